@@ -1,0 +1,148 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// FederatedCluster is a member cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=fcluster
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Joined",type=string,JSONPath=`.status.conditions[?(@.type=="Joined")].status`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Ready")].message`
+type FederatedCluster struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says how the cluster is reached.
+	// +optional
+	Spec FederatedClusterSpec `json:"spec,omitempty"`
+
+	// Status is what was observed of the cluster.
+	// +optional
+	Status FederatedClusterStatus `json:"status,omitempty"`
+}
+
+// FederatedClusterList is a list of FederatedCluster.
+//
+// +kubebuilder:object:root=true
+type FederatedClusterList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the clusters.
+	Items []FederatedCluster `json:"items"`
+}
+
+// FederatedClusterSpec says how a member cluster is reached.
+type FederatedClusterSpec struct {
+	// APIEndpoint is the URL of the cluster's API server: https://HOST:PORT.
+	APIEndpoint string `json:"apiEndpoint"`
+
+	// Insecure skips the verification of the API server's certificate.
+	// +optional
+	Insecure bool `json:"insecure,omitempty"`
+
+	// UseServiceAccountToken says that the credentials are the token of a service
+	// account rather than a client certificate.
+	// +optional
+	UseServiceAccountToken bool `json:"useServiceAccount,omitempty"`
+
+	// SecretRef names the Secret with the credentials, in the system namespace.
+	SecretRef LocalSecretReference `json:"secretRef"`
+
+	// Taints keep objects that do not tolerate them from the cluster.
+	// +optional
+	Taints []corev1.Taint `json:"taints,omitempty"`
+}
+
+// LocalSecretReference names a Secret in the system namespace.
+type LocalSecretReference struct {
+	// Name of the Secret.
+	Name string `json:"name"`
+}
+
+// ClusterConditionType is the type of a cluster's condition.
+type ClusterConditionType string
+
+// Conditions of a cluster.
+const (
+	// ClusterJoined: the credentials are complete and the cluster was reached
+	// with them once.
+	ClusterJoined ClusterConditionType = "Joined"
+	// ClusterReady: the API server says that it is ready to serve.
+	ClusterReady ClusterConditionType = "Ready"
+	// ClusterOffline: the API server cannot be reached.
+	ClusterOffline ClusterConditionType = "Offline"
+)
+
+// ClusterCondition is a condition of a cluster.
+type ClusterCondition struct {
+	// Type of the condition.
+	Type ClusterConditionType `json:"type"`
+	// Status is True, False or Unknown.
+	Status metav1.ConditionStatus `json:"status"`
+	// LastProbeTime is when the condition was last found to have changed in any
+	// of its fields.
+	LastProbeTime metav1.Time `json:"lastProbeTime"`
+	// LastTransitionTime is when the status last changed.
+	LastTransitionTime metav1.Time `json:"lastTransitionTime"`
+	// Reason is one word in CamelCase.
+	Reason string `json:"reason"`
+	// Message is for people.
+	Message string `json:"message"`
+}
+
+// FederatedClusterStatus is what was observed of a cluster.
+type FederatedClusterStatus struct {
+	// Conditions: Joined, Ready and Offline.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []ClusterCondition `json:"conditions,omitempty"`
+
+	// Resources are sums over the cluster's nodes.
+	// +optional
+	Resources Resources `json:"resources,omitempty"`
+
+	// APIResourceTypes are the types that the cluster serves.
+	// +optional
+	APIResourceTypes []APIResource `json:"apiResourceTypes,omitempty"`
+
+	// JoinPerformed says whether the cluster was prepared when it joined.
+	// +optional
+	JoinPerformed bool `json:"joinPerformed,omitempty"`
+}
+
+// Resources are sums over a cluster's nodes.
+type Resources struct {
+	// SchedulableNodes is the number of nodes that take pods.
+	// +optional
+	SchedulableNodes *int64 `json:"schedulableNodes,omitempty"`
+	// Allocatable is the sum of what those nodes can give to pods.
+	// +optional
+	Allocatable map[corev1.ResourceName]resource.Quantity `json:"allocatable,omitempty"`
+	// Available is what of it no pod has requested.
+	// +optional
+	Available map[corev1.ResourceName]resource.Quantity `json:"available,omitempty"`
+}
+
+// APIResource is a type that a cluster serves.
+type APIResource struct {
+	// Group of the type; empty for the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+	// Version of the type.
+	Version string `json:"version"`
+	// Kind of the type.
+	Kind string `json:"kind"`
+	// PluralName is the resource name of the type.
+	PluralName string `json:"pluralName"`
+	// Scope is Namespaced or Cluster.
+	Scope string `json:"scope"`
+}

@@ -1,0 +1,317 @@
+package v1alpha1
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// OverridePolicy says how the objects of its namespace that name it (label
+// kubeadmiral.io/override-policy-name) differ from cluster to cluster.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=op
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.refCount`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type OverridePolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec holds the rules.
+	Spec OverridePolicySpec `json:"spec"`
+
+	// Status is what Refract observed of the policy.
+	// +optional
+	Status PolicyStatus `json:"status,omitempty"`
+}
+
+// OverridePolicyList is a list of OverridePolicy.
+//
+// +kubebuilder:object:root=true
+type OverridePolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the policies.
+	Items []OverridePolicy `json:"items"`
+}
+
+// ClusterOverridePolicy says how the objects that name it (label
+// kubeadmiral.io/cluster-override-policy-name), cluster-scoped or in any
+// namespace, differ from cluster to cluster. It takes effect before the
+// object's OverridePolicy.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cop
+// +kubebuilder:printcolumn:name="Accepted",type=string,JSONPath=`.status.conditions[?(@.type=="Accepted")].status`
+// +kubebuilder:printcolumn:name="Objects",type=integer,JSONPath=`.status.refCount`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+type ClusterOverridePolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec holds the rules.
+	Spec OverridePolicySpec `json:"spec"`
+
+	// Status is what Refract observed of the policy.
+	// +optional
+	Status PolicyStatus `json:"status,omitempty"`
+}
+
+// ClusterOverridePolicyList is a list of ClusterOverridePolicy.
+//
+// +kubebuilder:object:root=true
+type ClusterOverridePolicyList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the policies.
+	Items []ClusterOverridePolicy `json:"items"`
+}
+
+// OverridePolicySpec is the specification of an OverridePolicy and of a
+// ClusterOverridePolicy.
+type OverridePolicySpec struct {
+	// OverrideRules take effect in the order given; each sees the result of the
+	// ones before it.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1000
+	OverrideRules []OverrideRule `json:"overrideRules,omitempty"`
+}
+
+// OverrideRule is a set of overriders for some clusters.
+type OverrideRule struct {
+	// TargetClusters says for which clusters the rule holds. Absent or empty, it
+	// holds for every cluster.
+	// +optional
+	TargetClusters *TargetClusters `json:"targetClusters,omitempty"`
+
+	// Overriders are the changes. Absent, the rule does nothing.
+	// +optional
+	Overriders *Overriders `json:"overriders,omitempty"`
+}
+
+// TargetClusters selects clusters. A cluster must satisfy each of the three
+// that is not empty.
+type TargetClusters struct {
+	// Clusters are names of clusters.
+	// +optional
+	Clusters []string `json:"clusters,omitempty"`
+
+	// ClusterSelector are labels that a cluster must carry, all of them.
+	// +optional
+	ClusterSelector map[string]string `json:"clusterSelector,omitempty"`
+
+	// ClusterAffinity are terms of which a cluster must satisfy at least one.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	ClusterAffinity []ClusterSelectorTerm `json:"clusterAffinity,omitempty"`
+}
+
+// Overriders are the changes of one rule. They take effect in the order of the
+// fields: image, command, args, envs, annotations, labels, jsonpatch; and
+// within a field in the order given.
+type Overriders struct {
+	// Image changes components of container images.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Image []ImageOverrider `json:"image,omitempty"`
+
+	// Command changes the command of a container.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Command []EntrypointOverrider `json:"command,omitempty"`
+
+	// Args changes the arguments of a container.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Args []EntrypointOverrider `json:"args,omitempty"`
+
+	// Envs changes the environment variables of a container.
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Envs []EnvOverrider `json:"envs,omitempty"`
+
+	// Annotations changes the object's own annotations (not its pod template's).
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Annotations []StringMapOverrider `json:"annotations,omitempty"`
+
+	// Labels changes the object's own labels (not its pod template's).
+	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	Labels []StringMapOverrider `json:"labels,omitempty"`
+
+	// JSONPatch changes any field, in the manner of RFC 6902.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1000
+	JSONPatch []JSONPatchOverrider `json:"jsonpatch,omitempty"`
+}
+
+// ImageComponent is a part of an image reference
+// [Registry '/'] Repository [':' Tag] ['@' Digest].
+//
+// +kubebuilder:validation:Enum=Registry;Repository;Tag;Digest
+type ImageComponent string
+
+// Components of an image reference.
+const (
+	ImageRegistry   ImageComponent = "Registry"
+	ImageRepository ImageComponent = "Repository"
+	ImageTag        ImageComponent = "Tag"
+	ImageDigest     ImageComponent = "Digest"
+)
+
+// Operator says what an overrider does with its value. Which operators an
+// overrider knows stands at its field.
+type Operator string
+
+// Operators of overriders.
+const (
+	OpAddIfAbsent Operator = "addIfAbsent"
+	OpOverwrite   Operator = "overwrite"
+	OpDelete      Operator = "delete"
+	OpAppend      Operator = "append"
+	OpAdd         Operator = "add"
+	OpRemove      Operator = "remove"
+	OpReplace     Operator = "replace"
+)
+
+// ImageOverrider changes components of the images of containers.
+type ImageOverrider struct {
+	// ContainerNames are the containers and init containers whose image is
+	// changed. Empty means all of them. Ignored when imagePath is set.
+	// +optional
+	ContainerNames []string `json:"containerNames,omitempty"`
+
+	// ImagePath is the JSON pointer (RFC 6901) of the string that holds the
+	// image. Empty means the containers of the pod template; then the object must
+	// be a Pod, CronJob, Deployment, StatefulSet, DaemonSet or Job.
+	// +optional
+	ImagePath string `json:"imagePath,omitempty"`
+
+	// Operations take effect in the order given.
+	// +kubebuilder:validation:MaxItems=16
+	Operations []ImageOperation `json:"operations"`
+}
+
+// ImageOperation changes one component of an image.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.operator) && self.operator == 'delete') || (has(self.value) && size(self.value) > 0)",message="value must not be empty; to take the component away use operator delete"
+type ImageOperation struct {
+	// ImageComponent is the component to change.
+	ImageComponent ImageComponent `json:"imageComponent"`
+
+	// Operator: addIfAbsent fails when the component is there already, overwrite
+	// sets it, delete takes it away. Empty means overwrite.
+	// +optional
+	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
+	Operator Operator `json:"operator,omitempty"`
+
+	// Value is the component's new value. Required but for delete.
+	// +optional
+	Value string `json:"value,omitempty"`
+}
+
+// EntrypointOverrider changes the command or the arguments of one container.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'append' || size(self.value) > 0",message="value must not be empty with operator append"
+type EntrypointOverrider struct {
+	// ContainerName is the init container or container to change.
+	ContainerName string `json:"containerName"`
+
+	// Operator: append adds the items at the end, overwrite replaces the list,
+	// delete takes every equal item away. Empty means overwrite.
+	// +optional
+	// +kubebuilder:validation:Enum=append;overwrite;delete
+	Operator Operator `json:"operator,omitempty"`
+
+	// Value are the items.
+	Value []string `json:"value"`
+}
+
+// EnvOverrider changes the environment variables of one container.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'addIfAbsent' || size(self.value) > 0",message="value must not be empty with operator addIfAbsent"
+type EnvOverrider struct {
+	// ContainerName is the init container or container to change.
+	ContainerName string `json:"containerName"`
+
+	// Operator: addIfAbsent fails when a name is there already, overwrite
+	// replaces the variables of the same name that are there, delete takes the
+	// variables of the same name away. Empty means overwrite.
+	// +optional
+	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
+	Operator Operator `json:"operator,omitempty"`
+
+	// Value are the variables. For delete only their names matter.
+	Value []corev1.EnvVar `json:"value"`
+}
+
+// StringMapOverrider changes labels or annotations.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.operator) || self.operator != 'addIfAbsent' || size(self.value) > 0",message="value must not be empty with operator addIfAbsent"
+type StringMapOverrider struct {
+	// Operator: addIfAbsent fails when a key is there already, overwrite changes
+	// only keys that are there, delete takes keys away. Empty means overwrite.
+	// +optional
+	// +kubebuilder:validation:Enum=addIfAbsent;overwrite;delete
+	Operator Operator `json:"operator,omitempty"`
+
+	// Value are the keys and their values. For delete only the keys matter.
+	Value map[string]string `json:"value"`
+}
+
+// JSONPatchOverrider is one operation of RFC 6902.
+type JSONPatchOverrider struct {
+	// Operator is add, remove or replace. Empty means replace. Unlike RFC 6902,
+	// replace sets a member that is missing of an object that is there.
+	// +optional
+	// +kubebuilder:validation:Enum=add;remove;replace
+	Operator Operator `json:"operator,omitempty"`
+
+	// Path is a JSON pointer (RFC 6901): every segment follows a slash, with ~0
+	// for ~ and ~1 for /. As the last segment, - is the end of an array for add,
+	// and -1 the last element for replace and remove.
+	// +kubebuilder:validation:Pattern=`^/`
+	Path string `json:"path"`
+
+	// Value is the new value, of any type but null. Required for add and replace.
+	// +optional
+	Value *apiextensionsv1.JSON `json:"value,omitempty"`
+}
+
+// PolicyStatus is what was observed of a policy.
+type PolicyStatus struct {
+	// RefCount is the number of objects that name the policy.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	RefCount int64 `json:"refCount,omitempty"`
+
+	// TypedRefCount is the same number for each type of object.
+	// +optional
+	TypedRefCount []TypedRefCount `json:"typedRefCount,omitempty"`
+
+	// Conditions: Accepted says whether every rule of the policy is valid.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// TypedRefCount counts the objects of one type that name a policy.
+type TypedRefCount struct {
+	// Group of the type; empty for the core group.
+	// +optional
+	Group string `json:"group,omitempty"`
+
+	// Resource is the plural name of the type.
+	Resource string `json:"resource"`
+
+	// Count of objects.
+	// +kubebuilder:validation:Minimum=0
+	Count int64 `json:"count"`
+}

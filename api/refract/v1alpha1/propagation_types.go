@@ -1,0 +1,247 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Propagation reports where a namespaced object of the hub is: one row for each
+// member cluster that has it, should have it, or still has to lose it. It is
+// written by Refract alone.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=prop
+// +kubebuilder:printcolumn:name="Placed",type=integer,JSONPath=`.status.placed`
+// +kubebuilder:printcolumn:name="Synced",type=integer,JSONPath=`.status.synced`
+// +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
+type Propagation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which object is reported on.
+	Spec PropagationSpec `json:"spec"`
+
+	// Status is the report.
+	// +optional
+	Status PropagationStatus `json:"status,omitempty"`
+}
+
+// PropagationList is a list of Propagation.
+//
+// +kubebuilder:object:root=true
+type PropagationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the reports.
+	Items []Propagation `json:"items"`
+}
+
+// ClusterPropagation reports where a cluster-scoped object of the hub is, as
+// Propagation does for namespaced ones.
+//
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:scope=Cluster,shortName=cprop
+// +kubebuilder:printcolumn:name="Placed",type=integer,JSONPath=`.status.placed`
+// +kubebuilder:printcolumn:name="Synced",type=integer,JSONPath=`.status.synced`
+// +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
+// +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
+type ClusterPropagation struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// Spec says which object is reported on.
+	Spec PropagationSpec `json:"spec"`
+
+	// Status is the report.
+	// +optional
+	Status PropagationStatus `json:"status,omitempty"`
+}
+
+// ClusterPropagationList is a list of ClusterPropagation.
+//
+// +kubebuilder:object:root=true
+type ClusterPropagationList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+
+	// Items are the reports.
+	Items []ClusterPropagation `json:"items"`
+}
+
+// PropagationSpec says which object is reported on.
+type PropagationSpec struct {
+	// Source is the object, in the namespace of the Propagation.
+	Source SourceReference `json:"source"`
+}
+
+// SourceReference names an object of the hub.
+type SourceReference struct {
+	// APIVersion of the object: GROUP/VERSION, or VERSION in the core group.
+	APIVersion string `json:"apiVersion"`
+	// Kind of the object.
+	Kind string `json:"kind"`
+	// Resource is the plural name of the object's type.
+	Resource string `json:"resource"`
+	// Name of the object.
+	Name string `json:"name"`
+	// UID of the object.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
+}
+
+// ConditionSynced is True when every placed cluster holds what belongs there.
+// While it is False, its reason is that of the first thing in the way.
+const ConditionSynced = "Synced"
+
+// PropagationStatus is the report on one object.
+type PropagationStatus struct {
+	// ObservedGeneration is the generation of the source object that the report
+	// is about; 0 for kinds without one.
+	// +optional
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// Placed is the number of clusters that should have the object.
+	Placed int32 `json:"placed"`
+
+	// Synced is the number of clusters that hold what belongs there.
+	Synced int32 `json:"synced"`
+
+	// VariantCount is the number of distinct contents over the placed clusters.
+	VariantCount int32 `json:"variantCount"`
+
+	// PropagationPolicy is the policy that placed the object.
+	// +optional
+	PropagationPolicy *PolicyReference `json:"propagationPolicy,omitempty"`
+
+	// OverridePolicies are the policies that the object was last rendered with,
+	// in their order of effect.
+	// +optional
+	// +listType=atomic
+	OverridePolicies []PolicyReference `json:"overridePolicies,omitempty"`
+
+	// DeletedPolicies are override policies that the object names and was once
+	// rendered with, and that are gone: what they changed was taken back.
+	// +optional
+	// +listType=atomic
+	DeletedPolicies []PolicyReference `json:"deletedPolicies,omitempty"`
+
+	// Warnings that concern every cluster.
+	// +optional
+	// +listType=atomic
+	Warnings []string `json:"warnings,omitempty"`
+
+	// Conditions: Synced.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// Clusters has a row for each cluster concerned, by name.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	Clusters []ClusterStatus `json:"clusters,omitempty"`
+
+	// Variants are the distinct contents, by hash, with what made them differ
+	// from the source object. At most 16 are listed.
+	// +optional
+	// +listType=map
+	// +listMapKey=hash
+	Variants []VariantStatus `json:"variants,omitempty"`
+}
+
+// PolicyReference names a policy at one of its generations.
+type PolicyReference struct {
+	// Kind of the policy.
+	Kind string `json:"kind"`
+	// Namespace of the policy; empty for a cluster-scoped one.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name of the policy.
+	Name string `json:"name"`
+	// Generation of the policy.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+}
+
+// ClusterState says how it stands with an object on one cluster.
+//
+// +kubebuilder:validation:Enum=Synced;Pending;Failed;Drifted;Offline;Deleting
+type ClusterState string
+
+// States of an object on a cluster.
+const (
+	// StateSynced: the cluster holds what belongs there.
+	StateSynced ClusterState = "Synced"
+	// StatePending: the write is under way or waits for something.
+	StatePending ClusterState = "Pending"
+	// StateFailed: the object could not be rendered or written; the cluster keeps
+	// what it had.
+	StateFailed ClusterState = "Failed"
+	// StateDrifted: the copy was changed on the cluster and is not corrected yet.
+	StateDrifted ClusterState = "Drifted"
+	// StateOffline: the cluster cannot be reached; it keeps what it had.
+	StateOffline ClusterState = "Offline"
+	// StateDeleting: the copy is to go and is still there.
+	StateDeleting ClusterState = "Deleting"
+)
+
+// ClusterStatus is the row of one cluster.
+type ClusterStatus struct {
+	// Name of the cluster.
+	Name string `json:"name"`
+
+	// State in one word.
+	State ClusterState `json:"state"`
+
+	// Reason for a state other than Synced, in CamelCase.
+	// +optional
+	Reason string `json:"reason,omitempty"`
+
+	// Message for people: what is wrong, where, and what to do.
+	// +optional
+	Message string `json:"message,omitempty"`
+
+	// Generation of the source object that the cluster holds.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+
+	// Hash of the content that the cluster holds.
+	// +optional
+	Hash string `json:"hash,omitempty"`
+
+	// Policies of which at least one rule holds for this cluster, with the
+	// generation that was used.
+	// +optional
+	// +listType=atomic
+	Policies []PolicyReference `json:"policies,omitempty"`
+
+	// Warnings about overrides that had nothing to act on here.
+	// +optional
+	// +listType=atomic
+	Warnings []string `json:"warnings,omitempty"`
+}
+
+// VariantStatus is one of the distinct contents that clusters hold.
+type VariantStatus struct {
+	// Hash of the content.
+	Hash string `json:"hash"`
+
+	// Clusters is the number of clusters with this content.
+	Clusters int32 `json:"clusters"`
+
+	// Changes that the override policies made to the source object, in order, one
+	// line each: PATH: BEFORE → AFTER (POLICY rule N OVERRIDER[ITEM]). Values of
+	// Secrets are masked, long values cut. At most 64 are listed.
+	// +optional
+	// +listType=atomic
+	Changes []string `json:"changes,omitempty"`
+}

@@ -1,0 +1,7 @@
+// Package refract transforms Kubernetes objects at the boundaries where one
+// manifest no longer fits. This directory holds only what is generated from;
+// start reading at [refract.dev/override] and the README.
+package refract
+
+//go:generate go tool -modfile=go.tools.mod controller-gen object paths=./api/...
+//go:generate go tool -modfile=go.tools.mod controller-gen crd paths=./api/... output:crd:dir=config/crd

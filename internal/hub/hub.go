@@ -1,0 +1,114 @@
+// Package hub prepares an API server to be a hub.
+package hub
+
+import (
+	"context"
+	"fmt"
+	"io/fs"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/config"
+	"refract.dev/internal/member"
+)
+
+// Scheme returns the kinds of Kubernetes and of Refract.
+func Scheme() (*runtime.Scheme, error) {
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{
+		scheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, refractv1alpha1.AddToScheme,
+	} {
+		if err := add(s); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}
+
+// Client returns a client that reads what is there now.
+func Client(cfg *rest.Config) (client.Client, error) {
+	s, err := Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return client.New(cfg, client.Options{Scheme: s})
+}
+
+// established is how long a new type may take to be served.
+const established = 30 * time.Second
+
+// InstallCRDs writes Refract's CustomResourceDefinitions to the hub, by
+// server-side apply, and returns when they are served.
+func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
+	c, err := Client(cfg)
+	if err != nil {
+		return err
+	}
+	files, err := fs.Glob(config.CRDs, "crd/*.yaml")
+	if err != nil {
+		return err
+	}
+	var names []string
+	for _, file := range files {
+		text, err := fs.ReadFile(config.CRDs, file)
+		if err != nil {
+			return err
+		}
+		crd := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &crd.Object); err != nil {
+			return fmt.Errorf("reading %s: %w", file, err)
+		}
+		if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(crd), client.FieldOwner(member.FieldManager), client.ForceOwnership); err != nil {
+			return fmt.Errorf("applying CustomResourceDefinition %s: %w", crd.GetName(), err)
+		}
+		names = append(names, crd.GetName())
+	}
+	for _, name := range names {
+		if err := waitEstablished(ctx, c, name); err != nil {
+			return fmt.Errorf("waiting for CustomResourceDefinition %s to be served: %w", name, err)
+		}
+	}
+	return nil
+}
+
+func waitEstablished(ctx context.Context, c client.Client, name string) error {
+	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+			return false, err
+		}
+		for _, condition := range crd.Status.Conditions {
+			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
+				return true, nil
+			}
+		}
+		return false, nil
+	})
+}
+
+// Reachable returns an error that says what is wrong if the API server does not
+// answer to the configuration.
+func Reachable(ctx context.Context, cfg *rest.Config) error {
+	c, err := Client(cfg)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{}); err != nil {
+		return fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+	}
+	return nil
+}

@@ -1,0 +1,100 @@
+package propagation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// content is what a copy is applied with: shared by all clusters with the same
+// variant.
+type content struct {
+	gvr  schema.GroupVersionResource
+	hash string
+	// head is the metadata without its opening brace, rest the other members
+	// without theirs: what is said of the copy that is there comes before.
+	head, rest []byte
+}
+
+// hashLength is that of a content hash: 128 bits of SHA-256, in hexadecimal.
+const hashLength = 32
+
+// unhashed stands where the hash will be.
+var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
+
+// encode adds to a rendered object what marks a copy, and encodes it once for
+// all clusters.
+func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string) (*content, error) {
+	root := maps.Clone(obj.Object)
+	metadata, _ := root["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	delete(root, "metadata")
+	labels, _ := metadata["labels"].(map[string]any)
+	metadata["labels"] = with(labels, corev1alpha1.ManagedLabel, "true")
+	annotations, _ := metadata["annotations"].(map[string]any)
+	annotations = with(annotations, refractv1alpha1.SourceAnnotation, source)
+	annotations[refractv1alpha1.AppliedAnnotation] = string(unhashed)
+	metadata["annotations"] = annotations
+
+	head, err := json.Marshal(metadata)
+	if err != nil {
+		return nil, fmt.Errorf("encoding metadata: %w", err)
+	}
+	rest, err := json.Marshal(root)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the object: %w", err)
+	}
+	digest := sha256.New()
+	digest.Write(head)
+	digest.Write(rest)
+	hash := hex.EncodeToString(digest.Sum(nil))[:hashLength]
+	mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
+	at := bytes.Index(head, append(mark, unhashed...))
+	copy(head[at+len(mark):], hash)
+
+	// An override may have asked for another version of the type.
+	gv, err := schema.ParseGroupVersion(obj.GetAPIVersion())
+	if err != nil {
+		return nil, fmt.Errorf("apiVersion: %w", err)
+	}
+	gvr.Version = gv.Version
+	return &content{gvr: gvr, hash: hash, head: head[1:], rest: rest[1:]}, nil
+}
+
+func with(m map[string]any, key, value string) map[string]any {
+	c := make(map[string]any, len(m)+2)
+	maps.Copy(c, m)
+	c[key] = value
+	return c
+}
+
+// forNew is the request body for a copy that is not there. An object that is
+// there in spite of that makes the API server answer with a conflict: no object
+// has ever had this resourceVersion.
+func (c *content) forNew() []byte { return c.body(`"resourceVersion":"1"`) }
+
+// forKnown is the request body for the copy with this UID. Another object in its
+// place makes the API server answer with a conflict.
+func (c *content) forKnown(uid types.UID) []byte {
+	return c.body(`"uid":"` + string(uid) + `"`)
+}
+
+func (c *content) body(guard string) []byte {
+	b := make([]byte, 0, len(c.head)+len(c.rest)+len(guard)+16)
+	b = append(b, `{"metadata":{`...)
+	b = append(b, guard...)
+	b = append(b, ',')
+	b = append(b, c.head...)
+	b = append(b, ',')
+	return append(b, c.rest...)
+}

@@ -1,0 +1,348 @@
+package propagation
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// Reasons of the condition Synced, and of rows.
+const (
+	reasonSynced          = "Synced"
+	reasonProgressing     = "Progressing"
+	reasonNoCluster       = "NoClusterMatches"
+	reasonPolicyNotFound  = "PolicyNotFound"
+	reasonPolicyDeleted   = "PolicyDeleted"
+	reasonInvalidPolicy   = "InvalidPolicy"
+	reasonUnsupported     = "UnsupportedPolicy"
+	reasonInvalidLabel    = "InvalidLabel"
+	reasonNoScheduling    = "NoScheduling"
+	reasonDryRun          = "DryRun"
+	reasonOverrideFailed  = "OverrideFailed"
+	reasonAlreadyExists   = "AlreadyExists"
+	reasonRejected        = "Rejected"
+	reasonTypeNotServed   = "TypeNotServed"
+	reasonUnreachable     = "Unreachable"
+	reasonWriteFailed     = "WriteFailed"
+	reasonNotReady        = "ClusterNotReady"
+	reasonBeingDeleted    = "BeingDeleted"
+	reasonSourceGone      = "SourceGone"
+	reasonNoLongerPlaced  = "NoLongerPlaced"
+	reasonDeletionBlocked = "DeletionFailed"
+)
+
+// plan is what should be true of one object on all clusters.
+type plan struct {
+	seq        int64 // Grows with each plan of the key.
+	gvr        schema.GroupVersionResource
+	kind       string
+	uid        types.UID
+	generation int64
+
+	// gone: there is no such object, or it asks for nothing: copies are removed.
+	gone bool
+	// held says why nothing may be written or removed for now; empty if it may.
+	held, heldMessage string
+
+	targets  map[string]*target // By cluster.
+	variants []*variant
+	warnings []string
+	// propagation is the policy that placed the object; overrides those that it
+	// was rendered with; deleted those that it names and that are gone.
+	propagation *refractv1alpha1.PolicyReference
+	overrides   []refractv1alpha1.PolicyReference
+	deleted     []refractv1alpha1.PolicyReference
+}
+
+// target is what should be true on one cluster.
+type target struct {
+	variant *variant // Nil when err is not.
+	// err says why the object could not be rendered for the cluster, which keeps
+	// what it has.
+	err      error
+	policies []refractv1alpha1.PolicyReference
+	warnings []string
+}
+
+// variant is one of the distinct contents.
+type variant struct {
+	*content
+
+	changes []tree.Change
+	secret  bool // Whether values must not be shown.
+}
+
+// memory is what must be remembered of the plans before.
+type memory struct {
+	// placed are the clusters that have, or may have, a copy.
+	placed []string
+	// rendered are override policies that copies were rendered with, without
+	// generation.
+	rendered []tree.Policy
+}
+
+// surroundings are what a plan depends on besides the object.
+type surroundings struct {
+	hub         string // UID of the hub.
+	clusters    []placement.Cluster
+	propagation func(tree.Policy) *placement.Policy
+	override    func(tree.Policy) *override.Policy
+}
+
+// decide makes the plan of one object. It is pure.
+func decide(src source, was memory, s *surroundings) *plan {
+	obj := src.object
+	p := &plan{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
+	if obj == nil || obj.GetDeletionTimestamp() != nil {
+		p.gone = true
+		return p
+	}
+	ref, ok, err := propagationRef(obj)
+	if !ok && err == nil {
+		p.gone = true
+		return p
+	}
+	p.uid, p.generation = obj.GetUID(), obj.GetGeneration()
+	p.warnings = inertAnnotations(obj)
+	if err != nil {
+		return p.hold(reasonInvalidLabel, err.Error())
+	}
+	if reason, message := askedToHold(obj); reason != "" {
+		return p.hold(reason, message)
+	}
+	policies, held := p.findOverrides(obj, was, s)
+	if held {
+		return p
+	}
+	clusters, held := p.place(ref, was, s)
+	if held {
+		return p
+	}
+	p.render(obj, clusters, policies, s)
+	return p
+}
+
+func (p *plan) hold(reason, message string) *plan {
+	p.held, p.heldMessage = reason, message
+	return p
+}
+
+// place decides on the clusters.
+func (p *plan) place(ref tree.Policy, was memory, s *surroundings) (clusters []match.Cluster, held bool) {
+	var names []string
+	policy := s.propagation(ref)
+	switch {
+	case policy == nil && len(was.placed) == 0:
+		p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it", ref))
+		return nil, true
+	case policy == nil:
+		// To lose a policy is no reason to take workloads away.
+		p.warnings = append(p.warnings, fmt.Sprintf("%s was deleted: the object stays on the clusters that have it", ref))
+		names = was.placed
+	default:
+		p.propagation = reference(policy.Ref)
+		p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
+		var err error
+		names, err = policy.Place(s.clusters, was.placed)
+		if err != nil {
+			p.hold(reasonFor(err), fmt.Sprintf("%s: %v", policy.Ref, err))
+			return nil, true
+		}
+	}
+	for i := range s.clusters {
+		if _, found := slices.BinarySearch(names, s.clusters[i].Name); found {
+			clusters = append(clusters, s.clusters[i].Cluster)
+		}
+	}
+	return clusters, false
+}
+
+// findOverrides returns the override policies in their order of effect.
+func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surroundings) (policies []*override.Policy, held bool) {
+	refs, warnings, err := overrideRefs(obj)
+	p.warnings = append(p.warnings, warnings...)
+	if err != nil {
+		p.hold(reasonInvalidLabel, err.Error())
+		return nil, true
+	}
+	for _, ref := range refs {
+		policy := s.override(ref)
+		switch {
+		case policy != nil:
+			policies = append(policies, policy)
+			p.overrides = append(p.overrides, *reference(policy.Ref))
+		case slices.Contains(was.rendered, ref):
+			p.deleted = append(p.deleted, *reference(ref))
+			p.warnings = append(p.warnings, fmt.Sprintf("%s: %s was deleted: what it changed is taken back", reasonPolicyDeleted, ref))
+		default:
+			p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it, so that it does not go out without its overrides", ref))
+			return nil, true
+		}
+	}
+	return policies, false
+}
+
+func (p *plan) render(obj *unstructured.Unstructured, clusters []match.Cluster, policies []*override.Policy, s *surroundings) {
+	source := s.hub + "/" + string(p.uid)
+	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
+	for _, v := range override.Render(obj, clusters, policies...) {
+		t := &target{err: v.Err}
+		for _, w := range v.Warnings {
+			t.warnings = append(t.warnings, w.String())
+		}
+		for _, i := range v.Policies {
+			t.policies = append(t.policies, *reference(policies[i].Ref))
+		}
+		if v.Err == nil {
+			c, err := encode(v.Object, p.gvr, source)
+			t.err = err
+			if err == nil {
+				t.variant = p.variant(&variant{content: c, changes: v.Changes, secret: secret})
+			}
+		}
+		for _, i := range v.Clusters {
+			p.targets[clusters[i].Name] = t
+		}
+	}
+}
+
+// variant returns the one with the same content that is there already, or adds v.
+func (p *plan) variant(v *variant) *variant {
+	for _, is := range p.variants {
+		if is.hash == v.hash {
+			return is
+		}
+	}
+	p.variants = append(p.variants, v)
+	return v
+}
+
+// remember is the memory after p.
+func (p *plan) remember(was memory) memory {
+	if p.gone || p.held != "" {
+		return was
+	}
+	now := memory{}
+	for name := range p.targets {
+		now.placed = append(now.placed, name)
+	}
+	slices.Sort(now.placed)
+	for _, refs := range [][]refractv1alpha1.PolicyReference{p.overrides, p.deleted} {
+		for _, r := range refs {
+			now.rendered = append(now.rendered, tree.Policy{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
+		}
+	}
+	return now
+}
+
+// propagationRef names the policy that places the object, if it asks for one.
+func propagationRef(obj *unstructured.Unstructured) (ref tree.Policy, ok bool, err error) {
+	labels := obj.GetLabels()
+	if name, ok := labels[corev1alpha1.PropagationPolicyLabel]; ok && obj.GetNamespace() != "" {
+		return tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: obj.GetNamespace(), Name: name}, true, empty(name, corev1alpha1.PropagationPolicyLabel)
+	}
+	if name, ok := labels[corev1alpha1.ClusterPropagationPolicyLabel]; ok {
+		return tree.Policy{Kind: corev1alpha1.KindClusterPropagationPolicy, Name: name}, true, empty(name, corev1alpha1.ClusterPropagationPolicyLabel)
+	}
+	if _, ok := labels[corev1alpha1.PropagationPolicyLabel]; ok {
+		return tree.Policy{}, false, fmt.Errorf("label %s names a namespaced policy, and the object has no namespace; use %s",
+			corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
+	}
+	return tree.Policy{}, false, nil
+}
+
+// overrideRefs names the override policies of the object in their order of
+// effect.
+func overrideRefs(obj *unstructured.Unstructured) (refs []tree.Policy, warnings []string, err error) {
+	labels := obj.GetLabels()
+	if name, ok := labels[corev1alpha1.ClusterOverridePolicyLabel]; ok {
+		if err := empty(name, corev1alpha1.ClusterOverridePolicyLabel); err != nil {
+			return nil, nil, err
+		}
+		refs = append(refs, tree.Policy{Kind: corev1alpha1.KindClusterOverridePolicy, Name: name})
+	}
+	name, ok := labels[corev1alpha1.OverridePolicyLabel]
+	switch {
+	case !ok:
+	case obj.GetNamespace() == "":
+		warnings = append(warnings, fmt.Sprintf("label %s means nothing on a cluster-scoped object", corev1alpha1.OverridePolicyLabel))
+	case name == "":
+		return nil, nil, empty(name, corev1alpha1.OverridePolicyLabel)
+	default:
+		refs = append(refs, tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: obj.GetNamespace(), Name: name})
+	}
+	return refs, warnings, nil
+}
+
+func empty(name, label string) error {
+	if name == "" {
+		return fmt.Errorf("label %s is empty; it must name a policy", label)
+	}
+	return nil
+}
+
+// askedToHold reads the annotations by which a user stops the propagation of an
+// object.
+func askedToHold(obj *unstructured.Unstructured) (reason, message string) {
+	a := obj.GetAnnotations()
+	switch {
+	case a[corev1alpha1.Prefix+"no-scheduling"] == "true":
+		return reasonNoScheduling, "annotation " + corev1alpha1.Prefix + "no-scheduling: nothing is written and nothing removed"
+	case a[corev1alpha1.Prefix+"dry-run"] == "true":
+		return reasonDryRun, "annotation " + corev1alpha1.Prefix + "dry-run: nothing is written and nothing removed"
+	}
+	return "", ""
+}
+
+// Annotations of KubeAdmiral that are not acted on: the first would let an
+// object step over its policy, the others are not known yet.
+var (
+	placementAnnotations = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
+	unknownAnnotations   = []string{"clusters-to-adopt", "conflict-resolution", "disable-following", "followers", "orphan", "retain-replicas"}
+)
+
+func inertAnnotations(obj *unstructured.Unstructured) []string {
+	var warnings []string
+	a := obj.GetAnnotations()
+	for _, name := range placementAnnotations {
+		if _, ok := a[corev1alpha1.Prefix+name]; ok {
+			warnings = append(warnings, fmt.Sprintf("annotation %s%s is not honoured: placement is for the policy to say", corev1alpha1.Prefix, name))
+		}
+	}
+	for _, name := range unknownAnnotations {
+		if _, ok := a[corev1alpha1.Prefix+name]; ok {
+			warnings = append(warnings, fmt.Sprintf("annotation %s%s is accepted and not acted on", corev1alpha1.Prefix, name))
+		}
+	}
+	return warnings
+}
+
+func reference(p tree.Policy) *refractv1alpha1.PolicyReference {
+	return &refractv1alpha1.PolicyReference{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Generation: p.Generation}
+}
+
+func prefixed(policy tree.Policy, warnings []string) []string {
+	out := make([]string, len(warnings))
+	for i, w := range warnings {
+		out[i] = policy.String() + ": " + w
+	}
+	return out
+}
+
+func reasonFor(err error) string {
+	if errors.Is(err, placement.ErrUnsupported) {
+		return reasonUnsupported
+	}
+	return reasonInvalidPolicy
+}

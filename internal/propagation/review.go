@@ -1,0 +1,102 @@
+package propagation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/tree"
+)
+
+// reviewDelay is how long the status of a policy may lag behind the objects that
+// name it.
+const reviewDelay = 2 * time.Second
+
+// errStale is a conflict with a newer version than the cache has.
+var errStale = errors.New("the cache is behind; trying again")
+
+// reviewOne writes the status of a policy: whether it is valid, and how many
+// objects name it.
+func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
+	obj, status := policyObject(ref)
+	if err := c.client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, obj); err != nil {
+		return reconcile.Result{}, client.IgnoreNotFound(err)
+	}
+	before, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	was := status.DeepCopy()
+	users := c.ledger.usersOf(ref)
+	status.RefCount = int64(len(users))
+	status.TypedRefCount = count(users)
+	accepted := metav1.Condition{
+		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every rule is valid",
+		ObservedGeneration: obj.GetGeneration(),
+	}
+	if err := c.policies.problem(ref); err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, cut(err.Error(), 4000)
+	}
+	meta.SetStatusCondition(&status.Conditions, accepted)
+	if equality.Semantic.DeepEqual(was, status) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(c.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+}
+
+func policyObject(ref tree.Policy) (client.Object, *corev1alpha1.PolicyStatus) {
+	switch ref.Kind {
+	case corev1alpha1.KindOverridePolicy:
+		p := &corev1alpha1.OverridePolicy{}
+		return p, &p.Status
+	case corev1alpha1.KindClusterOverridePolicy:
+		p := &corev1alpha1.ClusterOverridePolicy{}
+		return p, &p.Status
+	case corev1alpha1.KindPropagationPolicy:
+		p := &corev1alpha1.PropagationPolicy{}
+		return p, &p.Status
+	default:
+		p := &corev1alpha1.ClusterPropagationPolicy{}
+		return p, &p.Status
+	}
+}
+
+// count counts keys by type, ordered by type.
+func count(keys []Key) []corev1alpha1.TypedRefCount {
+	n := map[schema.GroupResource]int64{}
+	for _, key := range keys {
+		n[key.GroupResource]++
+	}
+	var counts []corev1alpha1.TypedRefCount
+	for r, of := range n {
+		counts = append(counts, corev1alpha1.TypedRefCount{Group: r.Group, Resource: r.Resource, Count: of})
+	}
+	slices.SortFunc(counts, func(a, b corev1alpha1.TypedRefCount) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return counts
+}
+
+// policyNames returns the policies that an object names, valid or not.
+func policyNames(obj *unstructured.Unstructured) []tree.Policy {
+	if obj == nil {
+		return nil
+	}
+	refs, _, _ := overrideRefs(obj) // A label that is not valid names nothing.
+	if ref, ok, err := propagationRef(obj); ok && err == nil {
+		refs = append(refs, ref)
+	}
+	return refs
+}

@@ -1,0 +1,306 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/member"
+)
+
+// rediscoverInterval is how often the hub is asked for its types although no CRD
+// has changed: aggregated API servers come and go without one.
+const rediscoverInterval = 30 * time.Second
+
+// sources are the objects of the hub that ask to be propagated, of every type
+// that the hub serves. Types are followed as they come and go.
+type sources struct {
+	dynamic   dynamic.Interface
+	discovery discovery.DiscoveryInterface
+	log       logr.Logger
+	notify    func(Key) // Called for each object that came, changed or went.
+
+	wake chan struct{} // A CRD changed.
+
+	mu         sync.RWMutex
+	types      map[schema.GroupResource]*sourceType
+	discovered bool
+	// doubtful are groups that could not be discovered the last time: that a
+	// type of theirs is unknown means nothing.
+	doubtful map[string]bool
+}
+
+// sourceType is one type and its labelled objects. A selector cannot say "one
+// label or the other", so there is a view for each.
+type sourceType struct {
+	gvr   schema.GroupVersionResource
+	kind  string
+	views []*view
+	stop  context.CancelFunc
+}
+
+func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(Key)) *sources {
+	return &sources{
+		dynamic: dyn, discovery: disco, log: log, notify: notify,
+		wake:  make(chan struct{}, 1),
+		types: map[schema.GroupResource]*sourceType{},
+	}
+}
+
+// run follows the hub's types until ctx ends.
+func (s *sources) run(ctx context.Context) error {
+	crds := &view{changed: func(types.NamespacedName) {
+		select {
+		case s.wake <- struct{}{}:
+		default:
+		}
+	}}
+	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+	var watches sync.WaitGroup
+	defer watches.Wait()
+	watches.Go(func() { s.reflect(ctx, gvr, "", crds) })
+	tick := time.NewTicker(rediscoverInterval)
+	defer tick.Stop()
+	for {
+		if err := s.discover(ctx, &watches); err != nil {
+			s.log.Error(err, "Cannot discover all types of the hub")
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		case <-s.wake:
+		}
+	}
+}
+
+// discover begins to watch types that are new and forgets those that are gone.
+func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
+	lists, err := discovery.ServerPreferredResources(s.discovery)
+	var partial *discovery.ErrGroupDiscoveryFailed
+	if err != nil && !errors.As(err, &partial) {
+		return fmt.Errorf("discovering types: %w", err)
+	}
+	doubtful := map[string]bool{}
+	if partial != nil {
+		for gv := range partial.Groups {
+			doubtful[gv.Group] = true
+		}
+	}
+	found := map[schema.GroupResource]bool{}
+	s.mu.Lock()
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			continue // A group that cannot be named cannot be asked for.
+		}
+		for _, r := range list.APIResources {
+			gvr := gv.WithResource(r.Name)
+			if !member.Propagates(gvr.GroupResource(), r.Verbs) {
+				continue
+			}
+			found[gvr.GroupResource()] = true
+			if t := s.types[gvr.GroupResource()]; t == nil || t.gvr != gvr {
+				s.follow(ctx, gvr, r.Kind, watches)
+			}
+		}
+	}
+	var gone []Key
+	for resource, t := range s.types {
+		if !found[resource] && !doubtful[resource.Group] {
+			t.stop()
+			delete(s.types, resource)
+			gone = append(gone, t.keys()...)
+		}
+	}
+	s.discovered, s.doubtful = true, doubtful
+	s.mu.Unlock()
+	for _, key := range gone {
+		s.notify(key)
+	}
+	return err
+}
+
+// follow watches a type, in place of another version of it. The lock must be
+// held.
+func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, kind string, watches *sync.WaitGroup) {
+	if before := s.types[gvr.GroupResource()]; before != nil {
+		before.stop()
+	}
+	ctx, stop := context.WithCancel(ctx)
+	t := &sourceType{gvr: gvr, kind: kind, stop: stop}
+	s.types[gvr.GroupResource()] = t
+	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
+		v := &view{changed: func(name types.NamespacedName) {
+			s.notify(Key{GroupResource: gvr.GroupResource(), NamespacedName: name})
+		}}
+		t.views = append(t.views, v)
+		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
+	}
+}
+
+func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, selector string, into *view) {
+	resource := s.dynamic.Resource(gvr)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			o.LabelSelector = selector
+			return resource.List(ctx, o)
+		},
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			o.LabelSelector = selector
+			return resource.Watch(ctx, o)
+		},
+	}
+	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{
+		Name: "hub/" + gvr.String(), TypeDescription: gvr.String(),
+	}).RunWithContext(ctx)
+}
+
+// source is what is known of a key on the hub.
+type source struct {
+	object *unstructured.Unstructured // Nil when there is none; shared, not to be modified.
+	gvr    schema.GroupVersionResource
+	kind   string
+}
+
+// get returns the object that the key names. Known is false as long as nobody can
+// say whether it exists.
+func (s *sources) get(key Key) (src source, known bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	t := s.types[key.GroupResource]
+	if t == nil {
+		return source{}, s.discovered && !s.doubtful[key.Group]
+	}
+	src = source{gvr: t.gvr, kind: t.kind}
+	for _, v := range t.views {
+		obj, synced := v.get(key.NamespacedName)
+		if !synced {
+			return source{}, false
+		}
+		if obj != nil && (src.object == nil || version(obj) > version(src.object)) {
+			src.object = obj
+		}
+	}
+	return src, true
+}
+
+func (t *sourceType) keys() []Key {
+	var keys []Key
+	for _, v := range t.views {
+		for _, name := range v.names() {
+			keys = append(keys, Key{GroupResource: t.gvr.GroupResource(), NamespacedName: name})
+		}
+	}
+	return keys
+}
+
+// view is a store of objects that a reflector keeps up to date.
+type view struct {
+	changed func(types.NamespacedName)
+
+	mu     sync.RWMutex
+	synced bool
+	items  map[types.NamespacedName]*unstructured.Unstructured
+}
+
+func (v *view) get(name types.NamespacedName) (*unstructured.Unstructured, bool) {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.items[name], v.synced
+}
+
+func (v *view) names() []types.NamespacedName {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return slices.Collect(maps.Keys(v.items))
+}
+
+// Add is called by the reflector.
+func (v *view) Add(obj any) error {
+	u, name, ok := named(obj)
+	if !ok {
+		return nil
+	}
+	v.mu.Lock()
+	if v.items == nil {
+		v.items = map[types.NamespacedName]*unstructured.Unstructured{}
+	}
+	v.items[name] = u
+	v.mu.Unlock()
+	v.changed(name)
+	return nil
+}
+
+// Update is called by the reflector.
+func (v *view) Update(obj any) error { return v.Add(obj) }
+
+// Delete is called by the reflector, also for an object that lost the label.
+func (v *view) Delete(obj any) error {
+	_, name, ok := named(obj)
+	if !ok {
+		return nil
+	}
+	v.mu.Lock()
+	delete(v.items, name)
+	v.mu.Unlock()
+	v.changed(name)
+	return nil
+}
+
+// Replace is called by the reflector with the result of a list.
+func (v *view) Replace(list []any, _ string) error {
+	items := make(map[types.NamespacedName]*unstructured.Unstructured, len(list))
+	for _, obj := range list {
+		if u, name, ok := named(obj); ok {
+			items[name] = u
+		}
+	}
+	v.mu.Lock()
+	before := v.items
+	v.items, v.synced = items, true
+	v.mu.Unlock()
+	for name := range before {
+		if _, ok := items[name]; !ok {
+			v.changed(name)
+		}
+	}
+	for name := range items {
+		v.changed(name)
+	}
+	return nil
+}
+
+// Resync is called by the reflector; there is nothing to do.
+func (v *view) Resync() error { return nil }
+
+func named(obj any) (*unstructured.Unstructured, types.NamespacedName, bool) {
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		return nil, types.NamespacedName{}, false
+	}
+	unstructured.RemoveNestedField(u.Object, "metadata", "managedFields") // Half of what an object weighs.
+	return u, types.NamespacedName{Namespace: u.GetNamespace(), Name: u.GetName()}, true
+}
+
+func version(u *unstructured.Unstructured) uint64 {
+	v, _ := strconv.ParseUint(u.GetResourceVersion(), 10, 64) // Zero only if the server breaks its own contract.
+	return v
+}

@@ -1,0 +1,131 @@
+package tree
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Op says what a [Change] did to its place.
+type Op string
+
+// Operations, named as in RFC 6902.
+const (
+	OpAdd     Op = "add"     // There was nothing before; in an array, elements behind moved up.
+	OpRemove  Op = "remove"  // There is nothing after; in an array, elements behind moved down.
+	OpReplace Op = "replace" // There is something before and after.
+)
+
+// Change is one modification of an object, and who made it. It is the only
+// description of a modification in this project: everything that shows or
+// stores one is a rendering of a list of these.
+type Change struct {
+	// Path is the JSON pointer of the place at the moment of the change.
+	Path string `json:"path"`
+	// Op says whether Before, After or both mean something.
+	Op Op `json:"op"`
+	// Element is whether the place is an element of an array, and not a member of
+	// an object.
+	Element bool `json:"element,omitempty"`
+	// Before is the value before; shared, not to be modified.
+	Before any `json:"before,omitempty"`
+	// After is the value after; shared, not to be modified.
+	After any `json:"after,omitempty"`
+	// By is who made the change; shared, not to be modified.
+	By *Author `json:"by,omitempty"`
+	// Shadows are the indexes, in the same list, of earlier changes that this one
+	// hides: those of the same value or of something inside it. Where elements of
+	// an array have moved in between, so have the places.
+	Shadows []int `json:"shadows,omitempty"`
+}
+
+// Policy names a policy at one of its generations.
+type Policy struct {
+	Kind       string `json:"kind"`
+	Namespace  string `json:"namespace,omitempty"`
+	Name       string `json:"name"`
+	Generation int64  `json:"generation,omitempty"`
+}
+
+// String returns KIND NAMESPACE/NAME, or KIND NAME for a cluster-scoped policy.
+func (p Policy) String() string {
+	if p.Namespace == "" {
+		return p.Kind + " " + p.Name
+	}
+	return p.Kind + " " + p.Namespace + "/" + p.Name
+}
+
+// Author is the place in a policy that asked for something.
+type Author struct {
+	Policy Policy `json:"policy"`
+	// Rule is the index of the rule.
+	Rule int `json:"rule"`
+	// Overrider is the name of the list inside the rule, as in the manifest; empty
+	// when the rule as a whole is meant.
+	Overrider string `json:"overrider,omitempty"`
+	// Item is the index in that list.
+	Item int `json:"item"`
+}
+
+// String returns for example "OverridePolicy default/web rule 0 jsonpatch[2]".
+func (a Author) String() string {
+	rule := fmt.Sprintf("%s rule %d", a.Policy, a.Rule)
+	if a.Overrider == "" {
+		return rule
+	}
+	return fmt.Sprintf("%s %s[%d]", rule, a.Overrider, a.Item)
+}
+
+// Record appends c to changes, with what it shadows filled in. The changes are
+// those of one object, from the first on.
+func Record(changes []Change, c Change) []Change {
+	c.Shadows = shadows(changes, &c)
+	return append(changes, c)
+}
+
+// shadows goes back in time and keeps track of where the value at c's place was.
+func shadows(changes []Change, c *Change) []int {
+	if c.Element && c.Op == OpAdd {
+		return nil // What was there has moved up.
+	}
+	var hidden []int
+	place := c.Path
+	for i := len(changes) - 1; i >= 0; i-- {
+		e := &changes[i]
+		moved := e.Element && e.Op != OpReplace
+		if Covers(place, e.Path) && !(moved && e.Op == OpRemove && place == e.Path) {
+			hidden = append(hidden, i)
+		}
+		if !moved {
+			continue
+		}
+		if e.Op == OpAdd && Covers(e.Path, place) {
+			break // The value came with e.
+		}
+		place = placeBefore(place, e)
+	}
+	slices.Reverse(hidden)
+	return hidden
+}
+
+// placeBefore returns where the value that is at place after e, which inserted
+// or removed an element elsewhere, was before e.
+func placeBefore(place string, e *Change) string {
+	slash := strings.LastIndexByte(e.Path, '/')
+	array := e.Path[:slash]
+	if place == array || !Covers(array, place) {
+		return place
+	}
+	index, _, _ := strings.Cut(place[slash+1:], "/")
+	i, at := parseIndex(index), parseIndex(e.Path[slash+1:])
+	switch {
+	case e.Op == OpRemove && i >= at:
+		i++
+	case e.Op == OpAdd && i > at:
+		i--
+	default:
+		return place
+	}
+	return array + "/" + strconv.Itoa(i) + place[slash+1+len(index):]
+}

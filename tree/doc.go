@@ -1,0 +1,362 @@
+// Package tree is about places inside JSON-shaped values (objects as
+// map[string]any, arrays as []any): naming them ([Pointer]), reading them
+// ([Lookup]), editing them without touching the original ([Doc]), and recording
+// what was changed by whom ([Change]).
+package tree
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"unsafe"
+)
+
+// Facts that a [PathError] states. Callers may branch on them.
+var (
+	ErrNotFound = errors.New("does not exist")
+	ErrType     = errors.New("has the wrong type")
+	ErrIndex    = errors.New("is not an index of the array")
+)
+
+var errWhole = errors.New("is the whole: only what is inside can be written")
+
+// PathError says at which place a value was not as needed.
+type PathError struct {
+	Path string // JSON pointer; empty for the whole value.
+	Err  error
+}
+
+// Error returns PATH FACT.
+func (e *PathError) Error() string {
+	if e.Path == "" {
+		return "the object " + e.Err.Error()
+	}
+	return e.Path + " " + e.Err.Error()
+}
+
+// Unwrap returns the fact.
+func (e *PathError) Unwrap() error { return e.Err }
+
+// Lookup returns the value at p, or a [*PathError] that names the first place on
+// the way that is missing ([ErrNotFound], [ErrIndex]) or has no places inside
+// ([ErrType]).
+func Lookup(value any, p Pointer) (any, error) {
+	for depth, s := range p.segments {
+		switch v := value.(type) {
+		case map[string]any:
+			next, ok := v[s.key]
+			if !ok {
+				return nil, &PathError{Path: p.prefix(depth + 1), Err: ErrNotFound}
+			}
+			value = next
+		case []any:
+			if s.index < 0 || s.index >= len(v) {
+				return nil, &PathError{Path: p.prefix(depth + 1), Err: noElement(v)}
+			}
+			value = v[s.index]
+		default:
+			return nil, &PathError{Path: p.prefix(depth), Err: noPlaces(v)}
+		}
+	}
+	return value, nil
+}
+
+// Doc is an object under edit. It copies an object or array the first time that
+// something inside it is written and shares all others with the original, which
+// is never modified, and neither are values it was given to write. A Doc is for
+// one goroutine.
+type Doc struct {
+	root  map[string]any
+	owned identities // Of the objects and arrays that only this Doc refers to.
+}
+
+// Edit returns a Doc of root. Objects that nobody else refers to may be named as
+// owned: the Doc writes to them directly.
+func Edit(root map[string]any, owned ...map[string]any) *Doc {
+	d := &Doc{root: root}
+	d.owned.list = d.owned.first[:0]
+	for _, m := range owned {
+		if m != nil {
+			d.owned.add(objectIdentity(m))
+		}
+	}
+	return d
+}
+
+// Root returns the object as edited so far. It shares what was not edited with
+// the original: to write to it, use the Doc, which then may or may not write to
+// the very map that Root returned before.
+func (d *Doc) Root() map[string]any { return d.root }
+
+// Lookup returns the value at p as the function [Lookup] does. A later write
+// inside that value may or may not show in it.
+func (d *Doc) Lookup(p Pointer) (any, error) { return Lookup(d.root, p) }
+
+// Add puts value at p: a member of an object is added, or replaced if it is
+// there; into an array it is inserted before the element with that index, or
+// behind the last one for the segment "-". The parent must exist.
+//
+// Source: RFC 6902, section 4.1.
+func (d *Doc) Add(p Pointer, value any) (Change, error) { return d.write(p, add, value) }
+
+// Replace puts value where there is something already. An array's last element
+// may be named by "-1", here, in Set and in Remove, and on the way to any place
+// that is written: an addition to RFC 6901.
+//
+// Source: RFC 6902, section 4.3.
+func (d *Doc) Replace(p Pointer, value any) (Change, error) { return d.write(p, replace, value) }
+
+// Set is Replace that also adds a member that is missing of an object that is
+// there.
+func (d *Doc) Set(p Pointer, value any) (Change, error) { return d.write(p, set, value) }
+
+// Remove takes away what is at p; it must be there.
+//
+// Source: RFC 6902, section 4.2.
+func (d *Doc) Remove(p Pointer) (Change, error) { return d.write(p, remove, nil) }
+
+type verb int
+
+const (
+	add verb = iota
+	replace
+	set
+	remove
+)
+
+// edit is one write on its way.
+type edit struct {
+	*Doc
+	verb  verb
+	value any
+	path  string // The pointer's text, with indexes in place of - and -1.
+	at    slot   // Where the node that was reached hangs.
+}
+
+// slot is a member of an object, an element of an array or, zero, the root.
+type slot struct {
+	object map[string]any
+	key    string
+	array  []any
+	index  int
+}
+
+// write goes down to the parent of p and makes it and all above it the Doc's
+// own, so that they can be written to. When it fails, copies may have been made
+// that equal what they were made of.
+func (d *Doc) write(p Pointer, v verb, value any) (Change, error) {
+	if len(p.segments) == 0 {
+		return Change{}, &PathError{Err: errWhole}
+	}
+	e := edit{Doc: d, verb: v, value: value, path: p.text}
+	var node any = d.root
+	last := len(p.segments) - 1
+	for depth, s := range p.segments[:last] {
+		next, err := e.enter(node, s, depth)
+		if err != nil {
+			return Change{}, err
+		}
+		node = next
+	}
+	switch n := node.(type) {
+	case map[string]any:
+		return e.member(n, p.segments[last].key)
+	case []any:
+		return e.element(n, p.segments[last], last)
+	default:
+		return Change{}, &PathError{Path: prefix(e.path, last), Err: noPlaces(n)}
+	}
+}
+
+// enter returns what s means inside node, and makes node the Doc's own.
+func (e *edit) enter(node any, s segment, depth int) (any, error) {
+	switch n := node.(type) {
+	case map[string]any:
+		next, ok := n[s.key]
+		if !ok {
+			return nil, &PathError{Path: prefix(e.path, depth+1), Err: ErrNotFound}
+		}
+		e.at = slot{object: e.ownObject(n), key: s.key}
+		return next, nil
+	case []any:
+		i, err := e.index(n, s, depth)
+		if err != nil {
+			return nil, err
+		}
+		e.at = slot{array: e.ownArray(n), index: i}
+		return n[i], nil
+	default:
+		return nil, &PathError{Path: prefix(e.path, depth), Err: noPlaces(n)}
+	}
+}
+
+// index returns the index that s means for an element of a that is there.
+func (e *edit) index(a []any, s segment, depth int) (int, error) {
+	i := s.index
+	if i == lastIndex {
+		i = len(a) - 1
+	}
+	if i < 0 || i >= len(a) {
+		return 0, &PathError{Path: prefix(e.path, depth+1), Err: noElement(a)}
+	}
+	if s.index == lastIndex {
+		e.path = withIndex(e.path, depth, i)
+	}
+	return i, nil
+}
+
+// member writes the member of n with this key.
+func (e *edit) member(n map[string]any, key string) (Change, error) {
+	before, there := n[key]
+	c := Change{Path: e.path, Op: OpReplace, Before: before, After: e.value}
+	switch {
+	case !there && (e.verb == replace || e.verb == remove):
+		return Change{}, &PathError{Path: e.path, Err: ErrNotFound}
+	case e.verb == remove:
+		c.Op = OpRemove
+		delete(e.ownObject(n), key)
+		return c, nil
+	case !there:
+		c.Op = OpAdd
+	}
+	e.ownObject(n)[key] = e.value
+	return c, nil
+}
+
+// element writes the element of n that s means.
+func (e *edit) element(n []any, s segment, depth int) (Change, error) {
+	if e.verb == add {
+		return e.insert(n, s, depth)
+	}
+	i, err := e.index(n, s, depth)
+	if err != nil {
+		return Change{}, err
+	}
+	c := Change{Path: e.path, Element: true, Before: n[i], After: e.value}
+	if e.verb == remove {
+		c.Op = OpRemove
+		e.hang(append(append(make([]any, 0, len(n)-1), n[:i]...), n[i+1:]...))
+		return c, nil
+	}
+	c.Op = OpReplace
+	e.ownArray(n)[i] = e.value
+	return c, nil
+}
+
+func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
+	i := s.index
+	if i == endIndex {
+		i = len(n)
+		e.path = withIndex(e.path, depth, i)
+	}
+	if i < 0 || i > len(n) {
+		return Change{}, &PathError{Path: e.path, Err: noElement(n)}
+	}
+	e.hang(append(append(append(make([]any, 0, len(n)+1), n[:i]...), e.value), n[i:]...))
+	return Change{Path: e.path, Op: OpAdd, Element: true, After: e.value}, nil
+}
+
+// ownObject returns m if it is the Doc's own, else a copy that now hangs in its
+// place.
+func (e *edit) ownObject(m map[string]any) map[string]any {
+	if m != nil && e.owned.has(objectIdentity(m)) {
+		return m
+	}
+	m = maps.Clone(m)
+	if m == nil {
+		m = map[string]any{}
+	}
+	e.owned.add(objectIdentity(m))
+	switch {
+	case e.at.object != nil:
+		e.at.object[e.at.key] = m
+	case e.at.array != nil:
+		e.at.array[e.at.index] = m
+	default:
+		e.root = m
+	}
+	return m
+}
+
+// ownArray returns a, which has an element, if it is the Doc's own, else a copy
+// that now hangs in its place.
+func (e *edit) ownArray(a []any) []any {
+	if e.owned.has(arrayIdentity(a)) {
+		return a
+	}
+	a = slices.Clone(a)
+	e.hang(a)
+	return a
+}
+
+// hang puts a new array in the place of the one that was reached. That never is
+// the root, which is an object.
+func (e *edit) hang(a []any) {
+	if len(a) > 0 { // All empty arrays may share one address.
+		e.owned.add(arrayIdentity(a))
+	}
+	if e.at.object != nil {
+		e.at.object[e.at.key] = a
+		return
+	}
+	e.at.array[e.at.index] = a
+}
+
+// identities are a set of addresses. They are held as pointers so that nothing
+// is collected, and its address used again, while it is listed.
+type identities struct {
+	first [16]unsafe.Pointer // What list uses at first.
+	list  []unsafe.Pointer
+	many  map[unsafe.Pointer]struct{} // Instead of list when there are many.
+}
+
+const fewIdentities = 64
+
+func (s *identities) add(p unsafe.Pointer) {
+	if s.many == nil && len(s.list) < fewIdentities {
+		s.list = append(s.list, p)
+		return
+	}
+	if s.many == nil {
+		s.many = make(map[unsafe.Pointer]struct{}, 2*fewIdentities)
+		for _, q := range s.list {
+			s.many[q] = struct{}{}
+		}
+	}
+	s.many[p] = struct{}{}
+}
+
+func (s *identities) has(p unsafe.Pointer) bool {
+	if s.many != nil {
+		_, ok := s.many[p]
+		return ok
+	}
+	return slices.Contains(s.list, p)
+}
+
+func objectIdentity(m map[string]any) unsafe.Pointer { return reflect.ValueOf(m).UnsafePointer() }
+
+func arrayIdentity(a []any) unsafe.Pointer { return reflect.ValueOf(a).UnsafePointer() }
+
+func noElement(a []any) error {
+	if len(a) == 1 {
+		return fmt.Errorf("%w: it has 1 element", ErrIndex)
+	}
+	return fmt.Errorf("%w: it has %d elements", ErrIndex, len(a))
+}
+
+func noPlaces(v any) error {
+	return fmt.Errorf("%w: want an object or an array, got %s", ErrType, TypeName(v))
+}
+
+// prefix returns the first n segments of the text of a pointer.
+func prefix(text string, n int) string { return Pointer{text: text}.prefix(n) }
+
+// withIndex returns the text of a pointer with its segment number depth made an
+// index.
+func withIndex(text string, depth, index int) string {
+	return prefix(text, depth) + "/" + strconv.Itoa(index) + text[len(prefix(text, depth+1)):]
+}
