@@ -48,6 +48,7 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 	// What a member can take is for its own API server to say (priority and
 	// fairness); how much is under way at once is bounded by its workers.
 	cfg.QPS = -1
+	cfg.WarningHandler = rest.NoWarnings{} // Types are deprecated for people, not for those who list them all.
 	return cfg, nil
 }
 

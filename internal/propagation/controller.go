@@ -241,9 +241,9 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		propagation: c.policies.propagation,
 		override:    c.policies.override,
 	})
-	names := policyNames(src.object)
+	clusters, reviewed := c.ledger.put(key, p, was, policyNames(src.object))
 	concerned := map[string]bool{}
-	for _, name := range c.ledger.put(key, p, was, names) {
+	for _, name := range clusters {
 		concerned[name] = true
 	}
 	c.mu.Lock()
@@ -261,7 +261,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if p.held != "" || len(p.targets) == 0 {
 		c.report.addAfter(key, settledDelay)
 	}
-	for _, ref := range names {
+	for _, ref := range reviewed {
 		c.review.addAfter(ref, reviewDelay)
 	}
 	return reconcile.Result{}, nil

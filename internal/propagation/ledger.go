@@ -49,9 +49,10 @@ func (l *ledger) recall(key Key) (memory, bool) {
 	return e.memory, true
 }
 
-// put records a plan and returns the clusters for which it has to be carried
-// out: those that are to have a copy, and those that may have one.
-func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) []string {
+// put records a plan. It returns the clusters for which the plan has to be carried
+// out, those that are to have a copy and those that may have one; and the
+// policies whose users are others now.
+func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (clusters []string, policies []tree.Policy) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
@@ -73,8 +74,11 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) []string
 	}
 	e.plan = p
 	e.memory = p.remember(e.memory)
-	l.index(key, e, names)
-	return slices.Sorted(maps.Keys(concerned))
+	if !slices.Equal(e.names, names) {
+		policies = slices.Concat(e.names, names)
+		l.index(key, e, names)
+	}
+	return slices.Sorted(maps.Keys(concerned)), policies
 }
 
 func (l *ledger) index(key Key, e *entry, names []tree.Policy) {

@@ -7,6 +7,7 @@ import (
 
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
+	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -56,31 +57,43 @@ func (p *policies) problem(ref tree.Policy) error {
 // watch follows the policies through the manager's cache, and returns when all
 // of them are known.
 func (p *policies) watch(ctx context.Context, mgr ctrl.Manager) error {
-	for _, kind := range []client.Object{
-		&corev1alpha1.OverridePolicy{}, &corev1alpha1.ClusterOverridePolicy{},
-		&corev1alpha1.PropagationPolicy{}, &corev1alpha1.ClusterPropagationPolicy{},
-	} {
-		informer, err := mgr.GetCache().GetInformer(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
-		}
-		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: func(obj any) { p.store(obj) },
-			UpdateFunc: func(before, after any) {
-				// A status that was written is no change of the policy.
-				if b, ok := before.(client.Object); ok && b.GetGeneration() == after.(client.Object).GetGeneration() && b.GetUID() == after.(client.Object).GetUID() { //nolint:forcetypeassert // Both are of the informer's type.
-					return
-				}
+	handlers := cache.ResourceEventHandlerFuncs{
+		AddFunc: p.store,
+		UpdateFunc: func(before, after any) {
+			// A status that was written is no change of the policy.
+			if !sameGeneration(before, after) {
 				p.store(after)
-			},
-			DeleteFunc: p.forget,
-		})
+			}
+		},
+		DeleteFunc: p.forget,
+	}
+	return follow(ctx, mgr, handlers, &corev1alpha1.OverridePolicy{}, &corev1alpha1.ClusterOverridePolicy{},
+		&corev1alpha1.PropagationPolicy{}, &corev1alpha1.ClusterPropagationPolicy{})
+}
+
+func sameGeneration(before, after any) bool {
+	b, ok := before.(client.Object)
+	a, also := after.(client.Object)
+	return ok && also && a.GetGeneration() == b.GetGeneration() && a.GetUID() == b.GetUID()
+}
+
+// follow calls the handlers for objects of these kinds, and returns when they
+// have been called for all that are there now.
+func follow(ctx context.Context, mgr ctrl.Manager, handlers cache.ResourceEventHandler, kinds ...client.Object) error {
+	var synced []cache.InformerSynced
+	for _, kind := range kinds {
+		informer, err := mgr.GetCache().GetInformer(ctx, kind, ctrlcache.BlockUntilSynced(false))
 		if err != nil {
 			return fmt.Errorf("watching %T: %w", kind, err)
 		}
-		if !cache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
-			return ctx.Err()
+		handle, err := informer.AddEventHandler(handlers)
+		if err != nil {
+			return fmt.Errorf("watching %T: %w", kind, err)
 		}
+		synced = append(synced, handle.HasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
 	}
 	return nil
 }

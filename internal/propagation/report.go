@@ -104,36 +104,24 @@ func recordName(key Key) string {
 // watchReports follows the records: one whose object is gone has to be cleaned
 // up, one that somebody deleted has to be made again.
 func (c *Controller) watchReports(ctx context.Context, mgr ctrl.Manager) error {
-	for _, kind := range []client.Object{&refractv1alpha1.Propagation{}, &refractv1alpha1.ClusterPropagation{}} {
-		informer, err := mgr.GetCache().GetInformer(ctx, kind)
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
-		}
-		handle, err := informer.AddEventHandler(cache.ResourceEventHandlerDetailedFuncs{
-			AddFunc: func(obj any, initial bool) {
-				if r, ok := recordOf(obj); ok && initial {
-					c.decide.add(r.key())
-				}
-			},
-			UpdateFunc: func(_, obj any) {
-				if r, ok := recordOf(obj); ok && r.GetDeletionTimestamp() != nil {
-					c.report.add(r.key())
-				}
-			},
-			DeleteFunc: func(obj any) {
-				if r, ok := recordOf(obj); ok {
-					c.report.add(r.key())
-				}
-			},
-		})
-		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
-		}
-		if !cache.WaitForCacheSync(ctx.Done(), handle.HasSynced) {
-			return ctx.Err()
-		}
+	handlers := cache.ResourceEventHandlerDetailedFuncs{
+		AddFunc: func(obj any, initial bool) {
+			if r, ok := recordOf(obj); ok && initial {
+				c.decide.add(r.key())
+			}
+		},
+		UpdateFunc: func(_, obj any) {
+			if r, ok := recordOf(obj); ok && r.GetDeletionTimestamp() != nil {
+				c.report.add(r.key())
+			}
+		},
+		DeleteFunc: func(obj any) {
+			if r, ok := recordOf(obj); ok {
+				c.report.add(r.key())
+			}
+		},
 	}
-	return nil
+	return follow(ctx, mgr, handlers, &refractv1alpha1.Propagation{}, &refractv1alpha1.ClusterPropagation{})
 }
 
 // read returns the record of the key from the cache.

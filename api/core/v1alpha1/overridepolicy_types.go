@@ -117,32 +117,32 @@ type TargetClusters struct {
 type Overriders struct {
 	// Image changes components of container images.
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Image []ImageOverrider `json:"image,omitempty"`
 
 	// Command changes the command of a container.
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Command []EntrypointOverrider `json:"command,omitempty"`
 
 	// Args changes the arguments of a container.
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Args []EntrypointOverrider `json:"args,omitempty"`
 
 	// Envs changes the environment variables of a container.
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Envs []EnvOverrider `json:"envs,omitempty"`
 
 	// Annotations changes the object's own annotations (not its pod template's).
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Annotations []StringMapOverrider `json:"annotations,omitempty"`
 
 	// Labels changes the object's own labels (not its pod template's).
 	// +optional
-	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:MaxItems=64
 	Labels []StringMapOverrider `json:"labels,omitempty"`
 
 	// JSONPatch changes any field, in the manner of RFC 6902.
@@ -289,7 +289,7 @@ type PolicyStatus struct {
 	// RefCount is the number of objects that name the policy.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
-	RefCount int64 `json:"refCount,omitempty"`
+	RefCount int64 `json:"refCount"`
 
 	// TypedRefCount is the same number for each type of object.
 	// +optional

@@ -1,0 +1,49 @@
+// Command controlplane is a Kubernetes control plane in one binary: etcd,
+// kube-apiserver, kube-controller-manager, kube-scheduler, and kubectl to look
+// around with.
+//
+// Call it by the name of a component, through a symlink, or give the name as
+// the first argument: `controlplane kube-apiserver --help`. The components
+// share most of their code, so one binary builds and loads faster than five.
+package main
+
+import (
+	"fmt"
+	"os"
+	_ "time/tzdata" // The time zones of CronJobs, on machines that have none installed.
+
+	"go.etcd.io/etcd/server/v3/etcdmain"
+	_ "k8s.io/client-go/plugin/pkg/client/auth" // The ways kubectl can authenticate.
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/logs/json/register"          // --logging-format=json.
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics.
+	_ "k8s.io/component-base/metrics/prometheus/version"  // The build's version as a metric.
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+
+	"refract.dev/controlplane/internal/multicall"
+)
+
+func main() {
+	components := multicall.Components{
+		"etcd":                    runEtcd,
+		"kube-apiserver":          func() int { return cli.Run(apiserver.NewAPIServerCommand()) },
+		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
+		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
+		"kubectl":                 runKubectl,
+	}
+	run, args, err := components.Choose(os.Args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Args = args // The components read their flags from here.
+	os.Exit(run())
+}
+
+// runEtcd leaves the process by itself when etcd has ended badly.
+func runEtcd() int {
+	etcdmain.Main(os.Args)
+	return 0
+}

@@ -1,0 +1,122 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+)
+
+// Exit codes.
+const (
+	exitOK    = 0 // There is nothing to say.
+	exitFound = 1 // There are differences, violations or objects that failed.
+	exitError = 2 // The command could not do what it was asked for.
+)
+
+// errFound ends a command that did its work and found something, which it has
+// shown already: differences, violations, objects that failed. The exit code is
+// then 1.
+var errFound = errors.New("something was found")
+
+// exitCode decides on the exit code of a command that returned err.
+func exitCode(err error) int {
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.Is(err, errFound):
+		return exitFound
+	default:
+		return exitError
+	}
+}
+
+// hinted is an error with advice on what to do.
+type hinted struct {
+	error
+	hint string
+}
+
+func (e *hinted) Unwrap() error { return e.error }
+
+// withHint returns err with advice, one sentence without an end mark, that comes
+// from having looked. An empty hint is none.
+func withHint(err error, hint string) error {
+	if hint == "" {
+		return err
+	}
+	return &hinted{error: err, hint: hint}
+}
+
+// report writes an error for people: a line for each of the errors that were
+// joined, and the first hint that one of them has.
+func report(w io.Writer, err error) {
+	hint := ""
+	for _, e := range split(err) {
+		if errors.Is(e, errFound) {
+			continue
+		}
+		if errors.Is(e, context.Canceled) {
+			fmt.Fprintln(w, "error: interrupted")
+			continue
+		}
+		fmt.Fprintf(w, "error: %s\n", e)
+		var h *hinted
+		if hint == "" && errors.As(e, &h) {
+			hint = h.hint
+			fmt.Fprintf(w, "hint: %s\n", hint)
+		}
+	}
+}
+
+// split takes joined errors apart.
+func split(err error) []error {
+	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // Only the outermost may be taken apart: what wraps it adds context.
+	if !ok {
+		return []error{err}
+	}
+	var errs []error
+	for _, e := range joined.Unwrap() {
+		errs = append(errs, split(e)...)
+	}
+	return errs
+}
+
+// explainUnknownCommand adds the nearest command to an error of the root
+// command.
+func explainUnknownCommand(root *cobra.Command, err error) error {
+	var name string
+	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n != 1 {
+		return err
+	}
+	err = fmt.Errorf("there is no command %q", name)
+	root.DisableSuggestions = false
+	if near := root.SuggestionsFor(name); len(near) > 0 {
+		return withHint(err, fmt.Sprintf("did you mean %q?", near[0]))
+	}
+	return withHint(err, "refract --help lists the commands")
+}
+
+// explainFlagError adds the nearest flag to an error of parsing the flags.
+func explainFlagError(cmd *cobra.Command, err error) error {
+	var unknown *pflag.NotExistError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	help := cmd.CommandPath() + " --help lists the flags"
+	return withHint(err, help)
+}
+
+// noArgs refuses positional arguments.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return withHint(
+		fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), strings.Join(args, " ")),
+		fmt.Sprintf("%s --help says what it takes", cmd.CommandPath()))
+}

@@ -1,0 +1,74 @@
+// Package cli is the command line: one file per command. A command parses its
+// flags, calls the package that knows, and hands the result to a renderer.
+//
+// Data goes to stdout and narration to stderr. The exit code is 0 when there is
+// nothing to say, 1 for differences, violations and objects that failed, and 2
+// when the command could not do what it was asked for.
+package cli
+
+import (
+	"context"
+	"io"
+
+	"github.com/spf13/cobra"
+)
+
+// streams are where a command reads and writes.
+type streams struct {
+	in  io.Reader
+	out io.Writer // Data, and nothing else.
+	err io.Writer // Narration.
+}
+
+// commands are the constructors of all commands, in the order of the help.
+var commands = []func(*streams) *cobra.Command{
+	newDemoCommand,
+	newRenderCommand,
+	newUpCommand,
+	newDownCommand,
+	newRunCommand,
+	newJoinCommand,
+	newUnjoinCommand,
+	newVersionCommand,
+}
+
+// Main runs the command that args (without the program's name) ask for, until
+// it is done or ctx ends, and returns the exit code.
+func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
+	s := &streams{in: stdin, out: stdout, err: stderr}
+	root := newRootCommand(s)
+	root.SetArgs(args)
+	cmd, err := root.ExecuteContextC(ctx)
+	if err == nil {
+		return exitOK
+	}
+	if cmd == root {
+		err = explainUnknownCommand(root, err)
+	}
+	report(stderr, err)
+	return exitCode(err)
+}
+
+func newRootCommand(s *streams) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "refract COMMAND",
+		Short: "One object, the right variant for every cluster",
+		Long: `Refract gives every member cluster its own variant of an object, as
+PropagationPolicies and OverridePolicies say, and can always tell which policy
+and rule changed which field.
+
+Exit codes: 0 all is well; 1 there are differences or violations, or an object
+failed somewhere; 2 the command could not be run.`,
+		SilenceErrors:      true, // Main reports them.
+		SilenceUsage:       true,
+		DisableSuggestions: true, // Main makes hints of them.
+	}
+	root.SetIn(s.in)
+	root.SetOut(s.out)
+	root.SetErr(s.err)
+	root.SetFlagErrorFunc(explainFlagError)
+	for _, newCommand := range commands {
+		root.AddCommand(newCommand(s))
+	}
+	return root
+}

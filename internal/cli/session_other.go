@@ -1,0 +1,8 @@
+//go:build !unix
+
+package cli
+
+import "syscall"
+
+// ownSession detaches a process from this terminal as far as the system can.
+func ownSession() *syscall.SysProcAttr { return nil }

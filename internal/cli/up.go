@@ -1,0 +1,249 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"sync"
+	"syscall"
+	"text/tabwriter"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/hub"
+	"refract.dev/internal/member"
+	"refract.dev/internal/playground"
+)
+
+// defaultDir is the folder of a playground unless another is named.
+const defaultDir = ".refract"
+
+// upOptions are the flags of up.
+type upOptions struct {
+	dir          string
+	members      int
+	bare, detach bool
+	// detached is how up --detach starts the process that stays: it narrates on
+	// file descriptor 3 until everything runs, and is silent from then on.
+	detached bool
+}
+
+func newUpCommand(s *streams) *cobra.Command {
+	o := &upOptions{}
+	cmd := &cobra.Command{
+		Use:   "up",
+		Short: "Start a hub and member clusters on this machine",
+		Long: `Start a hub and member clusters on this machine, on real control planes that need
+no container runtime, and join the members to the hub. They run until
+interrupted, or with --detach until refract down, and then leave nothing behind.
+
+The kubeconfigs are DIR/kubeconfigs/hub.yaml, member-1.yaml and so on. The
+members carry the labels region and provider.`,
+		Example: `  refract up --detach
+  refract run --kubeconfig .refract/kubeconfigs/hub.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.dir, "dir", defaultDir, "`folder` for everything that is written")
+	f.IntVar(&o.members, "members", 3, "`number` of member clusters")
+	f.BoolVar(&o.bare, "bare", false, "members are API servers with an etcd and nothing else, for load tests")
+	f.BoolVar(&o.detach, "detach", false, "return when everything runs; refract down ends it")
+	f.BoolVar(&o.detached, "detached", false, "")
+	must(f.MarkHidden("detached"))
+	return cmd
+}
+
+func (o *upOptions) run(ctx context.Context, s *streams) error {
+	if o.members < 1 {
+		return fmt.Errorf("--members: want 1 or more, got %d", o.members)
+	}
+	running, err := playground.Find(o.dir)
+	if err != nil {
+		return err
+	}
+	if running != nil {
+		return o.found(s, running)
+	}
+	switch {
+	case o.detached:
+		syscall.CloseOnExec(3) // The components must not hold it open.
+		narration := os.NewFile(3, "narration")
+		return o.serve(ctx, narration, func(*playground.Playground) { narration.Close() })
+	case o.detach:
+		return o.detachAndWait(ctx, s)
+	}
+	return o.serve(ctx, s.err, func(pg *playground.Playground) {
+		printClusters(s.out, pg.Hub(), pg.Members())
+		fmt.Fprintf(s.err, "running; Ctrl-C ends it. In another terminal:\n  refract run --kubeconfig %s\n", pg.Hub().Kubeconfig)
+	})
+}
+
+// found is for when a playground runs in the folder already.
+func (o *upOptions) found(s *streams, running *playground.State) error {
+	if len(running.Members) != o.members || running.Bare != o.bare {
+		return withHint((&playground.RunningError{State: *running}),
+			fmt.Sprintf("it has %d members and bare=%t; refract down --dir %s ends it", len(running.Members), running.Bare, o.dir))
+	}
+	fmt.Fprintf(s.err, "already running in %s (process %d)\n", running.Dir, running.PID)
+	printClusters(s.out, running.Hub, running.Members)
+	return nil
+}
+
+// serve runs a playground until ctx ends or one of its components does. Ready is
+// called once when everything runs.
+func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground)) (err error) {
+	pg, err := startPlayground(ctx, o.dir, o.members, o.bare, narration)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pg.Stop()) }()
+	if err := joinMembers(ctx, pg); err != nil {
+		return err
+	}
+	ready(pg)
+	failed := make(chan error, 1)
+	go func() { failed <- pg.Wait() }()
+	select {
+	case <-ctx.Done():
+		return nil
+	case err := <-failed:
+		return err
+	}
+}
+
+// detachAndWait starts this program once more, apart from this terminal, and
+// returns when everything runs or has failed.
+func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
+	exe, err := os.Executable()
+	if err != nil {
+		return fmt.Errorf("finding this program: %w", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("making a pipe: %w", err)
+	}
+	defer r.Close()
+	args := []string{"up", "--detached", "--dir", o.dir, "--members", strconv.Itoa(o.members)}
+	if o.bare {
+		args = append(args, "--bare")
+	}
+	child := exec.Command(exe, args...) //nolint:noctx // It outlives this command.
+	child.ExtraFiles = []*os.File{w}
+	child.SysProcAttr = ownSession()
+	err = child.Start()
+	w.Close()
+	if err != nil {
+		return fmt.Errorf("starting the supervisor: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(os.Interrupt) }) // It may have ended by itself.
+	defer stop()
+	if _, err := io.Copy(s.err, r); err != nil { // Ends when the child closes its end.
+		return fmt.Errorf("waiting for the playground: %w", err)
+	}
+	running, err := playground.Find(o.dir)
+	if err != nil {
+		return err
+	}
+	if running == nil {
+		return errors.Join(errors.New("the playground did not start"), child.Wait())
+	}
+	printClusters(s.out, running.Hub, running.Members)
+	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s ends it\n", running.PID, o.dir)
+	return nil
+}
+
+func newDownCommand(s *streams) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use:     "down",
+		Short:   "End what refract up started",
+		Example: "  refract down --dir .refract",
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			err := playground.Down(cmd.Context(), dir)
+			switch {
+			case errors.Is(err, playground.ErrNotRunning):
+				fmt.Fprintf(s.err, "nothing is running in %s\n", dir)
+				return nil
+			case err != nil:
+				return err
+			}
+			fmt.Fprintf(s.err, "stopped what was running in %s\n", dir)
+			return nil
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", defaultDir, "`folder` of the playground")
+	return cmd
+}
+
+// startPlayground starts a playground with the components beside this program.
+func startPlayground(ctx context.Context, dir string, members int, bare bool, narration io.Writer) (*playground.Playground, error) {
+	exe, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("finding this program: %w", err)
+	}
+	assets, err := playground.Assets(exe)
+	if err != nil {
+		return nil, err
+	}
+	return playground.Start(ctx, playground.Options{
+		Dir: dir, Assets: assets, Members: members, Bare: bare,
+		Progress: func(msg string) { fmt.Fprintln(narration, msg) },
+	})
+}
+
+// joinMembers makes a hub of the playground's hub and its clusters members of it.
+func joinMembers(ctx context.Context, pg *playground.Playground) error {
+	cfg, err := restConfig(pg.Hub().Kubeconfig)
+	if err != nil {
+		return err
+	}
+	if err := hub.InstallCRDs(ctx, cfg); err != nil {
+		return err
+	}
+	c, err := hub.Client(cfg)
+	if err != nil {
+		return err
+	}
+	errs := make([]error, len(pg.Members()))
+	var all sync.WaitGroup
+	for i, m := range pg.Members() {
+		all.Go(func() {
+			cfg, err := restConfig(m.Kubeconfig)
+			if err != nil {
+				errs[i] = err
+				return
+			}
+			errs[i] = member.Join(ctx, c, m.Name, cfg, memberLabels(i))
+		})
+	}
+	all.Wait()
+	return errors.Join(errs...)
+}
+
+// memberLabels are those of the i-th member of a playground, counted from 0. The
+// first three are as in examples/override/clusters.yaml.
+func memberLabels(i int) map[string]string {
+	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
+	return map[string]string{"region": regions[i%len(regions)], "provider": providers[i%len(providers)]}
+}
+
+func printClusters(w io.Writer, hub playground.Cluster, members []playground.Cluster) {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "CLUSTER\tENDPOINT\tKUBECONFIG")
+	here, _ := os.Getwd() // Without it paths are printed whole.
+	for _, c := range append([]playground.Cluster{hub}, members...) {
+		path := c.Kubeconfig
+		if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {
+			path = rel
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Name, c.Endpoint, path)
+	}
+	table.Flush()
+}

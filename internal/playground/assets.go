@@ -1,0 +1,57 @@
+package playground
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// assetsEnv names the folder of the binaries, as it does for the tests of
+// controller-runtime: https://book.kubebuilder.io/reference/envtest
+const assetsEnv = "KUBEBUILDER_ASSETS"
+
+// binaries are the programs a playground consists of.
+var binaries = []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kwok"}
+
+// Assets returns the folder with the components' binaries: $KUBEBUILDER_ASSETS
+// if that is set, or else the folder of exe, which is usually the running
+// executable. If exe is a link, the folder is that of the file it leads to.
+//
+// It returns an error that names what is missing, and the command to get it,
+// unless all of them are there.
+func Assets(exe string) (string, error) {
+	dir := os.Getenv(assetsEnv)
+	if dir == "" {
+		if target, err := filepath.EvalSymlinks(exe); err == nil {
+			exe = target
+		}
+		dir = filepath.Dir(exe)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fmt.Errorf("resolving the binaries' folder %q: %w", dir, err)
+	}
+	return dir, checkAssets(dir)
+}
+
+func checkAssets(dir string) error {
+	var missing []string
+	for _, name := range binaries {
+		_, err := os.Stat(filepath.Join(dir, name))
+		if errors.Is(err, fs.ErrNotExist) {
+			missing = append(missing, name)
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("looking for the binaries of a control plane: %w", err)
+		}
+	}
+	if missing == nil {
+		return nil
+	}
+	return fmt.Errorf("no %s in %s: run `make controlplane` to build the control plane, or set $%s to its folder",
+		strings.Join(missing, ", "), dir, assetsEnv)
+}

@@ -1,0 +1,150 @@
+package playground
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"net"
+	"time"
+)
+
+// lifetime is longer than anybody keeps a playground running.
+const lifetime = 366 * 24 * time.Hour
+
+// pair is a certificate and its key, or the two halves of a key, in PEM.
+type pair struct {
+	cert, key []byte
+}
+
+// authority issues certificates. Each cluster has its own: an administrator of
+// one is nobody to another.
+type authority struct {
+	pair
+	parsed *x509.Certificate
+	signer *ecdsa.PrivateKey
+}
+
+// subject is whom a certificate is for.
+type subject struct {
+	name   string
+	groups []string
+	hosts  []string // Names and addresses at which it serves; none for clients.
+}
+
+// newAuthority returns an authority with a key of its own.
+func newAuthority(name string) (*authority, error) {
+	key, err := newKey()
+	if err != nil {
+		return nil, err
+	}
+	template := certificate(subject{name: name})
+	template.IsCA = true
+	template.BasicConstraintsValid = true
+	template.KeyUsage = x509.KeyUsageCertSign | x509.KeyUsageDigitalSignature | x509.KeyUsageCRLSign
+	template.ExtKeyUsage = nil
+
+	p, err := sign(template, template, key, key)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate authority %q: %w", name, err)
+	}
+	block, _ := pem.Decode(p.cert)
+	parsed, err := x509.ParseCertificate(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("making the certificate authority %q: %w", name, err)
+	}
+	return &authority{pair: p, parsed: parsed, signer: key}, nil
+}
+
+// issue returns a certificate with a new key.
+func (a *authority) issue(s subject) (pair, error) {
+	key, err := newKey()
+	if err != nil {
+		return pair{}, err
+	}
+	p, err := sign(certificate(s), a.parsed, key, a.signer)
+	if err != nil {
+		return pair{}, fmt.Errorf("issuing a certificate for %q: %w", s.name, err)
+	}
+	return p, nil
+}
+
+// pool returns what a client trusts that trusts this authority alone.
+func (a *authority) pool() *x509.CertPool {
+	pool := x509.NewCertPool()
+	pool.AddCert(a.parsed)
+	return pool
+}
+
+// newSigningKey returns a public and a private key to sign tokens with.
+func newSigningKey() (pair, error) {
+	key, err := newKey()
+	if err != nil {
+		return pair{}, err
+	}
+	public, err := x509.MarshalPKIXPublicKey(key.Public())
+	if err != nil {
+		return pair{}, fmt.Errorf("encoding a public key: %w", err)
+	}
+	private, err := encodeKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "PUBLIC KEY", Bytes: public}), key: private}, nil
+}
+
+// certificate returns what a certificate says. One for a server is for a client
+// too: the members of an etcd are both to each other.
+func certificate(s subject) *x509.Certificate {
+	now := time.Now()
+	c := &x509.Certificate{
+		Subject:     pkix.Name{CommonName: s.name, Organization: s.groups},
+		NotBefore:   now.Add(-time.Hour), // Clocks differ.
+		NotAfter:    now.Add(lifetime),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if len(s.hosts) > 0 {
+		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)
+	}
+	for _, host := range s.hosts {
+		if ip := net.ParseIP(host); ip != nil {
+			c.IPAddresses = append(c.IPAddresses, ip)
+			continue
+		}
+		c.DNSNames = append(c.DNSNames, host)
+	}
+	return c
+}
+
+// sign returns the certificate for key, signed by the parent's signer.
+func sign(template, parent *x509.Certificate, key, signer *ecdsa.PrivateKey) (pair, error) {
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signer)
+	if err != nil {
+		return pair{}, err
+	}
+	private, err := encodeKey(key)
+	if err != nil {
+		return pair{}, err
+	}
+	return pair{cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), key: private}, nil
+}
+
+func newKey() (*ecdsa.PrivateKey, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, fmt.Errorf("generating a key: %w", err)
+	}
+	return key, nil
+}
+
+func encodeKey(key *ecdsa.PrivateKey) ([]byte, error) {
+	der, err := x509.MarshalECPrivateKey(key)
+	if err != nil {
+		return nil, fmt.Errorf("encoding a private key: %w", err)
+	}
+	return pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der}), nil
+}

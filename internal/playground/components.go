@@ -1,0 +1,141 @@
+package playground
+
+import (
+	"fmt"
+	"strings"
+)
+
+// Processes are stopped by descending rank, so that none has to go without what
+// it depends on.
+const (
+	rankEtcd = iota
+	rankAPIServer
+	rankClient
+)
+
+// servicesCIDR is where Services have their addresses, the first of which is the
+// API server's own.
+const servicesCIDR = "10.96.0.0/16"
+
+// podsCIDR is where Pods have their addresses, which nobody can reach.
+const podsCIDR = "10.244.0.0/16"
+
+// apiServerHosts are the names an API server answers to.
+var apiServerHosts = []string{
+	"127.0.0.1", "localhost", "10.96.0.1",
+	"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
+}
+
+// hubControllers keep a hub clean: what is deleted goes away with all it owns,
+// and service accounts and aggregated roles work. Workloads are left alone: they
+// are templates there, to be run by the members.
+var hubControllers = []string{
+	"namespace-controller",
+	"garbage-collector-controller",
+	"serviceaccount-controller",
+	"serviceaccount-token-controller",
+	"root-ca-certificate-publisher-controller",
+	"clusterrole-aggregation-controller",
+}
+
+// component is one of the programs of a cluster.
+type component struct {
+	name string
+	rank int
+	args []string
+}
+
+// etcdComponent returns the etcd that serves clients at the first of two ports.
+func (c *cluster) etcdComponent(ports []int) component {
+	client, peer := local(ports[0]), local(ports[1])
+	return component{name: "etcd", rank: rankEtcd, args: []string{
+		"--name=" + c.Name,
+		"--data-dir=etcd",
+		"--listen-client-urls=" + client,
+		"--advertise-client-urls=" + client,
+		"--listen-peer-urls=" + peer,
+		"--initial-advertise-peer-urls=" + peer,
+		"--initial-cluster=" + c.Name + "=" + peer,
+		"--trusted-ca-file=" + etcdCAFile + ".crt",
+		"--cert-file=" + etcdServerFile + ".crt",
+		"--key-file=" + etcdServerFile + ".key",
+		"--client-cert-auth",
+		"--peer-trusted-ca-file=" + etcdCAFile + ".crt",
+		"--peer-cert-file=" + etcdServerFile + ".crt",
+		"--peer-key-file=" + etcdServerFile + ".key",
+		"--peer-client-cert-auth",
+		"--log-level=warn",
+		"--unsafe-no-fsync", // Nothing is kept, so a crash of the machine loses nothing.
+	}}
+}
+
+// apiServerComponent returns the API server that serves at the port.
+func (c *cluster) apiServerComponent(ports []int) component {
+	return component{name: "kube-apiserver", rank: rankAPIServer, args: []string{
+		"--etcd-servers=" + c.etcd,
+		"--etcd-cafile=" + etcdCAFile + ".crt",
+		"--etcd-certfile=" + etcdClientFile + ".crt",
+		"--etcd-keyfile=" + etcdClientFile + ".key",
+		"--bind-address=127.0.0.1",
+		fmt.Sprintf("--secure-port=%d", ports[0]),
+		"--tls-cert-file=" + apiServerFile + ".crt",
+		"--tls-private-key-file=" + apiServerFile + ".key",
+		"--client-ca-file=" + caFile + ".crt",
+		"--authorization-mode=RBAC",
+		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
+		"--service-account-key-file=" + signingFile + ".crt",
+		"--service-account-signing-key-file=" + signingFile + ".key",
+		"--service-cluster-ip-range=" + servicesCIDR,
+		"--allow-privileged", // As kubeadm has it: manifests made for real clusters are welcome.
+		"--profiling=false",
+
+		// Endpoints must not be on a loopback address, and there may be no other: so
+		// the Service "kubernetes" has none. No Pod really runs that could miss it.
+		"--advertise-address=127.0.0.1",
+		"--endpoint-reconciler-type=none",
+	}}
+}
+
+// controllersComponent returns the controllers that the cluster's role asks for.
+func (c *cluster) controllersComponent() component {
+	controllers := []string{"*"}
+	if c.role == hub {
+		controllers = hubControllers
+	}
+	return component{name: "kube-controller-manager", rank: rankClient, args: []string{
+		"--kubeconfig=" + controllersConfig,
+		"--controllers=" + strings.Join(controllers, ","),
+		"--use-service-account-credentials", // Each acts under its own name, as in a real cluster.
+		"--root-ca-file=" + caFile + ".crt",
+		"--service-account-private-key-file=" + signingFile + ".key",
+		"--cluster-signing-cert-file=" + caFile + ".crt",
+		"--cluster-signing-key-file=" + caFile + ".key",
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--profiling=false",
+		"--kube-api-qps=200", // The API server is idle, so let work be done at once.
+		"--kube-api-burst=400",
+	}}
+}
+
+func (c *cluster) schedulerComponent() component {
+	return component{name: "kube-scheduler", rank: rankClient, args: []string{
+		"--kubeconfig=" + schedulerConfig,
+		"--leader-elect=false",
+		"--secure-port=0",
+		"--profiling=false",
+		"--kube-api-qps=200",
+		"--kube-api-burst=400",
+	}}
+}
+
+// kwokComponent returns the kubelets. It serves nothing, so it needs no port.
+func (c *cluster) kwokComponent() component {
+	return component{name: "kwok", rank: rankClient, args: []string{
+		"--kubeconfig=" + kwokConfig,
+		"--config=" + stagesFile,
+		"--manage-all-nodes",
+		"--cidr=" + podsCIDR,
+		"--node-lease-duration-seconds=40", // The kubelet's default: without, Nodes are taken for dead.
+	}}
+}

@@ -1,0 +1,138 @@
+package playground
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"sync"
+	"time"
+)
+
+// grace is how long a process may take to end when it is asked to, before it is
+// killed. Most need less than a second, but an API server that has lost its etcd
+// does not end by itself. Nothing is kept, so killing does no harm.
+const grace = 3 * time.Second
+
+// crew is the processes of a playground. It starts them, sees to it that none
+// outlives the supervisor, and tells when one ends that should not.
+type crew struct {
+	starts chan func() // Run, one after the other, by the thread that starts processes.
+
+	mu        sync.Mutex
+	processes []*process
+
+	overOnce sync.Once
+	over     chan struct{} // Closed when the crew is to stop, or has lost a process.
+	err      error         // The loss. Written before over is closed.
+}
+
+func newCrew() *crew {
+	c := &crew{starts: make(chan func()), over: make(chan struct{})}
+	go c.startLoop()
+	return c
+}
+
+// startLoop starts all processes from one thread, which lives until the last of
+// them has ended: Linux takes a child's parent to be the thread, not the
+// process, when it kills the children of the dead.
+func (c *crew) startLoop() {
+	runtime.LockOSThread()
+	for start := range c.starts {
+		start()
+	}
+}
+
+// start starts a process. Its output goes to its log, which is begun anew.
+func (c *crew) start(s spec) (*process, error) {
+	log, err := os.OpenFile(s.log, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, fmt.Errorf("%s: opening the log of %s: %w", s.cluster, s.component, err)
+	}
+	defer func() { _ = log.Close() }() // The child has a copy.
+
+	cmd := exec.Command(s.binary, s.args...) //nolint:noctx // It lives until the crew stops it, in order.
+	cmd.Dir = s.dir
+	cmd.Env = s.env
+	cmd.Stdout, cmd.Stderr = log, log
+	cmd.SysProcAttr = spawnAttr()
+
+	started := make(chan error)
+	c.starts <- func() { started <- cmd.Start() }
+	if err := <-started; err != nil {
+		return nil, fmt.Errorf("%s: starting %s: %w", s.cluster, s.component, err)
+	}
+
+	p := &process{spec: s, handle: cmd.Process, done: make(chan struct{})}
+	go func() {
+		p.err = cmd.Wait()
+		close(p.done)
+	}()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.processes = append(c.processes, p)
+	return p, nil
+}
+
+// watch makes the end of p, from now on, the end of the crew.
+func (c *crew) watch(p *process) {
+	go func() {
+		<-p.done
+		c.end(p.death())
+	}()
+}
+
+// end makes the crew be over, unless it already is; err is nil if it was told to
+// stop.
+func (c *crew) end(err error) {
+	c.overOnce.Do(func() {
+		c.err = err
+		close(c.over)
+	})
+}
+
+// wait returns when the crew is over: nil if it was told to stop.
+func (c *crew) wait() error {
+	<-c.over
+	return c.err
+}
+
+// failed says whether the crew has lost a process.
+func (c *crew) failed() bool {
+	select {
+	case <-c.over:
+		return c.err != nil
+	default:
+		return false
+	}
+}
+
+// bind returns a context that ends with the crew too, by the crew's error.
+func (c *crew) bind(ctx context.Context) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-c.over:
+			cancel(c.err)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}
+
+// stop ends all processes, those that need others first, and returns when they
+// have ended. It may be called once, and nothing can be started after it.
+func (c *crew) stop() {
+	c.end(nil)
+	for rank := rankClient; rank >= rankEtcd; rank-- {
+		var wg sync.WaitGroup
+		for _, p := range c.processes {
+			if p.rank == rank {
+				wg.Go(func() { p.stop(grace) })
+			}
+		}
+		wg.Wait()
+	}
+	close(c.starts)
+}

@@ -1,0 +1,44 @@
+package playground
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"net/http"
+	"time"
+)
+
+// httpClient returns a client that presents p to servers that a vouches for. Its
+// idle connections are the caller's to close.
+func httpClient(a *authority, p pair) (*http.Client, error) {
+	cert, err := tls.X509KeyPair(p.cert, p.key)
+	if err != nil {
+		return nil, fmt.Errorf("reading a client certificate: %w", err)
+	}
+	return &http.Client{Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{RootCAs: a.pool(), Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12},
+	}}, nil
+}
+
+// get returns an error unless the URL answers with 200, within seconds.
+func get(ctx context.Context, client *http.Client, url string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	resp, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if _, err := io.Copy(io.Discard, resp.Body); err != nil { // Lets the connection be used again.
+		return err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("%s answers %s", url, resp.Status)
+	}
+	return nil
+}

@@ -1,0 +1,125 @@
+package playground
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// spec is a process to be started.
+type spec struct {
+	cluster   string
+	component string
+	rank      int    // Processes are stopped by descending rank.
+	binary    string // An absolute path.
+	args      []string
+	env       []string
+	dir       string // The working directory.
+	log       string // The absolute path of a file.
+}
+
+// process is a component that was started.
+type process struct {
+	spec
+
+	handle *os.Process
+	done   chan struct{} // Closed when it has ended.
+	err    error         // How it ended. Written before done is closed.
+}
+
+// ComponentError says that a component has ended that should be running.
+type ComponentError struct {
+	Cluster   string // Such as "member-1".
+	Component string // Such as "kube-scheduler".
+	Log       string // The path of its log.
+	Tail      string // The last lines of that.
+	Err       error  // How it ended.
+}
+
+func (e *ComponentError) Error() string {
+	return fmt.Sprintf("%s: %s has ended: %v; the end of its log, %s:\n%s", e.Cluster, e.Component, e.Err, e.Log, e.Tail)
+}
+
+// Unwrap returns how the component ended.
+func (e *ComponentError) Unwrap() error { return e.Err }
+
+// death returns the report on a process that has ended.
+func (p *process) death() *ComponentError {
+	err := p.err
+	if err == nil {
+		err = errors.New("exit status 0")
+	}
+	return &ComponentError{Cluster: p.cluster, Component: p.component, Log: p.log, Tail: tail(p.log), Err: err}
+}
+
+// ended says whether the process has.
+func (p *process) ended() bool {
+	select {
+	case <-p.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// await returns when probe finds nothing to complain about, or the process or
+// the context has ended, or patience has.
+func (p *process) await(ctx context.Context, probe func(context.Context) error) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		select {
+		case <-p.done:
+			cancel()
+		case <-ctx.Done():
+		}
+	}()
+
+	err := await(ctx, probe)
+	if err == nil {
+		return nil
+	}
+	if p.ended() {
+		return p.death()
+	}
+	return fmt.Errorf("%s: waiting for %s, whose log is %s: %w", p.cluster, p.component, p.log, err)
+}
+
+// stop asks the process to end, kills it if it has not after the given time,
+// and returns when it has ended.
+func (p *process) stop(within time.Duration) {
+	// An error means that it has ended already.
+	_ = p.handle.Signal(syscall.SIGTERM)
+	select {
+	case <-p.done:
+		return
+	case <-time.After(within):
+	}
+	_ = p.handle.Kill()
+	<-p.done
+}
+
+// tail returns the last lines of a log, indented.
+func tail(path string) string {
+	const bytes, lines = 4096, 6
+
+	f, err := os.Open(path)
+	if err != nil {
+		return "  " + err.Error()
+	}
+	defer func() { _ = f.Close() }()
+	if info, err := f.Stat(); err == nil && info.Size() > bytes {
+		_, _ = f.Seek(-bytes, io.SeekEnd)
+	}
+	raw, err := io.ReadAll(f)
+	if err != nil {
+		return "  " + err.Error()
+	}
+	all := strings.Split(strings.TrimSpace(string(raw)), "\n")
+	return "  " + strings.Join(all[max(0, len(all)-lines):], "\n  ")
+}

@@ -1,0 +1,233 @@
+package playground
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"sync"
+)
+
+// attempts is how often a component is started that finds its port taken.
+const attempts = 5
+
+// starter brings the clusters of a playground up.
+type starter struct {
+	crew      *crew
+	assets    string
+	progress  func(string)
+	freePorts func(ctx context.Context, n int) ([]int, error)
+	stages    []byte // For kwok.
+}
+
+// startAll starts the clusters, and returns when all are usable.
+func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
+	if slices.ContainsFunc(clusters, func(c *cluster) bool { return c.role == full }) {
+		var err error
+		if s.stages, err = kwokStages(ctx, s.assets); err != nil {
+			return err
+		}
+	}
+	// All at once is the fastest way as long as each gets its share of a processor;
+	// an API server that waits too long for one gives up.
+	slots := make(chan struct{}, 2*runtime.NumCPU())
+	return each(ctx, clusters, func(ctx context.Context, c *cluster) error {
+		select {
+		case slots <- struct{}{}:
+			defer func() { <-slots }()
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
+		if err := s.startAPI(ctx, c); err != nil {
+			return err
+		}
+		return s.startControllers(ctx, c)
+	})
+}
+
+// startAPI starts a cluster's etcd and its API server, and returns when an
+// administrator can work with it.
+func (s *starter) startAPI(ctx context.Context, c *cluster) error {
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	if err := s.startEtcd(ctx, c); err != nil {
+		return err
+	}
+	s.progress(c.Name + ": etcd is ready")
+
+	// Only now: an API server gives up if etcd does not answer within seconds.
+	if err := s.startAPIServer(ctx, c); err != nil {
+		return err
+	}
+	s.progress(c.Name + ": the API server is ready")
+	return c.writeAdminKubeconfig(c.Kubeconfig)
+}
+
+func (s *starter) startEtcd(ctx context.Context, c *cluster) error {
+	client, err := httpClient(c.etcdCA, c.pairs[etcdClientFile])
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	c.etcd, err = s.serve(ctx, c, server{ports: 2, with: c.etcdComponent, probe: func(ctx context.Context, url string) error {
+		return get(ctx, client, url+"/health")
+	}})
+	return err
+}
+
+func (s *starter) startAPIServer(ctx context.Context, c *cluster) error {
+	client, err := httpClient(c.ca, c.pairs[adminFile])
+	if err != nil {
+		return err
+	}
+	defer client.CloseIdleConnections()
+	c.Endpoint, err = s.serve(ctx, c, server{ports: 1, with: c.apiServerComponent, probe: func(ctx context.Context, url string) error {
+		return get(ctx, client, url+"/readyz")
+	}})
+	return err
+}
+
+// startControllers starts what a cluster has beside its API server, and returns
+// when that does its work.
+func (s *starter) startControllers(ctx context.Context, c *cluster) error {
+	if c.role == bare {
+		return nil
+	}
+	if err := c.writeComponentKubeconfig(controllersConfig, "system:kube-controller-manager"); err != nil {
+		return err
+	}
+	if err := s.run(c, c.controllersComponent()); err != nil {
+		return err
+	}
+	if c.role == full {
+		if err := s.startNodes(ctx, c); err != nil {
+			return err
+		}
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if err := awaitServiceAccount(ctx, client); err != nil {
+		return fmt.Errorf("%s: waiting for the controllers, whose logs are in %s: %w", c.Name, c.path(logsDir), err)
+	}
+	s.progress(c.Name + ": the controllers are at work")
+	return nil
+}
+
+// startNodes gives a cluster Nodes, and Pods a way to get there.
+func (s *starter) startNodes(ctx context.Context, c *cluster) error {
+	if err := c.writeComponentKubeconfig(schedulerConfig, "system:kube-scheduler"); err != nil {
+		return err
+	}
+	if err := s.run(c, c.schedulerComponent()); err != nil {
+		return err
+	}
+	if err := c.write(stagesFile, s.stages); err != nil {
+		return err
+	}
+	if err := c.writeAdminKubeconfig(c.path(kwokConfig)); err != nil {
+		return err
+	}
+	if err := s.run(c, c.kwokComponent()); err != nil {
+		return err
+	}
+	client, err := c.client()
+	if err != nil {
+		return err
+	}
+	if err := addNodes(ctx, client); err != nil {
+		return fmt.Errorf("%s: %w", c.Name, err)
+	}
+	if err := awaitNodes(ctx, client); err != nil {
+		return fmt.Errorf("%s: waiting for the Nodes, logs are in %s: %w", c.Name, c.path(logsDir), err)
+	}
+	return nil
+}
+
+// run starts a component that nobody has to wait for.
+func (s *starter) run(c *cluster, what component) error {
+	p, err := s.crew.start(s.spec(c, what))
+	if err != nil {
+		return err
+	}
+	s.crew.watch(p)
+	return nil
+}
+
+// server is a component that listens.
+type server struct {
+	ports int                                         // How many it needs.
+	with  func(ports []int) component                 // The component on these ports.
+	probe func(ctx context.Context, url string) error // Whether it answers at its first port.
+}
+
+// serve starts a server and returns its URL when it answers there. Ports are
+// only free until somebody takes them; a component that comes too late is
+// started again with others.
+func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, error) {
+	for attempt := 1; ; attempt++ {
+		ports, err := s.freePorts(ctx, v.ports)
+		if err != nil {
+			return "", err
+		}
+		p, err := s.crew.start(s.spec(c, v.with(ports)))
+		if err != nil {
+			return "", err
+		}
+		url := local(ports[0])
+		err = p.await(ctx, func(ctx context.Context) error { return v.probe(ctx, url) })
+		if err == nil {
+			s.crew.watch(p)
+			return url, nil
+		}
+		if attempt == attempts || !p.lostItsPort() {
+			return "", err
+		}
+	}
+}
+
+// spec returns the process of a component. It sees nothing of the user's
+// environment, part of which etcd and kwok would take for their configuration.
+func (s *starter) spec(c *cluster, what component) spec {
+	return spec{
+		cluster:   c.Name,
+		component: what.name,
+		rank:      what.rank,
+		binary:    filepath.Join(s.assets, what.name),
+		args:      what.args,
+		env:       []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")},
+		dir:       c.dir,
+		log:       c.path(logsDir + "/" + what.name + ".log"),
+	}
+}
+
+// kwokStages returns the configuration with which kwok makes Nodes and Pods ready.
+func kwokStages(ctx context.Context, assets string) ([]byte, error) {
+	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kwok"), "stages").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking kwok for its stages, which the one built by `make controlplane` knows: %w", err)
+	}
+	return out, nil
+}
+
+// each calls f for all clusters at the same time. It returns the first error,
+// and ends the context of the others then.
+func each(ctx context.Context, clusters []*cluster, f func(context.Context, *cluster) error) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var wg sync.WaitGroup
+	for _, c := range clusters {
+		wg.Go(func() {
+			if err := f(ctx, c); err != nil {
+				cancel(err)
+			}
+		})
+	}
+	wg.Wait()
+	return context.Cause(ctx)
+}

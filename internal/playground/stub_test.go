@@ -1,0 +1,110 @@
+package playground
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// stubs are the programs that the test binary is when it is called by their
+// name. They stand for components in the tests of how processes are treated, and
+// for the process that supervises a playground.
+var stubs = map[string]func(args []string) int{
+	"obedient":   obedient,
+	"stubborn":   stubborn,
+	"unlucky":    unlucky,
+	"listener":   listener,
+	"supervisor": supervisor,
+}
+
+func TestMain(m *testing.M) {
+	if stub, ok := stubs[filepath.Base(os.Args[0])]; ok {
+		os.Exit(stub(os.Args[1:])) //nolint:forbidigo // Here it is that program.
+	}
+	m.Run()
+}
+
+// linkStubs returns a folder in which the stubs can be started by their names.
+func linkStubs(t *testing.T) string {
+	t.Helper()
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	for name := range stubs {
+		if err := os.Symlink(exe, filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+// obedient ends when it is asked to, and adds its first argument to the file
+// "ended" then.
+func obedient(args []string) int {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	fmt.Fprintln(os.Stdout, "at work")
+	<-asked
+	f, err := os.OpenFile("ended", os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return 1
+	}
+	defer f.Close()
+	fmt.Fprintln(f, args[0])
+	return 0
+}
+
+// stubborn does not end when it is asked to.
+func stubborn([]string) int {
+	signal.Ignore(syscall.SIGTERM)
+	fmt.Fprintln(os.Stdout, "at work")
+	<-time.After(time.Minute)
+	return 0
+}
+
+// unlucky ends at once.
+func unlucky([]string) int {
+	fmt.Fprintln(os.Stderr, "there is no future")
+	return 3
+}
+
+// listener listens on the port that its first argument names.
+func listener(args []string) int {
+	l, err := net.Listen("tcp4", "127.0.0.1:"+args[0])
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer l.Close()
+	for {
+		if _, err := l.Accept(); err != nil {
+			return 1
+		}
+	}
+}
+
+// supervisor runs a playground of a hub alone in the folder that its first
+// argument names, with the binaries in the second, until it receives SIGTERM.
+func supervisor(args []string) int {
+	ctx, cancel := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer cancel()
+	p, err := Start(ctx, Options{Dir: args[0], Assets: args[1]})
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	<-ctx.Done()
+	if err := p.Stop(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
+}

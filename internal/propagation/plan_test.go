@@ -1,0 +1,283 @@
+package propagation
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
+
+func TestDecide(t *testing.T) {
+	op := tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: "op"}
+	pp := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}
+	both := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp", corev1alpha1.OverridePolicyLabel: "op"}
+	replicas := map[string]override.Policy{"op": *compile(t, "op", rule("eu-1", "/spec/replicas", "5"))}
+	type outcome struct {
+		Held     string
+		Gone     bool
+		Placed   []string          // Clusters with a variant.
+		Failed   map[string]string // Cluster to error.
+		Variants int
+		Warnings []string
+		Rendered []tree.Policy // Remembered afterwards.
+	}
+	cases := map[string]struct {
+		reason      string
+		labels      map[string]string
+		annotations map[string]string
+		deleting    bool
+		absent      bool
+		was         memory
+		mode        corev1alpha1.SchedulingMode
+		noPolicy    bool
+		overrides   map[string]override.Policy
+		want        outcome
+	}{
+		"NoObject": {
+			reason: "What is not there must not be on a member.",
+			absent: true, was: memory{placed: []string{"eu-1"}},
+			want: outcome{Gone: true},
+		},
+		"NoLabel": {
+			reason: "An object that does not ask to be propagated is as good as gone.",
+			want:   outcome{Gone: true},
+		},
+		"Deleting": {
+			reason: "Finalizers of others on the hub do not keep copies alive.",
+			labels: pp, deleting: true,
+			want: outcome{Gone: true},
+		},
+		"Placed": {
+			reason: "Two clusters without overrides get the same variant.",
+			labels: pp,
+			want:   outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
+		},
+		"Overridden": {
+			reason: "A rule for one cluster makes two variants, and the policy is remembered.",
+			labels: both, overrides: replicas,
+			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 2, Rendered: []tree.Policy{op}},
+		},
+		"PropagationPolicyMissing": {
+			reason: "Manifests arrive in any order: the object waits.",
+			labels: pp, noPolicy: true,
+			want: outcome{Held: reasonPolicyNotFound},
+		},
+		"PropagationPolicyDeleted": {
+			reason: "To lose a policy is no reason to take workloads away, or to stop updating them.",
+			labels: pp, noPolicy: true, was: memory{placed: []string{"us-1"}},
+			want: outcome{
+				Placed: []string{"us-1"}, Variants: 1,
+				Warnings: []string{"PropagationPolicy shop/pp was deleted: the object stays on the clusters that have it"},
+			},
+		},
+		"OverridePolicyMissing": {
+			reason: "An object that was never rendered with its policy must not slip out without it.",
+			labels: both, was: memory{placed: []string{"us-1"}},
+			want: outcome{Held: reasonPolicyNotFound},
+		},
+		"OverridePolicyDeleted": {
+			reason: "An object that was rendered with it is rolled back, and goes on to be remembered as such.",
+			labels: both, was: memory{placed: []string{"us-1"}, rendered: []tree.Policy{op}},
+			want: outcome{
+				Placed: []string{"eu-1", "us-1"}, Variants: 1, Rendered: []tree.Policy{op},
+				Warnings: []string{"PolicyDeleted: OverridePolicy shop/op was deleted: what it changed is taken back"},
+			},
+		},
+		"OverrideFailsOnOneCluster": {
+			reason:    "The other clusters get theirs.",
+			labels:    both,
+			overrides: map[string]override.Policy{"op": *compile(t, "op", rule("eu-1", "/spec/no/where", "5"))},
+			want: outcome{
+				Placed: []string{"us-1"}, Variants: 1, Rendered: []tree.Policy{op},
+				Failed: map[string]string{"eu-1": "OverridePolicy shop/op rule 0 jsonpatch[0]: /spec/no does not exist"},
+			},
+		},
+		"EmptyLabel": {
+			reason: "An empty label names no policy.",
+			labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""},
+			want:   outcome{Held: reasonInvalidLabel},
+		},
+		"Divide": {
+			reason: "To give every cluster all replicas is not what was asked for.",
+			labels: pp, mode: corev1alpha1.SchedulingModeDivide,
+			want: outcome{Held: reasonUnsupported},
+		},
+		"DryRun": {
+			reason: "The annotation stops everything.",
+			labels: pp, annotations: map[string]string{"kubeadmiral.io/dry-run": "true"},
+			want: outcome{Held: reasonDryRun},
+		},
+		"StepsOverThePolicy": {
+			reason: "An object may not widen its own placement, and is told so.",
+			labels: pp, annotations: map[string]string{"kubeadmiral.io/placements": "[]"},
+			want: outcome{
+				Placed: []string{"eu-1", "us-1"}, Variants: 1,
+				Warnings: []string{"annotation kubeadmiral.io/placements is not honoured: placement is for the policy to say"},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			src := source{gvr: deployments, kind: "Deployment"}
+			if !tc.absent {
+				src.object = deployment(tc.labels, tc.annotations, tc.deleting)
+			}
+			before := src.object.DeepCopy()
+			p := decide(src, tc.was, around(t, tc.mode, tc.noPolicy, tc.overrides))
+			got := outcome{Held: p.held, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
+			for _, c := range []string{"eu-1", "us-1"} {
+				switch target := p.targets[c]; {
+				case target == nil:
+				case target.err != nil:
+					if got.Failed == nil {
+						got.Failed = map[string]string{}
+					}
+					got.Failed[c] = target.err.Error()
+				default:
+					got.Placed = append(got.Placed, c)
+				}
+			}
+			if p.held == "" && !p.gone {
+				got.Rendered = p.remember(tc.was).rendered
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(before, src.object); diff != "" {
+				t.Errorf("decide() changed its input: -before, +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestEncode(t *testing.T) {
+	obj := deployment(nil, nil, false)
+	rendered := override.Template(obj)
+	first, err := encode(rendered, deployments, "hub/uid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	again, err := encode(rendered, deployments, "hub/uid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := encode(rendered, deployments, "hub/other")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if first.hash != again.hash || first.hash == other.hash {
+		t.Errorf("encode(): want equal hashes for equal content alone, got %s, %s and %s", first.hash, again.hash, other.hash)
+	}
+	want := `{"metadata":{"uid":"u-1","annotations":{"refract.dev/applied":"` + first.hash + `","refract.dev/source":"hub/uid"},` +
+		`"labels":{"kubeadmiral.io/managed":"true"},"name":"web","namespace":"shop"},` +
+		`"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":2}}`
+	if diff := cmp.Diff(want, string(first.forKnown("u-1"))); diff != "" {
+		t.Errorf("forKnown(): -want, +got:\n%s", diff)
+	}
+	if got := string(first.forNew()); !strings.HasPrefix(got, `{"metadata":{"resourceVersion":"1",`) {
+		t.Errorf("forNew(): want a resourceVersion that no object has, got %s", got)
+	}
+}
+
+func TestRecordName(t *testing.T) {
+	cases := map[string]struct{ reason, group, resource, name, want string }{
+		"Plain":   {"A name that people can read.", "apps", "deployments", "web", "web.deployments.apps"},
+		"Core":    {"The core group has no name.", "", "configmaps", "web", "web.configmaps"},
+		"Illegal": {"Names of roles may hold what names of records may not.", "rbac.authorization.k8s.io", "clusterroles", "sys:Reader", "sys--eader.clusterroles.rbac.authorization.k8s.io-14c1e9f7"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			key := Key{GroupResource: schema.GroupResource{Group: tc.group, Resource: tc.resource}}
+			key.Name = tc.name
+			if got := recordName(key); got != tc.want {
+				t.Errorf("%s\nrecordName(): want %s, got %s", tc.reason, tc.want, got)
+			}
+		})
+	}
+	long := Key{GroupResource: deployments.GroupResource()}
+	long.Name = strings.Repeat("a", 250)
+	if got := recordName(long); len(got) > 253 {
+		t.Errorf("recordName() of a long name: want at most 253 characters, got %d", len(got))
+	}
+}
+
+func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *surroundings {
+	t.Helper()
+	if mode == "" {
+		mode = corev1alpha1.SchedulingModeDuplicate
+	}
+	pp, errs := placement.Compile(&corev1alpha1.PropagationPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp"},
+		Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: mode},
+	})
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	return &surroundings{
+		hub: "hub",
+		clusters: []placement.Cluster{
+			{Cluster: match.Cluster{Name: "eu-1"}, Ready: true},
+			{Cluster: match.Cluster{Name: "us-1"}, Ready: true},
+		},
+		propagation: func(tree.Policy) *placement.Policy {
+			if noPolicy {
+				return nil
+			}
+			return pp
+		},
+		override: func(ref tree.Policy) *override.Policy {
+			if p, ok := overrides[ref.Name]; ok {
+				return &p
+			}
+			return nil
+		},
+	}
+}
+
+func deployment(labels, annotations map[string]string, deleting bool) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apps/v1", "kind": "Deployment",
+		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "1"},
+		"spec":     map[string]any{"replicas": int64(2)},
+	}}
+	u.SetLabels(labels)
+	u.SetAnnotations(annotations)
+	if deleting {
+		now := metav1.Now()
+		u.SetDeletionTimestamp(&now)
+	}
+	return u
+}
+
+func rule(cluster, path, value string) corev1alpha1.OverrideRule {
+	return corev1alpha1.OverrideRule{
+		TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{cluster}},
+		Overriders: &corev1alpha1.Overriders{JSONPatch: []corev1alpha1.JSONPatchOverrider{
+			{Path: path, Operator: corev1alpha1.OpAdd, Value: &apiextensionsv1.JSON{Raw: []byte(value)}},
+		}},
+	}
+}
+
+func compile(t *testing.T, name string, rules ...corev1alpha1.OverrideRule) *override.Policy {
+	t.Helper()
+	p, errs := override.Compile(&corev1alpha1.OverridePolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name},
+		Spec:       corev1alpha1.OverridePolicySpec{OverrideRules: rules},
+	})
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	return p
+}
