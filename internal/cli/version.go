@@ -1,12 +1,74 @@
 package cli
 
-import "github.com/spf13/cobra"
+import (
+	"encoding/json"
+	"fmt"
+	"runtime"
+	"runtime/debug"
 
-func newVersionCommand(*streams) *cobra.Command {
-	return &cobra.Command{
-		Use:   "version",
-		Short: "Show the version",
-		Args:  noArgs,
-		RunE:  func(*cobra.Command, []string) error { return nil },
+	"github.com/spf13/cobra"
+)
+
+// version is set when the program is linked.
+var version string
+
+// versionInfo is what version prints.
+type versionInfo struct {
+	Version string `json:"version"`
+	Commit  string `json:"commit"` // With -dirty when files were changed.
+	Go      string `json:"go"`
+}
+
+func newVersionCommand(s *streams) *cobra.Command {
+	var output string
+	cmd := &cobra.Command{
+		Use:     "version",
+		Short:   "Show the version of this program",
+		Example: "  refract version -o json",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			info, _ := debug.ReadBuildInfo()
+			v := versionOf(version, info)
+			switch output {
+			case "text":
+				fmt.Fprintf(s.out, "refract %s (commit %s, %s)\n", v.Version, v.Commit, v.Go)
+				return nil
+			case "json":
+				return json.NewEncoder(s.out).Encode(v)
+			default:
+				return unknownValue("output", output, []string{"text", "json"})
+			}
+		},
 	}
+	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format` of what is printed: text or json")
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// versionOf completes what was linked in with what Go recorded about the build,
+// if it did.
+func versionOf(linked string, info *debug.BuildInfo) versionInfo {
+	v := versionInfo{Version: linked, Commit: "unknown", Go: runtime.Version()}
+	if info == nil {
+		info = &debug.BuildInfo{}
+	}
+	if v.Version == "" {
+		v.Version = info.Main.Version
+	}
+	if v.Version == "" {
+		v.Version = "(devel)" // As Go calls it.
+	}
+	dirty := ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			v.Commit = s.Value
+		case s.Key == "vcs.modified" && s.Value == "true":
+			dirty = "-dirty"
+		}
+	}
+	if v.Commit != "unknown" {
+		v.Commit += dirty
+	}
+	return v
 }

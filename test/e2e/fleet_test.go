@@ -3,142 +3,56 @@
 package e2e
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/internal/playground"
+	"refract.dev/test/fleet"
 )
 
 // members is how many member clusters the fleet of the tests has.
 const members = 3
 
-// fleet is a hub with bare members, and the controllers as a process of their
-// own. The tests share it; each works in a namespace of its own.
-type fleet struct {
-	dir     string // Of the playground.
-	assets  string
-	refract string // The binary.
-
-	mu         sync.Mutex
-	controller *exec.Cmd
-	log        *os.File
-}
-
-var shared *fleet
+// shared is the fleet of all tests, controllers included. Each test works in a
+// namespace of its own.
+var shared *fleet.Fleet
 
 func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		dir, err := os.MkdirTemp("", "refract-e2e-")
-		if err != nil {
-			return fail(err)
-		}
-		defer os.RemoveAll(dir)
-		shared, err = startFleet(dir)
-		if err != nil {
-			return fail(err)
-		}
-		defer shared.stop()
-		return m.Run()
-	}())
-}
-
-func fail(err error) int {
-	fmt.Fprintln(os.Stderr, "e2e:", err)
-	return 1
-}
-
-func startFleet(dir string) (*fleet, error) {
-	assets, err := playground.Assets(filepath.Join("..", "..", "bin", "refract"))
+	code, err := run(m)
 	if err != nil {
-		return nil, err
-	}
-	f := &fleet{dir: filepath.Join(dir, "fleet"), assets: assets, refract: filepath.Join(dir, "refract")}
-	if out, err := exec.Command("go", "build", "-o", f.refract, "../../cmd/refract").CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building refract: %w\n%s", err, out)
-	}
-	if err := os.Setenv("KUBEBUILDER_ASSETS", assets); err != nil {
-		return nil, err
-	}
-	if _, err := f.command("up", "--dir", f.dir, "--members", fmt.Sprint(members), "--bare", "--detach"); err != nil {
-		return nil, err
-	}
-	f.log, err = os.Create(filepath.Join(dir, "run.log"))
-	if err != nil {
-		return nil, err
-	}
-	return f, f.startController()
-}
-
-func (f *fleet) stop() {
-	f.stopController(syscall.SIGTERM)
-	if _, err := f.command("down", "--dir", f.dir); err != nil {
 		fmt.Fprintln(os.Stderr, "e2e:", err)
+		code = 1
 	}
+	os.Exit(code)
 }
 
-// startController starts `refract run` as a process of its own.
-func (f *fleet) startController() error {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.kubeconfig("hub"))
-	f.controller.Stderr = f.log
-	return f.controller.Start()
-}
-
-func (f *fleet) stopController(signal syscall.Signal) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	if f.controller == nil {
-		return
-	}
-	_ = f.controller.Process.Signal(signal)
-	_ = f.controller.Wait() // A signal ends it: that is no failure here.
-	f.controller = nil
-}
-
-func (f *fleet) kubeconfig(cluster string) string {
-	return filepath.Join(f.dir, "kubeconfigs", cluster+".yaml")
-}
-
-// command runs refract and returns its standard output.
-func (f *fleet) command(args ...string) (string, error) {
-	return output(exec.Command(f.refract, args...))
-}
-
-// kubectl runs kubectl against a cluster. Standard input is the manifest.
-func (f *fleet) kubectl(cluster, manifest string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(f.assets, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.kubeconfig(cluster))
-	cmd.Stdin = strings.NewReader(manifest)
-	return output(cmd)
-}
-
-func output(cmd *exec.Cmd) (string, error) {
-	var stderr bytes.Buffer
-	cmd.Stderr = &stderr
-	out, err := cmd.Output()
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "refract-e2e-")
 	if err != nil {
-		return string(out), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr.String())
+		return 0, err
 	}
-	return string(out), nil
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if shared, err = fleet.Start(dir, "../..", members); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, shared.Stop()) }()
+	if err := shared.StartControllers(); err != nil {
+		return 0, err
+	}
+	return m.Run(), nil
 }
 
 // do runs kubectl against the hub and fails the test if that fails.
 func do(t *testing.T, manifest string, args ...string) string {
 	t.Helper()
-	out, err := shared.kubectl("hub", manifest, args...)
+	out, err := shared.Kubectl("hub", manifest, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -159,7 +73,7 @@ func namespace(t *testing.T) string {
 	t.Cleanup(func() {
 		if t.Failed() {
 			t.Log(do(t, "", "get", "propagations", "-n", name, "-o", "yaml"))
-			if log, err := os.ReadFile(shared.log.Name()); err == nil {
+			if log, err := os.ReadFile(shared.Log); err == nil {
 				t.Logf("the controllers' log ends:\n%s", log[max(0, len(log)-4000):])
 			}
 		}
@@ -171,7 +85,7 @@ func namespace(t *testing.T) string {
 // get returns an object of a cluster, or nil.
 func get(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
 	t.Helper()
-	out, err := shared.kubectl(cluster, "", "get", kind, "-n", ns, name, "--ignore-not-found", "-o", "json")
+	out, err := shared.Kubectl(cluster, "", "get", kind, "-n", ns, name, "--ignore-not-found", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -160,10 +160,10 @@ func TestLastGoodVersionStays(t *testing.T) {
 
 func TestForeignObjectIsLeftAlone(t *testing.T) {
 	ns := namespace(t)
-	if _, err := shared.kubectl("member-2", "", "create", "namespace", ns); err != nil {
+	if _, err := shared.Kubectl("member-2", "", "create", "namespace", ns); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := shared.kubectl("member-2", "", "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9"); err != nil {
+	if _, err := shared.Kubectl("member-2", "", "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9"); err != nil {
 		t.Fatal(err)
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
@@ -178,7 +178,7 @@ func TestDeletedCopyComesBack(t *testing.T) {
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	uid := get(t, "member-1", "deployment", ns, "web").GetUID()
-	if _, err := shared.kubectl("member-1", "", "delete", "deployment", "-n", ns, "web"); err != nil {
+	if _, err := shared.Kubectl("member-1", "", "delete", "deployment", "-n", ns, "web"); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "another copy", "true", func() string {
@@ -254,8 +254,8 @@ spec: {big: 9007199254740993}
 	everywhere(t, "cluster-scoped", "clusterrole", "", "e2e:pod-reader", []string{"", "member-2", ""}, annotation...)
 	everywhere(t, "without generation", "configmap", ns, "settings", []string{"1", "1", "1"}, "data", "a")
 	everywhere(t, "custom resource", "gadgets.e2e.refract.dev", ns, "one", []string{"", "member-2", ""}, annotation...)
-	for i := range members {
-		out, err := shared.kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "gadgets.e2e.refract.dev", "-n", ns, "one", "-o", "jsonpath={.spec.big}")
+	for i := range shared.Members {
+		out, err := shared.Kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "gadgets.e2e.refract.dev", "-n", ns, "one", "-o", "jsonpath={.spec.big}")
 		if err != nil || out != "9007199254740993" {
 			t.Errorf("a large integer on member-%d: want 9007199254740993, got %s, %v", i+1, out, err)
 		}
@@ -269,10 +269,10 @@ func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	everywhere(t, "create", "deployment", ns, "second", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "second.deployments.apps", "Synced")
-	shared.stopController(syscall.SIGTERM)
+	shared.StopControllers(syscall.SIGTERM)
 	do(t, "", "delete", "deployment", "-n", ns, "web", "--cascade=orphan")
 	do(t, "", "label", "deployment", "-n", ns, "second", "kubeadmiral.io/propagation-policy-name-")
-	if err := shared.startController(); err != nil {
+	if err := shared.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
 	everywhere(t, "deleted unseen", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
@@ -289,12 +289,12 @@ func TestKilledInTheMiddle(t *testing.T) {
 	apply(t, in(ns, placeEverywhere, webReplicas))
 	applied := make(chan error, 1)
 	go func() {
-		_, err := shared.kubectl("hub", in(ns, all...), "apply", "-f", "-")
+		_, err := shared.Kubectl("hub", in(ns, all...), "apply", "-f", "-")
 		applied <- err
 	}()
 	placed := func() (counts []string) {
-		for i := range members {
-			out, err := shared.kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "deployments", "-n", ns, "-o", "jsonpath={range .items[*]}{.spec.replicas}/{.metadata.generation} {end}")
+		for i := range shared.Members {
+			out, err := shared.Kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "deployments", "-n", ns, "-o", "jsonpath={range .items[*]}{.spec.replicas}/{.metadata.generation} {end}")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -311,15 +311,15 @@ func TestKilledInTheMiddle(t *testing.T) {
 		return counts
 	}
 	eventually(t, "the middle", "true", func() string {
-		out, err := shared.kubectl("member-1", "", "get", "deployments", "-n", ns, "-o", "name")
+		out, err := shared.Kubectl("member-1", "", "get", "deployments", "-n", ns, "-o", "name")
 		return fmt.Sprint(err == nil && strings.Count(out, "\n") > n/10)
 	})
-	shared.stopController(syscall.SIGKILL)
+	shared.StopControllers(syscall.SIGKILL)
 	t.Logf("killed when the members had %v right copies", placed())
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
-	if err := shared.startController(); err != nil {
+	if err := shared.StartControllers(); err != nil {
 		t.Fatal(err)
 	}
 	// A copy that was written twice with the same content has generation 1 all the

@@ -1,0 +1,225 @@
+package e2e
+
+import (
+	"encoding/base64"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// cluster is a FederatedCluster with a Secret, whose data are as given.
+func cluster(name, endpoint, data string) string {
+	return fmt.Sprintf(`
+apiVersion: v1
+kind: Secret
+metadata: {name: %s, namespace: kube-admiral-system}
+stringData: {%s}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: %s, labels: {broken: "true"}}
+spec: {apiEndpoint: %q, secretRef: {name: %s}, taints: [{key: broken, effect: NoExecute}]}
+`, name, data, name, endpoint, name)
+}
+
+func TestClusterThatCannotBeReached(t *testing.T) {
+	raw := func(path string) string {
+		return strings.TrimSpace(do(t, "", "config", "view", "--raw", "--kubeconfig", shared.Kubeconfig("member-1"), "-o", "jsonpath="+path))
+	}
+	endpoint := raw("{.clusters[0].cluster.server}")
+	decoded := func(path string) string {
+		text, err := base64.StdEncoding.DecodeString(raw(path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	cert, key := decoded("{.users[0].user.client-certificate-data}"), decoded("{.users[0].user.client-key-data}")
+	hubCA, err := base64.StdEncoding.DecodeString(strings.TrimSpace(do(t, "", "config", "view", "--raw", "-o", "jsonpath={.clusters[0].cluster.certificate-authority-data}")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := fmt.Sprintf("client-certificate-data: %q, client-key-data: %q", cert, key)
+	cases := map[string]struct{ reason, endpoint, data, want, message string }{
+		"refused":  {"Nobody listens there.", "https://127.0.0.1:1", keys, "Unreachable", "connection refused"},
+		"wrong-ca": {"The certificate was not made by the authority in the Secret.", endpoint, keys + fmt.Sprintf(", certificate-authority-data: %q", hubCA), "Unreachable", "certificate"},
+		"no-keys":  {"A Secret without keys.", endpoint, "", "InvalidCredentials", "key client-certificate-data is missing"},
+		"no-token": {"The API server does not know the token.", endpoint, "service-account-token-data: wrong, certificate-authority-data: " + fmt.Sprintf("%q", decoded("{.clusters[0].cluster.certificate-authority-data}")), "Unauthorized", "does not accept the credentials"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			name := "broken-" + name
+			apply(t, cluster(name, tc.endpoint, tc.data))
+			t.Cleanup(func() { do(t, "", "delete", "federatedcluster", name) })
+			eventually(t, tc.reason, tc.want, func() string {
+				return condition(get(t, "hub", "federatedcluster", "", name), "Ready", "reason")
+			})
+			if got := condition(get(t, "hub", "federatedcluster", "", name), "Ready", "message"); !strings.Contains(got, tc.message) {
+				t.Errorf("%s\nmessage: want %q in it, got %q", tc.reason, tc.message, got)
+			}
+		})
+	}
+}
+
+func TestBrokenClusterDelaysNoOther(t *testing.T) {
+	ns := namespace(t)
+	manifest := cluster("broken-delay", "https://127.0.0.1:1", `client-certificate-data: "", service-account-token-data: t`)
+	apply(t, strings.ReplaceAll(manifest, ", taints: [{key: broken, effect: NoExecute}]", ""))
+	t.Cleanup(func() { do(t, "", "delete", "federatedcluster", "broken-delay") })
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+}
+
+func TestJoinAndUnjoin(t *testing.T) {
+	hub := shared.Kubeconfig("hub")
+	fails := func(want string, args ...string) {
+		t.Helper()
+		_, err := shared.Refract(args...)
+		if err == nil || !strings.Contains(err.Error(), "exit status 2") || !strings.Contains(err.Error(), want) {
+			t.Errorf("refract %s: want exit status 2 and %q, got %v", strings.Join(args, " "), want, err)
+		}
+	}
+	join := func(name, member string) []string {
+		return []string{"join", name, "--hub-kubeconfig", hub, "--member-kubeconfig", member}
+	}
+	fails(`cluster "member-1" is joined already`, join("member-1", shared.Kubeconfig("member-2"))...)
+	fails("no such file", join("new", "nowhere.yaml")...)
+	fails(`cluster name "Not_A_Name"`, join("Not_A_Name", shared.Kubeconfig("member-2"))...)
+	fails(`cluster "nobody" is not joined`, "unjoin", "nobody", "--hub-kubeconfig", hub)
+
+	closed := filepath.Join(t.TempDir(), "closed.yaml")
+	text, err := os.ReadFile(shared.Kubeconfig("member-2"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	endpoint := strings.TrimSpace(do(t, "", "config", "view", "--kubeconfig", shared.Kubeconfig("member-2"), "-o", "jsonpath={.clusters[0].cluster.server}"))
+	if err := os.WriteFile(closed, []byte(strings.ReplaceAll(string(text), endpoint, "https://127.0.0.1:1")), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	fails(`reaching cluster "new" at https://127.0.0.1:1`, join("new", closed)...)
+
+	if _, err := shared.Refract(append(join("second-name", shared.Kubeconfig("member-2")), "--label", "region=moon")...); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "joined", "True", func() string {
+		return condition(get(t, "hub", "federatedcluster", "", "second-name"), "Ready", "status")
+	})
+	if got := get(t, "hub", "federatedcluster", "", "second-name").GetLabels()["region"]; got != "moon" {
+		t.Errorf("label region: want moon, got %q", got)
+	}
+	if _, err := shared.Refract("unjoin", "second-name", "--hub-kubeconfig", hub); err != nil {
+		t.Fatal(err)
+	}
+	if u := get(t, "hub", "secret", "kube-admiral-system", "second-name"); u != nil {
+		t.Errorf("the Secret of a cluster that left: want none, got %s", u.GetName())
+	}
+}
+
+func TestInvalidPolicyIsRefusedOrReported(t *testing.T) {
+	ns := namespace(t)
+	const policy = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: NS}
+spec: {overrideRules: [{overriders: {%s}}]}
+`
+	refused := map[string]struct{ overriders, want string }{
+		"UnknownEnum":   {`labels: [{operator: upsert, value: {a: b}}]`, `Unsupported value: "upsert"`},
+		"UnknownField":  {`label: []`, `unknown field "spec.overrideRules[0].overriders.label"`},
+		"EmptyImage":    {`image: [{operations: [{imageComponent: Tag}]}]`, "to take the component away use operator delete"},
+		"PathNoSlash":   {`jsonpatch: [{path: spec/replicas, value: 1}]`, "spec.overrideRules[0].overriders.jsonpatch[0].path"},
+		"AppendNothing": {`args: [{containerName: web, operator: append, value: []}]`, "value must not be empty with operator append"},
+	}
+	for name, tc := range refused {
+		t.Run(name, func(t *testing.T) {
+			_, err := shared.Kubectl("hub", in(ns, fmt.Sprintf(policy, tc.overriders)), "apply", "-f", "-")
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("want it refused with %q, got %v", tc.want, err)
+			}
+		})
+	}
+	// What a schema cannot say is found when the policy is read.
+	apply(t, in(ns, placeEverywhere, web, fmt.Sprintf(policy, `jsonpatch: [{path: /metadata/name, value: other}]`)))
+	p := status(t, ns, "web.deployments.apps", "OverrideFailed")
+	if got := condition(p, "Synced", "message"); !strings.Contains(got, "OverridePolicy "+ns+"/web rule 0 jsonpatch[0]") || !strings.Contains(got, "may not be overridden") {
+		t.Errorf("message: want the policy, the rule and the reason, got %q", got)
+	}
+	eventually(t, "the policy says so, too", "False", func() string {
+		return condition(get(t, "hub", "overridepolicy", ns, "web"), "Accepted", "status")
+	})
+	everywhere(t, "nothing slips out", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
+}
+
+// TestTooLargeForTheMember has an override make an object larger than an API
+// server stores.
+func TestTooLargeForTheMember(t *testing.T) {
+	ns := namespace(t)
+	const objects = `
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: large
+  namespace: NS
+  labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: large}
+data: {a: A}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: large, namespace: NS}
+spec: {overrideRules: [{targetClusters: {clusters: [member-2]}, overriders: {jsonpatch: [{path: /data/b, operator: add, value: B}]}}]}
+`
+	const size = 700 << 10
+	large := strings.NewReplacer("A}", strings.Repeat("a", size)+"}", "value: B", "value: "+strings.Repeat("b", size)).Replace(in(ns, objects))
+	do(t, large, "create", "-f", "-")
+	apply(t, in(ns, placeEverywhere))
+	p := status(t, ns, "large.configmaps", "Rejected")
+	if got := condition(p, "Synced", "message"); !strings.HasPrefix(got, "member-2: ") || strings.Contains(got, "member-1") {
+		t.Errorf("message: want it about member-2 alone, got %q", got)
+	}
+	everywhere(t, "the others", "configmap", ns, "large", []string{"large", "absent", "large"}, "metadata", "name")
+}
+
+func TestSecondUpFindsTheFirst(t *testing.T) {
+	out, err := shared.Refract("up", "--dir", filepath.Dir(filepath.Dir(shared.Kubeconfig("hub"))), "--members", fmt.Sprint(members), "--bare")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out, "member-3") {
+		t.Errorf("up: want the running members, got %s", out)
+	}
+	if _, err := shared.Refract("up", "--dir", filepath.Dir(filepath.Dir(shared.Kubeconfig("hub"))), "--members", "7"); err == nil || !strings.Contains(err.Error(), "already running") {
+		t.Errorf("up with other members: want it refused, got %v", err)
+	}
+}
+
+// quiet is how long a test watches for what should not happen.
+const quiet = 2 * time.Second
+
+func TestNothingIsWrittenWithoutCause(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	status(t, ns, "web.deployments.apps", "Synced")
+	version := func() string {
+		return field(get(t, "member-1", "deployment", ns, "web"), "metadata", "resourceVersion") + " " +
+			field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "resourceVersion")
+	}
+	before := version()
+	// A change that concerns another cluster, and one that concerns nobody.
+	do(t, "", "patch", "overridepolicy", "-n", ns, "web", "--type=json", "-p", `[{"op":"add","path":"/spec/overrideRules/-","value":{"targetClusters":{"clusters":["nobody"]}}}]`)
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/anything=else")
+	eventually(t, "the report knows the new policy", "2", func() string {
+		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
+		if got := field(p, "status", "overridePolicies"); strings.Contains(got, "generation:2") {
+			return "2"
+		}
+		return "1"
+	})
+	time.Sleep(quiet) //nolint:forbidigo // That nothing happens cannot be waited for.
+	if got := strings.Fields(version())[0]; got != strings.Fields(before)[0] {
+		t.Errorf("the copy was written without cause: resourceVersion was %s and is %s", strings.Fields(before)[0], got)
+	}
+}
