@@ -24,7 +24,7 @@ var layers = []Layer{
 	{
 		Name:     "test",
 		Packages: []string{"refract.dev/test/..."},
-		Imports:  []string{"cli", "service", "support", "core", "api"},
+		Imports:  []string{"cli", "service", "support", "files", "core", "api"},
 	},
 	{
 		Name:     "cmd",
@@ -34,7 +34,7 @@ var layers = []Layer{
 	{
 		Name:     "cli",
 		Packages: []string{"refract.dev/internal/cli/..."},
-		Imports:  []string{"service", "support", "core", "api"},
+		Imports:  []string{"service", "support", "files", "core", "api"},
 	},
 	{
 		Name: "service",
@@ -49,7 +49,11 @@ var layers = []Layer{
 	{
 		Name:     "support",
 		Packages: []string{"refract.dev/internal/..."}, // What the layers above did not claim.
-		Imports:  []string{"core", "api"},
+		Imports:  []string{"files", "core", "api"},
+	},
+	{
+		Name:     "files", // Embedded, and no code.
+		Packages: []string{"refract.dev/config", "refract.dev/examples"},
 	},
 	{
 		Name:     "core",

@@ -9,6 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
+
+	"refract.dev/internal/manifest/nearest"
 )
 
 // Exit codes.
@@ -93,12 +95,21 @@ func explainUnknownCommand(root *cobra.Command, err error) error {
 	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n != 1 {
 		return err
 	}
-	err = fmt.Errorf("there is no command %q", name)
-	root.DisableSuggestions = false
-	if near := root.SuggestionsFor(name); len(near) > 0 {
-		return withHint(err, fmt.Sprintf("did you mean %q?", near[0]))
+	return unknownCommand(root, name)
+}
+
+func unknownCommand(root *cobra.Command, name string) error {
+	var names []string
+	for _, c := range root.Commands() {
+		if c.IsAvailableCommand() || c.Name() == "help" {
+			names = append(names, c.Name())
+		}
 	}
-	return withHint(err, "refract --help lists the commands")
+	hint := root.CommandPath() + " --help lists the commands"
+	if near := nearest.To(name, names); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return withHint(fmt.Errorf("there is no command %q", name), hint)
 }
 
 // explainFlagError adds the nearest flag to an error of parsing the flags.
@@ -107,8 +118,17 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	help := cmd.CommandPath() + " --help lists the flags"
-	return withHint(err, help)
+	var names []string
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if !f.Hidden {
+			names = append(names, f.Name)
+		}
+	})
+	hint := cmd.CommandPath() + " --help lists the flags"
+	if near := nearest.To(unknown.GetSpecifiedName(), names); near != "" && unknown.GetSpecifiedShortnames() == "" {
+		hint = fmt.Sprintf("did you mean --%s?", near)
+	}
+	return withHint(err, hint)
 }
 
 // noArgs refuses positional arguments.
@@ -116,7 +136,9 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil
 	}
-	return withHint(
-		fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), strings.Join(args, " ")),
-		fmt.Sprintf("%s --help says what it takes", cmd.CommandPath()))
+	hint := cmd.CommandPath() + " --help says what it takes"
+	if cmd.Flags().Lookup("filename") != nil {
+		hint = fmt.Sprintf("did you mean -f %s?", args[0])
+	}
+	return withHint(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), strings.Join(args, " ")), hint)
 }

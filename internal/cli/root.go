@@ -70,5 +70,32 @@ failed somewhere; 2 the command could not be run.`,
 	for _, newCommand := range commands {
 		root.AddCommand(newCommand(s))
 	}
+	root.SetHelpCommand(newHelpCommand(root))
 	return root
+}
+
+// newHelpCommand is the help command of cobra, which would end well for a command
+// that does not exist.
+func newHelpCommand(root *cobra.Command) *cobra.Command {
+	return &cobra.Command{
+		Use:   "help [COMMAND]",
+		Short: "Show the help of a command",
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			var names []cobra.Completion
+			for _, c := range root.Commands() {
+				if c.IsAvailableCommand() {
+					names = append(names, cobra.CompletionWithDesc(c.Name(), c.Short))
+				}
+			}
+			return names, cobra.ShellCompDirectiveNoFileComp
+		},
+		RunE: func(_ *cobra.Command, args []string) error {
+			cmd, rest, err := root.Find(args)
+			if err != nil || (cmd == root && len(rest) > 0) {
+				return unknownCommand(root, args[0])
+			}
+			cmd.InitDefaultHelpFlag()
+			return cmd.Help()
+		},
+	}
 }

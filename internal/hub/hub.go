@@ -37,12 +37,15 @@ func Scheme() (*runtime.Scheme, error) {
 	return s, nil
 }
 
-// Client returns a client that reads what is there now.
+// Client returns a client that reads what is there now. The API server alone
+// decides how fast it may ask.
 func Client(cfg *rest.Config) (client.Client, error) {
 	s, err := Scheme()
 	if err != nil {
 		return nil, err
 	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
 	return client.New(cfg, client.Options{Scheme: s})
 }
 

@@ -101,6 +101,26 @@ func recordName(key Key) string {
 	return strings.Trim(plain[:min(len(plain), most)], "-.") + "-" + hex.EncodeToString(sum[:4])
 }
 
+// StatusOf reads what is reported on an object of the hub; nil if nothing is. The
+// client must know the types of the hub.
+func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refractv1alpha1.PropagationStatus, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	mapping, err := hub.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("looking up kind %s: %w", gvk.Kind, err)
+	}
+	key := Key{GroupResource: mapping.Resource.GroupResource(), NamespacedName: client.ObjectKeyFromObject(obj)}
+	r := newRecord(key.Namespace != "")
+	err = hub.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // Nothing is reported, and nothing is wrong.
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the report on %s %s: %w", gvk.Kind, key.NamespacedName, err)
+	}
+	return r.status, nil
+}
+
 // watchReports follows the records: one whose object is gone has to be cleaned
 // up, one that somebody deleted has to be made again.
 func (c *Controller) watchReports(ctx context.Context, mgr ctrl.Manager) error {

@@ -1,0 +1,13 @@
+// Package examples holds the example manifests that the program shows itself at
+// work with, so that it needs no file at hand.
+package examples
+
+import "embed"
+
+// Shop are the use cases of override policies: objects and policies in the
+// namespace shop, in the order of their files; the namespace itself; and the
+// clusters that they are rendered for, which are for offline use and not for a
+// hub.
+//
+//go:embed override/namespace.yaml override/clusters.yaml override/shop
+var Shop embed.FS

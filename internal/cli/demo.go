@@ -1,0 +1,413 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/examples"
+	"refract.dev/internal/hub"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/playground"
+	"refract.dev/internal/propagation"
+	"refract.dev/internal/render"
+)
+
+// demoDir is the folder of the demo's playground, and demoLog the file that its
+// controllers write to.
+const (
+	demoDir = ".refract/demo"
+	demoLog = ".refract/demo.log"
+)
+
+// demoPatience is how long the demo waits for all copies to be right.
+const demoPatience = 30 * time.Second
+
+// demoMembers is how many clusters the examples are written for.
+const demoMembers = 3
+
+// demoRelease is the override policy of the examples that releases a change to
+// one cluster; the demo takes it back.
+const demoRelease = "checkout-release"
+
+type demoOptions struct {
+	once    bool
+	members int
+	output  string
+}
+
+func newDemoCommand(s *streams) *cobra.Command {
+	o := &demoOptions{}
+	cmd := &cobra.Command{
+		Use:   "demo",
+		Short: "Show Refract at work on control planes on this machine",
+		Long: `Show Refract at work: start a hub and member clusters on this machine, put the
+examples on the hub, wait until every member holds what belongs there, and print
+what differs and which policy made it so. Every copy is compared with what
+refract render says.
+
+On a terminal the clusters then run on until Ctrl-C, for a look with kubectl.`,
+		Example: "  refract demo --once",
+		Args:    noArgs,
+		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.once, "once", false, "end when all has been shown, on a terminal too")
+	f.IntVar(&o.members, "members", demoMembers, "`number` of member clusters, 3 or more")
+	f.StringVarP(&o.output, "output", "o", "text", "`format` of the result: text or json")
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
+	if o.members < demoMembers {
+		return fmt.Errorf("--members: the examples are for %d clusters, got %d", demoMembers, o.members)
+	}
+	if o.output != "text" && o.output != "json" {
+		return fmt.Errorf("--output: want text or json, got %q", o.output)
+	}
+	set, problems := manifest.ReadFS(examples.Shop)
+	if len(problems) > 0 {
+		return problems[0]
+	}
+	began := time.Now()
+	defer func() { _ = os.Remove(filepath.Dir(demoDir)) }() // Only if it is empty.
+	pg, err := startPlayground(ctx, demoDir, o.members, false, s.err)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pg.Stop()) }()
+	if err := joinMembers(ctx, pg); err != nil {
+		return err
+	}
+	ended, stop, err := startControllers(ctx, pg.Hub().Kubeconfig)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, stop()) }()
+
+	d, err := newDemo(pg, set)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "hub: applying %d manifests\n", len(set.Manifests)-len(set.Clusters))
+	if err := d.apply(ctx); err != nil {
+		return err
+	}
+	result, err := d.settle(ctx, ended)
+	if err != nil {
+		return err
+	}
+	if result.Right {
+		fmt.Fprintln(s.err, "hub: deleting an override policy")
+		if err := d.rollBack(ctx, result, ended); err != nil {
+			return err
+		}
+	}
+	result.Seconds = time.Since(began).Round(100 * time.Millisecond).Seconds()
+	if err := o.print(s.out, result); err != nil {
+		return err
+	}
+	if !result.Right {
+		err = errFound
+	}
+	if o.once || !isTerminal(s.out) {
+		return err
+	}
+	kubectl := kubectlBeside()
+	fmt.Fprintf(s.err, `
+The clusters run on until Ctrl-C. In another terminal, for example:
+
+  export KUBECONFIG=%s
+  %s get propagations --all-namespaces
+  %s get overridepolicies --all-namespaces
+`, pg.Hub().Kubeconfig, kubectl, kubectl)
+	select {
+	case <-ctx.Done():
+	case failed := <-ended:
+		err = errors.Join(err, failed)
+	}
+	return err
+}
+
+// isTerminal reports whether a person is looking.
+func isTerminal(w io.Writer) bool {
+	f, ok := w.(*os.File)
+	return ok && term.IsTerminal(int(f.Fd()))
+}
+
+// kubectlBeside returns the kubectl that was built with the control planes, or
+// the one that the user has.
+func kubectlBeside() string {
+	exe, err := os.Executable()
+	if err != nil {
+		return "kubectl"
+	}
+	path := filepath.Join(filepath.Dir(exe), "kubectl")
+	if _, err := os.Stat(path); err != nil {
+		return "kubectl"
+	}
+	return path
+}
+
+// startControllers runs the controllers in this process, with a log of their
+// own. Stop ends them and waits for that.
+func startControllers(ctx context.Context, kubeconfig string) (ended <-chan error, stop func() error, err error) {
+	cfg, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	log, err := os.Create(demoLog)
+	if err != nil {
+		return nil, nil, fmt.Errorf("making a log for the controllers: %w", err)
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	c := &controllers{
+		systemNamespace: corev1alpha1.SystemNamespace,
+		log:             logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
+	}
+	done := make(chan error, 1)
+	finished := make(chan struct{})
+	go func() {
+		defer close(finished)
+		done <- c.run(ctx, cfg)
+	}()
+	return done, func() error {
+		cancel()
+		<-finished
+		return errors.Join(log.Close(), os.Remove(demoLog))
+	}, nil
+}
+
+// demo is the examples on a running playground.
+type demo struct {
+	set     *manifest.Set
+	want    *render.Result
+	hub     client.Client
+	members map[string]client.Client
+}
+
+// demoResult is what the demo found.
+type demoResult struct {
+	// Objects are those that were placed, in the order of the examples.
+	Objects []demoObject `json:"objects"`
+	// RollBack is what came of deleting one of the policies.
+	RollBack demoRollBack `json:"rollBack"`
+	// Right is whether every copy is what refract render says, before and after
+	// the roll-back.
+	Right bool `json:"right"`
+	// Seconds from the start of the first process.
+	Seconds float64 `json:"seconds"`
+}
+
+type demoRollBack struct {
+	Policy render.Policy `json:"policy"`
+	// Right is whether every copy is again as it was without the policy.
+	Right bool `json:"right"`
+	// Seconds from the deletion until all copies were right.
+	Seconds float64 `json:"seconds"`
+}
+
+type demoObject struct {
+	Object   render.Object `json:"object"`
+	Clusters []demoCopy    `json:"clusters"`
+}
+
+type demoCopy struct {
+	Name string `json:"name"`
+	// State is that of the Propagation.
+	State string `json:"state"`
+	// Changes are those that the override policies made, and who made them.
+	Changes []string `json:"changes,omitempty"`
+	// Wrong says in which field the copy is not what refract render says.
+	Wrong string `json:"wrong,omitempty"`
+}
+
+func newDemo(pg *playground.Playground, set *manifest.Set) (*demo, error) {
+	d := &demo{set: set, members: map[string]client.Client{}}
+	// What is on the hub alone has nothing to be compared with.
+	set.Objects = slices.DeleteFunc(set.Objects, func(o manifest.Object) bool { return !propagates(o.Content) })
+	// The clusters of the examples stand for the first members; more may run.
+	only := make([]string, 0, demoMembers)
+	for _, m := range pg.Members()[:demoMembers] {
+		only = append(only, m.Name)
+		cfg, err := restConfig(m.Kubeconfig)
+		if err != nil {
+			return nil, err
+		}
+		if d.members[m.Name], err = hub.Client(cfg); err != nil {
+			return nil, err
+		}
+	}
+	var err error
+	if d.want, err = render.Render(set, only); err != nil {
+		return nil, err
+	}
+	cfg, err := restConfig(pg.Hub().Kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	d.hub, err = hub.Client(cfg)
+	return d, err
+}
+
+// propagates reports whether the object asks to be propagated.
+func propagates(u *unstructured.Unstructured) bool {
+	labels := u.GetLabels()
+	return labels[corev1alpha1.PropagationPolicyLabel] != "" || labels[corev1alpha1.ClusterPropagationPolicyLabel] != ""
+}
+
+// settle waits until all copies are right, and returns how it stands then; or
+// how it stands when patience is over.
+func (d *demo) settle(ctx context.Context, ended <-chan error) (*demoResult, error) {
+	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	defer cancel()
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	var result *demoResult
+	for {
+		now, err := d.look(ctx)
+		switch {
+		case err == nil && now.Right:
+			return now, nil
+		case err == nil:
+			result = now
+		case ctx.Err() == nil:
+			return nil, err
+		}
+		select {
+		case <-ctx.Done():
+			if errors.Is(ctx.Err(), context.DeadlineExceeded) && result != nil {
+				return result, nil
+			}
+			return nil, ctx.Err()
+		case err := <-ended:
+			return nil, errors.Join(errors.New("the controllers ended"), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// rollBack deletes the policy that releases a change, and adds to the result
+// what came of that.
+func (d *demo) rollBack(ctx context.Context, result *demoResult, ended <-chan error) error {
+	policy := &corev1alpha1.OverridePolicy{}
+	policy.Namespace, policy.Name = "shop", demoRelease
+	began := time.Now()
+	if err := d.hub.Delete(ctx, policy); err != nil {
+		return fmt.Errorf("deleting OverridePolicy %s: %w", client.ObjectKeyFromObject(policy), err)
+	}
+	// What each cluster is to get now is what it would get without the label.
+	for i := range d.set.Objects {
+		o := &d.set.Objects[i]
+		labels := o.Content.GetLabels()
+		if labels[corev1alpha1.OverridePolicyLabel] == policy.Name {
+			o.Content = o.Content.DeepCopy()
+			delete(labels, corev1alpha1.OverridePolicyLabel)
+			o.Content.SetLabels(labels)
+		}
+	}
+	var err error
+	if d.want, err = render.Render(d.set, slices.Sorted(maps.Keys(d.members))); err != nil {
+		return err
+	}
+	after, err := d.settle(ctx, ended)
+	if err != nil {
+		return err
+	}
+	result.RollBack = demoRollBack{
+		Policy:  render.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: policy.Namespace, Name: policy.Name},
+		Right:   after.Right,
+		Seconds: time.Since(began).Round(10 * time.Millisecond).Seconds(),
+	}
+	result.Right = result.Right && after.Right
+	return nil
+}
+
+// apply puts on the hub all of the examples but the clusters.
+func (d *demo) apply(ctx context.Context) error {
+	for i := range d.set.Manifests {
+		u := d.set.Manifests[i].Content
+		if u.GetKind() == corev1alpha1.KindFederatedCluster {
+			continue
+		}
+		err := d.hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("refract-demo"), client.ForceOwnership)
+		if err != nil {
+			return fmt.Errorf("applying %s %s: %w", u.GetKind(), client.ObjectKeyFromObject(u), err)
+		}
+	}
+	return nil
+}
+
+// look compares every copy with what refract render says.
+func (d *demo) look(ctx context.Context) (*demoResult, error) {
+	result := &demoResult{Right: len(d.want.Errors) == 0}
+	at := map[render.Object]int{}
+	for _, c := range d.want.Clusters {
+		for _, object := range c.Objects {
+			want := &unstructured.Unstructured{Object: object}
+			id := render.Object{APIVersion: want.GetAPIVersion(), Kind: want.GetKind(), Namespace: want.GetNamespace(), Name: want.GetName()}
+			if _, ok := at[id]; !ok {
+				at[id] = len(result.Objects)
+				result.Objects = append(result.Objects, demoObject{Object: id})
+			}
+			got, err := d.copyOn(ctx, c.Name, want)
+			if err != nil {
+				return nil, err
+			}
+			result.Right = result.Right && got.Wrong == "" && got.State == "Synced"
+			o := &result.Objects[at[id]]
+			o.Clusters = append(o.Clusters, *got)
+		}
+	}
+	return result, nil
+}
+
+func (d *demo) copyOn(ctx context.Context, cluster string, want *unstructured.Unstructured) (*demoCopy, error) {
+	c := &demoCopy{Name: cluster}
+	live := &unstructured.Unstructured{}
+	live.SetGroupVersionKind(want.GroupVersionKind())
+	err := d.members[cluster].Get(ctx, client.ObjectKeyFromObject(want), live)
+	switch {
+	case apierrors.IsNotFound(err):
+		c.Wrong = "the copy is not there"
+	case err != nil:
+		return nil, fmt.Errorf("reading %s %s of %s: %w", want.GetKind(), client.ObjectKeyFromObject(want), cluster, err)
+	default:
+		c.Wrong = differs("", want.Object, live.Object)
+	}
+	status, err := propagation.StatusOf(ctx, d.hub, want)
+	if err != nil {
+		return nil, err
+	}
+	if status == nil {
+		return c, nil
+	}
+	hash := ""
+	for _, row := range status.Clusters {
+		if row.Name == cluster {
+			c.State, hash = string(row.State), row.Hash
+		}
+	}
+	for _, v := range status.Variants {
+		if v.Hash == hash {
+			c.Changes = v.Changes
+		}
+	}
+	return c, nil
+}

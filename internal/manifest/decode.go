@@ -1,0 +1,236 @@
+package manifest
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+	utiljson "sigs.k8s.io/json"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+// document is one value of the input.
+type document struct {
+	place Place
+	value any // Integers are int64.
+	lines lines
+}
+
+// chunk is the text between two document markers.
+type chunk struct {
+	text []byte
+	line int // On which it begins, from 1.
+}
+
+// split splits a file at its document markers: lines that begin with ---, which
+// stay with what follows, and lines that are "...". Text is split rather than
+// parsed so that a broken document does not hide those behind it. JSON has no
+// such lines.
+//
+// Source: YAML 1.2.2, section 9.1.2: a marker ends a document wherever it stands.
+func split(data []byte) []chunk {
+	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
+	var chunks []chunk
+	start, line, startLine := 0, 1, 1
+	cut := func(at int) {
+		if at > start {
+			chunks = append(chunks, chunk{text: data[start:at], line: startLine})
+		}
+		start, startLine = at, line
+	}
+	for at := 0; at < len(data); line++ {
+		end := len(data)
+		if n := bytes.IndexByte(data[at:], '\n'); n >= 0 {
+			end = at + n + 1
+		}
+		text := bytes.TrimRight(data[at:end], " \t\r\n")
+		switch {
+		case string(text) == "---" || bytes.HasPrefix(text, []byte("--- ")) || bytes.HasPrefix(text, []byte("---\t")):
+			cut(at)
+		case string(text) == "...":
+			cut(at)
+			start = end
+			startLine = line + 1
+		}
+		at = end
+	}
+	cut(len(data))
+	return chunks
+}
+
+// decode decodes all documents of a file.
+func decode(file string, data []byte) ([]document, []*Problem) {
+	d := &decoder{file: file}
+	for _, c := range split(data) {
+		d.chunk(c)
+	}
+	return d.documents, d.problems
+}
+
+type decoder struct {
+	file      string
+	number    int
+	documents []document
+	problems  []*Problem
+}
+
+func (d *decoder) place(line int) Place { return Place{File: d.file, Line: line, Document: d.number} }
+
+func (d *decoder) problem(place Place, field, fact string) {
+	d.problems = append(d.problems, &Problem{Place: place, Field: field, Fact: fact})
+}
+
+func (d *decoder) chunk(c chunk) {
+	if trimmed := bytes.TrimSpace(c.text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
+		// Flow style YAML looks like JSON. A name that ends in .json means it.
+		if json.Valid(trimmed) || isJSONStream(trimmed) || path.Ext(d.file) == ".json" {
+			d.json(c)
+			return
+		}
+	}
+	d.yaml(c)
+}
+
+func isJSONStream(text []byte) bool {
+	for dec := json.NewDecoder(bytes.NewReader(text)); ; {
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return errors.Is(err, io.EOF)
+		}
+	}
+}
+
+// json decodes JSON values that stand one after the other.
+func (d *decoder) json(c chunk) {
+	dec := json.NewDecoder(bytes.NewReader(c.text))
+	for {
+		var raw json.RawMessage
+		err := dec.Decode(&raw)
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		d.number++
+		if err != nil {
+			at := dec.InputOffset()
+			var syntax *json.SyntaxError
+			if errors.As(err, &syntax) {
+				at = syntax.Offset
+			}
+			d.problem(d.place(c.lineAt(at)), "", fmt.Sprintf("is not valid JSON: %v", err))
+			return // Nobody knows where the next value begins.
+		}
+		line := c.lineAt(dec.InputOffset() - int64(len(raw)))
+		doc := document{place: d.place(line), lines: parseLines(raw, line)}
+		mistakes, err := utiljson.UnmarshalStrict(raw, &doc.value, utiljson.DisallowDuplicateFields)
+		if err != nil {
+			d.problem(doc.place, "", fmt.Sprintf("is not valid JSON: %v", err))
+			continue
+		}
+		for _, mistake := range mistakes {
+			d.duplicateField(&doc, mistake)
+		}
+		if len(mistakes) == 0 {
+			d.documents = append(d.documents, doc)
+		}
+	}
+}
+
+func (d *decoder) duplicateField(doc *document, mistake error) {
+	var at utiljson.FieldError
+	if !errors.As(mistake, &at) {
+		d.problem(doc.place, "", mistake.Error())
+		return
+	}
+	place := doc.place
+	place.Line = doc.lines.of(at.FieldPath(), place.Line)
+	d.problem(place, at.FieldPath(), "is set twice")
+}
+
+// lineAt returns the line of a byte of the chunk.
+func (c chunk) lineAt(offset int64) int {
+	offset = min(max(offset, 0), int64(len(c.text)))
+	return c.line + bytes.Count(c.text[:offset], []byte("\n"))
+}
+
+// yaml decodes one YAML document.
+func (d *decoder) yaml(c chunk) {
+	var node yaml.Node
+	syntax := yaml.Unmarshal(c.text, &node)
+	if syntax == nil && empty(&node) {
+		return
+	}
+	d.number++
+	// What a document means is for the library to say that kubectl uses: yes is
+	// true, and 010 is 8. The nodes only know where things stand.
+	text, err := kyaml.YAMLToJSONStrict(c.text)
+	if syntax == nil { // The nodes say more about keys that are set twice.
+		text, err = kyaml.YAMLToJSON(c.text)
+	}
+	if err != nil {
+		d.problems = append(d.problems, c.explain(d.place(c.line), err))
+		return
+	}
+	doc := document{place: d.place(c.line)}
+	if syntax == nil {
+		doc.lines = lines{root: node.Content[0], before: c.line - 1}
+		doc.place.Line = doc.lines.line(doc.lines.root)
+		if duplicates := doc.lines.duplicates(); len(duplicates) > 0 {
+			for _, dup := range duplicates {
+				place := doc.place
+				place.Line = dup.line
+				d.problem(place, dup.path, fmt.Sprintf("is set twice, first on line %d", dup.first))
+			}
+			return
+		}
+	}
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &doc.value); err != nil {
+		d.problem(doc.place, "", "is not valid YAML: "+err.Error())
+		return
+	}
+	d.documents = append(d.documents, doc)
+}
+
+// empty reports whether a document holds nothing, or null.
+func empty(node *yaml.Node) bool {
+	if node.Kind == yaml.DocumentNode {
+		node = node.Content[0]
+	}
+	return node.IsZero() || node.ShortTag() == "!!null"
+}
+
+// parserFacts are errors of the YAML library whose line it counts from 0. It
+// counts all others from 1.
+var parserFacts = []string{
+	"did not find expected <document start>", "did not find expected key", "did not find expected node content",
+	"did not find expected '-' indicator", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
+}
+
+// explain takes the line out of an error of the YAML library, which does not name
+// the first one.
+func (c chunk) explain(place Place, err error) *Problem {
+	fact := strings.TrimPrefix(err.Error(), "yaml: ")
+	if rest, ok := strings.CutPrefix(fact, "line "); ok {
+		number, rest, _ := strings.Cut(rest, ": ")
+		if n, err := strconv.Atoi(number); err == nil {
+			place.Line, fact = c.line+n-1, rest
+		}
+		if slices.Contains(parserFacts, fact) {
+			place.Line++
+		}
+	}
+	last := c.line + bytes.Count(bytes.TrimRight(c.text, "\r\n"), []byte("\n"))
+	place.Line = min(place.Line, last) // The end is behind the last line.
+	p := &Problem{Place: place, Fact: "is not valid YAML: " + fact}
+	if bytes.Contains(c.text, []byte("{{")) {
+		p.Fact = "is not valid YAML: it looks like a template that is not filled in"
+		p.Hint = "helm template prints the manifests of a chart; pipe them in with -f -"
+	}
+	return p
+}

@@ -1,0 +1,148 @@
+package manifest
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// lines knows on which line of a file each field of a document stands. The zero
+// lines knows nothing.
+type lines struct {
+	root   *yaml.Node
+	before int // Lines of the file before the text that root was parsed from.
+}
+
+// parseLines parses JSON that begins on a line. JSON that is not YAML (tabs, or
+// surrogates) has no lines.
+func parseLines(text []byte, line int) lines {
+	var node yaml.Node
+	if err := yaml.Unmarshal(text, &node); err != nil || len(node.Content) == 0 {
+		return lines{}
+	}
+	return lines{root: node.Content[0], before: line - 1}
+}
+
+func (l lines) line(node *yaml.Node) int { return l.before + node.Line }
+
+// item returns the lines of an element of the list with this key.
+func (l lines) item(key string, i int) lines {
+	if l.root == nil || l.root.Kind != yaml.MappingNode {
+		return lines{}
+	}
+	for j := 0; j+1 < len(l.root.Content); j += 2 {
+		list := resolve(l.root.Content[j+1])
+		if l.root.Content[j].Value == key && list.Kind == yaml.SequenceNode && i < len(list.Content) {
+			return lines{root: resolve(list.Content[i]), before: l.before}
+		}
+	}
+	return lines{}
+}
+
+// of returns the line of the field at path, written as by [field.Path], or of
+// the nearest field around it that is there; otherwise when nothing is known.
+func (l lines) of(path string, otherwise int) int {
+	if l.root == nil {
+		return otherwise
+	}
+	if path == "" {
+		return l.line(l.root)
+	}
+	_, node := deepest(l.root, "."+path)
+	if node == nil {
+		return l.line(l.root)
+	}
+	return l.line(node)
+}
+
+// deepest goes down from node as far as path leads. It returns how much of path
+// that was, and the key or element where it ended; nil if it got nowhere. A key
+// may hold dots and brackets itself, so more than one may fit.
+func deepest(node *yaml.Node, path string) (int, *yaml.Node) {
+	node = resolve(node)
+	best, at := 0, (*yaml.Node)(nil)
+	follow := func(step string, here, inside *yaml.Node) {
+		rest, ok := strings.CutPrefix(path, step)
+		if !ok || (rest != "" && rest[0] != '.' && rest[0] != '[') {
+			return
+		}
+		n, found := deepest(inside, rest)
+		if found == nil {
+			found = here
+		}
+		if len(step)+n > best {
+			best, at = len(step)+n, found
+		}
+	}
+	switch node.Kind {
+	case yaml.MappingNode:
+		for i := 0; i+1 < len(node.Content) && path != ""; i += 2 {
+			key := node.Content[i]
+			follow("."+key.Value, key, node.Content[i+1])
+			follow("["+key.Value+"]", key, node.Content[i+1])
+		}
+	case yaml.SequenceNode:
+		number, _, _ := strings.Cut(strings.TrimPrefix(path, "["), "]")
+		if i, err := strconv.Atoi(number); err == nil && i >= 0 && i < len(node.Content) {
+			follow("["+number+"]", node.Content[i], node.Content[i])
+		}
+	}
+	return best, at
+}
+
+func resolve(node *yaml.Node) *yaml.Node {
+	for node.Kind == yaml.AliasNode {
+		node = node.Alias
+	}
+	return node
+}
+
+// duplicate is a key that is in its object already.
+type duplicate struct {
+	path        string
+	line, first int
+}
+
+// duplicates returns the keys that are set more than once.
+func (l lines) duplicates() []duplicate {
+	var found []duplicate
+	var walk func(node *yaml.Node, path string)
+	walk = func(node *yaml.Node, path string) {
+		if node.Kind == yaml.SequenceNode {
+			for i, item := range node.Content {
+				walk(item, fmt.Sprintf("%s[%d]", path, i))
+			}
+		}
+		if node.Kind != yaml.MappingNode { // What an alias stands for is seen where it is defined.
+			return
+		}
+		first := make(map[string]int, len(node.Content)/2)
+		for i := 0; i+1 < len(node.Content); i += 2 {
+			key := node.Content[i]
+			at := join(path, key.Value)
+			if line, ok := first[key.Value]; ok && key.Kind == yaml.ScalarNode {
+				found = append(found, duplicate{path: at, line: l.line(key), first: line})
+			} else {
+				first[key.Value] = l.line(key)
+			}
+			walk(node.Content[i+1], at)
+		}
+	}
+	walk(l.root, "")
+	return found
+}
+
+// join adds a key to a path as [field.Path] writes it: in brackets if it would
+// not read as one.
+func join(path, key string) string {
+	switch {
+	case strings.ContainsAny(key, "./[]") && path != "":
+		return path + "[" + key + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}

@@ -1,0 +1,332 @@
+package manifest
+
+import (
+	"bytes"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "write what was found to testdata")
+
+// TestGolden reads the files of an archive. Its file want lists what is in the
+// Set, and the problems.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives in testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := fstest.MapFS{}
+			var want []byte
+			for _, f := range archive.Files {
+				if f.Name == "want" {
+					want = f.Data
+				} else {
+					in[f.Name] = &fstest.MapFile{Data: f.Data}
+				}
+			}
+			set, problems := ReadFS(in)
+			got := []byte(describe(set, problems))
+			if *update {
+				archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want" })
+				archive.Files = append(archive.Files, txtar.File{Name: "want", Data: got})
+				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(want), string(got)); diff != "" {
+				t.Errorf("%s\nReadFS(): -want, +got:\n%s", archive.Comment, diff)
+			}
+		})
+	}
+}
+
+func describe(set *Set, problems []*Problem) string {
+	lists := map[Place]string{} // The places in one archive are distinct, but for items of a list on one line.
+	for _, o := range set.Objects {
+		lists[o.Place] = "Objects"
+	}
+	for _, p := range set.OverridePolicies {
+		lists[p.Place] = "OverridePolicies"
+	}
+	for _, p := range set.ClusterOverridePolicies {
+		lists[p.Place] = "ClusterOverridePolicies"
+	}
+	for _, p := range set.PropagationPolicies {
+		lists[p.Place] = "PropagationPolicies"
+	}
+	for _, p := range set.ClusterPropagationPolicies {
+		lists[p.Place] = "ClusterPropagationPolicies"
+	}
+	for _, c := range set.Clusters {
+		lists[c.Place] = "Clusters"
+	}
+	var b strings.Builder
+	for _, o := range set.Manifests {
+		name := o.Content.GetName()
+		if o.Content.GetNamespace() != "" {
+			name = o.Content.GetNamespace() + "/" + name
+		}
+		scope := "cluster-scoped"
+		if o.Namespaced {
+			scope = "namespaced"
+		}
+		fmt.Fprintf(&b, "%s: %s %s, %s, in %s\n", o.Place, o.Content.GetKind(), name, scope, lists[o.Place])
+	}
+	for _, p := range problems {
+		fmt.Fprintf(&b, "error: %s\n", p)
+		if p.Hint != "" {
+			fmt.Fprintf(&b, "hint: %s\n", p.Hint)
+		}
+	}
+	return b.String()
+}
+
+func TestReadPaths(t *testing.T) {
+	const object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: %s}}"
+	dir := t.TempDir()
+	t.Chdir(dir)
+	for name, content := range map[string]string{
+		"one.yaml":           fmt.Sprintf(object, "one"),
+		"two.txt":            fmt.Sprintf(object, "two"),
+		"deep/b.yml":         fmt.Sprintf(object, "b"),
+		"deep/a.json":        `{"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}}`,
+		"deep/er/c.yaml":     fmt.Sprintf(object, "c"),
+		"deep/notes.md":      "not a manifest",
+		"deep/.hidden.yaml":  "not: a manifest",
+		"deep/.git/x.yaml":   "not: a manifest",
+		"empty/readme.md":    "",
+		"comments/none.yaml": "# nothing\n---\n# here\n---\nnull\n",
+	} {
+		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(name, []byte(content), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]struct {
+		reason   string
+		paths    []string
+		stdin    string
+		want     []string
+		problems []string
+	}{
+		"File":           {reason: "A file is read.", paths: []string{"one.yaml"}, want: []string{"one.yaml one"}},
+		"AnyExtension":   {reason: "A file that is named is read whatever it is called.", paths: []string{"two.txt"}, want: []string{"two.txt two"}},
+		"Folder":         {reason: "A folder is read with what is inside it, sorted, without hidden files.", paths: []string{"deep"}, want: []string{"deep/a.json a", "deep/b.yml b", "deep/er/c.yaml c"}},
+		"InOrder":        {reason: "What is named first comes first.", paths: []string{"two.txt", "one.yaml"}, want: []string{"two.txt two", "one.yaml one"}},
+		"Twice":          {reason: "What is named twice is read once.", paths: []string{"deep/er/c.yaml", "deep", "./one.yaml", "one.yaml"}, want: []string{"deep/er/c.yaml c", "deep/a.json a", "deep/b.yml b", "one.yaml one"}},
+		"Stdin":          {reason: "A dash means stdin.", paths: []string{"-", "one.yaml", "-"}, stdin: fmt.Sprintf(object, "in"), want: []string{"stdin in", "one.yaml one"}},
+		"Missing":        {reason: "The others are read all the same.", paths: []string{"on.yaml", "one.yaml"}, want: []string{"one.yaml one"}, problems: []string{"on.yaml: does not exist (did you mean one.yaml?)"}},
+		"MissingFar":     {reason: "A guess that is wild is worse than none.", paths: []string{"zzzzzzzz/x.yaml"}, problems: []string{"zzzzzzzz/x.yaml: does not exist"}},
+		"EmptyFolder":    {reason: "A folder without manifests is a mistake.", paths: []string{"empty"}, problems: []string{"empty: no manifest is in this folder (*.yaml, *.yml or *.json)"}},
+		"EmptyDocuments": {reason: "A file may say nothing.", paths: []string{"comments"}},
+		"URL":            {reason: "A URL would be read from the network.", paths: []string{"https://example.com/a.yaml"}, problems: []string{"https://example.com/a.yaml: is not a file or folder (to read from a URL, fetch it and pipe it in with -f -)"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set, problems := Read(tc.paths, strings.NewReader(tc.stdin))
+			var got, found []string
+			for _, o := range set.Objects {
+				got = append(got, filepath.ToSlash(o.Place.File)+" "+o.Content.GetName())
+			}
+			for _, p := range problems {
+				text := filepath.ToSlash(p.Error())
+				if p.Hint != "" {
+					text += " (" + p.Hint + ")"
+				}
+				found = append(found, text)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nRead(): objects: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.problems, found); diff != "" {
+				t.Errorf("%s\nRead(): problems: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestValues(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		in     string
+		want   any
+	}{
+		"Integer":         {reason: "Integers stay integers.", in: "3", want: int64(3)},
+		"GreatInteger":    {reason: "Integers beyond 2^53 survive.", in: "9007199254740993", want: int64(9007199254740993)},
+		"LeastInteger":    {reason: "So do negative ones.", in: "-9223372036854775808", want: int64(-9223372036854775808)},
+		"Float":           {reason: "A fraction is a float.", in: "1.5", want: 1.5},
+		"Yes":             {reason: "yes is true, as for kubectl.", in: "yes", want: true},
+		"QuotedYes":       {reason: "A string stays one.", in: `"yes"`, want: "yes"},
+		"Octal":           {reason: "A leading zero means octal, as for kubectl.", in: "0644", want: int64(0o644)},
+		"Date":            {reason: "A date is a string.", in: "2026-01-02", want: "2026-01-02"},
+		"JSONEscape":      {reason: "Flow style is YAML.", in: `{"a": ["\u00e9"]}`, want: map[string]any{"a": []any{"\u00e9"}}},
+		"NumberAsKey":     {reason: "Keys are strings.", in: "{1: a}", want: map[string]any{"1": "a"}},
+		"Nothing":         {reason: "Null is kept for the API server to judge.", in: "null", want: nil},
+		"AnchorAndMerge":  {reason: "Anchors are resolved.", in: "{a: &x {b: 1}, c: {<<: *x}}", want: map[string]any{"a": map[string]any{"b": int64(1)}, "c": map[string]any{"b": int64(1)}}},
+		"BlockWithMarker": {reason: "Dashes inside a block are text unless a line begins with them.", in: "\"--- \"", want: "--- "},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: []byte("apiVersion: v1\nkind: X\nmetadata: {name: x}\nvalue: " + tc.in + "\n")}})
+			if len(problems) > 0 {
+				t.Fatalf("%s\nReadFS(): problems: %v", tc.reason, problems)
+			}
+			if diff := cmp.Diff(tc.want, set.Objects[0].Content.Object["value"]); diff != "" {
+				t.Errorf("%s\nReadFS(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestTooLarge(t *testing.T) {
+	const around = len(`{"apiVersion":"v1","data":"","kind":"X","metadata":{"name":"x","namespace":"default"}}`)
+	cases := map[string]struct {
+		reason string
+		size   int
+		want   string
+	}{
+		"Most":    {reason: "The limit itself can be stored.", size: maxSize - around},
+		"TooMuch": {reason: "One byte more cannot.", size: maxSize - around + 1, want: "a.yaml:1: document 1: X default/x: has 1572865 bytes; more than 1572864 cannot be stored"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			text := "{apiVersion: v1, kind: X, metadata: {name: x}, data: " + strings.Repeat("x", tc.size) + "}"
+			_, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: []byte(text)}})
+			got := ""
+			for _, p := range problems {
+				got += p.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nReadFS(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestSplit(t *testing.T) {
+	type part struct {
+		Text string
+		Line int
+	}
+	cases := map[string]struct {
+		reason string
+		in     string
+		want   []part
+	}{
+		"None":      {reason: "Nothing is no text."},
+		"One":       {reason: "Without markers all is one document.", in: "a: 1\nb: 2", want: []part{{"a: 1\nb: 2", 1}}},
+		"Two":       {reason: "A marker begins a document.", in: "a: 1\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 2}}},
+		"Windows":   {reason: "Lines may end as on Windows.", in: "a: 1\r\n---\r\nb: 2\r\n", want: []part{{"a: 1\r\n", 1}, {"---\r\nb: 2\r\n", 2}}},
+		"Content":   {reason: "A document may begin behind its marker.", in: "--- {a: 1}\n--- # two\nb: 2\n", want: []part{{"--- {a: 1}\n", 1}, {"--- # two\nb: 2\n", 2}}},
+		"NoMarker":  {reason: "More dashes are a string.", in: "----\n---x\n", want: []part{{"----\n---x\n", 1}}},
+		"Indented":  {reason: "A marker stands at the beginning of a line.", in: "a: |\n  ---\n", want: []part{{"a: |\n  ---\n", 1}}},
+		"End":       {reason: "Three dots end a document.", in: "a: 1\n...\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
+		"EndMarker": {reason: "Then another may begin as usual.", in: "a: 1\n...\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 3}}},
+		"ByteOrder": {reason: "A byte order mark is no text.", in: "\uFEFFa: 1\n", want: []part{{"a: 1\n", 1}}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []part
+			for _, c := range split([]byte(tc.in)) {
+				got = append(got, part{string(c.text), c.line})
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nsplit(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestLinesOf(t *testing.T) {
+	const text = `a:
+  b:
+    - c: 1
+      x.y/z: 2
+    - c: 3
+  x:
+    y/z: 4
+anchor: &anchor
+  d: 5
+alias: *anchor
+`
+	docs, problems := decode("a.yaml", []byte(text))
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	cases := map[string]struct {
+		reason string
+		path   string
+		want   int
+	}{
+		"Whole":     {reason: "The whole begins where its first field does.", path: "", want: 1},
+		"Field":     {reason: "A field is where its key is.", path: "a.b", want: 2},
+		"Element":   {reason: "An element is where it begins.", path: "a.b[1]", want: 5},
+		"Inside":    {reason: "Paths go on inside elements.", path: "a.b[1].c", want: 5},
+		"Bracketed": {reason: "A key with dots stands in brackets.", path: "a.b[0][x.y/z]", want: 4},
+		"Dotted":    {reason: "Or does not.", path: "a.b[0].x.y/z", want: 4},
+		"Missing":   {reason: "A field that is missing is missing from the one around it.", path: "a.b[0].missing.field", want: 3},
+		"NoElement": {reason: "So is an element.", path: "a.b[7]", want: 2},
+		"Longer":    {reason: "A key is not found by its beginning.", path: "a.by", want: 1},
+		"Alias":     {reason: "What an alias stands for is where it is defined.", path: "alias.d", want: 9},
+		"Nowhere":   {reason: "Without any of it the document is named.", path: "z", want: 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := docs[0].lines.of(tc.path, 99); got != tc.want {
+				t.Errorf("%s\nof(%q) = %d, want %d", tc.reason, tc.path, got, tc.want)
+			}
+		})
+	}
+	if got := (lines{}).of("a", 99); got != 99 {
+		t.Errorf("of() of nothing = %d, want what the caller knows, 99", got)
+	}
+}
+
+// FuzzRead: whatever the input, reading ends, and a document is in the Set or has
+// a problem.
+func FuzzRead(f *testing.F) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		for _, in := range archive.Files {
+			f.Add(in.Data)
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		set, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: data}})
+		for _, p := range problems {
+			if p.Fact == "" || p.Place.File != "a.yaml" || p.Place.Line < 1 || p.Place.Line > bytes.Count(data, []byte("\n"))+1 {
+				t.Errorf("problem %+v says too little", p)
+			}
+		}
+		for _, o := range set.Manifests {
+			if o.Content.GetName() == "" || o.Content.GetKind() == "" || o.Namespaced == (o.Content.GetNamespace() == "") {
+				t.Errorf("%v is in the Set", o.Content.Object)
+			}
+		}
+	})
+}

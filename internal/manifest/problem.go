@@ -1,0 +1,49 @@
+package manifest
+
+import (
+	"errors"
+	"io/fs"
+	"strings"
+)
+
+// Problem is one mistake in the input, and an error.
+type Problem struct {
+	// Place of the mistake: its Line is that of the field, if it is known.
+	Place Place `json:"place"`
+	// Kind, Namespace and Name of the object, as far as they are known.
+	Kind      string `json:"kind,omitempty"`
+	Namespace string `json:"namespace,omitempty"`
+	Name      string `json:"name,omitempty"`
+	// Field is the path of the field concerned; empty for the document as a whole.
+	Field string `json:"field,omitempty"`
+	// Fact is what is wrong, without an end mark.
+	Fact string `json:"fact"`
+	// Hint is advice that comes from having looked; it may be empty.
+	Hint string `json:"hint,omitempty"`
+}
+
+// Error returns FILE:LINE: document NUMBER: KIND NAMESPACE/NAME: FIELD: FACT,
+// without what is not known.
+func (p *Problem) Error() string {
+	parts := []string{p.Place.String()}
+	if p.Kind != "" || p.Name != "" {
+		name := p.Name
+		if p.Namespace != "" {
+			name = p.Namespace + "/" + name
+		}
+		parts = append(parts, strings.TrimSpace(p.Kind+" "+name))
+	}
+	if p.Field != "" {
+		parts = append(parts, p.Field)
+	}
+	return strings.Join(append(parts, p.Fact), ": ")
+}
+
+// reason returns the error without the path that Problem names already.
+func reason(err error) error {
+	var pathErr *fs.PathError
+	if errors.As(err, &pathErr) {
+		return pathErr.Err
+	}
+	return err
+}

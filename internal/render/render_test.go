@@ -1,0 +1,319 @@
+package render
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"refract.dev/internal/manifest"
+)
+
+var update = flag.Bool("update", false, "write what was found to testdata")
+
+// TestGolden renders the files of an archive. Its file clusters names the
+// clusters asked for; want.json is the result, want.txt what people are told.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives in testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := rerun(t, archive)
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
+				t.Errorf("%s\nRender(): -want, +got:\n%s", archive.Comment, diff)
+			}
+		})
+	}
+}
+
+// rerun returns the archive with its inputs and what comes of them now.
+func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
+	t.Helper()
+	out := &txtar.Archive{Comment: archive.Comment}
+	in := fstest.MapFS{}
+	var clusters []string
+	for _, f := range archive.Files {
+		switch {
+		case f.Name == "clusters":
+			clusters = strings.Fields(string(f.Data))
+		case strings.HasPrefix(f.Name, "want."):
+			continue
+		default:
+			in[f.Name] = &fstest.MapFile{Data: f.Data}
+		}
+		out.Files = append(out.Files, f)
+	}
+	set, problems := manifest.ReadFS(in)
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	before := texts(t, set)
+	result, err := Render(set, clusters)
+	if diff := cmp.Diff(before, texts(t, set)); diff != "" {
+		t.Errorf("Render() changed its input: -before, +after:\n%s", diff)
+	}
+	var told strings.Builder
+	if err != nil {
+		told.WriteString(err.Error() + "\n")
+		out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: []byte(told.String())})
+		return out
+	}
+	for _, w := range result.Warnings {
+		told.WriteString("warning: " + w.String() + "\n")
+	}
+	for _, e := range result.Errors {
+		told.WriteString("error: " + e.String() + "\n")
+		if e.Hint != "" {
+			told.WriteString("hint: " + e.Hint + "\n")
+		}
+	}
+	var asJSON bytes.Buffer
+	if err := WriteJSON(&asJSON, result); err != nil {
+		t.Fatal(err)
+	}
+	out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: []byte(told.String())}, txtar.File{Name: "want.json", Data: asJSON.Bytes()})
+	return out
+}
+
+func texts(t *testing.T, set *manifest.Set) []string {
+	t.Helper()
+	var all []string
+	for _, o := range set.Manifests {
+		text, err := o.Content.MarshalJSON()
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, string(text))
+	}
+	return all
+}
+
+func TestClusters(t *testing.T) {
+	const members = `
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: member-2}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: member-1}}
+---
+`
+	cases := map[string]struct {
+		reason string
+		in     string
+		only   []string
+		want   []string
+		err    error
+		near   string
+	}{
+		"All":            {reason: "Without names all clusters are shown, sorted.", in: members, want: []string{"member-1", "member-2"}},
+		"Some":           {reason: "Names leave the others out.", in: members, only: []string{"member-2", "member-2"}, want: []string{"member-2"}},
+		"Unknown":        {reason: "A name that is mistyped must not render nothing.", in: members, only: []string{"membr-1"}, near: "member-1"},
+		"UnknownFar":     {reason: "A guess that is wild is worse than none.", in: members, only: []string{"tokyo"}},
+		"None":           {reason: "Nothing can be said about no cluster.", err: ErrNoClusters},
+		"NoneButNamed":   {reason: "Without FederatedClusters a name is enough.", only: []string{"b", "a", "b"}, want: []string{"a", "b"}},
+		"NameOfThePage":  {reason: "A name that no FederatedCluster could have stands in KubeAdmiral's page.", only: []string{"Cluster-01"}, want: []string{"Cluster-01"}},
+		"NamedInNoOrder": {reason: "The order of the flags does not matter.", in: members, only: []string{"member-2", "member-1"}, want: []string{"member-1", "member-2"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set, problems := manifest.ReadFS(fstest.MapFS{"a.yaml": {Data: []byte(tc.in)}})
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			result, err := Render(set, tc.only)
+			var unknown *UnknownClusterError
+			switch {
+			case tc.want != nil && err != nil:
+				t.Fatalf("%s\nRender(): %v", tc.reason, err)
+			case tc.want != nil:
+			case tc.err != nil:
+				if !errors.Is(err, tc.err) {
+					t.Errorf("%s\nRender(): error %v, want %v", tc.reason, err, tc.err)
+				}
+				return
+			default:
+				if !errors.As(err, &unknown) || unknown.Name != tc.only[0] || unknown.Near != tc.near {
+					t.Errorf("%s\nRender(): error %#v, want an UnknownClusterError near %q", tc.reason, err, tc.near)
+				}
+				return
+			}
+			var got []string
+			for _, c := range result.Clusters {
+				got = append(got, c.Name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nRender(): clusters: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWriteYAML(t *testing.T) {
+	r := &Result{Clusters: []Cluster{
+		{Name: "a", Objects: []map[string]any{
+			{"apiVersion": "v1", "kind": "X", "value": int64(9007199254740993), "text": "yes", "metadata": map[string]any{"name": "x"}},
+			{"apiVersion": "v1", "kind": "Y"},
+		}},
+		{Name: "b", Objects: []map[string]any{}},
+		{Name: "c", Objects: []map[string]any{{"apiVersion": "v1", "kind": "Z"}}},
+	}}
+	const want = `---
+# cluster: a
+apiVersion: v1
+kind: X
+metadata:
+  name: x
+text: "yes"
+value: 9007199254740993
+---
+# cluster: a
+apiVersion: v1
+kind: "Y"
+---
+# cluster: c
+apiVersion: v1
+kind: Z
+`
+	var got bytes.Buffer
+	if err := WriteYAML(&got, r); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("WriteYAML(): -want, +got:\n%s", diff)
+	}
+}
+
+func TestFiles(t *testing.T) {
+	object := func(apiVersion, kind, namespace, name string) map[string]any {
+		m := map[string]any{"name": name}
+		if namespace != "" {
+			m["namespace"] = namespace
+		}
+		return map[string]any{"apiVersion": apiVersion, "kind": kind, "metadata": m}
+	}
+	cases := map[string]struct {
+		reason  string
+		cluster string
+		objects []map[string]any
+		want    []string
+		fails   bool
+	}{
+		"CoreGroup":     {reason: "The core group has no name.", objects: []map[string]any{object("v1", "ConfigMap", "shop", "a")}, want: []string{"m/shop/configmap-a.yaml"}},
+		"Group":         {reason: "A group stands behind the kind.", objects: []map[string]any{object("apps/v1", "Deployment", "shop", "a")}, want: []string{"m/shop/deployment.apps-a.yaml"}},
+		"ClusterScoped": {reason: "No namespace can be called _cluster.", objects: []map[string]any{object("v1", "Namespace", "", "a")}, want: []string{"m/_cluster/namespace-a.yaml"}},
+		"Colon":         {reason: "Not every file system takes a colon.", objects: []map[string]any{object("rbac.authorization.k8s.io/v1", "ClusterRole", "", "system:a%b")}, want: []string{"m/_cluster/clusterrole.rbac.authorization.k8s.io-system%3Aa%25b.yaml"}},
+		"Outside":       {reason: "No name leads out of the folder.", cluster: "../..", objects: []map[string]any{object("v1", "X", "", "a")}, want: []string{"%2E.%2F../_cluster/x-a.yaml"}},
+		"Capitals":      {reason: "A name keeps its capitals.", cluster: "Cluster-01", objects: []map[string]any{object("v1", "X", "", "a")}, want: []string{"Cluster-01/_cluster/x-a.yaml"}},
+		"OneFile":       {reason: "Not every file system tells capitals from small letters.", objects: []map[string]any{object("v1", "X", "", "Admin"), object("v1", "X", "", "admin")}, fails: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.cluster == "" {
+				tc.cluster = "m"
+			}
+			files, err := Files(&Result{Clusters: []Cluster{{Name: tc.cluster, Objects: tc.objects}}})
+			if (err != nil) != tc.fails {
+				t.Fatalf("%s\nFiles(): error %v", tc.reason, err)
+			}
+			var got []string
+			for _, f := range files {
+				got = append(got, f.Path)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nFiles(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestWriteDir(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "out")
+	file := func(path, content string) File { return File{Path: path, Content: []byte(content)} }
+	steps := []struct {
+		reason  string
+		files   []File
+		written []string
+		want    []string
+	}{
+		{
+			reason: "Folders are made, and all is written.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "2")},
+			written: []string{"a/b/c.yaml", "a/d.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=2"},
+		},
+		{
+			reason: "What has not changed is not touched.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "3")},
+			written: []string{"a/d.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=3"},
+		},
+		{
+			reason: "What is not asked for stays.", files: []File{file("e.yaml", "4")},
+			written: []string{"e.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=3", "e.yaml=4"},
+		},
+	}
+	long := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
+	for _, s := range steps {
+		written, err := WriteDir(dir, s.files)
+		if err != nil {
+			t.Fatalf("%s\nWriteDir(): %v", s.reason, err)
+		}
+		for i := range written {
+			written[i] = relative(t, dir, written[i])
+		}
+		if diff := cmp.Diff(s.written, written); diff != "" {
+			t.Errorf("%s\nWriteDir(): written: -want, +got:\n%s", s.reason, diff)
+		}
+		var got []string
+		err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+			if err != nil || d.IsDir() {
+				return err
+			}
+			content, err := os.ReadFile(path)
+			name := relative(t, dir, path)
+			got = append(got, name+"="+string(content))
+			info, statErr := d.Info()
+			if statErr != nil {
+				return statErr
+			}
+			if touched := !info.ModTime().Equal(long); touched != slices.Contains(s.written, name) {
+				t.Errorf("%s\n%s: touched: %t", s.reason, name, touched)
+			}
+			return errors.Join(err, os.Chtimes(path, long, long))
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(s.want, got); diff != "" {
+			t.Errorf("%s\nWriteDir(): -want, +got:\n%s", s.reason, diff)
+		}
+	}
+	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), []File{file("a", "")}); err == nil {
+		t.Error("WriteDir() to a file that is no folder succeeded")
+	}
+}
+
+func relative(t *testing.T, dir, path string) string {
+	t.Helper()
+	rel, err := filepath.Rel(dir, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return filepath.ToSlash(rel)
+}
