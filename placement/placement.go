@@ -156,7 +156,7 @@ func (p *Policy) Place(clusters []Cluster, previous []string) ([]string, error) 
 	}
 	slices.Sort(kept)
 	slices.Sort(fresh)
-	chosen := append(kept, fresh...)
+	chosen := slices.Concat(kept, fresh)
 	if p.max >= 0 && len(chosen) > p.max {
 		chosen = chosen[:p.max]
 	}

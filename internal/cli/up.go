@@ -63,7 +63,7 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	if o.members < 1 {
 		return fmt.Errorf("--members: want 1 or more, got %d", o.members)
 	}
-	running, err := playground.Find(o.dir)
+	running, err := playground.Find(ctx, o.dir)
 	if err != nil {
 		return err
 	}
@@ -74,13 +74,13 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	case o.detached:
 		syscall.CloseOnExec(3) // The components must not hold it open.
 		narration := os.NewFile(3, "narration")
-		return o.serve(ctx, narration, func(*playground.Playground) { narration.Close() })
+		return o.serve(ctx, narration, func(*playground.Playground) error { return narration.Close() })
 	case o.detach:
 		return o.detachAndWait(ctx, s)
 	}
-	return o.serve(ctx, s.err, func(pg *playground.Playground) {
-		printClusters(s.out, pg.Hub(), pg.Members())
+	return o.serve(ctx, s.err, func(pg *playground.Playground) error {
 		fmt.Fprintf(s.err, "running; Ctrl-C ends it. In another terminal:\n  refract run --kubeconfig %s\n", pg.Hub().Kubeconfig)
+		return printClusters(s.out, pg.Hub(), pg.Members())
 	})
 }
 
@@ -91,13 +91,12 @@ func (o *upOptions) found(s *streams, running *playground.State) error {
 			fmt.Sprintf("it has %d members and bare=%t; refract down --dir %s ends it", len(running.Members), running.Bare, o.dir))
 	}
 	fmt.Fprintf(s.err, "already running in %s (process %d)\n", running.Dir, running.PID)
-	printClusters(s.out, running.Hub, running.Members)
-	return nil
+	return printClusters(s.out, running.Hub, running.Members)
 }
 
 // serve runs a playground until ctx ends or one of its components does. Ready is
 // called once when everything runs.
-func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground)) (err error) {
+func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground) error) (err error) {
 	pg, err := startPlayground(ctx, o.dir, o.members, o.bare, narration)
 	if err != nil {
 		return err
@@ -106,7 +105,9 @@ func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*
 	if err := joinMembers(ctx, pg); err != nil {
 		return err
 	}
-	ready(pg)
+	if err := ready(pg); err != nil {
+		return err
+	}
 	failed := make(chan error, 1)
 	go func() { failed <- pg.Wait() }()
 	select {
@@ -128,17 +129,16 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	if err != nil {
 		return fmt.Errorf("making a pipe: %w", err)
 	}
-	defer r.Close()
+	defer func() { _ = r.Close() }() // It was only read from.
 	args := []string{"up", "--detached", "--dir", o.dir, "--members", strconv.Itoa(o.members)}
 	if o.bare {
 		args = append(args, "--bare")
 	}
-	child := exec.Command(exe, args...) //nolint:noctx // It outlives this command.
+	child := exec.Command(exe, args...) //nolint:noctx,gosec // It outlives this command, and is this program.
 	child.ExtraFiles = []*os.File{w}
 	child.SysProcAttr = ownSession()
-	err = child.Start()
-	w.Close()
-	if err != nil {
+	// The pipe ends when the child closes its end, so this process must not hold it.
+	if err := errors.Join(child.Start(), w.Close()); err != nil {
 		return fmt.Errorf("starting the supervisor: %w", err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(os.Interrupt) }) // It may have ended by itself.
@@ -146,16 +146,15 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	if _, err := io.Copy(s.err, r); err != nil { // Ends when the child closes its end.
 		return fmt.Errorf("waiting for the playground: %w", err)
 	}
-	running, err := playground.Find(o.dir)
+	running, err := playground.Find(ctx, o.dir)
 	if err != nil {
 		return err
 	}
 	if running == nil {
 		return errors.Join(errors.New("the playground did not start"), child.Wait())
 	}
-	printClusters(s.out, running.Hub, running.Members)
 	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s ends it\n", running.PID, o.dir)
-	return nil
+	return printClusters(s.out, running.Hub, running.Members)
 }
 
 func newDownCommand(s *streams) *cobra.Command {
@@ -234,7 +233,7 @@ func memberLabels(i int) map[string]string {
 	return map[string]string{"region": regions[i%len(regions)], "provider": providers[i%len(providers)]}
 }
 
-func printClusters(w io.Writer, hub playground.Cluster, members []playground.Cluster) {
+func printClusters(w io.Writer, hub playground.Cluster, members []playground.Cluster) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tENDPOINT\tKUBECONFIG")
 	here, _ := os.Getwd() // Without it paths are printed whole.
@@ -245,5 +244,5 @@ func printClusters(w io.Writer, hub playground.Cluster, members []playground.Clu
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s\n", c.Name, c.Endpoint, path)
 	}
-	table.Flush()
+	return table.Flush()
 }

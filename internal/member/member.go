@@ -96,15 +96,15 @@ const probeTimeout = 5 * time.Second
 type Sight int
 
 const (
-	// Unwatched: nobody has asked for copies of the type, and none was found when
+	// Unwatched says that nobody has asked for copies of the type, and none was found when
 	// the member became ready.
 	Unwatched Sight = iota
-	// Unlisted: the first list of the type is under way. The notification that the
+	// Unlisted says that the first list of the type is under way. The notification that the
 	// Set was made with will be called for each copy that it finds.
 	Unlisted
-	// Absent: there is no such copy.
+	// Absent says that there is no such copy.
 	Absent
-	// Present: there is one.
+	// Present says that there is one.
 	Present
 )
 

@@ -163,7 +163,8 @@ func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now me
 	yes := map[bool]metav1.ConditionStatus{true: metav1.ConditionTrue, false: metav1.ConditionFalse}
 	ready := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterReady, Status: yes[h.ready], Reason: h.reason, Message: h.message}
 	offline := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterOffline, Status: yes[h.offline], Reason: "Reachable", Message: "the API server answers"}
-	joined := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterJoined, Status: yes[h.joined], Reason: "Joined", Message: "the API server was reached with the credentials of the secret"}
+	joined := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterJoined, Status: yes[h.joined], Reason: "Joined"}
+	joined.Message = "the API server was reached with the credentials of the secret"
 	if h.ready {
 		ready.Reason, ready.Message = "Ready", "the API server is ready"
 	}

@@ -96,7 +96,7 @@ func seize(ctx context.Context, dir string) (*lock, error) {
 			return nil, fmt.Errorf("locking the playground's folder: %w", err)
 		}
 	}
-	s, err := find(ctx, dir)
+	s, err := Find(ctx, dir)
 	if err != nil {
 		return nil, err
 	}

@@ -41,7 +41,7 @@ func TestPlayground(t *testing.T) {
 		}
 		_ = s.Wait()
 		wantNoProcess(t, dir)
-		if state, err := Find(dir); err != nil || state != nil {
+		if state, err := Find(t.Context(), dir); err != nil || state != nil {
 			t.Errorf("A playground without a supervisor is not running: got %v, %v", state, err)
 		}
 	})
@@ -133,7 +133,7 @@ func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 	}
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	err := await(t.Context(), func(context.Context) error {
-		s, err := Find(dir)
+		s, err := Find(t.Context(), dir)
 		if err == nil && (s == nil || !s.Ready || s.PID != cmd.Process.Pid) {
 			err = errors.New("it is not ready")
 		}
@@ -149,7 +149,7 @@ func supervise(t *testing.T, dir, bin string) *exec.Cmd {
 func wantOneIn(t *testing.T, p *Playground, dir, bin string) {
 	t.Helper()
 	want := &State{PID: os.Getpid(), Ready: true, Hub: p.Hub(), Members: p.Members(), Dir: dir, Created: true}
-	found, err := Find(dir)
+	found, err := Find(t.Context(), dir)
 	if err != nil || found == nil {
 		t.Fatalf("Find(): got %v, %v", found, err)
 	}

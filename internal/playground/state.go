@@ -48,11 +48,7 @@ func (e *RunningError) Error() string {
 
 // Find returns what is running in dir, or nil if nothing is. Whatever files an
 // earlier playground may have left there, only a living supervisor counts.
-func Find(dir string) (*State, error) {
-	return find(context.Background(), dir)
-}
-
-func find(ctx context.Context, dir string) (*State, error) {
+func Find(ctx context.Context, dir string) (*State, error) {
 	dir, err := filepath.Abs(dir)
 	if err != nil {
 		return nil, fmt.Errorf("resolving the playground's folder %q: %w", dir, err)
@@ -82,7 +78,7 @@ func find(ctx context.Context, dir string) (*State, error) {
 // returns [ErrNotRunning] if there is none, and the context's error if that ends
 // first.
 func Down(ctx context.Context, dir string) error {
-	s, err := find(ctx, dir)
+	s, err := Find(ctx, dir)
 	if err != nil {
 		return err
 	}
@@ -115,7 +111,7 @@ func Down(ctx context.Context, dir string) error {
 
 // gone says whether s has ceased to be the playground that is running in dir.
 func (s *State) gone(ctx context.Context, dir string) (bool, error) {
-	now, err := find(ctx, dir)
+	now, err := Find(ctx, dir)
 	if err != nil {
 		return false, err
 	}

@@ -64,7 +64,7 @@ func TestFind(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := filepath.Join(t.TempDir(), "playground")
 			tc.setup(t, dir)
-			got, err := Find(dir)
+			got, err := Find(t.Context(), dir)
 			if err != nil {
 				t.Fatalf("%s\nFind(): %v", tc.reason, err)
 			}

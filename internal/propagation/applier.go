@@ -91,7 +91,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonAlreadyExists, "a copy from another hub is there; it is left as it is"
 		return a.done(key, r, false)
 	case sight == member.Present && have.Deleting:
-		r.State, r.Reason, r.Message = refractv1alpha1.StatePending, reasonBeingDeleted, "the copy that is there is being deleted; it is written anew when it is gone"
+		r.State, r.Reason = refractv1alpha1.StatePending, reasonBeingDeleted
+		r.Message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, true) // Its going is an event.
 	case sight == member.Present && have.Hash == t.variant.hash && have.Source == a.hub+"/"+string(p.uid):
 		return a.synced(key, r, p, t)

@@ -108,13 +108,13 @@ func decide(src source, was memory, s *surroundings) *plan {
 		p.gone = true
 		return p
 	}
-	ref, ok, err := propagationRef(obj)
-	if !ok && err == nil {
+	ref, ok, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
+	if !ok {
 		p.gone = true
 		return p
 	}
 	p.uid, p.generation = obj.GetUID(), obj.GetGeneration()
-	p.warnings = inertAnnotations(obj)
+	p.warnings = placement.Ignored(obj.GetAnnotations())
 	if err != nil {
 		return p.hold(reasonInvalidLabel, err.Error())
 	}
@@ -170,7 +170,7 @@ func (p *plan) place(ref tree.Policy, was memory, s *surroundings) (clusters []m
 
 // findOverrides returns the override policies in their order of effect.
 func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surroundings) (policies []*override.Policy, held bool) {
-	refs, warnings, err := overrideRefs(obj)
+	refs, warnings, err := override.Named(obj.GetLabels(), obj.GetNamespace())
 	p.warnings = append(p.warnings, warnings...)
 	if err != nil {
 		p.hold(reasonInvalidLabel, err.Error())
@@ -246,52 +246,6 @@ func (p *plan) remember(was memory) memory {
 	return now
 }
 
-// propagationRef names the policy that places the object, if it asks for one.
-func propagationRef(obj *unstructured.Unstructured) (ref tree.Policy, ok bool, err error) {
-	labels := obj.GetLabels()
-	if name, ok := labels[corev1alpha1.PropagationPolicyLabel]; ok && obj.GetNamespace() != "" {
-		return tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: obj.GetNamespace(), Name: name}, true, empty(name, corev1alpha1.PropagationPolicyLabel)
-	}
-	if name, ok := labels[corev1alpha1.ClusterPropagationPolicyLabel]; ok {
-		return tree.Policy{Kind: corev1alpha1.KindClusterPropagationPolicy, Name: name}, true, empty(name, corev1alpha1.ClusterPropagationPolicyLabel)
-	}
-	if _, ok := labels[corev1alpha1.PropagationPolicyLabel]; ok {
-		return tree.Policy{}, false, fmt.Errorf("label %s names a namespaced policy, and the object has no namespace; use %s",
-			corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
-	}
-	return tree.Policy{}, false, nil
-}
-
-// overrideRefs names the override policies of the object in their order of
-// effect.
-func overrideRefs(obj *unstructured.Unstructured) (refs []tree.Policy, warnings []string, err error) {
-	labels := obj.GetLabels()
-	if name, ok := labels[corev1alpha1.ClusterOverridePolicyLabel]; ok {
-		if err := empty(name, corev1alpha1.ClusterOverridePolicyLabel); err != nil {
-			return nil, nil, err
-		}
-		refs = append(refs, tree.Policy{Kind: corev1alpha1.KindClusterOverridePolicy, Name: name})
-	}
-	name, ok := labels[corev1alpha1.OverridePolicyLabel]
-	switch {
-	case !ok:
-	case obj.GetNamespace() == "":
-		warnings = append(warnings, fmt.Sprintf("label %s means nothing on a cluster-scoped object", corev1alpha1.OverridePolicyLabel))
-	case name == "":
-		return nil, nil, empty(name, corev1alpha1.OverridePolicyLabel)
-	default:
-		refs = append(refs, tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: obj.GetNamespace(), Name: name})
-	}
-	return refs, warnings, nil
-}
-
-func empty(name, label string) error {
-	if name == "" {
-		return fmt.Errorf("label %s is empty; it must name a policy", label)
-	}
-	return nil
-}
-
 // askedToHold reads the annotations by which a user stops the propagation of an
 // object.
 func askedToHold(obj *unstructured.Unstructured) (reason, message string) {
@@ -303,29 +257,6 @@ func askedToHold(obj *unstructured.Unstructured) (reason, message string) {
 		return reasonDryRun, "annotation " + corev1alpha1.Prefix + "dry-run: nothing is written and nothing removed"
 	}
 	return "", ""
-}
-
-// Annotations of KubeAdmiral that are not acted on: the first would let an
-// object step over its policy, the others are not known yet.
-var (
-	placementAnnotations = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
-	unknownAnnotations   = []string{"clusters-to-adopt", "conflict-resolution", "disable-following", "followers", "orphan", "retain-replicas"}
-)
-
-func inertAnnotations(obj *unstructured.Unstructured) []string {
-	var warnings []string
-	a := obj.GetAnnotations()
-	for _, name := range placementAnnotations {
-		if _, ok := a[corev1alpha1.Prefix+name]; ok {
-			warnings = append(warnings, fmt.Sprintf("annotation %s%s is not honoured: placement is for the policy to say", corev1alpha1.Prefix, name))
-		}
-	}
-	for _, name := range unknownAnnotations {
-		if _, ok := a[corev1alpha1.Prefix+name]; ok {
-			warnings = append(warnings, fmt.Sprintf("annotation %s%s is accepted and not acted on", corev1alpha1.Prefix, name))
-		}
-	}
-	return warnings
 }
 
 func reference(p tree.Policy) *refractv1alpha1.PolicyReference {

@@ -273,7 +273,7 @@ func (c *Controller) release(ctx context.Context, r record) error {
 func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
-		Placed:             int32(len(p.targets)), //nolint:gosec // Clusters are not counted in billions.
+		Placed:             int32(len(p.targets)),
 		PropagationPolicy:  p.propagation,
 		OverridePolicies:   p.overrides,
 		DeletedPolicies:    p.deleted,
@@ -307,7 +307,7 @@ func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1
 		}
 		s.Clusters = append(s.Clusters, r.ClusterStatus)
 	}
-	s.VariantCount = int32(len(p.variants)) //nolint:gosec // As above.
+	s.VariantCount = int32(len(p.variants))
 	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {
 		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: lines(v)})
 	}

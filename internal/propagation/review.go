@@ -17,6 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/override"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -94,8 +96,8 @@ func policyNames(obj *unstructured.Unstructured) []tree.Policy {
 	if obj == nil {
 		return nil
 	}
-	refs, _, _ := overrideRefs(obj) // A label that is not valid names nothing.
-	if ref, ok, err := propagationRef(obj); ok && err == nil {
+	refs, _, _ := override.Named(obj.GetLabels(), obj.GetNamespace()) // A label that is not valid names nothing.
+	if ref, ok, err := placement.Named(obj.GetLabels(), obj.GetNamespace()); ok && err == nil {
 		refs = append(refs, ref)
 	}
 	return refs

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"sync"
@@ -250,9 +251,7 @@ func (s *system) object(prefix string, i int, labels map[string]string) *unstruc
 	o := s.template.DeepCopy()
 	o.SetName(name(prefix, i))
 	all := map[string]string{"app": "web", "bench": prefix}
-	for k, v := range labels {
-		all[k] = v
-	}
+	maps.Copy(all, labels)
 	o.SetLabels(all)
 	return o
 }

@@ -138,7 +138,7 @@ func eventually(t *testing.T, what, want string, got func() string) {
 	}
 }
 
-// everywhere waits until a field has these values on member-1, member-2, …
+// everywhere waits until a field has these values on member-1, member-2 and so on.
 func everywhere(t *testing.T, what, kind, ns, name string, want []string, path ...string) {
 	t.Helper()
 	eventually(t, what, strings.Join(want, " "), func() string {
