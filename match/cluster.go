@@ -60,7 +60,7 @@ func CompileTarget(t *corev1alpha1.TargetClusters, path *field.Path) (Clusters, 
 }
 
 // Compile compiles a clusterSelector and a clusterAffinity. Every mistake is
-// reported, at its place below path; what it concerns is not in the result.
+// reported, at its place below path. The result keeps parts of its arguments.
 func Compile(selector map[string]string, affinity []corev1alpha1.ClusterSelectorTerm, path *field.Path) (Clusters, field.ErrorList) {
 	var c Clusters
 	var errs field.ErrorList
@@ -177,15 +177,7 @@ func (s *Clusters) Match(c *Cluster) bool {
 
 // Names returns the names of clusters that are chosen by name, sorted; none
 // when names do not restrict the choice.
-func (s *Clusters) Names() []string {
-	return slices.AppendSeq(make([]string, 0, len(s.names)), func(yield func(string) bool) {
-		for _, name := range slices.Sorted(maps.Keys(s.names)) {
-			if !yield(name) {
-				return
-			}
-		}
-	})
-}
+func (s *Clusters) Names() []string { return slices.Sorted(maps.Keys(s.names)) }
 
 // match follows the node selector terms of Kubernetes: a term without
 // requirements matches nothing.

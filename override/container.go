@@ -4,180 +4,156 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/util/validation/field"
-
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
+
+// ErrNoPodTemplate is wrapped by the error for an overrider of containers on an
+// object of a kind whose containers are not known.
+var ErrNoPodTemplate = fmt.Errorf("has no known pod template (known are those of %s)", podtemplate.Kinds)
+
+// container is an init container or container of the object, as it was when
+// [rendering.containers] was called.
+type container struct {
+	list   int // Index in the Lists of its pod template.
+	index  int // In the list.
+	name   string
+	fields map[string]any // Not to be written to.
+}
+
+// containers returns the init containers and then the containers. The slice is
+// good until the next call.
+func (r *rendering) containers() ([]container, error) {
+	if r.pods == nil {
+		return nil, fmt.Errorf("kind %s %w", r.kind, ErrNoPodTemplate)
+	}
+	spec, err := r.podSpec()
+	if err != nil {
+		return nil, err
+	}
+	found := r.scratch[:0]
+	for l, key := range podtemplate.ListKeys {
+		list, ok := spec[key].([]any)
+		if !ok && spec[key] != nil {
+			return nil, wrongType(r.pods.Lists()[l].String(), "an array", spec[key])
+		}
+		for i, item := range list {
+			fields, ok := item.(map[string]any)
+			if !ok {
+				return nil, wrongType(r.pods.Lists()[l].At(i).String(), "an object", item)
+			}
+			name, _ := fields["name"].(string)
+			found = append(found, container{list: l, index: i, name: name, fields: fields})
+		}
+	}
+	return found, nil
+}
+
+// podSpec returns the spec of the pods; nil when there is none.
+func (r *rendering) podSpec() (map[string]any, error) {
+	v, err := r.doc.Lookup(r.pods.Spec)
+	if errors.Is(err, tree.ErrNotFound) || (err == nil && v == nil) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	spec, ok := v.(map[string]any)
+	if !ok {
+		return nil, wrongType(r.pods.Spec.String(), "an object", v)
+	}
+	return spec, nil
+}
+
+// place returns the place of a part of a container.
+func (r *rendering) place(c *container, part podtemplate.Part) tree.Pointer {
+	return r.pods.Part(c.list, c.index, part)
+}
+
+// named returns the first container with a name, or nil.
+func named(containers []container, name string) *container {
+	i := slices.IndexFunc(containers, func(c container) bool { return c.name == name })
+	if i < 0 {
+		return nil
+	}
+	return &containers[i]
+}
+
+func (r *rendering) warnNoContainer(by *tree.Author, name string) {
+	r.warn(by, r.pods.Containers.String(), "no container or init container is named %q", name)
+}
 
 // listAction is one item of the overriders command, args and envs: it makes of
 // a list of one container another.
 type listAction struct {
 	container string
-	member    string // Of the container.
-	// edit returns the list after the change and leaves the one before as it is.
-	edit func(before []any) ([]any, error)
+	part      podtemplate.Part
+	edit      listEdit
 }
 
-// apply looks for the container among the init containers first.
+// listEdit returns what a list is to become, and leaves it as it is. Absent are
+// the items that an overwrite did not find.
+type listEdit func(before []any) (after []any, absent []string, err error)
+
+// emptied is a list of a container that an override has left empty. It stays
+// for later rules to add to, and is taken away at the end.
+type emptied struct {
+	container string
+	part      podtemplate.Part
+}
+
 func (a *listAction) apply(r *rendering, by *tree.Author) error {
-	if r.pods == nil {
-		return noPodTemplate(r.kind, "")
-	}
-	for _, list := range r.pods.Lists() {
-		containers, _ := r.lookup(list).([]any)
-		for i, c := range containers {
-			container, _ := c.(map[string]any)
-			if name, ok := container["name"].(string); ok && name == a.container {
-				return a.applyTo(r, by, container, list.At(i).Member(a.member))
-			}
-		}
-	}
-	r.warn(by, r.pods.Containers.String(), "no container or init container is named %q", a.container)
-	return nil
-}
-
-func (a *listAction) applyTo(r *rendering, by *tree.Author, container map[string]any, at tree.Pointer) error {
-	v, there := container[a.member]
-	before, ok := v.([]any)
-	if !ok && v != nil {
-		return failAt(at.String(), fmt.Errorf("%w: want a list, got %s", tree.ErrType, tree.TypeName(v)))
-	}
-	after, err := a.edit(before)
-	if err != nil {
-		return failAt(at.String(), err)
-	}
-	if len(after) == 0 {
-		r.emptied = true
-	}
-	if !there && len(after) == 0 {
-		return nil
-	}
-	c, err := r.doc.Set(at, after)
+	containers, err := r.containers()
 	if err != nil {
 		return err
 	}
-	r.record(c, by)
+	c := named(containers, a.container)
+	if c == nil {
+		r.warnNoContainer(by, a.container)
+		return nil
+	}
+	at := r.place(c, a.part)
+	v := c.fields[a.part.String()]
+	before, ok := v.([]any)
+	if !ok && v != nil {
+		return wrongType(at.String(), "an array", v)
+	}
+	after, absent, err := a.edit(before)
+	if err != nil {
+		return failAt(at.String(), err)
+	}
+	if len(absent) > 0 {
+		r.warn(by, at.String(), "%s has no %s, and overwrite adds nothing", at, strings.Join(absent, ", "))
+	}
+	if len(before)+len(after) == 0 {
+		return nil
+	}
+	if len(after) == 0 {
+		r.emptied = append(r.emptied, emptied{container: a.container, part: a.part})
+	}
+	change, err := r.doc.Set(at, after)
+	if err != nil {
+		return err
+	}
+	r.record(change, by)
 	return nil
 }
 
-var entrypointMembers = map[string]string{"command": "command", "args": "args"}
-
-func compileEntrypoint(name string, o *corev1alpha1.EntrypointOverrider, path *field.Path) (action, field.ErrorList) {
-	var errs field.ErrorList
-	if o.ContainerName == "" {
-		errs = append(errs, field.Required(path.Child("containerName"), "name the container"))
-	}
-	value := make([]any, len(o.Value))
-	for i, s := range o.Value {
-		value[i] = s
-	}
-	a := &listAction{container: o.ContainerName, member: entrypointMembers[name]}
-	switch o.Operator {
-	case "", corev1alpha1.OpOverwrite:
-		a.edit = func([]any) ([]any, error) { return value, nil }
-	case corev1alpha1.OpAppend:
-		if len(value) == 0 {
-			errs = append(errs, field.Required(path.Child("value"), "must not be empty with operator append"))
-		}
-		a.edit = func(before []any) ([]any, error) { return slices.Concat(before, value), nil }
-	case corev1alpha1.OpDelete:
-		a.edit = func(before []any) ([]any, error) {
-			return keep(before, func(item any) bool { return !containsString(value, item) }), nil
-		}
-	default:
-		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"append", "overwrite", "delete"}))
-	}
-	return a, errs
-}
-
-func compileEnvs(_ string, o *corev1alpha1.EnvOverrider, path *field.Path) (action, field.ErrorList) {
-	var errs field.ErrorList
-	if o.ContainerName == "" {
-		errs = append(errs, field.Required(path.Child("containerName"), "name the container"))
-	}
-	value := make([]any, len(o.Value))
-	byName := make(map[string]any, len(o.Value))
-	for i := range o.Value {
-		v, err := plainEnv(&o.Value[i])
+// dropEmptied takes away the lists that were emptied and have stayed so.
+func (r *rendering) dropEmptied() {
+	for _, e := range r.emptied {
+		containers, err := r.containers()
 		if err != nil {
-			errs = append(errs, field.Invalid(path.Child("value").Index(i), o.Value[i].Name, err.Error()))
+			return // A later rule has put something else in their place.
 		}
-		if o.Value[i].Name == "" {
-			errs = append(errs, field.Required(path.Child("value").Index(i).Child("name"), "name the variable"))
+		c := named(containers, e.container)
+		if c == nil {
+			continue
 		}
-		if _, twice := byName[o.Value[i].Name]; twice {
-			errs = append(errs, field.Duplicate(path.Child("value").Index(i).Child("name"), o.Value[i].Name))
-		}
-		value[i], byName[o.Value[i].Name] = v, v
-	}
-	a := &listAction{container: o.ContainerName, member: "env"}
-	switch o.Operator {
-	case "", corev1alpha1.OpOverwrite:
-		a.edit = func(before []any) ([]any, error) { return overwriteEnvs(before, byName), nil }
-	case corev1alpha1.OpAddIfAbsent:
-		if len(value) == 0 {
-			errs = append(errs, field.Required(path.Child("value"), "must not be empty with operator addIfAbsent"))
-		}
-		a.edit = func(before []any) ([]any, error) { return addEnvs(before, value, byName) }
-	case corev1alpha1.OpDelete:
-		a.edit = func(before []any) ([]any, error) {
-			return keep(before, func(item any) bool { _, named := byName[envName(item)]; return !named }), nil
-		}
-	default:
-		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"addIfAbsent", "overwrite", "delete"}))
-	}
-	return a, errs
-}
-
-func overwriteEnvs(before []any, byName map[string]any) []any {
-	after := slices.Clone(before)
-	for i, item := range after {
-		if v, ok := byName[envName(item)]; ok {
-			after[i] = v
+		if list, ok := c.fields[e.part.String()].([]any); ok && len(list) == 0 {
+			_, _ = r.doc.Remove(r.place(c, e.part)) // It is there.
 		}
 	}
-	return after
-}
-
-func addEnvs(before, value []any, byName map[string]any) ([]any, error) {
-	for _, item := range before {
-		if _, ok := byName[envName(item)]; ok {
-			return nil, fmt.Errorf("has the variable %q, which %w", envName(item), ErrPresent)
-		}
-	}
-	return slices.Concat(before, value), nil
-}
-
-func envName(item any) string {
-	m, _ := item.(map[string]any)
-	name, _ := m["name"].(string)
-	return name
-}
-
-// plainEnv returns the variable as it stands in an object.
-func plainEnv(e *corev1.EnvVar) (map[string]any, error) {
-	m, err := runtime.DefaultUnstructuredConverter.ToUnstructured(e)
-	if err != nil {
-		return nil, errors.New("is not a variable of a container")
-	}
-	return m, nil
-}
-
-func keep(items []any, wanted func(any) bool) []any {
-	kept := make([]any, 0, len(items))
-	for _, item := range items {
-		if wanted(item) {
-			kept = append(kept, item)
-		}
-	}
-	return kept
-}
-
-func containsString(values []any, item any) bool {
-	s, ok := item.(string)
-	return ok && slices.ContainsFunc(values, func(v any) bool { return v == s })
 }

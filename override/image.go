@@ -4,9 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
-	"github.com/distribution/reference"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -14,85 +12,12 @@ import (
 	"refract.dev/tree"
 )
 
-// Facts about images, for callers that branch on them.
-var (
-	// ErrImage: the text is not an image reference.
-	ErrImage = errors.New("is not a valid image reference")
-	// ErrPresent: addIfAbsent found something.
-	ErrPresent = errors.New("is already there, and addIfAbsent does not replace it")
-	// ErrNoPodTemplate: the kind has no containers that are known.
-	ErrNoPodTemplate = errors.New("has no pod template that is known")
-)
-
-// image is a parsed reference: [registry/]repository[:tag][@digest].
-type image struct {
-	registry, repository, tag, digest string
-}
-
-// parseImage parses by the grammar of distribution/reference. The first segment
-// of the name is a registry only if it holds a dot or a colon or is localhost,
-// as for Docker; nothing is filled in.
-func parseImage(s string) (image, error) {
-	ref, err := reference.Parse(s)
-	if err != nil {
-		return image{}, fmt.Errorf("%q %w: %w", s, ErrImage, err)
-	}
-	named, ok := ref.(reference.Named)
-	if !ok {
-		return image{}, fmt.Errorf("%q %w: it has no repository", s, ErrImage)
-	}
-	img := image{repository: named.Name()}
-	if first, rest, ok := strings.Cut(img.repository, "/"); ok && (strings.ContainsAny(first, ".:") || first == "localhost") {
-		img.registry, img.repository = first, rest
-	}
-	if t, ok := ref.(reference.Tagged); ok {
-		img.tag = t.Tag()
-	}
-	if d, ok := ref.(reference.Digested); ok {
-		img.digest = d.Digest().String()
-	}
-	return img, nil
-}
-
-// String returns the reference.
-func (i image) String() string {
-	var b strings.Builder
-	b.Grow(len(i.registry) + len(i.repository) + len(i.tag) + len(i.digest) + 3)
-	if i.registry != "" {
-		b.WriteString(i.registry)
-		b.WriteByte('/')
-	}
-	b.WriteString(i.repository)
-	if i.tag != "" {
-		b.WriteByte(':')
-		b.WriteString(i.tag)
-	}
-	if i.digest != "" {
-		b.WriteByte('@')
-		b.WriteString(i.digest)
-	}
-	return b.String()
-}
-
-func (i *image) component(c corev1alpha1.ImageComponent) *string {
-	switch c {
-	case corev1alpha1.ImageRegistry:
-		return &i.registry
-	case corev1alpha1.ImageRepository:
-		return &i.repository
-	case corev1alpha1.ImageTag:
-		return &i.tag
-	case corev1alpha1.ImageDigest:
-		return &i.digest
-	default:
-		return nil
-	}
-}
+// ErrPresent is wrapped by the error for an addIfAbsent that found something.
+var ErrPresent = errors.New("is already there: addIfAbsent does not replace it")
 
 // imageAction is one item of the image overrider.
 type imageAction struct {
-	path       tree.Pointer // With at.
-	at         bool         // Whether path is meant, and not the containers.
+	at         tree.Pointer // Of the image; the zero Pointer means the containers.
 	containers []string     // Empty means all.
 	operations []corev1alpha1.ImageOperation
 }
@@ -101,87 +26,112 @@ func compileImage(_ string, o *corev1alpha1.ImageOverrider, path *field.Path) (a
 	a := &imageAction{containers: o.ContainerNames, operations: o.Operations}
 	var errs field.ErrorList
 	if o.ImagePath != "" {
-		p, err := tree.Parse(o.ImagePath)
-		if err == nil {
-			err = protected(p)
-		}
-		if err != nil {
-			errs = append(errs, field.Invalid(path.Child("imagePath"), o.ImagePath, err.Error()))
-		}
-		a.path, a.at = p, true
+		a.at, errs = compileImagePath(o.ImagePath, path.Child("imagePath"))
 	}
 	for i := range o.Operations {
-		errs = append(errs, checkImageOperation(&o.Operations[i], path.Child("operations").Index(i))...)
+		if err := checkOperation(&o.Operations[i], path.Child("operations").Index(i)); err != nil {
+			errs = append(errs, err)
+		}
 	}
 	return a, errs
 }
 
-func checkImageOperation(op *corev1alpha1.ImageOperation, path *field.Path) field.ErrorList {
-	// A reference in which the value is one component; it must parse back.
-	var trial image
+func compileImagePath(s string, path *field.Path) (tree.Pointer, field.ErrorList) {
+	p, err := parsePointer(s, path)
+	if err != nil {
+		return p, field.ErrorList{err}
+	}
+	if p.Keys()[0] == "apiVersion" {
+		return p, field.ErrorList{forbidden(path, failAt(s, errIdentity))}
+	}
+	if err := protected(p); err != nil {
+		return p, field.ErrorList{forbidden(path, err)}
+	}
+	return p, nil
+}
+
+// componentHints say what each component must look like.
+var componentHints = map[corev1alpha1.ImageComponent]string{
+	corev1alpha1.ImageRegistry:   "is not a valid Registry: it must be a host with a dot, a port or both, or localhost, and have no path",
+	corev1alpha1.ImageRepository: "is not a valid Repository: " + whyName,
+	corev1alpha1.ImageTag:        "is not a valid Tag: " + whyTag,
+	corev1alpha1.ImageDigest:     "is not a valid Digest: " + whyDigest,
+}
+
+func checkOperation(op *corev1alpha1.ImageOperation, path *field.Path) *field.Error {
+	// A reference with the value as one of its components must parse back. A
+	// repository of one segment parses the same with any registry before it.
+	trial := image{registry: "registry.example", repository: "repository"}
 	component := trial.component(op.ImageComponent)
 	if component == nil {
-		return field.ErrorList{field.NotSupported(path.Child("imageComponent"), op.ImageComponent, []string{"Registry", "Repository", "Tag", "Digest"})}
+		return field.NotSupported(path.Child("imageComponent"), op.ImageComponent, []string{"Registry", "Repository", "Tag", "Digest"})
 	}
 	switch op.Operator {
 	case "", corev1alpha1.OpOverwrite, corev1alpha1.OpAddIfAbsent:
 	case corev1alpha1.OpDelete:
 		return nil
 	default:
-		return field.ErrorList{field.NotSupported(path.Child("operator"), op.Operator, []string{"addIfAbsent", "overwrite", "delete"})}
+		return field.NotSupported(path.Child("operator"), op.Operator, []string{"addIfAbsent", "overwrite", "delete"})
 	}
 	if op.Value == "" {
-		return field.ErrorList{field.Required(path.Child("value"), "must not be empty; to take the "+string(op.ImageComponent)+" away use operator delete")}
+		return field.Required(path.Child("value"), fmt.Sprintf("must not be empty; to take the %s away, use operator delete", op.ImageComponent))
 	}
-	// A repository of one segment parses the same with any registry before it.
-	trial = image{registry: "registry.example", repository: "repository"}
-	*trial.component(op.ImageComponent) = op.Value
+	*component = op.Value
 	if parsed, err := parseImage(trial.String()); err != nil || parsed != trial {
-		return field.ErrorList{field.Invalid(path.Child("value"), op.Value, "is not a valid "+string(op.ImageComponent)+" of an image reference")}
+		return field.Invalid(path.Child("value"), op.Value, componentHints[op.ImageComponent])
 	}
 	return nil
 }
 
 func (a *imageAction) apply(r *rendering, by *tree.Author) error {
-	if a.at {
-		v, err := r.doc.Lookup(a.path)
-		if err != nil {
+	if a.at.String() == "" {
+		return a.applyToContainers(r, by)
+	}
+	v, err := r.doc.Lookup(a.at)
+	if err != nil {
+		return err
+	}
+	return a.rewrite(r, by, v, a.at)
+}
+
+func (a *imageAction) applyToContainers(r *rendering, by *tree.Author) error {
+	containers, err := r.containers()
+	if errors.Is(err, ErrNoPodTemplate) {
+		return fmt.Errorf("%w; set imagePath", err)
+	}
+	if err != nil {
+		return err
+	}
+	if len(containers) == 0 {
+		r.warn(by, r.pods.Containers.String(), "there are no containers")
+		return nil
+	}
+	for i := range containers {
+		c := &containers[i]
+		if len(a.containers) > 0 && !slices.Contains(a.containers, c.name) {
+			continue
+		}
+		v, ok := c.fields["image"]
+		if !ok {
+			return failAt(r.place(c, podtemplate.Image).String(), tree.ErrNotFound)
+		}
+		if err := a.rewrite(r, by, v, r.place(c, podtemplate.Image)); err != nil {
 			return err
 		}
-		return a.rewrite(r, by, a.path, v)
 	}
-	if r.pods == nil {
-		return noPodTemplate(r.kind, "; set imagePath")
-	}
-	found := 0
-	for _, list := range r.pods.Lists() {
-		containers, _ := r.lookup(list).([]any)
-		for i, c := range containers {
-			container, _ := c.(map[string]any)
-			name, _ := container["name"].(string)
-			if len(a.containers) > 0 && !slices.Contains(a.containers, name) {
-				continue
-			}
-			found++
-			v, ok := container["image"]
-			if !ok {
-				return failAt(list.At(i).Member("image").String(), tree.ErrNotFound)
-			}
-			if err := a.rewrite(r, by, list.At(i).Member("image"), v); err != nil {
-				return err
-			}
+	for _, name := range a.containers {
+		if named(containers, name) == nil {
+			r.warnNoContainer(by, name)
 		}
-	}
-	if found != len(a.containers) {
-		a.warnMissing(r, by)
 	}
 	return nil
 }
 
-func (a *imageAction) rewrite(r *rendering, by *tree.Author, at tree.Pointer, v any) error {
+// rewrite makes of the image v, which is at this place, another.
+func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Pointer) error {
 	before, ok := v.(string)
 	if !ok {
-		return failAt(at.String(), fmt.Errorf("%w: want an image (a string), got %s", tree.ErrType, tree.TypeName(v)))
+		return wrongType(at.String(), "an image (a string)", v)
 	}
 	after, err := a.operate(before)
 	if err != nil {
@@ -199,12 +149,11 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, at tree.Pointer, v 
 }
 
 // operate returns the image after all operations. The result must mean what was
-// intended: for example, without its registry the name a.b/c/d would have the
-// registry a.b.
+// intended: r.io/a.b/c without its registry is a.b/c, which has the registry a.b.
 func (a *imageAction) operate(before string) (string, error) {
 	img, err := parseImage(before)
 	if err != nil {
-		return "", err
+		return "", fmt.Errorf("is %q, which %w", before, err)
 	}
 	for i := range a.operations {
 		op := &a.operations[i]
@@ -214,7 +163,7 @@ func (a *imageAction) operate(before string) (string, error) {
 			*component = ""
 		case corev1alpha1.OpAddIfAbsent:
 			if *component != "" {
-				return "", fmt.Errorf("is %q, whose %s %q %w", before, op.ImageComponent, *component, ErrPresent)
+				return "", fmt.Errorf("is %q, whose %s %w", before, op.ImageComponent, ErrPresent)
 			}
 			*component = op.Value
 		default:
@@ -224,31 +173,10 @@ func (a *imageAction) operate(before string) (string, error) {
 	after := img.String()
 	parsed, err := parseImage(after)
 	if err != nil {
-		return "", fmt.Errorf("would become %w", err)
+		return "", fmt.Errorf("would become %q, which %w", after, err)
 	}
 	if parsed != img {
-		return "", fmt.Errorf("would become %q, which %w: it would not have the components intended", after, ErrImage)
+		return "", fmt.Errorf("would become %q, which %w as intended: it reads as Registry %q and Repository %q", after, ErrImage, parsed.registry, parsed.repository)
 	}
 	return after, nil
-}
-
-func (a *imageAction) warnMissing(r *rendering, by *tree.Author) {
-	names := map[string]bool{}
-	for _, list := range r.pods.Lists() {
-		containers, _ := r.lookup(list).([]any)
-		for _, c := range containers {
-			container, _ := c.(map[string]any)
-			name, _ := container["name"].(string)
-			names[name] = true
-		}
-	}
-	for _, name := range a.containers {
-		if !names[name] {
-			r.warn(by, r.pods.Containers.String(), "no container or init container is named %q", name)
-		}
-	}
-}
-
-func noPodTemplate(kind, hint string) error {
-	return fmt.Errorf("kind %s %w (%s)%s", kind, ErrNoPodTemplate, podtemplate.Kinds, hint)
 }

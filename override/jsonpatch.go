@@ -2,7 +2,9 @@ package override
 
 import (
 	"fmt"
-	"reflect"
+	"maps"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/json"
@@ -16,9 +18,9 @@ import (
 type patchAction struct {
 	operator corev1alpha1.Operator
 	at       tree.Pointer
-	version  bool // Whether at is the object's apiVersion, or inside it.
-	clears   bool // Whether this takes all labels or annotations away.
-	value    any  // Shared by all renderings; a Doc never writes to what it was given.
+	value    any // Shared by all renderings: a Doc never writes to what it was given.
+	version  bool
+	empty    any // What takes the place of a member that always exists for the rules, when this removes it.
 }
 
 func compileJSONPatch(_ string, o *corev1alpha1.JSONPatchOverrider, path *field.Path) (action, field.ErrorList) {
@@ -31,60 +33,134 @@ func compileJSONPatch(_ string, o *corev1alpha1.JSONPatchOverrider, path *field.
 	default:
 		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"add", "remove", "replace"}))
 	}
-	at, err := tree.Parse(o.Path)
-	switch {
-	case err != nil:
-		return nil, append(errs, field.Invalid(path.Child("path"), o.Path, err.Error()))
-	case o.Path == "":
-		return nil, append(errs, field.Required(path.Child("path"), "must begin with a slash"))
+	var pathErr, valueErr *field.Error
+	if a.at, pathErr = parsePointer(o.Path, path.Child("path")); pathErr != nil {
+		errs = append(errs, pathErr)
 	}
-	a.at = at
-	a.version = at.Keys()[0] == "apiVersion"
-	a.clears = a.operator == corev1alpha1.OpRemove && (o.Path == "/metadata/labels" || o.Path == "/metadata/annotations")
-	if err := protected(at); err != nil {
-		errs = append(errs, field.Forbidden(path.Child("path"), err.Error()))
+	if a.operator != corev1alpha1.OpRemove {
+		if a.value, valueErr = parseValue(o, path.Child("value")); valueErr != nil {
+			errs = append(errs, valueErr)
+		}
 	}
-	if a.operator == corev1alpha1.OpRemove {
-		return a, errs
+	if len(errs) > 0 {
+		return nil, errs
 	}
-	if o.Value == nil || len(o.Value.Raw) == 0 || string(o.Value.Raw) == "null" {
-		return nil, append(errs, field.Required(path.Child("value"), "must be there, and not null, with operator "+string(a.operator)))
-	}
-	if err := json.Unmarshal(o.Value.Raw, &a.value); err != nil {
-		return nil, append(errs, field.Invalid(path.Child("value"), string(o.Value.Raw), err.Error()))
-	}
-	if err := fits(at.Keys(), a.value); err != nil {
-		errs = append(errs, field.Invalid(path.Child("value"), string(o.Value.Raw), err.Error()))
-	}
-	return a, errs
+	return a, a.compilePlace(path)
 }
 
-// fits returns an error if the value is of the wrong type for the few places
-// whose type is the same in every object.
-func fits(keys []string, value any) error {
-	if len(keys) < 2 || keys[0] != "metadata" || (keys[1] != "labels" && keys[1] != "annotations") {
-		return nil
+// parsePointer parses the pointer of a place that is to be written.
+func parsePointer(s string, path *field.Path) (tree.Pointer, *field.Error) {
+	if !strings.HasPrefix(s, "/") {
+		return tree.Pointer{}, field.Invalid(path, s, "must begin with a slash, as every JSON pointer does")
 	}
-	switch len(keys) {
-	case 2:
-		m, ok := value.(map[string]any)
+	p, err := tree.Parse(s)
+	if err != nil {
+		return tree.Pointer{}, field.Invalid(path, s, "must have ~0 for ~ and ~1 for / in a key, as every JSON pointer does")
+	}
+	return p, nil
+}
+
+func parseValue(o *corev1alpha1.JSONPatchOverrider, path *field.Path) (any, *field.Error) {
+	var value any
+	if o.Value != nil && len(o.Value.Raw) > 0 {
+		if err := json.Unmarshal(o.Value.Raw, &value); err != nil {
+			return nil, field.Invalid(path, string(o.Value.Raw), err.Error())
+		}
+	}
+	if value == nil {
+		return nil, field.Required(path, "must be there, and not null; to take something away, use operator remove")
+	}
+	return value, nil
+}
+
+// compilePlace looks at the few places that are the same in every object.
+func (a *patchAction) compilePlace(path *field.Path) field.ErrorList {
+	if err := protected(a.at); err != nil {
+		return field.ErrorList{forbidden(path.Child("path"), err)}
+	}
+	keys := a.at.Keys()
+	switch {
+	case keys[0] == "apiVersion":
+		a.version = true
+		if _, ok := a.value.(string); !ok || len(keys) > 1 {
+			return field.ErrorList{forbidden(path.Child("path"), failAt(a.at.String(), errVersion))}
+		}
+	case keys[0] != "metadata":
+	case keys[1] == "labels", keys[1] == "annotations":
+		return a.compileStrings(keys[1:], path)
+	case keys[1] == "finalizers":
+		return a.compileFinalizers(keys[1:], path)
+	}
+	return nil
+}
+
+// compileStrings is for labels and annotations, and what is inside them.
+func (a *patchAction) compileStrings(keys []string, path *field.Path) field.ErrorList {
+	value := path.Child("value")
+	switch {
+	case len(keys) > 2:
+		return field.ErrorList{field.Invalid(path.Child("path"), a.at.String(), "must not go inside the value of one of the "+keys[0]+", which is a string")}
+	case a.operator == corev1alpha1.OpRemove:
+		if len(keys) == 1 {
+			a.empty = map[string]any{}
+		}
+		return nil
+	case len(keys) == 2:
+		return requireString(a.value, value)
+	}
+	m, ok := a.value.(map[string]any)
+	if !ok {
+		return field.ErrorList{field.TypeInvalid(value, shown(a.value), "must be an object")}
+	}
+	var errs field.ErrorList
+	for _, key := range slices.Sorted(maps.Keys(m)) {
+		if err := protected(a.at.Member(key)); err != nil {
+			errs = append(errs, forbidden(value.Key(key), err))
+		}
+		errs = append(errs, requireString(m[key], value.Key(key))...)
+	}
+	return errs
+}
+
+func requireString(v any, path *field.Path) field.ErrorList {
+	if _, ok := v.(string); !ok {
+		return field.ErrorList{field.TypeInvalid(path, shown(v), "must be a string; put it in quotes")}
+	}
+	return nil
+}
+
+// shown returns v as a mistake shows it.
+func shown(v any) any {
+	switch v.(type) {
+	case map[string]any, []any:
+		return tree.TypeName(v)
+	}
+	return v
+}
+
+func (a *patchAction) compileFinalizers(keys []string, path *field.Path) field.ErrorList {
+	wrong := func(v any) field.ErrorList {
+		return field.ErrorList{field.TypeInvalid(path.Child("value"), shown(v), "finalizers are an array of strings")}
+	}
+	switch {
+	case a.operator == corev1alpha1.OpRemove:
+		if len(keys) == 1 {
+			a.empty = noFinalizers
+		}
+	case len(keys) == 1:
+		list, ok := a.value.([]any)
 		if !ok {
-			return fmt.Errorf("must be an object whose values are strings, got %s", tree.TypeName(value))
+			return wrong(a.value)
 		}
-		for key, v := range m {
-			if err := protectedKey("/metadata/"+keys[1]+"/"+tree.Escape(key), key); err != nil {
-				return err
-			}
+		for _, v := range list {
 			if _, ok := v.(string); !ok {
-				return fmt.Errorf("must have strings as values, got %s at %q", tree.TypeName(v), key)
+				return wrong(v)
 			}
-		}
-	case 3:
-		if _, ok := value.(string); !ok {
-			return fmt.Errorf("must be a string, got %s", tree.TypeName(value))
 		}
 	default:
-		return fmt.Errorf("must not go inside a value of %s, which is a string", keys[1])
+		if _, ok := a.value.(string); !ok {
+			return wrong(a.value)
+		}
 	}
 	return nil
 }
@@ -95,9 +171,6 @@ func (a *patchAction) apply(r *rendering, by *tree.Author) error {
 			return failAt(a.at.String(), err)
 		}
 	}
-	if a.clears {
-		return a.clear(r, by)
-	}
 	c, err := a.write(r, by)
 	if err != nil {
 		return err
@@ -107,60 +180,33 @@ func (a *patchAction) apply(r *rendering, by *tree.Author) error {
 }
 
 func (a *patchAction) write(r *rendering, by *tree.Author) (tree.Change, error) {
-	switch a.operator {
-	case corev1alpha1.OpAdd:
+	switch {
+	case a.operator == corev1alpha1.OpAdd:
 		return r.doc.Add(a.at, a.value)
-	case corev1alpha1.OpRemove:
+	case a.empty != nil:
+		return r.doc.Set(a.at, a.empty)
+	case a.operator == corev1alpha1.OpRemove:
 		return r.doc.Remove(a.at)
 	}
 	c, err := r.doc.Set(a.at, a.value)
 	if err == nil && c.Op == tree.OpAdd {
-		r.warn(by, a.at.String(), "%s does not exist: replace has added it", a.at)
+		r.warn(by, c.Path, "%s does not exist: replace has added it", c.Path)
 	}
 	return c, err
 }
 
-// clear empties the labels or annotations: for the rules they always exist.
-func (a *patchAction) clear(r *rendering, by *tree.Author) error {
-	c, err := r.doc.Set(a.at, map[string]any{})
-	if err != nil {
-		return err
-	}
-	c.Op, c.After = tree.OpRemove, nil
-	r.record(c, by)
-	return nil
-}
+var errVersion = fmt.Errorf("%w: only another version of its group may take its place", ErrProtected)
 
 // sameGroup lets only another version of the object's group pass.
 func (a *patchAction) sameGroup(r *rendering) error {
-	after, ok := a.value.(string)
-	if a.operator == corev1alpha1.OpRemove || !ok || a.at.String() != "/apiVersion" {
-		return ErrProtected
-	}
-	before, _ := r.doc.Root()["apiVersion"].(string)
-	was, err := schema.ParseGroupVersion(before)
+	version, _ := r.doc.Root()["apiVersion"].(string)
+	before, err := schema.ParseGroupVersion(version)
 	if err != nil {
-		return err
+		return fmt.Errorf("%w, and it is %q", errVersion, version)
 	}
-	is, err := schema.ParseGroupVersion(after)
-	if err != nil {
-		return err
-	}
-	if was.Group != is.Group || is.Version == "" {
-		return fmt.Errorf("%w to another API group: %q → %q", ErrProtected, before, after)
+	after, err := schema.ParseGroupVersion(a.value.(string)) //nolint:forcetypeassert // Compiled so.
+	if err != nil || before.Group != after.Group || after.Version == "" {
+		return fmt.Errorf("%w, and %q is none of the group of %q", errVersion, a.value, version)
 	}
 	return nil
-}
-
-// same reports whether a replacement changed nothing.
-func same(a, b any) bool {
-	switch x := a.(type) {
-	case string:
-		y, ok := b.(string)
-		return ok && x == y
-	case bool, int64, float64, nil:
-		return a == b
-	default:
-		return reflect.DeepEqual(a, b)
-	}
 }

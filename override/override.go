@@ -12,12 +12,9 @@
 package override
 
 import (
-	"fmt"
-
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"refract.dev/match"
-	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
 
@@ -29,7 +26,8 @@ type Variant struct {
 	// given, so neither may be modified.
 	Object *unstructured.Unstructured
 	// Changes are the modifications that made Object of its [Template], in the
-	// order they were made.
+	// order they were made. What they left empty of labels, annotations,
+	// finalizers and lists of containers is not in Object.
 	Changes []tree.Change
 	// Warnings are about overrides that had nothing to act on, in order.
 	Warnings []Warning
@@ -55,9 +53,12 @@ func (w Warning) String() string { return w.Author.String() + ": " + w.Message }
 // RuleError says which rule could not be applied, where, and why.
 type RuleError struct {
 	tree.Author
-	// Path is the JSON pointer of the place concerned; empty when there is none.
+	// Path is the JSON pointer of the place in the object that the rule failed at;
+	// empty when there is none, as for most invalid rules.
 	Path string
-	Err  error
+	// Err is the reason. That of an invalid rule is a [*field.Error], which names
+	// the place in the policy.
+	Err error
 }
 
 // Error returns the author and the reason; the reason names the place.
@@ -76,14 +77,9 @@ func (e *RuleError) Unwrap() error { return e.Err }
 // fails, fails its variant: a half-overridden object is worse than none.
 func Render(obj *unstructured.Unstructured, clusters []match.Cluster, policies ...*Policy) []Variant {
 	groups := group(clusters, policies)
-	if len(groups) == 0 {
-		return nil
-	}
-	// One template serves all variants but the last to need it: a Doc that owns
-	// its maps writes to them.
 	variants := make([]Variant, len(groups))
 	for i, g := range groups {
-		variants[i] = renderOne(obj, policies, g.rules)
+		variants[i] = render(obj, policies, g.rules)
 		variants[i].Clusters = g.clusters
 	}
 	return variants
@@ -94,147 +90,119 @@ func Apply(obj *unstructured.Unstructured, cluster match.Cluster, policies ...*P
 	return Render(obj, []match.Cluster{cluster}, policies...)[0]
 }
 
-// ruleSet are the rules that hold for a cluster: a bit for each rule of each
-// policy, in the order of effect.
-type ruleSet []uint64
+// Template returns the object without what belongs to the hub: what a cluster
+// gets for which no rule holds. It shares parts with obj and does not modify it.
+func Template(obj *unstructured.Unstructured) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: begin(obj).finish()}
+}
 
-func (s ruleSet) has(i int) bool { return s[i/64]&(1<<(i%64)) != 0 }
+// ruleSet says which rules hold for a cluster: a bit for each rule of each
+// policy, in the order of effect. It is a string so that it can be a key.
+type ruleSet string
+
+func (s ruleSet) has(i int) bool { return s[i/8]&(1<<(i%8)) != 0 }
 
 type clusterGroup struct {
 	rules    ruleSet
-	clusters []int
+	size     int
+	clusters []int // Indexes.
 }
 
 // group brings together the clusters for which the same rules hold.
 func group(clusters []match.Cluster, policies []*Policy) []clusterGroup {
+	h := newHolding(policies)
+	var g grouping
+	of := make([]int, len(clusters)) // Index in g.groups.
+	at := 0
+	for i := range clusters {
+		bits := h.rules(&clusters[i])
+		if i == 0 || string(bits) != string(g.groups[at].rules) { // Neighbours are often alike.
+			at = g.find(bits)
+		}
+		of[i] = at
+		g.groups[at].size++
+	}
+	rest := make([]int, len(clusters))
+	for i := range g.groups {
+		size := g.groups[i].size
+		g.groups[i].clusters, rest = rest[:0:size], rest[size:]
+	}
+	for i, at := range of {
+		g.groups[at].clusters = append(g.groups[at].clusters, i)
+	}
+	return g.groups
+}
+
+// holding finds out which rules hold for a cluster.
+type holding struct {
+	policies []*Policy
+	every    []byte // The rules that hold for every cluster.
+	bits     []byte
+	found    []int
+}
+
+func newHolding(policies []*Policy) *holding {
 	n := 0
 	for _, p := range policies {
 		n += len(p.rules)
 	}
-	scratch := make(ruleSet, (n+63)/64)
-	var groups []clusterGroup
-	var index map[string]int // Of a rule set in groups; only made when there are several.
-	last := -1
-	for i := range clusters {
-		holding(scratch, &clusters[i], policies)
-		if last < 0 || !equal(groups[last].rules, scratch) {
-			last = -1
-			if len(groups) > 0 {
-				if index == nil {
-					index = map[string]int{groups[0].rules.key(): 0}
-				}
-				if at, ok := index[scratch.key()]; ok {
-					last = at
-				}
-			}
-		}
-		if last < 0 {
-			last = len(groups)
-			rules := append(make(ruleSet, 0, len(scratch)), scratch...)
-			groups = append(groups, clusterGroup{rules: rules, clusters: make([]int, 0, 1)})
-			if index != nil {
-				index[rules.key()] = last
-			}
-		}
-		groups[last].clusters = append(groups[last].clusters, i)
-	}
-	return groups
-}
-
-// holding sets the bits of the rules that hold for c.
-func holding(into ruleSet, c *match.Cluster, policies []*Policy) {
-	clear(into)
-	bit := 0
+	size := (n + 7) / 8
+	h := &holding{policies: policies, every: make([]byte, 2*size)}
+	h.every, h.bits = h.every[:size], h.every[size:]
+	first := 0
 	for _, p := range policies {
-		for i := range p.rules {
-			if p.rules[i].holds(c) {
-				into[bit/64] |= 1 << (bit % 64)
+		mark(h.every, first, p.targets.Every())
+		first += len(p.rules)
+	}
+	return h
+}
+
+// rules returns a bit for each rule, which are good until the next call.
+func (h *holding) rules(c *match.Cluster) []byte {
+	copy(h.bits, h.every)
+	first := 0
+	for _, p := range h.policies {
+		h.found = p.targets.Some(h.found[:0], c)
+		mark(h.bits, first, h.found)
+		first += len(p.rules)
+	}
+	return h.bits
+}
+
+func mark(bits []byte, first int, rules []int) {
+	for _, i := range rules {
+		bits[(first+i)/8] |= 1 << ((first + i) % 8)
+	}
+}
+
+type grouping struct {
+	groups []clusterGroup
+	at     map[ruleSet]int // Index in groups; only made when there are many.
+}
+
+// fewGroups are compared faster than looked up.
+const fewGroups = 8
+
+// find returns the index of the group with these rules, which it makes if it is
+// new.
+func (g *grouping) find(bits []byte) int {
+	if g.at == nil {
+		for i := range g.groups {
+			if string(bits) == string(g.groups[i].rules) {
+				return i
 			}
-			bit++
 		}
+	} else if i, ok := g.at[ruleSet(bits)]; ok {
+		return i
 	}
-}
-
-func equal(a, b ruleSet) bool {
-	for i := range a {
-		if a[i] != b[i] {
-			return false
+	g.groups = append(g.groups, clusterGroup{rules: ruleSet(bits)})
+	if len(g.groups) == fewGroups {
+		g.at = make(map[ruleSet]int, 2*fewGroups)
+		for i := range g.groups {
+			g.at[g.groups[i].rules] = i
 		}
+	} else if g.at != nil {
+		g.at[ruleSet(bits)] = len(g.groups) - 1
 	}
-	return true
-}
-
-func (s ruleSet) key() string {
-	b := make([]byte, 0, 8*len(s))
-	for _, w := range s {
-		b = append(b, byte(w), byte(w>>8), byte(w>>16), byte(w>>24), byte(w>>32), byte(w>>40), byte(w>>48), byte(w>>56))
-	}
-	return string(b)
-}
-
-// rendering is one object on its way through the rules.
-type rendering struct {
-	doc      *tree.Doc
-	kind     string              // For messages.
-	pods     *podtemplate.Places // Nil for a kind without a pod template.
-	changes  []tree.Change
-	warnings []Warning
-	emptied  bool // Whether an overrider left a list of a container empty.
-}
-
-func renderOne(obj *unstructured.Unstructured, policies []*Policy, rules ruleSet) Variant {
-	r := newRendering(obj)
-	var v Variant
-	bit := 0
-	for i, p := range policies {
-		holds := false
-		for j := range p.rules {
-			if rules.has(bit) {
-				holds = true
-				if v.Err == nil {
-					v.Err = r.apply(&p.rules[j])
-				}
-			}
-			bit++
-		}
-		if holds {
-			v.Policies = append(v.Policies, i)
-		}
-	}
-	v.Warnings = r.warnings
-	if v.Err != nil {
-		return v
-	}
-	v.Changes = r.changes
-	v.Object = &unstructured.Unstructured{Object: r.finish()}
-	return v
-}
-
-func (r *rendering) apply(rule *rule) error {
-	if rule.err != nil {
-		return rule.err
-	}
-	for i := range rule.steps {
-		s := &rule.steps[i]
-		if err := s.action.apply(r, s.author); err != nil {
-			return &RuleError{Author: *s.author, Path: pathOf(err), Err: err}
-		}
-	}
-	return nil
-}
-
-// record adds a change that was made, unless it changed nothing.
-func (r *rendering) record(c tree.Change, by *tree.Author) {
-	if c.Op == tree.OpReplace && same(c.Before, c.After) {
-		return
-	}
-	c.By = by
-	if r.changes == nil {
-		r.changes = make([]tree.Change, 0, 16)
-	}
-	r.changes = tree.Record(r.changes, c)
-}
-
-func (r *rendering) warn(by *tree.Author, path, format string, args ...any) {
-	r.warnings = append(r.warnings, Warning{Author: *by, Path: path, Message: fmt.Sprintf(format, args...)})
+	return len(g.groups) - 1
 }

@@ -2,7 +2,6 @@ package override
 
 import (
 	"cmp"
-	"errors"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -16,14 +15,14 @@ import (
 // checked. It is immutable and may be used by many goroutines.
 type Policy struct {
 	// Ref names the policy.
-	Ref   tree.Policy
-	rules []rule
+	Ref     tree.Policy
+	rules   []rule
+	targets match.Index // By index of the rule.
 }
 
 type rule struct {
-	target match.Clusters
-	steps  []step
-	err    error // A *RuleError when the rule is invalid.
+	steps []step
+	err   error // A *RuleError when the rule is invalid.
 }
 
 // step is one item of an overrider.
@@ -38,10 +37,6 @@ type action interface {
 	apply(r *rendering, by *tree.Author) error
 }
 
-// holds reports whether the rule is for c. A rule whose target is invalid is
-// for every cluster: nobody can say whom it was meant for.
-func (r *rule) holds(c *match.Cluster) bool { return r.target.Match(c) }
-
 // Compile compiles an OverridePolicy. See [CompileCluster].
 func Compile(p *corev1alpha1.OverridePolicy) (*Policy, field.ErrorList) {
 	return compile(refer(corev1alpha1.KindOverridePolicy, &p.ObjectMeta), &p.Spec)
@@ -50,7 +45,8 @@ func Compile(p *corev1alpha1.OverridePolicy) (*Policy, field.ErrorList) {
 // CompileCluster compiles a ClusterOverridePolicy. It reports every mistake in
 // the policy at its field path. The policy that it returns can be used all the
 // same: it fails the clusters that an invalid rule is for, and only those; where
-// the targetClusters are invalid, all clusters.
+// the targetClusters are invalid, all clusters, as nobody can say whom the rule
+// was meant for. The result keeps parts of p, which may not be modified later.
 func CompileCluster(p *corev1alpha1.ClusterOverridePolicy) (*Policy, field.ErrorList) {
 	return compile(refer(corev1alpha1.KindClusterOverridePolicy, &p.ObjectMeta), &p.Spec)
 }
@@ -71,74 +67,94 @@ func Order(a, b *Policy) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
-// compiler collects the steps and mistakes of one rule.
-type compiler struct {
-	policy tree.Policy
-	rule   int
-	steps  []step
-	errs   field.ErrorList
-	err    *RuleError // The first mistake.
-}
-
 func compile(ref tree.Policy, spec *corev1alpha1.OverridePolicySpec) (*Policy, field.ErrorList) {
 	p := &Policy{Ref: ref, rules: make([]rule, len(spec.OverrideRules))}
+	targets := make([]match.Clusters, len(spec.OverrideRules))
 	var errs field.ErrorList
 	for i := range spec.OverrideRules {
-		path := field.NewPath("spec", "overrideRules").Index(i)
-		c := &compiler{policy: ref, rule: i}
-		target, targetErrs := match.CompileTarget(spec.OverrideRules[i].TargetClusters, path.Child("targetClusters"))
-		if len(targetErrs) > 0 {
-			target = match.Clusters{}
-			c.errs = append(c.errs, targetErrs...)
-			c.err = &RuleError{Author: tree.Author{Policy: ref, Rule: i}, Err: targetErrs[0]}
-		}
-		if o := spec.OverrideRules[i].Overriders; o != nil {
-			c.overriders(o, path.Child("overriders"))
-		}
-		p.rules[i] = rule{target: target, steps: c.steps}
-		if c.err != nil {
-			p.rules[i].err = c.err
-		}
+		c := compiler{author: tree.Author{Policy: ref, Rule: i}}
+		c.compile(&spec.OverrideRules[i], field.NewPath("spec", "overrideRules").Index(i))
+		p.rules[i], targets[i] = c.rule, c.target
 		errs = append(errs, c.errs...)
 	}
+	p.targets = match.NewIndex(targets)
 	return p, errs
 }
 
-// overriders compiles in the order of effect.
-func (c *compiler) overriders(o *corev1alpha1.Overriders, path *field.Path) {
-	each(c, "image", o.Image, path, compileImage)
-	each(c, "command", o.Command, path, compileEntrypoint)
-	each(c, "args", o.Args, path, compileEntrypoint)
-	each(c, "envs", o.Envs, path, compileEnvs)
-	each(c, "annotations", o.Annotations, path, compileStringMap)
-	each(c, "labels", o.Labels, path, compileStringMap)
-	each(c, "jsonpatch", o.JSONPatch, path, compileJSONPatch)
+// compiler compiles one rule.
+type compiler struct {
+	author tree.Author // Of the rule as a whole.
+	rule   rule
+	target match.Clusters
+	errs   field.ErrorList
 }
 
-// each compiles the items of one overrider, whose name is that of its list.
-func each[T any](c *compiler, name string, items []T, path *field.Path, compileItem func(name string, item *T, path *field.Path) (action, field.ErrorList)) {
+func (c *compiler) compile(from *corev1alpha1.OverrideRule, path *field.Path) {
+	target, errs := match.CompileTarget(from.TargetClusters, path.Child("targetClusters"))
+	if len(errs) > 0 {
+		c.fail(c.author, errs)
+		target = match.Clusters{}
+	}
+	c.target = target
+	o := from.Overriders
+	if o == nil {
+		return
+	}
+	path = path.Child("overriders")
+	// The order of effect.
+	steps(c, "image", o.Image, path, compileImage)
+	steps(c, "command", o.Command, path, compileEntrypoint)
+	steps(c, "args", o.Args, path, compileEntrypoint)
+	steps(c, "envs", o.Envs, path, compileEnvs)
+	steps(c, "annotations", o.Annotations, path, compileStringMap)
+	steps(c, "labels", o.Labels, path, compileStringMap)
+	steps(c, "jsonpatch", o.JSONPatch, path, compileJSONPatch)
+}
+
+// steps compiles the items of one overrider, whose name is that of its list.
+func steps[T any](c *compiler, name string, items []T, path *field.Path, compileItem func(name string, item *T, path *field.Path) (action, field.ErrorList)) {
 	for i := range items {
-		author := &tree.Author{Policy: c.policy, Rule: c.rule, Overrider: name, Item: i}
+		author := c.author
+		author.Overrider, author.Item = name, i
 		a, errs := compileItem(name, &items[i], path.Child(name).Index(i))
-		if len(errs) == 0 {
-			c.steps = append(c.steps, step{author: author, action: a})
+		if len(errs) > 0 {
+			c.fail(author, errs)
 			continue
 		}
-		c.errs = append(c.errs, errs...)
-		if c.err == nil {
-			c.err = &RuleError{Author: *author, Path: errs[0].Field, Err: errs[0]}
-		}
+		c.rule.steps = append(c.rule.steps, step{author: &author, action: a})
 	}
 }
 
-// pathOf returns the place that an error is about.
-func pathOf(err error) string {
-	var at *tree.PathError
-	if errors.As(err, &at) {
-		return at.Path
+// fail notes mistakes. The first of a rule is the one that its clusters see.
+func (c *compiler) fail(author tree.Author, errs field.ErrorList) {
+	c.errs = append(c.errs, errs...)
+	if c.rule.err != nil {
+		return
 	}
-	return ""
+	failure := &RuleError{Author: author, Err: errs[0]}
+	if fact, ok := errs[0].BadValue.(error); ok {
+		failure.Path, failure.Err = placeOf(fact), &mistake{in: errs[0], fact: fact}
+	}
+	c.rule.err = failure
 }
 
-// failAt returns an error about a place of the object.
-func failAt(path string, err error) error { return &tree.PathError{Path: path, Err: err} }
+// mistake is a mistake in a policy that states a fact about a place of the
+// object.
+type mistake struct {
+	in   *field.Error
+	fact error
+}
+
+// Error returns the place in the policy and the fact.
+func (m *mistake) Error() string { return m.in.Error() }
+
+// Unwrap returns the mistake in the policy, and the fact.
+func (m *mistake) Unwrap() []error { return []error{m.in, m.fact} }
+
+// forbidden returns a mistake that states the fact. The bad value of a forbidden
+// field is not shown, so it carries the fact to where the rule fails.
+func forbidden(path *field.Path, fact error) *field.Error {
+	err := field.Forbidden(path, fact.Error())
+	err.BadValue = fact
+	return err
+}

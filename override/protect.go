@@ -2,7 +2,7 @@ package override
 
 import (
 	"errors"
-	"slices"
+	"fmt"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -10,42 +10,69 @@ import (
 )
 
 // ErrProtected is wrapped by the error for an override of what an object is, or
-// of what the hub, the API server or Refract itself keeps in its metadata.
+// of what an API server or Refract itself keeps in its metadata.
 var ErrProtected = errors.New("may not be overridden")
 
-// protectedMetadata are the members of metadata that no override may change:
-// what the object is, and what an API server keeps. Finalizers of the copy may
-// be set.
-var protectedMetadata = append([]string{"name", "namespace", "generateName"},
-	slices.DeleteFunc(slices.Clone(hubOnly), func(key string) bool { return key == "finalizers" })...)
+// Why a place is protected.
+var (
+	errIdentity = fmt.Errorf("%w: it says which object this is", ErrProtected)
+	errAround   = fmt.Errorf("%w: it holds what says which object this is", ErrProtected)
+	errServer   = fmt.Errorf("%w: the API server keeps it", ErrProtected)
+	errOwn      = fmt.Errorf("%w: Refract keeps it on every copy", ErrProtected)
+)
 
 // protected returns an error if a write to p would change what no override may
-// change: at that very place, or at one that contains it or lies inside it.
+// change: at that very place, or at one that contains it or lies inside it. The
+// apiVersion is not among them: see [patchAction].
 func protected(p tree.Pointer) error {
 	keys := p.Keys()
 	switch {
-	case len(keys) == 0:
-		return failAt("/", ErrProtected)
+	case len(keys) == 0, keys[0] == "metadata" && len(keys) == 1:
+		return failAt(p.String(), errAround)
 	case keys[0] == "kind":
-		return failAt(p.String(), ErrProtected)
-	case keys[0] != "metadata":
-		return nil
-	case len(keys) == 1 || slices.Contains(protectedMetadata, keys[1]):
-		return failAt(p.String(), ErrProtected)
-	case len(keys) > 2 && keys[1] == "labels":
-		return protectedKey(p.String(), keys[2])
-	case len(keys) > 2 && keys[1] == "annotations":
-		return protectedKey(p.String(), keys[2])
+		return failAt(p.String(), errIdentity)
+	case keys[0] == "metadata":
+		return protectedMetadata(p, keys[1:])
 	}
 	return nil
 }
 
-// protectedKey returns an error if the label or annotation is one that Refract
-// keeps on copies.
-func protectedKey(path, key string) error {
-	switch key {
-	case corev1alpha1.ManagedLabel, refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation:
-		return failAt(path, ErrProtected)
+func protectedMetadata(p tree.Pointer, keys []string) error {
+	switch key := keys[0]; {
+	case key == "name", key == "namespace", key == "generateName":
+		return failAt(p.String(), errIdentity)
+	case serverOwned(key):
+		return failAt(p.String(), errServer)
+	case len(keys) > 1 && own(key, keys[1]):
+		return failAt(p.String(), errOwn)
 	}
 	return nil
+}
+
+// own reports whether Refract keeps the label or annotation on copies.
+func own(member, key string) bool {
+	switch key {
+	case corev1alpha1.ManagedLabel:
+		return member == "labels"
+	case refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation, refractv1alpha1.NamespaceAnnotation:
+		return member == "annotations"
+	}
+	return false
+}
+
+// failAt returns an error about a place of the object.
+func failAt(path string, err error) error { return &tree.PathError{Path: path, Err: err} }
+
+// wrongType returns an error about a value at a place of the object.
+func wrongType(path, want string, got any) error {
+	return failAt(path, fmt.Errorf("%w: want %s, got %s", tree.ErrType, want, tree.TypeName(got)))
+}
+
+// placeOf returns the place of the object that an error is about, if any.
+func placeOf(err error) string {
+	var at *tree.PathError
+	if errors.As(err, &at) {
+		return at.Path
+	}
+	return ""
 }

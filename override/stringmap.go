@@ -1,8 +1,9 @@
 package override
 
 import (
-	"fmt"
+	"maps"
 	"slices"
+	"strings"
 
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
@@ -25,9 +26,11 @@ type entry struct {
 	value any // A string.
 }
 
+// compileStringMap compiles an item of annotations or labels: the overrider has
+// the name of what it changes.
 func compileStringMap(name string, o *corev1alpha1.StringMapOverrider, path *field.Path) (action, field.ErrorList) {
-	var errs field.ErrorList
 	a := &mapAction{operator: o.Operator, at: tree.MustParse("/metadata").Member(name)}
+	var errs field.ErrorList
 	switch o.Operator {
 	case "":
 		a.operator = corev1alpha1.OpOverwrite
@@ -39,26 +42,30 @@ func compileStringMap(name string, o *corev1alpha1.StringMapOverrider, path *fie
 	default:
 		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"addIfAbsent", "overwrite", "delete"}))
 	}
-	keys := make([]string, 0, len(o.Value))
-	for key := range o.Value {
-		keys = append(keys, key)
-	}
-	slices.Sort(keys)
-	for _, key := range keys {
-		at := path.Child("value").Key(key)
-		errs = append(errs, metav1validation.ValidateLabelName(key, at)...)
-		if name == "labels" && a.operator != corev1alpha1.OpDelete {
-			for _, msg := range validation.IsValidLabelValue(o.Value[key]) {
-				errs = append(errs, field.Invalid(at, o.Value[key], msg))
-			}
-		}
+	for _, key := range slices.Sorted(maps.Keys(o.Value)) {
 		e := entry{key: key, at: a.at.Member(key), value: o.Value[key]}
+		at := path.Child("value").Key(key)
 		if err := protected(e.at); err != nil {
-			errs = append(errs, field.Forbidden(at, err.Error()))
+			errs = append(errs, forbidden(at, err))
+		}
+		if a.operator != corev1alpha1.OpDelete {
+			errs = append(errs, checkEntry(name, key, o.Value[key], at)...)
 		}
 		a.entries = append(a.entries, e)
 	}
 	return a, errs
+}
+
+// checkEntry checks a label or annotation as API servers do.
+func checkEntry(member, key, value string, path *field.Path) field.ErrorList {
+	if member == "annotations" {
+		return metav1validation.ValidateLabelName(strings.ToLower(key), path)
+	}
+	errs := metav1validation.ValidateLabelName(key, path)
+	for _, msg := range validation.IsValidLabelValue(value) {
+		errs = append(errs, field.Invalid(path, value, msg))
+	}
+	return errs
 }
 
 func (a *mapAction) apply(r *rendering, by *tree.Author) error {
@@ -68,10 +75,10 @@ func (a *mapAction) apply(r *rendering, by *tree.Author) error {
 	}
 	present, ok := v.(map[string]any)
 	if !ok {
-		return failAt(a.at.String(), fmt.Errorf("%w: want an object, got %s", tree.ErrType, tree.TypeName(v)))
+		return wrongType(a.at.String(), "an object", v)
 	}
 	if a.operator == corev1alpha1.OpAddIfAbsent {
-		for i := range a.entries {
+		for i := range a.entries { // All before any is added.
 			if _, there := present[a.entries[i].key]; there {
 				return failAt(a.entries[i].at.String(), ErrPresent)
 			}
@@ -79,23 +86,32 @@ func (a *mapAction) apply(r *rendering, by *tree.Author) error {
 	}
 	for i := range a.entries {
 		e := &a.entries[i]
-		_, there := present[e.key]
-		var c tree.Change
-		switch {
-		case a.operator == corev1alpha1.OpDelete && !there:
-			continue
-		case a.operator == corev1alpha1.OpDelete:
-			c, err = r.doc.Remove(e.at)
-		case a.operator == corev1alpha1.OpOverwrite && !there:
-			r.warn(by, e.at.String(), "%s does not exist, and overwrite adds nothing", e.at)
-			continue
-		default:
-			c, err = r.doc.Set(e.at, e.value)
-		}
-		if err != nil {
+		if err := a.applyEntry(r, by, e, present); err != nil {
 			return err
 		}
-		r.record(c, by)
 	}
+	return nil
+}
+
+// applyEntry applies one entry. Present may show what the ones before it did.
+func (a *mapAction) applyEntry(r *rendering, by *tree.Author, e *entry, present map[string]any) error {
+	_, there := present[e.key]
+	var c tree.Change
+	var err error
+	switch {
+	case !there && a.operator == corev1alpha1.OpDelete:
+		return nil
+	case !there && a.operator == corev1alpha1.OpOverwrite:
+		r.warn(by, e.at.String(), "%s does not exist, and overwrite adds nothing", e.at)
+		return nil
+	case a.operator == corev1alpha1.OpDelete:
+		c, err = r.doc.Remove(e.at)
+	default:
+		c, err = r.doc.Set(e.at, e.value)
+	}
+	if err != nil {
+		return err
+	}
+	r.record(c, by)
 	return nil
 }

@@ -10,10 +10,42 @@ import (
 // Places are the places of a pod template's parts. They are shared and
 // immutable.
 type Places struct {
+	// Spec is the place of the pod's spec.
+	Spec tree.Pointer
 	// InitContainers is the place of the list of init containers.
 	InitContainers tree.Pointer
 	// Containers is the place of the list of containers.
 	Containers tree.Pointer
+
+	parts [len(ListKeys)][few][len(partKeys)]tree.Pointer
+}
+
+// Part is a member of a container.
+type Part int
+
+// The parts that policies name.
+const (
+	Image Part = iota
+	Command
+	Args
+	Env
+)
+
+var partKeys = [...]string{Image: "image", Command: "command", Args: "args", Env: "env"}
+
+// String returns the key of the member.
+func (p Part) String() string { return partKeys[p] }
+
+// few containers are in most lists, so that the places of their parts are kept.
+const few = 8
+
+// Part returns the place of a part of the container with this index in a list,
+// which is given as its index in [Places.Lists].
+func (p *Places) Part(list, index int, part Part) tree.Pointer {
+	if index < few {
+		return p.parts[list][index][part]
+	}
+	return p.Lists()[list].At(index).Member(part.String())
 }
 
 // Lists returns the lists of containers in the order in which a name is looked
@@ -21,6 +53,10 @@ type Places struct {
 func (p *Places) Lists() [2]tree.Pointer {
 	return [2]tree.Pointer{p.InitContainers, p.Containers}
 }
+
+// ListKeys are the keys of the lists of containers in a pod's spec, in the order
+// of [Places.Lists].
+var ListKeys = [...]string{"initContainers", "containers"}
 
 // Kinds says in words which kinds have a pod template.
 const Kinds = "Pod, CronJob, Deployment, StatefulSet, DaemonSet, Job"
@@ -49,9 +85,15 @@ func Of(kind schema.GroupKind) *Places {
 	}
 }
 
-func places(podSpec string) *Places {
-	return &Places{
-		InitContainers: tree.MustParse(podSpec + "/initContainers"),
-		Containers:     tree.MustParse(podSpec + "/containers"),
+func places(spec string) *Places {
+	at := tree.MustParse(spec)
+	p := &Places{Spec: at, InitContainers: at.Member(ListKeys[0]), Containers: at.Member(ListKeys[1])}
+	for list, place := range p.Lists() {
+		for index := range few {
+			for part, key := range partKeys {
+				p.parts[list][index][part] = place.At(index).Member(key)
+			}
+		}
 	}
+	return p
 }

@@ -54,7 +54,7 @@ func Lookup(value any, p Pointer) (any, error) {
 			value = next
 		case []any:
 			if s.index < 0 || s.index >= len(v) {
-				return nil, &PathError{Path: p.prefix(depth + 1), Err: noElement(v)}
+				return nil, &PathError{Path: p.prefix(depth + 1), Err: noElement(v, "")}
 			}
 			value = v[s.index]
 		default:
@@ -69,18 +69,21 @@ func Lookup(value any, p Pointer) (any, error) {
 // is never modified, and neither are values it was given to write. A Doc is for
 // one goroutine.
 type Doc struct {
-	root  map[string]any
-	owned identities // Of the objects and arrays that only this Doc refers to.
+	root map[string]any
+	// What only this Doc refers to, by identity: an object's address, and that of
+	// an array's first element. They are held as pointers so that nothing is
+	// collected, and its address used again, while it is listed.
+	objects members[unsafe.Pointer]
+	arrays  members[*any]
 }
 
 // Edit returns a Doc of root. Objects that nobody else refers to may be named as
 // owned: the Doc writes to them directly.
 func Edit(root map[string]any, owned ...map[string]any) *Doc {
 	d := &Doc{root: root}
-	d.owned.list = d.owned.first[:0]
 	for _, m := range owned {
 		if m != nil {
-			d.owned.add(objectIdentity(m))
+			d.objects.add(address(m))
 		}
 	}
 	return d
@@ -200,7 +203,11 @@ func (e *edit) index(a []any, s segment, depth int) (int, error) {
 		i = len(a) - 1
 	}
 	if i < 0 || i >= len(a) {
-		return 0, &PathError{Path: prefix(e.path, depth+1), Err: noElement(a)}
+		hint := ""
+		if s.index == endIndex {
+			hint = "; -1 is the last"
+		}
+		return 0, &PathError{Path: prefix(e.path, depth+1), Err: noElement(a, hint)}
 	}
 	if s.index == lastIndex {
 		e.path = withIndex(e.path, depth, i)
@@ -253,7 +260,11 @@ func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
 		e.path = withIndex(e.path, depth, i)
 	}
 	if i < 0 || i > len(n) {
-		return Change{}, &PathError{Path: e.path, Err: noElement(n)}
+		hint := ""
+		if s.index == lastIndex {
+			hint = "; - is its end"
+		}
+		return Change{}, &PathError{Path: e.path, Err: noElement(n, hint)}
 	}
 	e.hang(append(append(append(make([]any, 0, len(n)+1), n[:i]...), e.value), n[i:]...))
 	return Change{Path: e.path, Op: OpAdd, Element: true, After: e.value}, nil
@@ -262,14 +273,14 @@ func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
 // ownObject returns m if it is the Doc's own, else a copy that now hangs in its
 // place.
 func (e *edit) ownObject(m map[string]any) map[string]any {
-	if m != nil && e.owned.has(objectIdentity(m)) {
+	if m != nil && e.objects.has(address(m)) {
 		return m
 	}
 	m = maps.Clone(m)
 	if m == nil {
 		m = map[string]any{}
 	}
-	e.owned.add(objectIdentity(m))
+	e.objects.add(address(m))
 	switch {
 	case e.at.object != nil:
 		e.at.object[e.at.key] = m
@@ -284,7 +295,7 @@ func (e *edit) ownObject(m map[string]any) map[string]any {
 // ownArray returns a, which has an element, if it is the Doc's own, else a copy
 // that now hangs in its place.
 func (e *edit) ownArray(a []any) []any {
-	if e.owned.has(arrayIdentity(a)) {
+	if e.arrays.has(&a[0]) {
 		return a
 	}
 	a = slices.Clone(a)
@@ -295,8 +306,8 @@ func (e *edit) ownArray(a []any) []any {
 // hang puts a new array in the place of the one that was reached. That never is
 // the root, which is an object.
 func (e *edit) hang(a []any) {
-	if len(a) > 0 { // All empty arrays may share one address.
-		e.owned.add(arrayIdentity(a))
+	if len(a) > 0 {
+		e.arrays.add(&a[0])
 	}
 	if e.at.object != nil {
 		e.at.object[e.at.key] = a
@@ -305,47 +316,46 @@ func (e *edit) hang(a []any) {
 	e.at.array[e.at.index] = a
 }
 
-// identities are a set of addresses. They are held as pointers so that nothing
-// is collected, and its address used again, while it is listed.
-type identities struct {
-	first [16]unsafe.Pointer // What list uses at first.
-	list  []unsafe.Pointer
-	many  map[unsafe.Pointer]struct{} // Instead of list when there are many.
+func address(m map[string]any) unsafe.Pointer { return reflect.ValueOf(m).UnsafePointer() }
+
+// members are a set that is fast while it is small. The zero value is empty.
+type members[T comparable] struct {
+	few  []T
+	many map[T]struct{} // Instead of few.
 }
 
-const fewIdentities = 64
+const aFew = 64
 
-func (s *identities) add(p unsafe.Pointer) {
-	if s.many == nil && len(s.list) < fewIdentities {
-		s.list = append(s.list, p)
+func (s *members[T]) add(v T) {
+	if s.many == nil && len(s.few) < aFew {
+		if s.few == nil {
+			s.few = make([]T, 0, 16)
+		}
+		s.few = append(s.few, v)
 		return
 	}
 	if s.many == nil {
-		s.many = make(map[unsafe.Pointer]struct{}, 2*fewIdentities)
-		for _, q := range s.list {
-			s.many[q] = struct{}{}
+		s.many = make(map[T]struct{}, 2*aFew)
+		for _, w := range s.few {
+			s.many[w] = struct{}{}
 		}
 	}
-	s.many[p] = struct{}{}
+	s.many[v] = struct{}{}
 }
 
-func (s *identities) has(p unsafe.Pointer) bool {
-	if s.many != nil {
-		_, ok := s.many[p]
-		return ok
+func (s *members[T]) has(v T) bool {
+	if s.many == nil {
+		return slices.Contains(s.few, v)
 	}
-	return slices.Contains(s.list, p)
+	_, ok := s.many[v]
+	return ok
 }
 
-func objectIdentity(m map[string]any) unsafe.Pointer { return reflect.ValueOf(m).UnsafePointer() }
-
-func arrayIdentity(a []any) unsafe.Pointer { return reflect.ValueOf(a).UnsafePointer() }
-
-func noElement(a []any) error {
+func noElement(a []any, hint string) error {
 	if len(a) == 1 {
-		return fmt.Errorf("%w: it has 1 element", ErrIndex)
+		return fmt.Errorf("%w: it has 1 element%s", ErrIndex, hint)
 	}
-	return fmt.Errorf("%w: it has %d elements", ErrIndex, len(a))
+	return fmt.Errorf("%w: it has %d elements%s", ErrIndex, len(a), hint)
 }
 
 func noPlaces(v any) error {

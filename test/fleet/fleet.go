@@ -70,7 +70,7 @@ func (f *Fleet) Stop() error {
 
 // StartControllers starts `refract run`.
 func (f *Fleet) StartControllers() error {
-	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.Kubeconfig("hub")) //nolint:noctx // It is ended by StopControllers.
+	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.Kubeconfig("hub"))
 	f.controller.Stderr = f.log
 	return f.controller.Start()
 }
@@ -92,13 +92,20 @@ func (f *Fleet) Kubeconfig(cluster string) string {
 
 // Refract runs the program and returns its standard output.
 func (f *Fleet) Refract(args ...string) (string, error) {
-	return output(exec.Command(f.refract, args...)) //nolint:noctx // The program bounds its own time.
+	return output(exec.Command(f.refract, args...))
+}
+
+// RefractIn runs the program in a folder and returns its standard output.
+func (f *Fleet) RefractIn(dir string, args ...string) (string, error) {
+	cmd := exec.Command(f.refract, args...)
+	cmd.Dir = dir
+	return output(cmd)
 }
 
 // Kubectl runs kubectl against a cluster and returns its standard output. The
 // manifest is its standard input.
 func (f *Fleet) Kubectl(cluster, manifest string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(f.assets, "kubectl"), args...) //nolint:noctx // As above.
+	cmd := exec.Command(filepath.Join(f.assets, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.Kubeconfig(cluster))
 	cmd.Stdin = strings.NewReader(manifest)
 	return output(cmd)

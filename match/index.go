@@ -1,0 +1,126 @@
+package match
+
+import "slices"
+
+// Index holds selectors and finds those that choose a cluster without asking
+// each of them: a policy may well have a rule for every cluster. The zero Index
+// holds none. It is immutable.
+type Index struct {
+	selectors []Clusters
+	every     []int                  // Choose every cluster.
+	byName    map[string][]candidate // Choose by name, and perhaps more.
+	byLabel   []labelIndex           // Choose by label and perhaps more, not by name.
+	others    []int                  // To be asked.
+}
+
+// labelIndex has the selectors that need a label to have one value.
+type labelIndex struct {
+	key    string
+	values []string
+	chosen [][]candidate // By each of values.
+	at     map[string]int
+}
+
+// candidate is a selector that may choose a cluster.
+type candidate struct {
+	selector int
+	more     bool // Whether there is more to ask it.
+}
+
+// NewIndex returns an index of the selectors, which it keeps.
+func NewIndex(selectors []Clusters) Index {
+	x := Index{selectors: selectors}
+	for i := range selectors {
+		s := &selectors[i]
+		affinity := len(s.affinity) > 0
+		switch {
+		case s.names != nil:
+			x.addNames(s, candidate{selector: i, more: len(s.labels) > 0 || affinity})
+		case len(s.labels) > 0:
+			x.addLabel(&s.labels[0], candidate{selector: i, more: len(s.labels) > 1 || affinity})
+		case affinity:
+			x.others = append(x.others, i)
+		default:
+			x.every = append(x.every, i)
+		}
+	}
+	return x
+}
+
+func (x *Index) addNames(s *Clusters, c candidate) {
+	if x.byName == nil {
+		x.byName = map[string][]candidate{}
+	}
+	for name := range s.names {
+		x.byName[name] = append(x.byName[name], c)
+	}
+}
+
+// addLabel adds a selector by a label of its clusterSelector, which has one
+// value.
+func (x *Index) addLabel(r *requirement, c candidate) {
+	i := slices.IndexFunc(x.byLabel, func(l labelIndex) bool { return l.key == r.key })
+	if i < 0 {
+		i = len(x.byLabel)
+		x.byLabel = append(x.byLabel, labelIndex{key: r.key, at: map[string]int{}})
+	}
+	l := &x.byLabel[i]
+	j, ok := l.at[r.values[0]]
+	if !ok {
+		j = len(l.values)
+		l.at[r.values[0]] = j
+		l.values = append(l.values, r.values[0])
+		l.chosen = append(l.chosen, nil)
+	}
+	l.chosen[j] = append(l.chosen[j], c)
+}
+
+// few values are compared faster than looked up.
+const few = 8
+
+func (l *labelIndex) candidates(labels map[string]string) []candidate {
+	value, there := labels[l.key]
+	if !there {
+		return nil
+	}
+	i := -1
+	if len(l.values) <= few {
+		i = slices.Index(l.values, value)
+	} else if at, ok := l.at[value]; ok {
+		i = at
+	}
+	if i < 0 {
+		return nil
+	}
+	return l.chosen[i]
+}
+
+// Every returns the indexes of the selectors that choose every cluster. It is
+// not to be modified.
+func (x *Index) Every() []int { return x.every }
+
+// Some appends to found the indexes of the selectors that choose c but not every
+// cluster, in no certain order.
+func (x *Index) Some(found []int, c *Cluster) []int {
+	if x.byName != nil {
+		found = x.ask(found, x.byName[c.Name], c)
+	}
+	for i := range x.byLabel {
+		found = x.ask(found, x.byLabel[i].candidates(c.Labels), c)
+	}
+	for _, i := range x.others {
+		if x.selectors[i].Match(c) {
+			found = append(found, i)
+		}
+	}
+	return found
+}
+
+func (x *Index) ask(found []int, candidates []candidate, c *Cluster) []int {
+	for _, k := range candidates {
+		if !k.more || x.selectors[k.selector].Match(c) {
+			found = append(found, k.selector)
+		}
+	}
+	return found
+}

@@ -1,0 +1,67 @@
+package tree_test
+
+import (
+	"encoding/json"
+	"fmt"
+
+	"refract.dev/tree"
+)
+
+// A document shares with its original all that is not edited, and every edit
+// says what it did.
+func ExampleDoc() {
+	original := map[string]any{
+		"spec": map[string]any{
+			"replicas":   int64(3),
+			"containers": []any{map[string]any{"name": "web", "image": "web:v1"}},
+		},
+	}
+	doc := tree.Edit(original)
+	var changes []tree.Change
+	record := func(c tree.Change, err error) {
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		changes = tree.Record(changes, c)
+	}
+	record(doc.Replace(tree.MustParse("/spec/containers/0/image"), "web:v2"))
+	record(doc.Add(tree.MustParse("/spec/containers/0"), map[string]any{"name": "first"}))
+	record(doc.Replace(tree.MustParse("/spec/containers/1/image"), "web:v3"))
+	record(doc.Remove(tree.MustParse("/spec/paused")))
+
+	for i, c := range changes {
+		fmt.Println(i, c.Op, c.Path, "shadows", c.Shadows)
+	}
+	fmt.Println(text(doc.Root()))
+	fmt.Println(text(original))
+	// Output:
+	// /spec/paused does not exist
+	// 0 replace /spec/containers/0/image shadows []
+	// 1 add /spec/containers/0 shadows []
+	// 2 replace /spec/containers/1/image shadows [0]
+	// {"spec":{"containers":[{"name":"first"},{"image":"web:v3","name":"web"}],"replicas":3}}
+	// {"spec":{"containers":[{"image":"web:v1","name":"web"}],"replicas":3}}
+}
+
+// A pointer names a place; ~1 and ~0 stand for / and ~ in a key.
+func ExampleParse() {
+	p, err := tree.Parse("/metadata/annotations/example.com~1image")
+	fmt.Println(p.Keys(), err)
+	fmt.Println(p.Member("a/b~c").At(0))
+
+	_, err = tree.Parse("metadata/name")
+	fmt.Println(err)
+	// Output:
+	// [metadata annotations example.com/image] <nil>
+	// /metadata/annotations/example.com~1image/a~1b~0c/0
+	// invalid JSON pointer "metadata/name": it must begin with a slash
+}
+
+func text(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(b)
+}
