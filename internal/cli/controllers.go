@@ -24,7 +24,7 @@ type controllers struct {
 	// systemNamespace holds the Secrets of FederatedClusters.
 	systemNamespace string
 	log             logr.Logger
-	// started, if set, is called when the controllers have begun.
+	// started, if set, is called once when the controllers know the fleet and work.
 	started func()
 }
 
@@ -47,17 +47,8 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	if err != nil {
 		return fmt.Errorf("making the manager: %w", err)
 	}
-	if err := propagation.Setup(mgr, c.systemNamespace); err != nil {
+	if err := propagation.Setup(mgr, c.systemNamespace, c.started); err != nil {
 		return err
-	}
-	if c.started != nil {
-		go func() {
-			select {
-			case <-mgr.Elected():
-				c.started()
-			case <-ctx.Done():
-			}
-		}()
 	}
 	err = mgr.Start(ctx)
 	if ctx.Err() != nil && (err == nil || errors.Is(err, context.Canceled)) {

@@ -66,8 +66,9 @@ type Controller struct {
 
 // Setup registers the propagation controller with the manager: the hub's
 // FederatedClusters, whose Secrets lie in the system namespace, and all objects
-// that ask to be propagated.
-func Setup(mgr ctrl.Manager, systemNamespace string) error {
+// that ask to be propagated. Started, if it is not nil, is called once when the
+// policies and clusters are known and the work begins.
+func Setup(mgr ctrl.Manager, systemNamespace string, started func()) error {
 	set := &member.Set{}
 	clusters := &member.Reconciler{Client: mgr.GetClient(), Set: set, SystemNamespace: systemNamespace}
 	if err := clusters.SetupWithManager(mgr); err != nil {
@@ -104,7 +105,7 @@ func Setup(mgr ctrl.Manager, systemNamespace string) error {
 	if c.review, err = newWork("review", 1, c.log, c.reviewOne); err != nil {
 		return err
 	}
-	return mgr.Add(&runner{Controller: c, manager: mgr})
+	return mgr.Add(&runner{Controller: c, manager: mgr, started: started})
 }
 
 // runner is the controller as the manager runs it.
@@ -112,6 +113,7 @@ type runner struct {
 	*Controller
 
 	manager ctrl.Manager
+	started func()
 }
 
 // Start runs the controller until ctx ends.
@@ -136,6 +138,9 @@ func (r *runner) Start(ctx context.Context) error {
 	// Placement is first decided when every cluster has been looked at once.
 	if err := r.primer(ctx); err != nil {
 		r.log.Error(err, "Cannot look at all clusters")
+	}
+	if r.started != nil {
+		r.started()
 	}
 	errs := make(chan error, 4)
 	for _, run := range []func(context.Context) error{r.sources.run, r.decide.start, r.report.start, r.review.start} {
