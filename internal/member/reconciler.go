@@ -4,13 +4,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -64,22 +65,25 @@ func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []rec
 	return requests
 }
 
-// Prime looks at every cluster once, all at the same time, so that the first
-// decisions about placement know them all.
+// Prime returns when every cluster that the hub has now was looked at once, so
+// that the first decisions about placement know them all; or when that takes
+// longer than an API server may take to answer.
 func (r *Reconciler) Prime(ctx context.Context) error {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
 	}
-	errs := make([]error, len(list.Items))
-	var all sync.WaitGroup
-	for i := range list.Items {
-		all.Go(func() {
-			_, errs[i] = r.Reconcile(ctx, reconcile.Request{NamespacedName: types.NamespacedName{Name: list.Items[i].Name}})
-		})
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*probeTimeout, true, func(context.Context) (bool, error) {
+		seen := map[string]bool{}
+		for _, c := range r.Set.Clusters() {
+			seen[c.Name] = true
+		}
+		return !slices.ContainsFunc(list.Items, func(fc corev1alpha1.FederatedCluster) bool { return !seen[fc.Name] }), nil
+	})
+	if wait.Interrupted(err) && ctx.Err() == nil {
+		return nil
 	}
-	all.Wait()
-	return errors.Join(errs...)
+	return err
 }
 
 // Reconcile looks at one cluster.

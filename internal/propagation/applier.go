@@ -58,6 +58,9 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	}
 	t := p.targets[a.member.Name]
 	if !a.member.Ready() {
+		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+			return reconcile.Result{}, nil
+		}
 		// When it is ready again, everything is decided anew.
 		r := a.rowFor(key, p, t)
 		r.State, r.Reason, r.Message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"

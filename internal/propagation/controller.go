@@ -137,7 +137,10 @@ func (r *runner) Start(ctx context.Context) error {
 	}
 	// Placement is first decided when every cluster has been looked at once.
 	if err := r.primer(ctx); err != nil {
-		r.log.Error(err, "Cannot look at all clusters")
+		return err
+	}
+	for _, m := range r.members.All() {
+		r.clusterChanged(m.Name) // It may have joined before there was a ctx.
 	}
 	if r.started != nil {
 		r.started()
@@ -189,6 +192,10 @@ func (c *Controller) copyChanged(m *member.Member, key Key) {
 func (c *Controller) clusterChanged(name string) {
 	m := c.members.Get(name)
 	c.mu.Lock()
+	if c.ctx == nil || c.ctx.Err() != nil {
+		c.mu.Unlock()
+		return // The controller does not run yet, or not any more.
+	}
 	a := c.appliers[name]
 	if a != nil && a.member != m {
 		a.stop()

@@ -126,6 +126,18 @@ func (l *ledger) row(key Key, cluster string) (row, bool) {
 	return r, ok
 }
 
+// concerns reports whether the cluster has, or may have, a copy.
+func (l *ledger) concerns(key Key, cluster string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[key]
+	if e == nil {
+		return false
+	}
+	_, reported := e.rows[cluster]
+	return reported || slices.Contains(e.memory.placed, cluster)
+}
+
 // report records what came of the plan with this number on the cluster. It
 // returns whether all clusters have reported on the newest plan.
 func (l *ledger) report(key Key, cluster string, r row) (settled bool) {

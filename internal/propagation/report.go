@@ -130,9 +130,11 @@ func (c *Controller) watchReports(ctx context.Context, mgr ctrl.Manager) error {
 				c.decide.add(r.key())
 			}
 		},
+		// Our own writes come back here, too: what was reported in the meantime, on
+		// the ground of an older record, is looked at once more.
 		UpdateFunc: func(_, obj any) {
-			if r, ok := recordOf(obj); ok && r.GetDeletionTimestamp() != nil {
-				c.report.add(r.key())
+			if r, ok := recordOf(obj); ok {
+				c.report.addAfter(r.key(), settledDelay)
 			}
 		},
 		DeleteFunc: func(obj any) {
@@ -185,7 +187,7 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	if p.gone && len(rows)+len(placed) == 0 {
 		if found {
 			if err := c.close(ctx, r); err != nil {
-				return reconcile.Result{}, retryable(err)
+				return again(err)
 			}
 		}
 		c.ledger.forget(key, p)
@@ -196,18 +198,18 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil // Nobody is left to report to.
 	case !p.gone && found && r.GetDeletionTimestamp() != nil:
 		// Somebody deleted it, or the object was made again: so is the record.
-		return reconcile.Result{RequeueAfter: settledDelay}, retryable(c.release(ctx, r))
+		if err := c.release(ctx, r); err != nil {
+			return again(err)
+		}
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	case !found:
 		if r, err = c.open(ctx, key, p); err != nil {
-			if apierrors.IsAlreadyExists(err) {
-				return reconcile.Result{RequeueAfter: settledDelay}, nil
-			}
-			return reconcile.Result{}, retryable(err)
+			return again(err)
 		}
 	case !p.gone && r.spec.Source.UID != p.uid:
 		describe(r, key, p)
 		if err := c.client.Update(ctx, r.Object); err != nil {
-			return reconcile.Result{}, retryable(err)
+			return again(err)
 		}
 	}
 	status := assemble(p, rows, placed, r.status.Conditions)
@@ -217,18 +219,19 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	before := *r.status
 	*r.status = status
 	if err := c.client.Status().Update(ctx, r.Object); err != nil {
-		return reconcile.Result{}, retryable(err)
+		return again(err)
 	}
 	c.announce(key, p, before, status)
 	return reconcile.Result{}, nil
 }
 
-// retryable makes of a conflict a second try without a word: the cache is behind.
-func retryable(err error) error {
-	if apierrors.IsConflict(err) {
-		return errStale
+// again has a report come again after an error. That the cache is behind is no
+// error: the record exists already, or has changed, or is gone.
+func again(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	}
-	return client.IgnoreNotFound(err)
+	return reconcile.Result{}, err
 }
 
 // open creates the record.

@@ -3,7 +3,6 @@ package propagation
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -25,9 +24,6 @@ import (
 // reviewDelay is how long the status of a policy may lag behind the objects that
 // name it.
 const reviewDelay = 2 * time.Second
-
-// errStale is a conflict with a newer version than the cache has.
-var errStale = errors.New("the cache is behind; trying again")
 
 // reviewOne writes the status of a policy: whether it is valid, and how many
 // objects name it.

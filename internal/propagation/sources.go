@@ -29,6 +29,9 @@ import (
 // has changed: aggregated API servers come and go without one.
 const rediscoverInterval = 30 * time.Second
 
+// secondLook is when a type that was not listed is looked for once more.
+const secondLook = 2 * time.Second
+
 // sources are the objects of the hub that ask to be propagated, of every type
 // that the hub serves. Types are followed as they come and go.
 type sources struct {
@@ -37,11 +40,12 @@ type sources struct {
 	log       logr.Logger
 	notify    func(Key) // Called for each object that came, changed or went.
 
-	wake chan struct{} // A CRD changed.
+	wake chan struct{} // The types may have changed.
 
 	mu         sync.RWMutex
 	types      map[schema.GroupResource]*sourceType
-	discovered bool
+	began      time.Time // Of the first discovery.
+	discovered bool      // Whether that a type is unknown means that there is none.
 	// doubtful are groups that could not be discovered the last time: that a
 	// type of theirs is unknown means nothing.
 	doubtful map[string]bool
@@ -54,6 +58,9 @@ type sourceType struct {
 	kind  string
 	views []*view
 	stop  context.CancelFunc
+	// missed is whether the hub did not list the type the last time. Only a type
+	// that it does not list twice is gone: its copies will be removed.
+	missed bool
 }
 
 func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(Key)) *sources {
@@ -66,12 +73,7 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 
 // run follows the hub's types until ctx ends.
 func (s *sources) run(ctx context.Context) error {
-	crds := &view{changed: func(types.NamespacedName) {
-		select {
-		case s.wake <- struct{}{}:
-		default:
-		}
-	}}
+	crds := &view{changed: func(types.NamespacedName) { s.lookAgain() }}
 	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	var watches sync.WaitGroup
 	defer watches.Wait()
@@ -88,6 +90,14 @@ func (s *sources) run(ctx context.Context) error {
 		case <-tick.C:
 		case <-s.wake:
 		}
+	}
+}
+
+// lookAgain has the types discovered anew, soon.
+func (s *sources) lookAgain() {
+	select {
+	case s.wake <- struct{}{}:
+	default: // It is to be done already.
 	}
 }
 
@@ -119,18 +129,30 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 			found[gvr.GroupResource()] = true
 			if t := s.types[gvr.GroupResource()]; t == nil || t.gvr != gvr {
 				s.follow(ctx, gvr, r.Kind, watches)
+			} else {
+				t.missed = false
 			}
 		}
 	}
 	var gone []Key
 	for resource, t := range s.types {
-		if !found[resource] && !doubtful[resource.Group] {
+		switch {
+		case found[resource] || doubtful[resource.Group]:
+		case !t.missed:
+			t.missed = true
+			time.AfterFunc(secondLook, s.lookAgain)
+		default:
 			t.stop()
 			delete(s.types, resource)
 			gone = append(gone, t.keys()...)
 		}
 	}
-	s.discovered, s.doubtful = true, doubtful
+	if s.began.IsZero() {
+		s.began = time.Now()
+		time.AfterFunc(secondLook, s.lookAgain)
+	}
+	// A type that is not listed at first may be on its way, too.
+	s.discovered, s.doubtful = time.Since(s.began) >= secondLook, doubtful
 	s.mu.Unlock()
 	for _, key := range gone {
 		s.notify(key)
