@@ -9,9 +9,10 @@ import (
 
 // Named returns the policy that an object names by its labels, without
 // generation; ok is false when it names none, and so does not ask to be placed.
-// The namespace is that of the object, empty for a cluster-scoped one. A label
-// that cannot name a policy is an error.
-func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool, err error) {
+// The namespace is that of the object, empty for a cluster-scoped one, to which a
+// PropagationPolicy means nothing: that is a warning, or an error if it is all
+// that the object names. A label without a value is an error.
+func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool, warnings []string, err error) {
 	name, namespaced := labels[corev1alpha1.PropagationPolicyLabel]
 	clusterName, clusterWide := labels[corev1alpha1.ClusterPropagationPolicyLabel]
 	label := corev1alpha1.PropagationPolicyLabel
@@ -19,18 +20,21 @@ func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool
 	case namespaced && namespace != "":
 		ref = tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: namespace, Name: name}
 	case clusterWide:
+		if namespaced {
+			warnings = append(warnings, fmt.Sprintf("label %s means nothing on a cluster-scoped object", label))
+		}
 		label = corev1alpha1.ClusterPropagationPolicyLabel
 		ref = tree.Policy{Kind: corev1alpha1.KindClusterPropagationPolicy, Name: clusterName}
 	case namespaced:
-		return ref, true, fmt.Errorf("label %s names a namespaced policy, and the object has no namespace; use %s",
+		return ref, true, nil, fmt.Errorf("label %s names a namespaced policy, and the object has no namespace; use %s",
 			corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
 	default:
-		return ref, false, nil
+		return ref, false, nil, nil
 	}
 	if ref.Name == "" {
-		return ref, true, fmt.Errorf("label %s is empty; it must name a policy", label)
+		return ref, true, nil, fmt.Errorf("label %s is empty; it must name a policy", label)
 	}
-	return ref, true, nil
+	return ref, true, warnings, nil
 }
 
 // Annotations of KubeAdmiral that are not acted on. The first would let an object
@@ -55,4 +59,21 @@ func Ignored(annotations map[string]string) []string {
 		}
 	}
 	return warnings
+}
+
+// Annotations by which an object keeps everything as it is.
+const (
+	NoScheduling = corev1alpha1.Prefix + "no-scheduling"
+	DryRun       = corev1alpha1.Prefix + "dry-run"
+)
+
+// Held returns the annotation by which an object asks that nothing is written to
+// clusters and nothing removed from them; empty if it does not.
+func Held(annotations map[string]string) string {
+	for _, key := range []string{DryRun, NoScheduling} {
+		if annotations[key] == "true" {
+			return key
+		}
+	}
+	return ""
 }

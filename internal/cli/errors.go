@@ -77,7 +77,7 @@ func report(w io.Writer, err error) {
 
 // split takes joined errors apart.
 func split(err error) []error {
-	joined, ok := err.(interface{ Unwrap() []error }) //nolint:errorlint // Only the outermost may be taken apart: what wraps it adds context.
+	joined, ok := err.(interface{ Unwrap() []error }) // Only the outermost: what wraps another adds context.
 	if !ok {
 		return []error{err}
 	}
@@ -88,28 +88,28 @@ func split(err error) []error {
 	return errs
 }
 
-// explainUnknownCommand adds the nearest command to an error of the root
-// command.
-func explainUnknownCommand(root *cobra.Command, err error) error {
+// explainUnknownCommand adds the nearest command to an error of a command that
+// has others below it.
+func explainUnknownCommand(cmd *cobra.Command, err error) error {
 	var name string
 	if n, _ := fmt.Sscanf(err.Error(), "unknown command %q", &name); n != 1 {
 		return err
 	}
-	return unknownCommand(root, name)
+	return unknownCommand(cmd, name)
 }
 
-func unknownCommand(root *cobra.Command, name string) error {
+func unknownCommand(cmd *cobra.Command, name string) error {
 	var names []string
-	for _, c := range root.Commands() {
+	for _, c := range cmd.Commands() {
 		if c.IsAvailableCommand() || c.Name() == "help" {
 			names = append(names, c.Name())
 		}
 	}
-	hint := root.CommandPath() + " --help lists the commands"
+	hint := cmd.CommandPath() + " --help lists the commands"
 	if near := nearest.To(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	return withHint(fmt.Errorf("there is no command %q", name), hint)
+	return withHint(fmt.Errorf("%s has no command %q", cmd.CommandPath(), name), hint)
 }
 
 // explainFlagError adds the nearest flag to an error of parsing the flags.

@@ -42,8 +42,8 @@ func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io
 	if err == nil {
 		return exitOK
 	}
-	if cmd == root {
-		err = explainUnknownCommand(root, err)
+	if cmd.HasSubCommands() {
+		err = explainUnknownCommand(cmd, err)
 	}
 	report(stderr, err)
 	return exitCode(err)
@@ -71,6 +71,10 @@ failed somewhere; 2 the command could not be run.`,
 		root.AddCommand(newCommand(s))
 	}
 	root.SetHelpCommand(newHelpCommand(root))
+	root.InitDefaultCompletionCmd()
+	completion, _, err := root.Find([]string{"completion"})
+	must(err)
+	completion.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() } // Without it no argument is unknown.
 	return root
 }
 

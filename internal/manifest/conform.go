@@ -33,7 +33,7 @@ func conform(value any, t reflect.Type, at *field.Path, strict bool) []mismatch 
 	if value == nil || decodesItself(t) {
 		return nil
 	}
-	want := ""
+	var want string
 	switch t.Kind() {
 	case reflect.Struct:
 		if m, ok := value.(map[string]any); ok {
@@ -142,8 +142,7 @@ type jsonField struct {
 
 // fieldsOf adds the fields of a struct, by their names in JSON.
 func fieldsOf(t reflect.Type, to map[string]jsonField) {
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":

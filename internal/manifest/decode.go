@@ -119,8 +119,7 @@ func (d *decoder) json(c chunk) {
 		d.number++
 		if err != nil {
 			at := dec.InputOffset()
-			var syntax *json.SyntaxError
-			if errors.As(err, &syntax) {
+			if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
 				at = syntax.Offset
 			}
 			d.problem(d.place(c.lineAt(at)), "", fmt.Sprintf("is not valid JSON: %v", err))

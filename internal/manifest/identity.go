@@ -5,8 +5,8 @@ import (
 	"maps"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	"k8s.io/apimachinery/pkg/api/validation/path"
 	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -40,7 +40,7 @@ func (c *collector) checkIdentity(o *object) {
 	}
 	at := field.NewPath("metadata")
 	if name := c.requireString(o, metadata, "name", "metadata.name"); name != "" {
-		for _, msg := range path.IsValidPathSegmentName(name) {
+		for _, msg := range content.IsPathSegmentName(name) {
 			c.report(o, "metadata.name", fmt.Sprintf("is %q, which %s", name, msg), "")
 		}
 	}

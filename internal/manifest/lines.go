@@ -88,6 +88,7 @@ func deepest(node *yaml.Node, path string) (int, *yaml.Node) {
 		if i, err := strconv.Atoi(number); err == nil && i >= 0 && i < len(node.Content) {
 			follow("["+number+"]", node.Content[i], node.Content[i])
 		}
+	default: // Nothing is inside.
 	}
 	return best, at
 }

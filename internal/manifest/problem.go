@@ -7,7 +7,7 @@ import (
 )
 
 // Problem is one mistake in the input, and an error.
-type Problem struct {
+type Problem struct { //nolint:errname // It is listed and shown more often than returned.
 	// Place of the mistake: its Line is that of the field, if it is known.
 	Place Place `json:"place"`
 	// Kind, Namespace and Name of the object, as far as they are known.
@@ -41,8 +41,7 @@ func (p *Problem) Error() string {
 
 // reason returns the error without the path that Problem names already.
 func reason(err error) error {
-	var pathErr *fs.PathError
-	if errors.As(err, &pathErr) {
+	if pathErr, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathErr.Err
 	}
 	return err

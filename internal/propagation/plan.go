@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -27,8 +26,7 @@ const (
 	reasonInvalidPolicy   = "InvalidPolicy"
 	reasonUnsupported     = "UnsupportedPolicy"
 	reasonInvalidLabel    = "InvalidLabel"
-	reasonNoScheduling    = "NoScheduling"
-	reasonDryRun          = "DryRun"
+	reasonHeld            = "HeldByAnnotation"
 	reasonOverrideFailed  = "OverrideFailed"
 	reasonAlreadyExists   = "AlreadyExists"
 	reasonRejected        = "Rejected"
@@ -108,18 +106,18 @@ func decide(src source, was memory, s *surroundings) *plan {
 		p.gone = true
 		return p
 	}
-	ref, ok, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
+	ref, ok, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
 	if !ok {
 		p.gone = true
 		return p
 	}
 	p.uid, p.generation = obj.GetUID(), obj.GetGeneration()
-	p.warnings = placement.Ignored(obj.GetAnnotations())
+	p.warnings = slices.Concat(warnings, placement.Ignored(obj.GetAnnotations()))
 	if err != nil {
 		return p.hold(reasonInvalidLabel, err.Error())
 	}
-	if reason, message := askedToHold(obj); reason != "" {
-		return p.hold(reason, message)
+	if key := placement.Held(obj.GetAnnotations()); key != "" {
+		return p.hold(reasonHeld, fmt.Sprintf("annotation %s: nothing is written and nothing removed", key))
 	}
 	policies, held := p.findOverrides(obj, was, s)
 	if held {
@@ -244,19 +242,6 @@ func (p *plan) remember(was memory) memory {
 		}
 	}
 	return now
-}
-
-// askedToHold reads the annotations by which a user stops the propagation of an
-// object.
-func askedToHold(obj *unstructured.Unstructured) (reason, message string) {
-	a := obj.GetAnnotations()
-	switch {
-	case a[corev1alpha1.Prefix+"no-scheduling"] == "true":
-		return reasonNoScheduling, "annotation " + corev1alpha1.Prefix + "no-scheduling: nothing is written and nothing removed"
-	case a[corev1alpha1.Prefix+"dry-run"] == "true":
-		return reasonDryRun, "annotation " + corev1alpha1.Prefix + "dry-run: nothing is written and nothing removed"
-	}
-	return "", ""
 }
 
 func reference(p tree.Policy) *refractv1alpha1.PolicyReference {

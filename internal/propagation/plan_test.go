@@ -117,7 +117,7 @@ func TestDecide(t *testing.T) {
 		"DryRun": {
 			reason: "The annotation stops everything.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/dry-run": "true"},
-			want: outcome{Held: reasonDryRun},
+			want: outcome{Held: reasonHeld},
 		},
 		"StepsOverThePolicy": {
 			reason: "An object may not widen its own placement, and is told so.",

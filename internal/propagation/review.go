@@ -93,7 +93,7 @@ func policyNames(obj *unstructured.Unstructured) []tree.Policy {
 		return nil
 	}
 	refs, _, _ := override.Named(obj.GetLabels(), obj.GetNamespace()) // A label that is not valid names nothing.
-	if ref, ok, err := placement.Named(obj.GetLabels(), obj.GetNamespace()); ok && err == nil {
+	if ref, ok, _, err := placement.Named(obj.GetLabels(), obj.GetNamespace()); ok && err == nil {
 		refs = append(refs, ref)
 	}
 	return refs

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -65,7 +64,10 @@ func (r *renderer) visible(all []Finding) []Finding {
 // place returns the clusters that the object is placed on, by name.
 func (r *renderer) place(o *manifest.Object, f *findings) ([]match.Cluster, bool) {
 	f.annotations(o.Content.GetAnnotations())
-	ref, labelled, err := propagationRef(o, f)
+	ref, labelled, warnings, err := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace())
+	for _, w := range warnings {
+		f.warn(nil, w)
+	}
 	switch {
 	case err != nil:
 		f.fail(nil, err.Error(), "")
@@ -112,10 +114,13 @@ func (r *renderer) named(chosen func(string) bool) []match.Cluster {
 
 // overrides returns the override policies of the object in their order of effect.
 func (r *renderer) overrides(o *manifest.Object, f *findings) ([]*override.Policy, bool) {
-	refs, err := overrideRefs(o, f)
+	refs, warnings, err := override.Named(o.Content.GetLabels(), o.Content.GetNamespace())
 	if err != nil {
 		f.fail(nil, err.Error(), "")
 		return nil, false
+	}
+	for _, w := range warnings {
+		f.warn(nil, w)
 	}
 	ok := true
 	var found []*override.Policy
@@ -213,30 +218,13 @@ func (f *findings) cluster(name string, v *override.Variant) {
 	}
 }
 
-// Annotations of KubeAdmiral that are not acted on. By the first an object would
-// step over its policy.
-var (
-	placementAnnotations = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
-	inertAnnotations     = []string{"clusters-to-adopt", "conflict-resolution", "disable-following", "followers", "orphan", "retain-replicas"}
-	holdingAnnotations   = []string{"dry-run", "no-scheduling"}
-)
-
 // annotations warns of annotations that do not do what KubeAdmiral does, and of
 // those that keep the object from being written.
 func (f *findings) annotations(a map[string]string) {
-	for _, name := range placementAnnotations {
-		if _, ok := a[corev1alpha1.Prefix+name]; ok {
-			f.warn(nil, fmt.Sprintf("annotation %s%s is not honoured: placement is for the policy to say", corev1alpha1.Prefix, name))
-		}
+	for _, w := range placement.Ignored(a) {
+		f.warn(nil, w)
 	}
-	for _, name := range inertAnnotations {
-		if _, ok := a[corev1alpha1.Prefix+name]; ok {
-			f.warn(nil, fmt.Sprintf("annotation %s%s is accepted and not acted on", corev1alpha1.Prefix, name))
-		}
-	}
-	for _, name := range holdingAnnotations {
-		if a[corev1alpha1.Prefix+name] == "true" {
-			f.warn(nil, fmt.Sprintf("annotation %s%s: shown here, but nothing is written to clusters while it is there", corev1alpha1.Prefix, name))
-		}
+	if key := placement.Held(a); key != "" {
+		f.warn(nil, fmt.Sprintf("annotation %s: shown here, but nothing is written to clusters while it is there", key))
 	}
 }

@@ -1,0 +1,115 @@
+package cli
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+var update = flag.Bool("update", false, "take what commands print now for what they should print")
+
+// root is the folder of the repository.
+const root = "../.."
+
+// TestExamples runs the commands in the comments of examples/testdata/*.txtar,
+// lines that begin with "$ refract", in the folder of the repository. The files are
+// what is printed.
+func TestExamples(t *testing.T) {
+	t.Chdir(root)
+	files, err := filepath.Glob("examples/testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives in examples/testdata: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			want, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := &txtar.Archive{Comment: want.Comment}
+			for line := range strings.Lines(string(want.Comment)) {
+				command, ok := strings.CutPrefix(line, "$ refract ")
+				if !ok {
+					continue
+				}
+				var stdout, stderr bytes.Buffer
+				if code := Main(t.Context(), strings.Fields(command), strings.NewReader(""), &stdout, &stderr); code != 0 {
+					t.Errorf("%s: exit code %d\n%s", line, code, &stderr)
+				}
+				got.Files = append(got.Files, txtar.File{Name: "stdout", Data: stdout.Bytes()}, txtar.File{Name: "stderr", Data: stderr.Bytes()})
+			}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestReadme runs the commands of examples/README.md: in a block marked console, a
+// line that begins with "$ " is a command, and what follows is what it prints.
+// A line "..." stands for lines left out.
+func TestReadme(t *testing.T) {
+	t.Chdir(root)
+	text, err := os.ReadFile("examples/README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	commands := 0
+	for _, block := range strings.Split(string(text), "```console\n")[1:] {
+		block, _, _ = strings.Cut(block, "```")
+		for _, step := range strings.Split("\n"+block, "\n$ ")[1:] {
+			command, want, _ := strings.Cut(step, "\n")
+			commands++
+			checkPrinted(t, command, want)
+		}
+	}
+	if commands == 0 {
+		t.Error("examples/README.md has no commands")
+	}
+}
+
+func checkPrinted(t *testing.T, command, want string) {
+	t.Helper()
+	args := strings.Fields(command)
+	if args[0] != "refract" {
+		t.Errorf("%s: not a command of refract", command)
+		return
+	}
+	var printed bytes.Buffer
+	Main(t.Context(), args[1:], strings.NewReader(""), &printed, &printed)
+	if !matches(lines(want), lines(printed.String())) {
+		t.Errorf("%s\nprints:\n%s\nand not:\n%s", command, &printed, want)
+	}
+}
+
+func lines(text string) []string { return strings.Split(strings.TrimSuffix(text, "\n"), "\n") }
+
+// matches reports whether text is as the pattern says, in which "..." stands for
+// any number of lines.
+func matches(pattern, text []string) bool {
+	switch {
+	case len(pattern) == 0:
+		return len(text) == 0
+	case pattern[0] == "...":
+		for i := range len(text) + 1 {
+			if matches(pattern[1:], text[i:]) {
+				return true
+			}
+		}
+		return false
+	default:
+		return len(text) > 0 && pattern[0] == text[0] && matches(pattern[1:], text[1:])
+	}
+}

@@ -1,0 +1,78 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/rogpeppe/go-internal/testscript"
+)
+
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){
+		"refract": func() {
+			os.Exit(Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+		},
+	})
+}
+
+// TestScript runs the scripts in testdata/script. Besides the commands of
+// testscript they have:
+//
+//   - exits CODE COMMAND...: like exec, and the command must end with the code;
+//   - configmap FILE BYTES: writes a ConfigMap that has so many bytes of data.
+//
+// Run with -update to take what commands print now for what they should.
+func TestScript(t *testing.T) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata/script",
+		UpdateScripts:       *update,
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		Condition: func(name string) (bool, error) {
+			if name == "root" { // Who may read every file.
+				return os.Geteuid() == 0, nil
+			}
+			return false, fmt.Errorf("there is no condition %q", name)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"exits":     exits,
+			"configmap": configMap,
+		},
+	})
+}
+
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	err = ts.Exec(args[1], args[2:]...)
+	got := 0
+	var ended *exec.ExitError
+	switch {
+	case errors.As(err, &ended):
+		got = ended.ExitCode()
+	case err != nil:
+		ts.Fatalf("%v", err)
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+}
+
+func configMap(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 2 {
+		ts.Fatalf("usage: configmap FILE BYTES")
+	}
+	n, err := strconv.Atoi(args[1])
+	ts.Check(err)
+	text := "apiVersion: v1\nkind: ConfigMap\nmetadata:\n  name: large\ndata:\n  x: " + strings.Repeat("x", n) + "\n"
+	ts.Check(os.WriteFile(ts.MkAbs(args[0]), []byte(text), 0o644))
+}
