@@ -78,8 +78,8 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if o.members < demoMembers {
 		return fmt.Errorf("--members: the examples are for %d clusters, got %d", demoMembers, o.members)
 	}
-	if o.output != "text" && o.output != "json" {
-		return fmt.Errorf("--output: want text or json, got %q", o.output)
+	if formats := []string{"text", "json"}; !slices.Contains(formats, o.output) {
+		return unknownValue("output", o.output, formats)
 	}
 	set, problems := manifest.ReadFS(examples.Shop)
 	if len(problems) > 0 {

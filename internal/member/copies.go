@@ -18,6 +18,8 @@ type Copy struct {
 	UID types.UID
 	// Source is the annotation that names the hub and the object there.
 	Source string
+	// MadeFor is the hub for whose copies this namespace was made, if it was.
+	MadeFor string
 	// Hash is that of the content it was last applied with.
 	Hash string
 	// Deleting is whether its deletion has begun.
@@ -176,6 +178,7 @@ func copyOf(m *metav1.PartialObjectMetadata) Copy {
 	return Copy{
 		UID:      m.UID,
 		Source:   m.Annotations[refractv1alpha1.SourceAnnotation],
+		MadeFor:  m.Annotations[refractv1alpha1.NamespaceAnnotation],
 		Hash:     m.Annotations[refractv1alpha1.AppliedAnnotation],
 		Deleting: m.DeletionTimestamp != nil,
 		version:  version,

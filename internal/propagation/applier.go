@@ -135,6 +135,13 @@ func (a *applier) lookAgain(ctx context.Context, key Key, r row, t *target) (rec
 	case err != nil:
 		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 		return a.done(key, r, false)
+	case have.MadeFor == a.hub && have.Source == "":
+		// A namespace that copies needed before its own copy came.
+		if err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, t.variant.forKnown(have.UID)); err != nil {
+			r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+			return a.done(key, r, false)
+		}
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	case !a.ours(have):
 		r.State, r.Reason = refractv1alpha1.StateFailed, reasonAlreadyExists
 		r.Message = "the cluster has an object of this name that did not come from this hub; it is left as it is"

@@ -262,6 +262,24 @@ spec: {big: 9007199254740993}
 	}
 }
 
+// TestNamespaceThatTravelsLate has a namespace propagated after members got it for
+// the sake of what is in it.
+func TestNamespaceThatTravelsLate(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	const everywhereAndAll = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: ClusterPropagationPolicy
+metadata: {name: e2e-late}
+spec: {schedulingMode: Duplicate}
+`
+	apply(t, everywhereAndAll)
+	t.Cleanup(func() { do(t, "", "delete", "clusterpropagationpolicy", "e2e-late") })
+	do(t, "", "label", "namespace", ns, "kubeadmiral.io/cluster-propagation-policy-name=e2e-late", "team=shop")
+	everywhere(t, "the namespace's own labels", "namespace", "", ns, []string{"shop", "shop", "shop"}, "metadata", "labels", "team")
+}
+
 func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	ns := namespace(t)
 	second := strings.ReplaceAll(web, "name: web\n  namespace", "name: second\n  namespace")
