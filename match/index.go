@@ -99,28 +99,32 @@ func (l *labelIndex) candidates(labels map[string]string) []candidate {
 // not to be modified.
 func (x *Index) Every() []int { return x.every }
 
-// Some appends to found the indexes of the selectors that choose c but not every
-// cluster, in no certain order.
-func (x *Index) Some(found []int, c *Cluster) []int {
+// Some marks the selectors that choose c but not every cluster: that with the
+// index 0 in the bit of marks with the number first, and so on.
+func (x *Index) Some(c *Cluster, marks Marks, first int) {
 	if x.byName != nil {
-		found = x.ask(found, x.byName[c.Name], c)
+		x.ask(c, x.byName[c.Name], marks, first)
 	}
 	for i := range x.byLabel {
-		found = x.ask(found, x.byLabel[i].candidates(c.Labels), c)
+		x.ask(c, x.byLabel[i].candidates(c.Labels), marks, first)
 	}
 	for _, i := range x.others {
 		if x.selectors[i].Match(c) {
-			found = append(found, i)
+			marks.Set(first + i)
 		}
 	}
-	return found
 }
 
-func (x *Index) ask(found []int, candidates []candidate, c *Cluster) []int {
+func (x *Index) ask(c *Cluster, candidates []candidate, marks Marks, first int) {
 	for _, k := range candidates {
 		if !k.more || x.selectors[k.selector].Match(c) {
-			found = append(found, k.selector)
+			marks.Set(first + k.selector)
 		}
 	}
-	return found
 }
+
+// Marks are bits, eight to a byte.
+type Marks []byte
+
+// Set sets bit i.
+func (m Marks) Set(i int) { m[i/8] |= 1 << (i % 8) }

@@ -13,8 +13,8 @@ import (
 	"refract.dev/match"
 )
 
-// BenchmarkRender renders a Deployment of three containers with a policy of
-// eight overriders, provenance included:
+// BenchmarkRender renders a Deployment of three containers with a policy whose
+// rule has eleven items of six overriders, provenance included:
 //
 //   - for one cluster, and for a thousand for which the same rules hold;
 //   - the same when the rule has a clusterSelector;

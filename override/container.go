@@ -54,14 +54,11 @@ func (r *rendering) containers() ([]container, error) {
 // podSpec returns the spec of the pods; nil when there is none.
 func (r *rendering) podSpec() (map[string]any, error) {
 	v, err := r.doc.Lookup(r.pods.Spec)
-	if errors.Is(err, tree.ErrNotFound) || (err == nil && v == nil) {
-		return nil, nil
-	}
-	if err != nil {
+	if err != nil && !errors.Is(err, tree.ErrNotFound) {
 		return nil, err
 	}
 	spec, ok := v.(map[string]any)
-	if !ok {
+	if !ok && v != nil {
 		return nil, wrongType(r.pods.Spec.String(), "an object", v)
 	}
 	return spec, nil
@@ -72,8 +69,8 @@ func (r *rendering) place(c *container, part podtemplate.Part) tree.Pointer {
 	return r.pods.Part(c.list, c.index, part)
 }
 
-// named returns the first container with a name, or nil.
-func named(containers []container, name string) *container {
+// containerNamed returns the first container with a name, or nil.
+func containerNamed(containers []container, name string) *container {
 	i := slices.IndexFunc(containers, func(c container) bool { return c.name == name })
 	if i < 0 {
 		return nil
@@ -82,7 +79,7 @@ func named(containers []container, name string) *container {
 }
 
 func (r *rendering) warnNoContainer(by *tree.Author, name string) {
-	r.warn(by, r.pods.Containers.String(), "no container or init container is named %q", name)
+	r.warnf(by, r.pods.Containers.String(), "no container or init container is named %q", name)
 }
 
 // listAction is one item of the overriders command, args and envs: it makes of
@@ -109,7 +106,7 @@ func (a *listAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return err
 	}
-	c := named(containers, a.container)
+	c := containerNamed(containers, a.container)
 	if c == nil {
 		r.warnNoContainer(by, a.container)
 		return nil
@@ -125,7 +122,7 @@ func (a *listAction) apply(r *rendering, by *tree.Author) error {
 		return failAt(at.String(), err)
 	}
 	if len(absent) > 0 {
-		r.warn(by, at.String(), "%s has no %s, and overwrite adds nothing", at, strings.Join(absent, ", "))
+		r.warnf(by, at.String(), "%s has no %s, and overwrite adds nothing", at, strings.Join(absent, ", "))
 	}
 	if len(before)+len(after) == 0 {
 		return nil
@@ -148,7 +145,7 @@ func (r *rendering) dropEmptied() {
 		if err != nil {
 			return // A later rule has put something else in their place.
 		}
-		c := named(containers, e.container)
+		c := containerNamed(containers, e.container)
 		if c == nil {
 			continue
 		}

@@ -373,7 +373,7 @@ func (c *choices) image() corev1alpha1.ImageOverrider {
 }
 
 func (c *choices) entrypoint() corev1alpha1.EntrypointOverrider {
-	return corev1alpha1.EntrypointOverrider{ContainerName: c.seldom("web side init", "ghost EMPTY"), Operator: c.operator("EMPTY overwrite append delete delete"), Value: strings.Fields(c.word("x y z") + " " + c.seldom("x y", "EMPTY"))}
+	return corev1alpha1.EntrypointOverrider{ContainerName: c.seldom("web side init", "ghost EMPTY"), Operator: c.operator("EMPTY overwrite append delete"), Value: strings.Fields(c.word("x y z") + " " + c.seldom("x y", "EMPTY"))}
 }
 
 func (c *choices) variables() []corev1.EnvVar {
@@ -385,7 +385,7 @@ func (c *choices) variables() []corev1.EnvVar {
 }
 
 func (c *choices) stringMap() corev1alpha1.StringMapOverrider {
-	o := corev1alpha1.StringMapOverrider{Operator: c.operator("EMPTY overwrite delete delete"), Value: map[string]string{}}
+	o := corev1alpha1.StringMapOverrider{Operator: c.operator("EMPTY overwrite delete"), Value: map[string]string{}}
 	for range c.below(3) {
 		o.Value[c.seldom("a b img x/y", "kubeadmiral.io/managed refract.dev/source bad!")] = c.seldom("EMPTY b c", "bad!")
 	}
@@ -402,7 +402,7 @@ func (c *choices) path() string {
 }
 
 func (c *choices) patch() corev1alpha1.JSONPatchOverrider {
-	o := corev1alpha1.JSONPatchOverrider{Operator: c.operator("add add remove replace EMPTY"), Path: c.path()}
+	o := corev1alpha1.JSONPatchOverrider{Operator: c.operator("add remove replace EMPTY"), Path: c.path()}
 	raw := c.seldom(`1 "s" {} [] {"name":"web","image":"x:1"} ["a"] {"a":"b"} [{"name":"web"},{"name":"side","args":[]}] "reg.io/x:1" true`, `null EMPTY { "apps/v1beta1"`)
 	switch {
 	case strings.HasPrefix(o.Path, "/metadata/labels/"), strings.HasPrefix(o.Path, "/metadata/annotations/"), strings.HasPrefix(o.Path, "/metadata/finalizers/"):

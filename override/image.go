@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -84,6 +85,9 @@ func checkOperation(op *corev1alpha1.ImageOperation, path *field.Path) *field.Er
 }
 
 func (a *imageAction) apply(r *rendering, by *tree.Author) error {
+	if len(a.operations) == 0 {
+		return nil
+	}
 	if a.at.String() == "" {
 		return a.applyToContainers(r, by)
 	}
@@ -103,7 +107,7 @@ func (a *imageAction) applyToContainers(r *rendering, by *tree.Author) error {
 		return err
 	}
 	if len(containers) == 0 {
-		r.warn(by, r.pods.Containers.String(), "there are no containers")
+		r.warnf(by, r.pods.Containers.String(), "there are no containers")
 		return nil
 	}
 	for i := range containers {
@@ -120,7 +124,7 @@ func (a *imageAction) applyToContainers(r *rendering, by *tree.Author) error {
 		}
 	}
 	for _, name := range a.containers {
-		if named(containers, name) == nil {
+		if containerNamed(containers, name) == nil {
 			r.warnNoContainer(by, name)
 		}
 	}
@@ -134,10 +138,12 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 		return wrongType(at.String(), "an image (a string)", v)
 	}
 	after, err := a.operate(before)
-	if err != nil {
+	switch {
+	case err != nil && r.kind == secret:
+		return failAt(at.String(), withoutValue(err))
+	case err != nil:
 		return failAt(at.String(), err)
-	}
-	if after == before {
+	case after == before:
 		return nil
 	}
 	c, err := r.doc.Set(at, after)
@@ -146,6 +152,17 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 	}
 	r.record(c, by)
 	return nil
+}
+
+var secret = schema.GroupKind{Kind: "Secret"}
+
+// withoutValue returns the error of operate without the value: it is read by
+// people who may not read the Secret.
+func withoutValue(err error) error {
+	if errors.Is(err, ErrPresent) {
+		return fmt.Errorf("has a component that %w (the values of a Secret are not shown)", ErrPresent)
+	}
+	return fmt.Errorf("has or would get a value that %w (the values of a Secret are not shown)", ErrImage)
 }
 
 // operate returns the image after all operations. The result must mean what was
@@ -176,7 +193,8 @@ func (a *imageAction) operate(before string) (string, error) {
 		return "", fmt.Errorf("would become %q, which %w", after, err)
 	}
 	if parsed != img {
-		return "", fmt.Errorf("would become %q, which %w as intended: it reads as Registry %q and Repository %q", after, ErrImage, parsed.registry, parsed.repository)
+		return "", fmt.Errorf("would become %q, which %w as intended: it reads as Registry %q and Repository %q",
+			after, ErrImage, parsed.registry, parsed.repository)
 	}
 	return after, nil
 }

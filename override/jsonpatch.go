@@ -190,7 +190,7 @@ func (a *patchAction) write(r *rendering, by *tree.Author) (tree.Change, error) 
 	}
 	c, err := r.doc.Set(a.at, a.value)
 	if err == nil && c.Op == tree.OpAdd {
-		r.warn(by, c.Path, "%s does not exist: replace has added it", c.Path)
+		r.warnf(by, c.Path, "%s does not exist: replace has added it", c.Path)
 	}
 	return c, err
 }

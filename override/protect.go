@@ -70,8 +70,7 @@ func wrongType(path, want string, got any) error {
 
 // placeOf returns the place of the object that an error is about, if any.
 func placeOf(err error) string {
-	var at *tree.PathError
-	if errors.As(err, &at) {
+	if at, ok := errors.AsType[*tree.PathError](err); ok {
 		return at.Path
 	}
 	return ""

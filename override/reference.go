@@ -98,12 +98,12 @@ func isName(s string) bool {
 
 // isDomain: (domain-name | "[" IPv6-address "]") [":" port].
 func isDomain(s string) bool {
-	host, port := s, ""
+	host := s
 	if colon := strings.LastIndexByte(s, ':'); colon > strings.LastIndexByte(s, ']') {
-		host, port = s[:colon], s[colon+1:]
-		if !all(port, isDigit) {
+		if !all(s[colon+1:], isDigit) {
 			return false
 		}
+		host = s[:colon]
 	}
 	if address, ok := strings.CutPrefix(host, "["); ok {
 		address, ok = strings.CutSuffix(address, "]")

@@ -76,6 +76,6 @@ func (r *rendering) record(c tree.Change, by *tree.Author) {
 	r.changes = tree.Record(r.changes, c)
 }
 
-func (r *rendering) warn(by *tree.Author, path, format string, args ...any) {
+func (r *rendering) warnf(by *tree.Author, path, format string, args ...any) {
 	r.warnings = append(r.warnings, Warning{Author: *by, Path: path, Message: fmt.Sprintf(format, args...)})
 }

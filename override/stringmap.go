@@ -102,7 +102,7 @@ func (a *mapAction) applyEntry(r *rendering, by *tree.Author, e *entry, present 
 	case !there && a.operator == corev1alpha1.OpDelete:
 		return nil
 	case !there && a.operator == corev1alpha1.OpOverwrite:
-		r.warn(by, e.at.String(), "%s does not exist, and overwrite adds nothing", e.at)
+		r.warnf(by, e.at.String(), "%s does not exist, and overwrite adds nothing", e.at)
 		return nil
 	case a.operator == corev1alpha1.OpDelete:
 		c, err = r.doc.Remove(e.at)

@@ -94,7 +94,8 @@ func shadows(changes []Change, c *Change) []int {
 	for i := len(changes) - 1; i >= 0; i-- {
 		e := &changes[i]
 		moved := e.Element && e.Op != OpReplace
-		if Covers(place, e.Path) && !(moved && e.Op == OpRemove && place == e.Path) {
+		next := moved && e.Op == OpRemove && place == e.Path // The element behind the one removed.
+		if Covers(place, e.Path) && !next {
 			hidden = append(hidden, i)
 		}
 		if !moved {

@@ -174,8 +174,8 @@ func resolve(doc any, verb string, p Pointer) (path string, parent any) {
 		case map[string]any:
 			doc = v[key]
 		case []any:
-			last := i == len(segments)-1
-			if key == "-1" && len(v) > 0 && !(last && verb == "add") {
+			added := verb == "add" && i == len(segments)-1
+			if key == "-1" && len(v) > 0 && !added {
 				key = strconv.Itoa(len(v) - 1)
 			}
 			doc = nil

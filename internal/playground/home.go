@@ -57,7 +57,7 @@ func claim(ctx context.Context, dir string) (*home, error) {
 
 // makeDir makes the folder, and says whether it was not there.
 func makeDir(dir string) (bool, error) {
-	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { //nolint:gosec // What lies above the playground is no secret.
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil { // What lies above the playground is no secret.
 		return false, fmt.Errorf("making the playground's folder: %w", err)
 	}
 	err := os.Mkdir(dir, 0o700)

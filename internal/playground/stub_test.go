@@ -25,7 +25,7 @@ var stubs = map[string]func(args []string) int{
 
 func TestMain(m *testing.M) {
 	if stub, ok := stubs[filepath.Base(os.Args[0])]; ok {
-		os.Exit(stub(os.Args[1:])) //nolint:forbidigo // Here it is that program.
+		os.Exit(stub(os.Args[1:])) // Here it is that program.
 	}
 	m.Run()
 }

@@ -140,7 +140,7 @@ func (r *runner) Start(ctx context.Context) error {
 		return err
 	}
 	for _, m := range r.members.All() {
-		r.clusterChanged(m.Name) // It may have joined before there was a ctx.
+		r.clusterChanged(m.Name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.
 	}
 	if r.started != nil {
 		r.started()

@@ -18,14 +18,18 @@ func TestDemo(t *testing.T) {
 	}
 	var result struct {
 		Objects []struct {
-			Object   struct{ Kind, Name string }
+			Object struct {
+				Kind string `json:"kind"`
+				Name string `json:"name"`
+			} `json:"object"`
 			Clusters []struct {
-				Name, State string
-				Changes     []string
-			}
-		}
-		RollBack struct{ Right bool }
-		Right    bool
+				Name string `json:"name"`
+			} `json:"clusters"`
+		} `json:"objects"`
+		RollBack struct {
+			Right bool `json:"right"`
+		} `json:"rollBack"`
+		Right bool `json:"right"`
 	}
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
 		t.Fatal(err)
