@@ -43,6 +43,7 @@ type copies struct {
 	mu     sync.RWMutex
 	synced chan struct{} // Closed after the first list.
 	items  map[types.NamespacedName]Copy
+	err    error // Of the last list or watch.
 }
 
 func newCopies(gvr schema.GroupVersionResource, notify func(Key)) *copies {
@@ -152,15 +153,21 @@ func (c *copies) Replace(list []any, _ string) error {
 	return nil
 }
 
-// unserved is told how a list or watch went. A type that the member does not
-// serve has no copies: that is known, too.
-func (c *copies) unserved(err error) {
-	if !apierrors.IsNotFound(err) {
-		return
-	}
+// heard is told how a list or watch went. A type that the member does not serve
+// has no copies: that is known, too.
+func (c *copies) heard(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.sync()
+	c.err = err
+	if apierrors.IsNotFound(err) {
+		c.sync()
+	}
+}
+
+func (c *copies) listError() error {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.err
 }
 
 // sync marks the copies as known. The lock must be held.

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -47,8 +48,13 @@ type Member struct {
 	stop context.CancelFunc
 	done sync.WaitGroup
 
+	misses int // Probes in a row that failed; its reconciler's alone.
+
 	mu    sync.Mutex
 	types map[schema.GroupResource]*copies
+	// doubtful are groups that could not be discovered: there may be copies.
+	doubtful map[string]bool
+	uid      types.UID // Of the cluster: that of its namespace kube-system.
 }
 
 func newMember(name string, cfg *rest.Config, notify func(Key)) (*Member, error) {
@@ -110,8 +116,12 @@ const (
 
 // Copy returns what is known of an object.
 func (m *Member) Copy(key Key) (Copy, Sight) {
-	t := m.typed(key.GroupResource)
+	m.mu.Lock()
+	t, doubtful := m.types[key.GroupResource], m.doubtful[key.Group]
+	m.mu.Unlock()
 	switch {
+	case t == nil && doubtful:
+		return Copy{}, Unlisted
 	case t == nil:
 		return Copy{}, Unwatched
 	case !t.hasSynced():
@@ -154,13 +164,13 @@ func (m *Member) listWatch(gvr schema.GroupVersionResource, t *copies) cache.Lis
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = managed
 			list, err := m.client.Resource(gvr).List(ctx, o)
-			t.unserved(err)
+			t.heard(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
 			w, err := m.client.Resource(gvr).Watch(ctx, o)
-			t.unserved(err)
+			t.heard(err)
 			return w, err
 		},
 	}
@@ -208,24 +218,61 @@ func (m *Member) Read(ctx context.Context, gvr schema.GroupVersionResource, name
 	return copyOf(got), nil
 }
 
-// Delete begins the deletion of the copy with this UID. A copy that is not
-// there, or another object in its place, is no error.
-func (m *Member) Delete(ctx context.Context, key Key, uid types.UID) error {
+// Delete begins the deletion of the copy with this UID. Found is false, and there
+// is no error, if the copy is not there, or another object in its place.
+func (m *Member) Delete(ctx context.Context, key Key, uid types.UID) (found bool, err error) {
 	t := m.typed(key.GroupResource)
 	if t == nil {
-		return nil
+		return false, nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	background := metav1.DeletePropagationBackground
-	err := m.client.Resource(t.gvr).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
+	err = m.client.Resource(t.gvr).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
 		Preconditions:     &metav1.Preconditions{UID: &uid},
 		PropagationPolicy: &background,
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil
+		return false, nil
 	}
-	return err
+	return err == nil, err
+}
+
+// Identify reads which cluster this is, whatever its name.
+func (m *Member) Identify(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	gvr := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+	ns, err := m.client.Resource(gvr).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
+	if err != nil {
+		return fmt.Errorf("identifying the cluster: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.uid = ns.UID
+	return nil
+}
+
+func (m *Member) identity() types.UID {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.uid
+}
+
+// ListError returns why copies of a type could not be listed the last time; nil
+// if they could, or were not yet asked for.
+func (m *Member) ListError(resource schema.GroupResource) error {
+	if t := m.typed(resource); t != nil {
+		return t.listError()
+	}
+	return nil
+}
+
+// doubts reports whether there may be copies of types that are not known.
+func (m *Member) doubts() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return len(m.doubtful) > 0
 }
 
 // CreateNamespace creates a namespace that copies need; hub marks it as made for
@@ -253,13 +300,24 @@ func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
 }
 
 // Sweep watches every type of which the member holds a copy, so that copies are
-// found whose source went away unseen. It may be called again.
+// found whose source went away unseen. It may be called again. A type that cannot
+// be listed is watched, too: what it holds is not known until it can.
 func (m *Member) Sweep(ctx context.Context) error {
 	lists, err := discovery.ServerPreferredResources(m.discovery)
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if err != nil && !errors.As(err, &partial) {
 		return fmt.Errorf("discovering types: %w", err)
 	}
+	m.mu.Lock()
+	m.doubtful = map[string]bool{}
+	if partial != nil {
+		for gv := range partial.Groups {
+			m.doubtful[gv.Group] = true
+		}
+	}
+	m.mu.Unlock()
+	var sweeps errgroup.Group
+	sweeps.SetLimit(concurrentSweeps)
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
 		if err != nil {
@@ -267,32 +325,30 @@ func (m *Member) Sweep(ctx context.Context) error {
 		}
 		for _, r := range list.APIResources {
 			gvr := gv.WithResource(r.Name)
-			if !Propagates(gvr.GroupResource(), r.Verbs) {
-				continue
-			}
-			if err := m.sweepType(ctx, gvr); err != nil {
-				return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
+			if Propagates(gvr.GroupResource(), r.Verbs) && m.typed(gvr.GroupResource()) == nil {
+				sweeps.Go(func() error { return m.sweepType(ctx, gvr) })
 			}
 		}
 	}
-	return nil
+	return sweeps.Wait()
 }
 
+// concurrentSweeps bounds how many types are listed at once.
+const concurrentSweeps = 8
+
 func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource) error {
-	if m.typed(gvr.GroupResource()) != nil {
-		return nil
-	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
 	found, err := m.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: managed, Limit: 1})
-	if apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err) {
+	var status apierrors.APIStatus
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		return nil // The type went away since it was discovered.
-	}
-	if err != nil {
-		return err
-	}
-	if len(found.Items) > 0 {
+	case errors.As(err, &status), err == nil && len(found.Items) > 0:
 		m.Watch(gvr)
+		return nil
+	case err != nil:
+		return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
 	}
 	return nil
 }

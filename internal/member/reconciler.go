@@ -26,6 +26,9 @@ import (
 const (
 	// probeInterval is how often each cluster is asked whether it is ready.
 	probeInterval = 5 * time.Second
+	// missesUntilLost is how many probes in a row must fail before a member that was
+	// ready is not.
+	missesUntilLost = 2
 	// concurrentProbes bounds how many clusters are asked at once.
 	concurrentProbes = 32
 )
@@ -73,12 +76,12 @@ func (r *Reconciler) Prime(ctx context.Context) error {
 	if err := r.Client.List(ctx, &list); err != nil {
 		return fmt.Errorf("listing clusters: %w", err)
 	}
+	for i := range list.Items {
+		// Placement must know all of them, also those that take long to answer.
+		r.Set.introduce(&list.Items[i])
+	}
 	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*probeTimeout, true, func(context.Context) (bool, error) {
-		seen := map[string]bool{}
-		for _, c := range r.Set.Clusters() {
-			seen[c.Name] = true
-		}
-		return !slices.ContainsFunc(list.Items, func(fc corev1alpha1.FederatedCluster) bool { return !seen[fc.Name] }), nil
+		return !slices.ContainsFunc(list.Items, func(fc corev1alpha1.FederatedCluster) bool { return !r.Set.examined(fc.Name) }), nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
 		return nil
@@ -98,6 +101,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	health := r.examine(ctx, fc)
 	r.Set.observe(fc, health.ready)
+	r.Set.markExamined(fc.Name)
 	before := fc.DeepCopy()
 	if !setConditions(&fc.Status, health, metav1.Now()) {
 		return reconcile.Result{RequeueAfter: probeInterval}, nil
@@ -136,7 +140,23 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return health{reason: "InvalidCredentials", message: fmt.Sprintf("secret %s: %v", key, err)}
 	}
 	h := judge(m.Probe(ctx), fc.Spec.APIEndpoint)
-	if h.ready && !m.Ready() {
+	if !h.ready {
+		if m.misses++; m.Ready() && m.misses < missesUntilLost {
+			return health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
+		}
+		return h
+	}
+	m.misses = 0
+	if !m.Ready() {
+		if err := m.Identify(ctx); err != nil {
+			return health{joined: true, reason: "Unreadable", message: err.Error()}
+		}
+		if twin := r.Set.twin(m); twin != "" {
+			const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
+			return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}
+		}
+	}
+	if !m.Ready() || m.doubts() {
 		if err := m.Sweep(ctx); err != nil {
 			return health{joined: true, reason: "Unreadable", message: err.Error()}
 		}

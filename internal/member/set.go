@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/rest"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -29,9 +30,10 @@ type Set struct {
 }
 
 type joined struct {
-	member *Member // Nil while the credentials do not suffice to make one.
-	config *rest.Config
-	view   placement.Cluster
+	examined bool    // Whether it was looked at.
+	member   *Member // Nil while the credentials do not suffice to make one.
+	config   *rest.Config
+	view     placement.Cluster
 }
 
 // Get returns the member of this name, or nil.
@@ -42,6 +44,47 @@ func (s *Set) Get(name string) *Member {
 		return j.member
 	}
 	return nil
+}
+
+// Known reports whether the hub has a cluster of this name, connected or not.
+func (s *Set) Known(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[name] != nil
+}
+
+// introduce makes a cluster known, as not ready, before it was looked at.
+func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) {
+	if !s.Known(fc.Name) {
+		s.observe(fc, false)
+	}
+}
+
+// examined reports whether the cluster was looked at, or is not known any more.
+func (s *Set) examined(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.members[name] == nil || s.members[name].examined
+}
+
+func (s *Set) markExamined(name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.members[name]; j != nil {
+		j.examined = true
+	}
+}
+
+// twin returns the name of another member that is the same cluster, or "".
+func (s *Set) twin(m *Member) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for name, j := range s.members {
+		if j.member != nil && j.member != m && name != m.Name && j.member.identity() == m.identity() && j.member.Ready() {
+			return name
+		}
+	}
+	return ""
 }
 
 // All returns the members, by name.
@@ -100,7 +143,7 @@ func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) {
 		j = &joined{}
 		s.members[fc.Name] = j
 	}
-	changed := j.view.Name == "" || j.view.Ready != ready || !maps.Equal(j.view.Labels, view.Labels) || !slices.Equal(j.view.Taints, view.Taints)
+	changed := j.view.Name == "" || j.view.Ready != ready || !maps.Equal(j.view.Labels, view.Labels) || !equality.Semantic.DeepEqual(j.view.Taints, view.Taints)
 	j.view = view
 	if j.member != nil {
 		j.member.ready.Store(ready)
@@ -125,7 +168,7 @@ func (s *Set) replace(name string, j *joined) {
 		delete(s.members, name)
 	} else {
 		if before != nil {
-			j.view = before.view
+			j.view, j.examined = before.view, before.examined
 			j.view.Ready = false
 		}
 		s.members[name] = j

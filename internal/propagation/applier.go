@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -23,6 +24,9 @@ const (
 	firstRetry = 200 * time.Millisecond
 	lastRetry  = time.Minute
 )
+
+// maxMessage bounds what a row says, in bytes.
+const maxMessage = 1000
 
 // applier makes true on one member what the plans say.
 type applier struct {
@@ -72,7 +76,16 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	have, sight := a.member.Copy(key)
 	switch {
 	case sight == member.Unlisted:
-		return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+		err := a.member.ListError(key.GroupResource)
+		if err == nil {
+			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+		}
+		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
+		}
+		r := a.rowFor(key, p, t)
+		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
+		return a.done(key, r, false)
 	case t == nil:
 		return a.remove(ctx, key, p, have, sight)
 	case t.err != nil:
@@ -90,14 +103,14 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	r := a.rowFor(key, p, t)
 	var body []byte
 	switch {
-	case sight == member.Present && !a.ours(have):
+	case sight == member.Present && !a.ours(key, have):
 		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonAlreadyExists, "a copy from another hub is there; it is left as it is"
 		return a.done(key, r, false)
 	case sight == member.Present && have.Deleting:
 		r.State, r.Reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.Message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, true) // Its going is an event.
-	case sight == member.Present && have.Hash == t.variant.hash && have.Source == a.hub+"/"+string(p.uid):
+	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		return a.synced(key, r, p, t)
 	case sight == member.Present:
 		body = t.variant.forKnown(have.UID)
@@ -118,7 +131,11 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		return a.lookAgain(ctx, key, r, t)
 	}
 	r.State, r.Reason = refractv1alpha1.StateFailed, refusal(err)
-	if r.Message == "" {
+	switch {
+	case r.Message != "":
+	case key.GroupResource == schema.GroupResource{Resource: "secrets"} && r.Reason == reasonRejected:
+		r.Message = "the API server refused the Secret; its answer is not shown, as it may hold values"
+	default:
 		r.Message = err.Error()
 	}
 	return a.done(key, r, false)
@@ -142,11 +159,12 @@ func (a *applier) lookAgain(ctx context.Context, key Key, r row, t *target) (rec
 			return a.done(key, r, false)
 		}
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	case !a.ours(have):
+	case !a.ours(key, have):
 		r.State, r.Reason = refractv1alpha1.StateFailed, reasonAlreadyExists
 		r.Message = "the cluster has an object of this name that did not come from this hub; it is left as it is"
 		return a.done(key, r, false)
 	}
+	have.Hash = "" // Whatever it was applied with, it is not as it should be.
 	a.member.Remember(key, have)
 	return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 }
@@ -154,7 +172,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, r row, t *target) (rec
 // remove deletes the copy if there is one.
 func (a *applier) remove(ctx context.Context, key Key, p *plan, have member.Copy, sight member.Sight) (reconcile.Result, error) {
 	r := a.rowFor(key, p, nil)
-	if sight != member.Present || !a.ours(have) {
+	if sight != member.Present || !a.ours(key, have) {
 		r.absent = true
 		return a.done(key, r, true)
 	}
@@ -166,9 +184,14 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, have member.Copy
 		r.Message = "the copy is being deleted and still has finalizers on the cluster"
 		return a.done(key, r, true) // Its going is an event.
 	}
-	if err := a.member.Delete(ctx, key, have.UID); err != nil {
+	found, err := a.member.Delete(ctx, key, have.UID)
+	if err != nil {
 		r.Reason, r.Message = reasonDeletionBlocked, err.Error()
 		return a.done(key, r, false)
+	}
+	if !found {
+		a.member.Forget(key)
+		r.absent = true
 	}
 	return a.done(key, r, true)
 }
@@ -194,7 +217,18 @@ func (a *applier) rowFor(key Key, p *plan, t *target) row {
 
 // done records the row. Unless that is final, the key comes again.
 func (a *applier) done(key Key, r row, final bool) (reconcile.Result, error) {
-	if a.ledger.report(key, a.member.Name, r) {
+	r.Message = cut(r.Message, maxMessage)
+	if before, ok := a.ledger.row(key, a.member.Name); ok && before.seq == r.seq && before.State == r.State && before.Reason == r.Reason {
+		r.Message = before.Message // A port or a pointer in it may be another each time.
+	}
+	a.mu.Lock()
+	if a.appliers[a.member.Name] != a {
+		a.mu.Unlock()
+		return reconcile.Result{}, nil // The member left, or is reached in another way.
+	}
+	settled := a.ledger.report(key, a.member.Name, r)
+	a.mu.Unlock()
+	if settled {
 		a.Controller.report.addAfter(key, settledDelay)
 	} else {
 		a.Controller.report.addAfter(key, unsettledDelay)
@@ -206,8 +240,10 @@ func (a *applier) done(key Key, r row, final bool) (reconcile.Result, error) {
 	return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
 }
 
-// ours reports whether the copy came from this hub.
-func (a *applier) ours(c member.Copy) bool { return strings.HasPrefix(c.Source, a.hub+"/") }
+// ours reports whether the object is a copy that came from this hub.
+func (a *applier) ours(key Key, c member.Copy) bool {
+	return strings.HasPrefix(c.Source, a.hub+"/") && strings.HasSuffix(c.Source, copyName(key.GroupResource, key.Namespace, key.Name))
+}
 
 // namespaceMissing tells a namespace that is not there from an object or a type
 // that is not.

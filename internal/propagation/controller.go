@@ -15,6 +15,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -57,6 +58,8 @@ type Controller struct {
 	decide *work[Key]
 	report *work[Key]
 	review *work[tree.Policy]
+
+	epoch atomic.Int64 // Of policies and clusters.
 
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
@@ -167,6 +170,7 @@ func hubUID(ctx context.Context, hub client.Reader) (string, error) {
 
 // policyChanged has everything decided anew that names the policy.
 func (c *Controller) policyChanged(ref tree.Policy) {
+	c.epoch.Add(1)
 	for _, key := range c.ledger.usersOf(ref) {
 		c.decide.add(key)
 	}
@@ -190,12 +194,13 @@ func (c *Controller) copyChanged(m *member.Member, key Key) {
 // clusterChanged keeps the appliers in line with the members, and has
 // everything decided anew.
 func (c *Controller) clusterChanged(name string) {
-	m := c.members.Get(name)
+	c.epoch.Add(1)
 	c.mu.Lock()
 	if c.ctx == nil || c.ctx.Err() != nil {
 		c.mu.Unlock()
 		return // The controller does not run yet, or not any more.
 	}
+	m := c.members.Get(name)
 	a := c.appliers[name]
 	if a != nil && a.member != m {
 		a.stop()
@@ -206,12 +211,12 @@ func (c *Controller) clusterChanged(name string) {
 			c.log.Error(err, "Cannot begin to write to cluster", "cluster", name)
 		}
 	}
-	c.mu.Unlock()
-	if m == nil {
+	if !c.members.Known(name) {
 		for _, key := range c.ledger.leave(name) {
 			c.report.addAfter(key, unsettledDelay)
 		}
 	}
+	c.mu.Unlock()
 	for _, key := range c.ledger.keys() {
 		c.decide.add(key)
 	}
@@ -240,6 +245,15 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
+	if src.object == nil {
+		gone, err := c.sources.gone(ctx, key, src)
+		if err != nil || !gone {
+			return reconcile.Result{RequeueAfter: time.Second}, err
+		}
+	}
+	// What changes from here on, while the key is not yet in the ledger or with
+	// other policies, is found by this number.
+	epoch := c.epoch.Load()
 	was, seen := c.ledger.recall(key)
 	if !seen {
 		var err error
@@ -254,6 +268,9 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		override:    c.policies.override,
 	})
 	clusters, reviewed := c.ledger.put(key, p, was, policyNames(src.object))
+	if c.epoch.Load() != epoch {
+		c.decide.add(key)
+	}
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true

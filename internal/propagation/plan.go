@@ -32,6 +32,7 @@ const (
 	reasonRejected        = "Rejected"
 	reasonTypeNotServed   = "TypeNotServed"
 	reasonUnreachable     = "Unreachable"
+	reasonUnreadable      = "Unreadable"
 	reasonWriteFailed     = "WriteFailed"
 	reasonNotReady        = "ClusterNotReady"
 	reasonBeingDeleted    = "BeingDeleted"
@@ -61,6 +62,7 @@ type plan struct {
 	propagation *refractv1alpha1.PolicyReference
 	overrides   []refractv1alpha1.PolicyReference
 	deleted     []refractv1alpha1.PolicyReference
+	before      memory // What the plan was made with.
 }
 
 // target is what should be true on one cluster.
@@ -83,6 +85,8 @@ type variant struct {
 
 // memory is what must be remembered of the plans before.
 type memory struct {
+	// uid is that of the object; another object of the name begins anew.
+	uid types.UID
 	// placed are the clusters that have, or may have, a copy.
 	placed []string
 	// rendered are override policies that copies were rendered with, without
@@ -112,6 +116,10 @@ func decide(src source, was memory, s *surroundings) *plan {
 		return p
 	}
 	p.uid, p.generation = obj.GetUID(), obj.GetGeneration()
+	if was.uid != p.uid {
+		was = memory{uid: p.uid}
+	}
+	p.before = was
 	p.warnings = slices.Concat(warnings, placement.Ignored(obj.GetAnnotations()))
 	if err != nil {
 		return p.hold(reasonInvalidLabel, err.Error())
@@ -133,6 +141,11 @@ func decide(src source, was memory, s *surroundings) *plan {
 
 func (p *plan) hold(reason, message string) *plan {
 	p.held, p.heldMessage = reason, message
+	// What the copies were rendered with is still true of them.
+	p.overrides, p.deleted = nil, nil
+	for _, ref := range p.before.rendered {
+		p.overrides = append(p.overrides, *reference(ref))
+	}
 	return p
 }
 
@@ -192,7 +205,7 @@ func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surr
 }
 
 func (p *plan) render(obj *unstructured.Unstructured, clusters []match.Cluster, policies []*override.Policy, s *surroundings) {
-	source := s.hub + "/" + string(p.uid)
+	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())
 	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
 	for _, v := range override.Render(obj, clusters, policies...) {
 		t := &target{err: v.Err}
@@ -215,6 +228,17 @@ func (p *plan) render(obj *unstructured.Unstructured, clusters []match.Cluster, 
 	}
 }
 
+// sourceOf is the annotation that a copy carries: the hub, the object there, and
+// the copy itself. Controllers on a member that hand annotations down to what
+// they derive from a copy do not make more copies by that.
+func sourceOf(hub string, uid types.UID, resource schema.GroupResource, namespace, name string) string {
+	return hub + "/" + string(uid) + copyName(resource, namespace, name)
+}
+
+func copyName(resource schema.GroupResource, namespace, name string) string {
+	return "/" + resource.String() + "/" + namespace + "/" + name
+}
+
 // variant returns the one with the same content that is there already, or adds v.
 func (p *plan) variant(v *variant) *variant {
 	for _, is := range p.variants {
@@ -228,10 +252,14 @@ func (p *plan) variant(v *variant) *variant {
 
 // remember is the memory after p.
 func (p *plan) remember(was memory) memory {
-	if p.gone || p.held != "" {
+	if p.gone {
 		return was
 	}
-	now := memory{}
+	if p.held != "" {
+		// Copies of an earlier object of the name may still be where they were.
+		return memory{uid: p.uid, placed: was.placed, rendered: p.before.rendered}
+	}
+	now := memory{uid: p.uid}
 	for name := range p.targets {
 		now.placed = append(now.placed, name)
 	}

@@ -95,6 +95,11 @@ func TestDecide(t *testing.T) {
 				Warnings: []string{"PolicyDeleted: OverridePolicy shop/op was deleted: what it changed is taken back"},
 			},
 		},
+		"MadeAgain": {
+			reason: "Another object of the same name has no past: its policy may be on its way.",
+			labels: both, was: memory{uid: "0", placed: []string{"us-1"}, rendered: []tree.Policy{op}},
+			want: outcome{Held: reasonPolicyNotFound},
+		},
 		"OverrideFailsOnOneCluster": {
 			reason:    "The other clusters get theirs.",
 			labels:    both,
@@ -133,6 +138,9 @@ func TestDecide(t *testing.T) {
 			src := source{gvr: deployments, kind: "Deployment"}
 			if !tc.absent {
 				src.object = deployment(tc.labels, tc.annotations, tc.deleting)
+			}
+			if tc.was.uid == "" {
+				tc.was.uid = "1"
 			}
 			before := src.object.DeepCopy()
 			p := decide(src, tc.was, around(t, tc.mode, tc.noPolicy, tc.overrides))

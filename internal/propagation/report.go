@@ -126,8 +126,12 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 func (c *Controller) watchReports(ctx context.Context, mgr ctrl.Manager) error {
 	handlers := cache.ResourceEventHandlerDetailedFuncs{
 		AddFunc: func(obj any, initial bool) {
-			if r, ok := recordOf(obj); ok && initial {
+			r, ok := recordOf(obj)
+			switch {
+			case ok && initial:
 				c.decide.add(r.key())
+			case ok:
+				c.report.addAfter(r.key(), settledDelay)
 			}
 		},
 		// Our own writes come back here, too: what was reported in the meantime, on
@@ -162,9 +166,12 @@ func (c *Controller) remembered(ctx context.Context, key Key) (memory, error) {
 	if err != nil || !found {
 		return memory{}, err
 	}
-	var m memory
+	m := memory{uid: r.spec.Source.UID}
 	for i := range r.status.Clusters {
-		m.placed = append(m.placed, r.status.Clusters[i].Name)
+		// A cluster that left while nobody looked has nothing to be waited for.
+		if name := r.status.Clusters[i].Name; c.members.Known(name) {
+			m.placed = append(m.placed, name)
+		}
 	}
 	for _, refs := range [][]refractv1alpha1.PolicyReference{r.status.OverridePolicies, r.status.DeletedPolicies} {
 		for _, ref := range refs {
@@ -178,7 +185,12 @@ func (c *Controller) remembered(ctx context.Context, key Key) (memory, error) {
 func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	p, rows, placed, ok := c.ledger.snapshot(key)
 	if !ok {
-		return reconcile.Result{}, nil
+		// A record that came into the cache after its object was forgotten.
+		_, found, err := c.read(ctx, key)
+		if found {
+			c.decide.add(key)
+		}
+		return reconcile.Result{}, err
 	}
 	r, found, err := c.read(ctx, key)
 	if err != nil {
@@ -299,7 +311,7 @@ func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1
 		if !reported {
 			r.ClusterStatus = refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
 		}
-		if p.held == "" && reported && r.seq != p.seq && r.State == refractv1alpha1.StateSynced {
+		if t := p.targets[name]; p.held == "" && r.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.Hash) {
 			r.State = refractv1alpha1.StatePending
 		}
 		if t := p.targets[name]; t != nil && t.variant != nil {

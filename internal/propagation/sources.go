@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -23,14 +24,14 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 // rediscoverInterval is how often the hub is asked for its types although no CRD
 // has changed: aggregated API servers come and go without one.
 const rediscoverInterval = 30 * time.Second
 
-// secondLook is when a type that was not listed is looked for once more.
-const secondLook = 2 * time.Second
+var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // sources are the objects of the hub that ask to be propagated, of every type
 // that the hub serves. Types are followed as they come and go.
@@ -42,13 +43,8 @@ type sources struct {
 
 	wake chan struct{} // The types may have changed.
 
-	mu         sync.RWMutex
-	types      map[schema.GroupResource]*sourceType
-	began      time.Time // Of the first discovery.
-	discovered bool      // Whether that a type is unknown means that there is none.
-	// doubtful are groups that could not be discovered the last time: that a
-	// type of theirs is unknown means nothing.
-	doubtful map[string]bool
+	mu    sync.RWMutex
+	types map[schema.GroupResource]*sourceType
 }
 
 // sourceType is one type and its labelled objects. A selector cannot say "one
@@ -58,9 +54,6 @@ type sourceType struct {
 	kind  string
 	views []*view
 	stop  context.CancelFunc
-	// missed is whether the hub did not list the type the last time. Only a type
-	// that it does not list twice is gone: its copies will be removed.
-	missed bool
 }
 
 func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(Key)) *sources {
@@ -74,10 +67,9 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 // run follows the hub's types until ctx ends.
 func (s *sources) run(ctx context.Context) error {
 	crds := &view{changed: func(types.NamespacedName) { s.lookAgain() }}
-	gvr := schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 	var watches sync.WaitGroup
 	defer watches.Wait()
-	watches.Go(func() { s.reflect(ctx, gvr, "", crds) })
+	watches.Go(func() { s.reflect(ctx, crdResource, "", crds) })
 	tick := time.NewTicker(rediscoverInterval)
 	defer tick.Stop()
 	for {
@@ -108,12 +100,8 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 	if err != nil && !errors.As(err, &partial) {
 		return fmt.Errorf("discovering types: %w", err)
 	}
-	doubtful := map[string]bool{}
-	if partial != nil {
-		for gv := range partial.Groups {
-			doubtful[gv.Group] = true
-		}
-	}
+	doubtful := doubtfulGroups(partial)
+	var touched []Key
 	found := map[schema.GroupResource]bool{}
 	s.mu.Lock()
 	for _, list := range lists {
@@ -128,43 +116,40 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 			}
 			found[gvr.GroupResource()] = true
 			if t := s.types[gvr.GroupResource()]; t == nil || t.gvr != gvr {
-				s.follow(ctx, gvr, r.Kind, watches)
-			} else {
-				t.missed = false
+				touched = append(touched, s.follow(ctx, gvr, r.Kind, watches)...)
 			}
 		}
 	}
-	var gone []Key
 	for resource, t := range s.types {
-		switch {
-		case found[resource] || doubtful[resource.Group]:
-		case !t.missed:
-			t.missed = true
-			time.AfterFunc(secondLook, s.lookAgain)
-		default:
+		if !found[resource] && !doubtful[resource.Group] {
 			t.stop()
 			delete(s.types, resource)
-			gone = append(gone, t.keys()...)
+			touched = append(touched, t.keys()...)
 		}
 	}
-	if s.began.IsZero() {
-		s.began = time.Now()
-		time.AfterFunc(secondLook, s.lookAgain)
-	}
-	// A type that is not listed at first may be on its way, too.
-	s.discovered, s.doubtful = time.Since(s.began) >= secondLook, doubtful
 	s.mu.Unlock()
-	for _, key := range gone {
+	for _, key := range touched {
 		s.notify(key)
 	}
 	return err
 }
 
-// follow watches a type, in place of another version of it. The lock must be
-// held.
-func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, kind string, watches *sync.WaitGroup) {
-	if before := s.types[gvr.GroupResource()]; before != nil {
-		before.stop()
+func doubtfulGroups(partial *discovery.ErrGroupDiscoveryFailed) map[string]bool {
+	doubtful := map[string]bool{}
+	if partial != nil {
+		for gv := range partial.Groups {
+			doubtful[gv.Group] = true
+		}
+	}
+	return doubtful
+}
+
+// follow watches a type, in place of another version of it, whose keys it
+// returns. The lock must be held.
+func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, kind string, watches *sync.WaitGroup) (before []Key) {
+	if t := s.types[gvr.GroupResource()]; t != nil {
+		t.stop()
+		before = t.keys()
 	}
 	ctx, stop := context.WithCancel(ctx)
 	t := &sourceType{gvr: gvr, kind: kind, stop: stop}
@@ -176,6 +161,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, k
 		t.views = append(t.views, v)
 		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
 	}
+	return before
 }
 
 func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, selector string, into *view) {
@@ -202,14 +188,15 @@ type source struct {
 	kind   string
 }
 
-// get returns the object that the key names. Known is false as long as nobody can
-// say whether it exists.
+// get returns the object that the key names, as it was last seen. Known is false
+// while the type is being listed. That there is no object is no proof that it is
+// gone: see [sources.gone].
 func (s *sources) get(key Key) (src source, known bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	t := s.types[key.GroupResource]
 	if t == nil {
-		return source{}, s.discovered && !s.doubtful[key.Group]
+		return source{}, true
 	}
 	src = source{gvr: t.gvr, kind: t.kind}
 	for _, v := range t.views {
@@ -222,6 +209,42 @@ func (s *sources) get(key Key) (src source, known bool) {
 		}
 	}
 	return src, true
+}
+
+// gone asks the hub whether the object that was not seen is really not there, or
+// does not ask to be propagated. What is seen may be behind (an object passes from
+// one label to the other through two watches), and a type may be missing because
+// an API server has just begun. Copies are removed on proof only: the object is
+// not found by a server that serves its type, or the type's CRD is not found.
+func (s *sources) gone(ctx context.Context, key Key, src source) (bool, error) {
+	if src.gvr.Resource != "" {
+		live, err := s.dynamic.Resource(src.gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		switch {
+		case err == nil:
+			_, asks, _, _ := placement.Named(live.GetLabels(), live.GetNamespace()) // A label that is not valid asks, too.
+			return !asks || live.GetDeletionTimestamp() != nil, nil
+		case notFound(err):
+			return true, nil
+		case !apierrors.IsNotFound(err):
+			return false, fmt.Errorf("looking for the source of copies: %w", err)
+		}
+	}
+	if key.Group == "" {
+		return false, nil
+	}
+	_, err := s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})
+	switch {
+	case notFound(err):
+		return true, nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return false, fmt.Errorf("looking for the type of copies: %w", err)
+	}
+	return false, nil
+}
+
+// notFound tells an object that is not there from a path that is not served.
+func notFound(err error) bool {
+	return apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 func (t *sourceType) keys() []Key {

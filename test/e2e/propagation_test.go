@@ -5,6 +5,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 )
 
 const placeEverywhere = `
@@ -117,13 +118,68 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 			t.Errorf("label %s speaks to the hub and should not be on a copy", key)
 		}
 	}
-	if got := u.GetAnnotations()["refract.dev/source"]; !strings.HasSuffix(got, "/"+string(source.GetUID())) {
-		t.Errorf("annotation refract.dev/source: want it to end in the UID %s, got %q", source.GetUID(), got)
+	if got := u.GetAnnotations()["refract.dev/source"]; !strings.HasSuffix(got, "/"+string(source.GetUID())+"/deployments.apps/"+ns+"/web") {
+		t.Errorf("annotation refract.dev/source: want the UID %s and the copy's own name in it, got %q", source.GetUID(), got)
 	}
 	p := status(t, ns, "web.deployments.apps", "Synced")
 	want := "/spec/replicas: 3 → 1 (OverridePolicy " + ns + "/web rule 0 jsonpatch[0])"
 	if got := field(p, "status", "variants"); !strings.Contains(got, want) {
 		t.Errorf("status.variants: want %q in it, got %s", want, got)
+	}
+}
+
+// TestObjectMovesBetweenLabels has an object pass from one policy label to the
+// other in one update: two watches tell of that, in any order.
+func TestObjectMovesBetweenLabels(t *testing.T) {
+	ns := namespace(t)
+	const clusterWide = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: ClusterPropagationPolicy
+metadata: {name: e2e-labels}
+spec: {schedulingMode: Duplicate}
+`
+	apply(t, in(ns, clusterWide, placeEverywhere, webReplicas, web))
+	t.Cleanup(func() { do(t, "", "delete", "clusterpropagationpolicy", "e2e-labels") })
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	uid := get(t, "member-1", "deployment", ns, "web").GetUID()
+	for i := range 10 {
+		do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/propagation-policy-name-", "kubeadmiral.io/cluster-propagation-policy-name=e2e-labels", "--overwrite", fmt.Sprintf("step=%d", 2*i))
+		do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/cluster-propagation-policy-name-", "kubeadmiral.io/propagation-policy-name=everywhere", "--overwrite", fmt.Sprintf("step=%d", 2*i+1))
+	}
+	everywhere(t, "the last step", "deployment", ns, "web", []string{"19", "19", "19"}, "metadata", "labels", "step")
+	if got := get(t, "member-1", "deployment", ns, "web").GetUID(); got != uid {
+		t.Errorf("the copy was deleted on the way: UID was %s and is %s", uid, got)
+	}
+}
+
+// TestDerivedObjectIsNoCopy has something on a member carry the label and the
+// annotations of a copy, as controllers do that hand them down.
+func TestDerivedObjectIsNoCopy(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	parent := get(t, "member-1", "deployment", ns, "web")
+	child := fmt.Sprintf(`
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: derived
+  namespace: %s
+  labels: {kubeadmiral.io/managed: "true"}
+  annotations: {refract.dev/source: %q, refract.dev/applied: %q}
+spec:
+  selector: {matchLabels: {app: derived}}
+  template: {metadata: {labels: {app: derived}}, spec: {containers: [{name: c, image: c}]}}
+`, ns, parent.GetAnnotations()["refract.dev/source"], parent.GetAnnotations()["refract.dev/applied"])
+	if _, err := shared.Kubectl("member-1", child, "apply", "-f", "-"); err != nil {
+		t.Fatal(err)
+	}
+	// When a later change has arrived, the derived object has been looked at.
+	do(t, "", "label", "deployment", "-n", ns, "web", "later=yes")
+	everywhere(t, "a later change", "deployment", ns, "web", []string{"yes", "yes", "yes"}, "metadata", "labels", "later")
+	time.Sleep(quiet) //nolint:forbidigo // That nothing happens cannot be waited for.
+	if get(t, "member-1", "deployment", ns, "derived") == nil {
+		t.Error("an object that was derived from a copy was deleted")
 	}
 }
 

@@ -104,8 +104,8 @@ func TestJoinAndUnjoin(t *testing.T) {
 	if _, err := shared.Refract(append(join("second-name", shared.Kubeconfig("member-2")), "--label", "region=moon")...); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "joined", "True", func() string {
-		return condition(get(t, "hub", "federatedcluster", "", "second-name"), "Ready", "status")
+	eventually(t, "one cluster under two names", "AlreadyJoined", func() string {
+		return condition(get(t, "hub", "federatedcluster", "", "second-name"), "Ready", "reason")
 	})
 	if got := get(t, "hub", "federatedcluster", "", "second-name").GetLabels()["region"]; got != "moon" {
 		t.Errorf("label region: want moon, got %q", got)

@@ -20,8 +20,9 @@ const (
 
 // Annotations on the copies that members hold.
 const (
-	// SourceAnnotation names the hub and the object that a copy was made of:
-	// HUB/UID, both UIDs; the hub's is that of its namespace kube-system.
+	// SourceAnnotation names the hub, the object that a copy was made of, and the
+	// copy: HUB/UID/RESOURCE.GROUP/NAMESPACE/NAME. Hub and object are named by their
+	// UIDs; the hub's is that of its namespace kube-system.
 	SourceAnnotation = Prefix + "source"
 	// AppliedAnnotation is the hash of the content that the copy was applied with.
 	AppliedAnnotation = Prefix + "applied"
