@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// echoGroups is the type that the page's example of an imagePath is about.
+const echoGroups = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: echogroups.apps.my.company}
+spec:
+  group: apps.my.company
+  names: {kind: EchoGroup, plural: echogroups, singular: echogroup}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+
+// TestSourceDocument puts every example of KubeAdmiral's page on the hub, with the
+// names of this fleet's clusters for the page's, and compares what the members get
+// with what refract render says. What that must be is in examples/testdata.
+func TestSourceDocument(t *testing.T) {
+	for _, cluster := range append([]string{"hub"}, shared.Members...) {
+		if _, err := shared.Kubectl(cluster, echoGroups, "apply", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shared.Kubectl(cluster, "", "wait", "--for=condition=Established", "crd/echogroups.apps.my.company"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := shared.Kubectl(cluster, "", "delete", "crd", "echogroups.apps.my.company"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	const root = "../../examples/override"
+	clusters, err := os.ReadFile(filepath.Join(root, "clusters.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	folders, err := os.ReadDir(filepath.Join(root, "source-document"))
+	if err != nil || len(folders) == 0 {
+		t.Fatalf("reading the examples: %d found, %v", len(folders), err)
+	}
+	names := strings.NewReplacer("kubeadmiral-member-", "member-", "Cluster-01", "member-1", "Cluster-02", "member-2")
+	for _, folder := range folders {
+		t.Run(folder.Name(), func(t *testing.T) {
+			files, err := filepath.Glob(filepath.Join(root, "source-document", folder.Name(), "*.yaml"))
+			if err != nil || len(files) == 0 {
+				t.Fatalf("reading the example: %d files, %v", len(files), err)
+			}
+			dir := t.TempDir()
+			var manifest []string
+			for _, file := range files {
+				text, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				manifest = append(manifest, names.Replace(string(text)))
+			}
+			all := strings.Join(manifest, "\n---\n")
+			if err := os.WriteFile(filepath.Join(dir, "all.yaml"), []byte(all+"\n---\n"+string(clusters)), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			want := rendered(t, dir)
+			apply(t, all)
+			compare(t, want)
+			do(t, all, "delete", "-f", "-")
+			for _, o := range want {
+				eventually(t, o.cluster+": "+o.object.GetName()+" is gone", "absent", func() string { return field(o.live(t), "kind") })
+			}
+		})
+	}
+}
+
+// placed is an object that a cluster should get.
+type placed struct {
+	cluster string
+	object  *unstructured.Unstructured
+}
+
+func (p placed) live(t *testing.T) *unstructured.Unstructured {
+	t.Helper()
+	gvk := p.object.GroupVersionKind()
+	kind := strings.ToLower(gvk.Kind) + "." + gvk.Version + "." + gvk.Group
+	if gvk.Group == "" {
+		kind = strings.ToLower(gvk.Kind)
+	}
+	return get(t, p.cluster, kind, p.object.GetNamespace(), p.object.GetName())
+}
+
+func rendered(t *testing.T, dir string) []placed {
+	t.Helper()
+	out, err := shared.Refract("render", "-f", dir, "-o", "json")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var result struct {
+		Clusters []struct {
+			Name    string           `json:"name"`
+			Objects []map[string]any `json:"objects"`
+		} `json:"clusters"`
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		t.Fatal(err)
+	}
+	var all []placed
+	for _, c := range result.Clusters {
+		for _, o := range c.Objects {
+			all = append(all, placed{c.Name, &unstructured.Unstructured{Object: o}})
+		}
+	}
+	if len(all) == 0 {
+		t.Fatal("refract render: want something for some cluster, got nothing")
+	}
+	return all
+}
+
+// compare waits until the members hold what they should. What a copy has beyond
+// that was filled in by its API server.
+func compare(t *testing.T, want []placed) {
+	t.Helper()
+	for _, o := range want {
+		eventually(t, o.cluster+": "+o.object.GetKind()+" "+o.object.GetName(), "as rendered", func() string {
+			live := o.live(t)
+			if live == nil {
+				return "absent"
+			}
+			// Both went through the same decoder, so that numbers compare.
+			if at := lacks("", o.object.Object, live.Object); at != "" {
+				return at
+			}
+			return "as rendered"
+		})
+	}
+}
+
+// lacks returns the first place where live is not as want says.
+func lacks(path string, want, live any) string {
+	switch w := want.(type) {
+	case map[string]any:
+		l, _ := live.(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(w)) {
+			if at := lacks(path+"/"+key, w[key], l[key]); at != "" {
+				return at
+			}
+		}
+		return ""
+	case []any:
+		l, ok := live.([]any)
+		if !ok || len(l) != len(w) {
+			return fmt.Sprintf("%s: want %v, got %v", path, want, live)
+		}
+		for i := range w {
+			if at := lacks(fmt.Sprintf("%s/%d", path, i), w[i], l[i]); at != "" {
+				return at
+			}
+		}
+		return ""
+	}
+	if !reflect.DeepEqual(want, live) {
+		return fmt.Sprintf("%s: want %v, got %v", path, want, live)
+	}
+	return ""
+}
