@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"strconv"
 	"sync"
 
@@ -38,6 +39,7 @@ type Key struct {
 // reflector keeps up to date. It holds a few hundred bytes for each.
 type copies struct {
 	gvr    schema.GroupVersionResource
+	stop   context.CancelFunc // Of the reflector.
 	notify func(Key)
 
 	mu     sync.RWMutex
@@ -46,9 +48,10 @@ type copies struct {
 	err    error // Of the last list or watch.
 }
 
-func newCopies(gvr schema.GroupVersionResource, notify func(Key)) *copies {
+func newCopies(gvr schema.GroupVersionResource, stop context.CancelFunc, notify func(Key)) *copies {
 	return &copies{
 		gvr:    gvr,
+		stop:   stop,
 		notify: notify,
 		synced: make(chan struct{}),
 		items:  map[types.NamespacedName]Copy{},

@@ -140,22 +140,26 @@ func (m *Member) typed(resource schema.GroupResource) *copies {
 	return m.types[resource]
 }
 
-// Watch begins to watch the copies of a type, unless it is watched already, and
-// returns a channel that is closed when they have been listed once.
+// Watch begins to watch the copies of a type, unless it is watched already in a
+// version that the member serves, and returns a channel that is closed when they have been listed once.
 func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	resource := gvr.GroupResource()
 	if t, ok := m.types[resource]; ok {
-		return t.synced
+		if t.gvr == gvr || !apierrors.IsNotFound(t.listError()) {
+			return t.synced
+		}
+		t.stop() // The member does not serve that version; perhaps it serves this one.
 	}
-	t := newCopies(gvr, m.notify)
+	ctx, stop := context.WithCancel(m.ctx)
+	t := newCopies(gvr, stop, m.notify)
 	m.types[resource] = t
 	r := cache.NewReflectorWithOptions(m.listWatch(gvr, t), &metav1.PartialObjectMetadata{}, t, cache.ReflectorOptions{
 		Name:            m.Name + "/" + gvr.String(),
 		TypeDescription: gvr.String(),
 	})
-	m.done.Go(func() { r.RunWithContext(m.ctx) })
+	m.done.Go(func() { r.RunWithContext(ctx) })
 	return t.synced
 }
 

@@ -318,6 +318,70 @@ spec: {big: 9007199254740993}
 	}
 }
 
+// TestMemberServesAnotherVersion has a member serve an older version of a type
+// only than the one that the hub prefers; an override says so.
+func TestMemberServesAnotherVersion(t *testing.T) {
+	ns := namespace(t)
+	const crd = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.e2e.refract.dev}
+spec:
+  group: e2e.refract.dev
+  names: {kind: Widget, plural: widgets, singular: widget}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+	const v2 = `
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+	for cluster, manifest := range map[string]string{"hub": crd + v2, "member-1": crd} {
+		if _, err := shared.Kubectl(cluster, manifest, "apply", "-f", "-"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := shared.Kubectl(cluster, "", "wait", "--for=condition=Established", "crd/widgets.e2e.refract.dev"); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if _, err := shared.Kubectl(cluster, "", "delete", "crd", "widgets.e2e.refract.dev"); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	const widget = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: one, namespace: NS}
+spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}]}
+---
+apiVersion: e2e.refract.dev/v2
+kind: Widget
+metadata:
+  name: one
+  namespace: NS
+  labels: {kubeadmiral.io/propagation-policy-name: one}
+spec: {a: b}
+`
+	apply(t, in(ns, widget))
+	status(t, ns, "one.widgets.e2e.refract.dev", "TypeNotServed")
+	const older = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: older, namespace: NS}
+spec: {overrideRules: [{overriders: {jsonpatch: [{path: /apiVersion, operator: replace, value: e2e.refract.dev/v1}]}}]}
+`
+	apply(t, in(ns, older))
+	do(t, "", "label", "widgets.e2e.refract.dev", "-n", ns, "one", "kubeadmiral.io/override-policy-name=older")
+	status(t, ns, "one.widgets.e2e.refract.dev", "Synced")
+	everywhere(t, "the version that is served", "widgets.e2e.refract.dev", ns, "one", []string{"b"}, "spec", "a")
+	do(t, "", "delete", "widgets.e2e.refract.dev", "-n", ns, "one")
+	everywhere(t, "deleted", "widgets.e2e.refract.dev", ns, "one", []string{"absent"}, "spec", "a")
+	eventually(t, "end of the report", "absent", func() string {
+		return field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.e2e.refract.dev"), "metadata", "name")
+	})
+}
+
 // TestNamespaceThatTravelsLate has a namespace propagated after members got it for
 // the sake of what is in it.
 func TestNamespaceThatTravelsLate(t *testing.T) {
