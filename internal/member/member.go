@@ -349,7 +349,7 @@ func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource)
 	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
 		return nil // The type went away since it was discovered.
 	case errors.As(err, &status), err == nil && len(found.Items) > 0:
-		m.Watch(gvr)
+		m.Watch(gvr) //nolint:contextcheck // The watch lives as long as the member.
 		return nil
 	case err != nil:
 		return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
