@@ -48,7 +48,7 @@ controlplane: ## Build etcd, Kubernetes and kwok into bin/: minutes at first, th
 	@$(MAKE) -C controlplane
 
 .PHONY: generate
-generate: ## Regenerate code, manifests and reference pages.
+generate: ## Regenerate deep copies and CRDs.
 	$(call say,generating)
 	@$(GO) generate ./...
 
