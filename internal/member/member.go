@@ -263,13 +263,22 @@ func (m *Member) identity() types.UID {
 	return m.uid
 }
 
+var errUndiscovered = errors.New("the cluster did not say which types this API group has")
+
 // ListError returns why copies of a type could not be listed the last time; nil
 // if they could, or were not yet asked for.
 func (m *Member) ListError(resource schema.GroupResource) error {
-	if t := m.typed(resource); t != nil {
+	m.mu.Lock()
+	t, doubtful := m.types[resource], m.doubtful[resource.Group]
+	m.mu.Unlock()
+	switch {
+	case t != nil:
 		return t.listError()
+	case doubtful:
+		return errUndiscovered
+	default:
+		return nil
 	}
-	return nil
 }
 
 // doubts reports whether there may be copies of types that are not known.

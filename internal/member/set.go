@@ -54,11 +54,7 @@ func (s *Set) Known(name string) bool {
 }
 
 // introduce makes a cluster known, as not ready, before it was looked at.
-func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) {
-	if !s.Known(fc.Name) {
-		s.observe(fc, false)
-	}
-}
+func (s *Set) introduce(fc *corev1alpha1.FederatedCluster) { s.look(fc, false, true) }
 
 // examined reports whether the cluster was looked at, or is not known any more.
 func (s *Set) examined(name string) bool {
@@ -128,7 +124,11 @@ func (s *Set) connect(name string, cfg *rest.Config) (*Member, error) {
 }
 
 // observe records how the cluster looks now.
-func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) {
+func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) { s.look(fc, ready, false) }
+
+// look records how the cluster looks, unless it is known and only a first look is
+// asked for.
+func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 	view := placement.Cluster{
 		Cluster: match.Cluster{Name: fc.Name, Labels: maps.Clone(fc.Labels)},
 		Taints:  slices.Clone(fc.Spec.Taints),
@@ -139,6 +139,10 @@ func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) {
 		s.members = map[string]*joined{}
 	}
 	j := s.members[fc.Name]
+	if j != nil && first {
+		s.mu.Unlock()
+		return
+	}
 	if j == nil {
 		j = &joined{}
 		s.members[fc.Name] = j

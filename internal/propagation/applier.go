@@ -104,7 +104,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	var body []byte
 	switch {
 	case sight == member.Present && !a.ours(key, have):
-		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonAlreadyExists, "a copy from another hub is there; it is left as it is"
+		r.State, r.Reason = refractv1alpha1.StateFailed, reasonAlreadyExists
+		r.Message = "an object with the label of a copy is there that did not come from this hub; it is left as it is"
 		return a.done(key, r, false)
 	case sight == member.Present && have.Deleting:
 		r.State, r.Reason = refractv1alpha1.StatePending, reasonBeingDeleted

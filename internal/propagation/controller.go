@@ -247,8 +247,11 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	if src.object == nil {
 		gone, err := c.sources.gone(ctx, key, src)
-		if err != nil || !gone {
-			return reconcile.Result{RequeueAfter: time.Second}, err
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		if !gone {
+			return reconcile.Result{RequeueAfter: time.Second}, nil
 		}
 	}
 	// What changes from here on, while the key is not yet in the ledger or with
