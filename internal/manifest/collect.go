@@ -96,9 +96,17 @@ func (c *collector) report(o *object, at, fact, hint string) {
 }
 
 // reportAll notes problems, but for those at fields that have one already: what is
-// missing is also not valid.
+// missing is also not valid. Those at one field are sorted: the validations of
+// Kubernetes go through labels in the order of a map.
 func (c *collector) reportAll(o *object, errs field.ErrorList) {
 	before := maps.Clone(o.reported)
+	errs = slices.Clone(errs)
+	slices.SortStableFunc(errs, func(a, b *field.Error) int {
+		if a.Field != b.Field {
+			return 0
+		}
+		return strings.Compare(a.ErrorBody(), b.ErrorBody())
+	})
 	for _, err := range errs {
 		if !before[err.Field] {
 			c.report(o, err.Field, err.ErrorBody(), "")
