@@ -47,6 +47,9 @@ func NewIndex(selectors []Clusters) Index {
 	return x
 }
 
+// Selector returns the selector with this index. It is not to be modified.
+func (x *Index) Selector(i int) *Clusters { return &x.selectors[i] }
+
 func (x *Index) addNames(s *Clusters, c candidate) {
 	if x.byName == nil {
 		x.byName = map[string][]candidate{}

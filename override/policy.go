@@ -67,6 +67,13 @@ func Order(a, b *Policy) int {
 	return cmp.Compare(rank(a), rank(b))
 }
 
+// Rules returns how many rules the policy has.
+func (p *Policy) Rules() int { return len(p.rules) }
+
+// Target returns the clusters that the rule with this index is for: every
+// cluster where its targetClusters are absent or invalid.
+func (p *Policy) Target(rule int) *match.Clusters { return p.targets.Selector(rule) }
+
 func compile(ref tree.Policy, spec *corev1alpha1.OverridePolicySpec) (*Policy, field.ErrorList) {
 	p := &Policy{Ref: ref, rules: make([]rule, len(spec.OverrideRules))}
 	targets := make([]match.Clusters, len(spec.OverrideRules))

@@ -142,9 +142,10 @@ func (p *Policy) Place(clusters []Cluster, previous []string) ([]string, error) 
 		return nil, p.err
 	}
 	var kept, fresh []string
+	previous = slices.Sorted(slices.Values(previous))
 	for i := range clusters {
 		c := &clusters[i]
-		placed := slices.Contains(previous, c.Name)
+		_, placed := slices.BinarySearch(previous, c.Name)
 		if !p.fits(c, placed) {
 			continue
 		}

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -8,14 +9,14 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/render"
 )
 
 // renderOptions are the flags of render.
 type renderOptions struct {
-	files     []string
+	inputs    inputs
+	selection selection
 	clusters  []string
 	output    string
 	outputDir string
@@ -45,28 +46,31 @@ the exit code is 2.`,
   refract render -f shop/ --output-dir rendered
   kustomize build shop | refract render -f clusters.yaml -f - -o json`,
 		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error { return o.run(s) },
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	f := cmd.Flags()
-	f.StringArrayVarP(&o.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
+	o.inputs.addFlags(cmd)
+	o.selection.addFlags(cmd, &o.inputs)
 	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to render for, instead of all; may be repeated")
-	f.StringVarP(&o.output, "output", "o", "yaml", "`format` of what is printed: "+strings.Join(outputNames(), " or "))
+	f.StringVarP(&o.output, "output", "o", "yaml", "`format` of what is printed: "+strings.Join(outputNames(), ", "))
 	f.StringVar(&o.outputDir, "output-dir", "", "`folder` to write a file for each object to, CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, instead of printing")
-	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
 	must(cmd.MarkFlagDirname("output-dir"))
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputNames(), cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("cluster", o.completeCluster))
+	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
 	return cmd
 }
 
 // outputs are the formats of render.
 var outputs = []struct {
 	name  string
-	write func(*streams, *render.Result) error
+	write writeFunc
 }{
-	{"yaml", func(s *streams, r *render.Result) error { return render.WriteYAML(s.out, r) }},
-	{"json", func(s *streams, r *render.Result) error { return render.WriteJSON(s.out, r) }},
+	{"yaml", func(s *streams, e *render.Evaluation) error { return render.WriteYAML(s.out, e.Result()) }},
+	{"json", func(s *streams, e *render.Evaluation) error { return render.WriteJSON(s.out, e.Result()) }},
+	{"variants", func(s *streams, e *render.Evaluation) error { return render.WriteVariants(s.out, e) }},
 }
+
+type writeFunc func(*streams, *render.Evaluation) error
 
 func outputNames() []string {
 	names := make([]string, len(outputs))
@@ -76,34 +80,39 @@ func outputNames() []string {
 	return names
 }
 
-func (o *renderOptions) run(s *streams) error {
+func (o *renderOptions) run(ctx context.Context, s *streams) error {
 	write, err := o.writer()
 	if err != nil {
 		return err
 	}
-	set, err := readManifests(o.files, s)
+	set, err := o.inputs.read(ctx, s)
 	if err != nil {
 		return err
 	}
-	result, err := render.Render(set, o.clusters)
+	chosen, err := o.selection.filter(set)
+	if err != nil {
+		return err
+	}
+	evaluation, err := render.Evaluate(set, render.Options{Clusters: o.clusters, Select: chosen})
 	if err != nil {
 		return explainClusters(err)
 	}
-	reportFindings(s, result)
-	if err := write(s, result); err != nil {
+	errs, warnings := evaluation.Findings()
+	reportFindings(s, errs, warnings)
+	if err := write(s, evaluation); err != nil {
 		return err
 	}
-	if len(result.Errors) > 0 {
+	if len(errs) > 0 {
 		return errFound
 	}
 	return nil
 }
 
 // writer returns what the flags ask to be done with the result.
-func (o *renderOptions) writer() (func(*streams, *render.Result) error, error) {
+func (o *renderOptions) writer() (writeFunc, error) {
 	at := slices.IndexFunc(outputs, func(out struct {
 		name  string
-		write func(*streams, *render.Result) error
+		write writeFunc
 	}) bool {
 		return out.name == o.output
 	})
@@ -119,8 +128,8 @@ func (o *renderOptions) writer() (func(*streams, *render.Result) error, error) {
 	}
 }
 
-func (o *renderOptions) writeDir(s *streams, result *render.Result) error {
-	files, err := render.Files(result)
+func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
+	files, err := render.Files(e.Result())
 	if err != nil {
 		return err
 	}
@@ -135,42 +144,17 @@ func (o *renderOptions) writeDir(s *streams, result *render.Result) error {
 	return nil
 }
 
-// completeCluster completes the names of the clusters in the files given so far.
-func (o *renderOptions) completeCluster(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	files := slices.DeleteFunc(slices.Clone(o.files), func(name string) bool { return name == manifest.Stdin })
-	set, _ := manifest.Read(files, nil) // Problems are for render to report.
-	var names []string
-	for _, c := range set.Clusters {
-		if !slices.Contains(o.clusters, c.Cluster.Name) {
-			names = append(names, c.Cluster.Name)
-		}
+// reportFindings tells what was found, and to which clusters it applies.
+func reportFindings(s *streams, errs, warnings []render.Finding) {
+	for _, w := range render.Together(warnings) {
+		fmt.Fprintf(s.err, "warning: %s\n", &w)
 	}
-	return names, cobra.ShellCompDirectiveNoFileComp
-}
-
-// readManifests reads the files, or returns all problems with them.
-func readManifests(files []string, s *streams) (*manifest.Set, error) {
-	if len(files) == 0 {
-		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	var failed []error
+	for _, e := range render.Together(errs) {
+		failed = append(failed, withHint(errors.New(e.String()), e.Hint))
 	}
-	set, problems := manifest.Read(files, s.in)
-	errs := make([]error, len(problems))
-	for i, p := range problems {
-		errs[i] = withHint(p, p.Hint)
-	}
-	return set, errors.Join(errs...)
-}
-
-func reportFindings(s *streams, result *render.Result) {
-	for i := range result.Warnings {
-		fmt.Fprintf(s.err, "warning: %s\n", &result.Warnings[i])
-	}
-	errs := make([]error, len(result.Errors))
-	for i := range result.Errors {
-		errs[i] = withHint(errors.New(result.Errors[i].String()), result.Errors[i].Hint)
-	}
-	if len(errs) > 0 {
-		report(s.err, errors.Join(errs...))
+	if len(failed) > 0 {
+		report(s.err, errors.Join(failed...))
 	}
 }
 

@@ -1,18 +1,13 @@
 // Package render answers offline what each cluster gets: it applies the policies
-// of a [manifest.Set] to its objects, with the engines that the controllers use,
-// and writes the result as YAML, JSON or files.
+// of a [manifest.Set] to its objects, with the engines that the controllers use
+// ([Evaluate]), and writes the result as YAML, JSON, files or variants.
 package render
 
 import (
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 
 	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/match"
-	"refract.dev/placement"
 )
 
 // Result is what each cluster gets, and what there is to say about it.
@@ -33,71 +28,10 @@ type Cluster struct {
 	Objects []map[string]any `json:"objects"`
 }
 
-// Finding is an error or a warning. What does not apply is empty.
-type Finding struct {
-	// Cluster is the one concerned; empty when all that the object is placed on
-	// are.
-	Cluster string `json:"cluster,omitempty"`
-	// Object is the one concerned.
-	Object *Object `json:"object,omitempty"`
-	// Policy is the one at fault.
-	Policy *Policy `json:"policy,omitempty"`
-	// Rule is the index of its rule.
-	Rule *int `json:"rule,omitempty"`
-	// Path is the JSON pointer of the place in the object.
-	Path string `json:"path,omitempty"`
-	// Message is one sentence without an end mark.
-	Message string `json:"message"`
-	// Hint is advice for people that comes from having looked; it may be empty.
-	Hint string `json:"-"`
-}
-
-// Object names an object.
-type Object struct {
-	APIVersion string `json:"apiVersion"`
-	Kind       string `json:"kind"`
-	Namespace  string `json:"namespace,omitempty"`
-	Name       string `json:"name"`
-}
-
-// Policy names a policy.
-type Policy struct {
-	Kind      string `json:"kind"`
-	Namespace string `json:"namespace,omitempty"`
-	Name      string `json:"name"`
-}
-
-// String returns CLUSTER: KIND NAMESPACE/NAME: POLICY rule INDEX: MESSAGE, without
-// what is empty.
-func (f *Finding) String() string {
-	var parts []string
-	if f.Cluster != "" {
-		parts = append(parts, f.Cluster)
-	}
-	if f.Object != nil {
-		parts = append(parts, kindAndName(f.Object.Kind, f.Object.Namespace, f.Object.Name))
-	}
-	if f.Policy != nil {
-		by := kindAndName(f.Policy.Kind, f.Policy.Namespace, f.Policy.Name)
-		if f.Rule != nil {
-			by += fmt.Sprintf(" rule %d", *f.Rule)
-		}
-		parts = append(parts, by)
-	}
-	return strings.Join(append(parts, f.Message), ": ")
-}
-
-func kindAndName(kind, namespace, name string) string {
-	if namespace == "" {
-		return kind + " " + name
-	}
-	return kind + " " + namespace + "/" + name
-}
-
-// ErrNoClusters is the error of [Render] when it knows of no cluster.
+// ErrNoClusters is the error of [Evaluate] when it knows of no cluster.
 var ErrNoClusters = errors.New("there is no FederatedCluster in the input, so no cluster is known")
 
-// UnknownClusterError is the error of [Render] for a cluster that is not in the
+// UnknownClusterError is the error of [Evaluate] for a cluster that is not in the
 // input.
 type UnknownClusterError struct {
 	Name string
@@ -110,53 +44,45 @@ func (e *UnknownClusterError) Error() string {
 	return fmt.Sprintf("cluster %q is not among the FederatedClusters of the input", e.Name)
 }
 
-// Render renders every object of the set for the clusters that it is placed on.
-// All clusters are taken to be ready; their taints count.
-//
-// If only names any clusters, the result is about no others. If the set has no
-// clusters, those that only names are taken to exist, without labels.
-//
-// What is wrong with one object or on one cluster is a [Finding] and stops no
-// other. Render returns an error, and no result, when the clusters are not known:
-// [ErrNoClusters], [*UnknownClusterError].
+// Render evaluates the set and returns the result cluster by cluster. If only
+// names any clusters, the result is about no others. Its errors are those of
+// [Evaluate].
 func Render(set *manifest.Set, only []string) (*Result, error) {
-	clusters, err := clustersOf(set, only)
+	e, err := Evaluate(set, Options{Clusters: only})
 	if err != nil {
 		return nil, err
 	}
-	r := newRenderer(set, clusters, only)
-	for i := range set.Objects {
-		r.object(&set.Objects[i])
-	}
-	return r.result, nil
+	return e.Result(), nil
 }
 
-// clustersOf returns all clusters that are known, by name.
-func clustersOf(set *manifest.Set, only []string) ([]placement.Cluster, error) {
-	var clusters []placement.Cluster
-	var names []string
-	for _, c := range set.Clusters {
-		clusters = append(clusters, placement.Cluster{
-			Cluster: match.Cluster{Name: c.Cluster.Name, Labels: c.Cluster.Labels},
-			Taints:  c.Cluster.Spec.Taints,
-			Ready:   true,
-		})
-		names = append(names, c.Cluster.Name)
+// Result returns what each cluster gets.
+func (e *Evaluation) Result() *Result {
+	r := &Result{Clusters: make([]Cluster, len(e.Clusters))}
+	at := make(map[string]*Cluster, len(e.Clusters))
+	for i := range e.Clusters {
+		r.Clusters[i] = Cluster{Name: e.Clusters[i].Name, Objects: []map[string]any{}}
+		at[e.Clusters[i].Name] = &r.Clusters[i]
 	}
-	if len(clusters) == 0 {
-		for _, name := range slices.Compact(slices.Sorted(slices.Values(only))) {
-			clusters = append(clusters, placement.Cluster{Cluster: match.Cluster{Name: name}, Ready: true})
-		}
-		if len(clusters) == 0 {
-			return nil, ErrNoClusters
-		}
-		return clusters, nil
-	}
-	slices.SortFunc(clusters, func(a, b placement.Cluster) int { return strings.Compare(a.Name, b.Name) })
-	for _, name := range only {
-		if !slices.Contains(names, name) {
-			return nil, &UnknownClusterError{Name: name, Near: nearest.To(name, names)}
+	for i := range e.Outcomes {
+		for _, c := range e.Outcomes[i].byCluster() {
+			if c.variant.Err == nil {
+				to := at[c.name]
+				to.Objects = append(to.Objects, c.variant.Object.Object)
+			}
 		}
 	}
-	return clusters, nil
+	r.Errors, r.Warnings = e.Findings()
+	return r
+}
+
+// Findings returns all that there is to say, object by object. None is an empty
+// list.
+func (e *Evaluation) Findings() (errs, warnings []Finding) {
+	errs = []Finding{}
+	warnings = append([]Finding{}, e.Warnings...)
+	for i := range e.Outcomes {
+		errs = append(errs, e.Outcomes[i].Errors()...)
+		warnings = append(warnings, e.Outcomes[i].Warnings()...)
+	}
+	return errs, warnings
 }

@@ -1,0 +1,200 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/labels"
+
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/manifest/nearest"
+)
+
+// inputs are the flags that say what a command reads.
+type inputs struct {
+	files []string
+}
+
+// addFlags adds the flags, and completion for them.
+func (in *inputs) addFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringArrayVarP(&in.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
+	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+}
+
+// read reads what the flags name, or returns all problems with it.
+func (in *inputs) read(_ context.Context, s *streams) (*manifest.Set, error) {
+	if len(in.files) == 0 {
+		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	}
+	set, problems := manifest.Read(in.files, s.in)
+	return set, problemsAsError(problems)
+}
+
+// problemsAsError joins problems with their hints; nil if there is none.
+func problemsAsError(problems []*manifest.Problem) error {
+	errs := make([]error, len(problems))
+	for i, p := range problems {
+		errs[i] = withHint(p, p.Hint)
+	}
+	return errors.Join(errs...)
+}
+
+// peek reads what it can without waiting for anybody, for completion.
+func (in *inputs) peek() *manifest.Set {
+	files := slices.DeleteFunc(slices.Clone(in.files), func(name string) bool { return name == manifest.Stdin })
+	set, _ := manifest.Read(files, nil) // Problems are for the command to report.
+	return set
+}
+
+// selection are the flags that choose objects of the input.
+type selection struct {
+	namespace string
+	selector  string
+	objects   []string
+}
+
+func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
+	f := cmd.Flags()
+	f.StringVarP(&sel.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
+	f.StringVarP(&sel.selector, "selector", "l", "", "label `selector`, to leave out the objects that it does not match")
+	f.StringArrayVar(&sel.objects, "object", nil, "`KIND/NAME` of an object, to leave out all others; may be repeated")
+	must(cmd.RegisterFlagCompletionFunc("object", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return objectNames(in.peek()), cobra.ShellCompDirectiveNoFileComp
+	}))
+	must(cmd.RegisterFlagCompletionFunc("namespace", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, o := range in.peek().Objects {
+			names = append(names, o.Content.GetNamespace())
+		}
+		slices.Sort(names)
+		return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" }), cobra.ShellCompDirectiveNoFileComp
+	}))
+}
+
+// filter returns the function that chooses the objects, nil if all are. An
+// object that is asked for by name and not there is an error.
+func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, error) {
+	if sel.namespace == "" && sel.selector == "" && len(sel.objects) == 0 {
+		return nil, nil //nolint:nilnil // Documented.
+	}
+	selector, err := labels.Parse(sel.selector)
+	if err != nil {
+		return nil, fmt.Errorf("--selector: %w", err)
+	}
+	asked := make([]reference, len(sel.objects))
+	for i, text := range sel.objects {
+		if asked[i], err = parseReference(text); err != nil {
+			return nil, fmt.Errorf("--object: %w", err)
+		}
+		if !slices.ContainsFunc(set.Objects, func(o manifest.Object) bool { return asked[i].matches(&o) }) {
+			return nil, notFound(text, set)
+		}
+	}
+	return func(o *manifest.Object) bool {
+		return (sel.namespace == "" || o.Content.GetNamespace() == sel.namespace) &&
+			selector.Matches(labels.Set(o.Content.GetLabels())) &&
+			(len(asked) == 0 || slices.ContainsFunc(asked, func(r reference) bool { return r.matches(o) }))
+	}, nil
+}
+
+// reference is an object as people write it: [NAMESPACE/]KIND[.GROUP]/NAME, or
+// KIND/NAMESPACE/NAME as this program writes it.
+type reference struct {
+	kind, group     string // In lower case; an empty group means any.
+	namespace, name string // An empty namespace means any.
+}
+
+func parseReference(text string) (reference, error) {
+	parts := strings.Split(strings.Replace(text, " ", "/", 1), "/")
+	var r reference
+	switch {
+	case slices.Contains(parts, ""):
+		return r, fmt.Errorf("%q is not KIND/NAME or KIND/NAMESPACE/NAME", text)
+	case len(parts) == 2:
+		r.name = parts[1]
+	case len(parts) == 3:
+		r.namespace, r.name = parts[1], parts[2]
+	default:
+		return r, fmt.Errorf("%q is not KIND/NAME or KIND/NAMESPACE/NAME", text)
+	}
+	r.kind, r.group, _ = strings.Cut(strings.ToLower(parts[0]), ".")
+	return r, nil
+}
+
+// matches reports whether the object is meant. A kind may be written as the
+// plural that kubectl prints.
+func (r *reference) matches(o *manifest.Object) bool {
+	gvk := o.Content.GroupVersionKind()
+	kind := strings.ToLower(gvk.Kind)
+	return (r.kind == kind || r.kind == kind+"s" || r.kind == kind+"es") &&
+		(r.group == "" || r.group == gvk.Group) &&
+		(r.namespace == "" || r.namespace == o.Content.GetNamespace()) &&
+		r.name == o.Content.GetName()
+}
+
+// nameOf is how an object is written on the command line.
+func nameOf(o *manifest.Object) string {
+	kind := strings.ToLower(o.Content.GetKind())
+	if o.Content.GetNamespace() == "" {
+		return kind + "/" + o.Content.GetName()
+	}
+	return kind + "/" + o.Content.GetNamespace() + "/" + o.Content.GetName()
+}
+
+func objectNames(set *manifest.Set) []string {
+	names := make([]string, len(set.Objects))
+	for i := range set.Objects {
+		names[i] = nameOf(&set.Objects[i])
+	}
+	return names
+}
+
+// findObject returns the one object of the set that is meant.
+func findObject(set *manifest.Set, text string) (*manifest.Object, error) {
+	r, err := parseReference(text)
+	if err != nil {
+		return nil, err
+	}
+	var found []*manifest.Object
+	for i := range set.Objects {
+		if r.matches(&set.Objects[i]) {
+			found = append(found, &set.Objects[i])
+		}
+	}
+	switch len(found) {
+	case 1:
+		return found[0], nil
+	case 0:
+		return nil, notFound(text, set)
+	default:
+		return nil, withHint(fmt.Errorf("%q is the name of %d objects of the input", text, len(found)),
+			"did you mean "+nameOf(found[0])+"?")
+	}
+}
+
+// notFound is the error for an object that is not there.
+func notFound(text string, set *manifest.Set) error {
+	hint := ""
+	if near := nearest.To(strings.ToLower(text), objectNames(set)); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return withHint(fmt.Errorf("object %q is not in the input", text), hint)
+}
+
+// completeCluster completes the names of the clusters in the inputs given so far.
+func completeCluster(in *inputs, given *[]string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, c := range in.peek().Clusters {
+			if !slices.Contains(*given, c.Cluster.Name) {
+				names = append(names, c.Cluster.Name)
+			}
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}

@@ -1,0 +1,142 @@
+package render
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/tree"
+)
+
+// maxText is how many characters of a value a line of text shows.
+const maxText = 64
+
+// Text returns a value as a line of text shows it: JSON, cut where it is long.
+func Text(value any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(value); err != nil {
+		return tree.TypeName(value)
+	}
+	text := strings.TrimSuffix(b.String(), "\n")
+	if utf8.RuneCountInString(text) <= maxText {
+		return text
+	}
+	runes := []rune(text)
+	return string(runes[:maxText-1]) + "…"
+}
+
+// TextOf returns a change as a line of text shows it, without its author:
+// "/spec/replicas 1 → 3", "+ /metadata/labels/tier "web"", "- /spec/paused true".
+func TextOf(c *tree.Change) string {
+	switch c.Op {
+	case tree.OpAdd:
+		return fmt.Sprintf("+ %s %s", c.Path, Text(c.After))
+	case tree.OpRemove:
+		return fmt.Sprintf("- %s %s", c.Path, Text(c.Before))
+	default:
+		return fmt.Sprintf("~ %s %s → %s", c.Path, Text(c.Before), Text(c.After))
+	}
+}
+
+// secretPlaces are what a Secret keeps.
+var secretPlaces = []string{"/data", "/stringData"}
+
+// Values that stand for those of a Secret.
+const (
+	maskedBefore = "*** (before)"
+	maskedAfter  = "*** (after)"
+	masked       = "***"
+)
+
+// Mask returns the change with stand-ins for what the values of a Secret say; a
+// change of an object of another kind it returns as it is.
+func Mask(kind schema.GroupKind, c tree.Change) tree.Change {
+	if kind != (schema.GroupKind{Kind: "Secret"}) {
+		return c
+	}
+	before, after := masked, masked
+	if c.Op == tree.OpReplace {
+		before, after = maskedBefore, maskedAfter
+	}
+	c.Before, c.After = maskAt(c.Path, c.Before, before), maskAt(c.Path, c.After, after)
+	return c
+}
+
+// MaskObject returns the object with stand-ins for what the values of a Secret
+// say; an object of another kind it returns as it is. It shares what it does not
+// replace.
+func MaskObject(object map[string]any) map[string]any {
+	if object["kind"] != "Secret" || object["apiVersion"] != "v1" {
+		return object
+	}
+	return maskAt("", object, masked).(map[string]any) //nolint:forcetypeassert // A map stays one.
+}
+
+// maskAt returns the value at a place of a Secret, with text in place of what is
+// secret of it.
+func maskAt(at string, value any, text string) any {
+	if value == nil {
+		return nil
+	}
+	for _, place := range secretPlaces {
+		switch {
+		case tree.Covers(place, at):
+			value = leaves(value, text)
+		case tree.Covers(at, place):
+			m, ok := value.(map[string]any)
+			if key := strings.TrimPrefix(place[len(at):], "/"); ok && m[key] != nil {
+				m = maps.Clone(m)
+				m[key] = leaves(m[key], text)
+				value = m
+			}
+		}
+	}
+	return value
+}
+
+// leaves returns the value with text in place of everything but keys.
+func leaves(value any, text string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, inside := range v {
+			out[key] = leaves(inside, text)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = leaves(v[i], text)
+		}
+		return out
+	case nil:
+		return nil
+	default:
+		return text
+	}
+}
+
+// Count writes a number of things: "1 cluster", "1,000 clusters".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return grouped(n) + " " + many
+}
+
+// grouped writes a number with commas between thousands.
+func grouped(n int) string {
+	digits := strconv.Itoa(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
