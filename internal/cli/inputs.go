@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -76,10 +77,15 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	}))
 }
 
+// given reports whether the selection leaves anything out.
+func (sel *selection) given() bool {
+	return sel.namespace != "" || sel.selector != "" || len(sel.objects) > 0
+}
+
 // filter returns the function that chooses the objects, nil if all are. An
 // object that is asked for by name and not there is an error.
 func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, error) {
-	if sel.namespace == "" && sel.selector == "" && len(sel.objects) == 0 {
+	if !sel.given() {
 		return nil, nil //nolint:nilnil // Documented.
 	}
 	selector, err := labels.Parse(sel.selector)
@@ -177,11 +183,20 @@ func findObject(set *manifest.Set, text string) (*manifest.Object, error) {
 	}
 }
 
-// notFound is the error for an object that is not there.
+// notFound is the error for an object that is not there. What is near may have
+// been written with or without its namespace, or by its name alone.
 func notFound(text string, set *manifest.Set) error {
+	names := map[string]string{}
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		whole := nameOf(o)
+		for _, short := range []string{o.Content.GetName(), strings.ToLower(o.Content.GetKind()) + "/" + o.Content.GetName(), whole} {
+			names[short] = whole
+		}
+	}
 	hint := ""
-	if near := nearest.To(strings.ToLower(text), objectNames(set)); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
+	if near := nearest.To(strings.ToLower(text), slices.Sorted(maps.Keys(names))); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", names[near])
 	}
 	return withHint(fmt.Errorf("object %q is not in the input", text), hint)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -129,18 +130,31 @@ func (o *renderOptions) writer() (writeFunc, error) {
 }
 
 func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
-	files, err := render.Files(e.Result())
+	result := e.Result()
+	files, err := render.Files(result)
 	if err != nil {
 		return err
 	}
-	written, err := render.WriteDir(o.outputDir, files)
-	for _, name := range written {
-		fmt.Fprintf(s.err, "wrote %s\n", name)
-	}
+	// Where something was left out or has failed, what is there may still be right.
+	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given()
+	done, err := render.WriteDir(o.outputDir, files, whole)
 	if err != nil {
 		return fmt.Errorf("writing to %s: %w", o.outputDir, err)
 	}
-	fmt.Fprintf(s.err, "%d files in %s: %d written, %d unchanged\n", len(files), o.outputDir, len(written), len(files)-len(written))
+	for _, name := range done.Written {
+		fmt.Fprintf(s.err, "wrote %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))
+	}
+	for _, name := range done.Removed {
+		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))
+	}
+	total := fmt.Sprintf("%s in %s: %d written, %d unchanged", render.Count(len(files)+len(done.Stale), "file", "files"), o.outputDir, len(done.Written), done.Unchanged)
+	if len(done.Removed) > 0 {
+		total += fmt.Sprintf(", %d removed", len(done.Removed))
+	}
+	if len(done.Stale) > 0 {
+		total += fmt.Sprintf(", %d from before kept, as this was not all", len(done.Stale))
+	}
+	fmt.Fprintln(s.err, total)
 	return nil
 }
 

@@ -191,6 +191,10 @@ const missing = "is not in the input"
 // place returns the clusters that the object belongs on, by name.
 func (e *evaluator) place(o *Outcome, was memory) (clusters []match.Cluster, ok bool) {
 	content := o.Object.Content
+	if content.GetDeletionTimestamp() != nil {
+		o.warn(nil, "is being deleted: its copies go, too")
+		return nil, false
+	}
 	ref, labelled, warnings, err := placement.Named(content.GetLabels(), content.GetNamespace())
 	for _, w := range warnings {
 		o.warn(nil, w)

@@ -1,15 +1,12 @@
 package render
 
 import (
-	"bytes"
+	"bufio"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 	"path"
-	"path/filepath"
+	"reflect"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -19,18 +16,36 @@ import (
 // WriteYAML writes all objects as one stream of YAML documents, each with a
 // comment that names its cluster. It can be given to kubectl apply.
 func WriteYAML(w io.Writer, r *Result) error {
+	out := bufio.NewWriter(w)
+	texts := texts{}
 	for _, c := range r.Clusters {
 		for _, object := range c.Objects {
-			text, err := yaml.Marshal(object)
+			text, err := texts.of(object)
 			if err != nil {
-				return fmt.Errorf("writing YAML: %w", err)
+				return err
 			}
-			if _, err := fmt.Fprintf(w, "---\n# cluster: %s\n%s", c.Name, text); err != nil {
+			if _, err := fmt.Fprintf(out, "---\n# cluster: %s\n%s", c.Name, text); err != nil {
 				return err
 			}
 		}
 	}
-	return nil
+	return out.Flush()
+}
+
+// texts are the YAML of objects. Many clusters share one object.
+type texts map[uintptr][]byte
+
+func (t texts) of(object map[string]any) ([]byte, error) {
+	at := reflect.ValueOf(object).Pointer()
+	if text, ok := t[at]; ok {
+		return text, nil
+	}
+	text, err := yaml.Marshal(object)
+	if err != nil {
+		return nil, fmt.Errorf("writing YAML: %w", err)
+	}
+	t[at] = text
+	return text, nil
 }
 
 // WriteJSON writes the result as one JSON document.
@@ -48,32 +63,47 @@ type File struct {
 	Content []byte
 }
 
-// Files returns a file of YAML for each object of each cluster:
-// CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, with _cluster for the namespace of an
-// object that belongs to none. Names are escaped as in URLs where a file could
-// not have them. That two objects want the same file is an error.
+// Files returns a file of YAML for each object of each cluster, below a folder
+// for each cluster (see [FilesOf]).
 func Files(r *Result) ([]File, error) {
 	var files []File
-	taken := map[string]bool{}
+	texts := texts{}
 	for _, c := range r.Clusters {
-		for _, object := range c.Objects {
-			text, err := yaml.Marshal(object)
-			if err != nil {
-				return nil, fmt.Errorf("writing YAML: %w", err)
-			}
-			name := pathOf(c.Name, &unstructured.Unstructured{Object: object})
-			key := strings.ToLower(name) // Not every file system tells Admin from admin.
-			if taken[key] {
-				return nil, fmt.Errorf("two objects want the file %s", name)
-			}
-			taken[key] = true
-			files = append(files, File{Path: name, Content: text})
+		more, err := filesOf(escape(c.Name), c.Objects, texts)
+		if err != nil {
+			return nil, err
 		}
+		files = append(files, more...)
 	}
 	return files, nil
 }
 
-func pathOf(cluster string, u *unstructured.Unstructured) string {
+// FilesOf returns a file of YAML for each object: NAMESPACE/KIND.GROUP-NAME.yaml,
+// with _cluster for the namespace of an object that belongs to none. Names are
+// escaped as in URLs where a file could not have them. That two objects want the
+// same file is an error.
+func FilesOf(objects []map[string]any) ([]File, error) { return filesOf("", objects, texts{}) }
+
+func filesOf(dir string, objects []map[string]any, texts texts) ([]File, error) {
+	files := make([]File, 0, len(objects))
+	taken := make(map[string]bool, len(objects))
+	for _, object := range objects {
+		text, err := texts.of(object)
+		if err != nil {
+			return nil, err
+		}
+		name := path.Join(dir, pathOf(&unstructured.Unstructured{Object: object}))
+		key := strings.ToLower(name) // Not every file system tells Admin from admin.
+		if taken[key] {
+			return nil, fmt.Errorf("two objects want the file %s", name)
+		}
+		taken[key] = true
+		files = append(files, File{Path: name, Content: text})
+	}
+	return files, nil
+}
+
+func pathOf(u *unstructured.Unstructured) string {
 	namespace := u.GetNamespace()
 	if namespace == "" {
 		namespace = "_cluster" // No namespace can be called so.
@@ -83,7 +113,7 @@ func pathOf(cluster string, u *unstructured.Unstructured) string {
 	if gk.Group != "" {
 		name += "." + gk.Group
 	}
-	return path.Join(escape(cluster), escape(namespace), escape(name+"-"+u.GetName())+".yaml")
+	return path.Join(escape(namespace), escape(name+"-"+u.GetName())+".yaml")
 }
 
 // escape writes every byte that is not safe in the names of files everywhere as
@@ -99,47 +129,4 @@ func escape(name string) string {
 		}
 	}
 	return b.String()
-}
-
-// WriteDir writes the files below dir and returns the paths of those that were
-// not there with the same content. The others are not touched, and neither is
-// anything else in dir. A file is never seen half-written.
-func WriteDir(dir string, files []File) (written []string, err error) {
-	for _, f := range files {
-		to := filepath.Join(dir, filepath.FromSlash(f.Path))
-		is, err := os.ReadFile(to)
-		switch {
-		case err == nil && bytes.Equal(is, f.Content):
-			continue
-		case err != nil && !errors.Is(err, fs.ErrNotExist):
-			return written, fmt.Errorf("reading what is there: %w", err)
-		}
-		if err := replace(to, f.Content); err != nil {
-			return written, err
-		}
-		written = append(written, to)
-	}
-	return written, nil
-}
-
-// replace writes a file under another name and then renames it.
-func replace(to string, content []byte) (err error) {
-	dir := filepath.Dir(to)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	temp, err := os.CreateTemp(dir, ".refract-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
-		}
-	}()
-	_, err = temp.Write(content)
-	if err := errors.Join(err, temp.Close(), os.Chmod(temp.Name(), 0o644)); err != nil {
-		return err
-	}
-	return os.Rename(temp.Name(), to)
 }

@@ -69,9 +69,9 @@ func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	before := texts(t, set)
+	before := documents(t, set)
 	result, err := Render(set, clusters)
-	if diff := cmp.Diff(before, texts(t, set)); diff != "" {
+	if diff := cmp.Diff(before, documents(t, set)); diff != "" {
 		t.Errorf("Render() changed its input: -before, +after:\n%s", diff)
 	}
 	var told strings.Builder
@@ -97,7 +97,7 @@ func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 	return out
 }
 
-func texts(t *testing.T, set *manifest.Set) []string {
+func documents(t *testing.T, set *manifest.Set) []string {
 	t.Helper()
 	var all []string
 	for _, o := range set.Manifests {
@@ -250,39 +250,45 @@ func TestWriteDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
 	file := func(path, content string) File { return File{Path: path, Content: []byte(content)} }
 	steps := []struct {
-		reason  string
-		files   []File
-		written []string
-		want    []string
+		reason string
+		files  []File
+		keep   bool // Do not prune.
+		want   Written
+		there  []string
 	}{
 		{
 			reason: "Folders are made, and all is written.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "2")},
-			written: []string{"a/b/c.yaml", "a/d.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=2"},
+			want:  Written{Written: []string{"a/b/c.yaml", "a/d.yaml"}},
+			there: []string{"a/b/c.yaml=1", "a/d.yaml=2"},
 		},
 		{
 			reason: "What has not changed is not touched.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "3")},
-			written: []string{"a/d.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=3"},
+			want:  Written{Written: []string{"a/d.yaml"}, Unchanged: 1},
+			there: []string{"a/b/c.yaml=1", "a/d.yaml=3"},
 		},
 		{
-			reason: "What is not asked for stays.", files: []File{file("e.yaml", "4")},
-			written: []string{"e.yaml"}, want: []string{"a/b/c.yaml=1", "a/d.yaml=3", "e.yaml=4"},
+			reason: "What was left out of a part stays, and is known.", files: []File{file("e.yaml", "4")}, keep: true,
+			want:  Written{Written: []string{"e.yaml"}, Stale: []string{"a/b/c.yaml", "a/d.yaml"}},
+			there: []string{"a/b/c.yaml=1", "a/d.yaml=3", "e.yaml=4"},
+		},
+		{
+			reason: "What is not rendered any more is removed, and so are empty folders.", files: []File{file("e.yaml", "4")},
+			want:  Written{Unchanged: 1, Removed: []string{"a/b/c.yaml", "a/d.yaml"}},
+			there: []string{"e.yaml=4"},
 		},
 	}
 	long := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, s := range steps {
-		written, err := WriteDir(dir, s.files)
+		done, err := WriteDir(dir, s.files, !s.keep)
 		if err != nil {
 			t.Fatalf("%s\nWriteDir(): %v", s.reason, err)
 		}
-		for i := range written {
-			written[i] = relative(t, dir, written[i])
-		}
-		if diff := cmp.Diff(s.written, written); diff != "" {
-			t.Errorf("%s\nWriteDir(): written: -want, +got:\n%s", s.reason, diff)
+		if diff := cmp.Diff(s.want, *done); diff != "" {
+			t.Errorf("%s\nWriteDir(): -want, +got:\n%s", s.reason, diff)
 		}
 		var got []string
 		err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() {
+			if err != nil || d.IsDir() || d.Name() == Inventory {
 				return err
 			}
 			content, err := os.ReadFile(path)
@@ -292,7 +298,7 @@ func TestWriteDir(t *testing.T) {
 			if statErr != nil {
 				return statErr
 			}
-			if touched := !info.ModTime().Equal(long); touched != slices.Contains(s.written, name) {
+			if touched := !info.ModTime().Equal(long); touched != slices.Contains(s.want.Written, name) {
 				t.Errorf("%s\n%s: touched: %t", s.reason, name, touched)
 			}
 			return errors.Join(err, os.Chtimes(path, long, long))
@@ -300,12 +306,37 @@ func TestWriteDir(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(s.want, got); diff != "" {
+		if diff := cmp.Diff(s.there, got); diff != "" {
 			t.Errorf("%s\nWriteDir(): -want, +got:\n%s", s.reason, diff)
 		}
 	}
-	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), []File{file("a", "")}); err == nil {
+	if _, err := os.Stat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("WriteDir() left an empty folder: %v", err)
+	}
+	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), []File{file("a", "")}, true); err == nil {
 		t.Error("WriteDir() to a file that is no folder succeeded")
+	}
+}
+
+func TestWriteDirKeepsToItself(t *testing.T) {
+	dir := t.TempDir()
+	for name, content := range map[string]string{"mine.yaml": "mine", Inventory: "../mine.yaml\n"} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := WriteDir(dir, nil, true); err == nil {
+		t.Error("WriteDir() believed an inventory that names a file outside")
+	}
+	if err := os.Remove(filepath.Join(dir, Inventory)); err != nil {
+		t.Fatal(err)
+	}
+	done, err := WriteDir(dir, nil, true)
+	if diff := cmp.Diff(&Written{}, done); diff != "" || err != nil {
+		t.Errorf("WriteDir() in a folder of somebody else: %v, -want, +got:\n%s", err, diff)
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mine.yaml")); err != nil {
+		t.Errorf("WriteDir() removed what it had not written: %v", err)
 	}
 }
 

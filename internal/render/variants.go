@@ -41,7 +41,7 @@ func writeOutcome(out *bufio.Writer, o *Outcome) int {
 		fmt.Fprintf(out, "  %s %s: %s\n", mark, Count(len(g.Clusters), "cluster", "clusters"), Few(o.Names(g)))
 		switch {
 		case g.Variant.Err != nil:
-			fmt.Fprintf(out, "      nothing, as %v\n", g.Variant.Err)
+			fmt.Fprintf(out, "      keeps what it has: %v\n", g.Variant.Err)
 		case len(g.Variant.Changes) == 0:
 			fmt.Fprintf(out, "      as it is on the hub\n")
 		}

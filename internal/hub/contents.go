@@ -1,0 +1,223 @@
+package hub
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/pager"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+)
+
+// Contents are what a hub holds of what Refract acts on.
+type Contents struct {
+	// Objects are policies, clusters, reports on propagation, the objects that ask
+	// to be propagated, and the CustomResourceDefinitions of their kinds; by group,
+	// kind, namespace and name. Of the CustomResourceDefinitions those that do not
+	// ask to be propagated have [LocalConfig].
+	Objects []*unstructured.Unstructured
+	// Namespaced says of each kind that the hub serves whether it is namespaced.
+	Namespaced map[schema.GroupKind]bool
+}
+
+// LocalConfig is the annotation of manifests that explain others and are not
+// themselves sent to an API server.
+//
+// Source: https://github.com/kubernetes-sigs/kustomize/blob/master/cmd/config/docs/api-conventions/functions-spec.md
+const LocalConfig = "config.kubernetes.io/local-config"
+
+// parallel is how many types are listed at a time.
+const parallel = 8
+
+// Read reads what the hub holds. It fails if it may not read all of it: an answer
+// that leaves objects out unnoticed would be a wrong one.
+func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
+	cfg = rest.CopyConfig(cfg)
+	cfg.QPS = -1
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := discovery.ServerPreferredResources(disco)
+	if err != nil {
+		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
+	}
+	r := reader{client: dyn, contents: &Contents{Namespaced: map[schema.GroupKind]bool{}}}
+	if err := r.plan(lists); err != nil {
+		return nil, err
+	}
+	if err := r.run(ctx); err != nil {
+		return nil, err
+	}
+	return r.contents, nil
+}
+
+// request is a list to be asked for.
+type request struct {
+	resource schema.GroupVersionResource
+	selector string
+	// about chooses what is kept of the answer; nil keeps all.
+	about func(*unstructured.Unstructured) bool
+}
+
+type reader struct {
+	client   dynamic.Interface
+	requests []request
+	contents *Contents
+}
+
+var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
+
+// plan decides what to ask for.
+func (r *reader) plan(lists []*metav1.APIResourceList) error {
+	ours := map[string]bool{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return fmt.Errorf("discovering the types of the hub: %w", err)
+		}
+		for i := range list.APIResources {
+			resource := &list.APIResources[i]
+			if strings.Contains(resource.Name, "/") {
+				continue
+			}
+			r.contents.Namespaced[schema.GroupKind{Group: gv.Group, Kind: resource.Kind}] = resource.Namespaced
+			gvr := gv.WithResource(resource.Name)
+			switch {
+			case gv == corev1alpha1.GroupVersion, gv == refractv1alpha1.GroupVersion && strings.HasSuffix(resource.Name, "propagations"):
+				ours[gv.Group] = true
+				r.requests = append(r.requests, request{resource: gvr})
+			case member.Propagates(gvr.GroupResource(), resource.Verbs):
+				for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
+					r.requests = append(r.requests, request{resource: gvr, selector: label})
+				}
+			}
+		}
+	}
+	if !ours[corev1alpha1.GroupVersion.Group] {
+		return fmt.Errorf("the API server does not serve %s: it is no hub, or its CustomResourceDefinitions are not installed", corev1alpha1.GroupVersion)
+	}
+	return nil
+}
+
+// run asks, all in turn and some at a time, and collects the answers.
+func (r *reader) run(ctx context.Context) error {
+	answers := make([][]*unstructured.Unstructured, len(r.requests))
+	failures := make([]error, len(r.requests))
+	var group errgroup.Group
+	group.SetLimit(parallel)
+	for i := range r.requests {
+		group.Go(func() error {
+			answers[i], failures[i] = r.list(ctx, &r.requests[i])
+			return nil
+		})
+	}
+	if err := errors.Join(group.Wait(), errors.Join(failures...)); err != nil {
+		return err
+	}
+	objects := distinct(answers)
+	definitions, err := r.definitions(ctx, objects)
+	if err != nil {
+		return err
+	}
+	r.contents.Objects = distinct([][]*unstructured.Unstructured{objects, definitions})
+	return nil
+}
+
+// definitions returns the CustomResourceDefinitions of the kinds of these objects.
+func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstructured) ([]*unstructured.Unstructured, error) {
+	kinds := map[schema.GroupKind]bool{}
+	for _, o := range objects {
+		gk := o.GroupVersionKind().GroupKind()
+		if strings.Contains(gk.Group, ".") && gk.Group != corev1alpha1.GroupVersion.Group && gk.Group != refractv1alpha1.GroupVersion.Group {
+			kinds[gk] = true
+		}
+	}
+	if len(kinds) == 0 {
+		return nil, nil
+	}
+	found, err := r.list(ctx, &request{
+		resource: schema.GroupVersionResource{Group: crdKind.Group, Version: "v1", Resource: "customresourcedefinitions"},
+		about: func(crd *unstructured.Unstructured) bool {
+			group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+			kind, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "kind")
+			return kinds[schema.GroupKind{Group: group, Kind: kind}]
+		},
+	})
+	if err != nil {
+		return nil, err
+	}
+	for _, crd := range found {
+		annotations := crd.GetAnnotations()
+		if annotations == nil {
+			annotations = map[string]string{}
+		}
+		annotations[LocalConfig] = "true"
+		crd.SetAnnotations(annotations)
+	}
+	return found, nil
+}
+
+// list asks for a list, page by page.
+func (r *reader) list(ctx context.Context, q *request) ([]*unstructured.Unstructured, error) {
+	var found []*unstructured.Unstructured
+	pages := pager.New(func(ctx context.Context, opts metav1.ListOptions) (runtime.Object, error) {
+		return r.client.Resource(q.resource).List(ctx, opts)
+	})
+	err := pages.EachListItem(ctx, metav1.ListOptions{LabelSelector: q.selector}, func(obj runtime.Object) error {
+		u, ok := obj.(*unstructured.Unstructured)
+		if !ok {
+			return fmt.Errorf("got a %T", obj)
+		}
+		if q.about == nil || q.about(u) {
+			found = append(found, u)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("listing %s on the hub: %w", q.resource.GroupResource(), err)
+	}
+	return found, nil
+}
+
+// distinct returns all objects once, the first of those that are the same, in
+// order.
+func distinct(lists [][]*unstructured.Unstructured) []*unstructured.Unstructured {
+	type name struct {
+		kind            schema.GroupKind
+		namespace, name string
+	}
+	seen := map[name]bool{}
+	var all []*unstructured.Unstructured
+	for _, o := range slices.Concat(lists...) {
+		n := name{o.GroupVersionKind().GroupKind(), o.GetNamespace(), o.GetName()}
+		if !seen[n] {
+			seen[n] = true
+			all = append(all, o)
+		}
+	}
+	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int {
+		ka, kb := a.GroupVersionKind(), b.GroupVersionKind()
+		return cmp.Or(cmp.Compare(ka.Group, kb.Group), cmp.Compare(ka.Kind, kb.Kind),
+			cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+	})
+	return all
+}
