@@ -65,17 +65,10 @@ func split(data []byte) []chunk {
 	return chunks
 }
 
-// decode decodes all documents of a file.
-func decode(file string, data []byte) ([]document, []*Problem) {
-	d := &decoder{file: file}
-	for _, c := range split(data) {
-		d.chunk(c)
-	}
-	return d.documents, d.problems
-}
-
+// decoder decodes the documents of one chunk of a file, which it numbers from 1.
 type decoder struct {
 	file      string
+	chunk     chunk
 	number    int
 	documents []document
 	problems  []*Problem
@@ -87,7 +80,8 @@ func (d *decoder) problem(place Place, field, fact string) {
 	d.problems = append(d.problems, &Problem{Place: place, Field: field, Fact: fact})
 }
 
-func (d *decoder) chunk(c chunk) {
+func (d *decoder) decode() {
+	c := d.chunk
 	if trimmed := bytes.TrimSpace(c.text); len(trimmed) > 0 && (trimmed[0] == '{' || trimmed[0] == '[') {
 		// Flow style YAML looks like JSON. A name that ends in .json means it.
 		if json.Valid(trimmed) || isJSONStream(trimmed) || path.Ext(d.file) == ".json" {
@@ -96,6 +90,16 @@ func (d *decoder) chunk(c chunk) {
 		}
 	}
 	d.yaml(c)
+}
+
+// moveBy counts the documents that are in the chunks before.
+func (d *decoder) moveBy(documents int) {
+	for i := range d.documents {
+		d.documents[i].place.Document += documents
+	}
+	for _, p := range d.problems {
+		p.Place.Document += documents
+	}
 }
 
 func isJSONStream(text []byte) bool {
@@ -126,7 +130,7 @@ func (d *decoder) json(c chunk) {
 			return // Nobody knows where the next value begins.
 		}
 		line := c.lineAt(dec.InputOffset() - int64(len(raw)))
-		doc := document{place: d.place(line), lines: parseLines(raw, line)}
+		doc := document{place: d.place(line), lines: linesOf(raw, line)}
 		mistakes, err := utiljson.UnmarshalStrict(raw, &doc.value, utiljson.DisallowDuplicateFields)
 		if err != nil {
 			d.problem(doc.place, "", fmt.Sprintf("is not valid JSON: %v", err))
@@ -147,9 +151,7 @@ func (d *decoder) duplicateField(doc *document, mistake error) {
 		d.problem(doc.place, "", mistake.Error())
 		return
 	}
-	place := doc.place
-	place.Line = doc.lines.of(at.FieldPath(), place.Line)
-	d.problem(place, at.FieldPath(), "is set twice")
+	d.problem(doc.lines.at(doc.place, at.FieldPath()), at.FieldPath(), "is set twice")
 }
 
 // lineAt returns the line of a byte of the chunk.
@@ -160,6 +162,17 @@ func (c chunk) lineAt(offset int64) int {
 
 // yaml decodes one YAML document.
 func (d *decoder) yaml(c chunk) {
+	line, certain := c.begin()
+	if value, ok := decodeQuickly(c.text); ok && certain {
+		d.number++
+		d.documents = append(d.documents, document{place: d.place(line), value: value, lines: linesOf(c.text, c.line)})
+		return
+	}
+	d.yamlSlowly(c)
+}
+
+// yamlSlowly decodes one YAML document and finds out what is wrong with it.
+func (d *decoder) yamlSlowly(c chunk) {
 	var node yaml.Node
 	syntax := yaml.Unmarshal(c.text, &node)
 	if syntax == nil && empty(&node) {
@@ -178,8 +191,8 @@ func (d *decoder) yaml(c chunk) {
 	}
 	doc := document{place: d.place(c.line)}
 	if syntax == nil {
-		doc.lines = lines{root: node.Content[0], before: c.line - 1}
-		doc.place.Line = doc.lines.line(doc.lines.root)
+		doc.lines = linesIn(node.Content[0], c.line-1)
+		doc.place.Line = doc.lines.of("", c.line)
 		if duplicates := doc.lines.duplicates(); len(duplicates) > 0 {
 			for _, dup := range duplicates {
 				place := doc.place

@@ -4,38 +4,60 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 
 	yaml "go.yaml.in/yaml/v3"
 )
 
 // lines knows on which line of a file each field of a document stands. The zero
-// lines knows nothing.
+// lines knows nothing. Its methods may be called at any time by anyone.
 type lines struct {
-	root   *yaml.Node
-	before int // Lines of the file before the text that root was parsed from.
+	nodes  func() *yaml.Node // Parses when it is called first: few documents are asked.
+	before int               // Lines of the file before the text that is parsed.
 }
 
-// parseLines parses JSON that begins on a line. JSON that is not YAML (tabs, or
-// surrogates) has no lines.
-func parseLines(text []byte, line int) lines {
-	var node yaml.Node
-	if err := yaml.Unmarshal(text, &node); err != nil || len(node.Content) == 0 {
-		return lines{}
+// linesOf returns the lines of a document that begins on a line. JSON that is not
+// YAML (tabs, or surrogates) has none.
+func linesOf(text []byte, line int) lines {
+	return lines{before: line - 1, nodes: sync.OnceValue(func() *yaml.Node {
+		var node yaml.Node
+		if err := yaml.Unmarshal(text, &node); err != nil || len(node.Content) == 0 {
+			return nil
+		}
+		return node.Content[0]
+	})}
+}
+
+// linesIn returns the lines of a part of a document.
+func linesIn(node *yaml.Node, before int) lines {
+	return lines{before: before, nodes: func() *yaml.Node { return node }}
+}
+
+func (l lines) root() *yaml.Node {
+	if l.nodes == nil {
+		return nil
 	}
-	return lines{root: node.Content[0], before: line - 1}
+	return l.nodes()
 }
 
 func (l lines) line(node *yaml.Node) int { return l.before + node.Line }
 
+// at returns the place of the field at path in a document at place.
+func (l lines) at(place Place, path string) Place {
+	place.Line = l.of(path, place.Line)
+	return place
+}
+
 // item returns the lines of an element of the list with this key.
 func (l lines) item(key string, i int) lines {
-	if l.root == nil || l.root.Kind != yaml.MappingNode {
+	root := l.root()
+	if root == nil || root.Kind != yaml.MappingNode {
 		return lines{}
 	}
-	for j := 0; j+1 < len(l.root.Content); j += 2 {
-		list := resolve(l.root.Content[j+1])
-		if l.root.Content[j].Value == key && list.Kind == yaml.SequenceNode && i < len(list.Content) {
-			return lines{root: resolve(list.Content[i]), before: l.before}
+	for j := 0; j+1 < len(root.Content); j += 2 {
+		list := resolve(root.Content[j+1])
+		if root.Content[j].Value == key && list.Kind == yaml.SequenceNode && i < len(list.Content) {
+			return linesIn(resolve(list.Content[i]), l.before)
 		}
 	}
 	return lines{}
@@ -44,15 +66,16 @@ func (l lines) item(key string, i int) lines {
 // of returns the line of the field at path, written as by [field.Path], or of
 // the nearest field around it that is there; otherwise when nothing is known.
 func (l lines) of(path string, otherwise int) int {
-	if l.root == nil {
+	root := l.root()
+	if root == nil {
 		return otherwise
 	}
 	if path == "" {
-		return l.line(l.root)
+		return l.line(root)
 	}
-	_, node := deepest(l.root, "."+path)
+	_, node := deepest(root, "."+path)
 	if node == nil {
-		return l.line(l.root)
+		return l.line(root)
 	}
 	return l.line(node)
 }
@@ -131,7 +154,7 @@ func (l lines) duplicates() []duplicate {
 			walk(node.Content[i+1], at)
 		}
 	}
-	walk(l.root, "")
+	walk(l.root(), "")
 	return found
 }
 

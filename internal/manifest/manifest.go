@@ -19,7 +19,8 @@ import (
 )
 
 // Set is what was read, sorted by what it is for. Every list is in the order of
-// the input. No two members have the same identity.
+// the input. No two members have the same [Identity]. A Set keeps the text that it
+// was read from, which is where At looks.
 type Set struct {
 	// Manifests are all of the following, as they were read.
 	Manifests []Object
@@ -32,6 +33,9 @@ type Set struct {
 	PropagationPolicies        []Policy[corev1alpha1.PropagationPolicy, placement.Policy]
 	ClusterPropagationPolicies []Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy]
 	Clusters                   []Cluster
+
+	// Propagations are what the controllers report about objects.
+	Propagations []Propagation
 }
 
 // Object is a manifest of any kind.
@@ -43,26 +47,44 @@ type Object struct {
 	// Namespaced is whether its kind is. Of a kind that is neither built in nor
 	// defined by a CustomResourceDefinition of the input this is an assumption.
 	Namespaced bool
+
+	lines lines
 }
+
+// At returns the place of a field of the object, whose path is written as that of
+// a [Problem], or of the nearest field around it that is there. Without lines it
+// is that of the object. The first call for a document takes as long as reading
+// it; calls may be made at the same time.
+func (o *Object) At(field string) Place { return o.lines.at(o.Place, field) }
 
 // Policy is a policy, decoded and compiled.
 type Policy[T, C any] struct {
 	Place    Place
 	Policy   *T
 	Compiled *C
+
+	lines lines
 }
+
+// At is [Object.At] for a policy.
+func (p *Policy[T, C]) At(field string) Place { return p.lines.at(p.Place, field) }
 
 // Cluster is a member cluster.
 type Cluster struct {
 	Place   Place
 	Cluster *corev1alpha1.FederatedCluster
+
+	lines lines
 }
+
+// At is [Object.At] for a cluster.
+func (c *Cluster) At(field string) Place { return c.lines.at(c.Place, field) }
 
 // Place is where a manifest stands in the input.
 type Place struct {
 	// File as it was named, or found in a folder that was; "stdin" for stdin.
 	File string `json:"file"`
-	// Line of the file on which the document begins, from 1.
+	// Line of the file on which the document begins, from 1; 0 if it is in no file.
 	Line int `json:"line,omitempty"`
 	// Document counts the documents of the file that are not empty, from 1.
 	Document int `json:"document,omitempty"`
@@ -87,8 +109,10 @@ const Stdin = "-"
 // them: the files named *.yaml, *.yml and *.json, sorted, without hidden ones.
 // [Stdin] means stdin. A file that is named twice is read once.
 //
-// A document that has a problem is not in the Set; all others are. The problems
-// are in the order of the input.
+// A document that has a problem is not in the Set; nor is one that never goes to
+// an API server (kustomize's own files, what is annotated with
+// config.kubernetes.io/local-config: "true", and tests of policies); all others
+// are. The problems are in the order of the input.
 func Read(paths []string, stdin io.Reader) (*Set, []*Problem) {
 	return read(find(paths, stdin))
 }
@@ -99,8 +123,8 @@ func ReadFS(fsys fs.FS) (*Set, []*Problem) {
 }
 
 func read(sources []source, problems []*Problem) (*Set, []*Problem) {
-	c := newCollector()
 	rank := make(map[string]int, len(sources))
+	var decoders []*decoder
 	for i, s := range sources {
 		rank[s.name] = i
 		data, err := s.read()
@@ -108,13 +132,25 @@ func read(sources []source, problems []*Problem) (*Set, []*Problem) {
 			problems = append(problems, &Problem{Place: Place{File: s.name}, Fact: fmt.Sprintf("cannot be read: %v", reason(err))})
 			continue
 		}
-		documents, more := decode(s.name, data)
-		problems = append(problems, more...)
-		c.add(documents)
+		for _, c := range split(data) {
+			decoders = append(decoders, &decoder{file: s.name, chunk: c})
+		}
 	}
-	problems = append(problems, c.finish()...)
+	concurrently(len(decoders), func(i int) { decoders[i].decode() })
+	c := &collector{}
+	documents := make(map[string]int, len(sources)) // By file.
+	for _, d := range decoders {
+		d.moveBy(documents[d.file])
+		documents[d.file] += d.number
+		problems = append(problems, d.problems...)
+		for i := range d.documents {
+			c.add(d.documents[i].value, d.documents[i].place, d.documents[i].lines)
+		}
+	}
+	set, more := c.finish()
+	problems = append(problems, more...)
 	slices.SortStableFunc(problems, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(rank[a.Place.File], rank[b.Place.File]), cmp.Compare(a.Place.Line, b.Place.Line))
 	})
-	return c.set, problems
+	return set, problems
 }

@@ -57,24 +57,36 @@ func TestGolden(t *testing.T) {
 }
 
 func describe(set *Set, problems []*Problem) string {
-	lists := map[Place]string{} // The places in one archive are distinct, but for items of a list on one line.
+	type key struct {
+		Place
+
+		kind, namespace, name string
+	}
+	lists := map[key]string{}
 	for _, o := range set.Objects {
-		lists[o.Place] = "Objects"
+		lists[key{o.Place, o.Content.GetKind(), o.Content.GetNamespace(), o.Content.GetName()}] = "Objects"
 	}
 	for _, p := range set.OverridePolicies {
-		lists[p.Place] = "OverridePolicies"
+		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] = "OverridePolicies"
 	}
 	for _, p := range set.ClusterOverridePolicies {
-		lists[p.Place] = "ClusterOverridePolicies"
+		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] = "ClusterOverridePolicies"
 	}
 	for _, p := range set.PropagationPolicies {
-		lists[p.Place] = "PropagationPolicies"
+		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] = "PropagationPolicies"
 	}
 	for _, p := range set.ClusterPropagationPolicies {
-		lists[p.Place] = "ClusterPropagationPolicies"
+		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] = "ClusterPropagationPolicies"
 	}
 	for _, c := range set.Clusters {
-		lists[c.Place] = "Clusters"
+		lists[key{c.Place, c.Cluster.Kind, c.Cluster.Namespace, c.Cluster.Name}] = "Clusters"
+	}
+	for _, p := range set.Propagations {
+		kind := "Propagation"
+		if p.Source.Namespace == "" {
+			kind = "ClusterPropagation"
+		}
+		lists[key{p.Place, kind, p.Source.Namespace, p.Name}] = "Propagations"
 	}
 	var b strings.Builder
 	for _, o := range set.Manifests {
@@ -86,7 +98,8 @@ func describe(set *Set, problems []*Problem) string {
 		if o.Namespaced {
 			scope = "namespaced"
 		}
-		fmt.Fprintf(&b, "%s: %s %s, %s, in %s\n", o.Place, o.Content.GetKind(), name, scope, lists[o.Place])
+		fmt.Fprintf(&b, "%s: %s %s, %s, in %s\n", o.Place, o.Content.GetKind(), name, scope,
+			lists[key{o.Place, o.Content.GetKind(), o.Content.GetNamespace(), o.Content.GetName()}])
 	}
 	for _, p := range problems {
 		fmt.Fprintf(&b, "error: %s\n", p)
@@ -111,6 +124,7 @@ func TestReadPaths(t *testing.T) {
 		"deep/.hidden.yaml":  "not: a manifest",
 		"deep/.git/x.yaml":   "not: a manifest",
 		"empty/readme.md":    "",
+		"local/k.yaml":       "{apiVersion: kustomize.config.k8s.io/v1beta1, kind: Kustomization, resources: [x.yaml]}",
 		"comments/none.yaml": "# nothing\n---\n# here\n---\nnull\n",
 	} {
 		if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
@@ -137,6 +151,7 @@ func TestReadPaths(t *testing.T) {
 		"MissingFar":     {reason: "A guess that is wild is worse than none.", paths: []string{"zzzzzzzz/x.yaml"}, problems: []string{"zzzzzzzz/x.yaml: does not exist"}},
 		"EmptyFolder":    {reason: "A folder without manifests is a mistake.", paths: []string{"empty"}, problems: []string{"empty: no manifest is in this folder (*.yaml, *.yml or *.json)"}},
 		"EmptyDocuments": {reason: "A file may say nothing.", paths: []string{"comments"}},
+		"OnlyLeftOut":    {reason: "A folder may hold nothing but what never goes to an API server.", paths: []string{"local"}},
 		"URL":            {reason: "A URL would be read from the network.", paths: []string{"https://example.com/a.yaml"}, problems: []string{"https://example.com/a.yaml: is not a file or folder (to read from a URL, fetch it and pipe it in with -f -)"}},
 	}
 	for name, tc := range cases {
@@ -267,9 +282,10 @@ anchor: &anchor
   d: 5
 alias: *anchor
 `
-	docs, problems := decode("a.yaml", []byte(text))
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	d := decoder{file: "a.yaml", chunk: split([]byte(text))[0]}
+	d.decode()
+	if len(d.problems) > 0 {
+		t.Fatal(d.problems)
 	}
 	cases := map[string]struct {
 		reason string
@@ -290,7 +306,7 @@ alias: *anchor
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := docs[0].lines.of(tc.path, 99); got != tc.want {
+			if got := d.documents[0].lines.of(tc.path, 99); got != tc.want {
 				t.Errorf("%s\nof(%q) = %d, want %d", tc.reason, tc.path, got, tc.want)
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utiljson "sigs.k8s.io/json"
 
@@ -17,29 +18,37 @@ import (
 	"refract.dev/placement"
 )
 
-// ourKind says how objects of one of our kinds are sorted into the Set, and
-// whether the kind is namespaced. Add is called with an object and its JSON.
+// ourKind says whether a kind of ours is namespaced, and how its objects are
+// decoded.
 type ourKind struct {
 	namespaced bool
-	add        func(c *collector, o *object, data []byte)
+	decode     func(*object)
 }
 
 var ourKinds = map[string]ourKind{
-	corev1alpha1.KindOverridePolicy:           {true, addOverridePolicy},
-	corev1alpha1.KindClusterOverridePolicy:    {false, addClusterOverridePolicy},
-	corev1alpha1.KindPropagationPolicy:        {true, addPropagationPolicy},
-	corev1alpha1.KindClusterPropagationPolicy: {false, addClusterPropagationPolicy},
-	corev1alpha1.KindFederatedCluster:         {false, addCluster},
+	corev1alpha1.KindOverridePolicy: {true, policies(override.Compile,
+		func(s *Set) *[]Policy[corev1alpha1.OverridePolicy, override.Policy] { return &s.OverridePolicies })},
+	corev1alpha1.KindClusterOverridePolicy: {false, policies(override.CompileCluster,
+		func(s *Set) *[]Policy[corev1alpha1.ClusterOverridePolicy, override.Policy] {
+			return &s.ClusterOverridePolicies
+		})},
+	corev1alpha1.KindPropagationPolicy: {true, policies(placement.Compile,
+		func(s *Set) *[]Policy[corev1alpha1.PropagationPolicy, placement.Policy] {
+			return &s.PropagationPolicies
+		})},
+	corev1alpha1.KindClusterPropagationPolicy: {false, policies(placement.CompileCluster,
+		func(s *Set) *[]Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy] {
+			return &s.ClusterPropagationPolicies
+		})},
+	corev1alpha1.KindFederatedCluster: {false, decodeCluster},
 }
 
 // ours reports whether a group is that of policies and clusters.
 func ours(group string) bool { return group == corev1alpha1.GroupVersion.Group }
 
 // checkOurs checks that there is such a kind.
-func (c *collector) checkOurs(o *object) {
-	if o.gvk.Version != corev1alpha1.GroupVersion.Version {
-		c.report(o, "apiVersion", fmt.Sprintf("%s is not served, only %s", o.gvk.GroupVersion(), corev1alpha1.GroupVersion), "")
-	}
+func (o *object) checkOurs() {
+	o.checkServed(corev1alpha1.GroupVersion)
 	if _, ok := ourKinds[o.gvk.Kind]; ok {
 		return
 	}
@@ -48,47 +57,40 @@ func (c *collector) checkOurs(o *object) {
 	if near := nearest.To(o.gvk.Kind, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	c.report(o, "kind", fmt.Sprintf("group %s has no kind %s", o.gvk.Group, o.gvk.Kind), hint)
+	o.report("kind", fmt.Sprintf("group %s has no kind %s", o.gvk.Group, o.gvk.Kind), hint)
 }
 
-// sortOurs decodes an object of ours and puts it into its list.
-func (c *collector) sortOurs(o *object, data []byte) {
+// checkServed checks that the object's version is the one that there is.
+func (o *object) checkServed(served schema.GroupVersion) {
+	if o.gvk.Version != served.Version {
+		o.report("apiVersion", fmt.Sprintf("%s is not served, only %s", o.gvk.GroupVersion(), served), "")
+	}
+}
+
+// decodeOurs decodes an object of ours.
+func (o *object) decodeOurs() {
 	for _, msg := range validation.NameIsDNSSubdomain(o.Content.GetName(), false) {
-		c.report(o, "metadata.name", fmt.Sprintf("is %q: %s", o.Content.GetName(), msg), "")
+		o.report("metadata.name", fmt.Sprintf("is %q: %s", o.Content.GetName(), msg), "")
 	}
-	ourKinds[o.gvk.Kind].add(c, o, data)
+	ourKinds[o.gvk.Kind].decode(o)
 }
 
-func addOverridePolicy(c *collector, o *object, data []byte) {
-	if p := decodePolicy[corev1alpha1.OverridePolicy](c, o, data); p != nil {
-		addPolicy(c, o, &c.set.OverridePolicies, p, override.Compile)
-	}
-}
-
-func addClusterOverridePolicy(c *collector, o *object, data []byte) {
-	if p := decodePolicy[corev1alpha1.ClusterOverridePolicy](c, o, data); p != nil {
-		addPolicy(c, o, &c.set.ClusterOverridePolicies, p, override.CompileCluster)
-	}
-}
-
-func addPropagationPolicy(c *collector, o *object, data []byte) {
-	if p := decodePolicy[corev1alpha1.PropagationPolicy](c, o, data); p != nil {
-		addPolicy(c, o, &c.set.PropagationPolicies, p, placement.Compile)
-	}
-}
-
-func addClusterPropagationPolicy(c *collector, o *object, data []byte) {
-	if p := decodePolicy[corev1alpha1.ClusterPropagationPolicy](c, o, data); p != nil {
-		addPolicy(c, o, &c.set.ClusterPropagationPolicies, p, placement.CompileCluster)
-	}
-}
-
-// addPolicy compiles a policy and adds it to its list if it is valid.
-func addPolicy[T, C any](c *collector, o *object, list *[]Policy[T, C], p *T, compile func(*T) (*C, field.ErrorList)) {
-	compiled, errs := compile(p)
-	c.reportAll(o, errs)
-	if !o.wrong {
-		*list = append(*list, Policy[T, C]{Place: o.Place, Policy: p, Compiled: compiled})
+// policies returns what decodes and compiles the policies of one kind.
+func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) *[]Policy[T, C]) func(*object) {
+	return func(o *object) {
+		if name := o.Content.GetName(); len(name) > maxPolicyName {
+			o.report("metadata.name", fmt.Sprintf("has %d characters, want at most %d: objects name the policy in a label value", len(name), maxPolicyName), "")
+		}
+		p := decodeStrictly[T](o, true)
+		if p == nil {
+			return
+		}
+		compiled, errs := compile(p)
+		o.reportAll(errs)
+		o.add = func(s *Set) {
+			to := list(s)
+			*to = append(*to, Policy[T, C]{Place: o.Place, Policy: p, Compiled: compiled, lines: o.lines})
+		}
 	}
 }
 
@@ -96,35 +98,38 @@ func addPolicy[T, C any](c *collector, o *object, list *[]Policy[T, C], p *T, co
 // be.
 const maxPolicyName = 63
 
-func decodePolicy[T any](c *collector, o *object, data []byte) *T {
-	if name := o.Content.GetName(); len(name) > maxPolicyName {
-		c.report(o, "metadata.name", fmt.Sprintf("has %d characters, want at most %d: objects name the policy in a label value", len(name), maxPolicyName), "")
-	}
-	return decodeStrictly[T](c, o, data, true)
-}
-
-// addCluster adds a cluster. Offline nothing is asked of it but its name: it is
-// not going to be reached.
-func addCluster(c *collector, o *object, data []byte) {
-	cluster := decodeStrictly[corev1alpha1.FederatedCluster](c, o, data, false)
-	if cluster != nil && !o.wrong {
-		c.set.Clusters = append(c.set.Clusters, Cluster{Place: o.Place, Cluster: cluster})
+// decodeCluster decodes a cluster. Nothing is asked of it but its name: it is not
+// going to be reached.
+func decodeCluster(o *object) {
+	cluster := decodeStrictly[corev1alpha1.FederatedCluster](o, false)
+	o.add = func(s *Set) {
+		s.Clusters = append(s.Clusters, Cluster{Place: o.Place, Cluster: cluster, lines: o.lines})
 	}
 }
 
 // decodeStrictly decodes an object and reports what is not as T wants it: the
 // status excepted, which is not for a manifest to say. What can be decoded all
-// the same is returned, so that more mistakes can be found.
-func decodeStrictly[T any](c *collector, o *object, data []byte, required bool) *T {
+// the same is returned, so that more mistakes can be found; otherwise nil.
+func decodeStrictly[T any](o *object, required bool) *T {
 	content := maps.Clone(o.Content.Object)
 	delete(content, "status")
 	for _, m := range conform(content, reflect.TypeFor[T](), nil, required) {
-		c.report(o, m.path.String(), m.fact, m.hint)
+		o.report(m.path.String(), m.fact, m.hint)
+	}
+	return decodeTyped[T](o)
+}
+
+// decodeTyped decodes an object, or reports why it cannot, if nothing else was
+// reported, and returns nil.
+func decodeTyped[T any](o *object) *T {
+	data, ok := o.encode()
+	if !ok {
+		return nil
 	}
 	var typed T
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(data, &typed); err != nil {
 		if !o.wrong {
-			c.report(o, "", fmt.Sprintf("is no %s: %v", o.gvk.Kind, err), "")
+			o.report("", fmt.Sprintf("is no %s: %v", o.gvk.Kind, err), "")
 		}
 		return nil
 	}

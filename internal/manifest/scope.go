@@ -4,6 +4,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // clusterScoped are the kinds of Kubernetes that belong to no namespace, by
@@ -43,6 +44,9 @@ func builtInScopes() map[schema.GroupKind]bool {
 	}
 	for kind, k := range ourKinds {
 		scopes[schema.GroupKind{Group: corev1alpha1.GroupVersion.Group, Kind: kind}] = k.namespaced
+	}
+	for kind, namespaced := range reports {
+		scopes[schema.GroupKind{Group: refractv1alpha1.GroupVersion.Group, Kind: kind}] = namespaced
 	}
 	return scopes
 }

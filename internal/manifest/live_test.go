@@ -1,0 +1,119 @@
+package manifest
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+func TestFromObjects(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		objects    []string
+		namespaced func(schema.GroupKind) (namespaced, known bool)
+		want       string
+	}{
+		"Sorted": {
+			reason: "Objects are sorted as manifests are; that they were written by an API server is no mistake.",
+			objects: []string{
+				`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop, uid: u, generation: 2}, spec: {replicas: 2}, status: {replicas: 2}}`,
+				`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: op, namespace: shop, creationTimestamp: "2026-01-02T03:04:05Z", resourceVersion: "7", managedFields: [{manager: kubectl, operation: Apply, apiVersion: core.kubeadmiral.io/v1alpha1, time: "2026-01-02T03:04:05Z", fieldsType: FieldsV1, fieldsV1: {"f:spec": {}}}]}, spec: {}, status: {refCount: 1}}`,
+				`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: eu-1}, spec: {apiEndpoint: "https://eu-1", secretRef: {name: eu-1}}, status: {conditions: []}}`,
+				`{apiVersion: refract.dev/v1alpha1, kind: Propagation, metadata: {name: web.deployments.apps, namespace: shop}, spec: {source: {apiVersion: apps/v1, kind: Deployment, resource: deployments, name: web}}}`,
+			},
+			want: `hub: Deployment shop/web, namespaced, in Objects
+hub: OverridePolicy shop/op, namespaced, in OverridePolicies
+hub: FederatedCluster eu-1, cluster-scoped, in Clusters
+hub: Propagation shop/web.deployments.apps, namespaced, in Propagations
+`,
+		},
+		"Checked": {
+			reason: "What is wrong is found, and told without a line.",
+			objects: []string{
+				`{apiVersion: v1, kind: ConfigMap, metadata: {namespace: shop}}`,
+				`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: op, namespace: shop}, spec: {overrideRule: []}}`,
+				`{apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: shop}}`,
+				`{apiVersion: apps/v1beta1, kind: Deployment, metadata: {name: web, namespace: shop}}`,
+				`{}`,
+			},
+			want: `error: hub: ConfigMap shop/: metadata.name: is missing
+error: hub: apiVersion: is missing
+error: hub: kind: is missing
+error: hub: metadata.name: is missing
+error: hub: Deployment shop/web: is there already, at hub
+error: hub: OverridePolicy shop/op: spec.overrideRule: there is no such field
+hint: did you mean overrideRules?
+`,
+		},
+		"ScopeSeen": {
+			reason: "What is held without a namespace cannot have one, whatever its kind.",
+			objects: []string{
+				`{apiVersion: example.com/v1, kind: Tenant, metadata: {name: acme}}`,
+				`{apiVersion: example.com/v1, kind: Widget, metadata: {name: w, namespace: shop}}`,
+			},
+			want: `hub: Tenant acme, cluster-scoped, in Objects
+hub: Widget shop/w, namespaced, in Objects
+`,
+		},
+		"ScopeKnown": {
+			reason: "The caller's knowledge extends that of the package, and does not replace it.",
+			objects: []string{
+				`{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}`,
+				`{apiVersion: v1, kind: Namespace, metadata: {name: shop}}`,
+			},
+			namespaced: func(schema.GroupKind) (namespaced, known bool) { return true, true },
+			want: `hub: Widget default/w, namespaced, in Objects
+hub: Namespace shop, cluster-scoped, in Objects
+`,
+		},
+		"NamespaceTakenAway": {
+			reason:  "What belongs to no namespace has none, and the object given keeps its own.",
+			objects: []string{`{apiVersion: v1, kind: Node, metadata: {name: node-1, namespace: shop}}`},
+			want:    "hub: Node node-1, cluster-scoped, in Objects\n",
+		},
+		"AsHeld": {
+			reason: "What is held is neither a list nor left out.",
+			objects: []string{
+				`{apiVersion: example.com/v1, kind: AllowList, metadata: {name: a, namespace: shop}, items: [{a: b}]}`,
+				`{apiVersion: v1, kind: ConfigMap, metadata: {name: l, namespace: shop, annotations: {config.kubernetes.io/local-config: "true"}}}`,
+			},
+			want: `hub: AllowList shop/a, namespaced, in Objects
+hub: ConfigMap shop/l, namespaced, in Objects
+`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var objects, before []*unstructured.Unstructured
+			for _, text := range tc.objects {
+				u := &unstructured.Unstructured{Object: parse(t, text)}
+				objects, before = append(objects, u), append(before, u.DeepCopy())
+			}
+			set, problems := FromObjects("hub", objects, tc.namespaced)
+			if diff := cmp.Diff(tc.want, describe(set, problems)); diff != "" {
+				t.Errorf("%s\nFromObjects(): -want, +got:\n%s", tc.reason, diff)
+			}
+			for _, o := range set.Manifests {
+				if got := o.At("metadata.name"); got != (Place{File: "hub"}) {
+					t.Errorf("%s\nAt() = %v, want no line", tc.reason, got)
+				}
+			}
+			if diff := cmp.Diff(before, objects); diff != "" {
+				t.Errorf("FromObjects() changed its input: -before, +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+// parse returns an object as an API client decodes it.
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	data, err := kyaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fromJSON(t, data).(map[string]any)
+}

@@ -1,0 +1,26 @@
+package manifest
+
+import (
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// staysLocal reports whether a document is for tools alone, and never sent to an
+// API server: kustomize's own files, what is marked as such, and tests of
+// policies.
+//
+// Source: https://kpt.dev/reference/annotations/local-config/.
+func staysLocal(content map[string]any) bool {
+	version, _ := content["apiVersion"].(string)
+	gv, _ := schema.ParseGroupVersion(version) // A bad one is reported with the object.
+	if gv.Group == "kustomize.config.k8s.io" {
+		return true
+	}
+	if gv == refractv1alpha1.GroupVersion && content["kind"] == "PolicyTest" {
+		return true
+	}
+	local, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "annotations", "config.kubernetes.io/local-config")
+	return local == "true"
+}

@@ -1,0 +1,122 @@
+package manifest
+
+import (
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestOverlay(t *testing.T) {
+	const (
+		policies = `
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: p, namespace: a}, spec: {}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: p, namespace: b}, spec: {}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: ClusterOverridePolicy, metadata: {name: p}, spec: {}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: PropagationPolicy, metadata: {name: p}, spec: {schedulingMode: Duplicate}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: ClusterPropagationPolicy, metadata: {name: p}, spec: {schedulingMode: Duplicate}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: p}}
+---
+{apiVersion: refract.dev/v1alpha1, kind: Propagation, metadata: {name: p}, spec: {source: {apiVersion: v1, kind: ConfigMap, resource: configmaps, name: p}}}
+---
+{apiVersion: refract.dev/v1alpha1, kind: ClusterPropagation, metadata: {name: p}, spec: {source: {apiVersion: v1, kind: Node, resource: nodes, name: p}}}
+`
+		objects = `
+{apiVersion: v1, kind: ConfigMap, metadata: {name: one}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: two}}
+`
+	)
+	cases := map[string]struct {
+		reason        string
+		below, over   string
+		want          []string // In the order of Manifests.
+		wantOfObjects []string
+	}{
+		"Nothing": {reason: "Nothing over nothing is nothing."},
+		"Same": {
+			reason: "Without anything over it a set stays as it is.",
+			below:  objects, want: []string{"below:2 one", "below:4 two"}, wantOfObjects: []string{"below:2 one", "below:4 two"},
+		},
+		"InPlace": {
+			reason: "What is there is replaced where it stands, at any version; what is not comes last.",
+			below:  objects,
+			over: `{apiVersion: v2, kind: ConfigMap, metadata: {name: one}}
+---
+{apiVersion: v1, kind: Secret, metadata: {name: two}}
+---
+{apiVersion: v1, kind: ConfigMap, metadata: {name: two, namespace: shop}}
+`,
+			want:          []string{"over:1 one", "below:4 two", "over:3 two", "over:5 two"},
+			wantOfObjects: []string{"over:1 one", "below:4 two", "over:3 two", "over:5 two"},
+		},
+		"EveryList": {
+			reason: "All kinds are replaced by their like, and by it alone.",
+			below:  policies + "---" + objects, over: policies,
+			want: []string{
+				"over:2 p", "over:4 p", "over:6 p", "over:8 p", "over:10 p", "over:12 p", "over:14 p", "over:16 p",
+				"below:18 one", "below:20 two",
+			},
+			wantOfObjects: []string{"below:18 one", "below:20 two"},
+		},
+		"EveryListAdded": {
+			reason: "All kinds are added.",
+			below:  objects, over: policies,
+			want: []string{
+				"below:2 one", "below:4 two",
+				"over:2 p", "over:4 p", "over:6 p", "over:8 p", "over:10 p", "over:12 p", "over:14 p", "over:16 p",
+			},
+			wantOfObjects: []string{"below:2 one", "below:4 two"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			below, over := setOf(t, "below", tc.below), setOf(t, "over", tc.over)
+			before := describe(below, nil) + describe(over, nil)
+			got := below.Overlay(over)
+			if diff := cmp.Diff(tc.want, placesOf(got.Manifests)); diff != "" {
+				t.Errorf("%s\nOverlay(): Manifests: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.wantOfObjects, placesOf(got.Objects)); diff != "" {
+				t.Errorf("%s\nOverlay(): Objects: -want, +got:\n%s", tc.reason, diff)
+			}
+			// describe says of each manifest in which list it is.
+			if text := describe(got, nil); strings.Contains(text, "in \n") || strings.Count(text, "\n") != membersOf(got) {
+				t.Errorf("%s\nOverlay(): lists differ from Manifests:\n%s", tc.reason, text)
+			}
+			if diff := cmp.Diff(before, describe(below, nil)+describe(over, nil)); diff != "" {
+				t.Errorf("Overlay() changed its input: -before, +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+func setOf(t *testing.T, file, text string) *Set {
+	t.Helper()
+	set, problems := ReadFS(fstest.MapFS{file + ".yaml": {Data: []byte(text)}})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	return set
+}
+
+func placesOf(objects []Object) []string {
+	var out []string
+	for _, o := range objects {
+		place, _, _ := strings.Cut(o.Place.String(), ": ")
+		out = append(out, strings.Replace(place, ".yaml", "", 1)+" "+o.Content.GetName())
+	}
+	return out
+}
+
+// membersOf counts what is in the lists besides Manifests.
+func membersOf(s *Set) int {
+	return len(s.Objects) + len(s.OverridePolicies) + len(s.ClusterOverridePolicies) + len(s.PropagationPolicies) +
+		len(s.ClusterPropagationPolicies) + len(s.Clusters) + len(s.Propagations)
+}

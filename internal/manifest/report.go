@@ -1,0 +1,71 @@
+package manifest
+
+import (
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// Propagation is a report of the controllers on an object of the hub: what they
+// themselves know of it after a restart.
+type Propagation struct {
+	Place Place
+	// Name of the report, whose namespace is that of the object. Its kind is
+	// ClusterPropagation if that is empty, otherwise Propagation.
+	Name string
+	// Source is the object that is reported on.
+	Source Identity
+	// UID of the object. The report says nothing about one of the same identity
+	// with another UID.
+	UID types.UID
+	// Clusters are those that hold a copy or may hold one, sorted. Some of them may
+	// be members no more.
+	Clusters []string
+	// Rendered are the override policies that the copies were rendered with, those
+	// deleted since included, without generation.
+	Rendered []tree.Policy
+}
+
+// reports are the kinds of reports, and whether they are namespaced.
+var reports = map[string]bool{
+	refractv1alpha1.KindPropagation:        true,
+	refractv1alpha1.KindClusterPropagation: false,
+}
+
+// isReport reports whether a kind is that of reports.
+func isReport(gk schema.GroupKind) bool {
+	_, ok := reports[gk.Kind]
+	return ok && gk.Group == refractv1alpha1.GroupVersion.Group
+}
+
+// decodeReport decodes a report. What is in it nobody but Refract writes, so it is
+// not checked.
+func (o *object) decodeReport() {
+	r := decodeTyped[refractv1alpha1.Propagation](o) // A ClusterPropagation has the same fields.
+	if r == nil {
+		return
+	}
+	gv, _ := schema.ParseGroupVersion(r.Spec.Source.APIVersion) // A bad one leads to an identity that no object has.
+	p := Propagation{
+		Place:  o.Place,
+		Name:   r.Name,
+		Source: Identity{GroupKind: gv.WithKind(r.Spec.Source.Kind).GroupKind(), Namespace: r.Namespace, Name: r.Spec.Source.Name},
+		UID:    r.Spec.Source.UID,
+	}
+	clusters := map[string]bool{}
+	for i := range r.Status.Clusters {
+		clusters[r.Status.Clusters[i].Name] = true
+	}
+	p.Clusters = slices.Sorted(maps.Keys(clusters))
+	for _, refs := range [][]refractv1alpha1.PolicyReference{r.Status.OverridePolicies, r.Status.DeletedPolicies} {
+		for _, ref := range refs {
+			p.Rendered = append(p.Rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	o.add = func(s *Set) { s.Propagations = append(s.Propagations, p) }
+}
