@@ -5,3 +5,4 @@ package refract
 
 //go:generate go tool -modfile=go.tools.mod controller-gen object paths=./api/...
 //go:generate go tool -modfile=go.tools.mod controller-gen crd paths=./api/... output:crd:dir=config/crd
+//go:generate go run ./internal/schema/generate

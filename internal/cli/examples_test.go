@@ -34,8 +34,8 @@ func TestExamples(t *testing.T) {
 			}
 			got := &txtar.Archive{Comment: want.Comment}
 			for line := range strings.Lines(string(want.Comment)) {
-				command, ok := strings.CutPrefix(line, "$ refract ")
-				if !ok {
+				command, ok := strings.CutPrefix(line, "$ ")
+				if !ok || !strings.HasPrefix(command, "refract ") {
 					continue
 				}
 				var stdout, stderr bytes.Buffer
@@ -88,7 +88,7 @@ func checkPrinted(t *testing.T, command, want string) {
 		return
 	}
 	var printed bytes.Buffer
-	Main(t.Context(), args[1:], strings.NewReader(""), &printed, &printed)
+	Main(t.Context(), args, strings.NewReader(""), &printed, &printed)
 	if !matches(lines(want), lines(printed.String())) {
 		t.Errorf("%s\nprints:\n%s\nand not:\n%s", command, &printed, want)
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
 
+	"refract.dev/internal/hub"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
 )
@@ -18,22 +19,60 @@ import (
 // inputs are the flags that say what a command reads.
 type inputs struct {
 	files []string
+	hub   string // Path of a kubeconfig; empty for none.
 }
 
 // addFlags adds the flags, and completion for them.
 func (in *inputs) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringArrayVarP(&in.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
+	f.StringVar(&in.hub, "hub-kubeconfig", "", "kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
 	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+	must(cmd.MarkFlagFilename("hub-kubeconfig"))
 }
 
+// given reports whether there is something to read.
+func (in *inputs) given() bool { return len(in.files) > 0 || in.hub != "" }
+
 // read reads what the flags name, or returns all problems with it.
-func (in *inputs) read(_ context.Context, s *streams) (*manifest.Set, error) {
-	if len(in.files) == 0 {
-		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
+	set, problems, err := in.readAll(ctx, s)
+	return set, errors.Join(err, problemsAsError(problems))
+}
+
+// readAll is read for those who make something of the problems. The error is for
+// what could not be read at all.
+func (in *inputs) readAll(ctx context.Context, s *streams) (*manifest.Set, []*manifest.Problem, error) {
+	if !in.given() {
+		return nil, nil, withHint(errors.New("there is nothing to read"),
+			"-f names a file, a folder, or - for stdin; --hub-kubeconfig names a hub")
 	}
-	set, problems := manifest.Read(in.files, s.in)
-	return set, problemsAsError(problems)
+	if in.hub == "" {
+		set, problems := manifest.Read(in.files, s.in)
+		return set, problems, nil
+	}
+	contents, err := hubContents(ctx, in.hub)
+	if err != nil {
+		return nil, nil, err
+	}
+	live, problems := manifest.FromObjects(liveFile, contents.Objects, contents.Scope)
+	over, more := manifest.ReadFor(contents.Scope, in.files, s.in)
+	return live.Overlay(over), append(problems, more...), nil
+}
+
+// liveFile stands for the name of a file where something was read from a hub.
+const liveFile = "hub"
+
+// hubContents reads what Refract acts on from the hub of a kubeconfig.
+func hubContents(ctx context.Context, kubeconfig string) (*hub.Contents, error) {
+	cfg, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	if err := hub.Reachable(ctx, cfg); err != nil {
+		return nil, err
+	}
+	return hub.Read(ctx, cfg)
 }
 
 // problemsAsError joins problems with their hints; nil if there is none.

@@ -9,6 +9,8 @@ package cli
 import (
 	"context"
 	"io"
+	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 )
@@ -24,19 +26,39 @@ type streams struct {
 var commands = []func(*streams) *cobra.Command{
 	newDemoCommand,
 	newRenderCommand,
+	newExplainCommand,
+	newSnapshotCommand,
 	newUpCommand,
 	newDownCommand,
 	newRunCommand,
 	newJoinCommand,
 	newUnjoinCommand,
 	newVersionCommand,
+	newDocsCommand,
 }
 
-// Main runs the command that args (without the program's name) ask for, until
-// it is done or ctx ends, and returns the exit code.
+// Names under which kubectl finds the program as its plugin, and asks it to
+// complete what the user types.
+//
+// Source: https://kubernetes.io/docs/tasks/extend-kubectl/kubectl-plugins/
+const (
+	pluginName     = "kubectl-refract"
+	completionName = "kubectl_complete-refract"
+)
+
+// Main runs the command that args ask for, the first of which is the program's
+// name, until it is done or ctx ends, and returns the exit code.
 func Main(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) int {
 	s := &streams{in: stdin, out: stdout, err: stderr}
 	root := newRootCommand(s)
+	called := strings.TrimSuffix(filepath.Base(args[0]), ".exe")
+	args = args[1:]
+	if called == completionName {
+		args = append([]string{cobra.ShellCompRequestCmd}, args...)
+	}
+	if called == pluginName || called == completionName {
+		root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl refract"}
+	}
 	root.SetArgs(args)
 	cmd, err := root.ExecuteContextC(ctx)
 	if err == nil {

@@ -14,11 +14,10 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	testscript.Main(m, map[string]func(){
-		"refract": func() {
-			os.Exit(Main(context.Background(), os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
-		},
-	})
+	run := func() {
+		os.Exit(Main(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	testscript.Main(m, map[string]func(){"refract": run, pluginName: run, completionName: run})
 }
 
 // TestScript runs the scripts in testdata/script. Besides the commands of

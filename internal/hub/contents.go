@@ -20,25 +20,26 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/manifest"
 	"refract.dev/internal/member"
 )
 
 // Contents are what a hub holds of what Refract acts on.
 type Contents struct {
 	// Objects are policies, clusters, reports on propagation, the objects that ask
-	// to be propagated, and the CustomResourceDefinitions of their kinds; by group,
-	// kind, namespace and name. Of the CustomResourceDefinitions those that do not
-	// ask to be propagated have [LocalConfig].
-	Objects []*unstructured.Unstructured
-	// Namespaced says of each kind that the hub serves whether it is namespaced.
-	Namespaced map[schema.GroupKind]bool
+	// to be propagated, and the CustomResourceDefinitions of their kinds; by
+	// namespace, kind, group and name. Of the CustomResourceDefinitions those that do not
+	// ask to be propagated are annotated with [manifest.LocalConfig].
+	Objects    []*unstructured.Unstructured
+	namespaced map[schema.GroupKind]bool
 }
 
-// LocalConfig is the annotation of manifests that explain others and are not
-// themselves sent to an API server.
-//
-// Source: https://github.com/kubernetes-sigs/kustomize/blob/master/cmd/config/docs/api-conventions/functions-spec.md
-const LocalConfig = "config.kubernetes.io/local-config"
+// Scope says of a kind whether it is namespaced; known is false if the hub does
+// not serve it.
+func (c *Contents) Scope(kind schema.GroupKind) (namespaced, known bool) {
+	namespaced, known = c.namespaced[kind]
+	return namespaced, known
+}
 
 // parallel is how many types are listed at a time.
 const parallel = 8
@@ -48,6 +49,7 @@ const parallel = 8
 func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
+	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated is no news to who only lists it.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, err
@@ -60,7 +62,7 @@ func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
 	if err != nil {
 		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
 	}
-	r := reader{client: dyn, contents: &Contents{Namespaced: map[schema.GroupKind]bool{}}}
+	r := reader{client: dyn, contents: &Contents{namespaced: map[schema.GroupKind]bool{}}}
 	if err := r.plan(lists); err != nil {
 		return nil, err
 	}
@@ -99,7 +101,7 @@ func (r *reader) plan(lists []*metav1.APIResourceList) error {
 			if strings.Contains(resource.Name, "/") {
 				continue
 			}
-			r.contents.Namespaced[schema.GroupKind{Group: gv.Group, Kind: resource.Kind}] = resource.Namespaced
+			r.contents.namespaced[schema.GroupKind{Group: gv.Group, Kind: resource.Kind}] = resource.Namespaced
 			gvr := gv.WithResource(resource.Name)
 			switch {
 			case gv == corev1alpha1.GroupVersion, gv == refractv1alpha1.GroupVersion && strings.HasSuffix(resource.Name, "propagations"):
@@ -170,7 +172,7 @@ func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstru
 		if annotations == nil {
 			annotations = map[string]string{}
 		}
-		annotations[LocalConfig] = "true"
+		annotations[manifest.LocalConfig] = "true"
 		crd.SetAnnotations(annotations)
 	}
 	return found, nil
@@ -215,9 +217,16 @@ func distinct(lists [][]*unstructured.Unstructured) []*unstructured.Unstructured
 		}
 	}
 	slices.SortFunc(all, func(a, b *unstructured.Unstructured) int {
-		ka, kb := a.GroupVersionKind(), b.GroupVersionKind()
-		return cmp.Or(cmp.Compare(ka.Group, kb.Group), cmp.Compare(ka.Kind, kb.Kind),
-			cmp.Compare(a.GetNamespace(), b.GetNamespace()), cmp.Compare(a.GetName(), b.GetName()))
+		return cmp.Or(cmp.Compare(folderOf(a), folderOf(b)), cmp.Compare(fileOf(a), fileOf(b)))
 	})
 	return all
+}
+
+// folderOf and fileOf put objects in the order of a snapshot's files, so that an
+// answer from the hub and one from its snapshot are in the same order.
+func folderOf(u *unstructured.Unstructured) string { return cmp.Or(u.GetNamespace(), "_cluster") }
+
+func fileOf(u *unstructured.Unstructured) string {
+	gk := u.GroupVersionKind().GroupKind()
+	return strings.ToLower(gk.Kind) + "." + gk.Group + "-" + u.GetName()
 }

@@ -21,6 +21,17 @@ type Identity struct {
 	Name string
 }
 
+// String returns KIND.GROUP NAMESPACE/NAME, without what is empty.
+func (id Identity) String() string {
+	if id.Namespace == "" {
+		return id.GroupKind.String() + " " + id.Name
+	}
+	return id.GroupKind.String() + " " + id.Namespace + "/" + id.Name
+}
+
+// Identity returns the identity of the object.
+func (o *Object) Identity() Identity { return identityOf(o.Content) }
+
 // collector turns documents into a Set.
 type collector struct {
 	objects  []*object
@@ -36,7 +47,7 @@ func (c *collector) add(value any, place Place, l lines) {
 		c.problems = append(c.problems, &Problem{Place: place, Fact: fmt.Sprintf("is %s, want an object", tree.TypeName(value))})
 		return
 	}
-	if staysLocal(content) {
+	if staysLocal(content) && !isDefinition(content) {
 		return
 	}
 	kind, _ := content["kind"].(string)
@@ -79,7 +90,9 @@ func (c *collector) finish() (*Set, []*Problem) {
 	for _, o := range c.objects {
 		if !o.wrong {
 			o.add(set)
-			set.Manifests = append(set.Manifests, o.Object)
+			if !o.local {
+				set.Manifests = append(set.Manifests, o.Object)
+			}
 		}
 	}
 	return set, c.problems
@@ -101,7 +114,7 @@ func (c *collector) checkUnique() {
 		if o.gvk.Kind == "" || o.Content.GetName() == "" || (o.wrong && ours(o.gvk.Group)) {
 			continue // What it is, or which, is not certain.
 		}
-		id := Identity{GroupKind: o.gvk.GroupKind(), Namespace: o.Content.GetNamespace(), Name: o.Content.GetName()}
+		id := o.Identity()
 		if other, ok := first[id]; ok {
 			o.report("", fmt.Sprintf("is there already, at %s", other.Place), "")
 			other.wrong = true
@@ -117,7 +130,7 @@ func (c *collector) checkUnique() {
 func (c *collector) scopes() func(schema.GroupKind) (namespaced, known bool) {
 	scopes := builtInScopes()
 	for _, o := range c.objects {
-		if o.wrong || o.gvk.GroupKind() != (schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}) {
+		if o.wrong || !isDefinition(o.Content.Object) {
 			continue
 		}
 		group, _, _ := unstructured.NestedString(o.Content.Object, "spec", "group")

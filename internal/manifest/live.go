@@ -10,8 +10,8 @@ import (
 //
 // A kind whose scope is not known otherwise is as namespaced says; that may be
 // nil. Failing that, an object without a namespace is of a kind that has none.
-// Objects are not too large, as they are stored; none is taken apart as a list or
-// left out as one that stays local. Integers must be int64.
+// Objects are not too large, as they are stored; none is taken apart as a list,
+// and none but a CustomResourceDefinition stays local. Integers must be int64.
 //
 // Nothing in the objects is modified. The Set shares it, so that it must not be
 // modified either as long as the objects are in use elsewhere.
@@ -20,6 +20,7 @@ func FromObjects(file string, objects []*unstructured.Unstructured, namespaced f
 	for i, u := range objects {
 		c.objects[i] = newObject(Place{File: file}, u, lines{})
 		c.objects[i].stored = true
+		c.objects[i].local = c.objects[i].local && isDefinition(u.Object)
 	}
 	return c.finish()
 }

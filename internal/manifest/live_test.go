@@ -1,7 +1,9 @@
 package manifest
 
 import (
+	"fmt"
 	"testing"
+	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -116,4 +118,52 @@ func parse(t *testing.T, text string) map[string]any {
 		t.Fatal(err)
 	}
 	return fromJSON(t, data).(map[string]any)
+}
+
+func TestDefinitions(t *testing.T) {
+	const crd = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: zones.example.com%s}
+spec: {group: example.com, scope: Cluster, names: {kind: Zone}}
+---
+apiVersion: example.com/v1
+kind: Zone
+metadata: {name: eu}
+`
+	cases := map[string]struct {
+		reason      string
+		annotations string
+		objects     []string
+		manifests   int
+	}{
+		"Object": {
+			reason: "A CustomResourceDefinition is an object that explains others.", objects: []string{"zones.example.com", "eu"}, manifests: 2,
+		},
+		"Local": {
+			reason:      "One that stays local explains others and is no object.",
+			annotations: `, annotations: {config.kubernetes.io/local-config: "true"}`, objects: []string{"eu"}, manifests: 1,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			set, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: fmt.Appendf(nil, crd, tc.annotations)}})
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			var objects []string
+			for i := range set.Objects {
+				objects = append(objects, set.Objects[i].Content.GetName())
+				if set.Objects[i].Namespaced {
+					t.Errorf("%s\n%s: want it to belong to no namespace", tc.reason, set.Objects[i].Identity())
+				}
+			}
+			if diff := cmp.Diff(tc.objects, objects); diff != "" {
+				t.Errorf("%s\nObjects: -want, +got:\n%s", tc.reason, diff)
+			}
+			if len(set.Definitions) != 1 || len(set.Manifests) != tc.manifests {
+				t.Errorf("%s\ngot %d definitions and %d manifests, want 1 and %d", tc.reason, len(set.Definitions), len(set.Manifests), tc.manifests)
+			}
+		})
+	}
 }

@@ -7,11 +7,15 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
+// LocalConfig is the annotation, with the value "true", of manifests that are for
+// tools and are not themselves sent to an API server.
+//
+// Source: https://kpt.dev/reference/annotations/local-config/.
+const LocalConfig = "config.kubernetes.io/local-config"
+
 // staysLocal reports whether a document is for tools alone, and never sent to an
 // API server: kustomize's own files, what is marked as such, and tests of
 // policies.
-//
-// Source: https://kpt.dev/reference/annotations/local-config/.
 func staysLocal(content map[string]any) bool {
 	version, _ := content["apiVersion"].(string)
 	gv, _ := schema.ParseGroupVersion(version) // A bad one is reported with the object.
@@ -21,6 +25,14 @@ func staysLocal(content map[string]any) bool {
 	if gv == refractv1alpha1.GroupVersion && content["kind"] == "PolicyTest" {
 		return true
 	}
-	local, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "annotations", "config.kubernetes.io/local-config")
+	local, _, _ := unstructured.NestedFieldNoCopy(content, "metadata", "annotations", LocalConfig)
 	return local == "true"
+}
+
+// isDefinition reports whether an object is a CustomResourceDefinition, which says
+// something about others even where it goes nowhere itself.
+func isDefinition(content map[string]any) bool {
+	version, _ := content["apiVersion"].(string)
+	gv, _ := schema.ParseGroupVersion(version) // A bad one is reported with the object.
+	return gv.Group == "apiextensions.k8s.io" && content["kind"] == "CustomResourceDefinition"
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/override"
@@ -34,6 +35,9 @@ type Set struct {
 	ClusterPropagationPolicies []Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy]
 	Clusters                   []Cluster
 
+	// Definitions are the CustomResourceDefinitions. One that is annotated with
+	// [LocalConfig] is not among the Objects and Manifests.
+	Definitions []Object
 	// Propagations are what the controllers report about objects.
 	Propagations []Propagation
 }
@@ -113,16 +117,22 @@ const Stdin = "-"
 // an API server (kustomize's own files, what is annotated with
 // config.kubernetes.io/local-config: "true", and tests of policies); all others
 // are. The problems are in the order of the input.
-func Read(paths []string, stdin io.Reader) (*Set, []*Problem) {
-	return read(find(paths, stdin))
+func Read(paths []string, stdin io.Reader) (*Set, []*Problem) { return ReadFor(nil, paths, stdin) }
+
+// ReadFor is [Read] for manifests that are meant for an API server, which knows
+// of kinds whether they are namespaced.
+func ReadFor(namespaced func(schema.GroupKind) (namespaced, known bool), paths []string, stdin io.Reader) (*Set, []*Problem) {
+	sources, problems := find(paths, stdin)
+	return read(&collector{namespaced: namespaced}, sources, problems)
 }
 
 // ReadFS is [Read] for a file system, of which it reads all.
 func ReadFS(fsys fs.FS) (*Set, []*Problem) {
-	return read(findIn(fsys, "", nil, nil))
+	sources, problems := findIn(fsys, "", nil, nil)
+	return read(&collector{}, sources, problems)
 }
 
-func read(sources []source, problems []*Problem) (*Set, []*Problem) {
+func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem) {
 	rank := make(map[string]int, len(sources))
 	var decoders []*decoder
 	for i, s := range sources {
@@ -137,7 +147,6 @@ func read(sources []source, problems []*Problem) (*Set, []*Problem) {
 		}
 	}
 	concurrently(len(decoders), func(i int) { decoders[i].decode() })
-	c := &collector{}
 	documents := make(map[string]int, len(sources)) // By file.
 	for _, d := range decoders {
 		d.moveBy(documents[d.file])

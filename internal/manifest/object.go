@@ -24,6 +24,8 @@ type object struct {
 	gvk schema.GroupVersionKind
 	// stored is whether an API server holds the object.
 	stored bool
+	// local is whether the object explains others and goes nowhere itself.
+	local bool
 	// wrong is whether a problem was found, which keeps it out of the Set.
 	wrong bool
 	// problems are those that were not gathered yet.
@@ -35,7 +37,7 @@ type object struct {
 }
 
 func newObject(place Place, content *unstructured.Unstructured, l lines) *object {
-	return &object{Object: Object{Place: place, Content: content, lines: l}, reported: map[string]bool{}}
+	return &object{Object: Object{Place: place, Content: content, lines: l}, local: staysLocal(content.Object), reported: map[string]bool{}}
 }
 
 // report notes a problem with an object, at one of its fields or, if that is
@@ -122,6 +124,13 @@ func (o *object) decode() {
 		o.decodeOurs()
 	case isReport(gk):
 		o.decodeReport()
+	case isDefinition(o.Content.Object):
+		o.add = func(s *Set) {
+			s.Definitions = append(s.Definitions, o.Object)
+			if !o.local {
+				s.Objects = append(s.Objects, o.Object)
+			}
+		}
 	default:
 		o.add = func(s *Set) { s.Objects = append(s.Objects, o.Object) }
 	}

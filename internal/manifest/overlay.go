@@ -13,8 +13,9 @@ import (
 // Neither s nor over is modified. The result shares what is in them.
 func (s *Set) Overlay(over *Set) *Set {
 	return &Set{
-		Manifests:                  overlay(s.Manifests, over.Manifests, identityOfObject),
-		Objects:                    overlay(s.Objects, over.Objects, identityOfObject),
+		Manifests:                  overlay(s.Manifests, over.Manifests, (*Object).Identity),
+		Objects:                    overlay(s.Objects, over.Objects, (*Object).Identity),
+		Definitions:                overlay(s.Definitions, over.Definitions, (*Object).Identity),
 		OverridePolicies:           overlay(s.OverridePolicies, over.OverridePolicies, nameOfPolicy),
 		ClusterOverridePolicies:    overlay(s.ClusterOverridePolicies, over.ClusterOverridePolicies, nameOfPolicy),
 		PropagationPolicies:        overlay(s.PropagationPolicies, over.PropagationPolicies, nameOfPolicy),
@@ -46,8 +47,6 @@ func overlay[E any, K comparable](list, over []E, key func(*E) K) []E {
 	}
 	return out
 }
-
-func identityOfObject(o *Object) Identity { return identityOf(o.Content) }
 
 // identityOf returns the identity of an object.
 func identityOf(u *unstructured.Unstructured) Identity {

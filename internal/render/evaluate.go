@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
@@ -39,28 +38,16 @@ type Evaluation struct {
 	// Warnings are about clusters, and about policies whatever the object.
 	Warnings []Finding
 
-	byID map[ID]int // Index in Outcomes.
-}
-
-// ID names an object, whatever its version.
-type ID struct {
-	schema.GroupKind
-
-	Namespace, Name string
+	byID map[manifest.Identity]int // Index in Outcomes.
 }
 
 // IDOf returns the name of an object.
-func IDOf(o *manifest.Object) ID {
-	return ID{o.Content.GroupVersionKind().GroupKind(), o.Content.GetNamespace(), o.Content.GetName()}
-}
-
-// String returns KIND.GROUP NAMESPACE/NAME, without what is empty.
-func (id ID) String() string { return kindAndName(id.GroupKind.String(), id.Namespace, id.Name) }
+func IDOf(o *manifest.Object) manifest.Identity { return o.Identity() }
 
 // Outcome is what becomes of one object.
 type Outcome struct {
 	Object *manifest.Object
-	ID     ID
+	ID     manifest.Identity
 	// Propagation is the policy that places the object, without generation; nil
 	// when it names none, or when the one it names is not there.
 	Propagation *tree.Policy
@@ -76,13 +63,14 @@ type Outcome struct {
 	// Held is the annotation that keeps copies as they are; empty if none does.
 	Held string
 
-	errors   []Finding // About the object as a whole.
+	deleted  []tree.Policy // Those that are no longer there, and whose changes are taken back.
+	errors   []Finding     // About the object as a whole.
 	warnings []Finding
 	shown    map[string]bool // Nil when all clusters are.
 }
 
 // Find returns the outcome of an object, nil if it has none.
-func (e *Evaluation) Find(id ID) *Outcome {
+func (e *Evaluation) Find(id manifest.Identity) *Outcome {
 	i, ok := e.byID[id]
 	if !ok {
 		return nil
@@ -115,9 +103,9 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 		clusters: clusters,
 		placed:   map[placing]placed{},
 		told:     map[tree.Policy]bool{},
-		before:   memoryOf(set, options.Before),
-		out:      &Evaluation{byID: make(map[ID]int, len(set.Objects))},
+		out:      &Evaluation{byID: make(map[manifest.Identity]int, len(set.Objects))},
 	}
+	e.before = e.remember(set, options.Before)
 	e.show(options.Clusters)
 	e.unready()
 	for i := range set.Objects {
@@ -136,7 +124,7 @@ type evaluator struct {
 	shown    map[string]bool     // Nil when all are.
 	placed   map[placing]placed
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
-	before   func(ID) memory
+	before   func(*manifest.Object) memory
 	out      *Evaluation
 }
 
@@ -167,8 +155,8 @@ func (e *evaluator) show(only []string) {
 }
 
 func (e *evaluator) object(m *manifest.Object) {
-	o := Outcome{Object: m, ID: IDOf(m), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
-	was := e.before(o.ID)
+	o := Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
+	was := e.before(m)
 	for _, w := range placement.Ignored(m.Content.GetAnnotations()) {
 		o.warn(nil, w)
 	}
@@ -318,6 +306,7 @@ func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy,
 		case policy != nil:
 			found = append(found, policy)
 		case slices.Contains(was.rendered, ref):
+			o.deleted = append(o.deleted, ref)
 			o.warn(&ref, "was deleted: what it changed is taken back")
 		default:
 			o.fail(&ref, missing, e.policies.hint(ref, content.GetNamespace()))
@@ -333,23 +322,38 @@ type memory struct {
 	rendered []tree.Policy   // Override policies of those copies, without generation.
 }
 
-func memoryOf(_ *manifest.Set, before *Evaluation) func(ID) memory {
-	return func(id ID) memory {
-		if before == nil {
-			return memory{}
-		}
-		o := before.Find(id)
-		if o == nil {
-			return memory{}
-		}
-		m := memory{placed: o.Clusters}
-		for _, p := range o.Policies {
-			ref := p.Ref
-			ref.Generation = 0
-			m.rendered = append(m.rendered, ref)
-		}
-		return m
+// remember returns what is known from before: what was evaluated then, or else what
+// is reported.
+func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manifest.Object) memory {
+	reports := make(map[manifest.Identity]*manifest.Propagation, len(set.Propagations))
+	for i := range set.Propagations {
+		reports[set.Propagations[i].Source] = &set.Propagations[i]
 	}
+	return func(o *manifest.Object) memory {
+		id := o.Identity()
+		if before != nil {
+			if was := before.Find(id); was != nil {
+				return memory{placed: was.Clusters, rendered: was.renderedWith()}
+			}
+			return memory{}
+		}
+		r := reports[id]
+		if uid := o.Content.GetUID(); r == nil || (uid != "" && r.UID != "" && uid != r.UID) {
+			return memory{} // It is about another object that had this name.
+		}
+		return memory{placed: e.named(r.Clusters), rendered: r.Rendered}
+	}
+}
+
+// renderedWith returns the policies that made the variants, without generation.
+func (o *Outcome) renderedWith() []tree.Policy {
+	refs := slices.Clone(o.deleted)
+	for _, p := range o.Policies {
+		ref := p.Ref
+		ref.Generation = 0
+		refs = append(refs, ref)
+	}
+	return refs
 }
 
 // clustersOf returns all clusters that are known, by name.
