@@ -41,6 +41,24 @@ help: ## Print this list.
 build: ## Build bin/refract.
 	$(call say,building bin/refract $(VERSION))
 	@$(GO) build -trimpath -buildvcs=false -ldflags '-X refract.dev/internal/cli.version=$(VERSION)' -o bin/refract ./cmd/refract
+	@ln -sf refract bin/kubectl-refract
+	@ln -sf refract bin/kubectl_complete-refract
+
+# Where install puts things: below $(DESTDIR)$(PREFIX).
+PREFIX ?= /usr/local
+
+.PHONY: install
+install: build ## Install refract, the kubectl plugin, man pages and completion. PREFIX says where.
+	$(call say,installing into $(DESTDIR)$(PREFIX))
+	@set -eu; to='$(DESTDIR)$(PREFIX)'; \
+	mkdir -p "$$to/bin" "$$to/share/man/man1" "$$to/share/bash-completion/completions" "$$to/share/zsh/site-functions" "$$to/share/fish/vendor_completions.d"; \
+	cp bin/refract "$$to/bin/"; \
+	ln -sf refract "$$to/bin/kubectl-refract"; \
+	ln -sf refract "$$to/bin/kubectl_complete-refract"; \
+	cp docs/man/*.1 "$$to/share/man/man1/"; \
+	bin/refract completion bash >"$$to/share/bash-completion/completions/refract"; \
+	bin/refract completion zsh >"$$to/share/zsh/site-functions/_refract"; \
+	bin/refract completion fish >"$$to/share/fish/vendor_completions.d/refract.fish"
 
 .PHONY: controlplane
 controlplane: ## Build etcd, Kubernetes and kwok into bin/: minutes at first, then seconds.
@@ -48,7 +66,7 @@ controlplane: ## Build etcd, Kubernetes and kwok into bin/: minutes at first, th
 	@$(MAKE) -C controlplane
 
 .PHONY: generate
-generate: ## Regenerate deep copies and CRDs.
+generate: ## Regenerate deep copies, CRDs, schemas and the reference of the commands.
 	$(call say,generating)
 	@$(GO) generate ./...
 

@@ -1,7 +1,6 @@
 package e2e
 
 import (
-	"encoding/json"
 	"fmt"
 	"maps"
 	"os"
@@ -106,21 +105,7 @@ func rendered(t *testing.T, dir string) []placed {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var result struct {
-		Clusters []struct {
-			Name    string           `json:"name"`
-			Objects []map[string]any `json:"objects"`
-		} `json:"clusters"`
-	}
-	if err := json.Unmarshal([]byte(out), &result); err != nil {
-		t.Fatal(err)
-	}
-	var all []placed
-	for _, c := range result.Clusters {
-		for _, o := range c.Objects {
-			all = append(all, placed{c.Name, &unstructured.Unstructured{Object: o}})
-		}
-	}
+	all := decodeRendered(t, out)
 	if len(all) == 0 {
 		t.Fatal("refract render: want something for some cluster, got nothing")
 	}

@@ -85,6 +85,9 @@ func (f *Fleet) StopControllers(signal syscall.Signal) {
 	f.controller = nil
 }
 
+// Binary returns the path of the program.
+func (f *Fleet) Binary() string { return f.refract }
+
 // Kubeconfig returns the path of the kubeconfig of a cluster.
 func (f *Fleet) Kubeconfig(cluster string) string {
 	return filepath.Join(f.dir, "kubeconfigs", cluster+".yaml")

@@ -1,0 +1,80 @@
+package generate
+
+import corev1alpha1 "refract.dev/api/core/v1alpha1"
+
+// addPropagation adds a policy that places objects, a PropagationPolicy if there
+// is a namespace, and returns it.
+func (b *builder) addPropagation(namespace string) Document {
+	kind, metadata := corev1alpha1.KindClusterPropagationPolicy, Document{}
+	if namespace != "" {
+		kind, metadata["namespace"] = corev1alpha1.KindPropagationPolicy, namespace
+	}
+	metadata["name"] = b.name(kind, namespace, pick(b.choices, "everywhere", "placement", "regions"))
+	return b.add(Document{
+		"apiVersion": corev1alpha1.GroupVersion.String(), "kind": kind, "metadata": metadata,
+		"spec": b.placement(),
+	})
+}
+
+// placement returns the spec of a policy that places objects.
+func (b *builder) placement() Document {
+	spec := Document{"schedulingMode": "Duplicate"}
+	if b.slips() {
+		spec["schedulingMode"] = "Divide"
+	}
+	switch b.IntN(10) {
+	case 0:
+		spec["clusterSelector"] = b.selector()
+	case 1:
+		spec["clusterAffinity"] = b.affinity()
+	case 2:
+		spec["placement"] = b.listed()
+	case 3:
+		spec["maxClusters"] = b.between(0, 4)
+	default: // Every cluster.
+	}
+	if b.chance(60) {
+		spec["tolerations"] = []Document{
+			{"key": "dedicated", "operator": "Equal", "value": "gpu", "effect": "NoSchedule"},
+			{"key": "maintenance", "operator": "Exists"},
+		}
+	}
+	if b.chance(15) {
+		b.inert(spec)
+	}
+	return spec
+}
+
+func (b *builder) listed() []Document {
+	names := b.names()
+	if b.slips() {
+		names = []string{"retired-1"}
+	}
+	var list []Document
+	for _, name := range names {
+		desired := Document{"cluster": name}
+		if b.chance(10) {
+			desired["preferences"] = Document{"minReplicas": 1, "maxReplicas": 10, "weight": 2, "priority": 1}
+		}
+		list = append(list, desired)
+	}
+	return list
+}
+
+// inert sets a field that changes nothing about where an object is placed.
+func (b *builder) inert(spec Document) {
+	switch b.IntN(5) {
+	case 0:
+		spec["schedulingProfile"] = "default"
+	case 1:
+		spec["replicasStrategy"] = pick(b.choices, "Spread", "Binpack")
+	case 2:
+		spec["autoMigration"] = Document{"when": Document{"podUnschedulableFor": "1m"}, "keepUnschedulableReplicas": true}
+	case 3:
+		spec["reschedulePolicy"] = Document{
+			"disableRescheduling": true, "rescheduleWhen": Document{"clusterJoined": true}, "replicaRescheduling": Document{"avoidDisruption": true},
+		}
+	default:
+		spec["disableFollowerScheduling"] = true
+	}
+}
