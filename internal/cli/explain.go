@@ -1,0 +1,151 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/explain"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
+	"refract.dev/tree"
+)
+
+// explainOptions are the flags of explain.
+type explainOptions struct {
+	inputs   inputs
+	clusters []string
+	path     string
+	output   string
+}
+
+func newExplainCommand(s *streams) *cobra.Command {
+	o := &explainOptions{}
+	cmd := &cobra.Command{
+		Use:   "explain KIND/NAME -f FILE",
+		Short: "Say which policy and rule made each difference",
+		Long: `Say of one object why each cluster gets what it gets: which policy places it
+there, or why none does; which override rules hold, and why the others do not;
+and for every field that a policy changes, the chain of values from the object on
+the hub to the one that the cluster gets, each with its policy, rule and item.
+Clusters for which the same rules hold are explained together.
+
+The object is KIND/NAME or KIND/NAMESPACE/NAME. With --path only one place is
+explained, and what is inside it. A chain follows its value: where elements of a
+list move because others are inserted or removed before them, it is that of the
+same element, and --path means the place in what the cluster gets.
+
+Marks: ✔ took effect, ✗ failed, ~ had no effect or is hidden by a later change
+(shadowed), · is not for these clusters. In a chain + adds, → replaces and
+- removes. What the values of a Secret say is not shown.
+
+If a rule fails on a cluster that is shown, the exit code is 1.`,
+		Example: `  refract explain deployment/my-nginx -f shop/
+  refract explain deployment/shop/my-nginx -f shop/ --cluster member-1 --path /spec/replicas
+  refract explain deployment/catalog -f shop/ --cluster member-3 -o json
+  refract explain deployment/shop/web --hub-kubeconfig hub.yaml --cluster eu-1`,
+		Args: oneObject,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 0 {
+				return nil, cobra.ShellCompDirectiveNoFileComp
+			}
+			return objectNames(o.inputs.peek()), cobra.ShellCompDirectiveNoFileComp
+		},
+	}
+	f := cmd.Flags()
+	o.inputs.addFlags(cmd)
+	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
+	f.StringVar(&o.path, "path", "", "JSON `pointer` of the one place to explain, such as /spec/replicas")
+	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(explainOutputs, ", "))
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(explainOutputs, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
+	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
+	return cmd
+}
+
+// explainOutputs are the formats of explain.
+var explainOutputs = []string{"text", "json"}
+
+// oneObject refuses any other number of arguments.
+func oneObject(cmd *cobra.Command, args []string) error {
+	switch len(args) {
+	case 0:
+		return withHint(fmt.Errorf("%s: name the object", cmd.CommandPath()), "as KIND/NAME or KIND/NAMESPACE/NAME")
+	case 1:
+		return nil
+	default:
+		return fmt.Errorf("%s takes one object, got %q", cmd.CommandPath(), strings.Join(args, " "))
+	}
+}
+
+func (o *explainOptions) run(ctx context.Context, s *streams, object string) error {
+	if !slices.Contains(explainOutputs, o.output) {
+		return unknownValue("output", o.output, explainOutputs)
+	}
+	set, err := o.inputs.read(ctx, s)
+	if err != nil {
+		return err
+	}
+	found, err := findObject(set, object)
+	if err != nil {
+		return err
+	}
+	at, err := parsePath(o.path, found)
+	if err != nil {
+		return err
+	}
+	evaluation, err := render.Evaluate(set, render.Options{
+		Clusters: o.clusters,
+		Select:   func(m *manifest.Object) bool { return m == found },
+	})
+	if err != nil {
+		return explainClusters(err)
+	}
+	explanation, err := explain.Explain(set, evaluation, evaluation.Find(render.IDOf(found)), at)
+	var unknown *explain.UnknownPathError
+	switch {
+	case errors.As(err, &unknown):
+		return withHint(fmt.Errorf("--path: %w", err), unknown.Hint)
+	case err != nil:
+		return err
+	}
+	if err := o.print(s, explanation); err != nil {
+		return err
+	}
+	if len(explanation.Errors) > 0 {
+		return errFound
+	}
+	return nil
+}
+
+// print prints what was asked for. The text says what errors and warnings say;
+// with JSON, which a program reads, people are told them too.
+func (o *explainOptions) print(s *streams, x *explain.Explanation) error {
+	if o.output == "text" {
+		return explain.WriteText(s.out, x)
+	}
+	reportFindings(s, x.Errors, x.Warnings)
+	return explain.WriteJSON(s.out, x)
+}
+
+// parsePath parses the flag --path. Of a path with dots it says what the pointer
+// would be, if that leads somewhere in the object.
+func parsePath(path string, object *manifest.Object) (tree.Pointer, error) {
+	at, err := tree.Parse(path)
+	if err == nil {
+		return at, nil
+	}
+	hint := ""
+	dotted := "/" + strings.ReplaceAll(strings.Trim(path, "./"), ".", "/")
+	if p, err := tree.Parse(dotted); err == nil {
+		if _, err := tree.Lookup(object.Content.Object, p); err == nil {
+			hint = fmt.Sprintf("did you mean %s?", dotted)
+		}
+	}
+	return at, withHint(fmt.Errorf("--path: %w", err), hint)
+}

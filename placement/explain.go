@@ -1,0 +1,34 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+)
+
+// Why returns why the object does not belong on c: one sentence without an end
+// mark that calls the cluster "it"; empty if the object does. Chosen are the
+// clusters that [Policy.Place] returned. For a policy whose Place fails, the
+// sentence is its error.
+func (p *Policy) Why(c *Cluster, chosen []string) string {
+	if p.err != nil {
+		return p.err.Error()
+	}
+	if _, found := slices.BinarySearch(chosen, c.Name); found {
+		return ""
+	}
+	if p.listed != nil && !p.listed[c.Name] {
+		return "the policy's placement does not list it"
+	}
+	if why := p.selector.Why(&c.Cluster); why != "" {
+		return why
+	}
+	for i := range c.Taints {
+		if !p.tolerates(c.Taints[i:i+1], false) {
+			return fmt.Sprintf("taint %s is not tolerated", c.Taints[i].ToString())
+		}
+	}
+	if !c.Ready {
+		return "it is not ready, and gets nothing new"
+	}
+	return fmt.Sprintf("maxClusters, which is %d, is reached without it", p.max)
+}

@@ -1,0 +1,136 @@
+package placement_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/placement"
+)
+
+func TestWhy(t *testing.T) {
+	max1 := int64(1)
+	gpu := corev1.Taint{Key: "gpu", Value: "a100", Effect: corev1.TaintEffectNoSchedule}
+	soft := corev1.Taint{Key: "full", Effect: corev1.TaintEffectPreferNoSchedule}
+	cases := map[string]struct {
+		reason  string
+		spec    corev1alpha1.PropagationPolicySpec
+		cluster placement.Cluster
+		chosen  []string
+		want    string
+	}{
+		"Chosen": {
+			reason:  "The object belongs there; of a cluster that is not ready too, if it was there before.",
+			cluster: cluster("eu-1", "eu", false),
+			chosen:  []string{"eu-1"},
+		},
+		"NotListed": {
+			reason:  "The policy lists clusters, and not this one.",
+			spec:    corev1alpha1.PropagationPolicySpec{Placements: []corev1alpha1.DesiredPlacement{{Cluster: "us-1"}}},
+			cluster: cluster("eu-1", "eu", true),
+			want:    "the policy's placement does not list it",
+		},
+		"Selector": {
+			reason:  "What the selector says of the cluster.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "us"}},
+			cluster: cluster("eu-1", "eu", false, gpu),
+			want:    `label region is "eu", want "us"`,
+		},
+		"Taint": {
+			reason:  "The first taint that is not tolerated and not soft, as kubectl writes it.",
+			spec:    corev1alpha1.PropagationPolicySpec{Tolerations: []corev1.Toleration{{Key: "gpu", Value: "h100"}}},
+			cluster: cluster("eu-1", "eu", true, soft, gpu),
+			want:    "taint gpu=a100:NoSchedule is not tolerated",
+		},
+		"NotReady": {
+			reason:  "It could take the object if it were ready.",
+			cluster: cluster("eu-1", "eu", false, soft),
+			want:    "it is not ready, and gets nothing new",
+		},
+		"MaxClusters": {
+			reason:  "Nothing is wrong with the cluster.",
+			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
+			cluster: cluster("eu-2", "eu", true),
+			chosen:  []string{"eu-1"},
+			want:    "maxClusters, which is 1, is reached without it",
+		},
+		"Divide": {
+			reason:  "A policy that places nothing says why.",
+			spec:    corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
+			cluster: cluster("eu-1", "eu", true),
+			want:    "spec.schedulingMode: Divide is not supported yet: with Duplicate every cluster gets all replicas",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.spec.SchedulingMode == "" {
+				tc.spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
+			}
+			p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: tc.spec})
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			if diff := cmp.Diff(tc.want, p.Why(&tc.cluster, tc.chosen)); diff != "" {
+				t.Errorf("%s\nWhy(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestWhyLaw asks of random fleets: there is a reason exactly for the clusters
+// that were not chosen, and never that of maxClusters where there is room.
+func TestWhyLaw(t *testing.T) {
+	for seed := range uint64(500) {
+		r := rand.New(rand.NewPCG(seed, 0))
+		spec := corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate}
+		if r.IntN(2) == 0 {
+			spec.ClusterSelector = map[string]string{"region": "eu"}
+		}
+		if r.IntN(2) == 0 {
+			limit := int64(r.IntN(4))
+			spec.MaxClusters = &limit
+		}
+		if r.IntN(3) == 0 {
+			spec.Placements = []corev1alpha1.DesiredPlacement{{Cluster: "c1"}, {Cluster: "c2"}, {Cluster: "c3"}}
+		}
+		if r.IntN(3) == 0 {
+			spec.Tolerations = []corev1.Toleration{{Key: "gpu", Operator: corev1.TolerationOpExists}}
+		}
+		var fleet []placement.Cluster
+		var previous []string
+		effects := []corev1.TaintEffect{corev1.TaintEffectNoSchedule, corev1.TaintEffectNoExecute, corev1.TaintEffectPreferNoSchedule}
+		for i := range 1 + r.IntN(6) {
+			c := cluster(fmt.Sprintf("c%d", i), []string{"eu", "us"}[r.IntN(2)], r.IntN(4) > 0)
+			if r.IntN(3) == 0 {
+				c.Taints = []corev1.Taint{{Key: []string{"gpu", "broken"}[r.IntN(2)], Effect: effects[r.IntN(3)]}}
+			}
+			if r.IntN(3) == 0 {
+				previous = append(previous, c.Name)
+			}
+			fleet = append(fleet, c)
+		}
+		p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
+		if len(errs) > 0 {
+			t.Fatal(errs.ToAggregate())
+		}
+		chosen, err := p.Place(fleet, previous)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range fleet {
+			why := p.Why(&fleet[i], chosen)
+			if slices.Contains(chosen, fleet[i].Name) != (why == "") {
+				t.Errorf("seed %d: chosen are %v, and of %s Why() says %q", seed, chosen, fleet[i].Name, why)
+			}
+			room := spec.MaxClusters == nil || len(chosen) < int(*spec.MaxClusters)
+			if room && why[:min(len(why), 11)] == "maxClusters" {
+				t.Errorf("seed %d: there is room, and of %s Why() says %q", seed, fleet[i].Name, why)
+			}
+		}
+	}
+}
