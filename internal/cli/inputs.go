@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
@@ -14,6 +15,9 @@ import (
 	"refract.dev/internal/hub"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/tree"
 )
 
 // inputs are the flags that say what a command reads.
@@ -84,11 +88,25 @@ func problemsAsError(problems []*manifest.Problem) error {
 	return errors.Join(errs...)
 }
 
-// peek reads what it can without waiting for anybody, for completion.
+// patience is how long completion waits for a hub.
+const patience = time.Second
+
+// peek reads what it can without waiting for anybody for long, for completion.
+// Problems are for the command to report.
 func (in *inputs) peek() *manifest.Set {
 	files := slices.DeleteFunc(slices.Clone(in.files), func(name string) bool { return name == manifest.Stdin })
-	set, _ := manifest.Read(files, nil) // Problems are for the command to report.
-	return set
+	set, _ := manifest.Read(files, nil)
+	if in.hub == "" {
+		return set
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	contents, err := hubContents(ctx, in.hub)
+	if err != nil {
+		return set
+	}
+	live, _ := manifest.FromObjects(liveFile, contents.Objects, contents.Scope)
+	return live.Overlay(set)
 }
 
 // selection are the flags that choose objects of the input.
@@ -96,6 +114,7 @@ type selection struct {
 	namespace string
 	selector  string
 	objects   []string
+	policies  []string
 }
 
 func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
@@ -103,6 +122,14 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	f.StringVarP(&sel.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
 	f.StringVarP(&sel.selector, "selector", "l", "", "label `selector`, to leave out the objects that it does not match")
 	f.StringArrayVar(&sel.objects, "object", nil, "`KIND/NAME` of an object, to leave out all others; may be repeated")
+	f.StringArrayVar(&sel.policies, "policy", nil, "`KIND/NAME` of a policy, to leave out the objects that do not name it; may be repeated")
+	must(cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, p := range in.peek().Policies() {
+			names = append(names, policyName(p))
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}))
 	must(cmd.RegisterFlagCompletionFunc("object", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return objectNames(in.peek()), cobra.ShellCompDirectiveNoFileComp
 	}))
@@ -118,7 +145,7 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 
 // given reports whether the selection leaves anything out.
 func (sel *selection) given() bool {
-	return sel.namespace != "" || sel.selector != "" || len(sel.objects) > 0
+	return sel.namespace != "" || sel.selector != "" || len(sel.objects)+len(sel.policies) > 0
 }
 
 // filter returns the function that chooses the objects, nil if all are. An
@@ -140,11 +167,65 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 			return nil, notFound(text, set)
 		}
 	}
+	named, err := sel.namedPolicies(set)
+	if err != nil {
+		return nil, err
+	}
 	return func(o *manifest.Object) bool {
 		return (sel.namespace == "" || o.Content.GetNamespace() == sel.namespace) &&
 			selector.Matches(labels.Set(o.Content.GetLabels())) &&
-			(len(asked) == 0 || slices.ContainsFunc(asked, func(r reference) bool { return r.matches(o) }))
+			(len(asked) == 0 || slices.ContainsFunc(asked, func(r reference) bool { return r.matches(o) })) &&
+			(named == nil || slices.ContainsFunc(policiesOf(o), func(p tree.Policy) bool { return named[p] }))
 	}, nil
+}
+
+// namedPolicies returns the policies that are asked for, nil if none is.
+func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, error) {
+	if len(sel.policies) == 0 {
+		return nil, nil //nolint:nilnil // Documented.
+	}
+	named := map[tree.Policy]bool{}
+	known := set.Policies()
+	for _, text := range sel.policies {
+		r, err := parseReference(text)
+		if err != nil {
+			return nil, fmt.Errorf("--policy: %w", err)
+		}
+		found := false
+		var names []string
+		for _, p := range known {
+			names = append(names, policyName(p))
+			if r.kind == strings.ToLower(p.Kind) && r.name == p.Name && (r.namespace == "" || r.namespace == p.Namespace) {
+				named[p], found = true, true
+			}
+		}
+		if !found {
+			hint := ""
+			if near := nearest.To(strings.ToLower(text), names); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			return nil, withHint(fmt.Errorf("policy %q is not in the input", text), hint)
+		}
+	}
+	return named, nil
+}
+
+// policiesOf returns the policies that the object names, without generation. What
+// is wrong with its labels is for others to report.
+func policiesOf(o *manifest.Object) []tree.Policy {
+	refs, _, _ := override.Named(o.Content.GetLabels(), o.Content.GetNamespace())
+	if ref, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()); ok {
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// policyName is how a policy is written on the command line.
+func policyName(p tree.Policy) string {
+	if p.Namespace == "" {
+		return strings.ToLower(p.Kind) + "/" + p.Name
+	}
+	return strings.ToLower(p.Kind) + "/" + p.Namespace + "/" + p.Name
 }
 
 // reference is an object as people write it: [NAMESPACE/]KIND[.GROUP]/NAME, or

@@ -17,6 +17,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/tree"
 )
 
 // Set is what was read, sorted by what it is for. Every list is in the order of
@@ -83,6 +84,29 @@ type Cluster struct {
 
 // At is [Object.At] for a cluster.
 func (c *Cluster) At(field string) Place { return c.lines.at(c.Place, field) }
+
+// Policies returns the policies of all four kinds, kind by kind and without their
+// generations.
+func (s *Set) Policies() []tree.Policy {
+	var refs []tree.Policy
+	add := func(ref tree.Policy) {
+		ref.Generation = 0
+		refs = append(refs, ref)
+	}
+	for i := range s.OverridePolicies {
+		add(s.OverridePolicies[i].Compiled.Ref)
+	}
+	for i := range s.ClusterOverridePolicies {
+		add(s.ClusterOverridePolicies[i].Compiled.Ref)
+	}
+	for i := range s.PropagationPolicies {
+		add(s.PropagationPolicies[i].Compiled.Ref)
+	}
+	for i := range s.ClusterPropagationPolicies {
+		add(s.ClusterPropagationPolicies[i].Compiled.Ref)
+	}
+	return refs
+}
 
 // Place is where a manifest stands in the input.
 type Place struct {
