@@ -1,0 +1,73 @@
+package lint
+
+// Code names a kind of mistake. Codes are stable: one is never given to another
+// kind.
+type Code string
+
+// Codes of what cannot be read, or is refused as it stands.
+const (
+	SyntaxError     Code = "syntax-error"
+	UnknownField    Code = "unknown-field"
+	DuplicateField  Code = "duplicate-field"
+	DuplicateObject Code = "duplicate-object"
+	InvalidManifest Code = "invalid-manifest"
+	InvalidPolicy   Code = "invalid-policy"
+	ProtectedField  Code = "protected-field"
+	InvalidImage    Code = "invalid-image"
+	InvalidObject   Code = "invalid-object"
+)
+
+// Codes of what objects say about policies.
+const (
+	MissingPolicy              Code = "missing-policy"
+	EmptyPolicyLabel           Code = "empty-policy-label"
+	UnknownPolicyLabel         Code = "unknown-policy-label"
+	MisplacedPolicyLabel       Code = "misplaced-policy-label"
+	BothPropagationLabels      Code = "both-propagation-labels"
+	NamespacedLabel            Code = "namespaced-label-on-cluster-object"
+	OverrideWithoutPropagation Code = "override-without-propagation"
+	IgnoredAnnotation          Code = "ignored-annotation"
+	HeldObject                 Code = "held-object"
+	PolicyNotUsed              Code = "policy-not-used"
+)
+
+// Codes of how policies choose clusters.
+const (
+	NoClusters                  Code = "no-clusters"
+	UnknownCluster              Code = "unknown-cluster"
+	UnknownClusterLabel         Code = "unknown-cluster-label"
+	LabelNotInteger             Code = "label-not-integer"
+	DuplicateName               Code = "duplicate-name"
+	RuleMatchesNoCluster        Code = "rule-matches-no-cluster"
+	RuleReachesNoObject         Code = "rule-reaches-no-object"
+	PropagationChoosesNoCluster Code = "propagation-chooses-no-cluster"
+	TaintNotTolerated           Code = "taint-not-tolerated"
+	UnsupportedPlacement        Code = "unsupported-placement"
+	InertField                  Code = "inert-field"
+)
+
+// Codes of what the rules of override policies do.
+const (
+	EmptyPolicy             Code = "empty-policy"
+	EmptyRule               Code = "empty-rule"
+	EmptyOverrider          Code = "empty-overrider"
+	DuplicateRule           Code = "duplicate-rule"
+	NoPodTemplate           Code = "no-pod-template"
+	AlreadyPresent          Code = "already-present"
+	IndexOutOfRange         Code = "index-out-of-range"
+	PathNotFound            Code = "path-not-found"
+	PathWrongType           Code = "path-wrong-type"
+	RuleFails               Code = "rule-fails"
+	InvalidValue            Code = "invalid-value"
+	ContainerNotFound       Code = "container-not-found"
+	EnvNotFound             Code = "env-not-found"
+	ArgumentNotFound        Code = "argument-not-found"
+	LabelNotFound           Code = "label-not-found"
+	AnnotationNotFound      Code = "annotation-not-found"
+	JSONPatchReplaceCreates Code = "jsonpatch-replace-creates"
+	JSONPatchByIndex        Code = "jsonpatch-by-index"
+	ValueAlreadySet         Code = "value-already-set"
+	ShadowedRule            Code = "shadowed-rule"
+	ShadowedOverrider       Code = "shadowed-overrider"
+	BothPoliciesSetField    Code = "both-policies-set-field"
+)

@@ -1,0 +1,152 @@
+package lint
+
+import (
+	"fmt"
+	"reflect"
+	"slices"
+	"strconv"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/tree"
+)
+
+func equalRules(a, b *rule) bool { return reflect.DeepEqual(a.spec, b.spec) }
+
+// checkCreated looks for replace operations that add something.
+func checkCreated(f *fleet, out *report) {
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			for _, it := range r.items {
+				if len(it.created) == 0 || it.reported || r.reported {
+					continue
+				}
+				it.reported = true
+				first := it.created[0]
+				finding := p.finding(JSONPatchReplaceCreates, it.field+".path", "%s does not exist, so replace adds it", first.path)
+				finding.Path = first.path
+				if meant := nearPath(first.template(), first.path); meant != "" {
+					finding.hint("did you mean %s?", meant)
+				}
+				runs := make([]run, len(it.created))
+				for i, c := range it.created {
+					runs[i] = c.run
+				}
+				out.add(finding.hint("operator add says that this is meant").on(affected(runs)))
+			}
+		}
+	}
+}
+
+// checkEffect looks for what is set and is there already.
+func checkEffect(f *fleet, out *report) {
+	if f.lost.objects() {
+		return
+	}
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			idle := slices.DeleteFunc(slices.Clone(r.items), func(it *item) bool { return it.changed > 0 || r.failed || !it.quiet() })
+			switch {
+			case len(idle) == 0:
+			case len(idle) == len(r.items):
+				finding := p.finding(ValueAlreadySet, r.field, "changes nothing: all that it sets is there already")
+				out.add(finding.on(affected(r.runs)))
+			default:
+				for _, it := range idle {
+					finding := p.finding(ValueAlreadySet, it.field, "changes nothing: what it sets is there already")
+					out.add(finding.on(affected(r.runs)))
+				}
+			}
+			for _, it := range idle {
+				it.reported = true
+			}
+		}
+	}
+}
+
+// checkIndexes looks for JSON patches that go by index to what has a name.
+func checkIndexes(f *fleet, out *report) {
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			for _, it := range r.items {
+				spec, ok := it.spec.(*corev1alpha1.JSONPatchOverrider)
+				if !ok || it.ran == 0 || it.reported || r.reported {
+					continue
+				}
+				e := it.indexed(spec)
+				if e == nil {
+					continue
+				}
+				it.reported = true
+				finding := p.finding(JSONPatchByIndex, it.field+".path",
+					"element %s of %s is %q now, and another one when the list changes", e.index, e.list, e.name)
+				finding.Path = spec.Path
+				out.add(finding.hint("%s", e.advice()).on(affected(r.runs)))
+			}
+		}
+	}
+}
+
+// element is an element of a list in which each has a name.
+type element struct {
+	list  string // The key of the list.
+	index string
+	name  string
+	rest  []string // The keys of the way on, inside the element.
+}
+
+// indexed returns the first element with a name to which the patch goes by its
+// index; nil if there is none.
+func (it *item) indexed(spec *corev1alpha1.JSONPatchOverrider) *element {
+	keys := tree.MustParse(spec.Path).Keys() // Compiled.
+	for _, at := range it.rule.runs[:min(len(it.rule.runs), enough)] {
+		for _, object := range at.objects() {
+			if e := namedElement(object, keys, spec.Operator == corev1alpha1.OpAdd); e != nil {
+				return e
+			}
+		}
+	}
+	return nil
+}
+
+// namedElement goes down the keys to the first array whose elements have names.
+// An add puts something before an element and is not about it.
+func namedElement(value any, keys []string, add bool) *element {
+	for i, key := range keys {
+		switch v := value.(type) {
+		case map[string]any:
+			value = v[key]
+		case []any:
+			index, err := strconv.Atoi(key)
+			if index == -1 {
+				index = len(v) - 1
+			}
+			if err != nil || index < 0 || index >= len(v) || (add && i == len(keys)-1) {
+				return nil
+			}
+			if i > 0 && !slices.ContainsFunc(v, func(e any) bool { return nameOf(e) == "" }) {
+				return &element{list: keys[i-1], index: key, name: nameOf(v[index]), rest: keys[i+1:]}
+			}
+			value = v[index]
+		default:
+			return nil
+		}
+	}
+	return nil
+}
+
+// byName are the overriders that find a container by its name, by what of it they
+// change.
+var byName = map[string]string{
+	"image":   "image with containerNames: [%s]",
+	"command": "command with containerName: %s",
+	"args":    "args with containerName: %s",
+	"env":     "envs with containerName: %s",
+}
+
+// advice names the overrider that goes by name.
+func (e *element) advice() string {
+	if (e.list == "containers" || e.list == "initContainers") && len(e.rest) > 0 && byName[e.rest[0]] != "" {
+		return "use overrider " + fmt.Sprintf(byName[e.rest[0]], e.name)
+	}
+	return "no overrider finds it by name; keep the order of the list"
+}

@@ -1,0 +1,243 @@
+package lint
+
+// Explanation is what there is to know about a [Code].
+type Explanation struct {
+	Code     Code     `json:"code"`
+	Severity Severity `json:"severity"`
+	// Title is a short sentence without an end mark.
+	Title string `json:"title"`
+	// Text says what happens because of it, and what to do.
+	Text string `json:"text"`
+}
+
+// Codes explains every code, in the order in which they are documented. It is
+// not to be modified.
+var Codes = []Explanation{
+	{
+		SyntaxError, Error, "A document is not valid YAML or JSON",
+		"Nothing of the document can be read. A template of Helm has to be rendered first; pipe the result in with -f -.",
+	},
+	{
+		UnknownField, Error, "A field does not exist",
+		"The API server refuses the manifest, or drops the field silently. Names of fields are case-sensitive.",
+	},
+	{
+		DuplicateField, Error, "A field is set twice",
+		"Which of the two is meant nobody can say. Leave one.",
+	},
+	{
+		DuplicateObject, Error, "Two manifests are the same object",
+		"The one that is applied last would win. Both are left out of what is checked.",
+	},
+	{
+		InvalidManifest, Error, "A manifest is not one of an object",
+		"It lacks what every object has, or its metadata is not valid. It is left out of what is checked.",
+	},
+	{
+		InvalidPolicy, Error, "A policy is not valid",
+		"The API server refuses the policy. It is left out of what is checked.",
+	},
+	{
+		ProtectedField, Error, "A policy overrides what no policy may",
+		"What an object is (group, kind, name, namespace), what API servers keep in its metadata, and Refract's own label and " +
+			"annotations stay as they are on every copy.",
+	},
+	{
+		InvalidImage, Error, "An image is not a valid reference",
+		"The value, or what would become of an image, does not follow the grammar of image references, or would be read as " +
+			"something else than intended.",
+	},
+	{
+		InvalidObject, Error, "An object is not what its type wants",
+		"Before any policy: a field does not exist, a value has the wrong type, or something required is missing. API servers refuse the object.",
+	},
+
+	{
+		MissingPolicy, Error, "An object names a policy that is not there",
+		"The object waits: nothing is sent anywhere until the policy exists. Policies of the namespaced kinds are looked for in " +
+			"the object's namespace.",
+	},
+	{
+		EmptyPolicyLabel, Error, "A label that names a policy is empty",
+		"The object is sent nowhere. Name the policy, or take the label away.",
+	},
+	{
+		UnknownPolicyLabel, Warning, "A label is nearly one that names a policy",
+		"The label means nothing, so the object goes without the policy.",
+	},
+	{
+		MisplacedPolicyLabel, Warning, "A label that names a policy stands in the wrong place",
+		"Policies are named by labels in the object's own metadata, neither by annotations nor by labels of the pod template.",
+	},
+	{
+		BothPropagationLabels, Warning, "An object names two propagation policies",
+		"The PropagationPolicy alone decides; the ClusterPropagationPolicy is not asked. Leave one of the labels.",
+	},
+	{
+		NamespacedLabel, Error, "A cluster-scoped object names a namespaced policy",
+		"Only ClusterPropagationPolicies and ClusterOverridePolicies apply to objects without a namespace.",
+	},
+	{
+		OverrideWithoutPropagation, Warning, "An object names an override policy and no propagation policy",
+		"It is placed on no cluster, so there is nothing to override.",
+	},
+	{
+		IgnoredAnnotation, Warning, "An annotation asks for what is not done",
+		"KubeAdmiral acts on the annotation; Refract does not.",
+	},
+	{
+		HeldObject, Warning, "An object is held as it is",
+		"While the annotation is there, nothing is written to clusters and nothing removed from them.",
+	},
+	{
+		PolicyNotUsed, Warning, "No object names a policy",
+		"The policy does nothing. Objects name policies by label; a label may be missing.",
+	},
+
+	{
+		NoClusters, Warning, "No cluster is known",
+		"Without FederatedClusters in the input nothing can be said about how policies choose clusters. What does not depend on them is checked.",
+	},
+	{
+		UnknownCluster, Warning, "A policy names a cluster that is not there",
+		"The cluster may have been renamed, removed, or misspelt.",
+	},
+	{
+		UnknownClusterLabel, Warning, "A policy asks for a label, or a value, that no cluster has",
+		"Keys and values of labels are case-sensitive.",
+	},
+	{
+		LabelNotInteger, Warning, "Gt or Lt compares a label that is no integer",
+		"The operators match only clusters whose label is an integer.",
+	},
+	{
+		DuplicateName, Warning, "A name stands in a list twice",
+		"Most likely another one was meant.",
+	},
+	{
+		RuleMatchesNoCluster, Warning, "A rule is for no cluster",
+		"Each of its conditions may hold for some cluster, and no cluster satisfies them together.",
+	},
+	{
+		RuleReachesNoObject, Warning, "A rule is for clusters on which no object is",
+		"The objects that name the policy are placed on other clusters than those of the rule.",
+	},
+	{
+		PropagationChoosesNoCluster, Warning, "A propagation policy chooses no cluster",
+		"Objects that name it are placed nowhere.",
+	},
+	{
+		TaintNotTolerated, Warning, "A taint keeps out what was meant for a cluster",
+		"A taint with the effect NoSchedule or NoExecute keeps away all objects whose propagation policy does not tolerate it.",
+	},
+	{
+		UnsupportedPlacement, Error, "A propagation policy asks for what is not supported",
+		"Its objects stay where they are: to place them otherwise than asked for would be worse.",
+	},
+	{
+		InertField, Warning, "A field is accepted and not acted on",
+		"It is there for manifests written for KubeAdmiral.",
+	},
+
+	{
+		EmptyPolicy, Warning, "A policy has no rules",
+		"It changes nothing.",
+	},
+	{
+		EmptyRule, Warning, "A rule has no overriders",
+		"It changes nothing.",
+	},
+	{
+		EmptyOverrider, Warning, "An overrider has nothing to do",
+		"Its list of values or operations is empty.",
+	},
+	{
+		DuplicateRule, Warning, "A rule is the same as an earlier one",
+		"Most likely one of them was meant for other clusters.",
+	},
+	{
+		NoPodTemplate, Error, "A rule is about containers of an object that has none",
+		"Containers are known of Pod, CronJob, Deployment, StatefulSet, DaemonSet and Job. For images elsewhere there is " +
+			"imagePath, for the rest jsonpatch.",
+	},
+	{
+		AlreadyPresent, Error, "addIfAbsent finds something there",
+		"The rule fails, and the object is not written to the cluster: that is the point of addIfAbsent. To replace what is there, use overwrite.",
+	},
+	{
+		IndexOutOfRange, Error, "A JSON pointer names an element that is not there",
+		"The rule fails, and the object is not written to the cluster.",
+	},
+	{
+		PathNotFound, Error, "A JSON pointer leads nowhere",
+		"The rule fails, and the object is not written to the cluster. add and replace need the parent to be there, remove the member itself.",
+	},
+	{
+		PathWrongType, Error, "A rule finds a value of another type than it can change",
+		"The rule fails, and the object is not written to the cluster.",
+	},
+	{
+		RuleFails, Error, "A rule cannot be applied",
+		"The object is not written to the cluster.",
+	},
+	{
+		InvalidValue, Error, "A policy makes of an object what its type does not allow",
+		"A field that does not exist, a value of the wrong type, or something required that is taken away: the cluster's API " +
+			"server refuses the object.",
+	},
+	{
+		ContainerNotFound, Warning, "A policy names a container that no object has",
+		"The override is skipped.",
+	},
+	{
+		EnvNotFound, Warning, "A policy names an environment variable that no container has",
+		"overwrite changes only variables that are there, and delete takes away only those.",
+	},
+	{
+		ArgumentNotFound, Warning, "A policy deletes an argument that no container has",
+		"delete takes away items that are equal, letter by letter.",
+	},
+	{
+		LabelNotFound, Warning, "A policy names a label that no object has",
+		"overwrite changes only labels that are there, and delete takes away only those. They are the labels of the object, not of its pods.",
+	},
+	{
+		AnnotationNotFound, Warning, "A policy names an annotation that no object has",
+		"overwrite changes only annotations that are there, and delete takes away only those. They are the annotations of the " +
+			"object, not of its pods.",
+	},
+	{
+		JSONPatchReplaceCreates, Warning, "A replace adds what is not there",
+		"By RFC 6902 it would fail; here it adds the member, as KubeAdmiral does. If that is meant, say add.",
+	},
+	{
+		JSONPatchByIndex, Warning, "A JSON pointer gives a number for what has a name",
+		"When the list changes, the override changes another element. The overriders image, command, args and envs go by the name of the container.",
+	},
+	{
+		ValueAlreadySet, Warning, "An override changes nothing",
+		"What it sets is there already, on every object and cluster that it is for.",
+	},
+	{
+		ShadowedRule, Warning, "Later rules overwrite all that a rule does",
+		"Without the rule every cluster would get the same.",
+	},
+	{
+		ShadowedOverrider, Warning, "Later overriders overwrite all that one does",
+		"Without it every cluster would get the same.",
+	},
+	{
+		BothPoliciesSetField, Warning, "Both override policies of an object set a field",
+		"The OverridePolicy takes effect after the ClusterOverridePolicy, so its value wins.",
+	},
+}
+
+// explain returns what there is to know about a code.
+func explain(code Code) *Explanation {
+	for i := range Codes {
+		if Codes[i].Code == code {
+			return &Codes[i]
+		}
+	}
+	return &Explanation{Code: code, Severity: Error}
+}

@@ -1,0 +1,166 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"refract.dev/internal/manifest"
+)
+
+var update = flag.Bool("update", false, "write what was found into the golden files")
+
+const wantFile = "want.txt"
+
+// TestMistakes lints the fleet of testdata/fleet.txt with the files of each archive
+// in the place of its own. What is named clean has no mistake; any other archive
+// has one, which must be found once.
+func TestMistakes(t *testing.T) {
+	for name, archive := range archives(t) {
+		t.Run(name, func(t *testing.T) {
+			result := Lint(manifest.ReadFS(fleetWith(t, archive)))
+			wanted := 1
+			if strings.HasPrefix(name, "clean") {
+				wanted = 0
+			}
+			if len(result.Findings) != wanted {
+				t.Errorf("%s%d findings, want %d", archive.Comment, len(result.Findings), wanted)
+			}
+			var text bytes.Buffer
+			if err := WriteText(&text, result); err != nil {
+				t.Fatal(err)
+			}
+			compareWant(t, filepath.Join("testdata", name+".txtar"), archive, text.Bytes())
+			checkJSON(t, result)
+			checkSARIF(t, result)
+		})
+	}
+}
+
+// archives returns the archives in testdata, by name.
+func archives(t *testing.T) map[string]*txtar.Archive {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives in testdata: %v", err)
+	}
+	all := make(map[string]*txtar.Archive, len(files))
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".txtar")] = archive
+	}
+	return all
+}
+
+// fleetWith returns the fleet with the files of the archive.
+func fleetWith(t *testing.T, archive *txtar.Archive) fstest.MapFS {
+	t.Helper()
+	fleet, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files := fstest.MapFS{}
+	for _, f := range append(fleet.Files, archive.Files...) {
+		if f.Name != wantFile {
+			files[f.Name] = &fstest.MapFile{Data: f.Data}
+		}
+	}
+	return files
+}
+
+func compareWant(t *testing.T, file string, archive *txtar.Archive, got []byte) {
+	t.Helper()
+	var inputs []txtar.File
+	var want []byte
+	for _, f := range archive.Files {
+		if f.Name == wantFile {
+			want = f.Data
+		} else {
+			inputs = append(inputs, f)
+		}
+	}
+	if *update {
+		all := &txtar.Archive{Comment: archive.Comment, Files: append(inputs, txtar.File{Name: wantFile, Data: got})}
+		if err := os.WriteFile(file, txtar.Format(all), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(want), string(got)); diff != "" {
+		t.Errorf("%s-want, +got:\n%s\nIf this is as it should be: go test ./internal/lint -update", archive.Comment, diff)
+	}
+}
+
+func checkJSON(t *testing.T, r *Result) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := WriteJSON(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	var back Result
+	if err := json.Unmarshal(text.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, &back); diff != "" {
+		t.Errorf("written as JSON and read again: -want, +got:\n%s", diff)
+	}
+}
+
+// TestCodes checks that each code is explained once, and that there is an archive
+// in which it is found.
+func TestCodes(t *testing.T) {
+	found := map[Code]bool{RuleFails: true} // For errors that are still to come.
+	for _, archive := range archives(t) {
+		for _, f := range Lint(manifest.ReadFS(fleetWith(t, archive))).Findings {
+			found[f.Code] = true
+		}
+	}
+	explained := map[Code]bool{}
+	for _, c := range Codes {
+		if explained[c.Code] || c.Title == "" || !strings.HasSuffix(c.Text, ".") {
+			t.Errorf("%s is explained twice, or in part", c.Code)
+		}
+		explained[c.Code] = true
+		if !found[c.Code] {
+			t.Errorf("%s: no archive has such a mistake", c.Code)
+		}
+	}
+	for code := range found {
+		if !explained[code] {
+			t.Errorf("%s is not explained", code)
+		}
+	}
+}
+
+// TestFingerprints moves all lines of a fleet: findings are then elsewhere, and
+// still the same.
+func TestFingerprints(t *testing.T) {
+	for name, archive := range archives(t) {
+		if name == "syntax" {
+			continue // Nothing but the line is known of it.
+		}
+		files := fleetWith(t, archive)
+		before := Lint(manifest.ReadFS(files))
+		for _, f := range files {
+			f.Data = append([]byte("# Another line.\n"), f.Data...)
+		}
+		after := Lint(manifest.ReadFS(files))
+		for i := range before.Findings {
+			a, b := &before.Findings[i], &after.Findings[i]
+			if a.Place == b.Place || fingerprintOf(a) != fingerprintOf(b) {
+				t.Errorf("%s: line %d and then %d, fingerprint %s and then %s", name, a.Place.Line, b.Place.Line, fingerprintOf(a), fingerprintOf(b))
+			}
+		}
+	}
+}

@@ -1,0 +1,173 @@
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+// checkShadows looks for rules and items all of whose changes later ones of the
+// policy hide, and without which nothing would be different.
+func checkShadows(f *fleet, out *report) {
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			if r.reported || r.failed {
+				continue
+			}
+			hidden, all := r.hidden()
+			if len(hidden) > 0 && all && r.needless(nil) {
+				r.reported = true
+				finding := p.finding(ShadowedRule, r.field, "has no effect: all that it changes is overwritten by %s", hidersOf(hidden, r))
+				out.add(finding.on(affected(r.runs)))
+				continue
+			}
+			for _, it := range hidden {
+				if len(r.items) > 1 && r.needless(it) {
+					it.reported = true
+					finding := p.finding(ShadowedOverrider, it.field, "has no effect: what it changes is overwritten by %s", hidersOf([]*item{it}, nil))
+					out.add(finding.on(affected(r.runs)))
+				}
+			}
+		}
+	}
+}
+
+// hidden returns the items of the rule all of whose changes are hidden, at least
+// in part by the policy itself, and whether other items change nothing.
+func (r *rule) hidden() (items []*item, all bool) {
+	all = true
+	for _, it := range r.items {
+		own := slices.ContainsFunc(slices.Collect(maps.Keys(it.hiders)), func(a tree.Author) bool { return a.Policy == it.author.Policy })
+		switch {
+		case it.changed == 0:
+		case it.hidden == it.changed && own && !it.reported:
+			items = append(items, it)
+		default:
+			all = false
+		}
+	}
+	return items, all
+}
+
+// hidersOf names the rules that hide items, or the items if they are of no rule
+// other than that of the hidden ones.
+func hidersOf(items []*item, except *rule) string {
+	seen := map[string]bool{}
+	for _, it := range items {
+		for by := range it.hiders {
+			switch {
+			case except == nil && by.Policy == it.author.Policy:
+				seen[fmt.Sprintf("rule %d %s[%d]", by.Rule, by.Overrider, by.Item)] = true
+			case by.Policy != it.author.Policy:
+				seen[fmt.Sprintf("%s rule %d", withoutGeneration(by.Policy), by.Rule)] = true
+			case by.Rule != except.index:
+				seen[fmt.Sprintf("rule %d", by.Rule)] = true
+			}
+		}
+	}
+	return strings.Join(slices.Sorted(maps.Keys(seen)), " and ")
+}
+
+// needless reports whether all objects would be the same on all clusters without
+// the rule, or without one of its items.
+func (r *rule) needless(only *item) bool {
+	without := r.without(only)
+	for _, at := range r.runs {
+		policies := slices.Clone(at.outcome.Policies)
+		policies[slices.Index(policies, r.policy.compiled)] = without
+		v := override.Apply(at.outcome.Object.Content, at.cluster(), policies...)
+		if v.Err != nil || at.variant.Err != nil || !tree.Equal(v.Object.Object, at.variant.Object.Object) {
+			return false
+		}
+	}
+	return true
+}
+
+// pair is an item of a ClusterOverridePolicy and one of an OverridePolicy that
+// overrules it.
+type pair struct{ first, second *item }
+
+// checkBoth looks for fields that both override policies of an object set.
+func checkBoth(f *fleet, out *report) {
+	paths := map[pair][]string{}
+	runs := map[pair][]run{}
+	var order []pair
+	for i := range f.outcomes {
+		o := &f.outcomes[i]
+		if len(o.Policies) < 2 {
+			continue
+		}
+		for j := range o.Variants {
+			at := run{outcome: o, variant: &o.Variants[j]}
+			for both, path := range f.pairs(at.variant.Changes) {
+				if paths[both] == nil {
+					order = append(order, both)
+				}
+				paths[both] = union(paths[both], []string{path})
+				runs[both] = append(runs[both], at)
+			}
+		}
+	}
+	for _, both := range order {
+		first, second := both.first, both.second
+		if first.reported || first.rule.reported || second.reported || second.rule.reported {
+			continue
+		}
+		finding := second.rule.policy.finding(BothPoliciesSetField, second.field, "sets %s, which %s %s sets, too: the later one wins",
+			paths[both][0], first.rule.policy.ref, first)
+		finding.Path = paths[both][0]
+		out.add(finding.on(affected(runs[both])))
+	}
+}
+
+// pairs returns the items of different policies of which the second overrules the
+// first, and where.
+func (f *fleet) pairs(changes []tree.Change) func(yield func(pair, string) bool) {
+	return func(yield func(pair, string) bool) {
+		for i := range changes {
+			for _, j := range changes[i].Shadows {
+				first, second := f.byAuthor[*changes[j].By], f.byAuthor[*changes[i].By]
+				if first == nil || second == nil || first.rule.policy == second.rule.policy || !second.overrules(first) {
+					continue
+				}
+				if !yield(pair{first, second}, changes[i].Path) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// overrules reports whether a change that hides an earlier one takes the place of
+// what that one said, and does not build on it.
+func (it *item) overrules(earlier *item) bool {
+	switch spec := it.spec.(type) {
+	case *corev1alpha1.ImageOverrider:
+		before, ok := earlier.spec.(*corev1alpha1.ImageOverrider)
+		return ok && slices.ContainsFunc(spec.Operations, func(op corev1alpha1.ImageOperation) bool {
+			return slices.ContainsFunc(before.Operations, func(b corev1alpha1.ImageOperation) bool { return b.ImageComponent == op.ImageComponent })
+		})
+	case *corev1alpha1.EntrypointOverrider:
+		return spec.Operator == "" || spec.Operator == corev1alpha1.OpOverwrite
+	case *corev1alpha1.EnvOverrider:
+		before, ok := earlier.spec.(*corev1alpha1.EnvOverrider)
+		if !ok {
+			return false
+		}
+		for i := range spec.Value {
+			for j := range before.Value {
+				if spec.Value[i].Name == before.Value[j].Name {
+					return true
+				}
+			}
+		}
+		return false
+	default:
+		return true
+	}
+}

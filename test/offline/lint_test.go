@@ -1,0 +1,97 @@
+package offline_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"refract.dev/internal/lint"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
+	"refract.dev/test/generate"
+)
+
+// TestLint lints fleets that are generated, with and without mistakes: whatever
+// they hold, the result is the same each time and can be written in each format,
+// findings have a known code and a place, no finding is there twice, what fails in
+// render is among them, and what was read stays as it was.
+func TestLint(t *testing.T) {
+	seeds := uint64(150)
+	if testing.Short() {
+		seeds = 50
+	}
+	for seed := range seeds {
+		fleet := generate.Random(seed)
+		if seed%3 == 0 {
+			fleet = generate.Mutate(fleet, seed)
+		}
+		t.Run(fmt.Sprintf("seed %d", seed), func(t *testing.T) { lintTwice(t, fleet) })
+	}
+}
+
+func lintTwice(t *testing.T, fleet generate.Fleet) {
+	t.Helper()
+	set, problems := manifest.ReadFS(fleet.FS())
+	before := contents(set)
+	first := lint.Lint(set, problems)
+	if diff := cmp.Diff(before, contents(set)); diff != "" {
+		t.Errorf("the objects were modified: -before, +after:\n%s", diff)
+	}
+	again, more := manifest.ReadFS(fleet.FS())
+	if diff := cmp.Diff(first, lint.Lint(again, more)); diff != "" {
+		t.Errorf("linted again: -want, +got:\n%s", diff)
+	}
+	for i := range first.Findings {
+		checkFinding(t, &first.Findings[i])
+	}
+	var text bytes.Buffer
+	if err := lint.WriteText(&text, first); err != nil {
+		t.Fatal(err)
+	}
+	lines := map[string]bool{}
+	for line := range bytes.Lines(text.Bytes()) {
+		if lines[string(line)] && line[0] != ' ' {
+			t.Errorf("said twice: %s", line)
+		}
+		lines[string(line)] = true
+	}
+	if err := lint.WriteSARIF(&text, first); err != nil {
+		t.Fatal(err)
+	}
+	if n := renderErrors(set); n > 0 && first.Summary.Errors == 0 && len(problems) == 0 {
+		t.Errorf("render has %d errors, lint has none", n)
+	}
+}
+
+// renderErrors counts why render leaves objects out.
+func renderErrors(set *manifest.Set) int {
+	e, err := render.Evaluate(set, render.Options{})
+	if err != nil {
+		return 0
+	}
+	errs, _ := e.Findings()
+	return len(errs)
+}
+
+func checkFinding(t *testing.T, f *lint.Finding) {
+	t.Helper()
+	known := false
+	for _, c := range lint.Codes {
+		known = known || (c.Code == f.Code && c.Severity == f.Severity)
+	}
+	if !known || f.Place.File == "" || f.Place.Line == 0 || f.Message == "" {
+		t.Errorf("lacks something: %+v", f)
+	}
+}
+
+// contents returns a copy of what was read.
+func contents(set *manifest.Set) []*unstructured.Unstructured {
+	copies := make([]*unstructured.Unstructured, len(set.Manifests))
+	for i := range set.Manifests {
+		copies[i] = set.Manifests[i].Content.DeepCopy()
+	}
+	return copies
+}
