@@ -1,6 +1,11 @@
 package render
 
 import (
+	"encoding/json"
+	"hash/fnv"
+	"io"
+	"slices"
+
 	"refract.dev/override"
 	"refract.dev/tree"
 )
@@ -18,21 +23,19 @@ type Group struct {
 // the same reason, whichever rules led there; in the order of their first cluster.
 func (o *Outcome) Groups() []Group {
 	var groups []Group
+	alike := map[uint64][]int{}         // Indexes in groups, by what they get in short.
 	at := make([]int, len(o.Variants)) // Index in groups of each variant.
-	first := len(groups)
 	for i := range o.Variants {
 		v := &o.Variants[i]
-		at[i] = first
-		for j := range groups {
-			if same(groups[j].Variant, v) {
-				at[i] = j
-				break
-			}
+		short := digest(v, len(o.Variants))
+		j := slices.IndexFunc(alike[short], func(j int) bool { return same(groups[j].Variant, v) })
+		if j >= 0 {
+			at[i] = alike[short][j]
+			continue
 		}
-		if at[i] == first {
-			groups = append(groups, Group{Variant: v})
-			first++
-		}
+		at[i] = len(groups)
+		alike[short] = append(alike[short], len(groups))
+		groups = append(groups, Group{Variant: v})
 	}
 	of := make([]int, len(o.Clusters)) // The group of each cluster.
 	for i := range o.Variants {
@@ -40,18 +43,30 @@ func (o *Outcome) Groups() []Group {
 			of[c] = at[i]
 		}
 	}
-	shown := groups[:0]
 	for c, g := range of {
 		if o.Shows(c) {
 			groups[g].Clusters = append(groups[g].Clusters, c)
 		}
 	}
-	for _, g := range groups {
-		if len(g.Clusters) > 0 {
-			shown = append(shown, g)
-		}
+	return slices.DeleteFunc(groups, func(g Group) bool { return len(g.Clusters) == 0 })
+}
+
+// fewVariants are compared faster than digested.
+const fewVariants = 8
+
+// digest returns a number that is the same for variants that are the same. Where
+// there are few it is the same for all.
+func digest(v *override.Variant, variants int) uint64 {
+	if variants <= fewVariants {
+		return 0
 	}
-	return shown
+	h := fnv.New64a()
+	if v.Err != nil {
+		io.WriteString(h, v.Err.Error()) //nolint:errcheck // A hash takes everything.
+	} else if err := json.NewEncoder(h).Encode(v.Object.Object); err != nil {
+		return 0 // What has no JSON is still compared.
+	}
+	return h.Sum64()
 }
 
 func same(a, b *override.Variant) bool {

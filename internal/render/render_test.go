@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"flag"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -347,4 +348,46 @@ func relative(t *testing.T, dir, path string) string {
 		t.Fatal(err)
 	}
 	return filepath.ToSlash(rel)
+}
+
+func TestGroupsOfMany(t *testing.T) {
+	// Rules that lead to three objects in twenty ways, and to two failures.
+	var fleet strings.Builder
+	fleet.WriteString(`
+{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {kubeadmiral.io/override-policy-name: a}}, data: {n: "0"}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: a}
+spec:
+  overrideRules:
+`)
+	for i := range 20 {
+		fmt.Fprintf(&fleet, "  - {targetClusters: {clusters: [c%02d]}, overriders: {jsonpatch: [{path: /data/n, value: %q}]}}\n", i, fmt.Sprint(i%3))
+	}
+	for i := range 2 {
+		fmt.Fprintf(&fleet, "  - {targetClusters: {clusters: [d%d]}, overriders: {jsonpatch: [{path: /no, operator: remove}]}}\n", i)
+	}
+	for i := range 20 {
+		fmt.Fprintf(&fleet, "---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: c%02d}}\n", i)
+	}
+	for i := range 2 {
+		fmt.Fprintf(&fleet, "---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: d%d}}\n", i)
+	}
+	set, problems := manifest.ReadFS(fstest.MapFS{"fleet.yaml": {Data: []byte(fleet.String())}})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	e, err := Evaluate(set, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, g := range e.Outcomes[0].Groups() {
+		got = append(got, strings.Join(e.Outcomes[0].Names(&g), " "))
+	}
+	want := []string{"c00 c03 c06 c09 c12 c15 c18", "c01 c04 c07 c10 c13 c16 c19", "c02 c05 c08 c11 c14 c17", "d0", "d1"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Clusters with the same result are a group; failures of different rules are not alike.\nGroups(): -want, +got:\n%s", diff)
+	}
 }

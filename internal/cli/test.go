@@ -1,0 +1,172 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/policytest"
+)
+
+// testOptions are the flags of test.
+type testOptions struct {
+	output      string
+	verbose     bool
+	update      bool
+	minCoverage int
+}
+
+func newTestCommand(s *streams) *cobra.Command {
+	o := &testOptions{}
+	cmd := &cobra.Command{
+		Use:   "test DIR...",
+		Short: "Run the unit tests of policies",
+		Long: `Run the unit tests of policies: YAML documents of kind PolicyTest, in the files
+and folders named, that say what an object is to be on a cluster. No API server
+is asked.
+
+  apiVersion: refract.dev/v1alpha1
+  kind: PolicyTest
+  metadata: {name: replicas}
+  spec:
+    inputs: [../shop, ../clusters.yaml]
+    cases:
+    - name: Europe runs one
+      object: deployment/shop/my-nginx
+      cluster: member-1
+      expect:
+        fields: {/spec/replicas: 1}
+        cel: [object.spec.replicas < hub.spec.replicas]
+
+What failed goes to stdout, with the policy and rule that made it so. Rules of
+override policies that no test and no object exercises are warnings. With
+--update, values that are not as expected are written into the tests; what only
+a person can decide still fails.
+
+The exit code is 1 if a case failed or too few rules are tested, and 2 if the
+tests or their inputs have mistakes: then nothing is run.`,
+		Example: `  refract test tests/
+  refract test tests/replicas.yaml --verbose
+  refract test tests/ -o junit > report.xml
+  refract test tests/ --min-coverage 80
+  refract test tests/ --update`,
+		Args: someTests,
+		RunE: func(_ *cobra.Command, args []string) error { return o.run(s, args) },
+		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			return []cobra.Completion{"yaml", "yml"}, cobra.ShellCompDirectiveFilterFileExt
+		},
+	}
+	f := cmd.Flags()
+	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(testOutputNames(), ", "))
+	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the cases that passed too")
+	f.BoolVar(&o.update, "update", false, "write into the tests what is now, in the place of values that are not as expected")
+	f.IntVar(&o.minCoverage, "min-coverage", 0, "fail if the tests exercise less than this `percentage` of the rules")
+	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(testOutputNames(), cobra.ShellCompDirectiveNoFileComp)))
+	return cmd
+}
+
+// someTests refuses no arguments.
+func someTests(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return nil
+	}
+	return withHint(errors.New("there is nothing to test"), cmd.CommandPath()+" takes the files and folders with tests")
+}
+
+// testOutputs are the formats of test.
+var testOutputs = []struct {
+	name  string
+	write func(*streams, *policytest.Result, *testOptions) error
+}{
+	{"text", func(s *streams, r *policytest.Result, o *testOptions) error {
+		return policytest.WriteText(s.out, r, o.verbose)
+	}},
+	{"json", func(s *streams, r *policytest.Result, _ *testOptions) error { return policytest.WriteJSON(s.out, r) }},
+	{"junit", func(s *streams, r *policytest.Result, _ *testOptions) error { return policytest.WriteJUnit(s.out, r) }},
+}
+
+func testOutputNames() []string {
+	names := make([]string, len(testOutputs))
+	for i := range testOutputs {
+		names[i] = testOutputs[i].name
+	}
+	return names
+}
+
+func (o *testOptions) run(s *streams, paths []string) error {
+	at := slices.Index(testOutputNames(), o.output)
+	if at < 0 {
+		return unknownValue("output", o.output, testOutputNames())
+	}
+	if o.minCoverage < 0 || o.minCoverage > 100 {
+		return fmt.Errorf("--min-coverage: want 0 to 100, got %d", o.minCoverage)
+	}
+	result, err := runTests(paths)
+	if err != nil {
+		return err
+	}
+	if o.update {
+		if result, err = updateTests(s, paths, result); err != nil {
+			return err
+		}
+	}
+	for i := range result.Coverage.Unexercised {
+		fmt.Fprintf(s.err, "warning: %s: no test and no object exercises it\n", &result.Coverage.Unexercised[i])
+	}
+	if err := testOutputs[at].write(s, result, o); err != nil {
+		return err
+	}
+	return o.judge(s, result)
+}
+
+// judge decides whether something was found.
+func (o *testOptions) judge(s *streams, result *policytest.Result) error {
+	c := &result.Coverage
+	low := c.Percent() < o.minCoverage
+	if low {
+		report(s.err, fmt.Errorf("the tests exercise %d of %d rules, %d%%; --min-coverage asks for %d%%", c.Tested, c.Rules, c.Percent(), o.minCoverage))
+	}
+	if low || !result.Passed() {
+		return errFound
+	}
+	return nil
+}
+
+// runTests loads the tests and runs them.
+func runTests(paths []string) (*policytest.Result, error) {
+	tests, problems := policytest.Load(paths)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	if len(tests) == 0 {
+		return nil, withHint(fmt.Errorf("no test is in %s", strings.Join(paths, ", ")),
+			"a test is a YAML document of kind PolicyTest, in a file *.yaml or *.yml")
+	}
+	result, problems := policytest.Run(tests, findTested)
+	return result, problemsAsError(problems)
+}
+
+// updateTests writes into the tests what is now, and runs those.
+func updateTests(s *streams, paths []string, result *policytest.Result) (*policytest.Result, error) {
+	updated, err := policytest.Update(result)
+	for i := range updated {
+		fmt.Fprintf(s.err, "updated %s\n", &updated[i])
+	}
+	if err != nil || len(updated) == 0 {
+		return result, err
+	}
+	return runTests(paths)
+}
+
+// findTested is findObject for tests.
+func findTested(set *manifest.Set, reference string) (object *manifest.Object, hint string, err error) {
+	object, err = findObject(set, reference)
+	if h, ok := errors.AsType[*hinted](err); ok {
+		return nil, h.hint, h.error
+	}
+	return object, "", err
+}

@@ -1,0 +1,148 @@
+package policytest
+
+import (
+	"bytes"
+	"strings"
+	"unicode/utf8"
+
+	yaml "go.yaml.in/yaml/v3"
+)
+
+// source is the text of a document.
+type source struct {
+	text  []byte
+	lines []int // Where each begins.
+}
+
+func newSource(text []byte) *source {
+	s := &source{text: text, lines: []int{0}}
+	for i, b := range text {
+		if b == '\n' {
+			s.lines = append(s.lines, i+1)
+		}
+	}
+	return s
+}
+
+// offset returns where a node begins. Its column counts characters.
+func (s *source) offset(node *yaml.Node) int {
+	if node.Line < 1 || node.Line > len(s.lines) {
+		return len(s.text)
+	}
+	at := s.lines[node.Line-1]
+	for range node.Column - 1 {
+		_, size := utf8.DecodeRune(s.text[at:])
+		at += size
+	}
+	return at
+}
+
+// end returns where a node ends, as far as that is easily told.
+func (s *source) end(node *yaml.Node, flow bool) (int, bool) {
+	start := s.offset(node)
+	if node.Anchor != "" || node.Style&yaml.TaggedStyle != 0 || start >= len(s.text) {
+		return 0, false
+	}
+	switch {
+	case node.Kind == yaml.MappingNode || node.Kind == yaml.SequenceNode:
+		if node.Style&yaml.FlowStyle != 0 {
+			return s.closing(start)
+		}
+		if len(node.Content) == 0 {
+			return 0, false
+		}
+		return s.end(node.Content[len(node.Content)-1], false)
+	case node.Kind != yaml.ScalarNode:
+		return 0, false
+	case node.Style&(yaml.DoubleQuotedStyle|yaml.SingleQuotedStyle) != 0:
+		return s.quoted(start)
+	case node.Style&(yaml.LiteralStyle|yaml.FoldedStyle) != 0:
+		return s.block(node.Line), true
+	default:
+		return s.plain(start, flow)
+	}
+}
+
+// quoted returns where the string that begins at start ends.
+func (s *source) quoted(start int) (int, bool) {
+	mark := s.text[start]
+	for i := start + 1; i < len(s.text); i++ {
+		switch {
+		case s.text[i] == '\\' && mark == '"':
+			i++
+		case s.text[i] != mark:
+		case mark == '\'' && i+1 < len(s.text) && s.text[i+1] == mark:
+			i++
+		default:
+			return i + 1, true
+		}
+	}
+	return 0, false
+}
+
+// closing returns where the flow collection that begins at start ends.
+func (s *source) closing(start int) (int, bool) {
+	depth := 0
+	for i := start; i < len(s.text); i++ {
+		switch b := s.text[i]; {
+		case b == '[' || b == '{':
+			depth++
+		case b == ']' || b == '}':
+			if depth--; depth == 0 {
+				return i + 1, true
+			}
+		case (b == '"' || b == '\'') && strings.IndexByte(" \t\n,[{:", s.text[i-1]) >= 0:
+			end, ok := s.quoted(i)
+			if !ok {
+				return 0, false
+			}
+			i = end - 1
+		case b == '#' && (s.text[i-1] == ' ' || s.text[i-1] == '\n'):
+			i += max(bytes.IndexByte(s.text[i:], '\n'), 0)
+		}
+	}
+	return 0, false
+}
+
+// plain returns where a scalar without quotes ends. It is taken to end on its
+// line.
+func (s *source) plain(start int, flow bool) (int, bool) {
+	rest := s.text[start:]
+	if n := bytes.IndexByte(rest, '\n'); n >= 0 {
+		rest = rest[:n]
+	}
+	if n := bytes.Index(rest, []byte(" #")); n >= 0 {
+		rest = rest[:n]
+	}
+	if flow {
+		if n := bytes.IndexAny(rest, ",[]{}"); n >= 0 {
+			rest = rest[:n]
+		}
+	}
+	rest = bytes.TrimRight(rest, " \t\r")
+	return start + len(rest), len(rest) > 0
+}
+
+// block returns where the block scalar whose header is on a line ends: behind the
+// last line that is indented as its first.
+func (s *source) block(line int) int {
+	indent, end := -1, len(s.text)
+	for i := line; i < len(s.lines); i++ {
+		text := s.text[s.lines[i]:]
+		if n := bytes.IndexByte(text, '\n'); n >= 0 {
+			text = text[:n]
+		}
+		trimmed := bytes.TrimLeft(text, " ")
+		if len(bytes.TrimSpace(trimmed)) == 0 {
+			continue
+		}
+		if indent < 0 {
+			indent = len(text) - len(trimmed)
+		}
+		if len(text)-len(trimmed) < indent {
+			break
+		}
+		end = s.lines[i] + len(text)
+	}
+	return end
+}

@@ -1,0 +1,250 @@
+package policytest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+	kyaml "sigs.k8s.io/yaml"
+
+	"refract.dev/tree"
+)
+
+// replacement is a value to be written in the place of another.
+type replacement struct {
+	at  value
+	now any
+}
+
+// plan adds to found what makes the value what it is now: as little as can be
+// replaced where it stands.
+func plan(at value, now any, found []replacement) []replacement {
+	if tree.Equal(at.is, now) {
+		return found
+	}
+	switch n := now.(type) {
+	case map[string]any:
+		m, ok := at.is.(map[string]any)
+		if !ok || len(m) != len(n) {
+			break
+		}
+		before := len(found)
+		for _, e := range at.entries() {
+			is, there := n[e.key()]
+			if !there || e.node == nil {
+				return append(found[:before], replacement{at, now})
+			}
+			found = plan(e, is, found)
+		}
+		return found
+	case []any:
+		list, ok := at.is.([]any)
+		if !ok || len(list) != len(n) {
+			break
+		}
+		for i := range list {
+			found = plan(at.item(i, list[i]), n[i], found)
+		}
+		return found
+	}
+	return append(found, replacement{at, now})
+}
+
+var errNoPlace = errors.New("the place of a value in the text is not known")
+
+// splice replaces the bytes of the values and no others.
+func splice(text []byte, all []replacement) ([]byte, error) {
+	type cut struct {
+		start, end int
+		text       string
+	}
+	cuts := make([]cut, len(all))
+	s := newSource(text)
+	for i := range all {
+		r := &all[i]
+		if r.at.node == nil {
+			return nil, errNoPlace
+		}
+		start := s.offset(r.at.node)
+		end, ok := s.end(r.at.node, r.at.flow)
+		if !ok || end < start {
+			return nil, errNoPlace
+		}
+		written, below := s.write(r, end)
+		if below {
+			start = len(bytes.TrimRight(text[:start], " "))
+		}
+		cuts[i] = cut{start, end, written}
+	}
+	slices.SortFunc(cuts, func(a, b cut) int { return cmp.Compare(a.start, b.start) })
+	var out []byte
+	at := 0
+	for _, c := range cuts {
+		if c.start < at {
+			return nil, errNoPlace
+		}
+		out = append(append(out, text[at:c.start]...), c.text...)
+		at = c.end
+	}
+	return append(out, text[at:]...), nil
+}
+
+// write returns the text for a value, and whether it begins below the key.
+func (s *source) write(r *replacement, end int) (text string, below bool) {
+	node := r.at.node
+	collection := isCollection(r.now)
+	switch {
+	case !collection && !r.at.flow:
+		return scalar(r.now, node.Style), false
+	case r.at.flow || !collection:
+		return inFlow(r.now), false
+	case (node.Kind == yaml.MappingNode || node.Kind == yaml.SequenceNode) && node.Style&yaml.FlowStyle == 0:
+		return indented(r.now, node.Column-1), false
+	}
+	rest, _, _ := bytes.Cut(s.text[end:], []byte("\n"))
+	if len(bytes.TrimSpace(rest)) > 0 || len(node.Content) > 0 || len(r.at.keys) == 0 {
+		return inFlow(r.now), false // A comment follows, or that is how it was written.
+	}
+	if _, member := r.at.keys[len(r.at.keys)-1].(string); !member {
+		return inFlow(r.now), false
+	}
+	indent := r.at.indent + 2
+	return "\n" + strings.Repeat(" ", indent) + indented(r.now, indent), true
+}
+
+// isCollection reports whether a value has anything inside.
+func isCollection(v any) bool {
+	switch v := v.(type) {
+	case map[string]any:
+		return len(v) > 0
+	case []any:
+		return len(v) > 0
+	default:
+		return false
+	}
+}
+
+// scalar writes a value without parts on one line, quoted as it was.
+func scalar(v any, style yaml.Style) string {
+	text, isString := v.(string)
+	if isString && style&yaml.SingleQuotedStyle != 0 && !strings.ContainsFunc(text, func(r rune) bool { return r < ' ' }) {
+		return "'" + strings.ReplaceAll(text, "'", "''") + "'"
+	}
+	if isString && style&yaml.DoubleQuotedStyle != 0 {
+		return inFlow(v)
+	}
+	out, err := kyaml.Marshal(v)
+	if line := strings.TrimSuffix(string(out), "\n"); err == nil && !strings.Contains(line, "\n") {
+		return line
+	}
+	return inFlow(v)
+}
+
+// inFlow writes a value on one line: strings as JSON, which can stand anywhere.
+func inFlow(v any) string {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return "" // That is not what is wanted, which will be found out.
+	}
+	if !isCollection(v) {
+		return strings.TrimSuffix(b.String(), "\n")
+	}
+	var node yaml.Node
+	if err := yaml.Unmarshal(b.Bytes(), &node); err != nil || len(node.Content) == 0 {
+		return strings.TrimSuffix(b.String(), "\n")
+	}
+	unquote(node.Content[0])
+	out, err := yaml.Marshal(node.Content[0])
+	if line := strings.TrimSuffix(string(out), "\n"); err == nil && !strings.Contains(line, "\n") {
+		return line
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// unquote leaves it to the encoder which keys and strings need quotes.
+func unquote(node *yaml.Node) {
+	node.Style &^= yaml.DoubleQuotedStyle
+	for _, inside := range node.Content {
+		unquote(inside)
+	}
+}
+
+// indented writes a collection as a block, whose first line is where it is put.
+func indented(v any, indent int) string {
+	out, err := kyaml.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	text := strings.TrimSuffix(string(out), "\n")
+	var b strings.Builder
+	for i, line := range strings.Split(text, "\n") {
+		if i > 0 {
+			b.WriteByte('\n')
+			if line != "" {
+				b.WriteString(strings.Repeat(" ", indent))
+			}
+		}
+		b.WriteString(line)
+	}
+	return b.String()
+}
+
+// reencode replaces the nodes and writes the document anew, which keeps comments
+// and order but not the layout.
+func reencode(text []byte, all []replacement) ([]byte, error) {
+	var root yaml.Node
+	if err := yaml.Unmarshal(text, &root); err != nil || len(root.Content) == 0 {
+		return nil, errNoPlace
+	}
+	for i := range all {
+		node := nodeAt(root.Content[0], all[i].at.keys)
+		if node == nil {
+			return nil, errNoPlace
+		}
+		var now yaml.Node
+		if err := yaml.Unmarshal([]byte(indented(all[i].now, 0)), &now); err != nil || len(now.Content) == 0 {
+			return nil, errNoPlace
+		}
+		fresh := now.Content[0]
+		fresh.HeadComment, fresh.LineComment, fresh.FootComment = node.HeadComment, node.LineComment, node.FootComment
+		*node = *fresh
+	}
+	var b bytes.Buffer
+	if bytes.HasPrefix(text, []byte("---")) {
+		b.WriteString("---\n")
+	}
+	e := yaml.NewEncoder(&b)
+	e.SetIndent(2)
+	if err := errors.Join(e.Encode(&root), e.Close()); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), nil
+}
+
+// nodeAt returns the node that keys lead to, itself and not what it stands for.
+func nodeAt(node *yaml.Node, keys []any) *yaml.Node {
+	for _, key := range keys {
+		node = resolve(node)
+		var next *yaml.Node
+		switch key := key.(type) {
+		case string:
+			for i := 0; node != nil && node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
+				if node.Content[i].Value == key {
+					next = node.Content[i+1]
+				}
+			}
+		case int:
+			if node != nil && node.Kind == yaml.SequenceNode && key < len(node.Content) {
+				next = node.Content[key]
+			}
+		}
+		node = next
+	}
+	return node
+}
