@@ -57,26 +57,40 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestReadme runs the commands of examples/README.md: in a block marked console, a
-// line that begins with "$ " is a command, and what follows is what it prints.
-// A line "..." stands for lines left out.
-func TestReadme(t *testing.T) {
-	t.Chdir(root)
-	text, err := os.ReadFile("examples/README.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	commands := 0
-	for _, block := range strings.Split(string(text), "```console\n")[1:] {
-		block, _, _ = strings.Cut(block, "```")
-		for _, step := range strings.Split("\n"+block, "\n$ ")[1:] {
-			command, want, _ := strings.Cut(step, "\n")
-			commands++
-			checkPrinted(t, command, want)
-		}
-	}
-	if commands == 0 {
-		t.Error("examples/README.md has no commands")
+// documented are the documents whose commands are run as they stand there, and the
+// folders in which that is done.
+var documented = []struct{ file, dir string }{
+	{"examples/README.md", "."},
+	{"docs/guide/change-a-policy-safely.md", "examples/override"},
+	{"docs/guide/test-policies.md", "."},
+}
+
+// TestDocuments runs the commands of documents: in
+// a block marked console, a line that begins with "$ refract" is a command, and
+// what follows is what it prints. A line "..." stands for lines left out, and a
+// command that ends with a backslash goes on in the next line.
+func TestDocuments(t *testing.T) {
+	for _, d := range documented {
+		t.Run(d.file, func(t *testing.T) {
+			text, err := os.ReadFile(filepath.Join(root, d.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Chdir(filepath.Join(root, d.dir))
+			commands := 0
+			for _, block := range strings.Split(string(text), "```console\n")[1:] {
+				block, _, _ = strings.Cut(block, "```")
+				block = strings.ReplaceAll(block, "\\\n", "")
+				for _, step := range strings.Split("\n"+block, "\n$ ")[1:] {
+					command, want, _ := strings.Cut(step, "\n")
+					commands++
+					checkPrinted(t, command, want)
+				}
+			}
+			if commands == 0 {
+				t.Error("the document has no commands")
+			}
+		})
 	}
 }
 

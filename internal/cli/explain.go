@@ -44,10 +44,10 @@ Marks: ✔ took effect, ✗ failed, ~ had no effect or is hidden by a later chan
 - removes. What the values of a Secret say is not shown.
 
 If a rule fails on a cluster that is shown, the exit code is 1.`,
-		Example: `  refract explain deployment/my-nginx -f shop/
-  refract explain deployment/shop/my-nginx -f shop/ --cluster member-1 --path /spec/replicas
-  refract explain deployment/catalog -f shop/ --cluster member-3 -o json
-  refract explain deployment/shop/web --hub-kubeconfig hub.yaml --cluster eu-1`,
+		Example: `  refract explain deployment/my-nginx -f shop/ -f clusters.yaml
+  refract explain deployment/shop/my-nginx -f shop/ -f clusters.yaml --cluster member-1 --path /spec/replicas
+  refract explain deployment/catalog -f shop/ -f clusters.yaml --cluster member-3 -o json
+  refract explain deployment/shop/web --hub-kubeconfig hub.kubeconfig --cluster eu-1`,
 		Args: oneObject,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {

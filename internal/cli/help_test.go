@@ -2,7 +2,6 @@ package cli
 
 import (
 	"bytes"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -16,8 +15,7 @@ import (
 // very long. Of these it is only tested that the command line would be understood.
 var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "snapshot", "--hub-kubeconfig"}
 
-// TestHelpExamples runs every example in the help of every command, in a folder
-// like the one that they speak of.
+// TestHelpExamples runs every example in the help of every command.
 func TestHelpExamples(t *testing.T) {
 	root := newRootCommand(&streams{in: strings.NewReader(""), out: &bytes.Buffer{}, err: &bytes.Buffer{}})
 	var walk func(*cobra.Command)
@@ -66,41 +64,24 @@ func runExample(t *testing.T, root *cobra.Command, line string) {
 	}
 }
 
-// exampleFolder makes the folder that the examples of the help speak of, and
-// returns what kustomize build would print of the shop.
+// exampleFolder copies examples/override, in which the examples of the help can be
+// tried, and returns what kustomize build would print of the shop.
 func exampleFolder(t *testing.T) (dir, shop string) {
 	t.Helper()
 	dir = t.TempDir()
 	examples := filepath.Join(root, "examples", "override")
-	for _, to := range []struct{ from, name string }{
-		{"shop", "shop"}, {"tests", "tests"}, {"clusters.yaml", "clusters.yaml"}, {"clusters.yaml", "shop/clusters.yaml"},
-		{"namespace.yaml", "namespace.yaml"}, {"namespace.yaml", "shop/namespace.yaml"},
-	} {
-		from := filepath.Join(examples, to.from)
-		info, err := os.Stat(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if info.IsDir() {
-			if err := os.CopyFS(filepath.Join(dir, to.name), os.DirFS(from)); err != nil {
-				t.Fatal(err)
-			}
-			continue
-		}
-		text, err := os.ReadFile(from)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, to.name), text, 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	files, err := fs.Glob(os.DirFS(filepath.Join(examples, "shop")), "*.yaml")
-	if err != nil {
+	if err := os.CopyFS(dir, os.DirFS(examples)); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.CopyFS(filepath.Join(dir, "released"), os.DirFS(filepath.Join(examples, "shop"))); err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob(filepath.Join(examples, "shop", "*.yaml"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("reading the shop: %d files, %v", len(files), err)
+	}
 	for _, name := range files {
-		text, err := os.ReadFile(filepath.Join(examples, "shop", name))
+		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -41,11 +41,12 @@ Rendered objects go to stdout; errors and warnings go to stderr. An object that
 fails on a cluster is left out there and nowhere else, and the exit code is 1.
 Nothing is rendered from an input that has mistakes: all of them are listed, and
 the exit code is 2.`,
-		Example: `  refract render -f shop/
-  refract render -f deployment.yaml -f policies.yaml --cluster eu-1 --cluster us-1
-  refract render -f shop/ --cluster eu-1 | kubectl apply -f -
-  refract render -f shop/ --output-dir rendered
-  kustomize build shop | refract render -f clusters.yaml -f - -o json`,
+		Example: `  refract render -f shop/ -f clusters.yaml
+  refract render -f shop/ -f clusters.yaml --cluster member-1 | kubectl apply -f -
+  refract render -f shop/ -f clusters.yaml -o variants --policy overridepolicy/shop/checkout-release
+  refract render -f shop/ -f clusters.yaml --output-dir rendered
+  kustomize build shop | refract render -f clusters.yaml -f - -o json
+  refract render --hub-kubeconfig hub.kubeconfig -n shop -o variants`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}

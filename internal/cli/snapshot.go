@@ -35,10 +35,9 @@ The values of Secrets are replaced by a stand-in, so that the folder
 can be kept with source code; --secrets writes them as they are. Files of objects
 that are no longer on the hub are removed, and all that snapshot did not write
 stays.`,
-		Example: `  refract snapshot fleet --hub-kubeconfig hub.kubeconfig
-  refract diff -f fleet --to changed-policy.yaml`,
-		Args: oneName("folder"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+		Example: `  refract snapshot fleet --hub-kubeconfig hub.kubeconfig`,
+		Args:    oneName("folder"),
+		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 			return nil, cobra.ShellCompDirectiveFilterDirs
 		},
