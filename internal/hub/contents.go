@@ -22,6 +22,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 // Contents are what a hub holds of what Refract acts on.
@@ -59,7 +60,7 @@ func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
 		return nil, err
 	}
 	lists, err := discovery.ServerPreferredResources(disco)
-	if err != nil {
+	if err := incomplete(err); err != nil {
 		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
 	}
 	r := reader{client: dyn, contents: &Contents{namespaced: map[schema.GroupKind]bool{}}}
@@ -88,6 +89,22 @@ type reader struct {
 
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
+// incomplete returns the error of discovery, unless all that could not be
+// discovered are types that do not matter here: an API server that is aggregated,
+// as that of metrics, may well be down.
+func incomplete(err error) error {
+	var partial *discovery.ErrGroupDiscoveryFailed
+	if !errors.As(err, &partial) {
+		return err
+	}
+	for gv := range partial.Groups {
+		if placement.Travels(schema.GroupKind{Group: gv.Group}) || gv.Group == corev1alpha1.GroupVersion.Group {
+			return err
+		}
+	}
+	return nil
+}
+
 // plan decides what to ask for.
 func (r *reader) plan(lists []*metav1.APIResourceList) error {
 	ours := map[string]bool{}
@@ -101,13 +118,14 @@ func (r *reader) plan(lists []*metav1.APIResourceList) error {
 			if strings.Contains(resource.Name, "/") {
 				continue
 			}
-			r.contents.namespaced[schema.GroupKind{Group: gv.Group, Kind: resource.Kind}] = resource.Namespaced
+			gvk := gv.WithKind(resource.Kind)
+			r.contents.namespaced[gvk.GroupKind()] = resource.Namespaced
 			gvr := gv.WithResource(resource.Name)
 			switch {
-			case gv == corev1alpha1.GroupVersion, gv == refractv1alpha1.GroupVersion && strings.HasSuffix(resource.Name, "propagations"):
+			case manifest.Understands(gvk): // KubeAdmiral's group has more kinds.
 				ours[gv.Group] = true
 				r.requests = append(r.requests, request{resource: gvr})
-			case member.Propagates(gvr.GroupResource(), resource.Verbs):
+			case member.Propagates(gvk.GroupKind(), resource.Verbs):
 				for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
 					r.requests = append(r.requests, request{resource: gvr, selector: label})
 				}

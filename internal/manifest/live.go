@@ -13,6 +13,9 @@ import (
 // Objects are not too large, as they are stored; none is taken apart as a list,
 // and none but a CustomResourceDefinition stays local. Integers must be int64.
 //
+// A policy with mistakes is in the Set all the same, as it is in force, and its
+// problems are returned.
+//
 // Nothing in the objects is modified. The Set shares it, so that it must not be
 // modified either as long as the objects are in use elsewhere.
 func FromObjects(file string, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool)) (*Set, []*Problem) {
@@ -22,5 +25,7 @@ func FromObjects(file string, objects []*unstructured.Unstructured, namespaced f
 		c.objects[i].stored = true
 		c.objects[i].local = c.objects[i].local && isDefinition(u.Object)
 	}
-	return c.finish()
+	set, problems := c.finish()
+	set.Live = true
+	return set, problems
 }

@@ -24,6 +24,10 @@ import (
 // the input. No two members have the same [Identity]. A Set keeps the text that it
 // was read from, which is where At looks.
 type Set struct {
+	// Live is whether the Set is what an API server holds, perhaps with manifests
+	// laid over it: nothing is there that is not in it.
+	Live bool
+
 	// Manifests are all of the following, as they were read.
 	Manifests []Object
 

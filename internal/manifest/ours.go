@@ -13,6 +13,7 @@ import (
 	utiljson "sigs.k8s.io/json"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/manifest/nearest"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -41,6 +42,14 @@ var ourKinds = map[string]ourKind{
 			return &s.ClusterPropagationPolicies
 		})},
 	corev1alpha1.KindFederatedCluster: {false, decodeCluster},
+}
+
+// Understands reports whether objects of a kind are policies, clusters or reports,
+// which have lists of their own in a [Set].
+func Understands(kind schema.GroupVersionKind) bool {
+	_, known := ourKinds[kind.Kind]
+	return (known && kind.GroupVersion() == corev1alpha1.GroupVersion) ||
+		(isReport(kind.GroupKind()) && kind.GroupVersion() == refractv1alpha1.GroupVersion)
 }
 
 // ours reports whether a group is that of policies and clusters.
@@ -86,7 +95,11 @@ func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) 
 			return
 		}
 		compiled, errs := compile(p)
+		wrong := o.wrong
 		o.reportAll(errs)
+		if o.stored { // It is in force all the same, and fails where its invalid rules hold.
+			o.wrong = wrong
+		}
 		o.add = func(s *Set) {
 			to := list(s)
 			*to = append(*to, Policy[T, C]{Place: o.Place, Policy: p, Compiled: compiled, lines: o.lines})

@@ -1,18 +1,26 @@
 package manifest
 
 import (
+	"maps"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
 // Overlay returns the Set that there is when the manifests of over are applied to
 // what there is in s: each stands in the place of the one of the same identity,
 // or at the end. All others are those of s, in its order.
 //
+// What only an API server writes stays as it is in s: the status of a cluster, and
+// of an object its UID and that it is being deleted.
+//
 // Neither s nor over is modified. The result shares what is in them.
 func (s *Set) Overlay(over *Set) *Set {
-	return &Set{
+	out := &Set{
+		Live:                       s.Live || over.Live,
 		Manifests:                  overlay(s.Manifests, over.Manifests, (*Object).Identity),
 		Objects:                    overlay(s.Objects, over.Objects, (*Object).Identity),
 		Definitions:                overlay(s.Definitions, over.Definitions, (*Object).Identity),
@@ -25,6 +33,50 @@ func (s *Set) Overlay(over *Set) *Set {
 			return types.NamespacedName{Namespace: p.Source.Namespace, Name: p.Name}
 		}),
 	}
+	out.keepObserved(s)
+	return out
+}
+
+// keepObserved takes over from before what only an API server writes.
+func (s *Set) keepObserved(before *Set) {
+	objects := make(map[Identity]*unstructured.Unstructured, len(before.Objects))
+	for i := range before.Objects {
+		objects[before.Objects[i].Identity()] = before.Objects[i].Content
+	}
+	for i := range s.Objects {
+		o := &s.Objects[i]
+		if was := objects[o.Identity()]; was != nil && was != o.Content {
+			o.Content = observed(was, o.Content)
+		}
+	}
+	clusters := make(map[string]*corev1alpha1.FederatedCluster, len(before.Clusters))
+	for i := range before.Clusters {
+		clusters[before.Clusters[i].Cluster.Name] = before.Clusters[i].Cluster
+	}
+	for i := range s.Clusters {
+		c := &s.Clusters[i]
+		if was := clusters[c.Cluster.Name]; was != nil && was != c.Cluster && len(c.Cluster.Status.Conditions) == 0 {
+			now := c.Cluster.DeepCopy()
+			now.Status, now.UID = was.Status, was.UID
+			c.Cluster = now
+		}
+	}
+}
+
+// observed returns the object with the UID and time of deletion that was has.
+func observed(was, now *unstructured.Unstructured) *unstructured.Unstructured {
+	if was.GetUID() == "" && was.GetDeletionTimestamp() == nil {
+		return now
+	}
+	content, metadata := maps.Clone(now.Object), map[string]any{}
+	if m, ok := now.Object["metadata"].(map[string]any); ok {
+		metadata = maps.Clone(m)
+	}
+	content["metadata"] = metadata
+	out := &unstructured.Unstructured{Object: content}
+	out.SetUID(was.GetUID())
+	out.SetDeletionTimestamp(was.GetDeletionTimestamp())
+	return out
 }
 
 // overlay overlays one list of which no two members have the same key.

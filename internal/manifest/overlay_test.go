@@ -120,3 +120,38 @@ func membersOf(s *Set) int {
 	return len(s.Objects) + len(s.OverridePolicies) + len(s.ClusterOverridePolicies) + len(s.PropagationPolicies) +
 		len(s.ClusterPropagationPolicies) + len(s.Clusters) + len(s.Propagations)
 }
+
+func TestOverlayKeepsObserved(t *testing.T) {
+	read := func(text string) *Set {
+		t.Helper()
+		set, problems := ReadFS(fstest.MapFS{"a.yaml": {Data: []byte(text)}})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		return set
+	}
+	below := read(`
+{apiVersion: v1, kind: ConfigMap, metadata: {name: a, uid: u-1, deletionTimestamp: "2026-01-01T00:00:00Z", labels: {a: b}}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: eu-1, uid: u-2, labels: {region: eu}}
+status: {conditions: [{type: Ready, status: "False", lastProbeTime: null, lastTransitionTime: null, reason: Down, message: down}]}
+`)
+	over := read(`
+{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {a: c}}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: eu-1, labels: {region: us}}}
+`)
+	set := below.Overlay(over)
+	object, cluster := set.Objects[0].Content, set.Clusters[0].Cluster
+	if object.GetUID() != "u-1" || object.GetDeletionTimestamp() == nil || object.GetLabels()["a"] != "c" {
+		t.Errorf("An object that is being deleted cannot be applied back into life: got %v", object.Object)
+	}
+	if cluster.UID != "u-2" || len(cluster.Status.Conditions) != 1 || cluster.Labels["region"] != "us" {
+		t.Errorf("A new label makes no cluster ready: got %v", cluster)
+	}
+	if o := over.Objects[0].Content; o.GetUID() != "" || over.Clusters[0].Cluster.UID != "" {
+		t.Error("Overlay() changed what was laid over")
+	}
+}

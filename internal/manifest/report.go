@@ -23,8 +23,8 @@ type Propagation struct {
 	// UID of the object. The report says nothing about one of the same identity
 	// with another UID.
 	UID types.UID
-	// Clusters are those that hold a copy or may hold one, sorted. Some of them may
-	// be members no more.
+	// Clusters are those that hold a copy or may hold one, and not one that is to go,
+	// sorted. Some of them may be members no more.
 	Clusters []string
 	// Rendered are the override policies that the copies were rendered with, those
 	// deleted since included, without generation.
@@ -59,7 +59,9 @@ func (o *object) decodeReport() {
 	}
 	clusters := map[string]bool{}
 	for i := range r.Status.Clusters {
-		clusters[r.Status.Clusters[i].Name] = true
+		if c := &r.Status.Clusters[i]; c.State != refractv1alpha1.StateDeleting {
+			clusters[c.Name] = true
+		}
 	}
 	p.Clusters = slices.Sorted(maps.Keys(clusters))
 	for _, refs := range [][]refractv1alpha1.PolicyReference{r.Status.OverridePolicies, r.Status.DeletedPolicies} {

@@ -18,7 +18,7 @@ func TestPropagations(t *testing.T) {
 		want   Propagation
 	}{
 		"Namespaced": {
-			reason: "All clusters with a row may hold a copy, and deleted policies were rendered with too, as the controllers see it.",
+			reason: "All clusters with a row may hold a copy, but one that is to go, and deleted policies were rendered with too, as the controllers see it.",
 			in: `apiVersion: refract.dev/v1alpha1
 kind: Propagation
 metadata: {name: web.deployments.apps, namespace: shop}
@@ -40,7 +40,7 @@ status:
 				Place: place, Name: "web.deployments.apps",
 				Source:   Identity{GroupKind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"},
 				UID:      "u-1",
-				Clusters: []string{"ap-1", "eu-1", "us-1"},
+				Clusters: []string{"eu-1", "us-1"},
 				Rendered: []tree.Policy{
 					{Kind: "OverridePolicy", Namespace: "shop", Name: "z"},
 					{Kind: "ClusterOverridePolicy", Name: "a"},

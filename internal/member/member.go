@@ -338,7 +338,7 @@ func (m *Member) Sweep(ctx context.Context) error {
 		}
 		for _, r := range list.APIResources {
 			gvr := gv.WithResource(r.Name)
-			if Propagates(gvr.GroupResource(), r.Verbs) && m.typed(gvr.GroupResource()) == nil {
+			if Propagates(gvr.GroupVersion().WithKind(r.Kind).GroupKind(), r.Verbs) && m.typed(gvr.GroupResource()) == nil {
 				sweeps.Go(func() error { return m.sweepType(ctx, gvr) })
 			}
 		}

@@ -58,6 +58,11 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 	e := l.entries[key]
 	if e == nil {
 		e = &entry{rows: map[string]row{}, memory: was}
+		for _, name := range was.leaving {
+			e.rows[name] = row{ClusterStatus: refractv1alpha1.ClusterStatus{
+				Name: name, State: refractv1alpha1.StateDeleting, Reason: reasonNoLongerPlaced,
+			}}
+		}
 		l.entries[key] = e
 	}
 	l.seq++

@@ -89,6 +89,9 @@ type memory struct {
 	uid types.UID
 	// placed are the clusters that have, or may have, a copy.
 	placed []string
+	// leaving are clusters besides those whose copy is to go and is still there, as
+	// was reported before a restart.
+	leaving []string
 	// rendered are override policies that copies were rendered with, without
 	// generation.
 	rendered []tree.Policy

@@ -289,3 +289,20 @@ func compile(t *testing.T, name string, rules ...corev1alpha1.OverrideRule) *ove
 	}
 	return p
 }
+
+func TestLeavingIsRemembered(t *testing.T) {
+	key := Key{}
+	l := newLedger()
+	p := &plan{targets: map[string]*target{"us-1": {}}}
+	clusters, _ := l.put(key, p, memory{placed: []string{"us-1"}, leaving: []string{"eu-1"}}, nil)
+	if diff := cmp.Diff([]string{"eu-1", "us-1"}, clusters); diff != "" {
+		t.Errorf("A copy that was to go before a restart is still to go: put(): -want, +got:\n%s", diff)
+	}
+	if !l.concerns(key, "eu-1") {
+		t.Error("concerns() has forgotten the cluster")
+	}
+	l.report(key, "eu-1", row{absent: true})
+	if l.concerns(key, "eu-1") {
+		t.Error("concerns() does not see that the copy went")
+	}
+}

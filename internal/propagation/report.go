@@ -169,8 +169,13 @@ func (c *Controller) remembered(ctx context.Context, key Key) (memory, error) {
 	m := memory{uid: r.spec.Source.UID}
 	for i := range r.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
-		if name := r.status.Clusters[i].Name; c.members.Known(name) {
-			m.placed = append(m.placed, name)
+		row := &r.status.Clusters[i]
+		switch {
+		case !c.members.Known(row.Name):
+		case row.State == refractv1alpha1.StateDeleting:
+			m.leaving = append(m.leaving, row.Name)
+		default:
+			m.placed = append(m.placed, row.Name)
 		}
 	}
 	for _, refs := range [][]refractv1alpha1.PolicyReference{r.status.OverridePolicies, r.status.DeletedPolicies} {

@@ -111,7 +111,7 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 		}
 		for _, r := range list.APIResources {
 			gvr := gv.WithResource(r.Name)
-			if !member.Propagates(gvr.GroupResource(), r.Verbs) {
+			if !member.Propagates(gv.WithKind(r.Kind).GroupKind(), r.Verbs) {
 				continue
 			}
 			found[gvr.GroupResource()] = true

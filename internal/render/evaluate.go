@@ -5,7 +5,9 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
@@ -41,9 +43,6 @@ type Evaluation struct {
 	byID map[manifest.Identity]int // Index in Outcomes.
 }
 
-// IDOf returns the name of an object.
-func IDOf(o *manifest.Object) manifest.Identity { return o.Identity() }
-
 // Outcome is what becomes of one object.
 type Outcome struct {
 	Object *manifest.Object
@@ -62,9 +61,15 @@ type Outcome struct {
 	Variants []override.Variant
 	// Held is the annotation that keeps copies as they are; empty if none does.
 	Held string
+	// Gone says why the object asks for nothing, so that copies go; empty if it asks
+	// for something.
+	Gone string
+	// Before are the clusters that had, or may have had, a copy; sorted, shared and
+	// not to be modified.
+	Before []string
 
-	deleted  []tree.Policy // Those that are no longer there, and whose changes are taken back.
-	errors   []Finding     // About the object as a whole.
+	after    memory    // For who evaluates what comes then.
+	errors   []Finding // About the object as a whole.
 	warnings []Finding
 	shown    map[string]bool // Nil when all clusters are.
 }
@@ -86,8 +91,8 @@ func (o *Outcome) Shows(cluster int) bool {
 
 // Evaluate decides for every object of the set where it goes and what arrives
 // there, as the controllers do, and with their engines. A cluster that says that
-// it is not ready gets nothing new; one that says nothing is taken to be ready.
-// Where the set has Propagations, they are what was there before.
+// it is not ready gets nothing new; a manifest of one that says nothing, and was
+// not read from a hub, is taken to be ready. Where the set has Propagations, they are what was there before.
 //
 // What is wrong with one object or on one cluster stops no other. Evaluate
 // returns an error, and nothing else, when the clusters are not known:
@@ -100,6 +105,7 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 	}
 	e := &evaluator{
 		policies: policiesOf(set),
+		live:     set.Live,
 		clusters: clusters,
 		placed:   map[placing]placed{},
 		told:     map[tree.Policy]bool{},
@@ -120,7 +126,8 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 type evaluator struct {
 	policies *policies
 	clusters []placement.Cluster // All that are known, by name.
-	all      []match.Cluster     // The same, once asked for.
+	all      *placed             // The same, once asked for.
+	live     bool                // Whether the set is what an API server holds.
 	shown    map[string]bool     // Nil when all are.
 	placed   map[placing]placed
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
@@ -128,17 +135,18 @@ type evaluator struct {
 	out      *Evaluation
 }
 
-// placing is a question that many objects ask. Clusters are shared between
-// outcomes, so that where they begin tells them apart.
+// placing is a question that many objects ask. Names are shared between outcomes,
+// so that where they begin tells them apart.
 type placing struct {
 	policy tree.Policy
-	from   *match.Cluster // The first of those before; nil for none.
+	from   *string // The first of the names before; nil for none.
 	count  int
 }
 
-// placed is the answer.
+// placed is the answer: the clusters and their names, sorted.
 type placed struct {
 	clusters []match.Cluster
+	names    []string
 	err      error
 }
 
@@ -154,55 +162,80 @@ func (e *evaluator) show(only []string) {
 	e.out.Clusters = slices.DeleteFunc(slices.Clone(e.clusters), func(c placement.Cluster) bool { return !e.shown[c.Name] })
 }
 
+// object decides about one object, in the order in which the controllers do.
 func (e *evaluator) object(m *manifest.Object) {
 	o := Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
 	was := e.before(m)
-	for _, w := range placement.Ignored(m.Content.GetAnnotations()) {
+	o.Before, o.after = was.placed, was
+	e.decide(&o, was)
+	e.out.byID[o.ID] = len(e.out.Outcomes)
+	e.out.Outcomes = append(e.out.Outcomes, o)
+}
+
+func (e *evaluator) decide(o *Outcome, was memory) {
+	content := o.Object.Content
+	ref, labelled, warnings, err := placement.Named(content.GetLabels(), content.GetNamespace())
+	switch {
+	case content.GetDeletionTimestamp() != nil:
+		o.leave("is being deleted: its copies go, too")
+		return
+	case !placement.Travels(o.ID.GroupKind):
+		o.leave("is of a kind that is never placed on clusters")
+		return
+	case !labelled && len(was.placed) > 0:
+		o.leave("has no propagation label any more: its copies go")
+		return
+	case !labelled && e.live:
+		o.leave("has no propagation label: it goes nowhere")
+		return
+	}
+	for _, w := range slices.Concat(warnings, placement.Ignored(content.GetAnnotations())) {
 		o.warn(nil, w)
+	}
+	if err != nil {
+		o.fail(nil, err.Error(), "")
 	}
 	if o.Held != "" {
 		o.warn(nil, fmt.Sprintf("annotation %s: shown here, but nothing is written to clusters while it is there", o.Held))
 	}
-	clusters, goes := e.place(&o, was)
-	policies, complete := e.overrides(&o, was) // What is wrong with these is worth knowing anyway.
-	if goes && complete {
-		o.Policies, o.Clusters = policies, clusters
-		o.Variants = override.Render(m.Content, clusters, policies...)
+	at, goes := placed{}, false
+	if err == nil {
+		at, goes = e.place(o, ref, labelled, was)
 	}
-	e.out.byID[o.ID] = len(e.out.Outcomes)
-	e.out.Outcomes = append(e.out.Outcomes, o)
+	policies, named, complete := e.overrides(o, was) // What is wrong with these is worth knowing anyway.
+	if !goes || !complete {
+		return
+	}
+	o.Policies, o.Clusters = policies, at.clusters
+	o.Variants = override.Render(content, at.clusters, policies...)
+	if o.Held == "" && labelled {
+		o.after = memory{uid: content.GetUID(), placed: at.names, rendered: named}
+	}
+}
+
+// leave says that the object asks for nothing.
+func (o *Outcome) leave(why string) {
+	o.Gone, o.after = why, memory{}
+	o.warn(nil, why)
 }
 
 // missing says that a policy is not there. Offline there is nothing to wait for.
 const missing = "is not in the input"
 
-// place returns the clusters that the object belongs on, by name.
-func (e *evaluator) place(o *Outcome, was memory) (clusters []match.Cluster, ok bool) {
-	content := o.Object.Content
-	if content.GetDeletionTimestamp() != nil {
-		o.warn(nil, "is being deleted: its copies go, too")
-		return nil, false
-	}
-	ref, labelled, warnings, err := placement.Named(content.GetLabels(), content.GetNamespace())
-	for _, w := range warnings {
-		o.warn(nil, w)
-	}
-	switch {
-	case err != nil:
-		o.fail(nil, err.Error(), "")
-		return nil, false
-	case !labelled:
+// place decides where the object belongs.
+func (e *evaluator) place(o *Outcome, ref tree.Policy, labelled bool, was memory) (at placed, ok bool) {
+	if !labelled {
 		o.warn(nil, "has no propagation label: shown for every cluster")
 		return e.every(), true
 	}
 	policy := e.policies.propagations[ref]
 	switch {
 	case policy == nil && len(was.placed) == 0:
-		o.fail(&ref, missing, e.policies.hint(ref, content.GetNamespace()))
-		return nil, false
+		o.fail(&ref, missing, e.policies.hint(ref, o.ID.Namespace))
+		return at, false
 	case policy == nil: // To lose a policy is no reason to take workloads away.
 		o.warn(&ref, "was deleted: the object stays on the clusters that have it")
-		return was.placed, true
+		return placed{clusters: e.named(was.placed), names: was.placed}, true
 	}
 	o.Propagation = &ref
 	if !e.told[ref] {
@@ -211,19 +244,19 @@ func (e *evaluator) place(o *Outcome, was memory) (clusters []match.Cluster, ok 
 			e.out.Warnings = append(e.out.Warnings, Finding{Policy: policyOf(ref), Message: w})
 		}
 	}
-	at := e.choose(ref, policy, was.placed)
+	at = e.choose(ref, policy, was.placed)
 	if at.err != nil {
 		o.fail(&ref, at.err.Error(), "")
-		return nil, false
+		return at, false
 	}
 	if len(at.clusters) == 0 {
 		o.warn(&ref, "chooses no cluster for the object")
 	}
-	return at.clusters, true
+	return at, true
 }
 
 // choose asks the policy, once for each question.
-func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, was []match.Cluster) placed {
+func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, was []string) placed {
 	question := placing{policy: ref, count: len(was)}
 	if len(was) > 0 {
 		question.from = &was[0]
@@ -231,28 +264,22 @@ func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, was []matc
 	if at, ok := e.placed[question]; ok {
 		return at
 	}
-	names, err := policy.Place(e.clusters, namesOf(was))
-	at := placed{clusters: e.named(names), err: err}
+	names, err := policy.Place(e.clusters, was)
+	at := placed{clusters: e.named(names), names: names, err: err}
 	e.placed[question] = at
 	return at
 }
 
-func namesOf(clusters []match.Cluster) []string {
-	names := make([]string, len(clusters))
-	for i := range clusters {
-		names[i] = clusters[i].Name
-	}
-	return names
-}
-
-// every returns all clusters, as the same slice each time.
-func (e *evaluator) every() []match.Cluster {
+// every returns all clusters, shared between those who ask.
+func (e *evaluator) every() placed {
 	if e.all == nil {
+		e.all = &placed{}
 		for i := range e.clusters {
-			e.all = append(e.all, e.clusters[i].Cluster)
+			e.all.clusters = append(e.all.clusters, e.clusters[i].Cluster)
+			e.all.names = append(e.all.names, e.clusters[i].Name)
 		}
 	}
-	return e.all
+	return *e.all
 }
 
 // named returns the clusters with these names, which are sorted.
@@ -277,27 +304,28 @@ func (e *evaluator) unready() {
 	}
 }
 
-// ready reports whether a cluster takes objects. One that says nothing, such as
-// a manifest written by hand, is taken to.
+// ready reports whether a cluster takes objects. One that says nothing does if it
+// was written by hand; on a hub, nobody has reached it yet.
 func ready(c *corev1alpha1.FederatedCluster) bool {
 	for _, condition := range c.Status.Conditions {
 		if condition.Type == corev1alpha1.ClusterReady {
 			return condition.Status == metav1.ConditionTrue
 		}
 	}
-	return true
+	return c.UID == ""
 }
 
-// overrides returns the override policies of the object in their order of effect.
-func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy, complete bool) {
+// overrides returns the override policies of the object in their order of effect,
+// and those that it names; complete is false if one is missing.
+func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy, named []tree.Policy, complete bool) {
 	content := o.Object.Content
 	refs, warnings, err := override.Named(content.GetLabels(), content.GetNamespace())
-	if err != nil {
-		o.fail(nil, err.Error(), "")
-		return nil, false
-	}
 	for _, w := range warnings {
 		o.warn(nil, w)
+	}
+	if err != nil {
+		o.fail(nil, err.Error(), "")
+		return nil, nil, false
 	}
 	complete = true
 	for _, ref := range refs {
@@ -306,61 +334,87 @@ func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy,
 		case policy != nil:
 			found = append(found, policy)
 		case slices.Contains(was.rendered, ref):
-			o.deleted = append(o.deleted, ref)
 			o.warn(&ref, "was deleted: what it changed is taken back")
 		default:
-			o.fail(&ref, missing, e.policies.hint(ref, content.GetNamespace()))
+			o.fail(&ref, missing, e.policies.hint(ref, o.ID.Namespace))
 			complete = false
 		}
 	}
-	return found, complete
+	return found, refs, complete
 }
 
 // memory is what is known of an object from before.
 type memory struct {
-	placed   []match.Cluster // The clusters that have, or may have, a copy, by name.
-	rendered []tree.Policy   // Override policies of those copies, without generation.
+	uid      types.UID     // Another object of the name begins anew. Empty if not known.
+	placed   []string      // The clusters that have, or may have, a copy, sorted.
+	rendered []tree.Policy // Override policies of those copies, without generation.
 }
 
 // remember returns what is known from before: what was evaluated then, or else what
-// is reported.
+// is reported. Clusters that are no more have nothing.
 func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manifest.Object) memory {
+	present := e.presence()
+	if before != nil {
+		return func(o *manifest.Object) memory {
+			was := before.Find(o.Identity())
+			if was == nil || another(was.after.uid, o.Content.GetUID()) {
+				return memory{}
+			}
+			return memory{uid: was.after.uid, placed: present(was.after.placed), rendered: was.after.rendered}
+		}
+	}
 	reports := make(map[manifest.Identity]*manifest.Propagation, len(set.Propagations))
 	for i := range set.Propagations {
 		reports[set.Propagations[i].Source] = &set.Propagations[i]
 	}
 	return func(o *manifest.Object) memory {
-		id := o.Identity()
-		if before != nil {
-			if was := before.Find(id); was != nil {
-				return memory{placed: was.Clusters, rendered: was.renderedWith()}
-			}
+		r := reports[o.Identity()]
+		if r == nil || another(r.UID, o.Content.GetUID()) {
 			return memory{}
 		}
-		r := reports[id]
-		if uid := o.Content.GetUID(); r == nil || (uid != "" && r.UID != "" && uid != r.UID) {
-			return memory{} // It is about another object that had this name.
-		}
-		return memory{placed: e.named(r.Clusters), rendered: r.Rendered}
+		return memory{uid: r.UID, placed: present(r.Clusters), rendered: r.Rendered}
 	}
 }
 
-// renderedWith returns the policies that made the variants, without generation.
-func (o *Outcome) renderedWith() []tree.Policy {
-	refs := slices.Clone(o.deleted)
-	for _, p := range o.Policies {
-		ref := p.Ref
-		ref.Generation = 0
-		refs = append(refs, ref)
+// another reports whether two UIDs are known to be those of different objects.
+func another(a, b types.UID) bool { return a != "" && b != "" && a != b }
+
+// presence returns a function that leaves out of names, which are sorted, those of
+// clusters that are not known. It returns the same slice for the same names.
+func (e *evaluator) presence() func(names []string) []string {
+	type list struct {
+		first *string
+		count int
 	}
-	return refs
+	seen := map[list][]string{}
+	return func(names []string) []string {
+		if len(names) == 0 {
+			return nil
+		}
+		l := list{&names[0], len(names)}
+		there, ok := seen[l]
+		if !ok {
+			for _, c := range e.named(names) {
+				there = append(there, c.Name)
+			}
+			seen[l] = there
+		}
+		return there
+	}
 }
 
 // clustersOf returns all clusters that are known, by name.
 func clustersOf(set *manifest.Set, only []string) ([]placement.Cluster, error) {
+	if len(set.Clusters) == 0 && set.Live {
+		return nil, ErrNoClusters
+	}
 	if len(set.Clusters) == 0 {
 		var clusters []placement.Cluster
 		for _, name := range slices.Compact(slices.Sorted(slices.Values(only))) {
+			// The page of KubeAdmiral has names with capitals.
+			if msgs := validation.NameIsDNSSubdomain(strings.ToLower(name), false); len(msgs) > 0 {
+				return nil, fmt.Errorf("%q is no name of a cluster: %s", name, msgs[0])
+			}
 			clusters = append(clusters, placement.Cluster{Cluster: match.Cluster{Name: name}, Ready: true})
 		}
 		if len(clusters) == 0 {

@@ -134,7 +134,13 @@ func (o *Outcome) about() *Object {
 	return &Object{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(), Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
+// fail notes why the object cannot be made. For one that is held it is of no
+// consequence yet.
 func (o *Outcome) fail(policy *tree.Policy, message, hint string) {
+	if o.Held != "" {
+		o.warn(policy, message)
+		return
+	}
 	o.errors = append(o.errors, o.finding(policy, message, hint))
 }
 

@@ -14,33 +14,36 @@ import (
 type Group struct {
 	// Clusters are indexes in the outcome's Clusters, ascending: those shown.
 	Clusters []int
-	// Variant is what they get; where several sets of rules come to the same, the
-	// one of the first cluster.
-	Variant *override.Variant
+	// Variants are what led there: one for each set of rules, in the order of their
+	// first cluster. Their objects, or their errors, are the same.
+	Variants []*override.Variant
 }
+
+// Variant returns the first of the variants.
+func (g *Group) Variant() *override.Variant { return g.Variants[0] }
 
 // Groups brings together the clusters shown that get the same object, or fail for
 // the same reason, whichever rules led there; in the order of their first cluster.
 func (o *Outcome) Groups() []Group {
 	var groups []Group
-	alike := map[uint64][]int{}         // Indexes in groups, by what they get in short.
-	at := make([]int, len(o.Variants)) // Index in groups of each variant.
+	alike := map[uint64][]int{} // Indexes in groups, by what they get in short.
+	of := make([]int, len(o.Clusters))
 	for i := range o.Variants {
 		v := &o.Variants[i]
-		short := digest(v, len(o.Variants))
-		j := slices.IndexFunc(alike[short], func(j int) bool { return same(groups[j].Variant, v) })
-		if j >= 0 {
-			at[i] = alike[short][j]
+		if !slices.ContainsFunc(v.Clusters, o.Shows) {
 			continue
 		}
-		at[i] = len(groups)
-		alike[short] = append(alike[short], len(groups))
-		groups = append(groups, Group{Variant: v})
-	}
-	of := make([]int, len(o.Clusters)) // The group of each cluster.
-	for i := range o.Variants {
-		for _, c := range o.Variants[i].Clusters {
-			of[c] = at[i]
+		short := digest(v, len(o.Variants))
+		at := slices.IndexFunc(alike[short], func(j int) bool { return same(groups[j].Variant(), v) })
+		if at < 0 {
+			at = len(alike[short])
+			alike[short] = append(alike[short], len(groups))
+			groups = append(groups, Group{})
+		}
+		g := alike[short][at]
+		groups[g].Variants = append(groups[g].Variants, v)
+		for _, c := range v.Clusters {
+			of[c] = g
 		}
 	}
 	for c, g := range of {
@@ -48,7 +51,7 @@ func (o *Outcome) Groups() []Group {
 			groups[g].Clusters = append(groups[g].Clusters, c)
 		}
 	}
-	return slices.DeleteFunc(groups, func(g Group) bool { return len(g.Clusters) == 0 })
+	return groups
 }
 
 // fewVariants are compared faster than digested.
@@ -76,11 +79,13 @@ func same(a, b *override.Variant) bool {
 	return tree.Equal(a.Object.Object, b.Object.Object)
 }
 
-// Names returns the names of the group's clusters.
-func (o *Outcome) Names(g *Group) []string {
-	names := make([]string, len(g.Clusters))
-	for i, c := range g.Clusters {
-		names[i] = o.Clusters[c].Name
+// Names returns the names of the clusters with these indexes that are shown.
+func (o *Outcome) Names(clusters []int) []string {
+	names := make([]string, 0, len(clusters))
+	for _, c := range clusters {
+		if o.Shows(c) {
+			names = append(names, o.Clusters[c].Name)
+		}
 	}
 	return names
 }

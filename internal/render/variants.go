@@ -4,8 +4,9 @@ import (
 	"bufio"
 	"fmt"
 	"io"
+	"strings"
 
-	"refract.dev/tree"
+	"refract.dev/override"
 )
 
 // WriteVariants writes for each object which clusters get the same, and what was
@@ -23,40 +24,56 @@ func WriteVariants(w io.Writer, e *Evaluation) error {
 
 // writeOutcome returns how many variants there are.
 func writeOutcome(out *bufio.Writer, o *Outcome) int {
+	if o.Gone != "" {
+		fmt.Fprintf(out, "%s: %s\n\n", o.about(), o.Gone)
+		return 0
+	}
 	groups := o.Groups()
 	variants, clusters := 0, 0
 	for i := range groups {
-		if groups[i].Variant.Err == nil {
+		if groups[i].Variant().Err == nil {
 			variants++
 			clusters += len(groups[i].Clusters)
 		}
 	}
 	fmt.Fprintf(out, "%s: %s across %s\n", o.about(), Count(variants, "variant", "variants"), Count(clusters, "cluster", "clusters"))
 	for i := range groups {
-		g := &groups[i]
-		mark := "✔"
-		if g.Variant.Err != nil {
-			mark = "✗"
-		}
-		fmt.Fprintf(out, "  %s %s: %s\n", mark, Count(len(g.Clusters), "cluster", "clusters"), Few(o.Names(g)))
-		switch {
-		case g.Variant.Err != nil:
-			fmt.Fprintf(out, "      keeps what it has: %v\n", g.Variant.Err)
-		case len(g.Variant.Changes) == 0:
-			fmt.Fprintf(out, "      as it is on the hub\n")
-		}
-		if g.Variant.Err != nil {
-			continue
-		}
-		for _, c := range g.Variant.Changes {
-			writeChange(out, o, c)
-		}
+		writeGroup(out, o, &groups[i])
 	}
 	out.WriteByte('\n') //nolint:errcheck // Flush returns it.
 	return variants
 }
 
-func writeChange(out *bufio.Writer, o *Outcome, c tree.Change) {
-	c = Mask(o.ID.GroupKind, c)
-	fmt.Fprintf(out, "      %s  (%s)\n", TextOf(&c), c.By)
+// writeGroup writes what led to a group: once if it was always the same.
+func writeGroup(out *bufio.Writer, o *Outcome, g *Group) {
+	clusters := fmt.Sprintf("%s: %s", Count(len(g.Clusters), "cluster", "clusters"), Few(o.Names(g.Clusters)))
+	if err := g.Variant().Err; err != nil {
+		fmt.Fprintf(out, "  ✗ %s\n      keeps what it has: %v\n", clusters, err)
+		return
+	}
+	fmt.Fprintf(out, "  ✔ %s\n", clusters)
+	var before string
+	for i, v := range g.Variants {
+		made := changesOf(o, v)
+		if i > 0 && made != before {
+			fmt.Fprintf(out, "    the same on %s, by\n", Few(o.Names(v.Clusters)))
+		}
+		if i == 0 || made != before {
+			out.WriteString(made) //nolint:errcheck // Flush returns it.
+		}
+		before = made
+	}
+}
+
+// changesOf returns what made a variant, a line for each change.
+func changesOf(o *Outcome, v *override.Variant) string {
+	if len(v.Changes) == 0 {
+		return "      as it is on the hub\n"
+	}
+	var b strings.Builder
+	for _, c := range v.Changes {
+		c = Mask(o.ID.GroupKind, c)
+		fmt.Fprintf(&b, "      %s  (%s)\n", TextOf(&c), c.By)
+	}
+	return b.String()
 }

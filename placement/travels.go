@@ -1,0 +1,21 @@
+package placement
+
+import (
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// Travels reports whether objects of a kind can be placed on clusters at all. What
+// a cluster says about itself, and what places objects, stays where it is.
+func Travels(kind schema.GroupKind) bool {
+	switch kind.Group {
+	case corev1alpha1.GroupVersion.Group, refractv1alpha1.GroupVersion.Group, "coordination.k8s.io", "events.k8s.io", "metrics.k8s.io":
+		return false
+	case "":
+		return kind.Kind != "Event"
+	default:
+		return true
+	}
+}
