@@ -143,16 +143,16 @@ func (o *diffOptions) read(ctx context.Context, s *streams) (from, to *manifest.
 	if err := o.check(); err != nil {
 		return nil, nil, err
 	}
-	base := &manifest.Set{}
+	base := &input{set: &manifest.Set{}}
 	if o.inputs.given() {
-		base, err = o.inputs.read(ctx, s)
+		if base, err = o.inputs.open(ctx, s); err != nil {
+			return nil, nil, err
+		}
 	}
-	from, fromProblems := manifest.Read(o.from, s.in)
-	to, toProblems := manifest.Read(o.to, s.in)
-	if err := errors.Join(err, problemsAsError(fromProblems), problemsAsError(toProblems)); err != nil {
-		return nil, nil, err
-	}
-	return base.Overlay(from), base.Overlay(to), nil
+	from, fromProblems := base.with(o.from, s)
+	to, toProblems := base.with(o.to, s)
+	base.warn(s, to)
+	return from, to, problemsAsError(slices.Concat(base.problems, fromProblems, toProblems))
 }
 
 // check checks that there are two sides, and that they can be read.

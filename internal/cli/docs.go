@@ -5,10 +5,14 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
+
+	"refract.dev/internal/lint"
 )
 
 // docsOptions are the flags of docs.
@@ -43,11 +47,14 @@ func (o *docsOptions) run(root *cobra.Command) error {
 	}
 	root.DisableAutoGenTag = true // It has a date in it.
 	kinds := []struct {
-		dir, pattern string
-		write        func(dir string) error
+		dir   string
+		pages []string // Patterns of the names that write gives its files.
+		write func(dir string) error
 	}{
-		{o.markdown, "refract*.md", func(dir string) error { return doc.GenMarkdownTree(root, dir) }},
-		{o.man, "refract*.1", func(dir string) error {
+		{o.markdown, []string{"refract.md", "refract_*.md"}, func(dir string) error {
+			return errors.Join(doc.GenMarkdownTree(root, dir), writeFindings(filepath.Join(dir, "lint-findings.md")))
+		}},
+		{o.man, []string{"refract.1", "refract-*.1"}, func(dir string) error {
 			return doc.GenManTree(root, &doc.GenManHeader{Title: "REFRACT", Section: "1", Source: "refract", Manual: "Refract", Date: &manDate}, dir)
 		}},
 	}
@@ -55,7 +62,7 @@ func (o *docsOptions) run(root *cobra.Command) error {
 		if k.dir == "" {
 			continue
 		}
-		if err := empty(k.dir, k.pattern); err != nil {
+		if err := empty(k.dir, k.pages); err != nil {
 			return err
 		}
 		if err := k.write(k.dir); err != nil {
@@ -66,18 +73,41 @@ func (o *docsOptions) run(root *cobra.Command) error {
 }
 
 // empty makes a folder without the pages of commands that are no more.
-func empty(dir, pattern string) error {
+func empty(dir string, pages []string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	pages, err := filepath.Glob(filepath.Join(dir, pattern))
+	entries, err := os.ReadDir(dir)
 	if err != nil {
 		return err
 	}
-	for _, page := range pages {
-		if err := os.Remove(page); err != nil {
+	for _, e := range entries {
+		isPage := func(pattern string) bool {
+			ok, err := filepath.Match(pattern, e.Name())
+			return ok && err == nil // The patterns are good ones.
+		}
+		if e.IsDir() || !slices.ContainsFunc(pages, isPage) {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, e.Name())); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// writeFindings writes what the codes of lint mean.
+func writeFindings(name string) error {
+	var b strings.Builder
+	b.WriteString("# The findings of lint\n\n" +
+		"What `refract lint` finds has a code that stays the same from release to release. An error keeps an object from a cluster;\n" +
+		"a warning does not, and most likely something else was meant.\n\n" +
+		"| Code | Severity | What it is |\n|---|---|---|\n")
+	for _, c := range lint.Codes {
+		fmt.Fprintf(&b, "| [`%s`](#%[1]s) | %s | %s |\n", c.Code, c.Severity, strings.ReplaceAll(c.Title, "|", `\|`))
+	}
+	for _, c := range lint.Codes {
+		fmt.Fprintf(&b, "\n## %s\n\n%s.\n\n%s\n", c.Code, strings.TrimSuffix(c.Title, "."), c.Text)
+	}
+	return os.WriteFile(name, []byte(b.String()), 0o644)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/internal/hub"
 	"refract.dev/internal/manifest"
@@ -38,30 +39,67 @@ func (in *inputs) addFlags(cmd *cobra.Command) {
 // given reports whether there is something to read.
 func (in *inputs) given() bool { return len(in.files) > 0 || in.hub != "" }
 
-// read reads what the flags name, or returns all problems with it.
+// read reads what the flags name, or returns all problems with it. Problems of what
+// a hub holds already are warnings.
 func (in *inputs) read(ctx context.Context, s *streams) (*manifest.Set, error) {
-	set, problems, err := in.readAll(ctx, s)
-	return set, errors.Join(err, problemsAsError(problems))
+	r, err := in.open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	r.warn(s, r.set)
+	return r.set, problemsAsError(r.problems)
 }
 
-// readAll is read for those who make something of the problems. The error is for
+// input is what was read, and what can be laid over it.
+type input struct {
+	set *manifest.Set
+	// problems are those of files, stored those of what a hub holds.
+	problems, stored []*manifest.Problem
+	// scope knows the kinds of the hub; nil without one.
+	scope func(schema.GroupKind) (namespaced, known bool)
+}
+
+// open is read for those who make something of the problems. The error is for
 // what could not be read at all.
-func (in *inputs) readAll(ctx context.Context, s *streams) (*manifest.Set, []*manifest.Problem, error) {
+func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	if !in.given() {
-		return nil, nil, withHint(errors.New("there is nothing to read"),
+		return nil, withHint(errors.New("there is nothing to read"),
 			"-f names a file, a folder, or - for stdin; --hub-kubeconfig names a hub")
 	}
-	if in.hub == "" {
-		set, problems := manifest.Read(in.files, s.in)
-		return set, problems, nil
+	r := &input{set: &manifest.Set{}}
+	if in.hub != "" {
+		contents, err := hubContents(ctx, in.hub)
+		if err != nil {
+			return nil, err
+		}
+		r.scope = contents.Scope
+		r.set, r.stored = manifest.FromObjects(liveFile, contents.Objects, contents.Scope)
 	}
-	contents, err := hubContents(ctx, in.hub)
-	if err != nil {
-		return nil, nil, err
+	r.set, r.problems = r.with(in.files, s)
+	return r, nil
+}
+
+// with lays what is in files over the input, and returns the problems with them.
+func (r *input) with(files []string, s *streams) (*manifest.Set, []*manifest.Problem) {
+	over, problems := manifest.ReadFor(r.scope, files, s.in)
+	return r.set.Overlay(over), problems
+}
+
+// warn tells the problems of what a hub holds, but of what something else was laid
+// over in the set.
+func (r *input) warn(s *streams, set *manifest.Set) {
+	for _, p := range r.left(set) {
+		fmt.Fprintf(s.err, "warning: %s\n", p)
 	}
-	live, problems := manifest.FromObjects(liveFile, contents.Objects, contents.Scope)
-	over, more := manifest.ReadFor(contents.Scope, in.files, s.in)
-	return live.Overlay(over), append(problems, more...), nil
+}
+
+// left returns the problems of what a hub holds that are still there in the set.
+func (r *input) left(set *manifest.Set) []*manifest.Problem {
+	return slices.DeleteFunc(slices.Clone(r.stored), func(p *manifest.Problem) bool {
+		return slices.ContainsFunc(set.Manifests, func(o manifest.Object) bool {
+			return o.Place.File != liveFile && o.Content.GetKind() == p.Kind && o.Content.GetName() == p.Name && o.Content.GetNamespace() == p.Namespace
+		})
+	})
 }
 
 // liveFile stands for the name of a file where something was read from a hub.
@@ -195,7 +233,7 @@ func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, er
 		var names []string
 		for _, p := range known {
 			names = append(names, policyName(p))
-			if r.kind == strings.ToLower(p.Kind) && r.name == p.Name && (r.namespace == "" || r.namespace == p.Namespace) {
+			if kind := strings.ToLower(p.Kind); r.matchesKind(kind) && r.name == p.Name && (r.namespace == "" || r.namespace == p.Namespace) {
 				named[p], found = true, true
 			}
 		}
@@ -228,10 +266,11 @@ func policyName(p tree.Policy) string {
 	return strings.ToLower(p.Kind) + "/" + p.Namespace + "/" + p.Name
 }
 
-// reference is an object as people write it: [NAMESPACE/]KIND[.GROUP]/NAME, or
-// KIND/NAMESPACE/NAME as this program writes it.
+// reference is an object or a policy as people write it: KIND[.GROUP]/NAME or
+// KIND[.GROUP]/NAMESPACE/NAME. A kind that ends with a dot is of the core group.
 type reference struct {
-	kind, group     string // In lower case; an empty group means any.
+	kind, group     string // In lower case.
+	anyGroup        bool
 	namespace, name string // An empty namespace means any.
 }
 
@@ -248,34 +287,58 @@ func parseReference(text string) (reference, error) {
 	default:
 		return r, fmt.Errorf("%q is not KIND/NAME or KIND/NAMESPACE/NAME", text)
 	}
-	r.kind, r.group, _ = strings.Cut(strings.ToLower(parts[0]), ".")
+	kind, group, grouped := strings.Cut(strings.ToLower(parts[0]), ".")
+	r.kind, r.group, r.anyGroup = kind, group, !grouped
 	return r, nil
 }
 
-// matches reports whether the object is meant. A kind may be written as the
-// plural that kubectl prints.
+// matches reports whether the object is meant.
 func (r *reference) matches(o *manifest.Object) bool {
 	gvk := o.Content.GroupVersionKind()
-	kind := strings.ToLower(gvk.Kind)
-	return (r.kind == kind || r.kind == kind+"s" || r.kind == kind+"es") &&
-		(r.group == "" || r.group == gvk.Group) &&
+	return r.matchesKind(strings.ToLower(gvk.Kind)) &&
+		(r.anyGroup || r.group == gvk.Group) &&
 		(r.namespace == "" || r.namespace == o.Content.GetNamespace()) &&
 		r.name == o.Content.GetName()
 }
 
-// nameOf is how an object is written on the command line.
-func nameOf(o *manifest.Object) string {
-	kind := strings.ToLower(o.Content.GetKind())
+// matchesKind reports whether the kind is meant, which may be written as the plural
+// that resources are mostly named with.
+func (r *reference) matchesKind(kind string) bool {
+	plurals := []string{kind, kind + "s", kind + "es"}
+	if stem, ok := strings.CutSuffix(kind, "y"); ok {
+		plurals = append(plurals, stem+"ies")
+	}
+	return slices.Contains(plurals, r.kind)
+}
+
+// nameOf is how an object is written on the command line, where its kind says
+// enough.
+func nameOf(o *manifest.Object) string { return joinName(strings.ToLower(o.Content.GetKind()), o) }
+
+// fullNameOf is nameOf with the group.
+func fullNameOf(o *manifest.Object) string {
+	gvk := o.Content.GroupVersionKind()
+	return joinName(strings.ToLower(gvk.Kind)+"."+gvk.Group, o)
+}
+
+func joinName(kind string, o *manifest.Object) string {
 	if o.Content.GetNamespace() == "" {
 		return kind + "/" + o.Content.GetName()
 	}
 	return kind + "/" + o.Content.GetNamespace() + "/" + o.Content.GetName()
 }
 
+// objectNames returns how each object is written on the command line.
 func objectNames(set *manifest.Set) []string {
+	count := map[string]int{}
+	for i := range set.Objects {
+		count[nameOf(&set.Objects[i])]++
+	}
 	names := make([]string, len(set.Objects))
 	for i := range set.Objects {
-		names[i] = nameOf(&set.Objects[i])
+		if names[i] = nameOf(&set.Objects[i]); count[names[i]] > 1 {
+			names[i] = fullNameOf(&set.Objects[i])
+		}
 	}
 	return names
 }
@@ -299,7 +362,7 @@ func findObject(set *manifest.Set, text string) (*manifest.Object, error) {
 		return nil, notFound(text, set)
 	default:
 		return nil, withHint(fmt.Errorf("%q is the name of %d objects of the input", text, len(found)),
-			"did you mean "+nameOf(found[0])+"?")
+			fmt.Sprintf("did you mean %s or %s?", fullNameOf(found[0]), fullNameOf(found[1])))
 	}
 }
 

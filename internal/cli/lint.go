@@ -89,14 +89,15 @@ func (o *lintOptions) run(ctx context.Context, s *streams) error {
 	case !slices.Contains(severities, o.failOn):
 		return unknownSeverity(o.failOn)
 	}
-	set, problems, err := o.inputs.readAll(ctx, s)
+	read, err := o.inputs.open(ctx, s)
 	if err != nil {
 		return err
 	}
+	problems := slices.Concat(read.left(read.set), read.problems)
 	if unread := slices.DeleteFunc(slices.Clone(problems), inside); len(unread) > 0 {
 		return problemsAsError(unread)
 	}
-	result := lint.Lint(set, problems)
+	result := lint.Lint(read.set, problems)
 	if err := lintOutputs[at].write(s.out, result); err != nil {
 		return err
 	}

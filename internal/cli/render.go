@@ -131,6 +131,9 @@ func (o *renderOptions) writer() (writeFunc, error) {
 }
 
 func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
+	if err := apartFrom(o.inputs.files, o.outputDir); err != nil {
+		return err
+	}
 	result := e.Result()
 	files, err := render.Files(result)
 	if err != nil {
@@ -138,9 +141,9 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	}
 	// Where something was left out or has failed, what is there may still be right.
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given()
-	done, err := render.WriteDir(o.outputDir, files, whole)
+	done, err := render.WriteDir(o.outputDir, "refract render", files, whole)
 	if err != nil {
-		return fmt.Errorf("writing to %s: %w", o.outputDir, err)
+		return explainOutput(o.outputDir, err)
 	}
 	for _, name := range done.Written {
 		fmt.Fprintf(s.err, "wrote %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))
@@ -148,7 +151,8 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	for _, name := range done.Removed {
 		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))
 	}
-	total := fmt.Sprintf("%s in %s: %d written, %d unchanged", render.Count(len(files)+len(done.Stale), "file", "files"), o.outputDir, len(done.Written), done.Unchanged)
+	total := fmt.Sprintf("%s in %s: %d written, %d unchanged",
+		render.Count(len(files)+len(done.Stale), "file", "files"), o.outputDir, len(done.Written), done.Unchanged)
 	if len(done.Removed) > 0 {
 		total += fmt.Sprintf(", %d removed", len(done.Removed))
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
@@ -26,13 +27,18 @@ func TestMain(m *testing.M) {
 //   - exits CODE COMMAND...: like exec, and the command must end with the code;
 //   - configmap FILE BYTES: writes a ConfigMap that has so many bytes of data.
 //
-// Run with -update to take what commands print now for what they should.
+// $EXAMPLES is the folder of the examples. Run with -update to take what commands print now for what they should.
 func TestScript(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata/script",
 		UpdateScripts:       *update,
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
+		Setup: func(env *testscript.Env) error {
+			examples, err := filepath.Abs(filepath.Join(root, "examples"))
+			env.Setenv("EXAMPLES", examples)
+			return err
+		},
 		Condition: func(name string) (bool, error) {
 			if name == "root" { // Who may read every file.
 				return os.Geteuid() == 0, nil

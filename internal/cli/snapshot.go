@@ -7,11 +7,15 @@ import (
 	"fmt"
 	"maps"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 )
 
@@ -31,10 +35,10 @@ ask to be propagated, where they are now, and the CustomResourceDefinitions of
 their kinds. Every other command answers from such a folder as it does from the
 hub itself, with no hub at hand.
 
-The values of Secrets are replaced by a stand-in, so that the folder
-can be kept with source code; --secrets writes them as they are. Files of objects
-that are no longer on the hub are removed, and all that snapshot did not write
-stays.`,
+The values of Secrets, and those of their annotations that are not Refract's own,
+are replaced by a stand-in, so that the folder can be kept with source code;
+--secrets writes them as they are. Files of objects that are no longer on the hub
+are removed, and all that snapshot did not write stays.`,
 		Example: `  refract snapshot fleet --hub-kubeconfig hub.kubeconfig`,
 		Args:    oneName("folder"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
@@ -61,7 +65,7 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	masked := 0
 	for i, u := range contents.Objects {
 		objects[i] = kept(u)
-		if u.GetKind() == "Secret" && u.GetAPIVersion() == "v1" && !o.secrets {
+		if render.IsSecret(u) && !o.secrets {
 			objects[i] = withoutValues(objects[i])
 			masked++
 		}
@@ -70,9 +74,9 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	if err != nil {
 		return err
 	}
-	done, err := render.WriteDir(dir, files, true)
+	done, err := render.WriteDir(dir, "refract snapshot", files, true)
 	if err != nil {
-		return fmt.Errorf("writing to %s: %w", dir, err)
+		return explainOutput(dir, err)
 	}
 	for _, name := range done.Removed {
 		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(dir, filepath.FromSlash(name)))
@@ -86,7 +90,7 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 }
 
 // kept is what matters of an object of the hub: not what changes all the time, and
-// status only where it says where things are.
+// status only where it says where things are. It does not modify u.
 func kept(u *unstructured.Unstructured) map[string]any {
 	object := maps.Clone(u.Object)
 	if metadata, ok := object["metadata"].(map[string]any); ok {
@@ -97,6 +101,9 @@ func kept(u *unstructured.Unstructured) map[string]any {
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {
 			annotations = maps.Clone(annotations)
 			delete(annotations, corev1.LastAppliedConfigAnnotation) // It repeats all, Secrets included.
+			if manifest.Understands(u.GroupVersionKind()) {
+				delete(annotations, manifest.LocalConfig) // The hub acts on it all the same.
+			}
 			metadata["annotations"] = annotations
 		}
 		object["metadata"] = metadata
@@ -109,18 +116,48 @@ func kept(u *unstructured.Unstructured) map[string]any {
 	return object
 }
 
-// withoutValues returns a Secret with stand-ins for its values. It stays valid.
+// standIn is what a snapshot has in the place of a value.
+const standIn = "left out of the snapshot"
+
+// withoutValues returns a Secret with stand-ins for its values, and for those of
+// annotations: tools keep copies of the whole object there. It stays valid.
 func withoutValues(secret map[string]any) map[string]any {
-	data, ok := secret["data"].(map[string]any)
-	if !ok {
-		return secret
-	}
-	stand := base64.StdEncoding.EncodeToString([]byte("left out of the snapshot"))
-	data = maps.Clone(data)
-	for key := range data {
-		data[key] = stand
-	}
+	none := func(string) bool { return false }
 	secret = maps.Clone(secret)
-	secret["data"] = data
+	mask(secret, "data", base64.StdEncoding.EncodeToString([]byte(standIn)), none)
+	mask(secret, "stringData", standIn, none)
+	if metadata, ok := secret["metadata"].(map[string]any); ok {
+		metadata = maps.Clone(metadata)
+		mask(metadata, "annotations", standIn, refractReads)
+		secret["metadata"] = metadata
+	}
 	return secret
+}
+
+// mask replaces the values of a map that is in a field of object, but for those of
+// the keys to keep. It modifies object, and not the map.
+func mask(object map[string]any, field, with string, keep func(key string) bool) {
+	values, ok := object[field].(map[string]any)
+	if !ok {
+		return
+	}
+	values = maps.Clone(values)
+	for key := range values {
+		if !keep(key) {
+			values[key] = with
+		}
+	}
+	object[field] = values
+}
+
+// refractReads reports whether the key of an annotation is in a domain of ours.
+func refractReads(key string) bool {
+	domain, _, _ := strings.Cut(key, "/")
+	for _, prefix := range []string{corev1alpha1.Prefix, refractv1alpha1.Prefix} {
+		ours := strings.TrimSuffix(prefix, "/")
+		if domain == ours || strings.HasSuffix(domain, "."+ours) {
+			return true
+		}
+	}
+	return false
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"path"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,9 +33,11 @@ type chunk struct {
 // split splits a file at its document markers: lines that begin with ---, which
 // stay with what follows, and lines that are "...". Text is split rather than
 // parsed so that a broken document does not hide those behind it. JSON has no
-// such lines.
+// such lines. The directives before a marker are left out: whatever version of
+// YAML they ask for, a document means what it does to kubectl.
 //
-// Source: YAML 1.2.2, section 9.1.2: a marker ends a document wherever it stands.
+// Source: YAML 1.2.2, section 9.1.2: a marker ends a document wherever it stands;
+// and section 9.2 on directives.
 func split(data []byte) []chunk {
 	data = bytes.TrimPrefix(data, []byte("\uFEFF"))
 	var chunks []chunk
@@ -53,6 +56,9 @@ func split(data []byte) []chunk {
 		text := bytes.TrimRight(data[at:end], " \t\r\n")
 		switch {
 		case string(text) == "---" || bytes.HasPrefix(text, []byte("--- ")) || bytes.HasPrefix(text, []byte("---\t")):
+			if onlyDirectives(data[start:at]) {
+				start, startLine = at, line
+			}
 			cut(at)
 		case string(text) == "...":
 			cut(at)
@@ -63,6 +69,21 @@ func split(data []byte) []chunk {
 	}
 	cut(len(data))
 	return chunks
+}
+
+// onlyDirectives reports whether a text has directives in it, and besides at most
+// comments.
+func onlyDirectives(text []byte) bool {
+	found := false
+	for line := range bytes.Lines(text) {
+		switch comment := bytes.TrimSpace(line); {
+		case line[0] == '%':
+			found = true
+		case len(comment) > 0 && comment[0] != '#':
+			return false
+		}
+	}
+	return found
 }
 
 // decoder decodes the documents of one chunk of a file, which it numbers from 1.
@@ -224,6 +245,17 @@ var parserFacts = []string{
 	"did not find expected '-' indicator", "did not find expected ',' or ']'", "did not find expected ',' or '}'",
 }
 
+// quoting are errors of the YAML library that repeat what stands in the document,
+// and what is said instead of them in a Secret.
+var quoting = []struct{ begin, instead string }{
+	{"unknown anchor ", "an alias names an anchor that is not there; a value that begins with * wants quotes"},
+	{"cannot decode ", "a value is not what its tag says"},
+	{"invalid map key: ", "a key is not a string"},
+}
+
+// secretKind is found in every document that holds a Secret, and in some others.
+var secretKind = regexp.MustCompile(`kind["']?\s*:\s*["']?Secret`)
+
 // explain takes the line out of an error of the YAML library, which does not name
 // the first one.
 func (c chunk) explain(place Place, err error) *Problem {
@@ -235,6 +267,11 @@ func (c chunk) explain(place Place, err error) *Problem {
 		}
 		if slices.Contains(parserFacts, fact) {
 			place.Line++
+		}
+	}
+	for _, q := range quoting {
+		if strings.HasPrefix(fact, q.begin) && secretKind.Match(c.text) {
+			fact = q.instead
 		}
 	}
 	last := c.line + bytes.Count(bytes.TrimRight(c.text, "\r\n"), []byte("\n"))

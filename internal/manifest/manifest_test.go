@@ -256,6 +256,11 @@ func TestSplit(t *testing.T) {
 		"End":       {reason: "Three dots end a document.", in: "a: 1\n...\nb: 2\n", want: []part{{"a: 1\n", 1}, {"b: 2\n", 3}}},
 		"EndMarker": {reason: "Then another may begin as usual.", in: "a: 1\n...\n---\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\nb: 2\n", 3}}},
 		"ByteOrder": {reason: "A byte order mark is no text.", in: "\uFEFFa: 1\n", want: []part{{"a: 1\n", 1}}},
+		"Directive": {reason: "A directive is no document.", in: "# one\n\n%YAML 1.1\n%TAG ! !a\n---\na: 1\n", want: []part{{"---\na: 1\n", 5}}},
+		"Between":   {reason: "It may stand between documents.", in: "a: 1\n...\n%YAML 1.1\r\n---\r\nb: 2\n", want: []part{{"a: 1\n", 1}, {"---\r\nb: 2\n", 4}}},
+		"Content%":  {reason: "A document that has begun has no directives.", in: "a:\n%YAML 1.1\n---\nb: 2\n", want: []part{{"a:\n%YAML 1.1\n", 1}, {"---\nb: 2\n", 3}}},
+		"Unmarked":  {reason: "A directive that no document follows is a mistake to be found.", in: "%YAML 1.1\na: 1\n", want: []part{{"%YAML 1.1\na: 1\n", 1}}},
+		"Comments":  {reason: "Comments alone stay.", in: "# one\n---\na: 1\n", want: []part{{"# one\n", 1}, {"---\na: 1\n", 2}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"bytes"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -11,9 +12,26 @@ import (
 	"strings"
 )
 
-// Inventory is the file that says which files of a folder [WriteDir] has written,
-// a line for each.
+// Inventory is the file that says which command keeps a folder, and which of its
+// files [WriteDir] has written, a line for each.
 const Inventory = ".refract-files"
+
+// KeptError is that another command keeps a folder: it would remove what this one
+// writes, and the other way round.
+type KeptError struct {
+	// Inventory is the path of the file that says so.
+	Inventory string
+	// Keeper is the other command; empty if the file does not name one.
+	Keeper string
+}
+
+// Error says who keeps the folder.
+func (e *KeptError) Error() string {
+	if e.Keeper == "" {
+		return e.Inventory + " does not say which command keeps this folder"
+	}
+	return fmt.Sprintf("%s keeps this folder, says %s", e.Keeper, e.Inventory)
+}
 
 // Written is what [WriteDir] did. Paths are as it was given them.
 type Written struct {
@@ -27,12 +45,18 @@ type Written struct {
 	Stale []string
 }
 
-// WriteDir writes the files below dir. One that is there with the same content is
-// not touched, and neither is anything that WriteDir has not written. Files that
-// it wrote before and that are not among these it removes, if prune is true; else
-// they stay, and a later call may remove them. A file is never seen half-written.
-func WriteDir(dir string, files []File, prune bool) (*Written, error) {
-	before, err := readInventory(dir)
+// WriteDir writes the files below dir, which the command that keeper names (in one
+// line) has for itself from then on. One that is there with the same content is
+// not touched, but for the mode of a private one, and neither is anything that
+// WriteDir has not written. Files that it wrote before and that are not among
+// these it removes, if prune is true; else they stay, and a later call may remove
+// them. A file is never seen half-written. Its mode is what the umask leaves, or
+// 0600 if it is private.
+//
+// WriteDir returns a [*KeptError], and has written nothing, if another command
+// keeps the folder.
+func WriteDir(dir, keeper string, files []File, prune bool) (*Written, error) {
+	before, err := readInventory(dir, keeper)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +66,7 @@ func WriteDir(dir string, files []File, prune bool) (*Written, error) {
 	}
 	slices.Sort(names)
 	// First, so that nothing is forgotten if this ends half-way.
-	if err := writeInventory(dir, slices.Concat(before, names)); err != nil {
+	if err := writeInventory(dir, keeper, slices.Concat(before, names)); err != nil {
 		return nil, err
 	}
 	done := &Written{}
@@ -70,37 +94,48 @@ func WriteDir(dir string, files []File, prune bool) (*Written, error) {
 		}
 		done.Removed = append(done.Removed, name)
 	}
-	return done, writeInventory(dir, slices.Concat(names, done.Stale))
+	return done, writeInventory(dir, keeper, slices.Concat(names, done.Stale))
 }
 
-const inventoryHeader = "# The files of this folder that refract keeps. It removes those that are no longer rendered.\n"
+// keptBy begins the line of an inventory that names the command which keeps the
+// folder.
+const keptBy = "# kept by: "
 
-func writeInventory(dir string, names []string) error {
+func writeInventory(dir, keeper string, names []string) error {
 	slices.Sort(names)
-	names = slices.Compact(names)
-	_, err := write(dir, File{Path: Inventory, Content: []byte(inventoryHeader + strings.Join(append(names, ""), "\n"))})
+	lines := append([]string{keptBy + keeper, "# These are its files here. It removes those that it does not write any more."}, slices.Compact(names)...)
+	_, err := write(dir, File{Path: Inventory, Content: []byte(strings.Join(lines, "\n") + "\n")})
 	return err
 }
 
-// readInventory returns the paths that were written before, sorted.
-func readInventory(dir string) ([]string, error) {
-	text, err := os.ReadFile(filepath.Join(dir, Inventory))
+// readInventory returns the paths that were written before, sorted. It is a
+// [*KeptError] if that was not by the keeper.
+func readInventory(dir, keeper string) ([]string, error) {
+	at := filepath.Join(dir, Inventory)
+	text, err := os.ReadFile(at)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("reading what was written before: %w", err)
 	}
+	kept := &KeptError{Inventory: at}
 	var names []string
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimRight(line, "\r\n")
+		if by, ok := strings.CutPrefix(name, keptBy); ok {
+			kept.Keeper = by
+		}
 		if name == "" || strings.HasPrefix(name, "#") {
 			continue
 		}
 		if !filepath.IsLocal(filepath.FromSlash(name)) { // It would be removed.
-			return nil, fmt.Errorf("%s: %q is not a file of the folder", filepath.Join(dir, Inventory), name)
+			return nil, fmt.Errorf("%s: %q is not a file of the folder", at, name)
 		}
 		names = append(names, name)
+	}
+	if kept.Keeper != keeper {
+		return nil, kept
 	}
 	slices.Sort(names)
 	return slices.Compact(names), nil
@@ -131,20 +166,39 @@ func write(dir string, f File) (bool, error) {
 	is, err := os.ReadFile(to)
 	switch {
 	case err == nil && bytes.Equal(is, f.Content):
-		return false, nil
+		return false, f.protect(to)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, fmt.Errorf("reading what is there: %w", err)
 	}
-	return true, replace(to, f.Content)
+	return true, replace(to, f)
 }
 
-// replace writes a file under another name and then renames it.
-func replace(to string, content []byte) (err error) {
-	dir := filepath.Dir(to)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+// protect takes a private file that is there from everybody else.
+func (f *File) protect(at string) error {
+	if !f.Private {
+		return nil
+	}
+	info, err := os.Stat(at)
+	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return err
 	}
-	temp, err := os.CreateTemp(dir, ".refract-*")
+	return os.Chmod(at, privateMode)
+}
+
+const privateMode fs.FileMode = 0o600
+
+// replace writes a file under another name and then renames it.
+func replace(to string, f File) (err error) {
+	dir := filepath.Dir(to)
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return err
+	}
+	mode := fs.FileMode(0o666)
+	if f.Private {
+		mode = privateMode
+	}
+	// Not os.CreateTemp, whose files only their owner may read, whatever the umask.
+	temp, err := os.OpenFile(filepath.Join(dir, ".refract-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
@@ -153,8 +207,8 @@ func replace(to string, content []byte) (err error) {
 			err = errors.Join(err, os.Remove(temp.Name()))
 		}
 	}()
-	_, err = temp.Write(content)
-	if err := errors.Join(err, temp.Close(), os.Chmod(temp.Name(), 0o644)); err != nil {
+	_, err = temp.Write(f.Content)
+	if err := errors.Join(err, temp.Close()); err != nil {
 		return err
 	}
 	return os.Rename(temp.Name(), to)

@@ -2,6 +2,8 @@ package render
 
 import (
 	"bufio"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -61,6 +63,8 @@ type File struct {
 	// Path is relative, with slashes.
 	Path    string
 	Content []byte
+	// Private is whether nobody but its owner may read it: it holds a Secret.
+	Private bool
 }
 
 // Files returns a file of YAML for each object of each cluster, below a folder
@@ -69,7 +73,7 @@ func Files(r *Result) ([]File, error) {
 	var files []File
 	texts := texts{}
 	for _, c := range r.Clusters {
-		more, err := filesOf(escape(c.Name), c.Objects, texts)
+		more, err := filesOf(fileName(c.Name, ""), c.Objects, texts)
 		if err != nil {
 			return nil, err
 		}
@@ -80,7 +84,8 @@ func Files(r *Result) ([]File, error) {
 
 // FilesOf returns a file of YAML for each object: NAMESPACE/KIND.GROUP-NAME.yaml,
 // with _cluster for the namespace of an object that belongs to none. Names are
-// escaped as in URLs where a file could not have them. That two objects want the
+// escaped as in URLs where a file could not have them; one that is too long ends
+// in a hash of itself. The files of Secrets are private. That two objects want the
 // same file is an error.
 func FilesOf(objects []map[string]any) ([]File, error) { return filesOf("", objects, texts{}) }
 
@@ -92,15 +97,21 @@ func filesOf(dir string, objects []map[string]any, texts texts) ([]File, error) 
 		if err != nil {
 			return nil, err
 		}
-		name := path.Join(dir, pathOf(&unstructured.Unstructured{Object: object}))
+		u := &unstructured.Unstructured{Object: object}
+		name := path.Join(dir, pathOf(u))
 		key := strings.ToLower(name) // Not every file system tells Admin from admin.
 		if taken[key] {
 			return nil, fmt.Errorf("two objects want the file %s", name)
 		}
 		taken[key] = true
-		files = append(files, File{Path: name, Content: text})
+		files = append(files, File{Path: name, Content: text, Private: IsSecret(u)})
 	}
 	return files, nil
+}
+
+// IsSecret reports whether an object is a Secret of Kubernetes.
+func IsSecret(u *unstructured.Unstructured) bool {
+	return u.GetAPIVersion() == "v1" && u.GetKind() == "Secret"
 }
 
 func pathOf(u *unstructured.Unstructured) string {
@@ -113,7 +124,24 @@ func pathOf(u *unstructured.Unstructured) string {
 	if gk.Group != "" {
 		name += "." + gk.Group
 	}
-	return path.Join(escape(namespace), escape(name+"-"+u.GetName())+".yaml")
+	return path.Join(fileName(namespace, ""), fileName(name+"-"+u.GetName(), ".yaml"))
+}
+
+// longestName is how many bytes the name of a file can have on the file systems in
+// use: ext4, XFS, APFS and NTFS (which counts characters) agree.
+const longestName = 255
+
+// fileName returns the escaped name with the suffix. If it is too long for a file,
+// it is cut, and a hash of all of it follows a ~, which is in no escaped name: no
+// two names become one.
+func fileName(name, suffix string) string {
+	escaped := escape(name)
+	if len(escaped)+len(suffix) <= longestName {
+		return escaped + suffix
+	}
+	sum := sha256.Sum256([]byte(name))
+	suffix = "~" + hex.EncodeToString(sum[:8]) + suffix
+	return escaped[:longestName-len(suffix)] + suffix
 }
 
 // escape writes every byte that is not safe in the names of files everywhere as

@@ -5,14 +5,11 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -247,109 +244,6 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-func TestWriteDir(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "out")
-	file := func(path, content string) File { return File{Path: path, Content: []byte(content)} }
-	steps := []struct {
-		reason string
-		files  []File
-		keep   bool // Do not prune.
-		want   Written
-		there  []string
-	}{
-		{
-			reason: "Folders are made, and all is written.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "2")},
-			want:  Written{Written: []string{"a/b/c.yaml", "a/d.yaml"}},
-			there: []string{"a/b/c.yaml=1", "a/d.yaml=2"},
-		},
-		{
-			reason: "What has not changed is not touched.", files: []File{file("a/b/c.yaml", "1"), file("a/d.yaml", "3")},
-			want:  Written{Written: []string{"a/d.yaml"}, Unchanged: 1},
-			there: []string{"a/b/c.yaml=1", "a/d.yaml=3"},
-		},
-		{
-			reason: "What was left out of a part stays, and is known.", files: []File{file("e.yaml", "4")}, keep: true,
-			want:  Written{Written: []string{"e.yaml"}, Stale: []string{"a/b/c.yaml", "a/d.yaml"}},
-			there: []string{"a/b/c.yaml=1", "a/d.yaml=3", "e.yaml=4"},
-		},
-		{
-			reason: "What is not rendered any more is removed, and so are empty folders.", files: []File{file("e.yaml", "4")},
-			want:  Written{Unchanged: 1, Removed: []string{"a/b/c.yaml", "a/d.yaml"}},
-			there: []string{"e.yaml=4"},
-		},
-	}
-	long := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
-	for _, s := range steps {
-		done, err := WriteDir(dir, s.files, !s.keep)
-		if err != nil {
-			t.Fatalf("%s\nWriteDir(): %v", s.reason, err)
-		}
-		if diff := cmp.Diff(s.want, *done); diff != "" {
-			t.Errorf("%s\nWriteDir(): -want, +got:\n%s", s.reason, diff)
-		}
-		var got []string
-		err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
-			if err != nil || d.IsDir() || d.Name() == Inventory {
-				return err
-			}
-			content, err := os.ReadFile(path)
-			name := relative(t, dir, path)
-			got = append(got, name+"="+string(content))
-			info, statErr := d.Info()
-			if statErr != nil {
-				return statErr
-			}
-			if touched := !info.ModTime().Equal(long); touched != slices.Contains(s.want.Written, name) {
-				t.Errorf("%s\n%s: touched: %t", s.reason, name, touched)
-			}
-			return errors.Join(err, os.Chtimes(path, long, long))
-		})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(s.there, got); diff != "" {
-			t.Errorf("%s\nWriteDir(): -want, +got:\n%s", s.reason, diff)
-		}
-	}
-	if _, err := os.Stat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
-		t.Errorf("WriteDir() left an empty folder: %v", err)
-	}
-	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), []File{file("a", "")}, true); err == nil {
-		t.Error("WriteDir() to a file that is no folder succeeded")
-	}
-}
-
-func TestWriteDirKeepsToItself(t *testing.T) {
-	dir := t.TempDir()
-	for name, content := range map[string]string{"mine.yaml": "mine", Inventory: "../mine.yaml\n"} {
-		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := WriteDir(dir, nil, true); err == nil {
-		t.Error("WriteDir() believed an inventory that names a file outside")
-	}
-	if err := os.Remove(filepath.Join(dir, Inventory)); err != nil {
-		t.Fatal(err)
-	}
-	done, err := WriteDir(dir, nil, true)
-	if diff := cmp.Diff(&Written{}, done); diff != "" || err != nil {
-		t.Errorf("WriteDir() in a folder of somebody else: %v, -want, +got:\n%s", err, diff)
-	}
-	if _, err := os.Stat(filepath.Join(dir, "mine.yaml")); err != nil {
-		t.Errorf("WriteDir() removed what it had not written: %v", err)
-	}
-}
-
-func relative(t *testing.T, dir, path string) string {
-	t.Helper()
-	rel, err := filepath.Rel(dir, path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return filepath.ToSlash(rel)
-}
-
 func TestGroupsOfMany(t *testing.T) {
 	// Rules that lead to three objects in twenty ways, and to two failures.
 	var fleet strings.Builder
@@ -384,7 +278,7 @@ spec:
 	}
 	var got []string
 	for _, g := range e.Outcomes[0].Groups() {
-		got = append(got, strings.Join(e.Outcomes[0].Names(&g), " "))
+		got = append(got, strings.Join(e.Outcomes[0].Names(g.Clusters), " "))
 	}
 	want := []string{"c00 c03 c06 c09 c12 c15 c18", "c01 c04 c07 c10 c13 c16 c19", "c02 c05 c08 c11 c14 c17", "d0", "d1"}
 	if diff := cmp.Diff(want, got); diff != "" {
