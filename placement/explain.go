@@ -6,10 +6,10 @@ import (
 )
 
 // Why returns why the object does not belong on c: one sentence without an end
-// mark that calls the cluster "it"; empty if the object does. Chosen are the
-// clusters that [Policy.Place] returned. For a policy whose Place fails, the
-// sentence is its error.
-func (p *Policy) Why(c *Cluster, chosen []string) string {
+// mark that calls the cluster "it"; empty if the object does. Placed is whether c
+// was among the previous clusters that [Policy.Place] was given, and chosen are
+// those that it returned. For a policy whose Place fails, the sentence is its error.
+func (p *Policy) Why(c *Cluster, placed bool, chosen []string) string {
 	if p.err != nil {
 		return p.err.Error()
 	}
@@ -23,11 +23,11 @@ func (p *Policy) Why(c *Cluster, chosen []string) string {
 		return why
 	}
 	for i := range c.Taints {
-		if !p.tolerates(c.Taints[i:i+1], false) {
+		if !p.tolerates(c.Taints[i:i+1], placed) {
 			return fmt.Sprintf("taint %s is not tolerated", c.Taints[i].ToString())
 		}
 	}
-	if !c.Ready {
+	if !c.Ready && !placed {
 		return "it is not ready, and gets nothing new"
 	}
 	return fmt.Sprintf("maxClusters, which is %d, is reached without it", p.max)

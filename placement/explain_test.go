@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -16,17 +17,20 @@ import (
 func TestWhy(t *testing.T) {
 	max1 := int64(1)
 	gpu := corev1.Taint{Key: "gpu", Value: "a100", Effect: corev1.TaintEffectNoSchedule}
+	evict := corev1.Taint{Key: "broken", Effect: corev1.TaintEffectNoExecute}
 	soft := corev1.Taint{Key: "full", Effect: corev1.TaintEffectPreferNoSchedule}
 	cases := map[string]struct {
 		reason  string
 		spec    corev1alpha1.PropagationPolicySpec
 		cluster placement.Cluster
+		placed  bool
 		chosen  []string
 		want    string
 	}{
 		"Chosen": {
 			reason:  "The object belongs there; of a cluster that is not ready too, if it was there before.",
 			cluster: cluster("eu-1", "eu", false),
+			placed:  true,
 			chosen:  []string{"eu-1"},
 		},
 		"NotListed": {
@@ -59,6 +63,28 @@ func TestWhy(t *testing.T) {
 			chosen:  []string{"eu-1"},
 			want:    "maxClusters, which is 1, is reached without it",
 		},
+		"NotReadyWithCopy": {
+			reason:  "A cluster that has a copy may keep it though it is not ready: that is not why it loses it.",
+			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
+			cluster: cluster("us-1", "us", false),
+			placed:  true,
+			chosen:  []string{"eu-1"},
+			want:    "maxClusters, which is 1, is reached without it",
+		},
+		"NoScheduleWithCopy": {
+			reason:  "NoSchedule keeps only new objects away: that is not why a cluster loses its copy.",
+			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &max1},
+			cluster: cluster("us-1", "us", true, gpu),
+			placed:  true,
+			chosen:  []string{"eu-1"},
+			want:    "maxClusters, which is 1, is reached without it",
+		},
+		"NoExecuteWithCopy": {
+			reason:  "NoExecute takes away what is there, and is named though another taint comes first.",
+			cluster: cluster("us-1", "us", false, gpu, evict),
+			placed:  true,
+			want:    "taint broken:NoExecute is not tolerated",
+		},
 		"Divide": {
 			reason:  "A policy that places nothing says why.",
 			spec:    corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
@@ -75,7 +101,7 @@ func TestWhy(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			if diff := cmp.Diff(tc.want, p.Why(&tc.cluster, tc.chosen)); diff != "" {
+			if diff := cmp.Diff(tc.want, p.Why(&tc.cluster, tc.placed, tc.chosen)); diff != "" {
 				t.Errorf("%s\nWhy(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -83,7 +109,7 @@ func TestWhy(t *testing.T) {
 }
 
 // TestWhyLaw asks of random fleets: there is a reason exactly for the clusters
-// that were not chosen, and never that of maxClusters where there is room.
+// that were not chosen, and it is maxClusters exactly where that alone is in the way.
 func TestWhyLaw(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 0))
@@ -114,23 +140,32 @@ func TestWhyLaw(t *testing.T) {
 			}
 			fleet = append(fleet, c)
 		}
-		p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
-		if len(errs) > 0 {
-			t.Fatal(errs.ToAggregate())
-		}
-		chosen, err := p.Place(fleet, previous)
-		if err != nil {
-			t.Fatal(err)
-		}
+		p, chosen := placed(t, spec, fleet, previous)
+		spec.MaxClusters = nil
+		_, unbounded := placed(t, spec, fleet, previous)
 		for i := range fleet {
-			why := p.Why(&fleet[i], chosen)
-			if slices.Contains(chosen, fleet[i].Name) != (why == "") {
-				t.Errorf("seed %d: chosen are %v, and of %s Why() says %q", seed, chosen, fleet[i].Name, why)
+			name := fleet[i].Name
+			why := p.Why(&fleet[i], slices.Contains(previous, name), chosen)
+			if slices.Contains(chosen, name) != (why == "") {
+				t.Errorf("seed %d: chosen are %v, and of %s Why() says %q", seed, chosen, name, why)
 			}
-			room := spec.MaxClusters == nil || len(chosen) < int(*spec.MaxClusters)
-			if room && why[:min(len(why), 11)] == "maxClusters" {
-				t.Errorf("seed %d: there is room, and of %s Why() says %q", seed, fleet[i].Name, why)
+			crowded := slices.Contains(unbounded, name) && !slices.Contains(chosen, name)
+			if strings.HasPrefix(why, "maxClusters") != crowded {
+				t.Errorf("seed %d: without maxClusters %v are chosen, with it %v, and of %s Why() says %q", seed, unbounded, chosen, name, why)
 			}
 		}
 	}
+}
+
+func placed(t *testing.T, spec corev1alpha1.PropagationPolicySpec, fleet []placement.Cluster, previous []string) (*placement.Policy, []string) {
+	t.Helper()
+	p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	chosen, err := p.Place(fleet, previous)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, chosen
 }

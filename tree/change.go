@@ -3,8 +3,6 @@ package tree
 import (
 	"fmt"
 	"slices"
-	"strconv"
-	"strings"
 )
 
 // Op says what a [Change] did to its place.
@@ -84,49 +82,18 @@ func Record(changes []Change, c Change) []Change {
 	return append(changes, c)
 }
 
-// shadows goes back in time and keeps track of where the value at c's place was.
+// shadows returns the changes at c's place or inside it, made to the value that c
+// writes to.
 func shadows(changes []Change, c *Change) []int {
 	if c.Element && c.Op == OpAdd {
 		return nil // What was there has moved up.
 	}
 	var hidden []int
-	place := c.Path
-	for i := len(changes) - 1; i >= 0; i-- {
-		e := &changes[i]
-		moved := e.Element && e.Op != OpReplace
-		next := moved && e.Op == OpRemove && place == e.Path // The element behind the one removed.
-		if Covers(place, e.Path) && !next {
+	for i, place := range touches(changes, c.Path) {
+		if Covers(place, changes[i].Path) {
 			hidden = append(hidden, i)
 		}
-		if !moved {
-			continue
-		}
-		if e.Op == OpAdd && Covers(e.Path, place) {
-			break // The value came with e.
-		}
-		place = placeBefore(place, e)
 	}
 	slices.Reverse(hidden)
 	return hidden
-}
-
-// placeBefore returns where the value that is at place after e, which inserted
-// or removed an element elsewhere, was before e.
-func placeBefore(place string, e *Change) string {
-	slash := strings.LastIndexByte(e.Path, '/')
-	array := e.Path[:slash]
-	if place == array || !Covers(array, place) {
-		return place
-	}
-	index, _, _ := strings.Cut(place[slash+1:], "/")
-	i, at := parseIndex(index), parseIndex(e.Path[slash+1:])
-	switch {
-	case e.Op == OpRemove && i >= at:
-		i++
-	case e.Op == OpAdd && i > at:
-		i--
-	default:
-		return place
-	}
-	return array + "/" + strconv.Itoa(i) + place[slash+1+len(index):]
 }

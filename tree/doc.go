@@ -1,7 +1,7 @@
 // Package tree is about places inside JSON-shaped values (objects as
 // map[string]any, arrays as []any): naming them ([Pointer]), reading them
-// ([Lookup]), editing them without touching the original ([Doc]), and recording
-// what was changed by whom ([Change]).
+// ([Lookup]), editing them without touching the original ([Doc]), recording what
+// was changed by whom ([Change]), and following a value through that ([Trace]).
 package tree
 
 import (

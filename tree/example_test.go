@@ -44,6 +44,38 @@ func ExampleDoc() {
 	// {"spec":{"containers":[{"image":"web:v1","name":"web"}],"replicas":3}}
 }
 
+// A value is followed to its authors, wherever it was when they wrote to it.
+func ExampleTrace() {
+	doc := tree.Edit(map[string]any{"args": []any{"-v", "--port=80"}})
+	var changes []tree.Change
+	for i, edit := range []func() (tree.Change, error){
+		func() (tree.Change, error) { return doc.Replace(tree.MustParse("/args/1"), "--port=81") },
+		func() (tree.Change, error) { return doc.Add(tree.MustParse("/args/0"), "serve") },
+		func() (tree.Change, error) { return doc.Replace(tree.MustParse("/args/2"), "--port=82") },
+		func() (tree.Change, error) { return doc.Remove(tree.MustParse("/args/1")) },
+	} {
+		c, err := edit()
+		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		c.By = &tree.Author{Policy: tree.Policy{Kind: "OverridePolicy", Name: "web"}, Overrider: "jsonpatch", Item: i}
+		changes = tree.Record(changes, c)
+	}
+
+	thread := tree.Trace(changes, "/args/1", len(changes))
+	fmt.Println(text(doc.Root()))
+	fmt.Println(thread.Last, "was", thread.First, "and is by", thread.Author())
+	for i, place := range thread.Touches() {
+		fmt.Println(i, changes[i].Op, "when it was", place)
+	}
+	// Output:
+	// {"args":["serve","--port=82"]}
+	// /args/1 was /args/1 and is by OverridePolicy web rule 0 jsonpatch[2]
+	// 2 replace when it was /args/2
+	// 0 replace when it was /args/1
+}
+
 // A pointer names a place; ~1 and ~0 stand for / and ~ in a key.
 func ExampleParse() {
 	p, err := tree.Parse("/metadata/annotations/example.com~1image")

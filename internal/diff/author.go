@@ -1,7 +1,6 @@
 package diff
 
 import (
-	"strconv"
 	"strings"
 
 	"refract.dev/tree"
@@ -32,34 +31,18 @@ func (s *step) authored(before, after []tree.Change) Change {
 // writer returns who last wrote to what is at a place after all changes, to a part
 // of it or to something around it; nil if nobody did.
 func writer(changes []tree.Change, place string) *tree.Author {
-	for i := len(changes) - 1; i >= 0; i-- {
-		c := &changes[i]
-		inside, around := tree.Covers(place, c.Path), tree.Covers(c.Path, place)
-		if moves(c) && c.Op == tree.OpRemove && around { // What is there now was behind what was removed.
-			inside, around = false, false
-		}
-		if inside || around {
-			return c.By
-		}
-		place = placeBefore(place, c)
-	}
-	return nil
+	return tree.Trace(changes, place, len(changes)).Author()
 }
 
 // remover returns who last took an element like this one out of the array at a
 // place after all changes, or wrote the array as a whole; nil if nobody did.
 func remover(changes []tree.Change, array string, element any) *tree.Author {
-	for i := len(changes) - 1; i >= 0; i-- {
+	for i, place := range tree.Trace(changes, array, len(changes)).Touches() {
 		c := &changes[i]
-		in := c.Element && c.Path[:strings.LastIndexByte(c.Path, '/')] == array
-		switch {
-		case in && c.Op != tree.OpAdd && alike(c.Before, element):
-			return c.By
-		case in:
-		case tree.Covers(c.Path, array) && (!moves(c) || c.Op == tree.OpAdd):
+		in := c.Element && c.Path[:strings.LastIndexByte(c.Path, '/')] == place
+		if (in && c.Op != tree.OpAdd && alike(c.Before, element)) || tree.Covers(c.Path, place) {
 			return c.By
 		}
-		array = placeBefore(array, c)
 	}
 	return nil
 }
@@ -71,35 +54,4 @@ func alike(a, b any) bool {
 		return was[0] == is[0]
 	}
 	return tree.Equal(a, b)
-}
-
-// moves reports whether the change moves the elements behind its place.
-func moves(c *tree.Change) bool { return c.Element && c.Op != tree.OpReplace }
-
-// placeBefore returns where the value that is at a place after c, which did not
-// insert it, was before c.
-func placeBefore(place string, c *tree.Change) string {
-	if !moves(c) {
-		return place
-	}
-	slash := strings.LastIndexByte(c.Path, '/')
-	array := c.Path[:slash]
-	if place == array || !tree.Covers(array, place) {
-		return place
-	}
-	text, _, _ := strings.Cut(place[slash+1:], "/")
-	index, err := strconv.Atoi(text)
-	if err != nil {
-		return place // A name, which means nothing in an array.
-	}
-	edited, _ := strconv.Atoi(c.Path[slash+1:]) // Recorded changes have indexes.
-	switch {
-	case c.Op == tree.OpRemove && index >= edited:
-		index++
-	case c.Op == tree.OpAdd && index > edited:
-		index--
-	default:
-		return place
-	}
-	return at(array, index) + place[slash+1+len(text):]
 }

@@ -3,6 +3,7 @@ package explain
 import (
 	"errors"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -72,7 +73,7 @@ func group(o *render.Outcome, v *override.Variant, template *unstructured.Unstru
 	}
 	g.Fields = h.fieldsAt(place)
 	if value, ok := lookup(o.Object.Content.Object, place); ok && !g.Fields[0].exists() {
-		g.Fields[0] = Field{Path: place, HubOnly: true, Initial: h.masked(place, value), Writes: []Write{}}
+		g.Fields[0] = Field{Path: place, HubOnly: true, Initial: new(h.masked(place, value, 0)), Writes: []Write{}}
 	}
 	return g
 }
@@ -144,26 +145,43 @@ func why(target *match.Clusters, clusters []match.Cluster) []Reason {
 // elsewhere returns the clusters that the object is not placed on.
 func elsewhere(set *manifest.Set, e *render.Evaluation, o *render.Outcome) []Reason {
 	r := reasons{all: []Reason{}}
-	if len(o.Clusters) == 0 && len(o.Errors()) > 0 {
+	absent := absence(set, o)
+	if absent == nil {
 		return r.all
 	}
 	chosen := make([]string, len(o.Clusters))
 	for i := range o.Clusters {
 		chosen[i] = o.Clusters[i].Name
 	}
-	policy := propagationOf(set, o.Propagation)
 	for i := range e.Clusters {
 		c := &e.Clusters[i]
-		if _, placed := slices.BinarySearch(chosen, c.Name); placed {
-			continue
+		if _, placed := slices.BinarySearch(chosen, c.Name); !placed {
+			r.add(c.Name, absent(c, chosen))
 		}
-		if policy == nil {
-			r.add(c.Name, "it does not have the object, and the policy that placed it was deleted")
-			continue
-		}
-		r.add(c.Name, policy.Why(c, chosen))
 	}
 	return r.all
+}
+
+// absence returns what says why a cluster is not among those chosen for the object;
+// nil if an error leaves open where the object goes.
+func absence(set *manifest.Set, o *render.Outcome) func(c *placement.Cluster, chosen []string) string {
+	always := func(sentence string) func(*placement.Cluster, []string) string {
+		return func(*placement.Cluster, []string) string { return sentence }
+	}
+	policy := propagationOf(set, o.Propagation)
+	switch {
+	case o.Gone != "":
+		fact, _, _ := strings.Cut(o.Gone, ": ") // What follows from it is said among the warnings.
+		return always("the object " + fact)
+	case len(o.Clusters) == 0 && len(o.Errors()) > 0:
+		return nil
+	case policy == nil:
+		return always("it does not have the object, and the policy that placed it was deleted")
+	}
+	return func(c *placement.Cluster, chosen []string) string {
+		_, placed := slices.BinarySearch(o.Before, c.Name)
+		return policy.Why(c, placed, chosen)
+	}
 }
 
 // propagationOf returns the policy of the set with this name; nil if there is

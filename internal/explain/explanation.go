@@ -17,7 +17,8 @@ const kind = "Explanation"
 var apiVersion = refractv1alpha1.GroupVersion.String()
 
 // Explanation is why each cluster gets what it gets of one object. What the values
-// of a Secret say is replaced by stand-ins. It shares parts with the evaluation it
+// of a Secret say is replaced by stand-ins, and so is what its annotations say, in
+// which tools repeat it; ours and what a policy writes excepted. It shares parts with the evaluation it
 // was made of and may not be modified.
 type Explanation struct {
 	APIVersion string        `json:"apiVersion"`
@@ -124,13 +125,14 @@ type Field struct {
 	From string `json:"from,omitempty"`
 	// HubOnly is whether the place belongs to the hub: no cluster gets it.
 	HubOnly bool `json:"hubOnly,omitempty"`
-	// Initial is the value in the object on the hub; absent if there was none.
-	Initial any `json:"initial,omitempty"`
+	// Initial is the value in the object on the hub, which may be null; absent if
+	// there was none.
+	Initial *any `json:"initial,omitempty"`
 	// Writes are in their order of effect; none if no policy touched the place.
 	Writes []Write `json:"writes"`
-	// Final is the value that the clusters get; absent if they get none, also where
-	// what the last write left is left out because it is empty.
-	Final any `json:"final,omitempty"`
+	// Final is the value that the clusters get, which may be null; absent if they get
+	// none, also where what the last write left is left out because it is empty.
+	Final *any `json:"final,omitempty"`
 	// Inside is whether Final is not what the last write left, as something inside
 	// was changed later.
 	Inside bool `json:"inside,omitempty"`

@@ -1,9 +1,10 @@
 package explain
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"refract.dev/internal/render"
 	"refract.dev/override"
 	"refract.dev/tree"
 )
@@ -27,19 +28,36 @@ func historyOf(kind schema.GroupKind, template map[string]any, v *override.Varia
 	return h
 }
 
+// threadKey tells threads of the same changes apart.
+type threadKey struct {
+	born  int
+	first string
+}
+
+func keyOf(t *tree.Thread) threadKey { return threadKey{t.Born, t.First} }
+
 // touched returns the threads that changes wrote to, in the order of the first of
 // these.
-func (h *history) touched() []thread {
-	var all []thread
+func (h *history) touched() []tree.Thread {
+	var all []tree.Thread
 	seen := map[threadKey]bool{}
 	for i := range h.changes {
-		t := traceChange(h.changes, i)
-		if !seen[t.key()] {
-			seen[t.key()] = true
+		t := h.thread(i)
+		if key := keyOf(&t); !seen[key] {
+			seen[key] = true
 			all = append(all, t)
 		}
 	}
 	return all
+}
+
+// thread follows the value that the change with this index wrote.
+func (h *history) thread(i int) tree.Thread {
+	c := &h.changes[i]
+	if c.Element && c.Op == tree.OpAdd {
+		return tree.Trace(h.changes, c.Path, i+1)
+	}
+	return tree.Trace(h.changes, c.Path, i)
 }
 
 // fields returns the fields that were changed.
@@ -57,15 +75,15 @@ func (h *history) fields() []Field {
 // on the hub. It is never empty: of a place where there never was anything it
 // says so.
 func (h *history) fieldsAt(place string) []Field {
-	own := trace(h.changes, place, len(h.changes))
+	own := tree.Trace(h.changes, place, len(h.changes))
 	var others []Field
 	parts := 0 // Those of others that are inside what is at the place.
 	for _, t := range h.touched() {
-		if t.key() == own.key() || !h.meant(&t, place) {
+		if keyOf(&t) == keyOf(&own) || !h.meant(&t, place) {
 			continue
 		}
 		others = append(others, h.field(&t))
-		if t.gone == len(h.changes) {
+		if t.Gone == len(h.changes) {
 			parts++
 		}
 	}
@@ -77,53 +95,56 @@ func (h *history) fieldsAt(place string) []Field {
 		return others
 	}
 	if _, ok := lookup(h.template, place); ok {
-		moved := trace(h.changes, place, 0)
+		moved := tree.Trace(h.changes, place, 0)
 		return []Field{h.field(&moved)}
 	}
 	return []Field{field}
 }
 
 // meant reports whether somebody who asks about a place means the thread too.
-func (h *history) meant(t *thread, place string) bool {
-	if tree.Covers(place, t.last()) {
+func (h *history) meant(t *tree.Thread, place string) bool {
+	if tree.Covers(place, t.Last) {
 		return true
 	}
-	return t.gone < len(h.changes) && t.born < 0 && tree.Covers(place, t.first())
+	return t.Gone < len(h.changes) && t.Born < 0 && tree.Covers(place, t.First)
 }
 
 // field returns the chain of values of a thread.
-func (h *history) field(t *thread) Field {
-	f := Field{Path: t.last(), Writes: []Write{}}
-	if value, ok := lookup(h.template, t.first()); ok && t.born < 0 {
-		f.Initial = h.masked(t.first(), value)
-		if t.first() != t.last() {
-			f.From = t.first()
+func (h *history) field(t *tree.Thread) Field {
+	f := Field{Path: t.Last, Writes: []Write{}}
+	if value, ok := lookup(h.template, t.First); ok && t.Born < 0 {
+		f.Initial = new(h.masked(t.First, value, 0))
+		if t.First != t.Last {
+			f.From = t.First
 		}
 	}
 	var left any // By the last write.
-	for i := max(t.born, 0); i <= t.gone && i < len(h.changes); i++ {
-		if c, ok := h.write(t, i); ok {
-			left = c.After
-			f.Writes = append(f.Writes, h.written(i, render.Mask(h.kind, c)))
+	for i, place := range t.Touches() {
+		c, ok := h.write(place, i)
+		if !ok {
+			continue
 		}
+		if len(f.Writes) == 0 {
+			left = c.After
+		}
+		w := h.written(i, c)
+		w.Shadowed = h.hidden[i] || len(f.Writes) > 0
+		f.Writes = append(f.Writes, w)
 	}
-	for i := range f.Writes {
-		w := &f.Writes[i]
-		w.Shadowed = h.hidden[w.Change] || i < len(f.Writes)-1
-	}
-	if value, ok := lookup(h.object, t.last()); ok && t.gone == len(h.changes) {
-		f.Final = h.masked(t.last(), value)
+	slices.Reverse(f.Writes)
+	if value, ok := lookup(h.object, t.Last); ok && t.Gone == len(h.changes) {
+		f.Final = new(h.masked(t.Last, value, len(h.changes)))
 		f.Inside = len(f.Writes) > 0 && !tree.Equal(left, value)
 	}
 	return f
 }
 
-// write returns what the change with this index did to the value of a thread, as
-// a change of that value; ok is false if nothing.
-func (h *history) write(t *thread, i int) (write tree.Change, ok bool) {
+// write returns what the change with this index did to the value that it found at
+// a place, as a change of that value; ok is false if nothing, or only to something
+// inside it.
+func (h *history) write(place string, i int) (write tree.Change, ok bool) {
 	c := &h.changes[i]
-	place := t.at(i)
-	if !tree.Covers(c.Path, place) || (moves(c) && i != t.born && i != t.gone) {
+	if !tree.Covers(c.Path, place) {
 		return tree.Change{}, false
 	}
 	inside := place[len(c.Path):]
@@ -149,15 +170,11 @@ func (h *history) write(t *thread, i int) (write tree.Change, ok bool) {
 // written returns the write that the change with this index was to a value.
 func (h *history) written(i int, write tree.Change) Write {
 	c := &h.changes[i]
+	write = h.maskedWrite(i, write)
 	return Write{
 		Change: i, Path: c.Path, Around: write.Path != c.Path, Element: c.Element,
 		Op: write.Op, Before: write.Before, After: write.After, By: c.By,
 	}
-}
-
-// masked returns the value at a place with stand-ins for what a Secret says.
-func (h *history) masked(place string, value any) any {
-	return render.Mask(h.kind, tree.Change{Path: place, Op: tree.OpAdd, After: value}).After
 }
 
 // lookup returns what is at a place of value.

@@ -1,13 +1,14 @@
 package explain
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
@@ -66,7 +67,7 @@ func drawn(fields []Field) []string {
 		}
 		b.WriteString(":")
 		if f.Initial != nil {
-			fmt.Fprintf(b, " %v", f.Initial)
+			fmt.Fprintf(b, " %v", *f.Initial)
 		}
 		for _, w := range f.Writes {
 			value := fmt.Sprint(w.After)
@@ -82,7 +83,7 @@ func drawn(fields []Field) []string {
 			}
 		}
 		if f.Final != nil {
-			fmt.Fprintf(b, " = %v", f.Final)
+			fmt.Fprintf(b, " = %v", *f.Final)
 		}
 		lines = append(lines, b.String())
 	}
@@ -187,6 +188,16 @@ func TestFields(t *testing.T) {
 			path:    "/l/0",
 			want:    []string{"/l/0 (/l/1): map[v:2] = map[v:2]", "/l/0: map[v:1] → gone"},
 		},
+		"PathNull": {
+			reason: "A null is there, and is not nothing.",
+			path:   "/z",
+			want:   []string{"/z: <nil> = <nil>"},
+		},
+		"Null": {
+			reason:  "It may be written, and written over.",
+			changes: []change{{"set", "/m/a", nil}, {"set", "/z", 1}},
+			want:    []string{"/m/a: 1 → <nil> = <nil>", "/z: <nil> → 1 = 1"},
+		},
 		"PathNowhere": {
 			reason: "A place where there never was anything has a field that says nothing.",
 			path:   "/m/x",
@@ -195,16 +206,17 @@ func TestFields(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			object := parse(t, "{m: {a: 1}, l: [{v: 1}, {v: 2}]}")
+			const text = "{m: {a: 1}, l: [{v: 1}, {v: 2}], z: null}"
+			object := parse(t, text)
 			h := recorded(object, schema.GroupKind{}, tc.changes...)
 			fields := h.fields()
 			if tc.path != "" {
 				fields = h.fieldsAt(tc.path)
 			}
-			if diff := cmp.Diff(tc.want, drawn(fields)); diff != "" {
+			if diff := gocmp.Diff(tc.want, drawn(fields)); diff != "" {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(parse(t, "{m: {a: 1}, l: [{v: 1}, {v: 2}]}"), object); diff != "" {
+			if diff := gocmp.Diff(parse(t, text), object); diff != "" {
 				t.Errorf("the object was changed: -before, +after:\n%s", diff)
 			}
 		})
@@ -220,8 +232,86 @@ func TestFieldsOfSecret(t *testing.T) {
 		"/data: map[a:***] → map[b:*** (after)] = map[b:***]",
 		"/metadata/labels/l: x → y = y",
 	}
-	if diff := cmp.Diff(want, drawn(h.fields())); diff != "" {
+	if diff := gocmp.Diff(want, drawn(h.fields())); diff != "" {
 		t.Errorf("What a Secret says is masked.\n-want, +got:\n%s", diff)
+	}
+}
+
+func TestFieldsOfSecretAnnotations(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		kind    string // Secret if empty.
+		changes []change
+		path    string
+		want    []string
+	}{
+		"FromHub": {
+			reason: "Who applies a Secret may leave all of it in an annotation, under any key.",
+			path:   "/metadata/annotations/tool~1applied",
+			want:   []string{"/metadata/annotations/tool~1applied: *** = ***"},
+		},
+		"Ours": {
+			reason: "What is ours repeats nothing.",
+			path:   "/metadata/annotations/refract.dev~1note",
+			want:   []string{"/metadata/annotations/refract.dev~1note: told = told"},
+		},
+		"All": {
+			reason: "All of them at once.",
+			path:   "/metadata/annotations",
+			want:   []string{"/metadata/annotations: map[m:map[in:***] refract.dev/note:told tool/applied:***] = map[m:map[in:***] refract.dev/note:told tool/applied:***]"},
+		},
+		"Around": {
+			reason: "What is around them is told without them.",
+			path:   "/metadata",
+			want: []string{"/metadata: map[annotations:map[m:map[in:***] refract.dev/note:told tool/applied:***] name:s]" +
+				" = map[annotations:map[m:map[in:***] refract.dev/note:told tool/applied:***] name:s]"},
+		},
+		"Inside": {
+			reason: "No API server takes an annotation with something inside, and a file may have one.",
+			path:   "/metadata/annotations/m/in",
+			want:   []string{"/metadata/annotations/m/in: *** = ***"},
+		},
+		"ByPolicy": {
+			reason:  "What a policy wrote is told, and not what was there before.",
+			changes: []change{{"set", "/metadata/annotations/tool~1applied", "a"}, {"set", "/metadata/annotations/tool~1applied", "b"}},
+			path:    "/metadata/annotations/tool~1applied",
+			want:    []string{"/metadata/annotations/tool~1applied: *** → a~ → b = b"},
+		},
+		"BesidePolicy": {
+			reason:  "What a policy wrote beside it changes nothing.",
+			changes: []change{{"set", "/metadata/annotations/other", "a"}},
+			path:    "/metadata/annotations/tool~1applied",
+			want:    []string{"/metadata/annotations/tool~1applied: *** = ***"},
+		},
+		"AllByPolicy": {
+			reason:  "A policy that writes all of them hides what was there.",
+			changes: []change{{"set", "/metadata/annotations", map[string]any{"tool/applied": "a"}}},
+			path:    "/metadata/annotations/tool~1applied",
+			want:    []string{"/metadata/annotations/tool~1applied: *** → a@/metadata/annotations = a"},
+		},
+		"OtherKind": {
+			reason: "Other kinds keep nothing secret.",
+			kind:   "ConfigMap",
+			path:   "/metadata/annotations/tool~1applied",
+			want:   []string{"/metadata/annotations/tool~1applied: hidden = hidden"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			const object = "{metadata: {name: s, annotations: {tool/applied: hidden, refract.dev/note: told, m: {in: hidden}}}}"
+			h := recorded(parse(t, object), schema.GroupKind{Kind: cmp.Or(tc.kind, "Secret")}, tc.changes...)
+			fields := h.fieldsAt(tc.path)
+			if diff := gocmp.Diff(tc.want, drawn(fields)); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			for _, f := range fields {
+				for _, w := range f.Writes {
+					if strings.Contains(fmt.Sprint(w.Before), "hidden") {
+						t.Errorf("%s\nwrite %d: before is %v", tc.reason, w.Change, w.Before)
+					}
+				}
+			}
+		})
 	}
 }
 
@@ -262,11 +352,11 @@ func FuzzFields(f *testing.F) {
 // checkChain holds the chain of a value with nothing inside to be without gaps.
 func checkChain(t *testing.T, f *Field) {
 	t.Helper()
-	values := []any{f.Initial}
+	values := []any{valueOf(f.Initial)}
 	for _, w := range f.Writes {
 		values = append(values, w.Before, w.After)
 	}
-	values = append(values, f.Final)
+	values = append(values, valueOf(f.Final))
 	if slices.ContainsFunc(values, hasInside) {
 		return
 	}
@@ -276,6 +366,14 @@ func checkChain(t *testing.T, f *Field) {
 			return
 		}
 	}
+}
+
+// valueOf returns null also for what is absent.
+func valueOf(v *any) any {
+	if v == nil {
+		return nil
+	}
+	return *v
 }
 
 func hasInside(v any) bool {
@@ -291,7 +389,7 @@ func checkPlaces(t *testing.T, h *history, place string, value any) {
 	t.Helper()
 	if place != "" {
 		fields := h.fieldsAt(place)
-		at := slices.IndexFunc(fields, func(f Field) bool { return f.Path == place && tree.Equal(f.Final, value) })
+		at := slices.IndexFunc(fields, func(f Field) bool { return f.Path == place && f.Final != nil && tree.Equal(*f.Final, value) })
 		if !hasInside(value) && at < 0 {
 			t.Errorf("%s is %v, and not among %v", place, value, drawn(fields))
 		}

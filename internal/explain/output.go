@@ -197,15 +197,15 @@ func writeField(out io.Writer, f *Field) {
 func rowsOf(f *Field) []row {
 	switch {
 	case f.HubOnly:
-		return []row{{" ", " ", render.Text(f.Initial), "on the hub; it stays there, clusters do not get it"}}
+		return []row{{" ", " ", render.Text(*f.Initial), "on the hub; it stays there, clusters do not get it"}}
 	case !f.exists():
 		return []row{{" ", " ", nothing, "neither on the hub nor here"}}
 	case len(f.Writes) == 0:
-		return []row{{" ", " ", render.Text(f.Initial), onHub(f) + "; no policy changes it"}}
+		return []row{{" ", " ", render.Text(*f.Initial), onHub(f) + "; no policy changes it"}}
 	}
 	var rows []row
 	if f.Initial != nil {
-		rows = append(rows, row{" ", " ", render.Text(f.Initial), onHub(f)})
+		rows = append(rows, row{" ", " ", render.Text(*f.Initial), onHub(f)})
 	}
 	for i := range f.Writes {
 		rows = append(rows, rowOf(&f.Writes[i]))

@@ -85,7 +85,12 @@ func (a *arrival) warnings() []string {
 // object is what the cluster gets. It is shared, not to be modified.
 func (a *arrival) object() map[string]any { return a.variant.Object.Object }
 
-func (a *arrival) author(path string) *tree.Author { return lastAuthor(a.variant.Changes, path) }
+// author returns who made what is at a place of the object what it is; nil if no
+// policy did.
+func (a *arrival) author(path string) *tree.Author {
+	changes := a.variant.Changes
+	return tree.Trace(changes, path, len(changes)).Author()
+}
 
 func (a *arrival) kind() schema.GroupKind { return a.outcome.ID.GroupKind }
 

@@ -78,7 +78,7 @@ func (f *fleet) arrivals(c *testCase, find FindFunc) []*arrival {
 			evaluation = f.suppose(object, cluster, of)
 		}
 		if evaluation != nil {
-			all = append(all, arrive(evaluation.Find(render.IDOf(object)), match.Cluster{Name: of.name, Labels: cluster.Cluster.Labels}))
+			all = append(all, arrive(evaluation.Find(object.Identity()), match.Cluster{Name: of.name, Labels: cluster.Cluster.Labels}))
 		}
 	}
 	return all

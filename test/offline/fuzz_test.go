@@ -21,7 +21,7 @@ import (
 // it, and about a document that nobody vouches for, in every form: nothing may
 // panic or be modified. For ten minutes:
 //
-//	go test ./test/offline -run '^$' -fuzz FuzzAnswers -fuzztime 10m
+//	go test ./test/offline -run '^$' -fuzz FuzzAnswers -fuzztime 10m -fuzzminimizetime 5x
 func FuzzAnswers(f *testing.F) {
 	for seed := range uint64(8) {
 		f.Add(seed, seed+100, "/spec", []byte("{apiVersion: v1, kind: ConfigMap, metadata: {name: more}, data: {a: b}}"))
