@@ -79,7 +79,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 		return fmt.Errorf("--members: the examples are for %d clusters, got %d", demoMembers, o.members)
 	}
 	if formats := []string{"text", "json"}; !slices.Contains(formats, o.output) {
-		return unknownValue("output", o.output, formats)
+		return unknownOutput(o.output, formats)
 	}
 	set, problems := manifest.ReadFS(examples.Shop)
 	if len(problems) > 0 {

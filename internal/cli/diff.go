@@ -115,7 +115,7 @@ func diffOutputNames() []string {
 func (o *diffOptions) run(ctx context.Context, s *streams) error {
 	at := slices.Index(diffOutputNames(), o.output)
 	if at < 0 {
-		return unknownValue("output", o.output, diffOutputNames())
+		return unknownOutput(o.output, diffOutputNames())
 	}
 	from, to, err := o.read(ctx, s)
 	if err != nil {

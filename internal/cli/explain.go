@@ -85,7 +85,7 @@ func oneObject(cmd *cobra.Command, args []string) error {
 
 func (o *explainOptions) run(ctx context.Context, s *streams, object string) error {
 	if !slices.Contains(explainOutputs, o.output) {
-		return unknownValue("output", o.output, explainOutputs)
+		return unknownOutput(o.output, explainOutputs)
 	}
 	set, err := o.inputs.read(ctx, s)
 	if err != nil {

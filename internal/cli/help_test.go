@@ -80,12 +80,14 @@ func exampleFolder(t *testing.T) (dir, shop string) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("reading the shop: %d files, %v", len(files), err)
 	}
+	var all strings.Builder
 	for _, name := range files {
 		text, err := os.ReadFile(name)
 		if err != nil {
 			t.Fatal(err)
 		}
-		shop += "---\n" + string(text)
+		all.WriteString("---\n")
+		all.Write(text)
 	}
-	return dir, shop
+	return dir, all.String()
 }

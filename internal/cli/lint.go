@@ -85,7 +85,7 @@ func (o *lintOptions) run(ctx context.Context, s *streams) error {
 	at := slices.Index(names, o.output)
 	switch {
 	case at < 0:
-		return unknownValue("output", o.output, names)
+		return unknownOutput(o.output, names)
 	case !slices.Contains(severities, o.failOn):
 		return unknownSeverity(o.failOn)
 	}

@@ -120,7 +120,7 @@ func (o *renderOptions) writer() (writeFunc, error) {
 	})
 	switch {
 	case at < 0:
-		return nil, unknownValue("output", o.output, outputNames())
+		return nil, unknownOutput(o.output, outputNames())
 	case o.outputDir == "":
 		return outputs[at].write, nil
 	case o.output != "yaml":
@@ -189,11 +189,12 @@ func explainClusters(err error) error {
 	}
 }
 
-// unknownValue is the error of a flag whose value is none of those it knows.
-func unknownValue(flag, value string, known []string) error {
+// unknownOutput is the error of a flag --output whose value is none of those that
+// are known.
+func unknownOutput(value string, known []string) error {
 	hint := "it is one of " + strings.Join(known, ", ")
 	if near := nearest.To(value, known); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
-	return withHint(fmt.Errorf("--%s: there is no format %q", flag, value), hint)
+	return withHint(fmt.Errorf("--output: there is no format %q", value), hint)
 }

@@ -100,7 +100,7 @@ func testOutputNames() []string {
 func (o *testOptions) run(s *streams, paths []string) error {
 	at := slices.Index(testOutputNames(), o.output)
 	if at < 0 {
-		return unknownValue("output", o.output, testOutputNames())
+		return unknownOutput(o.output, testOutputNames())
 	}
 	if o.minCoverage < 0 || o.minCoverage > 100 {
 		return fmt.Errorf("--min-coverage: want 0 to 100, got %d", o.minCoverage)

@@ -36,7 +36,7 @@ func newVersionCommand(s *streams) *cobra.Command {
 			case "json":
 				return json.NewEncoder(s.out).Encode(v)
 			default:
-				return unknownValue("output", output, []string{"text", "json"})
+				return unknownOutput(output, []string{"text", "json"})
 			}
 		},
 	}

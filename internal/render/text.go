@@ -46,8 +46,17 @@ func TextOf(c *tree.Change) string {
 	}
 }
 
-// secretPlaces are what a Secret keeps.
-var secretPlaces = []string{"/data", "/stringData"}
+// secretPlaces are where a Secret keeps what it is for, and where tools leave a copy
+// of the whole, such as kubectl's last-applied-configuration; and how that is
+// hidden.
+var secretPlaces = []struct {
+	place tree.Pointer
+	hide  func(value any, text string) any
+}{
+	{tree.MustParse("/data"), leaves},
+	{tree.MustParse("/stringData"), leaves},
+	{tree.MustParse("/metadata/annotations"), copies},
+}
 
 // Values that stand for those of a Secret.
 const (
@@ -83,23 +92,54 @@ func MaskObject(object map[string]any) map[string]any {
 // maskAt returns the value at a place of a Secret, with text in place of what is
 // secret of it.
 func maskAt(at string, value any, text string) any {
-	if value == nil {
-		return nil
-	}
-	for _, place := range secretPlaces {
-		switch {
+	for _, secret := range secretPlaces {
+		switch place := secret.place.String(); {
 		case tree.Covers(place, at):
-			value = leaves(value, text)
+			value = secret.hide(value, text)
 		case tree.Covers(at, place):
-			m, ok := value.(map[string]any)
-			if key := strings.TrimPrefix(place[len(at):], "/"); ok && m[key] != nil {
-				m = maps.Clone(m)
-				m[key] = leaves(m[key], text)
-				value = m
-			}
+			keys := secret.place.Keys()
+			depth := strings.Count(at, "/")
+			value = hideIn(value, keys[depth:], func(v any) any { return secret.hide(v, text) })
 		}
 	}
 	return value
+}
+
+// hideIn hides the value that the keys lead to, if it is there, in a copy.
+func hideIn(value any, keys []string, hide func(any) any) any {
+	if len(keys) == 0 {
+		return hide(value)
+	}
+	m, ok := value.(map[string]any)
+	if !ok || m[keys[0]] == nil {
+		return value
+	}
+	m = maps.Clone(m)
+	m[keys[0]] = hideIn(m[keys[0]], keys[1:], hide)
+	return m
+}
+
+// harmless is how long an annotation may be that surely is no copy of a Secret.
+const harmless = 63
+
+// copies returns annotations, or one of them, with text in place of what may be a
+// copy of the Secret: what is long, or looks like JSON.
+func copies(value any, text string) any {
+	switch v := value.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, inside := range v {
+			out[key] = copies(inside, text)
+		}
+		return out
+	case string:
+		if len(v) > harmless || strings.ContainsAny(v, "{[") {
+			return text
+		}
+		return v
+	default:
+		return value
+	}
 }
 
 // leaves returns the value with text in place of everything but keys.

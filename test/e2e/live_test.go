@@ -58,12 +58,12 @@ func TestLiveAnswers(t *testing.T) {
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "small", "large"}, "data", "size")
 	everywhere(t, "size of once", "configmap", ns, "once", []string{"absent", "large"}, "data", "size")
 	everywhere(t, "keys", "secret", ns, "keys", []string{"b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU="}, "data", "key")
-	agree(t, ns, 3+1+3)
+	agree(t, ns)
 
 	// The placement could now be any cluster, and stays.
 	do(t, "", "patch", "propagationpolicy.core.kubeadmiral.io", "one", "-n", ns, "--type=merge", "-p", `{"spec":{"placement":null}}`)
 	everywhere(t, "size of once", "configmap", ns, "once", []string{"absent", "large"}, "data", "size")
-	agree(t, ns, 3+1+3)
+	agree(t, ns)
 
 	// What would a change do? Nothing happens by asking.
 	changed := filepath.Join(t.TempDir(), "changed.yaml")
@@ -85,18 +85,18 @@ func TestLiveAnswers(t *testing.T) {
 	// A policy that is deleted is taken back, here as there.
 	do(t, "", "delete", "overridepolicy.core.kubeadmiral.io", "web", "-n", ns)
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "large", "large"}, "data", "size")
-	agree(t, ns, 3+1+3)
+	agree(t, ns)
 
 	// And copies stay whose placement is no longer decided by anybody.
 	do(t, "", "delete", "propagationpolicy.core.kubeadmiral.io", "one", "-n", ns)
 	status(t, ns, "once.configmaps", "Synced")
-	agree(t, ns, 3+1+3)
+	agree(t, ns)
 }
 
 // document returns the document of liveFleet that has the text and rules.
 func document(t *testing.T, text string) string {
 	t.Helper()
-	for _, d := range strings.Split(liveFleet, "---\n") {
+	for d := range strings.SplitSeq(liveFleet, "---\n") {
 		if strings.Contains(d, text) && strings.Contains(d, "overrideRules") {
 			return d
 		}
@@ -106,9 +106,10 @@ func document(t *testing.T, text string) string {
 }
 
 // agree compares what render says of the hub, and of a snapshot of it, with what
-// the members hold: so many copies, each as rendered, and no other.
-func agree(t *testing.T, ns string, copies int) {
+// the members hold: each copy as rendered, and no other.
+func agree(t *testing.T, ns string) {
 	t.Helper()
+	const copies = 3 + 1 + 3 // web, once, keys.
 	snapshot := filepath.Join(t.TempDir(), "snapshot")
 	exits(t, 0, "snapshot", snapshot, "--hub-kubeconfig", shared.Kubeconfig("hub"), "--secrets")
 	live := exits(t, 0, "render", "--hub-kubeconfig", shared.Kubeconfig("hub"), "-n", ns, "-o", "json")

@@ -73,8 +73,7 @@ func explainAll(t *testing.T, set *manifest.Set, at tree.Pointer) {
 	must(t, render.WriteYAML(io.Discard, e.Result()))
 	for i := range e.Outcomes {
 		x, err := explain.Explain(set, e, &e.Outcomes[i], at)
-		var unknown *explain.UnknownPathError
-		if errors.As(err, &unknown) {
+		if _, unknown := errors.AsType[*explain.UnknownPathError](err); unknown {
 			continue
 		}
 		must(t, err)
