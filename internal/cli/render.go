@@ -29,18 +29,26 @@ func newRenderCommand(s *streams) *cobra.Command {
 		Use:   "render -f FILE",
 		Short: "Show what each cluster gets",
 		Long: `Show what each cluster gets: the objects of the input, placed by their
-PropagationPolicies and changed by their OverridePolicies, exactly as the
-controllers would write them to the clusters. No API server is asked.
+PropagationPolicies and changed by their OverridePolicies, as the controllers
+write them to the clusters. No API server is asked, but a hub that is named.
 
 The input holds objects, the policies that their labels name, and the
-FederatedClusters, which are all taken to be ready. An object without a
+FederatedClusters. One that says that it is not ready gets nothing new; the
+manifest of one that says nothing is taken to be ready. An object without a
 propagation label is shown for every cluster. A namespaced object without a
-namespace is in the namespace default.
+namespace is in the namespace default. What an API server would add to an object
+before the controllers see it, such as defaults, is not added here; from a hub
+objects come with it.
 
 Rendered objects go to stdout; errors and warnings go to stderr. An object that
 fails on a cluster is left out there and nowhere else, and the exit code is 1.
 Nothing is rendered from an input that has mistakes: all of them are listed, and
-the exit code is 2.`,
+the exit code is 2.
+
+With -o variants clusters that get the same are shown together, with what was
+changed for them and by whom. With --output-dir there is a folder for each
+cluster: files that have not changed are not touched, and those of an earlier run
+that are not rendered any more are removed, unless this run left something out.`,
 		Example: `  refract render -f shop/ -f clusters.yaml
   refract render -f shop/ -f clusters.yaml --cluster member-1 | kubectl apply -f -
   refract render -f shop/ -f clusters.yaml -o variants --policy overridepolicy/shop/checkout-release

@@ -1,5 +1,6 @@
-// Package bench measures the whole system from outside, against the floor of
-// writing the same objects to the API servers directly, in the same run.
+// Package bench measures from outside: the whole system against the floor of
+// writing the same objects to the API servers directly, and the commands that need
+// none as whole processes, against kustomize, each in the same run.
 package bench
 
 import (
