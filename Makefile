@@ -21,6 +21,10 @@ RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 LIVE  := ^refract\.dev/(internal/playground|test/e2e)(/|$$)
 BENCH := ^refract\.dev/test/bench(/|$$)
 
+# Packages that go through hundreds of fleets, one after the other: a race detector
+# would have nothing to find, and take minutes.
+FLEETS := ^refract\.dev/test/(generate|offline)(/|$$)
+
 # Real control planes run one package after the other, as two of them starve
 # each other on two cores, and never from the cache, which does not know the
 # programs that a test starts.
@@ -92,7 +96,9 @@ lint: verify-generated ## Run the linters, go vet and verify-generated.
 .PHONY: unit
 unit: ## Run the tests that need no control plane.
 	$(call say,running unit tests $(or $(RACE),(without -race: there is no C compiler)))
-	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)'); $(GO) test $(RACE) $$pkgs
+	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(FLEETS)'); $(GO) test $(RACE) $$pkgs
+	$(call say,running tests of generated fleets)
+	@$(call packages,'$(FLEETS)'); $(GO) test $$pkgs
 
 .PHONY: e2e
 e2e: controlplane ## Run the tests against real control planes. ARGS goes to go test.
