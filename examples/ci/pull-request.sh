@@ -41,7 +41,16 @@ if ! git archive "$base" -- "$folder" | tar -x -C "$old"; then
   echo "error: there is no $folder in $base" >&2
   exit 2
 fi
-refract diff --from "$old/$folder" --to "$folder" -o markdown >refract.md || [ $? -eq 1 ]
-refract diff --from "$old/$folder" --to "$folder" || [ $? -eq 1 ]
+# differs prints what changes, in one of the forms.
+differs() { refract diff --from "$old/$folder" --to "$folder" -o "$1"; }
+code=0
+differs markdown >refract.md || code=$?
+if [ "$code" -le 1 ]; then
+  differs text || [ $? -eq 1 ]
+elif refract lint -f "$old/$folder" --fail-on error >/dev/null; then
+  exit 2
+else # The change may well be the repair.
+  echo "The fleet has errors as it is in $base, so what changes cannot be said." | tee refract.md
+fi
 
 exit "$found"

@@ -16,6 +16,7 @@ import (
 	"refract.dev/internal/hub"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/tree"
@@ -172,12 +173,7 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 		return objectNames(in.peek()), cobra.ShellCompDirectiveNoFileComp
 	}))
 	must(cmd.RegisterFlagCompletionFunc("namespace", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		var names []string
-		for _, o := range in.peek().Objects {
-			names = append(names, o.Content.GetNamespace())
-		}
-		slices.Sort(names)
-		return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" }), cobra.ShellCompDirectiveNoFileComp
+		return namespaces(in.peek()), cobra.ShellCompDirectiveNoFileComp
 	}))
 }
 
@@ -209,12 +205,39 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 	if err != nil {
 		return nil, err
 	}
-	return func(o *manifest.Object) bool {
+	chosen := func(o *manifest.Object) bool {
 		return (sel.namespace == "" || o.Content.GetNamespace() == sel.namespace) &&
 			selector.Matches(labels.Set(o.Content.GetLabels())) &&
 			(len(asked) == 0 || slices.ContainsFunc(asked, func(r reference) bool { return r.matches(o) })) &&
 			(named == nil || slices.ContainsFunc(policiesOf(o), func(p tree.Policy) bool { return named[p] }))
-	}, nil
+	}
+	if !slices.ContainsFunc(set.Objects, func(o manifest.Object) bool { return chosen(&o) }) {
+		return nil, sel.nothing(set)
+	}
+	return chosen, nil
+}
+
+// nothing is the error of a selection that leaves nothing: an answer about nothing
+// would look like good news.
+func (sel *selection) nothing(set *manifest.Set) error {
+	hint := ""
+	if known := namespaces(set); sel.namespace != "" && !slices.Contains(known, sel.namespace) {
+		hint = "its namespaces are " + render.Few(known)
+		if near := nearest.To(sel.namespace, known); near != "" {
+			hint = fmt.Sprintf("did you mean namespace %s?", near)
+		}
+	}
+	return withHint(errors.New("no object of the input is chosen by these flags"), hint)
+}
+
+// namespaces returns those that objects are in, sorted.
+func namespaces(set *manifest.Set) []string {
+	var names []string
+	for i := range set.Objects {
+		names = append(names, set.Objects[i].Content.GetNamespace())
+	}
+	slices.Sort(names)
+	return slices.DeleteFunc(slices.Compact(names), func(n string) bool { return n == "" })
 }
 
 // namedPolicies returns the policies that are asked for, nil if none is.
@@ -301,9 +324,22 @@ func (r *reference) matches(o *manifest.Object) bool {
 		r.name == o.Content.GetName()
 }
 
-// matchesKind reports whether the kind is meant, which may be written as the plural
-// that resources are mostly named with.
+// shortNames are those that kubectl knows of kinds that are often placed, and of
+// policies.
+var shortNames = map[string]string{
+	"cj": "cronjob", "cm": "configmap", "crd": "customresourcedefinition", "deploy": "deployment", "ds": "daemonset",
+	"hpa": "horizontalpodautoscaler", "ing": "ingress", "limits": "limitrange", "netpol": "networkpolicy", "ns": "namespace",
+	"pdb": "poddisruptionbudget", "po": "pod", "pv": "persistentvolume", "pvc": "persistentvolumeclaim", "quota": "resourcequota",
+	"rs": "replicaset", "sa": "serviceaccount", "sc": "storageclass", "sts": "statefulset", "svc": "service",
+	"op": "overridepolicy", "cop": "clusteroverridepolicy", "pp": "propagationpolicy", "cpp": "clusterpropagationpolicy",
+}
+
+// matchesKind reports whether the kind is meant, which may be written as kubectl
+// takes it: in short, or as the plural that resources are mostly named with.
 func (r *reference) matchesKind(kind string) bool {
+	if shortNames[r.kind] == kind {
+		return true
+	}
 	plurals := []string{kind, kind + "s", kind + "es"}
 	if stem, ok := strings.CutSuffix(kind, "y"); ok {
 		plurals = append(plurals, stem+"ies")

@@ -184,6 +184,11 @@ func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem
 			c.add(d.documents[i].value, d.documents[i].place, d.documents[i].lines)
 		}
 	}
+	for _, src := range sources {
+		if src.asked && documents[src.name] == 0 && !slices.ContainsFunc(problems, func(p *Problem) bool { return p.Place.File == src.name }) {
+			problems = append(problems, &Problem{Place: Place{File: src.name}, Fact: "no manifest is in it"})
+		}
+	}
 	set, more := c.finish()
 	problems = append(problems, more...)
 	slices.SortStableFunc(problems, func(a, b *Problem) int {

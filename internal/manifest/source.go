@@ -18,6 +18,9 @@ import (
 // source is a file to be read.
 type source struct {
 	name string
+	// asked is whether it was asked for by itself, and not found in a folder: then
+	// it must hold something.
+	asked bool
 	read func() ([]byte, error)
 }
 
@@ -30,7 +33,7 @@ func find(paths []string, stdin io.Reader) ([]source, []*Problem) {
 	var problems []*Problem
 	for _, p := range paths {
 		if p == Stdin {
-			sources = append(sources, source{name: "stdin", read: func() ([]byte, error) { return io.ReadAll(stdin) }})
+			sources = append(sources, source{name: "stdin", asked: true, read: func() ([]byte, error) { return io.ReadAll(stdin) }})
 			continue
 		}
 		info, err := os.Stat(p)
@@ -40,7 +43,7 @@ func find(paths []string, stdin io.Reader) ([]source, []*Problem) {
 		case info.IsDir():
 			sources, problems = findIn(os.DirFS(p), p, sources, problems)
 		default:
-			sources = append(sources, source{name: filepath.Clean(p), read: func() ([]byte, error) { return os.ReadFile(p) }})
+			sources = append(sources, source{name: filepath.Clean(p), asked: true, read: func() ([]byte, error) { return os.ReadFile(p) }})
 		}
 	}
 	return once(sources), problems

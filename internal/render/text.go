@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -46,18 +47,6 @@ func TextOf(c *tree.Change) string {
 	}
 }
 
-// secretPlaces are where a Secret keeps what it is for, and where tools leave a copy
-// of the whole, such as kubectl's last-applied-configuration; and how that is
-// hidden.
-var secretPlaces = []struct {
-	place tree.Pointer
-	hide  func(value any, text string) any
-}{
-	{tree.MustParse("/data"), leaves},
-	{tree.MustParse("/stringData"), leaves},
-	{tree.MustParse("/metadata/annotations"), copies},
-}
-
 // Values that stand for those of a Secret.
 const (
 	maskedBefore = "*** (before)"
@@ -89,34 +78,45 @@ func MaskObject(object map[string]any) map[string]any {
 	return maskAt("", object, masked).(map[string]any) //nolint:forcetypeassert // A map stays one.
 }
 
-// maskAt returns the value at a place of a Secret, with text in place of what is
-// secret of it.
-func maskAt(at string, value any, text string) any {
-	for _, secret := range secretPlaces {
-		switch place := secret.place.String(); {
-		case tree.Covers(place, at):
-			value = secret.hide(value, text)
-		case tree.Covers(at, place):
-			keys := secret.place.Keys()
-			depth := strings.Count(at, "/")
-			value = hideIn(value, keys[depth:], func(v any) any { return secret.hide(v, text) })
-		}
-	}
-	return value
-}
+// shown are the members of a Secret that are no secret. All others may be, even
+// those that no Secret has: a misspelt key has real values.
+var shown = []string{"apiVersion", "kind", "metadata", "type", "immutable"}
 
-// hideIn hides the value that the keys lead to, if it is there, in a copy.
-func hideIn(value any, keys []string, hide func(any) any) any {
-	if len(keys) == 0 {
-		return hide(value)
+// maskAt returns the value at a place of a Secret, with text in place of what is or
+// may be secret of it.
+func maskAt(at string, value any, text string) any {
+	if at != "" {
+		key, _, _ := strings.Cut(at[1:], "/")
+		inside := tree.MustParse("/" + key)
+		return maskMember(inside.Keys()[0], at[1+len(key):], value, text)
 	}
 	m, ok := value.(map[string]any)
-	if !ok || m[keys[0]] == nil {
-		return value
+	if !ok {
+		return leaves(value, text)
 	}
-	m = maps.Clone(m)
-	m[keys[0]] = hideIn(m[keys[0]], keys[1:], hide)
-	return m
+	out := make(map[string]any, len(m))
+	for key := range m {
+		out[key] = maskMember(key, "", m[key], text)
+	}
+	return out
+}
+
+// maskMember masks the value at a place inside a member of a Secret.
+func maskMember(key, at string, value any, text string) any {
+	switch {
+	case !slices.Contains(shown, key):
+		return leaves(value, text)
+	case key != "metadata":
+		return value
+	case tree.Covers("/annotations", at):
+		return copies(value, text)
+	}
+	if m, ok := value.(map[string]any); ok && at == "" && m["annotations"] != nil {
+		m = maps.Clone(m)
+		m["annotations"] = copies(m["annotations"], text) // Where tools leave a copy of the whole.
+		return m
+	}
+	return value
 }
 
 // harmless is how long an annotation may be that surely is no copy of a Secret.

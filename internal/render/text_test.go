@@ -36,6 +36,15 @@ func TestMask(t *testing.T) {
 			change: tree.Change{Path: "/stringData", Op: tree.OpRemove, Before: map[string]any{"a": "b", "c": nil}},
 			want:   tree.Change{Path: "/stringData", Op: tree.OpRemove, Before: map[string]any{"a": "***", "c": nil}},
 		},
+		"Misspelt": {
+			reason: "Values under a key that no Secret has are no less secret.", kind: secret,
+			change: tree.Change{Path: "/stringdata/a", Op: tree.OpAdd, After: "b"},
+			want:   tree.Change{Path: "/stringdata/a", Op: tree.OpAdd, After: "***"},
+		},
+		"Type": {
+			reason: "What kind of Secret it is anybody may know.", kind: secret,
+			change: tree.Change{Path: "/type", Op: tree.OpAdd, After: "Opaque"}, want: tree.Change{Path: "/type", Op: tree.OpAdd, After: "Opaque"},
+		},
 		"Labels": {
 			reason: "Labels are for all to see.", kind: secret,
 			change: tree.Change{Path: "/metadata/labels/a", Op: tree.OpAdd, After: "b"}, want: tree.Change{Path: "/metadata/labels/a", Op: tree.OpAdd, After: "b"},
@@ -50,10 +59,10 @@ func TestMask(t *testing.T) {
 		"Around": {
 			reason: "Nor does it show from further away.", kind: secret,
 			change: tree.Change{Path: "", Op: tree.OpAdd, After: map[string]any{
-				"data": map[string]any{"a": "b"}, "metadata": map[string]any{"name": "n", "annotations": map[string]any{"x": "{}"}},
+				"kind": "Secret", "data": map[string]any{"a": "b"}, "metadata": map[string]any{"name": "n", "annotations": map[string]any{"x": "{}"}},
 			}},
 			want: tree.Change{Path: "", Op: tree.OpAdd, After: map[string]any{
-				"data": map[string]any{"a": "***"}, "metadata": map[string]any{"name": "n", "annotations": map[string]any{"x": "***"}},
+				"kind": "Secret", "data": map[string]any{"a": "***"}, "metadata": map[string]any{"name": "n", "annotations": map[string]any{"x": "***"}},
 			}},
 		},
 	}
