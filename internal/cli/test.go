@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -17,11 +18,11 @@ type testOptions struct {
 	output      string
 	verbose     bool
 	update      bool
-	minCoverage int
+	minCoverage percentage
 }
 
 func newTestCommand(s *streams) *cobra.Command {
-	o := &testOptions{}
+	o := &testOptions{minCoverage: "0"}
 	cmd := &cobra.Command{
 		Use:   "test DIR...",
 		Short: "Run the unit tests of policies",
@@ -64,9 +65,30 @@ tests or their inputs have mistakes: then nothing is run.`,
 	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(testOutputNames(), ", "))
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the cases that passed too")
 	f.BoolVar(&o.update, "update", false, "write into the tests what is now, in the place of values that are not as expected")
-	f.IntVar(&o.minCoverage, "min-coverage", 0, "fail if the tests exercise less than this `percentage` of the rules")
+	f.Var(&o.minCoverage, "min-coverage", "fail if the tests exercise less than this `percentage` of the rules")
 	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(testOutputNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
+}
+
+// percentage is the text of a flag. It is any text until it is parsed: of an error
+// of Set, pflag would make words that are not those of this program.
+type percentage string
+
+func (p *percentage) Set(text string) error {
+	*p = percentage(text)
+	return nil
+}
+
+func (p *percentage) String() string { return string(*p) }
+
+func (p *percentage) Type() string { return "percentage" }
+
+func (p *percentage) parse() (int, error) {
+	n, err := strconv.Atoi(p.String())
+	if err != nil || n < 0 || n > 100 {
+		return 0, fmt.Errorf("%q is not a percentage from 0 to 100", p)
+	}
+	return n, nil
 }
 
 // someTests refuses no arguments.
@@ -102,8 +124,9 @@ func (o *testOptions) run(s *streams, paths []string) error {
 	if at < 0 {
 		return unknownOutput(o.output, testOutputNames())
 	}
-	if o.minCoverage < 0 || o.minCoverage > 100 {
-		return fmt.Errorf("--min-coverage: want 0 to 100, got %d", o.minCoverage)
+	least, err := o.minCoverage.parse()
+	if err != nil {
+		return fmt.Errorf("--min-coverage: %w", err)
 	}
 	result, err := runTests(paths)
 	if err != nil {
@@ -120,15 +143,16 @@ func (o *testOptions) run(s *streams, paths []string) error {
 	if err := testOutputs[at].write(s, result, o); err != nil {
 		return err
 	}
-	return o.judge(s, result)
+	return judge(s, result, least)
 }
 
-// judge decides whether something was found.
-func (o *testOptions) judge(s *streams, result *policytest.Result) error {
+// judge decides whether something was found. At least so many percent of the rules
+// are to be tested.
+func judge(s *streams, result *policytest.Result, least int) error {
 	c := &result.Coverage
-	low := c.Percent() < o.minCoverage
+	low := c.Percent() < least
 	if low {
-		report(s.err, fmt.Errorf("the tests exercise %d of %d rules, %d%%; --min-coverage asks for %d%%", c.Tested, c.Rules, c.Percent(), o.minCoverage))
+		report(s.err, fmt.Errorf("the tests exercise %d of %d rules, %d%%; --min-coverage asks for %d%%", c.Tested, c.Rules, c.Percent(), least))
 	}
 	if low || !result.Passed() {
 		return errFound
@@ -152,9 +176,12 @@ func runTests(paths []string) (*policytest.Result, error) {
 
 // updateTests writes into the tests what is now, and runs those.
 func updateTests(s *streams, paths []string, result *policytest.Result) (*policytest.Result, error) {
-	updated, err := policytest.Update(result)
+	updated, refused, err := policytest.Update(result)
 	for i := range updated {
 		fmt.Fprintf(s.err, "updated %s\n", &updated[i])
+	}
+	for i := range refused {
+		fmt.Fprintf(s.err, "warning: %s\n", &refused[i])
 	}
 	if err != nil || len(updated) == 0 {
 		return result, err

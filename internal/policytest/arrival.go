@@ -99,6 +99,16 @@ func (a *arrival) shown(path string, is any) any {
 	return render.Mask(a.kind(), tree.Change{Path: path, Op: tree.OpAdd, After: is}).After
 }
 
+// unevaluated says why an expression is neither true nor false. Any error of CEL
+// may quote a value: as a key that is not there, as a pattern that is none, or in
+// a way that a later version finds. Of a Secret, none is shown.
+func (a *arrival) unevaluated(err error) string {
+	if render.IsSecret(a.outcome.Object.Content) || render.IsSecret(a.variant.Object) {
+		return " cannot be evaluated; the reason may quote the Secret and is not shown"
+	}
+	return fmt.Sprintf(": %v", err)
+}
+
 // variables are those of CEL expressions.
 func (a *arrival) variables() map[string]any {
 	labels := make(map[string]any, len(a.cluster.Labels))

@@ -155,7 +155,7 @@ func (d *decoder) expressionChecks(at *value) []check {
 			holds, err := x.holds(got.variables())
 			switch {
 			case err != nil:
-				return verdict{failures: []Failure{got.failure(at, fmt.Sprintf("%s: %v", x.line(), err))}}
+				return verdict{failures: []Failure{got.failure(at, x.line()+got.unevaluated(err))}}
 			case holds:
 				return verdict{}
 			}

@@ -1,6 +1,7 @@
 package policytest
 
 import (
+	"bytes"
 	"path/filepath"
 	"testing"
 
@@ -11,7 +12,8 @@ import (
 
 // FuzzParse checks that no file makes the parser panic, that what it finds wrong
 // has a place, and that any value of a test can be replaced by any other: if
-// updateText says that it is, it is.
+// updateText says that it is, it is, and lines end as they did; if it does not, the
+// text is the same.
 func FuzzParse(f *testing.F) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -57,8 +59,14 @@ func FuzzParse(f *testing.F) {
 
 func checkReplaced(t *testing.T, doc *document, at value, now any) {
 	t.Helper()
-	text, _, err := updateText(doc, []*proposal{{at: at, now: now}})
-	if err != nil {
+	text, updated, refused := updateText(doc, []*proposal{{at: at, now: now}})
+	if len(updated) == 0 && string(text) != string(doc.text) {
+		t.Errorf("replacing nothing made:\n%s", text)
+	}
+	if lines, crlf := bytes.Count(text, []byte("\n")), bytes.Count(text, []byte("\r\n")); lines != crlf && allCRLF(doc.text) {
+		t.Errorf("replacing %s by %v ended %d of %d lines otherwise", at.path, now, lines-crlf, lines)
+	}
+	if len(refused) > 0 {
 		return
 	}
 	again := &document{text: text}
@@ -66,4 +74,9 @@ func checkReplaced(t *testing.T, doc *document, at value, now any) {
 	if m, object := root.is.(map[string]any); !ok || !object || !tree.Equal(m[at.key()], now) {
 		t.Errorf("replacing %s by %v made:\n%s", at.path, now, text)
 	}
+}
+
+func allCRLF(text []byte) bool {
+	n := bytes.Count(text, []byte("\n"))
+	return n > 0 && n == bytes.Count(text, []byte("\r\n"))
 }

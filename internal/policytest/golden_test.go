@@ -84,10 +84,13 @@ func rerun(t *testing.T, a *txtar.Archive) *txtar.Archive {
 		fmt.Fprintf(&text, "%s\n", &result.Coverage.Unexercised[i])
 	}
 	add("result.txt", text.String())
-	updated, err := Update(result)
+	updated, refused, err := Update(result)
 	text.Reset()
 	for i := range updated {
 		fmt.Fprintf(&text, "%s\n", &updated[i])
+	}
+	for i := range refused {
+		fmt.Fprintf(&text, "refused %s\n", &refused[i])
 	}
 	if err != nil {
 		fmt.Fprintf(&text, "error: %v\n", err)
@@ -110,7 +113,7 @@ func checkSettled(t *testing.T, before *Result) {
 	if len(problems) > 0 {
 		t.Fatalf("after the update:\n%s", listed(problems))
 	}
-	again, _ := Update(after)
+	again, _, _ := Update(after)
 	if len(again) > 0 {
 		t.Errorf("the second update is not idle: %s", &again[0])
 	}

@@ -3,6 +3,7 @@ package policytest
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -105,7 +106,7 @@ spec:
 	if len(problems) > 0 {
 		t.Fatal(listed(problems))
 	}
-	if _, err := Update(result); err != nil {
+	if _, _, err := Update(result); err != nil {
 		t.Fatal(err)
 	}
 	if after, _ := runAll(t); after == nil || !after.Passed() {
@@ -124,6 +125,63 @@ spec:
 		if left, _ := filepath.Glob(dir + "/.refract-*"); len(left) > 0 {
 			t.Errorf("left behind: %s", left)
 		}
+	}
+}
+
+// TestUpdateCRLF checks that the lines of a file end as they did, also those that an
+// update adds, and that the update is settled.
+func TestUpdateCRLF(t *testing.T) {
+	archive, err := txtar.ParseFile(filepath.Join(root(t), "testdata", "no-clusters.txtar"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct{ reason, before, after string }{
+		"BlockBelowKey": {
+			reason: "A block in the place of a value on one line has new lines.",
+			before: "/metadata/labels: {}\n",
+			after:  "/metadata/labels:\n          region: eu\n",
+		},
+		"BlockText": {
+			reason: "The end of the last line of a text in a block belongs to the file.",
+			before: "/metadata/labels/region: |\n          x\n          y\n        /metadata/name: web\n",
+			after:  "/metadata/labels/region: eu\n        /metadata/name: web\n",
+		},
+		"Scalar": {
+			reason: "What follows a value on its line stays.",
+			before: "/metadata/labels/region: us # Why.\n",
+			after:  "/metadata/labels/region: eu # Why.\n",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			t.Chdir(t.TempDir())
+			write(t, "tests/all.yaml", archive.Files[0].Data)
+			text := func(fields string) string {
+				return strings.ReplaceAll(`apiVersion: refract.dev/v1alpha1
+kind: PolicyTest
+metadata: {name: crlf}
+spec:
+  cases:
+  - name: a
+    object: configmap/shop/web
+    cluster: {name: a, labels: {region: eu}}
+    expect:
+      fields:
+        `+fields, "\n", "\r\n")
+			}
+			write(t, "tests/web.yaml", []byte(text(tc.before)))
+			result, problems := runAll(t)
+			if len(problems) > 0 {
+				t.Fatal(listed(problems))
+			}
+			if _, refused, err := Update(result); err != nil || len(refused) > 0 {
+				t.Fatalf("%s\nUpdate(): refused %v, error %v", tc.reason, refused, err)
+			}
+			if diff := cmp.Diff(text(tc.after), read(t, "tests/web.yaml")); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			checkSettled(t, result)
+		})
 	}
 }
 

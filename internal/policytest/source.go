@@ -24,6 +24,14 @@ func newSource(text []byte) *source {
 	return s
 }
 
+// newline is what ends a line: of the first, and so of all where they are alike.
+func (s *source) newline() string {
+	if first, _, more := bytes.Cut(s.text, []byte("\n")); more && bytes.HasSuffix(first, []byte("\r")) {
+		return "\r\n"
+	}
+	return "\n"
+}
+
 // offset returns where a node begins. Its column counts characters.
 func (s *source) offset(node *yaml.Node) int {
 	if node.Line < 1 || node.Line > len(s.lines) {
@@ -142,7 +150,7 @@ func (s *source) block(line int) int {
 		if len(text)-len(trimmed) < indent {
 			break
 		}
-		end = s.lines[i] + len(text)
+		end = s.lines[i] + len(bytes.TrimSuffix(text, []byte("\r")))
 	}
 	return end
 }

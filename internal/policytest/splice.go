@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"cmp"
 	"encoding/json"
-	"errors"
 	"slices"
 	"strings"
 
@@ -54,43 +53,50 @@ func plan(at value, now any, found []replacement) []replacement {
 	return append(found, replacement{at, now})
 }
 
-var errNoPlace = errors.New("the place of a value in the text is not known")
+// edit is a replacement in the text, and everything that the document says anew
+// for it: more than one value if aliases stand for it too.
+type edit struct {
+	means   []replacement // Of the same node; the first says how it is written.
+	updated Updated
+}
 
-// splice replaces the bytes of the values and no others.
-func splice(text []byte, all []replacement) ([]byte, error) {
+// splice replaces the bytes of the values and no others, and reports whether their
+// places in the text are known. It writes lines that end as those of the text do.
+func splice(text []byte, edits []*edit) ([]byte, bool) {
 	type cut struct {
 		start, end int
 		text       string
 	}
-	cuts := make([]cut, len(all))
+	cuts := make([]cut, len(edits))
 	s := newSource(text)
-	for i := range all {
-		r := &all[i]
+	newline := s.newline()
+	for i, e := range edits {
+		r := &e.means[0]
 		if r.at.node == nil {
-			return nil, errNoPlace
+			return nil, false
 		}
 		start := s.offset(r.at.node)
 		end, ok := s.end(r.at.node, r.at.flow)
 		if !ok || end < start {
-			return nil, errNoPlace
+			return nil, false
 		}
 		written, below := s.write(r, end)
 		if below {
 			start = len(bytes.TrimRight(text[:start], " "))
 		}
-		cuts[i] = cut{start, end, written}
+		cuts[i] = cut{start, end, strings.ReplaceAll(written, "\n", newline)}
 	}
 	slices.SortFunc(cuts, func(a, b cut) int { return cmp.Compare(a.start, b.start) })
 	var out []byte
 	at := 0
 	for _, c := range cuts {
 		if c.start < at {
-			return nil, errNoPlace
+			return nil, false
 		}
 		out = append(append(out, text[at:c.start]...), c.text...)
 		at = c.end
 	}
-	return append(out, text[at:]...), nil
+	return append(out, text[at:]...), true
 }
 
 // write returns the text for a value, and whether it begins below the key.
@@ -193,58 +199,4 @@ func indented(v any, indent int) string {
 		b.WriteString(line)
 	}
 	return b.String()
-}
-
-// reencode replaces the nodes and writes the document anew, which keeps comments
-// and order but not the layout.
-func reencode(text []byte, all []replacement) ([]byte, error) {
-	var root yaml.Node
-	if err := yaml.Unmarshal(text, &root); err != nil || len(root.Content) == 0 {
-		return nil, errNoPlace
-	}
-	for i := range all {
-		node := nodeAt(root.Content[0], all[i].at.keys)
-		if node == nil {
-			return nil, errNoPlace
-		}
-		var now yaml.Node
-		if err := yaml.Unmarshal([]byte(indented(all[i].now, 0)), &now); err != nil || len(now.Content) == 0 {
-			return nil, errNoPlace
-		}
-		fresh := now.Content[0]
-		fresh.HeadComment, fresh.LineComment, fresh.FootComment = node.HeadComment, node.LineComment, node.FootComment
-		*node = *fresh
-	}
-	var b bytes.Buffer
-	if bytes.HasPrefix(text, []byte("---")) {
-		b.WriteString("---\n")
-	}
-	e := yaml.NewEncoder(&b)
-	e.SetIndent(2)
-	if err := errors.Join(e.Encode(&root), e.Close()); err != nil {
-		return nil, err
-	}
-	return b.Bytes(), nil
-}
-
-// nodeAt returns the node that keys lead to, itself and not what it stands for.
-func nodeAt(node *yaml.Node, keys []any) *yaml.Node {
-	for _, key := range keys {
-		node = resolve(node)
-		var next *yaml.Node
-		switch key := key.(type) {
-		case string:
-			for i := 0; node != nil && node.Kind == yaml.MappingNode && i+1 < len(node.Content); i += 2 {
-				if node.Content[i].Value == key {
-					next = node.Content[i+1]
-				}
-			}
-		case int:
-			if node != nil && node.Kind == yaml.SequenceNode && key < len(node.Content) {
-				next = node.Content[key]
-			}
-		}
-		node = next
-	}
-	return node
 }

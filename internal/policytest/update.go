@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	yaml "go.yaml.in/yaml/v3"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/internal/render"
@@ -53,17 +54,33 @@ func (u *Updated) String() string {
 	return fmt.Sprintf("%s:%d: %s: %s → %s", u.File, u.Line, u.Field, u.Before, u.After)
 }
 
+// Refused is a value that is not as expected, and that only a person can change.
+type Refused struct {
+	File string
+	Line int
+	// Field is its path inside expect.
+	Field string
+}
+
+// String returns FILE:LINE: FIELD and what to do.
+func (r *Refused) String() string {
+	return fmt.Sprintf("%s:%d: %s cannot be replaced where it stands; change it by hand", r.File, r.Line, r.Field)
+}
+
 // Update writes into the files of the tests what is now, in the place of the
 // expectations of fields, setBy, error and object that did not hold. It changes
 // these values and adds and removes no expectation: where an object fails that
 // did not, or has no such field any more, or where the clusters of a case are not
-// alike, somebody has to decide. The rest of a file stays as it is, byte by byte,
-// where YAML allows it; comments inside a value that is replaced as a whole do
-// not.
+// alike, somebody has to decide. The rest of a file stays as it is, byte by byte;
+// comments inside a value that is replaced as a whole do not.
 //
-// Update returns what it wrote, also with an error. A file is never seen
-// half-written.
-func Update(r *Result) ([]Updated, error) {
+// A value that cannot be replaced so is refused: one with an anchor or a tag, or
+// one that stands for others, by an alias, that are to be something else. A value
+// that several cases share and agree on is replaced once.
+//
+// Update returns what it wrote and refused, also with an error, each by file and
+// document. A file is never seen half-written.
+func Update(r *Result) ([]Updated, []Refused, error) {
 	var files []string
 	of := map[string][]*proposal{}
 	for i := range r.proposals {
@@ -74,76 +91,123 @@ func Update(r *Result) ([]Updated, error) {
 		}
 		of[file] = append(of[file], p)
 	}
-	var all []Updated
+	var updated []Updated
+	var refused []Refused
 	var errs []error
 	for _, file := range files {
-		updated, err := updateFile(file, of[file])
-		all = append(all, updated...)
-		errs = append(errs, err)
+		u, r, err := updateFile(file, of[file])
+		updated, refused, errs = append(updated, u...), append(refused, r...), append(errs, err)
 	}
-	return all, errors.Join(errs...)
+	return updated, refused, errors.Join(errs...)
 }
 
 // updateFile updates the documents of a file from the last to the first, so that
 // each is where it was.
-func updateFile(file string, proposals []*proposal) ([]Updated, error) {
+func updateFile(file string, proposals []*proposal) (updated []Updated, refused []Refused, err error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
-		return nil, fmt.Errorf("updating %s: %w", file, err)
+		return nil, nil, fmt.Errorf("updating %s: %w", file, err)
 	}
 	of := map[int][]*proposal{} // By where the document begins.
 	for _, p := range proposals {
 		of[p.at.doc.offset] = append(of[p.at.doc.offset], p)
 	}
-	var all []Updated
-	var errs []error
 	for _, offset := range slices.Backward(slices.Sorted(maps.Keys(of))) {
 		doc := of[offset][0].at.doc
 		end := offset + len(doc.text)
 		if end > len(data) || string(data[offset:end]) != string(doc.text) {
-			return nil, fmt.Errorf("updating %s: it was changed meanwhile", file)
+			return nil, nil, fmt.Errorf("updating %s: it was changed meanwhile", file)
 		}
-		text, updated, err := updateText(doc, of[offset])
-		if err != nil {
-			errs = append(errs, err)
-			continue
-		}
+		text, u, r := updateText(doc, of[offset])
 		data = slices.Concat(data[:offset], text, data[end:])
-		all = append(updated, all...)
+		updated, refused = append(u, updated...), append(r, refused...)
 	}
-	if len(all) == 0 {
-		return nil, errors.Join(errs...)
+	if len(updated) == 0 {
+		return nil, refused, nil
 	}
 	if err := overwrite(file, data); err != nil {
-		return nil, fmt.Errorf("updating %s: %w", file, err)
+		return nil, refused, fmt.Errorf("updating %s: %w", file, err)
 	}
-	return all, errors.Join(errs...)
+	return updated, refused, nil
 }
 
-// updateText returns the text of a document with what is now. It is only good if
-// it says that, and the same as before otherwise.
-func updateText(doc *document, proposals []*proposal) ([]byte, []Updated, error) {
-	var want any
-	if err := unmarshal(doc.text, &want); err != nil {
-		return nil, nil, err
+// updateText returns the text of a document with what is now, as far as values
+// could be replaced, and which were and were not.
+func updateText(doc *document, proposals []*proposal) (text []byte, updated []Updated, refused []Refused) {
+	e := editor{doc: doc, text: doc.text}
+	edits := edits(proposals)
+	if err := unmarshal(doc.text, &e.says); err == nil {
+		e.apply(edits)
 	}
-	var updated []Updated
-	var all []replacement
+	for _, x := range edits {
+		u := &x.updated
+		if slices.Contains(e.done, x) {
+			updated = append(updated, *u)
+		} else {
+			refused = append(refused, Refused{File: u.File, Line: u.Line, Field: u.Field})
+		}
+	}
+	return e.text, updated, refused
+}
+
+// edits returns the replacements that make the document say what is now, in the
+// order of the proposals. Those of one node are one edit.
+func edits(proposals []*proposal) []*edit {
+	var all []*edit
+	of := map[*yaml.Node]*edit{}
 	for _, p := range proposals {
-		want = with(want, p.at.keys, p.now)
 		for _, r := range plan(p.at, p.now, nil) {
-			all = append(all, r)
-			updated = append(updated, p.updated(&r))
+			if e := of[r.at.node]; e != nil && r.at.node != nil {
+				e.means = append(e.means, r)
+				continue
+			}
+			e := &edit{means: []replacement{r}, updated: p.updated(&r)}
+			of[r.at.node] = e
+			all = append(all, e)
 		}
 	}
-	for _, write := range []func([]byte, []replacement) ([]byte, error){splice, reencode} {
-		var is any
-		text, err := write(doc.text, all)
-		if err == nil && unmarshal(text, &is) == nil && tree.Equal(is, want) {
-			return text, updated, nil
+	return all
+}
+
+// editor applies edits to a document.
+type editor struct {
+	doc  *document
+	text []byte // With what is done.
+	says any    // What the text says.
+	done []*edit
+}
+
+// apply does the edits that can be done: all together or, if that is not possible,
+// those of each half.
+func (e *editor) apply(edits []*edit) {
+	half := len(edits) / 2
+	if e.try(edits) || half == 0 {
+		return
+	}
+	e.apply(edits[:half])
+	e.apply(edits[half:])
+}
+
+// try does all of the edits or none. A text is only good if it says what is now in
+// their places, and the same as before otherwise.
+func (e *editor) try(edits []*edit) bool {
+	done := slices.Concat(e.done, edits)
+	text, ok := splice(e.doc.text, done)
+	if !ok {
+		return false
+	}
+	want := e.says
+	for _, x := range edits {
+		for _, r := range x.means {
+			want = with(want, r.at.keys, r.now)
 		}
 	}
-	return nil, nil, fmt.Errorf("updating %s: %s shares parts with another case; change it by hand", doc.place, doc.name)
+	var says any
+	if unmarshal(text, &says) != nil || !tree.Equal(says, want) {
+		return false
+	}
+	e.text, e.says, e.done = text, says, done
+	return true
 }
 
 func (p *proposal) updated(r *replacement) Updated {
