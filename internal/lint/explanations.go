@@ -136,7 +136,7 @@ var Codes = []Explanation{
 	},
 	{
 		InertField, Warning, "A field is accepted and not acted on",
-		"It is there for manifests written for KubeAdmiral.",
+		"It is there for manifests written for KubeAdmiral, or another field of the same item leaves it without a meaning.",
 	},
 
 	{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -125,11 +126,26 @@ func (fail *failure) advice(it *item, code Code) string {
 		if meant := nearPath(fail.template(), fail.err.Path); meant != "" {
 			return fmt.Sprintf("did you mean %s?", meant)
 		}
+		return it.parentMissing(fail.err.Path)
 	case IndexOutOfRange:
 		return elements(fail.template(), fail.err.Path)
 	default: // The fact says it all.
 	}
 	return ""
+}
+
+// parentMissing returns what to do when what is to hold the item's value is not
+// there; nothing if more is missing.
+func (it *item) parentMissing(path string) string {
+	spec, ok := it.spec.(*corev1alpha1.JSONPatchOverrider)
+	if !ok || spec.Operator == corev1alpha1.OpRemove || around(spec.Path) != path || path == "" {
+		return ""
+	}
+	key := lastKey(spec.Path)
+	if _, err := strconv.Atoi(key); err == nil || key == "-" {
+		return fmt.Sprintf("add the list itself first: path %s, value [..]", path)
+	}
+	return fmt.Sprintf("add the map itself first: path %s, value {..}", path)
 }
 
 // twin returns an earlier rule that is the same as that of the item.

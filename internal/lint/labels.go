@@ -122,6 +122,9 @@ func (f *fleet) policies() []tree.Policy {
 // one of that name that the object can name by another label, one in another
 // namespace, or one with a similar name.
 func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
+	if hint := l.foreign(wanted); hint != "" {
+		return meant, hint
+	}
 	var names []string
 	for _, is := range l.policies() {
 		reachable := is.Namespace == "" || is.Namespace == l.namespace
@@ -140,6 +143,18 @@ func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
 	}
 	wanted.Name = n
 	return wanted, fmt.Sprintf("did you mean %q?", n)
+}
+
+// foreign returns that a policy is there with the group or the version of another
+// kind of that name; nothing if it is not.
+func (f *fleet) foreign(wanted tree.Policy) string {
+	for i := range f.set.Objects {
+		o := objectOf(&f.set.Objects[i])
+		if o.Kind == wanted.Kind && o.Namespace == wanted.Namespace && o.Name == wanted.Name {
+			return fmt.Sprintf("%s is there with apiVersion %s, want %s", wanted, o.APIVersion, corev1alpha1.GroupVersion)
+		}
+	}
+	return ""
 }
 
 func labelOf(kind string) string {

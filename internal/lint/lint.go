@@ -124,6 +124,7 @@ var checks = []check{
 	checkPlacing,     // Propagation policies that choose clusters wrongly.
 	checkTaints,      // Clusters that nothing reaches.
 	checkInert,       // What propagation policies ask for in vain.
+	checkIgnored,     // What overriders say in vain.
 	checkTargets,     // Rules that choose clusters wrongly.
 	checkEmpty,       // Rules that say nothing.
 	checkReach,       // Rules that hold where no object is.

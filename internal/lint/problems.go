@@ -1,6 +1,7 @@
 package lint
 
 import (
+	"regexp"
 	"slices"
 	"strings"
 
@@ -33,7 +34,7 @@ func says(facts ...string) func(*manifest.Problem) bool {
 
 // problems reports what is wrong with the input as it stands.
 func (r *report) problems(problems []*manifest.Problem) {
-	for _, p := range problems {
+	for _, p := range withoutEmpty(problems) {
 		code := InvalidManifest
 		for _, c := range problemCodes {
 			if c.fits(p) {
@@ -42,6 +43,9 @@ func (r *report) problems(problems []*manifest.Problem) {
 			}
 		}
 		f := &Finding{Code: code, Severity: explain(code).Severity, Place: p.Place, Field: p.Field, Message: p.Fact, Hint: p.Hint}
+		if f.Hint == "" {
+			f.Hint = unescaped(p.Fact)
+		}
 		switch {
 		case p.Kind == "" && p.Name == "":
 		case strings.HasSuffix(p.Kind, "Policy") && slices.Contains(ourKinds, p.Kind):
@@ -51,4 +55,48 @@ func (r *report) problems(problems []*manifest.Problem) {
 		}
 		r.add(f)
 	}
+}
+
+// withoutEmpty returns the problems with one for each document that has nothing of
+// what every object has, in the place of one for each thing that it lacks.
+func withoutEmpty(problems []*manifest.Problem) []*manifest.Problem {
+	type document struct {
+		file   string
+		number int
+	}
+	of := func(p *manifest.Problem) document { return document{p.Place.File, p.Place.Document} }
+	lacks := map[document]int{}
+	nothing := func(p *manifest.Problem) bool { return p.Kind == "" && p.Name == "" && p.Fact == isMissing }
+	for _, p := range problems {
+		if nothing(p) {
+			lacks[of(p)]++
+		}
+	}
+	var kept []*manifest.Problem
+	said := map[document]bool{}
+	for _, p := range problems {
+		if d := of(p); nothing(p) && lacks[d] == 3 { // apiVersion, kind and metadata.name.
+			if said[d] {
+				continue
+			}
+			said[d] = true
+			p = &manifest.Problem{Place: p.Place, Fact: "has no apiVersion, kind and metadata.name"}
+		}
+		kept = append(kept, p)
+	}
+	return kept
+}
+
+// inside is a path that goes into a label or an annotation, as keys with a slash
+// do that is not escaped.
+var inside = regexp.MustCompile(`(/metadata/(?:labels|annotations)/)([^/ ]+/[^ ":]+)`)
+
+// unescaped returns how to write the path that a fact says goes inside a value of
+// a map; nothing if it is about something else.
+func unescaped(fact string) string {
+	found := inside.FindStringSubmatch(fact)
+	if found == nil || !strings.Contains(fact, "go inside") {
+		return ""
+	}
+	return "write the slash of a key as ~1: " + found[1] + strings.ReplaceAll(found[2], "/", "~1")
 }

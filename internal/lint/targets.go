@@ -86,11 +86,13 @@ func (c *choice) checkNames() {
 			continue
 		}
 		first[name] = true
-		c.knowsCluster(name, at)
+		c.knowsCluster(name, at, c.names)
 	}
 }
 
-func (c *choice) knowsCluster(name, at string) {
+// knowsCluster looks for a cluster that is not there. Those that the list has
+// besides were not meant by it.
+func (c *choice) knowsCluster(name, at string, listed []string) {
 	names := c.clusterNames()
 	if slices.Contains(names, name) {
 		return
@@ -99,7 +101,11 @@ func (c *choice) knowsCluster(name, at string) {
 	if c.lost.cluster(name) {
 		return
 	}
-	c.once(name, c.finding(UnknownCluster, at, "there is no cluster %q", name).meanOf(name, "clusters", names))
+	finding := c.finding(UnknownCluster, at, "there is no cluster %q", name)
+	if slices.Contains(listed, near(name, names)) {
+		finding.choices("the clusters are %s", names)
+	}
+	c.once(name, finding.meanOf(name, "clusters", names))
 }
 
 // knowsKey reports whether a cluster has the label; if none has, that is found.
@@ -153,7 +159,7 @@ func (c *choice) checkTerm(t *corev1alpha1.ClusterSelectorTerm, at string) {
 	}
 	for i := range t.MatchFields {
 		for j, name := range t.MatchFields[i].Values {
-			c.knowsCluster(name, fmt.Sprintf("%s.matchFields[%d].values[%d]", at, i, j))
+			c.knowsCluster(name, fmt.Sprintf("%s.matchFields[%d].values[%d]", at, i, j), t.MatchFields[i].Values)
 		}
 	}
 }

@@ -39,8 +39,12 @@ func (f *fleet) compare() {
 		if !namesPolicy(o.Object.Content.GetLabels()) {
 			continue
 		}
-		if found := f.check(run{outcome: o}.template()); len(found) > 0 {
+		object := run{outcome: o}.template()
+		if found := f.check(object); len(found) > 0 {
 			f.wrong[o] = found
+		}
+		if more := refused(object); len(more) > 0 && !f.misshapen(o) {
+			f.wrong[o] = slices.Concat(f.wrong[o], more)
 		}
 	}
 }
@@ -134,20 +138,41 @@ func (v *values) compare(o *render.Outcome) {
 				v.blame(at, m)
 			}
 		}
+		if v.misshapen(o) {
+			continue
+		}
+		for _, m := range refused(at.variant.Object.Object) {
+			if !slices.ContainsFunc(before, func(b schema.Mismatch) bool { return b.Message == m.Message }) {
+				v.blameAround(at, m)
+			}
+		}
 	}
 }
 
 // blame finds the change that made a value wrong: the last one at the place,
 // around it or inside it. What was wrong before and has only moved has none.
-func (v *values) blame(at run, m schema.Mismatch) {
+func (v *values) blame(at run, m schema.Mismatch) { v.blameAt(at, m, m.Path) }
+
+// blameAround is blame for what is wrong together with something else: when
+// nothing changed at the place, that has been changed, and stands near.
+func (v *values) blameAround(at run, m schema.Mismatch) {
+	for path := m.Path; path != ""; path = around(path) {
+		if v.blameAt(at, m, path) {
+			return
+		}
+	}
+}
+
+// blameAt blames the last change at a path, and reports whether there is one.
+func (v *values) blameAt(at run, m schema.Mismatch, path string) bool {
 	for i := len(at.variant.Changes) - 1; i >= 0; i-- {
 		c := &at.variant.Changes[i]
-		if !tree.Covers(c.Path, m.Path) && !tree.Covers(m.Path, c.Path) {
+		if !tree.Covers(c.Path, path) && !tree.Covers(path, c.Path) {
 			continue
 		}
 		it := v.byAuthor[*c.By]
 		if it == nil {
-			return
+			return true
 		}
 		key := wrongKey{item: it, message: m.Message + "\x00" + lastKey(m.Path)}
 		w := v.at[key]
@@ -157,8 +182,9 @@ func (v *values) blame(at run, m schema.Mismatch) {
 			v.found = append(v.found, w)
 		}
 		w.runs = append(w.runs, at)
-		return
+		return true
 	}
+	return false
 }
 
 func (v *values) flush() {
