@@ -12,6 +12,7 @@ import (
 
 	"refract.dev/internal/diff"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
 )
 
 // diffOptions are the flags of diff.
@@ -51,7 +52,9 @@ value, which policy no longer sets the old one, or that the object was changed.
 What the values of a Secret say is not shown.
 
 The exit code is 0 if nothing becomes different, 1 if something does, and 2 if the
-two could not be compared.`,
+two, or some of their objects, could not be compared: of an object that cannot be
+placed or rendered before the change nor after it, as when its policy is not in
+the input, nobody can tell what becomes of it. The rest is printed then.`,
 		Example: `  refract diff -f shop/ -f clusters.yaml --to changes/
   refract diff -f shop/ -f clusters.yaml --to changes/ --cluster member-1 -o unified
   refract diff -f clusters.yaml --from released/ --to shop/ -o markdown > comment.md
@@ -132,10 +135,21 @@ func (o *diffOptions) run(ctx context.Context, s *streams) error {
 	if err := diffOutputs[at].write(s, d); err != nil {
 		return err
 	}
-	if !d.Same() {
+	return outcomeOf(d)
+}
+
+// outcomeOf decides how the command ends that has shown the result.
+func outcomeOf(d *diff.Diff) error {
+	switch {
+	case len(d.Unknown) > 0:
+		first := &d.Unknown[0]
+		return withHint(fmt.Errorf("%s could not be compared: %s: %s",
+			render.Count(len(d.Unknown), "object", "objects"), &first.Object, first.Reason), first.Hint)
+	case !d.Same():
 		return errFound
+	default:
+		return nil
 	}
-	return nil
 }
 
 // read reads both sides, or returns all problems with them.

@@ -25,6 +25,9 @@ import (
 // a propagation label goes nowhere, as the controllers have it, if it has one on
 // the other side; otherwise it is compared on all clusters.
 //
+// Where an autoscaler decides on the number of a workload's pods, it is looked up
+// among all objects, be they selected or not.
+//
 // The result does not depend on the order of what is in the sets. It shares parts
 // with them; neither is modified. The error is [render.ErrNoClusters] for a set
 // without clusters, or [*render.UnknownClusterError].
@@ -39,13 +42,16 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 		return nil, fmt.Errorf("after the change: %w", err)
 	}
 	c := newComparison(before, after)
+	c.live = from.Live && to.Live
 	if err := c.show(options.Clusters); err != nil {
 		return nil, err
 	}
+	c.autoscalers(subjects, before, after)
 	for _, s := range sorted(subjects) {
 		c.subject(s, before.Find(s.id), after.Find(s.id))
 	}
 	c.noteOfFleet(before, after)
+	c.noteOfLeft(to)
 	return c.diff(), nil
 }
 
@@ -69,8 +75,11 @@ type subject struct {
 
 // compareBefore and compareAfter report whether the object is somewhere. One that
 // asks to be placed on one side only is nowhere on the other.
-func (s *subject) compareBefore() bool { return s.selected && (s.asksBefore || !s.asksAfter) }
-func (s *subject) compareAfter() bool  { return s.selected && (s.asksAfter || !s.asksBefore) }
+func (s *subject) compareBefore() bool { return s.needed() && (s.asksBefore || !s.asksAfter) }
+func (s *subject) compareAfter() bool  { return s.needed() && (s.asksAfter || !s.asksBefore) }
+
+// needed reports whether the object is selected, or says something of others.
+func (s *subject) needed() bool { return s.selected || s.id.GroupKind == autoscaler }
 
 func subjectsOf(from, to *manifest.Set, chosen func(*manifest.Object) bool) map[manifest.Identity]*subject {
 	subjects := make(map[manifest.Identity]*subject, len(to.Objects))
@@ -126,8 +135,12 @@ type comparison struct {
 	indexes  map[*match.Cluster][]int // By the first of an outcome's clusters: outcomes share them.
 	was, is  []int                    // What the object at hand has on each cluster; see spread.
 
-	groups *groups
-	notes  *notes
+	live  bool                          // Whether both sides are a hub.
+	least map[manifest.Identity][]int64 // The fewest pods of what is scaled; see copies.
+
+	groups  *groups
+	notes   *notes
+	unknown []Unknown
 }
 
 // cluster is a cluster of either side.

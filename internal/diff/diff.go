@@ -20,10 +20,22 @@ type Diff struct {
 	Groups []Group
 	// Notes are about what does not become different and is worth knowing.
 	Notes []Note
+	// Unknown are objects that could not be compared, in the order of their names: a
+	// note says so of each.
+	Unknown []Unknown
 }
 
-// Same reports whether nothing becomes different.
-func (d *Diff) Same() bool { return len(d.Groups) == 0 }
+// Unknown is an object of which nobody can tell what becomes of it: it fails as a
+// whole, so that it is not known where it was and where it belongs.
+type Unknown struct {
+	Object render.Object
+	// Reason is why it fails, Hint advice that comes from having looked; it may be
+	// empty.
+	Reason, Hint string
+}
+
+// Same reports whether nothing becomes different, and all objects could be compared.
+func (d *Diff) Same() bool { return len(d.Groups) == 0 && len(d.Unknown) == 0 }
 
 // Totals count what becomes different.
 type Totals struct {
@@ -41,10 +53,13 @@ type Totals struct {
 	// Refused counts those of Changed that an API server will refuse.
 	Refused int `json:"refused"`
 	// ScaledUp and ScaledDown count those of Changed that get another number of
-	// replicas.
+	// replicas, where no autoscaler decides on it.
 	ScaledUp   int   `json:"scaledUp"`
 	ScaledDown int   `json:"scaledDown"`
 	Rolls      Rolls `json:"rolls"`
+
+	// Unknown counts objects that could not be compared. They are not in Objects.
+	Unknown int `json:"unknown"`
 }
 
 // Rolls counts what restarts.
@@ -56,6 +71,9 @@ type Rolls struct {
 	// DaemonSets are those of Workloads that run a pod on every node: how many that
 	// are is not known.
 	DaemonSets int `json:"daemonSets"`
+	// Autoscaled are those of Workloads whose number of pods an autoscaler decides
+	// on: Pods counts the fewest.
+	Autoscaled int `json:"autoscaled"`
 }
 
 // Status says what becomes of a copy.

@@ -176,6 +176,82 @@ func TestSelectOnEitherSide(t *testing.T) {
 	}
 }
 
+// TestUnknown: an object that fails as a whole on both sides cannot be compared; on
+// a hub it waits, and nothing changes.
+func TestUnknown(t *testing.T) {
+	object := func(value string) string {
+		return twoClusters + "---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: p}}, data: {a: " + value + "}}\n"
+	}
+	const failed = "PropagationPolicy shop/p: is not in the input"
+	cases := map[string]struct {
+		reason string
+		after  string
+		live   bool
+		want   []Unknown
+		note   string
+	}{
+		"Stays": {
+			reason: "What is not known is not what stays the same.", after: object("c"),
+			want: []Unknown{{
+				Object: render.Object{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "a"},
+				Reason: failed, Hint: "what objects need on both sides, their policies among it, is given with -f",
+			}},
+			note: "ConfigMap shop/a: could not be compared: fails as before: " + failed,
+		},
+		"Goes": {
+			reason: "Nobody knows from where it is deleted.", after: twoClusters,
+			want: []Unknown{{
+				Object: render.Object{APIVersion: "v1", Kind: "ConfigMap", Namespace: "shop", Name: "a"},
+				Reason: failed, Hint: "what objects need on both sides, their policies among it, is given with -f",
+			}},
+			note: "ConfigMap shop/a: could not be compared: is asked for nowhere any more, and failed before: " + failed,
+		},
+		"Live": {
+			reason: "The controllers wait for the policy: nothing changes.", after: object("c"), live: true,
+			note: "ConfigMap shop/a: fails as before: " + failed,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			from, to := readText(t, object("b")), readText(t, tc.after)
+			from.Live, to.Live = tc.live, tc.live
+			d, err := Compare(from, to, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, d.Unknown); diff != "" || d.Totals.Unknown != len(tc.want) {
+				t.Errorf("%s\nCompare(): %d unknown, -want, +got:\n%s", tc.reason, d.Totals.Unknown, diff)
+			}
+			var notes []string
+			for i := range d.Notes {
+				notes = append(notes, d.Notes[i].String())
+			}
+			if diff := cmp.Diff([]string{tc.note}, notes); diff != "" {
+				t.Errorf("%s\nCompare(): notes: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestAutoscalerIsNotSelected: an autoscaler counts be it among the objects chosen
+// or not, and is not compared when it is not.
+func TestAutoscalerIsNotSelected(t *testing.T) {
+	text := func(image string) string {
+		return twoClusters + "---\n{apiVersion: apps/v1, kind: Deployment, metadata: {name: a}, spec: {template: {spec: {containers: [{name: a, image: " + image + "}]}}}}\n" +
+			"---\n{apiVersion: autoscaling/v2, kind: HorizontalPodAutoscaler, metadata: {name: a, labels: {v: " + image + "}}, spec: {minReplicas: 4, scaleTargetRef: {apiVersion: apps/v1, kind: Deployment, name: a}}}\n"
+	}
+	d, err := Compare(readText(t, text("v1")), readText(t, text("v2")), Options{
+		Select: func(o *manifest.Object) bool { return o.Content.GetKind() == "Deployment" },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "1 object on 2 clusters changes: 2 changed, 0 created, 0 deleted, 0 failing; 2 workloads roll, at least 8 pods"
+	if diff := cmp.Diff(want, d.Totals.String()); diff != "" {
+		t.Errorf("Compare(): -want, +got:\n%s", diff)
+	}
+}
+
 // TestMarkdownIsBounded: what does not fit into a comment is left out, and counted.
 func TestMarkdownIsBounded(t *testing.T) {
 	text := func(value string) string {

@@ -14,6 +14,7 @@ import (
 type copies struct {
 	was, is  int // Variants, or nothing, or unknown.
 	joined   bool
+	least    int64 // The fewest pods that an autoscaler leaves, or notScaled.
 	clusters set
 }
 
@@ -36,11 +37,12 @@ type judge struct {
 
 	before, after *render.Outcome // Nil where it is not.
 	wasErr, isErr error           // Why it failed as a whole.
+	least         []int64         // By cluster, as in copies; nil if no autoscaler is there.
 }
 
 // subject compares one object on all clusters.
 func (c *comparison) subject(s *subject, before, after *render.Outcome) {
-	j := &judge{subject: s, before: before, after: after, wasErr: failure(before), isErr: failure(after)}
+	j := &judge{subject: s, before: before, after: after, wasErr: failure(before), isErr: failure(after), least: c.least[s.id]}
 	all := c.copiesOf(j)
 	about := reference(s)
 	c.noteOfObject(j, about, all)
@@ -57,8 +59,11 @@ func (c *comparison) subject(s *subject, before, after *render.Outcome) {
 			c.notes.add(about, &all[i].clusters, fmt.Sprintf("fails as before: %v", j.errAfter(&all[i])))
 		}
 	}
-	if len(all) == 0 && j.isErr != nil {
+	switch {
+	case len(all) == 0 && j.isErr != nil:
 		c.failsUnplaced(j, about)
+	case j.wasErr != nil && j.isErr == nil && (j.after == nil || len(j.after.Clusters) == 0):
+		c.cannotCompare(about, j.before, fmt.Sprintf("is asked for nowhere any more, and failed before: %v", j.wasErr))
 	}
 }
 
@@ -68,10 +73,34 @@ func (c *comparison) failsUnplaced(j *judge, about render.Object) {
 	case j.before == nil:
 		c.groups.add(j.subject, about, newSet(len(c.clusters)), fate{status: Failing, reason: j.isErr.Error()})
 	case j.wasErr != nil:
-		c.notes.add(about, nil, fmt.Sprintf("fails as before: %v", j.isErr))
+		c.cannotCompare(about, j.after, fmt.Sprintf("fails as before: %v", j.isErr))
 	default:
 		c.notes.add(about, nil, fmt.Sprintf("is on no cluster, and fails now: %v", j.isErr))
 	}
+}
+
+// cannotCompare is for an object that failed as a whole, so that nobody can tell
+// what clusters hold and get. On a hub the controllers wait, and all stays as it
+// is.
+func (c *comparison) cannotCompare(about render.Object, failed *render.Outcome, why string) {
+	if c.live {
+		c.notes.add(about, nil, why)
+		return
+	}
+	c.notes.add(about, nil, "could not be compared: "+why)
+	reason := failure(failed).Error()
+	c.unknown = append(c.unknown, Unknown{Object: about, Reason: reason, Hint: hintOf(failed)})
+}
+
+// hintOf returns advice on an object that failed as a whole; empty if there is
+// none.
+func hintOf(o *render.Outcome) string {
+	f := o.Errors()[0]
+	there := f.Policy != nil && o.Propagation != nil && o.Propagation.Kind == f.Policy.Kind // It chooses no clusters.
+	if f.Hint == "" && f.Policy != nil && !there {
+		return "what objects need on both sides, their policies among it, is given with -f"
+	}
+	return f.Hint
 }
 
 // copiesOf brings together the clusters shown that have, or get, the same. Those
@@ -83,7 +112,10 @@ func (c *comparison) copiesOf(j *judge) []copies {
 	last := 0
 	for i := range c.clusters {
 		at := &c.clusters[i]
-		is := copies{was: c.was[i], is: c.is[i], joined: at.joins}
+		is := copies{was: c.was[i], is: c.is[i], joined: at.joins, least: notScaled}
+		if j.least != nil {
+			is.least = j.least[i]
+		}
 		if j.wasErr != nil && is.is != nothing {
 			is.was = unknown
 		}
@@ -93,7 +125,9 @@ func (c *comparison) copiesOf(j *judge) []copies {
 		if !at.shown || !at.stays || (is.was == nothing && is.is == nothing) {
 			continue
 		}
-		alike := func(o copies) bool { return o.was == is.was && o.is == is.is && o.joined == is.joined }
+		alike := func(o copies) bool {
+			return o.was == is.was && o.is == is.is && o.joined == is.joined && o.least == is.least
+		}
 		if len(all) == 0 || !alike(all[last]) { // Neighbours are often alike.
 			last = slices.IndexFunc(all, alike)
 		}
@@ -139,17 +173,17 @@ func (j *judge) fate(c *copies) (f fate, ok bool) {
 	case c.was == nothing:
 		f.status, f.reason, f.variant = Created, j.whyCreated(c.joined), j.distinct(c.is)
 	default:
-		return j.change(f, &j.before.Variants[c.was], &j.after.Variants[c.is])
+		return j.change(f, &j.before.Variants[c.was], &j.after.Variants[c.is], c.least)
 	}
 	return f, true
 }
 
 // change compares two variants.
-func (j *judge) change(f fate, before, after *override.Variant) (fate, bool) {
+func (j *judge) change(f fate, before, after *override.Variant, least int64) (fate, bool) {
 	if tree.Equal(f.before, f.after) {
 		return fate{}, false
 	}
-	e := edit{kind: j.id.GroupKind, before: f.before, after: f.after, steps: stepsBetween(f.before, f.after)}
+	e := edit{kind: j.id.GroupKind, before: f.before, after: f.after, least: least, steps: stepsBetween(f.before, f.after)}
 	f.status = Changed
 	f.changes = make([]Change, len(e.steps))
 	for i := range e.steps {

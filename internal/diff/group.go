@@ -117,11 +117,14 @@ func (f *fate) key(s *subject) string {
 
 // times returns what n copies come to.
 func (r Rolls) times(n int) Rolls {
-	return Rolls{Workloads: r.Workloads * n, Pods: r.Pods * int64(n), DaemonSets: r.DaemonSets * n}
+	return Rolls{Workloads: r.Workloads * n, Pods: r.Pods * int64(n), DaemonSets: r.DaemonSets * n, Autoscaled: r.Autoscaled * n}
 }
 
 func (r Rolls) plus(o Rolls) Rolls {
-	return Rolls{Workloads: r.Workloads + o.Workloads, Pods: r.Pods + o.Pods, DaemonSets: r.DaemonSets + o.DaemonSets}
+	return Rolls{
+		Workloads: r.Workloads + o.Workloads, Pods: r.Pods + o.Pods,
+		DaemonSets: r.DaemonSets + o.DaemonSets, Autoscaled: r.Autoscaled + o.Autoscaled,
+	}
 }
 
 // order is that of groups.
@@ -187,7 +190,8 @@ func (g *Group) has(e Effect) bool {
 
 func (c *comparison) diff() *Diff {
 	groups, totals := c.groups.result()
-	return &Diff{Totals: totals, Groups: groups, Notes: c.notes.result()}
+	totals.Unknown = len(c.unknown)
+	return &Diff{Totals: totals, Groups: groups, Notes: c.notes.result(), Unknown: c.unknown}
 }
 
 // reference names an object, by the version that it has in the end.

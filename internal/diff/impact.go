@@ -33,6 +33,9 @@ const (
 	// ScalingUp and ScalingDown are that the number of replicas changes.
 	ScalingUp   Effect = "scalesUp"
 	ScalingDown Effect = "scalesDown"
+	// Autoscaling is that another number of replicas is asked for, and an autoscaler
+	// decides on it.
+	Autoscaling Effect = "autoscales"
 	// Waiting is that pods are replaced later, when something else happens.
 	Waiting Effect = "waits"
 	// Taking is that more goes with what is deleted.
@@ -43,6 +46,7 @@ const (
 type edit struct {
 	kind          schema.GroupKind
 	before, after map[string]any
+	least         int64 // As in copies.
 	steps         []step
 }
 
@@ -92,6 +96,12 @@ func (e *edit) scaling() (Impact, bool) {
 	if was == is {
 		return Impact{}, false
 	}
+	if e.least != notScaled && is > 0 { // None asked for switches the autoscaler off.
+		return Impact{
+			Effect: Autoscaling, Path: replicas.String(),
+			Message: fmt.Sprintf("asks for %d → %d replicas; an autoscaler decides how many there are", was, is),
+		}, true
+	}
 	effect := ScalingUp
 	if is < was {
 		effect = ScalingDown
@@ -137,7 +147,10 @@ func (e *edit) roll() (Impact, Rolls, bool) {
 
 // rollReplicas is roll for a workload that has a number of pods.
 func (e *edit) rollReplicas(i Impact) (Impact, Rolls, bool) {
-	pods := replicasOf(e.after)
+	pods, autoscaled := replicasOf(e.after), 0
+	if e.least != notScaled && pods > 0 {
+		pods, autoscaled = max(pods, e.least), 1
+	}
 	// Source: https://kubernetes.io/docs/concepts/workloads/controllers/statefulset/#partitions
 	if partition, ok := valueAt(e.after, "/spec/updateStrategy/rollingUpdate/partition").(int64); ok && e.kind == statefulSet {
 		pods = max(pods-partition, 0)
@@ -152,7 +165,7 @@ func (e *edit) rollReplicas(i Impact) (Impact, Rolls, bool) {
 		i.Message = "rolls: the pod template changes"
 	}
 	i.Effect = Rolling
-	return i, Rolls{Workloads: 1, Pods: pods}, true
+	return i, Rolls{Workloads: 1, Pods: pods, Autoscaled: autoscaled}, true
 }
 
 // templateOf returns the place of the pod template of a kind of workload that can
@@ -168,11 +181,24 @@ func templateOf(kind schema.GroupKind) (tree.Pointer, bool) {
 	return tree.MustParse(strings.TrimSuffix(places.Spec.String(), "/spec")), true
 }
 
-// same reports whether what is at a place stays as it is.
+// same reports whether what is at a place stays as it is, or is only written in
+// another way.
 func (e *edit) same(place tree.Pointer) bool {
 	was, wasErr := tree.Lookup(e.before, place)
 	is, isErr := tree.Lookup(e.after, place)
-	return (wasErr == nil) == (isErr == nil) && tree.Equal(was, is)
+	return ((wasErr == nil) == (isErr == nil) && tree.Equal(was, is)) || e.only(place.String(), (*step).respells)
+}
+
+// only reports whether all changes at a place are of a sort.
+func (e *edit) only(place string, ofSort func(*step) bool) bool {
+	for i := range e.steps {
+		s := &e.steps[i]
+		inside := tree.Covers(place, s.Path)
+		if (inside && !ofSort(s)) || (!inside && tree.Covers(s.Path, place)) {
+			return false
+		}
+	}
+	return true
 }
 
 // valueAt returns what is at a place, nil if nothing is.

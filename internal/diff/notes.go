@@ -143,13 +143,4 @@ func (c *comparison) noteOfFleet(before, after *render.Evaluation) {
 		}
 		c.notes.addOfFleet(clusters, w.String())
 	}
-	var left []string
-	for i := range c.clusters {
-		if at := &c.clusters[i]; at.shown && !at.stays {
-			left = append(left, at.name)
-		}
-	}
-	if len(left) > 0 {
-		c.notes.addOfFleet(left, "leaves the fleet: what is placed there stays there, as it is")
-	}
 }

@@ -1,10 +1,12 @@
 package diff
 
 import (
-	"fmt"
 	"regexp"
 	"slices"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/tree"
@@ -20,13 +22,33 @@ type fixed struct {
 	absent any
 	// when limits it to some edits.
 	when func(e *edit, path string) bool
+	// but are places inside that may become another all the same.
+	but *regexp.Regexp
 }
+
+// suspendedJob are the places of a Job's pod template that may change as long as
+// the Job is suspended.
+//
+// Source: https://kubernetes.io/docs/concepts/workloads/controllers/job/#mutable-scheduling-directives
+var suspendedJob = regexp.MustCompile(`^/spec/template/(metadata/(labels|annotations)|` +
+	`spec/(nodeSelector|tolerations|schedulingGates|affinity/nodeAffinity))(/|$)`)
+
+func suspended(e *edit, _ string) bool { return valueAt(e.before, "/spec/suspend") == true }
+
+func notSuspended(e *edit, path string) bool { return !suspended(e, path) }
+
+func wasSet(e *edit, path string) bool { return valueAt(e.before, path) != nil }
 
 var fixedPlaces = []fixed{
 	{kinds: []schema.GroupKind{deployment, statefulSet, daemonSet, replicaSet}, paths: []string{"/spec/selector"}},
 	{kinds: []schema.GroupKind{statefulSet}, paths: []string{"/spec/volumeClaimTemplates", "/spec/serviceName"}},
 	{kinds: []schema.GroupKind{statefulSet}, paths: []string{"/spec/podManagementPolicy"}, absent: "OrderedReady"},
-	{kinds: []schema.GroupKind{job}, paths: []string{"/spec/selector", "/spec/template"}},
+	{
+		kinds: []schema.GroupKind{job},
+		paths: []string{"/spec/selector", "/spec/podFailurePolicy", "/spec/backoffLimitPerIndex", "/spec/successPolicy", "/spec/managedBy"},
+	},
+	{kinds: []schema.GroupKind{job}, paths: []string{"/spec/template"}, when: notSuspended},
+	{kinds: []schema.GroupKind{job}, paths: []string{"/spec/template"}, when: suspended, but: suspendedJob},
 	{kinds: []schema.GroupKind{job}, paths: []string{"/spec/completionMode"}, absent: "NonIndexed"},
 	{
 		kinds: []schema.GroupKind{job}, paths: []string{"/spec/completions"},
@@ -44,10 +66,18 @@ var fixedPlaces = []fixed{
 	},
 	{kinds: []schema.GroupKind{{Kind: "Secret"}}, paths: []string{"/type"}, absent: "Opaque"},
 	{
-		kinds: []schema.GroupKind{{Kind: "PersistentVolumeClaim"}},
-		paths: []string{"/spec/accessModes", "/spec/selector", "/spec/storageClassName", "/spec/dataSource", "/spec/dataSourceRef"},
+		kinds: []schema.GroupKind{claim},
+		paths: []string{
+			"/spec/accessModes", "/spec/selector", "/spec/storageClassName", "/spec/dataSource", "/spec/dataSourceRef", "/spec/resources/limits",
+		},
 	},
-	{kinds: []schema.GroupKind{{Kind: "PersistentVolumeClaim"}}, paths: []string{"/spec/volumeMode"}, absent: "Filesystem"},
+	{kinds: []schema.GroupKind{claim}, paths: []string{"/spec/volumeMode"}, absent: "Filesystem"},
+	{kinds: []schema.GroupKind{claim}, paths: []string{"/spec/volumeName"}, when: wasSet},
+	{
+		kinds: []schema.GroupKind{volume}, paths: volumeSources,
+		but: regexp.MustCompile(`^/spec/csi/controllerExpandSecretRef(/|$)`),
+	},
+	{kinds: []schema.GroupKind{volume}, paths: []string{"/spec/volumeMode"}, absent: "Filesystem"},
 	{
 		kinds: []schema.GroupKind{{Group: rbac, Kind: "RoleBinding"}, {Group: rbac, Kind: "ClusterRoleBinding"}},
 		paths: []string{"/roleRef"},
@@ -55,11 +85,35 @@ var fixedPlaces = []fixed{
 	{kinds: []schema.GroupKind{storageClass}, paths: []string{"/provisioner", "/parameters"}},
 	{kinds: []schema.GroupKind{storageClass}, paths: []string{"/reclaimPolicy"}, absent: "Delete"},
 	{kinds: []schema.GroupKind{storageClass}, paths: []string{"/volumeBindingMode"}, absent: "Immediate"},
+	{kinds: []schema.GroupKind{priorityClass}, paths: []string{"/value"}, absent: int64(0)},
+	{kinds: []schema.GroupKind{priorityClass}, paths: []string{"/preemptionPolicy"}, absent: "PreemptLowerPriority"},
+	{kinds: []schema.GroupKind{{Group: "networking.k8s.io", Kind: "IngressClass"}}, paths: []string{"/spec/controller"}},
+	{kinds: []schema.GroupKind{{Group: "node.k8s.io", Kind: "RuntimeClass"}}, paths: []string{"/handler"}},
+	{
+		kinds: []schema.GroupKind{{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}},
+		paths: []string{"/spec/group", "/spec/scope", "/spec/names/kind"},
+	},
+}
+
+// volumeSources are the places of what a PersistentVolume consists of, of which it
+// has one.
+//
+// Source: PersistentVolumeSource of k8s.io/api/core/v1.
+var volumeSources = []string{
+	"/spec/awsElasticBlockStore", "/spec/azureDisk", "/spec/azureFile", "/spec/cephfs", "/spec/cinder", "/spec/csi", "/spec/fc",
+	"/spec/flexVolume", "/spec/flocker", "/spec/gcePersistentDisk", "/spec/glusterfs", "/spec/hostPath", "/spec/iscsi", "/spec/local",
+	"/spec/nfs", "/spec/photonPersistentDisk", "/spec/portworxVolume", "/spec/quobyte", "/spec/rbd", "/spec/scaleIO", "/spec/storageos",
+	"/spec/vsphereVolume",
 }
 
 const rbac = "rbac.authorization.k8s.io"
 
-var storageClass = schema.GroupKind{Group: "storage.k8s.io", Kind: "StorageClass"}
+var (
+	claim         = schema.GroupKind{Kind: "PersistentVolumeClaim"}
+	volume        = schema.GroupKind{Kind: "PersistentVolume"}
+	storageClass  = schema.GroupKind{Group: "storage.k8s.io", Kind: "StorageClass"}
+	priorityClass = schema.GroupKind{Group: "scheduling.k8s.io", Kind: "PriorityClass"}
+)
 
 // refusals returns what the API server refuses of the edit.
 func (e *edit) refusals() []Impact {
@@ -70,13 +124,66 @@ func (e *edit) refusals() []Impact {
 			continue
 		}
 		for _, path := range f.paths {
-			was, is := f.valueAt(e.before, path), f.valueAt(e.after, path)
-			if !tree.Equal(was, is) && (f.when == nil || f.when(e, path)) {
+			if f.refuses(e, path) {
 				refused = append(refused, refusal(path))
 			}
 		}
 	}
+	if e.shrinks() {
+		refused = append(refused, refusalOf(storage, storage+" cannot become less"))
+	}
+	if e.losesPods() {
+		refused = append(refused, refusalOf(podLabels, podLabels+" do not match /spec/selector"))
+	}
 	return refused
+}
+
+// refuses reports whether the edit gives the place another value, and not only
+// another spelling.
+func (f *fixed) refuses(e *edit, path string) bool {
+	if tree.Equal(f.valueAt(e.before, path), f.valueAt(e.after, path)) || (f.when != nil && !f.when(e, path)) {
+		return false
+	}
+	return !e.only(path, func(s *step) bool { return s.respells() || (f.but != nil && s.within(f.but)) })
+}
+
+const (
+	storage   = "/spec/resources/requests/storage"
+	podLabels = "/spec/template/metadata/labels"
+)
+
+// shrinks reports whether a claim asks for less.
+func (e *edit) shrinks() bool {
+	if e.kind != claim {
+		return false
+	}
+	was, wasOne := quantityOf(valueAt(e.before, storage))
+	is, isOne := quantityOf(valueAt(e.after, storage))
+	return wasOne && isOne && is.Cmp(was) < 0
+}
+
+// losesPods reports whether a workload comes to have a pod template that its
+// selector does not choose.
+func (e *edit) losesPods() bool {
+	switch e.kind {
+	case deployment, statefulSet, daemonSet, replicaSet:
+	default:
+		return false
+	}
+	var pods struct {
+		Selector *metav1.LabelSelector `json:"selector"`
+		Template struct {
+			Metadata struct {
+				Labels labels.Set `json:"labels"`
+			} `json:"metadata"`
+		} `json:"template"`
+	}
+	spec, ok := valueAt(e.after, "/spec").(map[string]any)
+	if !ok || spec["selector"] == nil || runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pods) != nil {
+		return false // The API server has more to say.
+	}
+	selector, err := metav1.LabelSelectorAsSelector(pods.Selector)
+	return err == nil && !selector.Matches(pods.Template.Metadata.Labels)
 }
 
 func (f *fixed) valueAt(object map[string]any, path string) any {
@@ -87,10 +194,11 @@ func (f *fixed) valueAt(object map[string]any, path string) any {
 }
 
 func refusal(path string) Impact {
-	return Impact{
-		Effect: Refused, Path: path,
-		Message: fmt.Sprintf("%s cannot be changed in place: the API server refuses it, and the cluster keeps what it has", path),
-	}
+	return refusalOf(path, path+" cannot be changed in place")
+}
+
+func refusalOf(path, why string) Impact {
+	return Impact{Effect: Refused, Path: path, Message: why + ": the API server refuses it, and the cluster keeps what it has"}
 }
 
 // What may change of a pod.

@@ -161,15 +161,27 @@ func (n *Note) String() string {
 
 // String returns the totals as one line.
 func (t *Totals) String() string {
-	if t.Objects == 0 {
+	switch {
+	case t.Objects == 0 && t.Unknown == 0:
 		return "nothing changes"
+	case t.Objects == 0:
+		return "nothing that could be compared changes; " + t.unknown()
 	}
 	verb := "change"
 	if t.Objects == 1 {
 		verb = "changes"
 	}
-	return fmt.Sprintf("%s on %s %s: %s; %s",
+	text := fmt.Sprintf("%s on %s %s: %s; %s",
 		render.Count(t.Objects, "object", "objects"), clusterCount(t.Clusters), verb, t.copies(), t.pods())
+	if t.Unknown > 0 {
+		text += "; " + t.unknown()
+	}
+	return text
+}
+
+// unknown counts the objects that could not be compared.
+func (t *Totals) unknown() string {
+	return render.Count(t.Unknown, "object", "objects") + " could not be compared"
 }
 
 // copies counts copies.
@@ -210,6 +222,9 @@ func (r Rolls) String() string {
 // pods counts pods, as far as their number is known.
 func (r Rolls) pods() string {
 	known := render.Count(int(r.Pods), "pod", "pods")
+	if r.Autoscaled > 0 {
+		known = "at least " + known
+	}
 	nodes := "a pod on every node"
 	switch r.DaemonSets {
 	case 0:

@@ -21,7 +21,7 @@ type source struct {
 	// asked is whether it was asked for by itself, and not found in a folder: then
 	// it must hold something.
 	asked bool
-	read func() ([]byte, error)
+	read  func() ([]byte, error)
 }
 
 // extensions are those of files that are read when they are found in a folder.

@@ -27,7 +27,7 @@ const diffFleets = 500
 // cluster holds into what it gets; every copy that becomes different is in one
 // group, and no other is in any.
 func TestDiff(t *testing.T) {
-	seen := map[diff.Status]int{}
+	seen, unknown := map[diff.Status]int{}, 0
 	for seed := range uint64(diffFleets) {
 		before := generate.Random(seed)
 		after := generate.Mutate(before, seed)
@@ -41,6 +41,10 @@ func TestDiff(t *testing.T) {
 			t.Errorf("seed %d: Compare() changed its input", seed)
 		}
 		checkCopies(t, fmt.Sprintf("seed %d", seed), d, from, to, seen)
+		if d.Same() != (len(d.Groups) == 0 && d.Totals.Unknown == 0) || d.Totals.Unknown != len(d.Unknown) {
+			t.Errorf("seed %d: %s, with %d unknown", seed, &d.Totals, len(d.Unknown))
+		}
+		unknown += d.Totals.Unknown
 
 		other, err := diff.Compare(readFleet(t, inOneFile(before)), readFleet(t, inOneFile(after)), diff.Options{})
 		if err != nil {
@@ -49,6 +53,9 @@ func TestDiff(t *testing.T) {
 		if delta := cmp.Diff(allForms(t, d), allForms(t, other)); delta != "" {
 			t.Errorf("seed %d: the order of the documents matters:\n%s", seed, delta)
 		}
+	}
+	if unknown == 0 {
+		t.Errorf("of %d fleets none has an object that cannot be compared: the test shows nothing", diffFleets)
 	}
 	for _, status := range []diff.Status{diff.Changed, diff.Created, diff.Deleted, diff.Failing, diff.Recovered} {
 		if seen[status] == 0 {
