@@ -51,6 +51,9 @@ type demoOptions struct {
 	output  string
 }
 
+// demoOutputs are the formats of the demo's result, which the text tells as it comes.
+var demoOutputs = []string{"text", "json"}
+
 func newDemoCommand(s *streams) *cobra.Command {
 	o := &demoOptions{}
 	cmd := &cobra.Command{
@@ -69,8 +72,7 @@ On a terminal the clusters then run on until Ctrl-C, for a look with kubectl.`,
 	f := cmd.Flags()
 	f.BoolVar(&o.once, "once", false, "end when all has been shown, on a terminal too")
 	f.IntVar(&o.members, "members", demoMembers, "`number` of member clusters, 3 or more")
-	f.StringVarP(&o.output, "output", "o", "text", "`format` of the result: text or json")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	addOutputFlag(cmd, &o.output, demoOutputs)
 	return cmd
 }
 
@@ -78,8 +80,8 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if o.members < demoMembers {
 		return fmt.Errorf("--members: the examples are for %d clusters, got %d", demoMembers, o.members)
 	}
-	if formats := []string{"text", "json"}; !slices.Contains(formats, o.output) {
-		return unknownOutput(o.output, formats)
+	if !slices.Contains(demoOutputs, o.output) {
+		return unknownOutput(o.output, demoOutputs)
 	}
 	set, problems := manifest.ReadFS(examples.Shop)
 	if len(problems) > 0 {

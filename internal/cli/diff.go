@@ -4,9 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -69,10 +67,9 @@ the input, nobody can tell what becomes of it. The rest is printed then.`,
 	f.StringArrayVar(&o.to, "to", nil, "`file` or folder of what is there after the change, or - for stdin; may be repeated")
 	o.selection.addFlags(cmd, &o.inputs)
 	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to compare, instead of all; may be repeated")
-	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(diffOutputNames(), ", "))
+	diffOutputs.addFlag(cmd, &o.output)
 	must(cmd.MarkFlagFilename("from", "yaml", "yml", "json"))
 	must(cmd.MarkFlagFilename("to", "yaml", "yml", "json"))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(diffOutputNames(), cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("cluster", func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		all := inputs{files: slices.Concat(o.inputs.files, o.from, o.to), hub: o.inputs.hub}
 		return completeCluster(&all, &o.clusters)(cmd, args, typed)
@@ -81,18 +78,11 @@ the input, nobody can tell what becomes of it. The rest is printed then.`,
 }
 
 // diffOutputs are the formats of diff.
-var diffOutputs = []struct {
-	name  string
-	write func(*streams, *diff.Diff) error
-}{
+var diffOutputs = formats[*diff.Diff]{
 	{"text", toStdout(diff.WriteText)},
 	{"unified", writeUnified},
 	{"json", toStdout(diff.WriteJSON)},
 	{"markdown", toStdout(diff.WriteMarkdown)},
-}
-
-func toStdout(write func(io.Writer, *diff.Diff) error) func(*streams, *diff.Diff) error {
-	return func(s *streams, d *diff.Diff) error { return write(s.out, d) }
 }
 
 // writeUnified tells aside what has no place in a patch.
@@ -107,18 +97,10 @@ func writeUnified(s *streams, d *diff.Diff) error {
 	return nil
 }
 
-func diffOutputNames() []string {
-	names := make([]string, len(diffOutputs))
-	for i, o := range diffOutputs {
-		names[i] = o.name
-	}
-	return names
-}
-
 func (o *diffOptions) run(ctx context.Context, s *streams) error {
-	at := slices.Index(diffOutputNames(), o.output)
-	if at < 0 {
-		return unknownOutput(o.output, diffOutputNames())
+	write, err := diffOutputs.find(o.output)
+	if err != nil {
+		return err
 	}
 	from, to, err := o.read(ctx, s)
 	if err != nil {
@@ -132,7 +114,7 @@ func (o *diffOptions) run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return explainClusters(err)
 	}
-	if err := diffOutputs[at].write(s, d); err != nil {
+	if err := write(s, d); err != nil {
 		return err
 	}
 	return outcomeOf(d)

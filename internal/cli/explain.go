@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -61,15 +60,21 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 	o.inputs.addFlags(cmd)
 	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
 	f.StringVar(&o.path, "path", "", "JSON `pointer` of the one place to explain, such as /spec/replicas")
-	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(explainOutputs, ", "))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(explainOutputs, cobra.ShellCompDirectiveNoFileComp)))
+	explainOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
 	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
 	return cmd
 }
 
-// explainOutputs are the formats of explain.
-var explainOutputs = []string{"text", "json"}
+// explainOutputs are the formats of explain. The text says what errors and warnings
+// say; with JSON, which a program reads, people are told them too.
+var explainOutputs = formats[*explain.Explanation]{
+	{"text", toStdout(explain.WriteText)},
+	{"json", func(s *streams, x *explain.Explanation) error {
+		reportFindings(s, x.Errors, x.Warnings)
+		return explain.WriteJSON(s.out, x)
+	}},
+}
 
 // oneObject refuses any other number of arguments.
 func oneObject(cmd *cobra.Command, args []string) error {
@@ -84,8 +89,9 @@ func oneObject(cmd *cobra.Command, args []string) error {
 }
 
 func (o *explainOptions) run(ctx context.Context, s *streams, object string) error {
-	if !slices.Contains(explainOutputs, o.output) {
-		return unknownOutput(o.output, explainOutputs)
+	write, err := explainOutputs.find(o.output)
+	if err != nil {
+		return err
 	}
 	set, err := o.inputs.read(ctx, s)
 	if err != nil {
@@ -114,23 +120,13 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	case err != nil:
 		return err
 	}
-	if err := o.print(s, explanation); err != nil {
+	if err := write(s, explanation); err != nil {
 		return err
 	}
 	if len(explanation.Errors) > 0 {
 		return errFound
 	}
 	return nil
-}
-
-// print prints what was asked for. The text says what errors and warnings say;
-// with JSON, which a program reads, people are told them too.
-func (o *explainOptions) print(s *streams, x *explain.Explanation) error {
-	if o.output == "text" {
-		return explain.WriteText(s.out, x)
-	}
-	reportFindings(s, x.Errors, x.Warnings)
-	return explain.WriteJSON(s.out, x)
 }
 
 // parsePath parses the flag --path. Of a path with dots it says what the pointer

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"fmt"
-	"io"
 	"slices"
 	"strings"
 
@@ -52,9 +51,8 @@ and 2 if a file cannot be read. What is wrong inside a file is found.`,
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
-	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(lintOutputNames(), ", "))
+	lintOutputs.addFlag(cmd, &o.output)
 	f.StringVar(&o.failOn, "fail-on", string(lint.Warning), "least `severity` for the exit code 1: "+strings.Join(severities, ", "))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(lintOutputNames(), cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
@@ -63,29 +61,17 @@ and 2 if a file cannot be read. What is wrong inside a file is found.`,
 var severities = []string{string(lint.Warning), string(lint.Error)}
 
 // lintOutputs are the formats of lint.
-var lintOutputs = []struct {
-	name  string
-	write func(io.Writer, *lint.Result) error
-}{
-	{"text", lint.WriteText},
-	{"json", lint.WriteJSON},
-	{"sarif", lint.WriteSARIF},
-}
-
-func lintOutputNames() []string {
-	names := make([]string, len(lintOutputs))
-	for i, o := range lintOutputs {
-		names[i] = o.name
-	}
-	return names
+var lintOutputs = formats[*lint.Result]{
+	{"text", toStdout(lint.WriteText)},
+	{"json", toStdout(lint.WriteJSON)},
+	{"sarif", toStdout(lint.WriteSARIF)},
 }
 
 func (o *lintOptions) run(ctx context.Context, s *streams) error {
-	names := lintOutputNames()
-	at := slices.Index(names, o.output)
+	write, err := lintOutputs.find(o.output)
 	switch {
-	case at < 0:
-		return unknownOutput(o.output, names)
+	case err != nil:
+		return err
 	case !slices.Contains(severities, o.failOn):
 		return unknownSeverity(o.failOn)
 	}
@@ -98,7 +84,7 @@ func (o *lintOptions) run(ctx context.Context, s *streams) error {
 		return problemsAsError(unread)
 	}
 	result := lint.Lint(read.set, problems)
-	if err := lintOutputs[at].write(s.out, result); err != nil {
+	if err := write(s, result); err != nil {
 		return err
 	}
 	if result.Has(lint.Severity(o.failOn)) {

@@ -5,12 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/render"
 )
 
@@ -62,32 +59,18 @@ that are not rendered any more are removed, unless this run left something out.`
 	o.inputs.addFlags(cmd)
 	o.selection.addFlags(cmd, &o.inputs)
 	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to render for, instead of all; may be repeated")
-	f.StringVarP(&o.output, "output", "o", "yaml", "`format` of what is printed: "+strings.Join(outputNames(), ", "))
+	outputs.addFlag(cmd, &o.output)
 	f.StringVar(&o.outputDir, "output-dir", "", "`folder` to write a file for each object to, CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, instead of printing")
 	must(cmd.MarkFlagDirname("output-dir"))
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(outputNames(), cobra.ShellCompDirectiveNoFileComp)))
 	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
 	return cmd
 }
 
 // outputs are the formats of render.
-var outputs = []struct {
-	name  string
-	write writeFunc
-}{
+var outputs = formats[*render.Evaluation]{
 	{"yaml", func(s *streams, e *render.Evaluation) error { return render.WriteYAML(s.out, e.Result()) }},
 	{"json", func(s *streams, e *render.Evaluation) error { return render.WriteJSON(s.out, e.Result()) }},
-	{"variants", func(s *streams, e *render.Evaluation) error { return render.WriteVariants(s.out, e) }},
-}
-
-type writeFunc func(*streams, *render.Evaluation) error
-
-func outputNames() []string {
-	names := make([]string, len(outputs))
-	for i, o := range outputs {
-		names[i] = o.name
-	}
-	return names
+	{"variants", toStdout(render.WriteVariants)},
 }
 
 func (o *renderOptions) run(ctx context.Context, s *streams) error {
@@ -119,18 +102,11 @@ func (o *renderOptions) run(ctx context.Context, s *streams) error {
 }
 
 // writer returns what the flags ask to be done with the result.
-func (o *renderOptions) writer() (writeFunc, error) {
-	at := slices.IndexFunc(outputs, func(out struct {
-		name  string
-		write writeFunc
-	}) bool {
-		return out.name == o.output
-	})
+func (o *renderOptions) writer() (func(*streams, *render.Evaluation) error, error) {
+	write, err := outputs.find(o.output)
 	switch {
-	case at < 0:
-		return nil, unknownOutput(o.output, outputNames())
-	case o.outputDir == "":
-		return outputs[at].write, nil
+	case err != nil || o.outputDir == "":
+		return write, err
 	case o.output != "yaml":
 		return nil, withHint(fmt.Errorf("--output-dir: the files are yaml, not %s", o.output), "leave one of -o and --output-dir out")
 	default:
@@ -195,14 +171,4 @@ func explainClusters(err error) error {
 	default:
 		return err
 	}
-}
-
-// unknownOutput is the error of a flag --output whose value is none of those that
-// are known.
-func unknownOutput(value string, known []string) error {
-	hint := "it is one of " + strings.Join(known, ", ")
-	if near := nearest.To(value, known); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return withHint(fmt.Errorf("--output: there is no format %q", value), hint)
 }

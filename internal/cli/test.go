@@ -3,7 +3,6 @@ package cli
 import (
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -62,11 +61,10 @@ tests or their inputs have mistakes: then nothing is run.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVarP(&o.output, "output", "o", "text", "`format` of what is printed: "+strings.Join(testOutputNames(), ", "))
+	testOutputs(false).addFlag(cmd, &o.output)
 	f.BoolVarP(&o.verbose, "verbose", "v", false, "show the cases that passed too")
 	f.BoolVar(&o.update, "update", false, "write into the tests what is now, in the place of values that are not as expected")
 	f.Var(&o.minCoverage, "min-coverage", "fail if the tests exercise less than this `percentage` of the rules")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions(testOutputNames(), cobra.ShellCompDirectiveNoFileComp)))
 	return cmd
 }
 
@@ -100,29 +98,18 @@ func someTests(cmd *cobra.Command, args []string) error {
 }
 
 // testOutputs are the formats of test.
-var testOutputs = []struct {
-	name  string
-	write func(*streams, *policytest.Result, *testOptions) error
-}{
-	{"text", func(s *streams, r *policytest.Result, o *testOptions) error {
-		return policytest.WriteText(s.out, r, o.verbose)
-	}},
-	{"json", func(s *streams, r *policytest.Result, _ *testOptions) error { return policytest.WriteJSON(s.out, r) }},
-	{"junit", func(s *streams, r *policytest.Result, _ *testOptions) error { return policytest.WriteJUnit(s.out, r) }},
-}
-
-func testOutputNames() []string {
-	names := make([]string, len(testOutputs))
-	for i := range testOutputs {
-		names[i] = testOutputs[i].name
+func testOutputs(verbose bool) formats[*policytest.Result] {
+	return formats[*policytest.Result]{
+		{"text", func(s *streams, r *policytest.Result) error { return policytest.WriteText(s.out, r, verbose) }},
+		{"json", toStdout(policytest.WriteJSON)},
+		{"junit", toStdout(policytest.WriteJUnit)},
 	}
-	return names
 }
 
 func (o *testOptions) run(s *streams, paths []string) error {
-	at := slices.Index(testOutputNames(), o.output)
-	if at < 0 {
-		return unknownOutput(o.output, testOutputNames())
+	write, err := testOutputs(o.verbose).find(o.output)
+	if err != nil {
+		return err
 	}
 	least, err := o.minCoverage.parse()
 	if err != nil {
@@ -140,7 +127,7 @@ func (o *testOptions) run(s *streams, paths []string) error {
 	for i := range result.Coverage.Unexercised {
 		fmt.Fprintf(s.err, "warning: %s: no test and no object exercises it\n", &result.Coverage.Unexercised[i])
 	}
-	if err := testOutputs[at].write(s, result, o); err != nil {
+	if err := write(s, result); err != nil {
 		return err
 	}
 	return judge(s, result, least)

@@ -19,6 +19,15 @@ type versionInfo struct {
 	Go      string `json:"go"`
 }
 
+// versionOutputs are the formats of version.
+var versionOutputs = formats[versionInfo]{
+	{"text", func(s *streams, v versionInfo) error {
+		_, err := fmt.Fprintf(s.out, "refract %s (commit %s, %s)\n", v.Version, v.Commit, v.Go)
+		return err
+	}},
+	{"json", func(s *streams, v versionInfo) error { return json.NewEncoder(s.out).Encode(v) }},
+}
+
 func newVersionCommand(s *streams) *cobra.Command {
 	var output string
 	cmd := &cobra.Command{
@@ -29,19 +38,14 @@ func newVersionCommand(s *streams) *cobra.Command {
 		RunE: func(*cobra.Command, []string) error {
 			info, _ := debug.ReadBuildInfo()
 			v := versionOf(version, info)
-			switch output {
-			case "text":
-				fmt.Fprintf(s.out, "refract %s (commit %s, %s)\n", v.Version, v.Commit, v.Go)
-				return nil
-			case "json":
-				return json.NewEncoder(s.out).Encode(v)
-			default:
-				return unknownOutput(output, []string{"text", "json"})
+			write, err := versionOutputs.find(output)
+			if err != nil {
+				return err
 			}
+			return write(s, v)
 		},
 	}
-	cmd.Flags().StringVarP(&output, "output", "o", "text", "`format` of what is printed: text or json")
-	must(cmd.RegisterFlagCompletionFunc("output", cobra.FixedCompletions([]string{"text", "json"}, cobra.ShellCompDirectiveNoFileComp)))
+	versionOutputs.addFlag(cmd, &output)
 	return cmd
 }
 
