@@ -79,6 +79,12 @@ const (
 	ClusterReady ClusterConditionType = "Ready"
 	// ClusterOffline: the API server cannot be reached.
 	ClusterOffline ClusterConditionType = "Offline"
+	// ClusterAuthorized: the credentials may do everything that was needed so far.
+	// Its message names what is missing.
+	ClusterAuthorized ClusterConditionType = "Authorized"
+	// ClusterDeletionsHeld: more copies are to go at once than the guard lets pass
+	// unasked. Its message says how many, and how to approve it.
+	ClusterDeletionsHeld ClusterConditionType = "DeletionsHeld"
 )
 
 // ClusterCondition is a condition of a cluster.
@@ -100,7 +106,7 @@ type ClusterCondition struct {
 
 // FederatedClusterStatus is what was observed of a cluster.
 type FederatedClusterStatus struct {
-	// Conditions: Joined, Ready and Offline.
+	// Conditions: Joined, Ready, Offline, Authorized and DeletionsHeld.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -295,7 +295,20 @@ type PolicyStatus struct {
 	// +optional
 	TypedRefCount []TypedRefCount `json:"typedRefCount,omitempty"`
 
-	// Conditions: Accepted says whether every rule of the policy is valid.
+	// ClusterCount is the number of clusters for which the policy chooses or changes
+	// something.
+	// +optional
+	ClusterCount int64 `json:"clusterCount,omitempty"`
+
+	// UnmatchedRules are the rules of an override policy, counted from 0, that hold
+	// for no cluster of any object that names the policy.
+	// +optional
+	// +listType=atomic
+	UnmatchedRules []int64 `json:"unmatchedRules,omitempty"`
+
+	// Conditions: Accepted says whether every rule of the policy is valid; InEffect
+	// whether every object that names it is, on all its clusters, as this generation
+	// of the policy says.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

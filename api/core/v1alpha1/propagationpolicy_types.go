@@ -148,9 +148,10 @@ type PropagationPolicySpec struct {
 	// +optional
 	AutoMigration *AutoMigration `json:"autoMigration,omitempty"`
 
-	// ReschedulePolicy says what makes the placement be decided anew.
+	// ReschedulePolicy says what makes the placement be decided anew. Absent means
+	// everything that concerns it: the policy, and clusters that come, go, or change
+	// their labels or taints.
 	// +optional
-	// +kubebuilder:default={rescheduleWhen: {policyContentChanged: true}}
 	ReschedulePolicy *ReschedulePolicy `json:"reschedulePolicy,omitempty"`
 }
 

@@ -28,6 +28,33 @@ const (
 	ClusterOverridePolicyLabel = Prefix + "cluster-override-policy-name"
 )
 
+// Annotations on a hub object that say how its copies are kept.
+const (
+	// NoSchedulingAnnotation "true" keeps the object where it is: it comes to no
+	// cluster and leaves none. Its content is kept up to date there.
+	NoSchedulingAnnotation = Prefix + "no-scheduling"
+	// DryRunAnnotation "true" has nothing written and nothing removed; what would be
+	// is reported.
+	DryRunAnnotation = Prefix + "dry-run"
+	// RetainReplicasAnnotation "true" leaves spec.replicas of copies that are there
+	// to the cluster, for example to an autoscaler.
+	RetainReplicasAnnotation = Prefix + "retain-replicas"
+	// FollowersAnnotation lists objects of the namespace that travel with this one:
+	// [{"group":"","kind":"ConfigMap","name":"…"}].
+	FollowersAnnotation = Prefix + "followers"
+	// DisableFollowingAnnotation "true", on a workload or on what it refers to,
+	// has nothing travel with it.
+	DisableFollowingAnnotation = Prefix + "disable-following"
+	// ConflictResolutionAnnotation "adopt" makes objects that are there copies, on
+	// the clusters that ClustersToAdoptAnnotation names.
+	ConflictResolutionAnnotation = Prefix + "conflict-resolution"
+	// ClustersToAdoptAnnotation names clusters: {"clusters":["…"],"regexp":"…"}.
+	ClustersToAdoptAnnotation = Prefix + "clusters-to-adopt"
+	// OrphanAnnotation "all" has copies stay when the object goes, "adopted" those
+	// that were adopted.
+	OrphanAnnotation = Prefix + "orphan"
+)
+
 // ManagedLabel is "true" on every copy that was placed on a member.
 const ManagedLabel = Prefix + "managed"
 

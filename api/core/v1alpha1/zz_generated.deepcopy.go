@@ -668,6 +668,11 @@ func (in *PolicyStatus) DeepCopyInto(out *PolicyStatus) {
 		*out = make([]TypedRefCount, len(*in))
 		copy(*out, *in)
 	}
+	if in.UnmatchedRules != nil {
+		in, out := &in.UnmatchedRules, &out.UnmatchedRules
+		*out = make([]int64, len(*in))
+		copy(*out, *in)
+	}
 	if in.Conditions != nil {
 		in, out := &in.Conditions, &out.Conditions
 		*out = make([]metav1.Condition, len(*in))

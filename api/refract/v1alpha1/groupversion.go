@@ -29,9 +29,20 @@ const (
 	// NamespaceAnnotation is on a namespace that was created on a member because
 	// a copy needed it; its value is the hub's UID.
 	NamespaceAnnotation = Prefix + "created-by"
+	// OrphanAnnotation is on a copy that stays when its source goes: "all", or
+	// "adopted" for one that stays if it was adopted.
+	OrphanAnnotation = Prefix + "orphan"
+	// AdoptedAnnotation is "true" on a copy that was there before it became one.
+	AdoptedAnnotation = Prefix + "adopted"
 )
 
-// Finalizer keeps a Propagation until every copy of its object is gone.
+// ApproveAnnotation on a FederatedCluster approves the deletion of copies that
+// the guard holds back there: its value is the token in the message of the
+// cluster's condition DeletionsHeld. Another token approves nothing.
+const ApproveAnnotation = Prefix + "approve-deletions"
+
+// Finalizer keeps a Propagation until every copy of its object is gone, and a
+// FederatedCluster until every copy on it is.
 const Finalizer = Prefix + "propagation"
 
 // AddToScheme registers the kinds of this package.

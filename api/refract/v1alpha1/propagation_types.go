@@ -14,6 +14,7 @@ import (
 // +kubebuilder:resource:shortName=prop
 // +kubebuilder:printcolumn:name="Placed",type=integer,JSONPath=`.status.placed`
 // +kubebuilder:printcolumn:name="Synced",type=integer,JSONPath=`.status.synced`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`
 // +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -49,6 +50,7 @@ type PropagationList struct {
 // +kubebuilder:resource:scope=Cluster,shortName=cprop
 // +kubebuilder:printcolumn:name="Placed",type=integer,JSONPath=`.status.placed`
 // +kubebuilder:printcolumn:name="Synced",type=integer,JSONPath=`.status.synced`
+// +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`
 // +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
@@ -97,9 +99,15 @@ type SourceReference struct {
 	UID types.UID `json:"uid,omitempty"`
 }
 
-// ConditionSynced is True when every placed cluster holds what belongs there.
-// While it is False, its reason is that of the first thing in the way.
-const ConditionSynced = "Synced"
+// Conditions of a Propagation.
+const (
+	// ConditionSynced is True when every placed cluster holds what belongs there.
+	// While it is False, its reason is that of the first thing in the way.
+	ConditionSynced = "Synced"
+	// ConditionReady is True when the object is synced and ready on every placed
+	// cluster.
+	ConditionReady = "Ready"
+)
 
 // PropagationStatus is the report on one object.
 type PropagationStatus struct {
@@ -113,6 +121,12 @@ type PropagationStatus struct {
 
 	// Synced is the number of clusters that hold what belongs there.
 	Synced int32 `json:"synced"`
+
+	// Ready is the number of clusters on which the object is ready: its controller
+	// there has brought about what it asks for. A kind that nothing acts on is
+	// ready as soon as it is there.
+	// +optional
+	Ready int32 `json:"ready"`
 
 	// VariantCount is the number of distinct contents over the placed clusters.
 	VariantCount int32 `json:"variantCount"`
@@ -138,16 +152,27 @@ type PropagationStatus struct {
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
 
-	// Conditions: Synced.
+	// PlacementHash is the hash of what the placement was decided on, as far as the
+	// policy's reschedulePolicy says that it counts: when that changes the placement
+	// is decided anew. Empty for a policy that says nothing about it.
+	// +optional
+	PlacementHash string `json:"placementHash,omitempty"`
+
+	// Follows are the objects that refer to this one, and with which it travels.
+	// +optional
+	// +listType=atomic
+	Follows []FollowedObject `json:"follows,omitempty"`
+
+	// Conditions: Synced and Ready.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Clusters has a row for each cluster concerned, by name.
+	// Clusters has a row for each cluster concerned, by name. (The list is atomic,
+	// so that the record of who manages its fields does not outgrow it.)
 	// +optional
-	// +listType=map
-	// +listMapKey=name
+	// +listType=atomic
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
 
 	// Variants are the distinct contents, by hash, with what made them differ
@@ -170,6 +195,14 @@ type PolicyReference struct {
 	// Generation of the policy.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
+}
+
+// FollowedObject names an object of the same namespace.
+type FollowedObject struct {
+	// Resource is the plural name of the object's type: RESOURCE, or RESOURCE.GROUP.
+	Resource string `json:"resource"`
+	// Name of the object.
+	Name string `json:"name"`
 }
 
 // ClusterState says how it stands with an object on one cluster.
@@ -218,6 +251,31 @@ type ClusterStatus struct {
 	// +optional
 	Hash string `json:"hash,omitempty"`
 
+	// Replicas is the cluster's share of a workload that is divided.
+	// +optional
+	Replicas *int64 `json:"replicas,omitempty"`
+
+	// Fields is the hash of the set of fields that Refract owned in the copy after
+	// it was last written. A copy with another set has drifted.
+	// +optional
+	Fields string `json:"fields,omitempty"`
+
+	// Adopted is whether the object was there before it became a copy.
+	// +optional
+	Adopted bool `json:"adopted,omitempty"`
+
+	// Readiness of the object on the cluster.
+	// +optional
+	Readiness Readiness `json:"readiness,omitempty"`
+
+	// ReadinessMessage says why the object is not ready.
+	// +optional
+	ReadinessMessage string `json:"readinessMessage,omitempty"`
+
+	// Drift is what was changed on the cluster, and corrected, the last time.
+	// +optional
+	Drift *DriftStatus `json:"drift,omitempty"`
+
 	// Policies of which at least one rule holds for this cluster, with the
 	// generation that was used.
 	// +optional
@@ -228,6 +286,43 @@ type ClusterStatus struct {
 	// +optional
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// Readiness says whether an object has become on a cluster what it asks for.
+//
+// +kubebuilder:validation:Enum=Ready;InProgress;Failed;Unknown
+type Readiness string
+
+// What is said of an object's readiness.
+const (
+	// ReadinessReady: what the object asks for is there.
+	ReadinessReady Readiness = "Ready"
+	// ReadinessInProgress: the cluster is at work on it.
+	ReadinessInProgress Readiness = "InProgress"
+	// ReadinessFailed: the cluster says that it cannot be.
+	ReadinessFailed Readiness = "Failed"
+	// ReadinessUnknown: it cannot be told.
+	ReadinessUnknown Readiness = "Unknown"
+)
+
+// DriftStatus is a change of a copy on its cluster that was corrected.
+type DriftStatus struct {
+	// Count of the corrections of this copy.
+	Count int64 `json:"count"`
+	// Time of the last one.
+	Time metav1.Time `json:"time"`
+	// Fields that had been changed or removed, as .spec.replicas or
+	// .spec.template.spec.containers[name="web"].image; empty if the copy had been
+	// deleted, or was changed while nobody watched. At most 16 are listed.
+	// +optional
+	// +listType=atomic
+	Fields []string `json:"fields,omitempty"`
+	// Manager is the field manager that had changed them, if it is known.
+	// +optional
+	Manager string `json:"manager,omitempty"`
+	// Deleted is whether the copy had been deleted.
+	// +optional
+	Deleted bool `json:"deleted,omitempty"`
 }
 
 // VariantStatus is one of the distinct contents that clusters hold.
