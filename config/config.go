@@ -1,5 +1,6 @@
-// Package config holds what has to be installed on a hub, as it was generated
-// from the API types.
+// Package config holds what has to be installed on a hub: the
+// CustomResourceDefinitions as they were generated from the API types, and who
+// may have what propagated.
 package config
 
 import "embed"
@@ -8,3 +9,9 @@ import "embed"
 //
 //go:embed crd/*.yaml
 var CRDs embed.FS
+
+// Admission holds the hub's ValidatingAdmissionPolicies with their bindings,
+// several in each file below admission.
+//
+//go:embed admission/*.yaml
+var Admission embed.FS

@@ -6,17 +6,22 @@ import (
 )
 
 // Why returns why the object does not belong on c: one sentence without an end
-// mark that calls the cluster "it"; empty if the object does. Placed is whether c
-// was among the previous clusters that [Policy.Place] was given, and chosen are
-// those that it returned. For a policy whose Place fails, the sentence is its error.
-func (p *Policy) Why(c *Cluster, placed bool, chosen []string) string {
+// mark that calls the cluster "it"; empty if the object does. The decision is that
+// of [Policy.Place] on the request. For a policy whose Place fails, the sentence is
+// its error.
+func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 	if p.err != nil {
 		return p.err.Error()
 	}
-	if _, found := slices.BinarySearch(chosen, c.Name); found {
+	if _, found := find(d.Targets, c.Name); found {
 		return ""
 	}
-	if p.listed != nil && !p.listed[c.Name] {
+	if slices.Contains(d.Waiting, c.Name) {
+		return fmt.Sprintf("it would be chosen if it were decided anew, but %s keeps the object where it is", d.Kept)
+	}
+	_, placed := find(r.Previous, c.Name)
+	own, listed := p.listed[c.Name]
+	if p.listed != nil && !listed {
 		return "the policy's placement does not list it"
 	}
 	if why := p.selector.Why(&c.Cluster); why != "" {
@@ -27,8 +32,28 @@ func (p *Policy) Why(c *Cluster, placed bool, chosen []string) string {
 			return fmt.Sprintf("taint %s is not tolerated", c.Taints[i].ToString())
 		}
 	}
-	if !c.Ready && !placed {
+	divided := p.Divides && r.Replicas != nil
+	switch {
+	case !c.Ready && !placed:
 		return "it is not ready, and gets nothing new"
+	case p.max >= 0 && (!divided || len(d.Targets) >= p.max):
+		return fmt.Sprintf("maxClusters, which is %d, is reached without it", p.max)
+	case divided && listed && own.max == 0:
+		return "its maxReplicas is 0"
+	case divided && listed && !p.binpack && own.weight == 0:
+		return "its weight is 0"
+	default:
+		return fmt.Sprintf("none of the %s is left for it", replicas(r.Replicas))
 	}
-	return fmt.Sprintf("maxClusters, which is %d, is reached without it", p.max)
+}
+
+func replicas(n *int64) string {
+	switch {
+	case n == nil:
+		return "replicas"
+	case *n == 1:
+		return "1 replica"
+	default:
+		return fmt.Sprintf("%d replicas", *n)
+	}
 }

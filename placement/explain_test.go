@@ -20,12 +20,14 @@ func TestWhy(t *testing.T) {
 	evict := corev1.Taint{Key: "broken", Effect: corev1.TaintEffectNoExecute}
 	soft := corev1.Taint{Key: "full", Effect: corev1.TaintEffectPreferNoSchedule}
 	cases := map[string]struct {
-		reason  string
-		spec    corev1alpha1.PropagationPolicySpec
-		cluster placement.Cluster
-		placed  bool
-		chosen  []string
-		want    string
+		reason   string
+		spec     corev1alpha1.PropagationPolicySpec
+		cluster  placement.Cluster
+		placed   bool
+		replicas *int64
+		chosen   []string
+		waiting  []string
+		want     string
 	}{
 		"Chosen": {
 			reason:  "The object belongs there; of a cluster that is not ready too, if it was there before.",
@@ -85,11 +87,40 @@ func TestWhy(t *testing.T) {
 			placed:  true,
 			want:    "taint broken:NoExecute is not tolerated",
 		},
-		"Divide": {
-			reason:  "A policy that places nothing says why.",
-			spec:    corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
-			cluster: cluster("eu-1", "eu", true),
-			want:    "spec.schedulingMode: Divide is not supported yet: with Duplicate every cluster gets all replicas",
+		"NoReplicaLeft": {
+			reason:   "There are fewer replicas than clusters.",
+			spec:     corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
+			cluster:  cluster("eu-2", "eu", true),
+			replicas: new(int64(1)),
+			chosen:   []string{"eu-1"},
+			want:     "none of the 1 replica is left for it",
+		},
+		"NoWeight": {
+			reason: "A cluster without weight gets no more than its minimum.",
+			spec: corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: []corev1alpha1.DesiredPlacement{
+				{Cluster: "eu-1", Preferences: corev1alpha1.Preferences{Weight: new(int64(1))}}, {Cluster: "eu-2"},
+			}},
+			cluster:  cluster("eu-2", "eu", true),
+			replicas: new(int64(9)),
+			chosen:   []string{"eu-1"},
+			want:     "its weight is 0",
+		},
+		"NoRoom": {
+			reason: "A bound of 0 is a way to leave a cluster out.",
+			spec: corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: []corev1alpha1.DesiredPlacement{
+				{Cluster: "eu-1"}, {Cluster: "eu-2", Preferences: corev1alpha1.Preferences{MaxReplicas: new(int64(0))}},
+			}},
+			cluster:  cluster("eu-2", "eu", true),
+			replicas: new(int64(9)),
+			chosen:   []string{"eu-1"},
+			want:     "its maxReplicas is 0",
+		},
+		"Waiting": {
+			reason:  "What keeps the placement is in the way, and nothing of the cluster.",
+			cluster: cluster("eu-2", "eu", true),
+			chosen:  []string{"eu-1"},
+			waiting: []string{"eu-2"},
+			want:    "it would be chosen if it were decided anew, but spec.reschedulePolicy keeps the object where it is",
 		},
 	}
 	for name, tc := range cases {
@@ -101,7 +132,12 @@ func TestWhy(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatal(errs.ToAggregate())
 			}
-			if diff := cmp.Diff(tc.want, p.Why(&tc.cluster, tc.placed, tc.chosen)); diff != "" {
+			request := &placement.Request{Clusters: []placement.Cluster{tc.cluster}, Replicas: tc.replicas}
+			if tc.placed {
+				request.Previous = on(tc.cluster.Name)
+			}
+			decision := &placement.Decision{Targets: on(tc.chosen...), Waiting: tc.waiting, Kept: "spec.reschedulePolicy"}
+			if diff := cmp.Diff(tc.want, p.Why(&tc.cluster, request, decision)); diff != "" {
 				t.Errorf("%s\nWhy(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -140,12 +176,14 @@ func TestWhyLaw(t *testing.T) {
 			}
 			fleet = append(fleet, c)
 		}
-		p, chosen := placed(t, spec, fleet, previous)
+		p, request, decision := placed(t, spec, fleet, previous)
+		chosen := names(decision.Targets)
 		spec.MaxClusters = nil
-		_, unbounded := placed(t, spec, fleet, previous)
+		_, _, free := placed(t, spec, fleet, previous)
+		unbounded := names(free.Targets)
 		for i := range fleet {
 			name := fleet[i].Name
-			why := p.Why(&fleet[i], slices.Contains(previous, name), chosen)
+			why := p.Why(&fleet[i], request, decision)
 			if slices.Contains(chosen, name) != (why == "") {
 				t.Errorf("seed %d: chosen are %v, and of %s Why() says %q", seed, chosen, name, why)
 			}
@@ -157,15 +195,16 @@ func TestWhyLaw(t *testing.T) {
 	}
 }
 
-func placed(t *testing.T, spec corev1alpha1.PropagationPolicySpec, fleet []placement.Cluster, previous []string) (*placement.Policy, []string) {
+func placed(t *testing.T, spec corev1alpha1.PropagationPolicySpec, fleet []placement.Cluster, previous []string) (*placement.Policy, *placement.Request, *placement.Decision) {
 	t.Helper()
 	p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	chosen, err := p.Place(fleet, previous)
+	request := &placement.Request{Clusters: fleet, Previous: on(previous...)}
+	d, err := p.Place(request)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p, chosen
+	return p, request, &d
 }

@@ -37,12 +37,9 @@ func Named(labels map[string]string, namespace string) (ref tree.Policy, ok bool
 	return ref, true, warnings, nil
 }
 
-// Annotations of KubeAdmiral that are not acted on. The first would let an object
-// step over its policy (kubewharf/kubeadmiral#373); the others are not known yet.
-var (
-	steppingOver = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
-	notKnown     = []string{"clusters-to-adopt", "conflict-resolution", "disable-following", "followers", "orphan", "retain-replicas"}
-)
+// steppingOver are annotations of KubeAdmiral that are not acted on: they would let
+// an object step over its policy (kubewharf/kubeadmiral#373).
+var steppingOver = []string{"affinity", "clusterSelector", "maxClusters", "placements", "scheduling-mode", "sticky-cluster", "tolerations"}
 
 // Ignored returns a warning for each annotation of an object that asks for
 // something that is not done.
@@ -53,27 +50,5 @@ func Ignored(annotations map[string]string) []string {
 			warnings = append(warnings, fmt.Sprintf("annotation %s%s is not honoured: placement is for the policy to say", corev1alpha1.Prefix, name))
 		}
 	}
-	for _, name := range notKnown {
-		if _, ok := annotations[corev1alpha1.Prefix+name]; ok {
-			warnings = append(warnings, fmt.Sprintf("annotation %s%s is accepted and not acted on", corev1alpha1.Prefix, name))
-		}
-	}
 	return warnings
-}
-
-// Annotations by which an object keeps everything as it is.
-const (
-	NoScheduling = corev1alpha1.Prefix + "no-scheduling"
-	DryRun       = corev1alpha1.Prefix + "dry-run"
-)
-
-// Held returns the annotation by which an object asks that nothing is written to
-// clusters and nothing removed from them; empty if it does not.
-func Held(annotations map[string]string) string {
-	for _, key := range []string{DryRun, NoScheduling} {
-		if annotations[key] == "true" {
-			return key
-		}
-	}
-	return ""
 }

@@ -1,7 +1,6 @@
 package placement_test
 
 import (
-	"errors"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +28,6 @@ func TestPlace(t *testing.T) {
 		spec     corev1alpha1.PropagationPolicySpec
 		previous []string
 		want     []string
-		err      error
 	}{
 		"EveryCluster": {
 			reason: "Without a selector every ready cluster without taints is chosen, sorted by name.",
@@ -94,12 +92,6 @@ func TestPlace(t *testing.T) {
 			previous: []string{"us-1"},
 			want:     []string{"us-1"},
 		},
-		"Divide": {
-			reason:   "Giving every cluster all replicas would be worse than doing nothing.",
-			spec:     corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
-			previous: []string{"eu-1"},
-			err:      placement.ErrUnsupported,
-		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -110,11 +102,11 @@ func TestPlace(t *testing.T) {
 			if len(errs) > 0 {
 				t.Fatalf("%s\nCompile(): %v", tc.reason, errs.ToAggregate())
 			}
-			got, err := p.Place(fleet, tc.previous)
-			if !errors.Is(err, tc.err) {
-				t.Fatalf("%s\nPlace() error: want %v, got %v", tc.reason, tc.err, err)
+			d, err := p.Place(&placement.Request{Clusters: fleet, Previous: on(tc.previous...)})
+			if err != nil {
+				t.Fatalf("%s\nPlace(): %v", tc.reason, err)
 			}
-			if diff := cmp.Diff(tc.want, got); diff != "" {
+			if diff := cmp.Diff(tc.want, names(d.Targets)); diff != "" {
 				t.Errorf("%s\nPlace(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -122,49 +114,136 @@ func TestPlace(t *testing.T) {
 }
 
 func TestCompileReportsEveryMistake(t *testing.T) {
-	negative := int64(-1)
 	strategy := corev1alpha1.ReplicasStrategy("Pile")
 	p, errs := placement.CompileCluster(&corev1alpha1.ClusterPropagationPolicy{Spec: corev1alpha1.PropagationPolicySpec{
 		SchedulingMode:   "Both",
 		ReplicasStrategy: &strategy,
-		MaxClusters:      &negative,
+		MaxClusters:      new(int64(-1)),
 		ClusterSelector:  map[string]string{"not a key": "x"},
-		Placements:       []corev1alpha1.DesiredPlacement{{}},
+		Tolerations: []corev1.Toleration{
+			{Operator: corev1.TolerationOpEqual},
+			{Key: "gpu", Operator: corev1.TolerationOpExists, Value: "a100"},
+			{Key: "not a key", Operator: "In", Effect: "Never"},
+			{Key: "gpu", Value: "not a value"},
+			{Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoExecute},
+		},
+		Placements: []corev1alpha1.DesiredPlacement{
+			{},
+			{Cluster: "eu-1", Preferences: corev1alpha1.Preferences{MinReplicas: 3, MaxReplicas: new(int64(2))}},
+			{Cluster: "eu-1", Preferences: corev1alpha1.Preferences{MinReplicas: -1, MaxReplicas: new(int64(-2))}},
+			{Cluster: "eu-2", Preferences: corev1alpha1.Preferences{Weight: new(int64(1 << 31)), Priority: new(int64(-1))}},
+		},
 	}})
 	var fields []string
 	for _, e := range errs {
 		fields = append(fields, e.Field)
 	}
 	want := []string{
-		"spec.clusterSelector[not a key]", "spec.schedulingMode", "spec.replicasStrategy", "spec.maxClusters", "spec.placement[0].cluster",
+		"spec.clusterSelector[not a key]", "spec.schedulingMode", "spec.replicasStrategy", "spec.maxClusters",
+		"spec.tolerations[0].operator", "spec.tolerations[1].value", "spec.tolerations[2].key", "spec.tolerations[2].operator",
+		"spec.tolerations[2].effect", "spec.tolerations[3].value",
+		"spec.placement[0].cluster", "spec.placement[1].preferences.minReplicas", "spec.placement[2].cluster",
+		"spec.placement[2].preferences.minReplicas", "spec.placement[2].preferences.maxReplicas",
+		"spec.placement[3].preferences.weight", "spec.placement[3].preferences.priority",
 	}
 	if diff := cmp.Diff(want, fields); diff != "" {
 		t.Errorf("CompileCluster() fields: -want, +got:\n%s", diff)
 	}
-	if got, err := p.Place([]placement.Cluster{cluster("eu-1", "eu", true)}, nil); err == nil {
+	if got, err := p.Place(&placement.Request{Clusters: []placement.Cluster{cluster("eu-1", "eu", true)}}); err == nil {
 		t.Errorf("Place() with an invalid policy: want an error, got %v", got)
 	}
 }
 
+func TestCompileRefusesWeightsThatAreAllZero(t *testing.T) {
+	spec := corev1alpha1.PropagationPolicySpec{
+		SchedulingMode: corev1alpha1.SchedulingModeDivide,
+		Placements:     []corev1alpha1.DesiredPlacement{{Cluster: "eu-1", Preferences: corev1alpha1.Preferences{Weight: new(int64(0))}}, {Cluster: "eu-2"}},
+	}
+	_, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec})
+	want := "spec.placement: Invalid value: all weights are 0, so no cluster gets replicas: leave them out for equal shares"
+	if diff := cmp.Diff(want, errs.ToAggregate().Error()); diff != "" {
+		t.Errorf("Compile(): -want, +got:\n%s", diff)
+	}
+	spec.ReplicasStrategy = new(corev1alpha1.ReplicasStrategyBinpack)
+	if _, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: spec}); len(errs) > 0 {
+		t.Errorf("Compile() with Binpack, for which weights mean nothing: %v", errs.ToAggregate())
+	}
+}
+
 func TestInertFieldsAreNamed(t *testing.T) {
-	weight := int64(2)
-	p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: corev1alpha1.PropagationPolicySpec{
-		SchedulingMode:    corev1alpha1.SchedulingModeDuplicate,
-		SchedulingProfile: "gold",
-		AutoMigration:     &corev1alpha1.AutoMigration{},
-		Placements:        []corev1alpha1.DesiredPlacement{{Cluster: "a", Preferences: corev1alpha1.Preferences{Weight: &weight}}},
-	}})
-	if len(errs) > 0 {
-		t.Fatal(errs.ToAggregate())
+	preferences := []corev1alpha1.DesiredPlacement{
+		{Cluster: "a", Preferences: corev1alpha1.Preferences{Weight: new(int64(2))}},
+		{Cluster: "b", Preferences: corev1alpha1.Preferences{Priority: new(int64(2))}},
 	}
-	want := []string{
-		"spec.schedulingProfile is accepted and not acted on",
-		"spec.autoMigration is accepted and not acted on",
-		"spec.placement[0].preferences has no meaning with schedulingMode Duplicate",
+	cases := map[string]struct {
+		reason string
+		spec   corev1alpha1.PropagationPolicySpec
+		want   []string
+	}{
+		"Duplicate": {
+			reason: "What is not acted on, and what is about dividing.",
+			spec: corev1alpha1.PropagationPolicySpec{
+				SchedulingMode:    corev1alpha1.SchedulingModeDuplicate,
+				ReplicasStrategy:  new(corev1alpha1.ReplicasStrategySpread),
+				SchedulingProfile: "gold",
+				AutoMigration:     &corev1alpha1.AutoMigration{},
+				ReschedulePolicy: &corev1alpha1.ReschedulePolicy{
+					DisableRescheduling: true,
+					Trigger:             &corev1alpha1.RescheduleTrigger{ClusterJoined: true, ClusterAPIResourcesChanged: true},
+				},
+				Tolerations: []corev1.Toleration{{Operator: corev1.TolerationOpExists, TolerationSeconds: new(int64(3))}},
+				Placements:  preferences[:1],
+			},
+			want: []string{
+				"spec.schedulingProfile is accepted and not acted on",
+				"spec.autoMigration is accepted and not acted on",
+				"spec.reschedulePolicy.rescheduleWhen.clusterAPIResourcesChanged is accepted and not acted on",
+				"spec.tolerations[0].tolerationSeconds is accepted and not acted on: a taint is tolerated for good",
+				"spec.replicasStrategy has no meaning with schedulingMode Duplicate",
+				"spec.placement[0].preferences has no meaning with schedulingMode Duplicate",
+			},
+		},
+		"Spread": {
+			reason: "Priorities are for Binpack.",
+			spec:   corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: preferences},
+			want:   []string{"spec.placement[1].preferences.priority has no meaning with replicasStrategy Spread"},
+		},
+		"Binpack": {
+			reason: "Weights are for Spread.",
+			spec: corev1alpha1.PropagationPolicySpec{
+				SchedulingMode: corev1alpha1.SchedulingModeDivide, Placements: preferences, ReplicasStrategy: new(corev1alpha1.ReplicasStrategyBinpack),
+			},
+			want: []string{"spec.placement[0].preferences.weight has no meaning with replicasStrategy Binpack"},
+		},
 	}
-	if diff := cmp.Diff(want, p.Inert); diff != "" {
-		t.Errorf("Inert: -want, +got:\n%s", diff)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: tc.spec})
+			if len(errs) > 0 {
+				t.Fatal(errs.ToAggregate())
+			}
+			if diff := cmp.Diff(tc.want, p.Inert); diff != "" {
+				t.Errorf("%s\nInert: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
+}
+
+// on returns targets without replicas.
+func on(clusters ...string) []placement.Target {
+	var targets []placement.Target
+	for _, name := range clusters {
+		targets = append(targets, placement.Target{Cluster: name})
+	}
+	return targets
+}
+
+func names(targets []placement.Target) []string {
+	var all []string
+	for _, t := range targets {
+		all = append(all, t.Cluster)
+	}
+	return all
 }
 
 func cluster(name, region string, ready bool, taints ...corev1.Taint) placement.Cluster {

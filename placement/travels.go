@@ -5,6 +5,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/podtemplate"
 )
 
 // Travels reports whether objects of a kind can be placed on clusters at all. What
@@ -17,5 +18,17 @@ func Travels(kind schema.GroupKind) bool {
 		return kind.Kind != "Event"
 	default:
 		return true
+	}
+}
+
+// Follows reports whether objects of a kind can travel with a workload: those that
+// can be placed and are no workloads themselves, so that nothing follows what
+// follows.
+func Follows(kind schema.GroupKind) bool {
+	switch kind {
+	case schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupKind{Kind: "ReplicationController"}, schema.GroupKind{Kind: "PodTemplate"}:
+		return false
+	default:
+		return Travels(kind) && podtemplate.Of(kind) == nil
 	}
 }

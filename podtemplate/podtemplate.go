@@ -1,4 +1,5 @@
-// Package podtemplate knows where each kind of workload keeps its pod template.
+// Package podtemplate knows where each kind of workload keeps its pod template,
+// and what of its namespace the template refers to.
 package podtemplate
 
 import (

@@ -57,7 +57,7 @@ func (p Policy) String() string {
 // Author is the place in a policy that asked for something.
 type Author struct {
 	Policy Policy `json:"policy"`
-	// Rule is the index of the rule.
+	// Rule is the index of the rule; [NoRule] when the policy as a whole is meant.
 	Rule int `json:"rule"`
 	// Overrider is the name of the list inside the rule, as in the manifest; empty
 	// when the rule as a whole is meant.
@@ -66,8 +66,14 @@ type Author struct {
 	Item int `json:"item"`
 }
 
+// NoRule is the rule of what a policy without rules did.
+const NoRule = -1
+
 // String returns for example "OverridePolicy default/web rule 0 jsonpatch[2]".
 func (a Author) String() string {
+	if a.Rule == NoRule {
+		return a.Policy.String()
+	}
 	rule := fmt.Sprintf("%s rule %d", a.Policy, a.Rule)
 	if a.Overrider == "" {
 		return rule

@@ -181,7 +181,8 @@ func startControllers(ctx context.Context, kubeconfig string) (ended <-chan erro
 	ctx, cancel := context.WithCancel(ctx)
 	c := &controllers{
 		systemNamespace: corev1alpha1.SystemNamespace,
-		log:             logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
+		metricsAddress:  "0", healthAddress: "0",
+		log: logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
 	}
 	done := make(chan error, 1)
 	finished := make(chan struct{})

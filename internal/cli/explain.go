@@ -112,7 +112,7 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	if err != nil {
 		return explainClusters(err)
 	}
-	explanation, err := explain.Explain(set, evaluation, evaluation.Find(found.Identity()), at)
+	explanation, err := explain.Explain(evaluation, evaluation.Find(found.Identity()), at)
 	var unknown *explain.UnknownPathError
 	switch {
 	case errors.As(err, &unknown):

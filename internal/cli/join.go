@@ -3,27 +3,36 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/validation"
 
-	"refract.dev/internal/hub"
+	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/member"
 )
 
 func newJoinCommand(s *streams) *cobra.Command {
 	var hubKubeconfig, memberKubeconfig string
 	var labels map[string]string
+	var taintTexts []string
 	cmd := &cobra.Command{
 		Use:   "join NAME --hub-kubeconfig FILE --member-kubeconfig FILE",
 		Short: "Make a cluster a member of the hub",
 		Long: `Make a cluster a member of the hub: the credentials of its kubeconfig (a client
 certificate or a token) are stored in a Secret on the hub, and a FederatedCluster
 says how to use them. Nothing is written for a cluster that does not answer.`,
-		Example: "  refract join eu-1 --hub-kubeconfig hub.yaml --member-kubeconfig eu-1.yaml --label region=eu",
-		Args:    oneName("cluster"),
+		Example: `  refract join eu-1 --hub-kubeconfig hub.yaml --member-kubeconfig eu-1.yaml --label region=eu
+  refract join lab --hub-kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule`,
+		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := hubClient(hubKubeconfig)
+			taints, err := parseTaints(taintTexts)
+			if err != nil {
+				return err
+			}
+			c, err := hubClient(cmd.Context(), hubKubeconfig)
 			if err != nil {
 				return err
 			}
@@ -31,49 +40,55 @@ says how to use them. Nothing is written for a cluster that does not answer.`,
 			if err != nil {
 				return err
 			}
-			if err := member.Join(cmd.Context(), c, args[0], cfg, labels); err != nil {
+			if err := member.Join(cmd.Context(), c, args[0], cfg, labels, taints); err != nil {
 				return explainMembership(err)
 			}
-			fmt.Fprintf(s.err, "cluster %s joined; kubectl get federatedcluster %s says how it is\n", args[0], args[0])
+			fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", args[0], args[0])
 			return nil
 		},
 	}
 	hubFlag(cmd, &hubKubeconfig)
 	cmd.Flags().StringVar(&memberKubeconfig, "member-kubeconfig", "", "kubeconfig `file` of the cluster")
 	cmd.Flags().StringToStringVar(&labels, "label", nil, "`label` of the cluster, k=v; may be repeated")
+	cmd.Flags().StringArrayVar(&taintTexts, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
 	must(cmd.MarkFlagRequired("member-kubeconfig"))
-	return cmd
-}
-
-func newUnjoinCommand(s *streams) *cobra.Command {
-	var hubKubeconfig string
-	cmd := &cobra.Command{
-		Use:   "unjoin NAME --hub-kubeconfig FILE",
-		Short: "Take a cluster out of the fleet",
-		Long: `Take a cluster out of the fleet: its FederatedCluster and its Secret are deleted
-from the hub. What was placed on the cluster stays there, and is taken up again
-if the cluster joins the same hub once more.`,
-		Example: "  refract unjoin eu-1 --hub-kubeconfig hub.yaml",
-		Args:    oneName("cluster"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			c, err := hubClient(hubKubeconfig)
-			if err != nil {
-				return err
-			}
-			if err := member.Unjoin(cmd.Context(), c, args[0]); err != nil {
-				return explainMembership(err)
-			}
-			fmt.Fprintf(s.err, "cluster %s left; what was placed on it stays there\n", args[0])
-			return nil
-		},
-	}
-	hubFlag(cmd, &hubKubeconfig)
+	must(cmd.MarkFlagFilename("member-kubeconfig"))
+	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
 	return cmd
 }
 
 func hubFlag(cmd *cobra.Command, file *string) {
 	cmd.Flags().StringVar(file, "hub-kubeconfig", "", "kubeconfig `file` of the hub")
 	must(cmd.MarkFlagRequired("hub-kubeconfig"))
+	must(cmd.MarkFlagFilename("hub-kubeconfig"))
+}
+
+// taintEffects are those that placement knows.
+var taintEffects = []string{string(corev1.TaintEffectNoSchedule), string(corev1.TaintEffectPreferNoSchedule), string(corev1.TaintEffectNoExecute)}
+
+// parseTaints reads taints as kubectl takes them.
+func parseTaints(texts []string) ([]corev1.Taint, error) {
+	taints := make([]corev1.Taint, len(texts))
+	for i, text := range texts {
+		subject, effect, ok := strings.Cut(text, ":")
+		key, value, _ := strings.Cut(subject, "=")
+		if !ok || key == "" {
+			return nil, fmt.Errorf("--taint: want key=value:Effect or key:Effect, got %q", text)
+		}
+		if !slices.Contains(taintEffects, effect) {
+			hint := "it is one of " + strings.Join(taintEffects, ", ")
+			if near := nearest.To(effect, taintEffects); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			return nil, withHint(fmt.Errorf("--taint: there is no effect %q", effect), hint)
+		}
+		problems := slices.Concat(validation.IsQualifiedName(key), validation.IsValidLabelValue(value))
+		if len(problems) > 0 {
+			return nil, fmt.Errorf("--taint %s: %s", text, problems[0])
+		}
+		taints[i] = corev1.Taint{Key: key, Value: value, Effect: corev1.TaintEffect(effect)}
+	}
+	return taints, nil
 }
 
 // must is for errors of the program, not of its user.
@@ -94,18 +109,6 @@ func oneName(what string) cobra.PositionalArgs {
 	}
 }
 
-func hubClient(kubeconfig string) (client.Client, error) {
-	cfg, err := restConfig(kubeconfig)
-	if err != nil {
-		return nil, err
-	}
-	c, err := hub.Client(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
-	}
-	return c, nil
-}
-
 // explainMembership adds what to do.
 func explainMembership(err error) error {
 	if errors.Is(err, member.ErrNoCRDs) {
@@ -115,7 +118,10 @@ func explainMembership(err error) error {
 		return withHint(err, "refract unjoin takes it out first, or choose another name")
 	}
 	if errors.Is(err, member.ErrNotJoined) {
-		return withHint(err, "kubectl get federatedclusters lists the members")
+		return withHint(err, "refract get clusters lists the members")
+	}
+	if errors.Is(err, member.ErrLeftSecret) {
+		return withHint(err, "delete it if nothing needs it, or choose another name")
 	}
 	return err
 }

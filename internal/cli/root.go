@@ -36,6 +36,9 @@ var commands = []func(*streams) *cobra.Command{
 	newRunCommand,
 	newJoinCommand,
 	newUnjoinCommand,
+	newGetCommand,
+	newWaitCommand,
+	newApproveCommand,
 	newVersionCommand,
 	newDocsCommand,
 }

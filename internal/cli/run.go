@@ -3,33 +3,62 @@ package cli
 import (
 	"fmt"
 	"log/slog"
+	"os"
+	"strings"
+	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
+// logFormats are the formats of the log.
+var logFormats = []string{"text", "json"}
+
 func newRunCommand(s *streams) *cobra.Command {
-	var kubeconfig, systemNamespace string
+	var kubeconfig, service, format string
+	c := &controllers{}
 	cmd := &cobra.Command{
 		Use:   "run",
 		Short: "Run the controllers against a hub",
 		Long: `Run the controllers against a hub until interrupted: they install Refract's
 CustomResourceDefinitions there, connect to the member clusters (FederatedCluster),
-and place objects that carry a propagation label on them.`,
-		Example: "  refract run --kubeconfig hub.yaml",
-		Args:    noArgs,
+and place objects that carry a propagation label on them.
+
+Several may run against one hub: one of them leads, and the members are shared
+out among all. When one ends the others take over, after --lease-duration if it
+crashed.
+
+With --webhook-url or --webhook-service the hub's API server asks the controllers
+before it stores a policy or a cluster: what refract lint calls an error is
+refused, and what the change comes to is a warning that kubectl shows. The
+certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
+		Example: `  refract run --kubeconfig hub.yaml
+  refract run --kubeconfig hub.yaml --webhook-url https://127.0.0.1:9443`,
+		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := restConfig(kubeconfig)
 			if err != nil {
 				return err
 			}
-			log := slog.New(slog.NewTextHandler(s.err, nil))
-			c := &controllers{
-				systemNamespace: systemNamespace,
-				log:             logr.FromSlogHandler(log.Handler()),
-				started:         func() { log.Info("The controllers are at work", "hub", cfg.Host) },
+			if c.webhook.service, err = serviceName(service); err != nil {
+				return err
+			}
+			var handler slog.Handler = slog.NewTextHandler(s.err, nil)
+			switch format {
+			case "text":
+			case "json":
+				handler = slog.NewJSONHandler(s.err, nil)
+			default:
+				return withHint(fmt.Errorf("--log-format: there is no format %q", format), "it is one of "+strings.Join(logFormats, ", "))
+			}
+			log := slog.New(handler)
+			c.log = logr.FromSlogHandler(handler)
+			c.started = func() { log.Info("The controllers are at work", "hub", cfg.Host, "replica", c.identity) }
+			if c.webhook.url == "" && service == "" {
+				log.Info("Policies are not checked at admission: give --webhook-url or --webhook-service")
 			}
 			if err := c.run(cmd.Context(), cfg); err != nil {
 				return fmt.Errorf("running the controllers: %w", err)
@@ -37,7 +66,40 @@ and place objects that carry a propagation label on them.`,
 			return nil
 		},
 	}
-	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub (default: what kubectl would use)")
-	cmd.Flags().StringVar(&systemNamespace, "system-namespace", corev1alpha1.SystemNamespace, "`namespace` on the hub with the Secrets of FederatedClusters")
+	f := cmd.Flags()
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub (default: what kubectl would use)")
+	f.StringVar(&c.systemNamespace, "system-namespace", corev1alpha1.SystemNamespace, "`namespace` on the hub with the Secrets of FederatedClusters")
+	f.StringVar(&c.metricsAddress, "metrics-bind-address", ":8080", "`address` of the Prometheus metrics; 0 for none")
+	f.StringVar(&c.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
+	f.StringVar(&c.webhook.address, "webhook-bind-address", ":9443", "`address` of the webhook")
+	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the hub's API server finds the webhook")
+	f.StringVar(&service, "webhook-service", "", "`NAMESPACE/NAME` of the Service in front of the webhook, instead of a URL")
+	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
+	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
+	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
+	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
+	f.StringVar(&format, "log-format", "text", "format of the log: "+strings.Join(logFormats, " or "))
+	must(cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(logFormats, cobra.ShellCompDirectiveNoFileComp)))
+	cmd.MarkFlagsMutuallyExclusive("webhook-url", "webhook-service")
 	return cmd
+}
+
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return "refract"
+	}
+	return name
+}
+
+// serviceName reads NAMESPACE/NAME; empty is none.
+func serviceName(text string) (types.NamespacedName, error) {
+	if text == "" {
+		return types.NamespacedName{}, nil
+	}
+	namespace, name, ok := strings.Cut(text, "/")
+	if !ok || namespace == "" || name == "" || strings.Contains(name, "/") {
+		return types.NamespacedName{}, fmt.Errorf("--webhook-service: want NAMESPACE/NAME, got %q", text)
+	}
+	return types.NamespacedName{Namespace: namespace, Name: name}, nil
 }

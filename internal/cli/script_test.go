@@ -25,7 +25,14 @@ func TestMain(m *testing.M) {
 // testscript they have:
 //
 //   - exits CODE COMMAND...: like exec, and the command must end with the code;
-//   - configmap FILE BYTES: writes a ConfigMap that has so many bytes of data.
+//   - configmap FILE BYTES: writes a ConfigMap that has so many bytes of data;
+//   - hub FILE: starts a fake hub with the objects of the file, in which AGO(3h) stands
+//     for a time, and writes hub.kubeconfig;
+//   - play CODE FILE COMMAND...: like exits, and meanwhile the file happens to the hub:
+//     after a document "when: TEXT" it waits until the command has said the text, and
+//     after "before: METHOD RESOURCE" for such a request, which is answered afterwards.
+//     Then objects are put there, or removed with "gone: OBJECT", and the command ends
+//     with "interrupt: true".
 //
 // $EXAMPLES is the folder of the examples. Run with -update to take what commands print now for what they should.
 func TestScript(t *testing.T) {
@@ -37,6 +44,7 @@ func TestScript(t *testing.T) {
 		Setup: func(env *testscript.Env) error {
 			examples, err := filepath.Abs(filepath.Join(root, "examples"))
 			env.Setenv("EXAMPLES", examples)
+			env.Values[hubOfScript{}] = new(*fakeHub)
 			return err
 		},
 		Condition: func(name string) (bool, error) {
@@ -48,6 +56,8 @@ func TestScript(t *testing.T) {
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
 			"exits":     exits,
 			"configmap": configMap,
+			"hub":       startHub,
+			"play":      play,
 		},
 	})
 }

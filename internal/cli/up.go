@@ -219,7 +219,7 @@ func joinMembers(ctx context.Context, pg *playground.Playground) error {
 				errs[i] = err
 				return
 			}
-			errs[i] = member.Join(ctx, c, m.Name, cfg, memberLabels(i))
+			errs[i] = member.Join(ctx, c, m.Name, cfg, memberLabels(i), nil)
 		})
 	}
 	all.Wait()

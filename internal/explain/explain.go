@@ -2,12 +2,10 @@ package explain
 
 import (
 	"errors"
-	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -15,20 +13,21 @@ import (
 	"refract.dev/tree"
 )
 
-// Explain says why the clusters that an evaluation of the set shows get what they
-// get of an object of it. At is the place that is asked about; the zero Pointer
+// Explain says why the clusters that an evaluation shows get what they get of an
+// object of it. At is the place that is asked about; the zero Pointer
 // asks about all fields that a policy changes. A place that is nowhere, neither in
 // the object nor in what becomes of it, is an [*UnknownPathError], unless a rule
 // failed and so nobody knows.
-func Explain(set *manifest.Set, e *render.Evaluation, o *render.Outcome, at tree.Pointer) (*Explanation, error) {
+func Explain(e *render.Evaluation, o *render.Outcome, at tree.Pointer) (*Explanation, error) {
 	id := o.Object.Content
 	x := &Explanation{
 		APIVersion: apiVersion, Kind: kind,
 		Object:    render.Object{APIVersion: id.GetAPIVersion(), Kind: id.GetKind(), Namespace: id.GetNamespace(), Name: id.GetName()},
 		Path:      at.String(),
 		Held:      o.Held,
+		Follows:   o.Follows,
 		Groups:    []Group{},
-		Elsewhere: elsewhere(set, e, o),
+		Elsewhere: elsewhere(e, o),
 		Errors:    append([]render.Finding{}, o.Errors()...),
 		Warnings:  append(append([]render.Finding{}, e.Warnings...), o.Warnings()...),
 	}
@@ -143,20 +142,19 @@ func why(target *match.Clusters, clusters []match.Cluster) []Reason {
 }
 
 // elsewhere returns the clusters that the object is not placed on.
-func elsewhere(set *manifest.Set, e *render.Evaluation, o *render.Outcome) []Reason {
+func elsewhere(e *render.Evaluation, o *render.Outcome) []Reason {
 	r := reasons{all: []Reason{}}
-	absent := absence(set, o)
+	absent := absence(o)
 	if absent == nil {
 		return r.all
 	}
-	chosen := make([]string, len(o.Clusters))
+	on := make(map[string]bool, len(o.Clusters))
 	for i := range o.Clusters {
-		chosen[i] = o.Clusters[i].Name
+		on[o.Clusters[i].Name] = true
 	}
 	for i := range e.Clusters {
-		c := &e.Clusters[i]
-		if _, placed := slices.BinarySearch(chosen, c.Name); !placed {
-			r.add(c.Name, absent(c, chosen))
+		if c := &e.Clusters[i]; !on[c.Name] {
+			r.add(c.Name, absent(c))
 		}
 	}
 	return r.all
@@ -164,44 +162,28 @@ func elsewhere(set *manifest.Set, e *render.Evaluation, o *render.Outcome) []Rea
 
 // absence returns what says why a cluster is not among those chosen for the object;
 // nil if an error leaves open where the object goes.
-func absence(set *manifest.Set, o *render.Outcome) func(c *placement.Cluster, chosen []string) string {
-	always := func(sentence string) func(*placement.Cluster, []string) string {
-		return func(*placement.Cluster, []string) string { return sentence }
+func absence(o *render.Outcome) func(*placement.Cluster) string {
+	always := func(sentence string) func(*placement.Cluster) string {
+		return func(*placement.Cluster) string { return sentence }
 	}
-	policy := propagationOf(set, o.Propagation)
 	switch {
 	case o.Gone != "":
 		fact, _, _ := strings.Cut(o.Gone, ": ") // What follows from it is said among the warnings.
 		return always("the object " + fact)
 	case len(o.Clusters) == 0 && len(o.Errors()) > 0:
 		return nil
-	case policy == nil:
-		return always("it does not have the object, and the policy that placed it was deleted")
 	}
-	return func(c *placement.Cluster, chosen []string) string {
-		_, placed := slices.BinarySearch(o.Before, c.Name)
-		return policy.Why(c, placed, chosen)
-	}
-}
-
-// propagationOf returns the policy of the set with this name; nil if there is
-// none.
-func propagationOf(set *manifest.Set, ref *tree.Policy) *placement.Policy {
-	if ref == nil {
-		return nil
-	}
-	is := func(p *placement.Policy) bool { return *policyOf(p.Ref) == *policyOf(*ref) }
-	for _, p := range set.PropagationPolicies {
-		if is(p.Compiled) {
-			return p.Compiled
+	return func(c *placement.Cluster) string {
+		why, ok := o.WhyNot(c)
+		switch {
+		case ok:
+			return why
+		case len(o.Follows) > 0:
+			return "nothing that the object follows is placed there"
+		default:
+			return "it does not have the object, and the policy that placed it was deleted"
 		}
 	}
-	for _, p := range set.ClusterPropagationPolicies {
-		if is(p.Compiled) {
-			return p.Compiled
-		}
-	}
-	return nil
 }
 
 // reasons bring together what is said of several clusters, in the order of the

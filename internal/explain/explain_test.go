@@ -113,7 +113,7 @@ func explained(t *testing.T, set *manifest.Set, ask *question) (*Explanation, er
 			continue
 		}
 		before := c.DeepCopy()
-		x, err := Explain(set, e, &e.Outcomes[i], tree.MustParse(ask.Path))
+		x, err := Explain(e, &e.Outcomes[i], tree.MustParse(ask.Path))
 		if diff := cmp.Diff(before, c); diff != "" {
 			t.Errorf("Explain() changed the object: -before, +after:\n%s", diff)
 		}
@@ -143,12 +143,12 @@ func TestExplainWhatWasThere(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return set, e
+		return e
 	}
-	_, before := evaluated(nil)
+	before := evaluated(nil)
 	delete(files, "policy.yaml")
-	set, e := evaluated(before)
-	x, err := Explain(set, e, &e.Outcomes[0], tree.Pointer{})
+	e := evaluated(before)
+	x, err := Explain(e, &e.Outcomes[0], tree.Pointer{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -32,6 +32,8 @@ type Explanation struct {
 	Propagation *render.Policy `json:"propagation,omitempty"`
 	// Held is the annotation that keeps copies as they are; empty if none does.
 	Held string `json:"held,omitempty"`
+	// Follows are the objects that the object travels with.
+	Follows []refractv1alpha1.FollowedObject `json:"follows,omitempty"`
 	// Groups are the clusters that the object is placed on, by the rules that hold
 	// for them, in the order of their first cluster.
 	Groups []Group `json:"groups"`

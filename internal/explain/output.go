@@ -52,6 +52,9 @@ func writeHead(out io.Writer, x *Explanation) {
 	if x.Propagation != nil && on+off > 0 {
 		fmt.Fprintf(out, ", by %s", nameOf(x.Propagation))
 	}
+	if len(x.Follows) > 0 {
+		fmt.Fprintf(out, ", follows %s", render.FollowsText(x.Follows))
+	}
 	fmt.Fprintln(out)
 	writeFindings(out, "✗", x.Errors)
 	writeFindings(out, "~", x.Warnings)

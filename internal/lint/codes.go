@@ -27,6 +27,7 @@ const (
 	NamespacedLabel            Code = "namespaced-label-on-cluster-object"
 	OverrideWithoutPropagation Code = "override-without-propagation"
 	IgnoredAnnotation          Code = "ignored-annotation"
+	InvalidAnnotation          Code = "invalid-annotation"
 	HeldObject                 Code = "held-object"
 	PolicyNotUsed              Code = "policy-not-used"
 )
@@ -42,7 +43,9 @@ const (
 	RuleReachesNoObject         Code = "rule-reaches-no-object"
 	PropagationChoosesNoCluster Code = "propagation-chooses-no-cluster"
 	TaintNotTolerated           Code = "taint-not-tolerated"
-	UnsupportedPlacement        Code = "unsupported-placement"
+	DivideWithoutReplicas       Code = "divide-without-replicas"
+	MinReplicasTooGreat         Code = "min-replicas-too-great"
+	ReplicasWithoutRoom         Code = "replicas-without-room"
 	InertField                  Code = "inert-field"
 )
 
@@ -70,4 +73,5 @@ const (
 	ShadowedRule            Code = "shadowed-rule"
 	ShadowedOverrider       Code = "shadowed-overrider"
 	BothPoliciesSetField    Code = "both-policies-set-field"
+	DividedReplicasSet      Code = "divided-replicas-set"
 )

@@ -86,8 +86,13 @@ var Codes = []Explanation{
 		"KubeAdmiral acts on the annotation; Refract does not.",
 	},
 	{
+		InvalidAnnotation, Warning, "An annotation cannot be made sense of",
+		"What it asks for is not done, or not all of it: its value is no JSON of the form that it has, no regular expression, or none of the values that there are.",
+	},
+	{
 		HeldObject, Warning, "An object is held as it is",
-		"While the annotation is there, nothing is written to clusters and nothing removed from them.",
+		"While annotation dry-run is there, nothing is written to clusters and nothing removed from them. While no-scheduling is " +
+			"there, the object comes to no cluster and leaves none.",
 	},
 	{
 		PolicyNotUsed, Warning, "No object names a policy",
@@ -131,8 +136,16 @@ var Codes = []Explanation{
 		"A taint with the effect NoSchedule or NoExecute keeps away all objects whose propagation policy does not tolerate it.",
 	},
 	{
-		UnsupportedPlacement, Error, "A propagation policy asks for what is not supported",
-		"Its objects stay where they are: to place them otherwise than asked for would be worse.",
+		DivideWithoutReplicas, Warning, "An object has no replicas that could be divided",
+		"Its propagation policy divides spec.replicas, which the object does not have: each cluster gets all of the object.",
+	},
+	{
+		MinReplicasTooGreat, Warning, "The minReplicas of clusters add up to more than an object has",
+		"Those that come first, by weight or priority and then by name, get theirs; the others get less, or nothing.",
+	},
+	{
+		ReplicasWithoutRoom, Warning, "Not all replicas of an object have a place",
+		"The clusters that are chosen are full: maxReplicas, weights of 0, or clusters that get nothing new leave no room.",
 	},
 	{
 		InertField, Warning, "A field is accepted and not acted on",
@@ -229,6 +242,10 @@ var Codes = []Explanation{
 	{
 		BothPoliciesSetField, Warning, "Both override policies of an object set a field",
 		"The OverridePolicy takes effect after the ClusterOverridePolicy, so its value wins.",
+	},
+	{
+		DividedReplicasSet, Warning, "An override sets the replicas that a propagation policy divides",
+		"Overrides take effect after the replicas were divided: each of the clusters gets that number, and not its share.",
 	},
 }
 

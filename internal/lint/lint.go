@@ -123,6 +123,7 @@ var checks = []check{
 	checkKnown,       // No clusters at all.
 	checkPlacing,     // Propagation policies that choose clusters wrongly.
 	checkTaints,      // Clusters that nothing reaches.
+	checkDivided,     // Replicas that cannot be divided as asked for.
 	checkInert,       // What propagation policies ask for in vain.
 	checkIgnored,     // What overriders say in vain.
 	checkTargets,     // Rules that choose clusters wrongly.
@@ -133,6 +134,7 @@ var checks = []check{
 	checkDuplicates,  // Rules that stand there twice.
 	checkAbsent,      // Containers, variables, labels, annotations and arguments that nothing has.
 	checkCreated,     // replace of what is not there.
+	checkShares,      // Replicas that a propagation policy divides, and an override sets.
 	checkShadows,     // Changes that later ones hide.
 	checkBoth,        // Fields that both override policies set.
 	checkEffect,      // Changes to what is there already.

@@ -1,7 +1,6 @@
 package lint
 
 import (
-	"errors"
 	"fmt"
 	"strings"
 
@@ -31,10 +30,6 @@ func checkKnown(f *fleet, out *report) {
 // that are not there.
 func checkPlacing(f *fleet, out *report) {
 	for _, p := range f.placing {
-		_, err := p.compiled.Place(f.clusters, nil)
-		if errors.Is(err, placement.ErrUnsupported) {
-			out.add(p.finding(UnsupportedPlacement, "spec.schedulingMode", "%s", strings.TrimPrefix(err.Error(), "spec.schedulingMode: ")))
-		}
 		if !f.known {
 			continue
 		}
@@ -63,14 +58,14 @@ func checkTaints(f *fleet, out *report) {
 		if p.reported || len(f.clusters) == 0 {
 			continue
 		}
-		chosen, err := p.compiled.Place(f.clusters, nil)
+		chosen, err := p.compiled.Place(&placement.Request{Clusters: f.clusters})
 		if err != nil {
 			continue
 		}
 		for i := range p.spec.Placements {
 			f.listed(out, p, i, taken)
 		}
-		if len(chosen) > 0 || p.reported || f.lost.clusters() {
+		if len(chosen.Targets) > 0 || p.reported || f.lost.clusters() {
 			continue
 		}
 		if field, why := f.whyNone(p, taken); why != "" {
@@ -112,8 +107,8 @@ func (f *fleet) whyNone(p *placingPolicy, taken map[string]bool) (field, why str
 // wants reports whether the policy would choose the cluster if it had no taint
 // and were ready.
 func (f *fleet) wants(p *placingPolicy, c *placement.Cluster) bool {
-	names, err := p.compiled.Place([]placement.Cluster{{Cluster: c.Cluster, Ready: true}}, nil)
-	return err == nil && (len(names) > 0 || (p.spec.MaxClusters != nil && *p.spec.MaxClusters == 0))
+	d, err := p.compiled.Place(&placement.Request{Clusters: []placement.Cluster{{Cluster: c.Cluster, Ready: true}}})
+	return err == nil && (len(d.Targets) > 0 || (p.spec.MaxClusters != nil && *p.spec.MaxClusters == 0))
 }
 
 // tolerated reports whether the policy would put something new on the cluster if
@@ -121,8 +116,8 @@ func (f *fleet) wants(p *placingPolicy, c *placement.Cluster) bool {
 func tolerated(p *placingPolicy, c *placement.Cluster) bool {
 	ready := *c
 	ready.Ready = true
-	names, err := p.compiled.Place([]placement.Cluster{ready}, nil)
-	return err != nil || len(names) > 0
+	d, err := p.compiled.Place(&placement.Request{Clusters: []placement.Cluster{ready}})
+	return err != nil || len(d.Targets) > 0
 }
 
 // closed reports every cluster that some propagation policies would choose and

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/override"
 	"refract.dev/tree"
 )
 
@@ -80,7 +79,7 @@ func (r *rule) needless(only *item) bool {
 	for _, at := range r.runs {
 		policies := slices.Clone(at.outcome.Policies)
 		policies[slices.Index(policies, r.policy.compiled)] = without
-		v := override.Apply(at.outcome.Object.Content, at.cluster(), policies...)
+		v := at.outcome.Apply(at.variant.Clusters[0], policies...)
 		if v.Err != nil || at.variant.Err != nil || !tree.Equal(v.Object.Object, at.variant.Object.Object) {
 			return false
 		}

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/validation"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	utiljson "sigs.k8s.io/json"
@@ -94,6 +95,7 @@ func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) 
 		if p == nil {
 			return
 		}
+		fillIn(o.Content.Object, p)
 		compiled, errs := compile(p)
 		wrong := o.wrong
 		o.reportAll(errs)
@@ -104,6 +106,31 @@ func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) 
 			to := list(s)
 			*to = append(*to, Policy[T, C]{Place: o.Place, Policy: p, Compiled: compiled, lines: o.lines})
 		}
+	}
+}
+
+// fillIn gives a policy what an API server fills in, where that is not what the
+// absence means.
+func fillIn(content map[string]any, policy any) {
+	var spec *corev1alpha1.PropagationPolicySpec
+	switch p := policy.(type) {
+	case *corev1alpha1.PropagationPolicy:
+		spec = &p.Spec
+	case *corev1alpha1.ClusterPropagationPolicy:
+		spec = &p.Spec
+	}
+	if spec == nil || spec.ReschedulePolicy == nil {
+		return
+	}
+	absent := func(path ...string) bool {
+		_, there, err := unstructured.NestedFieldNoCopy(content, append([]string{"spec", "reschedulePolicy"}, path...)...)
+		return err == nil && !there
+	}
+	if t := spec.ReschedulePolicy.Trigger; t != nil && absent("rescheduleWhen", "policyContentChanged") {
+		t.PolicyContentChanged = true
+	}
+	if r := spec.ReschedulePolicy.ReplicaRescheduling; r != nil && absent("replicaRescheduling", "avoidDisruption") {
+		r.AvoidDisruption = true
 	}
 }
 

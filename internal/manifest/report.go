@@ -26,6 +26,12 @@ type Propagation struct {
 	// Clusters are those that hold a copy or may hold one, and not one that is to go,
 	// sorted. Some of them may be members no more.
 	Clusters []string
+	// Replicas are the shares of the clusters, by name; of those that have one.
+	Replicas map[string]int64
+	// PlacementHash is that of what the placement was decided on; it may be empty.
+	PlacementHash string
+	// Follows are the objects of the namespace that the object travels with.
+	Follows []refractv1alpha1.FollowedObject
 	// Rendered are the override policies that the copies were rendered with, those
 	// deleted since included, without generation.
 	Rendered []tree.Policy
@@ -56,11 +62,19 @@ func (o *object) decodeReport() {
 		Name:   r.Name,
 		Source: Identity{GroupKind: gv.WithKind(r.Spec.Source.Kind).GroupKind(), Namespace: r.Namespace, Name: r.Spec.Source.Name},
 		UID:    r.Spec.Source.UID,
+
+		PlacementHash: r.Status.PlacementHash, Follows: r.Status.Follows,
 	}
 	clusters := map[string]bool{}
 	for i := range r.Status.Clusters {
 		if c := &r.Status.Clusters[i]; c.State != refractv1alpha1.StateDeleting {
 			clusters[c.Name] = true
+			if c.Replicas != nil {
+				if p.Replicas == nil {
+					p.Replicas = map[string]int64{}
+				}
+				p.Replicas[c.Name] = *c.Replicas
+			}
 		}
 	}
 	p.Clusters = slices.Sorted(maps.Keys(clusters))

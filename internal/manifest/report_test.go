@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/tree"
 )
 
@@ -26,21 +27,25 @@ spec:
   source: {apiVersion: apps/v1, kind: Deployment, resource: deployments, name: web, uid: u-1}
 status:
   placed: 2
+  placementHash: abc
+  follows: [{resource: statefulsets.apps, name: db}]
   overridePolicies:
   - {kind: OverridePolicy, namespace: shop, name: z, generation: 3}
   - {kind: ClusterOverridePolicy, name: a, generation: 1}
   deletedPolicies:
   - {kind: OverridePolicy, namespace: shop, name: gone}
   clusters:
-  - {name: us-1, state: Offline}
+  - {name: us-1, state: Offline, replicas: 2}
   - {name: eu-1, state: Synced}
-  - {name: ap-1, state: Deleting}
+  - {name: ap-1, state: Deleting, replicas: 3}
 `,
 			want: Propagation{
 				Place: place, Name: "web.deployments.apps",
 				Source:   Identity{GroupKind: schema.GroupKind{Group: "apps", Kind: "Deployment"}, Namespace: "shop", Name: "web"},
 				UID:      "u-1",
 				Clusters: []string{"eu-1", "us-1"},
+				Replicas: map[string]int64{"us-1": 2}, PlacementHash: "abc",
+				Follows: []refractv1alpha1.FollowedObject{{Resource: "statefulsets.apps", Name: "db"}},
 				Rendered: []tree.Policy{
 					{Kind: "OverridePolicy", Namespace: "shop", Name: "z"},
 					{Kind: "ClusterOverridePolicy", Name: "a"},

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/url"
 	"strings"
-	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
@@ -18,9 +17,6 @@ import (
 // ErrCredentials is wrapped by errors about a Secret that does not hold what is
 // needed to reach a cluster.
 var ErrCredentials = errors.New("incomplete credentials")
-
-// requestTimeout bounds every request to a member but watches.
-const requestTimeout = 15 * time.Second
 
 // Config returns how to reach the cluster with the credentials in the Secret:
 // a client certificate, a token, or a whole kubeconfig. A kubeconfig may not
@@ -45,9 +41,7 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 		cfg.TLSClientConfig.CAData = nil // The two exclude each other.
 	}
 	cfg.UserAgent = "refract"
-	// What a member can take is for its own API server to say (priority and
-	// fairness); how much is under way at once is bounded by its workers.
-	cfg.QPS = -1
+	cfg.QPS = -1                           // A member limits what it sends; others who use this have few requests.
 	cfg.WarningHandler = rest.NoWarnings{} // Types are deprecated for people, not for those who list them all.
 	return cfg, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -13,24 +14,30 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Facts that callers of Join and Unjoin may branch on.
+// Facts that callers of Join, Leave, Release and Approve may branch on.
 var (
-	ErrJoined    = errors.New("is joined already")
-	ErrNotJoined = errors.New("is not joined")
-	ErrNoCRDs    = errors.New("the hub does not know FederatedClusters")
+	ErrJoined     = errors.New("is joined already")
+	ErrNotJoined  = errors.New("is not joined")
+	ErrNoCRDs     = errors.New("the hub does not know FederatedClusters")
+	ErrLeftSecret = errors.New("exists already: it may have been left by a cluster of this name")
+	ErrNotHeld    = errors.New("no deletions are held back")
+	ErrHeldAnew   = errors.New("what is held back has changed meanwhile")
 )
 
 // Join makes the cluster that cfg leads to a member under the name: a Secret
 // with the credentials in the system namespace, which is created if need be, and
-// a FederatedCluster. The cluster is asked first, so that nothing is written
-// for one that cannot be reached. The credentials must be a client certificate
-// or a token.
-func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config, labels map[string]string) error {
+// a FederatedCluster with the labels and taints, which stays until its copies are
+// gone. The cluster is asked first, so that nothing is written for one that cannot
+// be reached. The credentials must be a client certificate or a token.
+func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint) error {
 	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
 		return fmt.Errorf("cluster name %q: %s", name, msgs[0])
 	}
@@ -42,29 +49,30 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
 	}
 	fc := &corev1alpha1.FederatedCluster{
-		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Finalizers: []string{refractv1alpha1.Finalizer}},
 		Spec: corev1alpha1.FederatedClusterSpec{
 			APIEndpoint:            cfg.Host,
 			Insecure:               cfg.Insecure,
 			UseServiceAccountToken: cfg.BearerToken != "",
 			SecretRef:              corev1alpha1.LocalSecretReference{Name: name},
+			Taints:                 taints,
 		},
 	}
-	err = hub.Get(ctx, types.NamespacedName{Name: name}, &corev1alpha1.FederatedCluster{})
-	switch {
+	switch _, err := Find(ctx, hub, name); {
 	case err == nil:
 		return fmt.Errorf("cluster %q %w", name, ErrJoined)
-	case meta.IsNoMatchError(err):
-		return ErrNoCRDs
-	case !apierrors.IsNotFound(err):
-		return fmt.Errorf("reading cluster %q: %w", name, err)
+	case !errors.Is(err, ErrNotJoined):
+		return err
 	}
 	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
 	if err := hub.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %q: %w", ns.Name, err)
 	}
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}, Data: data}
-	if err := hub.Create(ctx, secret); err != nil {
+	switch err := hub.Create(ctx, secret); {
+	case apierrors.IsAlreadyExists(err):
+		return fmt.Errorf("secret %s/%s %w", ns.Name, name, ErrLeftSecret)
+	case err != nil:
 		return fmt.Errorf("creating secret %s/%s: %w", ns.Name, name, err)
 	}
 	if err := hub.Create(ctx, fc); err != nil {
@@ -74,26 +82,105 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	return nil
 }
 
-// Unjoin takes the cluster out of the fleet. What was placed on it stays there.
-func Unjoin(ctx context.Context, hub client.Client, name string) error {
+// Find returns a member.
+func Find(ctx context.Context, hub client.Reader, name string) (*corev1alpha1.FederatedCluster, error) {
 	fc := &corev1alpha1.FederatedCluster{}
 	err := hub.Get(ctx, types.NamespacedName{Name: name}, fc)
 	switch {
 	case meta.IsNoMatchError(err):
-		return ErrNoCRDs
+		return nil, ErrNoCRDs
 	case apierrors.IsNotFound(err):
-		return fmt.Errorf("cluster %q %w", name, ErrNotJoined)
+		return nil, fmt.Errorf("cluster %q %w", name, ErrNotJoined)
 	case err != nil:
-		return fmt.Errorf("reading cluster %q: %w", name, err)
+		return nil, fmt.Errorf("reading cluster %q: %w", name, err)
 	}
-	if err := hub.Delete(ctx, fc); client.IgnoreNotFound(err) != nil {
-		return fmt.Errorf("deleting cluster %q: %w", name, err)
+	return fc, nil
+}
+
+// Leave begins to take the member out of the fleet. It returns at once: the
+// controllers remove its copies, and then let the FederatedCluster go. Only then
+// may [Forget] delete the credentials, which they need for that.
+func Leave(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
+	if err := hub.Delete(ctx, fc, client.Preconditions{UID: &fc.UID}); client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("deleting cluster %q: %w", fc.Name, err)
 	}
+	return nil
+}
+
+// Release takes the member out of the fleet at once. Its copies stay where they
+// are. It modifies fc.
+func Release(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		if err := hub.Get(ctx, client.ObjectKeyFromObject(fc), fc); err != nil {
+			return err
+		}
+		before := fc.DeepCopy()
+		if controllerutil.RemoveFinalizer(fc, refractv1alpha1.Finalizer) {
+			if err := hub.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+				return err
+			}
+		}
+		if fc.DeletionTimestamp != nil {
+			return nil
+		}
+		// A finalizer that came back in between would have the copies removed.
+		return hub.Delete(ctx, fc, client.Preconditions{UID: &fc.UID, ResourceVersion: &fc.ResourceVersion})
+	})
+	if client.IgnoreNotFound(err) != nil {
+		return fmt.Errorf("releasing cluster %q: %w", fc.Name, err)
+	}
+	return nil
+}
+
+// Forget deletes the credentials of a member that has left.
+func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) error {
 	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: fc.Spec.SecretRef.Name}}
 	if err := hub.Delete(ctx, secret); client.IgnoreNotFound(err) != nil {
 		return fmt.Errorf("deleting secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
 	return nil
+}
+
+var heldToken = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
+
+// Held returns the token of the deletions that the guard holds back on the member,
+// and what it says of them; empty if none are. A token that was approved is that
+// of deletions that are about to happen.
+func Held(fc *corev1alpha1.FederatedCluster) (token, message string) {
+	for i := range fc.Status.Conditions {
+		c := &fc.Status.Conditions[i]
+		if c.Type != corev1alpha1.ClusterDeletionsHeld || c.Status != metav1.ConditionTrue {
+			continue
+		}
+		if found := heldToken.FindStringSubmatch(c.Message); found != nil {
+			return found[1], c.Message
+		}
+	}
+	return "", ""
+}
+
+// Approve lets the deletions go on that the token stands for, and no others:
+// [ErrNotHeld] or [ErrHeldAnew] say that they are not what is held back any more.
+func Approve(ctx context.Context, hub client.Client, name, token string) error {
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		fc, err := Find(ctx, hub, name)
+		if err != nil {
+			return err
+		}
+		switch held, _ := Held(fc); held {
+		case token:
+		case "":
+			return fmt.Errorf("cluster %q: %w", name, ErrNotHeld)
+		default:
+			return fmt.Errorf("cluster %q: %w", name, ErrHeldAnew)
+		}
+		before := fc.DeepCopy()
+		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ApproveAnnotation, token)
+		if err := hub.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+			return fmt.Errorf("annotating cluster %q: %w", name, err)
+		}
+		return nil
+	})
 }
 
 // credentials returns the data of the Secret.

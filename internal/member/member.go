@@ -4,34 +4,40 @@ package member
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
-	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+	"k8s.io/client-go/util/flowcontrol"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
-
-// FieldManager is the name under which Refract applies fields.
-const FieldManager = "refract"
 
 // managed selects the copies on a member.
 const managed = corev1alpha1.ManagedLabel + "=true"
+
+// Requests for objects of a member per second, and how many may come at once.
+// API servers on few cores take some hundred writes per second; the limit is to
+// keep an error of ours from becoming theirs, not to slow anything down.
+const (
+	requestsPerSecond = 500
+	requestBurst      = 1000
+)
 
 // Member is one member cluster: a client of its API server and a view of the
 // managed objects there. It is made by a [Set].
@@ -39,14 +45,20 @@ type Member struct {
 	Name string
 
 	client    metadata.Interface
+	objects   dynamic.Interface
 	discovery discovery.DiscoveryInterface
-	rest      rest.Interface
-	notify    func(Key)
+	rest      rest.Interface // Not limited, so that probes do not wait for writes.
+	closeIdle func()
+	hooks     hooks
 	ready     atomic.Bool
+	rights    rights
+	breaker   breaker
+	meter     meter
 
-	ctx  context.Context //nolint:containedctx // The life of the watches, which begin one by one.
-	stop context.CancelFunc
-	done sync.WaitGroup
+	ctx      context.Context //nolint:containedctx // The life of the watches, which begin one by one.
+	stop     context.CancelFunc
+	done     sync.WaitGroup
+	requests sync.RWMutex // Held for reading during a request.
 
 	misses int // Probes in a row that failed; its reconciler's alone.
 
@@ -54,34 +66,63 @@ type Member struct {
 	types map[schema.GroupResource]*copies
 	// doubtful are groups that could not be discovered: there may be copies.
 	doubtful map[string]bool
-	uid      types.UID // Of the cluster: that of its namespace kube-system.
+	// refused are types that may not be listed, and why. There may be copies, but
+	// none that was wanted since.
+	refused map[schema.GroupResource]error
+	// without are types that are not watched as there were no copies. If there ever are,
+	// it is this process that writes them, and watches.
+	without map[schema.GroupResource]bool
+	swept   time.Time
+	uid     types.UID // Of the cluster: that of its namespace kube-system.
 }
 
-func newMember(name string, cfg *rest.Config, notify func(Key)) (*Member, error) {
-	client, err := metadata.NewForConfig(cfg)
+func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
+	web, closeIdle, err := httpClient(cfg)
 	if err != nil {
 		return nil, err
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
+	if err != nil {
+		return nil, err
+	}
+	limited := rest.CopyConfig(cfg)
+	limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	client, err := metadata.NewForConfigAndClient(limited, web)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := dynamic.NewForConfigAndClient(limited, web)
 	if err != nil {
 		return nil, err
 	}
 	m := &Member{
 		Name:      name,
 		client:    client,
+		objects:   objects,
 		discovery: disco,
 		rest:      disco.RESTClient(),
-		notify:    notify,
+		closeIdle: closeIdle,
+		hooks:     h,
+		rights:    rights{now: time.Now},
+		breaker:   breaker{now: time.Now, opened: meter(name).opened},
+		meter:     meter(name),
 		types:     map[schema.GroupResource]*copies{},
+		refused:   map[schema.GroupResource]error{},
+		without:   map[schema.GroupResource]bool{},
 	}
 	m.ctx, m.stop = context.WithCancel(context.Background())
 	return m, nil
 }
 
-// close ends the watches and waits for them.
+// close refuses new requests, waits for those under way, and ends the watches.
 func (m *Member) close() {
 	m.stop()
+	m.requests.Lock()
+	m.requests.Unlock() //nolint:staticcheck // Those that were under way have ended, and none begins.
+	m.mu.Lock()
+	m.mu.Unlock() //nolint:staticcheck // The same for watches that were just beginning.
 	m.done.Wait()
+	m.closeIdle()
 }
 
 // Ready reports whether the member was ready to serve when it was last asked.
@@ -105,8 +146,8 @@ const (
 	// Unwatched says that nobody has asked for copies of the type, and none was found when
 	// the member became ready.
 	Unwatched Sight = iota
-	// Unlisted says that the first list of the type is under way. The notification that the
-	// Set was made with will be called for each copy that it finds.
+	// Unlisted says that the first list of the type is under way, or cannot be made: see
+	// [Member.ListError]. [Set.OnCopy] will be called for each copy that it finds.
 	Unlisted
 	// Absent says that there is no such copy.
 	Absent
@@ -117,7 +158,7 @@ const (
 // Copy returns what is known of an object.
 func (m *Member) Copy(key Key) (Copy, Sight) {
 	m.mu.Lock()
-	t, doubtful := m.types[key.GroupResource], m.doubtful[key.Group]
+	t, doubtful := m.types[key.GroupResource], m.doubtful[key.Group] || m.refused[key.GroupResource] != nil
 	m.mu.Unlock()
 	switch {
 	case t == nil && doubtful:
@@ -152,53 +193,74 @@ func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 		}
 		t.stop() // The member does not serve that version; perhaps it serves this one.
 	}
-	ctx, stop := context.WithCancel(m.ctx)
-	t := newCopies(gvr, stop, m.notify)
+	if m.ctx.Err() != nil {
+		return make(chan struct{}) // Nobody will list anything any more.
+	}
+	delete(m.refused, resource)
+	t := newCopies(gvr, m.hooks)
 	m.types[resource] = t
-	r := cache.NewReflectorWithOptions(m.listWatch(gvr, t), &metav1.PartialObjectMetadata{}, t, cache.ReflectorOptions{
-		Name:            m.Name + "/" + gvr.String(),
-		TypeDescription: gvr.String(),
-	})
-	m.done.Go(func() { r.RunWithContext(ctx) })
+	m.follow(t)
 	return t.synced
 }
 
-func (m *Member) listWatch(gvr schema.GroupVersionResource, t *copies) cache.ListerWatcher {
-	return &cache.ListWatch{
+// follow begins to list and watch. The lock must be held.
+func (m *Member) follow(t *copies) {
+	ctx, stop := context.WithCancel(m.ctx)
+	t.stop = stop
+	var list func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
+	var begin func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
+	var kind runtime.Object
+	if hasStatus(t.gvr.GroupResource()) {
+		client := m.objects.Resource(t.gvr)
+		kind, begin = &unstructured.Unstructured{}, client.Watch
+		list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
+	} else {
+		client := m.client.Resource(t.gvr)
+		kind, begin = &metav1.PartialObjectMetadata{}, client.Watch
+		list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
+	}
+	heard := func(verb string, err error) {
+		if ctx.Err() == nil {
+			t.heard(err)
+			m.rights.note(action{verb, t.gvr.GroupResource(), ""}, err)
+		}
+	}
+	r := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = managed
-			list, err := m.client.Resource(gvr).List(ctx, o)
-			t.heard(err)
-			return list, err
+			found, err := list(ctx, o)
+			heard("list", err)
+			return found, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
-			w, err := m.client.Resource(gvr).Watch(ctx, o)
-			t.heard(err)
+			w, err := begin(ctx, o)
+			heard("watch", err)
 			return w, err
 		},
-	}
+	}, kind, t, cache.ReflectorOptions{
+		Name:            m.Name + "/" + t.gvr.String(),
+		TypeDescription: t.gvr.String(),
+	})
+	m.done.Go(func() { r.RunWithContext(ctx) })
 }
 
-// Apply writes the body by server-side apply and forces the fields in it. It is
-// one request. The answer is remembered for [Member.Copy].
-func (m *Member) Apply(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, body []byte) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	force := true
-	got, err := m.client.Resource(gvr).Namespace(name.Namespace).Patch(ctx, name.Name, types.ApplyPatchType, body,
-		metav1.PatchOptions{FieldManager: FieldManager, Force: &force})
-	if err != nil {
-		return err
+// rewatch lists and watches at once what was to be tried again some time.
+func (m *Member) rewatch(t *copies) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() == nil && m.types[t.gvr.GroupResource()] == t {
+		t.stop()
+		m.follow(t)
 	}
-	m.Remember(Key{gvr.GroupResource(), name}, copyOf(got))
-	return nil
 }
 
 // Remember records what was read of an object, for [Member.Copy].
-func (m *Member) Remember(key Key, c Copy) {
+func (m *Member) Remember(key Key, c Copy) { m.put(key, c, false) }
+
+func (m *Member) put(key Key, c Copy, written bool) {
 	if t := m.typed(key.GroupResource); t != nil {
-		t.put(key.NamespacedName, c)
+		t.remember(key.NamespacedName, c, written)
 	}
 }
 
@@ -209,52 +271,6 @@ func (m *Member) Forget(key Key) {
 			t.drop(key.NamespacedName, c.UID)
 		}
 	}
-}
-
-// Read reads the metadata of an object, whether it is a copy or not.
-func (m *Member) Read(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	got, err := m.client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-	if err != nil {
-		return Copy{}, err
-	}
-	return copyOf(got), nil
-}
-
-// Delete begins the deletion of the copy with this UID. Found is false, and there
-// is no error, if the copy is not there, or another object in its place.
-func (m *Member) Delete(ctx context.Context, key Key, uid types.UID) (found bool, err error) {
-	t := m.typed(key.GroupResource)
-	if t == nil {
-		return false, nil
-	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	background := metav1.DeletePropagationBackground
-	err = m.client.Resource(t.gvr).Namespace(key.Namespace).Delete(ctx, key.Name, metav1.DeleteOptions{
-		Preconditions:     &metav1.Preconditions{UID: &uid},
-		PropagationPolicy: &background,
-	})
-	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return false, nil
-	}
-	return err == nil, err
-}
-
-// Identify reads which cluster this is, whatever its name.
-func (m *Member) Identify(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	gvr := schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
-	ns, err := m.client.Resource(gvr).Get(ctx, metav1.NamespaceSystem, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("identifying the cluster: %w", err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.uid = ns.UID
-	return nil
 }
 
 func (m *Member) identity() types.UID {
@@ -269,11 +285,13 @@ var errUndiscovered = errors.New("the cluster did not say which types this API g
 // if they could, or were not yet asked for.
 func (m *Member) ListError(resource schema.GroupResource) error {
 	m.mu.Lock()
-	t, doubtful := m.types[resource], m.doubtful[resource.Group]
+	t, doubtful, refused := m.types[resource], m.doubtful[resource.Group], m.refused[resource]
 	m.mu.Unlock()
 	switch {
 	case t != nil:
 		return t.listError()
+	case refused != nil:
+		return refused
 	case doubtful:
 		return errUndiscovered
 	default:
@@ -281,87 +299,53 @@ func (m *Member) ListError(resource schema.GroupResource) error {
 	}
 }
 
-// doubts reports whether there may be copies of types that are not known.
-func (m *Member) doubts() bool {
+// Culprit returns the field manager that changed or removed fields of ours in a
+// copy since it was last written; "" if nobody did, or it is not known.
+func (m *Member) Culprit(key Key) string {
+	if t := m.typed(key.GroupResource); t != nil {
+		return t.culprit(key.NamespacedName)
+	}
+	return ""
+}
+
+func (m *Member) watched() []*copies {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return len(m.doubtful) > 0
+	return slices.Collect(maps.Values(m.types))
 }
 
-// CreateNamespace creates a namespace that copies need; hub marks it as made for
-// them. One that is there already is left as it is.
-func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": "v1",
-		"kind":       "Namespace",
-		"metadata": map[string]any{
-			"name":        name,
-			"annotations": map[string]string{refractv1alpha1.NamespaceAnnotation: hub},
-		},
-	})
-	if err != nil {
-		return err
+// Count returns how many copies the member holds, as far as it is known.
+func (m *Member) Count() int {
+	n := 0
+	for _, t := range m.watched() {
+		n += t.len()
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	err = m.rest.Post().AbsPath("/api/v1/namespaces").Param("fieldManager", FieldManager).
-		SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
-	if apierrors.IsAlreadyExists(err) {
-		return nil
-	}
-	return err
+	return n
 }
 
-// Sweep watches every type of which the member holds a copy, so that copies are
-// found whose source went away unseen. It may be called again. A type that cannot
-// be listed is watched, too: what it holds is not known until it can.
-func (m *Member) Sweep(ctx context.Context) error {
-	lists, err := discovery.ServerPreferredResources(m.discovery)
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if err != nil && !errors.As(err, &partial) {
-		return fmt.Errorf("discovering types: %w", err)
+// InNamespace returns how many copies there are in a namespace.
+func (m *Member) InNamespace(ns string) int {
+	n := 0
+	for _, t := range m.watched() {
+		n += t.inNamespace(ns)
 	}
+	return n
+}
+
+// Each calls f for every copy that is known, in no order, until it returns false.
+func (m *Member) Each(f func(Key, Copy) bool) {
+	for _, t := range m.watched() {
+		if !t.each(f) {
+			return
+		}
+	}
+}
+
+// listed reports whether the copies of all types are known that the credentials
+// may list.
+func (m *Member) listed() bool {
 	m.mu.Lock()
-	m.doubtful = map[string]bool{}
-	if partial != nil {
-		for gv := range partial.Groups {
-			m.doubtful[gv.Group] = true
-		}
-	}
+	doubtful := len(m.doubtful) > 0 || m.swept.IsZero()
 	m.mu.Unlock()
-	var sweeps errgroup.Group
-	sweeps.SetLimit(concurrentSweeps)
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			return fmt.Errorf("discovering types: %w", err)
-		}
-		for _, r := range list.APIResources {
-			gvr := gv.WithResource(r.Name)
-			if Propagates(gvr.GroupVersion().WithKind(r.Kind).GroupKind(), r.Verbs) && m.typed(gvr.GroupResource()) == nil {
-				sweeps.Go(func() error { return m.sweepType(ctx, gvr) })
-			}
-		}
-	}
-	return sweeps.Wait()
-}
-
-// concurrentSweeps bounds how many types are listed at once.
-const concurrentSweeps = 8
-
-func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource) error {
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
-	defer cancel()
-	found, err := m.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: managed, Limit: 1})
-	var status apierrors.APIStatus
-	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsMethodNotSupported(err):
-		return nil // The type went away since it was discovered.
-	case errors.As(err, &status), err == nil && len(found.Items) > 0:
-		m.Watch(gvr) //nolint:contextcheck // The watch lives as long as the member.
-		return nil
-	case err != nil:
-		return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
-	}
-	return nil
+	return !doubtful && !slices.ContainsFunc(m.watched(), func(t *copies) bool { return !t.hasSynced() })
 }

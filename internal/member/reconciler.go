@@ -2,9 +2,14 @@ package member
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"maps"
+	"regexp"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,21 +21,37 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 const (
-	// probeInterval is how often each cluster is asked whether it is ready.
+	// probeInterval is how often each cluster is asked whether it is ready, give or
+	// take a fifth, so that a large fleet is not asked all at once.
 	probeInterval = 5 * time.Second
+	// leaveInterval is how often a cluster that leaves is looked at.
+	leaveInterval = time.Second
+	// foreignInterval is how often a cluster that another replica owns is looked at,
+	// should an event have been missed. No request is made to it.
+	foreignInterval = time.Minute
 	// missesUntilLost is how many probes in a row must fail before a member that was
 	// ready is not.
 	missesUntilLost = 2
-	// concurrentProbes bounds how many clusters are asked at once.
-	concurrentProbes = 32
+	// concurrentProbes bounds how many clusters are asked at once. Those that do not answer
+	// take [probeTimeout] each: there must be workers left for the others.
+	concurrentProbes = 256
+	// concurrentReturns bounds how many members that became ready have their types
+	// listed at once.
+	concurrentReturns = 32
+	// busyInterval is when a member asks again for its turn.
+	busyInterval = 500 * time.Millisecond
 )
 
 // Reconciler keeps the Set in line with the FederatedClusters of the hub and
@@ -40,18 +61,45 @@ type Reconciler struct {
 	Set    *Set
 	// SystemNamespace holds the Secrets.
 	SystemNamespace string
+	// Identity names this process in its user agent; may be empty.
+	Identity string
+	// Owns reports whether a cluster is this process's business. Others it does not
+	// connect to; whether they are ready is what their owner has written. Nil means
+	// that all are. When the answer changes, [Set.Disown] or [Set.Recheck] must be called.
+	Owns func(name string) bool
+	// Held reports whether deletions on a cluster wait for approval, and says which. It
+	// is asked at each look. It may be nil.
+	Held func(name string) (message string, held bool)
+
+	returning atomic.Int32 // Members whose types are being listed.
 }
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		Named("federatedcluster").
-		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Or(
-			predicate.GenerationChangedPredicate{}, predicate.LabelChangedPredicate{}))).
+		For(&corev1alpha1.FederatedCluster{}, builder.WithPredicates(predicate.Funcs{UpdateFunc: r.concerns})).
 		Watches(&corev1.Secret{}, handler.EnqueueRequestsFromMapFunc(r.clustersOf)).
+		WatchesRawSource(source.Channel(r.Set.rechecks(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrentProbes}).
 		Complete(r)
 }
+
+// concerns tells changes of a cluster from those that are our own reports.
+func (r *Reconciler) concerns(e event.UpdateEvent) bool {
+	before, ok1 := e.ObjectOld.(*corev1alpha1.FederatedCluster)
+	after, ok2 := e.ObjectNew.(*corev1alpha1.FederatedCluster)
+	if !ok1 || !ok2 {
+		return false
+	}
+	const approval = refractv1alpha1.ApproveAnnotation
+	return before.Generation != after.Generation || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
+		!maps.Equal(before.Labels, after.Labels) || !slices.Equal(before.Finalizers, after.Finalizers) ||
+		before.Annotations[approval] != after.Annotations[approval] ||
+		(!r.owns(after.Name) && isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady))
+}
+
+func (r *Reconciler) owns(name string) bool { return r.Owns == nil || r.Owns(name) }
 
 // clustersOf returns the clusters that use a Secret.
 func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []reconcile.Request {
@@ -94,22 +142,93 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	fc := &corev1alpha1.FederatedCluster{}
 	if err := r.Client.Get(ctx, req.NamespacedName, fc); err != nil {
 		if apierrors.IsNotFound(err) {
-			r.Set.replace(req.Name, nil)
+			r.Set.remove(req.Name)
 			return reconcile.Result{}, nil
 		}
 		return reconcile.Result{}, err
 	}
-	health := r.examine(ctx, fc)
-	r.Set.observe(fc, health.ready)
+	if !r.owns(fc.Name) {
+		r.Set.Disown(fc.Name)
+		r.Set.observe(fc, isTrue(&fc.Status, corev1alpha1.ClusterReady))
+		r.Set.markExamined(fc.Name)
+		return reconcile.Result{RequeueAfter: jitter(foreignInterval)}, nil
+	}
+	if fc.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(fc, refractv1alpha1.Finalizer) {
+		// Before the first copy can be written.
+		if err := r.setFinalizer(ctx, fc, controllerutil.AddFinalizer); err != nil {
+			return again(err)
+		}
+	}
+	wasLeaving := r.Set.Leaving(fc.Name)
+	h, err := r.examine(ctx, fc)
+	switch {
+	case errors.Is(err, errBusy):
+		return reconcile.Result{RequeueAfter: jitter(busyInterval)}, nil
+	case errors.Is(err, errLeft):
+		return reconcile.Result{RequeueAfter: busyInterval}, nil
+	}
+	r.Set.observe(fc, h.ready)
 	r.Set.markExamined(fc.Name)
+	meter(fc.Name).ready(h.ready)
+	next := jitter(probeInterval)
+	if !fc.DeletionTimestamp.IsZero() {
+		next = leaveInterval
+		var free bool
+		// What was decided before it was known to leave must not come after it has left.
+		if h.leaving, free = r.release(fc, h); free && wasLeaving {
+			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
+		}
+	}
+	if r.Held != nil {
+		h.held, h.isHeld = r.Held(fc.Name)
+	}
 	before := fc.DeepCopy()
-	if !setConditions(&fc.Status, health, metav1.Now()) {
-		return reconcile.Result{RequeueAfter: probeInterval}, nil
+	if !setConditions(&fc.Status, h, metav1.Now()) || !r.owns(fc.Name) {
+		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	if err := r.Client.Status().Patch(ctx, fc, client.MergeFrom(before)); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	return reconcile.Result{RequeueAfter: probeInterval}, nil
+	return reconcile.Result{RequeueAfter: next}, nil
+}
+
+// again has a conflict tried again, silently, and an object that is gone not.
+func again(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) {
+		return reconcile.Result{RequeueAfter: busyInterval}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(err)
+}
+
+func (r *Reconciler) setFinalizer(ctx context.Context, fc *corev1alpha1.FederatedCluster, set func(client.Object, string) bool) error {
+	before := fc.DeepCopy()
+	if !set(fc, refractv1alpha1.Finalizer) {
+		return nil
+	}
+	return r.Client.Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// release reports whether nothing keeps a cluster from leaving, and else what
+// does.
+func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health) (why string, free bool) {
+	m := r.Set.Get(fc.Name)
+	switch {
+	case !h.ready && !fc.Status.JoinPerformed:
+		return "it was never ready: nothing was placed on it", true
+	case !h.ready || m == nil:
+		return fmt.Sprintf("the copies on it cannot be removed while it is not ready; `refract unjoin %s --force` leaves them where they are", fc.Name), false
+	}
+	left, known := r.Set.remaining(m)
+	switch {
+	case left > 0:
+		return fmt.Sprintf("copies on it that are still to be removed: %d", left), false
+	case !known:
+		return "it is not known yet which copies are on it", false
+	case r.Set.Emptied != nil && !r.Set.Emptied(fc.Name):
+		return "the removal of its copies is being recorded", false
+	default:
+		return "its copies are gone", true
+	}
 }
 
 // health is what came of looking at a cluster.
@@ -119,71 +238,144 @@ type health struct {
 	offline bool   // The API server could not be reached.
 	reason  string // For what is not as it should be.
 	message string
+
+	lacking string // Rights; "" if all that was needed was granted.
+	leaving string // What it waits for; "" if it does not leave.
+	held    string // Deletions that wait for approval,
+	isHeld  bool   // if any do.
 }
 
-// examine connects to the cluster if it was not connected, and asks it.
-func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedCluster) health {
+// errBusy says that the member is ready and must wait for its turn to be listed.
+var errBusy = errors.New("other members are being listed")
+
+// examine connects to the cluster if it was not connected, and asks it. The
+// errors are [errBusy] and [errLeft]; all else is a matter of its health.
+func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedCluster) (health, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.SystemNamespace, Name: fc.Spec.SecretRef.Name}
 	if err := r.Client.Get(ctx, key, secret); err != nil {
 		if apierrors.IsNotFound(err) {
-			return health{reason: "SecretNotFound", message: fmt.Sprintf("spec.secretRef.name: secret %s does not exist", key)}
+			return health{reason: "SecretNotFound", message: fmt.Sprintf("spec.secretRef.name: secret %s does not exist", key)}, nil
 		}
-		return health{reason: "SecretUnreadable", message: fmt.Sprintf("reading secret %s: %v", key, err)}
+		return health{reason: "SecretUnreadable", message: fmt.Sprintf("reading secret %s: %v", key, err)}, nil
 	}
 	cfg, err := Config(fc, secret)
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: err.Error()}
+		return health{reason: "InvalidCredentials", message: err.Error()}, nil
 	}
-	m, err := r.Set.connect(fc.Name, cfg)
+	if r.Identity != "" {
+		cfg.UserAgent += "/" + r.Identity
+	}
+	m, err := r.Set.connect(fc.Name, cfg, r.owns)
+	if errors.Is(err, errLeft) {
+		return health{}, err
+	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: fmt.Sprintf("secret %s: %v", key, err)}
+		return health{reason: "InvalidCredentials", message: fmt.Sprintf("secret %s: %v", key, err)}, nil
 	}
 	h := judge(m.Probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if m.misses++; m.Ready() && m.misses < missesUntilLost {
-			return health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
+			h = health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
 		}
-		return h
+		h.lacking = m.rights.describe()
+		return h, nil
 	}
 	m.misses = 0
+	if !m.Ready() || m.doubts() {
+		if unwelcome, err := r.welcome(ctx, m); err != nil || unwelcome.reason != "" {
+			return unwelcome, err
+		}
+	}
+	m.reviewRights(ctx)
+	h.lacking = m.rights.describe()
+	return h, nil
+}
+
+// welcome finds out who a member is that became ready, and what it holds. It
+// returns a state of health with a reason if the member is not welcome.
+func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
+	if r.returning.Add(1) > concurrentReturns {
+		r.returning.Add(-1)
+		return health{}, errBusy
+	}
+	defer r.returning.Add(-1)
 	if !m.Ready() {
-		if err := m.Identify(ctx); err != nil {
-			return health{joined: true, reason: "Unreadable", message: err.Error()}
+		// Without the right to read it the condition Authorized says so.
+		if err := m.Identify(ctx); err != nil && !apierrors.IsForbidden(err) {
+			return unreadable(err)
 		}
 		if twin := r.Set.twin(m); twin != "" {
 			const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
-			return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}
+			return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}, nil
 		}
 	}
-	if !m.Ready() || m.doubts() {
-		if err := m.Sweep(ctx); err != nil {
-			return health{joined: true, reason: "Unreadable", message: err.Error()}
-		}
+	if err := m.sweep(ctx, !m.Ready()); err != nil {
+		return unreadable(err)
 	}
-	return h
+	return health{}, nil
+}
+
+func unreadable(err error) (health, error) {
+	if errors.Is(err, errLeft) {
+		return health{}, err
+	}
+	return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
 }
 
 // judge reads the answer to a probe.
 func judge(err error, endpoint string) health {
 	var status apierrors.APIStatus
+	var untrusted *tls.CertificateVerificationError
 	switch {
 	case err == nil:
 		return health{ready: true, joined: true}
 	case apierrors.IsUnauthorized(err):
-		return health{reason: "Unauthorized", message: "the API server does not accept the credentials: " + err.Error()}
+		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + err.Error()}
 	case apierrors.IsForbidden(err):
 		return health{joined: true, reason: "Forbidden", message: "the credentials may not do what is needed: " + err.Error()}
 	case errors.As(err, &status):
 		return health{joined: true, reason: "NotReady", message: "the API server is not ready: " + err.Error()}
+	case errors.As(err, &untrusted):
+		return health{reason: "CertificateInvalid", message: fmt.Sprintf("the certificate of %s is not accepted: %s", endpoint, verification(untrusted))}
 	default:
-		return health{offline: true, reason: "Unreachable", message: fmt.Sprintf("reaching %s: %v", endpoint, err)}
+		return health{offline: true, reason: "Unreachable", message: fmt.Sprintf("reaching %s: %s", endpoint, plain(err))}
 	}
 }
+
+// verification says what is wrong with a certificate in words that do not change
+// with the time of day.
+func verification(err *tls.CertificateVerificationError) string {
+	var invalid x509.CertificateInvalidError
+	if errors.As(err, &invalid) && invalid.Reason == x509.Expired {
+		const format = "it is valid from %s to %s"
+		return fmt.Sprintf(format, invalid.Cert.NotBefore.UTC().Format(time.RFC3339), invalid.Cert.NotAfter.UTC().Format(time.RFC3339))
+	}
+	return err.Err.Error()
+}
+
+// localPort is our own end of a connection, another each time.
+var localPort = regexp.MustCompile(`\b(read|write) (tcp[46]?) [^ ]+->`)
+
+// plain is the error's text without what is another in each attempt, so that a
+// report of it is not news each time.
+func plain(err error) string { return localPort.ReplaceAllString(err.Error(), "$1 $2 ") }
 
 // setConditions writes the health into the status and reports whether that
 // changed anything.
 func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now metav1.Time) bool {
+	changed := false
+	for _, c := range conditions(status, h) {
+		changed = setCondition(status, c, now) || changed
+	}
+	if h.ready && !status.JoinPerformed {
+		status.JoinPerformed, changed = true, true
+	}
+	return changed
+}
+
+// conditions returns those that the health says something about.
+func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1alpha1.ClusterCondition {
 	yes := map[bool]metav1.ConditionStatus{true: metav1.ConditionTrue, false: metav1.ConditionFalse}
 	ready := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterReady, Status: yes[h.ready], Reason: h.reason, Message: h.message}
 	offline := corev1alpha1.ClusterCondition{Type: corev1alpha1.ClusterOffline, Status: yes[h.offline], Reason: "Reachable", Message: "the API server answers"}
@@ -194,7 +386,7 @@ func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now me
 	}
 	if h.offline {
 		offline.Reason, offline.Message = h.reason, h.message
-		if wasJoined(status) {
+		if isTrue(status, corev1alpha1.ClusterJoined) {
 			joined.Status = metav1.ConditionTrue
 		}
 	}
@@ -204,16 +396,36 @@ func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now me
 			offline.Status, offline.Reason, offline.Message = metav1.ConditionUnknown, h.reason, h.message
 		}
 	}
-	changed := false
-	for _, c := range []corev1alpha1.ClusterCondition{joined, ready, offline} {
-		changed = setCondition(status, c, now) || changed
+	if h.leaving != "" {
+		joined.Status, joined.Reason, joined.Message = metav1.ConditionFalse, "Leaving", h.leaving
 	}
-	return changed
+	all := []corev1alpha1.ClusterCondition{joined, ready, offline}
+	switch {
+	case h.lacking != "":
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionFalse, Reason: "PermissionMissing", Message: h.lacking,
+		})
+	case h.ready:
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionTrue, Reason: "Authorized", Message: "the credentials sufficed for all that was needed",
+		})
+	}
+	switch {
+	case h.isHeld:
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.held,
+		})
+	case isTrue(status, corev1alpha1.ClusterDeletionsHeld):
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionFalse, Reason: "NothingHeld", Message: "no deletions wait for approval",
+		})
+	}
+	return all
 }
 
-func wasJoined(status *corev1alpha1.FederatedClusterStatus) bool {
+func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {
 	for i := range status.Conditions {
-		if status.Conditions[i].Type == corev1alpha1.ClusterJoined {
+		if status.Conditions[i].Type == kind {
 			return status.Conditions[i].Status == metav1.ConditionTrue
 		}
 	}

@@ -9,31 +9,45 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/placement"
 )
 
 // Set are the members that are joined now. It is safe for many goroutines. The
-// two functions must be set before first use and must not block.
+// functions must be set before first use and must not block; all but OnCopy and
+// OnChange may be nil.
 type Set struct {
 	// OnCopy is called when a copy on a member appeared, changed or went away.
 	OnCopy func(m *Member, key Key)
-	// OnChange is called when a cluster came or went, was reached or lost, or its
-	// labels or taints changed.
+	// OnReadiness is called when the readiness of a copy, or its message, changed.
+	OnReadiness func(m *Member, key Key)
+	// OnChange is called when a cluster came or went, was reached or lost, when its
+	// labels or taints changed, when it is to leave, and when deletions on it were approved.
 	OnChange func(name string)
+	// Ours reports whether a copy is one that has to be gone before its cluster may
+	// leave. Nil means that all have to.
+	Ours func(key Key, c Copy) bool
+	// Emptied reports whether nothing is left to do on a cluster that leaves. It is
+	// asked when the member has no copies.
+	Emptied func(name string) bool
 
 	mu       sync.Mutex
 	members  map[string]*joined
 	clusters atomic.Pointer[[]placement.Cluster]
+	again    chan event.GenericEvent // Clusters to look at at once.
 }
 
 type joined struct {
 	examined bool    // Whether it was looked at.
-	member   *Member // Nil while the credentials do not suffice to make one.
+	member   *Member // Nil while the credentials do not suffice to make one, and for a cluster that is not owned.
 	config   *rest.Config
 	view     placement.Cluster
+	leaving  bool
+	approved string
 }
 
 // Get returns the member of this name, or nil.
@@ -76,7 +90,7 @@ func (s *Set) twin(m *Member) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, j := range s.members {
-		if j.member != nil && j.member != m && name != m.Name && j.member.identity() == m.identity() && j.member.Ready() {
+		if j.member != nil && j.member != m && name != m.Name && m.identity() != "" && j.member.identity() == m.identity() && j.member.Ready() {
 			return name
 		}
 	}
@@ -96,8 +110,8 @@ func (s *Set) All() []*Member {
 	return all
 }
 
-// Clusters returns how the clusters look to placement, by name. The slice is
-// shared and must not be modified.
+// Clusters returns how the clusters look to placement, by name, without those that
+// leave. The slice is shared and must not be modified.
 func (s *Set) Clusters() []placement.Cluster {
 	if p := s.clusters.Load(); p != nil {
 		return *p
@@ -105,9 +119,67 @@ func (s *Set) Clusters() []placement.Cluster {
 	return nil
 }
 
+// Leaving reports whether the cluster is to leave: nothing may be placed on it,
+// and it is kept until its copies are gone.
+func (s *Set) Leaving(name string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j := s.members[name]
+	return j != nil && j.leaving
+}
+
+// Approved returns the token by which somebody approved deletions on the cluster
+// last; "" if nobody did.
+func (s *Set) Approved(name string) string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if j := s.members[name]; j != nil {
+		return j.approved
+	}
+	return ""
+}
+
+// Recheck has a cluster looked at at once.
+func (s *Set) Recheck(name string) {
+	fc := &corev1alpha1.FederatedCluster{}
+	fc.Name = name
+	select {
+	case s.rechecks() <- event.GenericEvent{Object: fc}:
+	default: // So many wait that it is looked at sooner by its turn.
+	}
+}
+
+func (s *Set) rechecks() chan event.GenericEvent {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.again == nil {
+		s.again = make(chan event.GenericEvent, 4096)
+	}
+	return s.again
+}
+
+// Disown ends all work on a cluster, which goes on to be known, and returns when
+// its last request has ended. [Reconciler.Owns] must say no before, and for as
+// long as it does the member does not come back.
+func (s *Set) Disown(name string) {
+	s.mu.Lock()
+	j := s.members[name]
+	if j == nil || j.member == nil {
+		s.mu.Unlock()
+		return
+	}
+	m := j.member
+	j.member, j.config = nil, nil
+	s.mu.Unlock()
+	m.close()
+	forgetMetrics(name)
+	s.OnChange(name)
+}
+
 // connect returns the member that the configuration leads to: the one that is
-// there if it has the same, else a new one in its place.
-func (s *Set) connect(name string, cfg *rest.Config) (*Member, error) {
+// there if it has the same, else a new one in its place. It is an error if the
+// cluster is not owned any more.
+func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*Member, error) {
 	s.mu.Lock()
 	if j := s.members[name]; j != nil && j.member != nil && sameConfig(j.config, cfg) {
 		s.mu.Unlock()
@@ -115,11 +187,21 @@ func (s *Set) connect(name string, cfg *rest.Config) (*Member, error) {
 	}
 	s.mu.Unlock()
 	var m *Member
-	m, err := newMember(name, cfg, func(key Key) { s.OnCopy(m, key) })
+	m, err := newMember(name, cfg, hooks{
+		changed: func(key Key) { s.OnCopy(m, key) },
+		readied: func(key Key) {
+			if s.OnReadiness != nil {
+				s.OnReadiness(m, key)
+			}
+		},
+	})
 	if err != nil {
 		return nil, err
 	}
-	s.replace(name, &joined{member: m, config: cfg})
+	if !s.replace(name, &joined{member: m, config: cfg}, owns) {
+		m.close()
+		return nil, errLeft
+	}
 	return m, nil
 }
 
@@ -129,10 +211,14 @@ func (s *Set) observe(fc *corev1alpha1.FederatedCluster, ready bool) { s.look(fc
 // look records how the cluster looks, unless it is known and only a first look is
 // asked for.
 func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
-	view := placement.Cluster{
-		Cluster: match.Cluster{Name: fc.Name, Labels: maps.Clone(fc.Labels)},
-		Taints:  slices.Clone(fc.Spec.Taints),
-		Ready:   ready,
+	after := joined{
+		view: placement.Cluster{
+			Cluster: match.Cluster{Name: fc.Name, Labels: maps.Clone(fc.Labels)},
+			Taints:  slices.Clone(fc.Spec.Taints),
+			Ready:   ready,
+		},
+		leaving:  !fc.DeletionTimestamp.IsZero(),
+		approved: fc.Annotations[refractv1alpha1.ApproveAnnotation],
 	}
 	s.mu.Lock()
 	if s.members == nil {
@@ -147,8 +233,8 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		j = &joined{}
 		s.members[fc.Name] = j
 	}
-	changed := j.view.Name == "" || j.view.Ready != ready || !maps.Equal(j.view.Labels, view.Labels) || !equality.Semantic.DeepEqual(j.view.Taints, view.Taints)
-	j.view = view
+	changed := !j.looksLike(&after)
+	j.view, j.leaving, j.approved = after.view, after.leaving, after.approved
 	if j.member != nil {
 		j.member.ready.Store(ready)
 	}
@@ -161,9 +247,22 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 	}
 }
 
-// replace puts j, or nothing, in the place of what is there under the name.
-func (s *Set) replace(name string, j *joined) {
+func (j *joined) looksLike(o *joined) bool {
+	return j.view.Name == o.view.Name && j.view.Ready == o.view.Ready && j.leaving == o.leaving && j.approved == o.approved &&
+		maps.Equal(j.view.Labels, o.view.Labels) && equality.Semantic.DeepEqual(j.view.Taints, o.view.Taints)
+}
+
+// remove forgets a cluster that left.
+func (s *Set) remove(name string) { s.replace(name, nil, nil) }
+
+// replace puts j, or nothing, in the place of what is there under the name. It
+// reports whether it did: a member has no place unless its cluster is owned.
+func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 	s.mu.Lock()
+	if j != nil && !owns(name) {
+		s.mu.Unlock()
+		return false
+	}
 	if s.members == nil {
 		s.members = map[string]*joined{}
 	}
@@ -172,7 +271,7 @@ func (s *Set) replace(name string, j *joined) {
 		delete(s.members, name)
 	} else {
 		if before != nil {
-			j.view, j.examined = before.view, before.examined
+			j.view, j.examined, j.leaving, j.approved = before.view, before.examined, before.leaving, before.approved
 			j.view.Ready = false
 		}
 		s.members[name] = j
@@ -182,15 +281,31 @@ func (s *Set) replace(name string, j *joined) {
 	if before != nil && before.member != nil {
 		before.member.close()
 	}
+	if j == nil {
+		forgetMetrics(name)
+	}
 	if before != nil || j == nil {
 		s.OnChange(name)
 	}
+	return true
+}
+
+// remaining returns how many copies a member holds that have to be gone before it
+// may leave, and whether that is known.
+func (s *Set) remaining(m *Member) (left int, known bool) {
+	m.Each(func(key Key, c Copy) bool {
+		if s.Ours == nil || s.Ours(key, c) {
+			left++
+		}
+		return true
+	})
+	return left, m.listed()
 }
 
 func (s *Set) publish() {
 	clusters := make([]placement.Cluster, 0, len(s.members))
 	for _, j := range s.members {
-		if j.view.Name != "" {
+		if j.view.Name != "" && !j.leaving {
 			clusters = append(clusters, j.view)
 		}
 	}
@@ -200,9 +315,11 @@ func (s *Set) publish() {
 
 // Close ends the watches of all members and waits for them.
 func (s *Set) Close() {
+	var closing sync.WaitGroup
 	for _, m := range s.All() {
-		m.close()
+		closing.Go(m.close) // Together: each waits for its requests.
 	}
+	closing.Wait()
 }
 
 // sameConfig compares what [Config] fills in.

@@ -32,7 +32,8 @@ type authority struct {
 type subject struct {
 	name   string
 	groups []string
-	hosts  []string // Names and addresses at which it serves; none for clients.
+	hosts  []string  // Names and addresses at which it serves; none for clients.
+	until  time.Time // Its end; if zero, longer than anybody keeps a playground running.
 }
 
 // newAuthority returns an authority with a key of its own.
@@ -106,6 +107,12 @@ func certificate(s subject) *x509.Certificate {
 		NotAfter:    now.Add(lifetime),
 		KeyUsage:    x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}
+	if !s.until.IsZero() {
+		c.NotAfter = s.until
+		if s.until.Before(c.NotBefore) {
+			c.NotBefore = s.until.Add(-time.Hour)
+		}
 	}
 	if len(s.hosts) > 0 {
 		c.ExtKeyUsage = append(c.ExtKeyUsage, x509.ExtKeyUsageServerAuth)

@@ -34,17 +34,22 @@ const (
 	schedulerConfig   = "kube-scheduler.yaml"
 	kwokConfig        = "kwok.yaml"
 	stagesFile        = "kwok-stages.yaml"
+	auditPolicyFile   = "audit-policy.yaml"
+	auditLogFile      = logsDir + "/audit.log"
+	etcdData          = "etcd"
 )
 
 // cluster is a cluster of the playground.
 type cluster struct {
 	Cluster
-	role role
-	dir  string // Absolute.
+	role  role
+	dir   string // Absolute.
+	audit bool   // Whether the API server writes down who has written what.
 
 	ca, etcdCA *authority
-	pairs      map[string]pair // By the name of the file, without its ending.
-	etcd       string          // The URL of etcd, once it answers.
+	pairs      map[string]pair         // By the name of the file, without its ending.
+	etcd       string                  // The URL of etcd, once it answers.
+	servers    map[Component]component // As they were started last, with their ports.
 }
 
 func newCluster(dir, name string, r role) *cluster {
@@ -52,6 +57,7 @@ func newCluster(dir, name string, r role) *cluster {
 		Cluster: Cluster{Name: name, Kubeconfig: kubeconfigFile(dir, name)},
 		role:    r,
 		dir:     filepath.Join(dir, name),
+		servers: map[Component]component{},
 	}
 }
 
@@ -78,7 +84,7 @@ func (c *cluster) prepare() error {
 			return err
 		}
 	}
-	return nil
+	return c.write(auditPolicyFile, []byte(auditPolicy))
 }
 
 // certify makes the cluster's authorities, certificates and keys.

@@ -38,6 +38,15 @@ var hubControllers = []string{
 	"clusterrole-aggregation-controller",
 }
 
+// auditPolicy has writes recorded, and not what was written.
+const auditPolicy = `apiVersion: audit.k8s.io/v1
+kind: Policy
+omitStages: [RequestReceived]
+rules:
+- level: Metadata
+  verbs: [create, update, patch, delete, deletecollection]
+`
+
 // component is one of the programs of a cluster.
 type component struct {
 	name string
@@ -48,9 +57,9 @@ type component struct {
 // etcdComponent returns the etcd that serves clients at the first of two ports.
 func (c *cluster) etcdComponent(ports []int) component {
 	client, peer := local(ports[0]), local(ports[1])
-	return component{name: "etcd", rank: rankEtcd, args: []string{
+	return component{name: string(Etcd), rank: rankEtcd, args: []string{
 		"--name=" + c.Name,
-		"--data-dir=etcd",
+		"--data-dir=" + etcdData,
 		"--listen-client-urls=" + client,
 		"--advertise-client-urls=" + client,
 		"--listen-peer-urls=" + peer,
@@ -71,7 +80,7 @@ func (c *cluster) etcdComponent(ports []int) component {
 
 // apiServerComponent returns the API server that serves at the port.
 func (c *cluster) apiServerComponent(ports []int) component {
-	return component{name: "kube-apiserver", rank: rankAPIServer, args: []string{
+	args := []string{
 		"--etcd-servers=" + c.etcd,
 		"--etcd-cafile=" + etcdCAFile + ".crt",
 		"--etcd-certfile=" + etcdClientFile + ".crt",
@@ -93,7 +102,12 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		// the Service "kubernetes" has none. No Pod really runs that could miss it.
 		"--advertise-address=127.0.0.1",
 		"--endpoint-reconciler-type=none",
-	}}
+	}
+	if c.audit {
+		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile,
+			"--audit-log-maxsize=0") // One file, however long it becomes.
+	}
+	return component{name: string(APIServer), rank: rankAPIServer, args: args}
 }
 
 // controllersComponent returns the controllers that the cluster's role asks for.

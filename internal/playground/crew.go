@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"slices"
 	"sync"
 	"time"
 )
@@ -75,12 +76,27 @@ func (c *crew) start(s spec) (*process, error) {
 	return p, nil
 }
 
-// watch makes the end of p, from now on, the end of the crew.
+// watch makes the end of p, from now on, the end of the crew, unless it was
+// halted.
 func (c *crew) watch(p *process) {
 	go func() {
 		<-p.done
-		c.end(p.death())
+		if !p.halted.Load() {
+			c.end(p.death())
+		}
 	}()
+}
+
+// find returns the process of a component that was started last, or nil.
+func (c *crew) find(cluster, component string) *process {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, p := range slices.Backward(c.processes) {
+		if p.cluster == cluster && p.component == component {
+			return p
+		}
+	}
+	return nil
 }
 
 // end makes the crew be over, unless it already is; err is nil if it was told to

@@ -39,6 +39,10 @@ type Options struct {
 	// Bare makes the members API servers with an etcd and nothing else: they store
 	// objects, and nobody acts on them.
 	Bare bool
+	// Audit has every API server write down who has written what: one JSON object a
+	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
+	// was answered. See [Playground.AuditLog].
+	Audit bool
 	// Progress, if set, is told what happens while the playground starts: short
 	// sentences for a person to read. It is called by one goroutine at a time.
 	Progress func(msg string)
@@ -58,6 +62,7 @@ type Cluster struct {
 type Playground struct {
 	home     *home
 	crew     *crew
+	starter  *starter
 	clusters []*cluster // The hub is first.
 
 	stopOnce sync.Once
@@ -120,8 +125,8 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 	ctx, cancel := p.crew.bind(ctx)
 	defer cancel()
 
-	s := &starter{crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts}
-	if err := s.startAll(ctx, p.clusters); err != nil {
+	p.starter = &starter{crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts}
+	if err := p.starter.startAll(ctx, p.clusters); err != nil {
 		return err
 	}
 	return p.record(o, began, true)
@@ -156,7 +161,7 @@ func (p *Playground) Members() []Cluster {
 }
 
 // Wait returns nil once the playground has been told to stop, or, if a component
-// ends before that, a [*ComponentError]. The rest keeps running until
+// ends before that by itself, a [*ComponentError]. The rest keeps running until
 // [Playground.Stop].
 func (p *Playground) Wait() error {
 	return p.crew.wait()
@@ -186,6 +191,9 @@ func clusters(o Options) []*cluster {
 	}
 	for i := range o.Members {
 		out = append(out, newCluster(o.Dir, fmt.Sprintf("member-%d", i+1), member))
+	}
+	for _, c := range out {
+		c.audit = o.Audit
 	}
 	return out
 }

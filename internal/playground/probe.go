@@ -21,6 +21,25 @@ func httpClient(a *authority, p pair) (*http.Client, error) {
 	}}, nil
 }
 
+// etcdProbe returns what tells whether etcd answers at a URL, and what is to be
+// called when that is of no interest any more.
+func (c *cluster) etcdProbe() (probe func(ctx context.Context, url string) error, done func(), err error) {
+	client, err := httpClient(c.etcdCA, c.pairs[etcdClientFile])
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, url string) error { return get(ctx, client, url+"/health") }, client.CloseIdleConnections, nil
+}
+
+// apiServerProbe is [cluster.etcdProbe] for the API server.
+func (c *cluster) apiServerProbe() (probe func(ctx context.Context, url string) error, done func(), err error) {
+	client, err := httpClient(c.ca, c.pairs[adminFile])
+	if err != nil {
+		return nil, nil, err
+	}
+	return func(ctx context.Context, url string) error { return get(ctx, client, url+"/readyz") }, client.CloseIdleConnections, nil
+}
+
 // get returns an error unless the URL answers with 200, within seconds.
 func get(ctx context.Context, client *http.Client, url string) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)

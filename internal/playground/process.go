@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 )
@@ -28,6 +29,8 @@ type process struct {
 	spec
 
 	handle *os.Process
+	halted atomic.Bool   // It was told to end, and nobody is to mind.
+	frozen atomic.Bool   // It is paused, and hears nothing.
 	done   chan struct{} // Closed when it has ended.
 	err    error         // How it ended. Written before done is closed.
 }
@@ -93,6 +96,9 @@ func (p *process) await(ctx context.Context, probe func(context.Context) error) 
 // stop asks the process to end, kills it if it has not after the given time,
 // and returns when it has ended.
 func (p *process) stop(within time.Duration) {
+	if p.frozen.Load() {
+		within = 0
+	}
 	// An error means that it has ended already.
 	_ = p.handle.Signal(syscall.SIGTERM)
 	select {

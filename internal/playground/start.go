@@ -68,26 +68,22 @@ func (s *starter) startAPI(ctx context.Context, c *cluster) error {
 }
 
 func (s *starter) startEtcd(ctx context.Context, c *cluster) error {
-	client, err := httpClient(c.etcdCA, c.pairs[etcdClientFile])
+	probe, done, err := c.etcdProbe()
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	c.etcd, err = s.serve(ctx, c, server{ports: 2, with: c.etcdComponent, probe: func(ctx context.Context, url string) error {
-		return get(ctx, client, url+"/health")
-	}})
+	defer done()
+	c.etcd, err = s.serve(ctx, c, server{ports: 2, with: c.etcdComponent, probe: probe})
 	return err
 }
 
 func (s *starter) startAPIServer(ctx context.Context, c *cluster) error {
-	client, err := httpClient(c.ca, c.pairs[adminFile])
+	probe, done, err := c.apiServerProbe()
 	if err != nil {
 		return err
 	}
-	defer client.CloseIdleConnections()
-	c.Endpoint, err = s.serve(ctx, c, server{ports: 1, with: c.apiServerComponent, probe: func(ctx context.Context, url string) error {
-		return get(ctx, client, url+"/readyz")
-	}})
+	defer done()
+	c.Endpoint, err = s.serve(ctx, c, server{ports: 1, with: c.apiServerComponent, probe: probe})
 	return err
 }
 
@@ -183,6 +179,7 @@ func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, erro
 		err = p.await(ctx, func(ctx context.Context) error { return v.probe(ctx, url) })
 		if err == nil {
 			s.crew.watch(p)
+			c.servers[Component(p.component)] = component{name: p.component, rank: p.rank, args: p.args}
 			return url, nil
 		}
 		if attempt == attempts || !p.lostItsPort() {

@@ -2,20 +2,27 @@ package propagation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 // A write that failed is tried again after these times, doubling from the first
@@ -28,35 +35,89 @@ const (
 // maxMessage bounds what a row says, in bytes.
 const maxMessage = 1000
 
+// How often a copy that somebody else changes again and again is corrected.
+const (
+	promptRounds = 3 // At once.
+	firstRound   = time.Second
+	lastRound    = time.Minute
+	peace        = 5 * time.Minute // After this long without a change it begins anew.
+)
+
+// soonRetry bounds the time between attempts at what is likely to be possible soon,
+// without an event that says so: a type that is not served yet, a namespace that
+// is still being deleted.
+const soonRetry = 5 * time.Second
+
 // applier makes true on one member what the plans say.
 type applier struct {
 	*Controller
 
-	member  *member.Member
-	work    *work[Key]
-	stop    context.CancelFunc
-	retries workqueue.TypedRateLimiter[Key]
+	member     *member.Member
+	work       *work[Key]
+	namespaces *work[string] // That may not be needed any more.
+	guard      *guard
+	stop       context.CancelFunc
+	ended      chan struct{} // Closed when nothing is in flight any more.
+	retries    workqueue.TypedRateLimiter[Key]
+
+	mu     sync.Mutex
+	rounds map[Key]round
+}
+
+// round counts how often a copy was corrected in a row.
+type round struct {
+	count int
+	last  time.Time
+	next  time.Time // Not before.
 }
 
 func newApplier(c *Controller, m *member.Member) (*applier, error) {
 	a := &applier{
 		Controller: c,
 		member:     m,
+		guard:      newGuard(time.Now),
+		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		rounds:     map[Key]round{},
 	}
+	log := c.log.WithValues("cluster", m.Name)
 	var err error
-	a.work, err = newWork("apply-"+m.Name, appliersByMember, c.log.WithValues("cluster", m.Name), a.applyOne)
+	if a.work, err = newWork("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
+		return nil, err
+	}
+	a.namespaces, err = newWork("namespaces-"+m.Name, 1, log, a.tidyNamespace)
 	return a, err
+}
+
+// run works until ctx ends and nothing is in flight any more.
+func (a *applier) run(ctx context.Context) {
+	defer close(a.ended)
+	var running sync.WaitGroup
+	for _, start := range []func(context.Context) error{a.work.start, a.namespaces.start} {
+		running.Go(func() {
+			if err := start(ctx); err != nil {
+				a.log.Error(err, "Writing to a cluster ended", "cluster", a.member.Name)
+			}
+		})
+	}
+	running.Wait()
 }
 
 // applyOne makes the plan of one object true on the member.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
+	ctx, end, ok := a.shards.Begin(ctx, a.member.Name)
+	if !ok {
+		return reconcile.Result{}, nil // Another replica's. When it is ours again, everything is decided anew.
+	}
+	defer end()
 	p := a.ledger.plan(key)
 	if p == nil {
-		a.decide.add(key)
+		a.decide.add(key, resync)
 		return reconcile.Result{}, nil
 	}
-	if p.held != "" {
+	leaving := a.members.Leaving(a.member.Name)
+	if p.held != "" && !leaving {
+		a.guard.stays(key)
 		a.Controller.report.addAfter(key, settledDelay)
 		return reconcile.Result{}, nil
 	}
@@ -66,11 +127,11 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 			return reconcile.Result{}, nil
 		}
 		// When it is ready again, everything is decided anew.
-		r := a.rowFor(key, p, t)
-		r.State, r.Reason, r.Message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"
-		return a.done(key, r, true)
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"
+		return a.done(key, r, 0)
 	}
-	if t != nil && t.variant != nil {
+	if t != nil && t.variant != nil && !p.dryRun {
 		a.member.Watch(t.variant.gvr) //nolint:contextcheck // The watch lives as long as the member.
 	}
 	have, sight := a.member.Copy(key)
@@ -83,162 +144,427 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		if t == nil && !a.ledger.concerns(key, a.member.Name) {
 			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
 		}
-		r := a.rowFor(key, p, t)
-		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
-		return a.done(key, r, false)
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
+		return a.failed(key, r)
+	case p.dryRun && !leaving:
+		return a.foretell(key, p, t, have, sight)
 	case t == nil:
-		return a.remove(ctx, key, p, have, sight)
+		return a.remove(ctx, key, p, leaving, have, sight)
 	case t.err != nil:
-		r := a.rowFor(key, p, t)
-		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
-		r.Hash = have.Hash
-		return a.done(key, r, true)
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+		r.hash = have.Hash
+		return a.done(key, r, 0)
 	default:
 		return a.apply(ctx, key, p, t, have, sight)
 	}
 }
 
+// foretell says what would be done.
+func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	r := a.rowFor(key, p)
+	present := sight == member.Present && a.ours(key, have)
+	if t == nil && !present {
+		r.absent = true
+		return a.done(key, r, 0)
+	}
+	r.state, r.reason = refractv1alpha1.StatePending, reasonDryRun
+	switch {
+	case t == nil:
+		r.message = "the copy would be removed"
+	case t.err != nil:
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+	case !present:
+		r.message = "a copy would be created"
+	case have.Hash != t.variant.hash:
+		r.message = "the copy would be changed"
+	default:
+		r.message = "the copy would stay as it is"
+	}
+	r.hash = have.Hash
+	return a.done(key, r, 0)
+}
+
 // apply writes the copy unless it is there as it should be.
 func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	r := a.rowFor(key, p, t)
-	var body []byte
+	a.guard.stays(key)
+	r := a.rowFor(key, p)
+	r.adopted = r.adopted || have.Adopted
+	body := t.variant.forNew()
 	switch {
 	case sight == member.Present && !a.ours(key, have):
-		r.State, r.Reason = refractv1alpha1.StateFailed, reasonAlreadyExists
-		r.Message = "an object with the label of a copy is there that did not come from this hub; it is left as it is"
-		return a.done(key, r, false)
+		if !a.adopts(p, have) {
+			return a.exists(key, r, have)
+		}
+		r.adopted = true
+		body = t.variant.forKnown(have.UID, true)
 	case sight == member.Present && have.Deleting:
-		r.State, r.Reason = refractv1alpha1.StatePending, reasonBeingDeleted
-		r.Message = "the copy that is there is being deleted; it is written anew when it is gone"
-		return a.done(key, r, true) // Its going is an event.
+		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
+		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
+		return a.done(key, r, 0) // Its going is an event.
 	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
-		return a.synced(key, r, p, t)
+		drift := a.drift(key, &r, t, have)
+		if drift == nil && r.known(have) {
+			return a.synced(key, r, p, t)
+		}
+		if drift != nil {
+			if left := a.spar(key); left > 0 {
+				return a.fought(key, r, drift, left)
+			}
+			r.drift = drift
+		}
+		body = t.variant.forKnown(have.UID, r.adopted)
 	case sight == member.Present:
-		body = t.variant.forKnown(have.UID)
-	default:
-		body = t.variant.forNew()
+		body = t.variant.forKnown(have.UID, r.adopted)
+	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
+		drift := r.corrected(nil, "")
+		drift.Deleted = true
+		if left := a.spar(key); left > 0 {
+			return a.fought(key, r, drift, left)
+		}
+		r.drift = drift
+	}
+	if left := a.member.Pause(); left > 0 {
+		return a.paused(key, r, left)
+	}
+	if sight == member.Present && t.variant.retained && have.Owned.Replicas() {
+		if err := a.handOver(ctx, key, t.variant); err != nil {
+			return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
+		}
 	}
 	err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, body)
+	if err != nil {
+		return a.refused(ctx, key, p, t, r, err)
+	}
+	syncLatency.WithLabelValues(a.member.Name).Observe(p.since(time.Now()).Seconds())
+	if before, _ := a.ledger.row(key, a.member.Name); r.drift != nil && r.drift != before.drift {
+		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
+		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
+	}
+	return a.synced(key, r, p, t)
+}
+
+// refused deals with a write that failed.
+func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r row, err error) (reconcile.Result, error) {
 	switch {
-	case err == nil:
-		return a.synced(key, r, p, t)
 	case namespaceMissing(err):
 		if err := a.member.CreateNamespace(ctx, key.Namespace, a.hub); err != nil {
-			r.Message = fmt.Sprintf("creating namespace %s: %v", key.Namespace, err)
-			break
+			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), fmt.Sprintf("creating namespace %s: %v", key.Namespace, err)
+			return a.failed(key, r)
 		}
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
+		r.message = fmt.Sprintf("namespace %s is being deleted on the cluster; the copy is written when it is gone", key.Namespace)
+		return a.done(key, r, min(a.retries.When(key), soonRetry))
 	case apierrors.IsConflict(err) || uidRefused(err):
-		return a.lookAgain(ctx, key, r, t)
+		return a.lookAgain(ctx, key, p, r, t)
 	}
-	r.State, r.Reason = refractv1alpha1.StateFailed, refusal(err)
-	switch {
-	case r.Message != "":
-	case key.GroupResource == schema.GroupResource{Resource: "secrets"} && r.Reason == reasonRejected:
-		r.Message = "the API server refused the Secret; its answer is not shown, as it may hold values"
-	default:
-		r.Message = err.Error()
+	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
+		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
 	}
-	return a.done(key, r, false)
+	if r.reason == reasonTypeNotServed {
+		failures.WithLabelValues(a.member.Name, r.reason).Inc()
+		return a.done(key, r, min(a.retries.When(key), soonRetry))
+	}
+	return a.failed(key, r)
 }
 
 // lookAgain is for when something else is there than was known: a copy that the
 // watch has not shown yet, a copy without its label, or somebody's object.
-func (a *applier) lookAgain(ctx context.Context, key Key, r row, t *target) (reconcile.Result, error) {
+func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *target) (reconcile.Result, error) {
 	have, err := a.member.Read(ctx, t.variant.gvr, key.NamespacedName)
 	switch {
 	case apierrors.IsNotFound(err):
 		a.member.Forget(key)
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 	case err != nil:
-		r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, refusal(err), err.Error()
-		return a.done(key, r, false)
-	case have.MadeFor == a.hub && have.Source == "":
-		// A namespace that copies needed before its own copy came.
-		if err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, t.variant.forKnown(have.UID)); err != nil {
-			r.State, r.Reason, r.Message = refractv1alpha1.StateFailed, refusal(err), err.Error()
-			return a.done(key, r, false)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+		return a.failed(key, r)
+	case have.MadeFor == a.hub && have.Source == "", !a.ours(key, have) && a.adopts(p, have):
+		// A namespace that copies needed before its own copy came, or what the object
+		// asks to take over.
+		r.adopted = have.MadeFor != a.hub
+		if err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, t.variant.forKnown(have.UID, r.adopted)); err != nil {
+			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+			return a.failed(key, r)
 		}
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+		return a.synced(key, r, p, t)
 	case !a.ours(key, have):
-		r.State, r.Reason = refractv1alpha1.StateFailed, reasonAlreadyExists
-		r.Message = "the cluster has an object of this name that did not come from this hub; it is left as it is"
-		return a.done(key, r, false)
+		return a.exists(key, r, have)
 	}
 	have.Hash = "" // Whatever it was applied with, it is not as it should be.
 	a.member.Remember(key, have)
 	return reconcile.Result{RequeueAfter: time.Millisecond}, nil
 }
 
-// remove deletes the copy if there is one.
-func (a *applier) remove(ctx context.Context, key Key, p *plan, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	r := a.rowFor(key, p, nil)
-	if sight != member.Present || !a.ours(key, have) {
-		r.absent = true
-		return a.done(key, r, true)
+// adopts reports whether the object asks to take over what is there and is
+// nobody's copy.
+func (a *applier) adopts(p *plan, have member.Copy) bool {
+	return have.Source == "" && p.keeping.Adopt.Includes(a.member.Name)
+}
+
+// exists leaves somebody else's object as it is.
+func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateFailed, reasonAlreadyExists
+	r.message = fmt.Sprintf("the cluster has an object of this name that did not come from this hub; it is left as it is. Annotations %s: adopt and %s take it over",
+		corev1alpha1.ConflictResolutionAnnotation, corev1alpha1.ClustersToAdoptAnnotation)
+	if have.Source != "" {
+		r.message = "the cluster has an object of this name that is a copy from another hub, or of another object; it is left as it is"
 	}
-	r.State, r.Reason, r.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, "the object is not placed here any more"
-	if p.gone {
-		r.Reason, r.Message = reasonSourceGone, "the object is gone from the hub, or does not ask to be propagated any more"
+	return a.failed(key, r)
+}
+
+// handOver gives spec.replicas to another field manager, so that it stays as it is
+// when Refract does not send it any more.
+func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
+	obj, err := a.member.ReadObject(ctx, v.gvr, key.NamespacedName)
+	if err != nil {
+		return err
+	}
+	n, ok, err := unstructured.NestedInt64(obj.Object, "spec", "replicas")
+	if err != nil || !ok {
+		return nil //nolint:nilerr // There is none to be kept.
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(),
+		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace, "uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion()},
+		"spec":     map[string]any{"replicas": n},
+	})
+	if err != nil {
+		return err
+	}
+	return a.member.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
+}
+
+// retainer is the field manager of what is left to the cluster until somebody
+// there changes it.
+const retainer = member.FieldManager + "-retained"
+
+// known reports whether the copy is known to be as it was written; after a restart
+// in the wrong moment it is not.
+func (r *row) known(have member.Copy) bool {
+	return r.baseline() != "" && r.baseline() == have.Owned.Hash()
+}
+
+// drift returns what somebody changed of a copy that has the right hash; nil if
+// nobody did, or if it cannot be told.
+func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
+	base := r.baseline()
+	if base == "" || base == have.Owned.Hash() {
+		return nil
+	}
+	lost := r.owned.Lost(have.Owned)
+	if t.variant.retained && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
+		r.owned = have.Owned // It is the cluster's now, and has just been taken.
+		return nil
+	}
+	return r.corrected(lost, a.member.Culprit(key))
+}
+
+// corrected is the drift status after another correction.
+func (r *row) corrected(fields []string, manager string) *refractv1alpha1.DriftStatus {
+	const most = 16
+	d := &refractv1alpha1.DriftStatus{Count: 1, Time: metav1.Now().Rfc3339Copy(), Fields: fields[:min(len(fields), most)], Manager: manager}
+	if r.drift != nil {
+		d.Count += r.drift.Count
+	}
+	return d
+}
+
+func describeDrift(d *refractv1alpha1.DriftStatus) string {
+	by := "somebody"
+	if d.Manager != "" {
+		by = d.Manager
+	}
+	switch {
+	case d.Deleted:
+		return "the copy had been deleted and was restored"
+	case len(d.Fields) == 0:
+		return fmt.Sprintf("%s had changed the copy; it was corrected", by)
+	default:
+		const most = 3
+		fields := strings.Join(d.Fields[:min(len(d.Fields), most)], ", ")
+		if more := len(d.Fields) - most; more > 0 {
+			fields += fmt.Sprintf(" and %d more fields", more)
+		}
+		return fmt.Sprintf("%s had changed %s; it was corrected", by, fields)
+	}
+}
+
+// spar returns how long to leave a copy to who keeps changing it, and counts the
+// round when that is not at all.
+func (a *applier) spar(key Key) time.Duration {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	f := a.rounds[key]
+	if now.Sub(f.last) > peace {
+		f = round{}
+	}
+	if f.count >= promptRounds && now.Before(f.next) {
+		return f.next.Sub(now)
+	}
+	f.count++
+	f.last = now
+	if over := f.count - promptRounds; over >= 0 {
+		f.next = now.Add(min(firstRound<<min(over, 10), lastRound))
+	}
+	if len(a.rounds) > maxRounds {
+		clear(a.rounds)
+	}
+	a.rounds[key] = f
+	return 0
+}
+
+// maxRounds bounds what is remembered of corrections, in copies of a member.
+const maxRounds = 10_000
+
+// fought leaves the copy for a while to who keeps changing it.
+func (a *applier) fought(key Key, r row, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateDrifted, reasonFought
+	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
+		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
+	return a.done(key, r, left)
+}
+
+// paused waits until the cluster is likely to answer again.
+func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, error) {
+	if r.state != refractv1alpha1.StateFailed {
+		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog, "the cluster has failed to answer several times; it is asked less often until it does"
+	}
+	return a.done(key, r, left)
+}
+
+// remove deletes the copy if there is one, or lets it go where it is to stay.
+func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	r := a.rowFor(key, p)
+	if sight != member.Present || !a.ours(key, have) {
+		a.guard.stays(key)
+		r.absent = true
+		return a.done(key, r, 0)
+	}
+	r.state, r.reason, r.message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, "the object is not placed here any more"
+	switch {
+	case p.gone:
+		r.reason, r.message = reasonSourceGone, "the object is gone from the hub, or does not ask to be propagated any more"
+	case leaving:
+		r.reason, r.message = reasonClusterLeaves, "the cluster is leaving the fleet"
 	}
 	if have.Deleting {
-		r.Message = "the copy is being deleted and still has finalizers on the cluster"
-		return a.done(key, r, true) // Its going is an event.
+		r.message = "the copy is being deleted and still has finalizers on the cluster"
+		return a.done(key, r, 0) // Its going is an event.
+	}
+	if (p.gone || leaving) && (have.Orphan == placement.OrphanAll || (have.Orphan == placement.OrphanAdopted && (have.Adopted || r.adopted))) {
+		return a.release(ctx, key, r, have)
+	}
+	if !a.primed.Load() {
+		return a.done(key, r, guardSettles) // What else is to go is not known yet.
+	}
+	switch answer, left := a.guard.ask(key, a.member.Count(), a.members.Approved(a.member.Name)); answer {
+	case wait:
+		return a.done(key, r, left)
+	case held:
+		message, _ := a.guard.waiting(a.member.Name)
+		r.reason, r.message = reasonDeletionHeld, message
+		a.members.Recheck(a.member.Name) // Its condition says so.
+		return a.done(key, r, lastRetry)
+	case pass:
+	}
+	if left := a.member.Pause(); left > 0 {
+		return a.paused(key, r, left)
 	}
 	found, err := a.member.Delete(ctx, key, have.UID)
 	if err != nil {
-		r.Reason, r.Message = reasonDeletionBlocked, err.Error()
-		return a.done(key, r, false)
+		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		return a.failed(key, r)
 	}
+	a.guard.went(key)
 	if !found {
 		a.member.Forget(key)
 		r.absent = true
 	}
-	return a.done(key, r, true)
+	a.tidyLater(key.Namespace)
+	return a.done(key, r, 0)
+}
+
+// release makes a copy an object like any other.
+func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":    have.UID,
+		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},
+		"annotations": map[string]any{
+			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
+			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
+		},
+	}})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	gvr, served := a.member.Resource(key.GroupResource)
+	if !served {
+		return a.done(key, r, soonRetry)
+	}
+	if err := a.member.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
+		r.reason, r.message = reasonDeletionBlocked, fmt.Sprintf("leaving the copy to the cluster: %v", err)
+		return a.failed(key, r)
+	}
+	a.member.Forget(key)
+	r.absent = true
+	return a.done(key, r, 0)
 }
 
 func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, error) {
-	r.State, r.Reason, r.Message = refractv1alpha1.StateSynced, "", ""
-	r.Generation, r.Hash = p.generation, t.variant.hash
-	return a.done(key, r, true)
+	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
+	r.generation, r.hash = p.generation, t.variant.hash
+	if have, sight := a.member.Copy(key); sight == member.Present {
+		r.owned, r.fields = have.Owned, ""
+	}
+	return a.done(key, r, 0)
 }
 
 // rowFor begins the row of the member with what it is known to hold.
-func (a *applier) rowFor(key Key, p *plan, t *target) row {
-	r := row{seq: p.seq}
-	r.Name = a.member.Name
-	if before, ok := a.ledger.row(key, a.member.Name); ok {
-		r.Generation, r.Hash = before.Generation, before.Hash
-	}
-	if t != nil {
-		r.Policies, r.Warnings = t.policies, t.warnings
-	}
+func (a *applier) rowFor(key Key, p *plan) row {
+	r, _ := a.ledger.row(key, a.member.Name)
+	r.seq, r.foreign = p.seq, nil
 	return r
 }
 
-// done records the row. Unless that is final, the key comes again.
-func (a *applier) done(key Key, r row, final bool) (reconcile.Result, error) {
-	r.Message = cut(r.Message, maxMessage)
-	if before, ok := a.ledger.row(key, a.member.Name); ok && before.seq == r.seq && before.State == r.State && before.Reason == r.Reason {
-		r.Message = before.Message // A port or a pointer in it may be another each time.
+// failed records a row and has the key come again, later each time.
+func (a *applier) failed(key Key, r row) (reconcile.Result, error) {
+	failures.WithLabelValues(a.member.Name, r.reason).Inc()
+	return a.done(key, r, a.retries.When(key))
+}
+
+// done records the row. The key comes again after the time, unless that is zero.
+func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, error) {
+	r.message = cut(r.message, maxMessage)
+	before, reported := a.ledger.row(key, a.member.Name)
+	same := reported && before.state == r.state && before.reason == r.reason
+	if same && before.seq == r.seq {
+		r.message = before.message // A port or a pointer in it may be another each time.
 	}
-	a.mu.Lock()
+	a.Controller.mu.Lock()
 	if a.appliers[a.member.Name] != a {
-		a.mu.Unlock()
+		a.Controller.mu.Unlock()
 		return reconcile.Result{}, nil // The member left, or is reached in another way.
 	}
 	settled := a.ledger.report(key, a.member.Name, r)
-	a.mu.Unlock()
-	if settled {
+	a.Controller.mu.Unlock()
+	switch {
+	case r.drift != before.drift && same:
+		a.Controller.report.addAfter(key, driftDelay)
+	case settled:
 		a.Controller.report.addAfter(key, settledDelay)
-	} else {
-		a.Controller.report.addAfter(key, unsettledDelay)
+	default:
+		a.reportLater(key)
 	}
-	if final {
+	if after == 0 {
 		a.retries.Forget(key)
-		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
+	return reconcile.Result{RequeueAfter: after}, nil
 }
 
 // ours reports whether the object is a copy that came from this hub.

@@ -13,7 +13,9 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -41,6 +43,33 @@ const (
 	reporters        = 2
 )
 
+// Shards say for which members this replica of the controllers writes. They are
+// safe for many goroutines.
+type Shards interface {
+	// Leads reports whether this replica decides on placement and keeps the reports.
+	Leads() bool
+	// Owns reports whether this replica may write to the member now.
+	Owns(member string) bool
+	// Begin reports whether work on a member may begin now. If so, no other replica
+	// gets the member before end was called, and the work has to end with the context.
+	Begin(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
+	// SetMembers says which members there are.
+	SetMembers(names []string)
+}
+
+// Options are what the controller is set up with.
+type Options struct {
+	// SystemNamespace holds the Secrets of FederatedClusters.
+	SystemNamespace string
+	// Shards are those of this replica.
+	Shards Shards
+	// Identity names this replica to members, in its user agent.
+	Identity string
+	// Started, if it is not nil, is called once when the policies and clusters are
+	// known and the work begins.
+	Started func()
+}
+
 // Controller is the propagation controller. See [Setup].
 type Controller struct {
 	client   client.Client // Reads from caches.
@@ -49,17 +78,21 @@ type Controller struct {
 	log      logr.Logger
 	hub      string // UID of the hub: that of its namespace kube-system.
 
+	shards   Shards
 	members  *member.Set
-	primer   func(context.Context) error
+	clusters *member.Reconciler
 	sources  *sources
 	policies *policies
+	records  *records
 	ledger   *ledger
 
 	decide *work[Key]
 	report *work[Key]
 	review *work[tree.Policy]
 
-	epoch atomic.Int64 // Of policies and clusters.
+	epoch   atomic.Int64 // Of policies and clusters.
+	started atomic.Bool
+	primed  atomic.Bool // Whether everything was decided about once.
 
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
@@ -68,47 +101,65 @@ type Controller struct {
 }
 
 // Setup registers the propagation controller with the manager: the hub's
-// FederatedClusters, whose Secrets lie in the system namespace, and all objects
-// that ask to be propagated. Started, if it is not nil, is called once when the
-// policies and clusters are known and the work begins.
-func Setup(mgr ctrl.Manager, systemNamespace string, started func()) error {
+// FederatedClusters, and all objects that ask to be propagated.
+func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 	set := &member.Set{}
-	clusters := &member.Reconciler{Client: mgr.GetClient(), Set: set, SystemNamespace: systemNamespace}
-	if err := clusters.SetupWithManager(mgr); err != nil {
-		return fmt.Errorf("setting up the cluster controller: %w", err)
-	}
 	dyn, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
-		return fmt.Errorf("making a client: %w", err)
+		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	c := &Controller{
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
 		recorder: mgr.GetEventRecorder("refract"),
 		log:      mgr.GetLogger().WithName("propagation"),
+		shards:   o.Shards,
 		members:  set,
-		primer:   clusters.Prime,
 		ledger:   newLedger(),
 		appliers: map[string]*applier{},
 	}
-	c.sources = newSources(dyn, disco, c.log, func(key Key) { c.decide.add(key) })
+	c.clusters = &member.Reconciler{
+		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity,
+		Owns: o.Shards.Owns, Held: c.deletionsHeld,
+	}
+	if err := c.clusters.SetupWithManager(mgr); err != nil {
+		return nil, fmt.Errorf("setting up the cluster controller: %w", err)
+	}
+	c.sources = newSources(dyn, disco, c.log, func(key Key) { c.decide.add(key, urgencyOf(key, fresh)) })
 	c.policies = newPolicies(c.policyChanged)
+	c.records = &records{
+		items:   map[Key]*known{},
+		listed:  func(key Key) { c.decide.add(key, resync) },
+		changed: c.recordChanged,
+		deleted: func(key Key) { c.report.add(key, resync) },
+	}
 	set.OnCopy = c.copyChanged
+	set.OnReadiness = func(_ *member.Member, key Key) { c.report.addAfter(key, readinessDelay) }
 	set.OnChange = c.clusterChanged
+	set.Emptied = c.emptied
+	set.Ours = func(_ member.Key, copied member.Copy) bool { return strings.HasPrefix(copied.Source, c.hub+"/") }
 	if c.decide, err = newWork("decide", deciders, c.log, c.decideOne); err != nil {
-		return err
+		return nil, err
 	}
 	if c.report, err = newWork("report", reporters, c.log, c.reportOne); err != nil {
-		return err
+		return nil, err
 	}
 	if c.review, err = newWork("review", 1, c.log, c.reviewOne); err != nil {
-		return err
+		return nil, err
 	}
-	return mgr.Add(&runner{Controller: c, manager: mgr, started: started})
+	return c, mgr.Add(&runner{Controller: c, manager: mgr, begun: o.Started})
+}
+
+// urgencyOf is u, but for what others need to be there first.
+func urgencyOf(key Key, u urgency) urgency {
+	if u >= ripple && (key.GroupResource == namespaceResource.GroupResource() || key.GroupResource == crdResource.GroupResource()) {
+		return first
+	}
+	return u
 }
 
 // runner is the controller as the manager runs it.
@@ -116,8 +167,11 @@ type runner struct {
 	*Controller
 
 	manager ctrl.Manager
-	started func()
+	begun   func()
 }
+
+// NeedLeaderElection says that every replica runs it.
+func (r *runner) NeedLeaderElection() bool { return false }
 
 // Start runs the controller until ctx ends.
 func (r *runner) Start(ctx context.Context) error {
@@ -135,21 +189,23 @@ func (r *runner) Start(ctx context.Context) error {
 	if err := r.policies.watch(ctx, r.manager); err != nil {
 		return err
 	}
-	if err := r.watchReports(ctx, r.manager); err != nil {
+	if err := r.records.watch(ctx, r.manager, &r.running); err != nil {
 		return err
 	}
 	// Placement is first decided when every cluster has been looked at once.
-	if err := r.primer(ctx); err != nil {
+	if err := r.clusters.Prime(ctx); err != nil {
 		return err
 	}
-	for _, m := range r.members.All() {
-		r.clusterChanged(m.Name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.
+	r.shards.SetMembers(r.members.Names())
+	for _, name := range r.members.Names() {
+		r.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.
 	}
-	if r.started != nil {
-		r.started()
+	r.started.Store(true)
+	if r.begun != nil {
+		r.begun()
 	}
-	errs := make(chan error, 4)
-	for _, run := range []func(context.Context) error{r.sources.run, r.decide.start, r.report.start, r.review.start} {
+	errs := make(chan error, 5)
+	for _, run := range []func(context.Context) error{r.sources.run, r.decide.start, r.report.start, r.review.start, r.prime} {
 		r.running.Go(func() { errs <- run(ctx) })
 	}
 	err = <-errs // The first to end ends all, whether ctx ended or it failed.
@@ -157,6 +213,40 @@ func (r *runner) Start(ctx context.Context) error {
 	r.running.Wait()
 	r.members.Close()
 	return err
+}
+
+// prime waits until everything that is there at the start was decided about, and
+// then for the end of ctx. Before that nobody knows what is to go.
+func (c *Controller) prime(ctx context.Context) error {
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for !c.primed.Load() {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+			keys, complete := c.sources.all()
+			c.primed.Store(complete && c.ledger.knows(keys))
+		}
+	}
+	for _, key := range c.ledger.keys() {
+		c.decide.add(key, resync)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Ready returns nil when the controller is at work: it knows policies and clusters
+// and has decided about everything that was there when it began.
+func (c *Controller) Ready() error {
+	switch {
+	case !c.started.Load():
+		return errors.New("policies and clusters are being read")
+	case !c.primed.Load():
+		return errors.New("objects are being read")
+	default:
+		return nil
+	}
 }
 
 // hubUID identifies the hub for as long as it lives.
@@ -172,22 +262,31 @@ func hubUID(ctx context.Context, hub client.Reader) (string, error) {
 func (c *Controller) policyChanged(ref tree.Policy) {
 	c.epoch.Add(1)
 	for _, key := range c.ledger.usersOf(ref) {
-		c.decide.add(key)
+		c.decide.add(key, ripple)
 	}
-	c.review.add(ref)
+	c.review.add(ref, ripple)
 }
 
 // copyChanged has a member look at a copy that came, changed or went.
 func (c *Controller) copyChanged(m *member.Member, key Key) {
 	if c.ledger.plan(key) == nil {
-		c.decide.add(key)
+		c.decide.add(key, resync)
 		return
 	}
 	c.mu.Lock()
 	a := c.appliers[m.Name]
 	c.mu.Unlock()
 	if a != nil && a.member == m {
-		a.work.add(key)
+		a.work.add(key, ripple)
+	}
+}
+
+// ShardsChanged is to be called when this replica owns other members than before,
+// or begins to lead. It does not block.
+func (c *Controller) ShardsChanged() {
+	for _, name := range c.members.Names() {
+		c.members.Recheck(name)
+		c.clusterChanged(name)
 	}
 }
 
@@ -201,24 +300,42 @@ func (c *Controller) clusterChanged(name string) {
 		return // The controller does not run yet, or not any more.
 	}
 	m := c.members.Get(name)
+	owned := c.shards.Owns(name)
 	a := c.appliers[name]
-	if a != nil && a.member != m {
+	switch {
+	case a != nil && !owned:
 		a.stop()
 		delete(c.appliers, name)
+		c.running.Go(func() {
+			<-a.ended
+			c.members.Disown(name)
+		})
+		a = nil
+	case a != nil && a.member != m:
+		a.stop()
+		delete(c.appliers, name)
+		a = nil
 	}
-	if m != nil && (a == nil || a.member != m) {
+	if m != nil && owned && a == nil {
 		if err := c.begin(m); err != nil {
 			c.log.Error(err, "Cannot begin to write to cluster", "cluster", name)
 		}
 	}
-	if !c.members.Known(name) {
-		for _, key := range c.ledger.leave(name) {
-			c.report.addAfter(key, unsettledDelay)
+	if a != nil {
+		for _, key := range a.guard.keys() {
+			a.work.add(key, ripple) // What is held may have been approved.
 		}
 	}
+	if !c.members.Known(name) {
+		for _, key := range c.ledger.leave(name) {
+			c.reportLater(key)
+		}
+		forgetMetrics(name)
+	}
 	c.mu.Unlock()
+	c.shards.SetMembers(c.members.Names())
 	for _, key := range c.ledger.keys() {
-		c.decide.add(key)
+		c.decide.add(key, resync)
 	}
 }
 
@@ -231,49 +348,122 @@ func (c *Controller) begin(m *member.Member) error {
 	ctx, stop := context.WithCancel(c.ctx)
 	a.stop = stop
 	c.appliers[m.Name] = a
-	c.running.Go(func() {
-		if err := a.work.start(ctx); err != nil {
-			c.log.Error(err, "Writing to a cluster ended", "cluster", m.Name)
-		}
-	})
+	c.running.Go(func() { a.run(ctx) })
 	return nil
+}
+
+// deletionsHeld says what the guard of a cluster holds back.
+func (c *Controller) deletionsHeld(name string) (message string, held bool) {
+	c.mu.Lock()
+	a := c.appliers[name]
+	c.mu.Unlock()
+	if a == nil {
+		return "", false
+	}
+	copiesHeld.WithLabelValues(name).Set(float64(a.member.Count()))
+	message, keys := a.guard.waiting(name)
+	deletionsHeld.WithLabelValues(name).Set(float64(len(keys)))
+	return message, message != ""
+}
+
+// emptied reports whether nothing is left on a cluster that is leaving.
+func (c *Controller) emptied(name string) bool {
+	c.mu.Lock()
+	a := c.appliers[name]
+	c.mu.Unlock()
+	return c.primed.Load() && a != nil && len(c.ledger.on(name)) == 0 && a.member.Count() == 0
 }
 
 // decideOne makes the plan of one object and hands it to the members concerned.
 func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	src, known := c.sources.get(key)
-	if !known {
-		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
-	}
-	if src.object == nil {
-		gone, err := c.sources.gone(ctx, key, src)
-		if err != nil {
-			return reconcile.Result{}, err
-		}
-		if !gone {
-			return reconcile.Result{RequeueAfter: time.Second}, nil
-		}
-	}
 	// What changes from here on, while the key is not yet in the ledger or with
 	// other policies, is found by this number.
 	epoch := c.epoch.Load()
 	was, seen := c.ledger.recall(key)
 	if !seen {
+		was = c.remembered(key)
+	}
+	lead := c.ledger.leading(key, was.following)
+	if len(lead.by)+len(lead.unknown) > 0 {
+		c.sources.want(key)
+	}
+	for _, leader := range lead.unknown {
+		c.decide.add(leader, ripple)
+	}
+	src, known := c.sources.get(key)
+	if !known {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	}
+	if src.object == nil {
+		var gone bool
 		var err error
-		if was, err = c.remembered(ctx, key); err != nil {
+		if src.object, gone, err = c.sources.look(ctx, key, src); err != nil {
 			return reconcile.Result{}, err
 		}
+		if src.object == nil && !gone {
+			return reconcile.Result{RequeueAfter: time.Second}, nil
+		}
 	}
-	p := decide(src, was, &surroundings{
+	s := &surroundings{
 		hub:         c.hub,
 		clusters:    c.members.Clusters(),
 		propagation: c.policies.propagation,
 		override:    c.policies.override,
-	})
-	clusters, reviewed := c.ledger.put(key, p, was, policyNames(src.object))
-	if c.epoch.Load() != epoch {
-		c.decide.add(key)
+		resource:    c.sources.resource,
+		leading:     lead,
 	}
+	if !c.shards.Leads() {
+		k, found := c.records.get(key)
+		s.recorded = &memory{placed: k.placed, hash: k.hash}
+		if src.object != nil && (!found || k.source != src.object.GetUID()) {
+			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
+		}
+	}
+	p := decide(src, was, s)
+	p.made = time.Now()
+	if p.gone && !seen && len(was.placed) == 0 && !c.anywhere(key) {
+		if _, reported := c.records.get(key); !reported {
+			c.unfollow(key)
+			return reconcile.Result{}, nil // It is not there and never was.
+		}
+	}
+	clusters, reviewed, followers := c.ledger.put(key, p, was, policyNames(src.object))
+	if c.epoch.Load() != epoch {
+		c.decide.add(key, ripple)
+	}
+	for _, follower := range followers {
+		c.sources.want(follower)
+		c.decide.add(follower, ripple)
+	}
+	c.hand(key, p, clusters)
+	for _, ref := range reviewed {
+		c.review.addAfter(ref, reviewDelay)
+	}
+	return reconcile.Result{}, nil
+}
+
+// unfollow ends that an object is followed that has no label, unless something
+// still refers to it: then it may come.
+func (c *Controller) unfollow(key Key) {
+	if !c.ledger.led(key) {
+		c.sources.unwant(key)
+	}
+}
+
+// anywhere reports whether a member holds a copy.
+func (c *Controller) anywhere(key Key) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, a := range c.appliers {
+		if _, sight := a.member.Copy(key); sight == member.Present || sight == member.Unlisted {
+			return true
+		}
+	}
+	return false
+}
+
+// hand gives a plan to the members that it concerns.
+func (c *Controller) hand(key Key, p *plan, clusters []string) {
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true
@@ -282,19 +472,24 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	defer c.mu.Unlock()
 	for name, a := range c.appliers {
 		if _, sight := a.member.Copy(key); concerned[name] || sight == member.Present || sight == member.Unlisted {
-			a.work.add(key)
+			a.work.add(key, urgencyOf(key, ripple))
 		}
 	}
 	for name := range concerned {
-		if c.appliers[name] == nil {
-			c.report.addAfter(key, unsettledDelay)
+		switch {
+		case c.appliers[name] != nil:
+		case c.shards.Owns(name):
+			c.reportLater(key)
+		default:
+			c.report.addAfter(key, 0) // Another replica waits for it.
 		}
 	}
 	if p.held != "" || len(p.targets) == 0 {
 		c.report.addAfter(key, settledDelay)
 	}
-	for _, ref := range reviewed {
-		c.review.addAfter(ref, reviewDelay)
-	}
-	return reconcile.Result{}, nil
+}
+
+// reportLater has a report written when there is likely to be more to say.
+func (c *Controller) reportLater(key Key) {
+	c.report.addAfter(key, max(unsettledDelay, time.Duration(len(c.members.Clusters()))*perCluster))
 }

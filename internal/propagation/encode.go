@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -14,6 +15,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
 )
 
 // content is what a copy is applied with: shared by all clusters with the same
@@ -24,6 +26,12 @@ type content struct {
 	// head is the metadata without its opening brace, rest the other members
 	// without theirs: what is said of the copy that is there comes before.
 	head, rest []byte
+	// kept is rest without what is left to the cluster once the copy is there: equal
+	// to rest unless replicas are retained.
+	kept     []byte
+	retained bool
+	// replicas are those of rest; nil if it has none.
+	replicas *int64
 }
 
 // hashLength is that of a content hash: 128 bits of SHA-256, in hexadecimal.
@@ -34,7 +42,7 @@ var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
 
 // encode adds to a rendered object what marks a copy, and encodes it once for
 // all clusters.
-func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string) (*content, error) {
+func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping) (*content, error) {
 	root := maps.Clone(obj.Object)
 	metadata, _ := root["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
@@ -44,6 +52,9 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 	annotations, _ := metadata["annotations"].(map[string]any)
 	annotations = with(annotations, refractv1alpha1.SourceAnnotation, source)
 	annotations[refractv1alpha1.AppliedAnnotation] = string(unhashed)
+	if keeping.Orphan != "" {
+		annotations[refractv1alpha1.OrphanAnnotation] = keeping.Orphan
+	}
 	metadata["annotations"] = annotations
 
 	head, err := json.Marshal(metadata)
@@ -54,9 +65,15 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 	if err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
+	c := &content{rest: rest[1:], kept: rest[1:]}
+	if keeping.RetainReplicas {
+		if err := c.retain(root); err != nil {
+			return nil, err
+		}
+	}
 	digest := sha256.New()
 	digest.Write(head)
-	digest.Write(rest)
+	digest.Write(c.kept)
 	hash := hex.EncodeToString(digest.Sum(nil))[:hashLength]
 	mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
 	at := bytes.Index(head, append(mark, unhashed...))
@@ -68,7 +85,31 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 		return nil, fmt.Errorf("apiVersion: %w", err)
 	}
 	gvr.Version = gv.Version
-	return &content{gvr: gvr, hash: hash, head: head[1:], rest: rest[1:]}, nil
+	c.gvr, c.hash, c.head = gvr, hash, head[1:]
+	return c, nil
+}
+
+// retain leaves spec.replicas out of what a copy that is there is written with.
+func (c *content) retain(root map[string]any) error {
+	spec, ok := root["spec"].(map[string]any)
+	if !ok {
+		return nil
+	}
+	c.retained = true
+	n, ok := spec["replicas"].(int64)
+	if !ok {
+		return nil
+	}
+	c.replicas = &n
+	root, spec = maps.Clone(root), maps.Clone(spec)
+	delete(spec, "replicas")
+	root["spec"] = spec
+	kept, err := json.Marshal(root)
+	if err != nil {
+		return fmt.Errorf("encoding the object: %w", err)
+	}
+	c.kept = kept[1:]
+	return nil
 }
 
 func with(m map[string]any, key, value string) map[string]any {
@@ -81,20 +122,27 @@ func with(m map[string]any, key, value string) map[string]any {
 // forNew is the request body for a copy that is not there. An object that is
 // there in spite of that makes the API server answer with a conflict: no object
 // has ever had this resourceVersion.
-func (c *content) forNew() []byte { return c.body(`"resourceVersion":"1"`) }
+func (c *content) forNew() []byte { return c.body(`"resourceVersion":"1"`, c.head, c.rest) }
 
 // forKnown is the request body for the copy with this UID. Another object in its
-// place makes the API server answer with a conflict.
-func (c *content) forKnown(uid types.UID) []byte {
-	return c.body(`"uid":"` + string(uid) + `"`)
+// place makes the API server answer with a conflict. Adopted marks a copy that was
+// there before it became one.
+func (c *content) forKnown(uid types.UID, adopted bool) []byte {
+	head := c.head
+	if adopted {
+		mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
+		at := bytes.Index(head, mark)
+		head = slices.Concat(head[:at], []byte(`"`+refractv1alpha1.AdoptedAnnotation+`":"true",`), head[at:])
+	}
+	return c.body(`"uid":"`+string(uid)+`"`, head, c.kept)
 }
 
-func (c *content) body(guard string) []byte {
-	b := make([]byte, 0, len(c.head)+len(c.rest)+len(guard)+16)
+func (c *content) body(guard string, head, rest []byte) []byte {
+	b := make([]byte, 0, len(head)+len(rest)+len(guard)+16)
 	b = append(b, `{"metadata":{`...)
 	b = append(b, guard...)
 	b = append(b, ',')
-	b = append(b, c.head...)
+	b = append(b, head...)
 	b = append(b, ',')
-	return append(b, c.rest...)
+	return append(b, rest...)
 }

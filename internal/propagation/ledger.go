@@ -1,11 +1,16 @@
 package propagation
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -15,27 +20,55 @@ type ledger struct {
 	mu      sync.Mutex
 	entries map[Key]*entry
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
+	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	seq     int64
 }
 
 type entry struct {
-	plan   *plan
-	rows   map[string]row // By cluster.
-	memory memory
-	names  []tree.Policy // Policies that the object names.
+	plan    *plan
+	rows    map[string]row // By cluster.
+	memory  memory
+	names   []tree.Policy    // Policies that the object names.
+	follows map[Key][]string // What travels with the object, and to which clusters.
+	warned  []string         // Warnings that were reported.
+	// corrected says what was corrected on clusters since that was last announced.
+	corrected []string
 }
 
-// row is what came of a plan on one cluster.
+// row is what came of a plan on one cluster. There are as many as copies, so it
+// holds what cannot be known from elsewhere.
 type row struct {
-	refractv1alpha1.ClusterStatus
-
-	seq int64 // Of the plan.
+	seq     int64 // Of the plan.
+	state   refractv1alpha1.ClusterState
+	reason  string
+	message string
+	// generation and hash are those of the content that the cluster holds.
+	generation int64
+	hash       string
+	// owned are the fields that Refract owned after the last write; fields is their
+	// hash as it was reported before a restart, and empty when owned is known.
+	owned  member.Ownership
+	fields string
+	drift  *refractv1alpha1.DriftStatus
+	// adopted is whether the object was there before it became a copy.
+	adopted bool
 	// absent is whether the cluster holds no copy and is to hold none.
 	absent bool
+	// foreign is what another replica reported, which writes to the cluster.
+	foreign *refractv1alpha1.ClusterStatus
+}
+
+// baseline is the hash of the fields that the copy was last seen with as it
+// should be; empty if it is not known.
+func (r *row) baseline() string {
+	if h := r.owned.Hash(); h != "" {
+		return h
+	}
+	return r.fields
 }
 
 func newLedger() *ledger {
-	return &ledger{entries: map[Key]*entry{}, users: map[tree.Policy]map[Key]bool{}}
+	return &ledger{entries: map[Key]*entry{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}}
 }
 
 // recall returns what is remembered of the key.
@@ -50,26 +83,25 @@ func (l *ledger) recall(key Key) (memory, bool) {
 }
 
 // put records a plan. It returns the clusters for which the plan has to be carried
-// out, those that are to have a copy and those that may have one; and the
-// policies whose users are others now.
-func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (clusters []string, policies []tree.Policy) {
+// out, those that are to have a copy and those that may have one; the policies
+// whose users are others now; and the objects whose leaders, or whose leaders'
+// clusters, are others now.
+func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
 	if e == nil {
 		e = &entry{rows: map[string]row{}, memory: was}
-		for _, name := range was.leaving {
-			e.rows[name] = row{ClusterStatus: refractv1alpha1.ClusterStatus{
-				Name: name, State: refractv1alpha1.StateDeleting, Reason: reasonNoLongerPlaced,
-			}}
-		}
+		e.recover(was.rows)
+		e.warned = was.warned
+		e.memory.rows, e.memory.warned = nil, nil
 		l.entries[key] = e
 	}
 	l.seq++
 	p.seq = l.seq
 	concerned := map[string]bool{}
-	for _, name := range e.memory.placed {
-		concerned[name] = true
+	for i := range e.memory.placed {
+		concerned[e.memory.placed[i].Cluster] = true
 	}
 	for name := range e.rows {
 		concerned[name] = true
@@ -83,7 +115,89 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 		policies = slices.Concat(e.names, names)
 		l.index(key, e, names)
 	}
-	return slices.Sorted(maps.Keys(concerned)), policies
+	if p.held == "" && !p.dryRun {
+		followers = l.lead(key, e, p.follows)
+	}
+	return slices.Sorted(maps.Keys(concerned)), policies, followers
+}
+
+// recover takes up what was reported before a restart.
+func (e *entry) recover(reported []refractv1alpha1.ClusterStatus) {
+	for i := range reported {
+		s := &reported[i]
+		e.rows[s.Name] = row{
+			state: s.State, reason: s.Reason, message: s.Message,
+			generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
+		}
+	}
+}
+
+// lead records what travels with the key. It returns those for which that is
+// something else than before.
+func (l *ledger) lead(key Key, e *entry, follows map[Key][]string) (touched []Key) {
+	for follower, clusters := range e.follows {
+		if now, still := follows[follower]; still && slices.Equal(now, clusters) {
+			continue
+		} else if !still {
+			delete(l.leaders[follower], key)
+			if len(l.leaders[follower]) == 0 {
+				delete(l.leaders, follower)
+			}
+		}
+		touched = append(touched, follower)
+	}
+	for follower := range follows {
+		if _, before := e.follows[follower]; before {
+			continue
+		}
+		if l.leaders[follower] == nil {
+			l.leaders[follower] = map[Key]bool{}
+		}
+		l.leaders[follower][key] = true
+		touched = append(touched, follower)
+	}
+	e.follows = follows
+	return touched
+}
+
+// leading says what the key travels with. Before are those that it travelled with
+// before a restart: while one of them is not decided the key loses no cluster.
+func (l *ledger) leading(key Key, before []Key) leading {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	clusters := map[string]bool{}
+	var lead leading
+	for leader := range l.leaders[key] {
+		for _, name := range l.entries[leader].follows[key] {
+			clusters[name] = true
+		}
+		lead.by = append(lead.by, leader)
+	}
+	for _, leader := range before {
+		e := l.entries[leader]
+		switch {
+		case e == nil:
+			lead.unknown = append(lead.unknown, leader)
+		case (e.plan.held != "" || e.plan.dryRun) && !l.leaders[key][leader]:
+			lead.held = true
+			lead.by = append(lead.by, leader)
+		}
+	}
+	lead.clusters = slices.Sorted(maps.Keys(clusters))
+	slices.SortFunc(lead.by, compareKeys)
+	return lead
+}
+
+// led reports whether the key travels with another.
+func (l *ledger) led(key Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.leaders[key]) > 0
+}
+
+func compareKeys(a, b Key) int {
+	return cmp.Or(strings.Compare(a.Group, b.Group), strings.Compare(a.Resource, b.Resource),
+		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
 func (l *ledger) index(key Key, e *entry, names []tree.Policy) {
@@ -140,11 +254,27 @@ func (l *ledger) concerns(key Key, cluster string) bool {
 		return false
 	}
 	_, reported := e.rows[cluster]
-	return reported || slices.Contains(e.memory.placed, cluster)
+	_, placed := find(e.memory.placed, cluster)
+	return reported || placed
+}
+
+// find returns where the cluster is among targets, which are sorted.
+func find(targets []placement.Target, cluster string) (int, bool) {
+	return slices.BinarySearchFunc(targets, cluster, func(t placement.Target, name string) int { return strings.Compare(t.Cluster, name) })
+}
+
+// without returns the targets but for the cluster. What it is given stays as it is.
+func without(targets []placement.Target, cluster string) []placement.Target {
+	at, ok := find(targets, cluster)
+	if !ok {
+		return targets
+	}
+	return slices.Delete(slices.Clone(targets), at, at+1)
 }
 
 // report records what came of the plan with this number on the cluster. It
-// returns whether all clusters have reported on the newest plan.
+// returns whether all clusters have reported on the newest plan, and how long ago
+// that was made.
 func (l *ledger) report(key Key, cluster string, r row) (settled bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -154,8 +284,8 @@ func (l *ledger) report(key Key, cluster string, r row) (settled bool) {
 	}
 	if r.absent {
 		delete(e.rows, cluster)
-		if at := slices.Index(e.memory.placed, cluster); at >= 0 && e.plan.targets[cluster] == nil {
-			e.memory.placed = slices.Delete(slices.Clone(e.memory.placed), at, at+1)
+		if e.plan.targets[cluster] == nil {
+			e.memory.placed = without(e.memory.placed, cluster)
 		}
 	} else {
 		e.rows[cluster] = r
@@ -171,15 +301,91 @@ func (l *ledger) report(key Key, cluster string, r row) (settled bool) {
 	return true
 }
 
-// snapshot returns the plan and the rows of the key.
-func (l *ledger) snapshot(key Key) (p *plan, rows map[string]row, placed []string, ok bool) {
+// snapshot returns the plan and the rows of the key, and the clusters that have,
+// or may have, a copy.
+func (l *ledger) snapshot(key Key) (p *plan, rows map[string]row, was memory, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
 	if e == nil {
-		return nil, nil, nil, false
+		return nil, nil, memory{}, false
 	}
-	return e.plan, maps.Clone(e.rows), e.memory.placed, true
+	was = e.memory
+	was.warned = e.warned
+	return e.plan, maps.Clone(e.rows), was, true
+}
+
+// learn takes up what another replica wrote about the clusters that it writes to.
+func (l *ledger) learn(key Key, reported []refractv1alpha1.ClusterStatus, own func(string) bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[key]
+	if e == nil {
+		return
+	}
+	there := map[string]bool{}
+	for i := range reported {
+		s := reported[i]
+		there[s.Name] = true
+		if own(s.Name) {
+			continue
+		}
+		r := row{state: s.State, reason: s.Reason, message: s.Message, generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted, foreign: &s}
+		if t := e.plan.targets[s.Name]; t != nil && t.variant != nil && t.variant.hash == s.Hash {
+			r.seq = e.plan.seq
+		}
+		e.rows[s.Name] = r
+	}
+	for name, r := range e.rows {
+		if r.foreign != nil && !there[name] && !own(name) {
+			delete(e.rows, name)
+			if e.plan.targets[name] == nil {
+				e.memory.placed = without(e.memory.placed, name)
+			}
+		}
+	}
+}
+
+// warned records which warnings were reported.
+func (l *ledger) warned(key Key, warnings []string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[key]; e != nil {
+		e.warned = warnings
+	}
+}
+
+// correct records for an announcement what was corrected.
+func (l *ledger) correct(key Key, text string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	const most = 3 // More say nothing new before the next report.
+	if e := l.entries[key]; e != nil && len(e.corrected) < most {
+		e.corrected = append(e.corrected, text)
+	}
+}
+
+// corrections returns what was corrected since it was last called.
+func (l *ledger) corrections(key Key) []string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[key]
+	if e == nil {
+		return nil
+	}
+	texts := e.corrected
+	e.corrected = nil
+	return texts
+}
+
+// policiesOf returns the policies that the object names.
+func (l *ledger) policiesOf(key Key) []tree.Policy {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e := l.entries[key]; e != nil {
+		return e.names
+	}
+	return nil
 }
 
 // leave forgets the cluster, which is no member any more.
@@ -189,29 +395,29 @@ func (l *ledger) leave(cluster string) []Key {
 	var keys []Key
 	for key, e := range l.entries {
 		_, reported := e.rows[cluster]
-		at := slices.Index(e.memory.placed, cluster)
-		if !reported && at < 0 {
+		_, placed := find(e.memory.placed, cluster)
+		if !reported && !placed {
 			continue
 		}
 		delete(e.rows, cluster)
-		if at >= 0 {
-			e.memory.placed = slices.Delete(slices.Clone(e.memory.placed), at, at+1)
-		}
+		e.memory.placed = without(e.memory.placed, cluster)
 		keys = append(keys, key)
 	}
 	return keys
 }
 
-// forget drops the key when the plan is still p.
-func (l *ledger) forget(key Key, p *plan) {
+// forget drops the key when the plan is still p. It returns what travelled with it.
+func (l *ledger) forget(key Key, p *plan) (followers []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
 	if e == nil || e.plan != p {
-		return
+		return nil
 	}
+	followers = l.lead(key, e, nil)
 	l.index(key, e, nil)
 	delete(l.entries, key)
+	return followers
 }
 
 // keys returns all keys.
@@ -220,3 +426,81 @@ func (l *ledger) keys() []Key {
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.entries))
 }
+
+// knows reports whether there is a plan for each of the keys.
+func (l *ledger) knows(keys []Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		if l.entries[key] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// on returns the keys that have, or may have, or should have a copy on the cluster.
+func (l *ledger) on(cluster string) []Key {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	var keys []Key
+	for key, e := range l.entries {
+		_, reported := e.rows[cluster]
+		if reported || e.plan.targets[cluster] != nil {
+			keys = append(keys, key)
+		}
+	}
+	return keys
+}
+
+// needs reports whether a copy in the namespace is, or is to be, on the cluster.
+func (l *ledger) needs(cluster, namespace string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, e := range l.entries {
+		if key.Namespace != namespace {
+			continue
+		}
+		if _, reported := e.rows[cluster]; reported || e.plan.targets[cluster] != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// usage is how it stands with the users of a policy.
+type usage struct {
+	users    []Key
+	clusters map[string]bool // On which they are.
+	// behind is how many are not, or not everywhere, as this generation says; first
+	// is one of them.
+	behind int
+	first  Key
+}
+
+// usage looks at the users of the policy at this generation.
+func (l *ledger) usage(ref tree.Policy, generation int64) usage {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	u := usage{clusters: map[string]bool{}}
+	for key := range l.users[ref] {
+		e := l.entries[key]
+		u.users = append(u.users, key)
+		inEffect := e.plan.held == "" && e.plan.uses(ref, generation)
+		for name := range e.plan.targets {
+			u.clusters[name] = true
+			r, ok := e.rows[name]
+			inEffect = inEffect && ok && r.seq == e.plan.seq && r.state == refractv1alpha1.StateSynced
+		}
+		if !inEffect {
+			if u.behind == 0 || compareKeys(key, u.first) < 0 {
+				u.first = key
+			}
+			u.behind++
+		}
+	}
+	return u
+}
+
+// since is how long ago the plan was made, for the time that a copy took.
+func (p *plan) since(now time.Time) time.Duration { return now.Sub(p.made) }

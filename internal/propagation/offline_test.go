@@ -146,7 +146,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 // hash is that of the copy that the controllers would make of an object.
 func hash(t *testing.T, object *unstructured.Unstructured) string {
 	t.Helper()
-	c, err := encode(object, configMaps, sourceOf("hub", "u-1", configMaps.GroupResource(), "shop", "web"))
+	c, err := encode(object, configMaps, sourceOf("hub", "u-1", configMaps.GroupResource(), "shop", "web"), &placement.Keeping{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -187,7 +187,7 @@ func decided(set *manifest.Set, status string) string {
 	was := memory{uid: report.UID, rendered: report.Rendered}
 	for _, name := range report.Clusters {
 		if name != "left" { // No member any more.
-			was.placed = append(was.placed, name)
+			was.placed = append(was.placed, placement.Target{Cluster: name})
 		}
 	}
 	p := decide(source{gvr: configMaps, kind: "ConfigMap", object: o.Content}, was, s)

@@ -1,18 +1,22 @@
 package propagation
 
 import (
-	"errors"
 	"fmt"
 	"slices"
+	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	variants "refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
 
@@ -24,9 +28,8 @@ const (
 	reasonPolicyNotFound  = "PolicyNotFound"
 	reasonPolicyDeleted   = "PolicyDeleted"
 	reasonInvalidPolicy   = "InvalidPolicy"
-	reasonUnsupported     = "UnsupportedPolicy"
 	reasonInvalidLabel    = "InvalidLabel"
-	reasonHeld            = "HeldByAnnotation"
+	reasonDryRun          = "DryRun"
 	reasonOverrideFailed  = "OverrideFailed"
 	reasonAlreadyExists   = "AlreadyExists"
 	reasonRejected        = "Rejected"
@@ -39,11 +42,17 @@ const (
 	reasonSourceGone      = "SourceGone"
 	reasonNoLongerPlaced  = "NoLongerPlaced"
 	reasonDeletionBlocked = "DeletionFailed"
+	reasonDeletionHeld    = "AwaitingApproval"
+	reasonClusterLeaves   = "ClusterLeaves"
+	reasonFollowing       = "Following"
+	reasonFought          = "ChangedAgainAndAgain"
+	reasonBacklog         = "BackingOff"
 )
 
 // plan is what should be true of one object on all clusters.
 type plan struct {
-	seq        int64 // Grows with each plan of the key.
+	seq        int64     // Grows with each plan of the key.
+	made       time.Time // When.
 	gvr        schema.GroupVersionResource
 	kind       string
 	uid        types.UID
@@ -53,6 +62,9 @@ type plan struct {
 	gone bool
 	// held says why nothing may be written or removed for now; empty if it may.
 	held, heldMessage string
+	// dryRun: nothing is written or removed; what would be is reported.
+	dryRun  bool
+	keeping placement.Keeping
 
 	targets  map[string]*target // By cluster.
 	variants []*variant
@@ -62,7 +74,13 @@ type plan struct {
 	propagation *refractv1alpha1.PolicyReference
 	overrides   []refractv1alpha1.PolicyReference
 	deleted     []refractv1alpha1.PolicyReference
-	before      memory // What the plan was made with.
+	placed      []placement.Target // By cluster.
+	hash        string             // Of what the placement was decided on.
+	// following are what the object travels with.
+	following []Key
+	// follows are what travels with the object, and to which clusters.
+	follows map[Key][]string
+	before  memory // What the plan was made with.
 }
 
 // target is what should be true on one cluster.
@@ -71,6 +89,7 @@ type target struct {
 	// err says why the object could not be rendered for the cluster, which keeps
 	// what it has.
 	err      error
+	replicas *int64 // The cluster's share, if the object is divided.
 	policies []refractv1alpha1.PolicyReference
 	warnings []string
 }
@@ -88,13 +107,26 @@ type memory struct {
 	// uid is that of the object; another object of the name begins anew.
 	uid types.UID
 	// placed are the clusters that have, or may have, a copy.
-	placed []string
-	// leaving are clusters besides those whose copy is to go and is still there, as
-	// was reported before a restart.
-	leaving []string
+	placed []placement.Target
+	hash   string // Of what that was decided on.
 	// rendered are override policies that copies were rendered with, without
 	// generation.
 	rendered []tree.Policy
+	// following are what the object travelled with.
+	following []Key
+	// rows and warned are what was reported before a restart.
+	rows   []refractv1alpha1.ClusterStatus
+	warned []string
+}
+
+// leading is what an object travels with.
+type leading struct {
+	clusters []string // Sorted.
+	by       []Key
+	// held is whether one of them cannot say now where it goes; unknown are those that
+	// have not been decided about. Until they are no cluster is lost.
+	held    bool
+	unknown []Key
 }
 
 // surroundings are what a plan depends on besides the object.
@@ -103,6 +135,12 @@ type surroundings struct {
 	clusters    []placement.Cluster
 	propagation func(tree.Policy) *placement.Policy
 	override    func(tree.Policy) *override.Policy
+	leading     leading
+	// resource returns the resource of a kind that the hub serves.
+	resource func(schema.GroupKind) (schema.GroupResource, bool)
+	// recorded, when it is not nil, is where somebody else decided that the object
+	// belongs: another replica of the controllers, which leads.
+	recorded *memory
 }
 
 // decide makes the plan of one object. It is pure.
@@ -113,32 +151,49 @@ func decide(src source, was memory, s *surroundings) *plan {
 		p.gone = true
 		return p
 	}
-	ref, ok, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
-	if !ok {
+	annotations := obj.GetAnnotations()
+	keeping, doubts := placement.KeepingOf(annotations)
+	lead := s.leading
+	if keeping.DisableFollowing {
+		lead = leading{}
+	}
+	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
+	if !asks && len(lead.by)+len(lead.unknown) == 0 {
 		p.gone = true
 		return p
 	}
-	p.uid, p.generation = obj.GetUID(), obj.GetGeneration()
+	p.uid, p.generation, p.keeping, p.following = obj.GetUID(), obj.GetGeneration(), keeping, lead.by
+	p.dryRun = keeping.DryRun
 	if was.uid != p.uid {
 		was = memory{uid: p.uid}
 	}
 	p.before = was
-	p.warnings = slices.Concat(warnings, placement.Ignored(obj.GetAnnotations()))
+	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations))
 	if err != nil {
 		return p.hold(reasonInvalidLabel, err.Error())
-	}
-	if key := placement.Held(obj.GetAnnotations()); key != "" {
-		return p.hold(reasonHeld, fmt.Sprintf("annotation %s: nothing is written and nothing removed", key))
 	}
 	policies, held := p.findOverrides(obj, was, s)
 	if held {
 		return p
 	}
-	clusters, held := p.place(ref, was, s)
-	if held {
+	var policy *placement.Policy
+	if asks {
+		policy = s.propagation(ref)
+	}
+	if s.recorded != nil {
+		p.placed, p.hash = s.recorded.placed, s.recorded.hash
+	} else if held := p.place(obj, ref, asks, policy, was, s); held {
 		return p
 	}
-	p.render(obj, clusters, policies, s)
+	p.follow(lead, was, s.recorded != nil)
+	author := ref
+	if policy != nil {
+		author = policy.Ref
+	}
+	rendered := p.render(obj, policies, author, s)
+	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
+		p.lead(obj, rendered, s)
+	}
 	return p
 }
 
@@ -152,34 +207,68 @@ func (p *plan) hold(reason, message string) *plan {
 	return p
 }
 
-// place decides on the clusters.
-func (p *plan) place(ref tree.Policy, was memory, s *surroundings) (clusters []match.Cluster, held bool) {
-	var names []string
-	policy := s.propagation(ref)
+// place decides on the clusters of an object that asks for some.
+func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was memory, s *surroundings) (held bool) {
 	switch {
+	case !asks:
+		return false
 	case policy == nil && len(was.placed) == 0:
 		p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it", ref))
-		return nil, true
+		return true
 	case policy == nil:
 		// To lose a policy is no reason to take workloads away.
 		p.warnings = append(p.warnings, fmt.Sprintf("%s was deleted: the object stays on the clusters that have it", ref))
-		names = was.placed
-	default:
-		p.propagation = reference(policy.Ref)
-		p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
-		var err error
-		names, err = policy.Place(s.clusters, was.placed)
-		if err != nil {
-			p.hold(reasonFor(err), fmt.Sprintf("%s: %v", policy.Ref, err))
-			return nil, true
+		p.placed, p.hash = present(was.placed, s.clusters), was.hash
+		return false
+	}
+	p.propagation = reference(policy.Ref)
+	p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
+	decision, err := policy.Place(&placement.Request{
+		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
+	})
+	if err != nil {
+		p.hold(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
+		return true
+	}
+	p.placed, p.hash = decision.Targets, decision.Hash
+	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Warnings)...)
+	if n := len(decision.Waiting); n > 0 {
+		const most = 5
+		names := strings.Join(decision.Waiting[:min(n, most)], ", ")
+		if n > most {
+			names += fmt.Sprintf(" and %d more", n-most)
+		}
+		const format = "%s: decided anew the object would be placed on %s, too; spec.reschedulePolicy, or annotation %s, keeps the placement as it is"
+		p.warnings = append(p.warnings, fmt.Sprintf(format, policy.Ref, names, corev1alpha1.NoSchedulingAnnotation))
+	}
+	return false
+}
+
+// follow adds the clusters of what the object travels with.
+func (p *plan) follow(lead leading, was memory, recorded bool) {
+	if recorded {
+		return // They are among those that were recorded.
+	}
+	names := lead.clusters
+	if lead.held || len(lead.unknown) > 0 {
+		names = slices.Clone(names)
+		for i := range was.placed {
+			names = append(names, was.placed[i].Cluster)
 		}
 	}
-	for i := range s.clusters {
-		if _, found := slices.BinarySearch(names, s.clusters[i].Name); found {
-			clusters = append(clusters, s.clusters[i].Cluster)
+	for _, name := range names {
+		if at, there := find(p.placed, name); !there {
+			p.placed = slices.Insert(slices.Clone(p.placed), at, placement.Target{Cluster: name})
 		}
 	}
-	return clusters, false
+}
+
+// present returns the targets on clusters that there are.
+func present(targets []placement.Target, clusters []placement.Cluster) []placement.Target {
+	return slices.DeleteFunc(slices.Clone(targets), func(t placement.Target) bool {
+		_, there := slices.BinarySearchFunc(clusters, t.Cluster, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
+		return !there
+	})
 }
 
 // findOverrides returns the override policies in their order of effect.
@@ -207,11 +296,27 @@ func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surr
 	return policies, false
 }
 
-func (p *plan) render(obj *unstructured.Unstructured, clusters []match.Cluster, policies []*override.Policy, s *surroundings) {
+// arrival is a rendered object and the names of the clusters that it is for.
+type arrival struct {
+	object   *unstructured.Unstructured
+	clusters []string
+}
+
+// render makes the targets. It returns what was rendered.
+func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Policy, by tree.Policy, s *surroundings) (rendered []arrival) {
 	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())
 	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
-	for _, v := range override.Render(obj, clusters, policies...) {
-		t := &target{err: v.Err}
+	var clusters []match.Cluster
+	var targets []placement.Target
+	for i := range s.clusters {
+		if at, found := find(p.placed, s.clusters[i].Name); found {
+			clusters = append(clusters, s.clusters[i].Cluster)
+			targets = append(targets, p.placed[at])
+		}
+	}
+	p.placed = targets
+	for _, v := range variants.Render(obj, clusters, targets, by, policies...) {
+		t := target{err: v.Err}
 		for _, w := range v.Warnings {
 			t.warnings = append(t.warnings, w.String())
 		}
@@ -219,14 +324,54 @@ func (p *plan) render(obj *unstructured.Unstructured, clusters []match.Cluster, 
 			t.policies = append(t.policies, *reference(policies[i].Ref))
 		}
 		if v.Err == nil {
-			c, err := encode(v.Object, p.gvr, source)
+			c, err := encode(v.Object, p.gvr, source, &p.keeping)
 			t.err = err
 			if err == nil {
 				t.variant = p.variant(&variant{content: c, changes: v.Changes, secret: secret})
 			}
+			rendered = append(rendered, arrival{object: v.Object})
 		}
+		// Clusters of one variant have one share.
+		t.replicas = targets[v.Clusters[0]].Replicas
 		for _, i := range v.Clusters {
-			p.targets[clusters[i].Name] = t
+			p.targets[clusters[i].Name] = &t
+			if v.Err == nil {
+				last := &rendered[len(rendered)-1]
+				last.clusters = append(last.clusters, clusters[i].Name)
+			}
+		}
+	}
+	return rendered
+}
+
+// lead finds what travels with the object: what its pod template refers to, on each
+// cluster as it is there, and what it names.
+func (p *plan) lead(obj *unstructured.Unstructured, rendered []arrival, s *surroundings) {
+	add := func(resource schema.GroupResource, name string, clusters []string) {
+		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
+		if p.follows == nil {
+			p.follows = map[Key][]string{}
+		}
+		all := append(p.follows[key], clusters...)
+		slices.Sort(all)
+		p.follows[key] = slices.Compact(all)
+	}
+	for _, a := range rendered {
+		for _, ref := range podtemplate.References(a.object) {
+			add(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
+		}
+	}
+	if obj.GetNamespace() == "" {
+		return
+	}
+	for _, f := range p.keeping.Followers {
+		resource, served := s.resource(schema.GroupKind{Group: f.Group, Kind: f.Kind})
+		if !served {
+			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group))
+			continue
+		}
+		for i := range p.placed {
+			add(resource, f.Name, []string{p.placed[i].Cluster})
 		}
 	}
 }
@@ -260,19 +405,25 @@ func (p *plan) remember(was memory) memory {
 	}
 	if p.held != "" {
 		// Copies of an earlier object of the name may still be where they were.
-		return memory{uid: p.uid, placed: was.placed, rendered: p.before.rendered}
+		return memory{uid: p.uid, placed: was.placed, hash: p.before.hash, rendered: p.before.rendered, following: p.before.following}
 	}
-	now := memory{uid: p.uid}
-	for name := range p.targets {
-		now.placed = append(now.placed, name)
+	now := memory{uid: p.uid, placed: p.placed, hash: p.hash, following: p.following}
+	if p.dryRun {
+		now.placed, now.hash = was.placed, was.hash
 	}
-	slices.Sort(now.placed)
 	for _, refs := range [][]refractv1alpha1.PolicyReference{p.overrides, p.deleted} {
 		for _, r := range refs {
 			now.rendered = append(now.rendered, tree.Policy{Kind: r.Kind, Namespace: r.Namespace, Name: r.Name})
 		}
 	}
 	return now
+}
+
+// uses reports whether the plan was made with the policy at this generation.
+func (p *plan) uses(ref tree.Policy, generation int64) bool {
+	ref.Generation = generation
+	is := *reference(ref)
+	return (p.propagation != nil && *p.propagation == is) || slices.Contains(p.overrides, is)
 }
 
 func reference(p tree.Policy) *refractv1alpha1.PolicyReference {
@@ -285,11 +436,4 @@ func prefixed(policy tree.Policy, warnings []string) []string {
 		out[i] = policy.String() + ": " + w
 	}
 	return out
-}
-
-func reasonFor(err error) string {
-	if errors.Is(err, placement.ErrUnsupported) {
-		return reasonUnsupported
-	}
-	return reasonInvalidPolicy
 }

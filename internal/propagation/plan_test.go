@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -9,8 +10,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -43,11 +46,12 @@ func TestDecide(t *testing.T) {
 		mode        corev1alpha1.SchedulingMode
 		noPolicy    bool
 		overrides   map[string]override.Policy
+		leading     leading
 		want        outcome
 	}{
 		"NoObject": {
 			reason: "What is not there must not be on a member.",
-			absent: true, was: memory{placed: []string{"eu-1"}},
+			absent: true, was: memory{placed: on("eu-1")},
 			want: outcome{Gone: true},
 		},
 		"NoLabel": {
@@ -76,7 +80,7 @@ func TestDecide(t *testing.T) {
 		},
 		"PropagationPolicyDeleted": {
 			reason: "To lose a policy is no reason to take workloads away, or to stop updating them.",
-			labels: pp, noPolicy: true, was: memory{placed: []string{"us-1"}},
+			labels: pp, noPolicy: true, was: memory{placed: on("us-1")},
 			want: outcome{
 				Placed: []string{"us-1"}, Variants: 1,
 				Warnings: []string{"PropagationPolicy shop/pp was deleted: the object stays on the clusters that have it"},
@@ -84,12 +88,12 @@ func TestDecide(t *testing.T) {
 		},
 		"OverridePolicyMissing": {
 			reason: "An object that was never rendered with its policy must not slip out without it.",
-			labels: both, was: memory{placed: []string{"us-1"}},
+			labels: both, was: memory{placed: on("us-1")},
 			want: outcome{Held: reasonPolicyNotFound},
 		},
 		"OverridePolicyDeleted": {
 			reason: "An object that was rendered with it is rolled back, and goes on to be remembered as such.",
-			labels: both, was: memory{placed: []string{"us-1"}, rendered: []tree.Policy{op}},
+			labels: both, was: memory{placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{
 				Placed: []string{"eu-1", "us-1"}, Variants: 1, Rendered: []tree.Policy{op},
 				Warnings: []string{"PolicyDeleted: OverridePolicy shop/op was deleted: what it changed is taken back"},
@@ -97,7 +101,7 @@ func TestDecide(t *testing.T) {
 		},
 		"MadeAgain": {
 			reason: "Another object of the same name has no past: its policy may be on its way.",
-			labels: both, was: memory{uid: "0", placed: []string{"us-1"}, rendered: []tree.Policy{op}},
+			labels: both, was: memory{uid: "0", placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{Held: reasonPolicyNotFound},
 		},
 		"OverrideFailsOnOneCluster": {
@@ -115,14 +119,54 @@ func TestDecide(t *testing.T) {
 			want:   outcome{Held: reasonInvalidLabel},
 		},
 		"Divide": {
-			reason: "To give every cluster all replicas is not what was asked for.",
+			reason: "Each cluster gets its share: here as many, so that there is one variant.",
 			labels: pp, mode: corev1alpha1.SchedulingModeDivide,
-			want: outcome{Held: reasonUnsupported},
+			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
+		},
+		"DividedAndOverridden": {
+			reason:    "An override sees the share, and may say something else.",
+			labels:    both,
+			mode:      corev1alpha1.SchedulingModeDivide,
+			overrides: replicas,
+			want:      outcome{Placed: []string{"eu-1", "us-1"}, Variants: 2, Rendered: []tree.Policy{op}},
 		},
 		"DryRun": {
-			reason: "The annotation stops everything.",
+			reason: "Everything is decided; the applier writes nothing.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/dry-run": "true"},
-			want: outcome{Held: reasonHeld},
+			want: outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
+		},
+		"NoScheduling": {
+			reason: "The object stays where it is, and is kept up to date there.",
+			labels: pp, annotations: map[string]string{"kubeadmiral.io/no-scheduling": "true"},
+			was: memory{placed: on("us-1")},
+			want: outcome{
+				Placed: []string{"us-1"}, Variants: 1,
+				Warnings: []string{"PropagationPolicy shop/pp: decided anew the object would be placed on eu-1, too; " +
+					"spec.reschedulePolicy, or annotation kubeadmiral.io/no-scheduling, keeps the placement as it is"},
+			},
+		},
+		"Follows": {
+			reason:  "An object without a label goes where what refers to it goes.",
+			leading: leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			want:    outcome{Placed: []string{"eu-1"}, Variants: 1},
+		},
+		"FollowsBesidesItsOwnPolicy": {
+			reason:  "With a label of its own it goes there, too.",
+			labels:  pp,
+			leading: leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			want:    outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
+		},
+		"FollowsSomethingUnknown": {
+			reason:  "While it is not known where its leader goes, it leaves no cluster.",
+			leading: leading{unknown: []Key{{}}},
+			was:     memory{placed: on("us-1")},
+			want:    outcome{Placed: []string{"us-1"}, Variants: 1},
+		},
+		"DoesNotFollow": {
+			reason:      "The annotation keeps it at home.",
+			annotations: map[string]string{"kubeadmiral.io/disable-following": "true"},
+			leading:     leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			want:        outcome{Gone: true},
 		},
 		"StepsOverThePolicy": {
 			reason: "An object may not widen its own placement, and is told so.",
@@ -143,7 +187,9 @@ func TestDecide(t *testing.T) {
 				tc.was.uid = "1"
 			}
 			before := src.object.DeepCopy()
-			p := decide(src, tc.was, around(t, tc.mode, tc.noPolicy, tc.overrides))
+			s := around(t, tc.mode, tc.noPolicy, tc.overrides)
+			s.leading = tc.leading
+			p := decide(src, tc.was, s)
 			got := outcome{Held: p.held, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
 			for _, c := range []string{"eu-1", "us-1"} {
 				switch target := p.targets[c]; {
@@ -170,18 +216,84 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// on are targets on clusters.
+func on(clusters ...string) []placement.Target {
+	var targets []placement.Target
+	for _, name := range clusters {
+		targets = append(targets, placement.Target{Cluster: name})
+	}
+	return targets
+}
+
+// TestLeads says what travels with a workload, and where.
+func TestLeads(t *testing.T) {
+	obj := deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp", corev1alpha1.OverridePolicyLabel: "op"},
+		map[string]string{corev1alpha1.FollowersAnnotation: `[{"kind":"ConfigMap","name":"extra"}]`}, false)
+	secret := func(name string) string {
+		return `{"metadata":{},"spec":{"containers":[{"name":"web","image":"web","envFrom":[{"secretRef":{"name":"` + name + `"}}]}]}}`
+	}
+	overrides := map[string]override.Policy{"op": *compile(t, "op", rule("eu-1", "/spec/template", secret("eu")), rule("us-1", "/spec/template", secret("us")))}
+	s := around(t, "", false, overrides)
+	s.resource = func(gk schema.GroupKind) (schema.GroupResource, bool) {
+		return schema.GroupResource{Group: gk.Group, Resource: "configmaps"}, gk.Kind == "ConfigMap"
+	}
+	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
+	got := map[string][]string{}
+	for key, clusters := range p.follows {
+		got[key.Resource+" "+key.NamespacedName.String()] = clusters
+	}
+	want := map[string][]string{
+		"configmaps shop/extra": {"eu-1", "us-1"},
+		"secrets shop/eu":       {"eu-1"},
+		"secrets shop/us":       {"us-1"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("follows: -want, +got:\n%s", diff)
+	}
+}
+
+// TestFollowersWait says what happens to followers after a restart.
+func TestFollowersWait(t *testing.T) {
+	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
+	l := newLedger()
+	if got := l.leading(follower, []Key{leader}); len(got.unknown) != 1 {
+		t.Errorf("Its leader has not been decided about: leading() = %+v", got)
+	}
+	l.put(leader, &plan{held: reasonPolicyNotFound}, memory{}, nil)
+	if got := l.leading(follower, []Key{leader}); !got.held || len(got.unknown) != 0 {
+		t.Errorf("Its leader cannot say where it goes: leading() = %+v", got)
+	}
+	_, _, touched := l.put(leader, &plan{follows: map[Key][]string{follower: {"eu-1"}}}, memory{}, nil)
+	if diff := cmp.Diff([]Key{follower}, touched); diff != "" {
+		t.Errorf("put() of a leader: -want, +got:\n%s", diff)
+	}
+	if got := l.leading(follower, []Key{leader}); got.held || !slices.Equal(got.clusters, []string{"eu-1"}) {
+		t.Errorf("leading() = %+v", got)
+	}
+	if _, _, touched := l.put(leader, &plan{gone: true}, memory{}, nil); len(touched) != 1 {
+		t.Error("put() of a leader that is gone does not tell its follower")
+	}
+	if got := l.leading(follower, []Key{leader}); len(got.by) != 0 || got.held || len(got.unknown) != 0 {
+		t.Errorf("Nothing leads any more: leading() = %+v", got)
+	}
+}
+
+func keyOf(resource, name string) Key {
+	return Key{GroupResource: schema.GroupResource{Resource: resource}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: name}}
+}
+
 func TestEncode(t *testing.T) {
 	obj := deployment(nil, nil, false)
 	rendered := override.Template(obj)
-	first, err := encode(rendered, deployments, "hub/uid")
+	first, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := encode(rendered, deployments, "hub/uid")
+	again, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := encode(rendered, deployments, "hub/other")
+	other, err := encode(rendered, deployments, "hub/other", &placement.Keeping{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -191,8 +303,18 @@ func TestEncode(t *testing.T) {
 	want := `{"metadata":{"uid":"u-1","annotations":{"refract.dev/applied":"` + first.hash + `","refract.dev/source":"hub/uid"},` +
 		`"labels":{"kubeadmiral.io/managed":"true"},"name":"web","namespace":"shop"},` +
 		`"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":2}}`
-	if diff := cmp.Diff(want, string(first.forKnown("u-1"))); diff != "" {
+	if diff := cmp.Diff(want, string(first.forKnown("u-1", false))); diff != "" {
 		t.Errorf("forKnown(): -want, +got:\n%s", diff)
+	}
+	if got := string(first.forKnown("u-1", true)); !strings.Contains(got, `"refract.dev/adopted":"true"`) {
+		t.Errorf("forKnown() of an adopted copy: got %s", got)
+	}
+	retained, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{RetainReplicas: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := string(retained.forKnown("u-1", false)); strings.Contains(got, "replicas") || !strings.Contains(string(retained.forNew()), `"replicas":2`) {
+		t.Errorf("Retained replicas are for the first time only, got %s", got)
 	}
 	if got := string(first.forNew()); !strings.HasPrefix(got, `{"metadata":{"resourceVersion":"1",`) {
 		t.Errorf("forNew(): want a resourceVersion that no object has, got %s", got)
@@ -294,7 +416,9 @@ func TestLeavingIsRemembered(t *testing.T) {
 	key := Key{}
 	l := newLedger()
 	p := &plan{targets: map[string]*target{"us-1": {}}}
-	clusters, _ := l.put(key, p, memory{placed: []string{"us-1"}, leaving: []string{"eu-1"}}, nil)
+	clusters, _, _ := l.put(key, p, memory{placed: on("us-1"), rows: []refractv1alpha1.ClusterStatus{
+		{Name: "eu-1", State: refractv1alpha1.StateDeleting}, {Name: "us-1", State: refractv1alpha1.StateSynced},
+	}}, nil)
 	if diff := cmp.Diff([]string{"eu-1", "us-1"}, clusters); diff != "" {
 		t.Errorf("A copy that was to go before a restart is still to go: put(): -want, +got:\n%s", diff)
 	}

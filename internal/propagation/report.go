@@ -2,8 +2,6 @@ package propagation
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -13,20 +11,20 @@ import (
 	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/tools/cache"
-	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -35,6 +33,13 @@ import (
 const (
 	settledDelay   = 100 * time.Millisecond
 	unsettledDelay = 2 * time.Second
+	// perCluster is how much longer for each cluster: a report has a row for each, and
+	// writing it again and again would cost more than the copies.
+	perCluster = 20 * time.Millisecond
+	// readinessDelay is how long a workload's status may change before that is
+	// reported; driftDelay the same for what was corrected.
+	readinessDelay = time.Second
+	driftDelay     = time.Second
 )
 
 // What a report holds at most, so that it stays a small object.
@@ -42,64 +47,8 @@ const (
 	maxVariants   = 16
 	maxChanges    = 64
 	maxValueRunes = 60
+	maxReadiness  = 200 // Bytes.
 )
-
-// record is a Propagation or a ClusterPropagation: the same but for its kind.
-type record struct {
-	client.Object
-
-	spec   *refractv1alpha1.PropagationSpec
-	status *refractv1alpha1.PropagationStatus
-}
-
-func newRecord(namespaced bool) record {
-	if namespaced {
-		p := &refractv1alpha1.Propagation{}
-		return record{p, &p.Spec, &p.Status}
-	}
-	p := &refractv1alpha1.ClusterPropagation{}
-	return record{p, &p.Spec, &p.Status}
-}
-
-func recordOf(obj any) (record, bool) {
-	switch p := obj.(type) {
-	case *refractv1alpha1.Propagation:
-		return record{p, &p.Spec, &p.Status}, true
-	case *refractv1alpha1.ClusterPropagation:
-		return record{p, &p.Spec, &p.Status}, true
-	case cache.DeletedFinalStateUnknown:
-		return recordOf(p.Obj)
-	default:
-		return record{}, false
-	}
-}
-
-// key returns the key of the object that the record is about.
-func (r record) key() Key {
-	gv, _ := schema.ParseGroupVersion(r.spec.Source.APIVersion) // A bad one leads to a key that no object has.
-	return Key{
-		GroupResource:  schema.GroupResource{Group: gv.Group, Resource: r.spec.Source.Resource},
-		NamespacedName: types.NamespacedName{Namespace: r.GetNamespace(), Name: r.spec.Source.Name},
-	}
-}
-
-// recordName is NAME.RESOURCE[.GROUP]; with a hash at its end where that is no
-// name of an object, or too long for one.
-func recordName(key Key) string {
-	name := key.Name + "." + key.GroupResource.String()
-	plain := strings.Map(func(r rune) rune {
-		if r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('0' <= r && r <= '9') {
-			return r
-		}
-		return '-'
-	}, name)
-	const most = 253 - 1 - 8
-	if plain == name && len(name) <= most {
-		return name
-	}
-	sum := sha256.Sum256([]byte(name))
-	return strings.Trim(plain[:min(len(plain), most)], "-.") + "-" + hex.EncodeToString(sum[:4])
-}
 
 // StatusOf reads what is reported on an object of the hub; nil if nothing is. The
 // client must know the types of the hub.
@@ -121,143 +70,170 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 	return r.status, nil
 }
 
-// watchReports follows the records: one whose object is gone has to be cleaned
-// up, one that somebody deleted has to be made again.
-func (c *Controller) watchReports(ctx context.Context, mgr ctrl.Manager) error {
-	handlers := cache.ResourceEventHandlerDetailedFuncs{
-		AddFunc: func(obj any, initial bool) {
-			r, ok := recordOf(obj)
-			switch {
-			case ok && initial:
-				c.decide.add(r.key())
-			case ok:
-				c.report.addAfter(r.key(), settledDelay)
-			}
-		},
-		// Our own writes come back here, too: what was reported in the meantime, on
-		// the ground of an older record, is looked at once more.
-		UpdateFunc: func(_, obj any) {
-			if r, ok := recordOf(obj); ok {
-				c.report.addAfter(r.key(), settledDelay)
-			}
-		},
-		DeleteFunc: func(obj any) {
-			if r, ok := recordOf(obj); ok {
-				c.report.add(r.key())
-			}
-		},
+// remembered returns what was true before a restart.
+func (c *Controller) remembered(key Key) memory {
+	k, found := c.records.take(key)
+	if !found || k.status == nil {
+		return memory{}
 	}
-	return follow(ctx, mgr, handlers, &refractv1alpha1.Propagation{}, &refractv1alpha1.ClusterPropagation{})
-}
-
-// read returns the record of the key from the cache.
-func (c *Controller) read(ctx context.Context, key Key) (r record, found bool, err error) {
-	r = newRecord(key.Namespace != "")
-	err = c.client.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object)
-	if apierrors.IsNotFound(err) {
-		return r, false, nil
-	}
-	return r, err == nil, err
-}
-
-// remembered reads from the record what was true before a restart.
-func (c *Controller) remembered(ctx context.Context, key Key) (memory, error) {
-	r, found, err := c.read(ctx, key)
-	if err != nil || !found {
-		return memory{}, err
-	}
-	m := memory{uid: r.spec.Source.UID}
-	for i := range r.status.Clusters {
+	m := memory{uid: k.source, hash: k.hash, warned: k.status.Warnings}
+	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
-		row := &r.status.Clusters[i]
-		switch {
-		case !c.members.Known(row.Name):
-		case row.State == refractv1alpha1.StateDeleting:
-			m.leaving = append(m.leaving, row.Name)
-		default:
-			m.placed = append(m.placed, row.Name)
+		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
+			m.rows = append(m.rows, *s)
 		}
 	}
-	for _, refs := range [][]refractv1alpha1.PolicyReference{r.status.OverridePolicies, r.status.DeletedPolicies} {
+	m.placed = slices.DeleteFunc(slices.Clone(k.placed), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
+	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
 		for _, ref := range refs {
 			m.rendered = append(m.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 		}
 	}
-	return m, nil
+	for _, f := range k.status.Follows {
+		m.following = append(m.following, Key{
+			GroupResource:  schema.ParseGroupResource(f.Resource),
+			NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: f.Name},
+		})
+	}
+	return m
+}
+
+// recordChanged is called when somebody else wrote a record.
+func (c *Controller) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
+	c.ledger.learn(key, status.Clusters, c.shards.Owns)
+	if !c.shards.Leads() {
+		c.decide.add(key, fresh)
+	}
+	c.report.addAfter(key, settledDelay)
 }
 
 // reportOne writes the record of one object, or takes it away.
 func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	p, rows, placed, ok := c.ledger.snapshot(key)
+	p, rows, was, ok := c.ledger.snapshot(key)
+	k, found := c.records.get(key)
 	if !ok {
-		// A record that came into the cache after its object was forgotten.
-		_, found, err := c.read(ctx, key)
-		if found {
-			c.decide.add(key)
+		if found { // A record that became known after its object was forgotten.
+			c.decide.add(key, resync)
 		}
-		return reconcile.Result{}, err
+		return reconcile.Result{}, nil
 	}
-	r, found, err := c.read(ctx, key)
-	if err != nil {
-		return reconcile.Result{}, err
+	if !c.shards.Leads() {
+		return c.reportOwn(ctx, key, p, rows, k, found)
 	}
-	if p.gone && len(rows)+len(placed) == 0 {
+	r := newRecord(key.Namespace != "")
+	r.SetNamespace(key.Namespace)
+	r.SetName(recordName(key))
+	r.SetResourceVersion(k.version)
+	r.SetUID(k.uid)
+	if p.gone && len(rows)+len(was.placed) == 0 {
 		if found {
-			if err := c.close(ctx, r); err != nil {
+			if err := c.close(ctx, r, k); err != nil {
 				return again(err)
 			}
 		}
-		c.ledger.forget(key, p)
+		c.forget(key, p)
 		return reconcile.Result{}, nil
 	}
 	switch {
 	case p.gone && !found:
 		return reconcile.Result{}, nil // Nobody is left to report to.
-	case !p.gone && found && r.GetDeletionTimestamp() != nil:
+	case !p.gone && found && k.deleting:
 		// Somebody deleted it, or the object was made again: so is the record.
-		if err := c.release(ctx, r); err != nil {
+		if err := c.release(ctx, r, k); err != nil {
 			return again(err)
 		}
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	case !found:
-		if r, err = c.open(ctx, key, p); err != nil {
+		r.SetResourceVersion("")
+		r.SetUID("")
+		describe(r, key, p)
+		if err := c.client.Create(ctx, r.Object); err != nil {
 			return again(err)
 		}
-	case !p.gone && r.spec.Source.UID != p.uid:
+		c.records.wrote(r)
+	case !p.gone && k.source != p.uid:
 		describe(r, key, p)
 		if err := c.client.Update(ctx, r.Object); err != nil {
 			return again(err)
 		}
+		c.records.wrote(r)
 	}
-	status := assemble(p, rows, placed, r.status.Conditions)
-	if equality.Semantic.DeepEqual(status, *r.status) {
+	status := c.assemble(key, p, rows, was, k.conditions)
+	if digest(&status) == k.digest {
 		return reconcile.Result{}, nil
 	}
-	before := *r.status
+	if !p.gone {
+		describe(r, key, p)
+	}
 	*r.status = status
 	if err := c.client.Status().Update(ctx, r.Object); err != nil {
 		return again(err)
 	}
-	c.announce(key, p, before, status)
+	c.records.wrote(r)
+	c.announce(key, p, k.conditions, was.warned, &status)
+	c.ledger.warned(key, status.Warnings)
+	for _, name := range c.ledger.policiesOf(key) {
+		c.review.addAfter(name, reviewDelay)
+	}
 	return reconcile.Result{}, nil
 }
 
-// again has a report come again after an error. That the cache is behind is no
-// error: the record exists already, or has changed, or is gone.
+// reportOwn writes the rows of the members that this replica writes to into the
+// record, which belongs to the replica that leads.
+func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[string]row, k known, found bool) (reconcile.Result, error) {
+	if !found {
+		if p.gone && !c.ownsAny(rows) {
+			c.forget(key, p)
+		}
+		return reconcile.Result{}, nil
+	}
+	r := newRecord(key.Namespace != "")
+	if err := c.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+		return again(err)
+	}
+	before := digest(r.status)
+	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return c.shards.Owns(s.Name) })
+	for name := range rows {
+		if c.shards.Owns(name) {
+			r.status.Clusters = append(r.status.Clusters, c.line(key, p, name, rows))
+		}
+	}
+	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	if digest(r.status) == before {
+		return reconcile.Result{}, nil
+	}
+	if err := c.client.Status().Update(ctx, r.Object); err != nil {
+		return again(err)
+	}
+	c.records.wrote(r)
+	return reconcile.Result{}, nil
+}
+
+// ownsAny reports whether this replica writes to one of the clusters of rows.
+func (c *Controller) ownsAny(rows map[string]row) bool {
+	for name := range rows {
+		if c.shards.Owns(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops a key of which nothing is left.
+func (c *Controller) forget(key Key, p *plan) {
+	for _, follower := range c.ledger.forget(key, p) {
+		c.decide.add(follower, ripple)
+	}
+	c.unfollow(key)
+}
+
+// again has a report come again after an error. That what is known of the record is
+// behind is no error: it exists already, or has changed, or is gone.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
 	}
 	return reconcile.Result{}, err
-}
-
-// open creates the record.
-func (c *Controller) open(ctx context.Context, key Key, p *plan) (record, error) {
-	r := newRecord(key.Namespace != "")
-	r.SetNamespace(key.Namespace)
-	r.SetName(recordName(key))
-	describe(r, key, p)
-	return r, c.client.Create(ctx, r.Object)
 }
 
 // describe fills in what the record is about.
@@ -269,18 +245,24 @@ func describe(r record, key Key, p *plan) {
 }
 
 // close takes the record away.
-func (c *Controller) close(ctx context.Context, r record) error {
-	if err := c.release(ctx, r); err != nil {
+func (c *Controller) close(ctx context.Context, r record, k known) error {
+	if err := c.release(ctx, r, k); err != nil {
 		return err
 	}
-	if r.GetDeletionTimestamp() != nil {
+	if k.deleting {
 		return nil
 	}
 	return client.IgnoreNotFound(c.client.Delete(ctx, r.Object))
 }
 
 // release lets a record go that is being deleted.
-func (c *Controller) release(ctx context.Context, r record) error {
+func (c *Controller) release(ctx context.Context, r record, k known) error {
+	if !k.finalized {
+		return nil
+	}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
 	before, ok := r.DeepCopyObject().(client.Object)
 	if !ok || !controllerutil.RemoveFinalizer(r.Object, refractv1alpha1.Finalizer) {
 		return nil
@@ -288,9 +270,57 @@ func (c *Controller) release(ctx context.Context, r record) error {
 	return client.IgnoreNotFound(c.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
+// line is the row of one cluster.
+func (c *Controller) line(key Key, p *plan, name string, rows map[string]row) refractv1alpha1.ClusterStatus {
+	r, reported := rows[name]
+	if r.foreign != nil && !c.shards.Owns(name) {
+		s := *r.foreign
+		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.held == "" {
+			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
+		} else if t := p.targets[name]; t != nil {
+			s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
+			if s.State == refractv1alpha1.StateDeleting {
+				s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
+			}
+			if t.variant == nil || t.variant.hash != s.Hash {
+				s.State = pendingUnlessBroken(s.State)
+			}
+		}
+		return s
+	}
+	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
+	if reported {
+		s.State, s.Reason, s.Message = r.state, r.reason, r.message
+		s.Generation, s.Hash, s.Fields, s.Drift, s.Adopted = r.generation, r.hash, r.baseline(), r.drift, r.adopted
+	}
+	t := p.targets[name]
+	if t != nil {
+		s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
+	}
+	if p.held == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
+		s.State = refractv1alpha1.StatePending
+	}
+	if m := c.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
+		if have, sight := m.Copy(key); sight == member.Present {
+			s.Readiness, s.ReadinessMessage = have.Readiness, cut(have.ReadinessMessage, maxReadiness)
+			if s.Readiness == "" {
+				s.Readiness = refractv1alpha1.ReadinessReady
+			}
+		}
+	}
+	return s
+}
+
+func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.ClusterState {
+	if s == refractv1alpha1.StateSynced {
+		return refractv1alpha1.StatePending
+	}
+	return s
+}
+
 // assemble makes the status. It is deterministic, so that what did not change is
 // not written.
-func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
+func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
 		Placed:             int32(len(p.targets)),
@@ -298,7 +328,11 @@ func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1
 		OverridePolicies:   p.overrides,
 		DeletedPolicies:    p.deleted,
 		Warnings:           p.warnings,
+		PlacementHash:      was.hash,
 		Conditions:         slices.Clone(conditions),
+	}
+	for _, leader := range p.following {
+		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
 	}
 	names := map[string]bool{}
 	for name := range rows {
@@ -307,31 +341,29 @@ func assemble(p *plan, rows map[string]row, placed []string, conditions []metav1
 	for name := range p.targets {
 		names[name] = true
 	}
-	for _, name := range placed {
-		names[name] = true
+	for i := range was.placed {
+		names[was.placed[i].Cluster] = true
 	}
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		r, reported := rows[name]
-		if !reported {
-			r.ClusterStatus = refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
-		}
-		if t := p.targets[name]; p.held == "" && r.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.Hash) {
-			r.State = refractv1alpha1.StatePending
-		}
+		line := c.line(key, p, name, rows)
 		if t := p.targets[name]; t != nil && t.variant != nil {
 			holders[t.variant.hash]++
 		}
-		if r.State == refractv1alpha1.StateSynced {
+		if line.State == refractv1alpha1.StateSynced {
 			s.Synced++
+			if line.Readiness == refractv1alpha1.ReadinessReady {
+				s.Ready++
+			}
 		}
-		s.Clusters = append(s.Clusters, r.ClusterStatus)
+		s.Clusters = append(s.Clusters, line)
 	}
 	s.VariantCount = int32(len(p.variants))
 	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {
 		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: lines(v)})
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
+	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
 	return s
 }
 
@@ -340,7 +372,10 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 	c := metav1.Condition{Type: refractv1alpha1.ConditionSynced, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
 	var failed []string
 	for i := range s.Clusters {
-		if r := &s.Clusters[i]; r.State == refractv1alpha1.StateFailed || r.State == refractv1alpha1.StateOffline {
+		r := &s.Clusters[i]
+		switch {
+		case r.State == refractv1alpha1.StateFailed, r.State == refractv1alpha1.StateOffline, r.State == refractv1alpha1.StateDrifted,
+			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonDeletionHeld:
 			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.Message))
 			if c.Reason == "" {
 				c.Reason = r.Reason
@@ -350,14 +385,12 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 	switch {
 	case p.held != "":
 		c.Reason, c.Message = p.held, p.heldMessage
-	case p.gone:
+	case p.gone && len(failed) == 0:
 		c.Reason, c.Message = reasonSourceGone, "copies are being removed"
+	case p.dryRun:
+		c.Reason, c.Message = reasonDryRun, fmt.Sprintf("annotation %s: nothing is written and nothing removed", corev1alpha1.DryRunAnnotation)
 	case len(failed) > 0:
-		const most = 3
-		c.Message = strings.Join(failed[:min(len(failed), most)], "; ")
-		if more := len(failed) - most; more > 0 {
-			c.Message += fmt.Sprintf("; and %d more clusters", more)
-		}
+		c.Message = few(failed)
 	case len(p.targets) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoCluster, "the propagation policy chooses no cluster"
 	case int(s.Synced) < len(s.Clusters):
@@ -366,6 +399,38 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonSynced, fmt.Sprintf("all %d clusters hold what belongs there", s.Placed)
 	}
 	return c
+}
+
+// readiness says in one condition whether the object is what it asks to be.
+func readiness(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
+	c := metav1.Condition{Type: refractv1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
+	var failed []string
+	for i := range s.Clusters {
+		if r := &s.Clusters[i]; r.Readiness == refractv1alpha1.ReadinessFailed {
+			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.ReadinessMessage))
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		c.Reason, c.Message = "Failed", few(failed)
+	case !meta.IsStatusConditionTrue(s.Conditions, refractv1alpha1.ConditionSynced):
+		c.Reason, c.Message = "NotSynced", "not every cluster holds what belongs there"
+	case s.Ready < s.Placed:
+		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("ready on %d of %d clusters", s.Ready, s.Placed)
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Ready", fmt.Sprintf("ready on all %d clusters", s.Placed)
+	}
+	return c
+}
+
+// few joins the first of what is wrong.
+func few(failed []string) string {
+	const most = 3
+	text := strings.Join(failed[:min(len(failed), most)], "; ")
+	if more := len(failed) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more clusters", more)
+	}
+	return text
 }
 
 // lines renders the changes of a variant.
@@ -399,8 +464,9 @@ func value(v any, there, secret bool) string {
 	return string([]rune(string(text))[:maxValueRunes]) + "…"
 }
 
-// announce records events on the source object: its first arrival, and failures.
-func (c *Controller) announce(key Key, p *plan, before, now refractv1alpha1.PropagationStatus) {
+// announce records events on the source object: its arrival, failures, what was
+// corrected, and new warnings.
+func (c *Controller) announce(key Key, p *plan, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
 	if p.gone {
 		return
 	}
@@ -410,22 +476,21 @@ func (c *Controller) announce(key Key, p *plan, before, now refractv1alpha1.Prop
 	source.SetNamespace(key.Namespace)
 	source.SetName(key.Name)
 	source.SetUID(p.uid)
-	was := meta.FindStatusCondition(before.Conditions, refractv1alpha1.ConditionSynced)
+	was := meta.FindStatusCondition(before, refractv1alpha1.ConditionSynced)
 	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
 	switch {
 	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
 		c.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
 	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
-		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", cut(is.Message, 1000))
-	}
-	old := map[string]bool{}
-	for _, w := range before.Warnings {
-		old[w] = true
+		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", cut(is.Message, maxMessage))
 	}
 	for _, w := range now.Warnings {
-		if !old[w] {
-			c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", cut(w, 1000))
+		if !slices.Contains(warned, w) {
+			c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", cut(w, maxMessage))
 		}
+	}
+	for _, text := range c.ledger.corrections(key) {
+		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", cut(text, maxMessage))
 	}
 }
 

@@ -3,6 +3,7 @@ package propagation
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"time"
 
@@ -25,9 +26,12 @@ import (
 // name it.
 const reviewDelay = 2 * time.Second
 
-// reviewOne writes the status of a policy: whether it is valid, and how many
-// objects name it.
+// reviewOne writes the status of a policy: whether it is valid, which objects and
+// clusters use it, and whether it is in effect there.
 func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
+	if !c.shards.Leads() {
+		return reconcile.Result{}, nil
+	}
 	obj, status := policyObject(ref)
 	if err := c.client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, obj); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
@@ -37,9 +41,17 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	was := status.DeepCopy()
-	users := c.ledger.usersOf(ref)
-	status.RefCount = int64(len(users))
-	status.TypedRefCount = count(users)
+	u := c.ledger.usage(ref, obj.GetGeneration())
+	status.RefCount = int64(len(u.users))
+	status.TypedRefCount = count(u.users)
+	status.ClusterCount, status.UnmatchedRules = int64(len(u.clusters)), nil
+	if policy := c.policies.override(ref); policy != nil {
+		var rules []int64
+		status.ClusterCount, rules = c.matched(policy, u.clusters)
+		if len(u.clusters) > 0 {
+			status.UnmatchedRules = rules
+		}
+	}
 	accepted := metav1.Condition{
 		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every rule is valid",
 		ObservedGeneration: obj.GetGeneration(),
@@ -48,10 +60,56 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, cut(err.Error(), 4000)
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
+	meta.SetStatusCondition(&status.Conditions, inEffect(&u, accepted.Status, obj.GetGeneration()))
 	if equality.Semantic.DeepEqual(was, status) {
 		return reconcile.Result{}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(c.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+}
+
+// matched returns for how many of the clusters a rule of the policy holds, and the
+// rules that hold for none.
+func (c *Controller) matched(policy *override.Policy, on map[string]bool) (clusters int64, unmatched []int64) {
+	matches := make([]bool, policy.Rules())
+	all := c.members.Clusters()
+	for i := range all {
+		if !on[all[i].Name] {
+			continue
+		}
+		any := false
+		for rule := range matches {
+			if policy.Target(rule).Match(&all[i].Cluster) {
+				matches[rule], any = true, true
+			}
+		}
+		if any {
+			clusters++
+		}
+	}
+	for rule, is := range matches {
+		if !is {
+			unmatched = append(unmatched, int64(rule))
+		}
+	}
+	return clusters, unmatched
+}
+
+// inEffect says whether the users of a policy are as it says.
+func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: "InEffect", Status: metav1.ConditionFalse, ObservedGeneration: generation}
+	switch {
+	case len(u.users) == 0:
+		c.Reason, c.Message = "Unused", "no object names the policy"
+	case accepted != metav1.ConditionTrue:
+		c.Reason, c.Message = reasonInvalidPolicy, fmt.Sprintf("%d objects keep what the last valid version of the policy gave them", len(u.users))
+	case u.behind > 0:
+		c.Reason = reasonProgressing
+		c.Message = fmt.Sprintf("%d of %d objects are not yet, everywhere, as the policy says; the first is %s %s", u.behind, len(u.users), u.first.GroupResource, u.first.NamespacedName)
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, "InEffect"
+		c.Message = fmt.Sprintf("%d objects on %d clusters are as the policy says", len(u.users), len(u.clusters))
+	}
+	return c
 }
 
 func policyObject(ref tree.Policy) (client.Object, *corev1alpha1.PolicyStatus) {

@@ -41,10 +41,14 @@ type sources struct {
 	log       logr.Logger
 	notify    func(Key) // Called for each object that came, changed or went.
 
-	wake chan struct{} // The types may have changed.
+	wake    chan struct{} // The types may have changed.
+	watches sync.WaitGroup
 
 	mu    sync.RWMutex
 	types map[schema.GroupResource]*sourceType
+	// wanted are objects without a label that travel with others.
+	wanted     map[schema.GroupResource]map[types.NamespacedName]bool
+	discovered bool // Whether the types were discovered once.
 }
 
 // sourceType is one type and its labelled objects. A selector cannot say "one
@@ -53,27 +57,32 @@ type sourceType struct {
 	gvr   schema.GroupVersionResource
 	kind  string
 	views []*view
-	stop  context.CancelFunc
+	// others is the view of the objects that travel with others; nil while there are
+	// none.
+	others *view
+	ctx    context.Context //nolint:containedctx // The life of its views.
+	stop   context.CancelFunc
 }
 
 func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(Key)) *sources {
 	return &sources{
 		dynamic: dyn, discovery: disco, log: log, notify: notify,
-		wake:  make(chan struct{}, 1),
-		types: map[schema.GroupResource]*sourceType{},
+		wake:   make(chan struct{}, 1),
+		types:  map[schema.GroupResource]*sourceType{},
+		wanted: map[schema.GroupResource]map[types.NamespacedName]bool{},
 	}
 }
 
 // run follows the hub's types until ctx ends.
 func (s *sources) run(ctx context.Context) error {
 	crds := &view{changed: func(types.NamespacedName) { s.lookAgain() }}
-	var watches sync.WaitGroup
+	watches := &s.watches
 	defer watches.Wait()
 	watches.Go(func() { s.reflect(ctx, crdResource, "", crds) })
 	tick := time.NewTicker(rediscoverInterval)
 	defer tick.Stop()
 	for {
-		if err := s.discover(ctx, &watches); err != nil {
+		if err := s.discover(ctx, watches); err != nil {
 			s.log.Error(err, "Cannot discover all types of the hub")
 		}
 		select {
@@ -127,6 +136,7 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 			touched = append(touched, t.keys()...)
 		}
 	}
+	s.discovered = true
 	s.mu.Unlock()
 	for _, key := range touched {
 		s.notify(key)
@@ -152,7 +162,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, k
 		before = t.keys()
 	}
 	ctx, stop := context.WithCancel(ctx)
-	t := &sourceType{gvr: gvr, kind: kind, stop: stop}
+	t := &sourceType{gvr: gvr, kind: kind, ctx: ctx, stop: stop}
 	s.types[gvr.GroupResource()] = t
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
 		v := &view{changed: func(name types.NamespacedName) {
@@ -161,7 +171,104 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, k
 		t.views = append(t.views, v)
 		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
 	}
+	if len(s.wanted[gvr.GroupResource()]) > 0 {
+		s.watchOthers(t)
+	}
 	return before
+}
+
+// watchOthers begins to watch the objects of a type that have no label. The lock must
+// be held.
+func (s *sources) watchOthers(t *sourceType) {
+	resource := t.gvr.GroupResource()
+	t.others = &view{
+		changed: func(name types.NamespacedName) { s.notify(Key{GroupResource: resource, NamespacedName: name}) },
+		keep: func(name types.NamespacedName) bool {
+			s.mu.RLock()
+			defer s.mu.RUnlock()
+			return s.wanted[resource][name]
+		},
+	}
+	s.watches.Go(func() { s.reflect(t.ctx, t.gvr, "", t.others) })
+}
+
+// want has an object followed that travels with others and may have no label.
+func (s *sources) want(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	names := s.wanted[key.GroupResource]
+	if names[key.NamespacedName] {
+		return
+	}
+	if names == nil {
+		names = map[types.NamespacedName]bool{}
+		s.wanted[key.GroupResource] = names
+	}
+	names[key.NamespacedName] = true
+	if t := s.types[key.GroupResource]; t != nil && t.others == nil {
+		s.watchOthers(t)
+	}
+}
+
+// unwant ends that.
+func (s *sources) unwant(key Key) {
+	s.mu.Lock()
+	delete(s.wanted[key.GroupResource], key.NamespacedName)
+	t := s.types[key.GroupResource]
+	s.mu.Unlock()
+	if t != nil && t.others != nil {
+		t.others.drop(key.NamespacedName)
+	}
+}
+
+// resource returns the resource of a kind.
+func (s *sources) resource(kind schema.GroupKind) (schema.GroupResource, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for resource, t := range s.types {
+		if resource.Group == kind.Group && t.kind == kind.Kind {
+			return resource, true
+		}
+	}
+	return schema.GroupResource{}, false
+}
+
+// all returns the keys of all objects that have a label; complete is false while
+// some may be missing.
+func (s *sources) all() (keys []Key, complete bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	complete = s.discovered
+	for _, t := range s.types {
+		for _, v := range t.views {
+			complete = complete && v.hasSynced()
+		}
+		keys = append(keys, t.keys()...)
+	}
+	return keys, complete
+}
+
+// objects returns all objects that have a label, and those that travel with them.
+// They are shared and must not be modified.
+func (s *sources) objects() []*unstructured.Unstructured {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var all []*unstructured.Unstructured
+	for resource, t := range s.types {
+		seen := map[types.NamespacedName]bool{}
+		for _, v := range append(slices.Clone(t.views), t.others) {
+			if v == nil {
+				continue
+			}
+			for _, name := range v.names() {
+				if src, known := s.getLocked(Key{GroupResource: resource, NamespacedName: name}); known && src.object != nil && !seen[name] {
+					seen[name] = true
+					all = append(all, src.object)
+				}
+			}
+		}
+	}
+	return all
 }
 
 func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, selector string, into *view) {
@@ -194,12 +301,21 @@ type source struct {
 func (s *sources) get(key Key) (src source, known bool) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
+	return s.getLocked(key)
+}
+
+// getLocked is get for who holds the lock.
+func (s *sources) getLocked(key Key) (src source, known bool) {
 	t := s.types[key.GroupResource]
 	if t == nil {
 		return source{}, true
 	}
 	src = source{gvr: t.gvr, kind: t.kind}
-	for _, v := range t.views {
+	views := t.views
+	if t.others != nil && s.wanted[key.GroupResource][key.NamespacedName] {
+		views = append(slices.Clone(views), t.others)
+	}
+	for _, v := range views {
 		obj, synced := v.get(key.NamespacedName)
 		if !synced {
 			return source{}, false
@@ -211,35 +327,51 @@ func (s *sources) get(key Key) (src source, known bool) {
 	return src, true
 }
 
-// gone asks the hub whether the object that was not seen is really not there, or
-// does not ask to be propagated. What is seen may be behind (an object passes from
-// one label to the other through two watches), and a type may be missing because
-// an API server has just begun. Copies are removed on proof only: the object is
-// not found by a server that serves its type, or the type's CRD is not found.
-func (s *sources) gone(ctx context.Context, key Key, src source) (bool, error) {
+// look asks the hub for an object that was not seen: it returns the object if it
+// travels with others, and whether it is really not there, or does not ask to be
+// propagated. What is seen may be behind (an object passes from one label to the
+// other through two watches), and a type may be missing because an API server has
+// just begun. Copies are removed on proof only: the object is not found by a
+// server that serves its type, or the type's CRD is not found.
+func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone bool, err error) {
 	if src.gvr.Resource != "" {
 		live, err := s.dynamic.Resource(src.gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		switch {
+		case err == nil && s.keep(key, live):
+			return live, false, nil
 		case err == nil:
 			_, asks, _, _ := placement.Named(live.GetLabels(), live.GetNamespace()) // A label that is not valid asks, too.
-			return !asks || live.GetDeletionTimestamp() != nil, nil
+			return nil, !asks || live.GetDeletionTimestamp() != nil, nil
 		case notFound(err):
-			return true, nil
+			return nil, true, nil
 		case !apierrors.IsNotFound(err):
-			return false, fmt.Errorf("looking for the source of copies: %w", err)
+			return nil, false, fmt.Errorf("looking for the source of copies: %w", err)
 		}
 	}
 	if key.Group == "" {
-		return false, nil
+		return nil, false, nil
 	}
-	_, err := s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})
+	_, err = s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})
 	switch {
 	case notFound(err):
-		return true, nil
+		return nil, true, nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return false, fmt.Errorf("looking for the type of copies: %w", err)
+		return nil, false, fmt.Errorf("looking for the type of copies: %w", err)
 	}
-	return false, nil
+	return nil, false, nil
+}
+
+// keep adds an object to those that travel with others, if it is wanted there.
+func (s *sources) keep(key Key, obj *unstructured.Unstructured) bool {
+	s.mu.RLock()
+	t := s.types[key.GroupResource]
+	wanted := s.wanted[key.GroupResource][key.NamespacedName]
+	s.mu.RUnlock()
+	if !wanted || t == nil || t.others == nil {
+		return false
+	}
+	t.others.fetched(obj)
+	return true
 }
 
 // notFound tells an object that is not there from a path that is not served.
@@ -260,6 +392,7 @@ func (t *sourceType) keys() []Key {
 // view is a store of objects that a reflector keeps up to date.
 type view struct {
 	changed func(types.NamespacedName)
+	keep    func(types.NamespacedName) bool // Which objects are kept; nil for all.
 
 	mu     sync.RWMutex
 	synced bool
@@ -272,6 +405,36 @@ func (v *view) get(name types.NamespacedName) (*unstructured.Unstructured, bool)
 	return v.items[name], v.synced
 }
 
+func (v *view) hasSynced() bool {
+	v.mu.RLock()
+	defer v.mu.RUnlock()
+	return v.synced
+}
+
+// drop forgets an object that is not kept any more.
+func (v *view) drop(name types.NamespacedName) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.items, name)
+}
+
+// fetched keeps an object that was read, unless a newer one is known.
+func (v *view) fetched(obj *unstructured.Unstructured) {
+	u, name, ok := named(obj)
+	if !ok {
+		return
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if before := v.items[name]; before != nil && version(before) >= version(u) {
+		return
+	}
+	if v.items == nil {
+		v.items = map[types.NamespacedName]*unstructured.Unstructured{}
+	}
+	v.items[name] = u
+}
+
 func (v *view) names() []types.NamespacedName {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
@@ -281,7 +444,7 @@ func (v *view) names() []types.NamespacedName {
 // Add is called by the reflector.
 func (v *view) Add(obj any) error {
 	u, name, ok := named(obj)
-	if !ok {
+	if !ok || (v.keep != nil && !v.keep(name)) {
 		return nil
 	}
 	v.mu.Lock()
@@ -300,7 +463,7 @@ func (v *view) Update(obj any) error { return v.Add(obj) }
 // Delete is called by the reflector, also for an object that lost the label.
 func (v *view) Delete(obj any) error {
 	_, name, ok := named(obj)
-	if !ok {
+	if !ok || (v.keep != nil && !v.keep(name)) {
 		return nil
 	}
 	v.mu.Lock()
@@ -314,7 +477,7 @@ func (v *view) Delete(obj any) error {
 func (v *view) Replace(list []any, _ string) error {
 	items := make(map[types.NamespacedName]*unstructured.Unstructured, len(list))
 	for _, obj := range list {
-		if u, name, ok := named(obj); ok {
+		if u, name, ok := named(obj); ok && (v.keep == nil || v.keep(name)) {
 			items[name] = u
 		}
 	}

@@ -48,8 +48,22 @@ func newWork[K comparable](name string, workers int, log logr.Logger, do reconci
 	return w, nil
 }
 
+// urgency orders what waits: what somebody has just changed is not to wait for what
+// is looked at once more.
+type urgency int
+
+const (
+	resync urgency = 0  // Looked at again: a restart, a cluster that came back.
+	ripple urgency = 10 // A policy, a cluster or a copy changed.
+	fresh  urgency = 20 // The object itself changed.
+	first  urgency = 30 // What others need: namespaces, CustomResourceDefinitions.
+)
+
 // add puts the key into the queue unless it is there.
-func (w *work[K]) add(key K) { w.queue.Add(key) }
+func (w *work[K]) add(key K, u urgency) {
+	priority := int(u)
+	w.queue.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, key)
+}
 
 // addAfter puts the key into the queue when the time has passed, unless it comes
 // into it earlier.

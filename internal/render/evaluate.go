@@ -7,11 +7,14 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -61,12 +64,20 @@ type Outcome struct {
 	Variants []override.Variant
 	// Held is the annotation that keeps copies as they are; empty if none does.
 	Held string
+	// Follows are the objects that the object travels with, by resource and name.
+	Follows []refractv1alpha1.FollowedObject
 	// Gone says why the object asks for nothing, so that copies go; empty if it asks
 	// for something.
 	Gone string
 	// Before are the clusters that had, or may have had, a copy; sorted, shared and
 	// not to be modified.
 	Before []string
+
+	targets  []placement.Target // Of Clusters.
+	author   tree.Policy        // Whose they are.
+	policy   *placement.Policy  // The one that decided on where; nil if none did.
+	request  *placement.Request
+	decision *placement.Decision
 
 	after    memory    // For who evaluates what comes then.
 	errors   []Finding // About the object as a whole.
@@ -89,10 +100,41 @@ func (o *Outcome) Shows(cluster int) bool {
 	return o.shown == nil || o.shown[o.Clusters[cluster].Name]
 }
 
+// Targets are the clusters with the shares of replicas that their policy gives
+// them, in the order of Clusters.
+func (o *Outcome) Targets() []placement.Target { return o.targets }
+
+// Apply returns what one of the clusters, by index, would get by other override
+// policies.
+func (o *Outcome) Apply(cluster int, policies ...*override.Policy) override.Variant {
+	return variant.Render(o.Object.Content, o.Clusters[cluster:cluster+1], o.targets[cluster:cluster+1], o.author, policies...)[0]
+}
+
+// WhyNot returns why the policy that placed the object did not choose a cluster,
+// as [placement.Policy.Why] does; ok is false if none placed it.
+func (o *Outcome) WhyNot(c *placement.Cluster) (why string, ok bool) {
+	if o.policy == nil {
+		return "", false
+	}
+	return o.policy.Why(c, o.request, o.decision), true
+}
+
 // Evaluate decides for every object of the set where it goes and what arrives
 // there, as the controllers do, and with their engines. A cluster that says that
 // it is not ready gets nothing new; a manifest of one that says nothing, and was
 // not read from a hub, is taken to be ready. Where the set has Propagations, they are what was there before.
+//
+// What an object that has a propagation label refers to in its pod template, as it
+// arrives at each cluster, or names in its annotation followers, travels with it to
+// that cluster: beside the clusters that its own label gets it, and rendered by its
+// own override labels. Nothing travels with the object, or it with nothing, if its
+// annotation disable-following is "true"; nor if the leader's policy disables it.
+// Only where a leader's own policy places it, others travel: nothing follows what
+// follows. Where a leader cannot be made, or nothing is written of it for now, what
+// travelled with it stays.
+//
+// An object that asks to stay where it is, of which it is not known where that is,
+// is shown where its policy would place it, unless the set is that of a hub.
 //
 // What is wrong with one object or on one cluster stops no other. Evaluate
 // returns an error, and nothing else, when the clusters are not known:
@@ -114,11 +156,7 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 	e.before = e.remember(set, options.Before)
 	e.show(options.Clusters)
 	e.unready()
-	for i := range set.Objects {
-		if options.Select == nil || options.Select(&set.Objects[i]) {
-			e.object(&set.Objects[i])
-		}
-	}
+	e.objects(set, options.Select)
 	return e.out, nil
 }
 
@@ -133,20 +171,48 @@ type evaluator struct {
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
 	before   func(*manifest.Object) memory
 	out      *Evaluation
+
+	followers *followers
+	quiet     bool // Whether the object is not one of those to show.
 }
 
-// placing is a question that many objects ask. Names are shared between outcomes,
-// so that where they begin tells them apart.
+// placing is a question that many objects ask.
 type placing struct {
-	policy tree.Policy
-	from   *string // The first of the names before; nil for none.
-	count  int
+	policy   tree.Policy
+	from     *places
+	replicas int64 // Negative if they do not matter.
+	hash     string
+	frozen   bool
 }
 
-// placed is the answer: the clusters and their names, sorted.
+// places are clusters that an object is on. They are shared between outcomes and
+// not to be modified.
+type places struct {
+	targets []placement.Target // By cluster.
+	names   []string           // The same.
+}
+
+// nowhere are no places.
+var nowhere = &places{}
+
+func placesOf(targets []placement.Target) *places {
+	if len(targets) == 0 {
+		return nowhere
+	}
+	p := &places{targets: targets, names: make([]string, len(targets))}
+	for i := range targets {
+		p.names[i] = targets[i].Cluster
+	}
+	return p
+}
+
+// placed is the answer.
 type placed struct {
-	clusters []match.Cluster
-	names    []string
+	*places
+
+	clusters []match.Cluster // Those of the places.
+	request  *placement.Request
+	decision placement.Decision
 	err      error
 }
 
@@ -163,18 +229,23 @@ func (e *evaluator) show(only []string) {
 }
 
 // object decides about one object, in the order in which the controllers do.
-func (e *evaluator) object(m *manifest.Object) {
-	o := Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
+func (e *evaluator) object(m *manifest.Object) *Outcome {
+	o := &Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
 	was := e.before(m)
-	o.Before, o.after = was.placed, was
-	e.decide(&o, was)
-	e.out.byID[o.ID] = len(e.out.Outcomes)
-	e.out.Outcomes = append(e.out.Outcomes, o)
+	o.Before, o.after = was.placed.names, was
+	e.decide(o, was)
+	return o
 }
 
 func (e *evaluator) decide(o *Outcome, was memory) {
 	content := o.Object.Content
+	annotations := content.GetAnnotations()
+	keeping, doubts := placement.KeepingOf(annotations)
 	ref, labelled, warnings, err := placement.Named(content.GetLabels(), content.GetNamespace())
+	var taken []string // Where the object follows to.
+	if !keeping.DisableFollowing {
+		o.Follows, taken = e.followers.with(o.ID, was)
+	}
 	switch {
 	case content.GetDeletionTimestamp() != nil:
 		o.leave("is being deleted: its copies go, too")
@@ -182,14 +253,15 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 	case !placement.Travels(o.ID.GroupKind):
 		o.leave("is of a kind that is never placed on clusters")
 		return
-	case !labelled && len(was.placed) > 0:
+	case labelled || len(o.Follows) > 0:
+	case len(was.placed.names) > 0:
 		o.leave("has no propagation label any more: its copies go")
 		return
-	case !labelled && e.live:
+	case e.live:
 		o.leave("has no propagation label: it goes nowhere")
 		return
 	}
-	for _, w := range slices.Concat(warnings, placement.Ignored(content.GetAnnotations())) {
+	for _, w := range slices.Concat(warnings, doubts, placement.Ignored(annotations)) {
 		o.warn(nil, w)
 	}
 	if err != nil {
@@ -198,74 +270,99 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 	if o.Held != "" {
 		o.warn(nil, fmt.Sprintf("annotation %s: shown here, but nothing is written to clusters while it is there", o.Held))
 	}
-	at, goes := placed{}, false
-	if err == nil {
-		at, goes = e.place(o, ref, labelled, was)
+	at, goes := placed{places: nowhere}, false
+	switch {
+	case err != nil:
+	case labelled:
+		at, goes = e.place(o, ref, keeping.Frozen, was)
+	case len(o.Follows) > 0:
+		goes = true
+	default:
+		o.warn(nil, "has no propagation label: shown for every cluster")
+		at, goes = e.every(), true
 	}
 	policies, named, complete := e.overrides(o, was) // What is wrong with these is worth knowing anyway.
 	if !goes || !complete {
 		return
 	}
-	o.Policies, o.Clusters = policies, at.clusters
-	o.Variants = override.Render(content, at.clusters, policies...)
-	if o.Held == "" && labelled {
-		o.after = memory{uid: content.GetUID(), placed: at.names, rendered: named}
+	at = e.joined(at, taken)
+	o.author = ref
+	if o.policy != nil {
+		o.author = o.policy.Ref
+	}
+	o.Policies, o.Clusters, o.targets = policies, at.clusters, at.targets
+	o.Variants = variant.Render(content, at.clusters, at.targets, o.author, policies...)
+	if o.Held == "" && (labelled || len(o.Follows) > 0) {
+		o.after = memory{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
 	}
 }
 
 // leave says that the object asks for nothing.
 func (o *Outcome) leave(why string) {
-	o.Gone, o.after = why, memory{}
+	o.Gone, o.after = why, memory{placed: nowhere}
 	o.warn(nil, why)
 }
 
 // missing says that a policy is not there. Offline there is nothing to wait for.
 const missing = "is not in the input"
 
-// place decides where the object belongs.
-func (e *evaluator) place(o *Outcome, ref tree.Policy, labelled bool, was memory) (at placed, ok bool) {
-	if !labelled {
-		o.warn(nil, "has no propagation label: shown for every cluster")
-		return e.every(), true
-	}
+// place decides where an object belongs that has a label.
+func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was memory) (at placed, ok bool) {
 	policy := e.policies.propagations[ref]
 	switch {
-	case policy == nil && len(was.placed) == 0:
+	case policy == nil && len(was.placed.names) == 0:
 		o.fail(&ref, missing, e.policies.hint(ref, o.ID.Namespace))
 		return at, false
 	case policy == nil: // To lose a policy is no reason to take workloads away.
 		o.warn(&ref, "was deleted: the object stays on the clusters that have it")
-		return placed{clusters: e.named(was.placed), names: was.placed}, true
+		return placed{places: was.placed, clusters: e.named(was.placed.names), decision: placement.Decision{Hash: was.hash}}, true
 	}
 	o.Propagation = &ref
-	if !e.told[ref] {
+	if !e.told[ref] && !e.quiet {
 		e.told[ref] = true
 		for _, w := range policy.Inert {
 			e.out.Warnings = append(e.out.Warnings, Finding{Policy: policyOf(ref), Message: w})
 		}
 	}
-	at = e.choose(ref, policy, was.placed)
+	if frozen {
+		frozen = was.known || e.live
+		says := "the object comes to no cluster and leaves none"
+		if !frozen {
+			says = "where the object is nobody knows here; shown where its policy would place it"
+		}
+		o.warn(nil, fmt.Sprintf("annotation %s: %s", corev1alpha1.NoSchedulingAnnotation, says))
+	}
+	at = e.choose(ref, policy, o.Object.Content, frozen, was)
 	if at.err != nil {
 		o.fail(&ref, at.err.Error(), "")
 		return at, false
 	}
+	o.policy, o.request, o.decision = policy, at.request, &at.decision
 	if len(at.clusters) == 0 {
 		o.warn(&ref, "chooses no cluster for the object")
+	}
+	for _, w := range at.decision.Remarks() {
+		o.warn(&ref, w)
 	}
 	return at, true
 }
 
 // choose asks the policy, once for each question.
-func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, was []string) placed {
-	question := placing{policy: ref, count: len(was)}
-	if len(was) > 0 {
-		question.from = &was[0]
+func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was memory) placed {
+	request := &placement.Request{Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen}
+	question := placing{policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen}
+	if policy.Divides {
+		if request.Replicas = variant.Replicas(content); request.Replicas != nil {
+			question.replicas = *request.Replicas
+		}
 	}
 	if at, ok := e.placed[question]; ok {
 		return at
 	}
-	names, err := policy.Place(e.clusters, was)
-	at := placed{clusters: e.named(names), names: names, err: err}
+	at := placed{request: request}
+	at.decision, at.err = policy.Place(request)
+	at.places = placesOf(at.decision.Targets)
+	at.clusters = e.named(at.names)
 	e.placed[question] = at
 	return at
 }
@@ -274,10 +371,12 @@ func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, was []stri
 func (e *evaluator) every() placed {
 	if e.all == nil {
 		e.all = &placed{}
+		targets := make([]placement.Target, len(e.clusters))
 		for i := range e.clusters {
 			e.all.clusters = append(e.all.clusters, e.clusters[i].Cluster)
-			e.all.names = append(e.all.names, e.clusters[i].Name)
+			targets[i].Cluster = e.clusters[i].Name
 		}
+		e.all.places = placesOf(targets)
 	}
 	return *e.all
 }
@@ -345,9 +444,12 @@ func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy,
 
 // memory is what is known of an object from before.
 type memory struct {
-	uid      types.UID     // Another object of the name begins anew. Empty if not known.
-	placed   []string      // The clusters that have, or may have, a copy, sorted.
-	rendered []tree.Policy // Override policies of those copies, without generation.
+	known     bool                             // Whether anything is.
+	uid       types.UID                        // Another object of the name begins anew. Empty if not known.
+	placed    *places                          // The clusters that have, or may have, a copy.
+	hash      string                           // Of what that was decided on.
+	rendered  []tree.Policy                    // Override policies of those copies, without generation.
+	following []refractv1alpha1.FollowedObject // What it travelled with.
 }
 
 // remember returns what is known from before: what was evaluated then, or else what
@@ -358,9 +460,11 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 		return func(o *manifest.Object) memory {
 			was := before.Find(o.Identity())
 			if was == nil || another(was.after.uid, o.Content.GetUID()) {
-				return memory{}
+				return memory{known: true, placed: nowhere}
 			}
-			return memory{uid: was.after.uid, placed: present(was.after.placed), rendered: was.after.rendered}
+			is := was.after
+			is.known, is.placed = true, present(is.placed)
+			return is
 		}
 	}
 	reports := make(map[manifest.Identity]*manifest.Propagation, len(set.Propagations))
@@ -370,34 +474,43 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 	return func(o *manifest.Object) memory {
 		r := reports[o.Identity()]
 		if r == nil || another(r.UID, o.Content.GetUID()) {
-			return memory{}
+			return memory{placed: nowhere}
 		}
-		return memory{uid: r.UID, placed: present(r.Clusters), rendered: r.Rendered}
+		return memory{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows}
 	}
+}
+
+// reported returns where a report says that the object is.
+func reported(r *manifest.Propagation) *places {
+	targets := make([]placement.Target, len(r.Clusters))
+	for i, name := range r.Clusters {
+		targets[i].Cluster = name
+		if n, divided := r.Replicas[name]; divided {
+			targets[i].Replicas = &n
+		}
+	}
+	return placesOf(targets)
 }
 
 // another reports whether two UIDs are known to be those of different objects.
 func another(a, b types.UID) bool { return a != "" && b != "" && a != b }
 
-// presence returns a function that leaves out of names, which are sorted, those of
-// clusters that are not known. It returns the same slice for the same names.
-func (e *evaluator) presence() func(names []string) []string {
-	type list struct {
-		first *string
-		count int
+// presence returns a function that leaves out of places those on clusters that are
+// not known. It returns the same for the same.
+func (e *evaluator) presence() func(*places) *places {
+	known := make(map[string]bool, len(e.clusters))
+	for i := range e.clusters {
+		known[e.clusters[i].Name] = true
 	}
-	seen := map[list][]string{}
-	return func(names []string) []string {
-		if len(names) == 0 {
-			return nil
-		}
-		l := list{&names[0], len(names)}
-		there, ok := seen[l]
+	seen := map[*places]*places{nil: nowhere, nowhere: nowhere}
+	return func(was *places) *places {
+		there, ok := seen[was]
 		if !ok {
-			for _, c := range e.named(names) {
-				there = append(there, c.Name)
+			there = was
+			if slices.ContainsFunc(was.names, func(name string) bool { return !known[name] }) {
+				there = placesOf(slices.DeleteFunc(slices.Clone(was.targets), func(t placement.Target) bool { return !known[t.Cluster] }))
 			}
-			seen[l] = there
+			seen[was] = there
 		}
 		return there
 	}

@@ -6,6 +6,7 @@ import (
 	"io"
 	"strings"
 
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/override"
 )
 
@@ -36,12 +37,29 @@ func writeOutcome(out *bufio.Writer, o *Outcome) int {
 			clusters += len(groups[i].Clusters)
 		}
 	}
-	fmt.Fprintf(out, "%s: %s across %s\n", o.about(), Count(variants, "variant", "variants"), Count(clusters, "cluster", "clusters"))
+	fmt.Fprintf(out, "%s: %s across %s%s\n", o.about(), Count(variants, "variant", "variants"), Count(clusters, "cluster", "clusters"), o.followsText())
 	for i := range groups {
 		writeGroup(out, o, &groups[i])
 	}
 	out.WriteByte('\n') //nolint:errcheck // Flush returns it.
 	return variants
+}
+
+// followsText says what the object travels with; empty if with nothing.
+func (o *Outcome) followsText() string {
+	if len(o.Follows) == 0 {
+		return ""
+	}
+	return ", follows " + FollowsText(o.Follows)
+}
+
+// FollowsText lists what an object travels with: "deployments.apps web".
+func FollowsText(all []refractv1alpha1.FollowedObject) string {
+	texts := make([]string, len(all))
+	for i := range all {
+		texts[i] = all[i].Resource + " " + all[i].Name
+	}
+	return Few(texts)
 }
 
 // writeGroup writes what led to a group: once if it was always the same.

@@ -29,23 +29,31 @@ import (
 const (
 	members = 3
 	objects = 300
+	// changed is how many objects the change of a policy concerns.
+	changed = 100
+	// kept is how many objects there are all the time.
+	kept    = 1000
 	writers = 16
 	// rounds of floor and system, in turn; medians are reported.
-	rounds = 3
+	rounds = 5
+	// tries with one object alone.
+	tries = 200
 	// limit bounds one round.
 	limit = 2 * time.Minute
 )
 
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
-// BenchmarkFan reports how long it takes until each of three bare members holds
-// the right copy of 300 Deployments with eight overriders each (system-s), how
-// long 16 writers take to put the same objects on the hub and the members by
-// server-side apply (floor-s), and the ratio of the two; and for one object put
-// into the idle system, the time to the last of the three members.
+// BenchmarkFan measures the whole system with three bare members, each figure with
+// its floor, which is what 16 writers need who put the same objects there by
+// server-side apply:
+//
+//	restart  the controllers are killed and started again with 3,000 copies in place, which stay
+//	fan      300 Deployments with eight overriders each, until every member holds every right copy; the floor writes to the hub, too
+//	change   an OverridePolicy that 100 objects use; the floor are 300 applies of other content
+//	lone     one object into the idle system, hub create to the last member
 func BenchmarkFan(b *testing.B) {
-	dir := b.TempDir()
-	f, err := fleet.Start(dir, "../..", members)
+	f, err := fleet.Start(b.TempDir(), "../..", members)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -54,36 +62,125 @@ func BenchmarkFan(b *testing.B) {
 			b.Error(err)
 		}
 	})
-	if err := f.StartControllers(); err != nil {
-		b.Fatal(err)
+	var kubeconfigs []string
+	for _, m := range f.Members {
+		kubeconfigs = append(kubeconfigs, f.Kubeconfig(m))
 	}
-	policies, err := os.ReadFile("testdata/policies.yaml")
+	s := newSystem(b, f.Kubeconfig("hub"), kubeconfigs...)
+	s.run, _ = startControllers(b, f.Binary(), f.Kubeconfig("hub"))
+	b.Cleanup(func() { s.run.kill() })
+	s.policies(b, f, "testdata/policies.yaml")
+	for b.Loop() {
+		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		// What is deleted later is less than a share that somebody would have to approve.
+		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
+		s.restart(b, f, kubeconfigs)
+		s.fan(b)
+		s.change(b, f)
+		s.lone(b)
+		_, most := s.run.resident()
+		b.ReportMetric(most, "peak-MB")
+	}
+}
+
+// policies puts the policies in a file on the hub.
+func (s *system) policies(b *testing.B, f *fleet.Fleet, file string) {
+	b.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := f.Kubectl("hub", string(policies), "apply", "-f", "-"); err != nil {
+	if _, err := f.Kubectl("hub", string(text), "apply", "-f", "-"); err != nil {
 		b.Fatal(err)
 	}
-	s := newSystem(b, f)
-	for b.Loop() {
-		var floor, system []float64
-		for round := range rounds {
-			floor = append(floor, s.floor(b, fmt.Sprintf("floor-%d-%d", b.N, round)).Seconds())
-			system = append(system, s.propagate(b, fmt.Sprintf("fan-%d-%d", b.N, round), objects).Seconds())
-		}
-		var single []float64
-		for i := range 50 {
-			single = append(single, float64(s.propagate(b, fmt.Sprintf("one-%d-%d", b.N, i), 1).Microseconds())/1000)
-		}
-		slices.Sort(floor)
-		slices.Sort(system)
-		slices.Sort(single)
-		b.ReportMetric(floor[rounds/2], "floor-s")
-		b.ReportMetric(system[rounds/2], "system-s")
-		b.ReportMetric(system[rounds/2]/floor[rounds/2], "ratio")
-		b.ReportMetric(single[len(single)/2], "single-p50-ms")
-		b.ReportMetric(single[len(single)-1], "single-max-ms")
+}
+
+func (s *system) fan(b *testing.B) {
+	b.Helper()
+	var floor, system, cpu []float64
+	everywhere := append([]dynamic.Interface{s.hub}, s.members...)
+	for round := range rounds {
+		prefix := fmt.Sprintf("floor-%d", round)
+		floor = append(floor, s.write(b, prefix, objects, everywhere, "").Seconds())
+		s.clean(b, prefix, objects, everywhere)
+		before := s.run.cpu()
+		prefix = fmt.Sprintf("fan-%d", round)
+		system = append(system, s.propagate(b, prefix, objects).Seconds())
+		cpu = append(cpu, s.run.cpu()-before)
+		s.clean(b, prefix, objects, []dynamic.Interface{s.hub})
 	}
+	compare(b, "fan", floor, system)
+	b.ReportMetric(middle(cpu), "fan-cpu-s")
+}
+
+// compare reports the medians of the floor and the system, and their ratio.
+func compare(b *testing.B, what string, floor, system []float64) {
+	b.Helper()
+	b.ReportMetric(middle(floor), what+"-floor-s")
+	b.ReportMetric(middle(system), what+"-s")
+	b.ReportMetric(middle(system)/middle(floor), what+"-ratio")
+	b.Logf("%s: floor %.2f, system %.2f s", what, floor, system)
+}
+
+func middle(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+func (s *system) change(b *testing.B, f *fleet.Fleet) {
+	b.Helper()
+	var floor, system []float64
+	for round := range rounds {
+		prefix := fmt.Sprintf("floor-change-%d", round)
+		s.write(b, prefix, changed, s.members, "")
+		floor = append(floor, s.write(b, prefix, changed, s.members, "earth").Seconds())
+		s.clean(b, prefix, changed, s.members)
+		prefix = fmt.Sprintf("change-%d", round)
+		s.propagate(b, prefix, changed)
+		done := s.arrivals(b, "hello=earth,bench="+prefix, changed)
+		began := time.Now()
+		s.policies(b, f, "testdata/policies-changed.yaml")
+		done()
+		system = append(system, time.Since(began).Seconds())
+		s.clean(b, prefix, changed, []dynamic.Interface{s.hub})
+		s.policies(b, f, "testdata/policies.yaml")
+	}
+	compare(b, "change", floor, system)
+}
+
+func (s *system) lone(b *testing.B) {
+	b.Helper()
+	var took []float64
+	for i := range tries {
+		prefix := fmt.Sprintf("one-%d", i)
+		took = append(took, float64(s.propagate(b, prefix, 1).Microseconds())/1000)
+		s.clean(b, prefix, 1, []dynamic.Interface{s.hub})
+	}
+	slices.Sort(took)
+	b.ReportMetric(took[len(took)/2], "lone-p50-ms")
+	b.ReportMetric(took[len(took)*99/100], "lone-p99-ms")
+	b.ReportMetric(took[len(took)-1], "lone-max-ms")
+}
+
+func (s *system) restart(b *testing.B, f *fleet.Fleet, kubeconfigs []string) {
+	b.Helper()
+	written := func() (n float64) {
+		for _, k := range kubeconfigs {
+			n += newMeter(b, k).requests(b, writes(deployments.Resource))
+		}
+		return n
+	}
+	// An object that comes later is only there when all before it were looked at.
+	s.propagate(b, "before", 1)
+	before := written()
+	s.run.kill()
+	began := time.Now()
+	var ready time.Duration
+	s.run, ready = startControllers(b, f.Binary(), f.Kubeconfig("hub"))
+	s.propagate(b, "after", 1)
+	b.ReportMetric(ready.Seconds(), "restart-s")
+	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
+	b.ReportMetric(written()-before-members, "restart-writes") // But for the object that came after.
 }
 
 // system are clients of the hub and the members.
@@ -91,13 +188,14 @@ type system struct {
 	hub      dynamic.Interface
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
+	run      *controllers
 }
 
-func newSystem(b *testing.B, f *fleet.Fleet) *system {
+func newSystem(b *testing.B, hub string, members ...string) *system {
 	b.Helper()
-	s := &system{hub: client(b, f.Kubeconfig("hub")), template: &unstructured.Unstructured{}}
-	for _, m := range f.Members {
-		s.members = append(s.members, client(b, f.Kubeconfig(m)))
+	s := &system{hub: dynamicClient(b, hub), template: &unstructured.Unstructured{}}
+	for _, m := range members {
+		s.members = append(s.members, dynamicClient(b, m))
 	}
 	text, err := os.ReadFile("../../override/testdata/bench/deployment.yaml")
 	if err != nil {
@@ -109,7 +207,7 @@ func newSystem(b *testing.B, f *fleet.Fleet) *system {
 	return s
 }
 
-func client(b *testing.B, kubeconfig string) dynamic.Interface {
+func dynamicClient(b *testing.B, kubeconfig string) dynamic.Interface {
 	b.Helper()
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
@@ -123,19 +221,23 @@ func client(b *testing.B, kubeconfig string) dynamic.Interface {
 	return c
 }
 
-// floor writes the objects to the hub and the members itself.
-func (s *system) floor(b *testing.B, prefix string) time.Duration {
+// write puts n objects on the clusters itself, with a label hello if it is not empty.
+func (s *system) write(b *testing.B, prefix string, n int, to []dynamic.Interface, hello string) time.Duration {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
 	defer cancel()
+	labels := map[string]string{}
+	if hello != "" {
+		labels["hello"] = hello
+	}
 	began := time.Now()
-	err := s.each(objects, func(i int) error {
-		body, err := json.Marshal(s.object(prefix, i, nil).Object)
+	err := s.each(n, func(i int) error {
+		body, err := json.Marshal(s.object(prefix, i, labels).Object)
 		if err != nil {
 			return err
 		}
 		force := true
-		for _, c := range append([]dynamic.Interface{s.hub}, s.members...) {
+		for _, c := range to {
 			if _, err := c.Resource(deployments).Namespace("default").Patch(ctx, name(prefix, i), types.ApplyPatchType, body,
 				metav1.PatchOptions{FieldManager: "bench", Force: &force}); err != nil {
 				return err
@@ -143,23 +245,20 @@ func (s *system) floor(b *testing.B, prefix string) time.Duration {
 		}
 		return nil
 	})
-	took := time.Since(began)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.clean(b, prefix, objects, append([]dynamic.Interface{s.hub}, s.members...))
-	return took
+	return time.Since(began)
 }
 
-// propagate creates n objects on the hub and waits until every member holds
-// every copy as it should be.
-func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
+// arrivals returns a function that waits until each member has shown n objects that
+// the selector chooses, from now on.
+func (s *system) arrivals(b *testing.B, selector string, n int) (wait func()) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)
-	defer cancel()
 	var arrived sync.WaitGroup
 	for _, m := range s.members {
-		w, err := m.Resource(deployments).Namespace("default").Watch(ctx, metav1.ListOptions{LabelSelector: "hello=world,bench=" + prefix})
+		w, err := m.Resource(deployments).Namespace("default").Watch(ctx, metav1.ListOptions{LabelSelector: selector})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -176,22 +275,39 @@ func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
 			}
 		})
 	}
-	labels := map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "kubeadmiral.io/override-policy-name": "op"}
+	return func() {
+		arrived.Wait()
+		late := ctx.Err() != nil
+		cancel()
+		if late {
+			b.Fatalf("not all of %d objects with %s arrived on all members in %s", n, selector, limit)
+		}
+	}
+}
+
+// propagate carries n objects with overrides, which give them the label hello=world.
+func (s *system) propagate(b *testing.B, prefix string, n int) time.Duration {
+	b.Helper()
+	return s.carry(b, prefix, n, map[string]string{
+		"kubeadmiral.io/propagation-policy-name": "pp", "kubeadmiral.io/override-policy-name": "op",
+	})
+}
+
+// carry creates n objects with these labels on the hub and waits until every member
+// holds every copy with the label hello=world.
+func (s *system) carry(b *testing.B, prefix string, n int, labels map[string]string) time.Duration {
+	b.Helper()
+	arrived := s.arrivals(b, "hello=world,bench="+prefix, n)
 	began := time.Now()
 	err := s.each(n, func(i int) error {
-		_, err := s.hub.Resource(deployments).Namespace("default").Create(ctx, s.object(prefix, i, labels), metav1.CreateOptions{})
+		_, err := s.hub.Resource(deployments).Namespace("default").Create(b.Context(), s.object(prefix, i, labels), metav1.CreateOptions{})
 		return err
 	})
 	if err != nil {
 		b.Fatal(err)
 	}
-	arrived.Wait()
-	took := time.Since(began)
-	if ctx.Err() != nil {
-		b.Fatalf("not all of %d objects arrived on all members in %s", n, limit)
-	}
-	s.clean(b, prefix, n, []dynamic.Interface{s.hub})
-	return took
+	arrived()
+	return time.Since(began)
 }
 
 // clean deletes the objects from the clusters and waits until the members hold

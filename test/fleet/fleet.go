@@ -4,6 +4,7 @@ package fleet
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -11,43 +12,44 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 
 	"refract.dev/internal/playground"
 )
 
 // Fleet is a running hub with its members, and perhaps the controllers. It is
-// for one goroutine but for [Fleet.Kubectl] and [Fleet.Refract].
+// for one goroutine but for [Fleet.Kubectl], [Fleet.Refract], [Fleet.Client] and
+// [Fleet.Writes].
 type Fleet struct {
 	// Members are the names of the member clusters.
 	Members []string
 	// Log is the file that the controllers write to.
 	Log string
 
+	// Playground is where the clusters run if they were started by [StartControlled];
+	// nil if they are processes of `refract up`.
+	Playground *playground.Playground
+
 	dir        string // Of the playground.
 	assets     string
 	refract    string // The binary.
 	controller *exec.Cmd
 	log        *os.File
+	replicas   []*Replica
+	mu         sync.Mutex // Of replicas.
 }
 
 // Start builds refract from the module's sources and starts a fleet in dir, with
 // the control planes that are beside bin/refract of the module at root, or where
 // $KUBEBUILDER_ASSETS says. The controllers do not run yet.
 func Start(dir, root string, members int) (*Fleet, error) {
-	assets, err := playground.Assets(filepath.Join(root, "bin", "refract"))
+	f, err := build(context.Background(), dir, root)
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Setenv("KUBEBUILDER_ASSETS", assets); err != nil {
+	if err := os.Setenv("KUBEBUILDER_ASSETS", f.assets); err != nil {
 		return nil, err
-	}
-	f := &Fleet{
-		dir: filepath.Join(dir, "fleet"), assets: assets,
-		refract: filepath.Join(dir, "refract"), Log: filepath.Join(dir, "run.log"),
-	}
-	if out, err := exec.Command("go", "build", "-o", f.refract, filepath.Join(root, "cmd", "refract")).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("building refract: %w\n%s", err, out)
 	}
 	if f.log, err = os.Create(f.Log); err != nil {
 		return nil, err
@@ -61,8 +63,16 @@ func Start(dir, root string, members int) (*Fleet, error) {
 	return f, nil
 }
 
-// Stop ends everything.
+// Stop ends everything, processes first that need others.
 func (f *Fleet) Stop() error {
+	if f.Playground != nil {
+		var errs []error
+		for _, r := range f.replicas {
+			_ = r.Signal(syscall.SIGCONT) // Or one that is frozen would not hear of its end.
+			errs = append(errs, r.Stop(syscall.SIGTERM))
+		}
+		return errors.Join(append(errs, f.Playground.Stop())...)
+	}
 	f.StopControllers(syscall.SIGTERM)
 	_, err := f.Refract("down", "--dir", f.dir)
 	return errors.Join(err, f.log.Close())

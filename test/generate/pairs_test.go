@@ -109,9 +109,13 @@ func placements(set *manifest.Set, o *manifest.Object, clusters []placement.Clus
 	case known[ref] == nil:
 		return nil
 	}
-	names, err := known[ref].Place(clusters, nil)
+	decision, err := known[ref].Place(&placement.Request{Clusters: clusters})
 	if err != nil {
 		return nil
+	}
+	var names []string
+	for _, t := range decision.Targets {
+		names = append(names, t.Cluster)
 	}
 	return names
 }

@@ -37,7 +37,7 @@ func TestExplainAccountsForEveryDifference(t *testing.T) {
 		}
 		for i := range evaluation.Outcomes {
 			o := &evaluation.Outcomes[i]
-			x, err := explain.Explain(set, evaluation, o, tree.Pointer{})
+			x, err := explain.Explain(evaluation, o, tree.Pointer{})
 			if err != nil {
 				t.Fatalf("seed %d: %s: %v", seed, o.ID, err)
 			}

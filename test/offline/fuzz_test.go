@@ -72,7 +72,7 @@ func explainAll(t *testing.T, set *manifest.Set, at tree.Pointer) {
 	must(t, render.WriteJSON(io.Discard, e.Result()))
 	must(t, render.WriteYAML(io.Discard, e.Result()))
 	for i := range e.Outcomes {
-		x, err := explain.Explain(set, e, &e.Outcomes[i], at)
+		x, err := explain.Explain(e, &e.Outcomes[i], at)
 		if _, unknown := errors.AsType[*explain.UnknownPathError](err); unknown {
 			continue
 		}

@@ -1,0 +1,152 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/internal/render"
+	"refract.dev/internal/standing"
+)
+
+// approveOptions are the flags of approve.
+type approveOptions struct {
+	hub string
+	yes bool
+}
+
+func newApproveCommand(s *streams) *cobra.Command {
+	o := &approveOptions{}
+	cmd := &cobra.Command{
+		Use:   "approve CLUSTER --hub-kubeconfig FILE",
+		Short: "Let deletions go on that were held back",
+		Long: `Let deletions go on that were held back. When many of the copies on a cluster
+are to go at once, as they are after a hub was restored from an old backup or a
+policy was emptied by mistake, none of them is removed until somebody has looked:
+the condition DeletionsHeld of the FederatedCluster says so.
+
+This command lists what is to go, asks, and approves exactly that. What comes to be
+held later must be approved again. Without a terminal it lists, and approves only
+with --yes.`,
+		Example: `  refract approve eu-1 --hub-kubeconfig hub.kubeconfig
+  refract approve eu-1 --hub-kubeconfig hub.kubeconfig --yes`,
+		Args: oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+	}
+	hubFlag(cmd, &o.hub)
+	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
+	cmd.ValidArgsFunction = completeMember(&o.hub)
+	return cmd
+}
+
+func (o *approveOptions) run(ctx context.Context, s *streams, name string) error {
+	c, err := hubClient(ctx, o.hub)
+	if err != nil {
+		return err
+	}
+	fc, err := member.Find(ctx, c, name)
+	if err != nil {
+		return explainMembership(err)
+	}
+	token, _ := member.Held(fc)
+	if token == "" {
+		return fmt.Errorf("cluster %q: %w", name, member.ErrNotHeld)
+	}
+	if fc.Annotations[refractv1alpha1.ApproveAnnotation] == token {
+		fmt.Fprintf(s.err, "the deletions on %s are approved already\n", name)
+		return nil
+	}
+	objects, err := reported(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	held, copies := awaitingApproval(objects, name)
+	fmt.Fprintf(s.out, "%d of %s on %s are to go:\n", len(held), render.Count(copies, "copy", "copies"), name)
+	writeGrouped(s.out, held)
+	if !o.yes {
+		switch yes, err := confirm(s, "Delete them?"); {
+		case err != nil:
+			return err
+		case !yes:
+			fmt.Fprintln(s.err, "nothing was approved")
+			return nil
+		}
+	}
+	if err := member.Approve(ctx, c, name, token); err != nil {
+		return explainApproval(err)
+	}
+	fmt.Fprintf(s.err, "approved; refract get cluster/%s says how it goes\n", name)
+	return nil
+}
+
+func explainApproval(err error) error {
+	if errors.Is(err, member.ErrHeldAnew) {
+		return withHint(err, "look again with refract approve")
+	}
+	return explainMembership(err)
+}
+
+// reasonAwaitingApproval is that of a row whose copy is held back by the guard.
+const reasonAwaitingApproval = "AwaitingApproval"
+
+// awaitingApproval returns the objects whose copies on the cluster are held back,
+// and the number of all copies there.
+func awaitingApproval(objects []*standing.Object, cluster string) (held []*standing.Object, copies int) {
+	for _, o := range objects {
+		r := o.Row(cluster)
+		if r == nil || !standing.Holds(r) {
+			continue
+		}
+		copies++
+		if r.State == refractv1alpha1.StateDeleting && r.Reason == reasonAwaitingApproval {
+			held = append(held, o)
+		}
+	}
+	return held, copies
+}
+
+// copiesOn returns the objects that the cluster has copies of.
+func copiesOn(objects []*standing.Object, cluster string) []*standing.Object {
+	var on []*standing.Object
+	for _, o := range objects {
+		if r := o.Row(cluster); r != nil && standing.Holds(r) {
+			on = append(on, o)
+		}
+	}
+	return on
+}
+
+// mostGroups is how many lines a list of objects has at most.
+const mostGroups = 20
+
+// writeGrouped lists objects: a line for each kind and namespace.
+func writeGrouped(w io.Writer, objects []*standing.Object) {
+	names := map[string][]string{}
+	var groups []string
+	for _, o := range objects {
+		group := strings.TrimSuffix(o.String(), "/"+o.Name)
+		if names[group] == nil {
+			groups = append(groups, group)
+		}
+		names[group] = append(names[group], o.Name)
+	}
+	slices.Sort(groups)
+	for i, group := range groups {
+		if i == mostGroups-1 && len(groups) > mostGroups {
+			rest := 0
+			for _, group := range groups[i:] {
+				rest += len(names[group])
+			}
+			fmt.Fprintf(w, "  and %d more\n", rest)
+			return
+		}
+		fmt.Fprintf(w, "  %s: %s\n", group, render.Few(names[group]))
+	}
+}

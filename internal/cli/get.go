@@ -1,0 +1,408 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
+	"refract.dev/internal/standing"
+)
+
+// getOptions are the flags of get.
+type getOptions struct {
+	hub       string
+	namespace string
+	selector  string
+	output    string
+	all       bool
+	failed    bool
+	watch     bool
+}
+
+func newGetCommand(s *streams) *cobra.Command {
+	o := &getOptions{}
+	cmd := &cobra.Command{
+		Use:   "get [KIND[/NAME]...] --hub-kubeconfig FILE",
+		Short: "Show how objects stand on the clusters",
+		Long: `Show how objects stand on the clusters, as their Propagations on the hub say: a
+line for each object, and a column for each cluster that one of them concerns.
+More clusters than fit are summed up in one column.
+
+Of one object that is named, and of all with -o wide, everything is shown that is
+reported: for each cluster its state, its share of the replicas, the generation
+and the content that it holds, why it is not as it should be, and which changes of
+others were corrected there.
+
+  Ready     the cluster has what belongs there, and that is ready
+  Synced    it has what belongs there, and that is not ready yet, or cannot tell
+  Unready   it has what belongs there, and that cannot become ready
+  Pending   it is being written, or waits for something
+  Drifted   it was changed on the cluster, and is not corrected yet
+  Deleting  it is to go from there
+  Offline   the cluster cannot be reached
+  Failed    it could not be rendered or written
+  -         it does not belong there
+
+The word clusters in place of a kind shows the clusters: whether they are ready,
+how many copies they hold, and what is wrong with them.
+
+The exit code is 1 if an object that is shown failed on a cluster, cannot become
+ready there, or cannot reach it; or if a cluster that is shown is not all right.`,
+		Example: `  refract get --hub-kubeconfig hub.kubeconfig
+  refract get deployments -n shop --hub-kubeconfig hub.kubeconfig --watch
+  refract get deployment/shop/web --hub-kubeconfig hub.kubeconfig
+  refract get --failed -o wide --hub-kubeconfig hub.kubeconfig
+  refract get clusters --hub-kubeconfig hub.kubeconfig`,
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
+	}
+	f := cmd.Flags()
+	hubFlag(cmd, &o.hub)
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces, as without --namespace")
+	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, to leave out what it does not match")
+	f.BoolVar(&o.failed, "failed", false, "leave out all that is as it should be")
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and show every change, until interrupted")
+	getOutputs.addFlag(cmd, &o.output)
+	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
+	cmd.ValidArgsFunction = completeObjects(&o.hub, &o.namespace)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.hub)))
+	must(cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions))
+	return cmd
+}
+
+// view is what get shows: objects, or clusters.
+type view struct {
+	text     *standing.Text
+	objects  *standing.Objects
+	clusters *standing.Clusters
+	// one is whether one object was asked for by name.
+	one bool
+}
+
+var getOutputs = formats[*view]{
+	{"text", toStdout(func(w io.Writer, v *view) error { return v.write(w, false) })},
+	{"wide", toStdout(func(w io.Writer, v *view) error { return v.write(w, true) })},
+	{"json", toStdout(func(w io.Writer, v *view) error { return standing.WriteJSON(w, v.data()) })},
+	{"yaml", toStdout(func(w io.Writer, v *view) error { return standing.WriteYAML(w, v.data()) })},
+}
+
+func (v *view) write(w io.Writer, wide bool) error {
+	v.text.Now = time.Now()
+	switch {
+	case v.clusters != nil:
+		return v.text.Clusters(w, v.clusters, wide)
+	case wide || v.one:
+		return v.text.Details(w, v.objects)
+	default:
+		return v.text.Objects(w, v.objects)
+	}
+}
+
+func (v *view) data() any {
+	if v.clusters != nil {
+		return v.clusters
+	}
+	return v.objects
+}
+
+func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
+	write, err := getOutputs.find(o.output)
+	if err != nil {
+		return err
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return fmt.Errorf("--selector: %w", err)
+	}
+	asked := make([]reference, len(args))
+	clusters := 0
+	for i, text := range args {
+		if asked[i], err = parseKindOrReference(text); err != nil {
+			return err
+		}
+		if asked[i].meansClusters() {
+			clusters++
+		}
+	}
+	c, err := hubClient(ctx, o.hub)
+	if err != nil {
+		return err
+	}
+	show := func(v *view) error { return write(s, v) }
+	text := &standing.Text{Width: width(s.out)}
+	switch clusters {
+	case 0:
+		g := &objectGetter{o: o, s: s, client: c, texts: args, asked: asked, selector: selector, text: text, show: show}
+		return explainHub(g.run(ctx))
+	case len(args):
+		return o.clusters(ctx, s, c, asked, selector, func(c *standing.Clusters) error { return show(&view{text: text, clusters: c}) })
+	default:
+		return withHint(errors.New("clusters and objects cannot be shown together"), "ask for them one after the other")
+	}
+}
+
+// width returns how many characters fit a line of the terminal; 0 if it is none.
+func width(w io.Writer) int {
+	f, ok := w.(*os.File)
+	if !ok || !isTerminal(w) {
+		return 0
+	}
+	columns, _, err := term.GetSize(int(f.Fd()))
+	if err != nil {
+		return 0
+	}
+	return columns
+}
+
+// clusters shows the members that are asked for.
+func (o *getOptions) clusters(ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*standing.Clusters) error) error {
+	if o.watch {
+		return withHint(errors.New("--watch shows objects, and not clusters"), "kubectl get federatedclusters --watch follows their conditions")
+	}
+	members := &corev1alpha1.FederatedClusterList{}
+	if err := c.List(ctx, members, client.MatchingLabelsSelector{Selector: selector}); err != nil {
+		return fmt.Errorf("listing clusters on the hub: %w", err)
+	}
+	objects, err := reported(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	if members.Items, err = chosenMembers(members.Items, asked); err != nil {
+		return err
+	}
+	result := standing.NewClusters(members.Items, objects)
+	if o.failed {
+		result.Clusters = slices.DeleteFunc(result.Clusters, func(c standing.Cluster) bool { return c.Right() })
+	}
+	if len(result.Clusters) == 0 && o.isText() {
+		o.nothing(s, len(members.Items), "cluster is as it should be", "clusters are as they should be", "no cluster has joined that is asked for")
+		return nil
+	}
+	if err := show(result); err != nil {
+		return err
+	}
+	if result.Failed() {
+		return errFound
+	}
+	return nil
+}
+
+// chosenMembers returns those that are asked for by name; all if none is.
+func chosenMembers(members []corev1alpha1.FederatedCluster, asked []reference) ([]corev1alpha1.FederatedCluster, error) {
+	var chosen []corev1alpha1.FederatedCluster
+	names := make([]string, len(members))
+	for i := range members {
+		names[i] = members[i].Name
+	}
+	for i := range asked {
+		if asked[i].name == "" {
+			return members, nil
+		}
+		at := slices.Index(names, asked[i].name)
+		if at < 0 {
+			hint := ""
+			if near := nearest.To(asked[i].name, names); near != "" {
+				hint = fmt.Sprintf("did you mean %s?", near)
+			}
+			return nil, withHint(fmt.Errorf("cluster %q has not joined the hub", asked[i].name), hint)
+		}
+		chosen = append(chosen, members[at])
+	}
+	return chosen, nil
+}
+
+func (o *getOptions) isText() bool { return o.output == "text" || o.output == "wide" }
+
+// nothing says why there is nothing to show.
+func (o *getOptions) nothing(s *streams, n int, one, many, none string) {
+	if o.failed && n > 0 {
+		fmt.Fprintln(s.err, render.Count(n, one, many))
+		return
+	}
+	fmt.Fprintln(s.err, none)
+}
+
+// objectGetter shows objects.
+type objectGetter struct {
+	o        *getOptions
+	s        *streams
+	client   client.WithWatch
+	texts    []string // What was asked for, as it was written.
+	asked    []reference
+	selector labels.Selector
+	text     *standing.Text
+	show     func(*view) error
+
+	shown  map[types.UID]bool // UIDs of Propagations.
+	begun  bool
+	failed bool
+}
+
+func (g *objectGetter) run(ctx context.Context) error {
+	if g.o.watch {
+		err := standing.Follow(ctx, g.client, func(events []standing.Event) (bool, error) { return false, g.see(ctx, events) }, reports(g.o.namespace)...)
+		if errors.Is(err, context.Canceled) {
+			return nil // How a person ends it.
+		}
+		return err
+	}
+	records, err := standing.List(ctx, g.client, reports(g.o.namespace)...)
+	if err != nil {
+		return err
+	}
+	events := make([]standing.Event, len(records))
+	for i, record := range records {
+		events[i].Object = record
+	}
+	if err := g.see(ctx, events); err != nil {
+		return err
+	}
+	if g.failed {
+		return errFound
+	}
+	return nil
+}
+
+// see shows what is there, and later what has changed.
+func (g *objectGetter) see(ctx context.Context, events []standing.Event) error {
+	if g.shown == nil {
+		g.shown = map[types.UID]bool{}
+	}
+	record := map[*standing.Object]types.UID{}
+	var candidates []*standing.Object
+	for _, e := range events {
+		object, ok := standing.ObjectOf(e.Object)
+		switch uid := e.Object.GetUID(); {
+		case !ok:
+		case e.Gone && g.shown[uid]:
+			delete(g.shown, uid)
+			fmt.Fprintf(g.s.err, "%s is gone\n", object)
+		case !e.Gone:
+			record[object] = uid
+			candidates = append(candidates, object)
+		}
+	}
+	chosen, err := g.choose(ctx, candidates)
+	if err != nil {
+		return err
+	}
+	total := len(chosen)
+	if g.o.failed {
+		chosen = slices.DeleteFunc(chosen, func(o *standing.Object) bool { return o.Right() && !g.shown[record[o]] })
+	}
+	for _, o := range chosen {
+		g.shown[record[o]] = true
+	}
+	first := !g.begun
+	g.begun = true
+	if len(chosen) == 0 {
+		if !first {
+			return nil
+		}
+		if g.o.isText() {
+			g.o.nothing(g.s, total, "object is as it should be", "objects are as they should be", "nothing is propagated")
+			return nil
+		}
+	}
+	objects := standing.NewObjects(chosen)
+	g.failed = objects.Failed()
+	one := len(g.asked) == 1 && g.asked[0].name != "" && len(g.shown) <= 1
+	return g.show(&view{text: g.text, objects: objects, one: one})
+}
+
+// choose returns the objects that are asked for. At first nothing that is asked for
+// may be missing.
+func (g *objectGetter) choose(ctx context.Context, objects []*standing.Object) ([]*standing.Object, error) {
+	chosen := objects
+	if len(g.asked) > 0 {
+		chosen = nil
+		for _, o := range objects {
+			if slices.ContainsFunc(g.asked, func(r reference) bool { return r.means(o) }) {
+				chosen = append(chosen, o)
+			}
+		}
+	}
+	for i := range g.asked {
+		if !g.begun && !slices.ContainsFunc(objects, func(o *standing.Object) bool { return g.asked[i].means(o) }) {
+			return nil, notReported(g.texts[i], &g.asked[i], objects)
+		}
+	}
+	if g.selector.Empty() || len(chosen) == 0 {
+		return chosen, nil
+	}
+	matching, err := matchLabels(ctx, g.client, g.selector, g.o.namespace, chosen)
+	if err != nil {
+		return nil, err
+	}
+	if len(matching) == 0 && !g.begun {
+		return nil, errors.New("no object that is propagated is chosen by these flags")
+	}
+	return matching, nil
+}
+
+// notReported is the error for an object, or a kind, on which nothing is reported.
+func notReported(text string, r *reference, objects []*standing.Object) error {
+	names := map[string]string{}
+	for _, o := range objects {
+		kind := strings.ToLower(o.Kind)
+		if r.name == "" {
+			names[kind] = kind
+			continue
+		}
+		for _, short := range []string{o.Name, kind + "/" + o.Name, o.String()} {
+			names[short] = o.String()
+		}
+	}
+	hint := ""
+	if near := nearest.To(strings.ToLower(text), slices.Sorted(maps.Keys(names))); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", names[near])
+	}
+	if r.name == "" {
+		return withHint(fmt.Errorf("no object of kind %q is propagated", text), hint)
+	}
+	return withHint(fmt.Errorf("object %q is not propagated", text), hint)
+}
+
+// matchLabels returns those of the objects whose labels on the hub the selector
+// matches.
+func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, namespace string, objects []*standing.Object) ([]*standing.Object, error) {
+	matching := map[types.UID]bool{}
+	listed := map[schema.GroupVersionKind]bool{}
+	for _, o := range objects {
+		kind := schema.FromAPIVersionAndKind(o.APIVersion, o.Kind)
+		if listed[kind] {
+			continue
+		}
+		listed[kind] = true
+		options := []client.ListOption{client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}}
+		if len(objects) == 1 {
+			options = append(options, client.InNamespace(o.Namespace), client.MatchingFields{"metadata.name": o.Name})
+		}
+		list := &metav1.PartialObjectMetadataList{}
+		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))
+		if err := c.List(ctx, list, options...); err != nil {
+			return nil, fmt.Errorf("listing %s on the hub: %w", kind.Kind, err)
+		}
+		for i := range list.Items {
+			matching[list.Items[i].UID] = true
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(objects), func(o *standing.Object) bool { return !matching[o.UID] }), nil
+}

@@ -1,0 +1,236 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/hub"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/member"
+	"refract.dev/internal/standing"
+)
+
+// hubConfig reads the kubeconfig of a hub, and returns an error if nothing answers
+// there. It asks for nothing that only some may read.
+func hubConfig(ctx context.Context, kubeconfig string) (*rest.Config, *discovery.DiscoveryClient, error) {
+	cfg, err := restConfig(kubeconfig)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg.QPS = -1                           // The API server alone decides how fast it may be asked.
+	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated is no news to who only lists it.
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	if err := disco.RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
+		return nil, nil, fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+	}
+	return cfg, disco, nil
+}
+
+// hubClient returns a client of the hub of a kubeconfig.
+func hubClient(ctx context.Context, kubeconfig string) (client.WithWatch, error) {
+	cfg, _, err := hubConfig(ctx, kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return watchingClient(cfg)
+}
+
+func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
+	scheme, err := hub.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
+	if err != nil {
+		return nil, fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+	}
+	return c, nil
+}
+
+// reports are the sources of what is reported on the objects of a namespace; of all
+// objects if it is empty.
+func reports(namespace string) []standing.Source {
+	if namespace != "" {
+		return []standing.Source{standing.Propagations(namespace)}
+	}
+	return []standing.Source{standing.Propagations(""), standing.ClusterPropagations()}
+}
+
+// reported reads what is reported on objects.
+func reported(ctx context.Context, c client.Client, namespace string) ([]*standing.Object, error) {
+	records, err := standing.List(ctx, c, reports(namespace)...)
+	if err != nil {
+		return nil, explainHub(err)
+	}
+	return standing.NewObjects(objectsOf(records)).Objects, nil
+}
+
+func objectsOf(records []client.Object) []*standing.Object {
+	var objects []*standing.Object
+	for _, record := range records {
+		if o, ok := standing.ObjectOf(record); ok {
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+// explainHub adds what to do.
+func explainHub(err error) error {
+	if errors.Is(err, standing.ErrNoHub) {
+		return withHint(err, "start `refract run` against it once: it installs what is needed")
+	}
+	return err
+}
+
+// parseKindOrReference is parseReference for those who take a KIND alone, too: its
+// name is then empty.
+func parseKindOrReference(text string) (reference, error) {
+	if text == "" || strings.ContainsAny(text, "/ ") {
+		return parseReference(text)
+	}
+	r, err := parseReference(text + "/any")
+	r.name = ""
+	return r, err
+}
+
+// means reports whether the object is meant.
+func (r *reference) means(o *standing.Object) bool {
+	gk := o.GroupKind()
+	return (r.matchesKind(strings.ToLower(gk.Kind)) || r.kind == o.Resource) &&
+		(r.anyGroup || r.group == gk.Group) &&
+		(r.namespace == "" || r.namespace == o.Namespace) &&
+		(r.name == "" || r.name == o.Name)
+}
+
+// meansClusters reports whether members are meant, rather than objects.
+func (r *reference) meansClusters() bool {
+	switch r.kind {
+	case "cluster", "clusters", "federatedcluster", "federatedclusters", "fcluster":
+		return r.anyGroup || r.group == corev1alpha1.GroupVersion.Group
+	default:
+		return false
+	}
+}
+
+// hubType is a type of the hub whose objects can be propagated.
+type hubType struct {
+	kind       schema.GroupVersionKind
+	namespaced bool
+}
+
+// typesOf returns the types of the hub that the kind of a reference can mean.
+func typesOf(disco discovery.DiscoveryInterface, r *reference) ([]hubType, error) {
+	lists, err := discovery.ServerPreferredResources(disco)
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) { // What is aggregated may be down.
+		return nil, fmt.Errorf("discovering the types of the hub: %w", err)
+	}
+	var found []hubType
+	var known []string
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, fmt.Errorf("discovering the types of the hub: %w", err)
+		}
+		for i := range list.APIResources {
+			resource := &list.APIResources[i]
+			kind := gv.WithKind(resource.Kind)
+			if !member.Propagates(kind.GroupKind(), resource.Verbs) {
+				continue
+			}
+			known = append(known, strings.ToLower(resource.Kind))
+			if (r.anyGroup || r.group == gv.Group) && r.meansResource(resource) {
+				found = append(found, hubType{kind, resource.Namespaced})
+			}
+		}
+	}
+	if len(found) == 0 {
+		hint := ""
+		if near := nearest.To(r.kind, known); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return nil, withHint(fmt.Errorf("the hub has no kind %q that could be propagated", r.kind), hint)
+	}
+	return found, nil
+}
+
+func (r *reference) meansResource(resource *metav1.APIResource) bool {
+	return r.matchesKind(strings.ToLower(resource.Kind)) || r.kind == resource.Name || slices.Contains(resource.ShortNames, r.kind)
+}
+
+// Completion of what the hub knows.
+
+// completeObjects completes the objects that are reported on; those named already
+// excepted.
+func completeObjects(kubeconfig, namespace *string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		names := standing.Names(peekReports(*kubeconfig, *namespace))
+		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeNamespaces completes the namespaces of objects that are reported on.
+func completeNamespaces(kubeconfig *string) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		var names []string
+		for _, o := range peekReports(*kubeconfig, "") {
+			if o.Namespace != "" {
+				names = append(names, o.Namespace)
+			}
+		}
+		slices.Sort(names)
+		return slices.Compact(names), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeMember completes the name of one member.
+func completeMember(kubeconfig *string) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		ctx, cancel := context.WithTimeout(context.Background(), patience)
+		defer cancel()
+		members := &corev1alpha1.FederatedClusterList{}
+		if c, err := hubClient(ctx, *kubeconfig); err != nil || c.List(ctx, members) != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		names := make([]string, len(members.Items))
+		for i := range members.Items {
+			names[i] = members.Items[i].Name
+		}
+		return names, cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// peekReports is reported for completion, which waits for nobody for long.
+func peekReports(kubeconfig, namespace string) []*standing.Object {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	c, err := hubClient(ctx, kubeconfig)
+	if err != nil {
+		return nil
+	}
+	objects, err := reported(ctx, c, namespace)
+	if err != nil {
+		return nil
+	}
+	return objects
+}

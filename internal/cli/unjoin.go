@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/internal/render"
+	"refract.dev/internal/standing"
+)
+
+// unjoinOptions are the flags of unjoin.
+type unjoinOptions struct {
+	hub     string
+	force   bool
+	yes     bool
+	timeout time.Duration
+}
+
+func newUnjoinCommand(s *streams) *cobra.Command {
+	o := &unjoinOptions{}
+	cmd := &cobra.Command{
+		Use:   "unjoin NAME --hub-kubeconfig FILE",
+		Short: "Take a cluster out of the fleet",
+		Long: `Take a cluster out of the fleet: the copies on it are removed, and then its
+FederatedCluster and its Secret are deleted from the hub. If there are copies the
+command lists them and asks first, and where there is no terminal it needs --yes.
+It tells how many are left until all are gone. If it is interrupted, or its time is
+over, the cluster goes on to leave, and the same command takes the wait up again.
+
+With --force nothing is removed from the cluster, and nothing is waited for: it is
+for a cluster that will not come back, or that is to keep what it has. Copies that
+stay are taken up again if the cluster joins the same hub once more.`,
+		Example: `  refract unjoin eu-1 --hub-kubeconfig hub.yaml
+  refract unjoin eu-1 --hub-kubeconfig hub.yaml --yes --timeout 1h
+  refract unjoin eu-1 --hub-kubeconfig hub.yaml --force`,
+		Args: oneName("cluster"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return explainHub(explainMembership(o.run(cmd.Context(), s, args[0])))
+		},
+	}
+	f := cmd.Flags()
+	hubFlag(cmd, &o.hub)
+	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
+	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for copies to go")
+	cmd.ValidArgsFunction = completeMember(&o.hub)
+	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error {
+	if o.timeout <= 0 {
+		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
+	}
+	c, err := hubClient(ctx, o.hub)
+	if err != nil {
+		return err
+	}
+	fc, err := member.Find(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	objects, err := reported(ctx, c, "")
+	if err != nil {
+		return err
+	}
+	copies := copiesOn(objects, name)
+	if o.force {
+		return release(ctx, s, c, fc, len(copies))
+	}
+	if len(copies) > 0 && !o.yes && fc.DeletionTimestamp == nil {
+		fmt.Fprintf(s.out, "%s on %s:\n", render.Count(len(copies), "copy", "copies"), name)
+		writeGrouped(s.out, copies)
+		switch yes, err := confirm(s, "Delete them, and take the cluster out of the fleet?"); {
+		case err != nil:
+			return err
+		case !yes:
+			fmt.Fprintln(s.err, "nothing was changed")
+			return nil
+		}
+	}
+	if err := member.Leave(ctx, c, fc); err != nil {
+		return err
+	}
+	if err := o.untilLeft(ctx, s, c, fc); err != nil {
+		return err
+	}
+	if err := member.Forget(context.WithoutCancel(ctx), c, fc); err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "cluster %s left\n", name)
+	return nil
+}
+
+// release takes a cluster out of the fleet with its copies.
+func release(ctx context.Context, s *streams, c client.Client, fc *corev1alpha1.FederatedCluster, copies int) error {
+	if err := member.Release(ctx, c, fc); err != nil {
+		return err
+	}
+	if err := member.Forget(context.WithoutCancel(ctx), c, fc); err != nil {
+		return err
+	}
+	switch copies {
+	case 0:
+		fmt.Fprintf(s.err, "cluster %s left\n", fc.Name)
+	case 1:
+		fmt.Fprintf(s.err, "cluster %s left; 1 copy stays there\n", fc.Name)
+	default:
+		fmt.Fprintf(s.err, "cluster %s left; %d copies stay there\n", fc.Name, copies)
+	}
+	return nil
+}
+
+// untilLeft waits until the cluster has lost its copies and is gone, and approves
+// that they are removed, however many they are.
+func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.WithWatch, fc *corev1alpha1.FederatedCluster) error {
+	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, holders: map[types.UID]bool{}}
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	sources := append([]standing.Source{standing.Member(fc.Name)}, reports("")...)
+	err := standing.Follow(limited, c, d.see, sources...)
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return withHint(fmt.Errorf("cluster %q has not left after %s: %s left", fc.Name, o.timeout, render.Count(len(d.holders), "copy is", "copies are")),
+			"the same command waits on; --force leaves the copies where they are")
+	}
+	return err
+}
+
+// departure follows how a cluster leaves.
+type departure struct {
+	ctx     context.Context //nolint:containedctx // That of the command, for what is called back.
+	s       *streams
+	client  client.Client
+	cluster *corev1alpha1.FederatedCluster
+
+	holders  map[types.UID]bool // Of Propagations of objects that the cluster has copies of.
+	begun    bool
+	there    bool
+	total    int
+	left     int
+	approved string
+}
+
+// see takes in what has changed, and reports whether the cluster has left.
+func (d *departure) see(events []standing.Event) (bool, error) {
+	for _, e := range events {
+		if fc, ok := e.Object.(*corev1alpha1.FederatedCluster); ok {
+			if fc.UID != d.cluster.UID {
+				continue // Another one that has joined under the name.
+			}
+			if d.there = !e.Gone; d.there {
+				if err := d.approve(fc); err != nil {
+					return false, err
+				}
+			}
+			continue
+		}
+		delete(d.holders, e.Object.GetUID())
+		o, ok := standing.ObjectOf(e.Object)
+		if !ok || e.Gone {
+			continue
+		}
+		if r := o.Row(d.cluster.Name); r != nil && standing.Holds(r) {
+			d.holders[e.Object.GetUID()] = true
+		}
+	}
+	d.tell()
+	return !d.there, nil
+}
+
+// tell says how many copies are left, if that has changed.
+func (d *departure) tell() {
+	left := len(d.holders)
+	d.total = max(d.total, left)
+	if d.there && (!d.begun || left != d.left) && d.total > 0 {
+		fmt.Fprintf(d.s.err, "%d of %s left\n", left, render.Count(d.total, "copy", "copies"))
+	}
+	d.begun, d.left = true, left
+}
+
+// approve lets the guard pass what it holds back.
+func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
+	token, _ := member.Held(fc)
+	if token == "" || token == d.approved {
+		return nil
+	}
+	err := member.Approve(d.ctx, d.client, fc.Name, token)
+	if errors.Is(err, member.ErrNotHeld) || errors.Is(err, member.ErrHeldAnew) || errors.Is(err, member.ErrNotJoined) {
+		return nil // What there is to approve now is about to be seen.
+	}
+	d.approved = token
+	return err
+}

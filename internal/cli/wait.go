@@ -1,0 +1,370 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
+	"refract.dev/internal/standing"
+)
+
+// waitOptions are the flags of wait.
+type waitOptions struct {
+	hub       string
+	namespace string
+	selector  string
+	until     string
+	all       bool
+	timeout   time.Duration
+}
+
+// goals are what --for knows.
+var goals = []string{string(standing.Synced), string(standing.Ready), string(standing.Deleted)}
+
+func newWaitCommand(s *streams) *cobra.Command {
+	o := &waitOptions{}
+	cmd := &cobra.Command{
+		Use:   "wait KIND/NAME... --hub-kubeconfig FILE",
+		Short: "Wait until objects have arrived on their clusters",
+		Long: `Wait until every object that is named is as it should be on all of its clusters,
+in the generation that it has on the hub when the wait begins:
+
+  synced   every cluster holds what belongs there
+  ready    and it is ready on every one of them
+  deleted  no cluster holds a copy any more, and nothing is reported on it
+
+An object whose kind has no generations, as a ConfigMap or a Secret, is what is
+reported on it when it is asked.
+
+the way on which cluster is printed and the exit code is 1; with --timeout 0 it is
+looked once. An object that is not there, or that no policy places, is an error,
+except with --for deleted.`,
+		Example: `  refract wait deployment/shop/web --hub-kubeconfig hub.kubeconfig
+  refract wait deployment/web configmap/web -n shop --for ready --timeout 10m --hub-kubeconfig hub.kubeconfig
+  refract wait deployments -n shop -l app=web --hub-kubeconfig hub.kubeconfig`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return nil
+			}
+			return withHint(fmt.Errorf("%s: name the objects", cmd.CommandPath()), "as KIND/NAME or KIND/NAMESPACE/NAME, or as KIND with --all or --selector")
+		},
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
+	}
+	f := cmd.Flags()
+	hubFlag(cmd, &o.hub)
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace that the objects are in")
+	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, for all objects of a KIND that it matches")
+	f.BoolVar(&o.all, "all", false, "for all objects of a KIND that are propagated")
+	f.StringVar(&o.until, "for", goals[0], "`what` to wait for: "+strings.Join(goals, ", "))
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up")
+	cmd.MarkFlagsMutuallyExclusive("all", "selector")
+	cmd.ValidArgsFunction = completeObjects(&o.hub, &o.namespace)
+	must(cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(goals, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.hub)))
+	must(cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions))
+	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
+	return cmd
+}
+
+func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error {
+	asked, selector, err := o.parse(args)
+	if err != nil {
+		return err
+	}
+	cfg, disco, err := hubConfig(ctx, o.hub)
+	if err != nil {
+		return err
+	}
+	c, err := watchingClient(cfg)
+	if err != nil {
+		return err
+	}
+	w := &waiter{goal: standing.Goal(o.until), s: s, objects: map[awaitedKey]*standing.Object{}}
+	find := &awaitedFinder{o: o, client: c, disco: disco, selector: selector}
+	for i := range asked {
+		found, err := find.find(ctx, args[i], &asked[i])
+		if err != nil {
+			return explainHub(err)
+		}
+		w.add(found)
+	}
+	return explainHub(w.wait(ctx, c, o.timeout))
+}
+
+// parse reads what is asked for.
+func (o *waitOptions) parse(args []string) ([]reference, labels.Selector, error) {
+	if !slices.Contains(goals, o.until) {
+		hint := "it is one of " + strings.Join(goals, ", ")
+		if near := nearest.To(o.until, goals); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return nil, nil, withHint(fmt.Errorf("--for: there is no %q", o.until), hint)
+	}
+	if o.timeout < 0 {
+		return nil, nil, fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
+	}
+	selector, err := labels.Parse(o.selector)
+	if err != nil {
+		return nil, nil, fmt.Errorf("--selector: %w", err)
+	}
+	asked := make([]reference, len(args))
+	for i, text := range args {
+		if asked[i], err = parseKindOrReference(text); err != nil {
+			return nil, nil, err
+		}
+		several := o.all || o.selector != ""
+		switch r := &asked[i]; {
+		case r.name == "" && !several:
+			return nil, nil, withHint(fmt.Errorf("%q names no object", text), "--all is for all objects of the kind, --selector for those with a label")
+		case r.name != "" && several:
+			return nil, nil, fmt.Errorf("--all and --selector are for a KIND, and %q is one object", text)
+		case r.namespace != "" && o.namespace != "" && r.namespace != o.namespace:
+			return nil, nil, fmt.Errorf("%q is not in the namespace %q", text, o.namespace)
+		case r.namespace == "":
+			r.namespace = o.namespace
+		}
+	}
+	return asked, selector, nil
+}
+
+// awaitedKey names an object.
+type awaitedKey struct {
+	kind schema.GroupKind
+	types.NamespacedName
+}
+
+func keyOf(o *standing.Object) awaitedKey {
+	return awaitedKey{o.GroupKind(), types.NamespacedName{Namespace: o.Namespace, Name: o.Name}}
+}
+
+// awaited is an object that is waited for.
+type awaited struct {
+	key  awaitedKey
+	name string // As it is written on the command line.
+	want standing.Want
+}
+
+// awaitedFinder finds the objects that are meant on the hub.
+type awaitedFinder struct {
+	o        *waitOptions
+	client   client.Client
+	disco    discovery.DiscoveryInterface
+	selector labels.Selector
+}
+
+// find returns what a reference means: one object, or all of a kind.
+func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]awaited, error) {
+	kinds, err := typesOf(f.disco, r)
+	if err != nil {
+		return nil, err
+	}
+	var found []awaited
+	var unplaced, names []string
+	for _, kind := range kinds {
+		if !kind.namespaced && r.namespace != "" {
+			continue
+		}
+		objects, err := f.list(ctx, kind, r)
+		if err != nil {
+			return nil, err
+		}
+		for i := range objects {
+			a := newAwaited(kind.kind, &objects[i])
+			names = append(names, a.name)
+			switch {
+			case r.name != "" && r.name != objects[i].Name:
+			case !placed(&objects[i]) && f.o.until != string(standing.Deleted):
+				unplaced = append(unplaced, a.name)
+			default:
+				found = append(found, a)
+			}
+		}
+	}
+	if f.o.until == string(standing.Deleted) {
+		return f.withReported(ctx, r, found)
+	}
+	switch {
+	case len(found) > 1 && r.name != "":
+		return nil, withHint(fmt.Errorf("%q is the name of %d objects of the hub", text, len(found)), fmt.Sprintf("did you mean %s or %s?", found[0].name, found[1].name))
+	case len(found) > 0:
+		return found, nil
+	case r.name == "":
+		return nil, fmt.Errorf("no object of kind %q is chosen that is propagated", text)
+	case len(unplaced) > 0:
+		return nil, withHint(fmt.Errorf("%s is not propagated", unplaced[0]),
+			fmt.Sprintf("the label %s names the policy that places it", corev1alpha1.PropagationPolicyLabel))
+	}
+	hint := ""
+	if near := nearest.To(strings.ToLower(text), names); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return nil, withHint(fmt.Errorf("object %q is not on the hub", text), hint)
+}
+
+// list reads what is known of the objects of a type, but for what is in them.
+func (f *awaitedFinder) list(ctx context.Context, kind hubType, r *reference) ([]metav1.PartialObjectMetadata, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(kind.kind.GroupVersion().WithKind(kind.kind.Kind + "List"))
+	options := []client.ListOption{client.InNamespace(r.namespace), client.MatchingLabelsSelector{Selector: f.selector}}
+	if err := f.client.List(ctx, list, options...); err != nil {
+		return nil, fmt.Errorf("listing %s on the hub: %w", kind.kind.Kind, err)
+	}
+	return list.Items, nil
+}
+
+// withReported adds the objects on which something is reported: those that are gone
+// from the hub may still be on clusters.
+func (f *awaitedFinder) withReported(ctx context.Context, r *reference, found []awaited) ([]awaited, error) {
+	if !f.selector.Empty() {
+		return found, nil // The labels of what is gone are not known.
+	}
+	objects, err := reported(ctx, f.client, r.namespace)
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		if r.means(o) && !slices.ContainsFunc(found, func(a awaited) bool { return a.key == keyOf(o) }) {
+			found = append(found, awaited{key: keyOf(o), name: o.String()})
+		}
+	}
+	return found, nil
+}
+
+func newAwaited(kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata) awaited {
+	named := &standing.Object{Object: render.Object{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: o.Namespace, Name: o.Name}}
+	return awaited{key: keyOf(named), name: named.String(), want: standing.Want{UID: o.UID, Generation: o.Generation}}
+}
+
+// placed reports whether an object asks to be propagated.
+func placed(o *metav1.PartialObjectMetadata) bool {
+	return o.Labels[corev1alpha1.PropagationPolicyLabel] != "" || o.Labels[corev1alpha1.ClusterPropagationPolicyLabel] != ""
+}
+
+// waiter waits for objects.
+type waiter struct {
+	goal    standing.Goal
+	s       *streams
+	awaited []awaited
+	objects map[awaitedKey]*standing.Object
+	last    map[awaitedKey]string
+}
+
+func (w *waiter) add(more []awaited) {
+	for _, a := range more {
+		if !slices.ContainsFunc(w.awaited, func(b awaited) bool { return b.key == a.key }) {
+			w.awaited = append(w.awaited, a)
+		}
+	}
+}
+
+// sources are what must be followed: not more than what may be read by those who
+// can only see a namespace.
+func (w *waiter) sources() []standing.Source {
+	namespaces := map[string]bool{}
+	for _, a := range w.awaited {
+		namespaces[a.key.Namespace] = true
+	}
+	var sources []standing.Source
+	if namespaces[""] {
+		sources = append(sources, standing.ClusterPropagations())
+		delete(namespaces, "")
+	}
+	switch len(namespaces) {
+	case 0:
+		return sources
+	case 1:
+		return append(sources, standing.Propagations(slices.Collect(maps.Keys(namespaces))[0]))
+	default:
+		return append(sources, standing.Propagations(""))
+	}
+}
+
+func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Duration) error {
+	if len(w.awaited) == 0 {
+		fmt.Fprintln(w.s.err, "nothing is left of it")
+		return nil
+	}
+	once := timeout == 0
+	limited := ctx
+	if !once {
+		var cancel context.CancelFunc
+		limited, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	reached := false
+	err := standing.Follow(limited, c, func(events []standing.Event) (bool, error) {
+		reached = w.see(events)
+		return reached || once, nil
+	}, w.sources()...)
+	switch {
+	case reached:
+		return nil
+	case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
+		return err
+	}
+	w.explain(timeout)
+	return errFound
+}
+
+// see takes in what has changed, tells it, and reports whether all is reached.
+func (w *waiter) see(events []standing.Event) bool {
+	for _, e := range events {
+		o, ok := standing.ObjectOf(e.Object)
+		switch {
+		case !ok:
+		case e.Gone:
+			delete(w.objects, keyOf(o))
+		default:
+			w.objects[keyOf(o)] = o
+		}
+	}
+	if w.last == nil {
+		w.last = map[awaitedKey]string{}
+	}
+	all := true
+	for i := range w.awaited {
+		a := &w.awaited[i]
+		done, line := w.goal.Of(w.objects[a.key], a.want)
+		if line != w.last[a.key] {
+			w.last[a.key] = line
+			fmt.Fprintf(w.s.err, "%s: %s\n", a.name, line)
+		}
+		all = all && done
+	}
+	return all
+}
+
+// explain prints what is in the way.
+func (w *waiter) explain(timeout time.Duration) {
+	after := ""
+	if timeout > 0 {
+		after = " after " + timeout.String()
+	}
+	for i := range w.awaited {
+		a := &w.awaited[i]
+		o := w.objects[a.key]
+		done, line := w.goal.Of(o, a.want)
+		if done {
+			continue
+		}
+		fmt.Fprintf(w.s.out, "%s is not %s%s: %s\n", a.name, w.goal, after, line)
+		for _, obstacle := range w.goal.Obstacles(o) {
+			fmt.Fprintf(w.s.out, "  %s\n", obstacle)
+		}
+	}
+}

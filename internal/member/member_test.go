@@ -1,0 +1,429 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// stub is an API server with the types ConfigMap, Secret, ServiceAccount, Event and Namespace.
+type stub struct {
+	*httptest.Server
+
+	mu       sync.Mutex
+	objects  map[string][]metav1.PartialObjectMetadata // By resource.
+	refuse   map[string]error                          // By VERB RESOURCE, with the verbs of HTTP.
+	requests []string
+	peers    map[string]bool
+	patched  func() // Called during each patch.
+	down     bool
+}
+
+func newStub(t *testing.T) *stub {
+	t.Helper()
+	s := &stub{objects: map[string][]metav1.PartialObjectMetadata{}, refuse: map[string]error{}, peers: map[string]bool{}}
+	s.Server = httptest.NewUnstartedServer(s)
+	s.Config.ErrorLog = log.New(io.Discard, "", 0)
+	s.StartTLS()
+	t.Cleanup(s.Close)
+	return s
+}
+
+func (s *stub) config() *rest.Config {
+	return &rest.Config{Host: s.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+}
+
+func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	down := s.down
+	s.mu.Unlock()
+	if down {
+		panic(http.ErrAbortHandler) // Closes the connection without an answer.
+	}
+	switch r.URL.Path {
+	case "/readyz":
+		fmt.Fprint(w, "ok")
+		return
+	case "/api":
+		answer(w, http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
+		return
+	case "/apis":
+		answer(w, http.StatusOK, metav1.APIGroupList{})
+		return
+	case "/api/v1":
+		list := metav1.APIResourceList{GroupVersion: "v1"}
+		for resource, kind := range map[string]string{"configmaps": "ConfigMap", "secrets": "Secret", "serviceaccounts": "ServiceAccount", "events": "Event", "namespaces": "Namespace"} {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: resource, Kind: kind, Namespaced: resource != "namespaces", Verbs: []string{"list", "watch", "patch", "delete"}})
+		}
+		answer(w, http.StatusOK, list)
+		return
+	}
+	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/")
+	if parts[0] == "namespaces" && len(parts) > 2 {
+		parts = parts[2:]
+	}
+	resource := parts[0]
+	s.mu.Lock()
+	s.requests = append(s.requests, r.Method+" "+resource)
+	s.peers[r.RemoteAddr] = true
+	err, items, patched := s.refuse[r.Method+" "+resource], slices.Clone(s.objects[resource]), s.patched
+	s.mu.Unlock()
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, &status):
+		w.Header().Set("Retry-After", "1")
+		answer(w, int(status.Status().Code), status.Status())
+	case r.URL.Query().Get("watch") != "":
+		if r.URL.Query().Get("sendInitialEvents") != "" {
+			answer(w, http.StatusUnprocessableEntity, metav1.Status{Status: "Failure", Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case r.Method == http.MethodPatch:
+		if patched != nil {
+			patched()
+		}
+		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: parts[1], UID: firstUID, ResourceVersion: "50"}})
+	case r.Method == http.MethodGet && len(parts) > 1:
+		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: parts[1], UID: types.UID(s.URL), ResourceVersion: "1"}})
+	case r.Method == http.MethodDelete:
+		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
+	default:
+		answer(w, http.StatusOK, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}, Items: items})
+	}
+}
+
+func answer(w http.ResponseWriter, code int, body any) {
+	meta := metav1.TypeMeta{APIVersion: "meta.k8s.io/v1"}
+	switch b := body.(type) {
+	case metav1.PartialObjectMetadata:
+		meta.Kind = "PartialObjectMetadata"
+		b.TypeMeta = meta
+		body = b
+	case metav1.PartialObjectMetadataList:
+		meta.Kind = "PartialObjectMetadataList"
+		b.TypeMeta = meta
+		body = b
+	case metav1.Status:
+		b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
+		body = b
+	}
+	raw, _ := json.Marshal(body)
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_, _ = w.Write(raw)
+}
+
+func (s *stub) set(change func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	change()
+}
+
+func (s *stub) count(request string) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for _, r := range s.requests {
+		if r == request {
+			n++
+		}
+	}
+	return n
+}
+
+func connect(t *testing.T, s *stub) *Member {
+	t.Helper()
+	m, err := newMember(t.Name(), s.config(), hooks{changed: func(Key) {}, readied: func(Key) {}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	return m
+}
+
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return is(), nil })
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func TestApplyIsRemembered(t *testing.T) {
+	s := newStub(t)
+	m := connect(t, s)
+	<-m.Watch(configMaps)
+	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	c, sight := m.Copy(Key{configMaps.GroupResource(), webName})
+	if sight != Present || c.UID != firstUID || c.ResourceVersion() != "50" || c.Readiness != refractv1alpha1.ReadinessReady {
+		t.Errorf("Copy(): want what the write was answered with, got %+v, %d", c, sight)
+	}
+	if m.Count() != 1 || m.InNamespace("d") != 1 || m.InNamespace("e") != 0 {
+		t.Errorf("want one copy in the namespace, got %d, %d, %d", m.Count(), m.InNamespace("d"), m.InNamespace("e"))
+	}
+}
+
+func TestOverloadIsNotHidden(t *testing.T) {
+	s := newStub(t)
+	s.refuse["PATCH configmaps"] = serverError(http.StatusTooManyRequests, "later")
+	m := connect(t, s)
+	for range breakerTrips {
+		if d := m.Pause(); d != 0 {
+			t.Errorf("Pause(): got %v before enough writes failed", d)
+		}
+		if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); !apierrors.IsTooManyRequests(err) {
+			t.Fatalf("Apply(): want what the API server said, got %v", err)
+		}
+	}
+	if n := s.count("PATCH configmaps"); n != breakerTrips {
+		t.Errorf("a write is one request, also if the API server asks to come again: want %d, got %d", breakerTrips, n)
+	}
+	if m.Pause() == 0 {
+		t.Error("Pause(): an API server that refuses all writes needs a rest")
+	}
+}
+
+func TestMembersDoNotShareConnections(t *testing.T) {
+	s := newStub(t)
+	a, b := connect(t, s), connect(t, s)
+	for _, m := range []*Member{a, b, a, b} {
+		if _, err := m.Read(t.Context(), configMaps, webName); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(s.peers) != 2 {
+		t.Errorf("want a connection for each of two members, got %d", len(s.peers))
+	}
+}
+
+func TestCloseWaitsForWrites(t *testing.T) {
+	s := newStub(t)
+	begun, end := make(chan struct{}), make(chan struct{})
+	s.patched = func() { close(begun); <-end }
+	m := connect(t, s)
+	m.Watch(configMaps)
+	written := make(chan error, 1)
+	go func() { written <- m.Apply(t.Context(), configMaps, webName, []byte("{}")) }()
+	<-begun
+	closed := make(chan struct{})
+	go func() { m.close(); close(closed) }()
+	<-m.ctx.Done()
+	select {
+	case <-closed:
+		t.Error("close() returned while a write was under way: somebody else may begin to write then")
+	default:
+	}
+	close(end)
+	if err := <-written; err != nil {
+		t.Errorf("a write that was under way ends as it would have: %v", err)
+	}
+	<-closed
+	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); !errors.Is(err, errLeft) {
+		t.Errorf("Apply() after close(): want %v, got %v", errLeft, err)
+	}
+	if n := s.count("PATCH configmaps"); n != 1 {
+		t.Errorf("want no request after close(): got %d", n-1)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	s := newStub(t)
+	s.objects["configmaps"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
+	s.refuse["GET secrets"] = denied("list", "secrets")
+	m := connect(t, s)
+	if err := m.sweep(t.Context(), true); err != nil {
+		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", err)
+	}
+	eventually(t, "the copy is found", func() bool {
+		_, sight := m.Copy(Key{configMaps.GroupResource(), webName})
+		return sight == Present && m.listed()
+	})
+	secrets := configMaps
+	secrets.Resource = "secrets"
+	accounts := configMaps
+	accounts.Resource = "serviceaccounts"
+	if _, sight := m.Copy(Key{accounts.GroupResource(), webName}); sight != Unwatched {
+		t.Errorf("Copy(): a type without copies is not watched: got %d", sight)
+	}
+	if _, sight := m.Copy(Key{secrets.GroupResource(), webName}); sight != Unlisted || !apierrors.IsForbidden(m.ListError(secrets.GroupResource())) {
+		t.Errorf("Copy(): what a type has that may not be listed is not known: got %d", sight)
+	}
+	if got := m.rights.describe(); got != "" || s.count("GET secrets") != 1 {
+		t.Errorf("a type of which nothing is wanted is neither reported nor tried again: got %q", got)
+	}
+	m.Watch(secrets)
+	eventually(t, "the missing right is reported", func() bool { return m.rights.describe() == "the credentials may not: list secrets" })
+	s.set(func() { delete(s.refuse, "GET secrets") })
+	m.rewatch(m.typed(secrets.GroupResource()))
+	eventually(t, "the type is listed", func() bool {
+		_, sight := m.Copy(Key{secrets.GroupResource(), webName})
+		return sight == Absent && m.rights.describe() == ""
+	})
+}
+
+func TestNamespaceEmpty(t *testing.T) {
+	object := func(name string, annotations ...string) metav1.PartialObjectMetadata {
+		o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}}
+		if len(annotations) > 0 {
+			o.Annotations = map[string]string{annotations[0]: annotations[1]}
+		}
+		return o
+	}
+	type objects = map[string][]metav1.PartialObjectMetadata
+	cases := map[string]struct {
+		reason  string
+		objects objects
+		refuse  map[string]error
+		want    bool
+		fails   bool
+	}{
+		"Natives": {
+			reason: "What Kubernetes puts into each namespace does not count, nor what it writes about it.",
+			objects: objects{
+				"serviceaccounts": {object("default")}, "configmaps": {object("kube-root-ca.crt")}, "events": {object("x")},
+				"secrets": {object("default-token-abcde", "kubernetes.io/service-account.name", "default")},
+			},
+			want: true,
+		},
+		"Foreign":     {reason: "An object of somebody else would go with the namespace.", objects: objects{"configmaps": {object("kube-root-ca.crt"), object("x")}}},
+		"SameName":    {reason: "Another type may have an object of that name.", objects: objects{"secrets": {object("default")}}},
+		"Unreadable":  {reason: "What cannot be listed may be there.", refuse: map[string]error{"GET secrets": denied("list", "secrets")}, fails: true},
+		"TypeIsGone":  {reason: "A type that is not served has no objects.", refuse: map[string]error{"GET secrets": serverError(http.StatusNotFound, "gone")}, want: true},
+		"Unreachable": {reason: "The same.", refuse: map[string]error{"GET secrets": serverError(http.StatusInternalServerError, "broken")}, fails: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t)
+			for k, v := range tc.objects {
+				s.objects[k] = v
+			}
+			for k, v := range tc.refuse {
+				s.refuse[k] = v
+			}
+			got, err := connect(t, s).NamespaceEmpty(t.Context(), "d")
+			if got != tc.want || (err != nil) != tc.fails {
+				t.Errorf("%s\nNamespaceEmpty(): want %t, error %t, got %t, %v", tc.reason, tc.want, tc.fails, got, err)
+			}
+		})
+	}
+}
+
+func TestDelete(t *testing.T) {
+	s := newStub(t)
+	m := connect(t, s)
+	key := Key{configMaps.GroupResource(), webName}
+	m.Watch(configMaps)
+	for _, step := range []struct {
+		reason string
+		err    error
+		found  bool
+		fails  bool
+	}{
+		{"The copy is there.", nil, true, false},
+		{"It is gone.", serverError(http.StatusNotFound, "gone"), false, false},
+		{"Another object is in its place, and stays.", serverError(http.StatusConflict, "uid"), false, false},
+		{"It cannot be deleted.", denied("delete", "configmaps"), false, true},
+	} {
+		s.set(func() { s.refuse["DELETE configmaps"] = step.err })
+		found, err := m.Delete(t.Context(), key, firstUID)
+		if found != step.found || (err != nil) != step.fails {
+			t.Errorf("%s\nDelete(): want %t, error %t, got %t, %v", step.reason, step.found, step.fails, found, err)
+		}
+	}
+	if got, want := m.rights.describe(), "the credentials may not: delete configmaps"; got != want {
+		t.Errorf("rights: want %q, got %q", want, got)
+	}
+	if found, err := m.DeleteNamespace(t.Context(), "d", firstUID, "1"); !found || err != nil {
+		t.Errorf("DeleteNamespace(): got %t, %v", found, err)
+	}
+}
+
+func TestHasStatus(t *testing.T) {
+	for resource, want := range map[string]bool{
+		"deployments.apps": true, "services": true, "configmaps": false, "secrets": false, "roles.rbac.authorization.k8s.io": false,
+		"things.example.com": true, "gateways.gateway.networking.k8s.io": true, "namespaces": false,
+	} {
+		name, group, _ := strings.Cut(resource, ".")
+		gr := configMaps.GroupResource()
+		gr.Resource, gr.Group = name, group
+		if got := hasStatus(gr); got != want {
+			t.Errorf("hasStatus(%s): want %t, got %t", resource, want, got)
+		}
+	}
+}
+
+func TestSetOffersClustersToPlacement(t *testing.T) {
+	var changes int
+	s := &Set{OnChange: func(string) { changes++ }}
+	names := func() string {
+		var all []string
+		for _, c := range s.Clusters() {
+			all = append(all, fmt.Sprint(c.Name, " ", c.Ready))
+		}
+		return strings.Join(all, ", ")
+	}
+	fc := func(name string, change func(*corev1alpha1.FederatedCluster)) *corev1alpha1.FederatedCluster {
+		c := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}}
+		change(c)
+		return c
+	}
+	nothing := func(*corev1alpha1.FederatedCluster) {}
+	now := metav1.Now()
+	steps := []struct {
+		reason  string
+		do      func()
+		want    string
+		changes int
+	}{
+		{"Clusters are known before they were asked.", func() { s.introduce(fc("b", nothing)); s.introduce(fc("a", nothing)) }, "a false, b false", 2},
+		{"A cluster became ready.", func() { s.observe(fc("a", nothing), true) }, "a true, b false", 1},
+		{"Nothing is new.", func() { s.observe(fc("a", nothing), true); s.introduce(fc("a", nothing)) }, "a true, b false", 0},
+		{"Somebody approved deletions there.", func() {
+			s.observe(fc("a", func(c *corev1alpha1.FederatedCluster) {
+				c.Annotations = map[string]string{refractv1alpha1.ApproveAnnotation: "abc"}
+			}), true)
+		}, "a true, b false", 1},
+		{"Nothing is placed on a cluster that leaves.", func() {
+			s.observe(fc("b", func(c *corev1alpha1.FederatedCluster) { c.DeletionTimestamp = &now }), true)
+		}, "a true", 1},
+		{"It has left.", func() { s.remove("b") }, "a true", 1},
+	}
+	for i, step := range steps {
+		changes = 0
+		step.do()
+		if got := names(); got != step.want || changes != step.changes {
+			t.Errorf("step %d: %s\nwant %q and %d changes, got %q and %d", i, step.reason, step.want, step.changes, got, changes)
+		}
+		if s.Leaving("b") != (i == 4) {
+			t.Errorf("step %d: Leaving(): got %t", i, s.Leaving("b"))
+		}
+	}
+	if diff := cmp.Diff("abc", s.Approved("a")); diff != "" {
+		t.Errorf("Approved(): -want, +got:\n%s", diff)
+	}
+}

@@ -1,0 +1,76 @@
+package member
+
+import (
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// What is measured, by cluster.
+var (
+	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_member_writes_total",
+		Help: "Writes to a cluster, by verb and status code: 2xx if it was done, none if there was no answer.",
+	}, []string{"cluster", "verb", "code"})
+	writeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "refract_member_write_seconds",
+		Help:    "Time from a write to the cluster's answer.",
+		Buckets: []float64{.005, .02, .1, .5, 2, 10},
+	}, []string{"cluster"})
+	clusterReady = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_cluster_ready",
+		Help: "1 if the cluster is ready, as far as this process looks after it.",
+	}, []string{"cluster"})
+	breakerOpen = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_breaker_open",
+		Help: "1 while writes to the cluster wait because those before them failed.",
+	}, []string{"cluster"})
+)
+
+func init() { //nolint:gochecknoinits // The registry is that of the process.
+	metrics.Registry.MustRegister(writes, writeSeconds, clusterReady, breakerOpen)
+}
+
+// forgetMetrics drops what was measured of a cluster that left.
+func forgetMetrics(cluster string) {
+	of := prometheus.Labels{"cluster": cluster}
+	for _, vec := range []interface {
+		DeletePartialMatch(labels prometheus.Labels) int
+	}{writes, writeSeconds, clusterReady, breakerOpen} {
+		vec.DeletePartialMatch(of)
+	}
+}
+
+// meter measures the writes to one cluster.
+type meter string
+
+func (m meter) wrote(verb string, err error, took time.Duration) {
+	writes.WithLabelValues(string(m), verb, code(err)).Inc()
+	writeSeconds.WithLabelValues(string(m)).Observe(took.Seconds())
+}
+
+func (m meter) ready(yes bool)  { clusterReady.WithLabelValues(string(m)).Set(number01(yes)) }
+func (m meter) opened(yes bool) { breakerOpen.WithLabelValues(string(m)).Set(number01(yes)) }
+
+func number01(yes bool) float64 {
+	if yes {
+		return 1
+	}
+	return 0
+}
+
+func code(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case err == nil:
+		return "2xx"
+	case errors.As(err, &status):
+		return strconv.Itoa(int(status.Status().Code))
+	default:
+		return "none"
+	}
+}

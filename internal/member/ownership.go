@@ -1,0 +1,175 @@
+package member
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
+	"strings"
+	"sync"
+	"unique"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// FieldManager is the name under which Refract applies fields.
+const FieldManager = "refract"
+
+// Ownership is a set of fields of an object: those that Refract applied and that
+// nobody has changed or removed since. Whoever changes one takes it over, so that
+// a copy that was changed is one with another Ownership than it was written with.
+// Ownerships are comparable. The zero Ownership has no fields.
+type Ownership struct{ fields text }
+
+// Hash identifies the set: 16 hexadecimal characters, or "" for no fields.
+func (o Ownership) Hash() string {
+	if o == (Ownership{}) {
+		return ""
+	}
+	sum := sha256.Sum256([]byte(o.fields.String()))
+	return hex.EncodeToString(sum[:8])
+}
+
+// Replicas reports whether .spec.replicas is in the set.
+func (o Ownership) Replicas() bool {
+	return o.set().Has(fieldpath.MakePathOrDie("spec", "replicas"))
+}
+
+// Lost returns the fields that are in o and not in now, as
+// .spec.template.spec.containers[name="web"].image, sorted. Of a field and what
+// is in it, the latter is returned alone.
+func (o Ownership) Lost(now Ownership) []string {
+	if o == now {
+		return nil
+	}
+	var lost []string
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) { lost = append(lost, p.String()) })
+	slices.Sort(lost)
+	return lost
+}
+
+func (o Ownership) without(now Ownership) *fieldpath.Set { return o.set().Difference(now.set()) }
+
+func (o Ownership) set() *fieldpath.Set {
+	s := &fieldpath.Set{}
+	if o == (Ownership{}) {
+		return s
+	}
+	if err := s.FromJSON(strings.NewReader(o.fields.String())); err != nil {
+		return &fieldpath.Set{} // It was never a set: see canonical.
+	}
+	return s
+}
+
+// ours finds what Refract applied in the record of who manages an object's fields.
+func ours(managers []metav1.ManagedFieldsEntry) Ownership {
+	for i := range managers {
+		e := &managers[i]
+		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
+			return ownerships.of(e.FieldsV1.GetRawBytes())
+		}
+	}
+	return Ownership{}
+}
+
+// culprit names who took fields from Refract: the manager that has one of them
+// now, by itself or through a subresource as an autoscaler does; else, as a field
+// that was removed has none, the last one to write the object. That is "" if it has
+// left no other trace.
+func culprit(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
+	var owner, last *metav1.ManagedFieldsEntry
+	for i := range managers {
+		e := &managers[i]
+		if e.Subresource == "status" || e.Manager == FieldManager || strings.HasPrefix(e.Manager, FieldManager+"-") {
+			continue
+		}
+		if e.Subresource == "" && (last == nil || earlier(last.Time, e.Time)) {
+			last = e
+		}
+		if (owner == nil || earlier(owner.Time, e.Time)) && touches(e, lost) {
+			owner = e
+		}
+	}
+	switch {
+	case owner != nil:
+		return owner.Manager
+	case last != nil:
+		return last.Manager
+	default:
+		return ""
+	}
+}
+
+// earlier takes a time that is not known, as that of a change through a
+// subresource may be, for an early one.
+func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
+
+func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
+	if e.FieldsV1 == nil {
+		return false
+	}
+	s := &fieldpath.Set{}
+	return s.FromJSON(e.FieldsV1.GetRawReader()) == nil && !s.Intersection(fields).Empty()
+}
+
+// ownerships are the sets that were met lately, by the digest of how an API server
+// wrote them: all copies of a variant have the same, on every cluster.
+var ownerships = ownershipCache{sets: map[[sha256.Size]byte]Ownership{}}
+
+type ownershipCache struct {
+	mu   sync.Mutex
+	sets map[[sha256.Size]byte]Ownership
+}
+
+// knownOwnerships bounds the cache. An entry takes as much as the set: some KB.
+const knownOwnerships = 2048
+
+func (c *ownershipCache) of(raw []byte) Ownership {
+	digest := sha256.Sum256(raw)
+	c.mu.Lock()
+	o, ok := c.sets[digest]
+	c.mu.Unlock()
+	if ok {
+		return o
+	}
+	o = Ownership{intern(string(canonical(raw)))}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.sets) >= knownOwnerships {
+		clear(c.sets)
+	}
+	c.sets[digest] = o
+	return o
+}
+
+// canonical writes a set in one way, whatever order and escapes an API server
+// prefers. What cannot be read as a set is kept as it is: it is equal to itself.
+func canonical(raw []byte) []byte {
+	s := &fieldpath.Set{}
+	if err := s.FromJSON(bytes.NewReader(raw)); err != nil {
+		return raw
+	}
+	sorted, err := s.ToJSON()
+	if err != nil {
+		return raw
+	}
+	return sorted
+}
+
+// text is a string of which there is one in memory, however many copies have it.
+type text struct{ handle unique.Handle[string] }
+
+func intern(s string) text {
+	if s == "" {
+		return text{}
+	}
+	return text{unique.Make(s)}
+}
+
+func (t text) String() string {
+	if t == (text{}) {
+		return "" // A handle that was not made has no value.
+	}
+	return t.handle.Value()
+}

@@ -1,0 +1,248 @@
+package member
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// fleet is a hub with one cluster, and what looks after it.
+type fleet struct {
+	*Reconciler
+
+	t *testing.T
+}
+
+func newFleet(t *testing.T, endpoint string) *fleet {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	fc.Spec = corev1alpha1.FederatedClusterSpec{APIEndpoint: endpoint, Insecure: true, SecretRef: corev1alpha1.LocalSecretReference{Name: "m"}}
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "m"}, Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")}}
+	f := &fleet{t: t, Reconciler: &Reconciler{
+		Client:          fake.NewClientBuilder().WithScheme(scheme).WithObjects(fc, secret).WithStatusSubresource(fc).Build(),
+		Set:             &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}},
+		SystemNamespace: "sys",
+	}}
+	t.Cleanup(f.Set.Close)
+	return f
+}
+
+// look has the cluster looked at and returns it; nil if it is gone.
+func (f *fleet) look() *corev1alpha1.FederatedCluster {
+	f.t.Helper()
+	if _, err := f.Reconcile(f.t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
+		f.t.Fatalf("Reconcile(): %v", err)
+	}
+	return f.read()
+}
+
+func (f *fleet) read() *corev1alpha1.FederatedCluster {
+	f.t.Helper()
+	fc := &corev1alpha1.FederatedCluster{}
+	err := f.Client.Get(f.t.Context(), types.NamespacedName{Name: "m"}, fc)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return fc
+}
+
+func (f *fleet) delete() {
+	f.t.Helper()
+	if err := f.Client.Delete(f.t.Context(), f.read()); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func messageOf(fc *corev1alpha1.FederatedCluster, kind corev1alpha1.ClusterConditionType) string {
+	for _, c := range fc.Status.Conditions {
+		if c.Type == kind {
+			return string(c.Status) + " " + c.Reason + ": " + c.Message
+		}
+	}
+	return ""
+}
+
+func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
+	s := newStub(t)
+	s.objects["configmaps"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
+	f := newFleet(t, s.URL)
+	recorded := false
+	f.Set.Emptied = func(string) bool { return recorded }
+	fc := f.look()
+	if !slices.Contains(fc.Finalizers, refractv1alpha1.Finalizer) || !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
+		t.Fatalf("want a cluster that is ready and does not go before its copies: got %v, %+v", fc.Finalizers, fc.Status)
+	}
+	m := f.Set.Get("m")
+	eventually(t, "the copy is found", func() bool { return m.Count() == 1 })
+
+	f.delete()
+	f.look()
+	fc = f.look()
+	if got, want := messageOf(fc, corev1alpha1.ClusterJoined), "False Leaving: copies on it that are still to be removed: 1"; got != want {
+		t.Errorf("want %q, got %q", want, got)
+	}
+	if !f.Set.Leaving("m") || len(f.Set.Clusters()) != 0 || f.Set.Get("m") != m || !m.Ready() {
+		t.Error("want a cluster that leaves to be written to, and not to be placed on")
+	}
+	m.Forget(Key{configMaps.GroupResource(), webName})
+	if fc = f.look(); fc == nil || !strings.Contains(messageOf(fc, corev1alpha1.ClusterJoined), "is being recorded") {
+		t.Errorf("want it to wait for the record of its copies: got %+v", fc)
+	}
+	recorded = true
+	if fc = f.look(); fc != nil {
+		t.Errorf("want it gone: got %+v", fc.Status)
+	}
+	f.look()
+	if f.Set.Known("m") {
+		t.Error("want it forgotten")
+	}
+}
+
+func TestClusterThatIsLostStays(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	s.set(func() { s.down = true })
+	for range missesUntilLost {
+		f.look()
+	}
+	f.delete()
+	f.look()
+	if fc := f.look(); fc == nil || !strings.Contains(messageOf(fc, corev1alpha1.ClusterJoined), "`refract unjoin m --force`") {
+		t.Errorf("want it to say how it can leave: got %+v", fc)
+	}
+}
+
+func TestClusterThatWasNeverReadyLeavesAtOnce(t *testing.T) {
+	f := newFleet(t, "ftp://nowhere")
+	f.look()
+	f.delete()
+	f.look()
+	if fc := f.look(); fc != nil {
+		t.Errorf("want it gone: nothing can be on it; got %+v", fc.Status)
+	}
+}
+
+func TestClustersOfOtherReplicas(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	mine := true
+	f.Owns = func(string) bool { return mine }
+	f.look()
+	m := f.Set.Get("m")
+	if m == nil || !m.Ready() {
+		t.Fatal("want a member that is ready")
+	}
+	mine = false
+	f.Set.Disown("m")
+	if m.ctx.Err() == nil || f.Set.Get("m") != nil || !f.Set.Known("m") {
+		t.Error("Disown(): want the member closed and the cluster known")
+	}
+	if _, err := f.Set.connect("m", s.config(), f.owns); err == nil || f.Set.Get("m") != nil {
+		t.Error("connect(): who looked at the cluster meanwhile must not bring the member back")
+	}
+	f.look()
+	if c := f.Set.Clusters(); len(c) != 1 || !c[0].Ready || f.Set.Get("m") != nil {
+		t.Errorf("want the cluster ready as its owner says, and no connection: got %+v", c)
+	}
+	fc := f.read()
+	before := fc.DeepCopy()
+	setConditions(&fc.Status, health{offline: true, reason: "Unreachable"}, metav1.Now())
+	if !f.concerns(event.UpdateEvent{ObjectOld: before, ObjectNew: fc}) {
+		t.Error("concerns(): what the owner says of it is news")
+	}
+	if err := f.Client.Status().Update(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	f.look()
+	if c := f.Set.Clusters(); len(c) != 1 || c[0].Ready {
+		t.Errorf("want the cluster not ready as its owner says: got %+v", c)
+	}
+	mine = true
+	if f.concerns(event.UpdateEvent{ObjectOld: before, ObjectNew: fc}) {
+		t.Error("concerns(): our own report is no news")
+	}
+	f.look()
+	if m := f.Set.Get("m"); m == nil || !m.Ready() {
+		t.Error("want it connected again")
+	}
+}
+
+func TestHeldDeletionsAreReported(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	held := true
+	f.Held = func(string) (string, bool) { return "20 of 21 copies are to go", held }
+	if got, want := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld), "True AwaitingApproval: 20 of 21 copies are to go"; got != want {
+		t.Errorf("want %q, got %q", want, got)
+	}
+	held = false
+	if got := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld); !strings.HasPrefix(got, "False ") {
+		t.Errorf("want False, got %q", got)
+	}
+}
+
+func TestStatusIsWrittenWhenSomethingChanged(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	first := f.look()
+	if again := f.look(); again.ResourceVersion != first.ResourceVersion {
+		t.Errorf("want no write for a cluster that is as it was: got version %s after %s", again.ResourceVersion, first.ResourceVersion)
+	}
+}
+
+func TestTwoNamesForOneCluster(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	other := f.read()
+	other.ObjectMeta = metav1.ObjectMeta{Name: "twin"}
+	if err := f.Client.Create(t.Context(), other); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := f.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "twin"}}); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Client.Get(t.Context(), client.ObjectKeyFromObject(other), other); err != nil {
+		t.Fatal(err)
+	}
+	if got := messageOf(other, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False AlreadyJoined: this is the cluster that has joined as m") {
+		t.Errorf("want it refused, got %q", got)
+	}
+}
+
+func TestMembersWaitForTheirTurn(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.returning.Store(concurrentReturns)
+	f.Set.introduce(f.read())
+	if fc := f.look(); len(fc.Status.Conditions) != 0 || f.Set.examined("m") {
+		t.Error("want nothing said of a member that waits for its turn")
+	}
+	f.returning.Store(0)
+	if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
+		t.Errorf("want it ready: got %+v", fc.Status)
+	}
+}

@@ -1,0 +1,195 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// requestTimeout bounds every request to a member but watches. It is more than
+// the 10 s that API servers give a webhook by default, so that a webhook that
+// hangs is told from a member that does.
+const requestTimeout = 15 * time.Second
+
+// errLeft is the answer to requests to a member that is not this process's any more.
+var errLeft = errors.New("the cluster has left, or is reached in another way by now")
+
+// action is what a request does, in the words of RBAC.
+type action struct {
+	verb      string
+	resource  schema.GroupResource
+	namespace string
+}
+
+// read makes a request that changes nothing.
+func (m *Member) read(ctx context.Context, a action, do func(context.Context) error) error {
+	return m.request(ctx, func(ctx context.Context) error {
+		err := do(ctx)
+		m.rights.note(a, err)
+		return err
+	})
+}
+
+// write makes a request that changes something: the breaker looks on.
+func (m *Member) write(ctx context.Context, a action, do func(context.Context) error) error {
+	return m.request(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		err := do(ctx)
+		m.rights.note(a, err)
+		m.breaker.note(err)
+		m.meter.wrote(a.verb, err, time.Since(began))
+		return err
+	})
+}
+
+// request makes a request unless the member is closed, which waits for it.
+func (m *Member) request(ctx context.Context, do func(context.Context) error) error {
+	m.requests.RLock()
+	defer m.requests.RUnlock()
+	if m.ctx.Err() != nil {
+		return errLeft
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// Pause returns how long to wait before the next write; zero to go on. After some
+// writes in a row that failed for reasons which concern the whole member, it makes
+// all writers wait, longer and longer, and lets one of them try.
+func (m *Member) Pause() time.Duration { return m.breaker.pause() }
+
+// Apply writes the body by server-side apply and forces the fields in it. It is
+// one request. The answer is remembered for [Member.Copy].
+func (m *Member) Apply(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, body []byte) error {
+	got, err := m.patch(ctx, gvr, name, types.ApplyPatchType, body, FieldManager, true)
+	if err != nil {
+		return err
+	}
+	m.put(Key{gvr.GroupResource(), name}, copyOf(got, gvr.GroupResource()), true)
+	return nil
+}
+
+// ApplyAs writes the body by server-side apply under the name of another field
+// manager. Without force a field that somebody else manages makes a conflict.
+func (m *Member) ApplyAs(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, body []byte, manager string, force bool) error {
+	_, err := m.patch(ctx, gvr, name, types.ApplyPatchType, body, manager, force)
+	return err
+}
+
+// Patch changes an object by a JSON merge patch.
+func (m *Member) Patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, mergePatch []byte) error {
+	_, err := m.patch(ctx, gvr, name, types.MergePatchType, mergePatch, FieldManager, false)
+	return err
+}
+
+func (m *Member) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
+	body []byte, manager string, force bool,
+) (got *metav1.PartialObjectMetadata, err error) {
+	options := metav1.PatchOptions{FieldManager: manager}
+	if kind == types.ApplyPatchType {
+		options.Force = &force
+	}
+	err = m.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		got, err = m.client.Resource(gvr).Namespace(name.Namespace).Patch(ctx, name.Name, kind, body, options)
+		return err
+	})
+	return got, err
+}
+
+// Read reads the metadata of an object, whether it is a copy or not.
+func (m *Member) Read(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
+	var got *metav1.PartialObjectMetadata
+	err := m.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = m.client.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return Copy{}, err
+	}
+	return copyOf(got, gvr.GroupResource()), nil
+}
+
+// ReadObject reads a whole object, whether it is a copy or not.
+func (m *Member) ReadObject(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (*unstructured.Unstructured, error) {
+	var got *unstructured.Unstructured
+	err := m.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = m.objects.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		return err
+	})
+	return got, err
+}
+
+// Delete begins the deletion of the copy with this UID. Found is false, and there
+// is no error, if the copy is not there, or another object in its place.
+func (m *Member) Delete(ctx context.Context, key Key, uid types.UID) (found bool, err error) {
+	t := m.typed(key.GroupResource)
+	if t == nil {
+		return false, nil
+	}
+	return m.delete(ctx, t.gvr, key.NamespacedName, metav1.Preconditions{UID: &uid})
+}
+
+// DeleteNamespace begins the deletion of a namespace if it is still as it was at
+// this version. Found is false, and there is no error, if it is not.
+func (m *Member) DeleteNamespace(ctx context.Context, name string, uid types.UID, resourceVersion string) (found bool, err error) {
+	return m.delete(ctx, namespaces, types.NamespacedName{Name: name}, metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion})
+}
+
+func (m *Member) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) (found bool, err error) {
+	background := metav1.DeletePropagationBackground
+	err = m.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		return m.client.Resource(gvr).Namespace(name.Namespace).Delete(ctx, name.Name,
+			metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// CreateNamespace creates a namespace that copies need; hub marks it as made for
+// them. One that is there already is left as it is.
+func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Namespace",
+		"metadata": map[string]any{
+			"name":        name,
+			"annotations": map[string]string{refractv1alpha1.NamespaceAnnotation: hub},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = m.write(ctx, action{"create", namespaces.GroupResource(), ""}, func(ctx context.Context) error {
+		return m.rest.Post().AbsPath("/api/v1/namespaces").Param("fieldManager", FieldManager).
+			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// Identify reads which cluster this is, whatever its name.
+func (m *Member) Identify(ctx context.Context) error {
+	ns, err := m.Read(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})
+	if err != nil {
+		return fmt.Errorf("identifying the cluster: %w", err)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.uid = ns.UID
+	return nil
+}

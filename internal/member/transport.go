@@ -1,0 +1,67 @@
+package member
+
+import (
+	"net"
+	"net/http"
+	"time"
+
+	"k8s.io/client-go/rest"
+)
+
+// A member that does not answer is given up on after these times, so that what
+// waits for it waits no longer.
+const (
+	dialTimeout   = 5 * time.Second
+	headerTimeout = requestTimeout + 5*time.Second // Watches have no other; all else ends earlier.
+	pingAfter     = 10 * time.Second               // A connection on which nothing came is asked whether it is alive,
+	pingTimeout   = 5 * time.Second                // and is closed if it does not say so.
+	idleTimeout   = 90 * time.Second
+)
+
+// httpClient makes an HTTP client for one member alone. The connections that
+// client-go shares by their TLS settings would let one member that hangs hold up
+// another behind the same address.
+func httpClient(cfg *rest.Config) (client *http.Client, closeIdle func(), err error) {
+	tls, err := rest.TLSConfigFor(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	proxy := cfg.Proxy
+	if proxy == nil {
+		proxy = http.ProxyFromEnvironment
+	}
+	transport := &http.Transport{
+		Proxy:                 proxy,
+		DialContext:           (&net.Dialer{Timeout: dialTimeout, KeepAlive: pingAfter}).DialContext,
+		TLSClientConfig:       tls,
+		TLSHandshakeTimeout:   dialTimeout,
+		ResponseHeaderTimeout: headerTimeout,
+		IdleConnTimeout:       idleTimeout,
+		MaxIdleConnsPerHost:   connectionsKept,
+		ForceAttemptHTTP2:     true,
+		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter},
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{transport})
+	if err != nil {
+		return nil, nil, err
+	}
+	return &http.Client{Transport: wrapped}, transport.CloseIdleConnections, nil
+}
+
+// connectionsKept is for API servers behind something that speaks HTTP/1.1 only:
+// as many as a member has writers, and some for reads.
+const connectionsKept = 16
+
+// impatient takes from answers the request to come again later. client-go would
+// do so ten times within one request, and nobody would know that the member is
+// overloaded; here a write that failed comes again by its own schedule.
+type impatient struct{ next http.RoundTripper }
+
+// RoundTrip implements [http.RoundTripper].
+func (t impatient) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := t.next.RoundTrip(r)
+	if err == nil {
+		resp.Header.Del("Retry-After")
+	}
+	return resp, err
+}

@@ -1,0 +1,119 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// Objects returns what the hub holds of what Refract acts on, as the controllers
+// know it: policies, clusters, the objects that travel, and for each of these a
+// Propagation that says where it is. They are shared and must not be modified.
+func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	if !c.primed.Load() {
+		return nil, c.Ready()
+	}
+	var all []*unstructured.Unstructured
+	for _, list := range []client.ObjectList{
+		&corev1alpha1.OverridePolicyList{}, &corev1alpha1.ClusterOverridePolicyList{},
+		&corev1alpha1.PropagationPolicyList{}, &corev1alpha1.ClusterPropagationPolicyList{}, &corev1alpha1.FederatedClusterList{},
+	} {
+		if err := c.client.List(ctx, list); err != nil {
+			return nil, fmt.Errorf("listing policies and clusters: %w", err)
+		}
+		objects, err := untyped(list)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, objects...)
+	}
+	for _, key := range c.ledger.keys() {
+		p, _, was, ok := c.ledger.snapshot(key)
+		if !ok || p.gone {
+			continue
+		}
+		report, err := location(key, p, was)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, report)
+	}
+	return append(all, c.sources.objects()...), nil
+}
+
+// untyped returns the items of a list.
+func untyped(list client.ObjectList) ([]*unstructured.Unstructured, error) {
+	var items []client.Object
+	switch l := list.(type) {
+	case *corev1alpha1.OverridePolicyList:
+		items = pointers(l.Items, func(p *corev1alpha1.OverridePolicy) client.Object { return p })
+	case *corev1alpha1.ClusterOverridePolicyList:
+		items = pointers(l.Items, func(p *corev1alpha1.ClusterOverridePolicy) client.Object { return p })
+	case *corev1alpha1.PropagationPolicyList:
+		items = pointers(l.Items, func(p *corev1alpha1.PropagationPolicy) client.Object { return p })
+	case *corev1alpha1.ClusterPropagationPolicyList:
+		items = pointers(l.Items, func(p *corev1alpha1.ClusterPropagationPolicy) client.Object { return p })
+	case *corev1alpha1.FederatedClusterList:
+		items = pointers(l.Items, func(p *corev1alpha1.FederatedCluster) client.Object { return p })
+	}
+	out := make([]*unstructured.Unstructured, 0, len(items))
+	for _, item := range items {
+		kind := corev1alpha1.KindFederatedCluster
+		if _, cluster := item.(*corev1alpha1.FederatedCluster); !cluster {
+			kind = kindOf(item)
+		}
+		u, err := unstructuredOf(item, corev1alpha1.GroupVersion.WithKind(kind))
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, u)
+	}
+	return out, nil
+}
+
+func pointers[T any](items []T, object func(*T) client.Object) []client.Object {
+	out := make([]client.Object, len(items))
+	for i := range items {
+		out[i] = object(&items[i])
+	}
+	return out
+}
+
+func unstructuredOf(obj client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(obj)
+	if err != nil {
+		return nil, fmt.Errorf("converting %s %s: %w", gvk.Kind, client.ObjectKeyFromObject(obj), err)
+	}
+	u := &unstructured.Unstructured{Object: content}
+	u.SetGroupVersionKind(gvk)
+	return u, nil
+}
+
+// location is a Propagation that says where an object is, and why.
+func location(key Key, p *plan, was memory) (*unstructured.Unstructured, error) {
+	r := newRecord(key.Namespace != "")
+	r.SetNamespace(key.Namespace)
+	r.SetName(recordName(key))
+	describe(r, key, p)
+	r.status.OverridePolicies, r.status.DeletedPolicies, r.status.PlacementHash = p.overrides, p.deleted, was.hash
+	for i := range was.placed {
+		r.status.Clusters = append(r.status.Clusters, refractv1alpha1.ClusterStatus{
+			Name: was.placed[i].Cluster, State: refractv1alpha1.StateSynced, Replicas: was.placed[i].Replicas,
+		})
+	}
+	for _, leader := range p.following {
+		r.status.Follows = append(r.status.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
+	}
+	kind := refractv1alpha1.KindPropagation
+	if key.Namespace == "" {
+		kind = refractv1alpha1.KindClusterPropagation
+	}
+	return unstructuredOf(r.Object, refractv1alpha1.GroupVersion.WithKind(kind))
+}

@@ -1,0 +1,134 @@
+package propagation
+
+import (
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestGuard lets some copies go, and asks before many do.
+func TestGuard(t *testing.T) {
+	cases := map[string]struct {
+		reason      string
+		total, gone int
+		want        answer
+	}{
+		"One":           {"One object was deleted.", 100, 1, pass},
+		"Few":           {"Ten may go even if they are all there are.", 10, 10, pass},
+		"SomeOfMany":    {"Twenty of a hundred are an ordinary day.", 100, 20, pass},
+		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, held},
+		"AllOfSome":     {"A hub that was emptied.", 11, 11, held},
+		"JustTooMany":   {"More than 30 %.", 100, 31, held},
+		"JustFewEnough": {"Exactly 30 %.", 100, 30, pass},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(0, 0)
+			g := newGuard(func() time.Time { return now })
+			for i := range tc.gone {
+				if got, left := g.ask(numbered(i), tc.total, ""); got != wait || left <= 0 {
+					t.Fatalf("ask() before it is known what else is to go: want to wait, got %v, %s", got, left)
+				}
+			}
+			now = now.Add(guardSettles)
+			for i := range tc.gone {
+				if got, _ := g.ask(numbered(i), tc.total, ""); got != tc.want {
+					t.Fatalf("%s\nask() number %d of %d: want %v, got %v", tc.reason, i, tc.gone, tc.want, got)
+				}
+			}
+		})
+	}
+}
+
+func numbered(i int) Key { return keyOf("configmaps", strconv.Itoa(i)) }
+
+// held20 is a guard of 40 copies that holds 20 of them back.
+func held20(t *testing.T, now *time.Time) *guard {
+	t.Helper()
+	g := newGuard(func() time.Time { return *now })
+	for i := range 20 {
+		g.ask(numbered(i), 40, "")
+	}
+	*now = now.Add(guardSettles)
+	if got, _ := g.ask(numbered(0), 40, ""); got != held {
+		t.Fatalf("ask(): want held, got %v", got)
+	}
+	return g
+}
+
+func token(t *testing.T, g *guard) string {
+	t.Helper()
+	message, _ := g.waiting("eu-1")
+	_, token, ok := strings.Cut(message, "token=")
+	if !ok {
+		t.Fatalf("waiting() has no token: %q", message)
+	}
+	return token
+}
+
+func TestGuardIsApproved(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	approved := token(t, g)
+	if got, _ := g.ask(numbered(1), 40, "another"); got != held {
+		t.Errorf("ask() with another token: want held, got %v", got)
+	}
+	for i := range 20 {
+		if got, _ := g.ask(numbered(i), 40, approved); got != pass {
+			t.Fatalf("ask() with the token: want pass, got %v", got)
+		}
+		g.went(numbered(i))
+	}
+	if message, _ := g.waiting("eu-1"); message != "" {
+		t.Errorf("waiting() after all went: %q", message)
+	}
+}
+
+// TestGuardApprovesWhatWasSeen asks anew when more is to go than was approved.
+func TestGuardApprovesWhatWasSeen(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	approved := token(t, g)
+	if got, _ := g.ask(numbered(21), 40, approved); got != held {
+		t.Errorf("ask() for one more with the old token: want held, got %v", got)
+	}
+	if token(t, g) == approved {
+		t.Error("the token is the same for more copies")
+	}
+}
+
+// TestGuardForgetsWhatCameBack needs no approval when the objects are there again.
+func TestGuardForgetsWhatCameBack(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	for i := range 15 {
+		g.stays(numbered(i))
+	}
+	if got, _ := g.ask(numbered(16), 40, ""); got != pass {
+		t.Errorf("ask() when 5 are left: want pass, got %v", got)
+	}
+}
+
+// TestGuardRemembers adds up what goes in small steps.
+func TestGuardRemembers(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(func() time.Time { return now })
+	went := 0
+	for i := range 100 {
+		g.ask(numbered(i), 100-went, "")
+		now = now.Add(guardSettles)
+		if got, _ := g.ask(numbered(i), 100-went, ""); got == held {
+			break
+		}
+		g.went(numbered(i))
+		went++
+	}
+	if went != 30 {
+		t.Errorf("one after the other: want 30 of 100 to go within a minute unasked, got %d", went)
+	}
+	now = now.Add(2 * guardWindow)
+	if got, _ := g.ask(numbered(99), 100-went, ""); got == held {
+		t.Error("what went long ago counts for ever")
+	}
+}

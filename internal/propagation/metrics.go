@@ -1,0 +1,46 @@
+package propagation
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// What is measured, by cluster. The queues measure themselves: workqueue_depth
+// and its kin, with the names decide, report, review and apply-CLUSTER.
+var (
+	syncLatency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
+		Name:    "refract_sync_latency_seconds",
+		Help:    "Time from the decision about an object to its copy on a cluster.",
+		Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300},
+	}, []string{"cluster"})
+	driftCorrected = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_drift_corrected_total",
+		Help: "Copies that were changed or deleted on their cluster, and were corrected.",
+	}, []string{"cluster", "resource"})
+	failures = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_errors_total",
+		Help: "Attempts to make a copy what it should be that failed, by the reason that its row gives.",
+	}, []string{"cluster", "reason"})
+	copiesHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_copies",
+		Help: "Copies that a cluster holds.",
+	}, []string{"cluster"})
+	deletionsHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_deletions_held",
+		Help: "Copies that are to go and wait for approval.",
+	}, []string{"cluster"})
+)
+
+func init() { //nolint:gochecknoinits // The registry is that of the process.
+	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsHeld)
+}
+
+// forgetMetrics drops what was measured of a cluster that left.
+func forgetMetrics(cluster string) {
+	of := prometheus.Labels{"cluster": cluster}
+	for _, vec := range []interface {
+		DeletePartialMatch(prometheus.Labels) int
+	}{syncLatency, driftCorrected, failures, copiesHeld, deletionsHeld} {
+		vec.DeletePartialMatch(of)
+	}
+}

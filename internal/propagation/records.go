@@ -1,0 +1,302 @@
+package propagation
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
+)
+
+// record is a Propagation or a ClusterPropagation: the same but for its kind.
+type record struct {
+	client.Object
+
+	spec   *refractv1alpha1.PropagationSpec
+	status *refractv1alpha1.PropagationStatus
+}
+
+func newRecord(namespaced bool) record {
+	if namespaced {
+		p := &refractv1alpha1.Propagation{}
+		return record{p, &p.Spec, &p.Status}
+	}
+	p := &refractv1alpha1.ClusterPropagation{}
+	return record{p, &p.Spec, &p.Status}
+}
+
+func recordOf(obj any) (record, bool) {
+	switch p := obj.(type) {
+	case *refractv1alpha1.Propagation:
+		return record{p, &p.Spec, &p.Status}, true
+	case *refractv1alpha1.ClusterPropagation:
+		return record{p, &p.Spec, &p.Status}, true
+	default:
+		return record{}, false
+	}
+}
+
+// key returns the key of the object that the record is about.
+func (r record) key() Key {
+	gv, _ := schema.ParseGroupVersion(r.spec.Source.APIVersion) // A bad one leads to a key that no object has.
+	return Key{
+		GroupResource:  schema.GroupResource{Group: gv.Group, Resource: r.spec.Source.Resource},
+		NamespacedName: types.NamespacedName{Namespace: r.GetNamespace(), Name: r.spec.Source.Name},
+	}
+}
+
+// recordName is NAME.RESOURCE[.GROUP]; with a hash at its end where that is no
+// name of an object, or too long for one.
+func recordName(key Key) string {
+	name := key.Name + "." + key.GroupResource.String()
+	plain := strings.Map(func(r rune) rune {
+		if r == '.' || r == '-' || ('a' <= r && r <= 'z') || ('0' <= r && r <= '9') {
+			return r
+		}
+		return '-'
+	}, name)
+	const most = 253 - 1 - 8
+	if plain == name && len(name) <= most {
+		return name
+	}
+	sum := sha256.Sum256([]byte(name))
+	return strings.Trim(plain[:min(len(plain), most)], "-.") + "-" + hex.EncodeToString(sum[:4])
+}
+
+// known is what is kept of a record. A status has a row for each cluster, so it is
+// read once and not kept.
+type known struct {
+	uid        types.UID
+	version    string // resourceVersion
+	source     types.UID
+	deleting   bool
+	finalized  bool // Whether it has our finalizer.
+	conditions []metav1.Condition
+	digest     [sha256.Size]byte // Of the status.
+	// status is what was reported before a restart, until it was taken up.
+	status *refractv1alpha1.PropagationStatus
+	// placed is where the replica that leads has placed the object, and hash on what
+	// ground; for those that follow it.
+	placed []placement.Target
+	hash   string
+}
+
+// records are the Propagations of the hub, as far as they have to be known.
+type records struct {
+	// listed is called for each that was there at first, changed for one that
+	// somebody else wrote, deleted for one that went.
+	listed, deleted func(Key)
+	changed         func(Key, *refractv1alpha1.PropagationStatus)
+
+	mu    sync.RWMutex
+	items map[Key]*known
+}
+
+// watch follows the records until ctx ends, and returns when all that are there
+// now are known.
+func (r *records) watch(ctx context.Context, mgr ctrl.Manager, running *sync.WaitGroup) error {
+	codecs := serializer.NewCodecFactory(mgr.GetScheme())
+	var synced []cache.InformerSynced
+	for kind, resource := range map[string]string{
+		refractv1alpha1.KindPropagation: "propagations", refractv1alpha1.KindClusterPropagation: "clusterpropagations",
+	} {
+		gvk := refractv1alpha1.GroupVersion.WithKind(kind)
+		rest, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), codecs, mgr.GetHTTPClient())
+		if err != nil {
+			return fmt.Errorf("watching %s: %w", resource, err)
+		}
+		view := &recordView{records: r, cluster: kind == refractv1alpha1.KindClusterPropagation}
+		lw := cache.NewListWatchFromClient(rest, resource, metav1.NamespaceAll, fields.Everything())
+		reflector := cache.NewReflectorWithOptions(lw, newRecord(!view.cluster).Object, view, cache.ReflectorOptions{
+			Name: "hub/" + resource, TypeDescription: resource,
+		})
+		running.Go(func() { reflector.RunWithContext(ctx) })
+		synced = append(synced, view.hasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// get returns what is known of the record of the key; it is not to be modified.
+func (r *records) get(key Key) (known, bool) {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	k, ok := r.items[key]
+	if !ok {
+		return known{}, false
+	}
+	return *k, true
+}
+
+// take returns what was reported before a restart, once.
+func (r *records) take(key Key) (known, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	k, ok := r.items[key]
+	if !ok {
+		return known{}, false
+	}
+	taken := *k
+	k.status = nil
+	return taken, true
+}
+
+// wrote is told what the hub answered to our own write.
+func (r *records) wrote(rec record) { r.put(rec, false) }
+
+// put keeps what is newer, and reports whether that was news. A status that comes
+// with it is kept only if it was there at first.
+func (r *records) put(rec record, first bool) (news bool) {
+	key := rec.key()
+	k := &known{
+		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
+		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
+		conditions: rec.status.Conditions, digest: digest(rec.status),
+		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
+	}
+	if first {
+		k.status = rec.status
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before := r.items[key]
+	if before != nil && before.uid == k.uid && revision(before.version) >= revision(k.version) {
+		return false
+	}
+	if before != nil {
+		k.status = before.status
+	}
+	r.items[key] = k
+	return true
+}
+
+func (r *records) drop(rec record) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	key := rec.key()
+	if k := r.items[key]; k == nil || k.uid != rec.GetUID() {
+		return false
+	}
+	delete(r.items, key)
+	return true
+}
+
+func revision(version string) uint64 {
+	v, _ := strconv.ParseUint(version, 10, 64) // Zero only if the server breaks its own contract.
+	return v
+}
+
+// placedIn returns the clusters that are to have a copy, as a record says.
+func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
+	var placed []placement.Target
+	for i := range s.Clusters {
+		if row := &s.Clusters[i]; row.State != refractv1alpha1.StateDeleting {
+			placed = append(placed, placement.Target{Cluster: row.Name, Replicas: row.Replicas})
+		}
+	}
+	slices.SortFunc(placed, func(a, b placement.Target) int { return strings.Compare(a.Cluster, b.Cluster) })
+	return placed
+}
+
+// digest tells statuses apart.
+func digest(s *refractv1alpha1.PropagationStatus) [sha256.Size]byte {
+	text, err := json.Marshal(s)
+	if err != nil {
+		return [sha256.Size]byte{} // It has nothing that cannot be encoded.
+	}
+	return sha256.Sum256(text)
+}
+
+// recordView is what a reflector writes the records of one kind to.
+type recordView struct {
+	*records
+
+	cluster bool
+
+	once   sync.Mutex
+	synced bool
+}
+
+func (v *recordView) hasSynced() bool {
+	v.once.Lock()
+	defer v.once.Unlock()
+	return v.synced
+}
+
+// Add is called by the reflector.
+func (v *recordView) Add(obj any) error {
+	if rec, ok := recordOf(obj); ok && v.put(rec, false) {
+		v.changed(rec.key(), rec.status)
+	}
+	return nil
+}
+
+// Update is called by the reflector.
+func (v *recordView) Update(obj any) error { return v.Add(obj) }
+
+// Delete is called by the reflector.
+func (v *recordView) Delete(obj any) error {
+	if rec, ok := recordOf(obj); ok && v.drop(rec) {
+		v.deleted(rec.key())
+	}
+	return nil
+}
+
+// Replace is called by the reflector with the result of a list.
+func (v *recordView) Replace(list []any, _ string) error {
+	v.once.Lock()
+	first := !v.synced
+	v.synced = true
+	v.once.Unlock()
+	there := make(map[Key]bool, len(list))
+	for _, obj := range list {
+		rec, ok := recordOf(obj)
+		if !ok {
+			continue
+		}
+		key := rec.key()
+		there[key] = true
+		switch news := v.put(rec, first); {
+		case first:
+			v.listed(key)
+		case news:
+			v.changed(key, rec.status)
+		}
+	}
+	v.mu.Lock()
+	var gone []Key
+	for key := range v.items {
+		if (key.Namespace == "") == v.cluster && !there[key] {
+			delete(v.items, key)
+			gone = append(gone, key)
+		}
+	}
+	v.mu.Unlock()
+	for _, key := range gone {
+		v.deleted(key)
+	}
+	return nil
+}
+
+// Resync is called by the reflector; there is nothing to do.
+func (v *recordView) Resync() error { return nil }

@@ -1,0 +1,463 @@
+// Package live tests the webhooks of a hub with a real API server.
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"k8s.io/client-go/util/cert"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/hub"
+	"refract.dev/internal/playground"
+	"refract.dev/internal/webhook"
+	"refract.dev/internal/webhook/pki"
+	"refract.dev/internal/webhook/policies"
+)
+
+const fleet = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: shop}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: eu-1, labels: {region: eu}}
+spec: {apiEndpoint: https://eu-1.example, secretRef: {name: eu-1}}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere, namespace: shop}
+spec: {schedulingMode: Duplicate}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: shop
+  labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: web, image: "registry.example/web:1.0", env: [{name: REGION, value: none}]}]}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: shop}
+spec:
+  overrideRules:
+  - overriders: {envs: [{containerName: web, value: [{name: REGION, value: eu}]}]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: writer, namespace: shop}
+rules:
+- {apiGroups: [core.kubeadmiral.io], resources: [overridepolicies], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: writer, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: writer}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}]
+`
+
+// policy is the fleet's with other rules.
+func policy(rules string) string {
+	return `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: web, namespace: shop}, spec: {overrideRules: ` + rules + `}}`
+}
+
+var quiet = funcr.New(func(_, _ string) {}, funcr.Options{})
+
+// reader knows the fleet by asking each time.
+type reader struct{ cfg *rest.Config }
+
+func (r reader) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	contents, err := hub.Read(ctx, r.cfg)
+	if err != nil {
+		return nil, err
+	}
+	return contents.Objects, nil
+}
+
+// world is a hub and the programs that work with it.
+type world struct {
+	cfg        *rest.Config
+	client     client.WithWatch
+	kubectl    string
+	kubeconfig string
+	address    string
+	// ahead is how far the webhook's clock is ahead of the real one.
+	ahead atomic.Int64
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	assets, err := playground.Assets("../../../bin/refract")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "hub"), Assets: assets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Stop() })
+	w := &world{kubectl: filepath.Join(assets, "kubectl"), kubeconfig: p.Hub().Kubeconfig}
+	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.QPS = -1
+	scheme, err := hub.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = client.NewWithWatch(w.cfg, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	if err := hub.InstallCRDs(t.Context(), w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.address = l.Addr().String()
+	l.Close()
+	return w
+}
+
+// serve starts what `refract run` does for webhooks, and returns what ends it.
+func (w *world) serve(t *testing.T) (stop func()) {
+	t.Helper()
+	server, err := webhook.New(webhook.Options{
+		Client: w.client, Namespace: corev1alpha1.SystemNamespace, BindAddress: w.address, URL: "https://" + w.address, Log: quiet,
+		Now: func() time.Time { return time.Now().Add(time.Duration(w.ahead.Load())) },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler, err := policies.New(policies.Options{
+		Fleet: reader{w.cfg}, Allowed: policies.Review(w.client), Log: quiet, Patience: 8 * time.Second,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Handle(webhook.PoliciesPath, handler)
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := server.Start(ctx); err != nil {
+			t.Errorf("The server ended: %v", err)
+		}
+	})
+	running.Go(func() {
+		if err := server.Registration().Start(ctx); err != nil {
+			t.Errorf("The registration ended: %v", err)
+		}
+	})
+	stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(stop)
+	eventually(t, "the server is ready", server.Ready)
+	return stop
+}
+
+// do runs kubectl and returns all that it prints.
+func (w *world) do(stdin string, args ...string) (string, error) {
+	cmd := exec.Command(w.kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// must runs kubectl, which must succeed and print all of these.
+func (w *world) must(t *testing.T, reason, stdin string, want []string, args ...string) {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err != nil {
+		t.Errorf("%s\nkubectl %s: %v\n%s", reason, strings.Join(args, " "), err, out)
+	}
+	wantAll(t, reason, out, want)
+}
+
+// mustNot runs kubectl, which must fail and print all of these.
+func (w *world) mustNot(t *testing.T, reason, stdin string, want []string, args ...string) {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err == nil {
+		t.Errorf("%s\nkubectl %s must fail:\n%s", reason, strings.Join(args, " "), out)
+	}
+	wantAll(t, reason, out, want)
+}
+
+func wantAll(t *testing.T, reason, out string, want []string) {
+	t.Helper()
+	for _, text := range want {
+		if !strings.Contains(out, text) {
+			t.Errorf("%s\n%q is not in what kubectl prints:\n%s", reason, text, out)
+		}
+	}
+}
+
+// eventually waits until there is no error.
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-deadline:
+			t.Fatalf("Waiting until %s: %v", what, err)
+		}
+	}
+}
+
+func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
+	t.Helper()
+	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	return is, w.client.Get(t.Context(), client.ObjectKey{Name: webhook.ConfigurationName}, is)
+}
+
+// checked waits until the API server asks the webhook.
+func (w *world) checked(t *testing.T) {
+	t.Helper()
+	eventually(t, "the API server asks", func() error {
+		if out, err := w.do(policy(`[{overriders: {jsonpatch: [{path: no-pointer}]}}]`), "apply", "--dry-run=server", "-f", "-"); err == nil {
+			return fmt.Errorf("a broken policy is taken: %s", out)
+		}
+		return nil
+	})
+}
+
+func TestWebhook(t *testing.T) {
+	w := begin(t)
+	w.must(t, "Nothing asks a webhook yet.", fleet, nil, "apply", "-f", "-")
+	w.must(t, "As the controllers do.", "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p",
+		`{"status":{"conditions":[{"type":"Ready","status":"True","lastProbeTime":"2026-01-01T00:00:00Z","lastTransitionTime":"2026-01-01T00:00:00Z","reason":"a","message":"b"}]}}`)
+	stop := w.serve(t)
+	w.checked(t)
+
+	t.Run("Answers", w.answers)
+	t.Run("Secrets", w.secrets)
+	t.Run("Restored", w.restored)
+	stop()
+	t.Run("Down", w.down)
+	t.Run("Rotation", w.rotation)
+}
+
+func (w *world) answers(t *testing.T) {
+	w.mustNot(t, "What is wrong is refused as an API server does it, each at its field.",
+		policy(`[{overriders: {jsonpatch: [{path: /metadata/uid, value: a}, {path: /metadata/name, value: a}]}}]`),
+		[]string{
+			`The OverridePolicy "web" is invalid`, "spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata/uid may not be overridden",
+			"spec.overrideRules[0].overriders.jsonpatch[1].path: Forbidden: /metadata/name may not be overridden",
+		}, "apply", "-f", "-")
+	w.mustNot(t, "What fails on the fleet is refused.",
+		policy(`[{overriders: {jsonpatch: [{path: /spec/tmplate/a, operator: add, value: 1}]}}]`),
+		[]string{"/spec/tmplate does not exist (Deployment shop/web on eu-1); did you mean /spec/template?"}, "apply", "-f", "-")
+	changed := policy(`[{targetClusters: {clusterSelector: {region: eu}}, overriders: {envs: [{containerName: web, value: [{name: REGION, value: europe}]}]}}, {targetClusters: {clusters: [us-1]}}]`)
+	warnings := []string{
+		"Warning: changes 1 Deployment on cluster eu-1, which will roll",
+		`Warning: spec.overrideRules[1].targetClusters.clusters[0]: there is no cluster "us-1"`,
+	}
+	w.must(t, "A dry run is a preview.", changed, warnings, "apply", "--dry-run=server", "-f", "-")
+	w.must(t, "And what it showed comes with the write.", changed, warnings, "apply", "-f", "-")
+	if out, err := w.do("", "label", "overridepolicy", "web", "-n", "shop", "a=b"); err != nil || strings.Contains(out, "Warning") {
+		t.Errorf("Labels of a policy mean nothing: %v\n%s", err, out)
+	}
+	w.must(t, "Policies go by the labels of clusters.", "", []string{"Warning: changes 1 Deployment on cluster eu-1, which will roll"},
+		"label", "federatedcluster", "eu-1", "region-", "--dry-run=server")
+	w.must(t, "And by their taints.", "", []string{"Warning: removes 1 Deployment from cluster eu-1"},
+		"patch", "federatedcluster", "eu-1", "--dry-run=server", "--type=merge", "-p", `{"spec":{"taints":[{"key":"a","effect":"NoExecute"}]}}`)
+}
+
+func (w *world) secrets(t *testing.T) {
+	refers := policy(`[{overriders: {envs: [{containerName: web, operator: addIfAbsent, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}}]`)
+	w.mustNot(t, "What bob may not read does not travel for him.", refers, []string{"Forbidden", "Secret shop/db"},
+		"replace", "-f", "-", "--as", "bob")
+	for _, args := range [][]string{
+		{"create", "role", "reader", "-n", "shop", "--verb=get", "--resource=secrets", "--resource-name=db"},
+		{"create", "rolebinding", "reader", "-n", "shop", "--role=reader", "--user=bob"},
+	} {
+		w.must(t, "Bob is given the right.", "", nil, args...)
+	}
+	eventually(t, "bob's right is known", func() error {
+		out, err := w.do(refers, "replace", "-f", "-", "--as", "bob")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+func (w *world) restored(t *testing.T) {
+	for reason, args := range map[string][]string{
+		"Deleted.":  {"delete"},
+		"Weakened.": {"patch", "--type=json", "-p", `[{"op":"replace","path":"/webhooks/0/failurePolicy","value":"Ignore"}]`},
+		"Narrowed.": {"patch", "--type=json", "-p", `[{"op":"add","path":"/webhooks/0/matchConditions/-","value":{"name":"never","expression":"false"}}]`},
+		"Aside.":    {"patch", "--type=json", "-p", `[{"op":"add","path":"/webhooks/0/objectSelector/matchLabels","value":{"a":"b"}}]`},
+	} {
+		args = append(args, "validatingwebhookconfiguration", webhook.ConfigurationName)
+		w.must(t, reason, "", nil, args...)
+		eventually(t, "it is as it was: "+reason, func() error {
+			is, err := w.registration(t)
+			if err != nil {
+				return err
+			}
+			if hook := is.Webhooks[0]; *hook.FailurePolicy != admissionregistrationv1.Fail || len(hook.MatchConditions) != 2 || len(hook.ObjectSelector.MatchLabels) != 0 {
+				return errors.New("it is not")
+			}
+			return nil
+		})
+	}
+	w.checked(t)
+}
+
+// down is what happens when no webhook answers.
+func (w *world) down(t *testing.T) {
+	down := []string{"failed calling webhook"}
+	w.mustNot(t, "Policies are not written unchecked.", policy(`[{overriders: {labels: [{value: {a: b}}]}}]`), down, "apply", "-f", "-")
+	w.mustNot(t, "Nor are clusters.", "", down, "label", "federatedcluster", "eu-1", "region=us", "--overwrite")
+	const other = "Nothing else is affected."
+	w.must(t, other, "", nil, "create", "configmap", "settings", "-n", "shop")
+	w.must(t, other, "", nil, "scale", "deployment", "web", "-n", "shop", "--replicas=2")
+	const own = "The controllers go on: they write finalizers, annotations and status."
+	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":["refract.dev/propagation"]}}`)
+	w.must(t, own, "", nil, "annotate", "federatedcluster", "eu-1", "refract.dev/approve-deletions=1")
+	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p", `{"status":{"joinPerformed":true}}`)
+	w.must(t, own, "", nil, "patch", "overridepolicy", "web", "-n", "shop", "--subresource=status", "--type=merge", "-p", `{"status":{"refCount":1}}`)
+	w.must(t, "What is to go goes.", "", nil, "delete", "federatedcluster", "eu-1", "--wait=false")
+	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":null},"spec":{"insecure":true}}`)
+	w.must(t, "What is to go goes.", "", nil, "delete", "overridepolicy", "web", "-n", "shop")
+}
+
+// rotation renews authority and certificate while policies are written all the
+// time. Two months ago the authority was old, and the next one came.
+func (w *world) rotation(t *testing.T) {
+	const ago = -61 * 24 * time.Hour
+	past := time.Now().Add(ago)
+	issuer := pki.Issuer{Names: []string{"127.0.0.1"}, Now: func() time.Time { return past.Add(-pki.AuthorityLife / 3 * 2) }}
+	bundle, _, err := issuer.Renew(nil)
+	if err == nil {
+		issuer.Now = func() time.Time { return past }
+		bundle, _, err = issuer.Renew(bundle)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	data, err := bundle.Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := &corev1.Secret{}
+	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: webhook.SecretName}
+	store := func(change func()) {
+		t.Helper()
+		eventually(t, "the Secret is written", func() error {
+			if err := w.client.Get(t.Context(), key, secret); err != nil {
+				return err
+			}
+			change()
+			return w.client.Update(t.Context(), secret)
+		})
+	}
+	store(func() { secret.Data = data })
+	w.ahead.Store(int64(ago))
+	w.serve(t)
+	eventually(t, "both authorities are trusted", func() error {
+		is, err := w.registration(t)
+		if err != nil {
+			return err
+		}
+		if got := is.Webhooks[0].ClientConfig.CABundle; !bytes.Equal(got, data[pki.Authorities]) {
+			return fmt.Errorf("trusted is\n%s", got)
+		}
+		return nil
+	})
+	w.checked(t)
+
+	ctx, cancel := context.WithCancel(t.Context())
+	var writers sync.WaitGroup
+	var written atomic.Int64
+	for i := range 4 {
+		writers.Go(func() {
+			for n := 0; ctx.Err() == nil; n++ {
+				p := &corev1alpha1.PropagationPolicy{
+					ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: fmt.Sprintf("p-%d-%d", i, n)},
+					Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate},
+				}
+				if err := w.client.Create(t.Context(), p); err != nil {
+					t.Errorf("A write failed: %v", err)
+					return
+				}
+				written.Add(1)
+			}
+		})
+	}
+	more := func() {
+		before := written.Load()
+		eventually(t, "policies are written", func() error {
+			if written.Load() < before+20 && !t.Failed() {
+				return errors.New("not enough")
+			}
+			return nil
+		})
+	}
+	more()
+	w.ahead.Store(0)
+	store(func() { metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "example.com/look", "now") })
+	eventually(t, "the certificate is renewed", func() error {
+		if err := w.client.Get(t.Context(), key, secret); err != nil {
+			return err
+		}
+		if bytes.Equal(secret.Data[pki.ServingCertificate], data[pki.ServingCertificate]) {
+			return errors.New("it is the old one")
+		}
+		return nil
+	})
+	more()
+	w.checked(t)
+	cancel()
+	writers.Wait()
+	leaf, err := cert.ParseCertsPEM(secret.Data[pki.ServingCertificate])
+	if err != nil {
+		t.Fatal(err)
+	}
+	authorities, err := cert.ParseCertsPEM(secret.Data[pki.Authorities])
+	if err != nil || len(authorities) != 2 {
+		t.Fatalf("There are %d authorities, %v, want the old one and the new one", len(authorities), err)
+	}
+	if err := leaf[0].CheckSignatureFrom(authorities[1]); err != nil {
+		t.Errorf("The new authority signs: %v", err)
+	}
+}

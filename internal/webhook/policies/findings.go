@@ -1,0 +1,194 @@
+package policies
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"unicode/utf8"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/lint"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
+)
+
+// causesOf returns why an object is refused that is wrong by itself.
+func causesOf(problems []*manifest.Problem) []metav1.StatusCause {
+	var causes []metav1.StatusCause
+	for _, p := range problems {
+		causes = append(causes, cause(p.Field, hinted(p.Fact, p.Hint)))
+	}
+	return causes
+}
+
+func cause(field, message string) metav1.StatusCause {
+	return metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: field, Message: message}
+}
+
+func hinted(message, hint string) string {
+	if hint == "" {
+		return message
+	}
+	return message + "; " + hint
+}
+
+// silent are findings that a write says nothing of: policies are often there
+// before the objects that name them, and before the clusters.
+var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
+
+// judge says what lint finds after the write: what is an error and about what is
+// written refuses it, the rest is a warning. What was there before is not the
+// doing of this write: of others it is not repeated, and an error of the object is
+// a warning, so that it can be mended step by step.
+func (a *answer) judge(w *write, was, is *lint.Result, lenient bool) {
+	before := map[string]bool{}
+	for i := range was.Findings {
+		before[identity(&was.Findings[i])] = true
+	}
+	var others []string
+	for i := range is.Findings {
+		f := &is.Findings[i]
+		own, there := w.isAbout(f), before[identity(f)]
+		switch {
+		case own && silent[f.Code], !own && (there || f.Code == lint.NoClusters):
+		case own && f.Severity == lint.Error && !there && !lenient:
+			a.causes = append(a.causes, cause(f.Field, hinted(told(f), f.Hint)))
+		case own:
+			a.warnings = append(a.warnings, hinted(at(f.Field, told(f)), f.Hint)+code(f))
+		default:
+			others = append(others, hinted(at(subjectOf(f), at(f.Field, told(f))), f.Hint)+code(f))
+		}
+	}
+	a.warnings = append(a.warnings, others...)
+}
+
+// identity is the same for the same mistake, wherever it stands in its object.
+func identity(f *lint.Finding) string {
+	return strings.Join([]string{string(f.Code), subjectOf(f), f.Path, f.Message}, "\x00")
+}
+
+// isAbout reports whether a finding is about what is written.
+func (w *write) isAbout(f *lint.Finding) bool {
+	switch {
+	case f.Policy != nil:
+		return f.Policy.Kind == w.ref.Kind && f.Policy.Namespace == w.ref.Namespace && f.Policy.Name == w.ref.Name
+	case f.Object != nil:
+		return f.Object.Kind == w.ref.Kind && f.Object.Namespace == w.ref.Namespace && f.Object.Name == w.ref.Name
+	default:
+		return false
+	}
+}
+
+func subjectOf(f *lint.Finding) string {
+	switch {
+	case f.Policy != nil:
+		o := render.Object{Kind: f.Policy.Kind, Namespace: f.Policy.Namespace, Name: f.Policy.Name}
+		return o.String()
+	case f.Object != nil:
+		return f.Object.String()
+	default:
+		return ""
+	}
+}
+
+// told is what a finding says, and of what.
+func told(f *lint.Finding) string {
+	var of []string
+	if len(f.Objects) > 0 {
+		of = append(of, render.Few(f.Objects))
+	}
+	if len(f.Clusters) > 0 {
+		of = append(of, render.Few(f.Clusters))
+	}
+	if len(of) == 0 {
+		return f.Message
+	}
+	return fmt.Sprintf("%s (%s)", f.Message, strings.Join(of, " on "))
+}
+
+// code lets the reader find what there is to know about a finding.
+func code(f *lint.Finding) string { return fmt.Sprintf(" [%s]", f.Code) }
+
+func at(where, what string) string {
+	if where == "" {
+		return what
+	}
+	return where + ": " + what
+}
+
+// mostCauses is how many mistakes are told at once.
+const mostCauses = 25
+
+// refuse says what is wrong with an object as an API server does.
+func refuse(w *write, causes []metav1.StatusCause) admission.Response {
+	if more := len(causes) - mostCauses; more > 0 {
+		causes = append(causes[:mostCauses:mostCauses], cause("", fmt.Sprintf("and %d more", more)))
+	}
+	texts := make([]string, len(causes))
+	for i := range causes {
+		causes[i].Message = oneLine(causes[i].Message)
+		texts[i] = at(causes[i].Field, causes[i].Message)
+	}
+	text := texts[0]
+	if len(texts) > 1 {
+		text = "[" + strings.Join(texts, ", ") + "]"
+	}
+	group := corev1alpha1.GroupVersion.Group
+	return status(&metav1.Status{
+		Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
+		Message: fmt.Sprintf("%s.%s %q is invalid: %s", w.ref.Kind, group, w.ref.Name, text),
+		Details: &metav1.StatusDetails{Group: group, Kind: w.ref.Kind, Name: w.ref.Name, Causes: causes},
+	})
+}
+
+func status(s *metav1.Status) admission.Response {
+	s.Status = metav1.StatusFailure
+	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: s}}
+}
+
+// An API server cuts warnings where all of them are longer than 4096 characters.
+const (
+	mostWarnings   = 10
+	longestWarning = 256
+)
+
+// short returns the warnings as an API server passes them on: neither too many nor
+// too long, on one line each.
+func short(warnings []string) []string {
+	if more := len(warnings) - mostWarnings; more > 0 {
+		warnings = append(warnings[:mostWarnings:mostWarnings], fmt.Sprintf("and %d more; refract lint tells them all", more))
+	}
+	out := make([]string, len(warnings))
+	for i, text := range warnings {
+		out[i] = cut(oneLine(text))
+	}
+	return out
+}
+
+// cut cuts a text that is too long at a character.
+func cut(text string) string {
+	const mark = "…"
+	if len(text) <= longestWarning {
+		return text
+	}
+	end := longestWarning - len(mark)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}
+
+// oneLine returns a text without line breaks and other control characters, which
+// no header of HTTP can hold.
+func oneLine(text string) string {
+	return strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, strings.ToValidUTF8(text, "?"))
+}

@@ -1,0 +1,229 @@
+package policies
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/lint"
+	"refract.dev/internal/manifest"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// answer is what there is to say about a write, seen from the fleet.
+type answer struct {
+	// causes are why it is refused.
+	causes []metav1.StatusCause
+	// references are what pods newly refer to because of it.
+	references []reference
+	// warnings are what is most important first.
+	warnings []string
+}
+
+// ask asks the fleet, and does not wait for longer than v.Patience.
+func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *answer {
+	if v.Fleet == nil {
+		return &answer{}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooBig)
+	defer cancel()
+	select {
+	case v.places <- struct{}{}:
+	case <-ctx.Done():
+		return v.unanswered(w, context.Cause(ctx))
+	}
+	type result struct {
+		answer *answer
+		err    error
+	}
+	done := make(chan result, 1)
+	go func() { // It cannot be called off, and gives its place free when it ends.
+		defer func() { <-v.places }()
+		defer func() {
+			if r := recover(); r != nil {
+				v.Log.Error(fmt.Errorf("panic: %v", r), "Asking the fleet about a policy", "policy", w.ref.String(), "stack", string(debug.Stack()))
+				done <- result{err: errors.New("there is a mistake in Refract, which its log tells of")}
+			}
+		}()
+		a, err := v.answer(ctx, w, alone)
+		done <- result{a, err}
+	}()
+	select {
+	case r := <-done:
+		if r.err != nil {
+			return v.unanswered(w, r.err)
+		}
+		return r.answer
+	case <-ctx.Done():
+		return v.unanswered(w, context.Cause(ctx))
+	}
+}
+
+var errTooBig = errors.New("it takes too long")
+
+// unanswered says that the fleet was not asked.
+func (v *validator) unanswered(w *write, why error) *answer {
+	v.Log.Info("A policy was looked at alone", "policy", w.ref.String(), "reason", why.Error())
+	return &answer{warnings: []string{fmt.Sprintf("what this does to the fleet is not known: %v", why)}}
+}
+
+// answer works out what there is to say.
+func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set) (*answer, error) {
+	objects, err := v.Fleet.Objects(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("the hub's objects are not known: %w", err)
+	}
+	base, problems := v.known.parse(objects, v.Namespaced)
+	before, after, problems := w.sides(base, problems, alone, v.Namespaced)
+	a := &answer{}
+	if w.was != nil && !w.cluster() && len(after.Objects) == 0 {
+		a.warnings = append(a.warnings, "changes nothing: no object names this policy")
+	}
+	if radius := blastRadius(w, before, after); radius != "" {
+		a.warnings = append(a.warnings, radius)
+	}
+	was, is := lint.Lint(before, problems), lint.Lint(after, problems)
+	a.judge(w, was, is, v.Lenient)
+	a.references, err = broughtIn(w, before, after)
+	return a, err
+}
+
+// known is what was read of the objects last time.
+type known struct {
+	mu       sync.Mutex
+	objects  []*unstructured.Unstructured
+	set      *manifest.Set
+	problems []*manifest.Problem
+}
+
+// parse returns the objects as a set, and what is wrong with them. Both are
+// shared, and not to be modified.
+func (k *known) parse(objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool)) (*manifest.Set, []*manifest.Problem) {
+	objects = slices.Clone(objects)
+	slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int {
+		return cmp.Or(
+			strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetKind(), b.GetKind()),
+			strings.Compare(a.GetName(), b.GetName()), strings.Compare(a.GetAPIVersion(), b.GetAPIVersion()),
+		)
+	})
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.set == nil || !slices.Equal(objects, k.objects) {
+		k.set, k.problems = manifest.FromObjects(place, objects, namespaced)
+		k.objects = objects
+	}
+	return k.set, k.problems
+}
+
+// sides returns what there is before the write and after it, as far as it has to
+// do with the write, and the problems of others.
+func (w *write) sides(base *manifest.Set, problems []*manifest.Problem, alone *manifest.Set,
+	namespaced func(schema.GroupKind) (namespaced, known bool),
+) (before, after *manifest.Set, others []*manifest.Problem) {
+	others = slices.DeleteFunc(slices.Clone(problems), func(p *manifest.Problem) bool {
+		return p.Kind == w.ref.Kind && p.Namespace == w.ref.Namespace && p.Name == w.ref.Name
+	})
+	if !w.cluster() {
+		base = concerned(base, w)
+	}
+	before = base
+	switch {
+	case w.was != nil: // The API server knows better than what is remembered.
+		was, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.was}, namespaced)
+		before = base.Overlay(was)
+	default:
+		before = without(base, w)
+	}
+	if w.was == nil && w.cluster() {
+		alone = expected(w, namespaced)
+	}
+	return before, before.Overlay(alone), others
+}
+
+// expected returns a new cluster as it will be when it has been reached: one that
+// the API server has just named is not ready yet.
+func expected(w *write, namespaced func(schema.GroupKind) (namespaced, known bool)) *manifest.Set {
+	ready := w.now.DeepCopy()
+	ready.SetUID("")
+	set, _ := manifest.FromObjects(place, []*unstructured.Unstructured{ready}, namespaced)
+	return set
+}
+
+// concerned returns the set without the objects that do not name the policy, but
+// for autoscalers, and without the policies that none of the rest names. What is
+// said of others does not change with the policy.
+func concerned(set *manifest.Set, w *write) *manifest.Set {
+	out := *set
+	out.Objects, out.Manifests = nil, nil
+	named := map[tree.Policy]bool{w.ref: true}
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		refs := namedBy(o)
+		if !slices.Contains(refs, w.ref) && o.Content.GetKind() != "HorizontalPodAutoscaler" {
+			continue
+		}
+		out.Objects = append(out.Objects, *o)
+		for _, ref := range refs {
+			named[ref] = true
+		}
+	}
+	out.OverridePolicies = only(set.OverridePolicies, func(p *override.Policy) bool { return named[unversioned(p.Ref)] })
+	out.ClusterOverridePolicies = only(set.ClusterOverridePolicies, func(p *override.Policy) bool { return named[unversioned(p.Ref)] })
+	out.PropagationPolicies = only(set.PropagationPolicies, func(p *placement.Policy) bool { return named[unversioned(p.Ref)] })
+	out.ClusterPropagationPolicies = only(set.ClusterPropagationPolicies, func(p *placement.Policy) bool { return named[unversioned(p.Ref)] })
+	return &out
+}
+
+func unversioned(ref tree.Policy) tree.Policy {
+	ref.Generation = 0
+	return ref
+}
+
+func only[T, C any](list []manifest.Policy[T, C], keep func(*C) bool) []manifest.Policy[T, C] {
+	return slices.DeleteFunc(slices.Clone(list), func(p manifest.Policy[T, C]) bool { return !keep(p.Compiled) })
+}
+
+// namedBy returns the policies that the object names, without generation.
+func namedBy(o *manifest.Object) []tree.Policy {
+	labels, namespace := o.Content.GetLabels(), o.Content.GetNamespace()
+	refs, _, _ := override.Named(labels, namespace) //nolint:errcheck // What is wrong with the labels is for lint.
+	if ref, ok, _, err := placement.Named(labels, namespace); ok && err == nil {
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
+// without returns the set without what is written, which may be remembered from
+// before it was deleted.
+func without(set *manifest.Set, w *write) *manifest.Set {
+	named := func(meta metav1.Object) bool {
+		return meta.GetNamespace() == w.ref.Namespace && meta.GetName() == w.ref.Name
+	}
+	out := *set
+	out.Manifests = nil
+	switch w.ref.Kind {
+	case corev1alpha1.KindOverridePolicy:
+		out.OverridePolicies = only(set.OverridePolicies, func(p *override.Policy) bool { return unversioned(p.Ref) != w.ref })
+	case corev1alpha1.KindClusterOverridePolicy:
+		out.ClusterOverridePolicies = only(set.ClusterOverridePolicies, func(p *override.Policy) bool { return unversioned(p.Ref) != w.ref })
+	case corev1alpha1.KindPropagationPolicy:
+		out.PropagationPolicies = only(set.PropagationPolicies, func(p *placement.Policy) bool { return unversioned(p.Ref) != w.ref })
+	case corev1alpha1.KindClusterPropagationPolicy:
+		out.ClusterPropagationPolicies = only(set.ClusterPropagationPolicies, func(p *placement.Policy) bool { return unversioned(p.Ref) != w.ref })
+	default:
+		out.Clusters = slices.DeleteFunc(slices.Clone(set.Clusters), func(c manifest.Cluster) bool { return named(c.Cluster) })
+	}
+	return &out
+}

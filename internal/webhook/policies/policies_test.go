@@ -1,0 +1,449 @@
+package policies
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	kyaml "sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "rewrite the files in testdata")
+
+// hub is a fleet that a test holds.
+type hub struct {
+	objects []*unstructured.Unstructured
+	err     error
+	do      func(context.Context)
+}
+
+func (h *hub) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	if h.do != nil {
+		h.do(ctx)
+	}
+	return h.objects, h.err
+}
+
+// objects reads the documents of a text. Those of a hub have been there for a
+// while: they have UIDs, and clusters are ready.
+func objects(t *testing.T, text []byte, there bool) []*unstructured.Unstructured {
+	t.Helper()
+	var all []*unstructured.Unstructured
+	for d := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
+		doc, err := d.Read()
+		if err != nil {
+			return all
+		}
+		data, err := kyaml.YAMLToJSON(doc)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if string(data) == "null" {
+			continue
+		}
+		u := &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(data); err != nil {
+			t.Fatal(err)
+		}
+		u.SetUID(types.UID(u.GetKind() + u.GetNamespace() + u.GetName()))
+		if there && u.GetKind() == "FederatedCluster" {
+			u.Object["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Ready", "status": "True"}}}
+		}
+		all = append(all, u)
+	}
+}
+
+// review is what an API server sends about a write by bob; was is nil for a new
+// object.
+func review(t *testing.T, was, now *unstructured.Unstructured) []byte {
+	t.Helper()
+	gvk := now.GroupVersionKind()
+	req := &admissionv1.AdmissionRequest{
+		UID: "42", Kind: metav1.GroupVersionKind(gvk), Name: now.GetName(), Namespace: now.GetNamespace(),
+		Operation: admissionv1.Create,
+		UserInfo: authenticationv1.UserInfo{
+			Username: "bob", Groups: []string{"staff"}, UID: "7", Extra: map[string]authenticationv1.ExtraValue{"tenant": {"shop"}},
+		},
+		Object: runtime.RawExtension{Raw: encoded(t, now)},
+	}
+	if was != nil {
+		req.Operation = admissionv1.Update
+		req.OldObject = runtime.RawExtension{Raw: encoded(t, was)}
+	}
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: req,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
+func encoded(t *testing.T, u *unstructured.Unstructured) []byte {
+	t.Helper()
+	raw, err := u.MarshalJSON()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+// post asks the handler, and returns its answer.
+func post(t *testing.T, o Options, body []byte) *admissionv1.AdmissionResponse {
+	t.Helper()
+	if o.Allowed == nil {
+		o.Allowed = func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+			return true, nil
+		}
+	}
+	h, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	var got admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil || got.Response == nil {
+		t.Fatalf("The answer is %q: %v", w.Body, err)
+	}
+	return got.Response
+}
+
+// shown writes an answer down for people.
+func shown(r *admissionv1.AdmissionResponse) string {
+	var out strings.Builder
+	switch {
+	case r.Allowed:
+		fmt.Fprintln(&out, "allowed")
+	case r.Result.Details == nil:
+		fmt.Fprintf(&out, "refused: %d %s\n  %s\n", r.Result.Code, r.Result.Reason, r.Result.Message)
+	default:
+		fmt.Fprintf(&out, "refused: %d %s of %s %s\n", r.Result.Code, r.Result.Reason, r.Result.Details.Kind, r.Result.Details.Name)
+		for _, c := range r.Result.Details.Causes {
+			fmt.Fprintf(&out, "  %s: %s\n", c.Field, c.Message)
+		}
+		if len(r.Result.Details.Causes) == 0 {
+			fmt.Fprintf(&out, "  %s\n", r.Result.Message)
+		}
+	}
+	for _, w := range r.Warnings {
+		fmt.Fprintf(&out, "warning: %s\n", w)
+	}
+	return out.String()
+}
+
+// file returns a file of an archive, or else of the one that all share.
+func file(archive, shared *txtar.Archive, name string) []byte {
+	for _, a := range []*txtar.Archive{archive, shared} {
+		for _, f := range a.Files {
+			if f.Name == name {
+				return f.Data
+			}
+		}
+	}
+	return nil
+}
+
+// TestHandle answers for each archive about the write of new.yaml in place of
+// old.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
+// remembered.yaml. denied.txt is what bob may not read.
+func TestHandle(t *testing.T) {
+	shared, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("There is no archive: %v", err)
+	}
+	for _, name := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			remembered := file(archive, shared, "remembered.yaml")
+			if remembered == nil {
+				remembered = file(archive, shared, "old.yaml")
+			}
+			fleet := objects(t, slices.Concat(file(archive, shared, "fleet.yaml"), []byte("\n---\n"), remembered), true)
+			before := make([]*unstructured.Unstructured, len(fleet))
+			for i := range fleet {
+				before[i] = fleet[i].DeepCopy()
+			}
+			var was *unstructured.Unstructured
+			if old := objects(t, file(archive, shared, "old.yaml"), true); len(old) > 0 {
+				was = old[0]
+			}
+			now := objects(t, file(archive, shared, "new.yaml"), was != nil)[0]
+			var mu sync.Mutex
+			secrets := strings.Fields(string(file(archive, shared, "denied.txt")))
+			allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				if user.Username != "bob" || what.Verb != "get" {
+					return false, fmt.Errorf("%s is asked for %v", user.Username, what)
+				}
+				return !slices.Contains(secrets, what.Resource+"/"+what.Namespace+"/"+what.Name), nil
+			}
+			o := Options{
+				Fleet: &hub{objects: fleet}, Allowed: allowed, Log: logr.Discard(), Patience: time.Minute,
+				Lenient: file(archive, shared, "lenient") != nil,
+			}
+			response := post(t, o, review(t, was, now))
+			got := shown(response)
+			if *update {
+				archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want.txt" })
+				archive.Files = append(archive.Files, txtar.File{Name: "want.txt", Data: []byte(got)})
+				if err := os.WriteFile(name, txtar.Format(archive), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(string(file(archive, shared, "want.txt")), got); diff != "" && !*update {
+				t.Errorf("%s\nHandle(): -want, +got:\n%s", archive.Comment, diff)
+			}
+			if diff := cmp.Diff(before, fleet); diff != "" {
+				t.Errorf("What the hub holds is not to be modified: -before, +after:\n%s", diff)
+			}
+			for _, w := range response.Warnings {
+				if len(w) > longestWarning {
+					t.Errorf("A warning has %d bytes: %s", len(w), w)
+				}
+			}
+			if strings.Contains(got, "aHVudGVyMg") || strings.Contains(got, "hunter2") {
+				t.Errorf("The value of a Secret is in the answer:\n%s", got)
+			}
+		})
+	}
+}
+
+// fleetOf returns the shared fleet, and its policy with and without a change.
+func fleetOf(t *testing.T) (fleet []*unstructured.Unstructured, was, now *unstructured.Unstructured) {
+	t.Helper()
+	shared, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	fleet = objects(t, slices.Concat(file(shared, shared, "fleet.yaml"), []byte("\n---\n"), file(shared, shared, "old.yaml")), true)
+	was = objects(t, file(shared, shared, "old.yaml"), true)[0]
+	now = was.DeepCopy()
+	rules, _, _ := unstructured.NestedSlice(now.Object, "spec", "overrideRules")
+	if err := unstructured.SetNestedSlice(now.Object, append(rules, map[string]any{
+		"overriders": map[string]any{"jsonpatch": []any{map[string]any{"path": "/spec/minReadySeconds", "operator": "add", "value": int64(3)}}},
+	}), "spec", "overrideRules"); err != nil {
+		t.Fatal(err)
+	}
+	return fleet, was, now
+}
+
+func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	cases := map[string]struct {
+		reason string
+		fleet  Fleet
+		want   string
+		logs   string
+	}{
+		"Unknown": {
+			reason: "There may be nobody who knows the fleet.",
+			want:   "allowed\n",
+		},
+		"Error": {
+			reason: "What is not known yet does not keep a valid policy from being written.",
+			fleet:  &hub{err: errors.New("the caches are empty")},
+			want:   "allowed\nwarning: what this does to the fleet is not known: the hub's objects are not known: the caches are empty\n",
+			logs:   "looked at alone",
+		},
+		"Panic": {
+			reason: "Nor does a mistake in this program.",
+			fleet:  &hub{do: func(context.Context) { panic("a mistake") }},
+			want:   "allowed\nwarning: what this does to the fleet is not known: there is a mistake in Refract, which its log tells of\n",
+			logs:   "a mistake",
+		},
+		"TooBig": {
+			reason: "Nor a fleet that takes long.",
+			fleet:  &hub{do: func(context.Context) { <-stop }},
+			want:   "allowed\nwarning: what this does to the fleet is not known: it takes too long\n",
+			logs:   "looked at alone",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, was, now := fleetOf(t)
+			var mu sync.Mutex
+			var log strings.Builder
+			o := Options{Fleet: tc.fleet, Patience: 50 * time.Millisecond, Log: funcr.New(func(_, args string) {
+				mu.Lock()
+				defer mu.Unlock()
+				log.WriteString(args)
+			}, funcr.Options{})}
+			if diff := cmp.Diff(tc.want, shown(post(t, o, review(t, was, now)))); diff != "" {
+				t.Errorf("%s\nHandle(): -want, +got:\n%s", tc.reason, diff)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			if !strings.Contains(log.String(), tc.logs) {
+				t.Errorf("%s\nThe log should have %q:\n%s", tc.reason, tc.logs, &log)
+			}
+			if err := unstructured.SetNestedField(now.Object, "no-list", "spec", "overrideRules"); err != nil {
+				t.Fatal(err)
+			}
+			if got := post(t, o, review(t, was, now)); got.Allowed {
+				t.Errorf("%s\nWhat is wrong by itself is refused all the same.", tc.reason)
+			}
+		})
+	}
+}
+
+// TestNoPlace has the fleet asked by as many as may at once: who comes then does
+// not wait for longer than the others, nor does it begin what nobody waits for.
+func TestNoPlace(t *testing.T) {
+	stop, busy := make(chan struct{}), make(chan struct{}, 10)
+	fleet := &hub{do: func(context.Context) {
+		busy <- struct{}{}
+		<-stop
+	}}
+	_, was, now := fleetOf(t)
+	v := &validator{
+		Options: Options{Fleet: fleet, Patience: 20 * time.Millisecond, Log: logr.Discard()}, places: make(chan struct{}, atOnce),
+	}
+	w, err := writeOf(&admissionv1.AdmissionRequest{
+		Operation: admissionv1.Update,
+		Object:    runtime.RawExtension{Raw: encoded(t, now)}, OldObject: runtime.RawExtension{Raw: encoded(t, was)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range atOnce + 2 {
+		if got := v.ask(t.Context(), w, nil); len(got.warnings) != 1 {
+			t.Errorf("ask(): got %v", got)
+		}
+	}
+	if len(busy) != atOnce {
+		t.Errorf("The fleet was asked %d times at once, want %d", len(busy), atOnce)
+	}
+	close(stop)
+}
+
+func TestHandleRequests(t *testing.T) {
+	fleet, was, now := fleetOf(t)
+	cases := map[string]struct {
+		reason string
+		body   func() []byte
+		want   string
+	}{
+		"NoReview": {
+			reason: "Who asks something else is told so.",
+			body:   func() []byte { return []byte(`{"apiVersion":"v1","kind":"Pod"}`) },
+			want:   "refused: 400 ",
+		},
+		"OtherKind": {
+			reason: "The configuration asks about five kinds.",
+			body: func() []byte {
+				return review(t, nil, &unstructured.Unstructured{Object: map[string]any{
+					"apiVersion": "v1", "kind": "ConfigMap", "metadata": map[string]any{"name": "a"},
+				}})
+			},
+			want: "refused: 400 ",
+		},
+		"Finalizer": {
+			reason: "Whoever holds a policy back writes its metadata, and must not be kept from it.",
+			body: func() []byte {
+				held := was.DeepCopy()
+				held.SetFinalizers([]string{"example.com/held"})
+				return review(t, was, held)
+			},
+			want: "allowed\n",
+		},
+		"DeletedAndBroken": {
+			reason: "What is being deleted is to go.",
+			body: func() []byte {
+				going := now.DeepCopy()
+				at := metav1.Now()
+				going.SetDeletionTimestamp(&at)
+				going.Object["spec"] = map[string]any{"overrideRules": "no list"}
+				return review(t, was, going)
+			},
+			want: "allowed\n",
+		},
+		"BrokenBefore": {
+			reason: "What was stored broken may get an annotation.",
+			body: func() []byte {
+				broken := was.DeepCopy()
+				broken.Object["spec"] = map[string]any{"overrideRules": "no list"}
+				noted := broken.DeepCopy()
+				noted.SetAnnotations(map[string]string{"a": "b"})
+				return review(t, broken, noted)
+			},
+			want: "allowed\n",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := shown(post(t, Options{Fleet: &hub{objects: fleet}}, tc.body())); !strings.HasPrefix(got, tc.want) {
+				t.Errorf("%s\nHandle(): got %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestHandleWhenNobodyDecides(t *testing.T) {
+	fleet, was, now := fleetOf(t)
+	now.Object["spec"] = map[string]any{"overrideRules": []any{map[string]any{"overriders": map[string]any{"envs": []any{map[string]any{
+		"containerName": "web", "operator": "addIfAbsent", "value": []any{map[string]any{
+			"name": "PASSWORD", "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": "db", "key": "password"}},
+		}},
+	}}}}}}
+	got := post(t, Options{
+		Fleet: &hub{objects: fleet},
+		Allowed: func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+			return false, errors.New("the authorizer is down")
+		},
+	}, review(t, was, now))
+	if got.Allowed || got.Result.Code != http.StatusInternalServerError || !strings.Contains(got.Result.Message, "the authorizer is down") {
+		t.Errorf("A Secret must not get out because nobody could be asked: got %s", shown(got))
+	}
+}
+
+func TestWarningsAreShort(t *testing.T) {
+	warnings := []string{"line\nbreak", strings.Repeat("é", 200)}
+	for i := range 20 {
+		warnings = append(warnings, fmt.Sprint(i))
+	}
+	got := short(warnings)
+	if want := "and 12 more; refract lint tells them all"; len(got) != mostWarnings+1 || got[mostWarnings] != want {
+		t.Errorf("short(): got %q, want %d and %q", got, mostWarnings, want)
+	}
+	if got[0] != "line break" || len(got[1]) > longestWarning || !strings.HasSuffix(got[1], "é…") {
+		t.Errorf("short(): got %q", got[:2])
+	}
+}
+

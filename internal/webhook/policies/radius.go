@@ -1,0 +1,163 @@
+package policies
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"refract.dev/internal/diff"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
+)
+
+// blastRadius says in one sentence what becomes of copies; empty if nothing does, or
+// if there were no clusters.
+func blastRadius(w *write, before, after *manifest.Set) string {
+	d, err := diff.Compare(before, after, diff.Options{})
+	if err != nil {
+		return ""
+	}
+	of := map[diff.Status]*tally{}
+	for i := range d.Groups {
+		g := &d.Groups[i]
+		if of[g.Status] == nil {
+			of[g.Status] = newTally()
+		}
+		of[g.Status].add(g)
+	}
+	more := ""
+	if w.was != nil && !w.cluster() {
+		more = "more "
+	}
+	var parts []string
+	for _, say := range []struct {
+		status diff.Status
+		how    func(*tally) string
+	}{
+		{diff.Deleted, func(t *tally) string { return "removes " + t.what() + " from " + t.where("") }},
+		{diff.Failing, func(t *tally) string { return "makes " + t.what() + " fail" + t.on() }},
+		{diff.Changed, func(t *tally) string { return "changes " + t.what() + t.on() + t.which() }},
+		{diff.Recovered, func(t *tally) string { return "writes " + t.what() + t.on() + " that could not be written before" }},
+		{diff.Created, func(t *tally) string { return "places " + t.what() + " on " + t.where(more) }},
+	} {
+		if t := of[say.status]; t != nil {
+			parts = append(parts, say.how(t))
+		}
+	}
+	text := strings.Join(parts, "; ")
+	if text != "" && w.cluster() && w.was == nil {
+		return "once it is ready, this " + text
+	}
+	return text
+}
+
+// tally counts what the same becomes of.
+type tally struct {
+	objects  map[render.Object]bool
+	kinds    map[string]int
+	clusters map[string]bool
+	with     map[diff.Effect]map[render.Object]bool
+}
+
+func newTally() *tally {
+	return &tally{
+		objects: map[render.Object]bool{}, kinds: map[string]int{},
+		clusters: map[string]bool{}, with: map[diff.Effect]map[render.Object]bool{},
+	}
+}
+
+func (t *tally) add(g *diff.Group) {
+	for i := range g.Objects {
+		o := g.Objects[i].Object
+		if !t.objects[o] {
+			t.objects[o] = true
+			t.kinds[o.Kind]++
+		}
+		for _, impact := range g.Impacts {
+			if t.with[impact.Effect] == nil {
+				t.with[impact.Effect] = map[render.Object]bool{}
+			}
+			t.with[impact.Effect][o] = true
+		}
+	}
+	for _, c := range g.Clusters {
+		t.clusters[c] = true
+	}
+}
+
+// fewKinds is how many kinds are named.
+const fewKinds = 2
+
+// what counts the objects by kind.
+func (t *tally) what() string {
+	if len(t.kinds) > fewKinds {
+		return render.Count(len(t.objects), "object", "objects")
+	}
+	var texts []string
+	for _, kind := range slices.Sorted(maps.Keys(t.kinds)) {
+		texts = append(texts, render.Count(t.kinds[kind], kind, plural(kind)))
+	}
+	return strings.Join(texts, " and ")
+}
+
+// where counts the clusters, and names the one if there is but one.
+func (t *tally) where(more string) string {
+	if len(t.clusters) == 1 {
+		return "cluster " + slices.Collect(maps.Keys(t.clusters))[0]
+	}
+	return fmt.Sprintf("%d %sclusters", len(t.clusters), more)
+}
+
+// on is where, if that is known.
+func (t *tally) on() string {
+	if len(t.clusters) == 0 {
+		return ""
+	}
+	return " on " + t.where("")
+}
+
+// effects are what is worth knowing of changes.
+var effects = []struct {
+	of   diff.Effect
+	says string
+}{
+	{diff.Refused, "cannot be changed in place"},
+	{diff.Rolling, "will roll"},
+	{diff.Restarting, "will restart"},
+	{diff.ScalingDown, "will scale down"},
+	{diff.ScalingUp, "will scale up"},
+}
+
+// which counts the objects that changes do more to.
+func (t *tally) which() string {
+	var texts []string
+	for _, e := range effects {
+		switch n := len(t.with[e.of]); {
+		case n == 0:
+		case n == len(t.objects) && n == 1:
+			texts = append(texts, "which "+e.says)
+		case n == len(t.objects):
+			texts = append(texts, "all of which "+e.says)
+		default:
+			texts = append(texts, fmt.Sprintf("%d of which %s", n, e.says))
+		}
+	}
+	if len(texts) == 0 {
+		return ""
+	}
+	return ", " + strings.Join(texts, ", ")
+}
+
+// plural is how people write several of a kind.
+func plural(kind string) string {
+	lower := strings.ToLower(kind)
+	switch {
+	case strings.HasSuffix(lower, "s"), strings.HasSuffix(lower, "x"), strings.HasSuffix(lower, "ch"), strings.HasSuffix(lower, "sh"):
+		return kind + "es"
+	case strings.HasSuffix(lower, "y") && !strings.HasSuffix(lower, "ay") && !strings.HasSuffix(lower, "ey"):
+		return kind[:len(kind)-1] + "ies"
+	default:
+		return kind + "s"
+	}
+}

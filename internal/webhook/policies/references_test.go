@@ -1,0 +1,104 @@
+package policies
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/tree"
+)
+
+func TestReferencesIn(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		was, now string // The rules.
+		want     []string
+	}{
+		"Variables": {
+			reason: "Variables are what policies mostly bring in.",
+			now: `- overriders: {envs: [{containerName: web, value: [
+  {name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}, {name: B, valueFrom: {configMapKeyRef: {name: settings, key: b}}}, {name: C, value: secretName}]}]}`,
+			want: []string{"ConfigMap shop/settings", "Secret shop/db"},
+		},
+		"WholeVolume": {
+			reason: "The value has it all.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: v, secret: {secretName: db}}}]}`,
+			want:   []string{"Secret shop/db"},
+		},
+		"NameOnly": {
+			reason: "The path says what the value is.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/0/secret/secretName, value: db}]}`,
+			want:   []string{"Secret shop/db"},
+		},
+		"WholeSpec": {
+			reason: "Nobody has to go down to the place.",
+			now: `- overriders: {jsonpatch: [{path: /spec, value: {template: {spec: {
+  imagePullSecrets: [{name: pull}], containers: [{envFrom: [{secretRef: {name: all}}, {configMapRef: {name: settings}}]}],
+  volumes: [{projected: {sources: [{secret: {name: p}}, {configMap: {name: q}}]}}, {csi: {nodePublishSecretRef: {name: csi}}},
+    {azureFile: {secretName: azure}}, {flexVolume: {secretRef: {name: flex}}}, {configMap: {name: files}}]}}}}]}`,
+			want: []string{
+				"ConfigMap shop/files", "ConfigMap shop/q", "ConfigMap shop/settings", "Secret shop/all", "Secret shop/azure",
+				"Secret shop/csi", "Secret shop/flex", "Secret shop/p", "Secret shop/pull",
+			},
+		},
+		"PullSecretByIndex": {
+			reason: "Indexes of lists lead nowhere else.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/imagePullSecrets/0/name, value: pull}]}`,
+			want:   []string{"Secret shop/pull"},
+		},
+		"CronJob": {
+			reason: "A pod spec may be deeper down.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/jobTemplate/spec/template/spec/containers/0/env/0/valueFrom, value: {secretKeyRef: {name: db, key: a}}}]}`,
+			want:   []string{"Secret shop/db"},
+		},
+		"NoPods": {
+			reason: "What no pod refers to does not travel: an Ingress has the Secret of its cluster.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/tls/0/secretName, value: web-tls}, {path: /metadata/name, value: a}], labels: [{value: {name: a}}]}`,
+		},
+		"SameRuleElsewhere": {
+			reason: "Who moves a rule brings in nothing.",
+			was:    `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+			now: `- overriders: {labels: [{value: {a: b}}]}
+- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+		},
+		"ForMoreClusters": {
+			reason: "The Secret would travel to clusters where it was not.",
+			was: `- targetClusters: {clusters: [eu-1]}
+  overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+			now: `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+			want: []string{"Secret shop/db"},
+		},
+		"Withdrawn": {
+			reason: "Who takes out a rule brings in nothing.",
+			was:    `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+			now:    `[]`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := &write{ref: tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: "shop", Name: "web"}, now: withRules(t, tc.now)}
+			if tc.was != "" {
+				w.was = withRules(t, tc.was)
+			}
+			var got []string
+			for _, ref := range referencesIn(w) {
+				got = append(got, ref.String())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nreferencesIn(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func withRules(t *testing.T, rules string) *unstructured.Unstructured {
+	t.Helper()
+	var list []any
+	if err := yaml.Unmarshal([]byte(rules), &list); err != nil {
+		t.Fatal(err)
+	}
+	return &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"overrideRules": list}}}
+}

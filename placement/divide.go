@@ -1,0 +1,400 @@
+package placement
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strings"
+)
+
+// rounds is how often replicas are divided at most until the division, taken as
+// what was before, stays as it is. Nearly always the second is like the first.
+const rounds = 8
+
+// settle divides the object's replicas among the clusters that fit.
+func (p *Policy) settle(r *Request) Decision {
+	at := *r
+	var d Decision
+	for range rounds {
+		parts := p.candidates(&at)
+		d = p.divide(parts, *r.Replicas, false)
+		if slices.EqualFunc(d.Targets, at.Previous, equalTargets) {
+			break
+		}
+		at.Previous = d.Targets
+	}
+	return d
+}
+
+func equalTargets(a, b Target) bool {
+	if a.Cluster != b.Cluster || (a.Replicas == nil) != (b.Replicas == nil) {
+		return false
+	}
+	return a.Replicas == nil || *a.Replicas == *b.Replicas
+}
+
+// part is a cluster that may get a share.
+type part struct {
+	cluster string
+	held    bool  // Whether the object is there.
+	current int64 // What is there; 0 also if that is not known.
+	lo, hi  int64
+	weight  uint64 // For Spread.
+	rank    int64  // Greater ones come first: the weight, or the priority for Binpack.
+
+	share int64
+	anew  int64 // The share if nothing had to stay.
+
+	open bool   // Whether spread has not decided on it yet.
+	rest uint64 // The remainder of its quota.
+}
+
+// candidates returns the clusters among which replicas are divided, by name.
+func (p *Policy) candidates(r *Request) []part {
+	parts := make([]part, 0, len(r.Clusters))
+	for c, was := range r.each() {
+		if !p.fits(c, was != nil) {
+			continue
+		}
+		if s := p.part(c, was, *r.Replicas); s.hi > 0 || *r.Replicas == 0 {
+			parts = append(parts, s)
+		}
+	}
+	if *r.Replicas == 0 && slices.ContainsFunc(parts, func(s part) bool { return s.held }) {
+		parts = slices.DeleteFunc(parts, func(s part) bool { return !s.held })
+	}
+	if p.max < 0 || len(parts) <= p.max {
+		return parts
+	}
+	slices.SortFunc(parts, func(a, b part) int {
+		if a.held != b.held {
+			if a.held {
+				return -1
+			}
+			return 1
+		}
+		return byRank(&a, &b)
+	})
+	parts = parts[:p.max]
+	slices.SortFunc(parts, func(a, b part) int { return strings.Compare(a.cluster, b.cluster) })
+	return parts
+}
+
+func byRank(a, b *part) int {
+	return cmp.Or(cmp.Compare(b.rank, a.rank), strings.Compare(a.cluster, b.cluster))
+}
+
+// part returns what a cluster may get of the total.
+func (p *Policy) part(c *Cluster, was *Target, total int64) part {
+	own, ok := p.listed[c.Name]
+	if !ok {
+		own = unlisted
+	}
+	s := part{
+		cluster: c.Name, lo: own.min, hi: min(own.max, total),
+		weight: uint64(own.weight), //nolint:gosec // Compiled: not negative.
+		rank:   own.weight,
+	}
+	if p.binpack {
+		s.rank = own.priority
+	}
+	known := was != nil && was.Replicas != nil
+	s.held = was != nil && (!known || *was.Replicas > 0 || total == 0)
+	if known {
+		s.current = max(0, *was.Replicas)
+	}
+	if known && (!c.Ready || !p.tolerates(c.Taints, false)) {
+		s.hi = min(s.hi, s.current)
+	}
+	s.lo = min(s.lo, own.max)
+	if !p.binpack && own.weight == 0 {
+		s.hi = min(s.hi, p.without(&s))
+	}
+	if s.hi < s.lo && s.hi < total {
+		s.lo = s.hi
+	}
+	return s
+}
+
+// without returns the most that a cluster without weight gets.
+func (p *Policy) without(s *part) int64 {
+	if p.disrupts {
+		return s.lo
+	}
+	return max(s.lo, s.current)
+}
+
+// divide decides on the shares. With all set, a cluster without a replica is a
+// target, too.
+func (p *Policy) divide(parts []part, total int64, all bool) Decision {
+	var d Decision
+	pack := p.binpack
+	if short(parts, total) {
+		// Who comes first has all of its minimum.
+		pack = true
+		for i := range parts {
+			parts[i].lo, parts[i].hi = 0, min(parts[i].lo, total)
+		}
+		if total > 0 {
+			d.Warnings = append(d.Warnings, fmt.Sprintf("minReplicas add up to more than the %d replicas of the object", total))
+		}
+	}
+	fill(parts, total, pack)
+	for i := range parts {
+		parts[i].anew = parts[i].share
+	}
+	if !p.disrupts {
+		stay(parts, total, pack)
+	}
+	d.Targets = targets(parts, total, all)
+	d.Warnings = append(d.Warnings, unplaced(parts, total)...)
+	d.Warnings = append(d.Warnings, undisturbed(parts)...)
+	for i := range parts {
+		if parts[i].share == 0 && parts[i].anew > 0 {
+			d.Waiting, d.Kept = append(d.Waiting, parts[i].cluster), "avoidDisruption"
+		}
+	}
+	return d
+}
+
+// short reports whether the minimums are more than there is.
+func short(parts []part, total int64) bool {
+	left := total
+	for i := range parts {
+		if parts[i].lo > left {
+			return true
+		}
+		left -= parts[i].lo
+	}
+	return false
+}
+
+// stay decides on shares that move as few replicas as the bounds and the total
+// allow: what the bounds ask for, and the difference to the total.
+func stay(parts []part, total int64, pack bool) {
+	left, over, held := total, false, false
+	for i := range parts {
+		s := &parts[i]
+		held = held || s.current > 0
+		s.share = min(max(s.current, s.lo), s.hi)
+		over = over || s.share > left
+		left = max(0, left-s.share)
+	}
+	switch {
+	case !held:
+		for i := range parts {
+			parts[i].share = parts[i].anew
+		}
+	case over:
+		within(parts, total, pack, func(s *part) { s.hi = s.share })
+	case left > 0:
+		within(parts, total, pack, func(s *part) { s.lo = s.share })
+	}
+}
+
+// within divides with other bounds.
+func within(parts []part, total int64, pack bool, bound func(*part)) {
+	other := slices.Clone(parts)
+	for i := range other {
+		bound(&other[i])
+	}
+	fill(other, total, pack)
+	for i := range parts {
+		parts[i].share = other[i].share
+	}
+}
+
+// fill decides on shares within the bounds, whose minimums are not more than the
+// total.
+func fill(parts []part, total int64, pack bool) {
+	if pack {
+		binpack(parts, total)
+		return
+	}
+	left := spread(parts, total)
+	if left == 0 {
+		return
+	}
+	// What has weight is full. The rest has none, and room only for what is there.
+	for i := range parts {
+		parts[i].open = parts[i].share < parts[i].hi
+	}
+	for left > 0 {
+		i := slices.IndexFunc(parts, func(s part) bool { return s.open })
+		if i < 0 {
+			return
+		}
+		s := &parts[i]
+		more := min(left, s.hi-s.share)
+		s.share, s.open = s.share+more, false
+		left -= more
+	}
+}
+
+// binpack fills one cluster after the other, by rank.
+func binpack(parts []part, total int64) {
+	left := total
+	order := make([]int, len(parts))
+	for i := range parts {
+		order[i] = i
+		parts[i].share = parts[i].lo
+		left -= parts[i].lo
+	}
+	slices.SortFunc(order, func(a, b int) int { return byRank(&parts[a], &parts[b]) })
+	for _, i := range order {
+		more := min(left, parts[i].hi-parts[i].share)
+		parts[i].share += more
+		left -= more
+	}
+}
+
+// spread decides on shares in proportion to the weights, and returns what is left
+// because all that has weight is full. Where a bound cuts a share off, the others
+// divide what that leaves: of bounds in both ways, those that cut off more are
+// decided on first, as the sum then cannot come to cut the others off the other way.
+func spread(parts []part, total int64) int64 {
+	left := uint64(total) //nolint:gosec // Not negative.
+	for i := range parts {
+		parts[i].open = true
+	}
+	for {
+		var weights, below, above, atBounds uint64
+		for i := range parts {
+			if parts[i].open {
+				weights += parts[i].weight
+			}
+		}
+		if weights == 0 {
+			break
+		}
+		for i := range parts {
+			s := &parts[i]
+			switch whole := s.quota(left, weights); {
+			case !s.open:
+			case whole < uint64(s.lo): //nolint:gosec // Not negative.
+				below += s.weight
+				atBounds += uint64(s.lo) //nolint:gosec // Not negative.
+			case s.over(whole):
+				above += s.weight
+				atBounds += uint64(s.hi) //nolint:gosec // Not negative.
+			}
+		}
+		if atBounds == 0 && below == 0 && above == 0 {
+			round(parts, left, weights)
+			return 0
+		}
+		more := compareProducts(atBounds, weights, left, below+above)
+		rest := left
+		for i := range parts {
+			s := &parts[i]
+			switch whole := s.quota(left, weights); {
+			case !s.open:
+			case whole < uint64(s.lo) && more >= 0: //nolint:gosec // Not negative.
+				rest -= s.close(s.lo)
+			case s.over(whole) && more <= 0:
+				rest -= s.close(s.hi)
+			}
+		}
+		left = rest
+	}
+	for i := range parts {
+		if s := &parts[i]; s.open {
+			left -= s.close(s.lo)
+		}
+	}
+	return int64(left) //nolint:gosec // At most the total.
+}
+
+// quota returns the part's share of what is left, rounded down, and notes the
+// remainder.
+func (s *part) quota(left, weights uint64) uint64 {
+	if !s.open {
+		return 0
+	}
+	hi, lo := bits.Mul64(left, s.weight)
+	whole, rest := bits.Div64(hi, lo, weights) // The weight is no more than the sum of them.
+	s.rest = rest
+	return whole
+}
+
+// over reports whether a quota is more than the part can take.
+func (s *part) over(whole uint64) bool {
+	most := uint64(s.hi) //nolint:gosec // Not negative.
+	return whole > most || (whole == most && s.rest > 0)
+}
+
+func (s *part) close(share int64) uint64 {
+	s.open, s.share = false, share
+	return uint64(share) //nolint:gosec // Not negative.
+}
+
+// compareProducts compares a×b with c×d.
+func compareProducts(a, b, c, d uint64) int {
+	hi1, lo1 := bits.Mul64(a, b)
+	hi2, lo2 := bits.Mul64(c, d)
+	return cmp.Or(cmp.Compare(hi1, hi2), cmp.Compare(lo1, lo2))
+}
+
+// round gives the open parts their quotas, and what rounding leaves to those with
+// the largest remainders.
+func round(parts []part, left, weights uint64) {
+	order := make([]int, 0, len(parts))
+	rest := left
+	for i := range parts {
+		s := &parts[i]
+		if s.open {
+			rest -= s.close(int64(s.quota(left, weights))) //nolint:gosec // At most the total.
+			order = append(order, i)
+		}
+	}
+	if rest == 0 {
+		return
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		return cmp.Or(cmp.Compare(parts[b].rest, parts[a].rest), cmp.Compare(a, b))
+	})
+	for _, i := range order[:rest] {
+		parts[i].share++
+	}
+}
+
+// targets returns the parts that get something.
+func targets(parts []part, total int64, all bool) []Target {
+	shares := make([]int64, 0, len(parts))
+	found := make([]Target, 0, len(parts))
+	for i := range parts {
+		if s := &parts[i]; s.share > 0 || total == 0 || all {
+			shares = append(shares, s.share)
+			found = append(found, Target{Cluster: s.cluster, Replicas: &shares[len(shares)-1]})
+		}
+	}
+	return found
+}
+
+// unplaced warns of replicas that have no place.
+func unplaced(parts []part, total int64) []string {
+	left := total
+	for i := range parts {
+		left -= parts[i].share
+	}
+	if left == 0 || len(parts) == 0 {
+		return nil
+	}
+	return []string{fmt.Sprintf("only %d of %d replicas have a place: the clusters that fit have no room for more", total-left, total)}
+}
+
+// undisturbed warns of shares that are not what they would be if all replicas could
+// move, but for rounding; clusters that have none wait.
+func undisturbed(parts []part) []string {
+	var others []string
+	for i := range parts {
+		if s := &parts[i]; s.share > s.anew+1 || (s.share < s.anew-1 && s.share > 0) {
+			others = append(others, fmt.Sprintf("%s would have %d instead of %d", s.cluster, s.anew, s.share))
+		}
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return []string{"replicas stay where they are, as avoidDisruption asks: divided anew, " + list(others)}
+}

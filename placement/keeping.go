@@ -1,0 +1,179 @@
+package placement
+
+import (
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+)
+
+// Keeping is how the copies of an object are to be kept, as its annotations say.
+type Keeping struct {
+	// DryRun: nothing is written and nothing removed.
+	DryRun bool
+	// Frozen: the object comes to no cluster and leaves none.
+	Frozen bool
+	// RetainReplicas leaves spec.replicas of a copy that is there to its cluster.
+	RetainReplicas bool
+	// DisableFollowing: nothing travels with the object, and it with nothing.
+	DisableFollowing bool
+	// Orphan says which copies stay when the object goes: OrphanAll, OrphanAdopted,
+	// or, if it is empty, none.
+	Orphan string
+	// Adopt says where an object that is there already becomes a copy.
+	Adopt Adoption
+	// Followers travel with the object, in the order of the annotation.
+	Followers []Follower
+}
+
+// Which copies stay when their object goes.
+const (
+	OrphanAll     = "all"
+	OrphanAdopted = "adopted"
+)
+
+// Adoption names clusters on which an object that is there already becomes a copy.
+// The zero Adoption names none.
+type Adoption struct {
+	clusters []string // Sorted.
+	pattern  *regexp.Regexp
+}
+
+// Includes reports whether an object that is there becomes a copy on a cluster.
+func (a *Adoption) Includes(cluster string) bool {
+	if _, found := slices.BinarySearch(a.clusters, cluster); found {
+		return true
+	}
+	return a.pattern != nil && a.pattern.MatchString(cluster)
+}
+
+// Follower is an object of the same namespace that travels with another.
+type Follower struct {
+	Group string `json:"group"`
+	Kind  string `json:"kind"`
+	Name  string `json:"name"`
+}
+
+// KeepingOf reads the annotations of an object on the hub. A value that means nothing
+// is left out, with a warning that begins with "annotation KEY ".
+func KeepingOf(annotations map[string]string) (Keeping, []string) {
+	if len(annotations) == 0 {
+		return Keeping{}, nil
+	}
+	r := annotationReader{annotations: annotations}
+	k := Keeping{
+		DryRun:           r.flag(corev1alpha1.DryRunAnnotation),
+		Frozen:           r.flag(corev1alpha1.NoSchedulingAnnotation),
+		RetainReplicas:   r.flag(corev1alpha1.RetainReplicasAnnotation),
+		DisableFollowing: r.flag(corev1alpha1.DisableFollowingAnnotation),
+		Orphan:           r.oneOf(corev1alpha1.OrphanAnnotation, OrphanAll, OrphanAdopted),
+		Adopt:            r.adoption(),
+		Followers:        r.followers(),
+	}
+	return k, r.warnings
+}
+
+// annotationReader collects what it cannot make sense of.
+type annotationReader struct {
+	annotations map[string]string
+	warnings    []string
+}
+
+func (r *annotationReader) warn(key, format string, args ...any) {
+	r.warnings = append(r.warnings, "annotation "+key+" "+fmt.Sprintf(format, args...))
+}
+
+func (r *annotationReader) flag(key string) bool {
+	switch value := r.annotations[key]; value {
+	case "true":
+		return true
+	case "false", "":
+		return false
+	default:
+		r.warn(key, "is %q and not acted on: want \"true\" or \"false\"", value)
+		return false
+	}
+}
+
+func (r *annotationReader) oneOf(key string, values ...string) string {
+	value := r.annotations[key]
+	if value == "" || slices.Contains(values, value) {
+		return value
+	}
+	r.warn(key, "is %q and not acted on: want one of %q", value, values)
+	return ""
+}
+
+func (r *annotationReader) adoption() Adoption {
+	const adopt = "adopt"
+	const key = corev1alpha1.ClustersToAdoptAnnotation
+	asked := r.oneOf(corev1alpha1.ConflictResolutionAnnotation, adopt) == adopt
+	text, named := r.annotations[key]
+	switch {
+	case !asked && !named:
+		return Adoption{}
+	case !asked:
+		r.warn(key, "is not acted on without annotation %s: %s", corev1alpha1.ConflictResolutionAnnotation, adopt)
+		return Adoption{}
+	case !named:
+		r.warn(corev1alpha1.ConflictResolutionAnnotation, "adopts nothing: annotation %s must name the clusters", key)
+		return Adoption{}
+	}
+	var value struct {
+		Clusters []string `json:"clusters"`
+		Regexp   string   `json:"regexp"`
+	}
+	if err := json.Unmarshal([]byte(text), &value); err != nil {
+		r.warn(key, `is not acted on: want {"clusters":["…"],"regexp":"…"}: %v`, err)
+		return Adoption{}
+	}
+	if len(value.Clusters) == 0 && value.Regexp == "" {
+		r.warn(key, `names no cluster, so nothing is adopted: want {"clusters":["…"],"regexp":"…"}`)
+	}
+	a := Adoption{clusters: slices.Sorted(slices.Values(value.Clusters))}
+	if value.Regexp != "" {
+		var err error
+		if a.pattern, err = regexp.Compile(value.Regexp); err != nil {
+			r.warn(key, "has a regexp that is not acted on: %v", err)
+		}
+	}
+	return a
+}
+
+func (r *annotationReader) followers() []Follower {
+	const key = corev1alpha1.FollowersAnnotation
+	text, ok := r.annotations[key]
+	if !ok {
+		return nil
+	}
+	var all []Follower
+	if err := json.Unmarshal([]byte(text), &all); err != nil {
+		r.warn(key, `is not acted on: want [{"group":"…","kind":"…","name":"…"}]: %v`, err)
+		return nil
+	}
+	var good []Follower
+	for i, f := range all {
+		switch {
+		case f.Kind == "" || f.Name == "":
+			r.warn(key, "has an item [%d] that is not acted on: it must have a kind and a name", i)
+		case !Follows(schema.GroupKind{Group: f.Group, Kind: f.Kind}):
+			r.warn(key, "has an item [%d] that is not acted on: objects of kind %s do not travel with others", i, f.Kind)
+		case !slices.Contains(good, f):
+			good = append(good, f)
+		}
+	}
+	return good
+}
+
+// Held returns the annotation by which an object asks that nothing is written to
+// clusters and nothing removed from them; empty if it does not.
+func Held(annotations map[string]string) string {
+	if annotations[corev1alpha1.DryRunAnnotation] == "true" {
+		return corev1alpha1.DryRunAnnotation
+	}
+	return ""
+}

@@ -1,0 +1,157 @@
+package bench
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// controllers are `refract run` as a process of its own.
+type controllers struct {
+	cmd *exec.Cmd
+	log string
+}
+
+// startControllers starts them and returns when they are at work, and how long that
+// took.
+func startControllers(b *testing.B, program, kubeconfig string) (*controllers, time.Duration) {
+	b.Helper()
+	log := filepath.Join(b.TempDir(), "run.log")
+	file, err := os.Create(log)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer file.Close()
+	c := &controllers{cmd: exec.Command(program, "run", "--kubeconfig", kubeconfig), log: log}
+	c.cmd.Stderr = file
+	began := time.Now()
+	if err := c.cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	await(b, func() bool {
+		text, _ := os.ReadFile(log)
+		return strings.Contains(string(text), "at work")
+	})
+	return c, time.Since(began)
+}
+
+// kill ends them as a crash does, and waits for that.
+func (c *controllers) kill() {
+	_ = c.cmd.Process.Signal(syscall.SIGKILL)
+	_ = c.cmd.Wait() // A signal ends it: that is no failure here.
+}
+
+// resident returns how much memory they use now, and the most that they did, in MB; 0
+// where that is not known.
+func (c *controllers) resident() (now, most float64) {
+	return c.status("VmRSS:"), c.status("VmHWM:")
+}
+
+func (c *controllers) status(field string) float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", c.cmd.Process.Pid))
+	_, rest, ok := strings.Cut(string(text), field)
+	if !ok {
+		return 0
+	}
+	kilobytes, _ := strconv.ParseFloat(strings.Fields(rest)[0], 64)
+	return kilobytes * 1024 / 1e6
+}
+
+// cpu returns how long the processors have worked for them, in seconds; 0 where that
+// is not known.
+func (c *controllers) cpu() float64 {
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", c.cmd.Process.Pid))
+	_, rest, ok := strings.Cut(string(text), ") ")
+	if !ok {
+		return 0
+	}
+	const user, system, ticks = 11, 12, 100 // Fields after the name; Linux counts hundredths of a second.
+	all := strings.Fields(rest)
+	u, _ := strconv.ParseFloat(all[user], 64)
+	s, _ := strconv.ParseFloat(all[system], 64)
+	return (u + s) / ticks
+}
+
+// await returns when the condition holds, which is looked at often.
+func await(b *testing.B, holds func() bool) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for !holds() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			b.Fatalf("not within %s", limit)
+		}
+	}
+}
+
+// meter counts requests by the metrics of an API server.
+type meter struct{ client *rest.RESTClient }
+
+func newMeter(b *testing.B, kubeconfig string) meter {
+	b.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.QPS = -1
+	client, err := rest.UnversionedRESTClientFor(withCodec(cfg))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return meter{client}
+}
+
+// requests returns how many requests there were that the function chooses by their
+// labels.
+func (m meter) requests(b *testing.B, chosen func(labels map[string]string) bool) float64 {
+	b.Helper()
+	text, err := m.client.Get().AbsPath("/metrics").Do(b.Context()).Raw()
+	if err != nil {
+		b.Fatal(err)
+	}
+	sum := 0.0
+	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
+		rest, ok := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
+		if !ok {
+			continue
+		}
+		set, value, _ := strings.Cut(rest, "} ")
+		labels := map[string]string{}
+		for one := range strings.SplitSeq(set, ",") {
+			key, quoted, _ := strings.Cut(one, "=")
+			labels[key] = strings.Trim(quoted, `"`)
+		}
+		if chosen(labels) {
+			n, _ := strconv.ParseFloat(value, 64)
+			sum += n
+		}
+	}
+	return sum
+}
+
+// writes chooses the requests that write, to one type or, without a name, to all.
+func writes(resource string) func(map[string]string) bool {
+	return func(l map[string]string) bool {
+		switch l["verb"] {
+		case "APPLY", "PATCH", "POST", "PUT", "DELETE":
+			return resource == "" || l["resource"] == resource
+		default:
+			return false
+		}
+	}
+}

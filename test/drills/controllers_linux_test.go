@@ -1,0 +1,83 @@
+package drills
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"syscall"
+	"testing"
+	"time"
+
+	"refract.dev/test/fleet"
+)
+
+// TestKilledAtRandom kills the controllers 20 times while 500 changes are made.
+func TestKilledAtRandom(t *testing.T) {
+	const kills, each = 20, 25
+	d := start(t)
+	random := rand.New(rand.NewPCG(seed, kills))
+	k := d.work()
+	s := d.tell(60)
+	for range kills {
+		s.removals = 8
+		at, delay := random.IntN(each), time.Duration(random.IntN(150))*time.Millisecond
+		for i := range each {
+			if i == at {
+				d.pause(delay)
+				d.must(k.replica().Signal(syscall.SIGKILL))
+			}
+			s.change()
+		}
+		d.wait("again at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
+	}
+	d.settle()
+	if got := k.restarts(); got != kills {
+		t.Errorf("The controllers were started again %d times; want %d, once for each kill.", got, kills)
+	}
+}
+
+// TestRestartWritesNothing restarts controllers that have nothing to do.
+func TestRestartWritesNothing(t *testing.T) {
+	d := start(t)
+	k := d.work()
+	s := d.tell(300)
+	s.changes(20)
+	d.settle()
+	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
+		before := map[string]int{}
+		for _, m := range d.Members {
+			before[m] = len(d.writes(m))
+		}
+		d.must(k.replica().Stop(signal))
+		d.wait("a new process", func(context.Context) error {
+			if k.replica().Ended() {
+				return fmt.Errorf("there is none")
+			}
+			return nil
+		})
+		d.atWork(k)
+		// When a new change has arrived, the old ones have been looked at.
+		beat := s.pulse(1, d.Members...)
+		d.settle()
+		d.Logf("the first change after the restart took %s", round(beat[0]))
+		for _, m := range d.Members {
+			var odd []fleet.Write
+			for _, w := range d.writes(m)[before[m]:] {
+				if w.Name != "pulse" {
+					odd = append(odd, w)
+				}
+			}
+			if len(odd) > 0 {
+				t.Errorf("%s: a restart (%s) has written %d times, the first time: %s", m, signal, len(odd), odd[0])
+			}
+		}
+	}
+}
+
+// writes returns what refract has written to a cluster, so far.
+func (d *drill) writes(cluster string) []fleet.Write {
+	d.Helper()
+	all, err := d.Writes(cluster)
+	d.must(err)
+	return all
+}

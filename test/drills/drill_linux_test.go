@@ -1,0 +1,475 @@
+// Package drills has faults happen to a fleet of real processes while it is at
+// work, and sees to it that every copy is right in the end, none is too many, and
+// nothing is orphaned.
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/playground"
+	"refract.dev/test/fleet"
+)
+
+// members is how many member clusters the fleet of the drills has.
+const members = 3
+
+// patience is how long anything may take that has no limit of its own. A machine
+// that is busy with other things is slow.
+const patience = 90 * time.Second
+
+// drills counts those that have begun, so that each has a namespace of its own.
+var drills atomic.Int32
+
+// slow is how long a wait goes on before the drill says what it waits for.
+const slow = 10 * time.Second
+
+// shared is the fleet that the last drill has left in order, or nil.
+var shared *lab
+
+// lab is a fleet with the folder that it is in.
+type lab struct {
+	*fleet.Fleet
+
+	dir string
+}
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
+	code := m.Run()
+	if err := shared.close(); err != nil {
+		fmt.Fprintln(os.Stderr, "drills:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+// open starts a fleet.
+func open(ctx context.Context, o fleet.Options) (*lab, error) {
+	dir, err := os.MkdirTemp("", "refract-drills-")
+	if err != nil {
+		return nil, err
+	}
+	o.Dir, o.Root = dir, "../.."
+	f, err := fleet.StartControlled(ctx, o)
+	if err != nil {
+		return nil, errors.Join(err, os.RemoveAll(dir))
+	}
+	return &lab{Fleet: f, dir: dir}, nil
+}
+
+func (l *lab) close() error {
+	if l == nil {
+		return nil
+	}
+	return errors.Join(l.Stop(), os.RemoveAll(l.dir))
+}
+
+// drill is one test: a fleet whose members have joined, a namespace on its hub,
+// and the replicas of the controllers that were started.
+type drill struct {
+	*testing.T
+	*lab
+
+	ns      string
+	clients map[string]client.Client
+	keepers []*keeper
+	began   time.Time
+}
+
+// start begins a drill with the shared fleet, which it leaves in order unless it
+// fails.
+func start(t *testing.T) *drill {
+	t.Helper()
+	if shared == nil {
+		var err error
+		if shared, err = open(t.Context(), fleet.Options{Members: members}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := begin(t, shared)
+	t.Cleanup(func() {
+		if !t.Failed() {
+			d.clear()
+		}
+		d.end()
+		if t.Failed() {
+			d.discard()
+		}
+	})
+	return d
+}
+
+// startAlone begins a drill with a fleet of its own.
+func startAlone(t *testing.T, o fleet.Options) *drill {
+	t.Helper()
+	l, err := open(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := l.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	d := begin(t, l)
+	t.Cleanup(d.end)
+	return d
+}
+
+func begin(t *testing.T, l *lab) *drill {
+	t.Helper()
+	d := &drill{T: t, lab: l, ns: fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), drills.Add(1)), clients: map[string]client.Client{}, began: time.Now()}
+	for _, cluster := range append([]string{"hub"}, l.Members...) {
+		c, err := l.Client(cluster)
+		d.must(err)
+		d.clients[cluster] = c
+	}
+	d.must(l.JoinAll(t.Context()))
+	d.must(d.hub().Create(t.Context(), &corev1.Namespace{ObjectMeta: named("", d.ns)}))
+	return d
+}
+
+func (d *drill) hub() client.Client { return d.clients["hub"] }
+
+func (d *drill) must(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// discard ends the shared fleet: the next drill has another.
+func (d *drill) discard() {
+	if err := shared.close(); err != nil {
+		d.Error(err)
+	}
+	shared = nil
+}
+
+// clear takes everything away that the drill has placed.
+func (d *drill) clear() {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for _, kind := range []string{"ConfigMap", "Deployment"} {
+		d.must(d.hub().DeleteAllOf(ctx, object(kind, d.ns, ""), client.InNamespace(d.ns), client.HasLabels{corev1alpha1.PropagationPolicyLabel}))
+	}
+	d.wait("nothing is left", func(ctx context.Context) error {
+		d.approveAll(ctx)
+		return d.right(ctx)
+	})
+	d.must(client.IgnoreNotFound(d.hub().Delete(ctx, &corev1.Namespace{ObjectMeta: named("", d.ns)})))
+}
+
+// approveAll lets go what the guard holds back, as the drill is over.
+func (d *drill) approveAll(ctx context.Context) {
+	for _, m := range d.Members {
+		c := d.clusterCondition(ctx, m, string(corev1alpha1.ClusterDeletionsHeld))
+		_, after, ok := strings.Cut(c.Message, "token=")
+		if c.Status != metav1.ConditionTrue || !ok {
+			continue
+		}
+		token := strings.FieldsFunc(after, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) })[0]
+		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, refractv1alpha1.ApproveAnnotation, token)
+		fc := &corev1alpha1.FederatedCluster{ObjectMeta: named("", m)}
+		d.must(d.hub().Patch(ctx, fc, client.RawPatch(types.MergePatchType, []byte(patch))))
+	}
+}
+
+// end stops the controllers, and says what happened if the drill has failed.
+func (d *drill) end() {
+	for _, k := range d.keepers {
+		k.stop()
+	}
+	d.Logf("the drill took %s", time.Since(d.began).Round(100*time.Millisecond))
+	if !d.Failed() {
+		return
+	}
+	for _, k := range d.keepers {
+		d.Logf("the log of replica %s ends:\n%s", k.name, fleet.LogTail(filepath.Join(d.dir, k.name+".log")))
+	}
+	if out, err := d.Kubectl("hub", "", "get", "federatedclusters", "-o",
+		`jsonpath={range .items[*]}{.metadata.name}{range .status.conditions[*]}; {.type}={.status} {.reason}: {.message}{end}{"\n"}{end}`); err == nil {
+		d.Logf("the clusters are:\n%s", out)
+	}
+	out, err := d.Kubectl("hub", "", "get", "propagations", "-n", d.ns, "-o",
+		`jsonpath={range .items[?(@.status.conditions[0].status!="True")]}{.metadata.name}: {.status.clusters}{"\n"}{end}`)
+	if err == nil {
+		d.Logf("not synced are:\n%s", out[:min(len(out), 8000)])
+	}
+}
+
+// wait waits until try succeeds, and says how long that took.
+func (d *drill) wait(what string, try func(context.Context) error) time.Duration {
+	d.Helper()
+	return d.waitFor(patience, what, try)
+}
+
+func (d *drill) waitFor(within time.Duration, what string, try func(context.Context) error) time.Duration {
+	d.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), within)
+	defer cancel()
+	began, every := time.Now(), 20*time.Millisecond
+	said := began
+	var last error
+	for {
+		err := try(ctx)
+		if err == nil {
+			took := time.Since(began)
+			d.Logf("%s after %s", what, took.Round(10*time.Millisecond))
+			return took
+		}
+		if ctx.Err() == nil { // Or else the try has failed because its time was over.
+			last = err
+		}
+		if time.Since(said) > slow {
+			d.Logf("%s: not within %s: %v", what, time.Since(began).Round(time.Second), last)
+			said = time.Now()
+		}
+		select {
+		case <-ctx.Done():
+			d.Fatalf("%s: not within %s: %v", what, within, last)
+		case <-time.After(every):
+		}
+		every = min(2*every, 500*time.Millisecond)
+	}
+}
+
+// pause lets time pass, where the duration is the fault itself.
+func (d *drill) pause(how time.Duration) {
+	d.Helper()
+	select {
+	case <-time.After(how):
+	case <-d.Context().Done():
+		d.Fatal("the drill was called off")
+	}
+}
+
+// right returns an error that names what is not as it should be.
+func (d *drill) right(ctx context.Context) error {
+	wrong, err := d.Wrong(ctx)
+	if err != nil {
+		return err
+	}
+	if n := len(wrong); n > 0 {
+		return fmt.Errorf("%d things are wrong:\n%s", n, strings.Join(wrong[:min(n, 12)], "\n"))
+	}
+	return nil
+}
+
+// settle is how every drill ends: with every copy right, none too many, and
+// nothing orphaned.
+func (d *drill) settle() time.Duration {
+	d.Helper()
+	return d.wait("every copy right, none too many, nothing orphaned", d.right)
+}
+
+// clusterCondition returns a condition of a FederatedCluster; a zero one if there
+// is none.
+func (d *drill) clusterCondition(ctx context.Context, cluster, kind string) corev1alpha1.ClusterCondition {
+	d.Helper()
+	fc := &corev1alpha1.FederatedCluster{}
+	if err := d.hub().Get(ctx, types.NamespacedName{Name: cluster}, fc); err != nil {
+		return corev1alpha1.ClusterCondition{Message: err.Error()}
+	}
+	for i := range fc.Status.Conditions {
+		if string(fc.Status.Conditions[i].Type) == kind {
+			return fc.Status.Conditions[i]
+		}
+	}
+	return corev1alpha1.ClusterCondition{}
+}
+
+// awaitCondition waits until a FederatedCluster has the condition in this state.
+func (d *drill) awaitCondition(cluster, kind string, want metav1.ConditionStatus) corev1alpha1.ClusterCondition {
+	d.Helper()
+	var got corev1alpha1.ClusterCondition
+	d.wait(fmt.Sprintf("%s: %s is %s", cluster, kind, want), func(ctx context.Context) error {
+		if got = d.clusterCondition(ctx, cluster, kind); got.Status != want {
+			return fmt.Errorf("it is %q: %s: %s", got.Status, got.Reason, got.Message)
+		}
+		return nil
+	})
+	return got
+}
+
+// apply applies manifests to a cluster; NS in them is the drill's namespace.
+func (d *drill) apply(cluster string, manifests ...string) {
+	d.Helper()
+	text := strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", d.ns)
+	d.must(fleet.ApplyAll(d.Context(), d.clients[cluster], text))
+}
+
+// get returns an object of a cluster, or nil if it is not there or the cluster
+// does not say.
+func (d *drill) get(ctx context.Context, cluster, kind, name string) *unstructured.Unstructured {
+	u := object(kind, d.ns, name)
+	if err := d.clients[cluster].Get(ctx, client.ObjectKeyFromObject(u), u); err != nil {
+		return nil
+	}
+	return u
+}
+
+// kinds are those that drills write about by name.
+var kinds = map[string]schema.GroupVersionKind{
+	"ConfigMap":   {Version: "v1", Kind: "ConfigMap"},
+	"Deployment":  {Group: "apps", Version: "v1", Kind: "Deployment"},
+	"Gear":        {Group: "drills.refract.dev", Version: "v1", Kind: "Gear"},
+	"Propagation": refractv1alpha1.GroupVersion.WithKind(refractv1alpha1.KindPropagation),
+}
+
+func object(kind, ns, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(kinds[kind])
+	u.SetNamespace(ns)
+	u.SetName(name)
+	return u
+}
+
+func listOf(kind string) *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kinds[kind].GroupVersion().WithKind(kind + "List"))
+	return list
+}
+
+// rowOf returns state and reason of a cluster's row in a Propagation.
+func rowOf(p *unstructured.Unstructured, cluster string) string {
+	if p == nil {
+		return "no Propagation"
+	}
+	rows, _, _ := unstructured.NestedSlice(p.Object, "status", "clusters")
+	for _, row := range rows {
+		if r, ok := row.(map[string]any); ok && r["name"] == cluster {
+			return strings.TrimSuffix(fmt.Sprintf("%v %v", r["state"], r["reason"]), " <nil>")
+		}
+	}
+	return "no row"
+}
+
+// keeper keeps a replica running as a kubelet does: one that ends is started
+// again.
+type keeper struct {
+	name string
+
+	mu      sync.Mutex
+	now     *fleet.Replica
+	starts  int
+	stopped bool
+	done    chan struct{}
+}
+
+// keep starts a replica and keeps it running.
+func (d *drill) keep(name string) *keeper {
+	d.Helper()
+	k := &keeper{name: name, done: make(chan struct{})}
+	var err error
+	k.now, err = d.StartReplica(name)
+	d.must(err)
+	d.keepers = append(d.keepers, k)
+	go func() {
+		defer close(k.done)
+		for {
+			for !k.replica().Ended() {
+				<-time.After(20 * time.Millisecond)
+			}
+			k.mu.Lock()
+			if k.stopped {
+				k.mu.Unlock()
+				return
+			}
+			k.starts++
+			r, err := d.StartReplica(name)
+			if err != nil {
+				d.Error(err)
+				k.mu.Unlock()
+				return
+			}
+			k.now = r
+			k.mu.Unlock()
+		}
+	}()
+	return k
+}
+
+func (k *keeper) replica() *fleet.Replica {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.now
+}
+
+// restarts returns how often the replica was started again.
+func (k *keeper) restarts() int {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.starts
+}
+
+// stop ends the replica for good.
+func (k *keeper) stop() {
+	k.mu.Lock()
+	k.stopped = true
+	r := k.now
+	k.mu.Unlock()
+	_ = r.Signal(syscall.SIGCONT)
+	_ = r.Stop(syscall.SIGTERM) // Whether it ends in order is for its own drill.
+	<-k.done
+}
+
+// work starts one replica and waits until it is at work.
+func (d *drill) work() *keeper {
+	d.Helper()
+	k := d.keep("one")
+	d.atWork(k)
+	return k
+}
+
+func (d *drill) atWork(k *keeper) time.Duration {
+	d.Helper()
+	return d.wait("replica "+k.name+" is at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
+}
+
+// down halts the API server and the etcd of a cluster.
+func (d *drill) down(cluster string) {
+	d.Helper()
+	d.must(d.Playground.Halt(cluster, playground.APIServer))
+	d.must(d.Playground.Halt(cluster, playground.Etcd))
+}
+
+// up revives the etcd and the API server of a cluster.
+func (d *drill) up(cluster string) {
+	d.Helper()
+	d.must(d.Playground.Revive(d.Context(), cluster, playground.Etcd))
+	d.must(d.Playground.Revive(d.Context(), cluster, playground.APIServer))
+}
+
+// absent is nil if the error says that the object is not there.
+func absent(err error) error {
+	if err == nil {
+		return errors.New("it is there")
+	}
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,301 @@
+package drills
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/playground"
+	"refract.dev/test/fleet"
+)
+
+// TestMemberStopped has a member's API server be away for a minute while changes
+// are made.
+func TestMemberStopped(t *testing.T) {
+	const outage = time.Minute
+	d := start(t)
+	d.work()
+	s := d.tell(60)
+	d.settle()
+	before := s.pulse(20, d.Members...)
+
+	began := time.Now()
+	d.must(d.Playground.Halt("member-3", playground.APIServer))
+	s.removals = 8
+	during := s.meanwhile(outage-time.Since(began), "member-1", "member-2")
+	s.undelayed(before, during)
+	d.awaitCondition("member-3", string(corev1alpha1.ClusterOffline), metav1.ConditionTrue)
+
+	d.must(d.Playground.Revive(t.Context(), "member-3", playground.APIServer))
+	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.settle()
+}
+
+// meanwhile makes changes for a while, and returns how long they take to reach
+// these clusters.
+func (s *story) meanwhile(how time.Duration, clusters ...string) []time.Duration {
+	s.Helper()
+	var all []time.Duration
+	for end := time.Now().Add(how); time.Now().Before(end); {
+		s.change()
+		all = append(all, s.pulse(1, clusters...)...)
+		s.pause(min(100*time.Millisecond, max(0, time.Until(end))))
+	}
+	return sorted(all)
+}
+
+// TestMemberLosesItsData has a member come back empty: it is another cluster then,
+// at the same address and with the same certificates, and is given what belongs
+// there.
+func TestMemberLosesItsData(t *testing.T) {
+	d := start(t)
+	d.work()
+	s := d.tell(40)
+	d.settle()
+	identity := d.identity("member-3")
+
+	d.must(d.Playground.Kill("member-3", playground.APIServer))
+	d.must(d.Playground.Kill("member-3", playground.Etcd))
+	d.must(d.Playground.Wipe("member-3"))
+	s.changes(20)
+	d.up("member-3")
+	if now := d.identity("member-3"); now == identity {
+		t.Fatalf("A member that was wiped should be another cluster: its UID is %s as before.", now)
+	}
+	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.settle()
+	s.changes(20)
+	d.settle()
+}
+
+// identity returns by what a cluster is known; it waits until a new one has that.
+func (d *drill) identity(cluster string) types.UID {
+	d.Helper()
+	ns := &corev1.Namespace{}
+	d.wait(cluster+" is known", func(ctx context.Context) error {
+		return d.clients[cluster].Get(ctx, types.NamespacedName{Name: metav1.NamespaceSystem}, ns)
+	})
+	return ns.UID
+}
+
+// TestMemberEtcdFrozen has a member's etcd say nothing for 15 seconds: its API
+// server takes requests and does not answer them.
+func TestMemberEtcdFrozen(t *testing.T) {
+	const outage = 15 * time.Second
+	d := start(t)
+	d.work()
+	s := d.tell(60)
+	d.settle()
+	before := s.pulse(20, d.Members...)
+
+	d.must(d.Playground.Freeze("member-2", playground.Etcd))
+	t.Cleanup(func() { _ = d.Playground.Thaw("member-2", playground.Etcd) })
+	s.removals = 8
+	during := s.meanwhile(outage, "member-1", "member-3")
+	d.must(d.Playground.Thaw("member-2", playground.Etcd))
+	s.undelayed(before, during)
+	d.settle()
+}
+
+// TestMemberBehavesBadly has a member answer in all the ways in which it should
+// not, one after the other, and get well again each time.
+func TestMemberBehavesBadly(t *testing.T) {
+	const outage = 8 * time.Second
+	d := start(t)
+	p, err := d.NewProxy("member-2")
+	d.must(err)
+	t.Cleanup(p.Close)
+	d.must(d.Join(t.Context(), "member-2", p.Access))
+	d.work()
+	s := d.tell(60)
+	d.settle()
+	before := s.pulse(20, d.Members...)
+
+	faults := []struct {
+		name, reason string
+		fault        fleet.Fault
+		writes       int // At most so many while it lasts.
+	}{
+		{"Full", "A member that asks for patience is shown some.", fleet.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
+		{"Broken", "A member that refuses everything is asked now and then.", fleet.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
+		{"Hanging", "A member that hangs costs its own workers only.", fleet.Hang(), len(s.alive)},
+		{"Slow", "A member that is slow is waited for.", fleet.Delay(time.Second), 1000},
+		{"Closed", "A member that does not know the token any more is not hammered.", fleet.RefuseAll(), len(s.alive) + 50},
+	}
+	for _, f := range faults {
+		// Not t.Run: what was wrong in one may still be wrong in the next.
+		p.Count()
+		p.Behave(f.fault)
+		s.removals = 2
+		s.override() // Concerns nearly every copy.
+		during := s.meanwhile(outage, "member-1", "member-3")
+		counts := p.Count()
+		p.Behave(nil)
+		d.Logf("%s: requests to the member in %s: %v", f.name, outage, counts)
+		s.undelayed(before, during)
+		writes := counts[http.MethodPatch] + counts[http.MethodPost] + counts[http.MethodDelete]
+		if writes > f.writes {
+			t.Errorf("%s: %s\n%d writes in %s, want at most %d", f.name, f.reason, writes, outage, f.writes)
+		}
+		d.wait(f.name+": it is ready again", func(ctx context.Context) error {
+			if c := d.clusterCondition(ctx, "member-2", string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionTrue {
+				return errors.New(c.Message)
+			}
+			return nil
+		})
+		d.settle()
+		d.Logf("%s: requests to catch up: %v", f.name, p.Count())
+	}
+
+	s.removals = 0
+	p.Cut()
+	s.changes(10)
+	d.settle()
+}
+
+// TestMemberRefusesTheCredentials has the certificate with which the hub reaches a
+// member expire.
+func TestMemberRefusesTheCredentials(t *testing.T) {
+	d := start(t)
+	d.work()
+	s := d.tell(30)
+	d.settle()
+	before := s.pulse(20, d.Members...)
+
+	good, err := d.Access("member-2")
+	d.must(err)
+	expired := good
+	expired.Cert, expired.Key, err = d.Playground.ClientCertificate("member-2", "late", []string{"system:masters"}, time.Now().Add(-time.Minute))
+	d.must(err)
+	d.must(d.Join(t.Context(), "member-2", expired))
+	d.wait("the status says so", func(ctx context.Context) error {
+		if c := d.clusterCondition(ctx, "member-2", string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionFalse || c.Reason != "Unauthorized" {
+			return fmt.Errorf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)
+		}
+		return nil
+	})
+	s.removals = 4
+	s.undelayed(before, s.meanwhile(5*time.Second, "member-1", "member-3"))
+	d.must(d.Join(t.Context(), "member-2", good))
+	d.awaitCondition("member-2", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.settle()
+}
+
+// TestTypeArrivesLater has members learn of a type when its objects have long been
+// placed there.
+func TestTypeArrivesLater(t *testing.T) {
+	const crd = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: gears.drills.refract.dev}
+spec:
+  group: drills.refract.dev
+  names: {kind: Gear, plural: gears, singular: gear}
+  scope: Namespaced
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
+`
+	const gear = `
+apiVersion: drills.refract.dev/v1
+kind: Gear
+metadata: {name: gear-%d, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}
+spec: {teeth: %d}
+`
+	d := start(t)
+	d.work()
+	d.apply("hub", crd, everywhere)
+	t.Cleanup(func() {
+		for _, c := range d.clients {
+			_ = fleet.DeleteCRD(context.Background(), c, "gears.drills.refract.dev")
+		}
+	})
+	const n = 5
+	d.wait("the hub serves the type", func(ctx context.Context) error {
+		return d.clients["hub"].List(ctx, listOf("Gear"))
+	})
+	for i := range n {
+		d.apply("hub", fmt.Sprintf(gear, i, i))
+	}
+	for _, m := range d.Members {
+		d.wait("it is said that a type is missing", func(ctx context.Context) error {
+			p := d.get(ctx, "hub", "Propagation", "gear-0.gears.drills.refract.dev")
+			if p == nil {
+				return errors.New("there is no Propagation")
+			}
+			if got := rowOf(p, m); got != "Failed TypeNotServed" {
+				return errors.New(got)
+			}
+			return nil
+		})
+	}
+	for _, m := range d.Members {
+		d.apply(m, crd)
+		d.waitFor(30*time.Second, m+" has the objects", func(ctx context.Context) error {
+			list := listOf("Gear")
+			if err := d.clients[m].List(ctx, list); err != nil {
+				return err
+			}
+			if len(list.Items) != n {
+				return fmt.Errorf("it has %d of %d", len(list.Items), n)
+			}
+			return nil
+		})
+	}
+	d.settle()
+	for i := range n {
+		d.must(d.hub().Delete(t.Context(), object("Gear", d.ns, fmt.Sprintf("gear-%d", i))))
+	}
+	d.settle()
+}
+
+// TestNamespaceDeletedOnMember deletes a namespace on a member that has copies in
+// it, and something that keeps it from going for some seconds.
+func TestNamespaceDeletedOnMember(t *testing.T) {
+	d := startAlone(t, fleet.Options{Members: 1, Whole: true})
+	d.work()
+	s := d.tell(20)
+	d.settle()
+	const held = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: held, namespace: NS, finalizers: [drills.refract.dev/hold]}
+`
+	d.apply("member-1", held)
+	before := d.namespaceUID("member-1")
+	d.must(d.clients["member-1"].Delete(t.Context(), &corev1.Namespace{ObjectMeta: named("", d.ns)}))
+	d.wait("the copies are gone", func(ctx context.Context) error {
+		for _, o := range s.alive {
+			kind, name := cut(o)
+			if err := absent(d.clients["member-1"].Get(ctx, types.NamespacedName{Namespace: d.ns, Name: name}, object(kind, d.ns, name))); err != nil {
+				return fmt.Errorf("%s: %w", o, err)
+			}
+		}
+		return nil
+	})
+	s.changes(10)
+	d.pause(3 * time.Second)
+	d.apply("member-1", `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: held, namespace: NS, finalizers: []}
+`)
+	d.settle()
+	if now := d.namespaceUID("member-1"); now == before {
+		t.Error("The namespace was not deleted: there was nothing to come back from.")
+	}
+}
+
+func (d *drill) namespaceUID(cluster string) types.UID {
+	d.Helper()
+	ns := &corev1.Namespace{}
+	d.must(d.clients[cluster].Get(d.Context(), types.NamespacedName{Name: d.ns}, ns))
+	return ns.UID
+}

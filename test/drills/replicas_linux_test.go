@@ -1,0 +1,106 @@
+package drills
+
+import (
+	"fmt"
+	"syscall"
+	"testing"
+	"time"
+
+	"refract.dev/test/fleet"
+)
+
+// TestLeaderFrozen has two replicas share the members. The one that decides is
+// frozen while changes are made, the other takes over, and the first finds that
+// out when it goes on.
+func TestLeaderFrozen(t *testing.T) {
+	d := start(t)
+	one, two := d.work(), d.keep("two")
+	d.atWork(two)
+	s := d.tell(60)
+	d.settle()
+	leader, other := one, two
+	if d.leader() == "refract/two" {
+		leader, other = two, one
+	}
+	d.Logf("%s decides", leader.name)
+
+	// With changes under way, so that there is something to be written twice.
+	s.removals = 8
+	for range 20 {
+		s.change()
+	}
+	frozen := leader.replica()
+	d.must(frozen.Signal(syscall.SIGSTOP))
+	from := time.Now()
+	for range 100 {
+		s.change()
+	}
+	took := s.pulse(1, d.Members...)
+	d.Logf("%s took over within %s", other.name, round(took[0]))
+	d.settle()
+
+	thawed := time.Now()
+	d.must(frozen.Signal(syscall.SIGCONT))
+	s.removals = 8
+	for range 100 {
+		s.change()
+		s.pulse(1, d.Members...)
+	}
+	d.settle()
+	for _, m := range d.Members {
+		d.oneWriter(m, "refract/"+leader.name, "refract/"+other.name, from, thawed)
+	}
+	d.Logf("the replica that was frozen was started again %d times", leader.restarts())
+
+	// And one that is no more is replaced.
+	other.mu.Lock()
+	other.stopped = true
+	other.mu.Unlock()
+	d.must(other.replica().Stop(syscall.SIGKILL))
+	s.changes(30)
+	s.pulse(1, d.Members...)
+	d.settle()
+}
+
+// leader returns the user agent of the replica that decides: the one that writes
+// conditions.
+func (d *drill) leader() string {
+	d.Helper()
+	all := d.writes("hub")
+	for i := range all {
+		if w := all[len(all)-1-i]; w.Resource == "propagations" && w.Verb == "create" {
+			return w.Agent
+		}
+	}
+	d.Fatal("nobody has ever written a Propagation")
+	return ""
+}
+
+// oneWriter fails the drill if both replicas have written to a member at a time:
+// the one that was frozen may have it back, once, and not write before.
+func (d *drill) oneWriter(member, frozen, other string, from, thawed time.Time) {
+	d.Helper()
+	var takeover time.Time
+	var turns []fleet.Write // The first write of each turn after the takeover.
+	for _, w := range d.writes(member) {
+		if w.Time.Before(from) || (w.Agent != frozen && w.Agent != other) {
+			continue
+		}
+		if takeover.IsZero() && w.Agent == other {
+			takeover = w.Time
+		}
+		if takeover.IsZero() {
+			continue
+		}
+		if w.Agent == frozen && w.Time.Before(thawed) {
+			d.Errorf("%s: a replica that was frozen has written after the other took over at %s: %s", member, takeover, w)
+		}
+		if len(turns) == 0 || turns[len(turns)-1].Agent != w.Agent {
+			turns = append(turns, w)
+		}
+	}
+	if len(turns) > 2 {
+		d.Errorf("%s has two writers at a time; their turns begin with\n%s", member, fmt.Sprint(turns))
+	}
+	d.Logf("%s: %d turns after the takeover", member, len(turns))
+}

@@ -1,0 +1,285 @@
+package drills
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/fleet"
+)
+
+// seed makes every run of a drill tell the same story. Faults come at other
+// moments of it all the same.
+const seed = 4
+
+func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+
+// story is what happens on a hub: objects come, change and go, and so do the
+// policies. It is seeded.
+type story struct {
+	*drill
+
+	random *rand.Rand
+	alive  []string // KIND NAME of the objects.
+	plain  map[string]bool
+	few    map[string]bool // Those that are placed by the policy "few".
+	number int             // Of the last change.
+	// removals is how many objects may still go before anybody has to ask the guard.
+	removals int
+}
+
+// policies are what the objects of a story are placed and overridden by.
+const everywhere = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere, namespace: NS}
+spec: {schedulingMode: Duplicate}
+`
+
+// tell begins a story with n objects.
+func (d *drill) tell(n int) *story {
+	d.Helper()
+	s := &story{drill: d, random: rand.New(rand.NewPCG(seed, uint64(n))), plain: map[string]bool{}, few: map[string]bool{}}
+	d.apply("hub", everywhere)
+	s.place()
+	s.override()
+	for range n {
+		s.create()
+	}
+	return s
+}
+
+// try repeats a write until the hub takes it, as a person does.
+func (s *story) try(what string, write func(context.Context) error) {
+	s.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	for {
+		once, done := context.WithTimeout(ctx, 5*time.Second)
+		err := write(once)
+		done()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			s.Errorf("%s: %v", what, err)
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+}
+
+// change makes one change.
+func (s *story) change() {
+	s.number++
+	switch n := s.random.IntN(100); {
+	case n < 3:
+		s.override()
+	case n < 5:
+		s.place()
+	case n < 30 || len(s.alive) < 20:
+		s.create()
+	case n < 38 && s.removals > 0:
+		s.remove()
+	case n < 41:
+		s.again()
+	case n < 50:
+		s.relabel()
+	default:
+		s.write(s.any())
+	}
+}
+
+// changes makes n changes, of which at most a few take objects away.
+func (s *story) changes(n int) {
+	const few = 8 // The guard asks from 11 copies of a member on.
+	s.removals = few
+	for range n {
+		s.change()
+	}
+}
+
+func (s *story) any() string { return s.alive[s.random.IntN(len(s.alive))] }
+
+func (s *story) create() {
+	kind := []string{"ConfigMap", "ConfigMap", "Deployment"}[s.random.IntN(3)]
+	o := fmt.Sprintf("%s %s-%d", kind, strings.ToLower(kind), s.number*1000+len(s.alive))
+	s.alive = append(s.alive, o)
+	s.write(o)
+}
+
+// write writes an object with new content.
+func (s *story) write(o string) {
+	kind, name := cut(o)
+	labels := map[string]any{corev1alpha1.PropagationPolicyLabel: "everywhere", corev1alpha1.OverridePolicyLabel: "sizes"}
+	if s.few[o] {
+		labels[corev1alpha1.PropagationPolicyLabel] = "few"
+	}
+	if s.plain[o] {
+		delete(labels, corev1alpha1.OverridePolicyLabel)
+	}
+	u := object(kind, s.ns, name)
+	u.Object["metadata"].(map[string]any)["labels"] = labels
+	value := fmt.Sprint(s.random.IntN(1 << 20))
+	if kind == "ConfigMap" {
+		u.Object["data"] = map[string]any{"value": value}
+		if s.random.IntN(2) == 0 {
+			u.Object["data"].(map[string]any)["sometimes"] = value
+		}
+	} else {
+		u.Object["spec"] = map[string]any{
+			"replicas": int64(s.random.IntN(10)),
+			"selector": map[string]any{"matchLabels": map[string]any{"app": name}},
+			"template": map[string]any{
+				"metadata": map[string]any{"labels": map[string]any{"app": name}},
+				"spec":     map[string]any{"containers": []any{map[string]any{"name": "c", "image": "image:" + value}}},
+			},
+		}
+	}
+	s.try("writing "+o, func(ctx context.Context) error { return fleet.Apply(ctx, s.hub(), u.DeepCopy().Object) })
+}
+
+// remove has an object go, or be no longer propagated.
+func (s *story) remove() {
+	s.removals--
+	i := s.random.IntN(len(s.alive))
+	o := s.alive[i]
+	s.alive = slices.Delete(s.alive, i, i+1)
+	kind, name := cut(o)
+	delete(s.few, o)
+	delete(s.plain, o)
+	s.try("removing "+o, func(ctx context.Context) error {
+		return client.IgnoreNotFound(s.hub().Delete(ctx, object(kind, s.ns, name)))
+	})
+}
+
+// again deletes an object and makes another one of its name at once.
+func (s *story) again() {
+	o := s.any()
+	kind, name := cut(o)
+	s.try("removing "+o, func(ctx context.Context) error {
+		return client.IgnoreNotFound(s.hub().Delete(ctx, object(kind, s.ns, name)))
+	})
+	s.write(o)
+}
+
+// relabel has an object be overridden or not, or placed by the other policy.
+func (s *story) relabel() {
+	o := s.any()
+	const few = 4 // As many as that may leave a member at once without a question.
+	switch {
+	case s.random.IntN(2) == 0:
+		s.plain[o] = !s.plain[o]
+	case s.few[o]:
+		delete(s.few, o)
+	case len(s.few) < few:
+		s.few[o] = true
+	}
+	s.write(o)
+}
+
+// place has the policy "few" choose other clusters.
+func (s *story) place() {
+	var clusters []any
+	for _, i := range s.random.Perm(len(s.Members))[:1+s.random.IntN(len(s.Members))] {
+		clusters = append(clusters, map[string]any{"cluster": s.Members[i]})
+	}
+	s.policy("PropagationPolicy", "few", map[string]any{"schedulingMode": "Duplicate", "placement": clusters})
+}
+
+// override has the policy "sizes" say something else.
+func (s *story) override() {
+	var rules []any
+	for _, m := range s.Members {
+		rules = append(rules, map[string]any{
+			"targetClusters": map[string]any{"clusters": []any{m}},
+			"overriders": map[string]any{"annotations": []any{map[string]any{
+				"operator": "addIfAbsent", "value": map[string]any{"drills/size": fmt.Sprintf("%s-%d", m, s.random.IntN(1000))},
+			}}},
+		})
+	}
+	s.policy("OverridePolicy", "sizes", map[string]any{"overrideRules": rules})
+}
+
+func (s *story) policy(kind, name string, spec map[string]any) {
+	s.try("writing "+name, func(ctx context.Context) error {
+		return fleet.Apply(ctx, s.hub(), map[string]any{
+			"apiVersion": corev1alpha1.GroupVersion.String(), "kind": kind,
+			"metadata": map[string]any{"namespace": s.ns, "name": name}, "spec": spec,
+		})
+	})
+}
+
+// pulse puts a change on the hub again and again, each time when the last has
+// arrived on all these members, and returns how long the changes took, sorted.
+func (s *story) pulse(n int, clusters ...string) []time.Duration {
+	s.Helper()
+	var out []time.Duration
+	for range n {
+		s.number++
+		beat := fmt.Sprint(s.number)
+		u := object("ConfigMap", s.ns, "pulse")
+		u.SetLabels(map[string]string{corev1alpha1.PropagationPolicyLabel: "everywhere"})
+		u.Object["data"] = map[string]any{"beat": beat}
+		began := time.Now()
+		s.must(fleet.Apply(s.Context(), s.hub(), u.Object))
+		ctx, cancel := context.WithTimeout(s.Context(), patience)
+		for _, c := range clusters {
+			for !s.beats(ctx, c, beat) {
+				if ctx.Err() != nil {
+					s.Fatalf("a change did not arrive on %s within %s", c, patience)
+				}
+				<-time.After(2 * time.Millisecond)
+			}
+		}
+		cancel()
+		out = append(out, time.Since(began))
+	}
+	slices.Sort(out)
+	return out
+}
+
+func (s *story) beats(ctx context.Context, cluster, want string) bool {
+	u := s.get(ctx, cluster, "ConfigMap", "pulse")
+	if u == nil {
+		return false
+	}
+	data, _ := u.Object["data"].(map[string]any)
+	return data["beat"] == want
+}
+
+// undelayed compares how long changes took to reach the others while one member
+// was in trouble with how long they took before.
+func (s *story) undelayed(before, during []time.Duration) {
+	s.Helper()
+	median := func(d []time.Duration) time.Duration { return d[len(d)/2] }
+	s.Logf("to the other members: median %s, at most %s; before %s, at most %s", round(median(during)), round(during[len(during)-1]), round(median(before)), round(before[len(before)-1]))
+	// A machine that tests run on has other work, too, so this is not for figures.
+	if limit := 3*median(before) + 200*time.Millisecond; median(during) > limit {
+		s.Errorf("one broken member delays the others: median %s, want at most %s", round(median(during)), round(limit))
+	}
+	const most = 5 * time.Second
+	if worst := during[len(during)-1]; worst > most {
+		s.Errorf("one broken member delays the others: the slowest change took %s, want at most %s", round(worst), most)
+	}
+}
+
+func round(d time.Duration) time.Duration { return d.Round(time.Millisecond) }
+
+func sorted(all []time.Duration) []time.Duration {
+	slices.Sort(all)
+	return all
+}
+
+func cut(o string) (kind, name string) {
+	kind, name, _ = strings.Cut(o, " ")
+	return kind, name
+}

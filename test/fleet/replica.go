@@ -1,0 +1,150 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Replica is one process of `refract run`. It ends with the process of the test.
+type Replica struct {
+	// Name is its identity, and part of its user agent: refract/NAME.
+	Name string
+	// Log is the file that it writes to; another replica of the name adds to it.
+	Log string
+
+	health string // URL.
+	cmd    *exec.Cmd
+	ended  chan struct{}
+}
+
+// lease is how long a replica may not be heard of before others take over.
+const lease = 3 * time.Second
+
+// StartReplica starts a replica with a name, further arguments, and ports of its own.
+func (f *Fleet) StartReplica(name string, args ...string) (*Replica, error) {
+	ports, err := freePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	r := &Replica{Name: name, Log: filepath.Join(filepath.Dir(f.refract), name+".log"), health: "http://" + ports[1], ended: make(chan struct{})}
+	log, err := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = log.Close() }() // The child has a copy.
+	r.cmd = exec.Command(f.refract, append([]string{
+		"run", "--kubeconfig", f.Kubeconfig("hub"), "--identity", name, "--lease-duration", lease.String(),
+		"--metrics-bind-address", ports[0], "--health-probe-bind-address", ports[1],
+	}, args...)...)
+	r.cmd.Stderr = log
+	r.cmd.SysProcAttr = dieWithParent()
+	if err := launch(r.cmd); err != nil {
+		return nil, fmt.Errorf("starting replica %s: %w", name, err)
+	}
+	f.mu.Lock()
+	f.replicas = append(f.replicas, r)
+	f.mu.Unlock()
+	go func() {
+		_ = r.cmd.Wait() // How it ends is for the test to judge, by the log.
+		close(r.ended)
+	}()
+	return r, nil
+}
+
+// Signal sends the replica a signal. One that has ended is left alone.
+func (r *Replica) Signal(s syscall.Signal) error {
+	if err := r.cmd.Process.Signal(s); !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	return nil
+}
+
+// Stop sends the replica a signal that ends it, and returns when it has ended.
+// One that does not end is killed, and Stop says so.
+func (r *Replica) Stop(s syscall.Signal) error {
+	if err := r.Signal(s); err != nil {
+		return err
+	}
+	select {
+	case <-r.ended:
+		return nil
+	case <-time.After(20 * time.Second):
+		err := r.Signal(syscall.SIGKILL)
+		<-r.ended
+		return errors.Join(err, fmt.Errorf("replica %s did not end within 20 s of signal %q", r.Name, s))
+	}
+}
+
+// Ended says whether the replica has ended.
+func (r *Replica) Ended() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Ready returns nil if the replica says at /readyz that it is at work.
+func (r *Replica) Ready(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.health+"/readyz", nil)
+	if err != nil {
+		return err
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	body, err := io.ReadAll(resp.Body)
+	if err == nil && resp.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s", resp.Status, body)
+	}
+	return err
+}
+
+// freePorts returns addresses of this machine on which nobody listens.
+func freePorts(n int) ([]string, error) {
+	var out []string
+	for range n {
+		l, err := net.Listen("tcp4", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer l.Close() // Not before all are found, or they might be the same.
+		out = append(out, l.Addr().String())
+	}
+	return out, nil
+}
+
+// launches are run by one thread that lives as long as this process: Linux takes
+// the parent of a child to be the thread that started it.
+var launches = sync.OnceValue(func() chan<- func() {
+	c := make(chan func())
+	go func() {
+		runtime.LockOSThread()
+		for start := range c {
+			start()
+		}
+	}()
+	return c
+})
+
+func launch(cmd *exec.Cmd) error {
+	err := make(chan error)
+	launches() <- func() { err <- cmd.Start() }
+	return <-err
+}

@@ -1,0 +1,245 @@
+package fleet
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+)
+
+// Wrong returns everything that is not as it should be when nothing is going on:
+// copies that a member lacks, has too many of, or has with another content than
+// `refract render` says; objects of the hub without a Propagation, Propagations
+// without an object, stuck in their deletion, not synced, or with rows for other
+// clusters than those that should have a copy. It is empty when every copy is
+// right, none is too many, and nothing is orphaned.
+func (f *Fleet) Wrong(ctx context.Context) ([]string, error) {
+	want, err := f.rendered()
+	if err != nil {
+		return nil, err
+	}
+	sources, err := f.objects(ctx, "hub", corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
+	if err != nil {
+		return nil, err
+	}
+	have := make([]map[string]*unstructured.Unstructured, len(f.Members))
+	errs := make([]error, len(f.Members))
+	var all sync.WaitGroup
+	for i, m := range f.Members {
+		all.Go(func() { have[i], errs[i] = f.objects(ctx, m, corev1alpha1.ManagedLabel+"=true") })
+	}
+	all.Wait()
+	if err := errors.Join(errs...); err != nil {
+		return nil, err
+	}
+	var wrong []string
+	placed := map[string][]string{}
+	for i, m := range f.Members {
+		for _, key := range slices.Sorted(maps.Keys(want[m])) {
+			placed[key] = append(placed[key], m)
+			if text := differs(want[m][key], have[i][key]); text != "" {
+				wrong = append(wrong, fmt.Sprintf("%s: %s: %s", m, key, text))
+			}
+		}
+		for _, key := range slices.Sorted(maps.Keys(have[i])) {
+			if want[m][key] == nil {
+				wrong = append(wrong, fmt.Sprintf("%s: %s should not be there", m, key))
+			}
+		}
+	}
+	reports, err := f.wrongReports(ctx, sources, placed)
+	return append(wrong, reports...), err
+}
+
+// differs says in what a copy is not as rendered, or "".
+func differs(want, have *unstructured.Unstructured) string {
+	if have == nil {
+		return "is missing"
+	}
+	if have.GetDeletionTimestamp() != nil {
+		return "is being deleted"
+	}
+	if at := Lacks("", want.Object, have.Object); at != "" {
+		return at
+	}
+	// What no API server fills in must not have more than was asked for.
+	labels := have.GetLabels()
+	delete(labels, corev1alpha1.ManagedLabel)
+	asked := want.GetLabels()
+	delete(asked, corev1alpha1.ManagedLabel)
+	if !maps.Equal(labels, asked) {
+		return fmt.Sprintf("labels: want %v, got %v", asked, labels)
+	}
+	if at := Lacks("/data", have.Object["data"], want.Object["data"]); at != "" && want.Object["stringData"] == nil {
+		return "has too much: " + at
+	}
+	return ""
+}
+
+// wrongReports compares the Propagations with the objects and where they are placed.
+func (f *Fleet) wrongReports(ctx context.Context, sources map[string]*unstructured.Unstructured, placed map[string][]string) ([]string, error) {
+	cfg, err := f.config("hub")
+	if err != nil {
+		return nil, err
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	var wrong []string
+	reported := map[string]bool{}
+	for _, resource := range []string{"propagations", "clusterpropagations"} {
+		list, err := client.Resource(schema.GroupVersionResource{Group: "refract.dev", Version: "v1alpha1", Resource: resource}).List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return nil, err
+		}
+		for i := range list.Items {
+			key, text := wrongReport(&list.Items[i], sources, placed)
+			reported[key] = true
+			if text != "" {
+				wrong = append(wrong, fmt.Sprintf("hub: %s %s/%s: %s", resource, list.Items[i].GetNamespace(), list.Items[i].GetName(), text))
+			}
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(sources)) {
+		if !reported[key] {
+			wrong = append(wrong, fmt.Sprintf("hub: %s has no Propagation", key))
+		}
+	}
+	return wrong, nil
+}
+
+// wrongReport returns the key of the object that a Propagation is about, and what
+// is wrong with the Propagation, or "".
+func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.Unstructured, placed map[string][]string) (key, text string) {
+	source, _, _ := unstructured.NestedStringMap(p.Object, "spec", "source")
+	gv, _ := schema.ParseGroupVersion(source["apiVersion"])
+	key = keyOf(gv.WithKind(source["kind"]).GroupKind(), p.GetNamespace(), source["name"])
+	object := sources[key]
+	switch {
+	case object == nil:
+		return key, "its object is gone, or does not ask to be propagated"
+	case string(object.GetUID()) != source["uid"]:
+		return key, fmt.Sprintf("it is about another object of the name: UID %s, which is %s", source["uid"], object.GetUID())
+	case p.GetDeletionTimestamp() != nil:
+		return key, "it is stuck in its deletion"
+	}
+	conditions, _, _ := unstructured.NestedSlice(p.Object, "status", "conditions")
+	synced := "has no condition Synced"
+	for _, c := range conditions {
+		if c, ok := c.(map[string]any); ok && c["type"] == "Synced" {
+			synced = fmt.Sprintf("Synced is %v, %v: %v", c["status"], c["reason"], c["message"])
+			if c["status"] == "True" {
+				synced = ""
+			}
+		}
+	}
+	if synced != "" {
+		return key, synced
+	}
+	rows, _, _ := unstructured.NestedSlice(p.Object, "status", "clusters")
+	var clusters []string
+	for _, row := range rows {
+		r, _ := row.(map[string]any)
+		clusters = append(clusters, fmt.Sprint(r["name"]))
+		if r["state"] != "Synced" {
+			return key, fmt.Sprintf("%v is %v, %v: %v", r["name"], r["state"], r["reason"], r["message"])
+		}
+	}
+	if want := placed[key]; !slices.Equal(clusters, want) {
+		return key, fmt.Sprintf("it has rows for %v, and should for %v", clusters, want)
+	}
+	return key, ""
+}
+
+// rendered returns what should be on each cluster.
+func (f *Fleet) rendered() (map[string]map[string]*unstructured.Unstructured, error) {
+	out, err := f.Refract("render", "--hub-kubeconfig", f.Kubeconfig("hub"), "-o", "json")
+	if err != nil {
+		return nil, err
+	}
+	var result struct {
+		Clusters []struct {
+			Name    string            `json:"name"`
+			Objects []json.RawMessage `json:"objects"`
+		} `json:"clusters"`
+	}
+	if err := json.Unmarshal([]byte(out), &result); err != nil {
+		return nil, err
+	}
+	all := map[string]map[string]*unstructured.Unstructured{}
+	for _, c := range result.Clusters {
+		all[c.Name] = map[string]*unstructured.Unstructured{}
+		for _, raw := range c.Objects {
+			u := &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(raw); err != nil {
+				return nil, fmt.Errorf("reading what refract render says: %w", err)
+			}
+			all[c.Name][keyOf(u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName())] = u
+		}
+	}
+	return all, nil
+}
+
+// objects returns the objects of all types that a cluster holds and that one of
+// the selectors chooses.
+func (f *Fleet) objects(ctx context.Context, cluster string, selectors ...string) (map[string]*unstructured.Unstructured, error) {
+	cfg, err := f.config(cluster)
+	if err != nil {
+		return nil, err
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := discovery.ServerPreferredResources(disco)
+	if err != nil {
+		return nil, fmt.Errorf("discovering the types of %s: %w", cluster, err)
+	}
+	client, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]*unstructured.Unstructured{}
+	for _, types := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "watch", "patch"}}, lists) {
+		gv, err := schema.ParseGroupVersion(types.GroupVersion)
+		if err != nil {
+			return nil, err
+		}
+		if gv.Group == corev1alpha1.GroupVersion.Group || gv.Group == "refract.dev" {
+			continue
+		}
+		for i := range types.APIResources {
+			for _, selector := range selectors {
+				list, err := client.Resource(gv.WithResource(types.APIResources[i].Name)).List(ctx, metav1.ListOptions{LabelSelector: selector})
+				if err != nil {
+					return nil, fmt.Errorf("listing %s of %s: %w", types.APIResources[i].Name, cluster, err)
+				}
+				for i := range list.Items {
+					u := &list.Items[i]
+					if c := u.GroupVersionKind(); c.Kind != "" {
+						out[keyOf(c.GroupKind(), u.GetNamespace(), u.GetName())] = u
+					}
+				}
+			}
+		}
+	}
+	return out, nil
+}
+
+// keyOf names an object for people, too.
+func keyOf(kind schema.GroupKind, namespace, name string) string {
+	return strings.TrimPrefix(fmt.Sprintf("%s %s/%s", kind, namespace, name), "/")
+}

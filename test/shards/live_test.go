@@ -1,0 +1,303 @@
+//go:build unix
+
+// Package shards tests, with processes and an API server, that members are
+// shared out among replicas and never worked on by two.
+package shards
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	gocmp "github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"refract.dev/internal/playground"
+)
+
+func TestMain(m *testing.M) {
+	if identity := os.Getenv(replicaVariable); identity != "" {
+		if err := replicate(identity); err != nil {
+			fmt.Fprintln(os.Stderr, "error:", err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// process is a replica in a process of its own.
+type process struct {
+	*exec.Cmd
+
+	identity string
+	began    time.Time
+	stopped  int64 // When it was made to stand still last.
+	stderr   bytes.Buffer
+	read     sync.WaitGroup
+
+	mu     sync.Mutex
+	now    event // What it said last of how things are.
+	writes []event
+}
+
+// hub is where the replicas meet.
+type hub struct {
+	*testing.T
+
+	kubeconfig string
+	processes  []*process
+}
+
+// start starts a replica.
+func (h *hub) start(identity string) *process {
+	h.Helper()
+	p := &process{Cmd: exec.Command(os.Args[0]), identity: identity, began: time.Now()}
+	p.Env = append(os.Environ(), replicaVariable+"="+identity, "KUBECONFIG="+h.kubeconfig)
+	p.Stderr = &p.stderr
+	out, err := p.StdoutPipe()
+	if err != nil {
+		h.Fatal(err)
+	}
+	if err := p.Start(); err != nil {
+		h.Fatal(err)
+	}
+	h.processes = append(h.processes, p)
+	p.read.Go(func() {
+		for lines := bufio.NewScanner(out); lines.Scan(); {
+			var e event
+			if json.Unmarshal(lines.Bytes(), &e) != nil {
+				continue // Cut short by a signal.
+			}
+			p.mu.Lock()
+			if e.Member == "" {
+				p.now = e
+			} else {
+				p.writes = append(p.writes, e)
+			}
+			p.mu.Unlock()
+		}
+	})
+	h.Cleanup(func() {
+		_ = p.Process.Kill()
+		_ = p.Process.Signal(syscall.SIGCONT)
+		if p.ProcessState == nil {
+			p.end()
+		}
+		if h.Failed() {
+			h.Logf("%s:\n%s", identity, p.stderr.String())
+		}
+	})
+	return p
+}
+
+// end waits for the end of the process, and returns what it did not like.
+func (p *process) end() string {
+	p.read.Wait()
+	_ = p.Wait() // A signal ends it: that is no failure here.
+	_, text, _ := strings.Cut(p.stderr.String(), "error: ")
+	return strings.TrimSpace(text)
+}
+
+func (p *process) signal(s syscall.Signal) {
+	if s == syscall.SIGSTOP {
+		p.stopped = time.Now().UnixNano()
+	}
+	_ = p.Process.Signal(s)
+}
+
+func (p *process) state() event {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.now
+}
+
+func (p *process) leads() bool { return p.state().Leads }
+
+// share waits until the processes own that many members each, and no others.
+func (h *hub) share(within time.Duration, what string, want map[*process]int) time.Duration {
+	h.Helper()
+	return h.within(within, what, func() bool {
+		for p, n := range want {
+			if p.state().Owned != n {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// within waits for a condition, and returns how long it took.
+func (h *hub) within(d time.Duration, what string, is func() bool) time.Duration {
+	h.Helper()
+	began := time.Now()
+	deadline := time.After(d)
+	for !is() {
+		select {
+		case <-deadline:
+			for _, p := range h.processes {
+				h.Logf("%s: %+v", p.identity, p.state())
+			}
+			h.Fatalf("after %s: not true that %s", d, what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	h.Logf("%s: %s", what, time.Since(began).Round(time.Millisecond))
+	return time.Since(began)
+}
+
+// TestReplicas has replicas come, end, crash and stand still.
+func TestReplicas(t *testing.T) {
+	h := newHub(t)
+
+	a := h.start("a")
+	h.share(10*time.Second, "the first owns all", map[*process]int{a: 9})
+	t.Logf("that was %s after its start", time.Duration(a.state().At-a.began.UnixNano()).Round(time.Millisecond))
+	b := h.start("b")
+	h.share(10*time.Second, "two have halves", map[*process]int{a: 5, b: 4})
+	c := h.start("c")
+	h.share(10*time.Second, "three have thirds", map[*process]int{a: 3, b: 3, c: 3})
+
+	b.signal(syscall.SIGTERM)
+	if took := h.share(duration, "those that stay own all when one ends", map[*process]int{a: 5, c: 4}); took > duration/2 {
+		t.Errorf("A replica ended as it should, and its members rested for %s", took)
+	}
+	if text := b.end(); text != "" {
+		t.Errorf("It ended: %s", text)
+	}
+
+	d := h.start("d")
+	h.share(10*time.Second, "a new one has a third", map[*process]int{a: 3, c: 3, d: 3})
+	d.signal(syscall.SIGSTOP)
+	h.share(20*time.Second, "those that move own all when one stands still", map[*process]int{a: 5, c: 4})
+	d.signal(syscall.SIGCONT)
+	if text := d.end(); !strings.Contains(text, "its Lease was removed") {
+		t.Errorf("It went on too late; want that its Lease was removed, got %q", text)
+	}
+
+	a.signal(syscall.SIGSTOP)
+	h.within(20*time.Second, "another owns all and leads when the leader stands still", func() bool { return c.leads() && c.state().Owned == 9 })
+	a.signal(syscall.SIGCONT)
+	if text := a.end(); text == "" {
+		t.Error("The leader went on too late; want that it ends with an error")
+	}
+
+	e := h.start("e")
+	h.share(10*time.Second, "two have halves again", map[*process]int{c: 5, e: 4})
+	c.signal(syscall.SIGKILL)
+	h.within(20*time.Second, "another owns all and leads when the leader is killed", func() bool { return e.leads() && e.state().Owned == 9 })
+	c.end()
+
+	f := h.start("f")
+	h.share(10*time.Second, "two have halves once more", map[*process]int{e: 5, f: 4})
+	e.signal(syscall.SIGTERM)
+	if took := h.share(duration, "the other owns all when the leader ends", map[*process]int{f: 9}); took > duration/2 {
+		t.Errorf("The leader ended as it should, and its members rested for %s", took)
+	}
+	if text := e.end(); text != "" {
+		t.Errorf("It ended: %s", text)
+	}
+	h.within(duration, "and leads", f.leads)
+	f.signal(syscall.SIGTERM)
+	if text := f.end(); text != "" {
+		t.Errorf("It ended: %s", text)
+	}
+
+	h.wantNoLease()
+	h.wantOneWriter()
+}
+
+// newHub starts an API server.
+func newHub(t *testing.T) *hub {
+	t.Helper()
+	assets, err := playground.Assets("../../bin/refract")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "hub"), Assets: assets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := p.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	return &hub{T: t, kubeconfig: p.Hub().Kubeconfig}
+}
+
+// wantNoLease fails unless all replicas have taken their Leases with them, those
+// that came back too late included.
+func (h *hub) wantNoLease() {
+	h.Helper()
+	cfg, err := clientcmd.BuildConfigFromFlags("", h.kubeconfig)
+	if err != nil {
+		h.Fatal(err)
+	}
+	client, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		h.Fatal(err)
+	}
+	leases, err := client.CoordinationV1().Leases("default").List(h.Context(), metav1.ListOptions{})
+	if err != nil {
+		h.Fatal(err)
+	}
+	var left []string
+	for i := range leases.Items {
+		left = append(left, leases.Items[i].Name)
+	}
+	if diff := gocmp.Diff([]string{"refract-leader", "refract-members"}, left); diff != "" {
+		h.Errorf("Leases in the end: -want, +got:\n%s", diff)
+	}
+}
+
+// wantOneWriter fails if two replicas wrote to one member at one time. A write
+// that a replica was stopped in the middle of has reached its member by then.
+func (h *hub) wantOneWriter() {
+	h.Helper()
+	type write struct {
+		event
+
+		by string
+	}
+	writes := map[string][]write{}
+	for _, p := range h.processes {
+		for _, w := range p.writes {
+			if w.Began < p.stopped && p.stopped < w.At {
+				w.At = p.stopped
+			}
+			writes[w.Member] = append(writes[w.Member], write{w, p.identity})
+		}
+	}
+	var overlaps, changes int
+	for _, ws := range writes {
+		slices.SortFunc(ws, func(a, b write) int { return cmp.Compare(a.Began, b.Began) })
+		for i := 1; i < len(ws); i++ {
+			if ws[i].by == ws[i-1].by {
+				continue
+			}
+			changes++
+			if ws[i].Began < ws[i-1].At {
+				overlaps++
+				h.Errorf("%s was written to by %s until %d, and by %s from %d", ws[i].Member, ws[i-1].by, ws[i-1].At, ws[i].by, ws[i].Began)
+			}
+		}
+	}
+	h.Logf("%d members changed hands %d times, %d times too early", len(writes), changes, overlaps)
+	if len(writes) != members || changes < 2*members {
+		h.Errorf("want writes to %d members and many changes of hands", members)
+	}
+}

@@ -1,0 +1,291 @@
+package simulation
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/managedfields"
+	"k8s.io/client-go/applyconfigurations"
+	"k8s.io/client-go/kubernetes/scheme"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+)
+
+// content is what somebody wrote of an object. It is never modified, and shared by
+// all objects with the same content on all members.
+type content struct {
+	namespace, name     string
+	labels, annotations map[string]string
+	finalizers          []string
+
+	body     []byte            // The object as JSON, without what a server adds.
+	state    [sha256.Size]byte // Of all but the metadata.
+	managers []manager
+}
+
+// manager owns fields of a content.
+type manager struct {
+	name      string
+	operation metav1.ManagedFieldsOperationType
+	fields    *fieldpath.Set
+	encoded   []byte
+}
+
+// expected is what a write says of the object that is there.
+type expected struct {
+	uid     types.UID
+	version string
+}
+
+// library are the contents that were written so far.
+type library struct {
+	fields managedfields.TypeConverter
+
+	mu       sync.RWMutex
+	contents map[[sha256.Size]byte]*content
+}
+
+func newLibrary() *library {
+	return &library{fields: applyconfigurations.NewTypeConverter(scheme.Scheme), contents: map[[sha256.Size]byte]*content{}}
+}
+
+// find returns the content that is written with the body to a place, and what it
+// says of the object that is there.
+func (l *library) find(at place, by manager, body []byte) (*content, expected, error) {
+	var head struct {
+		Metadata struct {
+			UID             types.UID `json:"uid"`
+			ResourceVersion string    `json:"resourceVersion"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(body, &head); err != nil {
+		return nil, expected{}, err
+	}
+	want := expected{uid: head.Metadata.UID, version: head.Metadata.ResourceVersion}
+	// What differs from member to member is cut out of the text, as most bodies are
+	// known then and need no more reading.
+	plain := cut(cut(body, "uid", string(want.uid)), "resourceVersion", want.version)
+	key := at.digest(by.name, plain)
+	l.mu.RLock()
+	c := l.contents[key]
+	l.mu.RUnlock()
+	if c != nil {
+		return c, want, nil
+	}
+	var object map[string]any
+	if err := json.Unmarshal(plain, &object); err != nil {
+		return nil, expected{}, err
+	}
+	c, err := l.make(at, object)
+	if err != nil {
+		return nil, expected{}, err
+	}
+	if by.fields, err = l.owned(c, by.operation); err != nil {
+		return nil, expected{}, err
+	}
+	if err := c.manage(by); err != nil {
+		return nil, expected{}, err
+	}
+	return l.keep(key, c), want, nil
+}
+
+// cut removes a member of a JSON object from a text.
+func cut(text []byte, key, value string) []byte {
+	if value == "" {
+		return text
+	}
+	return bytes.Replace(text, []byte(`"`+key+`":"`+value+`",`), nil, 1)
+}
+
+// merge returns the content after a merge patch of somebody, who owns what that
+// changed.
+func (l *library) merge(at place, was *content, by manager, patch []byte) (*content, error) {
+	var object, change map[string]any
+	if err := json.Unmarshal(was.body, &object); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(patch, &change); err != nil {
+		return nil, err
+	}
+	c, err := l.make(at, merged(object, change))
+	if err != nil {
+		return nil, err
+	}
+	before, err := l.fields.ObjectToTyped(was.object())
+	if err != nil {
+		return nil, err
+	}
+	after, err := l.fields.ObjectToTyped(c.object())
+	if err != nil {
+		return nil, err
+	}
+	changes, err := before.Compare(after)
+	if err != nil {
+		return nil, err
+	}
+	by.fields = changes.Added.Union(changes.Modified)
+	for _, m := range was.managers {
+		if m.name == by.name && m.operation == by.operation {
+			by.fields = by.fields.Union(m.fields.Difference(changes.Removed))
+			continue
+		}
+		m.fields = m.fields.Difference(by.fields).Difference(changes.Removed)
+		if err := c.manage(m); err != nil {
+			return nil, err
+		}
+	}
+	if err := c.manage(by); err != nil {
+		return nil, err
+	}
+	return l.keep(at.digest(by.name, was.body, []byte{0}, c.body), c), nil
+}
+
+// merged applies a merge patch: RFC 7386.
+func merged(object, change map[string]any) map[string]any {
+	object = maps.Clone(object)
+	for key, value := range change {
+		switch value := value.(type) {
+		case nil:
+			delete(object, key)
+		case map[string]any:
+			inner, _ := object[key].(map[string]any)
+			if inner == nil {
+				inner = map[string]any{}
+			}
+			object[key] = merged(inner, value)
+		default:
+			object[key] = value
+		}
+	}
+	return object
+}
+
+func (l *library) keep(key [sha256.Size]byte, c *content) *content {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if other := l.contents[key]; other != nil {
+		return other
+	}
+	l.contents[key] = c
+	return c
+}
+
+// make returns the content of an object at a place, without managers.
+func (l *library) make(at place, root map[string]any) (*content, error) {
+	if _, ok := root["metadata"].(map[string]any); !ok {
+		root["metadata"] = map[string]any{}
+	}
+	u := &unstructured.Unstructured{Object: root}
+	u.SetGroupVersionKind(at.GroupVersion().WithKind(at.kind))
+	u.SetNamespace(at.namespace)
+	u.SetName(at.name)
+	for _, field := range []string{"uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"} {
+		unstructured.RemoveNestedField(root, "metadata", field)
+	}
+	if at.resource == namespaces {
+		set := maps.Clone(u.GetLabels())
+		if set == nil {
+			set = map[string]string{}
+		}
+		set[corev1.LabelMetadataName] = at.name
+		u.SetLabels(set)
+	}
+	body, err := json.Marshal(root)
+	if err != nil {
+		return nil, err
+	}
+	c := &content{
+		namespace: at.namespace, name: at.name,
+		labels: u.GetLabels(), annotations: u.GetAnnotations(), finalizers: u.GetFinalizers(),
+		body: body,
+	}
+	rest := maps.Clone(root)
+	delete(rest, "metadata")
+	delete(rest, "status")
+	state, err := json.Marshal(rest)
+	if err != nil {
+		return nil, err
+	}
+	c.state = sha256.Sum256(state)
+	return c, nil
+}
+
+func (c *content) object() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	_ = json.Unmarshal(c.body, &u.Object) // It was encoded from such an object.
+	return u
+}
+
+// unowned are the fields that nobody manages.
+var unowned = fieldpath.NewSet(
+	fieldpath.MakePathOrDie("apiVersion"), fieldpath.MakePathOrDie("kind"), fieldpath.MakePathOrDie("metadata"),
+	fieldpath.MakePathOrDie("metadata", "name"), fieldpath.MakePathOrDie("metadata", "namespace"),
+)
+
+// owned returns the fields that whoever writes the content anew owns.
+func (l *library) owned(c *content, operation metav1.ManagedFieldsOperationType) (*fieldpath.Set, error) {
+	u := c.object()
+	typed, err := l.fields.ObjectToTyped(u)
+	if err != nil {
+		return nil, err
+	}
+	if operation == metav1.ManagedFieldsOperationUpdate {
+		nothing := &unstructured.Unstructured{}
+		nothing.SetGroupVersionKind(u.GroupVersionKind())
+		before, err := l.fields.ObjectToTyped(nothing)
+		if err != nil {
+			return nil, err
+		}
+		changes, err := before.Compare(typed)
+		if err != nil {
+			return nil, err
+		}
+		return changes.Added.Difference(unowned), nil
+	}
+	set, err := typed.ToFieldSet()
+	if err != nil {
+		return nil, err
+	}
+	return set.Difference(unowned), nil
+}
+
+func (c *content) manage(m manager) error {
+	if m.fields.Empty() {
+		return nil
+	}
+	var err error
+	if m.encoded, err = m.fields.ToJSON(); err != nil {
+		return fmt.Errorf("encoding the fields of manager %s: %w", m.name, err)
+	}
+	c.managers = append(c.managers, m)
+	return nil
+}
+
+// place is where an object is, or would be.
+type place struct {
+	*resource
+
+	namespace, name string
+}
+
+func (p place) digest(texts ...any) [sha256.Size]byte {
+	h := sha256.New()
+	fmt.Fprintf(h, "%s\x00%s\x00%s\x00%s\x00", p.GroupVersionResource, p.namespace, p.name, p.kind)
+	for _, text := range texts {
+		switch text := text.(type) {
+		case string:
+			h.Write([]byte(text))
+		case []byte:
+			h.Write(text)
+		}
+		h.Write([]byte{0})
+	}
+	return [sha256.Size]byte(h.Sum(nil))
+}

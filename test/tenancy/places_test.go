@@ -1,0 +1,191 @@
+package tenancy
+
+import (
+	"encoding/json"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"refract.dev/podtemplate"
+)
+
+// place is where the spec of a pod may name an object of its namespace. A list is
+// "[]", and has one item.
+type place struct {
+	path []string
+	kind string
+}
+
+// places finds in Kubernetes' own type every place that names a ConfigMap or a
+// Secret, so that one which is added there is not forgotten here.
+func places(t reflect.Type, path []string) []place {
+	switch t.Kind() {
+	case reflect.Pointer:
+		return places(t.Elem(), path)
+	case reflect.Slice:
+		return places(t.Elem(), append(slices.Clone(path), "[]"))
+	case reflect.Struct:
+	default:
+		return nil
+	}
+	if t == reflect.TypeFor[corev1.PersistentVolumeClaimTemplate]() {
+		return nil // Of a claim that is made for the pod.
+	}
+	var found []place
+	for f := range t.Fields() {
+		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
+		at := append(slices.Clone(path), name)
+		if name == "" {
+			at = path
+		}
+		kind := "Secret"
+		if strings.Contains(t.Name(), "ConfigMap") {
+			kind = "ConfigMap"
+		}
+		switch {
+		case f.Type == reflect.TypeFor[corev1.LocalObjectReference](), f.Type == reflect.TypeFor[*corev1.LocalObjectReference](),
+			f.Type == reflect.TypeFor[corev1.SecretReference](), f.Type == reflect.TypeFor[*corev1.SecretReference]():
+			found = append(found, place{append(slices.Clone(at), "name"), kind})
+		case f.Type == reflect.TypeFor[[]corev1.LocalObjectReference]():
+			found = append(found, place{append(slices.Clone(at), "[]", "name"), kind})
+		case f.Type.Kind() == reflect.String && strings.EqualFold(name, "secretName"):
+			found = append(found, place{at, kind})
+		default:
+			found = append(found, places(f.Type, at)...)
+		}
+	}
+	return found
+}
+
+// demanded is what API servers want beside a reference, by the type of volume.
+var demanded = map[string]string{
+	"azureFile": `{"shareName":"s"}`, "cephfs": `{"monitors":["m"]}`, "cinder": `{"volumeID":"v"}`, "csi": `{"driver":"d.example.com"}`,
+	"flexVolume": `{"driver":"example.com/d"}`, "iscsi": `{"targetPortal":"10.0.0.1:3260","iqn":"iqn.2001-04.com.example:a","lun":0,"chapAuthSession":true}`,
+	"rbd": `{"monitors":["m"],"image":"i"}`, "scaleIO": `{"gateway":"g","system":"s","volumeName":"v"}`, "storageos": `{"volumeName":"v"}`,
+	"secretKeyRef": `{"key":"k"}`, "configMapKeyRef": `{"key":"k"}`,
+}
+
+// with returns a value that has text at the path.
+func with(path []string, text string) any {
+	if len(path) == 0 {
+		return text
+	}
+	inner := with(path[1:], text)
+	if path[0] == "[]" {
+		return []any{inner}
+	}
+	if list, ok := inner.([]any); ok && (path[0] == "volumes" || path[0] == "env") {
+		item, _ := list[0].(map[string]any)
+		item["name"] = "n"
+	}
+	if in, ok := inner.(map[string]any); ok && demanded[path[0]] != "" {
+		extra := map[string]any{}
+		if err := json.Unmarshal([]byte(demanded[path[0]]), &extra); err != nil {
+			panic(err)
+		}
+		maps.Copy(in, extra)
+	}
+	return map[string]any{path[0]: inner}
+}
+
+// pod returns a pod whose spec has text at the path.
+func pod(path []string, text string) *unstructured.Unstructured {
+	spec, _ := with(path, text).(map[string]any)
+	for _, key := range []string{"initContainers", "containers", "ephemeralContainers"} {
+		if list, ok := spec[key].([]any); ok {
+			container, _ := list[0].(map[string]any)
+			container["name"], container["image"] = "c", "i"
+			// An init container needs a container beside it, of another name.
+			if key != "containers" {
+				container["name"] = "d"
+				spec["containers"] = []any{map[string]any{"name": "c", "image": "i"}}
+			}
+		}
+	}
+	if spec["containers"] == nil {
+		spec["containers"] = []any{map[string]any{"name": "c", "image": "i"}}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "Pod",
+		"metadata": map[string]any{"name": "p", "labels": map[string]any{"kubeadmiral.io/propagation-policy-name": "everywhere"}},
+		"spec":     spec,
+	}}
+}
+
+// TestEveryPlaceIsFollowedAndAskedFor: what References finds and what the hub's
+// API server asks for are the same, and nothing that Kubernetes knows is missing.
+func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
+	ns, user := namespace(t)
+	all := places(reflect.TypeFor[corev1.PodSpec](), nil)
+	const atLeast = 3*4 + 1 + 2*2 + 8 // Containers; pull secrets; volumes of today; volumes of old.
+	if len(all) < atLeast {
+		t.Fatalf("%d places were found: %v", len(all), all)
+	}
+	for _, p := range all {
+		t.Run(strings.Join(p.path, "."), func(t *testing.T) {
+			obj := pod(p.path, "theirs")
+			want := []podtemplate.Reference{{Kind: p.kind, Resource: strings.ToLower(p.kind) + "s", Name: "theirs"}}
+			if got := podtemplate.References(obj); !slices.Equal(got, want) {
+				t.Errorf("References(): want %v, got %v", want, got)
+			}
+			if p.kind == "ConfigMap" {
+				user = nobody(t, ns)
+			}
+			refusedFor(t, ns, user, obj, p.kind+"/theirs")
+		})
+	}
+}
+
+// nobody returns a user who may write pods, and get no ConfigMaps.
+func nobody(t *testing.T, ns string) string {
+	t.Helper()
+	const role = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: pods}
+rules: [{apiGroups: [""], resources: [pods, pods/ephemeralcontainers], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: pods}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: pods}
+subjects: [{kind: User, name: USER}]
+`
+	user := "nobody-in-" + ns
+	do(t, "hub", strings.ReplaceAll(role, "USER", user), "apply", "-n", ns, "-f", "-")
+	return user
+}
+
+// refusedFor wants that an administrator may create the pod, and the user not, for
+// the reference.
+func refusedFor(t *testing.T, ns, user string, obj *unstructured.Unstructured, reference string) {
+	t.Helper()
+	args := []string{"create", "-n", ns, "--dry-run=server", "-o", "name", "-f", "-"}
+	manifest := encode(t, obj)
+	if containers, ok, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "ephemeralContainers"); ok {
+		// They can be put into a pod that is there only.
+		manifest = ""
+		patch := encode(t, &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"ephemeralContainers": containers}}})
+		args = []string{"patch", "pod", "p", "-n", ns, "--subresource=ephemeralcontainers", "--dry-run=server", "-o", "name", "-p", patch}
+		do(t, "hub", encode(t, pod([]string{"serviceAccountName"}, "default")), "create", "-n", ns, "-f", "-")
+		defer do(t, "hub", "", "delete", "pod", "p", "-n", ns, "--now")
+	}
+	do(t, "hub", manifest, args...)
+	if out, refused := as(t, user, manifest, args...); !refused || !strings.Contains(out, reference+" would follow") {
+		t.Errorf("as %s: want it refused for %s, got: %s", user, reference, out)
+	}
+}
+
+func encode(t *testing.T, obj *unstructured.Unstructured) string {
+	t.Helper()
+	text, err := json.Marshal(obj.Object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
