@@ -172,7 +172,9 @@ func width(w io.Writer) int {
 }
 
 // clusters shows the members that are asked for.
-func (o *getOptions) clusters(ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*standing.Clusters) error) error {
+func (o *getOptions) clusters(
+	ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*standing.Clusters) error,
+) error {
 	if o.watch {
 		return withHint(errors.New("--watch shows objects, and not clusters"), "kubectl get federatedclusters --watch follows their conditions")
 	}

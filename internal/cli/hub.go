@@ -8,12 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/hub"
@@ -53,6 +55,7 @@ func hubClient(ctx context.Context, kubeconfig string) (client.WithWatch, error)
 }
 
 func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
+	ctrllog.SetLogger(logr.Discard()) // Without one the library complains after a while that it has none.
 	scheme, err := hub.Scheme()
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func documentsOf(ts *testscript.TestScript, file string) []map[string]any {
 		return strconv.Quote(time.Now().Add(-d).UTC().Format(time.RFC3339))
 	})
 	var documents []map[string]any
-	for _, part := range strings.Split("\n"+text, "\n---\n") {
+	for part := range strings.SplitSeq("\n"+text, "\n---\n") {
 		var document map[string]any
 		ts.Check(yaml.Unmarshal([]byte(part), &document))
 		if document != nil {

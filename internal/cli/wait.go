@@ -200,7 +200,8 @@ func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]
 	}
 	switch {
 	case len(found) > 1 && r.name != "":
-		return nil, withHint(fmt.Errorf("%q is the name of %d objects of the hub", text, len(found)), fmt.Sprintf("did you mean %s or %s?", found[0].name, found[1].name))
+		return nil, withHint(fmt.Errorf("%q is the name of %d objects of the hub", text, len(found)),
+			fmt.Sprintf("did you mean %s or %s?", found[0].name, found[1].name))
 	case len(found) > 0:
 		return found, nil
 	case r.name == "":

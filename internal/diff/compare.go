@@ -22,8 +22,9 @@ import (
 //
 // An object of from that cannot be placed or made is taken to be on clusters in a
 // form that is not known. One of to leaves what there is alone. An object without
-// a propagation label goes nowhere, as the controllers have it, if it has one on
-// the other side; otherwise it is compared on all clusters.
+// a propagation label that follows no other goes nowhere, as the controllers have
+// it, if it has one or follows one on the other side; otherwise it is compared on
+// all clusters.
 //
 // Where an autoscaler decides on the number of a workload's pods, it is looked up
 // among all objects, be they selected or not.
@@ -33,11 +34,12 @@ import (
 // without clusters, or [*render.UnknownClusterError].
 func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	subjects := subjectsOf(from, to, options.Select)
-	before, err := evaluate(from, options.Clusters, nil, func(o *manifest.Object) bool { return subjects[o.Identity()].compareBefore() })
+	needed := func(o *manifest.Object) bool { return subjects[o.Identity()].needed() }
+	before, err := evaluate(from, options.Clusters, nil, needed)
 	if err != nil {
 		return nil, fmt.Errorf("before the change: %w", err)
 	}
-	after, err := evaluate(to, options.Clusters, before, func(o *manifest.Object) bool { return subjects[o.Identity()].compareAfter() })
+	after, err := evaluate(to, options.Clusters, before, needed)
 	if err != nil {
 		return nil, fmt.Errorf("after the change: %w", err)
 	}
@@ -48,7 +50,8 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	}
 	c.autoscalers(subjects, before, after)
 	for _, s := range sorted(subjects) {
-		c.subject(s, before.Find(s.id), after.Find(s.id))
+		was, is := s.sides(before, after)
+		c.subject(s, was, is)
 	}
 	c.noteOfFleet(before, after)
 	c.noteOfLeft(to)
@@ -73,10 +76,21 @@ type subject struct {
 	selected              bool // On either side.
 }
 
-// compareBefore and compareAfter report whether the object is somewhere. One that
-// asks to be placed on one side only is nowhere on the other.
-func (s *subject) compareBefore() bool { return s.needed() && (s.asksBefore || !s.asksAfter) }
-func (s *subject) compareAfter() bool  { return s.needed() && (s.asksAfter || !s.asksBefore) }
+// sides returns what becomes of the object on each side, nil where it is nowhere:
+// an object that asks to be placed, or follows another, on one side only is nowhere
+// on the other.
+func (s *subject) sides(before, after *render.Evaluation) (was, is *render.Outcome) {
+	was, is = before.Find(s.id), after.Find(s.id)
+	somewhere := func(o *render.Outcome, asks bool) bool { return asks || (o != nil && len(o.Follows) > 0) }
+	asked, asks := somewhere(was, s.asksBefore), somewhere(is, s.asksAfter)
+	if asks && !asked {
+		was = nil
+	}
+	if asked && !asks {
+		is = nil
+	}
+	return was, is
+}
 
 // needed reports whether the object is selected, or says something of others.
 func (s *subject) needed() bool { return s.selected || s.id.GroupKind == autoscaler }

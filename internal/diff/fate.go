@@ -216,10 +216,12 @@ func (j *judge) whyCreated(joined bool) string {
 	switch {
 	case j.from == nil:
 		return "the object is new"
-	case j.before == nil:
+	case j.before == nil && len(j.after.Follows) == 0:
 		return "the object asks to be placed now"
 	case joined:
 		return "the cluster is new"
+	case len(j.after.Follows) > 0:
+		return fmt.Sprintf("the object follows %s there now", render.FollowsText(j.after.Follows))
 	default:
 		return fmt.Sprintf("%s chooses the cluster now", j.after.Propagation)
 	}
@@ -229,10 +231,14 @@ func (j *judge) whyDeleted() string {
 	switch {
 	case j.to == nil:
 		return "the object is gone"
+	case j.after == nil && len(j.before.Follows) > 0:
+		return fmt.Sprintf("the object does not follow %s any more", render.FollowsText(j.before.Follows))
 	case j.after == nil:
 		return "the object does not ask to be placed any more"
 	case j.to.Content.GetDeletionTimestamp() != nil:
 		return "the object is being deleted"
+	case len(j.before.Follows) > 0:
+		return fmt.Sprintf("the object does not follow %s there any more", render.FollowsText(j.before.Follows))
 	default:
 		return fmt.Sprintf("%s does not choose the cluster any more", j.after.Propagation)
 	}

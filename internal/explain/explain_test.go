@@ -134,7 +134,7 @@ func TestExplainWhatWasThere(t *testing.T) {
 		"policy.yaml": {Data: []byte(`
 {apiVersion: core.kubeadmiral.io/v1alpha1, kind: PropagationPolicy, metadata: {name: on-a}, spec: {schedulingMode: Duplicate, placement: [{cluster: a}]}}`)},
 	}
-	evaluated := func(before *render.Evaluation) (*manifest.Set, *render.Evaluation) {
+	evaluated := func(before *render.Evaluation) *render.Evaluation {
 		set, problems := manifest.ReadFS(files)
 		if len(problems) > 0 {
 			t.Fatal(problems)

@@ -44,26 +44,7 @@ func plan(have *assignment, version string, members []string, replicas map[strin
 	}
 	next := &assignment{}
 	leaving := map[string]string{} // From member to the replica that has to stop.
-	for _, id := range have.Fence {
-		r, alive := replicas[id]
-		switch {
-		case !alive:
-		case r.Version != version:
-			next.Fence = append(next.Fence, id)
-		default:
-			for _, m := range r.Holding {
-				leaving[m] = id
-			}
-		}
-	}
-	for id, ms := range have.Leaving {
-		r, alive := replicas[id]
-		for _, m := range ms {
-			if alive && (r.Version != version || slices.Contains(r.Holding, m)) {
-				leaving[m] = id
-			}
-		}
-	}
+	next.Fence = have.await(version, replicas, leaving)
 	owner := map[string]string{}
 	for id, ms := range have.Owned {
 		if _, alive := replicas[id]; !alive {
@@ -89,6 +70,33 @@ func plan(have *assignment, version string, members []string, replicas map[strin
 	}
 	next.Owned, next.Leaving = byReplica(owned), byReplica(leaving)
 	return next
+}
+
+// await adds to leaving what replicas have not stopped yet of what was taken from
+// them, and returns the replicas that are still to be fenced.
+func (a *assignment) await(version string, replicas map[string]report, leaving map[string]string) []string {
+	var fence []string
+	for _, id := range a.Fence {
+		r, alive := replicas[id]
+		switch {
+		case !alive:
+		case r.Version != version:
+			fence = append(fence, id)
+		default:
+			for _, m := range r.Holding {
+				leaving[m] = id
+			}
+		}
+	}
+	for id, ms := range a.Leaving {
+		r, alive := replicas[id]
+		for _, m := range ms {
+			if alive && (r.Version != version || slices.Contains(r.Holding, m)) {
+				leaving[m] = id
+			}
+		}
+	}
+	return fence
 }
 
 func byReplica(of map[string]string) map[string][]string {

@@ -284,8 +284,8 @@ func (s *Shards) lift(elected bool) {
 	s.changed()
 }
 
-// timedLock bounds each request, as one without an answer would be waited for
-// for ever, and says when the last one began that made this replica the leader
+// timedLock bounds each request, as one without an answer would never end, and
+// says when the last one began that made this replica the leader
 // or kept it so: a process that was frozen must not take itself for the leader.
 type timedLock struct {
 	resourcelock.Interface

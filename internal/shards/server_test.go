@@ -155,15 +155,14 @@ func (l *link) chance() (there, back time.Duration, lostThere, lostBack bool) {
 	return took(), took(), l.dead || l.random.Float64() < l.loss, l.random.Float64() < l.loss
 }
 
-// stand waits for as long as the replica stands still, and reports whether it
-// lives.
-func (l *link) stand() bool {
+// stand waits for as long as the replica stands still.
+func (l *link) stand() {
 	for {
 		l.mu.Lock()
 		frozen, dead := time.Until(l.frozen), l.dead
 		l.mu.Unlock()
 		if frozen <= 0 || dead {
-			return !dead
+			return
 		}
 		<-time.After(frozen)
 	}

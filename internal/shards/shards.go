@@ -91,7 +91,7 @@ type Options struct {
 	Leases coordinationclient.LeasesGetter
 	// Namespace is where the Leases are. It must exist, and be the same for all replicas.
 	Namespace string
-	// Identity names the replica for people: its pod or host. It needs not be unique.
+	// Identity names the replica for people: its pod or host. It need not be unique.
 	Identity string
 	// LeaseDuration is how long the work of a replica that crashed rests. It is in
 	// whole seconds, at least 2; 0 is 15 s. Replicas may differ in it.

@@ -168,7 +168,7 @@ func TestHandOver(t *testing.T) {
 		a := s.enter("a")
 		s.within(time.Second, "a owns all", func() bool { return count(a) == 4 })
 		ends := map[string]func(){}
-		for _, m := range strings.Fields(owned(a)) {
+		for m := range strings.FieldsSeq(owned(a)) {
 			_, end, ok := a.Begin(s.Context(), m)
 			if !ok {
 				s.Fatalf("Begin(%s): want that it may, as it owns it", m)
@@ -215,7 +215,7 @@ func TestCrash(t *testing.T) {
 			follower, leader = b, a
 		}
 		var before time.Time
-		for _, m := range strings.Fields(owned(follower)) {
+		for m := range strings.FieldsSeq(owned(follower)) {
 			ctx, _, _ := follower.Begin(s.Context(), m)
 			context.AfterFunc(ctx, func() { before = time.Now() })
 		}
@@ -296,6 +296,51 @@ func TestDeposedLeaderWritesInVain(t *testing.T) {
 		}
 		for _, p := range []*player{a, b, c} {
 			s.leave(p)
+		}
+	})
+}
+
+func TestRenewalBeatsRemoval(t *testing.T) {
+	perform(t, func(s *stage) {
+		a := s.enter("a")
+		s.within(time.Second, "a owns all", func() bool { return count(a) == 4 })
+		b, err := New(Options{Leases: a.link, Identity: "b"})
+		if err != nil {
+			s.Fatal(err)
+		}
+		b.SetMembers([]string{"m1", "m2", "m3", "m4"})
+		old := s.server.list().Items
+		b.sight(old, time.Now())
+		<-time.After(time.Minute)
+		if err := b.lead(s.Context(), old); err != nil {
+			s.Errorf("lead(): %v", err)
+		}
+		if _, err := s.server.get(replicaPrefix + a.ID()); err != nil {
+			s.Errorf("A Lease was removed that was renewed after it was looked at last: %v", err)
+		}
+		if diff := cmp.Diff("m1 m2 m3 m4", owned(a)); diff != "" {
+			s.Errorf("a owns: -want, +got:\n%s", diff)
+		}
+	})
+}
+
+func TestLeaseOfTheSameName(t *testing.T) {
+	perform(t, func(s *stage) {
+		a := s.enter("a")
+		s.within(time.Second, "a owns all", func() bool { return count(a) == 4 })
+		lease, err := s.server.get(replicaPrefix + a.ID())
+		if err != nil {
+			s.Fatal(err)
+		}
+		if err := s.server.remove(lease.Name, nil); err != nil {
+			s.Fatal(err)
+		}
+		lease.UID = ""
+		if _, err := s.server.create(lease); err != nil {
+			s.Fatal(err)
+		}
+		if err := <-a.ended; !errors.Is(err, errLost) {
+			s.Errorf("A late request made another Lease of the same name, when the first was gone already: want %v, got %v", errLost, err)
 		}
 	})
 }

@@ -17,7 +17,7 @@ import (
 )
 
 var (
-	seeds     = flag.Int("seeds", 100, "how many `histories` TestSimulation goes through")
+	seeds     = flag.Int("seeds", 40, "how many `histories` TestSimulation goes through")
 	firstSeed = flag.Uint64("first-seed", 1, "`seed` of the first")
 )
 
@@ -57,7 +57,7 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) report(format string, args ...any) {
+func (w *world) wrongf(format string, args ...any) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.wrong = append(w.wrong, fmt.Sprintf(format, args...))
@@ -68,7 +68,7 @@ func (w *world) start() {
 	l := &link{server: w.server, random: rand.New(rand.NewPCG(w.random.Uint64(), 2)), delay: 20 * time.Millisecond}
 	s, err := New(Options{Leases: l, Identity: fmt.Sprintf("replica-%d", len(w.actors)), LeaseDuration: simulated, Log: logr.Discard()})
 	if err != nil {
-		w.report("New: %v", err)
+		w.wrongf("New: %v", err)
 		return
 	}
 	s.SetMembers(w.members)
@@ -160,7 +160,7 @@ func (w *world) look() {
 			}
 		}
 		if len(owners) > 1 {
-			w.report("member-%d is owned by %v", i, owners)
+			w.wrongf("member-%d is owned by %v", i, owners)
 		}
 	}
 }
@@ -289,9 +289,9 @@ func simulate(t *testing.T, seed uint64) {
 	}
 	w.wait(2 * simulated)
 	if err := w.settled(); err != nil {
-		w.report("in the end: %v", err)
+		w.wrongf("in the end: %v", err)
 		for _, lease := range w.server.list().Items {
-			w.report("%s: %v", lease.Name, lease.Annotations)
+			w.wrongf("%s: %v", lease.Name, lease.Annotations)
 		}
 	}
 	for _, a := range w.actors {
@@ -300,7 +300,7 @@ func simulate(t *testing.T, seed uint64) {
 	w.running.Wait()
 	w.server.arriving.Wait()
 	if w.writes == 0 {
-		w.report("nobody ever wrote")
+		w.wrongf("nobody ever wrote")
 	}
 	for i, text := range w.wrong {
 		if i == 10 {

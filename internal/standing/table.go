@@ -2,6 +2,7 @@ package standing
 
 import (
 	"bufio"
+	"fmt"
 	"io"
 	"slices"
 	"strings"
@@ -36,8 +37,7 @@ func (t *table) write(w io.Writer, header []string, rows [][]string) error {
 			line.WriteString(cell)
 			line.WriteString(strings.Repeat(" ", t.widths[i]-utf8.RuneCountInString(cell)+gap))
 		}
-		out.WriteString(strings.TrimRight(line.String(), " "))
-		out.WriteByte('\n')
+		fmt.Fprintln(out, strings.TrimRight(line.String(), " "))
 	}
 	return out.Flush()
 }

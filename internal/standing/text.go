@@ -231,12 +231,16 @@ func aboutAll(s *refractv1alpha1.PropagationStatus) []string {
 	return notes
 }
 
+// reasonProgressing is that of a condition that only counts what rows say.
+const reasonProgressing = "Progressing"
+
 // inTheWay returns what keeps the object from being synced if no row of a cluster
 // says it.
 func inTheWay(s *refractv1alpha1.PropagationStatus) string {
 	for i := range s.Conditions {
 		c := &s.Conditions[i]
-		if c.Type != refractv1alpha1.ConditionSynced || slices.ContainsFunc(s.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return r.Reason == c.Reason }) {
+		said := func(r refractv1alpha1.ClusterStatus) bool { return r.Reason == c.Reason }
+		if c.Type != refractv1alpha1.ConditionSynced || c.Reason == reasonProgressing || slices.ContainsFunc(s.Clusters, said) {
 			continue
 		}
 		if c.Status != metav1.ConditionTrue || s.Placed == 0 {

@@ -20,7 +20,7 @@ import (
 
 // SecretName is that of the Secret, in the system namespace, with the webhook's
 // authority and certificate. Whoever deletes it has both issued anew.
-const SecretName = "refract-webhook"
+const SecretName = "refract-webhook" //nolint:gosec // It is a name.
 
 // issued are certificates that we issue and that lie in a Secret.
 type issued struct {

@@ -172,24 +172,24 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 func TestReplicasRace(t *testing.T) {
 	cases := map[string]struct {
 		reason  string
-		prepare func(t *testing.T, other *issued, now *clock)
+		prepare func(other *issued, now *clock) error
 	}{
 		"Create": {
 			reason:  "Both find no Secret.",
-			prepare: func(*testing.T, *issued, *clock) {},
+			prepare: func(*issued, *clock) error { return nil },
 		},
 		"Renew": {
 			reason: "Both find that the certificate is to be renewed.",
-			prepare: func(t *testing.T, other *issued, now *clock) {
-				synced(t, other)
-				now.add(pki.ServingLife)
+			prepare: func(other *issued, now *clock) error {
+				defer now.add(pki.ServingLife)
+				return other.sync(t.Context())
 			},
 		},
 		"RenewAuthority": {
 			reason: "Both find that the authority is to be renewed.",
-			prepare: func(t *testing.T, other *issued, now *clock) {
-				synced(t, other)
-				now.add(pki.AuthorityLife / 4 * 3)
+			prepare: func(other *issued, now *clock) error {
+				defer now.add(pki.AuthorityLife / 4 * 3)
+				return other.sync(t.Context())
 			},
 		},
 	}
@@ -198,7 +198,9 @@ func TestReplicasRace(t *testing.T) {
 			c, now := hub(), &clock{now: begin}
 			names := []string{"hub.example"}
 			other := newIssued(c, system, names, now.read, logr.Discard())
-			tc.prepare(t, other, now)
+			if err := tc.prepare(other, now); err != nil {
+				t.Fatal(err)
+			}
 			var once sync.Once
 			slow := interceptor.NewClient(c, interceptor.Funcs{
 				Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, o ...client.GetOption) error {

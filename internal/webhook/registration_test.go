@@ -92,11 +92,15 @@ func TestRegistrationIsRestored(t *testing.T) {
 	want := registered(t, c).Webhooks
 	ignore := admissionregistrationv1.Ignore
 	for name, change := range map[string]func(*admissionregistrationv1.ValidatingWebhook){
-		"FailurePolicy":  func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &ignore },
-		"Authorities":    func(w *admissionregistrationv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil },
-		"Kinds":          func(w *admissionregistrationv1.ValidatingWebhook) { w.Rules[0].Resources = w.Rules[0].Resources[:1] },
-		"Selector":       func(w *admissionregistrationv1.ValidatingWebhook) { w.ObjectSelector.MatchLabels = map[string]string{"a": "b"} },
-		"OneMoreMatch":   func(w *admissionregistrationv1.ValidatingWebhook) { w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: "never", Expression: "false"}) },
+		"FailurePolicy": func(w *admissionregistrationv1.ValidatingWebhook) { w.FailurePolicy = &ignore },
+		"Authorities":   func(w *admissionregistrationv1.ValidatingWebhook) { w.ClientConfig.CABundle = nil },
+		"Kinds":         func(w *admissionregistrationv1.ValidatingWebhook) { w.Rules[0].Resources = w.Rules[0].Resources[:1] },
+		"Selector": func(w *admissionregistrationv1.ValidatingWebhook) {
+			w.ObjectSelector.MatchLabels = map[string]string{"a": "b"}
+		},
+		"OneMoreMatch": func(w *admissionregistrationv1.ValidatingWebhook) {
+			w.MatchConditions = append(w.MatchConditions, admissionregistrationv1.MatchCondition{Name: "never", Expression: "false"})
+		},
 		"ChangedMatches": func(w *admissionregistrationv1.ValidatingWebhook) { w.MatchConditions[0].Expression = "false" },
 	} {
 		t.Run(name, func(t *testing.T) {

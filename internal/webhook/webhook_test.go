@@ -126,8 +126,13 @@ func TestServer(t *testing.T) {
 			t.Errorf("%s\nPOST %s: got %d, %v, want %d", tc.reason, tc.path, got, err, tc.want)
 		}
 	}
-	if resp, err := c.Get(url + "/echo"); err != nil || resp.StatusCode != http.StatusMethodNotAllowed {
-		t.Errorf("API servers only POST: got %v, %v", resp, err)
+	resp, err := c.Get(url + "/echo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusMethodNotAllowed {
+		t.Errorf("API servers only POST: got %d", resp.StatusCode)
 	}
 	if !strings.Contains(log.String(), "a mistake") {
 		t.Errorf("A panic is logged:\n%s", &log)

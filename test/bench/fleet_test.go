@@ -350,6 +350,10 @@ func (s *simulated) restart(b *testing.B) {
 	b.ReportMetric(s.refract.cpu(), "restart-cpu-s")
 	after := s.requests(b)
 	b.ReportMetric(float64(after.writes()-before.writes()), "restart-writes")
+	var n int
+	if s.get(b, "/count?selector="+url.QueryEscape(ours), &n); n != s.copies()+1 {
+		b.Errorf("%d copies are there after the restart, want %d", n, s.copies()+1)
+	}
 	b.Logf("restart: at work after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), settled.Sub(began).Seconds(), before, after)
 	s.memory(b, "restarted")
 }

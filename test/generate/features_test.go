@@ -21,6 +21,7 @@ func (f features) add(d Document) {
 		for key := range spec {
 			f["placement "+key]++
 		}
+		f["mode "+stringAt(spec, "schedulingMode")]++
 	}
 	for _, rule := range items(spec, "overrideRules") {
 		target, ok := rule["targetClusters"]
@@ -84,6 +85,7 @@ var wanted = []string{
 	"expression In", "expression NotIn", "expression Exists", "expression DoesNotExist", "expression Gt", "expression Lt",
 
 	"placement clusterSelector", "placement clusterAffinity", "placement maxClusters", "placement placement", "placement tolerations", //nolint:dupword // The field has the name.
+	"mode Duplicate", "mode Divide",
 	"placement schedulingProfile", "placement replicasStrategy", "placement autoMigration", "placement reschedulePolicy", "placement disableFollowerScheduling",
 
 	"image with imagePath", "image with containerNames",

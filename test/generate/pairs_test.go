@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -42,21 +43,22 @@ func pairs(set *manifest.Set) []pair {
 	var out []pair
 	for i := range set.Objects {
 		o := set.Objects[i].Content
-		variants := make([]*override.Variant, len(targets))
+		variants := map[string]*override.Variant{}
 		if policies, ok := overrides(set, &set.Objects[i]); ok {
-			for _, v := range override.Render(o, targets, policies...) {
+			by, placed := placements(set, &set.Objects[i], clusters)
+			var on []match.Cluster
+			for _, t := range placed {
+				on = append(on, targets[slices.IndexFunc(targets, func(c match.Cluster) bool { return c.Name == t.Cluster })])
+			}
+			for _, v := range variant.Render(o, on, placed, by, policies...) {
 				for _, c := range v.Clusters {
-					variants[c] = &v
+					variants[on[c].Name] = &v
 				}
 			}
 		}
-		placed := placements(set, &set.Objects[i], clusters)
-		for c, v := range variants {
-			if !slices.Contains(placed, targets[c].Name) {
-				v = nil
-			}
+		for c := range targets {
 			id := o.GroupVersionKind().GroupKind().String() + " " + o.GetNamespace() + "/" + o.GetName()
-			out = append(out, pair{object: id, cluster: targets[c].Name, variant: v})
+			out = append(out, pair{object: id, cluster: targets[c].Name, variant: variants[targets[c].Name]})
 		}
 	}
 	return out
@@ -86,9 +88,9 @@ func overrides(set *manifest.Set, o *manifest.Object) ([]*override.Policy, bool)
 	return policies, true
 }
 
-// placements returns the names of the clusters that an object is placed on: all
-// if it does not name a policy.
-func placements(set *manifest.Set, o *manifest.Object, clusters []placement.Cluster) []string {
+// placements returns the clusters that an object is placed on, all if it does not
+// name a policy, and the policy.
+func placements(set *manifest.Set, o *manifest.Object, clusters []placement.Cluster) (tree.Policy, []placement.Target) {
 	known := map[tree.Policy]*placement.Policy{}
 	for _, p := range set.PropagationPolicies {
 		known[p.Compiled.Ref] = p.Compiled
@@ -99,23 +101,19 @@ func placements(set *manifest.Set, o *manifest.Object, clusters []placement.Clus
 	ref, named, _, err := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace())
 	switch {
 	case err != nil:
-		return nil
+		return ref, nil
 	case !named:
-		var all []string
+		var all []placement.Target
 		for i := range clusters {
-			all = append(all, clusters[i].Name)
+			all = append(all, placement.Target{Cluster: clusters[i].Name})
 		}
-		return all
+		return ref, all
 	case known[ref] == nil:
-		return nil
+		return ref, nil
 	}
-	decision, err := known[ref].Place(&placement.Request{Clusters: clusters})
+	decision, err := known[ref].Place(&placement.Request{Clusters: clusters, Replicas: variant.Replicas(o.Content)})
 	if err != nil {
-		return nil
+		return ref, nil
 	}
-	var names []string
-	for _, t := range decision.Targets {
-		names = append(names, t.Cluster)
-	}
-	return names
+	return ref, decision.Targets
 }

@@ -19,8 +19,12 @@ func (b *builder) addPropagation(namespace string) Document {
 // placement returns the spec of a policy that places objects.
 func (b *builder) placement() Document {
 	spec := Document{"schedulingMode": "Duplicate"}
-	if b.slips() {
+	divides := b.chance(25)
+	if divides {
 		spec["schedulingMode"] = "Divide"
+		if b.chance(30) {
+			spec["replicasStrategy"] = "Binpack"
+		}
 	}
 	switch b.IntN(10) {
 	case 0:
@@ -28,7 +32,7 @@ func (b *builder) placement() Document {
 	case 1:
 		spec["clusterAffinity"] = b.affinity()
 	case 2:
-		spec["placement"] = b.listed()
+		spec["placement"] = b.listed(divides)
 	case 3:
 		spec["maxClusters"] = b.between(0, 4)
 	default: // Every cluster.
@@ -45,7 +49,8 @@ func (b *builder) placement() Document {
 	return spec
 }
 
-func (b *builder) listed() []Document {
+// listed returns a placement list, with preferences where they have a meaning.
+func (b *builder) listed(divides bool) []Document {
 	names := b.names()
 	if b.slips() {
 		names = []string{"retired-1"}
@@ -53,15 +58,18 @@ func (b *builder) listed() []Document {
 	var list []Document
 	for _, name := range names {
 		desired := Document{"cluster": name}
-		if b.chance(10) {
-			desired["preferences"] = Document{"minReplicas": 1, "maxReplicas": 10, "weight": 2, "priority": 1}
+		if divides || b.chance(10) {
+			least := b.between(0, 2)
+			desired["preferences"] = Document{
+				"minReplicas": least, "maxReplicas": least + b.between(1, 9), "weight": b.between(1, 3), "priority": b.between(0, 2),
+			}
 		}
 		list = append(list, desired)
 	}
 	return list
 }
 
-// inert sets a field that changes nothing about where an object is placed.
+// inert sets a field that changes nothing about where an object is placed first.
 func (b *builder) inert(spec Document) {
 	switch b.IntN(5) {
 	case 0:
@@ -72,7 +80,8 @@ func (b *builder) inert(spec Document) {
 		spec["autoMigration"] = Document{"when": Document{"podUnschedulableFor": "1m"}, "keepUnschedulableReplicas": true}
 	case 3:
 		spec["reschedulePolicy"] = Document{
-			"disableRescheduling": true, "rescheduleWhen": Document{"clusterJoined": true}, "replicaRescheduling": Document{"avoidDisruption": true},
+			"disableRescheduling": b.chance(50), "rescheduleWhen": Document{"clusterJoined": b.chance(50)},
+			"replicaRescheduling": Document{"avoidDisruption": b.chance(50)},
 		}
 	default:
 		spec["disableFollowerScheduling"] = true

@@ -133,7 +133,7 @@ func runAs(kubeconfig string) (stop func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(shared.Binary(), "run", "--kubeconfig", kubeconfig)
+	cmd := exec.Command(shared.Binary(), "run", "--kubeconfig", kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())

@@ -138,15 +138,13 @@ func (w *write) sides(base *manifest.Set, problems []*manifest.Problem, alone *m
 	if !w.cluster() {
 		base = concerned(base, w)
 	}
-	before = base
-	switch {
-	case w.was != nil: // The API server knows better than what is remembered.
+	if w.was != nil { // The API server knows better than what is remembered.
 		was, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.was}, namespaced)
 		before = base.Overlay(was)
-	default:
-		before = without(base, w)
+		return before, before.Overlay(alone), others
 	}
-	if w.was == nil && w.cluster() {
+	before = without(base, w)
+	if w.cluster() {
 		alone = expected(w, namespaced)
 	}
 	return before, before.Overlay(alone), others
@@ -198,7 +196,7 @@ func only[T, C any](list []manifest.Policy[T, C], keep func(*C) bool) []manifest
 // namedBy returns the policies that the object names, without generation.
 func namedBy(o *manifest.Object) []tree.Policy {
 	labels, namespace := o.Content.GetLabels(), o.Content.GetNamespace()
-	refs, _, _ := override.Named(labels, namespace) //nolint:errcheck // What is wrong with the labels is for lint.
+	refs, _, _ := override.Named(labels, namespace) // What is wrong with the labels is for lint.
 	if ref, ok, _, err := placement.Named(labels, namespace); ok && err == nil {
 		refs = append(refs, ref)
 	}

@@ -446,4 +446,3 @@ func TestWarningsAreShort(t *testing.T) {
 		t.Errorf("short(): got %q", got[:2])
 	}
 }
-

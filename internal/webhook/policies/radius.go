@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -106,7 +105,7 @@ func (t *tally) where(more string) string {
 	if len(t.clusters) == 1 {
 		return "cluster " + slices.Collect(maps.Keys(t.clusters))[0]
 	}
-	return fmt.Sprintf("%d %sclusters", len(t.clusters), more)
+	return render.Count(len(t.clusters), more+"cluster", more+"clusters")
 }
 
 // on is where, if that is known.
@@ -140,7 +139,8 @@ func (t *tally) which() string {
 		case n == len(t.objects):
 			texts = append(texts, "all of which "+e.says)
 		default:
-			texts = append(texts, fmt.Sprintf("%d of which %s", n, e.says))
+			of := "of which " + e.says
+			texts = append(texts, render.Count(n, of, of))
 		}
 	}
 	if len(texts) == 0 {

@@ -133,7 +133,7 @@ func (found references) walk(namespace string, keys []string, value any) {
 	switch v := value.(type) {
 	case map[string]any:
 		for key, member := range v {
-			found.walk(namespace, append(keys[:len(keys):len(keys)], key), member)
+			found.walk(namespace, append(slices.Clip(keys), key), member)
 		}
 	case []any:
 		for _, element := range v {

@@ -68,7 +68,7 @@ func TestReferencesIn(t *testing.T) {
 			reason: "The Secret would travel to clusters where it was not.",
 			was: `- targetClusters: {clusters: [eu-1]}
   overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
-			now: `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
+			now:  `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			want: []string{"Secret shop/db"},
 		},
 		"Withdrawn": {

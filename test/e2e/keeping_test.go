@@ -1,0 +1,321 @@
+package e2e
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+)
+
+// member runs kubectl against a member and fails the test if that fails.
+func member(t *testing.T, name, manifest string, args ...string) string {
+	t.Helper()
+	out, err := shared.Kubectl(name, manifest, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// row returns the row of a cluster in a Propagation.
+func row(t *testing.T, ns, record, cluster string) map[string]any {
+	t.Helper()
+	p := get(t, "hub", "propagations.refract.dev", ns, record)
+	if p == nil {
+		return nil
+	}
+	status, _ := p.Object["status"].(map[string]any)
+	rows, _ := status["clusters"].([]any)
+	for _, r := range rows {
+		if m, ok := r.(map[string]any); ok && m["name"] == cluster {
+			return m
+		}
+	}
+	return nil
+}
+
+// rowSays waits until the row of a cluster has these words in it.
+func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
+	t.Helper()
+	eventually(t, record+" on "+cluster, strings.Join(words, " "), func() string {
+		text := fmt.Sprint(row(t, ns, record, cluster))
+		var found []string
+		for _, w := range words {
+			if strings.Contains(text, w) {
+				found = append(found, w)
+			}
+		}
+		if len(found) == len(words) {
+			return strings.Join(words, " ")
+		}
+		return text
+	})
+}
+
+// TestDriftIsCorrected has somebody change a copy: fields that Refract applied come
+// back, others stay, and the report names who did it and what.
+func TestDriftIsCorrected(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	status(t, ns, "web.deployments.apps", "Synced")
+
+	member(t, "member-2", "", "patch", "deployment", "-n", ns, "web", "--field-manager=somebody", "--type=merge",
+		"-p", `{"metadata":{"labels":{"theirs":"stays"}},"spec":{"replicas":9,"minReadySeconds":3}}`)
+	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	u := get(t, "member-2", "deployment", ns, "web")
+	if got := u.GetLabels()["theirs"] + " " + field(u, "spec", "minReadySeconds"); got != "stays 3" {
+		t.Errorf("what the cluster added: want it to stay, got %q", got)
+	}
+	rowSays(t, ns, "web.deployments.apps", "member-2", "state:Synced", "count:1", "fields:[.spec.replicas]", "manager:somebody")
+
+	// A field that is taken out, of an object without a generation.
+	const config = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}
+data: {color: blue, size: large}
+`
+	apply(t, in(ns, config))
+	everywhere(t, "create", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
+	status(t, ns, "settings.configmaps", "Synced")
+	member(t, "member-3", "", "patch", "configmap", "-n", ns, "settings", "--field-manager=somebody", "--type=json", "-p", `[{"op":"remove","path":"/data/color"}]`)
+	everywhere(t, "corrected", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
+	rowSays(t, ns, "settings.configmaps", "member-3", "fields:[.data.color]")
+
+	// A field that the hub sends no more goes.
+	do(t, "", "patch", "configmap", "-n", ns, "settings", "--type=json", "-p", `[{"op":"remove","path":"/data/size"}]`)
+	everywhere(t, "removed", "configmap", ns, "settings", []string{"", "", ""}, "data", "size")
+
+	// A copy that is deleted comes back, and that is reported, too.
+	member(t, "member-1", "", "delete", "configmap", "-n", ns, "settings")
+	everywhere(t, "restored", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
+	rowSays(t, ns, "settings.configmaps", "member-1", "deleted:true")
+	eventually(t, "event", "true", func() string {
+		return fmt.Sprint(strings.Contains(do(t, "", "get", "events", "-n", ns, "-o", "jsonpath={.items[*].reason}"), "DriftCorrected"))
+	})
+}
+
+// TestTugOfWar has somebody change a copy again and again: it is corrected less
+// often, and reported as such.
+func TestTugOfWar(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	status(t, ns, "web.deployments.apps", "Synced")
+	eventually(t, "row", "Drifted", func() string {
+		member(t, "member-2", "", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+		return fmt.Sprint(row(t, ns, "web.deployments.apps", "member-2")["state"])
+	})
+	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", "kubeadmiral.io/retain-replicas")
+	everywhere(t, "corrected in the end", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+}
+
+// TestReplicasAreRetained leaves replicas to the member, as to an autoscaler there.
+func TestReplicasAreRetained(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/retain-replicas=true")
+	status(t, ns, "web.deployments.apps", "Synced")
+	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	member(t, "member-2", "", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+	// A change of something else arrives, and leaves them alone.
+	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.27")
+	eventually(t, "edit", "true", func() string {
+		return fmt.Sprint(strings.Contains(field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
+	})
+	everywhere(t, "retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
+	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
+	status(t, ns, "web.deployments.apps", "Synced")
+	everywhere(t, "still retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/retain-replicas-")
+	everywhere(t, "taken back", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+}
+
+// TestAdoption takes over an object that is there, where that is asked for alone,
+// and leaves it when it was adopted and its source goes.
+func TestAdoption(t *testing.T) {
+	ns := namespace(t)
+	for _, m := range []string{"member-2", "member-3"} {
+		member(t, m, "", "create", "namespace", ns)
+		member(t, m, "", "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9")
+	}
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	status(t, ns, "web.deployments.apps", "AlreadyExists")
+	everywhere(t, "not asked for", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/conflict-resolution=adopt",
+		`kubeadmiral.io/clusters-to-adopt={"clusters":["member-2"]}`, "kubeadmiral.io/orphan=adopted")
+	everywhere(t, "adopted on one", "deployment", ns, "web", []string{"1", "5", "9"}, replicas...)
+	rowSays(t, ns, "web.deployments.apps", "member-2", "adopted:true", "state:Synced")
+	do(t, "", "delete", "deployment", "-n", ns, "web")
+	everywhere(t, "kept where it was adopted", "deployment", ns, "web", []string{"absent", "5", "9"}, replicas...)
+	eventually(t, "it is an object like any other", "", func() string {
+		u := get(t, "member-2", "deployment", ns, "web")
+		return u.GetLabels()["kubeadmiral.io/managed"] + u.GetAnnotations()["refract.dev/source"]
+	})
+}
+
+// TestOrphans keeps the copies of an object that goes.
+func TestOrphans(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/orphan=all")
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	eventually(t, "the copy knows", "all", func() string {
+		return get(t, "member-3", "deployment", ns, "web").GetAnnotations()["refract.dev/orphan"]
+	})
+	do(t, "", "delete", "deployment", "-n", ns, "web")
+	eventually(t, "end of the report", "absent", func() string {
+		return field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
+	})
+	everywhere(t, "kept", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+}
+
+// TestHeldByAnnotation has an object stay as, and where, it is.
+func TestHeldByAnnotation(t *testing.T) {
+	ns := namespace(t)
+	const usOnly = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere, namespace: NS}
+spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
+`
+	apply(t, in(ns, usOnly, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"absent", "5", "absent"}, replicas...)
+
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/no-scheduling=true")
+	apply(t, in(ns, placeEverywhere))
+	do(t, "", "patch", "overridepolicy", "-n", ns, "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
+	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
+	eventually(t, "the report says why", "true", func() string {
+		return fmt.Sprint(strings.Contains(field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
+	})
+
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/dry-run=true", "kubeadmiral.io/no-scheduling-")
+	rowSays(t, ns, "web.deployments.apps", "member-1", "DryRun", "a copy would be created")
+	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=2")
+	rowSays(t, ns, "web.deployments.apps", "member-2", "DryRun", "the copy would")
+	everywhere(t, "nothing is written", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
+	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/dry-run-")
+	everywhere(t, "released", "deployment", ns, "web", []string{"1", "6", "7"}, replicas...)
+}
+
+// TestFollowers has what a workload refers to travel with it, and only for as long
+// and as far as it does.
+func TestFollowers(t *testing.T) {
+	ns := namespace(t)
+	const manifests = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: NS}
+data: {color: blue}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: eu, namespace: NS}
+stringData: {password: one}
+---
+apiVersion: v1
+kind: Secret
+metadata: {name: elsewhere, namespace: NS}
+stringData: {password: two}
+---
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: NS}
+spec:
+  overrideRules:
+  - targetClusters: {clusters: [member-1]}
+    overriders: {jsonpatch: [{path: /spec/template/spec/containers/0/envFrom/1/secretRef/name, operator: replace, value: eu}]}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: web
+  namespace: NS
+  labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: web}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers:
+      - {name: web, image: "nginx:1.25", envFrom: [{configMapRef: {name: settings}}, {secretRef: {name: elsewhere}}]}
+`
+	apply(t, in(ns, placeEverywhere, manifests))
+	everywhere(t, "the ConfigMap", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
+	name := []string{"metadata", "name"}
+	everywhere(t, "the Secret of one cluster", "secret", ns, "eu", []string{"eu", "absent", "absent"}, name...)
+	everywhere(t, "the Secret of the others", "secret", ns, "elsewhere", []string{"absent", "elsewhere", "elsewhere"}, name...)
+	p := status(t, ns, "settings.configmaps", "Synced")
+	if got := field(p, "status", "follows"); !strings.Contains(got, "deployments.apps") || !strings.Contains(got, "name:web") {
+		t.Errorf("status.follows: want the Deployment, got %s", got)
+	}
+
+	do(t, "", "patch", "configmap", "-n", ns, "settings", "--type=merge", "-p", `{"data":{"color":"red"}}`)
+	everywhere(t, "an edit", "configmap", ns, "settings", []string{"red", "red", "red"}, "data", "color")
+
+	// One that is written after the workload that refers to it.
+	do(t, "", "patch", "deployment", "-n", ns, "web", "--type=json", "-p", `[{"op":"add","path":"/spec/template/spec/imagePullSecrets","value":[{"name":"late"}]}]`)
+	apply(t, in(ns, "apiVersion: v1\nkind: Secret\nmetadata: {name: late, namespace: NS}\n"))
+	everywhere(t, "a late one", "secret", ns, "late", []string{"late", "late", "late"}, name...)
+
+	do(t, "", "annotate", "secret", "-n", ns, "late", "kubeadmiral.io/disable-following=true")
+	everywhere(t, "one that is not to follow", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
+
+	shared.StopControllers(9)
+	if err := shared.StartControllers(); err != nil {
+		t.Fatal(err)
+	}
+	do(t, "", "delete", "deployment", "-n", ns, "web")
+	for _, kind := range []string{"configmap/settings", "secret/eu", "secret/elsewhere"} {
+		of, what, _ := strings.Cut(kind, "/")
+		everywhere(t, "after the Deployment went", of, ns, what, []string{"absent", "absent", "absent"}, name...)
+	}
+}
+
+// TestNamespaceIsCleanedUp has a namespace go that was made for copies, and not one
+// in which there is something else.
+func TestNamespaceIsCleanedUp(t *testing.T) {
+	ns := namespace(t)
+	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
+	member(t, "member-2", "", "create", "configmap", "-n", ns, "theirs")
+	do(t, "", "delete", "deployment", "-n", ns, "web")
+	phase := func(cluster string) string {
+		u := get(t, cluster, "namespace", "", ns)
+		if u != nil && u.GetDeletionTimestamp() != nil {
+			return "absent" // A bare member has nobody who finishes it.
+		}
+		return field(u, "metadata", "name")
+	}
+	eventually(t, "empty", "absent", func() string { return phase("member-1") })
+	if got := phase("member-2"); got != ns {
+		t.Errorf("a namespace with something else in it: want it to stay, got %q", got)
+	}
+}
+
+// TestDivide shares replicas out, and moves few when clusters change.
+func TestDivide(t *testing.T) {
+	ns := namespace(t)
+	const divide = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere, namespace: NS}
+spec:
+  schedulingMode: Divide
+  placement:
+  - {cluster: member-1, preferences: {weight: 1}}
+  - {cluster: member-2, preferences: {weight: 2}}
+  - {cluster: member-3, preferences: {weight: 3, maxReplicas: 4}}
+`
+	divided := strings.ReplaceAll(strings.ReplaceAll(web, "replicas: 3", "replicas: 12"), "    kubeadmiral.io/override-policy-name: web\n", "")
+	apply(t, in(ns, divide, divided))
+	everywhere(t, "divide", "deployment", ns, "web", []string{"3", "5", "4"}, replicas...)
+	rowSays(t, ns, "web.deployments.apps", "member-3", "replicas:4", "state:Synced")
+	do(t, "", "patch", "federatedcluster", "member-2", "--type=merge", "-p", `{"spec":{"taints":[{"key":"drain","effect":"NoExecute"}]}}`)
+	t.Cleanup(func() {
+		do(t, "", "patch", "federatedcluster", "member-2", "--type=merge", "-p", `{"spec":{"taints":null}}`)
+	})
+	everywhere(t, "drained", "deployment", ns, "web", []string{"8", "absent", "4"}, replicas...)
+}
