@@ -130,19 +130,19 @@ func TestReferencesOutsideTheTemplate(t *testing.T) {
 }
 
 // workload puts the spec of a pod where the kind has it.
-func workload(t testing.TB, kind, spec string) *unstructured.Unstructured {
-	t.Helper()
+func workload(tb testing.TB, kind, spec string) *unstructured.Unstructured {
+	tb.Helper()
 	at := strings.LastIndexByte(kind, '/')
 	place := map[string]string{
 		"Pod": `{"spec":%s}`, "PodTemplate": `{"template":{"spec":%s}}`, "CronJob": `{"spec":{"jobTemplate":{"spec":{"template":{"spec":%s}}}}}`,
 	}[kind[at+1:]]
 	text, err := yaml.YAMLToJSON([]byte(spec))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	obj := &unstructured.Unstructured{}
 	if err := json.Unmarshal(fmt.Appendf(nil, cmp.Or(place, `{"spec":{"template":{"spec":%s}}}`), text), &obj.Object); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	obj.Object["apiVersion"], obj.Object["kind"] = kind[:at], kind[at+1:]
 	return obj

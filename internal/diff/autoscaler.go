@@ -16,12 +16,11 @@ const notScaled = -1
 // pods after the change, on which clusters, and how many it leaves at least.
 func (c *comparison) autoscalers(subjects map[manifest.Identity]*subject, before, after *render.Evaluation) {
 	c.least = map[manifest.Identity][]int64{}
-	for id := range subjects {
-		is := after.Find(id)
+	for id, s := range subjects {
+		was, is := s.sides(before, after)
 		if id.GroupKind != autoscaler || is == nil {
 			continue
 		}
-		was := before.Find(id)
 		c.spread(was, c.was)
 		c.spread(is, c.is)
 		for i := range c.clusters {

@@ -34,12 +34,12 @@ func (t *told) hooks() hooks {
 }
 
 // seen is an object as a watch of metadata shows it.
-func seen(t testing.TB, uid, version, hash, managers string) *metav1.PartialObjectMetadata {
-	t.Helper()
+func seen(tb testing.TB, uid, version, hash, managers string) *metav1.PartialObjectMetadata {
+	tb.Helper()
 	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
 		Namespace: webName.Namespace, Name: webName.Name, UID: types.UID(uid), ResourceVersion: version,
 		Annotations:   map[string]string{refractv1alpha1.AppliedAnnotation: hash, refractv1alpha1.SourceAnnotation: "hub/x"},
-		ManagedFields: managersOf(t, managers),
+		ManagedFields: managersOf(tb, managers),
 	}}
 }
 
@@ -108,9 +108,8 @@ func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 }
 
 // deployment is one as a watch of whole objects shows it.
-func deployment(t testing.TB, version string, generation, observed int64, ready int64) *unstructured.Unstructured {
-	t.Helper()
-	u := &unstructured.Unstructured{Object: map[string]any{
+func deployment(version string, generation, observed, ready int64) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{
 			"namespace": webName.Namespace, "name": webName.Name, "uid": firstUID, "resourceVersion": version, "generation": generation,
@@ -122,7 +121,6 @@ func deployment(t testing.TB, version string, generation, observed int64, ready 
 			"conditions": []any{map[string]any{"type": "Available", "status": "True"}},
 		},
 	}}
-	return u
 }
 
 func TestReadiness(t *testing.T) {
@@ -140,14 +138,14 @@ func TestReadiness(t *testing.T) {
 		told   told
 	}{
 		{"A new object is not ready until its cluster says so.", func() { c.remember(webName, answer("10", 1), true) }, "InProgress " + notSeenYet, told{}},
-		{"The event of the same version has the status, which the answer had not.", func() { _ = c.Add(deployment(t, "10", 1, 0, 0)) },
+		{"The event of the same version has the status, which the answer had not.", func() { _ = c.Add(deployment("10", 1, 0, 0)) },
 			"InProgress Deployment generation is 1, but latest observed generation is 0", told{readied: 1}},
-		{"A change of the status is no work for those who write.", func() { _ = c.Update(deployment(t, "11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
-		{"It becomes ready.", func() { _ = c.Update(deployment(t, "12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
-		{"A status that says the same is no news.", func() { _ = c.Update(deployment(t, "13", 1, 1, 2)) }, "Ready ", told{}},
+		{"A change of the status is no work for those who write.", func() { _ = c.Update(deployment("11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
+		{"It becomes ready.", func() { _ = c.Update(deployment("12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
+		{"A status that says the same is no news.", func() { _ = c.Update(deployment("13", 1, 1, 2)) }, "Ready ", told{}},
 		{"A write that changed nothing of the spec leaves it ready.", func() { c.remember(webName, answer("14", 1), true) }, "Ready ", told{}},
 		{"A write that did must not look ready because it was.", func() { c.remember(webName, answer("15", 2), true) }, "InProgress " + notSeenYet, told{}},
-		{"The cluster has acted.", func() { _ = c.Update(deployment(t, "16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
+		{"The cluster has acted.", func() { _ = c.Update(deployment("16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
 	}
 	for i, s := range steps {
 		got = told{}
@@ -283,8 +281,8 @@ func BenchmarkMemory(b *testing.B) {
 	}
 }
 
-func bytesPerCopy(t testing.TB, n int) int {
-	t.Helper()
+func bytesPerCopy(tb testing.TB, n int) int {
+	tb.Helper()
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC() // Strings that nobody shares any more go in the second.
@@ -292,7 +290,7 @@ func bytesPerCopy(t testing.TB, n int) int {
 		runtime.ReadMemStats(&s)
 		return s.HeapAlloc
 	}
-	managers := managersOf(t, applied)
+	managers := managersOf(tb, applied)
 	before := heap()
 	c := newCopies(configMaps, (&told{}).hooks())
 	for i := range n {

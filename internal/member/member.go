@@ -81,7 +81,9 @@ func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
+	bounded := *web
+	bounded.Timeout = requestTimeout // Discovery does not take a context.
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &bounded)
 	if err != nil {
 		return nil, err
 	}
@@ -133,7 +135,7 @@ func (m *Member) Ready() bool { return m.ready.Load() }
 func (m *Member) Probe(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	return m.rest.Get().AbsPath("/readyz").Do(ctx).Error()
+	return m.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
 }
 
 // probeTimeout is how long an API server may take to say that it is ready.

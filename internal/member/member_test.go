@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -130,7 +131,10 @@ func answer(w http.ResponseWriter, code int, body any) {
 		b.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}
 		body = b
 	}
-	raw, _ := json.Marshal(body)
+	raw, err := json.Marshal(body)
+	if err != nil {
+		code = http.StatusTeapot
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
 	_, _ = w.Write(raw)
@@ -319,12 +323,8 @@ func TestNamespaceEmpty(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newStub(t)
-			for k, v := range tc.objects {
-				s.objects[k] = v
-			}
-			for k, v := range tc.refuse {
-				s.refuse[k] = v
-			}
+			maps.Copy(s.objects, tc.objects)
+			maps.Copy(s.refuse, tc.refuse)
 			got, err := connect(t, s).NamespaceEmpty(t.Context(), "d")
 			if got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s\nNamespaceEmpty(): want %t, error %t, got %t, %v", tc.reason, tc.want, tc.fails, got, err)

@@ -2,6 +2,7 @@ package member
 
 import (
 	"encoding/json"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,11 +21,11 @@ const (
 	controllers = `{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:metadata":{"f:annotations":{"f:deployment.kubernetes.io/revision":{}}},"f:status":{"f:observedGeneration":{}}},"manager":"kube-controller-manager","operation":"Update","subresource":"status","time":"2026-11-21T15:48:00Z"}`
 )
 
-func managersOf(t testing.TB, text string) []metav1.ManagedFieldsEntry {
-	t.Helper()
+func managersOf(tb testing.TB, text string) []metav1.ManagedFieldsEntry {
+	tb.Helper()
 	var managers []metav1.ManagedFieldsEntry
 	if err := json.Unmarshal([]byte(text), &managers); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return managers
 }
@@ -111,8 +112,7 @@ func TestNoOwnership(t *testing.T) {
 func TestOwnershipCacheIsBounded(t *testing.T) {
 	c := ownershipCache{sets: map[[32]byte]Ownership{}}
 	for i := range knownOwnerships + 10 {
-		raw, _ := json.Marshal(map[string]any{"f:data": map[string]any{"f:" + string(rune('a'+i)): map[string]any{}}})
-		c.of(raw)
+		c.of(fmt.Appendf(nil, `{"f:data":{"f:%d":{}}}`, i))
 	}
 	if len(c.sets) > knownOwnerships {
 		t.Errorf("want at most %d sets, got %d", knownOwnerships, len(c.sets))

@@ -261,7 +261,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	}
 	cfg, err := Config(fc, secret)
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: err.Error()}, nil
+		return health{reason: "InvalidCredentials", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
 	}
 	if r.Identity != "" {
 		cfg.UserAgent += "/" + r.Identity
@@ -407,7 +407,8 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	case h.ready:
 		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionTrue, Reason: "Authorized", Message: "the credentials sufficed for all that was needed",
+			Type: corev1alpha1.ClusterAuthorized, Status: metav1.ConditionTrue, Reason: "Authorized",
+			Message: "the credentials suffice for all that was needed",
 		})
 	}
 	switch {

@@ -38,7 +38,7 @@ type Set struct {
 	mu       sync.Mutex
 	members  map[string]*joined
 	clusters atomic.Pointer[[]placement.Cluster]
-	again    chan event.GenericEvent // Clusters to look at at once.
+	again    chan event.GenericEvent // Clusters to look at without delay.
 }
 
 type joined struct {
@@ -139,7 +139,7 @@ func (s *Set) Approved(name string) string {
 	return ""
 }
 
-// Recheck has a cluster looked at at once.
+// Recheck has a cluster looked at without delay.
 func (s *Set) Recheck(name string) {
 	fc := &corev1alpha1.FederatedCluster{}
 	fc.Name = name
@@ -160,7 +160,8 @@ func (s *Set) rechecks() chan event.GenericEvent {
 
 // Disown ends all work on a cluster, which goes on to be known, and returns when
 // its last request has ended. [Reconciler.Owns] must say no before, and for as
-// long as it does the member does not come back.
+// long as it does the member does not come back. It must not be called with a lock that
+// OnCopy or OnReadiness wait for.
 func (s *Set) Disown(name string) {
 	s.mu.Lock()
 	j := s.members[name]

@@ -35,13 +35,12 @@ type served struct {
 // discover asks which types the member serves, and which API groups do not say.
 func (m *Member) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
 	var lists []*metav1.APIResourceList
-	err = m.request(ctx, func(context.Context) (err error) { // Discovery has a timeout of its own.
+	err = m.request(ctx, func(context.Context) (err error) { // Its client has a timeout.
 		lists, err = discovery.ServerPreferredResources(m.discovery)
 		return err
 	})
 	doubtful = map[string]bool{}
-	var partial *discovery.ErrGroupDiscoveryFailed
-	if errors.As(err, &partial) {
+	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
 		for gv := range partial.Groups {
 			doubtful[gv.Group] = true
 		}

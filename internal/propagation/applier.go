@@ -205,7 +205,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		return a.done(key, r, 0) // Its going is an event.
 	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
-		if drift == nil && r.known(have) {
+		if drift == nil && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
 		}
 		if drift != nil {
@@ -343,10 +343,10 @@ func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
 // there changes it.
 const retainer = member.FieldManager + "-retained"
 
-// known reports whether the copy is known to be as it was written; after a restart
-// in the wrong moment it is not.
-func (r *row) known(have member.Copy) bool {
-	return r.baseline() != "" && r.baseline() == have.Owned.Hash()
+// known reports whether the copy with the hash is known to be as it was written;
+// after a restart in the wrong moment it is not.
+func (r *row) known(have member.Copy, hash string) bool {
+	return r.baseline() == have.Owned.Hash() && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
 }
 
 // drift returns what somebody changed of a copy that has the right hash; nil if

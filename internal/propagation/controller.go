@@ -86,9 +86,11 @@ type Controller struct {
 	records  *records
 	ledger   *ledger
 
-	decide *work[Key]
-	report *work[Key]
-	review *work[tree.Policy]
+	decide    *work[Key]
+	report    *work[Key]
+	review    *work[tree.Policy]
+	placement *work[struct{}] // Clusters are others than before.
+	ownership *work[struct{}] // This replica has other members, or leads.
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -129,7 +131,13 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 	if err := c.clusters.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the cluster controller: %w", err)
 	}
-	c.sources = newSources(dyn, disco, c.log, func(key Key) { c.decide.add(key, urgencyOf(key, fresh)) })
+	c.sources = newSources(dyn, disco, c.log, func(key Key, initial bool) {
+		u := fresh
+		if initial {
+			u = resync
+		}
+		c.decide.add(key, urgencyOf(key, u))
+	})
 	c.policies = newPolicies(c.policyChanged)
 	c.records = &records{
 		items:   map[Key]*known{},
@@ -149,6 +157,12 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		return nil, err
 	}
 	if c.review, err = newWork("review", 1, c.log, c.reviewOne); err != nil {
+		return nil, err
+	}
+	if c.placement, err = newWork("placement", 1, c.log, c.placeAll); err != nil {
+		return nil, err
+	}
+	if c.ownership, err = newWork("ownership", 1, c.log, c.ownAll); err != nil {
 		return nil, err
 	}
 	return c, mgr.Add(&runner{Controller: c, manager: mgr, begun: o.Started})
@@ -204,8 +218,10 @@ func (r *runner) Start(ctx context.Context) error {
 	if r.begun != nil {
 		r.begun()
 	}
-	errs := make(chan error, 5)
-	for _, run := range []func(context.Context) error{r.sources.run, r.decide.start, r.report.start, r.review.start, r.prime} {
+	errs := make(chan error, 7)
+	for _, run := range []func(context.Context) error{
+		r.sources.run, r.decide.start, r.report.start, r.review.start, r.placement.start, r.ownership.start, r.prime,
+	} {
 		r.running.Go(func() { errs <- run(ctx) })
 	}
 	err = <-errs // The first to end ends all, whether ctx ended or it failed.
@@ -228,9 +244,6 @@ func (c *Controller) prime(ctx context.Context) error {
 			keys, complete := c.sources.all()
 			c.primed.Store(complete && c.ledger.knows(keys))
 		}
-	}
-	for _, key := range c.ledger.keys() {
-		c.decide.add(key, resync)
 	}
 	<-ctx.Done()
 	return nil
@@ -283,15 +296,19 @@ func (c *Controller) copyChanged(m *member.Member, key Key) {
 
 // ShardsChanged is to be called when this replica owns other members than before,
 // or begins to lead. It does not block.
-func (c *Controller) ShardsChanged() {
+func (c *Controller) ShardsChanged() { c.ownership.add(struct{}{}, first) }
+
+// ownAll looks at every member anew.
+func (c *Controller) ownAll(context.Context, struct{}) (reconcile.Result, error) {
 	for _, name := range c.members.Names() {
 		c.members.Recheck(name)
 		c.clusterChanged(name)
 	}
+	return reconcile.Result{}, nil
 }
 
 // clusterChanged keeps the appliers in line with the members, and has
-// everything decided anew.
+// everything decided anew, soon.
 func (c *Controller) clusterChanged(name string) {
 	c.epoch.Add(1)
 	c.mu.Lock()
@@ -325,6 +342,9 @@ func (c *Controller) clusterChanged(name string) {
 		for _, key := range a.guard.keys() {
 			a.work.add(key, ripple) // What is held may have been approved.
 		}
+		for _, key := range c.ledger.on(name) {
+			a.work.add(key, resync) // It may have been lost, or reached again.
+		}
 	}
 	if !c.members.Known(name) {
 		for _, key := range c.ledger.leave(name) {
@@ -334,9 +354,20 @@ func (c *Controller) clusterChanged(name string) {
 	}
 	c.mu.Unlock()
 	c.shards.SetMembers(c.members.Names())
+	c.placement.addAfter(struct{}{}, clusterDelay)
+}
+
+// clusterDelay is how long what else changes about clusters is waited for, before
+// all objects are placed anew.
+const clusterDelay = 50 * time.Millisecond
+
+// placeAll has everything decided anew. Only clusters for which that comes to
+// something else will hear of it.
+func (c *Controller) placeAll(context.Context, struct{}) (reconcile.Result, error) {
 	for _, key := range c.ledger.keys() {
 		c.decide.add(key, resync)
 	}
+	return reconcile.Result{}, nil
 }
 
 // begin makes the applier of a member. The lock must be held.
@@ -471,8 +502,12 @@ func (c *Controller) hand(key Key, p *plan, clusters []string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for name, a := range c.appliers {
-		if _, sight := a.member.Copy(key); concerned[name] || sight == member.Present || sight == member.Unlisted {
+		if concerned[name] {
 			a.work.add(key, urgencyOf(key, ripple))
+			continue
+		}
+		if _, sight := a.member.Copy(key); p.targets[name] == nil && (sight == member.Present || sight == member.Unlisted) {
+			a.work.add(key, ripple)
 		}
 	}
 	for name := range concerned {
@@ -484,7 +519,7 @@ func (c *Controller) hand(key Key, p *plan, clusters []string) {
 			c.report.addAfter(key, 0) // Another replica waits for it.
 		}
 	}
-	if p.held != "" || len(p.targets) == 0 {
+	if p.held != "" || len(concerned) == 0 {
 		c.report.addAfter(key, settledDelay)
 	}
 }

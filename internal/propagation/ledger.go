@@ -109,6 +109,7 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 	for name := range p.targets {
 		concerned[name] = true
 	}
+	e.carry(p, concerned)
 	e.plan = p
 	e.memory = p.remember(e.memory)
 	if !slices.Equal(e.names, names) {
@@ -119,6 +120,25 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 		followers = l.lead(key, e, p.follows)
 	}
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
+}
+
+// carry takes the clusters out of those concerned for which a new plan comes to the
+// same as the one before, and which are as that says.
+func (e *entry) carry(p *plan, concerned map[string]bool) {
+	if e.plan == nil || e.plan.held != "" || p.held != "" || e.plan.dryRun || p.dryRun || e.plan.uid != p.uid {
+		return
+	}
+	for name, t := range p.targets {
+		before, r := e.plan.targets[name], e.rows[name]
+		if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
+			continue
+		}
+		if r.state == refractv1alpha1.StateSynced && r.seq == e.plan.seq && r.hash == t.variant.hash {
+			r.seq, r.generation = p.seq, p.generation
+			e.rows[name] = r
+			delete(concerned, name)
+		}
+	}
 }
 
 // recover takes up what was reported before a restart.

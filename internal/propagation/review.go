@@ -24,7 +24,7 @@ import (
 
 // reviewDelay is how long the status of a policy may lag behind the objects that
 // name it.
-const reviewDelay = 2 * time.Second
+const reviewDelay = 3 * time.Second
 
 // reviewOne writes the status of a policy: whether it is valid, which objects and
 // clusters use it, and whether it is in effect there.

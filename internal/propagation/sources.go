@@ -39,7 +39,9 @@ type sources struct {
 	dynamic   dynamic.Interface
 	discovery discovery.DiscoveryInterface
 	log       logr.Logger
-	notify    func(Key) // Called for each object that came, changed or went.
+	// notify is called for each object that came, changed or went; initial says that
+	// it was there when its type was first listed.
+	notify func(key Key, initial bool)
 
 	wake    chan struct{} // The types may have changed.
 	watches sync.WaitGroup
@@ -64,7 +66,7 @@ type sourceType struct {
 	stop   context.CancelFunc
 }
 
-func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(Key)) *sources {
+func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(key Key, initial bool)) *sources {
 	return &sources{
 		dynamic: dyn, discovery: disco, log: log, notify: notify,
 		wake:   make(chan struct{}, 1),
@@ -75,7 +77,7 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 
 // run follows the hub's types until ctx ends.
 func (s *sources) run(ctx context.Context) error {
-	crds := &view{changed: func(types.NamespacedName) { s.lookAgain() }}
+	crds := &view{changed: func(types.NamespacedName, bool) { s.lookAgain() }}
 	watches := &s.watches
 	defer watches.Wait()
 	watches.Go(func() { s.reflect(ctx, crdResource, "", crds) })
@@ -139,7 +141,7 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 	s.discovered = true
 	s.mu.Unlock()
 	for _, key := range touched {
-		s.notify(key)
+		s.notify(key, false)
 	}
 	return err
 }
@@ -165,8 +167,8 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, k
 	t := &sourceType{gvr: gvr, kind: kind, ctx: ctx, stop: stop}
 	s.types[gvr.GroupResource()] = t
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
-		v := &view{changed: func(name types.NamespacedName) {
-			s.notify(Key{GroupResource: gvr.GroupResource(), NamespacedName: name})
+		v := &view{changed: func(name types.NamespacedName, initial bool) {
+			s.notify(Key{GroupResource: gvr.GroupResource(), NamespacedName: name}, initial)
 		}}
 		t.views = append(t.views, v)
 		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
@@ -182,7 +184,9 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, k
 func (s *sources) watchOthers(t *sourceType) {
 	resource := t.gvr.GroupResource()
 	t.others = &view{
-		changed: func(name types.NamespacedName) { s.notify(Key{GroupResource: resource, NamespacedName: name}) },
+		changed: func(name types.NamespacedName, initial bool) {
+			s.notify(Key{GroupResource: resource, NamespacedName: name}, initial)
+		},
 		keep: func(name types.NamespacedName) bool {
 			s.mu.RLock()
 			defer s.mu.RUnlock()
@@ -241,7 +245,7 @@ func (s *sources) all() (keys []Key, complete bool) {
 	complete = s.discovered
 	for _, t := range s.types {
 		for _, v := range t.views {
-			complete = complete && v.hasSynced()
+			complete = complete && v.asked()
 		}
 		keys = append(keys, t.keys()...)
 	}
@@ -276,7 +280,11 @@ func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, 
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
-			return resource.List(ctx, o)
+			list, err := resource.List(ctx, o)
+			if into.heard(err) {
+				s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
+			}
+			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
@@ -391,11 +399,12 @@ func (t *sourceType) keys() []Key {
 
 // view is a store of objects that a reflector keeps up to date.
 type view struct {
-	changed func(types.NamespacedName)
+	changed func(name types.NamespacedName, initial bool)
 	keep    func(types.NamespacedName) bool // Which objects are kept; nil for all.
 
 	mu     sync.RWMutex
 	synced bool
+	err    error // Of the last list.
 	items  map[types.NamespacedName]*unstructured.Unstructured
 }
 
@@ -405,10 +414,21 @@ func (v *view) get(name types.NamespacedName) (*unstructured.Unstructured, bool)
 	return v.items[name], v.synced
 }
 
-func (v *view) hasSynced() bool {
+// asked reports whether the hub has answered to the first list, be it with an error.
+func (v *view) asked() bool {
 	v.mu.RLock()
 	defer v.mu.RUnlock()
-	return v.synced
+	return v.synced || v.err != nil
+}
+
+// heard is told how a list went, and reports whether it is the first of several
+// that fail.
+func (v *view) heard(err error) (news bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	news = err != nil && v.err == nil
+	v.err = err
+	return news
 }
 
 // drop forgets an object that is not kept any more.
@@ -453,7 +473,7 @@ func (v *view) Add(obj any) error {
 	}
 	v.items[name] = u
 	v.mu.Unlock()
-	v.changed(name)
+	v.changed(name, false)
 	return nil
 }
 
@@ -469,7 +489,7 @@ func (v *view) Delete(obj any) error {
 	v.mu.Lock()
 	delete(v.items, name)
 	v.mu.Unlock()
-	v.changed(name)
+	v.changed(name, false)
 	return nil
 }
 
@@ -482,16 +502,18 @@ func (v *view) Replace(list []any, _ string) error {
 		}
 	}
 	v.mu.Lock()
-	before := v.items
+	before, first := v.items, !v.synced
 	v.items, v.synced = items, true
 	v.mu.Unlock()
 	for name := range before {
 		if _, ok := items[name]; !ok {
-			v.changed(name)
+			v.changed(name, false)
 		}
 	}
-	for name := range items {
-		v.changed(name)
+	for name, u := range items {
+		if was := before[name]; was == nil || was.GetResourceVersion() != u.GetResourceVersion() {
+			v.changed(name, first)
+		}
 	}
 	return nil
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -29,7 +30,7 @@ func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, key
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	changed := make(chan struct{}, 1)
-	go watch(ctx, c, list, key, changed)
+	go watch(ctx, c, list, key, log, changed)
 	for _, other := range also {
 		go pass(ctx, other, changed)
 	}
@@ -62,17 +63,37 @@ func follow(ctx context.Context, c client.WithWatch, list client.ObjectList, key
 }
 
 // watch pokes when the object may have changed.
-func watch(ctx context.Context, c client.WithWatch, list client.ObjectList, key types.NamespacedName, changed chan<- struct{}) {
+func watch(ctx context.Context, c client.WithWatch, list client.ObjectList, key types.NamespacedName, log logr.Logger, changed chan<- struct{}) {
+	last := ""
 	for {
 		w, err := c.Watch(ctx, list, client.InNamespace(key.Namespace), client.MatchingFields{"metadata.name": key.Name})
-		if err == nil {
-			for range w.ResultChan() { // Begins with what is there, and is closed now and then.
-				poke(changed)
-			}
-			w.Stop()
+		switch {
+		case err == nil:
+			last = ""
+			passEvents(ctx, w, changed)
+		case ctx.Err() == nil && err.Error() != last:
+			log.Error(err, "Cannot watch, and looks now and then instead", "name", key.Name, "every", atLeast.String())
+			last = err.Error()
 		}
 		if !sleep(ctx, again) {
 			return
+		}
+	}
+}
+
+// passEvents pokes for every event, the first of which is what is there, until
+// the watch is closed, as it is now and then.
+func passEvents(ctx context.Context, w apiwatch.Interface, changed chan<- struct{}) {
+	defer w.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case _, ok := <-w.ResultChan():
+			if !ok {
+				return
+			}
+			poke(changed)
 		}
 	}
 }

@@ -60,7 +60,7 @@ func start(t *testing.T, s *Server) (stop func() error) {
 func eventually(t *testing.T, what string, is func() error) {
 	t.Helper()
 	err := errors.New("was never asked")
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); {
 		if err = is(); err == nil {
 			return
 		}

@@ -157,6 +157,7 @@ func (s *system) lone(b *testing.B) {
 		s.clean(b, prefix, 1, []dynamic.Interface{s.hub})
 	}
 	slices.Sort(took)
+	b.Logf("lone: %.0f ms at the median, %.0f ms at most", took[len(took)/2], took[len(took)-1])
 	b.ReportMetric(took[len(took)/2], "lone-p50-ms")
 	b.ReportMetric(took[len(took)*99/100], "lone-p99-ms")
 	b.ReportMetric(took[len(took)-1], "lone-max-ms")
@@ -180,7 +181,9 @@ func (s *system) restart(b *testing.B, f *fleet.Fleet, kubeconfigs []string) {
 	s.propagate(b, "after", 1)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
-	b.ReportMetric(written()-before-members, "restart-writes") // But for the object that came after.
+	wrote := written() - before - members // But for the object that came after.
+	b.ReportMetric(wrote, "restart-writes")
+	b.Logf("restart: at work after %.1f s, %.0f writes to members", ready.Seconds(), wrote)
 }
 
 // system are clients of the hub and the members.

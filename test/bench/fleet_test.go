@@ -17,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/hub"
@@ -60,6 +62,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
+	ctrllog.SetLogger(logr.Discard()) // The clients have nothing to say.
 	os.Exit(m.Run())
 }
 
@@ -87,7 +90,8 @@ func simulate(n string) error {
 // copy is right after all objects were created, after an OverridePolicy of all of
 // them was changed, and after the labels of one cluster were; how long the
 // controllers take to begin again after a crash, and what they write then; and their
-// memory, processor time and requests, by object and by copy.
+// memory, processor time and requests, by object and by copy. It is for -benchtime 1x;
+// $REFRACT_BENCH_FLEETS says which fleets: 100x100,1000x1000 (members, objects).
 func BenchmarkFleet(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -120,6 +124,7 @@ type simulated struct {
 func (s *simulated) copies() int { return s.members * s.objects }
 
 func (s *simulated) run(b *testing.B) {
+	b.Helper()
 	b.ReportMetric(0, "ns/op") // It would hold all phases.
 	s.start(b)
 	for b.Loop() {
@@ -221,8 +226,8 @@ func apply(b *testing.B, to client.Client, files ...string) {
 	}
 }
 
-// join makes the simulated members members of the hub, starts the controllers and
-// waits until all are ready.
+// join has the simulated members join the hub, starts the controllers and waits until
+// all are ready.
 func (s *simulated) join(b *testing.B) {
 	b.Helper()
 	var members []simulation.Access

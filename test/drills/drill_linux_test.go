@@ -199,13 +199,17 @@ func (d *drill) approveAll(ctx context.Context) {
 
 // end stops the controllers, and says what happened if the drill has failed.
 func (d *drill) end() {
+	d.Logf("the drill took %s", time.Since(d.began).Round(100*time.Millisecond))
+	if d.Failed() {
+		d.explain()
+	}
 	for _, k := range d.keepers {
 		k.stop()
 	}
-	d.Logf("the drill took %s", time.Since(d.began).Round(100*time.Millisecond))
-	if !d.Failed() {
-		return
-	}
+}
+
+// explain says how things stand.
+func (d *drill) explain() {
 	for _, k := range d.keepers {
 		d.Logf("the log of replica %s ends:\n%s", k.name, fleet.LogTail(filepath.Join(d.dir, k.name+".log")))
 	}

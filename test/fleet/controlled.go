@@ -8,6 +8,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -173,12 +175,16 @@ func (f *Fleet) JoinAll(ctx context.Context) error {
 	return nil
 }
 
-// LogTail returns the last bytes of a file, for a test that has failed to show.
+// LogTail returns the last lines of a log, for a test that has failed to show;
+// without those that only say that somebody has asked whether it is ready.
 func LogTail(path string) string {
-	const most = 6000
+	const most = 60
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err.Error()
 	}
-	return string(text[max(0, len(text)-most):])
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return strings.Contains(line, "healthz check failed")
+	})
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 
@@ -103,7 +104,13 @@ func answer(w http.ResponseWriter, code int, f form, what any) {
 	}
 	w.Header().Set("Content-Type", runtime.ContentTypeJSON)
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(what)
+	encode(w, what)
+}
+
+// encode writes JSON.
+func encode(w io.Writer, what any) {
+	// What is answered can be encoded, and a client that went away needs no answer.
+	_ = json.NewEncoder(w).Encode(what) //nolint:errchkjson // See above.
 }
 
 // refuse answers with an error, which is JSON whatever was asked for.

@@ -35,7 +35,7 @@ type manager struct {
 	name      string
 	operation metav1.ManagedFieldsOperationType
 	fields    *fieldpath.Set
-	encoded   []byte
+	encoded   *metav1.FieldsV1
 }
 
 // expected is what a write says of the object that is there.
@@ -260,10 +260,11 @@ func (c *content) manage(m manager) error {
 	if m.fields.Empty() {
 		return nil
 	}
-	var err error
-	if m.encoded, err = m.fields.ToJSON(); err != nil {
+	encoded, err := m.fields.ToJSON()
+	if err != nil {
 		return fmt.Errorf("encoding the fields of manager %s: %w", m.name, err)
 	}
+	m.encoded = metav1.NewFieldsV1(string(encoded))
 	c.managers = append(c.managers, m)
 	return nil
 }

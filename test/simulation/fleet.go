@@ -140,7 +140,7 @@ func (f *Fleet) Control() http.Handler {
 	mux := http.NewServeMux()
 	say := func(w http.ResponseWriter, what any) {
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(what) // A client that went away needs no answer.
+		encode(w, what)
 	}
 	mux.HandleFunc("GET /members", func(w http.ResponseWriter, _ *http.Request) { say(w, f.Members) })
 	mux.HandleFunc("GET /requests", func(w http.ResponseWriter, _ *http.Request) { say(w, f.Requests()) })

@@ -107,11 +107,11 @@ func TestHonest(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := startOne(t)
-	real := &side{url: cfg.Host, client: client}
+	server := &side{url: cfg.Host, client: client}
 	double := &side{url: m.Endpoint, client: clientOf(m), token: m.Token}
 	for _, s := range steps() {
 		t.Run(s.name, func(t *testing.T) {
-			if diff := cmp.Diff(real.ask(t, s), double.ask(t, s)); diff != "" {
+			if diff := cmp.Diff(server.ask(t, s), double.ask(t, s)); diff != "" {
 				t.Errorf("-a real API server, +the double\n%s", diff)
 			}
 		})

@@ -104,7 +104,7 @@ func (m *Member) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/api", "/apis":
 		m.counts[verbDiscover].Add(1)
 		w.Header().Set("Content-Type", "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList")
-		_ = json.NewEncoder(w).Encode(discovered(r.URL.Path == "/api"))
+		encode(w, discovered(r.URL.Path == "/api"))
 		return
 	}
 	at, ok := locate(r.URL.Path)
@@ -232,7 +232,11 @@ func (m *Member) write(w http.ResponseWriter, r *http.Request, at place, f form)
 	case r.Method == http.MethodPost:
 		m.counts[verbCreate].Add(1)
 		what.create = true
-		var head struct{ Metadata struct{ Name string } }
+		var head struct {
+			Metadata struct {
+				Name string `json:"name"`
+			} `json:"metadata"`
+		}
 		if err := json.Unmarshal(body, &head); err != nil || head.Metadata.Name == "" {
 			return apierrors.NewBadRequest("the body is not a JSON object with a name")
 		}

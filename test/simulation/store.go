@@ -120,7 +120,7 @@ func (s *store) write(at place, w written) (o *object, made bool, err error) {
 	case w.create:
 		return nil, false, apierrors.NewAlreadyExists(at.GroupResource(), at.name)
 	case want.version != "" && want.version != fmt.Sprint(was.version):
-		return nil, false, conflict(at, modified)
+		return nil, false, conflict(at, errModified)
 	case want.uid != "" && want.uid != s.uid(was):
 		return nil, false, refused(at, want.uid)
 	case was.content == c:
@@ -147,14 +147,13 @@ func (s *store) patch(at place, w written) (*object, error) {
 func (s *store) put(at place, was *object, c *content) *object {
 	now := time.Now().Unix()
 	o := &object{content: c, resource: at.resource, created: now, written: now}
-	switch {
-	case was == nil:
+	if was == nil {
 		s.serial++
 		o.serial = s.serial
 		if at.generation {
 			o.generation = 1
 		}
-	default:
+	} else {
 		o.serial, o.generation, o.created, o.deleted = was.serial, was.generation, was.created, was.deleted
 		if at.generation && was.state != c.state {
 			o.generation++
@@ -332,7 +331,7 @@ func (s *store) metadata(o *object) metav1.ObjectMeta {
 	for _, by := range o.managers {
 		m.ManagedFields = append(m.ManagedFields, metav1.ManagedFieldsEntry{
 			Manager: by.name, Operation: by.operation, APIVersion: o.resource.GroupVersion().String(), Time: &at,
-			FieldsType: "FieldsV1", FieldsV1: &metav1.FieldsV1{Raw: by.encoded},
+			FieldsType: "FieldsV1", FieldsV1: by.encoded,
 		})
 	}
 	return m
@@ -341,5 +340,5 @@ func (s *store) metadata(o *object) metav1.ObjectMeta {
 // otherUID is why a deletion is refused that names another UID.
 const otherUID = "the UID in the precondition (%s) does not match the UID in record (%s). The object might have been deleted and then recreated"
 
-// modified is why a write is refused that names another version.
-var modified = errors.New("the object has been modified; please apply your changes to the latest version and try again")
+// errModified is why a write is refused that names another version.
+var errModified = errors.New("the object has been modified; please apply your changes to the latest version and try again")

@@ -196,3 +196,29 @@ func TestLargeWorkloads(t *testing.T) {
 		})
 	}
 }
+
+// TestEveryKindIsAskedFor: whatever kind has the pod template.
+func TestEveryKindIsAskedFor(t *testing.T) {
+	ns, user := namespace(t)
+	const pods = `{metadata: {labels: {app: web}}, spec: {restartPolicy: POLICY, containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: theirs}}]}}`
+	always, never := strings.Replace(pods, "POLICY", "Always", 1), strings.Replace(pods, "POLICY", "Never", 1)
+	cases := map[string]string{
+		"v1/PodTemplate":           "template: " + always,
+		"v1/ReplicationController": "spec: {selector: {app: web}, template: " + always + "}",
+		"apps/v1/DaemonSet":        "spec: {selector: {matchLabels: {app: web}}, template: " + always + "}",
+		"apps/v1/Deployment":       "spec: {selector: {matchLabels: {app: web}}, template: " + always + "}",
+		"apps/v1/ReplicaSet":       "spec: {selector: {matchLabels: {app: web}}, template: " + always + "}",
+		"apps/v1/StatefulSet":      "spec: {serviceName: web, selector: {matchLabels: {app: web}}, template: " + always + "}",
+		"batch/v1/Job":             "spec: {template: " + never + "}",
+		"batch/v1/CronJob":         "spec: {schedule: '@daily', jobTemplate: {spec: {template: " + never + "}}}",
+	}
+	for kind, rest := range cases {
+		t.Run(kind, func(t *testing.T) {
+			at := strings.LastIndexByte(kind, '/')
+			manifest := fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: web, labels: {%s}}, %s}", kind[:at], kind[at+1:], labelled, rest)
+			args := []string{"create", "-n", ns, "--dry-run=server", "-o", "name", "-f", "-"}
+			do(t, "hub", manifest, args...)
+			expect(t, "It names a Secret that the user may not get.", "Secret/theirs would follow", user, manifest, args...)
+		})
+	}
+}

@@ -250,7 +250,7 @@ func TestUserRoles(t *testing.T) {
 			}
 			// The aggregation of roles is a controller's work.
 			eventually(t, "the answer", want, func() string {
-				out, _ := shared.Kubectl("hub", "", args...) //nolint:errcheck // kubectl exits with 1 to say no.
+				out, _ := shared.Kubectl("hub", "", args...) // kubectl exits with 1 to say no.
 				return strings.TrimSpace(out)
 			})
 		})

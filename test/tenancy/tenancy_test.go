@@ -133,6 +133,7 @@ func TestOverridesOfIdentity(t *testing.T) {
 		"annotations":       `{path: /metadata/annotations, value: {refract.dev/source: ` + source + `}}`,
 		"created-by":        `{path: /metadata/annotations/refract.dev~1created-by, operator: add, value: x}`,
 		"adopted":           `{path: /metadata/annotations/refract.dev~1adopted, operator: add, value: "true"}`,
+		"orphan":            `{path: /metadata/annotations/refract.dev~1orphan, operator: add, value: all}`,
 		"deletion":          `{path: /metadata/deletionTimestamp, operator: add, value: "2026-01-01T00:00:00Z"}`,
 		"namespace-removed": `{path: /metadata/namespace, operator: remove}`,
 	}
@@ -254,7 +255,7 @@ func TestReportsAndClustersAreNotTheirs(t *testing.T) {
 		"get secrets -n " + system, "create secrets -n " + system, "patch leases -n " + system,
 		"patch validatingadmissionpolicies.admissionregistration.k8s.io",
 	} {
-		out, _ := shared.Kubectl("hub", "", append([]string{"auth", "can-i", "--as=" + user}, strings.Fields(args)...)...) //nolint:errcheck // kubectl exits with 1 to say no.
+		out, _ := shared.Kubectl("hub", "", append([]string{"auth", "can-i", "--as=" + user}, strings.Fields(args)...)...) // kubectl exits with 1 to say no.
 		if got := strings.TrimSpace(out); got != "no" {
 			t.Errorf("may %s? want no, got %q", args, got)
 		}

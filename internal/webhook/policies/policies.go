@@ -155,15 +155,15 @@ func (v *validator) Handle(ctx context.Context, req admission.Request) admission
 	if causes := causesOf(problems); len(causes) > 0 {
 		return refuse(w, causes)
 	}
-	if denied, err := v.denied(ctx, &req.UserInfo, w, referencesIn(w)); err != nil || denied != nil {
-		return forbid(w, denied, err)
+	if refused := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); refused != nil {
+		return *refused
 	}
 	answer := v.ask(ctx, w, alone)
 	if causes := answer.causes; len(causes) > 0 {
 		return refuse(w, causes)
 	}
-	if denied, err := v.denied(ctx, &req.UserInfo, w, answer.references); err != nil || denied != nil {
-		return forbid(w, denied, err)
+	if refused := v.mayRefer(ctx, &req.UserInfo, w, answer.references); refused != nil {
+		return *refused
 	}
 	return admission.Allowed("").WithWarnings(short(answer.warnings)...)
 }

@@ -433,6 +433,23 @@ func TestHandleWhenNobodyDecides(t *testing.T) {
 	}
 }
 
+func TestTooManyReferences(t *testing.T) {
+	_, was, now := fleetOf(t)
+	var variables []any
+	for i := range mostReferences + 1 {
+		variables = append(variables, map[string]any{
+			"name": fmt.Sprintf("V%d", i), "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": fmt.Sprintf("s%d", i), "key": "a"}},
+		})
+	}
+	now.Object["spec"] = map[string]any{"overrideRules": []any{map[string]any{"overriders": map[string]any{"envs": []any{map[string]any{
+		"containerName": "web", "operator": "addIfAbsent", "value": variables,
+	}}}}}}
+	want := "refused: 422 Invalid of OverridePolicy web\n  spec.overrideRules: bring in 101 Secrets and ConfigMaps, want at most 100 in one write\n"
+	if diff := cmp.Diff(want, shown(post(t, Options{}, review(t, was, now)))); diff != "" {
+		t.Errorf("One write must not have the authorizer asked without end.\nHandle(): -want, +got:\n%s", diff)
+	}
+}
+
 func TestWarningsAreShort(t *testing.T) {
 	warnings := []string{"line\nbreak", strings.Repeat("é", 200)}
 	for i := range 20 {

@@ -243,11 +243,28 @@ const (
 	asked = 8
 )
 
-// denied returns those of the references that the user may not read.
-func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []reference) ([]reference, error) {
+// mayRefer returns why the user may not have pods refer to these; nil if he may.
+func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []reference) *admission.Response {
+	var no admission.Response
 	if len(refs) > mostReferences {
-		return nil, fmt.Errorf("%s refers to %d Secrets and ConfigMaps that it did not before: want at most %d in one write", w.ref, len(refs), mostReferences)
+		no = refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
+			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one write", len(refs), mostReferences))})
+		return &no
 	}
+	denied, err := v.denied(ctx, user, refs)
+	switch {
+	case err != nil:
+		no = admission.Errored(http.StatusInternalServerError, err)
+	case len(denied) > 0:
+		no = forbid(w, denied)
+	default:
+		return nil
+	}
+	return &no
+}
+
+// denied returns those of the references that the user may not read.
+func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo, refs []reference) ([]reference, error) {
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(asked)
 	denied := make([]bool, len(refs))
@@ -277,10 +294,7 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 }
 
 // forbid says what the user may not have travel.
-func forbid(w *write, denied []reference, err error) admission.Response {
-	if err != nil {
-		return admission.Errored(http.StatusInternalServerError, err)
-	}
+func forbid(w *write, denied []reference) admission.Response {
 	names := make([]string, len(denied))
 	for i := range denied {
 		names[i] = denied[i].String()
