@@ -93,7 +93,7 @@ func (p *Policy) part(c *Cluster, was *Target, total int64) part {
 	}
 	s := part{
 		cluster: c.Name, lo: own.min, hi: min(own.max, total),
-		weight: uint64(own.weight), //nolint:gosec // Compiled: not negative.
+		weight: uint64(own.weight),
 		rank:   own.weight,
 	}
 	if p.binpack {
@@ -254,12 +254,12 @@ func binpack(parts []part, total int64) {
 // divide what that leaves: of bounds in both ways, those that cut off more are
 // decided on first, as the sum then cannot come to cut the others off the other way.
 func spread(parts []part, total int64) int64 {
-	left := uint64(total) //nolint:gosec // Not negative.
+	left := uint64(total)
 	for i := range parts {
 		parts[i].open = true
 	}
 	for {
-		var weights, below, above, atBounds uint64
+		weights := uint64(0)
 		for i := range parts {
 			if parts[i].open {
 				weights += parts[i].weight
@@ -268,42 +268,48 @@ func spread(parts []part, total int64) int64 {
 		if weights == 0 {
 			break
 		}
-		for i := range parts {
-			s := &parts[i]
-			switch whole := s.quota(left, weights); {
-			case !s.open:
-			case whole < uint64(s.lo): //nolint:gosec // Not negative.
-				below += s.weight
-				atBounds += uint64(s.lo) //nolint:gosec // Not negative.
-			case s.over(whole):
-				above += s.weight
-				atBounds += uint64(s.hi) //nolint:gosec // Not negative.
-			}
-		}
-		if atBounds == 0 && below == 0 && above == 0 {
+		closed, cut := cutOff(parts, left, weights)
+		if !cut {
 			round(parts, left, weights)
 			return 0
 		}
-		more := compareProducts(atBounds, weights, left, below+above)
-		rest := left
-		for i := range parts {
-			s := &parts[i]
-			switch whole := s.quota(left, weights); {
-			case !s.open:
-			case whole < uint64(s.lo) && more >= 0: //nolint:gosec // Not negative.
-				rest -= s.close(s.lo)
-			case s.over(whole) && more <= 0:
-				rest -= s.close(s.hi)
-			}
-		}
-		left = rest
+		left -= closed
 	}
 	for i := range parts {
 		if s := &parts[i]; s.open {
 			left -= s.close(s.lo)
 		}
 	}
-	return int64(left) //nolint:gosec // At most the total.
+	return int64(left)
+}
+
+// cutOff closes the open parts whose quotas are beyond their bounds, in the way in
+// which the bounds cut off more, and returns what these get; cut is false if there
+// are none.
+func cutOff(parts []part, left, weights uint64) (closed uint64, cut bool) {
+	var beyond, atBounds uint64 // Weights, and bounds.
+	for i := range parts {
+		s := &parts[i]
+		switch whole := s.quota(left, weights); {
+		case !s.open:
+		case whole < uint64(s.lo):
+			beyond, atBounds, cut = beyond+s.weight, atBounds+uint64(s.lo), true
+		case s.over(whole):
+			beyond, atBounds, cut = beyond+s.weight, atBounds+uint64(s.hi), true
+		}
+	}
+	more := compareProducts(atBounds, weights, left, beyond)
+	for i := range parts {
+		s := &parts[i]
+		switch whole := s.quota(left, weights); {
+		case !s.open:
+		case whole < uint64(s.lo) && more >= 0:
+			closed += s.close(s.lo)
+		case s.over(whole) && more <= 0:
+			closed += s.close(s.hi)
+		}
+	}
+	return closed, cut
 }
 
 // quota returns the part's share of what is left, rounded down, and notes the
@@ -320,13 +326,13 @@ func (s *part) quota(left, weights uint64) uint64 {
 
 // over reports whether a quota is more than the part can take.
 func (s *part) over(whole uint64) bool {
-	most := uint64(s.hi) //nolint:gosec // Not negative.
+	most := uint64(s.hi)
 	return whole > most || (whole == most && s.rest > 0)
 }
 
 func (s *part) close(share int64) uint64 {
 	s.open, s.share = false, share
-	return uint64(share) //nolint:gosec // Not negative.
+	return uint64(share)
 }
 
 // compareProducts compares a×b with c×d.
@@ -344,7 +350,7 @@ func round(parts []part, left, weights uint64) {
 	for i := range parts {
 		s := &parts[i]
 		if s.open {
-			rest -= s.close(int64(s.quota(left, weights))) //nolint:gosec // At most the total.
+			rest -= s.close(int64(s.quota(left, weights)))
 			order = append(order, i)
 		}
 	}

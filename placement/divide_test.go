@@ -2,6 +2,7 @@ package placement_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -222,7 +223,7 @@ func TestReschedule(t *testing.T) {
 	evict := corev1.Taint{Key: "broken", Effect: corev1.TaintEffectNoExecute}
 	eu := map[string]string{"region": "eu"}
 	fleet := []placement.Cluster{cluster("a", "eu", true), cluster("b", "eu", true)}
-	joined := append(fleet[:2:2], cluster("c", "eu", true))
+	joined := slices.Concat(fleet, []placement.Cluster{cluster("c", "eu", true)})
 	moved := []placement.Cluster{cluster("a", "us", true), fleet[1]}
 	broken := []placement.Cluster{cluster("a", "eu", true, evict), fleet[1]}
 	trigger := func(t corev1alpha1.RescheduleTrigger) *corev1alpha1.ReschedulePolicy {
@@ -358,7 +359,7 @@ func TestReschedule(t *testing.T) {
 		"Frozen": {
 			reason: "A frozen object comes nowhere and leaves nothing, whatever happens.",
 			first:  input{clusters: fleet},
-			then:   input{selector: map[string]string{"region": "us"}, clusters: append(broken[:2:2], cluster("us", "us", true)), frozen: true},
+			then:   input{selector: map[string]string{"region": "us"}, clusters: slices.Concat(broken, []placement.Cluster{cluster("us", "us", true)}), frozen: true},
 			want:   "a b; waiting us for annotation kubeadmiral.io/no-scheduling; stays on a, b, which would not be chosen if it were decided anew",
 		},
 		"FrozenScaled": {

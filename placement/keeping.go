@@ -83,7 +83,7 @@ type annotationReader struct {
 	warnings    []string
 }
 
-func (r *annotationReader) warn(key, format string, args ...any) {
+func (r *annotationReader) warnf(key, format string, args ...any) {
 	r.warnings = append(r.warnings, "annotation "+key+" "+fmt.Sprintf(format, args...))
 }
 
@@ -94,7 +94,7 @@ func (r *annotationReader) flag(key string) bool {
 	case "false", "":
 		return false
 	default:
-		r.warn(key, "is %q and not acted on: want \"true\" or \"false\"", value)
+		r.warnf(key, "is %q and not acted on: want \"true\" or \"false\"", value)
 		return false
 	}
 }
@@ -104,7 +104,7 @@ func (r *annotationReader) oneOf(key string, values ...string) string {
 	if value == "" || slices.Contains(values, value) {
 		return value
 	}
-	r.warn(key, "is %q and not acted on: want one of %q", value, values)
+	r.warnf(key, "is %q and not acted on: want one of %q", value, values)
 	return ""
 }
 
@@ -117,10 +117,10 @@ func (r *annotationReader) adoption() Adoption {
 	case !asked && !named:
 		return Adoption{}
 	case !asked:
-		r.warn(key, "is not acted on without annotation %s: %s", corev1alpha1.ConflictResolutionAnnotation, adopt)
+		r.warnf(key, "is not acted on without annotation %s: %s", corev1alpha1.ConflictResolutionAnnotation, adopt)
 		return Adoption{}
 	case !named:
-		r.warn(corev1alpha1.ConflictResolutionAnnotation, "adopts nothing: annotation %s must name the clusters", key)
+		r.warnf(corev1alpha1.ConflictResolutionAnnotation, "adopts nothing: annotation %s must name the clusters", key)
 		return Adoption{}
 	}
 	var value struct {
@@ -128,17 +128,17 @@ func (r *annotationReader) adoption() Adoption {
 		Regexp   string   `json:"regexp"`
 	}
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
-		r.warn(key, `is not acted on: want {"clusters":["…"],"regexp":"…"}: %v`, err)
+		r.warnf(key, `is not acted on: want {"clusters":["…"],"regexp":"…"}: %v`, err)
 		return Adoption{}
 	}
 	if len(value.Clusters) == 0 && value.Regexp == "" {
-		r.warn(key, `names no cluster, so nothing is adopted: want {"clusters":["…"],"regexp":"…"}`)
+		r.warnf(key, `names no cluster, so nothing is adopted: want {"clusters":["…"],"regexp":"…"}`)
 	}
 	a := Adoption{clusters: slices.Sorted(slices.Values(value.Clusters))}
 	if value.Regexp != "" {
 		var err error
 		if a.pattern, err = regexp.Compile(value.Regexp); err != nil {
-			r.warn(key, "has a regexp that is not acted on: %v", err)
+			r.warnf(key, "has a regexp that is not acted on: %v", err)
 		}
 	}
 	return a
@@ -152,16 +152,16 @@ func (r *annotationReader) followers() []Follower {
 	}
 	var all []Follower
 	if err := json.Unmarshal([]byte(text), &all); err != nil {
-		r.warn(key, `is not acted on: want [{"group":"…","kind":"…","name":"…"}]: %v`, err)
+		r.warnf(key, `is not acted on: want [{"group":"…","kind":"…","name":"…"}]: %v`, err)
 		return nil
 	}
 	var good []Follower
 	for i, f := range all {
 		switch {
 		case f.Kind == "" || f.Name == "":
-			r.warn(key, "has an item [%d] that is not acted on: it must have a kind and a name", i)
+			r.warnf(key, "has an item [%d] that is not acted on: it must have a kind and a name", i)
 		case !Follows(schema.GroupKind{Group: f.Group, Kind: f.Kind}):
-			r.warn(key, "has an item [%d] that is not acted on: objects of kind %s do not travel with others", i, f.Kind)
+			r.warnf(key, "has an item [%d] that is not acted on: objects of kind %s do not travel with others", i, f.Kind)
 		case !slices.Contains(good, f):
 			good = append(good, f)
 		}

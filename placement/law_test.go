@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,7 +105,7 @@ func checkSticky(p *placement.Policy, r *placement.Request, d *placement.Decisio
 	fresh := slices.ContainsFunc(d.Targets, func(t placement.Target) bool { return !slices.Contains(names(r.Previous), t.Cluster) })
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
-		crowded := p.Why(c, r, d) != "" && len(p.Why(c, r, d)) > 11 && p.Why(c, r, d)[:11] == "maxClusters"
+		crowded := strings.HasPrefix(p.Why(c, r, d), "maxClusters")
 		if fresh && crowded && slices.Contains(names(r.Previous), c.Name) {
 			fail("%s has the object and loses it, and another gets it", c.Name)
 		}
@@ -321,14 +322,15 @@ func randomRequest(r *rand.Rand) *placement.Request {
 }
 
 func textOfRequest(r *placement.Request) string {
-	text := fmt.Sprintf("on %s", textOf(&placement.Decision{Targets: r.Previous}))
+	parts := []string{"on " + textOf(&placement.Decision{Targets: r.Previous})}
 	if r.Replicas != nil {
-		text += fmt.Sprintf(", %d replicas", *r.Replicas)
+		parts = append(parts, fmt.Sprintf("%d replicas", *r.Replicas))
 	}
 	for i := range r.Clusters {
-		text += fmt.Sprintf(", %s %v %v ready %v", r.Clusters[i].Name, r.Clusters[i].Labels, r.Clusters[i].Taints, r.Clusters[i].Ready)
+		c := &r.Clusters[i]
+		parts = append(parts, fmt.Sprintf("%s %v %v ready %v", c.Name, c.Labels, c.Taints, c.Ready))
 	}
-	return text
+	return strings.Join(parts, ", ")
 }
 
 // BenchmarkPlace places one object among 1,000 clusters of which half fit.

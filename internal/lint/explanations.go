@@ -87,7 +87,8 @@ var Codes = []Explanation{
 	},
 	{
 		InvalidAnnotation, Warning, "An annotation cannot be made sense of",
-		"What it asks for is not done, or not all of it: its value is no JSON of the form that it has, no regular expression, or none of the values that there are.",
+		"What it asks for is not done, or not all of it: its value is no JSON of the form that it has, no regular expression, " +
+			"or none of the values that there are.",
 	},
 	{
 		HeldObject, Warning, "An object is held as it is",

@@ -3,13 +3,9 @@ package member
 import (
 	"maps"
 	"slices"
-	"strconv"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
-
-// Version returns the resourceVersion that the copy was read at.
-func (c *Copy) Version() string { return strconv.FormatUint(c.version, 10) }
 
 // Resource returns in which version the copies of a type are watched; ok is false
 // if they are not.

@@ -142,6 +142,9 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
 		}
 		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+			if apierrors.IsForbidden(err) {
+				return reconcile.Result{}, nil // Nothing was ever written there with these rights.
+			}
 			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
 		}
 		r := a.rowFor(key, p)

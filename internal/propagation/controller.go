@@ -96,6 +96,8 @@ type Controller struct {
 	started atomic.Bool
 	primed  atomic.Bool // Whether everything was decided about once.
 
+	contents atomic.Pointer[contents] // What was last collected of the hub.
+
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
 	appliers map[string]*applier
@@ -141,7 +143,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 	c.policies = newPolicies(c.policyChanged)
 	c.records = &records{
 		items:   map[Key]*known{},
-		listed:  func(key Key) { c.decide.add(key, resync) },
+		found:   func(key Key) { c.decide.add(key, resync) },
 		changed: c.recordChanged,
 		deleted: func(key Key) { c.report.add(key, resync) },
 	}
@@ -328,6 +330,8 @@ func (c *Controller) clusterChanged(name string) {
 			c.members.Disown(name)
 		})
 		a = nil
+	case m != nil && !owned:
+		c.running.Go(func() { c.members.Disown(name) })
 	case a != nil && a.member != m:
 		a.stop()
 		delete(c.appliers, name)

@@ -15,11 +15,35 @@ import (
 
 // Objects returns what the hub holds of what Refract acts on, as the controllers
 // know it: policies, clusters, the objects that travel, and for each of these a
-// Propagation that says where it is. They are shared and must not be modified.
+// Propagation that says where it is. They are shared and must not be modified. As
+// long as nothing changes the same slice is returned.
 func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	if !c.primed.Load() {
 		return nil, c.Ready()
 	}
+	at := moment{epoch: c.epoch.Load(), plans: c.ledger.plans()}
+	if had := c.contents.Load(); had != nil && had.moment == at {
+		return had.objects, nil
+	}
+	objects, err := c.collect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c.contents.Store(&contents{moment: at, objects: objects})
+	return objects, nil
+}
+
+// moment tells states of the hub apart, as the controllers know it.
+type moment struct{ epoch, plans int64 }
+
+// contents is what the hub held at a moment.
+type contents struct {
+	moment
+
+	objects []*unstructured.Unstructured
+}
+
+func (c *Controller) collect(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	var all []*unstructured.Unstructured
 	for _, list := range []client.ObjectList{
 		&corev1alpha1.OverridePolicyList{}, &corev1alpha1.ClusterOverridePolicyList{},

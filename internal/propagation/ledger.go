@@ -243,6 +243,13 @@ func (l *ledger) usersOf(ref tree.Policy) []Key {
 	return slices.Collect(maps.Keys(l.users[ref]))
 }
 
+// plans is how many plans were made, or forgotten.
+func (l *ledger) plans() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.seq
+}
+
 // plan returns the plan of the key, or nil.
 func (l *ledger) plan(key Key) *plan {
 	l.mu.Lock()
@@ -434,6 +441,7 @@ func (l *ledger) forget(key Key, p *plan) (followers []Key) {
 	if e == nil || e.plan != p {
 		return nil
 	}
+	l.seq++
 	followers = l.lead(key, e, nil)
 	l.index(key, e, nil)
 	delete(l.entries, key)

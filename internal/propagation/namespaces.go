@@ -51,7 +51,7 @@ func (a *applier) tidyNamespace(ctx context.Context, namespace string) (reconcil
 	if !empty {
 		return reconcile.Result{}, nil
 	}
-	_, err = a.member.DeleteNamespace(ctx, namespace, ns.UID, ns.Version())
+	_, err = a.member.DeleteNamespace(ctx, namespace, ns.UID, ns.ResourceVersion())
 	if err != nil && !apierrors.IsConflict(err) {
 		return reconcile.Result{}, fmt.Errorf("deleting namespace %s of cluster %s: %w", namespace, a.member.Name, err)
 	}

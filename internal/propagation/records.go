@@ -101,10 +101,10 @@ type known struct {
 
 // records are the Propagations of the hub, as far as they have to be known.
 type records struct {
-	// listed is called for each that was there at first, changed for one that
+	// found is called for each that was there at first, changed for one that
 	// somebody else wrote, deleted for one that went.
-	listed, deleted func(Key)
-	changed         func(Key, *refractv1alpha1.PropagationStatus)
+	found, deleted func(Key)
+	changed        func(Key, *refractv1alpha1.PropagationStatus)
 
 	mu    sync.RWMutex
 	items map[Key]*known
@@ -162,11 +162,20 @@ func (r *records) take(key Key) (known, bool) {
 }
 
 // wrote is told what the hub answered to our own write.
-func (r *records) wrote(rec record) { r.put(rec, false) }
+func (r *records) wrote(rec record) { r.put(rec, told) }
+
+// telling says how a record came to be known.
+type telling int
+
+const (
+	told        telling = iota // By an event, or the answer to a write: it may be late.
+	listed                     // By a list, which is how things are: a hub may have been set back.
+	firstListed                // By the first of all lists.
+)
 
 // put keeps what is newer, and reports whether that was news. A status that comes
 // with it is kept only if it was there at first.
-func (r *records) put(rec record, first bool) (news bool) {
+func (r *records) put(rec record, how telling) (news bool) {
 	key := rec.key()
 	k := &known{
 		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
@@ -174,13 +183,13 @@ func (r *records) put(rec record, first bool) (news bool) {
 		conditions: rec.status.Conditions, digest: digest(rec.status),
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
 	}
-	if first {
+	if how == firstListed {
 		k.status = rec.status
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.items[key]
-	if before != nil && before.uid == k.uid && revision(before.version) >= revision(k.version) {
+	if before != nil && before.uid == k.uid && (before.version == k.version || (how == told && revision(before.version) > revision(k.version))) {
 		return false
 	}
 	if before != nil {
@@ -245,7 +254,7 @@ func (v *recordView) hasSynced() bool {
 
 // Add is called by the reflector.
 func (v *recordView) Add(obj any) error {
-	if rec, ok := recordOf(obj); ok && v.put(rec, false) {
+	if rec, ok := recordOf(obj); ok && v.put(rec, told) {
 		v.changed(rec.key(), rec.status)
 	}
 	return nil
@@ -265,7 +274,10 @@ func (v *recordView) Delete(obj any) error {
 // Replace is called by the reflector with the result of a list.
 func (v *recordView) Replace(list []any, _ string) error {
 	v.once.Lock()
-	first := !v.synced
+	how := listed
+	if !v.synced {
+		how = firstListed
+	}
 	v.synced = true
 	v.once.Unlock()
 	there := make(map[Key]bool, len(list))
@@ -276,9 +288,9 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch news := v.put(rec, first); {
-		case first:
-			v.listed(key)
+		switch news := v.put(rec, how); {
+		case how == firstListed:
+			v.found(key)
 		case news:
 			v.changed(key, rec.status)
 		}

@@ -51,7 +51,9 @@ func scales(obj *unstructured.Unstructured) bool {
 //
 // Otherwise it is as [override.Render], but that clusters with the same rules have
 // as many variants as they have shares. It modifies nothing that it is given.
-func Render(obj *unstructured.Unstructured, clusters []match.Cluster, targets []placement.Target, by tree.Policy, policies ...*override.Policy) []override.Variant {
+func Render(
+	obj *unstructured.Unstructured, clusters []match.Cluster, targets []placement.Target, by tree.Policy, policies ...*override.Policy,
+) []override.Variant {
 	if !slices.ContainsFunc(targets, func(t placement.Target) bool { return t.Replicas != nil }) {
 		return override.Render(obj, clusters, policies...)
 	}

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -126,23 +127,39 @@ func runAs(kubeconfig string) (stop func(), err error) {
 		return nil, err
 	}
 	ctrllog.SetLogger(logr.Discard())
+	// The controllers do so, too; it must be there when the first test begins.
 	if err := hub.InstallAdmission(context.Background(), cfg); err != nil {
+		return nil, err
+	}
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	webhook := listener.Addr().String()
+	if err := listener.Close(); err != nil {
 		return nil, err
 	}
 	log, err := os.Create(shared.Log)
 	if err != nil {
 		return nil, err
 	}
-	cmd := exec.Command(shared.Binary(), "run", "--kubeconfig", kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0")
+	cmd := exec.Command(shared.Binary(), "run", "--kubeconfig", kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+		"--webhook-bind-address="+webhook, "--webhook-url=https://"+webhook)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		return nil, errors.Join(err, log.Close())
 	}
-	return func() {
+	stop = func() {
 		_ = cmd.Process.Signal(syscall.SIGTERM)
 		_ = cmd.Wait() // How it ends is for other tests.
 		_ = log.Close()
-	}, nil
+	}
+	if _, err := shared.Kubectl("hub", "", "wait", "--for=create", "validatingwebhookconfiguration/refract-policies", "--timeout=60s"); err != nil {
+		stop()
+		written, _ := os.ReadFile(shared.Log) // It is only to explain the error.
+		return nil, fmt.Errorf("%w\n%s", err, written)
+	}
+	return stop, nil
 }
 
 // do runs kubectl against a cluster and fails the test if that fails.

@@ -222,3 +222,36 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 		})
 	}
 }
+
+// TestOverridesNeedTheRight: what an override would have follow must be what who
+// writes it may get, whether a workload names the override yet or not.
+func TestOverridesNeedTheRight(t *testing.T) {
+	ns, user := namespace(t)
+	policy := func(patch string) string {
+		return "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: web}, spec: {overrideRules: [{overriders: {" + patch + "}}]}}"
+	}
+	cases := map[string]struct{ reason, policy, want string }{
+		"Mine": {
+			"A Secret that the user may get.",
+			policy(`jsonpatch: [{path: /spec/template/spec/containers/0/envFrom, operator: add, value: [{secretRef: {name: mine}}]}]`), "",
+		},
+		"Theirs": {
+			"A Secret that the user may not get.",
+			policy(`jsonpatch: [{path: /spec/template/spec/containers/0/envFrom, operator: add, value: [{secretRef: {name: theirs}}]}]`), "theirs",
+		},
+		"NameAlone": {
+			"The name alone is put into what is there.",
+			policy(`jsonpatch: [{path: /spec/template/spec/volumes/0/secret/secretName, operator: replace, value: theirs}]`), "theirs",
+		},
+		"Variables": {
+			"The overrider of variables reaches Secrets, too.",
+			policy(`envs: [{containerName: c, operator: addIfAbsent, value: [{name: A, valueFrom: {secretKeyRef: {name: theirs, key: k}}}]}]`), "theirs",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer do(t, "hub", "", "delete", "overridepolicy.core.kubeadmiral.io", "web", "-n", ns, "--ignore-not-found")
+			expect(t, tc.reason, tc.want, user, tc.policy, "create", "-n", ns, "-f", "-")
+		})
+	}
+}
