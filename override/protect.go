@@ -54,7 +54,8 @@ func own(member, key string) bool {
 	switch key {
 	case corev1alpha1.ManagedLabel:
 		return member == "labels"
-	case refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation, refractv1alpha1.NamespaceAnnotation:
+	case refractv1alpha1.SourceAnnotation, refractv1alpha1.AppliedAnnotation, refractv1alpha1.NamespaceAnnotation,
+		refractv1alpha1.OrphanAnnotation, refractv1alpha1.AdoptedAnnotation:
 		return member == "annotations"
 	}
 	return false

@@ -52,6 +52,9 @@ type controllers struct {
 type webhookOptions struct {
 	address, url, certDir string
 	service               types.NamespacedName
+	// lenient has what only the fleet of the moment speaks against come back as a
+	// warning.
+	lenient bool
 }
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
@@ -116,7 +119,11 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		return err
 	}
 	ready := func(*http.Request) error { return p.Ready() }
-	if c.webhook.wanted() {
+	if !c.webhook.wanted() {
+		if err := c.unserved(ctx, mgr); err != nil {
+			return err
+		}
+	} else {
 		server, err := c.serve(mgr, cfg, p, part)
 		if err != nil {
 			return fmt.Errorf("setting up the webhook: %w", err)
@@ -149,8 +156,25 @@ func (c *controllers) shards(ctx context.Context, cfg *rest.Config, changed func
 	})
 }
 
+// unserved says what it comes to that there is no webhook.
+func (c *controllers) unserved(ctx context.Context, mgr ctrl.Manager) error {
+	registered, err := webhook.Registered(ctx, mgr.GetAPIReader())
+	switch {
+	case apierrors.IsForbidden(err):
+		return nil // Who may not even look has not registered one.
+	case err != nil:
+		return fmt.Errorf("looking for the webhook's configuration: %w", err)
+	case registered:
+		c.log.Info("The hub asks a webhook about policies, and this replica does not serve it: unless another does, no policy can be written. " +
+			"Give --webhook-url or --webhook-service, or: kubectl delete validatingwebhookconfiguration " + webhook.ConfigurationName)
+	default:
+		c.log.Info("Policies are not checked when they are written: for that give --webhook-url or --webhook-service")
+	}
+	return nil
+}
+
 // serve registers the webhook.
-func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config, fleet policies.Fleet, part *shards.Shards) (*webhook.Server, error) {
+func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config, p *propagation.Controller, part *shards.Shards) (*webhook.Server, error) {
 	live, err := client.NewWithWatch(cfg, client.Options{Scheme: mgr.GetScheme()})
 	if err != nil {
 		return nil, err
@@ -162,7 +186,9 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config, fleet policies.F
 	if err != nil {
 		return nil, err
 	}
-	handler, err := policies.New(policies.Options{Fleet: fleet, Allowed: policies.Review(live), Log: c.log.WithName("webhook")})
+	handler, err := policies.New(policies.Options{
+		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(live), Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -33,6 +33,12 @@ func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured,
 	return objects, nil
 }
 
+// Scope says of a kind that can travel whether it is namespaced; known is false if
+// the hub does not serve it.
+func (c *Controller) Scope(kind schema.GroupKind) (namespaced, known bool) {
+	return c.sources.scope(kind)
+}
+
 // moment tells states of the hub apart, as the controllers know it.
 type moment struct{ epoch, plans int64 }
 

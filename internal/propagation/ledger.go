@@ -188,10 +188,12 @@ func (l *ledger) leading(key Key, before []Key) leading {
 	clusters := map[string]bool{}
 	var lead leading
 	for leader := range l.leaders[key] {
-		for _, name := range l.entries[leader].follows[key] {
+		e := l.entries[leader]
+		for _, name := range e.follows[key] {
 			clusters[name] = true
 		}
 		lead.by = append(lead.by, leader)
+		lead.fail(e.plan)
 	}
 	for _, leader := range before {
 		e := l.entries[leader]
@@ -201,11 +203,29 @@ func (l *ledger) leading(key Key, before []Key) leading {
 		case (e.plan.held != "" || e.plan.dryRun) && !l.leaders[key][leader]:
 			lead.held = true
 			lead.by = append(lead.by, leader)
+		case !l.leaders[key][leader] && lead.fail(e.plan):
+			lead.by = append(lead.by, leader)
 		}
 	}
 	lead.clusters = slices.Sorted(maps.Keys(clusters))
 	slices.SortFunc(lead.by, compareKeys)
 	return lead
+}
+
+// fail adds the clusters for which the plan of a leader failed, and reports whether
+// there are any.
+func (l *leading) fail(p *plan) (any bool) {
+	for name, t := range p.targets {
+		if t.err == nil {
+			continue
+		}
+		if l.failing == nil {
+			l.failing = map[string]bool{}
+		}
+		l.failing[name] = true
+		any = true
+	}
+	return any
 }
 
 // led reports whether the key travels with another.

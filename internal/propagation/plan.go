@@ -123,6 +123,9 @@ type memory struct {
 type leading struct {
 	clusters []string // Sorted.
 	by       []Key
+	// failing are clusters for which one of them cannot be rendered, so that nobody
+	// knows what it refers to there: what is there stays.
+	failing map[string]bool
 	// held is whether one of them cannot say now where it goes; unknown are those that
 	// have not been decided about. Until they are no cluster is lost.
 	held    bool
@@ -185,6 +188,7 @@ func decide(src source, was memory, s *surroundings) *plan {
 	} else if held := p.place(obj, ref, asks, policy, was, s); held {
 		return p
 	}
+	own := p.placed
 	p.follow(lead, was, s.recorded != nil)
 	author := ref
 	if policy != nil {
@@ -192,7 +196,7 @@ func decide(src source, was memory, s *surroundings) *plan {
 	}
 	rendered := p.render(obj, policies, author, s)
 	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
-		p.lead(obj, rendered, s)
+		p.lead(obj, own, rendered, s)
 	}
 	return p
 }
@@ -231,16 +235,7 @@ func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool,
 		return true
 	}
 	p.placed, p.hash = decision.Targets, decision.Hash
-	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Warnings)...)
-	if n := len(decision.Waiting); n > 0 {
-		const most = 5
-		names := strings.Join(decision.Waiting[:min(n, most)], ", ")
-		if n > most {
-			names += fmt.Sprintf(" and %d more", n-most)
-		}
-		const format = "%s: decided anew the object would be placed on %s, too; spec.reschedulePolicy, or annotation %s, keeps the placement as it is"
-		p.warnings = append(p.warnings, fmt.Sprintf(format, policy.Ref, names, corev1alpha1.NoSchedulingAnnotation))
-	}
+	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Remarks())...)
 	return false
 }
 
@@ -249,11 +244,10 @@ func (p *plan) follow(lead leading, was memory, recorded bool) {
 	if recorded {
 		return // They are among those that were recorded.
 	}
-	names := lead.clusters
-	if lead.held || len(lead.unknown) > 0 {
-		names = slices.Clone(names)
-		for i := range was.placed {
-			names = append(names, was.placed[i].Cluster)
+	names := slices.Clone(lead.clusters)
+	for i := range was.placed {
+		if name := was.placed[i].Cluster; lead.held || len(lead.unknown) > 0 || lead.failing[name] {
+			names = append(names, name)
 		}
 	}
 	for _, name := range names {
@@ -344,10 +338,17 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 	return rendered
 }
 
-// lead finds what travels with the object: what its pod template refers to, on each
-// cluster as it is there, and what it names.
-func (p *plan) lead(obj *unstructured.Unstructured, rendered []arrival, s *surroundings) {
+// lead finds what travels with the object to the clusters that are its own: what its
+// pod template refers to, on each cluster as it is there, and what it names.
+func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *surroundings) {
 	add := func(resource schema.GroupResource, name string, clusters []string) {
+		clusters = slices.DeleteFunc(slices.Clone(clusters), func(cluster string) bool {
+			_, its := find(own, cluster)
+			return !its
+		})
+		if len(clusters) == 0 {
+			return
+		}
 		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
 		if p.follows == nil {
 			p.follows = map[Key][]string{}
@@ -365,13 +366,17 @@ func (p *plan) lead(obj *unstructured.Unstructured, rendered []arrival, s *surro
 		return
 	}
 	for _, f := range p.keeping.Followers {
-		resource, served := s.resource(schema.GroupKind{Group: f.Group, Kind: f.Kind})
+		kind := schema.GroupKind{Group: f.Group, Kind: f.Kind}
+		resource, served := s.resource(kind)
+		if !placement.Follows(kind) {
+			continue // The annotation's reader has warned of it.
+		}
 		if !served {
 			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group))
 			continue
 		}
-		for i := range p.placed {
-			add(resource, f.Name, []string{p.placed[i].Cluster})
+		for i := range own {
+			add(resource, f.Name, []string{own[i].Cluster})
 		}
 	}
 }

@@ -141,8 +141,8 @@ func TestDecide(t *testing.T) {
 			was: memory{placed: on("us-1")},
 			want: outcome{
 				Placed: []string{"us-1"}, Variants: 1,
-				Warnings: []string{"PropagationPolicy shop/pp: decided anew the object would be placed on eu-1, too; " +
-					"spec.reschedulePolicy, or annotation kubeadmiral.io/no-scheduling, keeps the placement as it is"},
+				Warnings: []string{"PropagationPolicy shop/pp: decided anew, the object would be placed on eu-1, too: " +
+					"annotation kubeadmiral.io/no-scheduling keeps it where it is"},
 			},
 		},
 		"Follows": {

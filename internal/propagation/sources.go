@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/cache"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -50,15 +51,17 @@ type sources struct {
 	types map[schema.GroupResource]*sourceType
 	// wanted are objects without a label that travel with others.
 	wanted     map[schema.GroupResource]map[types.NamespacedName]bool
-	discovered bool // Whether the types were discovered once.
+	discovered bool            // Whether the types were discovered once.
+	doubtful   map[string]bool // Groups that the hub could not tell of the last time.
 }
 
 // sourceType is one type and its labelled objects. A selector cannot say "one
 // label or the other", so there is a view for each.
 type sourceType struct {
-	gvr   schema.GroupVersionResource
-	kind  string
-	views []*view
+	gvr        schema.GroupVersionResource
+	kind       string
+	namespaced bool
+	views      []*view
 	// others is the view of the objects that travel with others; nil while there are
 	// none.
 	others *view
@@ -127,7 +130,7 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 			}
 			found[gvr.GroupResource()] = true
 			if t := s.types[gvr.GroupResource()]; t == nil || t.gvr != gvr {
-				touched = append(touched, s.follow(ctx, gvr, r.Kind, watches)...)
+				touched = append(touched, s.follow(ctx, gvr, &r, watches)...)
 			}
 		}
 	}
@@ -138,7 +141,7 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 			touched = append(touched, t.keys()...)
 		}
 	}
-	s.discovered = true
+	s.discovered, s.doubtful = true, doubtful
 	s.mu.Unlock()
 	for _, key := range touched {
 		s.notify(key, false)
@@ -158,13 +161,13 @@ func doubtfulGroups(partial *discovery.ErrGroupDiscoveryFailed) map[string]bool 
 
 // follow watches a type, in place of another version of it, whose keys it
 // returns. The lock must be held.
-func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, kind string, watches *sync.WaitGroup) (before []Key) {
+func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource, watches *sync.WaitGroup) (before []Key) {
 	if t := s.types[gvr.GroupResource()]; t != nil {
 		t.stop()
 		before = t.keys()
 	}
 	ctx, stop := context.WithCancel(ctx)
-	t := &sourceType{gvr: gvr, kind: kind, ctx: ctx, stop: stop}
+	t := &sourceType{gvr: gvr, kind: r.Kind, namespaced: r.Namespaced, ctx: ctx, stop: stop}
 	s.types[gvr.GroupResource()] = t
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
 		v := &view{changed: func(name types.NamespacedName, initial bool) {
@@ -235,6 +238,18 @@ func (s *sources) resource(kind schema.GroupKind) (schema.GroupResource, bool) {
 		}
 	}
 	return schema.GroupResource{}, false
+}
+
+// scope says whether a kind is namespaced, if the hub serves it.
+func (s *sources) scope(kind schema.GroupKind) (namespaced, known bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for resource, t := range s.types {
+		if resource.Group == kind.Group && t.kind == kind.Kind {
+			return t.namespaced, true
+		}
+	}
+	return false, false
 }
 
 // all returns the keys of all objects that have a label; complete is false while
@@ -316,7 +331,7 @@ func (s *sources) get(key Key) (src source, known bool) {
 func (s *sources) getLocked(key Key) (src source, known bool) {
 	t := s.types[key.GroupResource]
 	if t == nil {
-		return source{}, true
+		return source{}, s.discovered // Before that, nothing is known of any type.
 	}
 	src = source{gvr: t.gvr, kind: t.kind}
 	views := t.views
@@ -340,7 +355,9 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 // propagated. What is seen may be behind (an object passes from one label to the
 // other through two watches), and a type may be missing because an API server has
 // just begun. Copies are removed on proof only: the object is not found by a
-// server that serves its type, or the type's CRD is not found.
+// server that serves its type, or the type was that of a CRD, and that is not
+// found. Kubernetes' own types, and those of API servers that cannot be reached now,
+// do not go away.
 func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone bool, err error) {
 	if src.gvr.Resource != "" {
 		live, err := s.dynamic.Resource(src.gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
@@ -356,7 +373,10 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 			return nil, false, fmt.Errorf("looking for the source of copies: %w", err)
 		}
 	}
-	if key.Group == "" {
+	s.mu.RLock()
+	doubtful := s.doubtful[key.Group]
+	s.mu.RUnlock()
+	if doubtful || scheme.Scheme.IsGroupRegistered(key.Group) {
 		return nil, false, nil
 	}
 	_, err = s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})

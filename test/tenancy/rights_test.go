@@ -102,11 +102,7 @@ spec:
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
-	for _, cluster := range append([]string{"hub"}, shared.Members...) {
-		do(t, cluster, crd, "apply", "-f", "-")
-		do(t, cluster, "", "wait", "--for=condition=Established", "crd/widgets.tenancy.example.com")
-		t.Cleanup(func() { do(t, cluster, "", "delete", "crd", "widgets.tenancy.example.com", "--wait=false") })
-	}
+	// Taken back last: what is there must be allowed.
 	restore := changeRole(t, shared.Members, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
 		return append(rules, rbacv1.PolicyRule{
 			APIGroups: []string{"tenancy.example.com"}, Resources: []string{"widgets"},
@@ -114,6 +110,11 @@ spec:
 		})
 	})
 	t.Cleanup(restore)
+	for _, cluster := range append([]string{"hub"}, shared.Members...) {
+		do(t, cluster, crd, "apply", "-f", "-")
+		do(t, cluster, "", "wait", "--for=condition=Established", "crd/widgets.tenancy.example.com")
+		t.Cleanup(func() { do(t, cluster, "", "delete", "crd", "widgets.tenancy.example.com") })
+	}
 	do(t, "hub", "{apiVersion: tenancy.example.com/v1, kind: Widget, metadata: {name: web, labels: {"+labelled+"}}, size: 1}", "apply", "-n", ns, "-f", "-")
 	everywhere(t, "widget", ns, "web", []string{"1", "1"}, "size")
 }
@@ -212,8 +213,10 @@ func TestMissingRightIsNamed(t *testing.T) {
 			}
 			restore()
 			everywhere(t, tc.kind, ns, "web", gone, "metadata", "name")
-			eventually(t, "condition Authorized", "True", func() string {
-				return condition(get(t, "hub", "federatedclusters", "", "member-2"), "Authorized", "status")
+			until(t, "nothing is missing any more", func() (bool, string) {
+				fc := get(t, "hub", "federatedclusters", "", "member-2")
+				is := condition(fc, "Authorized", "status")
+				return is == "True", is + ": " + condition(fc, "Authorized", "message")
 			})
 		})
 	}

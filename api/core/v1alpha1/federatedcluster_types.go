@@ -58,6 +58,8 @@ type FederatedClusterSpec struct {
 
 	// Taints keep objects that do not tolerate them from the cluster.
 	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:XValidation:rule="self.all(t, size(t.key) > 0 && t.effect in ['NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="a taint needs a key and the effect NoSchedule, PreferNoSchedule or NoExecute"
 	Taints []corev1.Taint `json:"taints,omitempty"`
 }
 

@@ -126,6 +126,9 @@ type PropagationPolicySpec struct {
 
 	// Tolerations are of the taints of clusters.
 	// +optional
+	// +kubebuilder:validation:MaxItems=100
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.operator) || t.operator != 'Exists' || !has(t.value) || t.value == '')",message="value must be empty with operator Exists"
+	// +kubebuilder:validation:XValidation:rule="self.all(t, !has(t.effect) || t.effect in ['', 'NoSchedule', 'PreferNoSchedule', 'NoExecute'])",message="effect must be NoSchedule, PreferNoSchedule or NoExecute"
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
 
 	// MaxClusters is the most clusters that are chosen. Absent means no bound.
@@ -158,6 +161,7 @@ type PropagationPolicySpec struct {
 // DesiredPlacement is a cluster that can be chosen.
 type DesiredPlacement struct {
 	// Cluster is the name of a FederatedCluster.
+	// +kubebuilder:validation:MinLength=1
 	Cluster string `json:"cluster"`
 
 	// Preferences of dividing replicas. They have no meaning with Duplicate.
@@ -166,6 +170,8 @@ type DesiredPlacement struct {
 }
 
 // Preferences of a cluster when replicas are divided.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.maxReplicas) || !has(self.minReplicas) || self.minReplicas <= self.maxReplicas",message="minReplicas must not be more than maxReplicas"
 type Preferences struct {
 	// MinReplicas is the least number of replicas. Absent means 0.
 	// +optional
