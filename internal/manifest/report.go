@@ -66,6 +66,7 @@ func (o *object) decodeReport() {
 		PlacementHash: r.Status.PlacementHash, Follows: r.Status.Follows,
 	}
 	clusters := map[string]bool{}
+	r.Status.Expand()
 	for i := range r.Status.Clusters {
 		if c := &r.Status.Clusters[i]; c.State != refractv1alpha1.StateDeleting {
 			clusters[c.Name] = true

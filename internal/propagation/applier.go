@@ -469,7 +469,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	switch answer, left := a.guard.ask(key, a.member.Count(), a.members.Approved(a.member.Name)); answer {
 	case wait:
 		return a.done(key, r, left)
-	case held:
+	case hold:
 		message, _ := a.guard.waiting(a.member.Name)
 		r.reason, r.message = reasonDeletionHeld, message
 		a.members.Recheck(a.member.Name) // Its condition says so.
@@ -554,14 +554,14 @@ func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, e
 		a.Controller.mu.Unlock()
 		return reconcile.Result{}, nil // The member left, or is reached in another way.
 	}
-	settled := a.ledger.report(key, a.member.Name, r)
+	settled, due := a.ledger.report(key, a.member.Name, r)
 	a.Controller.mu.Unlock()
 	switch {
 	case r.drift != before.drift && same:
 		a.Controller.report.addAfter(key, driftDelay)
 	case settled:
 		a.Controller.report.addAfter(key, settledDelay)
-	default:
+	case !due: // Of the many clusters of an object one has to say it.
 		a.reportLater(key)
 	}
 	if after == 0 {

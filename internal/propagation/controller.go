@@ -145,6 +145,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		items:   map[Key]*known{},
 		found:   func(key Key) { c.decide.add(key, resync) },
 		changed: c.recordChanged,
+		leads:   o.Shards.Leads,
 		deleted: func(key Key) { c.report.add(key, resync) },
 	}
 	set.OnCopy = c.copyChanged
@@ -368,7 +369,8 @@ const clusterDelay = 50 * time.Millisecond
 // placeAll has everything decided anew. Only clusters for which that comes to
 // something else will hear of it.
 func (c *Controller) placeAll(context.Context, struct{}) (reconcile.Result, error) {
-	for _, key := range c.ledger.keys() {
+	keys, _ := c.sources.all() // Some may wait for this replica to lead.
+	for _, key := range append(keys, c.ledger.keys()...) {
 		c.decide.add(key, resync)
 	}
 	return reconcile.Result{}, nil
@@ -472,7 +474,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	c.hand(key, p, clusters)
 	for _, ref := range reviewed {
-		c.review.addAfter(ref, reviewDelay)
+		c.reviewLater(ref)
 	}
 	return reconcile.Result{}, nil
 }

@@ -27,20 +27,22 @@ const (
 // guard stands between a member and the removal of its copies. It collects what is
 // to go, and when that is more than may go unasked, none of it goes until somebody
 // has approved exactly this: a hub that was emptied by mistake, or was set back to
-// an old state, must not empty the fleet.
+// an old state, must not empty the fleet. What is then to go from other namespaces
+// is looked at by itself, so that one tenant does not stop the others.
 type guard struct {
 	mu      sync.Mutex
-	pending map[Key]bool      // To go, and not allowed yet.
+	pending map[Key]bool      // To go; it is not known yet what else is.
+	changed time.Time         // When something was last added to pending.
+	held    map[Key]bool      // To go, and more than may go unasked.
+	token   string            // Names what is held; empty if nothing is.
+	total   int               // Copies of the member when it was held.
 	allowed map[Key]bool      // May go.
 	gone    map[time.Time]int // How many went, by second.
-	changed time.Time         // When something was last added to pending.
-	token   string            // Of what is held; empty if nothing is.
-	total   int               // Copies of the member when it was held.
 	now     func() time.Time
 }
 
 func newGuard(now func() time.Time) *guard {
-	return &guard{pending: map[Key]bool{}, allowed: map[Key]bool{}, gone: map[time.Time]int{}, now: now}
+	return &guard{pending: map[Key]bool{}, held: map[Key]bool{}, allowed: map[Key]bool{}, gone: map[time.Time]int{}, now: now}
 }
 
 // answer is what the guard says of a removal.
@@ -49,7 +51,7 @@ type answer int
 const (
 	wait answer = iota // Ask again after a while.
 	pass               // It may go now.
-	held               // It may not go until that is approved.
+	hold               // It may not go until that is approved.
 )
 
 // ask returns what to do with a copy that is to go. Total is the number of copies
@@ -57,28 +59,61 @@ const (
 func (g *guard) ask(key Key, total int, approved string) (answer, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.allowed[key] {
-		return pass, 0
-	}
 	now := g.now()
+	switch {
+	case g.allowed[key]:
+		return pass, 0
+	case g.held[key]:
+		if approved != g.token && g.many(len(g.held), total, now) {
+			return hold, 0
+		}
+		maps.Copy(g.allowed, g.held)
+		clear(g.held)
+		g.token = ""
+		return pass, 0
+	case g.holds(key.Namespace):
+		g.hold(total, key)
+		return hold, 0
+	}
 	if !g.pending[key] {
 		g.pending[key] = true
 		g.changed = now
 	}
-	if left := guardSettles - now.Sub(g.changed); left > 0 && g.token == "" {
+	if left := guardSettles - now.Sub(g.changed); left > 0 {
 		return wait, left
 	}
-	recent := g.recent(now)
-	if n := len(g.pending) + len(g.allowed) + recent; n > guardCopies && float64(n) > guardShare*float64(total+recent) {
-		g.token, g.total = g.fingerprint(), total
-		if approved != g.token {
-			return held, 0
-		}
+	if g.many(len(g.pending), total, now) {
+		g.hold(total, slices.Collect(maps.Keys(g.pending))...)
+		clear(g.pending)
+		return hold, 0
 	}
 	maps.Copy(g.allowed, g.pending)
 	clear(g.pending)
-	g.token = ""
 	return pass, 0
+}
+
+// many reports whether n more copies are more than may go unasked.
+func (g *guard) many(n, total int, now time.Time) bool {
+	recent := g.recent(now)
+	n += len(g.allowed) + recent
+	return n > guardCopies && float64(n) > guardShare*float64(total+recent)
+}
+
+// holds reports whether something in the namespace is held.
+func (g *guard) holds(namespace string) bool {
+	for key := range g.held {
+		if key.Namespace == namespace {
+			return true
+		}
+	}
+	return false
+}
+
+func (g *guard) hold(total int, keys ...Key) {
+	for _, key := range keys {
+		g.held[key] = true
+	}
+	g.total, g.token = total, g.fingerprint()
 }
 
 // went is told that a copy is gone.
@@ -86,30 +121,28 @@ func (g *guard) went(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.allowed[key] {
-		delete(g.allowed, key)
 		g.gone[g.now().Truncate(time.Second)]++
 	}
-	g.dropPending(key)
+	g.drop(key)
 }
 
 // stays is told that a copy is not to go any more.
 func (g *guard) stays(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	delete(g.allowed, key)
-	g.dropPending(key)
+	g.drop(key)
 }
 
-func (g *guard) dropPending(key Key) {
-	if !g.pending[key] {
+func (g *guard) drop(key Key) {
+	delete(g.allowed, key)
+	delete(g.pending, key)
+	if !g.held[key] {
 		return
 	}
-	delete(g.pending, key)
-	if g.token != "" {
+	delete(g.held, key)
+	g.token = ""
+	if len(g.held) > 0 {
 		g.token = g.fingerprint()
-	}
-	if len(g.pending) == 0 {
-		g.token = ""
 	}
 }
 
@@ -136,20 +169,20 @@ func (g *guard) waiting(cluster string) (message string, keys []Key) {
 	}
 	const format = "%d of %d copies are to go at once, which nobody has asked for yet: " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
-	return fmt.Sprintf(format, len(g.pending), g.total, cluster, g.token), slices.Collect(maps.Keys(g.pending))
+	return fmt.Sprintf(format, len(g.held), g.total, cluster, g.token), slices.Collect(maps.Keys(g.held))
 }
 
-// keys returns what is to go and may not yet.
+// keys returns what is held.
 func (g *guard) keys() []Key {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.pending))
+	return slices.Collect(maps.Keys(g.held))
 }
 
-// fingerprint names what is pending.
+// fingerprint names what is held.
 func (g *guard) fingerprint() string {
 	digest := sha256.New()
-	for _, key := range slices.SortedFunc(maps.Keys(g.pending), compareKeys) {
+	for _, key := range slices.SortedFunc(maps.Keys(g.held), compareKeys) {
 		fmt.Fprintf(digest, "%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name)
 	}
 	return hex.EncodeToString(digest.Sum(nil))[:12]

@@ -17,9 +17,9 @@ func TestGuard(t *testing.T) {
 		"One":           {"One object was deleted.", 100, 1, pass},
 		"Few":           {"Ten may go even if they are all there are.", 10, 10, pass},
 		"SomeOfMany":    {"Twenty of a hundred are an ordinary day.", 100, 20, pass},
-		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, held},
-		"AllOfSome":     {"A hub that was emptied.", 11, 11, held},
-		"JustTooMany":   {"More than 30 %.", 100, 31, held},
+		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, hold},
+		"AllOfSome":     {"A hub that was emptied.", 11, 11, hold},
+		"JustTooMany":   {"More than 30 %.", 100, 31, hold},
 		"JustFewEnough": {"Exactly 30 %.", 100, 30, pass},
 	}
 	for name, tc := range cases {
@@ -51,7 +51,7 @@ func held20(t *testing.T, now *time.Time) *guard {
 		g.ask(numbered(i), 40, "")
 	}
 	*now = now.Add(guardSettles)
-	if got, _ := g.ask(numbered(0), 40, ""); got != held {
+	if got, _ := g.ask(numbered(0), 40, ""); got != hold {
 		t.Fatalf("ask(): want held, got %v", got)
 	}
 	return g
@@ -71,7 +71,7 @@ func TestGuardIsApproved(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(numbered(1), 40, "another"); got != held {
+	if got, _ := g.ask(numbered(1), 40, "another"); got != hold {
 		t.Errorf("ask() with another token: want held, got %v", got)
 	}
 	for i := range 20 {
@@ -90,11 +90,31 @@ func TestGuardApprovesWhatWasSeen(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(numbered(21), 40, approved); got != held {
+	if got, _ := g.ask(numbered(21), 40, approved); got != hold {
 		t.Errorf("ask() for one more with the old token: want held, got %v", got)
 	}
 	if token(t, g) == approved {
 		t.Error("the token is the same for more copies")
+	}
+}
+
+// TestGuardHoldsUpNobodyElse lets the copies of another namespace go while those of
+// one are held.
+func TestGuardHoldsUpNobodyElse(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	before := token(t, g)
+	other := numbered(99)
+	other.Namespace = "other"
+	if got, _ := g.ask(other, 40, ""); got != wait {
+		t.Errorf("ask() of another namespace: want wait, got %v", got)
+	}
+	now = now.Add(guardSettles)
+	if got, _ := g.ask(other, 40, ""); got != pass {
+		t.Errorf("ask() of another namespace: want pass, got %v", got)
+	}
+	if token(t, g) != before {
+		t.Error("the token is another though the same is held")
 	}
 }
 
@@ -118,7 +138,7 @@ func TestGuardRemembers(t *testing.T) {
 	for i := range 100 {
 		g.ask(numbered(i), 100-went, "")
 		now = now.Add(guardSettles)
-		if got, _ := g.ask(numbered(i), 100-went, ""); got == held {
+		if got, _ := g.ask(numbered(i), 100-went, ""); got == hold {
 			break
 		}
 		g.went(numbered(i))
@@ -128,7 +148,7 @@ func TestGuardRemembers(t *testing.T) {
 		t.Errorf("one after the other: want 30 of 100 to go within a minute unasked, got %d", went)
 	}
 	now = now.Add(2 * guardWindow)
-	if got, _ := g.ask(numbered(99), 100-went, ""); got == held {
+	if got, _ := g.ask(numbered(went), 100-went, ""); got != pass {
 		t.Error("what went long ago counts for ever")
 	}
 }

@@ -33,6 +33,30 @@ type entry struct {
 	warned  []string         // Warnings that were reported.
 	// corrected says what was corrected on clusters since that was last announced.
 	corrected []string
+	// behind are the clusters that are to have a copy and have not reported on the
+	// plan; wrong are those whose copy is not as it should be, these included.
+	behind, wrong int
+	// due is whether a report is to be written anyway.
+	due bool
+}
+
+// count counts anew.
+func (e *entry) count() {
+	e.behind, e.wrong = 0, 0
+	for name := range e.plan.targets {
+		r := e.rows[name]
+		e.add(&r, 1)
+	}
+}
+
+// add counts the row of a cluster that is to have a copy, n times.
+func (e *entry) add(r *row, n int) {
+	if r.seq != e.plan.seq {
+		e.behind += n
+	}
+	if r.seq != e.plan.seq || r.state != refractv1alpha1.StateSynced {
+		e.wrong += n
+	}
 }
 
 // row is what came of a plan on one cluster. There are as many as copies, so it
@@ -112,6 +136,7 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 	e.carry(p, concerned)
 	e.plan = p
 	e.memory = p.remember(e.memory)
+	e.count()
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
 		l.index(key, e, names)
@@ -263,6 +288,13 @@ func (l *ledger) usersOf(ref tree.Policy) []Key {
 	return slices.Collect(maps.Keys(l.users[ref]))
 }
 
+// count returns how many objects name a policy.
+func (l *ledger) count(ref tree.Policy) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.users[ref])
+}
+
 // plans is how many plans were made, or forgotten.
 func (l *ledger) plans() int64 {
 	l.mu.Lock()
@@ -319,33 +351,38 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 	return slices.Delete(slices.Clone(targets), at, at+1)
 }
 
-// report records what came of the plan with this number on the cluster. It
-// returns whether all clusters have reported on the newest plan, and how long ago
-// that was made.
-func (l *ledger) report(key Key, cluster string, r row) (settled bool) {
+// report records what came of the plan on the cluster. It returns whether all
+// clusters have reported on the newest plan, and whether a report is due already
+// that will say so.
+func (l *ledger) report(key Key, cluster string, r row) (settled, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
 	if e == nil {
-		return false
+		return false, true
+	}
+	target := e.plan.targets[cluster] != nil
+	if before := e.rows[cluster]; target {
+		e.add(&before, -1)
 	}
 	if r.absent {
 		delete(e.rows, cluster)
-		if e.plan.targets[cluster] == nil {
+		r = row{}
+		if !target {
 			e.memory.placed = without(e.memory.placed, cluster)
 		}
 	} else {
 		e.rows[cluster] = r
 	}
+	if target {
+		e.add(&r, 1)
+	}
+	due = e.due
+	e.due = true
 	if e.plan.gone {
-		return len(e.rows)+len(e.memory.placed) == 0
+		return len(e.rows)+len(e.memory.placed) == 0, due
 	}
-	for name := range e.plan.targets {
-		if e.rows[name].seq != e.plan.seq {
-			return false
-		}
-	}
-	return true
+	return e.behind == 0, due
 }
 
 // snapshot returns the plan and the rows of the key, and the clusters that have,
@@ -357,6 +394,7 @@ func (l *ledger) snapshot(key Key) (p *plan, rows map[string]row, was memory, ok
 	if e == nil {
 		return nil, nil, memory{}, false
 	}
+	e.due = false
 	was = e.memory
 	was.warned = e.warned
 	return e.plan, maps.Clone(e.rows), was, true
@@ -391,6 +429,7 @@ func (l *ledger) learn(key Key, reported []refractv1alpha1.ClusterStatus, own fu
 			}
 		}
 	}
+	e.count()
 }
 
 // warned records which warnings were reported.
@@ -448,6 +487,7 @@ func (l *ledger) leave(cluster string) []Key {
 		}
 		delete(e.rows, cluster)
 		e.memory.placed = without(e.memory.placed, cluster)
+		e.count()
 		keys = append(keys, key)
 	}
 	return keys
@@ -534,11 +574,9 @@ func (l *ledger) usage(ref tree.Policy, generation int64) usage {
 	for key := range l.users[ref] {
 		e := l.entries[key]
 		u.users = append(u.users, key)
-		inEffect := e.plan.held == "" && e.plan.uses(ref, generation)
-		for name := range e.plan.targets {
-			u.clusters[name] = true
-			r, ok := e.rows[name]
-			inEffect = inEffect && ok && r.seq == e.plan.seq && r.state == refractv1alpha1.StateSynced
+		inEffect := e.plan.held == "" && e.wrong == 0 && e.plan.uses(ref, generation)
+		for i := range e.plan.placed {
+			u.clusters[e.plan.placed[i].Cluster] = true
 		}
 		if !inEffect {
 			if u.behind == 0 || compareKeys(key, u.first) < 0 {

@@ -105,6 +105,8 @@ type records struct {
 	// somebody else wrote, deleted for one that went.
 	found, deleted func(Key)
 	changed        func(Key, *refractv1alpha1.PropagationStatus)
+	// leads reports whether this replica decides on placement itself.
+	leads func() bool
 
 	mu    sync.RWMutex
 	items map[Key]*known
@@ -176,12 +178,15 @@ const (
 // put keeps what is newer, and reports whether that was news. A status that comes
 // with it is kept only if it was there at first.
 func (r *records) put(rec record, how telling) (news bool) {
-	key := rec.key()
+	key, sum := rec.key(), digest(rec.status)
+	rec.status.Expand()
 	k := &known{
 		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
-		conditions: rec.status.Conditions, digest: digest(rec.status),
-		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
+		conditions: rec.status.Conditions, digest: sum,
+	}
+	if !r.leads() {
+		k.placed, k.hash = placedIn(rec.status), rec.status.PlacementHash
 	}
 	if how == firstListed {
 		k.status = rec.status

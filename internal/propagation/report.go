@@ -67,6 +67,7 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 	if err != nil {
 		return nil, fmt.Errorf("reading the report on %s %s: %w", gvk.Kind, key.NamespacedName, err)
 	}
+	r.status.Expand()
 	return r.status, nil
 }
 
@@ -76,14 +77,14 @@ func (c *Controller) remembered(key Key) memory {
 	if !found || k.status == nil {
 		return memory{}
 	}
-	m := memory{uid: k.source, hash: k.hash, warned: k.status.Warnings}
+	m := memory{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings}
 	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
 		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
 			m.rows = append(m.rows, *s)
 		}
 	}
-	m.placed = slices.DeleteFunc(slices.Clone(k.placed), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
+	m.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
 	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
 		for _, ref := range refs {
 			m.rendered = append(m.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
@@ -172,8 +173,8 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	c.records.wrote(r)
 	c.announce(key, p, k.conditions, was.warned, &status)
 	c.ledger.warned(key, status.Warnings)
-	for _, name := range c.ledger.policiesOf(key) {
-		c.review.addAfter(name, reviewDelay)
+	for _, ref := range c.ledger.policiesOf(key) {
+		c.reviewLater(ref)
 	}
 	return reconcile.Result{}, nil
 }
@@ -192,6 +193,7 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[s
 		return again(err)
 	}
 	before := digest(r.status)
+	r.status.Expand()
 	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return c.shards.Owns(s.Name) })
 	for name := range rows {
 		if c.shards.Owns(name) {
@@ -199,6 +201,7 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[s
 		}
 	}
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	r.status.Compact()
 	if digest(r.status) == before {
 		return reconcile.Result{}, nil
 	}
@@ -364,6 +367,7 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
 	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
+	s.Compact()
 	return s
 }
 

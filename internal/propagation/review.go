@@ -22,9 +22,17 @@ import (
 	"refract.dev/tree"
 )
 
-// reviewDelay is how long the status of a policy may lag behind the objects that
-// name it.
-const reviewDelay = 3 * time.Second
+// How long the status of a policy may lag behind the objects that name it: longer
+// for each, as it is about all of them.
+const (
+	reviewDelay = 2 * time.Second
+	perUser     = 5 * time.Millisecond
+)
+
+// reviewLater has the status of a policy written, soon.
+func (c *Controller) reviewLater(ref tree.Policy) {
+	c.review.addAfter(ref, reviewDelay+time.Duration(c.ledger.count(ref))*perUser)
+}
 
 // reviewOne writes the status of a policy: whether it is valid, which objects and
 // clusters use it, and whether it is in effect there.

@@ -77,6 +77,7 @@ func ObjectOf(o client.Object) (object *Object, ok bool) {
 	}
 	object.Object = render.Object{APIVersion: source.APIVersion, Kind: source.Kind, Namespace: o.GetNamespace(), Name: source.Name}
 	object.Resource, object.UID = source.Resource, source.UID
+	object.Status.Expand()
 	return object, true
 }
 

@@ -83,10 +83,14 @@ data: {a: b}
 		d.up("hub")
 		k = d.work()
 		for _, m := range d.Members {
-			c := d.awaitCondition(m, string(corev1alpha1.ClusterDeletionsHeld), metav1.ConditionTrue)
-			if want := fmt.Sprintf("%d of %d copies", half, 2*half); !strings.Contains(c.Message, want) || !strings.Contains(c.Message, "refract approve "+m) {
-				t.Errorf("%s: DeletionsHeld: want %q in it and what to do, got %q", m, want, c.Message)
-			}
+			want := fmt.Sprintf("%d of %d copies", half, 2*half)
+			d.wait(m+": deletions are held", func(ctx context.Context) error {
+				c := d.clusterCondition(ctx, m, string(corev1alpha1.ClusterDeletionsHeld))
+				if c.Status != metav1.ConditionTrue || !strings.Contains(c.Message, want) || !strings.Contains(c.Message, "refract approve "+m) {
+					return fmt.Errorf("want %q in the message and what to do, got %s: %s", want, c.Status, c.Message)
+				}
+				return nil
+			})
 		}
 		d.unchanged(copies)
 	}

@@ -169,11 +169,17 @@ type PropagationStatus struct {
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// Clusters has a row for each cluster concerned, by name. (The list is atomic,
-	// so that the record of who manages its fields does not outgrow it.)
+	// Clusters has a row for each cluster concerned, by name. With more than 100
+	// clusters, those of which the same is to be said are in Alike instead. (The list
+	// is atomic, so that the record of who manages its fields does not outgrow it.)
 	// +optional
 	// +listType=atomic
 	Clusters []ClusterStatus `json:"clusters,omitempty"`
+
+	// Alike are clusters of which the same is to be said.
+	// +optional
+	// +listType=atomic
+	Alike []AlikeClusters `json:"alike,omitempty"`
 
 	// Variants are the distinct contents, by hash, with what made them differ
 	// from the source object. At most 16 are listed.
@@ -286,6 +292,15 @@ type ClusterStatus struct {
 	// +optional
 	// +listType=atomic
 	Warnings []string `json:"warnings,omitempty"`
+}
+
+// AlikeClusters is one row for several clusters.
+type AlikeClusters struct {
+	// Row is what is said of each of them, without its name.
+	Row ClusterStatus `json:"row"`
+	// Names of the clusters, sorted.
+	// +listType=atomic
+	Names []string `json:"names"`
 }
 
 // Readiness says whether an object has become on a cluster what it asks for.
