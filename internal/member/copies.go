@@ -54,10 +54,11 @@ type Key struct {
 	types.NamespacedName
 }
 
-// hooks are told what happened to a copy. They must not block.
+// hooks are told what happened to copies. They must not block.
 type hooks struct {
 	changed func(Key) // It appeared or went, or is another, or has other content.
 	readied func(Key) // It is more, or less, ready than it was.
+	awaited func()    // Somebody waits to know of which types there are copies.
 }
 
 // copies are the managed objects of one type on one member: a store that a

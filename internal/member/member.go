@@ -72,8 +72,13 @@ type Member struct {
 	// without are types that are not watched as there were no copies. If there ever are,
 	// it is this process that writes them, and watches.
 	without map[schema.GroupResource]bool
-	swept   time.Time
-	uid     types.UID // Of the cluster: that of its namespace kube-system.
+	// asked counts how often all types were to be looked at; swept is up to which of
+	// these that is done, sweptAt when it was, and sweepErr why it failed the last time.
+	asked, swept int
+	sweptAt      time.Time
+	sweepErr     error
+	awaited      bool      // Whether somebody was told to wait for it.
+	uid          types.UID // Of the cluster: that of its namespace kube-system.
 }
 
 func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
@@ -145,11 +150,12 @@ const probeTimeout = 5 * time.Second
 type Sight int
 
 const (
-	// Unwatched says that nobody has asked for copies of the type, and none was found when
-	// the member became ready.
+	// Unwatched says that nobody has asked for copies of the type, and none was found
+	// since the member became ready.
 	Unwatched Sight = iota
-	// Unlisted says that the first list of the type is under way, or cannot be made: see
-	// [Member.ListError]. [Set.OnCopy] will be called for each copy that it finds.
+	// Unlisted says that it is not known yet: the first list of the type is still to
+	// come, or cannot be made, see [Member.ListError]. [Set.OnCopy] will be called for each
+	// copy that it finds.
 	Unlisted
 	// Absent says that there is no such copy.
 	Absent
@@ -161,9 +167,13 @@ const (
 func (m *Member) Copy(key Key) (Copy, Sight) {
 	m.mu.Lock()
 	t, doubtful := m.types[key.GroupResource], m.doubtful[key.Group] || m.refused[key.GroupResource] != nil
+	unswept := t == nil && m.unswept() && !m.without[key.GroupResource]
 	m.mu.Unlock()
+	if unswept {
+		m.await()
+	}
 	switch {
-	case t == nil && doubtful:
+	case t == nil && (doubtful || unswept):
 		return Copy{}, Unlisted
 	case t == nil:
 		return Copy{}, Unwatched
@@ -175,6 +185,29 @@ func (m *Member) Copy(key Key) (Copy, Sight) {
 		return Copy{}, Absent
 	}
 	return c, Present
+}
+
+// Swept reports whether all types of the member were looked at for copies, as far as
+// they could be. Before that nobody knows how many there are. If not, that is done next.
+func (m *Member) Swept() bool {
+	m.mu.Lock()
+	yes := m.asked > 0 && (!m.unswept() || m.sweepErr != nil)
+	m.mu.Unlock()
+	if !yes {
+		m.await()
+	}
+	return yes
+}
+
+// await has the member looked through before others: somebody waits for it.
+func (m *Member) await() {
+	m.mu.Lock()
+	was := m.awaited
+	m.awaited = true
+	m.mu.Unlock()
+	if !was {
+		m.hooks.awaited()
+	}
 }
 
 func (m *Member) typed(resource schema.GroupResource) *copies {
@@ -221,24 +254,33 @@ func (m *Member) follow(t *copies) {
 		kind, begin = &metav1.PartialObjectMetadata{}, client.Watch
 		list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
 	}
-	heard := func(verb string, err error) {
-		if ctx.Err() == nil {
-			t.heard(err)
-			m.rights.note(action{verb, t.gvr.GroupResource(), ""}, err)
+	heard := func(verb string, err error) error {
+		if apierrors.IsForbidden(err) && !m.serves(ctx, t.gvr) {
+			// Rights are asked for before types: none is missing for what is not there.
+			err = apierrors.NewNotFound(t.gvr.GroupResource(), "")
 		}
+		if ctx.Err() != nil {
+			return err
+		}
+		t.heard(err)
+		m.rights.note(action{verb, t.gvr.GroupResource(), ""}, err)
+		if apierrors.IsNotFound(err) {
+			// What is not there is not listed and not watched: neither right is missing.
+			m.rights.granted(action{"list", t.gvr.GroupResource(), ""})
+			m.rights.granted(action{"watch", t.gvr.GroupResource(), ""})
+		}
+		return err
 	}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = managed
 			found, err := list(ctx, o)
-			heard("list", err)
-			return found, err
+			return found, heard("list", err)
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
 			w, err := begin(ctx, o)
-			heard("watch", err)
-			return w, err
+			return w, heard("watch", err)
 		},
 	}, kind, t, cache.ReflectorOptions{
 		Name:            m.Name + "/" + t.gvr.String(),
@@ -288,6 +330,7 @@ var errUndiscovered = errors.New("the cluster did not say which types this API g
 func (m *Member) ListError(resource schema.GroupResource) error {
 	m.mu.Lock()
 	t, doubtful, refused := m.types[resource], m.doubtful[resource.Group], m.refused[resource]
+	unswept, failed := m.unswept() && !m.without[resource], m.sweepErr
 	m.mu.Unlock()
 	switch {
 	case t != nil:
@@ -296,6 +339,8 @@ func (m *Member) ListError(resource schema.GroupResource) error {
 		return refused
 	case doubtful:
 		return errUndiscovered
+	case unswept:
+		return failed
 	default:
 		return nil
 	}
@@ -347,7 +392,7 @@ func (m *Member) Each(f func(Key, Copy) bool) {
 // may list.
 func (m *Member) listed() bool {
 	m.mu.Lock()
-	doubtful := len(m.doubtful) > 0 || m.swept.IsZero()
+	doubtful := len(m.doubtful) > 0 || m.asked == 0 || m.unswept()
 	m.mu.Unlock()
 	return !doubtful && !slices.ContainsFunc(m.watched(), func(t *copies) bool { return !t.hasSynced() })
 }

@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -35,6 +36,7 @@ type stub struct {
 	objects  map[string][]metav1.PartialObjectMetadata // By resource.
 	refuse   map[string]error                          // By VERB RESOURCE, with the verbs of HTTP.
 	requests []string
+	paths    []string
 	peers    map[string]bool
 	patched  func() // Called during each patch.
 	down     bool
@@ -61,6 +63,10 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if down {
 		panic(http.ErrAbortHandler) // Closes the connection without an answer.
 	}
+	s.set(func() {
+		s.paths = append(s.paths, r.Method+" "+r.URL.Path)
+		s.peers[r.RemoteAddr] = true
+	})
 	switch r.URL.Path {
 	case "/readyz":
 		fmt.Fprint(w, "ok")
@@ -86,7 +92,6 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	resource := parts[0]
 	s.mu.Lock()
 	s.requests = append(s.requests, r.Method+" "+resource)
-	s.peers[r.RemoteAddr] = true
 	err, items, patched := s.refuse[r.Method+" "+resource], slices.Clone(s.objects[resource]), s.patched
 	s.mu.Unlock()
 	var status apierrors.APIStatus
@@ -160,7 +165,7 @@ func (s *stub) count(request string) int {
 
 func connect(t *testing.T, s *stub) *Member {
 	t.Helper()
-	m, err := newMember(t.Name(), s.config(), hooks{changed: func(Key) {}, readied: func(Key) {}})
+	m, err := newMember(t.Name(), s.config(), hooks{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,17 +265,20 @@ func TestSweep(t *testing.T) {
 	s.objects["configmaps"] = []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7"}}}
 	s.refuse["GET secrets"] = denied("list", "secrets")
 	m := connect(t, s)
-	if err := m.sweep(t.Context(), true); err != nil {
-		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", err)
+	secrets, accounts := configMaps, configMaps
+	secrets.Resource, accounts.Resource = "secrets", "serviceaccounts"
+	m.askSweep()
+	if _, sight := m.Copy(Key{accounts.GroupResource(), webName}); sight != Unlisted || m.listed() {
+		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", sight)
+	}
+	lookThrough(m)
+	if m.sweepErr != nil {
+		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", m.sweepErr)
 	}
 	eventually(t, "the copy is found", func() bool {
 		_, sight := m.Copy(Key{configMaps.GroupResource(), webName})
 		return sight == Present && m.listed()
 	})
-	secrets := configMaps
-	secrets.Resource = "secrets"
-	accounts := configMaps
-	accounts.Resource = "serviceaccounts"
 	if _, sight := m.Copy(Key{accounts.GroupResource(), webName}); sight != Unwatched {
 		t.Errorf("Copy(): a type without copies is not watched: got %d", sight)
 	}
@@ -290,6 +298,123 @@ func TestSweep(t *testing.T) {
 	})
 }
 
+// lookThrough sweeps at once.
+func lookThrough(m *Member) { m.sweep(func(context.Context) error { return nil }) }
+
+func TestSweepFails(t *testing.T) {
+	s := newStub(t)
+	m := connect(t, s)
+	key := Key{configMaps.GroupResource(), webName}
+	m.askSweep()
+	s.set(func() { s.down = true })
+	lookThrough(m)
+	if _, sight := m.Copy(key); sight != Unlisted || m.ListError(key.GroupResource) == nil || !m.doubts() {
+		t.Errorf("want it said why it is not known what there is, and to look again: got %d, %v", sight, m.ListError(key.GroupResource))
+	}
+	s.set(func() { s.down = false })
+	lookThrough(m)
+	if _, sight := m.Copy(key); sight != Unwatched || m.ListError(key.GroupResource) != nil || m.doubts() || !m.listed() {
+		t.Errorf("want it known that there is none: got %d, %v", sight, m.ListError(key.GroupResource))
+	}
+	asked := s.count("GET configmaps")
+	m.askSweep()
+	if _, sight := m.Copy(key); sight != Unlisted {
+		t.Errorf("a member that became ready anew may be another than it was: got %d", sight)
+	}
+	lookThrough(m)
+	if got := s.count("GET configmaps"); got != asked+1 {
+		t.Errorf("want it looked at once more, got %d requests after %d", got, asked)
+	}
+}
+
+func TestSweeper(t *testing.T) {
+	s := newStub(t)
+	var sweeps sweeper
+	var members []*Member
+	for range concurrentSweeps + 3 {
+		members = append(members, connect(t, s))
+	}
+	limit := &turnstile{pass: make(chan struct{}), came: make(chan struct{}, 1000)}
+	sweeps.limit, sweeps.pending = limit, map[*Member]bool{}
+	for _, m := range members {
+		m.askSweep()
+		sweeps.add(m, false)
+		sweeps.add(m, false)
+	}
+	for range concurrentSweeps {
+		<-limit.came
+	}
+	last := members[len(members)-1]
+	sweeps.add(last, true)
+	sweeps.mu.Lock()
+	if len(sweeps.queue) != 3 || sweeps.queue[0] != last {
+		t.Errorf("want those that are too many to wait, and first the one that somebody waits for: got %d", len(sweeps.queue))
+	}
+	sweeps.mu.Unlock()
+	close(limit.pass)
+	for _, m := range members {
+		eventually(t, "all are looked through", m.listed)
+	}
+	sweeps.close()
+	sweeps.add(last, true)
+	if len(sweeps.queue) != 0 || sweeps.workers != 0 {
+		t.Errorf("want nothing left to do: got %d members, %d workers", len(sweeps.queue), sweeps.workers)
+	}
+}
+
+// turnstile is a rate limiter that lets nobody pass until it is opened.
+type turnstile struct {
+	flowcontrol.RateLimiter
+
+	came chan struct{}
+	pass chan struct{}
+}
+
+func (l *turnstile) Wait(context.Context) error {
+	l.came <- struct{}{}
+	<-l.pass
+	return nil
+}
+
+// TestFirstLook: a member is ready after two requests, on one connection, whatever
+// types it serves.
+func TestFirstLook(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.Set.sweeps.closed = true
+	if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
+		t.Fatalf("want it ready: got %+v", fc.Status)
+	}
+	if diff := cmp.Diff([]string{"GET /readyz", "GET /api/v1/namespaces/kube-system"}, s.paths); diff != "" {
+		t.Errorf("requests: -want, +got:\n%s", diff)
+	}
+	m := f.Set.Get("m")
+	if _, sight := m.Copy(Key{configMaps.GroupResource(), webName}); sight != Unlisted {
+		t.Errorf("Copy(): want it not known yet, got %d", sight)
+	}
+	lookThrough(m)
+	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.peers) != 1 {
+		t.Errorf("want all clients of a member to share a connection, got %d", len(s.peers))
+	}
+}
+
+// TestTypeThatIsGoneLacksNoRight: an API server asks for rights before it says that it
+// does not have a type.
+func TestTypeThatIsGoneLacksNoRight(t *testing.T) {
+	s := newStub(t)
+	gone := configMaps
+	gone.Resource = "widgets"
+	s.refuse["GET widgets"] = denied("list", "widgets")
+	m := connect(t, s)
+	<-m.Watch(gone)
+	if _, sight := m.Copy(Key{gone.GroupResource(), webName}); sight != Absent || m.rights.describe() != "" {
+		t.Errorf("want no copies and nothing missing: got %d, %q", sight, m.rights.describe())
+	}
+}
+
 func TestNamespaceEmpty(t *testing.T) {
 	object := func(name string, annotations ...string) metav1.PartialObjectMetadata {
 		o := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name}}
@@ -305,6 +430,7 @@ func TestNamespaceEmpty(t *testing.T) {
 		refuse  map[string]error
 		want    bool
 		fails   bool
+		lacking string
 	}{
 		"Natives": {
 			reason: "What Kubernetes puts into each namespace does not count, nor what it writes about it.",
@@ -314,9 +440,16 @@ func TestNamespaceEmpty(t *testing.T) {
 			},
 			want: true,
 		},
-		"Foreign":     {reason: "An object of somebody else would go with the namespace.", objects: objects{"configmaps": {object("kube-root-ca.crt"), object("x")}}},
-		"SameName":    {reason: "Another type may have an object of that name.", objects: objects{"secrets": {object("default")}}},
-		"Unreadable":  {reason: "What cannot be listed may be there.", refuse: map[string]error{"GET secrets": denied("list", "secrets")}, fails: true},
+		"Foreign":  {reason: "An object of somebody else would go with the namespace.", objects: objects{"configmaps": {object("kube-root-ca.crt"), object("x")}}},
+		"SameName": {reason: "Another type may have an object of that name.", objects: objects{"secrets": {object("default")}}},
+		"Unreadable": {
+			reason: "What cannot be listed may be there.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
+			fails: true, lacking: "the credentials may not: list secrets",
+		},
+		"UnreadableButForeign": {
+			reason: "Nothing more need be known.", refuse: map[string]error{"GET secrets": denied("list", "secrets")},
+			objects: objects{"configmaps": {object("x")}, "serviceaccounts": {object("y")}},
+		},
 		"TypeIsGone":  {reason: "A type that is not served has no objects.", refuse: map[string]error{"GET secrets": serverError(http.StatusNotFound, "gone")}, want: true},
 		"Unreachable": {reason: "The same.", refuse: map[string]error{"GET secrets": serverError(http.StatusInternalServerError, "broken")}, fails: true},
 	}
@@ -325,9 +458,13 @@ func TestNamespaceEmpty(t *testing.T) {
 			s := newStub(t)
 			maps.Copy(s.objects, tc.objects)
 			maps.Copy(s.refuse, tc.refuse)
-			got, err := connect(t, s).NamespaceEmpty(t.Context(), "d")
+			m := connect(t, s)
+			got, err := m.NamespaceEmpty(t.Context(), "d")
 			if got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s\nNamespaceEmpty(): want %t, error %t, got %t, %v", tc.reason, tc.want, tc.fails, got, err)
+			}
+			if lacking := m.rights.describe(); lacking != tc.lacking || apierrors.IsForbidden(err) != (lacking != "") {
+				t.Errorf("%s\nwant %q to be missing, got %q, %v", tc.reason, tc.lacking, lacking, err)
 			}
 		})
 	}

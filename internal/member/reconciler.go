@@ -9,7 +9,6 @@ import (
 	"maps"
 	"regexp"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -47,11 +46,11 @@ const (
 	// concurrentProbes bounds how many clusters are asked at once. Those that do not answer
 	// take [probeTimeout] each: there must be workers left for the others.
 	concurrentProbes = 256
-	// concurrentReturns bounds how many members that became ready have their types
-	// listed at once.
-	concurrentReturns = 32
-	// busyInterval is when a member asks again for its turn.
-	busyInterval = 500 * time.Millisecond
+	// retryInterval is when a cluster is looked at again that became another meanwhile.
+	retryInterval = 500 * time.Millisecond
+	// primePerCluster is what each cluster adds to how long [Reconciler.Prime] waits: the
+	// first look at one is mostly a TLS handshake.
+	primePerCluster = 20 * time.Millisecond
 )
 
 // Reconciler keeps the Set in line with the FederatedClusters of the hub and
@@ -70,8 +69,6 @@ type Reconciler struct {
 	// Held reports whether deletions on a cluster wait for approval, and says which. It
 	// is asked at each look. It may be nil.
 	Held func(name string) (message string, held bool)
-
-	returning atomic.Int32 // Members whose types are being listed.
 }
 
 // SetupWithManager registers the reconciler.
@@ -118,7 +115,7 @@ func (r *Reconciler) clustersOf(ctx context.Context, secret client.Object) []rec
 
 // Prime returns when every cluster that the hub has now was looked at once, so
 // that the first decisions about placement know them all; or when that takes
-// longer than an API server may take to answer.
+// longer than API servers may take to answer.
 func (r *Reconciler) Prime(ctx context.Context) error {
 	var list corev1alpha1.FederatedClusterList
 	if err := r.Client.List(ctx, &list); err != nil {
@@ -128,7 +125,8 @@ func (r *Reconciler) Prime(ctx context.Context) error {
 		// Placement must know all of them, also those that take long to answer.
 		r.Set.introduce(&list.Items[i])
 	}
-	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, 2*probeTimeout, true, func(context.Context) (bool, error) {
+	atMost := 2*probeTimeout + time.Duration(len(list.Items))*primePerCluster
+	err := wait.PollUntilContextTimeout(ctx, 20*time.Millisecond, atMost, true, func(context.Context) (bool, error) {
 		return !slices.ContainsFunc(list.Items, func(fc corev1alpha1.FederatedCluster) bool { return !r.Set.examined(fc.Name) }), nil
 	})
 	if wait.Interrupted(err) && ctx.Err() == nil {
@@ -161,11 +159,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	}
 	wasLeaving := r.Set.Leaving(fc.Name)
 	h, err := r.examine(ctx, fc)
-	switch {
-	case errors.Is(err, errBusy):
-		return reconcile.Result{RequeueAfter: jitter(busyInterval)}, nil
-	case errors.Is(err, errLeft):
-		return reconcile.Result{RequeueAfter: busyInterval}, nil
+	if errors.Is(err, errLeft) {
+		return reconcile.Result{RequeueAfter: retryInterval}, nil
 	}
 	r.Set.observe(fc, h.ready)
 	r.Set.markExamined(fc.Name)
@@ -195,7 +190,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 // again has a conflict tried again, silently, and an object that is gone not.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) {
-		return reconcile.Result{RequeueAfter: busyInterval}, nil
+		return reconcile.Result{RequeueAfter: retryInterval}, nil
 	}
 	return reconcile.Result{}, client.IgnoreNotFound(err)
 }
@@ -223,6 +218,9 @@ func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health) (why s
 	case left > 0:
 		return fmt.Sprintf("copies on it that are still to be removed: %d", left), false
 	case !known:
+		if m.doubts() {
+			r.Set.sweeps.add(m, true)
+		}
 		return "it is not known yet which copies are on it", false
 	case r.Set.Emptied != nil && !r.Set.Emptied(fc.Name):
 		return "the removal of its copies is being recorded", false
@@ -245,11 +243,8 @@ type health struct {
 	isHeld  bool   // if any do.
 }
 
-// errBusy says that the member is ready and must wait for its turn to be listed.
-var errBusy = errors.New("other members are being listed")
-
-// examine connects to the cluster if it was not connected, and asks it. The
-// errors are [errBusy] and [errLeft]; all else is a matter of its health.
+// examine connects to the cluster if it was not connected, and asks it. The only
+// error is [errLeft]; all else is a matter of its health.
 func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedCluster) (health, error) {
 	secret := &corev1.Secret{}
 	key := types.NamespacedName{Namespace: r.SystemNamespace, Name: fc.Spec.SecretRef.Name}
@@ -282,45 +277,35 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return h, nil
 	}
 	m.misses = 0
-	if !m.Ready() || m.doubts() {
+	if !m.Ready() {
 		if unwelcome, err := r.welcome(ctx, m); err != nil || unwelcome.reason != "" {
 			return unwelcome, err
 		}
+	}
+	if m.doubts() {
+		r.Set.sweeps.add(m, false) //nolint:contextcheck // It is to go on when this look is over.
 	}
 	m.reviewRights(ctx)
 	h.lacking = m.rights.describe()
 	return h, nil
 }
 
-// welcome finds out who a member is that became ready, and what it holds. It
-// returns a state of health with a reason if the member is not welcome.
+// welcome finds out who a member is that became ready. It returns a state of health
+// with a reason if the member is not welcome.
 func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
-	if r.returning.Add(1) > concurrentReturns {
-		r.returning.Add(-1)
-		return health{}, errBusy
-	}
-	defer r.returning.Add(-1)
-	if !m.Ready() {
-		// Without the right to read it the condition Authorized says so.
-		if err := m.Identify(ctx); err != nil && !apierrors.IsForbidden(err) {
-			return unreadable(err)
-		}
-		if twin := r.Set.twin(m); twin != "" {
-			const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
-			return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}, nil
-		}
-	}
-	if err := m.sweep(ctx, !m.Ready()); err != nil {
-		return unreadable(err)
-	}
-	return health{}, nil
-}
-
-func unreadable(err error) (health, error) {
-	if errors.Is(err, errLeft) {
+	// Without the right to read it the condition Authorized says so.
+	switch err := m.Identify(ctx); {
+	case errors.Is(err, errLeft):
 		return health{}, err
+	case err != nil && !apierrors.IsForbidden(err):
+		return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
 	}
-	return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
+	if twin := r.Set.twin(m); twin != "" {
+		const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
+		return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}, nil
+	}
+	m.askSweep()
+	return health{}, nil
 }
 
 // judge reads the answer to a probe.

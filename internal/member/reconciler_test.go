@@ -232,17 +232,3 @@ func TestTwoNamesForOneCluster(t *testing.T) {
 		t.Errorf("want it refused, got %q", got)
 	}
 }
-
-func TestMembersWaitForTheirTurn(t *testing.T) {
-	s := newStub(t)
-	f := newFleet(t, s.URL)
-	f.returning.Store(concurrentReturns)
-	f.Set.introduce(f.read())
-	if fc := f.look(); len(fc.Status.Conditions) != 0 || f.Set.examined("m") {
-		t.Error("want nothing said of a member that waits for its turn")
-	}
-	f.returning.Store(0)
-	if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
-		t.Errorf("want it ready: got %+v", fc.Status)
-	}
-}

@@ -15,6 +15,7 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
 const (
@@ -55,11 +56,12 @@ func lacking(a action, err error) (action, bool) {
 	return a, true
 }
 
-// note is told how a request went that was needed.
+// note is told how a request went that was needed. What is not found was looked for
+// with the right to.
 func (r *rights) note(a action, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if err == nil {
+	if err == nil || apierrors.IsNotFound(err) {
 		delete(r.missing, a)
 		return
 	}
@@ -114,7 +116,7 @@ func (m *Member) reviewRights(ctx context.Context) {
 			continue
 		}
 		m.rights.granted(a)
-		if t := m.typed(a.resource); t != nil && (a.verb == "list" || a.verb == "watch") {
+		if t := m.typed(a.resource); t != nil && a.namespace == "" && apierrors.IsForbidden(t.listError()) {
 			m.rewatch(t) //nolint:contextcheck // The watch lives as long as the member.
 		}
 	}
@@ -139,4 +141,20 @@ func (m *Member) may(ctx context.Context, a action) bool {
 		return err
 	})
 	return err == nil && json.Unmarshal(answer, review) == nil && review.Status.Allowed
+}
+
+// serves reports whether the member has the type, as far as it says.
+func (m *Member) serves(ctx context.Context, gvr schema.GroupVersionResource) bool {
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	path := "/apis/" + gvr.GroupVersion().String()
+	if gvr.Group == "" {
+		path = "/api/" + gvr.Version
+	}
+	var list metav1.APIResourceList
+	answer, err := m.rest.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	if err != nil || json.Unmarshal(answer, &list) != nil {
+		return !apierrors.IsNotFound(err)
+	}
+	return slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == gvr.Resource })
 }

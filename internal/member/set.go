@@ -39,6 +39,7 @@ type Set struct {
 	members  map[string]*joined
 	clusters atomic.Pointer[[]placement.Cluster]
 	again    chan event.GenericEvent // Clusters to look at without delay.
+	sweeps   sweeper
 }
 
 type joined struct {
@@ -195,6 +196,7 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 				s.OnReadiness(m, key)
 			}
 		},
+		awaited: func() { s.sweeps.add(m, true) },
 	})
 	if err != nil {
 		return nil, err
@@ -321,6 +323,7 @@ func (s *Set) Close() {
 		closing.Go(m.close) // Together: each waits for its requests.
 	}
 	closing.Wait()
+	s.sweeps.close()
 }
 
 // sameConfig compares what [Config] fills in.

@@ -4,17 +4,26 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
-// concurrentSweeps bounds how many types of a member are listed at once.
-const concurrentSweeps = 8
+// Looking for copies that nobody has asked for takes a request for each type that a
+// member serves, and there is no hurry. These bound what that takes from a large
+// fleet's other work: how many members are looked through at once, one type after
+// the other, and how many requests that makes per second, of all members together.
+const (
+	concurrentSweeps = 16
+	sweepsPerSecond  = 500
+	sweepBurst       = 250
+)
 
 // What could not be known is looked at again after these times: API groups that
 // do not say which types they have, and types that the credentials may not list.
@@ -60,31 +69,128 @@ func (m *Member) discover(ctx context.Context) (types []served, doubtful map[str
 	return types, doubtful, nil
 }
 
+// sweeper looks through members, each of which is in it once. The zero sweeper is
+// ready to use.
+type sweeper struct {
+	mu      sync.Mutex
+	closed  bool
+	queue   []*Member
+	pending map[*Member]bool // In the queue, or being looked through.
+	workers int
+	running sync.WaitGroup
+	limit   flowcontrol.RateLimiter
+}
+
+// add has a member looked through: before those that wait, if somebody waits for what
+// comes of it.
+func (s *sweeper) add(m *Member, urgent bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed {
+		return
+	}
+	if s.limit == nil {
+		s.limit = flowcontrol.NewTokenBucketRateLimiter(sweepsPerSecond, sweepBurst)
+		s.pending = map[*Member]bool{}
+	}
+	if s.pending[m] {
+		i := slices.Index(s.queue, m)
+		if i < 0 || !urgent {
+			return
+		}
+		s.queue = slices.Delete(s.queue, i, i+1)
+	}
+	s.pending[m] = true
+	if urgent {
+		s.queue = slices.Insert(s.queue, 0, m)
+	} else {
+		s.queue = append(s.queue, m)
+	}
+	if s.workers < concurrentSweeps {
+		s.workers++
+		s.running.Go(s.work)
+	}
+}
+
+// work looks through members until none waits.
+func (s *sweeper) work() {
+	for {
+		s.mu.Lock()
+		if len(s.queue) == 0 {
+			s.workers--
+			s.mu.Unlock()
+			return
+		}
+		m := s.queue[0]
+		s.queue = slices.Delete(s.queue, 0, 1)
+		s.mu.Unlock()
+		m.sweep(s.limit.Wait)
+		s.mu.Lock()
+		delete(s.pending, m)
+		s.mu.Unlock()
+	}
+}
+
+// close waits for what is under way, which ends soon when the members are closed.
+func (s *sweeper) close() {
+	s.mu.Lock()
+	s.closed = true
+	s.mu.Unlock()
+	s.running.Wait()
+}
+
+// askSweep records that nothing is known of types that are not watched: the member
+// is new, or has become ready again and may be another than it was.
+func (m *Member) askSweep() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.asked++
+	m.awaited = false
+	clear(m.without)
+}
+
 // sweep watches every type of which the member holds a copy, so that copies are
 // found whose source went away unseen. A type that may not be listed is not
 // watched until a copy is wanted; a type that cannot be listed for other reasons
-// is: what it holds is not known until it can. After a first time, only what could
-// not be known then is looked at, unless all is asked for.
-func (m *Member) sweep(ctx context.Context, all bool) error {
+// is: what it holds is not known until it can. Only what is not known is looked at;
+// turn is called before each request.
+func (m *Member) sweep(turn func(context.Context) error) {
+	m.mu.Lock()
+	asked := m.asked
+	m.mu.Unlock()
+	err := m.sweepTypes(m.ctx, turn)
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.sweepErr = err
+	if err == nil {
+		m.swept, m.sweptAt = asked, time.Now()
+	}
+}
+
+func (m *Member) sweepTypes(ctx context.Context, turn func(context.Context) error) error {
+	if err := turn(ctx); err != nil {
+		return err
+	}
 	types, doubtful, err := m.discover(ctx)
 	if err != nil {
 		return err
 	}
 	m.mu.Lock()
-	m.doubtful, m.swept = doubtful, time.Now()
-	if all {
-		clear(m.without)
-	}
+	m.doubtful = doubtful
 	m.mu.Unlock()
-	var sweeps errgroup.Group
-	sweeps.SetLimit(concurrentSweeps)
 	for _, t := range types {
 		kind := schema.GroupKind{Group: t.Group, Kind: t.kind}
-		if Propagates(kind, t.verbs) && m.unknown(t.GroupResource()) {
-			sweeps.Go(func() error { return m.sweepType(ctx, t.GroupVersionResource) })
+		if !Propagates(kind, t.verbs) || !m.unknown(t.GroupResource()) {
+			continue
+		}
+		if err := turn(ctx); err != nil {
+			return err
+		}
+		if err := m.sweepType(ctx, t.GroupVersionResource); err != nil {
+			return err
 		}
 	}
-	return sweeps.Wait()
+	return nil
 }
 
 // unknown reports whether a type is not watched, and was not found to have no
@@ -128,11 +234,15 @@ func (m *Member) refuse(resource schema.GroupResource, err error) {
 	m.refused[resource] = err
 }
 
+// unswept reports whether types that are not watched have not all been looked at
+// since the member became ready. The lock must be held.
+func (m *Member) unswept() bool { return m.swept < m.asked }
+
 // doubts reports whether there may be copies of types that are not known, and it
-// is time to look again.
+// is time to look.
 func (m *Member) doubts() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	ago := time.Since(m.swept)
-	return (len(m.doubtful) > 0 && ago > doubtfulAfter) || (len(m.refused) > 0 && ago > jitter(refusedAfter))
+	ago := time.Since(m.sweptAt)
+	return m.unswept() || (len(m.doubtful) > 0 && ago > doubtfulAfter) || (len(m.refused) > 0 && ago > jitter(refusedAfter))
 }

@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"errors"
 	"net"
 	"net/http"
@@ -123,9 +122,14 @@ func TestControl(t *testing.T) {
 		must(err)
 		for line := range strings.Lines(string(raw)) {
 			var e struct {
-				Verb      string
-				User      struct{ Username string }
-				ObjectRef struct{ Resource, Name string }
+				Verb string `json:"verb"`
+				User struct {
+					Username string `json:"username"`
+				} `json:"user"`
+				ObjectRef struct {
+					Resource string `json:"resource"`
+					Name     string `json:"name"`
+				} `json:"objectRef"`
 			}
 			must(json.Unmarshal([]byte(line), &e))
 			if e.Verb == "create" && e.ObjectRef.Resource == "namespaces" && e.ObjectRef.Name == "second" && e.User.Username == "hub-admin" {
@@ -182,13 +186,8 @@ func present(t *testing.T, c Cluster, cert, key []byte) int {
 	if err != nil {
 		t.Fatal(err)
 	}
-	block, _ := pem.Decode(ca)
-	root, err := x509.ParseCertificate(block.Bytes)
-	if err != nil {
-		t.Fatal(err)
-	}
 	pool := x509.NewCertPool()
-	pool.AddCert(root)
+	pool.AppendCertsFromPEM(ca)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, Certificates: []tls.Certificate{both}}}
 	defer transport.CloseIdleConnections()
 	resp, err := (&http.Client{Transport: transport}).Get(c.Endpoint + "/api/v1/namespaces")

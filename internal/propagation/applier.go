@@ -43,10 +43,14 @@ const (
 	peace        = 5 * time.Minute // After this long without a change it begins anew.
 )
 
-// soonRetry bounds the time between attempts at what is likely to be possible soon,
-// without an event that says so: a type that is not served yet, a namespace that
-// is still being deleted.
+// soonRetry bounds the time between attempts at what may be possible soon, without
+// an event that says so: a type that is not served yet, a namespace that is still
+// being deleted, a cluster that fails.
 const soonRetry = 5 * time.Second
+
+// notOurs is how long to wait while it is not certain that the member is this
+// replica's.
+const notOurs = 500 * time.Millisecond
 
 // applier makes true on one member what the plans say.
 type applier struct {
@@ -107,7 +111,8 @@ func (a *applier) run(ctx context.Context) {
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.shards.Begin(ctx, a.member.Name)
 	if !ok {
-		return reconcile.Result{}, nil // Another replica's. When it is ours again, everything is decided anew.
+		// Another replica's, and then this work ends; or ours again soon.
+		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
 	p := a.ledger.plan(key)
@@ -267,10 +272,6 @@ func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r ro
 	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
 		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
-	}
-	if r.reason == reasonTypeNotServed {
-		failures.WithLabelValues(a.member.Name, r.reason).Inc()
-		return a.done(key, r, min(a.retries.When(key), soonRetry))
 	}
 	return a.failed(key, r)
 }
@@ -467,7 +468,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.done(key, r, guardSettles) // What else is to go is not known yet.
 	}
 	switch answer, left := a.guard.ask(key, a.member.Count(), a.members.Approved(a.member.Name)); answer {
-	case wait:
+	case later:
 		return a.done(key, r, left)
 	case hold:
 		message, _ := a.guard.waiting(a.member.Name)
@@ -538,7 +539,13 @@ func (a *applier) rowFor(key Key, p *plan) row {
 // failed records a row and has the key come again, later each time.
 func (a *applier) failed(key Key, r row) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
-	return a.done(key, r, a.retries.When(key))
+	after := a.retries.When(key)
+	switch r.reason {
+	case reasonTypeNotServed, reasonUnreachable, reasonWriteFailed:
+		// It may be over at any time; when many fail, the breaker spaces requests out.
+		after = min(after, soonRetry)
+	}
+	return a.done(key, r, after)
 }
 
 // done records the row. The key comes again after the time, unless that is zero.

@@ -203,7 +203,7 @@ func (r *runner) Start(ctx context.Context) error {
 	r.ctx = ctx
 	r.mu.Unlock()
 
-	if err := r.policies.watch(ctx, r.manager); err != nil {
+	if err := r.policies.watch(ctx, r.manager, &r.running); err != nil {
 		return err
 	}
 	if err := r.records.watch(ctx, r.manager, &r.running); err != nil {
@@ -302,12 +302,12 @@ func (c *Controller) copyChanged(m *member.Member, key Key) {
 func (c *Controller) ShardsChanged() { c.ownership.add(struct{}{}, first) }
 
 // ownAll looks at every member anew.
-func (c *Controller) ownAll(context.Context, struct{}) (reconcile.Result, error) {
+func (c *Controller) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range c.members.Names() {
 		c.members.Recheck(name)
 		c.clusterChanged(name)
 	}
-	return reconcile.Result{}, nil
+	return c.placeAll(ctx, struct{}{}) // What came before this replica led waits for it.
 }
 
 // clusterChanged keeps the appliers in line with the members, and has
@@ -461,10 +461,16 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if p.gone && !seen && len(was.placed) == 0 && !c.anywhere(key) {
 		if _, reported := c.records.get(key); !reported {
 			c.unfollow(key)
+			for _, follower := range c.ledger.dismiss(key) {
+				c.decide.add(follower, ripple)
+			}
 			return reconcile.Result{}, nil // It is not there and never was.
 		}
 	}
 	clusters, reviewed, followers := c.ledger.put(key, p, was, policyNames(src.object))
+	if !seen {
+		c.records.taken(key)
+	}
 	if c.epoch.Load() != epoch {
 		c.decide.add(key, ripple)
 	}
@@ -475,6 +481,9 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	c.hand(key, p, clusters)
 	for _, ref := range reviewed {
 		c.reviewLater(ref)
+	}
+	if len(lead.unknown) > 0 {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}
 	return reconcile.Result{}, nil
 }

@@ -253,6 +253,20 @@ func (l *leading) fail(p *plan) (any bool) {
 	return any
 }
 
+// dismiss forgets that anything travelled with the leader, which is not there. It
+// returns what did.
+func (l *ledger) dismiss(leader Key) (followers []Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for key, e := range l.entries {
+		if at := slices.Index(e.memory.following, leader); at >= 0 {
+			e.memory.following = slices.Delete(slices.Clone(e.memory.following), at, at+1)
+			followers = append(followers, key)
+		}
+	}
+	return followers
+}
+
 // led reports whether the key travels with another.
 func (l *ledger) led(key Key) bool {
 	l.mu.Lock()

@@ -17,6 +17,11 @@ var namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "na
 // again at once finds it.
 const tidyDelay = 2 * time.Second
 
+// tidyAgain is when a namespace is looked at again of which the credentials do not
+// allow to see what is in it, or to delete it. That is sooner than a missing right is
+// forgotten that the condition Authorized of the cluster names.
+const tidyAgain = 4 * time.Minute
+
 // tidyLater has a namespace looked at from which a copy went.
 func (a *applier) tidyLater(namespace string) {
 	if namespace != "" {
@@ -39,20 +44,27 @@ func (a *applier) tidyNamespace(ctx context.Context, namespace string) (reconcil
 	switch {
 	case apierrors.IsNotFound(err):
 		return reconcile.Result{}, nil
+	case apierrors.IsForbidden(err):
+		return reconcile.Result{RequeueAfter: tidyAgain}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading namespace %s of cluster %s: %w", namespace, a.member.Name, err)
 	case ns.MadeFor != a.hub || ns.Source != "" || ns.Deleting:
 		return reconcile.Result{}, nil // Somebody else's, or a copy itself.
 	}
 	empty, err := a.member.NamespaceEmpty(ctx, namespace)
-	if err != nil {
+	switch {
+	case apierrors.IsForbidden(err):
+		return reconcile.Result{RequeueAfter: tidyAgain}, nil // It stays until everything in it may be seen.
+	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("looking for what is in namespace %s of cluster %s: %w", namespace, a.member.Name, err)
-	}
-	if !empty {
+	case !empty:
 		return reconcile.Result{}, nil
 	}
 	_, err = a.member.DeleteNamespace(ctx, namespace, ns.UID, ns.ResourceVersion())
-	if err != nil && !apierrors.IsConflict(err) {
+	switch {
+	case apierrors.IsForbidden(err):
+		return reconcile.Result{RequeueAfter: tidyAgain}, nil
+	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("deleting namespace %s of cluster %s: %w", namespace, a.member.Name, err)
 	}
 	return reconcile.Result{}, nil

@@ -165,7 +165,7 @@ func decide(src source, was memory, s *surroundings) *plan {
 		p.gone = true
 		return p
 	}
-	p.uid, p.generation, p.keeping, p.following = obj.GetUID(), obj.GetGeneration(), keeping, lead.by
+	p.uid, p.generation, p.keeping, p.following = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(lead.by, lead.unknown)
 	p.dryRun = keeping.DryRun
 	if was.uid != p.uid {
 		was = memory{uid: p.uid}

@@ -4,11 +4,18 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
-	ctrlcache "sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/override"
@@ -54,43 +61,26 @@ func (p *policies) problem(ref tree.Policy) error {
 	return p.problems[ref]
 }
 
-// watch follows the policies through the manager's cache, and returns when all
-// of them are known.
-func (p *policies) watch(ctx context.Context, mgr ctrl.Manager) error {
-	handlers := cache.ResourceEventHandlerFuncs{
-		AddFunc: p.store,
-		UpdateFunc: func(before, after any) {
-			// A status that was written is no change of the policy.
-			if !sameGeneration(before, after) {
-				p.store(after)
-			}
-		},
-		DeleteFunc: p.forget,
-	}
-	return follow(ctx, mgr, handlers, &corev1alpha1.OverridePolicy{}, &corev1alpha1.ClusterOverridePolicy{},
-		&corev1alpha1.PropagationPolicy{}, &corev1alpha1.ClusterPropagationPolicy{})
-}
-
-func sameGeneration(before, after any) bool {
-	b, ok := before.(client.Object)
-	a, also := after.(client.Object)
-	return ok && also && a.GetGeneration() == b.GetGeneration() && a.GetUID() == b.GetUID()
-}
-
-// follow calls the handlers for objects of these kinds, and returns when they
-// have been called for all that are there now.
-func follow(ctx context.Context, mgr ctrl.Manager, handlers cache.ResourceEventHandler, kinds ...client.Object) error {
+// watch follows the policies until ctx ends, and returns when all of them are known.
+func (p *policies) watch(ctx context.Context, mgr ctrl.Manager, running *sync.WaitGroup) error {
 	var synced []cache.InformerSynced
-	for _, kind := range kinds {
-		informer, err := mgr.GetCache().GetInformer(ctx, kind, ctrlcache.BlockUntilSynced(false))
+	for _, kind := range []client.Object{
+		&corev1alpha1.OverridePolicy{}, &corev1alpha1.ClusterOverridePolicy{},
+		&corev1alpha1.PropagationPolicy{}, &corev1alpha1.ClusterPropagationPolicy{},
+	} {
+		gvk, err := mgr.GetClient().GroupVersionKindFor(kind)
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
+			return err
 		}
-		handle, err := informer.AddEventHandler(handlers)
+		mapping, err := mgr.GetRESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
 		if err != nil {
-			return fmt.Errorf("watching %T: %w", kind, err)
+			return fmt.Errorf("watching %s: %w", gvk.Kind, err)
 		}
-		synced = append(synced, handle.HasSynced)
+		view := &policyView{policies: p, items: map[types.NamespacedName]client.Object{}}
+		if err := reflect(ctx, mgr, gvk, mapping.Resource.Resource, kind, view, running); err != nil {
+			return err
+		}
+		synced = append(synced, view.hasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
@@ -98,7 +88,110 @@ func follow(ctx context.Context, mgr ctrl.Manager, handlers cache.ResourceEventH
 	return nil
 }
 
-func (p *policies) store(obj any) {
+// patience is how soon what the hub holds is asked for again after that failed.
+// The default, up to half a minute, would have changes wait for as long when a hub
+// was away for seconds.
+func patience() *wait.Backoff {
+	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: 2 * time.Second}
+}
+
+// reflect keeps a store in line with the objects of a kind until ctx ends.
+func reflect(ctx context.Context, mgr ctrl.Manager, gvk schema.GroupVersionKind, resource string, kind client.Object, into cache.ReflectorStore, running *sync.WaitGroup) error {
+	rest, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
+	if err != nil {
+		return fmt.Errorf("watching %s: %w", resource, err)
+	}
+	lw := cache.NewListWatchFromClient(rest, resource, metav1.NamespaceAll, fields.Everything())
+	reflector := cache.NewReflectorWithOptions(lw, kind, into, cache.ReflectorOptions{
+		Name: "hub/" + resource, TypeDescription: resource, Backoff: patience(),
+	})
+	running.Go(func() { reflector.RunWithContext(ctx) })
+	return nil
+}
+
+// policyView is what a reflector writes the policies of one kind to.
+type policyView struct {
+	*policies
+
+	lock   sync.Mutex
+	synced bool
+	items  map[types.NamespacedName]client.Object
+}
+
+func (v *policyView) hasSynced() bool {
+	v.lock.Lock()
+	defer v.lock.Unlock()
+	return v.synced
+}
+
+// Add is called by the reflector.
+func (v *policyView) Add(obj any) error {
+	o, ok := obj.(client.Object)
+	if !ok {
+		return nil
+	}
+	v.lock.Lock()
+	before := v.items[client.ObjectKeyFromObject(o)]
+	v.items[client.ObjectKeyFromObject(o)] = o
+	v.lock.Unlock()
+	// A status that was written is no change of the policy.
+	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() {
+		v.store(o)
+	}
+	return nil
+}
+
+// Update is called by the reflector.
+func (v *policyView) Update(obj any) error { return v.Add(obj) }
+
+// Delete is called by the reflector.
+func (v *policyView) Delete(obj any) error {
+	o, ok := obj.(client.Object)
+	if !ok {
+		return nil
+	}
+	v.lock.Lock()
+	delete(v.items, client.ObjectKeyFromObject(o))
+	v.lock.Unlock()
+	v.forget(o)
+	return nil
+}
+
+// Replace is called by the reflector with the result of a list: how things are, be it
+// that the hub was set back.
+func (v *policyView) Replace(list []any, _ string) error {
+	there := make(map[types.NamespacedName]bool, len(list))
+	for _, obj := range list {
+		o, ok := obj.(client.Object)
+		if !ok {
+			continue
+		}
+		there[client.ObjectKeyFromObject(o)] = true
+		v.lock.Lock()
+		v.items[client.ObjectKeyFromObject(o)] = o
+		v.lock.Unlock()
+		v.store(o)
+	}
+	v.lock.Lock()
+	var gone []client.Object
+	for name, o := range v.items {
+		if !there[name] {
+			delete(v.items, name)
+			gone = append(gone, o)
+		}
+	}
+	v.synced = true
+	v.lock.Unlock()
+	for _, o := range gone {
+		v.forget(o)
+	}
+	return nil
+}
+
+// Resync is called by the reflector; there is nothing to do.
+func (v *policyView) Resync() error { return nil }
+
+func (p *policies) store(obj client.Object) {
 	var ref tree.Policy
 	var err error
 	p.mu.Lock()
@@ -128,14 +221,7 @@ func (p *policies) store(obj any) {
 	p.changed(ref)
 }
 
-func (p *policies) forget(obj any) {
-	if t, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-		obj = t.Obj
-	}
-	o, ok := obj.(client.Object)
-	if !ok {
-		return
-	}
+func (p *policies) forget(o client.Object) {
 	ref := tree.Policy{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
 	p.mu.Lock()
 	delete(p.overrides, ref)

@@ -5,21 +5,17 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -115,22 +111,14 @@ type records struct {
 // watch follows the records until ctx ends, and returns when all that are there
 // now are known.
 func (r *records) watch(ctx context.Context, mgr ctrl.Manager, running *sync.WaitGroup) error {
-	codecs := serializer.NewCodecFactory(mgr.GetScheme())
 	var synced []cache.InformerSynced
 	for kind, resource := range map[string]string{
 		refractv1alpha1.KindPropagation: "propagations", refractv1alpha1.KindClusterPropagation: "clusterpropagations",
 	} {
-		gvk := refractv1alpha1.GroupVersion.WithKind(kind)
-		rest, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), codecs, mgr.GetHTTPClient())
-		if err != nil {
-			return fmt.Errorf("watching %s: %w", resource, err)
-		}
 		view := &recordView{records: r, cluster: kind == refractv1alpha1.KindClusterPropagation}
-		lw := cache.NewListWatchFromClient(rest, resource, metav1.NamespaceAll, fields.Everything())
-		reflector := cache.NewReflectorWithOptions(lw, newRecord(!view.cluster).Object, view, cache.ReflectorOptions{
-			Name: "hub/" + resource, TypeDescription: resource,
-		})
-		running.Go(func() { reflector.RunWithContext(ctx) })
+		if err := reflect(ctx, mgr, refractv1alpha1.GroupVersion.WithKind(kind), resource, newRecord(!view.cluster).Object, view, running); err != nil {
+			return err
+		}
 		synced = append(synced, view.hasSynced)
 	}
 	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
@@ -150,17 +138,13 @@ func (r *records) get(key Key) (known, bool) {
 	return *k, true
 }
 
-// take returns what was reported before a restart, once.
-func (r *records) take(key Key) (known, bool) {
+// taken is told that what was reported before a restart is in the ledger now.
+func (r *records) taken(key Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	k, ok := r.items[key]
-	if !ok {
-		return known{}, false
+	if k := r.items[key]; k != nil {
+		k.status = nil
 	}
-	taken := *k
-	k.status = nil
-	return taken, true
 }
 
 // wrote is told what the hub answered to our own write.

@@ -73,7 +73,7 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 
 // remembered returns what was true before a restart.
 func (c *Controller) remembered(key Key) memory {
-	k, found := c.records.take(key)
+	k, found := c.records.get(key)
 	if !found || k.status == nil {
 		return memory{}
 	}

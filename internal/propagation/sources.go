@@ -307,7 +307,7 @@ func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, 
 		},
 	}
 	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{
-		Name: "hub/" + gvr.String(), TypeDescription: gvr.String(),
+		Name: "hub/" + gvr.String(), TypeDescription: gvr.String(), Backoff: patience(),
 	}).RunWithContext(ctx)
 }
 

@@ -2,12 +2,15 @@ package propagation
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/controller-runtime/pkg/controller"
-	"sigs.k8s.io/controller-runtime/pkg/controller/priorityqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"refract.dev/internal/member"
@@ -18,58 +21,192 @@ import (
 type Key = member.Key
 
 // work is a queue of keys and the workers on it. A key is worked on by one
-// worker at a time.
+// worker at a time. Nothing runs for keys that nobody waits for: there is one for
+// each member of a fleet, and most of them have nothing to do.
 type work[K comparable] struct {
-	queue   priorityqueue.PriorityQueue[K]
-	workers controller.TypedController[K]
+	do      reconcile.TypedFunc[K]
+	log     logr.Logger
+	limit   int // Of workers.
+	kind    string
+	cluster string
+	measure measures
+	made    time.Time
+
+	mu       sync.Mutex
+	queue    queue[K]
+	spawn    func() // Starts a worker; nil before the start.
+	over     bool   // Nothing is taken up any more.
+	running  int    // Workers.
+	waking   int    // Those of them that are about to look for a key.
+	workers  sync.WaitGroup
+	timer    *time.Timer
+	alarm    time.Duration // When the timer rings.
+	alarming bool          // Whether it will.
 }
 
-// newWork returns work that is not begun; Start begins it. Keys may be added
-// before that.
+// newWork returns work that is not begun; start begins it. Keys may be added
+// before that. The name is that of a kind of work, followed for work on one cluster
+// by a dash and its name.
+//
+// What do returns decides on the key: it comes again with the urgency that it had
+// after Result.RequeueAfter, or, if it failed or panicked, after a time that doubles
+// with each failure in a row, unless the error is a reconcile.TerminalError. The other
+// fields of the Result mean nothing.
 func newWork[K comparable](name string, workers int, log logr.Logger, do reconcile.TypedFunc[K]) (*work[K], error) {
-	w := &work[K]{queue: priorityqueue.New[K](name)}
-	skip := true // One member may come, go and come again under one name.
-	c, err := controller.NewTypedUnmanaged(name, controller.TypedOptions[K]{
-		MaxConcurrentReconciles: workers,
-		SkipNameValidation:      &skip,
-		Reconciler:              do,
-		LogConstructor: func(key *K) logr.Logger {
-			if key == nil {
-				return log
-			}
-			return log.WithValues("key", *key)
-		},
-		NewQueue: func(string, workqueue.TypedRateLimiter[K]) workqueue.TypedRateLimitingInterface[K] { return w.queue },
-	})
-	if err != nil {
-		return nil, err
+	if workers < 1 {
+		return nil, fmt.Errorf("queue %s: want at least one worker, got %d", name, workers)
 	}
-	w.workers = c
-	return w, nil
+	kind, cluster, _ := strings.Cut(name, "-")
+	return &work[K]{
+		do: do, log: log.WithValues("queue", kind), limit: workers,
+		kind: kind, cluster: cluster, measure: measuresOf(kind), made: time.Now(),
+	}, nil
 }
 
 // urgency orders what waits: what somebody has just changed is not to wait for what
 // is looked at once more.
-type urgency int
+type urgency uint8
 
 const (
-	resync urgency = 0  // Looked at again: a restart, a cluster that came back.
-	ripple urgency = 10 // A policy, a cluster or a copy changed.
-	fresh  urgency = 20 // The object itself changed.
-	first  urgency = 30 // What others need: namespaces, CustomResourceDefinitions.
+	resync urgency = iota // Looked at again: a restart, a cluster that came back.
+	ripple                // A policy, a cluster or a copy changed.
+	fresh                 // The object itself changed.
+	first                 // What others need: namespaces, CustomResourceDefinitions.
 )
 
-// add puts the key into the queue unless it is there.
-func (w *work[K]) add(key K, u urgency) {
-	priority := int(u)
-	w.queue.AddWithOpts(priorityqueue.AddOpts{Priority: &priority}, key)
-}
+// add puts the key into the queue unless it is there. If it waits for a later time
+// it waits no more, and if it is there with less urgency it gets this one.
+func (w *work[K]) add(key K, u urgency) { w.put(key, u, 0) }
 
 // addAfter puts the key into the queue when the time has passed, unless it comes
 // into it earlier.
-func (w *work[K]) addAfter(key K, d time.Duration) {
-	w.queue.AddWithOpts(priorityqueue.AddOpts{After: d}, key)
+func (w *work[K]) addAfter(key K, d time.Duration) { w.put(key, resync, d) }
+
+func (w *work[K]) put(key K, u urgency, d time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.over {
+		return
+	}
+	now := w.now()
+	w.queue.put(key, u, now+max(d, 0), now)
+	w.proceed(now)
 }
 
-// start runs the workers until ctx ends, and waits for them.
-func (w *work[K]) start(ctx context.Context) error { return w.workers.Start(ctx) }
+// start has the keys worked on until ctx ends, and waits for the workers. It can be
+// called once; keys that are left, or are added later, are dropped.
+func (w *work[K]) start(ctx context.Context) error {
+	ctx = ctrl.LoggerInto(ctx, w.log)
+	defer depths.join(w.kind, w.cluster, w.depth)()
+	w.mu.Lock()
+	w.spawn = func() { w.workers.Go(func() { w.run(ctx) }) }
+	w.proceed(w.now())
+	w.mu.Unlock()
+
+	<-ctx.Done()
+	w.mu.Lock()
+	w.over = true
+	if w.timer != nil {
+		w.timer.Stop()
+	}
+	w.mu.Unlock()
+	w.workers.Wait()
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.queue = queue[K]{}
+	return nil
+}
+
+// proceed sees to it that there are workers for what is due, and a timer for what
+// is due next. The lock must be held.
+func (w *work[K]) proceed(now time.Duration) {
+	if w.spawn == nil || w.over {
+		return
+	}
+	w.queue.ripen(now)
+	for w.running < w.limit && w.waking < w.queue.ready {
+		w.running++
+		w.waking++
+		w.spawn()
+	}
+	next, ok := w.queue.next()
+	if !ok || (w.alarming && w.alarm <= next) {
+		return
+	}
+	w.alarm, w.alarming = next, true
+	if w.timer == nil {
+		w.timer = time.AfterFunc(next-now, w.ring)
+		return
+	}
+	w.timer.Reset(next - now)
+}
+
+// ring is called when a key may be due.
+func (w *work[K]) ring() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.alarming = false
+	w.proceed(w.now())
+}
+
+// run works on keys until none is due.
+func (w *work[K]) run(ctx context.Context) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for {
+		w.waking--
+		if ctx.Err() != nil {
+			break
+		}
+		key, u, since, ok := w.queue.take()
+		if !ok {
+			break
+		}
+		w.mu.Unlock()
+		began := w.now()
+		w.measure.waited.Observe((began - since).Seconds())
+		o := w.try(ctx, key)
+		now := w.now()
+		w.measure.worked.Observe((now - began).Seconds())
+		w.mu.Lock()
+		w.queue.finish(key, u, o, now)
+		w.waking++
+		w.proceed(now)
+	}
+	w.running--
+}
+
+// try works on one key.
+func (w *work[K]) try(ctx context.Context, key K) (o outcome) {
+	defer func() {
+		if r := recover(); r != nil {
+			w.measure.errors.Inc()
+			w.log.Error(fmt.Errorf("panic: %v", r), "Work on a key panicked; it is tried again", "key", key, "stack", string(debug.Stack()))
+			o = outcome{failed: true}
+		}
+	}()
+	result, err := w.do(ctx, key)
+	switch {
+	case err == nil:
+		return outcome{after: result.RequeueAfter}
+	case errors.Is(err, reconcile.TerminalError(nil)):
+		w.measure.errors.Inc()
+		w.log.Error(err, "Work on a key failed for good", "key", key)
+		return outcome{}
+	default:
+		w.measure.errors.Inc()
+		w.log.Error(err, "Work on a key failed; it is tried again", "key", key)
+		return outcome{failed: true}
+	}
+}
+
+// depth returns how many keys are due.
+func (w *work[K]) depth() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.ready
+}
+
+// now is the time of the queue.
+func (w *work[K]) now() time.Duration { return time.Since(w.made) }

@@ -2,7 +2,7 @@ package drills
 
 import (
 	"context"
-	"fmt"
+	"errors"
 	"math/rand/v2"
 	"syscall"
 	"testing"
@@ -16,7 +16,7 @@ func TestKilledAtRandom(t *testing.T) {
 	const kills, each = 20, 25
 	d := start(t)
 	random := rand.New(rand.NewPCG(seed, kills))
-	k := d.work()
+	k := d.work("--leader-elect=false") // Or most of the time would be spent on waiting for leases to expire.
 	s := d.tell(60)
 	for range kills {
 		s.removals = 8
@@ -51,7 +51,7 @@ func TestRestartWritesNothing(t *testing.T) {
 		d.must(k.replica().Stop(signal))
 		d.wait("a new process", func(context.Context) error {
 			if k.replica().Ended() {
-				return fmt.Errorf("there is none")
+				return errors.New("there is none")
 			}
 			return nil
 		})

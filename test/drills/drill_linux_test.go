@@ -147,7 +147,7 @@ func begin(t *testing.T, l *lab) *drill {
 		d.clients[cluster] = c
 	}
 	d.must(l.JoinAll(t.Context()))
-	d.must(d.hub().Create(t.Context(), &corev1.Namespace{ObjectMeta: named("", d.ns)}))
+	d.must(d.hub().Create(t.Context(), &corev1.Namespace{ObjectMeta: named(d.ns)}))
 	return d
 }
 
@@ -179,7 +179,7 @@ func (d *drill) clear() {
 		d.approveAll(ctx)
 		return d.right(ctx)
 	})
-	d.must(client.IgnoreNotFound(d.hub().Delete(ctx, &corev1.Namespace{ObjectMeta: named("", d.ns)})))
+	d.must(client.IgnoreNotFound(d.hub().Delete(ctx, &corev1.Namespace{ObjectMeta: named(d.ns)})))
 }
 
 // approveAll lets go what the guard holds back, as the drill is over.
@@ -192,7 +192,7 @@ func (d *drill) approveAll(ctx context.Context) {
 		}
 		token := strings.FieldsFunc(after, func(r rune) bool { return !strings.ContainsRune("0123456789abcdef", r) })[0]
 		patch := fmt.Sprintf(`{"metadata":{"annotations":{%q:%q}}}`, refractv1alpha1.ApproveAnnotation, token)
-		fc := &corev1alpha1.FederatedCluster{ObjectMeta: named("", m)}
+		fc := &corev1alpha1.FederatedCluster{ObjectMeta: named(m)}
 		d.must(d.hub().Patch(ctx, fc, client.RawPatch(types.MergePatchType, []byte(patch))))
 	}
 }
@@ -211,6 +211,9 @@ func (d *drill) end() {
 // explain says how things stand.
 func (d *drill) explain() {
 	for _, k := range d.keepers {
+		k.mu.Lock()
+		d.Logf("replica %s has ended %d times, with\n%s", k.name, k.starts, strings.Join(k.lasts, "\n"))
+		k.mu.Unlock()
 		d.Logf("the log of replica %s ends:\n%s", k.name, fleet.LogTail(filepath.Join(d.dir, k.name+".log")))
 	}
 	if out, err := d.Kubectl("hub", "", "get", "federatedclusters", "-o",
@@ -225,12 +228,12 @@ func (d *drill) explain() {
 }
 
 // wait waits until try succeeds, and says how long that took.
-func (d *drill) wait(what string, try func(context.Context) error) time.Duration {
+func (d *drill) wait(what string, try func(context.Context) error) {
 	d.Helper()
-	return d.waitFor(patience, what, try)
+	d.waitFor(patience, what, try)
 }
 
-func (d *drill) waitFor(within time.Duration, what string, try func(context.Context) error) time.Duration {
+func (d *drill) waitFor(within time.Duration, what string, try func(context.Context) error) {
 	d.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -240,9 +243,8 @@ func (d *drill) waitFor(within time.Duration, what string, try func(context.Cont
 	for {
 		err := try(ctx)
 		if err == nil {
-			took := time.Since(began)
-			d.Logf("%s after %s", what, took.Round(10*time.Millisecond))
-			return took
+			d.Logf("%s after %s", what, time.Since(began).Round(10*time.Millisecond))
+			return
 		}
 		if ctx.Err() == nil { // Or else the try has failed because its time was over.
 			last = err
@@ -284,9 +286,9 @@ func (d *drill) right(ctx context.Context) error {
 
 // settle is how every drill ends: with every copy right, none too many, and
 // nothing orphaned.
-func (d *drill) settle() time.Duration {
+func (d *drill) settle() {
 	d.Helper()
-	return d.wait("every copy right, none too many, nothing orphaned", d.right)
+	d.wait("every copy right, none too many, nothing orphaned", d.right)
 }
 
 // clusterCondition returns a condition of a FederatedCluster; a zero one if there
@@ -306,16 +308,14 @@ func (d *drill) clusterCondition(ctx context.Context, cluster, kind string) core
 }
 
 // awaitCondition waits until a FederatedCluster has the condition in this state.
-func (d *drill) awaitCondition(cluster, kind string, want metav1.ConditionStatus) corev1alpha1.ClusterCondition {
+func (d *drill) awaitCondition(cluster, kind string, want metav1.ConditionStatus) {
 	d.Helper()
-	var got corev1alpha1.ClusterCondition
 	d.wait(fmt.Sprintf("%s: %s is %s", cluster, kind, want), func(ctx context.Context) error {
-		if got = d.clusterCondition(ctx, cluster, kind); got.Status != want {
+		if got := d.clusterCondition(ctx, cluster, kind); got.Status != want {
 			return fmt.Errorf("it is %q: %s: %s", got.Status, got.Reason, got.Message)
 		}
 		return nil
 	})
-	return got
 }
 
 // apply applies manifests to a cluster; NS in them is the drill's namespace.
@@ -379,16 +379,17 @@ type keeper struct {
 	mu      sync.Mutex
 	now     *fleet.Replica
 	starts  int
+	lasts   []string // The last line of the log at each end.
 	stopped bool
 	done    chan struct{}
 }
 
-// keep starts a replica and keeps it running.
-func (d *drill) keep(name string) *keeper {
+// keep starts a replica, with further arguments, and keeps it running.
+func (d *drill) keep(name string, args ...string) *keeper {
 	d.Helper()
 	k := &keeper{name: name, done: make(chan struct{})}
 	var err error
-	k.now, err = d.StartReplica(name)
+	k.now, err = d.StartReplica(name, args...)
 	d.must(err)
 	d.keepers = append(d.keepers, k)
 	go func() {
@@ -403,7 +404,9 @@ func (d *drill) keep(name string) *keeper {
 				return
 			}
 			k.starts++
-			r, err := d.StartReplica(name)
+			tail := fleet.LogTail(k.now.Log)
+			k.lasts = append(k.lasts, tail[strings.LastIndex(tail, "\n")+1:])
+			r, err := d.StartReplica(name, args...)
 			if err != nil {
 				d.Error(err)
 				k.mu.Unlock()
@@ -441,16 +444,16 @@ func (k *keeper) stop() {
 }
 
 // work starts one replica and waits until it is at work.
-func (d *drill) work() *keeper {
+func (d *drill) work(args ...string) *keeper {
 	d.Helper()
-	k := d.keep("one")
+	k := d.keep("one", args...)
 	d.atWork(k)
 	return k
 }
 
-func (d *drill) atWork(k *keeper) time.Duration {
+func (d *drill) atWork(k *keeper) {
 	d.Helper()
-	return d.wait("replica "+k.name+" is at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
+	d.wait("replica "+k.name+" is at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
 }
 
 // down halts the API server and the etcd of a cluster.

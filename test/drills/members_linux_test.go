@@ -270,7 +270,7 @@ metadata: {name: held, namespace: NS, finalizers: [drills.refract.dev/hold]}
 `
 	d.apply("member-1", held)
 	before := d.namespaceUID("member-1")
-	d.must(d.clients["member-1"].Delete(t.Context(), &corev1.Namespace{ObjectMeta: named("", d.ns)}))
+	d.must(d.clients["member-1"].Delete(t.Context(), &corev1.Namespace{ObjectMeta: named(d.ns)}))
 	d.wait("the copies are gone", func(ctx context.Context) error {
 		for _, o := range s.alive {
 			kind, name := cut(o)

@@ -19,7 +19,7 @@ import (
 // moments of it all the same.
 const seed = 4
 
-func named(ns, name string) metav1.ObjectMeta { return metav1.ObjectMeta{Namespace: ns, Name: name} }
+func named(name string) metav1.ObjectMeta { return metav1.ObjectMeta{Name: name} }
 
 // story is what happens on a hub: objects come, change and go, and so do the
 // policies. It is seeded.

@@ -119,7 +119,7 @@ const patience = 30 * time.Second
 // eventually waits until want is what got returns, and logs how long it took.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // It may be asked for by a cleanup.
 	defer cancel()
 	began := time.Now()
 	tick := time.NewTicker(50 * time.Millisecond)

@@ -45,7 +45,7 @@ func TestClusterThatCannotBeReached(t *testing.T) {
 	keys := fmt.Sprintf("client-certificate-data: %q, client-key-data: %q", cert, key)
 	cases := map[string]struct{ reason, endpoint, data, want, message string }{
 		"refused":  {"Nobody listens there.", "https://127.0.0.1:1", keys, "Unreachable", "connection refused"},
-		"wrong-ca": {"The certificate was not made by the authority in the Secret.", endpoint, keys + fmt.Sprintf(", certificate-authority-data: %q", hubCA), "Unreachable", "certificate"},
+		"wrong-ca": {"The certificate was not made by the authority in the Secret.", endpoint, keys + fmt.Sprintf(", certificate-authority-data: %q", hubCA), "CertificateInvalid", "certificate"},
 		"no-keys":  {"A Secret without keys.", endpoint, "", "InvalidCredentials", "key client-certificate-data is missing"},
 		"no-token": {"The API server does not know the token.", endpoint, "service-account-token-data: wrong, certificate-authority-data: " + fmt.Sprintf("%q", decoded("{.clusters[0].cluster.certificate-authority-data}")), "Unauthorized", "does not accept the credentials"},
 	}

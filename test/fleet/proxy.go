@@ -182,5 +182,7 @@ func answer(w http.ResponseWriter, code int, reason metav1.StatusReason, retryAf
 		w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter)))
 	}
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(status) // Whoever asked may be gone.
+	if err := json.NewEncoder(w).Encode(&status); err != nil {
+		panic(http.ErrAbortHandler) // Whoever asked is gone.
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // Wrong returns everything that is not as it should be when nothing is going on:
@@ -101,7 +102,7 @@ func (f *Fleet) wrongReports(ctx context.Context, sources map[string]*unstructur
 	var wrong []string
 	reported := map[string]bool{}
 	for _, resource := range []string{"propagations", "clusterpropagations"} {
-		list, err := client.Resource(schema.GroupVersionResource{Group: "refract.dev", Version: "v1alpha1", Resource: resource}).List(ctx, metav1.ListOptions{})
+		list, err := client.Resource(refractv1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
@@ -212,27 +213,23 @@ func (f *Fleet) objects(ctx context.Context, cluster string, selectors ...string
 	if err != nil {
 		return nil, err
 	}
+	types, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "watch", "patch"}}, lists))
+	if err != nil {
+		return nil, fmt.Errorf("discovering the types of %s: %w", cluster, err)
+	}
 	out := map[string]*unstructured.Unstructured{}
-	for _, types := range discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "watch", "patch"}}, lists) {
-		gv, err := schema.ParseGroupVersion(types.GroupVersion)
-		if err != nil {
-			return nil, err
-		}
-		if gv.Group == corev1alpha1.GroupVersion.Group || gv.Group == "refract.dev" {
+	for gvr := range types {
+		if gvr.Group == corev1alpha1.GroupVersion.Group || gvr.Group == refractv1alpha1.GroupVersion.Group {
 			continue
 		}
-		for i := range types.APIResources {
-			for _, selector := range selectors {
-				list, err := client.Resource(gv.WithResource(types.APIResources[i].Name)).List(ctx, metav1.ListOptions{LabelSelector: selector})
-				if err != nil {
-					return nil, fmt.Errorf("listing %s of %s: %w", types.APIResources[i].Name, cluster, err)
-				}
-				for i := range list.Items {
-					u := &list.Items[i]
-					if c := u.GroupVersionKind(); c.Kind != "" {
-						out[keyOf(c.GroupKind(), u.GetNamespace(), u.GetName())] = u
-					}
-				}
+		for _, selector := range selectors {
+			list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: selector})
+			if err != nil {
+				return nil, fmt.Errorf("listing %s of %s: %w", gvr.GroupResource(), cluster, err)
+			}
+			for i := range list.Items {
+				u := &list.Items[i]
+				out[keyOf(u.GroupVersionKind().GroupKind(), u.GetNamespace(), u.GetName())] = u
 			}
 		}
 	}

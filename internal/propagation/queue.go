@@ -1,0 +1,272 @@
+package propagation
+
+import "time"
+
+// A key that failed is tried again after these times, doubling from the first to
+// the last.
+const (
+	firstBackoff = 5 * time.Millisecond
+	lastBackoff  = 30 * time.Second
+)
+
+// fairness is how many keys are taken for one that is not of the highest urgency, so
+// that a steady stream of what is urgent lets the rest through, too.
+const fairness = 8
+
+// queue orders keys by urgency and time. Each is in it once. Times are since some
+// moment that the user chose; the queue has no clock, no goroutine and no lock. Its
+// zero value is ready for use.
+type queue[K comparable] struct {
+	items   items[K]
+	lines   [first + 1]line
+	waiting []ref // A heap of what is due later, the earliest first.
+	ready   int   // How many are in the lines.
+	taken   uint8
+}
+
+// line holds keys of one urgency in the order in which they came.
+type line struct{ head, tail ref }
+
+// place is where an item is.
+type place uint8
+
+const (
+	vacant  place = iota // It is none.
+	nowhere              // It is worked on, and not asked for again.
+	due                  // In a line; when it is worked on, as soon as that ends.
+	later                // In the heap; when it is worked on, as soon as that ends.
+)
+
+// outcome is what became of the work on a key.
+type outcome struct {
+	after  time.Duration // The key comes again after it, unless it is zero.
+	failed bool          // The key comes again, later each time.
+}
+
+// put has a key worked on at a time, or at once if that has passed. It neither
+// delays a key nor makes it less urgent.
+func (q *queue[K]) put(key K, u urgency, at, now time.Duration) {
+	r := q.items.find(key)
+	if r == 0 {
+		r = q.items.insert(key)
+		q.items.at(r).place = nowhere
+	}
+	q.ask(r, u, at, now)
+}
+
+func (q *queue[K]) ask(r ref, u urgency, at, now time.Duration) {
+	e := q.items.at(r)
+	switch {
+	case e.place == due && u <= e.urgency:
+	case e.place == due:
+		q.remove(r)
+		e.urgency = u
+		q.enter(r)
+	case at <= now:
+		if e.place == later {
+			u, at = max(u, e.urgency), min(at, e.at)
+			q.remove(r)
+		}
+		e.place, e.urgency, e.at = due, u, at
+		q.enter(r)
+	case e.place == later:
+		e.urgency = max(u, e.urgency)
+		if at < e.at {
+			q.remove(r)
+			e.at = at
+			q.enter(r)
+		}
+	default:
+		e.place, e.urgency, e.at = later, u, at
+		q.enter(r)
+	}
+}
+
+// take returns the key that is to be worked on, and since when it is due. finish
+// must be called for it.
+func (q *queue[K]) take() (key K, u urgency, since time.Duration, ok bool) {
+	r := q.choose()
+	if r == 0 {
+		return key, 0, 0, false
+	}
+	e := q.items.at(r)
+	q.remove(r)
+	e.place, e.busy = nowhere, true
+	return e.key, e.urgency, e.at, true
+}
+
+// choose returns what waits longest of what is most urgent, and now and then what
+// waits longest of all the rest.
+func (q *queue[K]) choose() ref {
+	var most, rest ref
+	for u := range q.lines {
+		head := q.lines[u].head
+		if head == 0 {
+			continue
+		}
+		if most != 0 && (rest == 0 || q.items.at(most).at < q.items.at(rest).at) {
+			rest = most
+		}
+		most = head
+	}
+	q.taken = (q.taken + 1) % fairness
+	if q.taken == 0 && rest != 0 {
+		return rest
+	}
+	return most
+}
+
+// finish ends the work on a key that was taken with an urgency.
+func (q *queue[K]) finish(key K, u urgency, o outcome, now time.Duration) {
+	r := q.items.find(key)
+	e := q.items.at(r)
+	asked, urgent, at := e.place, e.urgency, e.at
+	e.place, e.busy = nowhere, false
+	if asked != nowhere {
+		q.ask(r, urgent, at, now)
+	}
+	switch {
+	case o.failed:
+		q.ask(r, u, now+min(firstBackoff<<e.failures, lastBackoff), now)
+		if firstBackoff<<e.failures < lastBackoff {
+			e.failures++
+		}
+		return
+	case o.after > 0:
+		q.ask(r, u, now+o.after, now)
+	}
+	e.failures = 0
+	if e.place == nowhere {
+		q.items.remove(r)
+		q.shrink()
+	}
+}
+
+// next returns when the next key is due that is not yet.
+func (q *queue[K]) next() (at time.Duration, ok bool) {
+	if len(q.waiting) == 0 {
+		return 0, false
+	}
+	return q.items.at(q.waiting[0]).at, true
+}
+
+// ripen puts into the lines what has become due.
+func (q *queue[K]) ripen(now time.Duration) {
+	for len(q.waiting) > 0 {
+		r := q.waiting[0]
+		e := q.items.at(r)
+		if e.at > now {
+			return
+		}
+		q.remove(r)
+		e.place = due
+		q.enter(r)
+	}
+}
+
+// enter puts an item where its place is, at the end. What is worked on has to wait
+// for that.
+func (q *queue[K]) enter(r ref) {
+	e := q.items.at(r)
+	if e.busy {
+		return
+	}
+	if e.place == later {
+		q.waiting = append(q.waiting, r)
+		q.rise(len(q.waiting) - 1)
+		return
+	}
+	l := &q.lines[e.urgency]
+	e.prev, e.next = l.tail, 0
+	if l.tail == 0 {
+		l.head = r
+	} else {
+		q.items.at(l.tail).next = r
+	}
+	l.tail = r
+	q.ready++
+}
+
+// remove takes an item from where enter put it.
+func (q *queue[K]) remove(r ref) {
+	e := q.items.at(r)
+	if e.busy {
+		return
+	}
+	if e.place == later {
+		i, end := int(e.prev), len(q.waiting)-1
+		q.swap(i, end)
+		q.waiting = q.waiting[:end]
+		if i < end {
+			q.sink(q.rise(i))
+		}
+		e.prev = 0
+		return
+	}
+	l := &q.lines[e.urgency]
+	if e.prev == 0 {
+		l.head = e.next
+	} else {
+		q.items.at(e.prev).next = e.next
+	}
+	if e.next == 0 {
+		l.tail = e.prev
+	} else {
+		q.items.at(e.next).prev = e.prev
+	}
+	e.prev, e.next = 0, 0
+	q.ready--
+}
+
+// rise moves what is at i of the heap up to where it belongs, and returns where that is.
+func (q *queue[K]) rise(i int) int {
+	q.items.at(q.waiting[i]).prev = ref(i)
+	for i > 0 && q.before(i, (i-1)/2) {
+		q.swap(i, (i-1)/2)
+		i = (i - 1) / 2
+	}
+	return i
+}
+
+// sink moves what is at i of the heap down to where it belongs.
+func (q *queue[K]) sink(i int) {
+	for {
+		child := 2*i + 1
+		if child >= len(q.waiting) {
+			return
+		}
+		if child+1 < len(q.waiting) && q.before(child+1, child) {
+			child++
+		}
+		if !q.before(child, i) {
+			return
+		}
+		q.swap(i, child)
+		i = child
+	}
+}
+
+func (q *queue[K]) before(i, j int) bool {
+	return q.items.at(q.waiting[i]).at < q.items.at(q.waiting[j]).at
+}
+
+func (q *queue[K]) swap(i, j int) {
+	q.waiting[i], q.waiting[j] = q.waiting[j], q.waiting[i]
+	q.items.at(q.waiting[i]).prev, q.items.at(q.waiting[j]).prev = ref(i), ref(j)
+}
+
+// shrink gives memory back when the queue holds far less than it did.
+func (q *queue[K]) shrink() {
+	if !q.items.sparse() {
+		return
+	}
+	moved := q.items.compact()
+	for i := range q.lines {
+		q.lines[i] = line{head: moved[q.lines[i].head], tail: moved[q.lines[i].tail]}
+	}
+	waiting := make([]ref, len(q.waiting))
+	for i, r := range q.waiting {
+		waiting[i] = moved[r]
+	}
+	q.waiting = waiting
+}
