@@ -283,7 +283,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		}
 	}
 	if m.doubts() {
-		r.Set.sweeps.add(m, false) //nolint:contextcheck // It is to go on when this look is over.
+		r.Set.sweeps.add(m, false)
 	}
 	m.reviewRights(ctx)
 	h.lacking = m.rights.describe()

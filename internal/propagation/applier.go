@@ -468,7 +468,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.done(key, r, guardSettles) // What else is to go is not known yet.
 	}
 	switch answer, left := a.guard.ask(key, a.member.Count(), a.members.Approved(a.member.Name)); answer {
-	case later:
+	case notYet:
 		return a.done(key, r, left)
 	case hold:
 		message, _ := a.guard.waiting(a.member.Name)

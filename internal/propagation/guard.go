@@ -49,9 +49,9 @@ func newGuard(now func() time.Time) *guard {
 type answer int
 
 const (
-	later answer = iota // Ask again after a while.
-	pass                // It may go now.
-	hold                // It may not go until that is approved.
+	notYet answer = iota // Ask again after a while.
+	pass                 // It may go now.
+	hold                 // It may not go until that is approved.
 )
 
 // ask returns what to do with a copy that is to go. Total is the number of copies
@@ -80,7 +80,7 @@ func (g *guard) ask(key Key, total int, approved string) (answer, time.Duration)
 		g.changed = now
 	}
 	if left := guardSettles - now.Sub(g.changed); left > 0 {
-		return later, left
+		return notYet, left
 	}
 	if g.many(len(g.pending), total, now) {
 		g.hold(total, slices.Collect(maps.Keys(g.pending))...)

@@ -27,7 +27,7 @@ func TestGuard(t *testing.T) {
 			now := time.Unix(0, 0)
 			g := newGuard(func() time.Time { return now })
 			for i := range tc.gone {
-				if got, left := g.ask(numbered(i), tc.total, ""); got != later || left <= 0 {
+				if got, left := g.ask(numbered(i), tc.total, ""); got != notYet || left <= 0 {
 					t.Fatalf("ask() before it is known what else is to go: want to wait, got %v, %s", got, left)
 				}
 			}
@@ -106,7 +106,7 @@ func TestGuardHoldsUpNobodyElse(t *testing.T) {
 	before := token(t, g)
 	other := numbered(99)
 	other.Namespace = "other"
-	if got, _ := g.ask(other, 40, ""); got != later {
+	if got, _ := g.ask(other, 40, ""); got != notYet {
 		t.Errorf("ask() of another namespace: want wait, got %v", got)
 	}
 	now = now.Add(guardSettles)
