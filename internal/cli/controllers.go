@@ -106,13 +106,16 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		return err
 	}
 	p, err := propagation.Setup(mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Started: c.started,
+		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Checked: c.webhook.wanted(), Started: c.started,
 	})
 	if err != nil {
 		return err
 	}
 	controller.Store(p)
 	if err := mgr.Add(everywhere(part.Run)); err != nil {
+		return err
+	}
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, part) })); err != nil {
 		return err
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
@@ -131,6 +134,29 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		ready = func(*http.Request) error { return errors.Join(p.Ready(), server.Ready()) }
 	}
 	return mgr.AddReadyzCheck("ready", ready)
+}
+
+// admissionInterval is how often the hub's admission policies are put right.
+const admissionInterval = time.Minute
+
+// keepAdmission keeps the admission policies that decide whose Secrets travel as
+// they should be, until ctx ends.
+func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, part *shards.Shards) error {
+	tick := time.NewTicker(admissionInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		if !part.Leads() {
+			continue
+		}
+		if err := hub.InstallAdmission(ctx, cfg); err != nil && ctx.Err() == nil {
+			c.log.Error(err, "Cannot keep the admission policies of the hub as they should be")
+		}
+	}
 }
 
 // shards returns this replica's part.

@@ -63,6 +63,10 @@ type Options struct {
 	SystemNamespace string
 	// Shards are those of this replica.
 	Shards Shards
+	// Checked is whether a webhook asks, when an override policy is written, if who
+	// writes it may read what it has workloads refer to. Otherwise such Secrets and
+	// ConfigMaps do not travel.
+	Checked bool
 	// Identity names this replica to members, in its user agent.
 	Identity string
 	// Started, if it is not nil, is called once when the policies and clusters are
@@ -78,6 +82,7 @@ type Controller struct {
 	log      logr.Logger
 	hub      string // UID of the hub: that of its namespace kube-system.
 
+	checked  bool
 	shards   Shards
 	members  *member.Set
 	clusters *member.Reconciler
@@ -121,6 +126,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		live:     mgr.GetAPIReader(),
 		recorder: mgr.GetEventRecorder("refract"),
 		log:      mgr.GetLogger().WithName("propagation"),
+		checked:  o.Checked,
 		shards:   o.Shards,
 		members:  set,
 		ledger:   newLedger(),
@@ -448,6 +454,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		override:    c.policies.override,
 		resource:    c.sources.resource,
 		leading:     lead,
+		checked:     c.checked,
 	}
 	if !c.shards.Leads() {
 		k, found := c.records.get(key)

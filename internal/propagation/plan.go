@@ -141,6 +141,9 @@ type surroundings struct {
 	leading     leading
 	// resource returns the resource of a kind that the hub serves.
 	resource func(schema.GroupKind) (schema.GroupResource, bool)
+	// checked is whether somebody asks, when an override policy is written, if who
+	// writes it may read what it has workloads refer to.
+	checked bool
 	// recorded, when it is not nil, is where somebody else decided that the object
 	// belongs: another replica of the controllers, which leads.
 	recorded *memory
@@ -357,8 +360,16 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 		slices.Sort(all)
 		p.follows[key] = slices.Compact(all)
 	}
+	said := podtemplate.References(obj)
 	for _, a := range rendered {
 		for _, ref := range podtemplate.References(a.object) {
+			if !s.checked && (ref.Kind == "Secret" || ref.Kind == "ConfigMap") && !slices.Contains(said, ref) {
+				const format = "%s %s, which an override brings in, does not travel with the object: nobody checks whether the policy's author may read it. Run the controllers with --webhook-url or --webhook-service"
+				if w := fmt.Sprintf(format, ref.Kind, ref.Name); !slices.Contains(p.warnings, w) {
+					p.warnings = append(p.warnings, w)
+				}
+				continue
+			}
 			add(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
 		}
 	}

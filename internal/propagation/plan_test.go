@@ -237,6 +237,7 @@ func TestLeads(t *testing.T) {
 	s.resource = func(gk schema.GroupKind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: gk.Group, Resource: "configmaps"}, gk.Kind == "ConfigMap"
 	}
+	s.checked = true
 	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
 	got := map[string][]string{}
 	for key, clusters := range p.follows {
@@ -249,6 +250,11 @@ func TestLeads(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("follows: -want, +got:\n%s", diff)
+	}
+	s.checked = false
+	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
+	if len(p.follows) != 1 || len(p.warnings) != 2 {
+		t.Errorf("What overrides bring in travels only if somebody checks who writes them: follows %v, warnings %v", p.follows, p.warnings)
 	}
 }
 
