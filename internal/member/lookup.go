@@ -3,6 +3,7 @@ package member
 import (
 	"maps"
 	"slices"
+	"time"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
@@ -24,3 +25,19 @@ func (s *Set) Names() []string {
 	defer s.mu.Unlock()
 	return slices.Sorted(maps.Keys(s.members))
 }
+
+// renew has the member connected to anew: nothing that was known of it holds any
+// more.
+func (s *Set) renew(m *Member) {
+	s.mu.Lock()
+	if j := s.members[m.Name]; j != nil && j.member == m {
+		j.config = nil
+	}
+	s.mu.Unlock()
+	s.Recheck(m.Name)
+}
+
+// watchRetry is the longest that a watch that failed rests. The default of half a
+// minute would have what happened on a member that was away for seconds go unseen
+// for as long.
+const watchRetry = 5 * time.Second

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
@@ -61,6 +62,7 @@ type Member struct {
 	requests sync.RWMutex // Held for reading during a request.
 
 	misses int // Probes in a row that failed; its reconciler's alone.
+	probes int // That succeeded; its reconciler's alone, too.
 
 	mu    sync.Mutex
 	types map[schema.GroupResource]*copies
@@ -285,6 +287,7 @@ func (m *Member) follow(t *copies) {
 	}, kind, t, cache.ReflectorOptions{
 		Name:            m.Name + "/" + t.gvr.String(),
 		TypeDescription: t.gvr.String(),
+		Backoff:         &wait.Backoff{Duration: 400 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: watchRetry},
 	})
 	m.done.Go(func() { r.RunWithContext(ctx) })
 }

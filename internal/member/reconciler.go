@@ -43,6 +43,9 @@ const (
 	// missesUntilLost is how many probes in a row must fail before a member that was
 	// ready is not.
 	missesUntilLost = 2
+	// probesUntilAsked is after how many probes a member is asked who it is, though
+	// none has failed.
+	probesUntilAsked = 6
 	// concurrentProbes bounds how many clusters are asked at once. Those that do not answer
 	// take [probeTimeout] each: there must be workers left for the others.
 	concurrentProbes = 256
@@ -276,6 +279,14 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		h.lacking = m.rights.describe()
 		return h, nil
 	}
+	if m.Ready() && (m.misses > 0 || m.probes%probesUntilAsked == 0) {
+		if other, err := m.replaced(ctx); err == nil && other {
+			r.Set.renew(m)
+			const message = "another cluster, or this one without its data, answers in its place; it is taken up anew"
+			return health{joined: true, reason: "Replaced", message: message}, nil
+		}
+	}
+	m.probes++
 	m.misses = 0
 	if !m.Ready() {
 		if unwelcome, err := r.welcome(ctx, m); err != nil || unwelcome.reason != "" {

@@ -182,6 +182,17 @@ func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
 	return err
 }
 
+// replaced reports whether the cluster is another than it was identified as: it
+// lost its data, or another answers at its address.
+func (m *Member) replaced(ctx context.Context) (bool, error) {
+	ns, err := m.Read(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})
+	if err != nil {
+		return false, err
+	}
+	was := m.identity()
+	return was != "" && was != ns.UID, nil
+}
+
 // Identify reads which cluster this is, whatever its name.
 func (m *Member) Identify(ctx context.Context) error {
 	ns, err := m.Read(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})

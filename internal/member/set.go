@@ -183,7 +183,7 @@ func (s *Set) Disown(name string) {
 // cluster is not owned any more.
 func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*Member, error) {
 	s.mu.Lock()
-	if j := s.members[name]; j != nil && j.member != nil && sameConfig(j.config, cfg) {
+	if j := s.members[name]; j != nil && j.member != nil && j.config != nil && sameConfig(j.config, cfg) {
 		s.mu.Unlock()
 		return j.member, nil
 	}

@@ -98,14 +98,11 @@ func (t *items[K]) sparse() bool {
 	return t.used > chunk && t.count < t.used/4
 }
 
-// compact moves the items closer together. It returns the new names, by the old
+// compact moves the items of sparse ones closer together. It returns the new names, by the old
 // ones.
 func (t *items[K]) compact() []ref {
 	old, moved := *t, make([]ref, t.used+1)
 	*t = items[K]{}
-	if old.count == 0 {
-		return moved
-	}
 	t.seed, t.index = old.seed, make(map[uint32]ref, old.count)
 	for r := ref(1); int(r) <= old.used; r++ {
 		if e := old.at(r); e.place != vacant {
