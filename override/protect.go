@@ -18,6 +18,7 @@ var (
 	errIdentity = fmt.Errorf("%w: it says which object this is", ErrProtected)
 	errAround   = fmt.Errorf("%w: it holds what says which object this is", ErrProtected)
 	errServer   = fmt.Errorf("%w: the API server keeps it", ErrProtected)
+	errGrants   = fmt.Errorf("%w by a namespaced policy: it says who may do what", ErrProtected)
 	errOwn      = fmt.Errorf("%w: Refract keeps it on every copy", ErrProtected)
 )
 

@@ -2,10 +2,12 @@ package override
 
 import (
 	"fmt"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
@@ -60,8 +62,37 @@ func (r *rendering) apply(rule *rule) error {
 		if err := s.action.apply(r, s.author); err != nil {
 			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
 		}
+		if err := r.granted(s.author); err != nil {
+			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
+		}
 	}
 	return nil
+}
+
+// granted returns an error if a namespaced policy has changed what an object
+// permits: who may write such a policy need not have the rights that it would
+// grant, and the hub's API server has checked those of the object alone.
+func (r *rendering) granted(by *tree.Author) error {
+	if by.Policy.Kind != corev1alpha1.KindOverridePolicy || r.kind.Group != "rbac.authorization.k8s.io" {
+		return nil
+	}
+	for i := range r.changes {
+		if c := &r.changes[i]; c.By == by && permits(c.Path) {
+			return failAt(c.Path, errGrants)
+		}
+	}
+	return nil
+}
+
+// permits reports whether a place of a role, or of a binding of one, says who may do
+// what.
+func permits(path string) bool {
+	for _, member := range []string{"/rules", "/aggregationRule", "/roleRef", "/subjects"} {
+		if path == member || strings.HasPrefix(path, member+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // record adds a change that was made, unless it changed nothing.

@@ -105,7 +105,7 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 	if err != nil {
 		return err
 	}
-	p, err := propagation.Setup(mgr, propagation.Options{
+	p, err := propagation.Setup(ctx, mgr, propagation.Options{
 		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Checked: c.webhook.wanted(), Started: c.started,
 	})
 	if err != nil {

@@ -1,10 +1,13 @@
 package member
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
@@ -41,3 +44,34 @@ func (s *Set) renew(m *Member) {
 // minute would have what happened on a member that was away for seconds go unseen
 // for as long.
 const watchRetry = 5 * time.Second
+
+// Any reports whether the member has an object of the type, a copy or not, in
+// whatever version it serves.
+func (m *Member) Any(ctx context.Context, resource schema.GroupResource) (bool, error) {
+	group := &metav1.APIGroup{}
+	err := m.read(ctx, action{"get", resource, ""}, func(ctx context.Context) error {
+		return m.rest.Get().AbsPath("/apis", resource.Group).Do(ctx).Into(group)
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	for _, version := range group.Versions {
+		list, err := m.list(ctx, resource.WithVersion(version.Version))
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		return err == nil && len(list.Items) > 0, err
+	}
+	return false, nil
+}
+
+func (m *Member) list(ctx context.Context, gvr schema.GroupVersionResource) (list *metav1.PartialObjectMetadataList, err error) {
+	err = m.read(ctx, action{"list", gvr.GroupResource(), ""}, func(ctx context.Context) error {
+		list, err = m.client.Resource(gvr).List(ctx, metav1.ListOptions{Limit: 1})
+		return err
+	})
+	return list, err
+}

@@ -47,7 +47,7 @@ type Member struct {
 
 	client    metadata.Interface
 	objects   dynamic.Interface
-	discovery discovery.DiscoveryInterface
+	discovery *discovery.DiscoveryClient
 	rest      rest.Interface // Not limited, so that probes do not wait for writes.
 	closeIdle func()
 	hooks     hooks
@@ -88,9 +88,7 @@ func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
-	bounded := *web
-	bounded.Timeout = requestTimeout // Discovery does not take a context.
-	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, &bounded)
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
 	if err != nil {
 		return nil, err
 	}
@@ -257,10 +255,7 @@ func (m *Member) follow(t *copies) {
 		list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
 	}
 	heard := func(verb string, err error) error {
-		if apierrors.IsForbidden(err) && !m.serves(ctx, t.gvr) {
-			// Rights are asked for before types: none is missing for what is not there.
-			err = apierrors.NewNotFound(t.gvr.GroupResource(), "")
-		}
+		err = m.unserved(ctx, t.gvr, err)
 		if ctx.Err() != nil {
 			return err
 		}

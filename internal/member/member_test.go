@@ -19,6 +19,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -85,7 +86,12 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		answer(w, http.StatusOK, list)
 		return
 	}
-	parts := strings.Split(strings.TrimPrefix(r.URL.Path, "/api/v1/"), "/")
+	if r.URL.Path == "/apis/example.com/v1" {
+		answer(w, http.StatusNotFound, metav1.Status{Status: "Failure", Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound})
+		return
+	}
+	path := strings.TrimPrefix(strings.TrimPrefix(r.URL.Path, "/apis/example.com/v1/"), "/api/v1/")
+	parts := strings.Split(path, "/")
 	if parts[0] == "namespaces" && len(parts) > 2 {
 		parts = parts[2:]
 	}
@@ -405,13 +411,21 @@ func TestFirstLook(t *testing.T) {
 // does not have a type.
 func TestTypeThatIsGoneLacksNoRight(t *testing.T) {
 	s := newStub(t)
-	gone := configMaps
-	gone.Resource = "widgets"
-	s.refuse["GET widgets"] = denied("list", "widgets")
+	gone := schema.GroupVersionResource{Group: "example.com", Version: "v1", Resource: "widgets"}
+	s.refuse["GET widgets"] = denied("list", "widgets.example.com")
+	s.refuse["PATCH widgets"] = denied("patch", "widgets.example.com")
 	m := connect(t, s)
 	<-m.Watch(gone)
+	if err := m.Apply(t.Context(), gone, webName, []byte("{}")); !apierrors.IsNotFound(err) {
+		t.Errorf("Apply(): want that the type is not found, got %v", err)
+	}
 	if _, sight := m.Copy(Key{gone.GroupResource(), webName}); sight != Absent || m.rights.describe() != "" {
 		t.Errorf("want no copies and nothing missing: got %d, %q", sight, m.rights.describe())
+	}
+	m.rights.note(action{"delete", gone.GroupResource(), "d"}, denied("delete", "widgets.example.com"))
+	m.reviewRights(t.Context())
+	if got := m.rights.describe(); got != "" {
+		t.Errorf("what was refused while the type was going is not missed when it is gone: got %q", got)
 	}
 }
 

@@ -63,6 +63,8 @@ type Reconciler struct {
 	Set    *Set
 	// SystemNamespace holds the Secrets.
 	SystemNamespace string
+	// Hub is the UID of the hub, which is no member of itself; may be empty.
+	Hub types.UID
 	// Identity names this process in its user agent; may be empty.
 	Identity string
 	// Owns reports whether a cluster is this process's business. Others it does not
@@ -310,6 +312,9 @@ func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
 		return health{}, err
 	case err != nil && !apierrors.IsForbidden(err):
 		return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
+	}
+	if r.Hub != "" && m.identity() == r.Hub {
+		return health{reason: "IsTheHub", message: "this is the hub itself, which cannot be its own member"}, nil
 	}
 	if twin := r.Set.twin(m); twin != "" {
 		const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"

@@ -102,7 +102,7 @@ func (m *Member) patch(ctx context.Context, gvr schema.GroupVersionResource, nam
 	}
 	err = m.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
 		got, err = m.client.Resource(gvr).Namespace(name.Namespace).Patch(ctx, name.Name, kind, body, options)
-		return err
+		return m.unserved(ctx, gvr, err)
 	})
 	return got, err
 }
@@ -149,8 +149,9 @@ func (m *Member) DeleteNamespace(ctx context.Context, name string, uid types.UID
 func (m *Member) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) (found bool, err error) {
 	background := metav1.DeletePropagationBackground
 	err = m.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
-		return m.client.Resource(gvr).Namespace(name.Namespace).Delete(ctx, name.Name,
+		err := m.client.Resource(gvr).Namespace(name.Namespace).Delete(ctx, name.Name,
 			metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
+		return m.unserved(ctx, gvr, err)
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
 		return false, nil

@@ -112,11 +112,13 @@ func (r *rights) describe() string {
 func (m *Member) reviewRights(ctx context.Context) {
 	missing := m.rights.all()
 	for _, a := range missing[:min(len(missing), rightsAsked)] {
-		if !m.may(ctx, a) {
+		t := m.typed(a.resource)
+		gone := t != nil && !m.serves(ctx, t.gvr) // It was just going when the right was refused.
+		if !gone && !m.may(ctx, a) {
 			continue
 		}
 		m.rights.granted(a)
-		if t := m.typed(a.resource); t != nil && a.namespace == "" && apierrors.IsForbidden(t.listError()) {
+		if t != nil && a.namespace == "" && apierrors.IsForbidden(t.listError()) {
 			m.rewatch(t) //nolint:contextcheck // The watch lives as long as the member.
 		}
 	}
@@ -143,16 +145,25 @@ func (m *Member) may(ctx context.Context, a action) bool {
 	return err == nil && json.Unmarshal(answer, review) == nil && review.Status.Allowed
 }
 
-// serves reports whether the member has the type, as far as it says.
+// unserved returns the error of a request for objects of a type. API servers ask for
+// rights before types; what a type that is not there is refused is not found.
+func (m *Member) unserved(ctx context.Context, gvr schema.GroupVersionResource, err error) error {
+	if !apierrors.IsForbidden(err) || m.serves(ctx, gvr) {
+		return err
+	}
+	return apierrors.NewNotFound(gvr.GroupResource(), "")
+}
+
+// serves reports whether the member has the type, as far as it says. Types of
+// Kubernetes' own do not come and go.
 func (m *Member) serves(ctx context.Context, gvr schema.GroupVersionResource) bool {
+	if slices.Contains(builtinGroups, gvr.Group) {
+		return true
+	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	path := "/apis/" + gvr.GroupVersion().String()
-	if gvr.Group == "" {
-		path = "/api/" + gvr.Version
-	}
 	var list metav1.APIResourceList
-	answer, err := m.rest.Get().AbsPath(path).SetHeader("Accept", "application/json").DoRaw(ctx)
+	answer, err := m.rest.Get().AbsPath("/apis", gvr.Group, gvr.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil || json.Unmarshal(answer, &list) != nil {
 		return !apierrors.IsNotFound(err)
 	}

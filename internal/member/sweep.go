@@ -44,8 +44,8 @@ type served struct {
 // discover asks which types the member serves, and which API groups do not say.
 func (m *Member) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
 	var lists []*metav1.APIResourceList
-	err = m.request(ctx, func(context.Context) (err error) { // Its client has a timeout.
-		lists, err = discovery.ServerPreferredResources(m.discovery)
+	err = m.request(ctx, func(ctx context.Context) (err error) {
+		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, m.discovery)
 		return err
 	})
 	doubtful = map[string]bool{}

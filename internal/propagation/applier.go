@@ -63,6 +63,7 @@ type applier struct {
 	stop       context.CancelFunc
 	ended      chan struct{} // Closed when nothing is in flight any more.
 	retries    workqueue.TypedRateLimiter[Key]
+	tidies     workqueue.TypedRateLimiter[string] // Of namespaces.
 
 	mu     sync.Mutex
 	rounds map[Key]round
@@ -82,6 +83,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 		guard:      newGuard(time.Now),
 		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
 		rounds:     map[Key]round{},
 	}
 	log := c.log.WithValues("cluster", m.Name)
@@ -157,7 +159,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		return a.failed(key, r)
 	case p.dryRun && !leaving:
 		return a.foretell(key, p, t, have, sight)
-	case t == nil:
+	case t == nil || leaving:
 		return a.remove(ctx, key, p, leaving, have, sight)
 	case t.err != nil:
 		r := a.rowFor(key, p)
@@ -201,7 +203,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	r.adopted = r.adopted || have.Adopted
 	body := t.variant.forNew()
 	switch {
-	case sight == member.Present && !a.ours(key, have):
+	case sight == member.Present && !a.ours(key, have) && !r.stripped(have):
 		if !a.adopts(p, have) {
 			return a.exists(key, r, have)
 		}
@@ -283,7 +285,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *tar
 	switch {
 	case apierrors.IsNotFound(err):
 		a.member.Forget(key)
-		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+		return reconcile.Result{RequeueAfter: a.soon(key)}, nil
 	case err != nil:
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 		return a.failed(key, r)
@@ -296,12 +298,28 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *tar
 			return a.failed(key, r)
 		}
 		return a.synced(key, r, p, t)
-	case !a.ours(key, have):
+	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
 	}
 	have.Hash = "" // Whatever it was applied with, it is not as it should be.
 	a.member.Remember(key, have)
-	return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	return reconcile.Result{RequeueAfter: a.soon(key)}, nil
+}
+
+// soon is how long to wait before the next attempt at what changed meanwhile: not
+// at all at first, and longer if it turns out not to be that.
+func (a *applier) soon(key Key) time.Duration {
+	if a.retries.NumRequeues(key) == 0 {
+		_ = a.retries.When(key) // It counts.
+		return time.Millisecond
+	}
+	return a.retries.When(key)
+}
+
+// stripped reports whether this is the copy that was written, without the marks that
+// it had: somebody removed them.
+func (r *row) stripped(have member.Copy) bool {
+	return have.Source == "" && r.uid != "" && have.UID == r.uid
 }
 
 // adopts reports whether the object asks to take over what is there and is
@@ -361,6 +379,9 @@ func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1
 		return nil
 	}
 	lost := r.owned.Lost(have.Owned)
+	if t.variant.retained && r.owned == (member.Ownership{}) {
+		return nil // What was taken cannot be told; it is written once more, without replicas.
+	}
 	if t.variant.retained && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
 		r.owned = have.Owned // It is the cluster's now, and has just been taken.
 		return nil
@@ -445,8 +466,11 @@ func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, 
 // remove deletes the copy if there is one, or lets it go where it is to stay.
 func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
 	r := a.rowFor(key, p)
-	if sight != member.Present || !a.ours(key, have) {
+	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
 		a.guard.stays(key)
+		if r.state == refractv1alpha1.StateDeleting {
+			a.tidyLater(key.Namespace) // It had finalizers.
+		}
 		r.absent = true
 		return a.done(key, r, 0)
 	}
@@ -462,12 +486,26 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.done(key, r, 0) // Its going is an event.
 	}
 	if (p.gone || leaving) && (have.Orphan == placement.OrphanAll || (have.Orphan == placement.OrphanAdopted && (have.Adopted || r.adopted))) {
-		return a.release(ctx, key, r, have)
+		return a.release(ctx, key, r, have, nil)
 	}
-	if !a.primed.Load() {
-		return a.done(key, r, guardSettles) // What else is to go is not known yet.
+	if key.GroupResource == namespaceResource.GroupResource() {
+		// What is in it is not for one copy to take along: it goes when it is empty.
+		var mark any
+		if !have.Adopted && !r.adopted {
+			mark = a.hub
+			a.tidyLater(key.Name)
+		}
+		return a.release(ctx, key, r, have, mark)
 	}
-	switch answer, left := a.guard.ask(key, a.member.Count(), a.members.Approved(a.member.Name)); answer {
+	if !a.primed.Load() || !a.member.Swept() {
+		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
+	}
+	grave, err := a.grave(ctx, key)
+	if err != nil {
+		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		return a.failed(key, r)
+	}
+	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, func() int { return len(a.ledger.on(a.member.Name)) }, a.members.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case hold:
@@ -482,6 +520,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	}
 	found, err := a.member.Delete(ctx, key, have.UID)
 	if err != nil {
+		a.guard.stays(key)
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
@@ -494,14 +533,29 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	return a.done(key, r, 0)
 }
 
-// release makes a copy an object like any other.
-func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
+// grave reports whether more goes with the copy than itself: a definition takes all
+// objects of its type along.
+func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
+	if key.GroupResource != crdResource.GroupResource() {
+		return false, nil
+	}
+	any, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
+	if err != nil {
+		return false, fmt.Errorf("looking for objects of the type on the cluster: %w", err)
+	}
+	return any, nil
+}
+
+// release makes a copy an object like any other. Mark is the annotation that says
+// for which hub a namespace was made; nil for none.
+func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy, mark any) (reconcile.Result, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    have.UID,
 		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},
 		"annotations": map[string]any{
 			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
 			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
+			refractv1alpha1.NamespaceAnnotation: mark,
 		},
 	}})
 	if err != nil {
@@ -524,7 +578,7 @@ func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, 
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
 	r.generation, r.hash = p.generation, t.variant.hash
 	if have, sight := a.member.Copy(key); sight == member.Present {
-		r.owned, r.fields = have.Owned, ""
+		r.owned, r.fields, r.uid = have.Owned, "", have.UID
 	}
 	return a.done(key, r, 0)
 }
@@ -575,11 +629,6 @@ func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, e
 		a.retries.Forget(key)
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
-}
-
-// ours reports whether the object is a copy that came from this hub.
-func (a *applier) ours(key Key, c member.Copy) bool {
-	return strings.HasPrefix(c.Source, a.hub+"/") && strings.HasSuffix(c.Source, copyName(key.GroupResource, key.Namespace, key.Name))
 }
 
 // namespaceMissing tells a namespace that is not there from an object or a type

@@ -111,8 +111,12 @@ type Controller struct {
 
 // Setup registers the propagation controller with the manager: the hub's
 // FederatedClusters, and all objects that ask to be propagated.
-func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
+func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error) {
 	set := &member.Set{}
+	hub, err := hubUID(ctx, mgr.GetAPIReader())
+	if err != nil {
+		return nil, err
+	}
 	dyn, err := dynamic.NewForConfigAndClient(mgr.GetConfig(), mgr.GetHTTPClient())
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
@@ -122,6 +126,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	c := &Controller{
+		hub:      hub,
 		client:   mgr.GetClient(),
 		live:     mgr.GetAPIReader(),
 		recorder: mgr.GetEventRecorder("refract"),
@@ -133,7 +138,7 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		appliers: map[string]*applier{},
 	}
 	c.clusters = &member.Reconciler{
-		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity,
+		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),
 		Owns: o.Shards.Owns, Held: c.deletionsHeld,
 	}
 	if err := c.clusters.SetupWithManager(mgr); err != nil {
@@ -151,14 +156,13 @@ func Setup(mgr ctrl.Manager, o Options) (*Controller, error) {
 		items:   map[Key]*known{},
 		found:   func(key Key) { c.decide.add(key, resync) },
 		changed: c.recordChanged,
-		leads:   o.Shards.Leads,
 		deleted: func(key Key) { c.report.add(key, resync) },
 	}
 	set.OnCopy = c.copyChanged
 	set.OnReadiness = func(_ *member.Member, key Key) { c.report.addAfter(key, readinessDelay) }
 	set.OnChange = c.clusterChanged
 	set.Emptied = c.emptied
-	set.Ours = func(_ member.Key, copied member.Copy) bool { return strings.HasPrefix(copied.Source, c.hub+"/") }
+	set.Ours = c.ours
 	if c.decide, err = newWork("decide", deciders, c.log, c.decideOne); err != nil {
 		return nil, err
 	}
@@ -198,11 +202,6 @@ func (r *runner) NeedLeaderElection() bool { return false }
 
 // Start runs the controller until ctx ends.
 func (r *runner) Start(ctx context.Context) error {
-	hub, err := hubUID(ctx, r.live)
-	if err != nil {
-		return err
-	}
-	r.hub = hub
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	r.mu.Lock()
@@ -233,7 +232,7 @@ func (r *runner) Start(ctx context.Context) error {
 	} {
 		r.running.Go(func() { errs <- run(ctx) })
 	}
-	err = <-errs // The first to end ends all, whether ctx ended or it failed.
+	err := <-errs // The first to end ends all, whether ctx ended or it failed.
 	cancel()
 	r.running.Wait()
 	r.members.Close()
@@ -409,12 +408,18 @@ func (c *Controller) deletionsHeld(name string) (message string, held bool) {
 	return message, message != ""
 }
 
+// ours reports whether the object is a copy that came from this hub.
+func (c *Controller) ours(key Key, copied member.Copy) bool {
+	return strings.HasPrefix(copied.Source, c.hub+"/") &&
+		strings.HasSuffix(copied.Source, copyName(key.GroupResource, key.Namespace, key.Name))
+}
+
 // emptied reports whether nothing is left on a cluster that is leaving.
 func (c *Controller) emptied(name string) bool {
 	c.mu.Lock()
 	a := c.appliers[name]
 	c.mu.Unlock()
-	return c.primed.Load() && a != nil && len(c.ledger.on(name)) == 0 && a.member.Count() == 0
+	return c.primed.Load() && a != nil && len(c.ledger.on(name)) == 0
 }
 
 // decideOne makes the plan of one object and hands it to the members concerned.
@@ -460,6 +465,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		k, found := c.records.get(key)
 		s.recorded = &memory{placed: k.placed, hash: k.hash}
 		if src.object != nil && (!found || k.source != src.object.GetUID()) {
+			c.ledger.none(key)
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
@@ -467,6 +473,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	p.made = time.Now()
 	if p.gone && !seen && len(was.placed) == 0 && !c.anywhere(key) {
 		if _, reported := c.records.get(key); !reported {
+			c.ledger.none(key)
 			c.unfollow(key)
 			for _, follower := range c.ledger.dismiss(key) {
 				c.decide.add(follower, ripple)
@@ -508,7 +515,7 @@ func (c *Controller) anywhere(key Key) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, a := range c.appliers {
-		if _, sight := a.member.Copy(key); sight == member.Present || sight == member.Unlisted {
+		if _, sight := a.member.Copy(key); sight == member.Present {
 			return true
 		}
 	}
@@ -528,7 +535,7 @@ func (c *Controller) hand(key Key, p *plan, clusters []string) {
 			a.work.add(key, urgencyOf(key, ripple))
 			continue
 		}
-		if _, sight := a.member.Copy(key); p.targets[name] == nil && (sight == member.Present || sight == member.Unlisted) {
+		if _, sight := a.member.Copy(key); p.targets[name] == nil && sight == member.Present {
 			a.work.add(key, ripple)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // The guard lets at most this many copies, or this share of a member's copies, go
@@ -30,19 +32,47 @@ const (
 // an old state, must not empty the fleet. What is then to go from other namespaces
 // is looked at by itself, so that one tenant does not stop the others.
 type guard struct {
-	mu      sync.Mutex
-	pending map[Key]bool      // To go; it is not known yet what else is.
-	changed time.Time         // When something was last added to pending.
-	held    map[Key]bool      // To go, and more than may go unasked.
-	token   string            // Names what is held; empty if nothing is.
-	total   int               // Copies of the member when it was held.
-	allowed map[Key]bool      // May go.
-	gone    map[time.Time]int // How many went, by second.
-	now     func() time.Time
+	mu       sync.Mutex
+	pending  map[Key]removal   // To go; it is not known yet what else is.
+	since    time.Time         // When the first of them was added,
+	changed  time.Time         // and when the last.
+	held     map[Key]removal   // To go, and more than may go unasked.
+	token    string            // Names what is held; empty if nothing is.
+	issued   []issue           // What tokens were given for, the newest last.
+	total    int               // Copies of the member when it was held.
+	allowed  map[Key]bool      // May go unasked.
+	approved map[Key]bool      // May go, as somebody said so.
+	gone     map[time.Time]int // How many went unasked, by second.
+	now      func() time.Time
 }
 
+// removal is a copy that is to go.
+type removal struct {
+	Key
+
+	uid types.UID
+	// grave is whether more goes with it than itself.
+	grave bool
+}
+
+// issue is what a token stands for.
+type issue struct {
+	token string
+	held  map[Key]removal
+}
+
+// issues is for how many sets of copies a token is remembered: while somebody reads
+// what is to go and approves it, more may be added.
+const issues = 8
+
+// guardCollects is how long the guard waits at most for what else is to go.
+const guardCollects = 5 * guardSettles
+
 func newGuard(now func() time.Time) *guard {
-	return &guard{pending: map[Key]bool{}, held: map[Key]bool{}, allowed: map[Key]bool{}, gone: map[time.Time]int{}, now: now}
+	return &guard{
+		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]bool{}, approved: map[Key]bool{},
+		gone: map[time.Time]int{}, now: now,
+	}
 }
 
 // answer is what the guard says of a removal.
@@ -54,49 +84,84 @@ const (
 	hold                 // It may not go until that is approved.
 )
 
-// ask returns what to do with a copy that is to go. Total is the number of copies
-// that the member holds, approved the token that somebody approved.
-func (g *guard) ask(key Key, total int, approved string) (answer, time.Duration) {
+// ask returns what to do with a copy that is to go. Total returns the number of
+// copies that the member holds; approved is the token that somebody approved.
+func (g *guard) ask(r removal, total func() int, approved string) (answer, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	now := g.now()
+	g.approve(approved)
+	_, isHeld := g.held[r.Key]
 	switch {
-	case g.allowed[key]:
+	case g.allowed[r.Key], g.approved[r.Key]:
 		return pass, 0
-	case g.held[key]:
-		if approved != g.token && g.many(len(g.held), total, now) {
+	case isHeld:
+		if g.many(g.held, total, now) {
 			return hold, 0
 		}
-		maps.Copy(g.allowed, g.held)
-		clear(g.held)
+		g.allow(g.held)
 		g.token = ""
 		return pass, 0
-	case g.holds(key.Namespace):
-		g.hold(total, key)
+	case g.holds(r.Namespace):
+		g.hold(total(), map[Key]removal{r.Key: r})
 		return hold, 0
 	}
-	if !g.pending[key] {
-		g.pending[key] = true
+	if _, there := g.pending[r.Key]; !there {
+		if len(g.pending) == 0 {
+			g.since = now
+		}
+		g.pending[r.Key] = r
 		g.changed = now
 	}
-	if left := guardSettles - now.Sub(g.changed); left > 0 {
+	until := g.changed.Add(guardSettles)
+	if most := g.since.Add(guardCollects); most.Before(until) {
+		until = most // A steady stream must not hold itself up.
+	}
+	if left := until.Sub(now); left > 0 {
 		return notYet, left
 	}
-	if g.many(len(g.pending), total, now) {
-		g.hold(total, slices.Collect(maps.Keys(g.pending))...)
+	if g.many(g.pending, total, now) {
+		g.hold(total(), g.pending)
 		clear(g.pending)
 		return hold, 0
 	}
-	maps.Copy(g.allowed, g.pending)
-	clear(g.pending)
+	g.allow(g.pending)
 	return pass, 0
 }
 
-// many reports whether n more copies are more than may go unasked.
-func (g *guard) many(n, total int, now time.Time) bool {
+// approve lets go what the token was given for and is still held.
+func (g *guard) approve(token string) {
+	at := slices.IndexFunc(g.issued, func(i issue) bool { return i.token == token })
+	if token == "" || at < 0 {
+		return
+	}
+	for key, r := range g.issued[at].held {
+		if is, still := g.held[key]; still && is.uid == r.uid {
+			delete(g.held, key)
+			g.approved[key] = true
+		}
+	}
+	g.issued = slices.Delete(g.issued, 0, at+1)
+	g.name()
+}
+
+func (g *guard) allow(removals map[Key]removal) {
+	for key := range removals {
+		g.allowed[key] = true
+	}
+	clear(removals)
+}
+
+// many reports whether these, with what went or may go unasked, are more than may.
+func (g *guard) many(removals map[Key]removal, total func() int, now time.Time) bool {
+	for _, r := range removals {
+		if r.grave {
+			return true
+		}
+	}
 	recent := g.recent(now)
-	n += len(g.allowed) + recent
-	return n > guardCopies && float64(n) > guardShare*float64(total+recent)
+	n := len(removals) + len(g.allowed) + recent
+	return n > guardCopies && float64(n) > guardShare*float64(total()+recent)
 }
 
 // holds reports whether something in the namespace is held.
@@ -109,11 +174,26 @@ func (g *guard) holds(namespace string) bool {
 	return false
 }
 
-func (g *guard) hold(total int, keys ...Key) {
-	for _, key := range keys {
-		g.held[key] = true
+func (g *guard) hold(total int, removals map[Key]removal) {
+	maps.Copy(g.held, removals)
+	g.total = total
+	g.name()
+}
+
+// name gives what is held a token.
+func (g *guard) name() {
+	g.token = ""
+	if len(g.held) == 0 {
+		return
 	}
-	g.total, g.token = total, g.fingerprint()
+	g.token = g.fingerprint()
+	if n := len(g.issued); n > 0 && g.issued[n-1].token == g.token {
+		return
+	}
+	g.issued = append(g.issued, issue{g.token, maps.Clone(g.held)})
+	if len(g.issued) > issues {
+		g.issued = slices.Delete(g.issued, 0, 1)
+	}
 }
 
 // went is told that a copy is gone.
@@ -126,7 +206,7 @@ func (g *guard) went(key Key) {
 	g.drop(key)
 }
 
-// stays is told that a copy is not to go any more.
+// stays is told that a copy is not to go any more, or did not.
 func (g *guard) stays(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,14 +215,11 @@ func (g *guard) stays(key Key) {
 
 func (g *guard) drop(key Key) {
 	delete(g.allowed, key)
+	delete(g.approved, key)
 	delete(g.pending, key)
-	if !g.held[key] {
-		return
-	}
-	delete(g.held, key)
-	g.token = ""
-	if len(g.held) > 0 {
-		g.token = g.fingerprint()
+	if _, is := g.held[key]; is {
+		delete(g.held, key)
+		g.name()
 	}
 }
 
@@ -183,7 +260,7 @@ func (g *guard) keys() []Key {
 func (g *guard) fingerprint() string {
 	digest := sha256.New()
 	for _, key := range slices.SortedFunc(maps.Keys(g.held), compareKeys) {
-		fmt.Fprintf(digest, "%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name)
+		fmt.Fprintf(digest, "%s/%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name, g.held[key].uid)
 	}
 	return hex.EncodeToString(digest.Sum(nil))[:12]
 }

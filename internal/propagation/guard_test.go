@@ -27,19 +27,21 @@ func TestGuard(t *testing.T) {
 			now := time.Unix(0, 0)
 			g := newGuard(func() time.Time { return now })
 			for i := range tc.gone {
-				if got, left := g.ask(numbered(i), tc.total, ""); got != notYet || left <= 0 {
+				if got, left := g.ask(removal{Key: numbered(i)}, of(tc.total), ""); got != notYet || left <= 0 {
 					t.Fatalf("ask() before it is known what else is to go: want to wait, got %v, %s", got, left)
 				}
 			}
 			now = now.Add(guardSettles)
 			for i := range tc.gone {
-				if got, _ := g.ask(numbered(i), tc.total, ""); got != tc.want {
+				if got, _ := g.ask(removal{Key: numbered(i)}, of(tc.total), ""); got != tc.want {
 					t.Fatalf("%s\nask() number %d of %d: want %v, got %v", tc.reason, i, tc.gone, tc.want, got)
 				}
 			}
 		})
 	}
 }
+
+func of(n int) func() int { return func() int { return n } }
 
 func numbered(i int) Key { return keyOf("configmaps", strconv.Itoa(i)) }
 
@@ -48,10 +50,10 @@ func held20(t *testing.T, now *time.Time) *guard {
 	t.Helper()
 	g := newGuard(func() time.Time { return *now })
 	for i := range 20 {
-		g.ask(numbered(i), 40, "")
+		g.ask(removal{Key: numbered(i)}, of(40), "")
 	}
 	*now = now.Add(guardSettles)
-	if got, _ := g.ask(numbered(0), 40, ""); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(40), ""); got != hold {
 		t.Fatalf("ask(): want held, got %v", got)
 	}
 	return g
@@ -71,11 +73,11 @@ func TestGuardIsApproved(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(numbered(1), 40, "another"); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), "another"); got != hold {
 		t.Errorf("ask() with another token: want held, got %v", got)
 	}
 	for i := range 20 {
-		if got, _ := g.ask(numbered(i), 40, approved); got != pass {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != pass {
 			t.Fatalf("ask() with the token: want pass, got %v", got)
 		}
 		g.went(numbered(i))
@@ -90,11 +92,14 @@ func TestGuardApprovesWhatWasSeen(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(numbered(21), 40, approved); got != hold {
-		t.Errorf("ask() for one more with the old token: want held, got %v", got)
+	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != hold {
+		t.Errorf("ask() for one more: want hold, got %v", got)
 	}
 	if token(t, g) == approved {
 		t.Error("the token is the same for more copies")
+	}
+	if got, _ := g.ask(removal{Key: numbered(21)}, of(5), approved); got == pass {
+		t.Error("ask() for one that was not seen passes with the old token")
 	}
 }
 
@@ -106,11 +111,11 @@ func TestGuardHoldsUpNobodyElse(t *testing.T) {
 	before := token(t, g)
 	other := numbered(99)
 	other.Namespace = "other"
-	if got, _ := g.ask(other, 40, ""); got != notYet {
+	if got, _ := g.ask(removal{Key: other}, of(40), ""); got != notYet {
 		t.Errorf("ask() of another namespace: want wait, got %v", got)
 	}
 	now = now.Add(guardSettles)
-	if got, _ := g.ask(other, 40, ""); got != pass {
+	if got, _ := g.ask(removal{Key: other}, of(40), ""); got != pass {
 		t.Errorf("ask() of another namespace: want pass, got %v", got)
 	}
 	if token(t, g) != before {
@@ -125,7 +130,7 @@ func TestGuardForgetsWhatCameBack(t *testing.T) {
 	for i := range 15 {
 		g.stays(numbered(i))
 	}
-	if got, _ := g.ask(numbered(16), 40, ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != pass {
 		t.Errorf("ask() when 5 are left: want pass, got %v", got)
 	}
 }
@@ -136,9 +141,9 @@ func TestGuardRemembers(t *testing.T) {
 	g := newGuard(func() time.Time { return now })
 	went := 0
 	for i := range 100 {
-		g.ask(numbered(i), 100-went, "")
+		g.ask(removal{Key: numbered(i)}, of(100-went), "")
 		now = now.Add(guardSettles)
-		if got, _ := g.ask(numbered(i), 100-went, ""); got == hold {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(100-went), ""); got == hold {
 			break
 		}
 		g.went(numbered(i))
@@ -148,7 +153,64 @@ func TestGuardRemembers(t *testing.T) {
 		t.Errorf("one after the other: want 30 of 100 to go within a minute unasked, got %d", went)
 	}
 	now = now.Add(2 * guardWindow)
-	if got, _ := g.ask(numbered(went), 100-went, ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(went)}, of(100-went), ""); got != pass {
 		t.Error("what went long ago counts for ever")
+	}
+}
+
+// TestGuardIsNotHeldUp lets a steady stream of removals go.
+func TestGuardIsNotHeldUp(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(func() time.Time { return now })
+	for i := range 100 {
+		now = now.Add(guardSettles * 9 / 10)
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(10_000), ""); got == pass {
+			return
+		}
+	}
+	t.Error("while more and more is to go nothing goes")
+}
+
+// TestGuardForgetsApprovals asks anew about copies that were made again.
+func TestGuardForgetsApprovals(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	approved := token(t, g)
+	for i := range 20 {
+		g.ask(removal{Key: numbered(i)}, of(40), approved)
+		g.went(numbered(i))
+	}
+	now = now.Add(2 * guardWindow)
+	for i := range 20 {
+		g.ask(removal{Key: numbered(i), uid: "another"}, of(40), approved)
+	}
+	now = now.Add(guardSettles)
+	if got, _ := g.ask(removal{Key: numbered(0), uid: "another"}, of(40), approved); got != hold {
+		t.Errorf("ask() for other copies of the same names with the old token: want hold, got %v", got)
+	}
+}
+
+// TestGuardTakesAnOlderToken lets go what was approved though more came to it.
+func TestGuardTakesAnOlderToken(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	approved := token(t, g)
+	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != hold {
+		t.Fatalf("ask() for one more: want hold, got %v", got)
+	}
+	if got, _ := g.ask(removal{Key: numbered(3)}, of(40), approved); got != pass {
+		t.Errorf("ask() for what was approved: want pass, got %v", got)
+	}
+}
+
+// TestGuardAsksForADefinition holds back what takes more along than itself.
+func TestGuardAsksForADefinition(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(func() time.Time { return now })
+	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
+	g.ask(one, of(1000), "")
+	now = now.Add(guardSettles)
+	if got, _ := g.ask(one, of(1000), ""); got != hold {
+		t.Errorf("ask(): want hold, got %v", got)
 	}
 }

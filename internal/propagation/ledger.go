@@ -8,6 +8,8 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/placement"
@@ -21,6 +23,7 @@ type ledger struct {
 	entries map[Key]*entry
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
+	nothing map[Key]bool                 // Of what there is nothing to plan.
 	seq     int64
 }
 
@@ -74,6 +77,7 @@ type row struct {
 	owned  member.Ownership
 	fields string
 	drift  *refractv1alpha1.DriftStatus
+	uid    types.UID // Of the copy that was last written; empty after a restart.
 	// adopted is whether the object was there before it became a copy.
 	adopted bool
 	// absent is whether the cluster holds no copy and is to hold none.
@@ -92,7 +96,14 @@ func (r *row) baseline() string {
 }
 
 func newLedger() *ledger {
-	return &ledger{entries: map[Key]*entry{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}}
+	return &ledger{entries: map[Key]*entry{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}}
+}
+
+// none records that there is nothing to plan for the key now.
+func (l *ledger) none(key Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nothing[key] = true
 }
 
 // recall returns what is remembered of the key.
@@ -119,6 +130,7 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 		e.recover(was.rows)
 		e.warned = was.warned
 		e.memory.rows, e.memory.warned = nil, nil
+		delete(l.nothing, key)
 		l.entries[key] = e
 	}
 	l.seq++
@@ -218,6 +230,7 @@ func (l *ledger) leading(key Key, before []Key) leading {
 			clusters[name] = true
 		}
 		lead.by = append(lead.by, leader)
+		lead.orphan = max(lead.orphan, orphaning(e.plan.keeping.Orphan))
 		lead.fail(e.plan)
 	}
 	for _, leader := range before {
@@ -443,6 +456,11 @@ func (l *ledger) learn(key Key, reported []refractv1alpha1.ClusterStatus, own fu
 			}
 		}
 	}
+	if e.plan.gone {
+		e.memory.placed = slices.DeleteFunc(slices.Clone(e.memory.placed), func(t placement.Target) bool {
+			return !own(t.Cluster) && !there[t.Cluster]
+		})
+	}
 	e.count()
 }
 
@@ -534,7 +552,7 @@ func (l *ledger) knows(keys []Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if l.entries[key] == nil {
+		if l.entries[key] == nil && !l.nothing[key] {
 			return false
 		}
 	}

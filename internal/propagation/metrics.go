@@ -5,8 +5,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// What is measured, by cluster. The queues measure themselves: workqueue_depth
-// and its kin, with the names decide, report, review and apply-CLUSTER.
+// What is measured, by cluster. The queues measure themselves: see queue_metrics.go.
 var (
 	syncLatency = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "refract_sync_latency_seconds",

@@ -22,6 +22,13 @@ const tidyDelay = 2 * time.Second
 // forgotten that the condition Authorized of the cluster names.
 const tidyAgain = 4 * time.Minute
 
+// A namespace in which there is something else is looked at again after these times,
+// doubling from the first to the last.
+const (
+	firstTidy = 5 * time.Second
+	lastTidy  = 10 * time.Minute
+)
+
 // tidyLater has a namespace looked at from which a copy went.
 func (a *applier) tidyLater(namespace string) {
 	if namespace != "" {
@@ -58,8 +65,12 @@ func (a *applier) tidyNamespace(ctx context.Context, namespace string) (reconcil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("looking for what is in namespace %s of cluster %s: %w", namespace, a.member.Name, err)
 	case !empty:
-		return reconcile.Result{}, nil
+		// What copies made there, as Pods, may take a while to go.
+		return reconcile.Result{RequeueAfter: a.tidies.When(namespace)}, nil
+	case a.ledger.needs(a.member.Name, namespace):
+		return reconcile.Result{}, nil // Since a moment.
 	}
+	a.tidies.Forget(namespace)
 	_, err = a.member.DeleteNamespace(ctx, namespace, ns.UID, ns.ResourceVersion())
 	switch {
 	case apierrors.IsForbidden(err):

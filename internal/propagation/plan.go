@@ -130,7 +130,13 @@ type leading struct {
 	// have not been decided about. Until they are no cluster is lost.
 	held    bool
 	unknown []Key
+	// orphan is which copies of what follows stay with those of what it follows.
+	orphan orphaning
 }
+
+// orphaning is placement.Keeping.Orphan, of which the greater is the one that has
+// more copies stay.
+type orphaning string
 
 // surroundings are what a plan depends on besides the object.
 type surroundings struct {
@@ -170,6 +176,7 @@ func decide(src source, was memory, s *surroundings) *plan {
 	}
 	p.uid, p.generation, p.keeping, p.following = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(lead.by, lead.unknown)
 	p.dryRun = keeping.DryRun
+	p.keeping.Orphan = string(max(orphaning(keeping.Orphan), lead.orphan))
 	if was.uid != p.uid {
 		was = memory{uid: p.uid}
 	}

@@ -167,10 +167,9 @@ func (v *policyView) Replace(list []any, _ string) error {
 			continue
 		}
 		there[client.ObjectKeyFromObject(o)] = true
-		v.lock.Lock()
-		v.items[client.ObjectKeyFromObject(o)] = o
-		v.lock.Unlock()
-		v.store(o)
+		if err := v.Add(o); err != nil {
+			return err
+		}
 	}
 	v.lock.Lock()
 	var gone []client.Object

@@ -101,8 +101,6 @@ type records struct {
 	// somebody else wrote, deleted for one that went.
 	found, deleted func(Key)
 	changed        func(Key, *refractv1alpha1.PropagationStatus)
-	// leads reports whether this replica decides on placement itself.
-	leads func() bool
 
 	mu    sync.RWMutex
 	items map[Key]*known
@@ -168,9 +166,7 @@ func (r *records) put(rec record, how telling) (news bool) {
 		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
 		conditions: rec.status.Conditions, digest: sum,
-	}
-	if !r.leads() {
-		k.placed, k.hash = placedIn(rec.status), rec.status.PlacementHash
+		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
 	}
 	if how == firstListed {
 		k.status = rec.status
@@ -208,7 +204,9 @@ func revision(version string) uint64 {
 func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
 	var placed []placement.Target
 	for i := range s.Clusters {
-		if row := &s.Clusters[i]; row.State != refractv1alpha1.StateDeleting {
+		row := &s.Clusters[i]
+		tried := row.Reason == reasonDryRun && row.Hash == "" // Nothing is there.
+		if row.State != refractv1alpha1.StateDeleting && !tried {
 			placed = append(placed, placement.Target{Cluster: row.Name, Replicas: row.Replicas})
 		}
 	}

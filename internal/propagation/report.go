@@ -195,8 +195,15 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[s
 	before := digest(r.status)
 	r.status.Expand()
 	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return c.shards.Owns(s.Name) })
+	mine := map[string]bool{}
 	for name := range rows {
-		if c.shards.Owns(name) {
+		mine[name] = c.shards.Owns(name)
+	}
+	for name := range p.targets {
+		mine[name] = c.shards.Owns(name)
+	}
+	for name, is := range mine {
+		if is {
 			r.status.Clusters = append(r.status.Clusters, c.line(key, p, name, rows))
 		}
 	}
@@ -233,8 +240,11 @@ func (c *Controller) forget(key Key, p *plan) {
 // again has a report come again after an error. That what is known of the record is
 // behind is no error: it exists already, or has changed, or is gone.
 func again(err error) (reconcile.Result, error) {
-	if apierrors.IsConflict(err) || apierrors.IsAlreadyExists(err) || apierrors.IsNotFound(err) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: unsettledDelay}, nil
 	}
 	return reconcile.Result{}, err
 }
@@ -350,6 +360,9 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		line := c.line(key, p, name, rows)
+		if at, ok := find(was.placed, name); ok && p.held != "" {
+			line.Replicas = was.placed[at].Replicas // It is so until the plan can be made.
+		}
 		if t := p.targets[name]; t != nil && t.variant != nil {
 			holders[t.variant.hash]++
 		}
@@ -395,7 +408,7 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 		c.Reason, c.Message = reasonDryRun, fmt.Sprintf("annotation %s: nothing is written and nothing removed", corev1alpha1.DryRunAnnotation)
 	case len(failed) > 0:
 		c.Message = few(failed)
-	case len(p.targets) == 0:
+	case len(p.targets) == 0 && len(s.Clusters) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoCluster, "the propagation policy chooses no cluster"
 	case int(s.Synced) < len(s.Clusters):
 		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("%d of %d clusters are as they should be", s.Synced, len(s.Clusters))

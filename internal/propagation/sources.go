@@ -221,10 +221,13 @@ func (s *sources) want(key Key) {
 func (s *sources) unwant(key Key) {
 	s.mu.Lock()
 	delete(s.wanted[key.GroupResource], key.NamespacedName)
-	t := s.types[key.GroupResource]
+	var others *view
+	if t := s.types[key.GroupResource]; t != nil {
+		others = t.others
+	}
 	s.mu.Unlock()
-	if t != nil && t.others != nil {
-		t.others.drop(key.NamespacedName)
+	if others != nil {
+		others.drop(key.NamespacedName)
 	}
 }
 
@@ -392,13 +395,16 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 // keep adds an object to those that travel with others, if it is wanted there.
 func (s *sources) keep(key Key, obj *unstructured.Unstructured) bool {
 	s.mu.RLock()
-	t := s.types[key.GroupResource]
+	var others *view
+	if t := s.types[key.GroupResource]; t != nil {
+		others = t.others
+	}
 	wanted := s.wanted[key.GroupResource][key.NamespacedName]
 	s.mu.RUnlock()
-	if !wanted || t == nil || t.others == nil {
+	if !wanted || others == nil {
 		return false
 	}
-	t.others.fetched(obj)
+	others.fetched(obj)
 	return true
 }
 

@@ -186,7 +186,11 @@ func TestMissingRightIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			ns, _ := namespace(t)
 			if tc.resource != "namespaces" {
-				do(t, "member-2", "", "create", "namespace", ns)
+				// One that Refract made would go with its last copy, and bare members have no
+				// controller that brings that to an end.
+				for _, cluster := range shared.Members {
+					do(t, cluster, "", "create", "namespace", ns)
+				}
 			}
 			if tc.before {
 				do(t, "hub", object(tc.kind, labelled), "apply", "-n", ns, "-f", "-")
