@@ -72,7 +72,8 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the hub's API server finds the webhook")
 	f.StringVar(&service, "webhook-service", "", "`NAMESPACE/NAME` of the Service in front of the webhook, instead of a URL")
 	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
-	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false, "warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
+	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
+		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")

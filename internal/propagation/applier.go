@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -218,19 +219,17 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		if drift == nil && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
 		}
-		if drift != nil {
-			if left := a.spar(key); left > 0 {
-				return a.fought(key, r, drift, left)
-			}
-			r.drift = drift
+		if left := a.spar(key, drift); left > 0 {
+			return a.fought(key, r, drift, left)
 		}
+		r.drift = cmp.Or(drift, r.drift)
 		body = t.variant.forKnown(have.UID, r.adopted)
 	case sight == member.Present:
 		body = t.variant.forKnown(have.UID, r.adopted)
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
-		if left := a.spar(key); left > 0 {
+		if left := a.spar(key, drift); left > 0 {
 			return a.fought(key, r, drift, left)
 		}
 		r.drift = drift
@@ -331,7 +330,8 @@ func (a *applier) adopts(p *plan, have member.Copy) bool {
 // exists leaves somebody else's object as it is.
 func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonAlreadyExists
-	r.message = fmt.Sprintf("the cluster has an object of this name that did not come from this hub; it is left as it is. Annotations %s: adopt and %s take it over",
+	r.message = fmt.Sprintf("the cluster has an object of this name that did not come from this hub; it is left as it is. "+
+		"Annotations %s: adopt and %s take it over",
 		corev1alpha1.ConflictResolutionAnnotation, corev1alpha1.ClustersToAdoptAnnotation)
 	if have.Source != "" {
 		r.message = "the cluster has an object of this name that is a copy from another hub, or of another object; it is left as it is"
@@ -419,9 +419,12 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 	}
 }
 
-// spar returns how long to leave a copy to who keeps changing it, and counts the
-// round when that is not at all.
-func (a *applier) spar(key Key) time.Duration {
+// spar returns how long to leave a copy that drifted to who keeps changing it, and
+// counts the round when that is not at all.
+func (a *applier) spar(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
+	if drift == nil {
+		return 0
+	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
@@ -458,7 +461,8 @@ func (a *applier) fought(key Key, r row, drift *refractv1alpha1.DriftStatus, lef
 // paused waits until the cluster is likely to answer again.
 func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
-		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog, "the cluster has failed to answer several times; it is asked less often until it does"
+		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog,
+			"the cluster has failed to answer several times; it is asked less often until it does"
 	}
 	return a.done(key, r, left)
 }
@@ -505,13 +509,17 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
-	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, func() int { return len(a.ledger.on(a.member.Name)) }, a.members.Approved(a.member.Name)); answer {
+	total := func() int { return len(a.ledger.on(a.member.Name)) }
+	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, total, a.members.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case hold:
 		message, _ := a.guard.waiting(a.member.Name)
 		r.reason, r.message = reasonDeletionHeld, message
 		a.members.Recheck(a.member.Name) // Its condition says so.
+		if grave {
+			return a.done(key, r, soonRetry) // What goes with it may go first.
+		}
 		return a.done(key, r, lastRetry)
 	case pass:
 	}
@@ -539,11 +547,11 @@ func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
 	if key.GroupResource != crdResource.GroupResource() {
 		return false, nil
 	}
-	any, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
+	some, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
 	if err != nil {
 		return false, fmt.Errorf("looking for objects of the type on the cluster: %w", err)
 	}
-	return any, nil
+	return some, nil
 }
 
 // release makes a copy an object like any other. Mark is the annotation that says

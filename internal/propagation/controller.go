@@ -310,7 +310,7 @@ func (c *Controller) ShardsChanged() { c.ownership.add(struct{}{}, first) }
 func (c *Controller) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range c.members.Names() {
 		c.members.Recheck(name)
-		c.clusterChanged(name)
+		c.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
 	}
 	return c.placeAll(ctx, struct{}{}) // What came before this replica led waits for it.
 }
@@ -403,7 +403,7 @@ func (c *Controller) deletionsHeld(name string) (message string, held bool) {
 		return "", false
 	}
 	copiesHeld.WithLabelValues(name).Set(float64(a.member.Count()))
-	message, keys := a.guard.waiting(name)
+	message, keys := a.guard.show(name)
 	deletionsHeld.WithLabelValues(name).Set(float64(len(keys)))
 	return message, message != ""
 }
@@ -435,9 +435,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if len(lead.by)+len(lead.unknown) > 0 {
 		c.sources.want(key)
 	}
-	for _, leader := range lead.unknown {
-		c.decide.add(leader, ripple)
-	}
+	c.decideAll(lead.unknown)
 	src, known := c.sources.get(key)
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
@@ -471,15 +469,8 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	p := decide(src, was, s)
 	p.made = time.Now()
-	if p.gone && !seen && len(was.placed) == 0 && !c.anywhere(key) {
-		if _, reported := c.records.get(key); !reported {
-			c.ledger.none(key)
-			c.unfollow(key)
-			for _, follower := range c.ledger.dismiss(key) {
-				c.decide.add(follower, ripple)
-			}
-			return reconcile.Result{}, nil // It is not there and never was.
-		}
+	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
+		return reconcile.Result{}, nil
 	}
 	clusters, reviewed, followers := c.ledger.put(key, p, was, policyNames(src.object))
 	if !seen {
@@ -490,8 +481,8 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	for _, follower := range followers {
 		c.sources.want(follower)
-		c.decide.add(follower, ripple)
 	}
+	c.decideAll(followers)
 	c.hand(key, p, clusters)
 	for _, ref := range reviewed {
 		c.reviewLater(ref)
@@ -500,6 +491,25 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}
 	return reconcile.Result{}, nil
+}
+
+// decideAll has these decided anew, as something else was.
+func (c *Controller) decideAll(keys []Key) {
+	for _, key := range keys {
+		c.decide.add(key, ripple)
+	}
+}
+
+// neverWas reports whether nothing is known of a key whose object is not there, and
+// forgets it then.
+func (c *Controller) neverWas(key Key) bool {
+	if _, reported := c.records.get(key); reported || c.anywhere(key) {
+		return false
+	}
+	c.ledger.none(key)
+	c.unfollow(key)
+	c.decideAll(c.ledger.dismiss(key))
+	return true
 }
 
 // unfollow ends that an object is followed that has no label, unless something

@@ -13,9 +13,11 @@ import (
 )
 
 // The guard lets at most this many copies, or this share of a member's copies, go
-// in one pass unasked.
+// in one pass unasked. Several passes within the window come to no more than that
+// share together, once they come to guardPasses copies.
 const (
 	guardCopies = 10
+	guardPasses = 30
 	guardShare  = 0.3
 )
 
@@ -96,6 +98,7 @@ func (g *guard) ask(r removal, total func() int, approved string) (answer, time.
 	case g.allowed[r.Key], g.approved[r.Key]:
 		return pass, 0
 	case isHeld:
+		g.held[r.Key] = r // It may be less grave by now.
 		if g.many(g.held, total, now) {
 			return hold, 0
 		}
@@ -131,6 +134,9 @@ func (g *guard) ask(r removal, total func() int, approved string) (answer, time.
 
 // approve lets go what the token was given for and is still held.
 func (g *guard) approve(token string) {
+	if token != "" && token == g.token {
+		g.issue()
+	}
 	at := slices.IndexFunc(g.issued, func(i issue) bool { return i.token == token })
 	if token == "" || at < 0 {
 		return
@@ -160,14 +166,16 @@ func (g *guard) many(removals map[Key]removal, total func() int, now time.Time) 
 		}
 	}
 	recent := g.recent(now)
-	n := len(removals) + len(g.allowed) + recent
-	return n > guardCopies && float64(n) > guardShare*float64(total()+recent)
+	n := len(removals) + len(g.allowed)
+	return over(n, guardCopies, total()) || over(n+recent, guardPasses, total()+recent)
 }
 
-// holds reports whether something in the namespace is held.
+func over(n, least, total int) bool { return n > least && float64(n) > guardShare*float64(total) }
+
+// holds reports whether something in the namespace is held because it is much.
 func (g *guard) holds(namespace string) bool {
-	for key := range g.held {
-		if key.Namespace == namespace {
+	for key, r := range g.held {
+		if key.Namespace == namespace && !r.grave {
 			return true
 		}
 	}
@@ -187,7 +195,11 @@ func (g *guard) name() {
 		return
 	}
 	g.token = g.fingerprint()
-	if n := len(g.issued); n > 0 && g.issued[n-1].token == g.token {
+}
+
+// issue remembers what the token stands for, as somebody may have read it.
+func (g *guard) issue() {
+	if g.token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == g.token }) {
 		return
 	}
 	g.issued = append(g.issued, issue{g.token, maps.Clone(g.held)})
@@ -247,6 +259,15 @@ func (g *guard) waiting(cluster string) (message string, keys []Key) {
 	const format = "%d of %d copies are to go at once, which nobody has asked for yet: " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
 	return fmt.Sprintf(format, len(g.held), g.total, cluster, g.token), slices.Collect(maps.Keys(g.held))
+}
+
+// show is waiting for where people read it: what the token stands for now is
+// remembered.
+func (g *guard) show(cluster string) (message string, keys []Key) {
+	g.mu.Lock()
+	g.issue()
+	g.mu.Unlock()
+	return g.waiting(cluster)
 }
 
 // keys returns what is held.

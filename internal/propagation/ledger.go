@@ -179,13 +179,17 @@ func (e *entry) carry(p *plan, concerned map[string]bool) {
 }
 
 // recover takes up what was reported before a restart.
-func (e *entry) recover(reported []refractv1alpha1.ClusterStatus) {
-	for i := range reported {
-		s := &reported[i]
-		e.rows[s.Name] = row{
-			state: s.State, reason: s.Reason, message: s.Message,
-			generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
-		}
+func (e *entry) recover(rows []refractv1alpha1.ClusterStatus) {
+	for i := range rows {
+		e.rows[rows[i].Name] = reported(&rows[i])
+	}
+}
+
+// reported is the row of which this was reported.
+func reported(s *refractv1alpha1.ClusterStatus) row {
+	return row{
+		state: s.State, reason: s.Reason, message: s.Message,
+		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
 	}
 }
 
@@ -252,7 +256,7 @@ func (l *ledger) leading(key Key, before []Key) leading {
 
 // fail adds the clusters for which the plan of a leader failed, and reports whether
 // there are any.
-func (l *leading) fail(p *plan) (any bool) {
+func (l *leading) fail(p *plan) (some bool) {
 	for name, t := range p.targets {
 		if t.err == nil {
 			continue
@@ -261,9 +265,9 @@ func (l *leading) fail(p *plan) (any bool) {
 			l.failing = map[string]bool{}
 		}
 		l.failing[name] = true
-		any = true
+		some = true
 	}
-	return any
+	return some
 }
 
 // dismiss forgets that anything travelled with the leader, which is not there. It
@@ -359,9 +363,9 @@ func (l *ledger) concerns(key Key, cluster string) bool {
 	if e == nil {
 		return false
 	}
-	_, reported := e.rows[cluster]
+	_, has := e.rows[cluster]
 	_, placed := find(e.memory.placed, cluster)
-	return reported || placed
+	return has || placed
 }
 
 // find returns where the cluster is among targets, which are sorted.
@@ -428,7 +432,7 @@ func (l *ledger) snapshot(key Key) (p *plan, rows map[string]row, was memory, ok
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.
-func (l *ledger) learn(key Key, reported []refractv1alpha1.ClusterStatus, own func(string) bool) {
+func (l *ledger) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.entries[key]
@@ -436,13 +440,14 @@ func (l *ledger) learn(key Key, reported []refractv1alpha1.ClusterStatus, own fu
 		return
 	}
 	there := map[string]bool{}
-	for i := range reported {
-		s := reported[i]
+	for i := range rows {
+		s := rows[i]
 		there[s.Name] = true
 		if own(s.Name) {
 			continue
 		}
-		r := row{state: s.State, reason: s.Reason, message: s.Message, generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted, foreign: &s}
+		r := reported(&s)
+		r.foreign = &s
 		if t := e.plan.targets[s.Name]; t != nil && t.variant != nil && t.variant.hash == s.Hash {
 			r.seq = e.plan.seq
 		}

@@ -363,7 +363,7 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 		if p.follows == nil {
 			p.follows = map[Key][]string{}
 		}
-		all := append(p.follows[key], clusters...)
+		all := slices.Concat(p.follows[key], clusters)
 		slices.Sort(all)
 		p.follows[key] = slices.Compact(all)
 	}
@@ -371,7 +371,8 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 	for _, a := range rendered {
 		for _, ref := range podtemplate.References(a.object) {
 			if !s.checked && (ref.Kind == "Secret" || ref.Kind == "ConfigMap") && !slices.Contains(said, ref) {
-				const format = "%s %s, which an override brings in, does not travel with the object: nobody checks whether the policy's author may read it. Run the controllers with --webhook-url or --webhook-service"
+				const format = "%s %s, which an override brings in, does not travel with the object: nobody checks whether " +
+					"the policy's author may read it. Run the controllers with --webhook-url or --webhook-service"
 				if w := fmt.Sprintf(format, ref.Kind, ref.Name); !slices.Contains(p.warnings, w) {
 					p.warnings = append(p.warnings, w)
 				}
@@ -390,7 +391,8 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 			continue // The annotation's reader has warned of it.
 		}
 		if !served {
-			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group))
+			w := fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group)
+			p.warnings = append(p.warnings, w)
 			continue
 		}
 		for i := range own {

@@ -96,7 +96,9 @@ func patience() *wait.Backoff {
 }
 
 // reflect keeps a store in line with the objects of a kind until ctx ends.
-func reflect(ctx context.Context, mgr ctrl.Manager, gvk schema.GroupVersionKind, resource string, kind client.Object, into cache.ReflectorStore, running *sync.WaitGroup) error {
+func reflect(ctx context.Context, mgr ctrl.Manager, gvk schema.GroupVersionKind, resource string,
+	kind client.Object, into cache.ReflectorStore, running *sync.WaitGroup,
+) error {
 	rest, err := apiutil.RESTClientForGVK(gvk, false, false, mgr.GetConfig(), serializer.NewCodecFactory(mgr.GetScheme()), mgr.GetHTTPClient())
 	if err != nil {
 		return fmt.Errorf("watching %s: %w", resource, err)

@@ -119,7 +119,7 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if !c.shards.Leads() {
-		return c.reportOwn(ctx, key, p, rows, k, found)
+		return c.reportOwn(ctx, key, p, rows, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -181,7 +181,7 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 
 // reportOwn writes the rows of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[string]row, k known, found bool) (reconcile.Result, error) {
+func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[string]row, found bool) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !c.ownsAny(rows) {
 			c.forget(key, p)
@@ -231,9 +231,7 @@ func (c *Controller) ownsAny(rows map[string]row) bool {
 
 // forget drops a key of which nothing is left.
 func (c *Controller) forget(key Key, p *plan) {
-	for _, follower := range c.ledger.forget(key, p) {
-		c.decide.add(follower, ripple)
-	}
+	c.decideAll(c.ledger.forget(key, p))
 	c.unfollow(key)
 }
 

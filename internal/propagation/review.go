@@ -84,13 +84,13 @@ func (c *Controller) matched(policy *override.Policy, on map[string]bool) (clust
 		if !on[all[i].Name] {
 			continue
 		}
-		any := false
+		some := false
 		for rule := range matches {
 			if policy.Target(rule).Match(&all[i].Cluster) {
-				matches[rule], any = true, true
+				matches[rule], some = true, true
 			}
 		}
-		if any {
+		if some {
 			clusters++
 		}
 	}
@@ -112,7 +112,8 @@ func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav
 		c.Reason, c.Message = reasonInvalidPolicy, fmt.Sprintf("%d objects keep what the last valid version of the policy gave them", len(u.users))
 	case u.behind > 0:
 		c.Reason = reasonProgressing
-		c.Message = fmt.Sprintf("%d of %d objects are not yet, everywhere, as the policy says; the first is %s %s", u.behind, len(u.users), u.first.GroupResource, u.first.NamespacedName)
+		c.Message = fmt.Sprintf("%d of %d objects are not yet, everywhere, as the policy says; the first is %s %s",
+			u.behind, len(u.users), u.first.GroupResource, u.first.NamespacedName)
 	default:
 		c.Status, c.Reason = metav1.ConditionTrue, "InEffect"
 		c.Message = fmt.Sprintf("%d objects on %d clusters are as the policy says", len(u.users), len(u.clusters))

@@ -7,13 +7,11 @@ import (
 )
 
 // member runs kubectl against a member and fails the test if that fails.
-func member(t *testing.T, name, manifest string, args ...string) string {
+func member(t *testing.T, name string, args ...string) {
 	t.Helper()
-	out, err := shared.Kubectl(name, manifest, args...)
-	if err != nil {
+	if _, err := shared.Kubectl(name, "", args...); err != nil {
 		t.Fatal(err)
 	}
-	return out
 }
 
 // row returns the row of a cluster in a Propagation.
@@ -59,7 +57,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 
-	member(t, "member-2", "", "patch", "deployment", "-n", ns, "web", "--field-manager=somebody", "--type=merge",
+	member(t, "member-2", "patch", "deployment", "-n", ns, "web", "--field-manager=somebody", "--type=merge",
 		"-p", `{"metadata":{"labels":{"theirs":"stays"}},"spec":{"replicas":9,"minReadySeconds":3}}`)
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	u := get(t, "member-2", "deployment", ns, "web")
@@ -78,7 +76,7 @@ data: {color: blue, size: large}
 	apply(t, in(ns, config))
 	everywhere(t, "create", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	status(t, ns, "settings.configmaps", "Synced")
-	member(t, "member-3", "", "patch", "configmap", "-n", ns, "settings", "--field-manager=somebody", "--type=json", "-p", `[{"op":"remove","path":"/data/color"}]`)
+	member(t, "member-3", "patch", "configmap", "-n", ns, "settings", "--field-manager=somebody", "--type=json", "-p", `[{"op":"remove","path":"/data/color"}]`)
 	everywhere(t, "corrected", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-3", "fields:[.data.color]")
 
@@ -87,7 +85,7 @@ data: {color: blue, size: large}
 	everywhere(t, "removed", "configmap", ns, "settings", []string{"", "", ""}, "data", "size")
 
 	// A copy that is deleted comes back, and that is reported, too.
-	member(t, "member-1", "", "delete", "configmap", "-n", ns, "settings")
+	member(t, "member-1", "delete", "configmap", "-n", ns, "settings")
 	everywhere(t, "restored", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-1", "deleted:true")
 	eventually(t, "event", "true", func() string {
@@ -103,7 +101,7 @@ func TestTugOfWar(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 	eventually(t, "row", "Drifted", func() string {
-		member(t, "member-2", "", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+		member(t, "member-2", "scale", "deployment", "-n", ns, "web", "--replicas=9")
 		return fmt.Sprint(row(t, ns, "web.deployments.apps", "member-2")["state"])
 	})
 	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", "kubeadmiral.io/retain-replicas")
@@ -118,7 +116,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/retain-replicas=true")
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	member(t, "member-2", "", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+	member(t, "member-2", "scale", "deployment", "-n", ns, "web", "--replicas=9")
 	// A change of something else arrives, and leaves them alone.
 	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.27")
 	eventually(t, "edit", "true", func() string {
@@ -137,8 +135,8 @@ func TestReplicasAreRetained(t *testing.T) {
 func TestAdoption(t *testing.T) {
 	ns := namespace(t)
 	for _, m := range []string{"member-2", "member-3"} {
-		member(t, m, "", "create", "namespace", ns)
-		member(t, m, "", "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9")
+		member(t, m, "create", "namespace", ns)
+		member(t, m, "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9")
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	status(t, ns, "web.deployments.apps", "AlreadyExists")
@@ -285,7 +283,7 @@ func TestNamespaceIsCleanedUp(t *testing.T) {
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	member(t, "member-2", "", "create", "configmap", "-n", ns, "theirs")
+	member(t, "member-2", "create", "configmap", "-n", ns, "theirs")
 	do(t, "", "delete", "deployment", "-n", ns, "web")
 	phase := func(cluster string) string {
 		u := get(t, cluster, "namespace", "", ns)

@@ -38,7 +38,8 @@ const (
 
 // ApproveAnnotation on a FederatedCluster approves the deletion of copies that
 // the guard holds back there: its value is the token in the message of the
-// cluster's condition DeletionsHeld. Another token approves nothing.
+// cluster's condition DeletionsHeld, and stands for the copies that were held back
+// when it was given.
 const ApproveAnnotation = Prefix + "approve-deletions"
 
 // Finalizer keeps a Propagation until every copy of its object is gone, and a
