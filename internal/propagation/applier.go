@@ -125,7 +125,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	}
 	leaving := a.members.Leaving(a.member.Name)
 	if p.held != "" && !leaving {
-		a.guard.stays(key)
+		a.guard.done(key)
 		a.Controller.report.addAfter(key, settledDelay)
 		return reconcile.Result{}, nil
 	}
@@ -199,7 +199,7 @@ func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight 
 
 // apply writes the copy unless it is there as it should be.
 func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	a.guard.stays(key)
+	a.guard.done(key)
 	r := a.rowFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	body := t.variant.forNew()
@@ -471,7 +471,7 @@ func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, 
 func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
 	r := a.rowFor(key, p)
 	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
-		a.guard.stays(key)
+		a.guard.done(key)
 		if r.state == refractv1alpha1.StateDeleting {
 			a.tidyLater(key.Namespace) // It had finalizers.
 		}
@@ -509,13 +509,12 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
-	total := func() int { return len(a.ledger.on(a.member.Name)) }
+	total := func() int { return a.ledger.holds(a.member.Name) }
 	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, total, a.members.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case hold:
-		message, _ := a.guard.waiting(a.member.Name)
-		r.reason, r.message = reasonDeletionHeld, message
+		r.reason, r.message = reasonDeletionHeld, a.guard.waiting(a.member.Name)
 		a.members.Recheck(a.member.Name) // Its condition says so.
 		if grave {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
@@ -528,11 +527,11 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	}
 	found, err := a.member.Delete(ctx, key, have.UID)
 	if err != nil {
-		a.guard.stays(key)
+		a.guard.done(key)
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
-	a.guard.went(key)
+	a.guard.done(key)
 	if !found {
 		a.member.Forget(key)
 		r.absent = true

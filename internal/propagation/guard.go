@@ -12,19 +12,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// The guard lets at most this many copies, or this share of a member's copies, go
-// in one pass unasked. Several passes within the window come to no more than that
-// share together, once they come to guardPasses copies.
+// A member may lose at most this many copies, or this share of its copies, unasked:
+// compared with the most that it held within the window, so that many small steps
+// are as one big one, and what comes and goes all the time is none.
 const (
 	guardCopies = 10
-	guardPasses = 30
 	guardShare  = 0.3
 )
 
 const (
 	// guardSettles is how long the guard waits for what else is to go.
 	guardSettles = time.Second
-	// guardWindow is how long what has gone counts for the share.
+	// guardWindow is how long it counts how many copies a member held.
 	guardWindow = time.Minute
 )
 
@@ -35,16 +34,17 @@ const (
 // is looked at by itself, so that one tenant does not stop the others.
 type guard struct {
 	mu       sync.Mutex
-	pending  map[Key]removal   // To go; it is not known yet what else is.
-	since    time.Time         // When the first of them was added,
-	changed  time.Time         // and when the last.
-	held     map[Key]removal   // To go, and more than may go unasked.
-	token    string            // Names what is held; empty if nothing is.
-	issued   []issue           // What tokens were given for, the newest last.
-	total    int               // Copies of the member when it was held.
-	allowed  map[Key]bool      // May go unasked.
-	approved map[Key]bool      // May go, as somebody said so.
-	gone     map[time.Time]int // How many went unasked, by second.
+	pending  map[Key]removal // To go; it is not known yet what else is.
+	since    time.Time       // When the first of them was added,
+	changed  time.Time       // and when the last.
+	held     map[Key]removal // To go, and more than may go unasked.
+	token    string          // Names what is held; empty if nothing is.
+	issued   []issue         // What tokens were given for, the newest last.
+	total    int             // Copies of the member when it was held.
+	allowed  map[Key]bool    // May go unasked.
+	approved map[Key]bool    // May go, as somebody said so.
+	peak     int             // The most copies that the member held,
+	peaked   time.Time       // and when.
 	now      func() time.Time
 }
 
@@ -73,7 +73,7 @@ const guardCollects = 5 * guardSettles
 func newGuard(now func() time.Time) *guard {
 	return &guard{
 		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]bool{}, approved: map[Key]bool{},
-		gone: map[time.Time]int{}, now: now,
+		now: now,
 	}
 }
 
@@ -91,22 +91,25 @@ const (
 func (g *guard) ask(r removal, total func() int, approved string) (answer, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	now := g.now()
 	g.approve(approved)
+	now, holds := g.now(), total()-len(g.approved)
+	if holds >= g.peak || now.Sub(g.peaked) > guardWindow {
+		g.peak, g.peaked = holds, now
+	}
 	_, isHeld := g.held[r.Key]
 	switch {
 	case g.allowed[r.Key], g.approved[r.Key]:
 		return pass, 0
 	case isHeld:
 		g.held[r.Key] = r // It may be less grave by now.
-		if g.many(g.held, total, now) {
+		if g.many(g.held, holds) {
 			return hold, 0
 		}
 		g.allow(g.held)
 		g.token = ""
 		return pass, 0
 	case g.holds(r.Namespace):
-		g.hold(total(), map[Key]removal{r.Key: r})
+		g.hold(holds, map[Key]removal{r.Key: r})
 		return hold, 0
 	}
 	if _, there := g.pending[r.Key]; !there {
@@ -123,8 +126,8 @@ func (g *guard) ask(r removal, total func() int, approved string) (answer, time.
 	if left := until.Sub(now); left > 0 {
 		return notYet, left
 	}
-	if g.many(g.pending, total, now) {
-		g.hold(total(), g.pending)
+	if g.many(g.pending, holds) {
+		g.hold(holds, g.pending)
 		clear(g.pending)
 		return hold, 0
 	}
@@ -145,6 +148,7 @@ func (g *guard) approve(token string) {
 		if is, still := g.held[key]; still && is.uid == r.uid {
 			delete(g.held, key)
 			g.approved[key] = true
+			g.peak-- // It is no loss.
 		}
 	}
 	g.issued = slices.Delete(g.issued, 0, at+1)
@@ -158,19 +162,17 @@ func (g *guard) allow(removals map[Key]removal) {
 	clear(removals)
 }
 
-// many reports whether these, with what went or may go unasked, are more than may.
-func (g *guard) many(removals map[Key]removal, total func() int, now time.Time) bool {
+// many reports whether these are more than may go unasked from a member that holds so
+// many copies.
+func (g *guard) many(removals map[Key]removal, holds int) bool {
 	for _, r := range removals {
 		if r.grave {
 			return true
 		}
 	}
-	recent := g.recent(now)
-	n := len(removals) + len(g.allowed)
-	return over(n, guardCopies, total()) || over(n+recent, guardPasses, total()+recent)
+	lost := g.peak - (holds - len(removals) - len(g.allowed))
+	return lost > guardCopies && float64(lost) > guardShare*float64(g.peak)
 }
-
-func over(n, least, total int) bool { return n > least && float64(n) > guardShare*float64(total) }
 
 // holds reports whether something in the namespace is held because it is much.
 func (g *guard) holds(namespace string) bool {
@@ -208,18 +210,8 @@ func (g *guard) issue() {
 	}
 }
 
-// went is told that a copy is gone.
-func (g *guard) went(key Key) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	if g.allowed[key] {
-		g.gone[g.now().Truncate(time.Second)]++
-	}
-	g.drop(key)
-}
-
-// stays is told that a copy is not to go any more, or did not.
-func (g *guard) stays(key Key) {
+// done is told that a copy is gone, or is not to go any more, or could not go.
+func (g *guard) done(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.drop(key)
@@ -235,39 +227,29 @@ func (g *guard) drop(key Key) {
 	}
 }
 
-// recent is how many copies went within the window.
-func (g *guard) recent(now time.Time) int {
-	n := 0
-	for at, count := range g.gone {
-		if now.Sub(at) > guardWindow {
-			delete(g.gone, at)
-			continue
-		}
-		n += count
-	}
-	return n
-}
-
-// waiting returns the keys that are held, and a message that says what to do;
-// empty when nothing is.
-func (g *guard) waiting(cluster string) (message string, keys []Key) {
+// waiting says what is held and what to do; empty when nothing is.
+func (g *guard) waiting(cluster string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	return g.message(cluster)
+}
+
+func (g *guard) message(cluster string) string {
 	if g.token == "" {
-		return "", nil
+		return ""
 	}
 	const format = "%d of %d copies are to go at once, which nobody has asked for yet: " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
-	return fmt.Sprintf(format, len(g.held), g.total, cluster, g.token), slices.Collect(maps.Keys(g.held))
+	return fmt.Sprintf(format, len(g.held), g.total, cluster, g.token)
 }
 
 // show is waiting for where people read it: what the token stands for now is
 // remembered.
 func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
+	defer g.mu.Unlock()
 	g.issue()
-	g.mu.Unlock()
-	return g.waiting(cluster)
+	return g.message(cluster), slices.Collect(maps.Keys(g.held))
 }
 
 // keys returns what is held.

@@ -80,9 +80,9 @@ func TestGuardIsApproved(t *testing.T) {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != pass {
 			t.Fatalf("ask() with the token: want pass, got %v", got)
 		}
-		g.went(numbered(i))
+		g.done(numbered(i))
 	}
-	if message, _ := g.waiting("eu-1"); message != "" {
+	if message := g.waiting("eu-1"); message != "" {
 		t.Errorf("waiting() after all went: %q", message)
 	}
 }
@@ -125,7 +125,7 @@ func TestGuardForgetsWhatCameBack(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	for i := range 15 {
-		g.stays(numbered(i))
+		g.done(numbered(i))
 	}
 	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != pass {
 		t.Errorf("ask() when 5 are left: want pass, got %v", got)
@@ -143,7 +143,7 @@ func TestGuardRemembers(t *testing.T) {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(100-went), ""); got == hold {
 			break
 		}
-		g.went(numbered(i))
+		g.done(numbered(i))
 		went++
 	}
 	if went != 30 {
@@ -175,7 +175,7 @@ func TestGuardForgetsApprovals(t *testing.T) {
 	approved := token(t, g)
 	for i := range 20 {
 		g.ask(removal{Key: numbered(i)}, of(40), approved)
-		g.went(numbered(i))
+		g.done(numbered(i))
 	}
 	now = now.Add(2 * guardWindow)
 	for i := range 20 {

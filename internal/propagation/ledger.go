@@ -578,6 +578,18 @@ func (l *ledger) on(cluster string) []Key {
 	return keys
 }
 
+// holds is how many keys have a copy on the cluster, as far as is known.
+func (l *ledger) holds(cluster string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, e := range l.entries {
+		if _, reported := e.rows[cluster]; reported {
+			n++
+		}
+	}
+	return n
+}
+
 // needs reports whether a copy in the namespace is, or is to be, on the cluster.
 func (l *ledger) needs(cluster, namespace string) bool {
 	l.mu.Lock()
