@@ -38,6 +38,8 @@ type controllers struct {
 	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
+	// guard is the share of a member's copies that may go at once unasked, in percent.
+	guard int
 	// elect is whether there may be other replicas.
 	elect         bool
 	leaseDuration time.Duration
@@ -106,7 +108,7 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		return err
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Checked: c.webhook.wanted(), Started: c.started,
+		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, Checked: c.webhook.wanted(), Started: c.started,
 	})
 	if err != nil {
 		return err

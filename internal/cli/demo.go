@@ -182,7 +182,8 @@ func startControllers(ctx context.Context, kubeconfig string) (ended <-chan erro
 	c := &controllers{
 		systemNamespace: corev1alpha1.SystemNamespace,
 		metricsAddress:  "0", healthAddress: "0",
-		log: logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
+		guard: propagation.DefaultGuard,
+		log:   logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
 	}
 	done := make(chan error, 1)
 	finished := make(chan struct{})

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/propagation"
 )
 
 // logFormats are the formats of the log.
@@ -42,6 +43,9 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 			cfg, err := restConfig(kubeconfig)
 			if err != nil {
 				return err
+			}
+			if c.guard < 0 || c.guard > 100 {
+				return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
 			}
 			if c.webhook.service, err = serviceName(service); err != nil {
 				return err
@@ -74,6 +78,8 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
+	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
+		"`percent` of a member's copies that may go at once without refract approve; 100 for all")
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")

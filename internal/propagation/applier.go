@@ -49,6 +49,10 @@ const (
 // being deleted, a cluster that fails.
 const soonRetry = 5 * time.Second
 
+// heldDelay is how long it takes until a cluster says what is held back on it: more
+// may come to it, and each time the token is another.
+const heldDelay = 2 * time.Second
+
 // notOurs is how long to wait while it is not certain that the member is this
 // replica's.
 const notOurs = 500 * time.Millisecond
@@ -81,7 +85,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 	a := &applier{
 		Controller: c,
 		member:     m,
-		guard:      newGuard(time.Now),
+		guard:      newGuard(c.guardPercent, time.Now),
 		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
 		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
@@ -515,7 +519,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.done(key, r, left)
 	case hold:
 		r.reason, r.message = reasonDeletionHeld, a.guard.waiting(a.member.Name)
-		a.members.Recheck(a.member.Name) // Its condition says so.
+		a.held.addAfter(a.member.Name, heldDelay) // Its condition says so.
 		if grave {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}

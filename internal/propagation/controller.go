@@ -63,6 +63,9 @@ type Options struct {
 	SystemNamespace string
 	// Shards are those of this replica.
 	Shards Shards
+	// Guard is the share of a member's copies, in percent, that may go at once without
+	// somebody's approval; 100 for all.
+	Guard int
 	// Checked is whether a webhook asks, when an override policy is written, if who
 	// writes it may read what it has workloads refer to. Otherwise such Secrets and
 	// ConfigMaps do not travel.
@@ -96,6 +99,9 @@ type Controller struct {
 	review    *work[tree.Policy]
 	placement *work[struct{}] // Clusters are others than before.
 	ownership *work[struct{}] // This replica has other members, or leads.
+	held      *work[string]   // Clusters on which deletions are held back.
+
+	guardPercent int
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -126,16 +132,17 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
 	c := &Controller{
-		hub:      hub,
-		client:   mgr.GetClient(),
-		live:     mgr.GetAPIReader(),
-		recorder: mgr.GetEventRecorder("refract"),
-		log:      mgr.GetLogger().WithName("propagation"),
-		checked:  o.Checked,
-		shards:   o.Shards,
-		members:  set,
-		ledger:   newLedger(),
-		appliers: map[string]*applier{},
+		hub:          hub,
+		client:       mgr.GetClient(),
+		live:         mgr.GetAPIReader(),
+		recorder:     mgr.GetEventRecorder("refract"),
+		log:          mgr.GetLogger().WithName("propagation"),
+		checked:      o.Checked,
+		guardPercent: o.Guard,
+		shards:       o.Shards,
+		members:      set,
+		ledger:       newLedger(),
+		appliers:     map[string]*applier{},
 	}
 	c.clusters = &member.Reconciler{
 		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),
@@ -173,6 +180,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		return nil, err
 	}
 	if c.placement, err = newWork("placement", 1, c.log, c.placeAll); err != nil {
+		return nil, err
+	}
+	if c.held, err = newWork("held", 1, c.log, func(_ context.Context, name string) (reconcile.Result, error) {
+		set.Recheck(name)
+		return reconcile.Result{}, nil
+	}); err != nil {
 		return nil, err
 	}
 	if c.ownership, err = newWork("ownership", 1, c.log, c.ownAll); err != nil {
@@ -226,9 +239,9 @@ func (r *runner) Start(ctx context.Context) error {
 	if r.begun != nil {
 		r.begun()
 	}
-	errs := make(chan error, 7)
+	errs := make(chan error, 8)
 	for _, run := range []func(context.Context) error{
-		r.sources.run, r.decide.start, r.report.start, r.review.start, r.placement.start, r.ownership.start, r.prime,
+		r.sources.run, r.decide.start, r.report.start, r.review.start, r.placement.start, r.ownership.start, r.held.start, r.prime,
 	} {
 		r.running.Go(func() { errs <- run(ctx) })
 	}

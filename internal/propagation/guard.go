@@ -12,12 +12,16 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A member may lose at most this many copies, or this share of its copies, unasked:
-// compared with the most that it held within the window, so that many small steps
-// are as one big one, and what comes and goes all the time is none.
+// DefaultGuard is the share of a member's copies that may go unasked, in percent.
+const DefaultGuard = 30
+
+// A member may lose at most guardCopies in one pass unasked, or the share. So that
+// many small steps are as one big one, and what comes and goes all the time is none,
+// what it lost of the most that it held within the window must not be more than
+// the share either, once that is guardPasses.
 const (
 	guardCopies = 10
-	guardShare  = 0.3
+	guardPasses = 30
 )
 
 const (
@@ -33,6 +37,7 @@ const (
 // an old state, must not empty the fleet. What is then to go from other namespaces
 // is looked at by itself, so that one tenant does not stop the others.
 type guard struct {
+	share    float64
 	mu       sync.Mutex
 	pending  map[Key]removal // To go; it is not known yet what else is.
 	since    time.Time       // When the first of them was added,
@@ -65,13 +70,14 @@ type issue struct {
 
 // issues is for how many sets of copies a token is remembered: while somebody reads
 // what is to go and approves it, more may be added.
-const issues = 8
+const issues = 32
 
 // guardCollects is how long the guard waits at most for what else is to go.
 const guardCollects = 5 * guardSettles
 
-func newGuard(now func() time.Time) *guard {
+func newGuard(percent int, now func() time.Time) *guard {
 	return &guard{
+		share:   float64(percent) / 100,
 		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]bool{}, approved: map[Key]bool{},
 		now: now,
 	}
@@ -170,9 +176,11 @@ func (g *guard) many(removals map[Key]removal, holds int) bool {
 			return true
 		}
 	}
-	lost := g.peak - (holds - len(removals) - len(g.allowed))
-	return lost > guardCopies && float64(lost) > guardShare*float64(g.peak)
+	n := len(removals) + len(g.allowed)
+	return g.over(n, guardCopies, holds) || g.over(g.peak-holds+n, guardPasses, g.peak)
 }
+
+func (g *guard) over(n, least, of int) bool { return n > least && float64(n) > g.share*float64(of) }
 
 // holds reports whether something in the namespace is held because it is much.
 func (g *guard) holds(namespace string) bool {

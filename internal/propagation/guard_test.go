@@ -25,7 +25,7 @@ func TestGuard(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			now := time.Unix(0, 0)
-			g := newGuard(func() time.Time { return now })
+			g := newGuard(DefaultGuard, func() time.Time { return now })
 			for i := range tc.gone {
 				if got, left := g.ask(removal{Key: numbered(i)}, of(tc.total), ""); got != notYet || left <= 0 {
 					t.Fatalf("ask() before it is known what else is to go: want to wait, got %v, %s", got, left)
@@ -48,7 +48,7 @@ func numbered(i int) Key { return keyOf("configmaps", strconv.Itoa(i)) }
 // held20 is a guard of 40 copies that holds 20 of them back.
 func held20(t *testing.T, now *time.Time) *guard {
 	t.Helper()
-	g := newGuard(func() time.Time { return *now })
+	g := newGuard(DefaultGuard, func() time.Time { return *now })
 	for i := range 20 {
 		g.ask(removal{Key: numbered(i)}, of(40), "")
 	}
@@ -135,7 +135,7 @@ func TestGuardForgetsWhatCameBack(t *testing.T) {
 // TestGuardRemembers adds up what goes in small steps.
 func TestGuardRemembers(t *testing.T) {
 	now := time.Unix(0, 0)
-	g := newGuard(func() time.Time { return now })
+	g := newGuard(DefaultGuard, func() time.Time { return now })
 	went := 0
 	for i := range 100 {
 		g.ask(removal{Key: numbered(i)}, of(100-went), "")
@@ -158,7 +158,7 @@ func TestGuardRemembers(t *testing.T) {
 // TestGuardIsNotHeldUp lets a steady stream of removals go.
 func TestGuardIsNotHeldUp(t *testing.T) {
 	now := time.Unix(0, 0)
-	g := newGuard(func() time.Time { return now })
+	g := newGuard(DefaultGuard, func() time.Time { return now })
 	for i := range 100 {
 		now = now.Add(guardSettles * 9 / 10)
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(10_000), ""); got == pass {
@@ -203,7 +203,7 @@ func TestGuardTakesAnOlderToken(t *testing.T) {
 // TestGuardAsksForADefinition holds back what takes more along than itself.
 func TestGuardAsksForADefinition(t *testing.T) {
 	now := time.Unix(0, 0)
-	g := newGuard(func() time.Time { return now })
+	g := newGuard(DefaultGuard, func() time.Time { return now })
 	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
 	g.ask(one, of(1000), "")
 	now = now.Add(guardSettles)
