@@ -526,6 +526,11 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.done(key, r, lastRetry)
 	case pass:
 	}
+	return a.delete(ctx, key, r, have)
+}
+
+// delete deletes a copy that may go.
+func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}
