@@ -159,6 +159,12 @@ func TestMemberBehavesBadly(t *testing.T) {
 	p.Cut()
 	s.changes(10)
 	d.settle()
+
+	// The proxy ends before what is cleaned up is gone.
+	direct, err := d.Access("member-2")
+	d.must(err)
+	d.must(d.Join(t.Context(), "member-2", direct))
+	d.settle()
 }
 
 // TestMemberRefusesTheCredentials has the certificate with which the hub reaches a
