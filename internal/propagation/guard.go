@@ -180,7 +180,9 @@ func (g *guard) many(removals map[Key]removal, holds int) bool {
 	return g.over(n, guardCopies, holds) || g.over(g.peak-holds+n, guardPasses, g.peak)
 }
 
-func (g *guard) over(n, least, of int) bool { return n > least && float64(n) > g.share*float64(of) }
+func (g *guard) over(n, least, of int) bool {
+	return g.share < 1 && n > least && float64(n) > g.share*float64(of)
+}
 
 // holds reports whether something in the namespace is held because it is much.
 func (g *guard) holds(namespace string) bool {
