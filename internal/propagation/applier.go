@@ -3,19 +3,15 @@ package propagation
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,7 +19,6 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
-	"refract.dev/placement"
 )
 
 // A write that failed is tried again after these times, doubling from the first
@@ -35,14 +30,6 @@ const (
 
 // maxMessage bounds what a row says, in bytes.
 const maxMessage = 1000
-
-// How often a copy that somebody else changes again and again is corrected.
-const (
-	promptRounds = 3 // At once.
-	firstRound   = time.Second
-	lastRound    = time.Minute
-	peace        = 5 * time.Minute // After this long without a change it begins anew.
-)
 
 // soonRetry bounds the time between attempts at what may be possible soon, without
 // an event that says so: a type that is not served yet, a namespace that is still
@@ -72,13 +59,6 @@ type applier struct {
 
 	mu     sync.Mutex
 	rounds map[Key]round
-}
-
-// round counts how often a copy was corrected in a row.
-type round struct {
-	count int
-	last  time.Time
-	next  time.Time // Not before.
 }
 
 func newApplier(c *Controller, m *member.Member) (*applier, error) {
@@ -250,7 +230,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	if err != nil {
 		return a.refused(ctx, key, p, t, r, err)
 	}
-	syncLatency.WithLabelValues(a.member.Name).Observe(p.since(time.Now()).Seconds())
+	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
 	if before, _ := a.ledger.row(key, a.member.Name); r.drift != nil && r.drift != before.drift {
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
 		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
@@ -343,125 +323,6 @@ func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, er
 	return a.failed(key, r)
 }
 
-// handOver gives spec.replicas to another field manager, so that it stays as it is
-// when Refract does not send it any more.
-func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
-	obj, err := a.member.ReadObject(ctx, v.gvr, key.NamespacedName)
-	if err != nil {
-		return err
-	}
-	n, ok, err := unstructured.NestedInt64(obj.Object, "spec", "replicas")
-	if err != nil || !ok {
-		return nil //nolint:nilerr // There is none to be kept.
-	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(),
-		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace, "uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion()},
-		"spec":     map[string]any{"replicas": n},
-	})
-	if err != nil {
-		return err
-	}
-	return a.member.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
-}
-
-// retainer is the field manager of what is left to the cluster until somebody
-// there changes it.
-const retainer = member.FieldManager + "-retained"
-
-// known reports whether the copy with the hash is known to be as it was written;
-// after a restart in the wrong moment it is not.
-func (r *row) known(have member.Copy, hash string) bool {
-	return r.baseline() == have.Owned.Hash() && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
-}
-
-// drift returns what somebody changed of a copy that has the right hash; nil if
-// nobody did, or if it cannot be told.
-func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
-	base := r.baseline()
-	if base == "" || base == have.Owned.Hash() {
-		return nil
-	}
-	lost := r.owned.Lost(have.Owned)
-	if t.variant.retained && r.owned == (member.Ownership{}) {
-		return nil // What was taken cannot be told; it is written once more, without replicas.
-	}
-	if t.variant.retained && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
-		r.owned = have.Owned // It is the cluster's now, and has just been taken.
-		return nil
-	}
-	return r.corrected(lost, a.member.Culprit(key))
-}
-
-// corrected is the drift status after another correction.
-func (r *row) corrected(fields []string, manager string) *refractv1alpha1.DriftStatus {
-	const most = 16
-	d := &refractv1alpha1.DriftStatus{Count: 1, Time: metav1.Now().Rfc3339Copy(), Fields: fields[:min(len(fields), most)], Manager: manager}
-	if r.drift != nil {
-		d.Count += r.drift.Count
-	}
-	return d
-}
-
-func describeDrift(d *refractv1alpha1.DriftStatus) string {
-	by := "somebody"
-	if d.Manager != "" {
-		by = d.Manager
-	}
-	switch {
-	case d.Deleted:
-		return "the copy had been deleted and was restored"
-	case len(d.Fields) == 0:
-		return fmt.Sprintf("%s had changed the copy; it was corrected", by)
-	default:
-		const most = 3
-		fields := strings.Join(d.Fields[:min(len(d.Fields), most)], ", ")
-		if more := len(d.Fields) - most; more > 0 {
-			fields += fmt.Sprintf(" and %d more fields", more)
-		}
-		return fmt.Sprintf("%s had changed %s; it was corrected", by, fields)
-	}
-}
-
-// spar returns how long to leave a copy that drifted to who keeps changing it, and
-// counts the round when that is not at all.
-func (a *applier) spar(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
-	if drift == nil {
-		return 0
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	f := a.rounds[key]
-	if now.Sub(f.last) > peace {
-		f = round{}
-	}
-	if f.count >= promptRounds && now.Before(f.next) {
-		return f.next.Sub(now)
-	}
-	f.count++
-	f.last = now
-	if over := f.count - promptRounds; over >= 0 {
-		f.next = now.Add(min(firstRound<<min(over, 10), lastRound))
-	}
-	if len(a.rounds) > maxRounds {
-		clear(a.rounds)
-	}
-	a.rounds[key] = f
-	return 0
-}
-
-// maxRounds bounds what is remembered of corrections, in copies of a member.
-const maxRounds = 10_000
-
-// fought leaves the copy for a while to who keeps changing it.
-func (a *applier) fought(key Key, r row, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
-	r.state, r.reason = refractv1alpha1.StateDrifted, reasonFought
-	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
-		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
-	return a.done(key, r, left)
-}
-
 // paused waits until the cluster is likely to answer again.
 func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
@@ -469,125 +330,6 @@ func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, 
 			"the cluster has failed to answer several times; it is asked less often until it does"
 	}
 	return a.done(key, r, left)
-}
-
-// remove deletes the copy if there is one, or lets it go where it is to stay.
-func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	r := a.rowFor(key, p)
-	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
-		a.guard.done(key)
-		if r.state == refractv1alpha1.StateDeleting {
-			a.tidyLater(key.Namespace) // It had finalizers.
-		}
-		r.absent = true
-		return a.done(key, r, 0)
-	}
-	r.state, r.reason, r.message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, "the object is not placed here any more"
-	switch {
-	case p.gone:
-		r.reason, r.message = reasonSourceGone, "the object is gone from the hub, or does not ask to be propagated any more"
-	case leaving:
-		r.reason, r.message = reasonClusterLeaves, "the cluster is leaving the fleet"
-	}
-	if have.Deleting {
-		r.message = "the copy is being deleted and still has finalizers on the cluster"
-		return a.done(key, r, 0) // Its going is an event.
-	}
-	if (p.gone || leaving) && (have.Orphan == placement.OrphanAll || (have.Orphan == placement.OrphanAdopted && (have.Adopted || r.adopted))) {
-		return a.release(ctx, key, r, have, nil)
-	}
-	if key.GroupResource == namespaceResource.GroupResource() {
-		// What is in it is not for one copy to take along: it goes when it is empty.
-		var mark any
-		if !have.Adopted && !r.adopted {
-			mark = a.hub
-			a.tidyLater(key.Name)
-		}
-		return a.release(ctx, key, r, have, mark)
-	}
-	if !a.primed.Load() || !a.member.Swept() {
-		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
-	}
-	grave, err := a.grave(ctx, key)
-	if err != nil {
-		r.reason, r.message = reasonDeletionBlocked, err.Error()
-		return a.failed(key, r)
-	}
-	total := func() int { return a.ledger.holds(a.member.Name) }
-	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, total, a.members.Approved(a.member.Name)); answer {
-	case notYet:
-		return a.done(key, r, left)
-	case hold:
-		r.reason, r.message = reasonDeletionHeld, a.guard.waiting(a.member.Name)
-		a.held.addAfter(a.member.Name, heldDelay) // Its condition says so.
-		if grave {
-			return a.done(key, r, soonRetry) // What goes with it may go first.
-		}
-		return a.done(key, r, lastRetry)
-	case pass:
-	}
-	return a.delete(ctx, key, r, have)
-}
-
-// delete deletes a copy that may go.
-func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
-	if left := a.member.Pause(); left > 0 {
-		return a.paused(key, r, left)
-	}
-	found, err := a.member.Delete(ctx, key, have.UID)
-	if err != nil {
-		a.guard.done(key)
-		r.reason, r.message = reasonDeletionBlocked, err.Error()
-		return a.failed(key, r)
-	}
-	a.guard.done(key)
-	if !found {
-		a.member.Forget(key)
-		r.absent = true
-	}
-	a.tidyLater(key.Namespace)
-	return a.done(key, r, 0)
-}
-
-// grave reports whether more goes with the copy than itself: a definition takes all
-// objects of its type along.
-func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
-	if key.GroupResource != crdResource.GroupResource() {
-		return false, nil
-	}
-	some, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
-	if err != nil {
-		return false, fmt.Errorf("looking for objects of the type on the cluster: %w", err)
-	}
-	return some, nil
-}
-
-// release makes a copy an object like any other. Mark is the annotation that says
-// for which hub a namespace was made; nil for none.
-func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy, mark any) (reconcile.Result, error) {
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid":    have.UID,
-		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},
-		"annotations": map[string]any{
-			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
-			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
-			refractv1alpha1.NamespaceAnnotation: mark,
-		},
-	}})
-	if err != nil {
-		return reconcile.Result{}, err
-	}
-	gvr, served := a.member.Resource(key.GroupResource)
-	if !served {
-		return a.done(key, r, soonRetry)
-	}
-	if err := a.member.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
-		r.reason, r.message = reasonDeletionBlocked, fmt.Sprintf("leaving the copy to the cluster: %v", err)
-		return a.failed(key, r)
-	}
-	a.member.Forget(key)
-	r.absent = true
-	return a.done(key, r, 0)
 }
 
 func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, error) {

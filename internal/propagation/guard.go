@@ -106,13 +106,20 @@ func (g *guard) ask(r removal, total func() int, approved string) (answer, time.
 	switch {
 	case g.allowed[r.Key], g.approved[r.Key]:
 		return pass, 0
+	case r.grave:
+		delete(g.pending, r.Key)
+		g.hold(holds, map[Key]removal{r.Key: r}) // Alone: it says nothing about others.
+		return hold, 0
 	case isHeld:
 		g.held[r.Key] = r // It may be less grave by now.
-		if g.many(g.held, holds) {
+		light := maps.Clone(g.held)
+		maps.DeleteFunc(light, func(_ Key, r removal) bool { return r.grave })
+		if g.many(light, holds) {
 			return hold, 0
 		}
-		g.allow(g.held)
-		g.token = ""
+		maps.DeleteFunc(g.held, func(_ Key, r removal) bool { return !r.grave })
+		g.name()
+		g.allow(light)
 		return pass, 0
 	case g.holds(r.Namespace):
 		g.hold(holds, map[Key]removal{r.Key: r})
@@ -171,11 +178,6 @@ func (g *guard) allow(removals map[Key]removal) {
 // many reports whether these are more than may go unasked from a member that holds so
 // many copies.
 func (g *guard) many(removals map[Key]removal, holds int) bool {
-	for _, r := range removals {
-		if r.grave {
-			return true
-		}
-	}
 	n := len(removals) + len(g.allowed)
 	return g.over(n, guardCopies, holds) || g.over(g.peak-holds+n, guardPasses, g.peak)
 }

@@ -205,9 +205,47 @@ func TestGuardAsksForADefinition(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := newGuard(DefaultGuard, func() time.Time { return now })
 	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
-	g.ask(one, of(1000), "")
-	now = now.Add(guardSettles)
+	g.ask(removal{Key: numbered(1)}, of(1000), "")
 	if got, _ := g.ask(one, of(1000), ""); got != hold {
 		t.Errorf("ask(): want hold, got %v", got)
+	}
+	now = now.Add(guardSettles)
+	if got, _ := g.ask(removal{Key: numbered(1)}, of(1000), ""); got != pass {
+		t.Errorf("ask() for another copy of the same pass: want pass, got %v", got)
+	}
+	one.grave = false // Its objects went.
+	if got, _ := g.ask(one, of(1000), ""); got != pass {
+		t.Errorf("ask() when nothing would go along: want pass, got %v", got)
+	}
+}
+
+// TestGuardKeepsGravesApart lets what is held go when it is little, and not the
+// definition that is held beside it.
+func TestGuardKeepsGravesApart(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
+	g.ask(one, of(40), "")
+	for i := range 15 {
+		g.done(numbered(i))
+	}
+	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != pass {
+		t.Errorf("ask() when 5 are left: want pass, got %v", got)
+	}
+	if got, _ := g.ask(one, of(40), ""); got != hold {
+		t.Errorf("ask() for the definition: want hold, got %v", got)
+	}
+}
+
+// TestGuardIsOff lets everything go at 100 percent.
+func TestGuardIsOff(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(100, func() time.Time { return now })
+	for i := range 50 {
+		g.ask(removal{Key: numbered(i)}, of(50), "")
+	}
+	now = now.Add(guardSettles)
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(20), ""); got != pass {
+		t.Errorf("ask(): want pass, got %v", got)
 	}
 }

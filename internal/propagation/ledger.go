@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -636,6 +635,3 @@ func (l *ledger) usage(ref tree.Policy, generation int64) usage {
 	}
 	return u
 }
-
-// since is how long ago the plan was made, for the time that a copy took.
-func (p *plan) since(now time.Time) time.Duration { return now.Sub(p.made) }

@@ -44,7 +44,6 @@ const (
 	reasonDeletionBlocked = "DeletionFailed"
 	reasonDeletionHeld    = "AwaitingApproval"
 	reasonClusterLeaves   = "ClusterLeaves"
-	reasonFollowing       = "Following"
 	reasonFought          = "ChangedAgainAndAgain"
 	reasonBacklog         = "BackingOff"
 )

@@ -233,26 +233,29 @@ func (s *sources) unwant(key Key) {
 
 // resource returns the resource of a kind.
 func (s *sources) resource(kind schema.GroupKind) (schema.GroupResource, bool) {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	for resource, t := range s.types {
-		if resource.Group == kind.Group && t.kind == kind.Kind {
-			return resource, true
-		}
+	t := s.kind(kind)
+	if t == nil {
+		return schema.GroupResource{}, false
 	}
-	return schema.GroupResource{}, false
+	return t.gvr.GroupResource(), true
 }
 
 // scope says whether a kind is namespaced, if the hub serves it.
 func (s *sources) scope(kind schema.GroupKind) (namespaced, known bool) {
+	t := s.kind(kind)
+	return t != nil && t.namespaced, t != nil
+}
+
+// kind returns the type of a kind; nil if the hub does not serve it.
+func (s *sources) kind(kind schema.GroupKind) *sourceType {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for resource, t := range s.types {
 		if resource.Group == kind.Group && t.kind == kind.Kind {
-			return t.namespaced, true
+			return t
 		}
 	}
-	return false, false
+	return nil
 }
 
 // all returns the keys of all objects that have a label; complete is false while

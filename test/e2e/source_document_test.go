@@ -1,16 +1,14 @@
 package e2e
 
 import (
-	"fmt"
-	"maps"
 	"os"
 	"path/filepath"
-	"reflect"
-	"slices"
 	"strings"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"refract.dev/test/fleet"
 )
 
 // echoGroups is the type that the page's example of an imagePath is about.
@@ -123,39 +121,10 @@ func compare(t *testing.T, want []placed) {
 				return "absent"
 			}
 			// Both went through the same decoder, so that numbers compare.
-			if at := lacks("", o.object.Object, live.Object); at != "" {
+			if at := fleet.Lacks("", o.object.Object, live.Object); at != "" {
 				return at
 			}
 			return "as rendered"
 		})
 	}
-}
-
-// lacks returns the first place where live is not as want says.
-func lacks(path string, want, live any) string {
-	switch w := want.(type) {
-	case map[string]any:
-		l, _ := live.(map[string]any)
-		for _, key := range slices.Sorted(maps.Keys(w)) {
-			if at := lacks(path+"/"+key, w[key], l[key]); at != "" {
-				return at
-			}
-		}
-		return ""
-	case []any:
-		l, ok := live.([]any)
-		if !ok || len(l) != len(w) {
-			return fmt.Sprintf("%s: want %v, got %v", path, want, live)
-		}
-		for i := range w {
-			if at := lacks(fmt.Sprintf("%s/%d", path, i), w[i], l[i]); at != "" {
-				return at
-			}
-		}
-		return ""
-	}
-	if !reflect.DeepEqual(want, live) {
-		return fmt.Sprintf("%s: want %v, got %v", path, want, live)
-	}
-	return ""
 }

@@ -1,0 +1,152 @@
+package propagation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+)
+
+// How often a copy that somebody else changes again and again is corrected.
+const (
+	promptRounds = 3 // At once.
+	firstRound   = time.Second
+	lastRound    = time.Minute
+	peace        = 5 * time.Minute // After this long without a change it begins anew.
+)
+
+// round counts how often a copy was corrected in a row.
+type round struct {
+	count int
+	last  time.Time
+	next  time.Time // Not before.
+}
+
+// known reports whether the copy with the hash is known to be as it was written;
+// after a restart in the wrong moment it is not.
+func (r *row) known(have member.Copy, hash string) bool {
+	return r.baseline() == have.Owned.Hash() && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
+}
+
+// drift returns what somebody changed of a copy that has the right hash; nil if
+// nobody did, or if it cannot be told.
+func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
+	base := r.baseline()
+	if base == "" || base == have.Owned.Hash() {
+		return nil
+	}
+	lost := r.owned.Lost(have.Owned)
+	if t.variant.retained && r.owned == (member.Ownership{}) {
+		return nil // What was taken cannot be told; it is written once more, without replicas.
+	}
+	if t.variant.retained && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
+		r.owned = have.Owned // It is the cluster's now, and has just been taken.
+		return nil
+	}
+	return r.corrected(lost, a.member.Culprit(key))
+}
+
+// corrected is the drift status after another correction.
+func (r *row) corrected(fields []string, manager string) *refractv1alpha1.DriftStatus {
+	const most = 16
+	d := &refractv1alpha1.DriftStatus{Count: 1, Time: metav1.Now().Rfc3339Copy(), Fields: fields[:min(len(fields), most)], Manager: manager}
+	if r.drift != nil {
+		d.Count += r.drift.Count
+	}
+	return d
+}
+
+func describeDrift(d *refractv1alpha1.DriftStatus) string {
+	by := "somebody"
+	if d.Manager != "" {
+		by = d.Manager
+	}
+	switch {
+	case d.Deleted:
+		return "the copy had been deleted and was restored"
+	case len(d.Fields) == 0:
+		return fmt.Sprintf("%s had changed the copy; it was corrected", by)
+	default:
+		const most = 3
+		fields := strings.Join(d.Fields[:min(len(d.Fields), most)], ", ")
+		if more := len(d.Fields) - most; more > 0 {
+			fields += fmt.Sprintf(" and %d more fields", more)
+		}
+		return fmt.Sprintf("%s had changed %s; it was corrected", by, fields)
+	}
+}
+
+// spar returns how long to leave a copy that drifted to who keeps changing it, and
+// counts the round when that is not at all.
+func (a *applier) spar(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
+	if drift == nil {
+		return 0
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	now := time.Now()
+	f := a.rounds[key]
+	if now.Sub(f.last) > peace {
+		f = round{}
+	}
+	if f.count >= promptRounds && now.Before(f.next) {
+		return f.next.Sub(now)
+	}
+	f.count++
+	f.last = now
+	if over := f.count - promptRounds; over >= 0 {
+		f.next = now.Add(min(firstRound<<min(over, 10), lastRound))
+	}
+	if len(a.rounds) > maxRounds {
+		clear(a.rounds)
+	}
+	a.rounds[key] = f
+	return 0
+}
+
+// maxRounds bounds what is remembered of corrections, in copies of a member.
+const maxRounds = 10_000
+
+// fought leaves the copy for a while to who keeps changing it.
+func (a *applier) fought(key Key, r row, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateDrifted, reasonFought
+	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
+		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
+	return a.done(key, r, left)
+}
+
+// handOver gives spec.replicas to another field manager, so that it stays as it is
+// when Refract does not send it any more.
+func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
+	obj, err := a.member.ReadObject(ctx, v.gvr, key.NamespacedName)
+	if err != nil {
+		return err
+	}
+	n, ok, err := unstructured.NestedInt64(obj.Object, "spec", "replicas")
+	if err != nil || !ok {
+		return nil //nolint:nilerr // There is none to be kept.
+	}
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(),
+		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace, "uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion()},
+		"spec":     map[string]any{"replicas": n},
+	})
+	if err != nil {
+		return err
+	}
+	return a.member.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
+}
+
+// retainer is the field manager of what is left to the cluster until somebody
+// there changes it.
+const retainer = member.FieldManager + "-retained"

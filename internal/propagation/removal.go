@@ -1,0 +1,135 @@
+package propagation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/placement"
+)
+
+// remove deletes the copy if there is one, or lets it go where it is to stay.
+func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	r := a.rowFor(key, p)
+	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
+		a.guard.done(key)
+		if r.state == refractv1alpha1.StateDeleting {
+			a.tidyLater(key.Namespace) // It had finalizers.
+		}
+		r.absent = true
+		return a.done(key, r, 0)
+	}
+	r.state, r.reason, r.message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, "the object is not placed here any more"
+	switch {
+	case p.gone:
+		r.reason, r.message = reasonSourceGone, "the object is gone from the hub, or does not ask to be propagated any more"
+	case leaving:
+		r.reason, r.message = reasonClusterLeaves, "the cluster is leaving the fleet"
+	}
+	if have.Deleting {
+		r.message = "the copy is being deleted and still has finalizers on the cluster"
+		return a.done(key, r, 0) // Its going is an event.
+	}
+	if (p.gone || leaving) && (have.Orphan == placement.OrphanAll || (have.Orphan == placement.OrphanAdopted && (have.Adopted || r.adopted))) {
+		return a.release(ctx, key, r, have, nil)
+	}
+	if key.GroupResource == namespaceResource.GroupResource() {
+		// What is in it is not for one copy to take along: it goes when it is empty.
+		var mark any
+		if !have.Adopted && !r.adopted {
+			mark = a.hub
+			a.tidyLater(key.Name)
+		}
+		return a.release(ctx, key, r, have, mark)
+	}
+	if !a.primed.Load() || !a.member.Swept() {
+		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
+	}
+	grave, err := a.grave(ctx, key)
+	if err != nil {
+		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		return a.failed(key, r)
+	}
+	total := func() int { return a.ledger.holds(a.member.Name) }
+	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, total, a.members.Approved(a.member.Name)); answer {
+	case notYet:
+		return a.done(key, r, left)
+	case hold:
+		r.reason, r.message = reasonDeletionHeld, a.guard.waiting(a.member.Name)
+		a.held.addAfter(a.member.Name, heldDelay) // Its condition says so.
+		if grave {
+			return a.done(key, r, soonRetry) // What goes with it may go first.
+		}
+		return a.done(key, r, lastRetry)
+	case pass:
+	}
+	return a.delete(ctx, key, r, have)
+}
+
+// delete deletes a copy that may go.
+func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
+	if left := a.member.Pause(); left > 0 {
+		return a.paused(key, r, left)
+	}
+	found, err := a.member.Delete(ctx, key, have.UID)
+	if err != nil {
+		a.guard.done(key)
+		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		return a.failed(key, r)
+	}
+	a.guard.done(key)
+	if !found {
+		a.member.Forget(key)
+		r.absent = true
+	}
+	a.tidyLater(key.Namespace)
+	return a.done(key, r, 0)
+}
+
+// grave reports whether more goes with the copy than itself: a definition takes all
+// objects of its type along.
+func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
+	if key.GroupResource != crdResource.GroupResource() {
+		return false, nil
+	}
+	some, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
+	if err != nil {
+		return false, fmt.Errorf("looking for objects of the type on the cluster: %w", err)
+	}
+	return some, nil
+}
+
+// release makes a copy an object like any other. Mark is the annotation that says
+// for which hub a namespace was made; nil for none.
+func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy, mark any) (reconcile.Result, error) {
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid":    have.UID,
+		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},
+		"annotations": map[string]any{
+			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
+			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
+			refractv1alpha1.NamespaceAnnotation: mark,
+		},
+	}})
+	if err != nil {
+		return reconcile.Result{}, err
+	}
+	gvr, served := a.member.Resource(key.GroupResource)
+	if !served {
+		return a.done(key, r, soonRetry)
+	}
+	if err := a.member.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
+		r.reason, r.message = reasonDeletionBlocked, fmt.Sprintf("leaving the copy to the cluster: %v", err)
+		return a.failed(key, r)
+	}
+	a.member.Forget(key)
+	r.absent = true
+	return a.done(key, r, 0)
+}
