@@ -279,7 +279,8 @@ func eventually(t *testing.T, what, want string, got func() string) {
 // until waits until ok reports true; it returns what there is, for the failure.
 func until(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	// Clean-ups wait, too; the test's own context has ended by then.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
 	defer cancel()
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
