@@ -1,0 +1,314 @@
+package bench
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"refract.dev/test/fleet"
+)
+
+const (
+	// injecting is the namespace with the policies; apart is one whose pods no API
+	// server asks about.
+	injecting, apart = "injecting", corev1.NamespaceNodeLease
+	// policies is how many there are, and matching how many of them choose the pods.
+	policies, matching = 100, 3
+	// rate is how many reviews begin in a second, whether or not others have ended.
+	rate = 1000
+	// reviews is how many there are.
+	reviews = 20 * rate
+	// creates is how many pods are created with and without the webhook.
+	creates = 1000
+)
+
+// BenchmarkInjection measures `refract run --injection` on a real API server, with
+// 100 policies in the namespace, three of which choose the pod of 10 KB:
+//
+//	review  reviews over loopback TLS that begin 1,000 times a second, whatever becomes of those before: from when each was due until its answer is there
+//	create  pods created one after the other, in turn with the webhook and in a namespace that it is not asked about
+func BenchmarkInjection(b *testing.B) {
+	f, err := fleet.Start(b.TempDir(), "../..", 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		if err := f.Stop(); err != nil {
+			b.Error(err)
+		}
+	})
+	member := f.Members[0]
+	cfg, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig(member))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cfg.QPS = -1
+	c := &consumers{f: f, member: member, clients: kubernetes.NewForConfigOrDie(cfg)}
+	c.start(b)
+	c.prepare(b)
+	for b.Loop() {
+		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		c.review(b)
+		c.create(b)
+	}
+}
+
+// consumers is a cluster with pods that consume services.
+type consumers struct {
+	f       *fleet.Fleet
+	member  string
+	clients *kubernetes.Clientset
+	url     string
+}
+
+// start starts the webhook and ends it with the benchmark.
+func (c *consumers) start(b *testing.B) {
+	b.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		b.Fatal(err)
+	}
+	address := l.Addr().String()
+	if err := l.Close(); err != nil {
+		b.Fatal(err)
+	}
+	c.url = "https://" + address
+	log, err := os.Create(filepath.Join(b.TempDir(), "injection.log"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	cmd := exec.Command(c.f.Binary(), "run", "--injection", "--kubeconfig", c.f.Kubeconfig(c.member),
+		"--webhook-url", c.url, "--webhook-bind-address", address, "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_ = cmd.Wait() // A signal ends it: that is no failure here.
+		if b.Failed() {
+			text, _ := os.ReadFile(log.Name())
+			b.Logf("%s", text)
+		}
+		_ = log.Close()
+	})
+}
+
+// prepare creates the policies, and returns when pods are injected.
+func (c *consumers) prepare(b *testing.B) {
+	b.Helper()
+	if _, err := c.f.Kubectl(c.member, "", "wait", "--for=create", "validatingwebhookconfiguration/refract-injection", "--timeout=60s"); err != nil {
+		b.Fatal(err)
+	}
+	var text strings.Builder
+	fmt.Fprintf(&text, "{apiVersion: v1, kind: Namespace, metadata: {name: %s}}\n", injecting)
+	for _, ns := range []string{injecting, apart} { // Nothing runs that would create them.
+		fmt.Fprintf(&text, "---\n{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: %s}}\n", ns)
+	}
+	for i := range policies {
+		role := fmt.Sprintf("role-%d", i)
+		if i%(policies/matching) == 0 && i < policies/matching*matching {
+			role = "frontend"
+		}
+		fmt.Fprintf(&text, `---
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: service-%[1]d, namespace: %[2]s}
+spec:
+  service: service-%[1]d
+  selector: {matchLabels: {role: %[3]s}}
+  env: [{name: SERVICE_%[1]d_PORT, value: 6379}, {name: SERVICE_%[1]d_HOST, value: service-%[1]d}]
+  volumes: [{name: cache-%[1]d, emptyDir: {}}]
+  volumeMounts: [{name: cache-%[1]d, mountPath: /cache-%[1]d}]
+`, i, injecting, role)
+	}
+	if _, err := c.f.Kubectl(c.member, text.String(), "apply", "-f", "-"); err != nil {
+		b.Fatal(err)
+	}
+	await(b, func() bool {
+		p := c.pod(injecting, "probe")
+		got, err := c.clients.CoreV1().Pods(injecting).Create(b.Context(), p, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err == nil && len(got.Spec.Volumes) >= matching && strings.Count(fmt.Sprint(got.Annotations), "service-") >= matching
+	})
+}
+
+// pod returns a pod of 10 KB.
+func (c *consumers) pod(ns, name string) *corev1.Pod {
+	p := &corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: ns, Labels: map[string]string{"app": "website", "role": "frontend"}},
+	}
+	for i := range 4 {
+		container := corev1.Container{Name: fmt.Sprintf("website-%d", i), Image: "registry.example/ecorp/website:1.27.3"}
+		for j := range 30 {
+			container.Env = append(container.Env, corev1.EnvVar{Name: fmt.Sprintf("WEBSITE_SETTING_%d", j), Value: strings.Repeat("value ", 5)})
+		}
+		p.Spec.Containers = append(p.Spec.Containers, container)
+	}
+	return p
+}
+
+// review asks for reviews in an open loop and reports how long they take.
+func (c *consumers) review(b *testing.B) {
+	b.Helper()
+	pod, err := json.Marshal(c.pod(injecting, "reviewed"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	body, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"},
+		Request: &admissionv1.AdmissionRequest{
+			UID: "705ab4f5-6393-11e8-b7cc-42010a800002", Operation: admissionv1.Create, Namespace: injecting, Name: "reviewed",
+			Kind:     metav1.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			Resource: metav1.GroupVersionResource{Version: "v1", Resource: "pods"},
+			Object:   runtime.RawExtension{Raw: pod},
+		},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	client := c.trusting(b)
+	for range 200 { // Connections and caches are there before it counts.
+		if err := ask(client, c.url+"/inject/pods", body); err != nil {
+			b.Fatal(err)
+		}
+	}
+	took := make([]time.Duration, reviews)
+	failed := make([]error, reviews)
+	var all sync.WaitGroup
+	began := time.Now()
+	for i := range reviews {
+		due := began.Add(time.Duration(i) * time.Second / rate)
+		time.Sleep(time.Until(due))
+		all.Go(func() {
+			failed[i] = ask(client, c.url+"/inject/pods", body)
+			took[i] = time.Since(due)
+		})
+	}
+	all.Wait()
+	for _, err := range failed {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Logf("%d reviews of %d bytes, %d begun a second:\n%s", reviews, len(body), rate, histogram(took))
+	for _, q := range []float64{50, 99, 99.9} {
+		b.ReportMetric(milliseconds(quantile(took, q)), fmt.Sprintf("review-p%v-ms", q))
+	}
+}
+
+// trusting returns a client that trusts whom the API server was told to trust.
+func (c *consumers) trusting(b *testing.B) *http.Client {
+	b.Helper()
+	text, err := c.f.Kubectl(c.member, "", "get", "mutatingwebhookconfiguration", "refract-injection", "-o", "json")
+	if err != nil {
+		b.Fatal(err)
+	}
+	registered := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := json.Unmarshal([]byte(text), registered); err != nil {
+		b.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AppendCertsFromPEM(registered.Webhooks[0].ClientConfig.CABundle)
+	// An API server speaks HTTP/2 with webhooks, too.
+	return &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: true}}
+}
+
+// ask asks for a review, and returns an error unless the answer is a patch.
+func ask(client *http.Client, url string, body []byte) error {
+	resp, err := client.Post(url, "application/json", bytes.NewReader(body))
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	answer, err := io.ReadAll(resp.Body)
+	switch {
+	case err != nil:
+		return err
+	case resp.StatusCode != http.StatusOK || !bytes.Contains(answer, []byte(`"patch":`)):
+		return fmt.Errorf("status %s, and no patch: %s", resp.Status, answer)
+	default:
+		return nil
+	}
+}
+
+// create creates pods in both namespaces in turn, and reports what the webhook adds.
+func (c *consumers) create(b *testing.B) {
+	b.Helper()
+	took := map[string][]time.Duration{}
+	for i := range creates {
+		for _, ns := range []string{injecting, apart} {
+			p := c.pod(ns, fmt.Sprintf("pod-%d", i))
+			began := time.Now()
+			got, err := c.clients.CoreV1().Pods(ns).Create(b.Context(), p, metav1.CreateOptions{})
+			if err != nil {
+				b.Fatal(err)
+			}
+			took[ns] = append(took[ns], time.Since(began))
+			if injected := len(got.Spec.Volumes) >= matching; injected != (ns == injecting) {
+				b.Fatalf("pod %s/%s has %d volumes", ns, got.Name, len(got.Spec.Volumes))
+			}
+		}
+	}
+	for _, ns := range []string{injecting, apart} {
+		if err := c.clients.CoreV1().Pods(ns).DeleteCollection(b.Context(), *metav1.NewDeleteOptions(0), metav1.ListOptions{}); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Logf("create with the webhook:\n%s\nwithout:\n%s", histogram(took[injecting]), histogram(took[apart]))
+	b.ReportMetric(milliseconds(quantile(took[injecting], 50)-quantile(took[apart], 50)), "create-added-p50-ms")
+	b.ReportMetric(milliseconds(quantile(took[apart], 50)), "create-without-p50-ms")
+}
+
+// quantile returns the value that this percentage does not exceed.
+func quantile(values []time.Duration, percent float64) time.Duration {
+	sorted := slices.Sorted(slices.Values(values))
+	return sorted[min(len(sorted)-1, int(percent/100*float64(len(sorted))))]
+}
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// histogram renders how many took how long, and the quantiles.
+func histogram(values []time.Duration) string {
+	var out strings.Builder
+	sorted := slices.Sorted(slices.Values(values))
+	at := 0
+	for step := 100 * time.Microsecond; at < len(sorted); step *= 10 {
+		for _, times := range []time.Duration{1, 2, 5} {
+			from := at
+			for at < len(sorted) && sorted[at] <= step*times {
+				at++
+			}
+			if at > 0 && from < len(sorted) {
+				fmt.Fprintf(&out, "  ≤ %-8v %6d\n", step*times, at-from)
+			}
+		}
+	}
+	for _, q := range []float64{50, 90, 99, 99.9, 99.99} {
+		fmt.Fprintf(&out, "  p%-7v %v\n", q, quantile(values, q).Round(time.Microsecond))
+	}
+	fmt.Fprintf(&out, "  max      %v", sorted[len(sorted)-1].Round(time.Microsecond))
+	return out.String()
+}
