@@ -1,0 +1,303 @@
+package inject
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"path"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	apivalidation "k8s.io/apimachinery/pkg/api/validation"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/tree"
+)
+
+// maxInjected is how many bytes of JSON one policy may inject, in all of its
+// items together. An object cannot have more than about 1.5 MB in etcd, and what
+// is injected stands in each container.
+const maxInjected = 256 << 10
+
+// The defaults of spec.rollout.
+const defaultMaxConcurrent = 2
+
+// Compile checks a policy and makes of it what can be injected: the items of its
+// spec, completed by status.fromService if spec.implicit says so (see
+// [Effective]).
+//
+// It returns every mistake at its field path, and no policy then. What it
+// accepts does not make a valid pod invalid, as far as that can be known without
+// the pod: items are checked as an API server of Kubernetes 1.37 checks those of
+// a pod, see
+// https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/validation/validation.go
+// It relies on no check that was made before, of a schema or a webhook: an object
+// may have got into storage around them.
+//
+// It keeps nothing of p.
+func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList) {
+	c := compiler{
+		spec:   &p.Spec,
+		path:   field.NewPath("spec"),
+		merged: merge(p),
+		policy: &Policy{
+			object: tree.Policy{
+				Kind: kind, Namespace: p.Namespace, Name: p.Name, Generation: p.Generation,
+			},
+			created: p.CreationTimestamp,
+			service: p.Spec.Service,
+		},
+	}
+	c.compileName(&p.ObjectMeta)
+	c.compileService()
+	c.compileSelector()
+	c.compileScope()
+	c.compileChoices()
+	c.compileRollout()
+	c.errs = append(c.errs, c.merged.validate()...)
+	if len(c.errs) > 0 {
+		return nil, c.errs
+	}
+	c.compileItems()
+	if len(c.errs) > 0 {
+		return nil, c.errs
+	}
+	c.policy.references = c.merged.references()
+	c.policy.warnings = c.warnings()
+	return c.policy, nil
+}
+
+// compiler compiles one policy.
+type compiler struct {
+	spec   *refractv1beta1.ServiceInjectionPolicySpec
+	path   *field.Path
+	merged contents
+	policy *Policy
+	errs   field.ErrorList
+}
+
+func (c *compiler) fail(err *field.Error) { c.errs = append(c.errs, err) }
+
+// compileName: names of policies stand in an annotation, separated by commas.
+func (c *compiler) compileName(meta *metav1.ObjectMeta) {
+	at := field.NewPath("metadata", "name")
+	if meta.Name == "" {
+		if meta.GenerateName == "" {
+			c.fail(field.Required(at, "must name the policy"))
+		}
+		return
+	}
+	c.errs = append(c.errs, invalid(at, meta.Name, apivalidation.NameIsDNSSubdomain(meta.Name, false))...)
+}
+
+func (c *compiler) compileService() {
+	at := c.path.Child("service")
+	switch {
+	case c.spec.Service != "":
+		c.errs = append(c.errs, invalid(at, c.spec.Service, validation.IsDNS1035Label(c.spec.Service))...)
+	case c.spec.Implicit:
+		c.fail(field.Required(at, "implicit: true needs a service, whose annotations say what to inject"))
+	}
+	if !c.spec.Implicit && c.merged.empty() {
+		c.fail(field.Required(c.path, "nothing to inject: there must be at least one of env, envFrom, volumes and volumeMounts, or a service with implicit: true"))
+	}
+}
+
+func (c *compiler) compileSelector() {
+	at := c.path.Child("selector")
+	c.policy.selector = labels.Nothing()
+	if c.spec.Selector == nil {
+		c.fail(field.Required(at, "must choose pods by their labels; {} chooses every pod of the namespace"))
+		return
+	}
+	errs := metav1validation.ValidateLabelSelector(c.spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
+	if len(errs) > 0 {
+		c.errs = append(c.errs, errs...)
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(c.spec.Selector)
+	if err != nil {
+		c.fail(field.Invalid(at, field.OmitValueType{}, err.Error()))
+		return
+	}
+	c.policy.selector = selector
+}
+
+func (c *compiler) compileScope() {
+	c.policy.scope.init = true
+	from := c.spec.Containers
+	if from == nil {
+		return
+	}
+	at := c.path.Child("containers")
+	c.errs = append(c.errs, validateGlobs(from.Include, at.Child("include"))...)
+	c.errs = append(c.errs, validateGlobs(from.Exclude, at.Child("exclude"))...)
+	c.policy.scope = scope{
+		include:   sortedSet(from.Include),
+		exclude:   sortedSet(from.Exclude),
+		init:      from.InitContainers == nil || *from.InitContainers,
+		ephemeral: from.EphemeralContainers,
+	}
+	if slices.Contains(c.policy.scope.include, "*") {
+		c.policy.scope.include = nil
+	}
+}
+
+func sortedSet(in []string) []string {
+	out := slices.Clone(in)
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func (c *compiler) compileChoices() {
+	c.policy.position = choose(c, c.spec.EnvPosition, "envPosition", refractv1beta1.EnvAppend, refractv1beta1.EnvPrepend)
+	c.policy.onConflict = choose(c, c.spec.OnConflict, "onConflict", refractv1beta1.ConflictSkip, refractv1beta1.ConflictReject)
+	c.policy.mode = choose(c, c.spec.Mode, "mode", refractv1beta1.ModeEnforce, refractv1beta1.ModeAudit)
+}
+
+// choose returns the value of a field of the spec, the first of those supported
+// if it is absent.
+func choose[T ~string](c *compiler, value T, name string, supported ...T) T {
+	if value == "" {
+		return supported[0]
+	}
+	if !slices.Contains(supported, value) {
+		c.fail(field.NotSupported(c.path.Child(name), value, supported))
+	}
+	return value
+}
+
+func (c *compiler) compileRollout() {
+	out := refractv1beta1.Rollout{Strategy: refractv1beta1.RolloutRolling, MaxConcurrent: defaultMaxConcurrent}
+	if from := c.spec.Rollout; from != nil {
+		inner := compiler{path: c.path.Child("rollout")}
+		out.Strategy = choose(&inner, from.Strategy, "strategy",
+			refractv1beta1.RolloutRolling, refractv1beta1.RolloutManual, refractv1beta1.RolloutNone)
+		if from.MaxConcurrent != 0 {
+			out.MaxConcurrent = from.MaxConcurrent
+		}
+		out.MinReadySeconds = from.MinReadySeconds
+		inner.inRange("maxConcurrent", out.MaxConcurrent, 1, 1000)
+		inner.inRange("minReadySeconds", out.MinReadySeconds, 0, 86400)
+		c.errs = append(c.errs, inner.errs...)
+	}
+	c.policy.rollout = out
+}
+
+func (c *compiler) inRange(name string, value int32, least, most int) {
+	if int(value) < least || int(value) > most {
+		c.fail(field.Invalid(c.path.Child(name), value, validation.InclusiveRangeError(least, most)))
+	}
+}
+
+// compileItems makes items of what was found to be valid.
+func (c *compiler) compileItems() {
+	size := 0
+	c.policy.env = compileList(c, envItem, c.merged.env, &size, func(v *refractv1beta1.EnvVar) item {
+		return item{id: v.Name}
+	})
+	c.policy.envFrom = compileList(c, envFromItem, c.merged.envFrom, &size, func(v *corev1.EnvFromSource) item {
+		return item{id: envFromID(v)}
+	})
+	c.policy.volumes = compileList(c, volumeItem, c.merged.volumes, &size, func(v *corev1.Volume) item {
+		return item{id: v.Name}
+	})
+	c.policy.mounts = compileList(c, mountItem, c.merged.mounts, &size, func(v *corev1.VolumeMount) item {
+		return item{id: mountID(v), volume: v.Name}
+	})
+	if size > maxInjected {
+		err := field.TooLong(c.path, "", maxInjected)
+		err.Detail = fmt.Sprintf("env, envFrom, volumes and volumeMounts are %d bytes together, and may not be more than %d: "+
+			"move large values to a ConfigMap or a Secret", size, maxInjected)
+		c.fail(err)
+		return
+	}
+	hash, err := c.policy.digest()
+	if err != nil {
+		c.fail(field.InternalError(c.path, err))
+	}
+	c.policy.hash = hash
+}
+
+// compileList completes the items that identify makes of a list.
+func compileList[T any](c *compiler, of itemKind, list []placed[T], size *int, identify func(*T) item) []item {
+	items := make([]item, 0, len(list))
+	for _, from := range list {
+		out := identify(from.value)
+		var err error
+		if out.raw, err = encode(from.value); err != nil {
+			c.fail(field.Invalid(from.at, field.OmitValueType{}, err.Error()))
+			continue
+		}
+		out.normal = normalize(of, decode(out.raw))
+		*size += len(out.raw)
+		items = append(items, out)
+	}
+	return items
+}
+
+// encode returns v as compact JSON, in which <, > and & stand as they are.
+func encode(v any) ([]byte, error) {
+	var out bytes.Buffer
+	e := json.NewEncoder(&out)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		return nil, err
+	}
+	return bytes.TrimSuffix(out.Bytes(), []byte("\n")), nil
+}
+
+// What items of one kind are told apart by.
+
+func envFromID(v *corev1.EnvFromSource) string {
+	switch {
+	case v.SecretRef != nil:
+		return v.Prefix + ":" + secretKind + "/" + v.SecretRef.Name
+	case v.ConfigMapRef != nil:
+		return v.Prefix + ":" + configMapKind + "/" + v.ConfigMapRef.Name
+	default:
+		return v.Prefix + ":"
+	}
+}
+
+func mountID(v *corev1.VolumeMount) string { return path.Clean(v.MountPath) }
+
+// digest returns the hash of what the policy injects and where. It is made of
+// items with all defaults, so that it does not matter which of them the author, or
+// the schema of the kind, has written out.
+func (p *Policy) digest() (string, error) {
+	normals := func(items []item) []any {
+		out := make([]any, len(items))
+		for i := range items {
+			out[i] = items[i].normal
+		}
+		return out
+	}
+	data, err := json.Marshal(struct {
+		Position       refractv1beta1.EnvPosition
+		Include        []string `json:",omitempty"`
+		Exclude        []string `json:",omitempty"`
+		InitContainers bool
+		Ephemeral      bool
+		Env            []any
+		EnvFrom        []any
+		Volumes        []any
+		Mounts         []any
+	}{
+		Position: p.position,
+		Include:  p.scope.include, Exclude: p.scope.exclude, InitContainers: p.scope.init, Ephemeral: p.scope.ephemeral,
+		Env: normals(p.env), EnvFrom: normals(p.envFrom), Volumes: normals(p.volumes), Mounts: normals(p.mounts),
+	})
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8]), nil
+}

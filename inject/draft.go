@@ -1,0 +1,315 @@
+package inject
+
+import (
+	"fmt"
+	"strings"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// draft is a pod on its way: what it has, and what policies have added so far.
+type draft struct {
+	*body
+
+	patch  *patch  // Nil if the additions need not be written down.
+	before *Record // What the pod says was added before; nil if that does not matter.
+
+	// Of the policy that is being considered.
+	chosen    []int // Indexes of containers.
+	additions []addition
+}
+
+// addition is an item that a policy would add.
+type addition struct {
+	container int // Its index; -1 for the pod.
+	of        itemKind
+	index     int // In the policy's list.
+}
+
+// ofPod is the container of a volume.
+const ofPod = -1
+
+// items returns the list of a policy.
+func (p *Policy) items(of itemKind) []item {
+	switch of {
+	case envItem:
+		return p.env
+	case envFromItem:
+		return p.envFrom
+	case volumeItem:
+		return p.volumes
+	default:
+		return p.mounts
+	}
+}
+
+// inContainers are the kinds of items that containers get, in the order in which they do.
+var inContainers = [...]itemKind{envItem, envFromItem, mountItem}
+
+// conflictReasons are what a conflict over an item of a kind is called.
+var conflictReasons = [...]string{
+	envItem: ReasonEnvConflict, envFromItem: ReasonEnvFromConflict,
+	volumeItem: ReasonVolumeConflict, mountItem: ReasonMountConflict,
+}
+
+// tolerance is what is done about a container that conflicts with a policy.
+type tolerance int
+
+const (
+	// strict: the policy is left out.
+	strict tolerance = iota
+	// proven: the container is left out if another one has all that the policy injects.
+	// It is what becomes of a policy that was applied before the container came.
+	proven
+	// lenient: the container is left out.
+	lenient
+)
+
+// consider finds out what a policy would add. It returns why the policy is left out;
+// nil if it is not, and d.additions are what is missing then.
+func (d *draft) consider(p *Policy, t tolerance) *Skipped {
+	d.additions = d.additions[:0]
+	d.choose(p)
+	if len(d.chosen) == 0 {
+		return &Skipped{Policy: p, Reason: ReasonNoContainer, Message: "the policy chooses none of the containers"}
+	}
+	if skipped := d.considerVolumes(p); skipped != nil {
+		return skipped
+	}
+	if skipped := d.missingVolume(p); skipped != nil {
+		return skipped
+	}
+	holding := d.chosen[:0]
+	for at, i := range d.chosen {
+		before := len(d.additions)
+		conflict := d.considerContainer(p, i)
+		if conflict == nil {
+			holding = append(holding, i)
+			continue
+		}
+		d.additions = d.additions[:before]
+		if t == strict || t == proven && len(holding) == at && !d.isProven(p) {
+			return conflict
+		}
+	}
+	d.chosen = holding
+	return nil
+}
+
+func (d *draft) choose(p *Policy) {
+	d.chosen = d.chosen[:0]
+	for i := range d.containers {
+		if c := &d.containers[i]; p.scope.chooses(c.name, c.part) {
+			d.chosen = append(d.chosen, i)
+		}
+	}
+}
+
+func (d *draft) considerVolumes(p *Policy) *Skipped {
+	for i := range p.volumes {
+		it := &p.volumes[i]
+		there := d.volumes.find(it.id)
+		switch {
+		case there == nil:
+			d.additions = append(d.additions, addition{container: ofPod, of: volumeItem, index: i})
+		case !there.same(volumeItem, it):
+			return conflict(p, volumeItem, it, there, nil)
+		}
+	}
+	return nil
+}
+
+// missingVolume: an API server refuses a pod with a mount of a volume that the pod has
+// not, or with a variable from a file of such a volume.
+func (d *draft) missingVolume(p *Policy) *Skipped {
+	for _, of := range inContainers {
+		items := p.items(of)
+		for i := range items {
+			it := &items[i]
+			name := it.needs(of)
+			if name == "" || p.hasVolume(name) || d.volumes.find(name) != nil {
+				continue
+			}
+			return &Skipped{
+				Policy:  p,
+				Reason:  ReasonVolumeMissing,
+				Message: fmt.Sprintf("neither the policy nor the pod has the volume %q of the %s", name, it.describe(of)),
+			}
+		}
+	}
+	return nil
+}
+
+// needs returns the name of the volume that an item of a container refers to.
+func (it *item) needs(of itemKind) string {
+	if of != envItem {
+		return it.volume
+	}
+	value, _ := it.normal.(map[string]any)
+	name, _ := member(member(value, "valueFrom"), "fileKeyRef")["volumeName"].(string)
+	return name
+}
+
+func (p *Policy) hasVolume(name string) bool {
+	for i := range p.volumes {
+		if p.volumes[i].id == name {
+			return true
+		}
+	}
+	return false
+}
+
+// considerContainer finds out what a policy would add to a container.
+func (d *draft) considerContainer(p *Policy, container int) *Skipped {
+	c := &d.containers[container]
+	for _, of := range inContainers {
+		there := c.list(of)
+		items := p.items(of)
+		for i := range items {
+			it := &items[i]
+			e := there.find(it.id)
+			if e == nil && of == mountItem {
+				e = c.devices.find(it.id)
+			}
+			switch {
+			case e == nil:
+				d.additions = append(d.additions, addition{container: container, of: of, index: i})
+			case !e.same(of, it):
+				return conflict(p, of, it, e, c)
+			}
+		}
+	}
+	return nil
+}
+
+// isProven reports whether one of the chosen containers has all that a policy injects,
+// and the pod has all its volumes.
+func (d *draft) isProven(p *Policy) bool {
+	before := len(d.additions)
+	defer func() { d.additions = d.additions[:before] }()
+	if before > 0 && d.additions[0].container == ofPod {
+		return false
+	}
+	for _, i := range d.chosen {
+		missing := len(d.additions)
+		if d.considerContainer(p, i) == nil && len(d.additions) == missing {
+			return true
+		}
+	}
+	return false
+}
+
+// fromPolicy is what a message says before the name of the policy that has put
+// something where another item belongs.
+const fromPolicy = ", from policy "
+
+// conflict says that something else is where an item belongs: in a container, or in
+// the pod if c is nil.
+func conflict(p *Policy, of itemKind, it *item, there *entry, c *container) *Skipped {
+	s := &Skipped{Policy: p, Reason: conflictReasons[of]}
+	who := "the pod"
+	if c != nil {
+		who = fmt.Sprintf("%s %q", c.part.singular(), c.name)
+	}
+	s.Message = fmt.Sprintf("%s has another %s", who, it.describe(of))
+	if there.by != nil {
+		s.Message += fromPolicy + there.by.Name()
+		return s
+	}
+	name := of.field()
+	if there.raw == nil {
+		s.Message = fmt.Sprintf("%s has a block device at %s", who, it.id)
+		name = "volumeDevices"
+	}
+	s.Path = string(appendPlace(nil, c, name))
+	s.Path = fmt.Sprintf("%s/%d", s.Path, there.at)
+	return s
+}
+
+// singular is what one of the part is called.
+func (part containerPart) singular() string {
+	switch part {
+	case initContainersPart:
+		return "init container"
+	case ephemeralContainersPart:
+		return "ephemeral container"
+	default:
+		return "container"
+	}
+}
+
+// describe names an item without its value, which may be secret.
+func (it *item) describe(of itemKind) string {
+	switch of {
+	case envItem:
+		return "variable " + it.id
+	case envFromItem:
+		prefix, name, _ := strings.Cut(it.id, ":")
+		if prefix != "" {
+			name += " with prefix " + prefix
+		}
+		return "source of variables " + name
+	case volumeItem:
+		return fmt.Sprintf("volume %q", it.id)
+	default:
+		return "mount at " + it.id
+	}
+}
+
+// apply adds what consider has found missing, and returns what that was.
+func (d *draft) apply(p *Policy) Applied {
+	for _, a := range d.additions {
+		it := &p.items(a.of)[a.index]
+		l, c := &d.volumes, (*container)(nil)
+		if a.container != ofPod {
+			c = &d.containers[a.container]
+			l = c.list(a.of)
+		}
+		prepend := a.of == envItem && p.position == refractv1beta1.EnvPrepend
+		d.patch.addItem(p, a, c, l, prepend)
+		l.add(it, p)
+		if prepend {
+			l.prepended++
+		}
+	}
+	return d.applied(p)
+}
+
+// applied lists the additions, each item once, in the order of the policy.
+func (d *draft) applied(p *Policy) Applied {
+	out := Applied{Policy: p}
+	if len(d.chosen) < len(d.containers) {
+		out.Containers = make([]string, len(d.chosen))
+		for i, at := range d.chosen {
+			out.Containers[i] = d.containers[at].name
+		}
+	}
+	if len(d.additions) == 0 {
+		return out
+	}
+	var space [64]bool
+	first := [...]int{envItem: 0, envFromItem: len(p.env), volumeItem: len(p.env) + len(p.envFrom), mountItem: len(p.env) + len(p.envFrom) + len(p.volumes)}
+	total := first[mountItem] + len(p.mounts)
+	added := space[:]
+	if total > len(space) {
+		added = make([]bool, total)
+	}
+	for _, a := range d.additions {
+		added[first[a.of]+a.index] = true
+	}
+	names := make([]string, 0, total)
+	list := func(of itemKind) []string {
+		start := len(names)
+		for i := range p.items(of) {
+			if added[first[of]+i] {
+				names = append(names, p.items(of)[i].id)
+			}
+		}
+		if len(names) == start {
+			return nil
+		}
+		return names[start:len(names):len(names)]
+	}
+	out.Env, out.EnvFrom, out.Volumes, out.Mounts = list(envItem), list(envFromItem), list(volumeItem), list(mountItem)
+	return out
+}

@@ -1,0 +1,264 @@
+package inject
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/tree"
+)
+
+// checkLaws checks what is true of every pod and every set of policies.
+func checkLaws(t *testing.T, set *Set, pod []byte) {
+	t.Helper()
+	before := bytes.Clone(pod)
+	result, err := set.Inject(pod)
+	if err != nil {
+		t.Fatalf("%v in %s", err, pod)
+	}
+	explained, err := set.Explain(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x, err := set.Examine(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before, pod) {
+		t.Fatalf("the pod was modified: %s, now %s", before, pod)
+	}
+	if !bytes.Equal(result.Patch, explained.Patch) {
+		t.Fatalf("explained, the patch is another one: %s, %s", result.Patch, explained.Patch)
+	}
+	checkReport(t, set, pod, result, x)
+	checkOrder(t, set, pod, result)
+	after := apply(t, pod, result.Patch)
+	checkAdditions(t, pod, after, result)
+	checkChanges(t, pod, after, explained)
+	if result.Rejected == nil {
+		checkTwice(t, set, after, result, bytes.Contains(pod, []byte(refractv1beta1.InjectionAnnotation)))
+	}
+}
+
+// checkReport: each policy that selects the pod is applied or left out, in order, and
+// nothing else is; without one there is nothing to add.
+func checkReport(t *testing.T, set *Set, pod []byte, result *Result, x *Examination) {
+	t.Helper()
+	var selecting []string
+	podLabels := labelsOf(t, pod)
+	for _, p := range set.Policies() {
+		if p.Matches(podLabels) {
+			selecting = append(selecting, p.Name())
+		}
+	}
+	var reported, skipped, standing []string
+	for _, a := range result.Applied {
+		reported = append(reported, a.Policy.Name())
+	}
+	for _, s := range result.Skipped {
+		skipped = append(skipped, s.Policy.Name())
+		if s.Reason == "" || s.Message == "" || strings.Contains(s.Message, "secret value") {
+			t.Errorf("skipped for %+v", s)
+		}
+	}
+	for _, s := range x.Standings {
+		standing = append(standing, s.Policy.Name())
+		if (s.State == StateInjected) != (s.Reason == "") || (s.Reason == "") != (s.Message == "") {
+			t.Errorf("standing %+v", s)
+		}
+	}
+	if diff := cmp.Diff(selecting, standing); diff != "" {
+		t.Errorf("-selecting, +examined:\n%s", diff)
+	}
+	if !subsequence(reported, selecting) || !subsequence(skipped, selecting) {
+		t.Errorf("applied %v and skipped %v of %v are not in order", reported, skipped, selecting)
+	}
+	if result.Rejected != nil {
+		if result.Patch != nil || result.Applied != nil || result.Hash != "" || result.Rejected.Policy.OnConflict() != refractv1beta1.ConflictReject {
+			t.Errorf("rejected, but %+v", result)
+		}
+		return
+	}
+	if len(reported)+len(skipped) != len(selecting) {
+		t.Errorf("%v select the pod; applied %v, skipped %v", selecting, reported, skipped)
+	}
+	if len(selecting) == 0 && result.Patch != nil {
+		t.Errorf("no policy selects the pod, but %s", result.Patch)
+	}
+	if (result.Hash == "") != (len(reported) == 0) {
+		t.Errorf("applied %v, hash %q", reported, result.Hash)
+	}
+}
+
+func subsequence(part, all []string) bool {
+	for _, name := range all {
+		if len(part) > 0 && part[0] == name {
+			part = part[1:]
+		}
+	}
+	return len(part) == 0
+}
+
+func labelsOf(t *testing.T, pod []byte) map[string]string {
+	t.Helper()
+	var head struct {
+		Metadata struct{ Labels map[string]string }
+	}
+	if err := json.Unmarshal(pod, &head); err != nil {
+		t.Fatal(err)
+	}
+	return head.Metadata.Labels
+}
+
+// checkOrder: in which order the policies are given does not matter.
+func checkOrder(t *testing.T, set *Set, pod []byte, want *Result) {
+	t.Helper()
+	policies := set.Policies()
+	slices.Reverse(policies)
+	for range 2 {
+		got, err := NewSet(policies...).Inject(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(outline(want), outline(got)); diff != "" {
+			t.Errorf("policies in another order: -want, +got:\n%s", diff)
+		}
+		half := len(policies) / 2
+		policies = slices.Concat(policies[half:], policies[:half])
+	}
+}
+
+func outline(r *Result) []string {
+	out := []string{r.Hash, string(r.Patch)}
+	for _, a := range r.Applied {
+		out = append(out, fmt.Sprint(a.Policy.Name(), a.Env, a.EnvFrom, a.Volumes, a.Mounts))
+	}
+	for _, s := range r.Skipped {
+		out = append(out, fmt.Sprint(s.Policy.Name(), s.Reason, s.Message, s.Path))
+	}
+	return out
+}
+
+// checkTwice: who injects twice adds nothing the second time, says the same about the
+// policies, and finds the pod as it should be.
+func checkTwice(t *testing.T, set *Set, after []byte, first *Result, copied bool) {
+	t.Helper()
+	second, err := set.Inject(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if second.Patch != nil {
+		t.Errorf("the second time adds %s to %s", second.Patch, after)
+	}
+	if second.Hash != first.Hash || len(second.Applied) != len(first.Applied) || len(second.Skipped) != len(first.Skipped) {
+		t.Errorf("the second time is another one: %v, %v", outline(first), outline(second))
+	}
+	if copied {
+		return // What the pod said before is believed where it may be true.
+	}
+	x, err := set.Examine(after)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if x.Stale() || x.Hash != first.Hash {
+		t.Errorf("right after the injection %q the pod is %+v, hash %q\n%s", first.Hash, x.Standings, x.Hash, after)
+	}
+}
+
+// checkAdditions: the patch adds and does nothing else, and without what it added the
+// pod is what it was, unknown fields and all. Only the annotations of this package may
+// say something else.
+func checkAdditions(t *testing.T, before, after []byte, result *Result) {
+	t.Helper()
+	if result.Patch == nil {
+		return
+	}
+	var operations []struct {
+		Op, Path string
+		Value    json.RawMessage
+	}
+	if err := json.Unmarshal(result.Patch, &operations); err != nil {
+		t.Fatal(err)
+	}
+	if len(operations) == 0 {
+		t.Errorf("an empty patch: %s", result.Patch)
+	}
+	for _, o := range operations {
+		if o.Op != "add" || !strings.HasPrefix(o.Path, "/spec/") && !strings.HasPrefix(o.Path, "/metadata") {
+			t.Errorf("operation %s %s", o.Op, o.Path)
+		}
+	}
+	if place, ok := contained(decode(before), decode(after), ""); !ok {
+		t.Errorf("%s changed:\n%s\n%s", place, before, after)
+	}
+}
+
+// contained reports whether one value is in another: objects may have more members,
+// and arrays more elements between. It returns the place where it is not.
+func contained(part, whole any, place string) (string, bool) {
+	switch part := part.(type) {
+	case nil:
+		return place, true // Null may become a list.
+	case map[string]any:
+		object, ok := whole.(map[string]any)
+		for key, value := range part {
+			inner, has := object[key]
+			if !has {
+				return place + "/" + key, false
+			}
+			if strings.HasPrefix(key, refractv1beta1.ServicePrefix) || key == refractv1beta1.InjectionAnnotation {
+				continue
+			}
+			if where, in := contained(value, inner, place+"/"+key); !in {
+				return where, false
+			}
+		}
+		return place, ok
+	case []any:
+		array, ok := whole.([]any)
+		for _, value := range part {
+			i := slices.IndexFunc(array, func(v any) bool {
+				_, in := contained(value, v, "")
+				return in
+			})
+			if i < 0 {
+				return place, false
+			}
+			array = array[i+1:]
+		}
+		return place, ok
+	default:
+		return place, tree.Equal(part, whole)
+	}
+}
+
+// checkChanges: made one after another, the changes give the same pod as the patch.
+func checkChanges(t *testing.T, before, after []byte, explained *Result) {
+	t.Helper()
+	object, ok := decode(before).(map[string]any)
+	if !ok {
+		t.Fatalf("%s is no object", before)
+	}
+	doc := tree.Edit(object)
+	for _, c := range explained.Changes {
+		p, err := tree.Parse(c.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := doc.Add(p, c.After); err != nil {
+			t.Fatalf("change %+v: %v", c, err)
+		}
+		if c.By == nil || c.By.Policy.Name == "" {
+			t.Errorf("nobody made %+v", c)
+		}
+	}
+	if want := decode(after); !tree.Equal(want, doc.Root()) {
+		t.Errorf("the changes do not make what the patch does: -patch, +changes:\n%s", cmp.Diff(want, any(doc.Root())))
+	}
+}

@@ -1,0 +1,162 @@
+package inject
+
+import (
+	"strconv"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/tree"
+	"refract.dev/tree/raw"
+)
+
+// patch is a JSON patch that grows. The nil patch takes everything and keeps nothing.
+type patch struct {
+	text    []byte
+	explain bool
+	changes []tree.Change
+}
+
+// newPatch returns an empty patch, which lists its changes if explain is true.
+func newPatch(explain bool) *patch {
+	return &patch{text: append(make([]byte, 0, 4096), '['), explain: explain}
+}
+
+// done returns the patch; nil if there is nothing in it.
+func (w *patch) done() []byte {
+	if len(w.text) == 1 {
+		return nil
+	}
+	return append(w.text, ']')
+}
+
+// begin begins an operation up to its path, the end of which is still to come.
+func (w *patch) begin() {
+	if len(w.text) > 1 {
+		w.text = append(w.text, ',')
+	}
+	w.text = append(w.text, `{"op":"add","path":"`...)
+}
+
+// value ends the path and writes the value.
+func (w *patch) value(value []byte) {
+	w.text = append(w.text, `","value":`...)
+	w.text = append(w.text, value...)
+	w.text = append(w.text, '}')
+}
+
+// appendPlace appends the JSON pointer of a list of a container, or of the pod if c is
+// nil.
+func appendPlace(dst []byte, c *container, name string) []byte {
+	dst = append(dst, "/spec/"...)
+	if c != nil {
+		dst = append(dst, c.part...)
+		dst = append(dst, '/')
+		dst = strconv.AppendInt(dst, int64(c.index), 10)
+		dst = append(dst, '/')
+	}
+	return append(dst, name...)
+}
+
+// addItem adds an item of a policy to a list, which it creates if there is none. The
+// list is as it was before.
+func (w *patch) addItem(p *Policy, a addition, c *container, l *list, prepend bool) {
+	if w == nil {
+		return
+	}
+	it := &p.items(a.of)[a.index]
+	if !l.there {
+		w.begin()
+		w.text = appendPlace(w.text, c, a.of.field())
+		w.value([]byte("[]"))
+		w.change(func() tree.Change {
+			return tree.Change{Path: string(appendPlace(nil, c, a.of.field())), Op: tree.OpAdd, After: []any{}, By: p.author(a.of, a.index)}
+		})
+	}
+	at := l.length
+	if prepend {
+		at = l.prepended
+	}
+	w.begin()
+	w.text = appendPlace(w.text, c, a.of.field())
+	if prepend {
+		w.text = strconv.AppendInt(append(w.text, '/'), int64(at), 10)
+	} else {
+		w.text = append(w.text, "/-"...)
+	}
+	w.value(it.raw)
+	w.change(func() tree.Change {
+		place := string(strconv.AppendInt(append(appendPlace(nil, c, a.of.field()), '/'), int64(at), 10))
+		return tree.Change{Path: place, Op: tree.OpAdd, Element: true, After: decode(it.raw), By: p.author(a.of, a.index)}
+	})
+}
+
+// change lists a change if somebody wants to know. Nothing is shadowed: what is added
+// was not there, and annotations are written once.
+func (w *patch) change(what func() tree.Change) {
+	if w.explain {
+		w.changes = append(w.changes, what())
+	}
+}
+
+// author is the place of an item in a policy.
+func (p *Policy) author(of itemKind, index int) *tree.Author {
+	return &tree.Author{Policy: p.object, Rule: tree.NoRule, Overrider: of.field(), Item: index}
+}
+
+// addObject adds an empty object, by a policy that needs it.
+func (w *patch) addObject(place string, by *Policy) {
+	w.begin()
+	w.text = append(w.text, place...)
+	w.value([]byte("{}"))
+	w.change(func() tree.Change {
+		return tree.Change{Path: place, Op: tree.OpAdd, After: map[string]any{}, By: by.whole()}
+	})
+}
+
+// whole is the policy as the author of something that none of its items asked for.
+func (p *Policy) whole() *tree.Author { return &tree.Author{Policy: p.object, Rule: tree.NoRule} }
+
+// annotate writes annotations of a pod, each by a policy. Those that are right already
+// are left out.
+func (w *patch) annotate(h *head, annotations []claim) {
+	for i := range annotations {
+		a := &annotations[i]
+		before, there := h.annotation(a.key)
+		if there && before == a.value {
+			continue
+		}
+		if !h.hasMetadata {
+			w.addObject("/metadata", a.by)
+			h.hasMetadata = true
+		}
+		if !h.hasAnnotated {
+			w.addObject("/metadata/annotations", a.by)
+			h.hasAnnotated = true
+		}
+		place := "/metadata/annotations/" + tree.Escape(a.key)
+		w.begin()
+		w.text = raw.AppendString(w.text[:len(w.text)-1], place) // With quotes of its own.
+		w.text = append(w.text, `,"value":`...)
+		w.text = append(raw.AppendString(w.text, a.value), '}')
+		w.change(func() tree.Change {
+			c := tree.Change{Path: place, Op: tree.OpAdd, After: a.value, By: a.by.whole()}
+			if there {
+				c.Op, c.Before = tree.OpReplace, before
+			}
+			return c
+		})
+	}
+}
+
+// claim is an annotation that says what was done to a pod.
+type claim struct {
+	key, value string
+	by         *Policy
+}
+
+// serviceKey is the key of the annotation that names a policy.
+func serviceKey(p *Policy) string {
+	if p.service == "" {
+		return refractv1beta1.ServicePrefix + refractv1beta1.NoService
+	}
+	return refractv1beta1.ServicePrefix + p.service
+}

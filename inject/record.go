@@ -1,0 +1,328 @@
+package inject
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/tree/raw"
+)
+
+// recordVersion is the version of the format that this package writes.
+const recordVersion = 1
+
+// errVersion is returned for records of a version to come.
+var errVersion = errors.New("want version 1")
+
+// ReadRecord reads the annotation refract.dev/injection of a pod. It returns an error
+// for what is none, or is one of another version.
+func ReadRecord(annotation string) (*Record, error) {
+	r := &Record{}
+	if err := json.Unmarshal([]byte(annotation), r); err != nil {
+		return nil, fmt.Errorf("reading the record of what was injected: %w", err)
+	}
+	if r.Version != recordVersion {
+		return nil, fmt.Errorf("reading the record of what was injected: %w, got %d", errVersion, r.Version)
+	}
+	return r, nil
+}
+
+// of returns what a record says of a policy that holds; nil if it says nothing.
+func (r *Record) of(p *Policy) *RecordApplied {
+	for i := range r.Applied {
+		if r.Applied[i].Policy == p.Name() {
+			return &r.Applied[i]
+		}
+	}
+	return nil
+}
+
+// current returns what a record says of a policy, if the policy injects today what it
+// did then.
+func (r *Record) current(p *Policy) *RecordApplied {
+	if a := r.of(p); a != nil && a.Hash == p.hash {
+		return a
+	}
+	return nil
+}
+
+// hashOf returns the hash of policies that hold for a pod; empty for none.
+func hashOf(applied []Applied) string {
+	if len(applied) == 0 {
+		return ""
+	}
+	text := make([]byte, 0, 1024)
+	for i := range applied {
+		p := applied[i].Policy
+		text = append(text, p.object.Name...)
+		text = append(text, '\n')
+		text = append(text, p.hash...)
+		text = append(text, '\n')
+	}
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:8])
+}
+
+// list returns the names of one kind that a record says were added.
+func (r *RecordApplied) list(of itemKind) []string {
+	switch of {
+	case envItem:
+		return r.Env
+	case envFromItem:
+		return r.EnvFrom
+	case volumeItem:
+		return r.Volumes
+	default:
+		return r.Mounts
+	}
+}
+
+// list returns the names of one kind that were added.
+func (a *Applied) list(of itemKind) []string {
+	switch of {
+	case envItem:
+		return a.Env
+	case envFromItem:
+		return a.EnvFrom
+	case volumeItem:
+		return a.Volumes
+	default:
+		return a.Mounts
+	}
+}
+
+// hadKey names an item of a container in [RecordApplied].
+func hadKey(container string, of itemKind, id string) string {
+	return container + ":" + of.field() + ":" + id
+}
+
+// had lists the items of a policy that was applied which containers had already,
+// although the lists of the record have them, for others got them.
+func (d *draft) had(p *Policy, a *Applied) []string {
+	if d.before == nil {
+		return nil
+	}
+	before := d.before.current(p)
+	if before == nil && d.even(a) {
+		return nil
+	}
+	var out []string
+	for _, i := range d.chosen {
+		for _, of := range inContainers {
+			for index := range p.items(of) {
+				id := p.items(of)[index].id
+				listed := before != nil && slices.Contains(before.list(of), id)
+				if !listed && !slices.Contains(a.list(of), id) || slices.Contains(d.additions, addition{container: i, of: of, index: index}) {
+					continue
+				}
+				// What was listed before has come from us unless it said that it has not.
+				key := hadKey(d.containers[i].name, of, id)
+				if !slices.Contains(out, key) && (!listed || slices.Contains(before.Had, key)) {
+					out = append(out, key)
+				}
+			}
+		}
+	}
+	return out
+}
+
+// even reports whether every container got all that any got.
+func (d *draft) even(a *Applied) bool {
+	return len(d.additions) == len(a.Volumes)+len(d.chosen)*(len(a.Env)+len(a.EnvFrom)+len(a.Mounts))
+}
+
+// maxAnnotations is how many bytes the annotations of an object may have together.
+//
+// Source: TotalAnnotationSizeLimitB in k8s.io/apimachinery/pkg/api/validation.
+const maxAnnotations = 256 << 10
+
+// claims returns the annotations that are true of a pod: which policies were applied
+// for which service, and the record. What there is no room for is left out.
+func claims(h *head, before *Record, outcomes []outcome, hash string) []claim {
+	first := author(outcomes)
+	if first == nil {
+		return nil
+	}
+	out := serviceClaims(h, outcomes, first)
+	room := maxAnnotations - h.size
+	for _, a := range h.annotations {
+		if a.key == refractv1beta1.InjectionAnnotation || strings.HasPrefix(a.key, refractv1beta1.ServicePrefix) {
+			room += len(a.key) + len(a.value)
+		}
+	}
+	size := 0
+	for i := range out {
+		size += len(out[i].key) + len(out[i].value)
+	}
+	if size > room {
+		return nil
+	}
+	room -= size + len(refractv1beta1.InjectionAnnotation)
+	for _, trimmed := range [...]bool{before.Trimmed, true} {
+		// Without its lists a record does not shrink by saying so: what had no room for
+		// that must not seem to have it the next time, when there is nothing to list.
+		const saying = len(`,"trimmed":true`)
+		text := appendRecord(make([]byte, 0, 1024), before, hash, outcomes, trimmed)
+		if len(text) <= room && (trimmed || len(text) <= room-saying) {
+			return append(out, claim{key: refractv1beta1.InjectionAnnotation, value: string(text), by: first})
+		}
+	}
+	return out
+}
+
+// author returns the policy on whose account annotations are written: the first that
+// holds, or else that was left out. It is nil if there is none: policies of the mode
+// Audit have no part in a pod.
+func author(outcomes []outcome) *Policy {
+	var first *Policy
+	for i := range outcomes {
+		o := &outcomes[i]
+		if o.holds {
+			return o.applied.Policy
+		}
+		if first == nil && o.counts() {
+			first = o.skipped.Policy
+		}
+	}
+	return first
+}
+
+// counts reports whether a policy was left out that is to take effect.
+func (o *outcome) counts() bool {
+	return o.skipped != nil && o.skipped.Policy.mode != refractv1beta1.ModeAudit
+}
+
+// serviceClaims returns the annotations that name the policies of each service, and
+// an empty one for each that there is and that names policies which do not hold.
+func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
+	out := make([]claim, 0, 4)
+	for i := range outcomes {
+		if !outcomes[i].holds {
+			continue
+		}
+		p := outcomes[i].applied.Policy
+		key := serviceKey(p)
+		at := slices.IndexFunc(out, func(c claim) bool { return c.key == key })
+		if at < 0 {
+			out = append(out, claim{key: key, value: p.Name(), by: p})
+			continue
+		}
+		out[at].value += "," + p.Name()
+	}
+	for _, a := range h.annotations {
+		if !strings.HasPrefix(a.key, refractv1beta1.ServicePrefix) {
+			continue
+		}
+		if !slices.ContainsFunc(out, func(c claim) bool { return c.key == a.key }) {
+			out = append(out, claim{key: a.key, by: first})
+		}
+	}
+	return out
+}
+
+// appendRecord appends the record as compact JSON, like encoding/json would. What a
+// policy added before, as the record before says, it lists again.
+func appendRecord(dst []byte, before *Record, hash string, outcomes []outcome, trimmed bool) []byte {
+	dst = append(dst, `{"v":1,"hash":`...)
+	dst = raw.AppendString(dst, hash)
+	n := 0
+	for i := range outcomes {
+		if o := &outcomes[i]; o.holds {
+			dst = appendSeparator(dst, n, `,"applied":[`)
+			dst = appendApplied(dst, o, before.current(o.applied.Policy), trimmed)
+			n++
+		}
+	}
+	dst = appendEnd(dst, n)
+	n = 0
+	for i := range outcomes {
+		if o := &outcomes[i]; o.counts() {
+			dst = appendSeparator(dst, n, `,"skipped":[`)
+			dst = appendSkipped(dst, o.skipped, trimmed)
+			n++
+		}
+	}
+	dst = appendEnd(dst, n)
+	if trimmed {
+		dst = append(dst, `,"trimmed":true`...)
+	}
+	return append(dst, '}')
+}
+
+func appendSkipped(dst []byte, s *Skipped, trimmed bool) []byte {
+	dst = raw.AppendString(append(dst, `{"p":`...), s.Policy.Name())
+	dst = raw.AppendString(append(dst, `,"r":`...), s.Reason)
+	// Who has put there what is in the way cannot be told any more when the pod comes
+	// again, and the record must not change then.
+	if why, _, _ := strings.Cut(s.Message, fromPolicy); why != "" && !trimmed {
+		dst = raw.AppendString(append(dst, `,"why":`...), why)
+	}
+	return append(dst, '}')
+}
+
+func appendSeparator(dst []byte, i int, opening string) []byte {
+	if i == 0 {
+		return append(dst, opening...)
+	}
+	return append(dst, ',')
+}
+
+func appendEnd(dst []byte, n int) []byte {
+	if n == 0 {
+		return dst
+	}
+	return append(dst, ']')
+}
+
+func appendApplied(dst []byte, o *outcome, before *RecordApplied, trimmed bool) []byte {
+	a := &o.applied
+	p := a.Policy
+	dst = raw.AppendString(append(dst, `{"p":`...), p.Name())
+	if p.object.Generation != 0 {
+		dst = strconv.AppendInt(append(dst, `,"gen":`...), p.object.Generation, 10)
+	}
+	dst = raw.AppendString(append(dst, `,"h":`...), p.hash)
+	if !trimmed {
+		if before == nil {
+			before = &RecordApplied{}
+		}
+		dst = appendNames(dst, `,"env":[`, p.env, a.Env, before.Env)
+		dst = appendNames(dst, `,"from":[`, p.envFrom, a.EnvFrom, before.EnvFrom)
+		dst = appendNames(dst, `,"vol":[`, p.volumes, a.Volumes, before.Volumes)
+		dst = appendNames(dst, `,"mnt":[`, p.mounts, a.Mounts, before.Mounts)
+		dst = appendStrings(dst, `,"in":[`, a.Containers)
+		dst = appendStrings(dst, `,"had":[`, o.had)
+	}
+	return append(dst, '}')
+}
+
+func appendStrings(dst []byte, opening string, list []string) []byte {
+	for i, text := range list {
+		dst = raw.AppendString(appendSeparator(dst, i, opening), text)
+	}
+	return appendEnd(dst, len(list))
+}
+
+// appendNames appends those items of a policy that were added now or before, in the
+// policy's order. Names that are no items of the policy are not believed.
+func appendNames(dst []byte, opening string, items []item, now, before []string) []byte {
+	n := 0
+	for i := range items {
+		id := items[i].id
+		// Those added now are in the order of the policy.
+		if len(now) > 0 && now[0] == id {
+			now = now[1:]
+		} else if !slices.Contains(before, id) {
+			continue
+		}
+		dst = raw.AppendString(appendSeparator(dst, n, opening), id)
+		n++
+	}
+	return appendEnd(dst, n)
+}

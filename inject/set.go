@@ -1,0 +1,117 @@
+package inject
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/selection"
+)
+
+// Set is the policies of one namespace. It is immutable and may be used by many
+// goroutines. The nil Set has no policies.
+type Set struct {
+	policies []*Policy // In the order of application.
+	// byLabel and byKey have the indexes of policies that choose only pods with a
+	// label, or a label of the key; rest those of all others. Each has a policy in one
+	// place, for a pod that has one value of a key.
+	byLabel map[label][]int
+	byKey   map[string][]int
+	rest    []int
+}
+
+// label is one of a pod.
+type label struct{ key, value string }
+
+// NewSet returns the set of these policies, in whatever order they are given. They
+// must be of one namespace. It keeps the policies and not the slice.
+func NewSet(policies ...*Policy) *Set {
+	s := &Set{policies: slices.Clone(policies), byLabel: map[label][]int{}, byKey: map[string][]int{}}
+	slices.SortStableFunc(s.policies, Compare)
+	for i, p := range s.policies {
+		s.file(i, p.selector)
+	}
+	return s
+}
+
+// file puts a policy where the fewest pods look for it.
+func (s *Set) file(i int, selector labels.Selector) {
+	requirements, selectable := selector.Requirements()
+	if !selectable {
+		return
+	}
+	key := ""
+	for _, r := range requirements {
+		switch r.Operator() {
+		case selection.In, selection.Equals, selection.DoubleEquals:
+			for value := range r.Values() {
+				at := label{key: r.Key(), value: value}
+				s.byLabel[at] = append(s.byLabel[at], i)
+			}
+			return
+		case selection.Exists:
+			key = r.Key()
+		}
+	}
+	if key != "" {
+		s.byKey[key] = append(s.byKey[key], i)
+		return
+	}
+	s.rest = append(s.rest, i)
+}
+
+// Policies returns the policies in the order of application.
+func (s *Set) Policies() []*Policy {
+	if s == nil {
+		return nil
+	}
+	return slices.Clone(s.policies)
+}
+
+// matching returns the policies whose selector chooses a pod with these labels, in
+// the order of application.
+func (s *Set) matching(of podLabels) []*Policy {
+	if s == nil || len(s.policies) == 0 {
+		return nil
+	}
+	var space [32]int
+	candidates := append(space[:0], s.rest...)
+	for _, l := range of {
+		candidates = append(candidates, s.byLabel[l]...)
+		candidates = append(candidates, s.byKey[l.key]...)
+	}
+	slices.Sort(candidates)
+	var chosen []*Policy
+	for _, i := range candidates {
+		if p := s.policies[i]; p.selector.Matches(of) {
+			chosen = append(chosen, p)
+		}
+	}
+	return chosen
+}
+
+// podLabels are the labels of a pod, each key once.
+type podLabels []label
+
+var _ labels.Labels = podLabels(nil)
+
+// Has implements [labels.Labels].
+func (p podLabels) Has(key string) bool {
+	_, has := p.Lookup(key)
+	return has
+}
+
+// Get implements [labels.Labels].
+func (p podLabels) Get(key string) string {
+	value, _ := p.Lookup(key)
+	return value
+}
+
+// Lookup implements [labels.Labels].
+func (p podLabels) Lookup(key string) (string, bool) {
+	for i := range p {
+		if p[i].key == key {
+			return p[i].value, true
+		}
+	}
+	return "", false
+}

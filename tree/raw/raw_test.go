@@ -1,0 +1,298 @@
+package raw
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// documents are JSON, and texts that nearly are, with what they are short of.
+var documents = map[string]struct {
+	reason string
+	text   string
+	err    error
+}{
+	"Empty":            {reason: "There must be a value.", text: ``, err: ErrSyntax},
+	"Space":            {reason: "White space is no value.", text: " \n", err: ErrSyntax},
+	"Nothing":          {reason: "An object may be empty.", text: `{}`},
+	"Spaced":           {reason: "White space may stand between all tokens.", text: " {\t\"a\" :\r\n[ 1 , 2 ] , \"b\" : { } } "},
+	"Types":            {reason: "All types of JSON are passed over.", text: `{"a":"x","b":-1.5e+3,"c":true,"d":false,"e":null,"f":[],"g":{"h":[{}]}}`},
+	"Zero":             {reason: "0 is a number of its own.", text: `{"a":0,"b":-0,"c":0.5}`},
+	"LeadingZero":      {reason: "A number has no leading zero.", text: `{"a":01}`, err: ErrSyntax},
+	"NoFraction":       {reason: "Behind a point there are digits.", text: `{"a":1.}`, err: ErrSyntax},
+	"NoExponent":       {reason: "Behind an e there are digits.", text: `{"a":1e}`, err: ErrSyntax},
+	"OnlyMinus":        {reason: "A sign alone is no number.", text: `{"a":-}`, err: ErrSyntax},
+	"Plus":             {reason: "A number has no plus.", text: `{"a":+1}`, err: ErrSyntax},
+	"Literal":          {reason: "There are three literals.", text: `{"a":nul}`, err: ErrSyntax},
+	"LiteralTooLong":   {reason: "Nothing follows a literal.", text: `{"a":nulll}`, err: ErrSyntax},
+	"CommaMissing":     {reason: "Members are separated.", text: `{"a":1 "b":2}`, err: ErrSyntax},
+	"CommaTooMany":     {reason: "Nothing follows the last comma.", text: `{"a":1,}`, err: ErrSyntax},
+	"CommaInArray":     {reason: "Nothing follows the last comma.", text: `{"a":[1,]}`, err: ErrSyntax},
+	"CommaFirst":       {reason: "Nothing comes before the first comma.", text: `{"a":[,1]}`, err: ErrSyntax},
+	"ColonMissing":     {reason: "A colon separates key and value.", text: `{"a" 1}`, err: ErrSyntax},
+	"KeyUnquoted":      {reason: "Keys are strings.", text: `{a:1}`, err: ErrSyntax},
+	"Unclosed":         {reason: "What is opened is closed.", text: `{"a":[1,2`, err: ErrSyntax},
+	"UnclosedString":   {reason: "A string has an end.", text: `{"a":"x}`, err: ErrSyntax},
+	"UnclosedEscape":   {reason: "A backslash escapes something.", text: `{"a":"x\`, err: ErrSyntax},
+	"WrongBracket":     {reason: "Brackets match.", text: `{"a":[1}`, err: ErrSyntax},
+	"Escapes":          {reason: "There are nine escapes.", text: `{"a":"\"\\\/\b\f\n\r\t\u00e9"}`},
+	"UnknownEscape":    {reason: "There are no more of them.", text: `{"a":"\x"}`, err: ErrSyntax},
+	"ShortUnicode":     {reason: "A code has four digits.", text: `{"a":"\u00e"}`, err: ErrSyntax},
+	"ControlCharacter": {reason: "Control characters are escaped.", text: "{\"a\":\"long enough to be looked at in words \n\"}", err: ErrSyntax},
+	"Delete":           {reason: "Above 0x7e nothing has a meaning.", text: "{\"a\":\"\x7f\u0080\u00ff€😀 long enough to be looked at\"}"},
+	"Behind":           {reason: "There is one value.", text: `{} {}`, err: ErrSyntax},
+	"Deep":             {reason: "The limit is allowed.", text: `{"a":` + strings.Repeat("[", MaxDepth-1) + strings.Repeat("]", MaxDepth-1) + `}`},
+	"TooDeep":          {reason: "More is not.", text: `{"a":` + strings.Repeat("[", MaxDepth) + strings.Repeat("]", MaxDepth) + `}`, err: ErrSyntax},
+	"MuchTooDeep":      {reason: "The stack is safe.", text: strings.Repeat(`{"a":[`, 1_000_000), err: ErrSyntax},
+	"Array":            {reason: "An array is no object.", text: `[]`, err: ErrSyntax},
+	"Null":             {reason: "null is no object.", text: `null`, err: ErrSyntax},
+}
+
+// TestMembers reads documents as objects, and compares what it says about them with
+// encoding/json.
+func TestMembers(t *testing.T) {
+	for name, tc := range documents {
+		t.Run(name, func(t *testing.T) {
+			got := map[string]json.RawMessage{}
+			err := Members([]byte(tc.text), func(key, value []byte) bool {
+				got[string(key)] = value
+				return true
+			})
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Fatalf("%s\nMembers() error: -want, +got:\n%s", tc.reason, diff)
+			}
+			if err != nil {
+				return
+			}
+			want := map[string]json.RawMessage{}
+			if err := json.Unmarshal([]byte(tc.text), &want); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s\nMembers(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestMembersKeys(t *testing.T) {
+	var keys []string
+	err := Members([]byte(`{"b":1,"a\/é\u00e9":2,"":3,"b":4}`), func(key, value []byte) bool {
+		keys = append(keys, fmt.Sprintf("%s=%s", key, value))
+		return true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"b=1", "a/éé=2", "=3", "b=4"}, keys); diff != "" {
+		t.Errorf("keys come unquoted, in their order, each time: -want, +got:\n%s", diff)
+	}
+}
+
+func TestElements(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		text   string
+		want   []string
+		err    error
+	}{
+		"Empty":  {reason: "An array may be empty.", text: `[]`},
+		"Some":   {reason: "Elements come as they stand.", text: ` [ 1, "a" ,{"b": 2} ,[ ] ]`, want: []string{"1", `"a"`, `{"b": 2}`, "[ ]"}},
+		"Object": {reason: "An object is no array.", text: `{}`, err: ErrSyntax},
+		"Broken": {reason: "All of it must be JSON.", text: `[1,`, err: ErrSyntax, want: []string{"1"}},
+		"Behind": {reason: "There is one value.", text: `[1]]`, err: ErrSyntax, want: []string{"1"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			err := Elements([]byte(tc.text), func(i int, value []byte) bool {
+				if i != len(got) {
+					t.Errorf("element %d has index %d", len(got), i)
+				}
+				got = append(got, string(value))
+				return true
+			})
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("%s\nElements() error: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nElements(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestStop: who has seen enough does not pay for the rest, and does not hear of it.
+func TestStop(t *testing.T) {
+	if err := Members([]byte(`{"a":1,"b`), func([]byte, []byte) bool { return false }); err != nil {
+		t.Errorf("Members() after the yield said no: %v", err)
+	}
+	if err := Elements([]byte(`[1,`), func(int, []byte) bool { return false }); err != nil {
+		t.Errorf("Elements() after the yield said no: %v", err)
+	}
+}
+
+func TestField(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		text   string
+		want   string
+		err    error
+	}{
+		"There":  {reason: "The value is a part of the document.", text: `{"a": {"b": 1} }`, want: `{"b": 1}`},
+		"First":  {reason: "What is behind is not looked at.", text: `{"a":1,"a":2,`, want: "1"},
+		"Absent": {reason: "No value is nil.", text: `{"b":1}`},
+		"Broken": {reason: "What is before must be JSON.", text: `{"b":}`, err: ErrSyntax},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := Field([]byte(tc.text), "a")
+			if diff := cmp.Diff(tc.err, err, cmpopts.EquateErrors()); diff != "" {
+				t.Errorf("%s\nField() error: -want, +got:\n%s", tc.reason, diff)
+			}
+			if string(got) != tc.want {
+				t.Errorf("%s\nField() = %q, want %q", tc.reason, got, tc.want)
+			}
+		})
+	}
+}
+
+func TestString(t *testing.T) {
+	got, err := String([]byte(` "a\u0041\n\"" `))
+	if err != nil || got != "aA\n\"" {
+		t.Errorf("String() = %q, %v", got, err)
+	}
+	for _, text := range []string{``, `1`, `null`, `"a" "b"`, `"a`, `{"a":"b"}`} {
+		if got, err := String([]byte(text)); !errors.Is(err, ErrSyntax) {
+			t.Errorf("String(%s) = %q, %v, want ErrSyntax", text, got, err)
+		}
+	}
+}
+
+func TestIsNull(t *testing.T) {
+	for text, want := range map[string]bool{"": true, " null\n": true, `"null"`: false, "{}": false, "nul": false} {
+		if got := IsNull([]byte(text)); got != want {
+			t.Errorf("IsNull(%q) = %t", text, got)
+		}
+	}
+}
+
+func TestAppendString(t *testing.T) {
+	for _, text := range []string{"", "plain", `"quoted" \ `, "<&>", "é\n\x00\x7f", "broken \xff", "\u2028"} {
+		want, err := json.Marshal(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := AppendString([]byte("x"), text); string(got) != "x"+string(want) {
+			t.Errorf("AppendString(%q) = %s, want x%s", text, got, want)
+		}
+	}
+}
+
+// TestScanner reads what it asks for where it stands, and passes over the rest.
+func TestScanner(t *testing.T) {
+	const text = `{"skipped":[{"a":1}],"list":[{"name":"x","more":{}},null,{"name":"y"}],"none":null,"text":"z"}`
+	var names []string
+	var pieces []string
+	s := New([]byte(text))
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "list":
+			s.Array(func(i int) {
+				if s.Null() {
+					return
+				}
+				start := s.Offset()
+				s.Object(func(key []byte) {
+					if string(key) == "name" {
+						names = append(names, fmt.Sprintf("%d %s", i, s.Text()))
+					}
+				})
+				pieces = append(pieces, string(s.Since(start)))
+			})
+		case "text":
+			names = append(names, string(s.Value()))
+		}
+	})
+	if err := s.End(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"0 x", "2 y", `"z"`}, names); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{`{"name":"x","more":{}}`, `{"name":"y"}`}, pieces); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// TestScannerFails: errors say where and what, the first one stays, and nothing is read
+// behind it.
+func TestScannerFails(t *testing.T) {
+	s := New([]byte(`{"a":[1],"b":2}`))
+	s.Object(func(key []byte) {
+		if string(key) != "a" {
+			t.Errorf("reached %s", key)
+		}
+		s.Text()
+		s.Fail(errors.New("another one"))
+		if s.Value() != nil || s.Null() || s.Since(0) != nil {
+			t.Error("something was read behind an error")
+		}
+	})
+	const want = "invalid JSON at byte 5: want a string, got an array"
+	if err := s.End(); err == nil || err.Error() != want {
+		t.Errorf("End() = %v, want %s", err, want)
+	}
+	own := errors.New("not wanted")
+	s = New([]byte(`[1]`))
+	s.Array(func(int) { s.Fail(own) })
+	if !errors.Is(s.Err(), own) {
+		t.Errorf("Err() = %v", s.Err())
+	}
+}
+
+// FuzzMembers: what encoding/json takes for an object is one, and nothing else is; the
+// members are those that it sees, and parts of the document.
+func FuzzMembers(f *testing.F) {
+	for _, tc := range documents {
+		if len(tc.text) < 10_000 {
+			f.Add([]byte(tc.text))
+		}
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if bytes.Count(data, []byte("["))+bytes.Count(data, []byte("{")) > MaxDepth {
+			return // encoding/json allows more.
+		}
+		before := bytes.Clone(data)
+		got := map[string]json.RawMessage{}
+		err := Members(data, func(key, value []byte) bool {
+			got[string(key)] = slices.Clone(value)
+			return true
+		})
+		if !bytes.Equal(before, data) {
+			t.Fatalf("the document was modified")
+		}
+		var want map[string]json.RawMessage
+		wantErr := json.Unmarshal(data, &want)
+		if want == nil && wantErr == nil {
+			return // null
+		}
+		if (err == nil) != (wantErr == nil) {
+			t.Fatalf("error %v, want %v", err, wantErr)
+		}
+		if err != nil || !utf8.Valid(data) { // encoding/json replaces what is no UTF-8 in keys.
+			return
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Fatalf("-want, +got:\n%s", diff)
+		}
+	})
+}
