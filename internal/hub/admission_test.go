@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	rbacv1 "k8s.io/api/rbac/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	"refract.dev/config"
@@ -18,24 +19,95 @@ import (
 
 // TestAdmission: policies come before their bindings, and each has some.
 func TestAdmission(t *testing.T) {
-	objects, err := admission()
-	if err != nil {
-		t.Fatal(err)
+	services := []string{
+		"ValidatingAdmissionPolicy/refract-services",
+		"ValidatingAdmissionPolicyBinding/refract-services",
 	}
-	var got []string
-	for _, o := range objects {
-		got = append(got, o.GetKind()+"/"+o.GetName())
+	cases := map[string]struct {
+		reason, pattern string
+		want            []string
+	}{
+		"Hub": {
+			reason:  "A hub has all of them.",
+			pattern: "admission/*.yaml",
+			want: append([]string{
+				"ValidatingAdmissionPolicy/refract-followers",
+				"ValidatingAdmissionPolicyBinding/refract-followers",
+				"ValidatingAdmissionPolicyBinding/refract-followers-cluster",
+				"ValidatingAdmissionPolicy/refract-named-followers",
+				"ValidatingAdmissionPolicyBinding/refract-named-followers",
+				"ValidatingAdmissionPolicyBinding/refract-named-followers-cluster",
+			}, services...),
+		},
+		"Member": {
+			reason:  "Nothing is propagated from a member, but pods are injected there.",
+			pattern: serviceAdmission,
+			want:    services,
+		},
 	}
-	want := []string{
-		"ValidatingAdmissionPolicy/refract-followers",
-		"ValidatingAdmissionPolicyBinding/refract-followers",
-		"ValidatingAdmissionPolicyBinding/refract-followers-cluster",
-		"ValidatingAdmissionPolicy/refract-named-followers",
-		"ValidatingAdmissionPolicyBinding/refract-named-followers",
-		"ValidatingAdmissionPolicyBinding/refract-named-followers-cluster",
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			objects, err := admission(tc.pattern, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, o := range objects {
+				got = append(got, o.GetKind()+"/"+o.GetName())
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nadmission(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
-	if diff := cmp.Diff(want, got); diff != "" {
-		t.Errorf("admission(): -want, +got:\n%s", diff)
+}
+
+// TestTrusted: the names of users are put into the policy about Services, whatever
+// characters they consist of, and nothing else is changed by them.
+func TestTrusted(t *testing.T) {
+	const variable = "trusted"
+	expression := func(trusted ...string) string {
+		t.Helper()
+		objects, err := admission("admission/*.yaml", trusted)
+		if err != nil {
+			t.Fatal(err)
+		}
+		plain, err := admission("admission/*.yaml", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var found []string
+		for i := range objects {
+			if diff := cmp.Diff(plain[i], objects[i]); diff == "" {
+				continue
+			}
+			variables, _, err := unstructured.NestedSlice(objects[i].Object, "spec", "variables")
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, v := range variables {
+				if v := v.(map[string]any); v["name"] == variable {
+					found = append(found, v["expression"].(string))
+					v["expression"] = "[]"
+				}
+			}
+			if err := unstructured.SetNestedSlice(objects[i].Object, variables, "spec", "variables"); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(plain[i], objects[i]); diff != "" {
+				t.Errorf("Only the variable differs: -without, +with:\n%s", diff)
+			}
+		}
+		return strings.Join(found, " and ")
+	}
+	for want, trusted := range map[string][]string{
+		"": {},
+		`["system:serviceaccount:flux-system:kustomize-controller", "alice"]`: {"system:serviceaccount:flux-system:kustomize-controller", "alice"},
+		`["\"] + [request.userInfo.username] + [\"", "a\\b"]`:                 {`"] + [request.userInfo.username] + ["`, `a\b`},
+	} {
+		if diff := cmp.Diff(want, expression(trusted...)); diff != "" {
+			t.Errorf("The variable %s for %q: -want, +got:\n%s", variable, trusted, diff)
+		}
 	}
 }
 
@@ -60,7 +132,7 @@ func TestDocumentedRole(t *testing.T) {
 		group, plural, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".yaml"), "_")
 		wantCRDs[i] = plural + "." + group
 	}
-	objects, err := admission()
+	objects, err := admission("admission/*.yaml", nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -98,7 +98,8 @@ func incomplete(err error) error {
 		return err
 	}
 	for gv := range partial.Groups {
-		if placement.Travels(schema.GroupKind{Group: gv.Group}) || gv.Group == corev1alpha1.GroupVersion.Group {
+		if placement.Travels(schema.GroupKind{Group: gv.Group}) || gv.Group == corev1alpha1.GroupVersion.Group ||
+			gv.Group == refractv1alpha1.GroupVersion.Group {
 			return err
 		}
 	}

@@ -20,6 +20,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/config"
 	"refract.dev/internal/member"
 )
@@ -28,7 +29,7 @@ import (
 func Scheme() (*runtime.Scheme, error) {
 	s := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		scheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, refractv1alpha1.AddToScheme,
+		scheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, refractv1alpha1.AddToScheme, refractv1beta1.AddToScheme,
 	} {
 		if err := add(s); err != nil {
 			return nil, err
@@ -53,13 +54,23 @@ func Client(cfg *rest.Config) (client.Client, error) {
 const established = 30 * time.Second
 
 // InstallCRDs writes Refract's CustomResourceDefinitions to the hub, by
-// server-side apply, and returns when they are served.
-func InstallCRDs(ctx context.Context, cfg *rest.Config) error {
+// server-side apply, and returns when they are served. Those of objects that are
+// propagated are among them.
+func InstallCRDs(ctx context.Context, cfg *rest.Config) error { return install(ctx, cfg, "crd/*.yaml") }
+
+// InstallInjectionCRD does the same for the one that injecting into the pods of a
+// cluster takes.
+func InstallInjectionCRD(ctx context.Context, cfg *rest.Config) error {
+	return install(ctx, cfg, "crd/refract.dev_serviceinjectionpolicies.yaml")
+}
+
+// install writes the CustomResourceDefinitions of the files that a pattern matches.
+func install(ctx context.Context, cfg *rest.Config, pattern string) error {
 	c, err := Client(cfg)
 	if err != nil {
 		return err
 	}
-	files, err := fs.Glob(config.CRDs, "crd/*.yaml")
+	files, err := fs.Glob(config.CRDs, pattern)
 	if err != nil {
 		return err
 	}
@@ -111,7 +122,7 @@ func Reachable(ctx context.Context, cfg *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, &corev1.Namespace{}); err != nil {
-		return fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+		return fmt.Errorf("reaching the API server at %s: %w", cfg.Host, err)
 	}
 	return nil
 }

@@ -6,51 +6,54 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	admissionregistration "k8s.io/client-go/applyconfigurations/admissionregistration/v1"
-	metaconfig "k8s.io/client-go/applyconfigurations/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
-const (
-	// ConfigurationName is that of the ValidatingWebhookConfiguration that has the API
-	// server ask about policies and clusters.
-	ConfigurationName = "refract-policies"
-	// PoliciesPath is where it asks.
-	PoliciesPath = "/validate/policies"
+const fieldManager = "refract"
 
-	policiesWebhook = "policies.refract.dev"
-	fieldManager    = "refract"
-	// timeout is how long the API server waits, in seconds.
-	timeout = 10
-)
-
-// Registration keeps the ValidatingWebhookConfiguration of a server: whatever
-// somebody does to it is undone within seconds. It is a Runnable of a manager
-// that only the leader runs, so that two versions of the program do not undo what
-// the other does.
+// Registration keeps a configuration of a server: whatever somebody does to it is
+// undone within seconds. It is a Runnable of a manager that only the leader runs,
+// so that two versions of the program do not undo what the other does.
 //
-// It stays when the program ends: nobody writes policies unchecked.
-type Registration struct{ server *Server }
+// What it has written stays when the program ends.
+type Registration struct {
+	server *Server
+	kept   Configuration
+	// trust is sent to when the API server must trust something else.
+	trust <-chan struct{}
+}
 
-// Registration returns what keeps the configuration for the server.
-func (s *Server) Registration() *Registration { return &Registration{server: s} }
+// Registration returns what keeps the configuration of a hub, which has the API
+// server ask about policies and clusters.
+func (s *Server) Registration() *Registration { return s.Keep(policiesConfiguration()) }
+
+// Keep returns what keeps the configuration for the server.
+func (s *Server) Keep(c Configuration) *Registration {
+	return &Registration{server: s, kept: c, trust: s.trustChanges()}
+}
 
 // NeedLeaderElection returns true.
 func (*Registration) NeedLeaderElection() bool { return true }
 
 // Start keeps the configuration until ctx ends, from when the server answers.
 func (r *Registration) Start(ctx context.Context) error {
-	select {
-	case <-ctx.Done():
+	if !r.server.answers(ctx) {
 		return nil
-	case <-r.server.started:
 	}
-	key := types.NamespacedName{Name: ConfigurationName}
-	list := &admissionregistrationv1.ValidatingWebhookConfigurationList{}
-	follow(ctx, r.server.client, list, key, r.server.log, r.apply, r.server.source.changes())
+	if r.kept.Known != nil {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-r.kept.Known:
+		}
+	}
+	list := &unstructured.UnstructuredList{}
+	gvk := r.kept.Kind.versioned()
+	gvk.Kind += "List"
+	list.SetGroupVersionKind(gvk)
+	follow(ctx, r.server.client, list, types.NamespacedName{Name: r.kept.Name}, r.server.log, r.apply, r.trust, r.kept.Changed)
 	return nil
 }
 
@@ -66,96 +69,125 @@ func (r *Registration) apply(ctx context.Context) error {
 	if err := r.server.Ready(); err != nil {
 		return err
 	}
-	if err := r.server.client.Apply(ctx, r.configuration(), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
-		return fmt.Errorf("applying ValidatingWebhookConfiguration %s: %w", ConfigurationName, err)
+	want, err := r.kept.object(r.server.clientConfig)
+	if err != nil {
+		return fmt.Errorf("building %s %s: %w", r.kept.Kind, r.kept.Name, err)
+	}
+	if want == nil {
+		if err := r.server.client.Delete(ctx, r.kept.reference()); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting %s %s, which asks about nothing: %w", r.kept.Kind, r.kept.Name, err)
+		}
+		return nil
+	}
+	if err := r.server.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+		return fmt.Errorf("applying %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
 	return r.prune(ctx)
 }
 
-// prune takes out what others have added that would keep the API server from
-// asking: server-side apply leaves that to them.
+// prune takes out what others hold in our webhooks and what changes when the API
+// server asks: server-side apply leaves that to them.
 func (r *Registration) prune(ctx context.Context) error {
-	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
-	if err := r.server.client.Get(ctx, types.NamespacedName{Name: ConfigurationName}, is); err != nil {
+	is := r.kept.reference()
+	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
 		return client.IgnoreNotFound(err) // Who deletes it is noticed.
 	}
-	wanted := map[string]bool{}
-	for _, c := range r.configuration().Webhooks[0].MatchConditions {
-		wanted[*c.Name] = true
+	entries, _, err := unstructured.NestedSlice(is.Object, "webhooks")
+	if err != nil {
+		return err
 	}
-	changed := false
-	for i := range is.Webhooks {
-		w := &is.Webhooks[i]
-		if w.Name != policiesWebhook {
-			continue
-		}
-		var kept []admissionregistrationv1.MatchCondition
-		for _, c := range w.MatchConditions {
-			if wanted[c.Name] {
-				kept = append(kept, c)
-			}
-		}
-		changed = changed || len(kept) < len(w.MatchConditions)
-		w.MatchConditions = kept
-	}
+	kept, changed := pruned(entries, r.kept.Webhooks())
 	if !changed {
 		return nil
 	}
-	err := r.server.client.Update(ctx, is, client.FieldOwner(fieldManager))
+	is.Object["webhooks"] = kept
+	err = r.server.client.Update(ctx, is, client.FieldOwner(fieldManager))
 	if apierrors.IsConflict(err) {
 		return nil // Who was faster is noticed.
 	}
 	return err
 }
 
-// When the API server asks. What these leave out the handler would admit, too;
-// this way finalizers, and what else is in the metadata of an object, can be
-// written when no webhook answers. The API server counts the generation up before
-// it asks.
-const (
-	notDeleted = "!has(object.metadata.deletionTimestamp)"
-	newSpec    = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
-		"(request.kind.kind == 'FederatedCluster' && " +
-		"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
-)
-
-// configuration returns what should be there.
-func (r *Registration) configuration() *admissionregistration.ValidatingWebhookConfigurationApplyConfiguration {
-	everything := metaconfig.LabelSelector()
-	webhook := admissionregistration.ValidatingWebhook().
-		WithName(policiesWebhook).
-		WithClientConfig(r.clientConfig(PoliciesPath)).
-		WithRules(admissionregistration.RuleWithOperations().
-			WithOperations(admissionregistrationv1.Create, admissionregistrationv1.Update).
-			WithAPIGroups(corev1alpha1.GroupVersion.Group).
-			WithAPIVersions(corev1alpha1.GroupVersion.Version).
-			WithResources("clusteroverridepolicies", "clusterpropagationpolicies", "federatedclusters", "overridepolicies", "propagationpolicies").
-			WithScope(admissionregistrationv1.AllScopes)).
-		WithFailurePolicy(admissionregistrationv1.Fail).
-		WithMatchPolicy(admissionregistrationv1.Equivalent).
-		WithSideEffects(admissionregistrationv1.SideEffectClassNone).
-		WithTimeoutSeconds(timeout).
-		WithAdmissionReviewVersions("v1").
-		WithNamespaceSelector(everything).
-		WithObjectSelector(everything).
-		WithMatchConditions(
-			admissionregistration.MatchCondition().WithName("is-not-being-deleted").WithExpression(notDeleted),
-			admissionregistration.MatchCondition().WithName("says-something-new").WithExpression(newSpec),
-		)
-	return admissionregistration.ValidatingWebhookConfiguration(ConfigurationName).WithWebhooks(webhook)
+// pruned returns the entries without those of ours that should not be there, and
+// without conditions that we did not set in the rest of ours.
+func pruned(entries []any, ours []Webhook) (kept []any, changed bool) {
+	wanted := map[string]*Webhook{}
+	for i := range ours {
+		wanted[ours[i].Name] = &ours[i]
+	}
+	for _, e := range entries {
+		entry, _ := e.(map[string]any)
+		name, _ := entry["name"].(string)
+		w := wanted[name]
+		switch {
+		case w == nil:
+			kept = append(kept, e)
+		case len(w.Rules) == 0:
+			changed = true
+		default:
+			changed = pruneConditions(entry, w) || changed
+			kept = append(kept, entry)
+		}
+	}
+	return kept, changed
 }
 
-func (r *Registration) clientConfig(path string) *admissionregistration.WebhookClientConfigApplyConfiguration {
-	at := &r.server.endpoint
-	config := admissionregistration.WebhookClientConfig()
+// pruneConditions reports whether it took out any.
+func pruneConditions(entry map[string]any, w *Webhook) bool {
+	wanted := map[string]bool{}
+	for _, c := range w.Conditions {
+		wanted[c.Name] = true
+	}
+	conditions, _ := entry["matchConditions"].([]any)
+	kept := []any{}
+	for _, c := range conditions {
+		condition, _ := c.(map[string]any)
+		if name, _ := condition["name"].(string); wanted[name] {
+			kept = append(kept, c)
+		}
+	}
+	if len(kept) == len(conditions) {
+		return false
+	}
+	entry["matchConditions"] = kept
+	return true
+}
+
+func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
+	at := &s.endpoint
+	config := &admissionregistrationv1.WebhookClientConfig{CABundle: s.source.trusted()}
 	if at.url != nil {
-		config.WithURL(at.at(path))
-	} else {
-		config.WithService(admissionregistration.ServiceReference().
-			WithNamespace(at.service.Namespace).WithName(at.service.Name).WithPort(443).WithPath(path))
+		url := at.at(path)
+		config.URL = &url
+		return config
 	}
-	if trusted := r.server.source.trusted(); len(trusted) > 0 {
-		config.WithCABundle(trusted...)
-	}
+	port := int32(443)
+	config.Service = &admissionregistrationv1.ServiceReference{Namespace: at.service.Namespace, Name: at.service.Name, Path: &path, Port: &port}
 	return config
+}
+
+// When returns what does the same in every replica for which leads returns true.
+// Who has led once leads for as long as it runs.
+func (r *Registration) When(leads func() bool) *Following {
+	return &Following{registration: r, leads: leads}
+}
+
+// Following keeps a configuration in a program that does not leave it to its
+// manager who leads.
+type Following struct {
+	registration *Registration
+	leads        func() bool
+}
+
+// NeedLeaderElection returns false: every replica waits until it leads.
+func (*Following) NeedLeaderElection() bool { return false }
+
+// Start keeps the configuration until ctx ends, from when this replica leads.
+func (f *Following) Start(ctx context.Context) error {
+	for !f.leads() {
+		if !sleep(ctx, soon) {
+			return nil
+		}
+	}
+	return f.registration.Start(ctx)
 }

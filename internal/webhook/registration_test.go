@@ -42,7 +42,12 @@ func TestConfiguration(t *testing.T) {
 				t.Fatal(err)
 			}
 			synced(t, s.source.(*issued))
-			got, err := yaml.Marshal(s.Registration().configuration())
+			policies := policiesConfiguration()
+			object, err := policies.object(s.clientConfig)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := yaml.Marshal(object)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -17,6 +17,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -63,7 +64,9 @@ type Server struct {
 
 	listener  net.Listener // Nil until there is one.
 	listening atomic.Bool
-	started   chan struct{} // Closed when the server answers.
+
+	mu   sync.Mutex
+	told []chan<- struct{} // Who is told that something else must be trusted.
 }
 
 // source is where certificates come from.
@@ -90,7 +93,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		client: o.Client, log: o.Log, endpoint: at, address: o.BindAddress, now: o.Now,
-		mux: http.NewServeMux(), started: make(chan struct{}),
+		mux: http.NewServeMux(),
 	}
 	if o.CertDir != "" {
 		s.source, err = newFolder(o.CertDir, o.Log)
@@ -123,6 +126,19 @@ func (s *Server) Ready() error {
 		return fmt.Errorf("the webhook's certificate expired at %s", c.Leaf.NotAfter.Format(time.RFC3339))
 	}
 	return nil
+}
+
+// soon is how often it is looked whether something is so that will be in a moment.
+const soon = 50 * time.Millisecond
+
+// answers returns when the server is ready, and false if ctx ended before.
+func (s *Server) answers(ctx context.Context) bool {
+	for s.Ready() != nil {
+		if !sleep(ctx, soon) {
+			return false
+		}
+	}
+	return true
 }
 
 // Limits of the HTTP server. The longest that an API server waits for a webhook
@@ -160,8 +176,11 @@ func (s *Server) Start(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return s.source.run(ctx) })
 	group.Go(func() error {
+		s.passTrust(ctx)
+		return nil
+	})
+	group.Go(func() error {
 		s.listening.Store(true)
-		close(s.started)
 		if err := server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
 			return fmt.Errorf("serving webhooks: %w", err)
 		}
@@ -178,6 +197,32 @@ func (s *Server) Start(ctx context.Context) error {
 		return nil
 	})
 	return group.Wait()
+}
+
+// trustChanges returns a channel that is sent to when the API server must trust
+// something else.
+func (s *Server) trustChanges() <-chan struct{} {
+	c := make(chan struct{}, 1)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, c)
+	return c
+}
+
+// passTrust tells all of them until ctx ends.
+func (s *Server) passTrust(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-s.source.changes():
+		}
+		s.mu.Lock()
+		for _, c := range s.told {
+			poke(c)
+		}
+		s.mu.Unlock()
+	}
 }
 
 // endpoint is where the API server finds the webhooks.

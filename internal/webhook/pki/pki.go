@@ -55,7 +55,8 @@ func (b *Bundle) Serving() *tls.Certificate { return b.serving }
 // Issuer issues certificates for a server.
 type Issuer struct {
 	// Names are the DNS names and IP addresses under which the server is reached.
-	// Required.
+	// Required. Those of a certificate that is replaced stay in the next one: other
+	// servers may share the bundle, and none must take the name of another away.
 	Names []string
 	// Now tells the time. Required.
 	Now func() time.Time
@@ -96,7 +97,7 @@ func (i *Issuer) Renew(b *Bundle) (*Bundle, []string, error) {
 	}
 	signer := next.signer(now)
 	if why := i.wantsServing(next); why != "" {
-		serving, err := i.serving(signer, now)
+		serving, err := i.serving(signer, i.namesFor(next), now)
 		if err != nil {
 			return nil, nil, fmt.Errorf("issuing a serving certificate: %w", err)
 		}
@@ -135,7 +136,7 @@ func (i *Issuer) wantsServing(b *Bundle) string {
 	switch {
 	case i.Now().Before(leaf.NotBefore):
 		return "it is not valid yet"
-	case !slices.Equal(namesIn(leaf), i.sortedNames()):
+	case !containsAll(namesIn(leaf), i.sortedNames()):
 		return "it was for other names"
 	case !slices.ContainsFunc(b.authorities, func(a authority) bool { return leaf.CheckSignatureFrom(a.cert) == nil }):
 		return "it was signed by another authority"
@@ -189,7 +190,7 @@ func (i *Issuer) authority(now time.Time) (authority, error) {
 	return authority{cert: cert, key: key}, err
 }
 
-func (i *Issuer) serving(by authority, now time.Time) (*tls.Certificate, error) {
+func (i *Issuer) serving(by authority, names []string, now time.Time) (*tls.Certificate, error) {
 	template := &x509.Certificate{
 		Subject:               pkix.Name{CommonName: "refract-webhook"},
 		NotBefore:             now.Add(-skew),
@@ -198,7 +199,7 @@ func (i *Issuer) serving(by authority, now time.Time) (*tls.Certificate, error) 
 		KeyUsage:              x509.KeyUsageDigitalSignature,
 		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
-	for _, name := range i.Names {
+	for _, name := range names {
 		if ip := net.ParseIP(name); ip != nil {
 			template.IPAddresses = append(template.IPAddresses, ip)
 		} else {
@@ -238,6 +239,28 @@ func earlier(a, b time.Time) time.Time {
 		return a
 	}
 	return b
+}
+
+// mostNames is how many names a certificate may have: of servers that are gone it
+// keeps some, not all.
+const mostNames = 32
+
+// namesFor returns the names of the next serving certificate, our own first.
+func (i *Issuer) namesFor(b *Bundle) []string {
+	names := i.sortedNames()
+	if b.serving == nil {
+		return names
+	}
+	for _, name := range namesIn(b.serving.Leaf) {
+		if len(names) < mostNames && !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func containsAll(names, wanted []string) bool {
+	return !slices.ContainsFunc(wanted, func(name string) bool { return !slices.Contains(names, name) })
 }
 
 func (i *Issuer) sortedNames() []string {

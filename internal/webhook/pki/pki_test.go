@@ -3,6 +3,7 @@ package pki
 import (
 	"bytes"
 	"crypto/x509"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -157,6 +158,44 @@ func TestRenew(t *testing.T) {
 				t.Errorf("Nothing is left to be done after Renew(), and it did %v", did)
 			}
 		})
+	}
+}
+
+// TestServersShareABundle has two servers with different names renew one bundle:
+// it serves both, and neither undoes what the other did.
+func TestServersShareABundle(t *testing.T) {
+	c := &clock{begin}
+	hub, member := issuer(c, "hub.example", "10.0.0.1"), issuer(c, "injection.refract.svc")
+	b, _ := renew(t, hub, nil)
+	b, did := renew(t, member, b)
+	if diff := cmp.Diff([]string{"issued a serving certificate: it was for other names"}, did); diff != "" {
+		t.Errorf("The certificate must get the second server's name: -want, +got:\n%s", diff)
+	}
+	for _, renewals := range []string{"The first certificate", "The renewed one"} {
+		for _, i := range []*Issuer{hub, member} {
+			if _, did := renew(t, i, b); did != nil {
+				t.Errorf("%s: it serves %v, and it was replaced: %v", renewals, i.Names, did)
+			}
+			for _, name := range i.Names {
+				if err := trusts(b.Trusted(), b, name, c.now); err != nil {
+					t.Errorf("%s is not for %s: %v", renewals, name, err)
+				}
+			}
+		}
+		c.now = c.now.Add(ServingLife / 3 * 2)
+		b, _ = renew(t, hub, b)
+	}
+}
+
+// TestNamesAreBounded has a server change its name again and again.
+func TestNamesAreBounded(t *testing.T) {
+	c := &clock{begin}
+	b, _ := renew(t, issuer(c, "first.example"), nil)
+	for n := range 2 * mostNames {
+		b, _ = renew(t, issuer(c, fmt.Sprintf("hub-%d.example", n)), b)
+	}
+	if got := len(namesIn(b.Serving().Leaf)); got != mostNames {
+		t.Errorf("The certificate has %d names, want %d", got, mostNames)
 	}
 }
 

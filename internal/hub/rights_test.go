@@ -1,0 +1,56 @@
+package hub
+
+import (
+	"bytes"
+	"os"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+// TestInjectionRole: of what is installed where services are injected, the documented
+// role may write that by its name and nothing else of its type.
+func TestInjectionRole(t *testing.T) {
+	text, err := os.ReadFile("../../config/rbac/injection/injection.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	role := &rbacv1.ClusterRole{}
+	for document := range bytes.SplitSeq(text, []byte("\n---\n")) {
+		if bytes.Contains(document, []byte("kind: ClusterRole\n")) {
+			if err := yaml.UnmarshalStrict(document, role); err != nil {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	objects, err := admission(serviceAdmission, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][]string{"customresourcedefinitions": {"serviceinjectionpolicies.refract.dev"}}
+	for _, o := range objects {
+		resource := "validatingadmissionpolicies"
+		if o.GetKind() == "ValidatingAdmissionPolicyBinding" {
+			resource = "validatingadmissionpolicybindings"
+		}
+		want[resource] = append(want[resource], o.GetName())
+	}
+	got := map[string][]string{}
+	for _, r := range role.Rules {
+		for resource := range want {
+			if slices.Contains(r.Resources, resource) && slices.Contains(r.Verbs, "patch") {
+				got[resource] = append(got[resource], r.ResourceNames...)
+			}
+		}
+		if slices.Contains(r.Resources, "*") || slices.Contains(r.APIGroups, "*") || slices.Contains(r.Verbs, "*") {
+			t.Errorf("a rule with a star: %v", r)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("What the role may write: -want, +got:\n%s", diff)
+	}
+}

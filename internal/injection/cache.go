@@ -1,0 +1,289 @@
+package injection
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// Cache holds the policies of a cluster by namespace, compiled. Looking them up
+// takes no lock.
+//
+// Objects are read one by one, not as a list of a type: one that somebody forced
+// into storage and that cannot be read is left out, and harms no other.
+type Cache struct {
+	log logr.Logger
+	// sets has a *inject.Set for every namespace that has policies.
+	sets   sync.Map
+	synced chan struct{} // Closed when all policies are known.
+	// changed is sent to when Any or AnyEphemeral may return something else.
+	changed chan struct{}
+	// forget is called with a namespace before its policies change; may be nil.
+	forget func(namespace string)
+
+	mu                        sync.Mutex
+	policies                  map[string]map[string]*entry // By namespace and name.
+	valid, invalid, ephemeral int
+}
+
+// entry is a policy.
+type entry struct {
+	source *unstructured.Unstructured
+	policy *inject.Policy // Nil if it is not valid.
+	err    error          // What is wrong with it then.
+	// ephemeral is whether ephemeral containers get something from it.
+	ephemeral bool
+}
+
+func newCache(log logr.Logger) *Cache {
+	return &Cache{log: log, synced: make(chan struct{}), changed: make(chan struct{}, 1), policies: map[string]map[string]*entry{}}
+}
+
+// Set returns the policies of a namespace; nil, which is the empty set, if it has
+// none.
+func (c *Cache) Set(namespace string) *inject.Set {
+	v, _ := c.sets.Load(namespace)
+	set, _ := v.(*inject.Set)
+	return set
+}
+
+// Any reports whether there is a valid policy anywhere.
+func (c *Cache) Any() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.valid > 0
+}
+
+// AnyEphemeral reports whether one of them is for ephemeral containers, too.
+func (c *Cache) AnyEphemeral() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.ephemeral > 0
+}
+
+// Ready returns an error until all policies are known.
+func (c *Cache) Ready() error {
+	select {
+	case <-c.synced:
+		return nil
+	default:
+		return errors.New("not all injection policies are known yet")
+	}
+}
+
+// wait returns when all policies are known, or an error after a while.
+func (c *Cache) wait(ctx context.Context, patience time.Duration) error {
+	err := c.Ready()
+	if err == nil {
+		return nil
+	}
+	timer := time.NewTimer(patience)
+	defer timer.Stop()
+	select {
+	case <-c.synced:
+		return nil
+	case <-timer.C:
+		return err
+	case <-ctx.Done():
+		return errors.Join(err, ctx.Err())
+	}
+}
+
+// kind returns an object of the kind of policies with nothing in it.
+func kind() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
+	return u
+}
+
+// follow has the manager's cache tell of every change. All policies are known at
+// some time after the manager was started.
+func (c *Cache) follow(ctx context.Context, mgr ctrl.Manager) error {
+	informer, err := mgr.GetCache().GetInformer(ctx, kind(), cache.BlockUntilSynced(false))
+	if err != nil {
+		return fmt.Errorf("watching injection policies: %w", err)
+	}
+	events, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
+		AddFunc:    func(o any) { c.put(o) },
+		UpdateFunc: func(_, o any) { c.put(o) },
+		DeleteFunc: c.remove,
+	})
+	if err != nil {
+		return fmt.Errorf("watching injection policies: %w", err)
+	}
+	return mgr.Add(everywhere(func(ctx context.Context) error {
+		if toolscache.WaitForCacheSync(ctx.Done(), events.HasSynced) {
+			close(c.synced)
+		}
+		return nil
+	}))
+}
+
+// put takes up a policy that is new, or may have changed.
+func (c *Cache) put(object any) {
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	before := c.policies[u.GetNamespace()][u.GetName()]
+	if before.same(u) {
+		return
+	}
+	now := compile(u)
+	if now.err != nil {
+		c.log.Info("An injection policy is not valid, and is left out",
+			"namespace", u.GetNamespace(), "policy", u.GetName(), "reason", now.err.Error())
+	}
+	c.swap(u, before, now)
+}
+
+// remove drops a policy.
+func (c *Cache) remove(object any) {
+	if gone, ok := object.(toolscache.DeletedFinalStateUnknown); ok {
+		object = gone.Obj
+	}
+	u, ok := object.(*unstructured.Unstructured)
+	if !ok {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if before := c.policies[u.GetNamespace()][u.GetName()]; before != nil {
+		c.swap(u, before, nil)
+	}
+}
+
+// swap puts an entry in the place of another; nil stands for none. It is called
+// with the lock held.
+func (c *Cache) swap(u *unstructured.Unstructured, before, now *entry) {
+	namespace, name := u.GetNamespace(), u.GetName()
+	asked, ephemeral := c.valid > 0, c.ephemeral > 0
+	if c.forget != nil {
+		c.forget(namespace)
+	}
+	if c.policies[namespace] == nil {
+		c.policies[namespace] = map[string]*entry{}
+	}
+	c.policies[namespace][name] = now
+	if now == nil {
+		delete(c.policies[namespace], name)
+	}
+	if len(c.policies[namespace]) == 0 {
+		delete(c.policies, namespace)
+	}
+	if set := setOf(maps.Values(c.policies[namespace])); set != nil {
+		c.sets.Store(namespace, set)
+	} else {
+		c.sets.Delete(namespace)
+	}
+	c.count(before, -1)
+	c.count(now, 1)
+	policiesHeld.WithLabelValues("valid").Set(float64(c.valid))
+	policiesHeld.WithLabelValues("invalid").Set(float64(c.invalid))
+	if asked == (c.valid > 0) && ephemeral == (c.ephemeral > 0) {
+		return
+	}
+	select {
+	case c.changed <- struct{}{}:
+	default: // Who receives will see this, too.
+	}
+}
+
+func (c *Cache) count(e *entry, by int) {
+	switch {
+	case e == nil:
+	case e.policy == nil:
+		c.invalid += by
+	case e.ephemeral:
+		c.ephemeral += by
+		c.valid += by
+	default:
+		c.valid += by
+	}
+}
+
+// read returns the set of policies that were listed. What the cache has as well is
+// not compiled again.
+func (c *Cache) read(list *unstructured.UnstructuredList) *inject.Set {
+	entries := make([]*entry, len(list.Items))
+	for i := range list.Items {
+		u := &list.Items[i]
+		c.mu.Lock()
+		known := c.policies[u.GetNamespace()][u.GetName()]
+		c.mu.Unlock()
+		if !known.same(u) {
+			known = compile(u)
+		}
+		entries[i] = known
+	}
+	return setOf(slices.Values(entries))
+}
+
+// setOf returns nil for no policies that are valid.
+func setOf(entries iter.Seq[*entry]) *inject.Set {
+	var policies []*inject.Policy
+	for e := range entries {
+		if e.policy != nil {
+			policies = append(policies, e.policy)
+		}
+	}
+	if len(policies) == 0 {
+		return nil
+	}
+	return inject.NewSet(policies...)
+}
+
+// compile reads a policy, and says what is wrong with it if it is not valid.
+func compile(u *unstructured.Unstructured) *entry {
+	e := &entry{source: u}
+	text, err := u.MarshalJSON()
+	if err != nil {
+		e.err = err
+		return e
+	}
+	p := &refractv1beta1.ServiceInjectionPolicy{}
+	if e.err = json.Unmarshal(text, p); e.err != nil {
+		return e
+	}
+	policy, errs := inject.Compile(p)
+	if e.err = errs.ToAggregate(); e.err != nil {
+		return e
+	}
+	e.policy = policy
+	e.ephemeral = p.Spec.Containers != nil && p.Spec.Containers.EphemeralContainers
+	return e
+}
+
+// same reports whether a policy injects what the entry does, and would be recorded
+// as the same: counts in the status change all the time.
+func (e *entry) same(u *unstructured.Unstructured) bool {
+	if e == nil || e.source.GetUID() != u.GetUID() || e.source.GetGeneration() != u.GetGeneration() {
+		return false
+	}
+	for _, field := range [][]string{{"spec"}, {"status", "fromService"}} {
+		was, _, _ := unstructured.NestedFieldNoCopy(e.source.Object, field...)
+		is, _, _ := unstructured.NestedFieldNoCopy(u.Object, field...)
+		if !equality.Semantic.DeepEqual(was, is) {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,215 @@
+package injection
+
+import (
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	toolscache "k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/yaml"
+)
+
+// policy reads a policy.
+func policy(t testing.TB, text string) *unstructured.Unstructured {
+	t.Helper()
+	data, err := yaml.YAMLToJSON([]byte("apiVersion: refract.dev/v1beta1\nkind: ServiceInjectionPolicy\n" + strings.TrimPrefix(text, "\n")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		t.Fatal(err)
+	}
+	return u
+}
+
+// database is the policy of the proposal.
+const database = `
+metadata: {name: allow-database, namespace: shop, uid: "1", generation: 1, creationTimestamp: "2026-01-01T00:00:00Z"}
+spec:
+  service: db
+  selector: {matchLabels: {role: frontend}}
+  env: [{name: DB_PORT, value: 6379}]
+  volumes: [{name: cache-volume, emptyDir: {}}]
+  volumeMounts: [{mountPath: /cache, name: cache-volume}]
+`
+
+// changed is a text with other parts: pairs of old and new.
+func changed(text string, pairs ...string) string { return strings.NewReplacer(pairs...).Replace(text) }
+
+// record keeps what is logged.
+type record struct {
+	mu    sync.Mutex
+	lines []string
+}
+
+func (r *record) logger() logr.Logger {
+	return funcr.New(func(_, args string) {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.lines = append(r.lines, args)
+	}, funcr.Options{})
+}
+
+func (r *record) String() string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return strings.Join(r.lines, "\n")
+}
+
+// full returns a cache with these policies, all of which are known.
+func full(t testing.TB, texts ...string) *Cache {
+	t.Helper()
+	c := newCache(logr.Discard())
+	for _, text := range texts {
+		c.put(policy(t, text))
+	}
+	close(c.synced)
+	return c
+}
+
+// names are those of the policies of a namespace.
+func names(c *Cache, namespace string) []string {
+	var out []string
+	for _, p := range c.Set(namespace).Policies() {
+		out = append(out, p.Name())
+	}
+	return out
+}
+
+func TestCacheFollows(t *testing.T) {
+	const later = `metadata: {name: a-later, namespace: shop, creationTimestamp: "2026-02-01T00:00:00Z"}
+spec: {selector: {}, env: [{name: A, value: a}], containers: {ephemeralContainers: true}}`
+	c := newCache(logr.Discard())
+	var forgotten []string
+	c.forget = func(namespace string) { forgotten = append(forgotten, namespace) }
+	state := func(reason string, any, ephemeral bool, shop, bank []string) {
+		t.Helper()
+		if c.Any() != any || c.AnyEphemeral() != ephemeral {
+			t.Errorf("%s\nAny() is %t, AnyEphemeral() is %t, want %t, %t", reason, c.Any(), c.AnyEphemeral(), any, ephemeral)
+		}
+		if diff := cmp.Diff([][]string{shop, bank}, [][]string{names(c, "shop"), names(c, "bank")}); diff != "" {
+			t.Errorf("%s\n-want, +got:\n%s", reason, diff)
+		}
+	}
+	state("It is empty.", false, false, nil, nil)
+	c.put(policy(t, later))
+	c.put(policy(t, database))
+	c.put(policy(t, changed(database, "shop", "bank")))
+	state("The oldest comes first, and each has its namespace.", true, true, []string{"allow-database", "a-later"}, []string{"allow-database"})
+	c.remove(policy(t, later))
+	c.remove(policy(t, later))
+	state("One has gone, of which nobody need be told twice.", true, false, []string{"allow-database"}, []string{"allow-database"})
+	c.remove(toolscache.DeletedFinalStateUnknown{Obj: policy(t, database)})
+	c.remove(policy(t, changed(database, "shop", "bank")))
+	state("All have gone.", false, false, nil, nil)
+	if diff := cmp.Diff([]string{"shop", "shop", "bank", "shop", "shop", "bank"}, forgotten); diff != "" {
+		t.Errorf("What is remembered of a namespace goes with every change there: -want, +got:\n%s", diff)
+	}
+	select {
+	case <-c.changed:
+	default:
+		t.Error("Other pods are to be asked about, and nobody was told.")
+	}
+}
+
+// TestCacheIsLeftAlone has policies written that inject what they did.
+func TestCacheIsLeftAlone(t *testing.T) {
+	const implicit = `
+status: {matched: 3, fromService: {env: [{name: HOST, value: db}]}}`
+	cases := map[string]struct {
+		reason string
+		before string
+		now    string
+		same   bool
+	}{
+		"Counts":      {"The status counts pods all the time.", database + "status: {matched: 1}", database + "status: {matched: 2}", true},
+		"Metadata":    {"Labels mean nothing.", database, changed(database, "uid", "labels: {a: b}, uid"), true},
+		"Spec":        {"Something else is injected.", database, changed(database, "6379", "7000", "generation: 1", "generation: 2"), false},
+		"Forced":      {"So it is, though nobody counted it.", database, changed(database, "6379", "7000"), false},
+		"Generation":  {"It is on record in the pods.", database, changed(database, "generation: 1", "generation: 2"), false},
+		"Another":     {"It is another of the same name.", database, changed(database, `uid: "1"`, `uid: "2"`), false},
+		"FromService": {"The Service says something else.", database + implicit, database + changed(implicit, "value: db", "value: other"), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCache(logr.Discard())
+			c.put(policy(t, tc.before))
+			before := c.Set("shop")
+			c.put(policy(t, tc.now))
+			if same := c.Set("shop") == before; same != tc.same {
+				t.Errorf("%s\nThe set is the same: %t, want %t", tc.reason, same, tc.same)
+			}
+		})
+	}
+}
+
+// TestBrokenPolicies has policies in storage that no API server would take.
+func TestBrokenPolicies(t *testing.T) {
+	cases := map[string]string{
+		"Selector":   changed(database, "matchLabels: {role: frontend}", "matchExpressions: [{key: role, operator: Foo}]"),
+		"NoSelector": changed(database, "selector: {matchLabels: {role: frontend}}", ""),
+		"Type":       changed(database, "env: [{name: DB_PORT, value: 6379}]", "env: many"),
+		"Status":     database + "status: {fromService: {env: many}}",
+		"NoSpec":     "metadata: {name: allow-database, namespace: shop}",
+	}
+	for name, text := range cases {
+		t.Run(name, func(t *testing.T) {
+			var log record
+			c := newCache(log.logger())
+			good := changed(database, "allow-database", "good")
+			c.put(policy(t, good))
+			for range 3 {
+				c.put(policy(t, text))
+			}
+			if diff := cmp.Diff([]string{"good"}, names(c, "shop")); diff != "" {
+				t.Errorf("It harms no other: -want, +got:\n%s", diff)
+			}
+			if lines := log.String(); strings.Count(lines, "not valid") != 1 || !strings.Contains(lines, `"policy"="allow-database"`) {
+				t.Errorf("It is logged once, by name:\n%s", lines)
+			}
+			c.remove(policy(t, good))
+			if c.Any() {
+				t.Error("A policy that is not valid is for no pod.")
+			}
+			c.put(policy(t, changed(database, "generation: 1", "generation: 2")))
+			if diff := cmp.Diff([]string{"allow-database"}, names(c, "shop")); diff != "" {
+				t.Errorf("Mended, it counts: -want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestCacheIsReadWhileItChanges is for the race detector.
+func TestCacheIsReadWhileItChanges(t *testing.T) {
+	c := full(t)
+	one, other := policy(t, database), policy(t, changed(database, "6379", "7000"))
+	done := make(chan struct{})
+	var readers sync.WaitGroup
+	for range 4 {
+		readers.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					if got := c.Set("shop").Policies(); len(got) > 1 {
+						t.Errorf("There are %d policies.", len(got))
+						return
+					}
+				}
+			}
+		})
+	}
+	for range 200 {
+		c.put(one)
+		c.put(other)
+		c.remove(other)
+	}
+	close(done)
+	readers.Wait()
+}

@@ -1,0 +1,108 @@
+package injection
+
+import (
+	"bytes"
+	"fmt"
+	"net/http"
+	"runtime/debug"
+	"time"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	"k8s.io/client-go/util/flowcontrol"
+
+	"refract.dev/inject"
+)
+
+// PodsPath is where the API server asks about pods.
+const PodsPath = "/inject/pods"
+
+const (
+	// syncPatience is how long a pod waits for the policies to be known when the program
+	// has just begun; the API server waits for two seconds.
+	syncPatience = 1500 * time.Millisecond
+	// usualRequest is how much of a request there is room for from the beginning.
+	usualRequest = 4 << 20
+)
+
+// pods answers the API server that asks about a pod which somebody creates, or
+// about ephemeral containers that somebody adds to one.
+//
+// Whatever goes wrong here, the pod is admitted as it is. Who asks in another way
+// than an API server does gets an error.
+type pods struct {
+	policies  *Cache
+	handshake *handshake
+	patience  time.Duration // How long to wait until the policies are known.
+	log       logr.Logger
+	logs      flowcontrol.RateLimiter
+}
+
+func newPods(policies *Cache, h *handshake, log logr.Logger) *pods {
+	return &pods{
+		policies: policies, handshake: h, patience: syncPatience,
+		log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10),
+	}
+}
+
+// ServeHTTP answers one review.
+func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	begun := time.Now()
+	asked := &review{}
+	result, err := p.result(r, asked)
+	a := answer{result}
+	outcome := a.outcome()
+	if err != nil {
+		a, outcome = answer{}, outcomeFailed
+		p.complain(asked, err)
+	}
+	text := a.encode(asked.uid)
+	reviews.WithLabelValues(outcome).Inc()
+	reviewDuration.Observe(time.Since(begun).Seconds())
+	if asked.uid == "" {
+		http.Error(w, "this is no review of an admission that can be answered", http.StatusBadRequest)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Write(text) // Who has gone does not hear the answer.
+}
+
+// result returns what becomes of the pod that a request asks about; nil if nothing
+// does. What could be read of the request is in asked, whatever went wrong.
+func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, err error) {
+	defer func() {
+		if reason := recover(); reason != nil {
+			result, err = nil, fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
+		}
+	}()
+	var body bytes.Buffer
+	body.Grow(int(min(max(r.ContentLength, 0), usualRequest)) + bytes.MinRead)
+	if _, err := body.ReadFrom(r.Body); err != nil {
+		return nil, fmt.Errorf("reading the request: %w", err)
+	}
+	if err := asked.read(body.Bytes()); err != nil {
+		return nil, err
+	}
+	if err := p.policies.wait(r.Context(), p.patience); err != nil {
+		return nil, err
+	}
+	set := p.policies.Set(asked.namespace)
+	switch {
+	case asked.is(admissionv1.Create, ""):
+		if result, err = set.Inject(asked.object); err != nil {
+			return nil, err
+		}
+		return p.handshake.settle(r.Context(), asked.namespace, asked.object, result), nil
+	case asked.is(admissionv1.Update, "ephemeralcontainers"):
+		return set.InjectEphemeral(asked.object, asked.objectAsWas)
+	default:
+		return nil, nil //nolint:nilnil // Nothing becomes of the pod, which is no failure.
+	}
+}
+
+// complain logs a failure, unless there were many just now.
+func (p *pods) complain(asked *review, err error) {
+	if p.logs.TryAccept() {
+		p.log.Error(err, "A pod was admitted without injection", "namespace", asked.namespace, "uid", asked.uid)
+	}
+}

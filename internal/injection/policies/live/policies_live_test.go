@@ -1,0 +1,312 @@
+package live
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// spoiler makes pods invalid that have a certain volume, as an API server might
+// that is older than what Refract knows.
+const spoiler = `
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicy
+metadata: {name: spoiler}
+spec:
+  reinvocationPolicy: Never
+  matchConstraints:
+    resourceRules: [{apiGroups: [""], apiVersions: [v1], operations: [CREATE], resources: [pods]}]
+  matchConditions:
+  - name: has-the-volume
+    expression: object.spec.?volumes.orValue([]).exists(v, v.name == 'spoilt')
+  mutations:
+  - patchType: JSONPatch
+    jsonPatch:
+      expression: >-
+        [JSONPatch{op: "replace", path: "/spec/containers/0/volumeMounts/1/mountPath", value: "/a"}]
+---
+apiVersion: admissionregistration.k8s.io/v1
+kind: MutatingAdmissionPolicyBinding
+metadata: {name: spoiler}
+spec: {policyName: spoiler}
+`
+
+// numbers: what is stored says what containers get.
+func (w *world) numbers(t *testing.T) {
+	ns := w.place(t)
+	const proposal = `
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: allow-database, namespace: NAMESPACE}
+spec:
+  service: db
+  selector:
+    matchLabels:
+      role: frontend
+  env:
+  - name: DB_PORT
+    value: 6379
+  volumeMounts:
+  - mountPath: /cache
+    name: cache-volume
+  volumes:
+  - name: cache-volume
+    emptyDir: {}
+`
+	for _, how := range [][]string{{"apply"}, {"apply"}, {"apply", "--server-side", "--force-conflicts"}, {"replace"}} {
+		w.must(t, "The proposal's own example, however it is written.", strings.ReplaceAll(proposal, "NAMESPACE", ns), nil, append(how, "-f", "-")...)
+		out, err := w.do("", "get", "sip", "allow-database", "-n", ns, "-o", "jsonpath={.spec.env}")
+		if want := `[{"name":"DB_PORT","value":"6379"}]`; err != nil || out != want {
+			t.Errorf("kubectl %s: what is stored is %s, %v, want %s", how, out, err, want)
+		}
+	}
+	w.mustNot(t, "Only whole numbers are meant.", policy(ns, "float", `env: [{name: A, value: 1.5}]`), []string{"spec.env[0].value"}, "apply", "-f", "-")
+}
+
+func (w *world) refusals(t *testing.T) {
+	ns := w.place(t)
+	w.mustNot(t, "As an API server does it, each at its field.",
+		policy(ns, "wrong", `env: [{name: "A=B", value: x}], volumes: [{name: Big, emptyDir: {}}]`),
+		[]string{`The ServiceInjectionPolicy "wrong" is invalid`, "spec.env[0].name", "spec.volumes[0].name"}, "apply", "-f", "-")
+	w.must(t, "Somebody else has a hand in pods.", spoiler, nil, "apply", "-f", "-")
+	eventually(t, "a pod cannot have what the policy says, and the API server says where", func() error {
+		out, err := w.do(policy(ns, "spoilt", `env: [{name: A, value: b}], volumes: [{name: v, emptyDir: {}}, {name: spoilt, emptyDir: {}}], `+
+			`volumeMounts: [{name: v, mountPath: /a}, {name: spoilt, mountPath: /b}]`), "apply", "--dry-run=server", "-f", "-")
+		const want = `The ServiceInjectionPolicy "spoilt" is invalid: spec.volumeMounts[1].mountPath: Invalid value: "/a": must be unique`
+		if err == nil || !strings.Contains(out, want) {
+			return fmt.Errorf("want %q in\n%s", want, out)
+		}
+		return nil
+	})
+	w.must(t, "Others are free of it.", "", nil, "delete", "mutatingadmissionpolicybinding/spoiler", "mutatingadmissionpolicy/spoiler")
+	w.must(t, "A mount may be of a volume that only pods have.",
+		policy(ns, "own", `volumeMounts: [{name: data, mountPath: /a, subPath: x}, {name: data, mountPath: /b}]`), []string{"Warning: spec.volumeMounts[0].name"}, "apply", "-f", "-")
+	out, err := w.do("", "get", "pods", "-n", ns, "-o", "name")
+	if err != nil || strings.Contains(out, "pod/") {
+		t.Errorf("Nothing is left of pods that were tried out: %v\n%s", err, out)
+	}
+}
+
+func (w *world) warnings(t *testing.T) {
+	ns := w.place(t)
+	w.must(t, "There is one already.", policy(ns, "z-first", `service: db, env: [{name: DB_PORT, value: 6379}]`), nil, "apply", "-f", "-")
+	eventually(t, "the contradiction is told", func() error {
+		out, err := w.do(policy(ns, "a-second", `env: [{name: DB_PORT, value: 7000}]`), "apply", "--dry-run=server", "-f", "-")
+		const want = "Warning: a pod with the label role=frontend is selected by both z-first and a-second, which differ in variable DB_PORT: " +
+			"the former is applied and the latter is left out for it"
+		if err != nil || !strings.Contains(out, want) {
+			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
+		}
+		return nil
+	})
+	w.must(t, "Pods would wait for what is not there.", policy(ns, "missing", `envFrom: [{secretRef: {name: db-cred}}]`),
+		[]string{"Warning: spec.envFrom[0].secretRef.name: there is no Secret db-cred yet"}, "apply", "-f", "-")
+	w.must(t, "Now it is.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=user=u")
+	w.must(t, "But not all of it.", policy(ns, "key", `env: [{name: A, valueFrom: {secretKeyRef: {name: db-cred, key: password}}}]`),
+		[]string{"Warning: spec.env[0].valueFrom.secretKeyRef.name: Secret db-cred has no password"}, "apply", "-f", "-")
+	w.must(t, "It may well be meant.", strings.ReplaceAll(policy(ns, "all", `env: [{name: B, value: b}]`), "{matchLabels: {role: frontend}}", "{}"),
+		[]string{"Warning: spec.selector: selects every pod of the namespace"}, "apply", "-f", "-")
+	w.must(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
+	eventually(t, "it is", func() error {
+		const spec = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
+		out, err := w.do(policy(ns, "host", spec), "apply", "--dry-run=server", "-f", "-")
+		if want := "Warning: namespace " + ns + ` refuses pods with this: it violates PodSecurity "restricted:latest": `; err != nil || !strings.Contains(out, want) {
+			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
+		}
+		return nil
+	})
+	out, err := w.do(policy(ns, "plain", `env: [{name: C, value: c}]`), "apply", "-f", "-")
+	if err != nil || strings.Contains(out, "Warning") {
+		t.Errorf("A policy that does not violate anything gets no warning of it: %v\n%s", err, out)
+	}
+}
+
+func (w *world) secrets(t *testing.T) {
+	ns := w.place(t)
+	w.must(t, "Somebody's Secret.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=password=p")
+	handsOut := policy(ns, "db", `env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db-cred, key: password}}}]`)
+	w.mustNot(t, "Bob would read in a pod what he may not read.", handsOut,
+		[]string{"Forbidden", "Secret db-cred", `user "bob" may not get in namespace ` + ns, "--trusted-authors=bob"}, "create", "-f", "-", "--as=bob")
+	w.must(t, "What is trusted need not read.", handsOut, nil, "create", "-f", "-", "--as="+trusted)
+	w.must(t, "Bob may do what hands out nothing else.", "", nil, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge",
+		"-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"rollout":{"strategy":"None"},"volumes":[{"name":"v","emptyDir":{}}]}}`)
+	for reason, patch := range map[string]string{
+		"What prints GREETING prints the password.": `{"spec":{"env":[{"name":"GREETING","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}}]}}`,
+		"What expands it has it.":                   `{"spec":{"env":[{"name":"PASSWORD","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}},{"name":"GREETING","value":"$(PASSWORD)"}]}}`,
+		"Other containers have it.":                 `{"spec":{"containers":{"include":["web"]}}}`,
+		"As files.":                                 `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"db-cred"}}]}}`,
+	} {
+		w.mustNot(t, reason, "", []string{"Secret db-cred"}, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", patch)
+	}
+	for _, args := range [][]string{
+		{"create", "role", "reader", "-n", ns, "--verb=get", "--resource=secrets", "--resource-name=db-cred"},
+		{"create", "rolebinding", "reader", "-n", ns, "--role=reader", "--user=bob"},
+	} {
+		w.must(t, "Bob is given the right.", "", nil, args...)
+	}
+	eventually(t, "bob's right is known", func() error {
+		out, err := w.do("", "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", `{"spec":{"containers":{"include":["web"]}}}`)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+}
+
+// finalizers: a policy that is being deleted is in effect for as long as something
+// holds it.
+func (w *world) finalizers(t *testing.T) {
+	ns := w.place(t)
+	w.must(t, "One with a finalizer.", policy(ns, "held", `env: [{name: A, value: b}]`), nil, "create", "-f", "-", "--as=bob")
+	w.must(t, "Which bob may write.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":["bob.example/hold"]}}`)
+	w.must(t, "It is to go.", "", nil, "delete", "sip", "held", "-n", ns, "--as=bob", "--wait=false")
+	w.mustNot(t, "And does not become another on its way.", "", []string{"Secret db-cred"}, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge",
+		"-p", `{"spec":{"envFrom":[{"secretRef":{"name":"db-cred"}}]}}`)
+	w.must(t, "It goes.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+}
+
+// services: what the annotations of a Service hand out is asked about when they are
+// written.
+func (w *world) services(t *testing.T) {
+	ns := w.place(t)
+	many := make([]string, 17)
+	for i := range many {
+		many[i] = fmt.Sprintf("secret/s%d", i)
+	}
+	for name, tc := range map[string]struct {
+		reason, annotations string
+		denied              []string
+	}{
+		"None":       {reason: "Most Services say nothing.", annotations: `{a: secret/db-cred}`},
+		"Plain":      {reason: "These are nobody's secret.", annotations: `{refract.dev/env: '{"A":"b"}', refract.dev/derive: "host,port", refract.dev/prefix: DB_}`},
+		"EnvFrom":    {"Bob would read it in a pod.", `{refract.dev/env-from: secret/db-cred}`, []string{"secret/db-cred would be given to the consumers of this Service", "bob may not get it in namespace " + ns}},
+		"Mount":      {"As a file.", `{refract.dev/mount: "secret/db-tls:/etc/tls:ro"}`, []string{"secret/db-tls would be given"}},
+		"Second":     {"Each is asked about.", `{refract.dev/env-from: "configmap/kube-root-ca.crt,configmap/settings"}`, []string{"configmap/settings would be given"}},
+		"Both":       {"In both places.", `{refract.dev/env-from: "configmap/kube-root-ca.crt", refract.dev/mount: "configmap/settings:/s"}`, []string{"configmap/settings would be given"}},
+		"Spaces":     {"However it is written.", "{refract.dev/env-from: \" ,\\t secret/db-cred\\n,\"}", []string{"secret/db-cred would be given"}},
+		"Unreadable": {reason: "What nobody understands is handed out by nobody.", annotations: `{refract.dev/env-from: "Secret/db-cred,secrets/db-cred"}`},
+		"Many":       {"There is room for so many questions.", `{refract.dev/env-from: "` + strings.Join(many, ",") + `"}`, []string{"17 Secrets and ConfigMaps are newly named"}},
+		"Sixteen":    {"The last is asked about, too.", `{refract.dev/env-from: "` + strings.Join(many[:16], ",") + `"}`, []string{"secret/s0 would be given"}},
+	} {
+		text := service(ns, "db-"+strings.ToLower(name), tc.annotations)
+		if tc.denied == nil {
+			w.must(t, tc.reason, text, nil, "create", "-f", "-", "--as=bob")
+			continue
+		}
+		w.mustNot(t, tc.reason, text, tc.denied, "create", "-f", "-", "--as=bob")
+		w.must(t, "Who is trusted need not read.", text, nil, "create", "-f", "-", "--as="+trusted)
+	}
+	w.must(t, "Bob may write what leaves the annotations alone.", "", nil, "annotate", "service", "db-envfrom", "-n", ns, "a=b", "--as=bob")
+	w.must(t, "Or takes something away.", "", nil, "annotate", "service", "db-second", "-n", ns, "refract.dev/env-from=configmap/settings", "--overwrite", "--as=bob")
+	w.must(t, "Or names it elsewhere as well: its consumers are the same.", "", nil,
+		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/mount=secret/db-cred:/cred", "--as=bob")
+	w.mustNot(t, "But not add to them.", "", []string{"secret/db-tls would be given"},
+		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/env-from=secret/db-cred,secret/db-tls", "--overwrite", "--as=bob")
+	w.mustNot(t, "Nor by way of the status.", "", []string{"secret/db-tls would be given"},
+		"patch", "service", "db-none", "-n", ns, "--subresource=status", "--type=merge", "-p", `{"metadata":{"annotations":{"refract.dev/env-from":"secret/db-tls"}}}`, "--as=bob")
+	for _, args := range [][]string{
+		{"create", "role", "reader", "-n", ns, "--verb=get", "--resource=secrets,configmaps", "--resource-name=db-tls", "--resource-name=settings"},
+		{"create", "rolebinding", "reader", "-n", ns, "--role=reader", "--user=bob"},
+	} {
+		w.must(t, "Bob is given the right to some.", "", nil, args...)
+	}
+	eventually(t, "bob's right is known", func() error {
+		out, err := w.do("", "annotate", "service", "db-none", "-n", ns, "refract.dev/env-from=secret/db-tls,configmap/settings", "--overwrite", "--as=bob")
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	w.must(t, "Administrators may read all, and name as much as they like.", service(ns, "db-much", `{refract.dev/env-from: "`+strings.Join(many, ",")+`"}`), nil, "create", "-f", "-")
+}
+
+// implicit: the status of a policy follows its Service, and what others write there
+// stays.
+func (w *world) implicit(t *testing.T) {
+	ns := w.place(t)
+	w.must(t, "A slip in the name is seen at once.", policy(ns, "db", `service: db, implicit: true, env: [{name: OWN, value: 1}]`),
+		[]string{"Warning: spec.service: there is no Service db yet"}, "apply", "-f", "-")
+	type state struct {
+		Reason            string
+		Service, Together []string
+	}
+	is := func() state {
+		p := w.read(t, ns, "db")
+		out := state{Service: names(p.Status.FromService), Together: names(p.Status.Effective)}
+		if c := meta.FindStatusCondition(p.Status.Conditions, refractv1beta1.ConditionServiceFound); c != nil && c.ObservedGeneration == p.Generation {
+			out.Reason = c.Reason
+		}
+		return out
+	}
+	becomes := func(reason string, want state) {
+		t.Helper()
+		begun := time.Now()
+		eventually(t, reason, func() error {
+			if diff := cmp.Diff(want, is()); diff != "" {
+				return errors.New("-want, +got:\n" + diff)
+			}
+			return nil
+		})
+		if took := time.Since(begun); took > 5*time.Second { // A second, on a machine that has nothing else to do.
+			t.Errorf("Waiting until %s: it took %s", reason, took)
+		}
+	}
+	becomes("the Service is missed", state{Reason: "NotFound", Together: []string{"OWN=1"}})
+	w.must(t, "The rest of the status is somebody else's.", "", nil, "patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge",
+		"-p", `{"status":{"conditions":[{"type":"RolledOut","status":"True","reason":"Complete","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"},`+
+			`{"type":"ServiceFound","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}],`+
+			`"fromService":{"envFrom":[{"secretRef":{"name":"forged"}}]}}}`)
+	becomes("what is forged is put right", state{Reason: "NotFound", Together: []string{"OWN=1"}})
+	w.must(t, "It comes.", service(ns, "db", `{refract.dev/env: '{"OWN":"2","OTHER":3}', refract.dev/derive: port}`), nil, "apply", "-f", "-")
+	becomes("the Service is found", state{"Found", []string{"PORT=6379", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6379", "OTHER=3"}})
+	w.must(t, "It says something else.", "", nil, "patch", "service", "db", "-n", ns, "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":6380}]`)
+	becomes("the port changes", state{"Found", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
+	w.must(t, "It makes a mistake.", "", nil, "annotate", "service", "db", "-n", ns, "refract.dev/derive=prot", "--overwrite")
+	becomes("the mistake is told, and nothing taken away", state{"InvalidAnnotations", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
+	eventually(t, "it stands in an event", func() error {
+		out, err := w.do("", "get", "events", "-n", ns, "-o", `jsonpath={range .items[*]}{.reason}{" "}{end}`)
+		if err != nil || !strings.Contains(out, "ServiceInvalidAnnotations") || !strings.Contains(out, "ServiceFound") {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	w.must(t, "It goes.", "", nil, "delete", "service", "db", "-n", ns)
+	becomes("the Service is missed again", state{Reason: "NotFound", Together: []string{"OWN=1"}})
+	w.must(t, "The policy does without.", "", nil, "patch", "sip", "db", "-n", ns, "--type=merge", "-p", `{"spec":{"implicit":false}}`)
+	becomes("nothing is left of it", state{})
+	if p := w.read(t, ns, "db"); meta.FindStatusCondition(p.Status.Conditions, refractv1beta1.ConditionRolledOut) == nil {
+		t.Errorf("The rest of the status stays: got %+v", p.Status)
+	}
+}
+
+// names lists variables.
+func names(items *refractv1beta1.InjectedItems) []string {
+	if items == nil {
+		return nil
+	}
+	var out []string
+	for _, e := range items.Env {
+		out = append(out, e.Name+"="+string(e.Value))
+	}
+	for _, e := range items.EnvFrom {
+		out = append(out, e.Prefix+":"+e.SecretRef.Name)
+	}
+	return out
+}
+
+// down is what happens when nobody answers.
+func (w *world) down(t *testing.T) {
+	ns := w.place(t)
+	w.mustNot(t, "Policies are not written unchecked.", policy(ns, "new", `env: [{name: A, value: "1"}]`), []string{"failed calling webhook"}, "apply", "-f", "-")
+	w.must(t, "Their metadata is.", "", nil, "label", "sip", "db", "-n", "implicit", "a=b")
+	w.must(t, "So is their status.", "", nil, "patch", "sip", "db", "-n", "implicit", "--subresource=status", "--type=merge", "-p", `{"status":{"matched":1}}`)
+	w.must(t, "What is to go goes.", "", nil, "delete", "sip", "db", "-n", "implicit")
+	w.mustNot(t, "Services are judged by the API server itself.", service(ns, "db", `{refract.dev/env-from: secret/a}`), []string{"secret/a would be given"}, "create", "-f", "-", "--as=bob")
+}

@@ -1,0 +1,157 @@
+// Package policies answers the API server that asks about a
+// ServiceInjectionPolicy which somebody writes: numbers in its variables become
+// text, and what is wrong with it is refused, each at its field.
+//
+// A policy hands Secrets and ConfigMaps out to pods. Who writes one must be
+// allowed to read them; the API server's own authorizer is asked. What cannot be
+// found out about that refuses the write; anything else that cannot be found out
+// leaves out a warning.
+package policies
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// Where the API server finds the handlers.
+const (
+	ValidatePath = "/validate/injection-policies"
+	MutatePath   = "/mutate/injection-policies"
+)
+
+// Options say what the answers are made from.
+type Options struct {
+	// Client reads what is there now, and tries pods out. It must not be a cache.
+	Client client.Client
+	// Trusted are the users who may have policies hand out what they may not read
+	// themselves, each by the name that the API server knows him by: that of a service
+	// account is system:serviceaccount:NAMESPACE:NAME. Names of groups mean nothing.
+	Trusted []string
+	// Allowed decides whether a user may do something. Required.
+	Allowed func(ctx context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error)
+	// Others returns the policies of a namespace, to tell of those that contradict what
+	// is written; nil if they are not known.
+	Others func(namespace string) []*inject.Policy
+	// Probe has a pod tried out with what the policy injects, by a dry run.
+	Probe bool
+	// Log is told what goes wrong here.
+	Log logr.Logger
+}
+
+// Validate returns the handler that decides whether a policy is stored, and warns
+// of what its author should know. It refuses what it cannot decide on: while it is
+// away no policy can be written.
+//
+// What leaves the spec as it is, is allowed as it is. It takes less than 8 seconds.
+func Validate(o Options) http.Handler {
+	return &admission.Webhook{
+		Handler:        &validator{o},
+		LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return o.Log },
+	}
+}
+
+type validator struct{ Options }
+
+// write is what somebody asks the API server for.
+type write struct {
+	now, was *refractv1beta1.ServiceInjectionPolicy // was is nil for a new one.
+}
+
+func writeOf(req *admissionv1.AdmissionRequest) (*write, error) {
+	w := &write{now: &refractv1beta1.ServiceInjectionPolicy{}}
+	if err := json.Unmarshal(req.Object.Raw, w.now); err != nil {
+		return nil, fmt.Errorf("reading the policy: %w", err)
+	}
+	if w.now.Namespace == "" {
+		w.now.Namespace = req.Namespace
+	}
+	if req.Operation != admissionv1.Update {
+		return w, nil
+	}
+	w.was = &refractv1beta1.ServiceInjectionPolicy{}
+	if err := json.Unmarshal(req.OldObject.Raw, w.was); err != nil {
+		// One that was forced into storage: who puts it right begins anew.
+		w.was = nil
+	}
+	return w, nil
+}
+
+// saysNothingNew reports whether the write leaves alone what is injected. That the
+// policy is being deleted does not: held by a finalizer it still is in effect.
+func (w *write) saysNothingNew() bool {
+	return w.was != nil && equality.Semantic.DeepEqual(w.was.Spec, w.now.Spec)
+}
+
+func (w *write) name() string {
+	if w.now.Name == "" {
+		return w.now.GenerateName
+	}
+	return w.now.Name
+}
+
+// Handle answers one request.
+func (v *validator) Handle(ctx context.Context, req admission.Request) admission.Response {
+	switch req.Operation {
+	case admissionv1.Create, admissionv1.Update:
+	case admissionv1.Delete, admissionv1.Connect:
+		return admission.Allowed("")
+	default:
+		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %q is not known", req.Operation))
+	}
+	if req.SubResource != "" {
+		return admission.Allowed("")
+	}
+	w, err := writeOf(&req.AdmissionRequest)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, err)
+	}
+	if w.saysNothingNew() {
+		return admission.Allowed("")
+	}
+	if _, errs := inject.Compile(stated(w.now)); len(errs) > 0 {
+		return refuse(w, causesOf(errs))
+	}
+	refs := w.handsOut()
+	if !slices.Contains(v.Trusted, req.UserInfo.Username) {
+		if no := v.mayHandOut(ctx, &req.UserInfo, w, refs); no != nil {
+			return *no
+		}
+	}
+	causes, warnings := v.advise(ctx, w, refs)
+	if len(causes) > 0 {
+		return refuse(w, causes)
+	}
+	return admission.Allowed("").WithWarnings(short(warnings)...)
+}
+
+// stated returns what the author of a policy says himself, without what the Service
+// adds: the author of that is asked when he writes it.
+func stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInjectionPolicy {
+	out := p.DeepCopy()
+	out.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
+	return out
+}
+
+func causesOf(errs field.ErrorList) []metav1.StatusCause {
+	causes := make([]metav1.StatusCause, len(errs))
+	for i, err := range errs {
+		causes[i] = metav1.StatusCause{Type: metav1.CauseType(err.Type), Field: err.Field, Message: err.ErrorBody()}
+	}
+	return causes
+}

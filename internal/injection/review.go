@@ -1,0 +1,227 @@
+package injection
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/inject"
+	"refract.dev/tree/raw"
+)
+
+// review is what the API server asks: the parts of an AdmissionReview that matter,
+// as they stand in the request.
+type review struct {
+	apiVersion, kind    string
+	uid                 string
+	namespace           string
+	operation           string
+	resource            string // Of the group "", as the webhook's rules are.
+	subresource         string
+	object, objectAsWas []byte
+}
+
+// read reads a request. If it returns an error, what could be read is there.
+func (r *review) read(body []byte) error {
+	s := raw.New(body)
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "apiVersion":
+			r.apiVersion = string(s.Text())
+		case "kind":
+			r.kind = string(s.Text())
+		case "request":
+			r.readRequest(s)
+		}
+	})
+	switch err := s.End(); {
+	case err != nil:
+		return fmt.Errorf("reading the review: %w", err)
+	case r.apiVersion != admissionv1.SchemeGroupVersion.String() || r.kind != "AdmissionReview":
+		return fmt.Errorf("want an AdmissionReview of %s, got %.40q of %.40q", admissionv1.SchemeGroupVersion, r.kind, r.apiVersion)
+	case r.uid == "":
+		return errors.New("the review has no uid")
+	default:
+		return nil
+	}
+}
+
+func (r *review) readRequest(s *raw.Scanner) {
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "uid":
+			r.uid = string(s.Text())
+		case "namespace":
+			r.namespace = string(s.Text())
+		case "operation":
+			r.operation = string(s.Text())
+		case "subResource":
+			r.subresource = string(s.Text())
+		case "resource":
+			s.Object(func(key []byte) {
+				if string(key) == "resource" {
+					r.resource = string(s.Text())
+				}
+			})
+		case "object":
+			r.object = s.Value()
+		case "oldObject":
+			r.objectAsWas = s.Value()
+		}
+	})
+}
+
+// is reports whether the review is about this being done to a pod.
+func (r *review) is(operation admissionv1.Operation, subresource string) bool {
+	return r.operation == string(operation) && r.resource == "pods" && r.subresource == subresource
+}
+
+// answer is what the API server is told about a pod: with no result, that it may be
+// stored as it is.
+type answer struct{ *inject.Result }
+
+// encode returns the review that answers the one of a uid.
+func (a answer) encode(uid string) []byte {
+	response := &admissionv1.AdmissionResponse{UID: types.UID(uid), Allowed: true}
+	if a.Result != nil {
+		a.tell(response)
+	}
+	text, err := json.Marshal(&admissionv1.AdmissionReview{
+		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
+		Response: response,
+	})
+	if err != nil {
+		panic(err) // Texts and bytes can always be encoded.
+	}
+	return text
+}
+
+func (a answer) tell(response *admissionv1.AdmissionResponse) {
+	annotations := map[string]string{}
+	if names := a.applied(); len(names) > 0 {
+		annotations["applied"] = listed(names)
+	}
+	if names := a.skipped(); len(names) > 0 {
+		annotations["skipped"] = listed(names)
+	}
+	response.AuditAnnotations = annotations
+	if why := a.Rejected; why != nil {
+		response.Allowed = false
+		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: conflict(why)}
+		return
+	}
+	response.Warnings = a.warnings()
+	if len(a.Patch) > 0 {
+		json := admissionv1.PatchTypeJSONPatch
+		response.Patch, response.PatchType = a.Patch, &json
+	}
+}
+
+// outcome says what came of the review, as it is counted.
+func (a answer) outcome() string {
+	switch {
+	case a.Result == nil:
+		return outcomeUnchanged
+	case a.Rejected != nil:
+		return outcomeRejected
+	case len(a.Applied) > 0 && len(a.Patch) > 0:
+		return outcomeInjected
+	case len(a.Skipped) == 0 || len(a.Applied) > 0:
+		return outcomeUnchanged
+	case a.excluded():
+		return outcomeExcluded
+	default:
+		return outcomeSkipped
+	}
+}
+
+// excluded reports whether policies were left out because nothing may be injected
+// into the pod.
+func (a answer) excluded() bool {
+	if len(a.Skipped) == 0 {
+		return false
+	}
+	reason := a.Skipped[0].Reason
+	return reason == inject.ReasonOptedOut || reason == inject.ReasonMirrorPod
+}
+
+func (a answer) applied() []string {
+	var names []string
+	for i := range a.Applied {
+		names = append(names, a.Applied[i].Policy.Name())
+	}
+	return names
+}
+
+func (a answer) skipped() []string {
+	var names []string
+	for i := range a.Skipped {
+		names = append(names, a.Skipped[i].Policy.Name()+"="+a.Skipped[i].Reason)
+	}
+	return names
+}
+
+// Bounds of what the API server passes on: it cuts warnings where all of them are
+// longer than 4096 characters, and audit logs should stay short.
+const (
+	mostWarnings  = 10
+	longestText   = 400
+	mostAnnotated = 10
+)
+
+// warnings tell who creates a pod which policies were left out because of it. What
+// he asked for himself is no news to him.
+func (a answer) warnings() []string {
+	var out []string
+	for i := range a.Skipped {
+		s := &a.Skipped[i]
+		switch s.Reason {
+		case inject.ReasonEnvConflict, inject.ReasonEnvFromConflict, inject.ReasonVolumeConflict, inject.ReasonMountConflict, inject.ReasonVolumeMissing:
+		default:
+			continue
+		}
+		if len(out) == mostWarnings {
+			return append(out[:mostWarnings-1], "and more injection policies were left out")
+		}
+		out = append(out, conflict(s))
+	}
+	return out
+}
+
+func conflict(s *inject.Skipped) string {
+	return cut(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message))
+}
+
+// listed joins names, as far as there is room for them.
+func listed(names []string) string {
+	if more := len(names) - mostAnnotated; more > 0 {
+		return strings.Join(names[:mostAnnotated], ",") + fmt.Sprintf(" and %d more", more)
+	}
+	return strings.Join(names, ",")
+}
+
+// cut cuts a text that is too long at a character, and leaves out what no header of
+// HTTP can hold.
+func cut(text string) string {
+	const mark = "…"
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) <= longestText {
+		return text
+	}
+	end := longestText - len(mark)
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return text[:end] + mark
+}

@@ -1,0 +1,81 @@
+package injection
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+// FuzzReview sends anything: every request is answered, and nothing but a policy's
+// wish has a pod refused.
+func FuzzReview(f *testing.F) {
+	for _, pod := range []string{website, conflicting, `{}`, `{metadata: {labels: {role: frontend}}, spec: {containers: 3}}`} {
+		f.Add((&request{pod: pod}).body(f))
+		f.Add((&request{operation: admissionv1.Update, subresource: "ephemeralcontainers", pod: pod, was: pod}).body(f))
+	}
+	for _, text := range []string{
+		"", "{", "[]", `{"request":{"uid":"a"}}`, `{"request":{"uid":"a","object":`, `{"request":{"uid":"\ud800"}}`, `{"request":null}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","uid":"","object":null}}`,
+		strings.Repeat("[", 2000), strings.Repeat(`{"request":`, 2000),
+	} {
+		f.Add([]byte(text))
+	}
+	h := served(f, database, changed(database, "allow-database", "debug", "spec:", "spec:\n  containers: {ephemeralContainers: true}"))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		w := send(t, h, body)
+		if w.Code == http.StatusBadRequest {
+			return
+		}
+		review := &admissionv1.AdmissionReview{}
+		if err := json.Unmarshal(w.Body.Bytes(), review); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("The answer is %d, %v:\n%s", w.Code, err, w.Body)
+		}
+		switch response := review.Response; {
+		case response == nil || response.UID == "":
+			t.Fatalf("It is not said who is answered:\n%s", w.Body)
+		case !response.Allowed:
+			t.Fatalf("No policy wants a pod refused:\n%s", w.Body)
+		case response.Patch != nil && !json.Valid(response.Patch):
+			t.Fatalf("The patch is no JSON:\n%s", response.Patch)
+		}
+	})
+}
+
+// TestAnswersAreBounded has more policies left out than a header of HTTP can hold.
+func TestAnswersAreBounded(t *testing.T) {
+	var policies []string
+	for i := range 50 {
+		policies = append(policies, changed(database, "allow-database", fmt.Sprintf("policy-%02d", i)))
+	}
+	pod := changed(conflicting, "name: website, image", "name: "+strings.Repeat("ü", 300)+", image")
+	got := ask(t, served(t, policies...), (&request{pod: pod}).body(t))
+	if len(got.Warnings) != mostWarnings || !strings.Contains(got.Warnings[mostWarnings-1], "more") {
+		t.Errorf("There are %d warnings, want %d, and a word about the rest: %q", len(got.Warnings), mostWarnings, got.Warnings)
+	}
+	for _, text := range append(got.Warnings, got.AuditAnnotations["skipped"]) {
+		if len(text) > longestText || !utf8.ValidString(text) {
+			t.Errorf("%d bytes: %q", len(text), text)
+		}
+	}
+	if !strings.HasSuffix(got.AuditAnnotations["skipped"], " and 40 more") {
+		t.Errorf("The audit log should stay short: %q", got.AuditAnnotations["skipped"])
+	}
+}
+
+func TestCut(t *testing.T) {
+	cases := map[string]string{
+		"short":                          "short",
+		"two\nlines\x7f":                 "two lines ",
+		strings.Repeat("ü", longestText): strings.Repeat("ü", 198) + "…",
+	}
+	for text, want := range cases {
+		if got := cut(text); got != want {
+			t.Errorf("cut(%q): got %q, want %q", text, got, want)
+		}
+	}
+}

@@ -1,0 +1,414 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// How long what was found out before a workload is touched holds.
+const (
+	fresh    = 10 * time.Second // To touch it.
+	lookedAt = 5 * time.Minute  // To be said in a status.
+)
+
+// decide says what is to be done in a namespace, and how it stands. It has no side
+// effect, and the same snapshot always gives the same plan.
+//
+// Where something has to be found out first, plan.resolve and plan.probe say what, and
+// nothing is touched that depends on it.
+func decide(s *snapshot) *plan {
+	d := &decision{snapshot: s, plan: &plan{
+		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, memory: map[types.UID]memory{}, pods: map[inject.State]int{},
+	}, states: map[string]*state{}}
+	d.takeUp()
+	d.assessAll()
+	d.halt()
+	d.start()
+	d.count()
+	for _, p := range s.policies {
+		d.report(d.states[p.name])
+	}
+	return d.plan
+}
+
+// decision is one run of decide.
+type decision struct {
+	*snapshot
+
+	plan   *plan
+	judge  *judge
+	states map[string]*state
+	groups []*assessment
+}
+
+// state is what becomes of one policy.
+type state struct {
+	*policy
+
+	before refractv1beta1.RolloutStatus // What was written, if that is about the same hash.
+	counts counts
+	rows   []row
+	// closed is the phase in which nothing is touched for the policy, and why; empty if
+	// things may be.
+	closed refractv1beta1.RolloutPhase
+	why    string
+	// missing is what it refers to and is not there; unknown says that this could not be
+	// found out.
+	missing []string
+	unknown bool
+	// passed says that one workload was recreated well.
+	passed bool
+	// todo are the groups that are still to be recreated, rolling those that are being.
+	todo      int
+	rolling   []*assessment
+	inherited int // Of todo.
+	blocked   []*assessment
+	busy      []*assessment
+	derived   int // Done, as the workloads themselves say.
+	finished  int // Done since what was written.
+	probing   int // That hold a place while something is found out.
+	eligible  int // Groups with pods that it selects, which can be recreated.
+}
+
+// counts are those of a status.
+type counts struct{ matched, injected, stale, skipped, excluded, manual, nextRun int32 }
+
+// takeUp looks at the policies.
+func (d *decision) takeUp() {
+	j := &judge{snapshot: d.snapshot, plan: d.plan, policies: map[string]*policy{}, currents: map[string][]string{}, resumed: map[string]bool{}, reverts: map[string]string{}}
+	d.judge = j
+	for _, p := range d.policies {
+		j.remind(p)
+		st := &state{policy: p}
+		d.states[p.name] = st
+		j.policies[p.name] = p
+		if p.problem != "" {
+			continue
+		}
+		d.lookUp(st)
+		written := p.status.Rollout
+		if written == nil {
+			d.close(st)
+			continue
+		}
+		for _, name := range written.Current {
+			j.currents[name] = append(j.currents[name], p.name)
+		}
+		if written.Hash == p.hash {
+			st.before = *written
+			st.passed = written.Done > 0
+		}
+		d.close(st)
+		switch {
+		case p.resumed != p.hash:
+		case st.before.Phase == refractv1beta1.PhaseHalted:
+			j.resumed[p.name] = true
+		default:
+			d.plan.resumed = append(d.plan.resumed, p.name) // It is once only that it goes on.
+		}
+	}
+}
+
+// close closes a policy for which nothing may be touched.
+func (d *decision) close(st *state) {
+	p := st.policy
+	switch {
+	case st.before.Phase == refractv1beta1.PhaseHalted && p.resumed != p.hash:
+		st.closed, st.why = refractv1beta1.PhaseHalted, st.before.Message
+	case p.paused:
+		st.closed = refractv1beta1.PhasePaused
+		st.why = "annotation " + refractv1beta1.PausedAnnotation + " is true"
+	case p.rollout.Strategy == refractv1beta1.RolloutManual && p.approved != p.hash:
+		st.closed = refractv1beta1.PhaseAwaitingApproval
+		st.why = fmt.Sprintf("the strategy is Manual: annotate the policy with %s=%s", refractv1beta1.ApproveRolloutAnnotation, p.hash)
+	case len(st.missing) > 0:
+		st.closed, st.why = refractv1beta1.PhaseBlocked, st.missing[0]
+	}
+}
+
+// lookUp finds what the policy refers to and is not there.
+func (d *decision) lookUp(st *state) {
+	for _, ref := range st.references {
+		o := object{ref.Kind, ref.Name}
+		r, known := d.references[o]
+		if !known || !d.now.Before(d.expiry(r, lookedAt)) {
+			d.want(o)
+		} else {
+			d.plan.due(d.now, d.expiry(r, lookedAt))
+		}
+		if why := r.lacks(ref); known && why != "" {
+			st.missing = append(st.missing, why)
+			st.unknown = st.unknown || r.err != ""
+		}
+	}
+	slices.Sort(st.missing)
+	st.missing = slices.Compact(st.missing)
+}
+
+// expiry is when something is to be looked for again that was found for so long.
+func (d *decision) expiry(r resolution, valid time.Duration) time.Time {
+	if !r.retry.IsZero() {
+		return r.retry
+	}
+	return r.at.Add(valid)
+}
+
+func (d *decision) want(o object) {
+	if !slices.Contains(d.plan.resolve, o) {
+		d.plan.resolve = append(d.plan.resolve, o)
+	}
+}
+
+// lacks says what is not there of what a policy refers to.
+func (r *resolution) lacks(ref inject.Reference) string {
+	o := object{ref.Kind, ref.Name}
+	switch {
+	case r.err != "":
+		return fmt.Sprintf("%s cannot be read: %s", o, r.err)
+	case !r.found:
+		return fmt.Sprintf("%s is not there", o)
+	}
+	for _, key := range ref.Keys {
+		if !r.keys[key] {
+			return fmt.Sprintf("%s has no key %s", o, key)
+		}
+	}
+	return ""
+}
+
+// assessAll looks at the groups.
+func (d *decision) assessAll() {
+	for _, g := range d.snapshot.groups {
+		a := d.judge.assess(g)
+		d.groups = append(d.groups, a)
+		d.plan.memory[g.ref.uid] = a.memory
+		d.file(a)
+	}
+}
+
+// file notes on the policies concerned where a group stands.
+func (d *decision) file(a *assessment) {
+	switch a.step {
+	case rolling, failed:
+		for _, name := range a.attributed {
+			d.states[name].rolling = append(d.states[name].rolling, a)
+		}
+	case busy, waiting, ready:
+		for _, name := range a.fixable {
+			st := d.states[name]
+			st.todo++
+			if a.inherited {
+				st.inherited++
+			}
+			if a.step != ready {
+				st.busy = append(st.busy, a)
+			}
+		}
+		if a.reason == reasonBlocked {
+			for _, name := range a.wanted {
+				d.states[name].todo++
+				d.states[name].blocked = append(d.states[name].blocked, a)
+			}
+		}
+	case settled:
+		d.settle(a)
+	case manual, nextRun:
+	}
+}
+
+// settle notes for which policies a group is done.
+func (d *decision) settle(a *assessment) {
+	if !a.complete || a.workload == nil && len(a.current) == 0 {
+		return
+	}
+	if a.touched && a.workload != nil {
+		for name := range a.prospect.holds {
+			d.states[name].derived++
+		}
+	}
+	for _, name := range a.current {
+		if st := d.states[name]; st.before.Hash != "" {
+			st.finished++
+		}
+	}
+}
+
+// halt closes the policies one of whose workloads does not come up.
+func (d *decision) halt() {
+	for _, a := range d.groups {
+		if a.step != failed {
+			continue
+		}
+		for _, name := range a.attributed {
+			st := d.states[name]
+			if st.closed == refractv1beta1.PhaseHalted {
+				continue
+			}
+			st.closed, st.why = refractv1beta1.PhaseHalted, a.ref.String()+": "+a.message
+		}
+	}
+	for _, st := range d.states {
+		st.passed = st.passed || st.derived > 0 || st.finished > 0
+	}
+}
+
+// start touches what may be touched, as far as there is room.
+func (d *decision) start() {
+	if d.disabled {
+		return
+	}
+	var candidates []*assessment
+	for _, a := range d.groups {
+		if a.step == ready {
+			candidates = append(candidates, a)
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b *assessment) int {
+		begun := func(a *assessment) int { return min(len(a.current), 1) }
+		return cmp.Or(cmp.Compare(begun(b), begun(a)), cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref))
+	})
+	for _, a := range candidates {
+		d.consider(a)
+	}
+}
+
+// consider touches a group, unless something speaks against it.
+func (d *decision) consider(a *assessment) {
+	a.reason = reasonQueued
+	for _, name := range a.fixable {
+		if st := d.states[name]; st.closed != "" {
+			a.reason, a.message = string(st.closed), fmt.Sprintf("policy %s: %s", name, st.why)
+			d.hold(a)
+			return
+		}
+	}
+	for _, name := range a.fixable {
+		if !d.states[name].room(a) {
+			return
+		}
+	}
+	if d.pending(a) || !d.probed(a) {
+		return
+	}
+	canary := false
+	for _, name := range a.fixable {
+		st := d.states[name]
+		canary = canary || !st.passed
+		st.take(a)
+	}
+	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable, canary: canary})
+	a.step, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"
+}
+
+// hold notes for all policies that a group waits for something.
+func (d *decision) hold(a *assessment) {
+	for _, name := range a.fixable {
+		d.states[name].busy = append(d.states[name].busy, a)
+	}
+}
+
+// room reports whether a policy can have another workload recreated.
+func (st *state) room(a *assessment) bool {
+	most := int(st.rollout.MaxConcurrent)
+	limit := most
+	if !st.passed {
+		limit = 1
+	}
+	others := st.inherited
+	if a.inherited {
+		others--
+	}
+	now := len(st.rolling) + st.probing
+	// Those that a change has overtaken still roll, as long as they come up; where there
+	// are more than there should be, one of them must be the first.
+	return now < limit && now+others < max(most, st.inherited)
+}
+
+// take notes that the policy has a workload recreated.
+func (st *state) take(a *assessment) {
+	st.rolling = append(st.rolling, a)
+	st.todo--
+	if a.inherited {
+		st.inherited--
+	}
+}
+
+// block notes that a group cannot be touched, and why.
+func (d *decision) block(a *assessment, message string) {
+	a.reason, a.message = reasonBlocked, message
+	for _, name := range a.fixable {
+		d.states[name].blocked = append(d.states[name].blocked, a)
+	}
+}
+
+// pending reports whether what the pods of a group need is not there, or has to be
+// looked for first: also that of policies which do not have it recreated.
+func (d *decision) pending(a *assessment) bool {
+	pending := false
+	for _, p := range d.policies {
+		st := d.states[p.name]
+		if !a.prospect.holds[p.name] && !slices.Contains(a.fixable, p.name) {
+			continue
+		}
+		if len(st.missing) > 0 {
+			d.block(a, fmt.Sprintf("policy %s: %s", st.name, st.missing[0]))
+			return true
+		}
+		for _, ref := range st.references {
+			o := object{ref.Kind, ref.Name}
+			if !d.now.Before(d.references[o].at.Add(fresh)) {
+				d.want(o)
+				pending = true
+			}
+		}
+	}
+	if pending {
+		d.reserve(a)
+	}
+	return pending
+}
+
+// reserve has a group hold its place while something is found out.
+func (d *decision) reserve(a *assessment) {
+	for _, name := range a.fixable {
+		d.states[name].probing++
+	}
+}
+
+// probed reports whether a pod of the group was tried to be created and came back as
+// it should.
+func (d *decision) probed(a *assessment) bool {
+	p, known := d.probes[a.ref.uid]
+	known = known && p.hash == a.expected()
+	switch {
+	case known && p.ok && d.now.Before(p.at.Add(fresh)):
+		return true
+	case known && !p.ok && d.now.Before(p.retry):
+		d.plan.due(d.now, p.retry)
+		d.block(a, p.reason+": "+p.message)
+		return false
+	}
+	d.plan.probe = append(d.plan.probe, query{group: a.group, victim: a.victim, hash: a.expected()})
+	d.reserve(a)
+	return false
+}
+
+// expected is the hash that new pods of the group should have.
+func (a *assessment) expected() string {
+	if a.workload != nil || a.victim == nil {
+		return a.prospect.hash
+	}
+	for _, p := range a.pods {
+		if p.uid == a.victim.uid && p.standing != nil {
+			return p.standing.hash
+		}
+	}
+	return ""
+}

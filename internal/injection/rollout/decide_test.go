@@ -1,0 +1,654 @@
+package rollout
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// TestDecideByOwner has one workload of a kind at a time, and a policy that is new.
+func TestDecideByOwner(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		group   *group
+		touches []string
+		policy  string
+		counts  string
+		rows    []string
+	}{
+		"Deployment": {
+			reason:  "Its template is annotated with what its pods will have.",
+			group:   owner("Deployment/web", pods(3, "a Stale")),
+			touches: []string{"annotate Deployment/web a"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Rolling"},
+		},
+		"StatefulSet": {
+			reason:  "The same.",
+			group:   owner("StatefulSet/db", pods(2, "a Stale")),
+			touches: []string{"annotate StatefulSet/db a"},
+			policy:  "Canary 0/1 [StatefulSet/db], False Canary", counts: "2 0 2 0 0 0", rows: []string{"StatefulSet/db 2 Rolling"},
+		},
+		"DaemonSet": {
+			reason:  "The same.",
+			group:   owner("DaemonSet/agent", pods(2, "a Stale")),
+			touches: []string{"annotate DaemonSet/agent a"},
+			policy:  "Canary 0/1 [DaemonSet/agent], False Canary", counts: "2 0 2 0 0 0", rows: []string{"DaemonSet/agent 2 Rolling"},
+		},
+		"PausedDeployment": {
+			reason: "Its owner has stopped it, and is not overruled.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.paused = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"OnDelete": {
+			reason: "An annotation would recreate nothing, and the template stays as it was written.",
+			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.onDelete = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"StatefulSet/db 3 WaitingForOwner"},
+		},
+		"Partition": {
+			reason: "Its owner decides how far a change goes.",
+			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.partitioned = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"StatefulSet/db 3 WaitingForOwner"},
+		},
+		"OptedOut": {
+			reason: "Its owner recreates its pods.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.optedOut = true })),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"BareReplicaSet": {
+			reason:  "Pods that replace others are to be recognised, so it is annotated, which recreates nothing.",
+			group:   owner("ReplicaSet/old", pods(2, "a Stale")),
+			touches: []string{"annotate ReplicaSet/old a"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicaSet/old 2 Rolling"},
+		},
+		"BareReplicaSetAnnotated": {
+			reason:  "Then its pods are evicted one by one, the oldest first.",
+			group:   owner("ReplicaSet/old", pods(2, "a Stale"), annotated),
+			touches: []string{"evict old-0 of ReplicaSet/old"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicaSet/old 2 Rolling"},
+		},
+		"ReplicationController": {
+			reason:  "The same.",
+			group:   owner("ReplicationController/old", pods(2, "a Stale"), annotated),
+			touches: []string{"evict old-0 of ReplicationController/old"},
+			policy:  "Canary 0/1 [ReplicationController/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicationController/old 2 Rolling"},
+		},
+		"UnknownController": {
+			reason:  "Nothing is known of it but that it replaces pods.",
+			group:   owner("CloneSet/web", pods(2, "a Stale")),
+			touches: []string{"evict web-0 of CloneSet/web"},
+			policy:  "Canary 0/1 [CloneSet/web], False Canary", counts: "2 0 2 0 0 0", rows: []string{"CloneSet/web 2 Rolling"},
+		},
+		"UnknownControllerOfTasks": {
+			reason: "A pod that runs to its end is what its controller waits for: to evict it would be to fail it.",
+			group:  owner("CloneSet/task", pods(1, "a Stale"), func(g *group) { g.pods[0].endless = false }),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"CloneSet/task 1 ManualRestartRequired"},
+		},
+		"UnknownControllerOptedOut": {
+			reason: "The annotation counts on any owner.",
+			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.optedOut = true }),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "1 0 1 0 0 1", rows: []string{"CloneSet/web 1 WaitingForOwner"},
+		},
+		"Job": {
+			reason: "Its pods are not started twice.",
+			group:  owner("Job/import", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"Job/import 1 ManualRestartRequired"},
+		},
+		"CronJob": {
+			reason: "The next run has it: nobody has to do anything.",
+			group:  owner("CronJob/nightly", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0", rows: []string{"CronJob/nightly 1 NextRun"},
+		},
+		"BarePod": {
+			reason: "Nobody would bring it back.",
+			group:  owner("Pod/lonely", pods(1, "a Stale")),
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"Pod/lonely 1 ManualRestartRequired"},
+		},
+		"ExcludedPods": {
+			reason: "What has opted out is left alone.",
+			group:  owner("Deployment/web", pods(3, "a Excluded OptedOut")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 0 3 0", rows: []string{"Deployment/web 3 OptedOut"},
+		},
+		"HasEverything": {
+			reason: "A pod with identical items of its own needs nothing.",
+			group:  owner("Deployment/web", pods(3, "a Injected")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 3 0 0 0 0",
+		},
+		"Conflict": {
+			reason: "To recreate a pod would not help: it would be skipped again.",
+			group:  owner("Deployment/web", pods(3, "a Skipped EnvConflict")),
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 3 0 0", rows: []string{"Deployment/web 3 EnvConflict"},
+		},
+		"ScaledToZero": {
+			reason: "The last of its pods go by themselves.",
+			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.replicas = 0 })),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
+		},
+		"Deleted": {
+			reason: "So do those of one that is being deleted.",
+			group:  owner("Deployment/web", pods(1, "a Stale"), onWorkload(func(w *workload) { w.deleting = true })),
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0",
+		},
+		"EndedPods": {
+			reason: "Pods that have ended or are going are not counted.",
+			group: owner("Deployment/web", pods(3, "a Injected"), func(g *group) {
+				g.pods[0].finished, g.pods[1].deleting = true, true
+			}),
+			policy: "Complete 0/0 [], True Complete", counts: "1 1 0 0 0 0",
+		},
+		"RollsOfItself": {
+			reason: "Two changes at once would hide from each other which one breaks it.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), incomplete),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"ChangeNotSeenYet": {
+			reason: "Its controller may be about to roll it.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.generation = 2 })),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"TemplateIsOtherwise": {
+			reason: "New pods would not get it either: to recreate these helps nobody.",
+			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
+				g.prospect = prospect{hash: "", holds: map[string]bool{}}
+			}),
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+		},
+		"TemplateIsRefused": {
+			reason: "A policy with onConflict Reject would keep its pods from coming back.",
+			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
+				g.prospect = prospect{problem: "policy b has its pods refused"}
+			}),
+			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Blocked"},
+		},
+		"OwnerNotSeenYet": {
+			reason: "Caches come one after the other.",
+			group:  owner("Deployment/web", pods(3, "a Stale"), func(g *group) { g.workload = nil }),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+		},
+		"MissedByTheWebhook": {
+			reason:  "The template would not change any more, so the pods that came while the webhook was away are evicted.",
+			group:   owner("Deployment/web", pods(1, "a Stale"), annotated),
+			touches: []string{"evict web-0 of Deployment/web"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "1 0 1 0 0 0", rows: []string{"Deployment/web 1 Rolling"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := outcomeOf(decide(scene([]*policy{somePolicy("a")}, tc.group)))
+			want := outcome{
+				Touches: tc.touches, Policies: map[string]string{"a": tc.policy}, Counts: map[string]string{"a": tc.counts},
+				Rows: map[string][]string{"a": tc.rows},
+			}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreMapEntries(func(_ string, v []string) bool { return len(v) == 0 })); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDecide has several workloads and policies, at some stage.
+func TestDecide(t *testing.T) {
+	three := func(change ...func(*group)) []*group {
+		stale := append([]func(*group){pods(3, "a Stale")}, change...)
+		return []*group{owner("Deployment/x", stale...), owner("Deployment/y", stale...), owner("Deployment/z", stale...)}
+	}
+	done := owner("Deployment/done", pods(3, "a Injected"), annotated)
+	rolls := func(change ...func(*group)) *group {
+		return owner("Deployment/rolls", append([]func(*group){pods(2, "a Stale"), annotated, newPod(func(*pod) {}), incomplete}, change...)...)
+	}
+	one := func(change ...func(*policy)) []*policy { return []*policy{somePolicy("a", change...)} }
+	cases := map[string]struct {
+		reason   string
+		snapshot *snapshot
+		touches  []string
+		policies map[string]string
+		rows     map[string][]string // Those that matter.
+	}{
+		"CanaryIsTheSmallest": {
+			reason:   "One workload first, the one with the fewest pods.",
+			snapshot: scene(one(), append(three(), owner("Deployment/small", pods(1, "a Stale")))...),
+			touches:  []string{"annotate Deployment/small a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/small], False Canary"},
+		},
+		"CanaryStillRolls": {
+			reason:   "The others wait for it.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"CanaryIsDone": {
+			reason:   "Then maxConcurrent at a time.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/done")), append(three(), done)...),
+			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
+		},
+		"CanaryHasNotBeenAvailableForLong": {
+			reason: "minReadySeconds of the policy count from when the last of its pods was ready.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+				append(three(), owner("Deployment/done", pods(3, "a Injected"), annotated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
+		},
+		"OneRolls": {
+			reason:   "There is room for one more.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
+		},
+		"StatusWasLost": {
+			reason:   "The annotation of a workload that is as it should be shows that the canary has passed.",
+			snapshot: scene(one(), append(three(), done)...),
+			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
+		},
+		"ContentChanged": {
+			reason: "With another content one workload is first again.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseComplete, 3), func(p *policy) { p.hash = "other" }),
+				three(onWorkload(func(w *workload) { w.templateHash = "old" }))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"BrokenOneIsFirstAfterAChange": {
+			reason: "What was halted with the old content is what a better one is tried on; that it is not complete is our doing.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.hash = "other" }),
+				append(three(), rolls(onWorkload(func(w *workload) { w.templateHash = "old" })))...),
+			touches:  []string{"annotate Deployment/rolls a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"PolicyPaused": {
+			reason:   "Nothing further is touched; what rolls goes on by itself.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls"), func(p *policy) { p.paused = true }), append(three(), rolls())...),
+			policies: map[string]string{"a": "Paused 0/4 [Deployment/rolls], False Paused"},
+		},
+		"Manual": {
+			reason:   "It waits for somebody.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutManual)), three()...),
+			policies: map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 AwaitingApproval", "Deployment/y 3 AwaitingApproval", "Deployment/z 3 AwaitingApproval"}},
+		},
+		"ManualApproved": {
+			reason:   "The hash is what is approved.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-a" }), three()...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"ManualApprovedBefore": {
+			reason:   "What was approved was another content.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutManual), func(p *policy) { p.approved = "hash-before" }), three()...),
+			policies: map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
+		},
+		"StrategyNone": {
+			reason:   "Counted, and no more.",
+			snapshot: scene(one(strategy(refractv1beta1.RolloutNone)), three()...),
+			policies: map[string]string{"a": "none, False NotRequested"},
+		},
+		"Audit": {
+			reason:   "What would be injected is counted as skipped, and nothing recreated.",
+			snapshot: scene(one(func(p *policy) { p.audit = true }), owner("Deployment/x", pods(3, "a Skipped Audit"))),
+			policies: map[string]string{"a": "none, False Audit"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 Audit"}},
+		},
+		"Disabled": {
+			reason: "The controller is not to touch anything.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.disabled = true
+				return s
+			}(),
+			policies: map[string]string{"a": "none, False Disabled"},
+		},
+		"InvalidPolicy": {
+			reason:   "It is in no set, so nothing stands to it.",
+			snapshot: scene([]*policy{{name: "a", problem: "selector: no such operator", problemReason: "InvalidPolicy", status: &refractv1beta1.ServiceInjectionPolicyStatus{}}}),
+			policies: map[string]string{"a": "none, Unknown InvalidPolicy"},
+		},
+		"SecretMissing": {
+			reason: "A policy that names a missing Secret recreates nothing.",
+			snapshot: func() *snapshot {
+				s := scene(one(needs("Secret", "db")), three()...)
+				s.references[object{"Secret", "db"}] = resolution{at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+		},
+		"KeyMissing": {
+			reason: "Its pods would not start either.",
+			snapshot: func() *snapshot {
+				s := scene(one(needs("ConfigMap", "conf", "port")), three()...)
+				s.references[object{"ConfigMap", "conf"}] = resolution{found: true, keys: map[string]bool{"host": true}, at: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+		},
+		"SecretOfAnotherPolicyMissing": {
+			reason: "The pods that come back get that of all policies, also of one that recreates nothing.",
+			snapshot: func() *snapshot {
+				s := scene([]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone), needs("Secret", "db"))},
+					owner("Deployment/x", pods(3, "a Stale", "b Stale")), owner("Deployment/y", pods(3, "a Stale")))
+				s.references[object{"Secret", "db"}] = resolution{at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/y a"},
+			policies: map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary", "b": "none, False NotRequested"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling"}},
+		},
+		"ProbeFails": {
+			reason: "A pod that would not come back, or not injected, is not taken away.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				for uid, p := range s.probes {
+					p.ok, p.reason, p.message, p.retry = false, "NotInjected", "no answer", noon.Add(time.Second)
+					s.probes[uid] = p
+				}
+				return s
+			}(),
+			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Blocked", "Deployment/z 3 Blocked"}},
+		},
+		"ProbeOfOneFails": {
+			reason: "One that quota keeps from rolling does not hold up the others.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.probes["Deployment/x"] = probe{hash: "a", reason: "PodRefused", message: "quota", at: noon, retry: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/y a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/y], False Canary"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+		},
+		"CanaryCrashes": {
+			reason: "Nothing more is touched.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"OldPodCrashes": {
+			reason: "That is no fault of ours.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"DeadlineExceeded": {
+			reason: "The Deployment's own controller has given up.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")),
+				append(three(), rolls(onWorkload(func(w *workload) { w.stuck = "ProgressDeadlineExceeded" })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"NoProgress": {
+			reason: "What waits for something for ten minutes does not come up.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...)
+				s.memory = decide(s).memory
+				s.now = noon.Add(DefaultPatience)
+				return s
+			}(),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"StaysHalted": {
+			reason: "After a restart too, also if what was broken has come up since.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
+				append(three(), done)...),
+			policies: map[string]string{"a": "Halted 1/4 [], False RolloutHalted"},
+		},
+		"ResumedGoesOn": {
+			reason: "Somebody says so, and what is broken gets the time once more.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-a" }),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
+		},
+		"ResumedForAnotherHash": {
+			reason: "That was for another content.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-b" }),
+				append(three(), rolls())...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
+		"SmallestBound": {
+			reason: "A workload counts for each policy that has it recreated; the smallest bound holds.",
+			snapshot: scene(
+				[]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1)), somePolicy("b", stood(refractv1beta1.PhaseRolling, 1), func(p *policy) { p.rollout.MaxConcurrent = 1 })},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale")), owner("Deployment/w", pods(1, "a Stale", "b Stale")),
+				owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale"))),
+			touches: []string{"annotate Deployment/v a+b", "annotate Deployment/x a"},
+			policies: map[string]string{
+				"a": "Rolling 0/4 [Deployment/v Deployment/x], False Rolling", "b": "Rolling 0/2 [Deployment/v], False Rolling",
+			},
+		},
+		"AnotherPolicyWaits": {
+			reason: "To recreate a pod for one policy would anticipate the other's approval.",
+			snapshot: scene(
+				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutManual))},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
+			policies: map[string]string{"a": "Pending 0/1 [], False Pending", "b": "AwaitingApproval 0/1 [], False AwaitingApproval"},
+			rows:     map[string][]string{"a": {"Deployment/v 1 AwaitingApproval"}, "b": {"Deployment/v 1 AwaitingApproval"}},
+		},
+		"AnotherPolicyRequestsNothing": {
+			reason: "None does not ask for it, and does not keep others from it.",
+			snapshot: scene(
+				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone))},
+				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
+			touches:  []string{"annotate Deployment/v a+b"},
+			policies: map[string]string{"a": "Canary 0/1 [Deployment/v], False Canary", "b": "none, False NotRequested"},
+		},
+		"RevertedTwice": {
+			reason: "Who owns the template takes the annotation off; it is not fought over.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/y a"},
+			policies: map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 OwnerReverts", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+		},
+		"RevertedOnce": {
+			reason: "Somebody may have rolled back a change of his own.",
+			snapshot: func() *snapshot {
+				s := scene(one(), three()...)
+				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"RevertedBeforeARestart": {
+			reason: "The status has it, so that a restart is no occasion to try again at once.",
+			snapshot: scene(one(func(p *policy) {
+				p.status.Workloads = []refractv1beta1.WorkloadStanding{{Kind: "Deployment", Name: "x", Reason: "OwnerReverts", Message: "it was taken off"}}
+			}), three()[0]),
+			policies: map[string]string{"a": "Complete 0/0 [], False OwnerReverts"},
+			rows:     map[string][]string{"a": {"Deployment/x 3 OwnerReverts"}},
+		},
+		"CacheIsBehind": {
+			reason: "What was written a moment ago is not seen yet, and is not taken for reverted.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
+				s.memory["Deployment/x"] = memory{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
+		},
+		"EvictionRefused": {
+			reason: "A budget that allows nothing holds no place: nothing is unavailable.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+					append(three(), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))...)
+				s.memory["ReplicaSet/r"] = memory{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
+				return s
+			}(),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+			rows:     map[string][]string{"a": {"ReplicaSet/r 1 EvictionRefused", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+		},
+		"EvictedPodIsNotReplacedYet": {
+			reason: "The next goes only when there is a replacement that is ready.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
+				s.memory["ReplicaSet/r"] = memory{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/1 [ReplicaSet/r], False Canary"},
+		},
+		"UnknownOwnersPodIsNotReplacedYet": {
+			reason: "Of an unknown kind it is known how many pods there were.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
+				s.memory["CloneSet/c"] = memory{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
+		},
+		"CameBackAsItWas": {
+			reason: "A pod that is evicted for nothing is not evicted over and over.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
+				s.memory["ReplicaSet/r"] = memory{
+					hash: "a", generation: 1, evicted: "gone", firstEviction: noon.Add(-2 * time.Hour), bounced: 1,
+					reason: "NotInjected", message: "as it was", notBefore: noon.Add(time.Second),
+				}
+				return s
+			}(),
+			policies: map[string]string{"a": "Canary 0/1 [], False Canary"},
+			rows:     map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
+		},
+		"RecreateHasNoPodsForAMoment": {
+			reason: "A workload that is being rolled counts, also while it has no pod at all.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),
+				owner("Deployment/gap", func(g *group) { g.workload.replicas, g.workload.templateHash = 1, "none" }))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/gap], False Canary"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got := outcomeOf(decide(tc.snapshot))
+			got.Counts = nil
+			for name := range got.Rows {
+				if tc.rows[name] == nil {
+					delete(got.Rows, name)
+				}
+			}
+			want := outcome{Touches: tc.touches, Policies: tc.policies, Rows: tc.rows}
+			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDecideAsks wants to know what it must before it touches anything.
+func TestDecideAsks(t *testing.T) {
+	s := scene([]*policy{somePolicy("a", needs("Secret", "db"))}, owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale")))
+	clear(s.references)
+	clear(s.probes)
+	first := decide(s)
+	if len(first.resolve) != 1 || len(first.touches) != 0 {
+		t.Fatalf("nothing known: want the Secret asked for and nothing touched, got %v and %v", first.resolve, outcomeOf(first).Touches)
+	}
+	s.references[first.resolve[0]] = resolution{found: true, at: noon}
+	second := decide(s)
+	if len(second.probe) != 1 || len(second.touches) != 0 {
+		t.Fatalf("no probe yet: want one workload probed and nothing touched, got %v and %v", second.probe, outcomeOf(second).Touches)
+	}
+	s.probes[second.probe[0].group.ref.uid] = probe{hash: second.probe[0].hash, ok: true, at: noon}
+	if third := decide(s); len(third.touches) != 1 {
+		t.Fatalf("all known: want one workload touched, got %v", outcomeOf(third).Touches)
+	}
+	s.now = noon.Add(fresh)
+	if late := decide(s); len(late.touches) != 0 || len(late.resolve) != 1 {
+		t.Errorf("%s later: want it asked again, got %v and %v", fresh, late.resolve, outcomeOf(late).Touches)
+	}
+}
+
+func TestConditions(t *testing.T) {
+	before := metav1.NewTime(noon.Add(-time.Hour))
+	p := somePolicy("a", needs("Secret", "db", "password"), needs("ConfigMap", "conf"))
+	p.status.Conditions = []metav1.Condition{{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, LastTransitionTime: before}}
+	s := scene([]*policy{p})
+	s.references[object{"Secret", "db"}] = resolution{found: true, at: noon}
+	s.references[object{"ConfigMap", "conf"}] = resolution{at: noon, retry: noon.Add(time.Minute)}
+	got := decide(s).statuses["a"].Conditions
+	now := metav1.NewTime(noon)
+	want := []metav1.Condition{
+		{Type: "Accepted", Status: "True", ObservedGeneration: 3, LastTransitionTime: before, Reason: "Accepted", Message: "the policy is in effect"},
+		{Type: "ReferencesResolved", Status: "False", ObservedGeneration: 3, LastTransitionTime: now, Reason: "NotFound", Message: "ConfigMap conf is not there; Secret db has no key password"},
+		{Type: "RolledOut", Status: "True", ObservedGeneration: 3, LastTransitionTime: now, Reason: "Complete", Message: "all pods that should have it do"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("conditions: -want, +got:\n%s", diff)
+	}
+}
+
+func TestEvents(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		snapshot *snapshot
+		want     []string
+	}{
+		"Started": {
+			"It is said once, when the first workload is touched.",
+			scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale"))),
+			[]string{"RolloutStarted a"},
+		},
+		"StartedBefore": {
+			"What was written was told.",
+			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
+			nil,
+		},
+		"Completed": {
+			"The end, too.",
+			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), annotated)),
+			[]string{"RolloutCompleted a"},
+		},
+		"Halted": {
+			"And that it is not reached.",
+			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+				owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" }))),
+			[]string{"RolloutHalted a"},
+		},
+		"Conflicts": {
+			"Once for each content of the policy.",
+			scene([]*policy{somePolicy("a"), somePolicy("b", func(p *policy) { p.status.Hash, p.status.Skipped = p.hash, 2 })},
+				owner("Deployment/x", pods(1, "a Skipped EnvConflict", "b Skipped EnvConflict"))),
+			[]string{"Conflicts a"},
+		},
+		"Reverted": {
+			"On the workload and on the policy.",
+			func() *snapshot {
+				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
+				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon, reverts: 1}
+				return s
+			}(),
+			[]string{"OwnerReverts Deployment/x", "OwnerReverts a"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, e := range decide(tc.snapshot).events {
+				on := e.policy
+				if e.group != nil {
+					on = e.group.ref.String()
+				}
+				got = append(got, e.reason+" "+on)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nevents: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestRowsAreBounded(t *testing.T) {
+	var groups []*group
+	for range 500 {
+		groups = append(groups, owner("Pod/p"+strings.Repeat("x", len(groups)), pods(1, "a Stale")))
+	}
+	groups = append(groups, owner("Deployment/web", pods(1, "a Skipped EnvConflict")))
+	s := decide(scene([]*policy{somePolicy("a")}, groups...)).statuses["a"]
+	if len(s.Workloads) != mostRows || s.Workloads[0].Reason != "EnvConflict" || s.Manual != 500 {
+		t.Errorf("want %d rows with the conflict first and 500 manual, got %d, %v, %d", mostRows, len(s.Workloads), s.Workloads[0], s.Manual)
+	}
+}

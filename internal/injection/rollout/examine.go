@@ -1,0 +1,143 @@
+package rollout
+
+import (
+	"maps"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/inject"
+)
+
+// verdict is how a pod stands to one policy that selects it.
+type verdict struct {
+	policy          string
+	state           inject.State
+	reason, message string
+}
+
+// standing is how pods stand to the policies of their namespace. Pods that stand
+// alike share one: there may be thousands, each with hundreds of policies.
+type standing struct {
+	verdicts []verdict
+	// hash is that of a pod that would be created now.
+	hash string
+}
+
+// examined is the standing of one version of a pod, or a workload's prospects.
+type examined struct {
+	version  string
+	standing *standing
+}
+
+// prospect is what the pods of a workload will be like.
+type prospect struct {
+	generation int64
+	// hash is what Result.Hash will be, and holds are the policies that will hold; a
+	// problem is why that is not known.
+	hash    string
+	holds   map[string]bool
+	problem string
+}
+
+// examiner remembers what was found out about the pods and workloads of one
+// namespace for as long as they and the policies stay the same. It is not safe for
+// several goroutines.
+type examiner struct {
+	set       *inject.Set
+	pods      map[types.UID]examined
+	prospects map[types.UID]prospect
+	alike     map[string]*standing
+}
+
+// begin prepares for a look at the namespace with these policies.
+func (e *examiner) begin(set *inject.Set) {
+	if e.set == set && e.pods != nil {
+		return
+	}
+	*e = examiner{set: set, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*standing{}}
+}
+
+// examine returns how the pod stands to the policies; nil if none selects it.
+func (e *examiner) examine(p *pod) *standing {
+	if known, ok := e.pods[p.uid]; ok && known.version == p.version {
+		return known.standing
+	}
+	found := e.share(e.look(p))
+	e.pods[p.uid] = examined{p.version, found}
+	return found
+}
+
+func (e *examiner) look(p *pod) *standing {
+	x, err := e.set.Examine(p.lean)
+	if err != nil {
+		return &standing{} // It is no pod that any policy could be about.
+	}
+	s := &standing{hash: x.Hash, verdicts: make([]verdict, 0, len(x.Standings))}
+	for i := range x.Standings {
+		to := &x.Standings[i]
+		s.verdicts = append(s.verdicts, verdict{to.Policy.Name(), to.State, to.Reason, to.Message})
+	}
+	return s
+}
+
+// share returns the one standing for all that are like it.
+func (e *examiner) share(s *standing) *standing {
+	if len(s.verdicts) == 0 {
+		return nil
+	}
+	var key strings.Builder
+	key.WriteString(s.hash)
+	for _, v := range s.verdicts {
+		key.WriteString("\x00" + v.policy + "\x00" + string(v.state) + "\x00" + v.reason + "\x00" + v.message)
+	}
+	if known := e.alike[key.String()]; known != nil {
+		return known
+	}
+	e.alike[key.String()] = s
+	return s
+}
+
+// prospect returns what the workload's pods will be like.
+func (e *examiner) prospect(w *workload) prospect {
+	if known, ok := e.prospects[w.uid]; ok && known.generation == w.generation {
+		return known
+	}
+	p := prospect{generation: w.generation, holds: map[string]bool{}}
+	result, err := e.set.Inject(w.lean)
+	switch {
+	case err != nil:
+		p.problem = err.Error()
+	case result.Rejected != nil:
+		p.problem = "policy " + result.Rejected.Policy.Name() + " has its pods refused: " + result.Rejected.Message
+	default:
+		p.hash = result.Hash
+		for i := range result.Applied {
+			p.holds[result.Applied[i].Policy.Name()] = true
+		}
+	}
+	e.prospects[w.uid] = p
+	return p
+}
+
+// forget drops what is known of pods and workloads that have gone.
+func (e *examiner) forget(pods, workloads map[types.UID]bool) {
+	for uid := range e.pods {
+		if !pods[uid] {
+			delete(e.pods, uid)
+		}
+	}
+	for uid := range e.prospects {
+		if !workloads[uid] {
+			delete(e.prospects, uid)
+		}
+	}
+	if len(e.alike) <= 2*len(e.pods)+100 {
+		return
+	}
+	used := map[*standing]bool{}
+	for _, x := range e.pods {
+		used[x.standing] = true
+	}
+	maps.DeleteFunc(e.alike, func(_ string, s *standing) bool { return !used[s] })
+}

@@ -1,0 +1,219 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// noon is when tests take place.
+var noon = time.Date(2026, 5, 1, 12, 0, 0, 0, time.UTC)
+
+// somePolicy returns a policy in effect that recreates pods two workloads at a time.
+func somePolicy(name string, change ...func(*policy)) *policy {
+	p := &policy{
+		name: name, uid: types.UID("policy-" + name), generation: 3, hash: "hash-" + name,
+		rollout: refractv1beta1.Rollout{Strategy: refractv1beta1.RolloutRolling, MaxConcurrent: 2},
+		status:  &refractv1beta1.ServiceInjectionPolicyStatus{},
+	}
+	for _, c := range change {
+		c(p)
+	}
+	return p
+}
+
+// stood has the policy's status say how far it had come with its present content.
+func stood(phase refractv1beta1.RolloutPhase, done int32, current ...string) func(*policy) {
+	return func(p *policy) {
+		p.status.Hash = p.hash
+		p.status.Rollout = &refractv1beta1.RolloutStatus{Hash: p.hash, Phase: phase, Done: done, Current: current, Message: "as was written"}
+	}
+}
+
+func strategy(s refractv1beta1.RolloutStrategy) func(*policy) {
+	return func(p *policy) { p.rollout.Strategy = s }
+}
+
+func needs(kind, name string, keys ...string) func(*policy) {
+	return func(p *policy) { p.references = append(p.references, inject.Reference{Kind: kind, Name: name, Keys: keys}) }
+}
+
+var kinds = map[string]string{
+	"Deployment": "apps/v1", "StatefulSet": "apps/v1", "DaemonSet": "apps/v1", "ReplicaSet": "apps/v1", "ReplicationController": "v1",
+	"Job": "batch/v1", "CronJob": "batch/v1", "Pod": "v1", "CloneSet": "apps.kruise.io/v1alpha1",
+}
+
+// owner returns a group, KIND/NAME, without pods: complete, and not touched yet.
+func owner(name string, change ...func(*group)) *group {
+	kind, short, _ := strings.Cut(name, "/")
+	g := &group{ref: ref{apiVersion: kinds[kind], kind: kind, name: short, uid: types.UID(name)}}
+	g.class = g.ref.class()
+	if g.class == classDeployment || g.class == classTemplate || g.class == classReplicas {
+		g.workload = &workload{
+			head: head{namespace: "shop", name: short, uid: g.ref.uid, created: noon.Add(-time.Hour)}, ref: g.ref,
+			generation: 1, observed: 1, revised: true,
+		}
+		g.prospect = prospect{generation: 1, hash: "none"}
+	}
+	for _, c := range change {
+		c(g)
+	}
+	return g
+}
+
+// pods adds ready pods that stand to policies like this: "a Stale", or "a Skipped
+// EnvConflict". The template's new pods will have what stale pods have not, and what
+// the others have.
+func pods(n int, standings ...string) func(*group) {
+	return func(g *group) {
+		s := &standing{hash: expectation(standings)}
+		for _, text := range standings {
+			words := append(strings.Fields(text), "", "")
+			s.verdicts = append(s.verdicts, verdict{words[0], inject.State(words[1]), words[2], words[3]})
+		}
+		if len(standings) == 0 {
+			s = nil
+		}
+		if g.workload != nil {
+			w := g.workload
+			w.replicas += int64(n)
+			w.current, w.updated, w.available = w.replicas, w.replicas, w.replicas
+			g.prospect = prospect{generation: 1, hash: expectation(standings), holds: holding(standings)}
+		}
+		for range n {
+			i := len(g.pods)
+			g.pods = append(g.pods, placed{&pod{
+				head:    head{namespace: "shop", name: fmt.Sprintf("%s-%d", g.ref.name, i), uid: types.UID(fmt.Sprintf("%s-%d", g.ref, i)), created: noon.Add(-time.Hour)},
+				endless: true, ready: true, readySince: noon.Add(-time.Hour),
+			}, s})
+		}
+	}
+}
+
+func holding(standings []string) map[string]bool {
+	holds := map[string]bool{}
+	for _, text := range standings {
+		words := strings.Fields(text)
+		if s := inject.State(words[1]); s == inject.StateStale || s == inject.StateInjected {
+			holds[words[0]] = true
+		}
+	}
+	return holds
+}
+
+// expectation is the hash of the policies that will hold.
+func expectation(standings []string) string {
+	names := make([]string, 0, len(standings))
+	for name := range holding(standings) {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return strings.Join(names, "+")
+}
+
+// annotated has the template carry the hash that it is to have.
+func annotated(g *group) { g.workload.templateHash = g.prospect.hash }
+
+// incomplete has one of the pods not be available yet.
+func incomplete(g *group) {
+	g.workload.available--
+	g.pods[len(g.pods)-1].ready = false
+}
+
+func onWorkload(change func(*workload)) func(*group) {
+	return func(g *group) { change(g.workload) }
+}
+
+// newPod adds a pod made of the annotated template, which has everything.
+func newPod(change func(*pod)) func(*group) {
+	return func(g *group) {
+		p := &pod{
+			head:    head{namespace: "shop", name: "new", uid: g.ref.uid + "-new", created: noon},
+			endless: true, templateHash: g.prospect.hash,
+		}
+		change(p)
+		s := &standing{hash: g.prospect.hash}
+		for name := range g.prospect.holds {
+			s.verdicts = append(s.verdicts, verdict{policy: name, state: inject.StateInjected})
+		}
+		g.pods = append(g.pods, placed{p, s})
+	}
+}
+
+// scene returns a snapshot in which what is asked about is as it should be: what
+// policies refer to is there, and pods can be created.
+func scene(policies []*policy, groups ...*group) *snapshot {
+	s := &snapshot{
+		now: noon, policies: policies, groups: groups, patience: DefaultPatience,
+		references: map[object]resolution{}, probes: map[types.UID]probe{}, memory: map[types.UID]memory{},
+	}
+	slices.SortFunc(s.groups, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
+	for _, p := range policies {
+		for _, r := range p.references {
+			keys := map[string]bool{}
+			for _, key := range r.Keys {
+				keys[key] = true
+			}
+			s.references[object{r.Kind, r.Name}] = resolution{found: true, keys: keys, at: noon}
+		}
+	}
+	for _, g := range groups {
+		p := probe{hash: g.prospect.hash, ok: true, at: noon}
+		if g.workload == nil && len(g.pods) > 0 && g.pods[0].standing != nil {
+			p.hash = g.pods[0].standing.hash
+		}
+		s.probes[g.ref.uid] = p
+	}
+	return s
+}
+
+// outcome is a plan in a form to read.
+type outcome struct {
+	Touches  []string
+	Policies map[string]string   // PHASE done/workloads [current] RolledOut STATUS REASON.
+	Counts   map[string]string   // matched injected stale skipped excluded manual.
+	Rows     map[string][]string // KIND/NAME pods REASON.
+}
+
+func outcomeOf(p *plan) outcome {
+	o := outcome{Policies: map[string]string{}, Counts: map[string]string{}, Rows: map[string][]string{}}
+	for _, t := range p.touches {
+		o.Touches = append(o.Touches, touchText(t))
+	}
+	for name, s := range p.statuses {
+		text := "none"
+		if r := s.Rollout; r != nil {
+			text = fmt.Sprintf("%s %d/%d %v", r.Phase, r.Done, r.Workloads, r.Current)
+		}
+		c := conditionOf(s, refractv1beta1.ConditionRolledOut)
+		o.Policies[name] = fmt.Sprintf("%s, %s %s", text, c.Status, c.Reason)
+		o.Counts[name] = fmt.Sprint(s.Matched, s.Injected, s.Stale, s.Skipped, s.Excluded, s.Manual)
+		for _, w := range s.Workloads {
+			o.Rows[name] = append(o.Rows[name], fmt.Sprintf("%s/%s %d %s", w.Kind, w.Name, w.Pods, w.Reason))
+		}
+	}
+	return o
+}
+
+func touchText(t touch) string {
+	if t.victim != nil {
+		return fmt.Sprintf("evict %s of %s", t.victim.name, t.group.ref)
+	}
+	return fmt.Sprintf("annotate %s %s", t.group.ref, t.group.prospect.hash)
+}
+
+func conditionOf(s *refractv1beta1.ServiceInjectionPolicyStatus, kind string) metav1.Condition {
+	for _, c := range s.Conditions {
+		if c.Type == kind {
+			return c
+		}
+	}
+	return metav1.Condition{}
+}

@@ -1,0 +1,257 @@
+package rollout
+
+import (
+	"context"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// place is what is remembered of a namespace with policies. One goroutine at a time
+// works on it.
+type place struct {
+	policies   *policySet
+	examiner   examiner
+	memory     map[types.UID]memory
+	probes     map[types.UID]probe
+	references map[object]resolution
+	written    map[types.UID]written
+	strangers  map[types.UID]stranger
+}
+
+func newPlace() *place {
+	return &place{
+		policies: &policySet{}, memory: map[types.UID]memory{}, probes: map[types.UID]probe{}, references: map[object]resolution{},
+		written: map[types.UID]written{}, strangers: map[types.UID]stranger{},
+	}
+}
+
+// written is a status that was written, until it is seen.
+type written struct {
+	version string
+	status  *refractv1beta1.ServiceInjectionPolicyStatus
+}
+
+// stranger is what was found of an owner of an unknown kind.
+type stranger struct {
+	top      ref // Who controls it in the end; itself if nobody does.
+	optedOut bool
+	at       time.Time
+}
+
+// strangersKnown is how long what was found of an owner of an unknown kind holds, and
+// mostOwners how many owners above it are looked for.
+const (
+	strangersKnown = 5 * time.Minute
+	mostOwners     = 5
+)
+
+// gather reads what a decision about a namespace depends on.
+func (c *controller) gather(ctx context.Context, namespace string, at *place) *snapshot {
+	at.policies = at.policies.compile(c.view.policies.all(namespace))
+	at.examiner.begin(at.policies.set)
+	s := &snapshot{
+		now: c.now(), references: at.references, probes: at.probes, memory: at.memory,
+		patience: c.patience, disabled: c.disabled,
+	}
+	for _, of := range at.policies.compiled {
+		s.policies = append(s.policies, c.policy(at, of))
+	}
+	slices.SortFunc(s.policies, func(a, b *policy) int { return strings.Compare(a.name, b.name) })
+	s.groups = c.group(ctx, namespace, at, s.policies)
+	return s
+}
+
+// policy returns what is decided about.
+func (c *controller) policy(at *place, of *compiled) *policy {
+	p := of.from.policy
+	out := &policy{
+		name: of.from.name, uid: of.from.uid, generation: p.Generation, status: at.status(of.from),
+		paused:   p.Annotations[refractv1beta1.PausedAnnotation] == "true",
+		approved: p.Annotations[refractv1beta1.ApproveRolloutAnnotation],
+		resumed:  p.Annotations[refractv1beta1.ResumeAnnotation],
+		problem:  of.problem, problemReason: "InvalidPolicy",
+	}
+	if c.excluded[of.from.namespace] {
+		out.problem, out.problemReason = "nothing is injected into pods of namespace "+of.from.namespace, "NamespaceExcluded"
+	}
+	if of.policy == nil || out.problem != "" {
+		return out
+	}
+	out.hash, out.rollout = of.policy.Hash(), of.policy.Rollout()
+	out.audit = of.policy.Mode() == refractv1beta1.ModeAudit
+	for _, ref := range of.policy.References() {
+		if !ref.Optional {
+			out.references = append(out.references, ref)
+		}
+	}
+	return out
+}
+
+// status returns the policy's status as it was last written.
+func (at *place) status(a *authored) *refractv1beta1.ServiceInjectionPolicyStatus {
+	w, pending := at.written[a.uid]
+	if !pending {
+		return &a.policy.Status
+	}
+	if order, err := resourceversion.CompareResourceVersion(a.version, w.version); err == nil && order < 0 {
+		return w.status
+	}
+	delete(at.written, a.uid)
+	return &a.policy.Status
+}
+
+// grouping puts pods to their owners.
+type grouping struct {
+	*controller
+
+	namespace string
+	at        *place
+	groups    map[types.UID]*group
+	// selected are the groups with a pod that a policy selects, or that are being rolled.
+	selected map[types.UID]bool
+}
+
+// group returns the groups of a namespace that policies have to do with.
+func (c *controller) group(ctx context.Context, namespace string, at *place, policies []*policy) []*group {
+	g := &grouping{controller: c, namespace: namespace, at: at, groups: map[types.UID]*group{}, selected: map[types.UID]bool{}}
+	pods := map[types.UID]bool{}
+	if !c.excluded[namespace] {
+		for _, p := range c.view.pods.all(namespace) {
+			pods[p.uid] = true
+			of := g.of(ctx, p)
+			s := at.examiner.examine(p)
+			of.pods = append(of.pods, placed{p, s})
+			if s != nil {
+				g.selected[of.ref.uid] = true
+			}
+		}
+	}
+	g.underWay(policies)
+	out := make([]*group, 0, len(g.selected))
+	workloads := map[types.UID]bool{}
+	for uid := range g.selected {
+		of := g.groups[uid]
+		workloads[uid] = true
+		if of.workload != nil && of.workload.lean != nil {
+			of.prospect = at.examiner.prospect(of.workload)
+		}
+		slices.SortFunc(of.pods, func(a, b placed) int { return strings.Compare(a.name, b.name) })
+		out = append(out, of)
+	}
+	slices.SortFunc(out, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
+	at.examiner.forget(pods, workloads)
+	return out
+}
+
+// of returns the group of a pod.
+func (g *grouping) of(ctx context.Context, p *pod) *group {
+	r := p.owner
+	if r.uid == "" {
+		r = ref{apiVersion: "v1", kind: kindPod, name: p.name, uid: p.uid}
+	}
+	if known := g.groups[r.uid]; known != nil {
+		return known
+	}
+	of := g.resolve(ctx, r)
+	if known := g.groups[of.ref.uid]; known != nil {
+		of = known
+	}
+	g.groups[of.ref.uid] = of
+	g.groups[r.uid] = of // Of the pods that come after it.
+	return of
+}
+
+// resolve finds the owner that recreates the pods which r controls: the Deployment of
+// a ReplicaSet, the CronJob of a Job; of an unknown kind, who controls it in the end.
+// What controls a Deployment or its like owns the template and no pods.
+func (g *grouping) resolve(ctx context.Context, r ref) *group {
+	switch r.class() {
+	case classReplicas, classJob:
+		w := g.view.workload(g.namespace, r)
+		if w == nil || w.owner.uid == "" {
+			return &group{ref: r, class: r.class(), workload: w}
+		}
+		if above := w.owner.class(); r.class() == classJob && above != classCronJob {
+			return &group{ref: r, class: classJob, workload: w, optedOut: w.optedOut}
+		}
+		of := g.resolve(ctx, w.owner)
+		of.optedOut = of.optedOut || w.optedOut
+		return of
+	case classOther:
+		top, out := g.stranger(ctx, r)
+		return &group{ref: top, class: classOther, optedOut: out}
+	default:
+		return &group{ref: r, class: r.class(), workload: g.view.workload(g.namespace, r)}
+	}
+}
+
+// stranger looks for who controls an owner of an unknown kind. What may not be read
+// is taken for the end.
+func (g *grouping) stranger(ctx context.Context, r ref) (top ref, optOut bool) {
+	if known, ok := g.at.strangers[r.uid]; ok && g.now().Before(known.at.Add(strangersKnown)) {
+		return known.top, known.optedOut
+	}
+	found := stranger{top: r, at: g.now()}
+	for range mostOwners {
+		o := &metav1.PartialObjectMetadata{}
+		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(found.top.apiVersion, found.top.kind))
+		if err := g.client.Get(ctx, client.ObjectKey{Namespace: g.namespace, Name: found.top.name}, o); err != nil {
+			g.log.V(1).Info("Cannot read an owner of pods", "kind", found.top.kind, "name", found.top.name, "error", err.Error())
+			break
+		}
+		found.optedOut = found.optedOut || optedOut(o)
+		above, controlled := controllerOf(o)
+		if !controlled {
+			break
+		}
+		found.top = above
+	}
+	g.at.strangers[r.uid] = found
+	return found.top, found.optedOut
+}
+
+// underWay adds the groups that are being rolled and have no pods at this moment.
+func (g *grouping) underWay(policies []*policy) {
+	for _, p := range policies {
+		if p.status.Rollout == nil {
+			continue
+		}
+		for _, name := range p.status.Rollout.Current {
+			kind, name, _ := strings.Cut(name, "/")
+			g.addWorkload(kind, name)
+		}
+	}
+	for uid, m := range g.at.memory {
+		if m.ref.class() == classOther && m.evicted != "" && g.now().Before(m.changed.Add(g.patience)) {
+			g.selected[uid] = true
+			if g.groups[uid] == nil {
+				g.groups[uid] = &group{ref: m.ref, class: classOther}
+			}
+		}
+	}
+}
+
+func (g *grouping) addWorkload(kind, name string) {
+	for _, t := range workloadTypes {
+		w := g.view.workloads[t.kind].get(g.namespace, name)
+		if t.kind.Kind != kind || w == nil {
+			continue
+		}
+		if w.owner.uid != "" && w.ref.class() == classReplicas {
+			continue
+		}
+		g.selected[w.uid] = true
+		if g.groups[w.uid] == nil {
+			g.groups[w.uid] = &group{ref: w.ref, class: w.ref.class(), workload: w}
+		}
+	}
+}

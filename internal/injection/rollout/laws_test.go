@@ -1,0 +1,321 @@
+package rollout
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// world is a namespace that behaves as controllers have it: workloads that follow
+// their templates, and replace pods that go.
+type world struct {
+	random    *rand.Rand
+	now       time.Time
+	policies  []*policy
+	broken    map[string]bool // Hashes with which pods do not come up.
+	webhook   bool
+	missing   bool
+	workloads []*simulated
+	memory    map[types.UID]memory
+	refs      map[object]resolution
+	probes    map[types.UID]probe
+	made      int
+	// started are the policies for which a workload was touched, until it is complete.
+	started map[string][]string
+}
+
+type simulated struct {
+	name      string // KIND/NAME.
+	policies  []string
+	replicas  int
+	template  string
+	pods      []*simulatedPod
+	revision  int64
+	seen      int64
+}
+
+type simulatedPod struct {
+	name     string
+	template string
+	has      map[string]string // The hash of each policy.
+	ready    bool
+	created  time.Time
+}
+
+func newWorld(seed uint64) *world {
+	r := rand.New(rand.NewPCG(seed, 1))
+	w := &world{
+		random: r, now: noon, broken: map[string]bool{}, webhook: true, memory: map[types.UID]memory{},
+		refs: map[object]resolution{}, probes: map[types.UID]probe{}, started: map[string][]string{},
+	}
+	for _, name := range []string{"a", "b"} {
+		w.policies = append(w.policies, somePolicy(name, needs("Secret", name), func(p *policy) {
+			p.hash, p.rollout.MaxConcurrent = name+"1", int32(1+r.IntN(3))
+		}))
+	}
+	for i := range 3 + r.IntN(5) {
+		s := &simulated{
+			name:     []string{"Deployment", "ReplicaSet", "CloneSet"}[r.IntN(3)] + fmt.Sprintf("/w%d", i),
+			policies: [][]string{{"a"}, {"b"}, {"a", "b"}}[r.IntN(3)], replicas: 1 + r.IntN(3), revision: 1, seen: 1,
+		}
+		for range s.replicas {
+			s.pods = append(s.pods, w.pod(s, false, true))
+		}
+		w.workloads = append(w.workloads, s)
+	}
+	return w
+}
+
+func (w *world) pod(s *simulated, injected, ready bool) *simulatedPod {
+	w.made++
+	p := &simulatedPod{name: fmt.Sprintf("p%d", w.made), template: s.template, has: map[string]string{}, ready: ready, created: w.now}
+	for _, name := range s.policies {
+		if injected {
+			p.has[name] = w.policy(name).hash
+		}
+	}
+	return p
+}
+
+func (w *world) policy(name string) *policy {
+	return w.policies[slices.IndexFunc(w.policies, func(p *policy) bool { return p.name == name })]
+}
+
+func (s *simulated) complete() bool {
+	return s.seen == s.revision && len(s.pods) == s.replicas && !slices.ContainsFunc(s.pods, func(p *simulatedPod) bool {
+		return !p.ready || (strings.HasPrefix(s.name, "Deployment") && p.template != s.template)
+	})
+}
+
+// step lets the controllers of the world do something.
+func (w *world) step() {
+	w.now = w.now.Add(time.Duration(1+w.random.IntN(20)) * time.Second)
+	for _, s := range w.workloads {
+		if w.random.IntN(3) == 0 {
+			continue
+		}
+		s.seen = s.revision
+		switch old := slices.IndexFunc(s.pods, func(p *simulatedPod) bool { return p.template != s.template }); {
+		case len(s.pods) < s.replicas:
+			s.pods = append(s.pods, w.pod(s, w.webhook, false))
+		case strings.HasPrefix(s.name, "Deployment") && old >= 0 && !slices.ContainsFunc(s.pods, func(p *simulatedPod) bool { return !p.ready && p.template == s.template }):
+			s.pods[old] = w.pod(s, w.webhook, false)
+		default:
+			for _, p := range s.pods {
+				p.ready = !w.sick(p)
+			}
+		}
+		if s.complete() {
+			delete(w.started, s.name)
+		}
+	}
+}
+
+func (w *world) sick(p *simulatedPod) bool {
+	for _, hash := range p.has {
+		if w.broken[hash] {
+			return true
+		}
+	}
+	return false
+}
+
+func (w *world) snapshot() *snapshot {
+	s := &snapshot{now: w.now, policies: w.policies, references: w.refs, probes: w.probes, memory: w.memory, patience: DefaultPatience}
+	for _, sim := range w.workloads {
+		s.groups = append(s.groups, w.group(sim))
+	}
+	slices.SortFunc(s.groups, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
+	return s
+}
+
+func (w *world) group(sim *simulated) *group {
+	g := owner(sim.name)
+	parts := make([]string, 0, len(sim.policies))
+	holds := map[string]bool{}
+	for _, name := range sim.policies {
+		parts, holds[name] = append(parts, w.policy(name).hash), true
+	}
+	hash := strings.Join(parts, "+")
+	for _, p := range sim.pods {
+		st := &standing{hash: hash}
+		for _, name := range sim.policies {
+			state := inject.StateInjected
+			if p.has[name] != w.policy(name).hash {
+				state = inject.StateStale
+			}
+			st.verdicts = append(st.verdicts, verdict{policy: name, state: state})
+		}
+		trouble := ""
+		if w.sick(p) {
+			trouble = "CrashLoopBackOff"
+		}
+		g.pods = append(g.pods, placed{&pod{
+			head: head{name: p.name, uid: types.UID(p.name), created: p.created}, endless: true, ready: p.ready, readySince: p.created,
+			trouble: trouble, templateHash: p.template,
+		}, st})
+	}
+	if g.workload == nil {
+		return g
+	}
+	g.prospect = prospect{hash: hash, holds: holds}
+	wl := g.workload
+	wl.templateHash, wl.generation, wl.observed, wl.replicas, wl.current = sim.template, sim.revision, sim.seen, int64(sim.replicas), int64(len(sim.pods))
+	for _, p := range sim.pods {
+		if p.template != sim.template && g.class == classDeployment {
+			continue
+		}
+		wl.updated++
+		if p.ready {
+			wl.available++
+		}
+	}
+	return g
+}
+
+// act does what the controller does around a decision.
+func (w *world) act(t *testing.T) *plan {
+	t.Helper()
+	s := w.snapshot()
+	p := decide(s)
+	for range rounds {
+		for _, o := range p.resolve {
+			w.refs[o] = resolution{found: !w.missing, at: w.now, retry: map[bool]time.Time{true: w.now.Add(time.Second)}[w.missing]}
+		}
+		for _, q := range p.probe {
+			found := probe{hash: q.hash, ok: w.webhook, at: w.now, retry: w.now.Add(time.Second)}
+			w.probes[q.group.ref.uid] = found
+		}
+		p = decide(s)
+	}
+	again := decide(w.snapshot())
+	if diff := cmp.Diff(outcomeOf(p), outcomeOf(again)); diff != "" {
+		t.Fatalf("the same twice comes to something else: -first, +second:\n%s", diff)
+	}
+	w.obeys(t, p)
+	w.memory = p.memory
+	for _, policy := range w.policies {
+		policy.status = p.statuses[policy.name]
+		if slices.Contains(p.resumed, policy.name) {
+			policy.resumed = ""
+		}
+	}
+	for _, touched := range p.touches {
+		w.touch(touched)
+	}
+	for _, policy := range w.policies {
+		rolling := 0
+		for _, names := range w.started {
+			if slices.Contains(names, policy.name) {
+				rolling++
+			}
+		}
+		if rolling > int(policy.rollout.MaxConcurrent) {
+			t.Fatalf("policy %s: %d workloads roll, at most %d may: %v", policy.name, rolling, policy.rollout.MaxConcurrent, w.started)
+		}
+	}
+	return p
+}
+
+// obeys checks what must never be touched.
+func (w *world) obeys(t *testing.T, p *plan) {
+	t.Helper()
+	for _, touched := range p.touches {
+		for _, name := range touched.policies {
+			policy, now := w.policy(name), p.statuses[name]
+			switch {
+			case policy.paused, policy.rollout.Strategy != refractv1beta1.RolloutRolling:
+				t.Fatalf("%s is touched for policy %s, which does not want it", touched.group.ref, name)
+			case now.Rollout.Phase == refractv1beta1.PhaseHalted, now.Rollout.Phase == refractv1beta1.PhaseBlocked:
+				t.Fatalf("%s is touched for policy %s in phase %s", touched.group.ref, name, now.Rollout.Phase)
+			case w.missing && w.now.Before(w.refs[object{"Secret", name}].at.Add(time.Second)) && !w.refs[object{"Secret", name}].found:
+				t.Fatalf("%s is touched for policy %s, whose Secret is missing", touched.group.ref, name)
+			}
+		}
+	}
+}
+
+func (w *world) touch(touched touch) {
+	i := slices.IndexFunc(w.workloads, func(s *simulated) bool { return s.name == touched.group.ref.String() })
+	s := w.workloads[i]
+	m := w.memory[touched.group.ref.uid]
+	w.started[s.name] = sortedUnion(w.started[s.name], touched.policies)
+	if touched.victim == nil {
+		s.template = touched.group.prospect.hash
+		s.revision++
+		m = memory{ref: touched.group.ref, hash: s.template, generation: s.revision, begun: w.now, changed: w.now}
+	} else {
+		s.pods = slices.DeleteFunc(s.pods, func(p *simulatedPod) bool { return p.name == touched.victim.name })
+		if m.firstEviction.IsZero() {
+			m.firstEviction, m.begun = w.now, w.now
+		}
+		m.evicted, m.changed, m.pods = touched.victim.uid, w.now, s.replicas
+	}
+	w.memory[touched.group.ref.uid] = m
+}
+
+// disturb has something happen.
+func (w *world) disturb() {
+	p := w.policies[w.random.IntN(len(w.policies))]
+	switch w.random.IntN(12) {
+	case 0:
+		p.hash = fmt.Sprintf("%s%d", p.name, w.random.IntN(1000))
+	case 1:
+		p.hash = fmt.Sprintf("%s%d", p.name, w.random.IntN(1000))
+		w.broken[p.hash] = true
+	case 2:
+		p.paused = !p.paused
+	case 3:
+		w.webhook = !w.webhook
+	case 4:
+		w.missing = !w.missing
+	case 5:
+		w.memory = map[types.UID]memory{} // Another replica leads.
+		clear(w.refs)
+		clear(w.probes)
+	case 6:
+		p.resumed = p.hash
+	}
+}
+
+// TestLaws has anything happen to a namespace, and checks at every step what must
+// hold; in the end, when nothing is in the way any more, everything gets done.
+func TestLaws(t *testing.T) {
+	seeds := uint64(300)
+	if testing.Short() {
+		seeds = 30
+	}
+	for seed := range seeds {
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			w := newWorld(seed)
+			for range 80 {
+				w.disturb()
+				w.step()
+				w.act(t)
+			}
+			w.webhook, w.missing = true, false
+			for _, p := range w.policies {
+				p.hash, p.paused = p.name+"-final", false
+			}
+			var last *plan
+			for range 400 {
+				w.step()
+				last = w.act(t)
+			}
+			for name, got := range outcomeOf(last).Policies {
+				if !strings.HasPrefix(got, "Complete") || !strings.HasSuffix(got, "True Complete") {
+					t.Errorf("policy %s in the end: want Complete, got %s\n%v", name, got, outcomeOf(last).Rows[name])
+				}
+			}
+		})
+	}
+}

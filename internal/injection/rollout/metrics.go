@@ -1,0 +1,52 @@
+package rollout
+
+import (
+	"sync"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"refract.dev/inject"
+)
+
+var (
+	rollouts = prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_injection_rollouts_total",
+		Help: "Recreations of pods for a policy that were started, completed or halted, and templates whose owner took the annotation off again (reverted).",
+	}, []string{"result"})
+	podsByState = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_injection_pods",
+		Help: "Pods that policies select, each counted once by the state that matters most: Stale, Skipped, Excluded, Injected.",
+	}, []string{"state"})
+)
+
+func init() { //nolint:gochecknoinits // The registry is that of the process.
+	metrics.Registry.MustRegister(rollouts, podsByState)
+}
+
+// results are what the counter says of events.
+var results = map[string]string{eventStarted: "started", eventCompleted: "completed", eventHalted: "halted", eventReverted: "reverted"}
+
+// census adds up the pods of all namespaces.
+type census struct {
+	mu     sync.Mutex
+	places map[string]map[inject.State]int
+	total  map[inject.State]int
+}
+
+// put replaces what was counted in a namespace.
+func (c *census) put(namespace string, pods map[inject.State]int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.places == nil {
+		c.places, c.total = map[string]map[inject.State]int{}, map[inject.State]int{}
+	}
+	for _, s := range stateNames {
+		c.total[s] += pods[s] - c.places[namespace][s]
+		podsByState.WithLabelValues(string(s)).Set(float64(c.total[s]))
+	}
+	c.places[namespace] = pods
+	if len(pods) == 0 {
+		delete(c.places, namespace)
+	}
+}

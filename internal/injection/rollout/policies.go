@@ -1,0 +1,104 @@
+package rollout
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// authored is a policy as it was written.
+type authored struct {
+	head
+
+	policy *refractv1beta1.ServiceInjectionPolicy
+	err    error // What is written there is no policy; policy has the metadata alone.
+}
+
+func readAuthored(u *unstructured.Unstructured) (*authored, error) {
+	a := &authored{head: headOf(u), policy: &refractv1beta1.ServiceInjectionPolicy{}}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, a.policy); err != nil {
+		a.err = fmt.Errorf("reading the policy: %w", err)
+		a.policy = &refractv1beta1.ServiceInjectionPolicy{}
+		a.policy.SetNamespace(u.GetNamespace())
+		a.policy.SetName(u.GetName())
+		a.policy.SetUID(u.GetUID())
+		a.policy.SetGeneration(u.GetGeneration())
+	}
+	a.policy.SetManagedFields(nil)
+	return a, nil
+}
+
+// compiled is a policy of a namespace as it takes effect.
+type compiled struct {
+	from *authored
+	// policy is nil if there is a problem.
+	policy  *inject.Policy
+	problem string
+}
+
+// policySet are the policies of a namespace. The inject.Set is the same as long as
+// they inject the same in the same way, whatever is written to their status.
+type policySet struct {
+	compiled map[string]*compiled
+	set      *inject.Set
+}
+
+// compile returns the policies as they are now, with what is left of those before.
+func (s *policySet) compile(all []*authored) *policySet {
+	next := &policySet{compiled: make(map[string]*compiled, len(all))}
+	same := s.set != nil
+	for _, a := range all {
+		if a.deleting {
+			continue
+		}
+		before := s.compiled[a.name]
+		if before != nil && sameContent(before.from, a) {
+			next.compiled[a.name] = &compiled{from: a, policy: before.policy, problem: before.problem}
+			continue
+		}
+		next.compiled[a.name] = compileOne(a)
+		same = false
+	}
+	if same && len(next.compiled) == len(s.compiled) {
+		next.set = s.set
+		return next
+	}
+	var policies []*inject.Policy
+	for _, name := range slices.Sorted(maps.Keys(next.compiled)) {
+		if p := next.compiled[name].policy; p != nil {
+			policies = append(policies, p)
+		}
+	}
+	next.set = inject.NewSet(policies...)
+	return next
+}
+
+// sameContent reports whether two versions of a policy compile to the same.
+func sameContent(a, b *authored) bool {
+	return a.uid == b.uid && a.policy.Generation == b.policy.Generation &&
+		equality.Semantic.DeepEqual(a.policy.Status.FromService, b.policy.Status.FromService)
+}
+
+func compileOne(a *authored) *compiled {
+	if a.err != nil {
+		return &compiled{from: a, problem: a.err.Error()}
+	}
+	policy, errs := inject.Compile(a.policy)
+	if len(errs) == 0 {
+		return &compiled{from: a, policy: policy}
+	}
+	messages := make([]string, 0, len(errs))
+	for _, err := range errs {
+		messages = append(messages, err.Error())
+	}
+	slices.Sort(messages)
+	return &compiled{from: a, problem: strings.Join(slices.Compact(messages), "; ")}
+}

@@ -1,0 +1,232 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// How soon what was missing or refused is looked at again, doubling from the first
+// to the last.
+const (
+	firstLook = 2 * time.Second
+	lastLook  = time.Minute
+)
+
+// atOnce is how many requests of a kind are made at once.
+const atOnce = 8
+
+// resolve looks for objects that policies refer to.
+func (c *controller) resolve(ctx context.Context, namespace string, at *place, wanted []object) {
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, o := range wanted {
+		before := at.references[o]
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			found := c.look(ctx, namespace, o)
+			found.at = c.now()
+			if !found.found || found.err != "" {
+				found.tries = before.tries + 1
+				found.retry = found.at.Add(backoff(firstLook, lastLook, before.tries))
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			at.references[o] = found
+		})
+	}
+	running.Wait()
+}
+
+// look reads an object that a policy refers to; its content is not kept.
+func (c *controller) look(ctx context.Context, namespace string, o object) resolution {
+	key := types.NamespacedName{Namespace: namespace, Name: o.name}
+	r := resolution{keys: map[string]bool{}}
+	var err error
+	switch o.kind {
+	case "Secret":
+		secret := &corev1.Secret{}
+		err = c.client.Get(ctx, key, secret)
+		for name := range secret.Data {
+			r.keys[name] = true
+		}
+	case "ConfigMap":
+		data := &corev1.ConfigMap{}
+		err = c.client.Get(ctx, key, data)
+		for name := range data.Data {
+			r.keys[name] = true
+		}
+		for name := range data.BinaryData {
+			r.keys[name] = true
+		}
+	default:
+		meta := &metav1.PartialObjectMetadata{}
+		meta.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: o.kind})
+		err = c.client.Get(ctx, key, meta)
+	}
+	switch {
+	case err == nil:
+		r.found = true
+	case !apierrors.IsNotFound(err):
+		r.err = err.Error()
+	}
+	return r
+}
+
+// probe tries, without a trace, whether a pod can be created as it should be.
+func (c *controller) probe(ctx context.Context, namespace string, at *place, q query) {
+	before := at.probes[q.group.ref.uid]
+	p := probe{hash: q.hash}
+	p.reason, p.message = c.try(ctx, namespace, q)
+	p.ok, p.at = p.reason == "", c.now()
+	if !p.ok {
+		p.tries = 1
+		if before.hash == q.hash {
+			p.tries += before.tries
+		}
+		p.retry = p.at.Add(backoff(firstLook, lastLook, p.tries-1))
+	}
+	at.probes[q.group.ref.uid] = p
+}
+
+// Reasons for which a probe fails.
+const (
+	probeRefused  = "PodRefused"
+	probeUnlike   = "NotInjected"
+	probeChanging = "Changing"
+)
+
+// try returns why a pod for the group cannot be created, or nothing if it can.
+func (c *controller) try(ctx context.Context, namespace string, q query) (reason, message string) {
+	trial, err := c.trial(ctx, namespace, q)
+	if err != nil {
+		return probeChanging, err.Error()
+	}
+	if err := c.client.Create(ctx, trial, client.DryRunAll); err != nil {
+		return probeRefused, "a pod like those to come cannot be created: " + err.Error()
+	}
+	text := trial.GetAnnotations()[refractv1beta1.InjectionAnnotation]
+	if text == "" {
+		return probeUnlike, "a pod came back without injection: the webhook does not answer, or does not know the policy yet"
+	}
+	record, err := inject.ReadRecord(text)
+	if err != nil {
+		return probeUnlike, err.Error()
+	}
+	if record.Hash != q.hash {
+		return probeUnlike, "a pod came back with something else than expected" + skippedIn(record)
+	}
+	return "", ""
+}
+
+// skippedIn says what a record says was left out.
+func skippedIn(record *inject.Record) string {
+	var skipped []string
+	for _, s := range record.Skipped {
+		skipped = append(skipped, fmt.Sprintf("; policy %s was left out (%s) %s", s.Policy, s.Reason, s.Message))
+	}
+	return strings.Join(skipped, "")
+}
+
+// trial returns a pod as the group's controller would make it: of its template as it
+// is now, or, for an owner of an unknown kind, like the pod that is to go.
+func (c *controller) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
+	from := &unstructured.Unstructured{}
+	from.SetAPIVersion(q.group.ref.apiVersion)
+	from.SetKind(q.group.ref.kind)
+	name := q.group.ref.name
+	if q.group.workload == nil {
+		from.SetAPIVersion("v1")
+		from.SetKind(kindPod)
+		name = q.victim.name
+	}
+	if err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, from); err != nil {
+		return nil, fmt.Errorf("reading %s %s: %w", from.GetKind(), name, err)
+	}
+	var trial *unstructured.Unstructured
+	if w := q.group.workload; w != nil {
+		if from.GetUID() != w.uid || from.GetGeneration() != w.generation {
+			return nil, fmt.Errorf("%s has just been changed", q.group.ref)
+		}
+		trial = (&unstructured.Unstructured{Object: podOf(from)}).DeepCopy()
+	} else {
+		trial = likeNew(from)
+	}
+	trial.SetNamespace(namespace)
+	trial.SetGenerateName(name + "-")
+	annotations := trial.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	if q.group.workload != nil {
+		annotations[refractv1beta1.HashAnnotation] = q.hash
+	}
+	delete(annotations, refractv1beta1.InjectionAnnotation)
+	trial.SetAnnotations(annotations)
+	return trial, nil
+}
+
+// likeNew returns a pod as it may have been before it was created: without what the
+// API server, the scheduler and policies have added.
+func likeNew(pod *unstructured.Unstructured) *unstructured.Unstructured {
+	from := pod.DeepCopy()
+	spec, _, _ := unstructured.NestedMap(from.Object, "spec")
+	for _, key := range []string{"nodeName", "ephemeralContainers", "priority", "preemptionPolicy"} {
+		delete(spec, key)
+	}
+	if record, err := inject.ReadRecord(from.GetAnnotations()[refractv1beta1.InjectionAnnotation]); err == nil {
+		takeOut(spec, record)
+	}
+	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kindPod, "spec": spec}}
+	out.SetLabels(from.GetLabels())
+	out.SetAnnotations(from.GetAnnotations())
+	return out
+}
+
+// takeOut takes out of a pod's spec what its record says that policies have added.
+func takeOut(spec map[string]any, record *inject.Record) {
+	for i := range record.Applied {
+		a := &record.Applied[i]
+		remove(spec, "volumes", "name", a.Volumes)
+		for _, list := range containerLists {
+			containers, _ := spec[list].([]any)
+			for _, item := range containers {
+				container, ok := item.(map[string]any)
+				if !ok {
+					continue
+				}
+				remove(container, "env", "name", a.Env)
+				remove(container, "volumeMounts", "mountPath", a.Mounts)
+			}
+		}
+	}
+}
+
+// remove removes from a list of an object the items with one of these values.
+func remove(of map[string]any, list, key string, values []string) {
+	items, ok := of[list].([]any)
+	if !ok {
+		return
+	}
+	of[list] = slices.DeleteFunc(items, func(item any) bool {
+		o, _ := item.(map[string]any)
+		value, _ := o[key].(string)
+		return slices.Contains(values, value)
+	})
+}

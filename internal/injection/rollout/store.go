@@ -1,0 +1,255 @@
+package rollout
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/cache"
+)
+
+// fact is what is kept of an object.
+type fact interface {
+	comparable
+	metav1.ObjectMetaAccessor
+}
+
+// store holds what is kept of the objects of a type, by namespace and name. A
+// reflector writes to it; what was put into it is not modified any more.
+type store[T fact] struct {
+	read    func(*unstructured.Unstructured) (T, error)
+	changed func(namespace string)
+	log     logr.Logger
+
+	mu     sync.RWMutex
+	synced bool
+	items  map[string]map[string]T
+}
+
+func newStore[T fact](log logr.Logger, changed func(string), read func(*unstructured.Unstructured) (T, error)) *store[T] {
+	return &store[T]{read: read, changed: changed, log: log, items: map[string]map[string]T{}}
+}
+
+// get returns what is kept of the object, or the zero value.
+func (s *store[T]) get(namespace, name string) T {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.items[namespace][name]
+}
+
+// all returns what is kept of the objects of a namespace, in no order.
+func (s *store[T]) all(namespace string) []T {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	out := make([]T, 0, len(s.items[namespace]))
+	for _, item := range s.items[namespace] {
+		out = append(out, item)
+	}
+	return out
+}
+
+// any reports whether there is an object in the namespace.
+func (s *store[T]) any(namespace string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return len(s.items[namespace]) > 0
+}
+
+func (s *store[T]) hasSynced() bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.synced
+}
+
+// Transformer has the reflector keep what is kept of an object alone, while it
+// lists: there may be very many.
+func (s *store[T]) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) { return s.lean(obj) }
+}
+
+var _ cache.TransformingStore = (*store[*pod])(nil)
+
+// lean returns what is kept of an object.
+func (s *store[T]) lean(obj any) (T, error) {
+	if known, ok := obj.(T); ok {
+		return known, nil
+	}
+	u, ok := obj.(*unstructured.Unstructured)
+	if !ok {
+		var none T
+		return none, fmt.Errorf("watching: want an object, got %T", obj)
+	}
+	return s.read(u)
+}
+
+// Add is called by the reflector.
+func (s *store[T]) Add(obj any) error {
+	item, err := s.lean(obj)
+	if err != nil {
+		return err
+	}
+	o := item.GetObjectMeta()
+	s.mu.Lock()
+	of := s.items[o.GetNamespace()]
+	if of == nil {
+		of = map[string]T{}
+		s.items[o.GetNamespace()] = of
+	}
+	of[o.GetName()] = item
+	s.mu.Unlock()
+	s.changed(o.GetNamespace())
+	return nil
+}
+
+// Update is called by the reflector.
+func (s *store[T]) Update(obj any) error { return s.Add(obj) }
+
+// Delete is called by the reflector.
+func (s *store[T]) Delete(obj any) error {
+	item, err := s.lean(obj)
+	if err != nil {
+		return err
+	}
+	o := item.GetObjectMeta()
+	s.mu.Lock()
+	delete(s.items[o.GetNamespace()], o.GetName())
+	if len(s.items[o.GetNamespace()]) == 0 {
+		delete(s.items, o.GetNamespace())
+	}
+	s.mu.Unlock()
+	s.changed(o.GetNamespace())
+	return nil
+}
+
+// Replace is called by the reflector with the result of a list.
+func (s *store[T]) Replace(list []any, _ string) error {
+	items := map[string]map[string]T{}
+	for _, obj := range list {
+		item, err := s.lean(obj)
+		if err != nil {
+			s.log.Error(err, "Cannot read an object")
+			continue
+		}
+		o := item.GetObjectMeta()
+		if items[o.GetNamespace()] == nil {
+			items[o.GetNamespace()] = map[string]T{}
+		}
+		items[o.GetNamespace()][o.GetName()] = item
+	}
+	s.mu.Lock()
+	namespaces := map[string]bool{}
+	for namespace := range s.items {
+		namespaces[namespace] = true
+	}
+	for namespace := range items {
+		namespaces[namespace] = true
+	}
+	s.items, s.synced = items, true
+	s.mu.Unlock()
+	for namespace := range namespaces {
+		s.changed(namespace)
+	}
+	return nil
+}
+
+// Resync is called by the reflector; there is nothing to do.
+func (s *store[T]) Resync() error { return nil }
+
+// follow keeps the store in line with the objects of a type until ctx ends.
+func (s *store[T]) follow(ctx context.Context, from dynamic.Interface, gvr schema.GroupVersionResource) {
+	resource := from.Resource(gvr)
+	lw := &cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return resource.List(ctx, o) },
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+			return resource.Watch(ctx, o)
+		},
+	}
+	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, s, cache.ReflectorOptions{
+		Name: "rollout/" + gvr.String(), TypeDescription: gvr.String(), Backoff: relisting(),
+	}).RunWithContext(ctx)
+}
+
+// relisting is how soon what could not be listed is asked for again: within seconds,
+// as for a webhook whose API server was away.
+func relisting() *wait.Backoff {
+	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: 2 * time.Second}
+}
+
+// view is what is watched.
+type view struct {
+	policies  *store[*authored]
+	pods      *store[*pod]
+	workloads map[schema.GroupKind]*store[*workload]
+}
+
+// The types that are watched besides policies and pods.
+var workloadTypes = []struct {
+	kind     schema.GroupKind
+	resource schema.GroupVersionResource
+}{
+	{schema.GroupKind{Group: "apps", Kind: "Deployment"}, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}},
+	{schema.GroupKind{Group: "apps", Kind: "ReplicaSet"}, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "replicasets"}},
+	{schema.GroupKind{Group: "apps", Kind: "StatefulSet"}, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "statefulsets"}},
+	{schema.GroupKind{Group: "apps", Kind: "DaemonSet"}, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "daemonsets"}},
+	{schema.GroupKind{Group: "batch", Kind: "Job"}, schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "jobs"}},
+	{schema.GroupKind{Kind: "ReplicationController"}, schema.GroupVersionResource{Version: "v1", Resource: "replicationcontrollers"}},
+}
+
+var (
+	podResource    = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
+	policyResource = schema.GroupVersionResource{Group: "refract.dev", Version: "v1beta1", Resource: "serviceinjectionpolicies"}
+)
+
+// newView returns a view of nothing yet; changed is called with the namespace of all
+// that comes, changes or goes.
+func newView(log logr.Logger, changed func(namespace string)) *view {
+	v := &view{
+		policies:  newStore(log, changed, readAuthored),
+		pods:      newStore(log, changed, readPod),
+		workloads: map[schema.GroupKind]*store[*workload]{},
+	}
+	for _, t := range workloadTypes {
+		v.workloads[t.kind] = newStore(log, changed, readWorkload)
+	}
+	return v
+}
+
+// follow keeps the view in line with the cluster until ctx ends; it returns when
+// everything was listed once.
+func (v *view) follow(ctx context.Context, from dynamic.Interface, running *sync.WaitGroup) error {
+	running.Go(func() { v.policies.follow(ctx, from, policyResource) })
+	running.Go(func() { v.pods.follow(ctx, from, podResource) })
+	synced := []cache.InformerSynced{v.policies.hasSynced, v.pods.hasSynced}
+	for _, t := range workloadTypes {
+		running.Go(func() { v.workloads[t.kind].follow(ctx, from, t.resource) })
+		synced = append(synced, v.workloads[t.kind].hasSynced)
+	}
+	if !cache.WaitForCacheSync(ctx.Done(), slices.Clip(synced)...) {
+		return ctx.Err()
+	}
+	return nil
+}
+
+// workload returns what is kept of the object of a known class, or nil if it is not
+// there.
+func (v *view) workload(namespace string, r ref) *workload {
+	of := v.workloads[r.groupKind()]
+	if of == nil {
+		return nil
+	}
+	w := of.get(namespace, r.name)
+	if w == nil || w.uid != r.uid {
+		return nil
+	}
+	return w
+}

@@ -1,0 +1,168 @@
+package webhook
+
+import (
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+)
+
+// Kind is that of a configuration, as it stands in a manifest.
+type Kind string
+
+// Kinds of configurations.
+const (
+	// Validating has the API server ask whether something may be written.
+	Validating Kind = "ValidatingWebhookConfiguration"
+	// Mutating has it ask what is to be written instead.
+	Mutating Kind = "MutatingWebhookConfiguration"
+)
+
+func (k Kind) versioned() schema.GroupVersionKind {
+	return admissionregistrationv1.SchemeGroupVersion.WithKind(string(k))
+}
+
+// Configuration has the API server ask a server's webhooks.
+type Configuration struct {
+	Kind Kind
+	// Name of the object. Two programs must not keep one of the same kind and name.
+	Name string
+	// Webhooks returns all that the configuration may hold, as they should be now.
+	// Those without rules are taken out of it; if none has any, it is deleted. It is
+	// called by several goroutines.
+	Webhooks func() []Webhook
+	// Known is closed when Webhooks can tell; until then the configuration is left as
+	// it is. Nil if it can from the beginning.
+	Known <-chan struct{}
+	// Changed is sent to when Webhooks may return something else. Nil if it never does.
+	Changed <-chan struct{}
+}
+
+// Webhook is when an API server asks, and where.
+type Webhook struct {
+	// Name has at least three parts, as a domain.
+	Name string
+	// Path is one that the server handles.
+	Path string
+	// Rules are what the API server asks about.
+	Rules []admissionregistrationv1.RuleWithOperations
+	// FailurePolicy is what comes of a write if nobody answers.
+	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// Reinvocation is whether a mutating webhook is asked again if others have changed
+	// something after it; Never if empty.
+	Reinvocation admissionregistrationv1.ReinvocationPolicyType
+	// TimeoutSeconds is how long the API server waits.
+	TimeoutSeconds int32
+	// Namespaces are those it asks about; nil for all.
+	Namespaces *metav1.LabelSelector
+	// Conditions must all hold for it to ask. Those that others add are taken out.
+	Conditions []admissionregistrationv1.MatchCondition
+}
+
+const (
+	// ConfigurationName is that of the ValidatingWebhookConfiguration that has the API
+	// server ask about policies and clusters.
+	ConfigurationName = "refract-policies"
+	// PoliciesPath is where it asks.
+	PoliciesPath = "/validate/policies"
+
+	policiesWebhook = "policies.refract.dev"
+	// timeout is how long the API server waits, in seconds.
+	timeout = 10
+)
+
+// When the API server asks. What these leave out the handler would admit, too;
+// this way finalizers, and what else is in the metadata of an object, can be
+// written when no webhook answers. The API server counts the generation up before
+// it asks.
+const (
+	notDeleted = "!has(object.metadata.deletionTimestamp)"
+	newSpec    = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
+		"(request.kind.kind == 'FederatedCluster' && " +
+		"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
+)
+
+// policiesConfiguration is the one of a hub. It stays when the program ends:
+// nobody writes policies unchecked.
+func policiesConfiguration() Configuration {
+	all := admissionregistrationv1.AllScopes
+	webhooks := []Webhook{{
+		Name: policiesWebhook,
+		Path: PoliciesPath,
+		Rules: []admissionregistrationv1.RuleWithOperations{{
+			Operations: []admissionregistrationv1.OperationType{admissionregistrationv1.Create, admissionregistrationv1.Update},
+			Rule: admissionregistrationv1.Rule{
+				APIGroups:   []string{corev1alpha1.GroupVersion.Group},
+				APIVersions: []string{corev1alpha1.GroupVersion.Version},
+				Resources:   []string{"clusteroverridepolicies", "clusterpropagationpolicies", "federatedclusters", "overridepolicies", "propagationpolicies"},
+				Scope:       &all,
+			},
+		}},
+		FailurePolicy:  admissionregistrationv1.Fail,
+		TimeoutSeconds: timeout,
+		Conditions: []admissionregistrationv1.MatchCondition{
+			{Name: "is-not-being-deleted", Expression: notDeleted},
+			{Name: "says-something-new", Expression: newSpec},
+		},
+	}}
+	return Configuration{Kind: Validating, Name: ConfigurationName, Webhooks: func() []Webhook { return webhooks }}
+}
+
+// entry returns the webhook as an API server has it. That of a mutating webhook
+// has all the fields of a validating one.
+func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (map[string]any, error) {
+	equivalent, none := admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClassNone
+	hook := &admissionregistrationv1.MutatingWebhook{
+		Name:                    w.Name,
+		ClientConfig:            *config,
+		Rules:                   w.Rules,
+		FailurePolicy:           &w.FailurePolicy,
+		MatchPolicy:             &equivalent,
+		SideEffects:             &none,
+		TimeoutSeconds:          &w.TimeoutSeconds,
+		AdmissionReviewVersions: []string{"v1"},
+		NamespaceSelector:       w.Namespaces,
+		ObjectSelector:          &metav1.LabelSelector{},
+		MatchConditions:         w.Conditions,
+	}
+	if w.Namespaces == nil {
+		hook.NamespaceSelector = &metav1.LabelSelector{}
+	}
+	if w.Reinvocation != "" {
+		hook.ReinvocationPolicy = &w.Reinvocation
+	}
+	return runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
+}
+
+// object returns the configuration as it should be now; nil if there should be
+// none.
+func (c *Configuration) object(at func(path string) *admissionregistrationv1.WebhookClientConfig) (*unstructured.Unstructured, error) {
+	var entries []any
+	for _, w := range c.Webhooks() {
+		if len(w.Rules) == 0 {
+			continue
+		}
+		e, err := w.entry(at(w.Path))
+		if err != nil {
+			return nil, err
+		}
+		entries = append(entries, e)
+	}
+	if len(entries) == 0 {
+		return nil, nil
+	}
+	u := c.reference()
+	u.Object["webhooks"] = entries
+	return u, nil
+}
+
+// reference returns the object with its name alone.
+func (c *Configuration) reference() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{}}
+	u.SetGroupVersionKind(c.Kind.versioned())
+	u.SetName(c.Name)
+	return u
+}
