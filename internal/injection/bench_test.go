@@ -62,8 +62,8 @@ func (d *discard) WriteHeader(int)             {}
 // BenchmarkReview is the whole handler, without network: a pod of 10 KB in a
 // namespace with 100 policies.
 func BenchmarkReview(b *testing.B) {
-	for name, role := range map[string]string{"ThreeMatch": "frontend", "NoMatch": "backend"} {
-		b.Run(name, func(b *testing.B) {
+	for _, role := range []string{"frontend", "backend"} {
+		b.Run(map[string]string{"frontend": "ThreeMatch", "backend": "NoMatch"}[role], func(b *testing.B) {
 			h := served(b, hundred()...)
 			body := (&request{pod: bigPod(role)}).body(b)
 			if patch := ask(b, h, body).Patch; (patch == nil) != (role == "backend") {

@@ -87,10 +87,10 @@ spec: {selector: {}, env: [{name: A, value: a}], containers: {ephemeralContainer
 	c := newCache(logr.Discard())
 	var forgotten []string
 	c.forget = func(namespace string) { forgotten = append(forgotten, namespace) }
-	state := func(reason string, any, ephemeral bool, shop, bank []string) {
+	state := func(reason string, some, ephemeral bool, shop, bank []string) {
 		t.Helper()
-		if c.Any() != any || c.AnyEphemeral() != ephemeral {
-			t.Errorf("%s\nAny() is %t, AnyEphemeral() is %t, want %t, %t", reason, c.Any(), c.AnyEphemeral(), any, ephemeral)
+		if c.Any() != some || c.AnyEphemeral() != ephemeral {
+			t.Errorf("%s\nAny() is %t, AnyEphemeral() is %t, want %t, %t", reason, c.Any(), c.AnyEphemeral(), some, ephemeral)
 		}
 		if diff := cmp.Diff([][]string{shop, bank}, [][]string{names(c, "shop"), names(c, "bank")}); diff != "" {
 			t.Errorf("%s\n-want, +got:\n%s", reason, diff)

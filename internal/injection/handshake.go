@@ -23,12 +23,14 @@ const (
 	// listsPerSecond and listsAtOnce are how often the policies of one namespace are
 	// listed: anybody may write a hash on a template.
 	listsPerSecond, listsAtOnce = 5, 10
+	// allListsPerSecond and allListsAtOnce are the same for all namespaces together.
+	allListsPerSecond, allListsAtOnce = 50, 200
 	// mostHashes and mostNamespaces are how many are remembered.
 	mostHashes, mostNamespaces = 256, 4096
 )
 
 // errTooMany is returned if policies were listed too often lately.
-var errTooMany = errors.New("the policies of the namespace were listed too often lately")
+var errTooMany = errors.New("policies were listed too often lately")
 
 // handshake sees to it that pods which were recreated because of a policy get what
 // it injects even if this cache does not have the policy yet. Such a pod has the
@@ -43,6 +45,7 @@ type handshake struct {
 	list func(ctx context.Context, namespace string) (*inject.Set, error)
 
 	flights singleflight.Group
+	limit   flowcontrol.RateLimiter
 	mu      sync.Mutex
 	known   map[string]*memory
 }
@@ -60,7 +63,7 @@ type memory struct {
 }
 
 func newHandshake(live client.Reader, policies *Cache) *handshake {
-	h := &handshake{known: map[string]*memory{}}
+	h := &handshake{known: map[string]*memory{}, limit: flowcontrol.NewTokenBucketRateLimiter(allListsPerSecond, allListsAtOnce)}
 	h.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
@@ -170,7 +173,7 @@ func (l *listing) inject(pod []byte) *inject.Result {
 // the same time.
 func (h *handshake) join(ctx context.Context, namespace string, m *memory) (*listing, error) {
 	flight := h.flights.DoChan(namespace, func() (any, error) {
-		if !m.limit.TryAccept() {
+		if !m.limit.TryAccept() || !h.limit.TryAccept() {
 			return nil, errTooMany
 		}
 		l := &listing{begun: time.Now()}

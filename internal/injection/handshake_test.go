@@ -78,6 +78,7 @@ func (s *stale) createFrom(t *testing.T, text string) string {
 // hashOf is the hash that these policies give.
 func hashOf(t *testing.T, policies ...string) string {
 	t.Helper()
+	t.Helper()
 	return beside(t, policies, nil).createFrom(t, `{metadata: {labels: {role: frontend}}, spec: {containers: [{name: a}]}}`)
 }
 

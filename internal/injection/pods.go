@@ -21,8 +21,9 @@ const (
 	// syncPatience is how long a pod waits for the policies to be known when the program
 	// has just begun; the API server waits for two seconds.
 	syncPatience = 1500 * time.Millisecond
-	// usualRequest is how much of a request there is room for from the beginning.
-	usualRequest = 4 << 20
+	// usualRequest is how much of a request there is room for from the beginning,
+	// whatever it says of its length.
+	usualRequest = 64 << 10
 )
 
 // pods answers the API server that asks about a pod which somebody creates, or
@@ -64,7 +65,7 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	w.Write(text) // Who has gone does not hear the answer.
+	_, _ = w.Write(text) // Who has gone does not hear the answer.
 }
 
 // result returns what becomes of the pod that a request asks about; nil if nothing

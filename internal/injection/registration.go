@@ -97,8 +97,9 @@ func mutatePolicies() webhook.Webhook {
 }
 
 // validatePolicies has policies checked. Who writes what is in their metadata alone,
-// as controllers and people who steer a rollout do, needs nobody to answer. The API
-// server counts the generation up before it asks.
+// as controllers and people who steer a rollout do, needs nobody to answer. One that
+// is being deleted is checked like any other: it is in force for as long as a
+// finalizer keeps it. The API server counts the generation up before it asks.
 func validatePolicies() webhook.Webhook {
 	return webhook.Webhook{
 		Name:           PoliciesWebhook,
@@ -107,7 +108,6 @@ func validatePolicies() webhook.Webhook {
 		FailurePolicy:  admissionregistrationv1.Fail,
 		TimeoutSeconds: policiesTimeout,
 		Conditions: []admissionregistrationv1.MatchCondition{
-			{Name: "is-not-being-deleted", Expression: "!has(object.metadata.deletionTimestamp)"},
 			{Name: "says-something-new", Expression: "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation"},
 		},
 	}

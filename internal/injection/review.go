@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
 	"unicode/utf8"
 
@@ -113,13 +114,12 @@ func (a answer) tell(response *admissionv1.AdmissionResponse) {
 	response.AuditAnnotations = annotations
 	if why := a.Rejected; why != nil {
 		response.Allowed = false
-		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: 403, Reason: metav1.StatusReasonForbidden, Message: conflict(why)}
+		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: conflict(why)}
 		return
 	}
 	response.Warnings = a.warnings()
 	if len(a.Patch) > 0 {
-		json := admissionv1.PatchTypeJSONPatch
-		response.Patch, response.PatchType = a.Patch, &json
+		response.Patch, response.PatchType = a.Patch, new(admissionv1.PatchTypeJSONPatch)
 	}
 }
 

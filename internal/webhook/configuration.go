@@ -74,16 +74,14 @@ const (
 	timeout = 10
 )
 
-// When the API server asks. What these leave out the handler would admit, too;
-// this way finalizers, and what else is in the metadata of an object, can be
-// written when no webhook answers. The API server counts the generation up before
-// it asks.
-const (
-	notDeleted = "!has(object.metadata.deletionTimestamp)"
-	newSpec    = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
-		"(request.kind.kind == 'FederatedCluster' && " +
-		"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
-)
+// newSpec is when the API server asks. What this leaves out the handler would
+// admit, too; this way finalizers, and what else is in the metadata of an object,
+// can be written when no webhook answers. That an object is being deleted is no
+// reason not to ask: it is in force for as long as a finalizer keeps it. The API
+// server counts the generation up before it asks.
+const newSpec = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
+	"(request.kind.kind == 'FederatedCluster' && " +
+	"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
 
 // policiesConfiguration is the one of a hub. It stays when the program ends:
 // nobody writes policies unchecked.
@@ -103,10 +101,7 @@ func policiesConfiguration() Configuration {
 		}},
 		FailurePolicy:  admissionregistrationv1.Fail,
 		TimeoutSeconds: timeout,
-		Conditions: []admissionregistrationv1.MatchCondition{
-			{Name: "is-not-being-deleted", Expression: notDeleted},
-			{Name: "says-something-new", Expression: newSpec},
-		},
+		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}}
 	return Configuration{Kind: Validating, Name: ConfigurationName, Webhooks: func() []Webhook { return webhooks }}
 }
@@ -137,11 +132,13 @@ func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (ma
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
 }
 
-// object returns the configuration as it should be now; nil if there should be
+// object returns the configuration with these webhooks; nil if there should be
 // none.
-func (c *Configuration) object(at func(path string) *admissionregistrationv1.WebhookClientConfig) (*unstructured.Unstructured, error) {
+func (c *Configuration) object(
+	webhooks []Webhook, at func(path string) *admissionregistrationv1.WebhookClientConfig,
+) (*unstructured.Unstructured, error) {
 	var entries []any
-	for _, w := range c.Webhooks() {
+	for _, w := range webhooks {
 		if len(w.Rules) == 0 {
 			continue
 		}

@@ -69,7 +69,8 @@ func (r *Registration) apply(ctx context.Context) error {
 	if err := r.server.Ready(); err != nil {
 		return err
 	}
-	want, err := r.kept.object(r.server.clientConfig)
+	webhooks := r.kept.Webhooks()
+	want, err := r.kept.object(webhooks, r.server.clientConfig)
 	if err != nil {
 		return fmt.Errorf("building %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
@@ -82,12 +83,12 @@ func (r *Registration) apply(ctx context.Context) error {
 	if err := r.server.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
-	return r.prune(ctx)
+	return r.prune(ctx, webhooks)
 }
 
 // prune takes out what others hold in our webhooks and what changes when the API
 // server asks: server-side apply leaves that to them.
-func (r *Registration) prune(ctx context.Context) error {
+func (r *Registration) prune(ctx context.Context, webhooks []Webhook) error {
 	is := r.kept.reference()
 	if err := r.server.client.Get(ctx, types.NamespacedName{Name: r.kept.Name}, is); err != nil {
 		return client.IgnoreNotFound(err) // Who deletes it is noticed.
@@ -96,7 +97,7 @@ func (r *Registration) prune(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	kept, changed := pruned(entries, r.kept.Webhooks())
+	kept, changed := pruned(entries, webhooks)
 	if !changed {
 		return nil
 	}

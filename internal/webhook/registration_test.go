@@ -43,7 +43,7 @@ func TestConfiguration(t *testing.T) {
 			}
 			synced(t, s.source.(*issued))
 			policies := policiesConfiguration()
-			object, err := policies.object(s.clientConfig)
+			object, err := policies.object(policies.Webhooks(), s.clientConfig)
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -1,6 +1,6 @@
-// Package webhook serves the webhooks of a hub: it listens, keeps the
-// certificates that this takes, and keeps the hub's API server informed where to
-// ask. What is answered is for the handlers to say.
+// Package webhook serves the webhooks of a cluster, be it a hub or a member: it
+// listens, keeps the certificates that this takes, and keeps the API server
+// informed when and where to ask. What is answered is for the handlers to say.
 //
 // Without a folder of certificates it is its own authority. Authority and
 // certificate lie in a Secret of the system namespace, which all replicas share:

@@ -119,9 +119,13 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if policy.DeletionTimestamp != nil {
 		return reconcile.Result{}, nil
 	}
-	service, err := r.serviceOf(ctx, policy)
-	if err != nil {
-		return reconcile.Result{}, err
+	var service *corev1.Service
+	if policy.Spec.Implicit {
+		found, err := r.service(ctx, client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.Service})
+		if err != nil {
+			return reconcile.Result{}, err
+		}
+		service = found
 	}
 	was, is := standingOf(policy), complete(policy, service, r.now())
 	if was.same(is) {
@@ -134,22 +138,17 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
-// serviceOf returns the Service that completes a policy; nil if there is none, or
-// the policy does not want any.
-func (r *reconciler) serviceOf(ctx context.Context, policy *refractv1beta1.ServiceInjectionPolicy) (*corev1.Service, error) {
-	if !policy.Spec.Implicit {
-		return nil, nil
-	}
-	service := &corev1.Service{}
-	err := r.client.Get(ctx, client.ObjectKey{Namespace: policy.Namespace, Name: policy.Spec.Service}, service)
+// service returns a Service; nil if there is none.
+func (r *reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
+	out := &corev1.Service{}
+	err := r.client.Get(ctx, key, out)
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, nil
+		out = nil
 	case err != nil:
-		return nil, fmt.Errorf("reading Service %s/%s: %w", policy.Namespace, policy.Spec.Service, err)
-	default:
-		return service, nil
+		return nil, fmt.Errorf("reading Service %s: %w", key, err)
 	}
+	return out, nil
 }
 
 // write puts what is known of the Service into the status. That the policy has gone

@@ -103,6 +103,13 @@ func TestReconcile(t *testing.T) {
 			[]string{"Warning ServiceNotFound there is no Service db in the namespace: only what the policy says itself is injected"},
 		},
 		{"Nothing has changed.", func() {}, "NotFound ", 0, nil},
+		{"Somebody else writes what it might say.", func() {
+			p := &refractv1beta1.ServiceInjectionPolicy{}
+			must(w.client.Get(t.Context(), client.ObjectKeyFromObject(policy), p))
+			p.Status.FromService = &refractv1beta1.InjectedItems{Env: []refractv1beta1.EnvVar{{Name: "A", Value: "x"}}}
+			must(w.client.Status().Update(t.Context(), p))
+		}, "NotFound ", 1, nil},
+		{"Nothing has changed.", func() {}, "NotFound ", 0, nil},
 		{
 			"It comes.", func() { must(w.client.Create(t.Context(), service)) }, "Found b", 1,
 			[]string{"Normal ServiceFound Service db says: 1 variable"},

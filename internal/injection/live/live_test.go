@@ -167,7 +167,7 @@ func (w *world) serve(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	served, err := injection.Setup(t.Context(), mgr, injection.Options{
-		Server: server, Client: w.client, Namespace: corev1alpha1.SystemNamespace, NoRollout: true, Log: log,
+		Server: server, Client: w.client, Namespace: corev1alpha1.SystemNamespace, TrustedAuthors: []string{trusted}, NoRollout: true, Log: log,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
 package rollout
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"time"
@@ -61,8 +62,8 @@ type assessment struct {
 	// wanted are the policies that would have its stale pods recreated, and fixable those
 	// of them that its new pods will get.
 	wanted, fixable []string
-	// current are the policies whose status says that it is being rolled, and attributed
-	// those that are concerned if it does not come up: these and the fixable.
+	// current are the policies whose status says that it is being rolled, attributed
+	// these and the fixable.
 	current, attributed []string
 	complete            bool
 	touched             bool // Its template has the annotation, or it has none that could.
@@ -158,7 +159,7 @@ func (j *judge) observe(a *assessment) {
 	}
 	if w == nil {
 		a.touched = a.class == classOther
-		a.complete = j.allReady(a) && a.counted >= m.pods
+		a.complete = j.allReady(a) && a.counted >= m.pods && !j.unsure(a)
 		return
 	}
 	behind := m.hash != "" && w.generation < m.generation && j.now.Before(m.begun.Add(lag))
@@ -177,6 +178,20 @@ func (j *judge) observe(a *assessment) {
 	a.touched = hash != "" && hash == a.prospect.hash
 	a.complete = !behind && w.complete() && j.allReady(a) && int64(a.counted) >= w.replicas
 	a.inherited = !a.touched && !a.complete && len(a.current) > 0
+}
+
+// unsure reports whether a pod of an owner of an unknown kind may have gone of which
+// nothing is remembered, because another replica evicted it.
+func (j *judge) unsure(a *assessment) bool {
+	m := &a.memory
+	if len(a.current) == 0 || !m.firstEviction.IsZero() {
+		return false
+	}
+	if m.begun.IsZero() {
+		m.begun = j.now
+	}
+	j.plan.due(j.now, m.begun.Add(lag))
+	return j.now.Before(m.begun.Add(lag))
 }
 
 // remember takes note that somebody has changed the annotation.
@@ -307,12 +322,33 @@ func (j *judge) untouched(a *assessment) bool {
 	case a.touched:
 		return false
 	case len(a.fixable) == 0:
-		return true // Its pods are as they should be; a change of the template came in between.
-	case !a.complete && !a.inherited:
+		// Its pods are as they should be; a change came in between. It keeps its place
+		// for as long as it comes up.
+		return !a.inherited || j.progresses(a) == "" && a.is(rolling, reasonRolling, "%s", a.progress()) || true
+	case !a.complete && !a.inherited && !a.ailing():
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	default:
 		return a.is(ready, "", "")
 	}
+}
+
+// ailing reports whether a workload that is not complete only lacks pods that are
+// stale themselves and do not come up: to recreate these can only help.
+func (a *assessment) ailing() bool {
+	if w := a.workload; w != nil && (w.observed < w.generation || !w.revised || w.updated < w.replicas || w.current > w.updated) {
+		return false
+	}
+	sick := false
+	for _, p := range a.pods {
+		if !p.counts() || p.ready {
+			continue
+		}
+		if p.trouble == "" || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
+			return false
+		}
+		sick = true
+	}
+	return sick
 }
 
 // progress says how far a workload is from being complete.
@@ -345,28 +381,47 @@ func (j *judge) underWay(a *assessment) bool {
 	if m.begun.IsZero() {
 		m.begun = j.now
 	}
-	if a.complete {
+	switch {
+	case a.complete:
 		m.progress = ""
 		return len(a.fixable) == 0 && j.becameAvailable(a)
-	}
-	if len(a.current) == 0 {
+	case len(a.current) == 0 && a.ailing():
+		return false
+	case len(a.current) == 0:
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	}
+	stalled := j.progresses(a)
+	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {
+		return a.is(failed, reasonFailed, "%s", why)
+	}
+	if m.reason != reasonBounced || !j.now.Before(m.notBefore) {
+		a.victim, a.bounced = a.sickest()
+	}
+	return a.is(rolling, reasonRolling, "%s", a.progress())
+}
+
+// progresses takes note of progress; it says so if there was none for too long.
+func (j *judge) progresses(a *assessment) string {
+	m := &a.memory
 	if seen := a.sight(); seen != m.progress {
 		m.progress, m.changed = seen, j.now
 	}
-	if why := j.failure(a); why != "" {
-		return a.is(failed, reasonFailed, "%s", why)
+	if j.now.Before(m.lenient) {
+		j.plan.due(j.now, m.lenient)
+		return ""
+	}
+	if !j.now.Before(m.changed.Add(j.patience)) {
+		return fmt.Sprintf("no progress in %s", j.patience)
 	}
 	j.plan.due(j.now, m.changed.Add(j.patience))
-	return a.is(rolling, reasonRolling, "%s", a.progress())
+	return ""
 }
 
 // becameAvailable has a complete workload count as rolling until it was available
 // for as long as the policies ask.
 func (j *judge) becameAvailable(a *assessment) bool {
 	var wait int32
-	for _, name := range a.attributed {
+	for _, name := range a.current {
 		wait = max(wait, j.policies[name].rollout.MinReadySeconds)
 	}
 	var since time.Time
@@ -400,13 +455,9 @@ func (a *assessment) worst() int {
 	return most
 }
 
-// failure says why the pods of a workload do not come up, or nothing while they may.
+// failure says what is wrong with the new pods of a workload.
 func (j *judge) failure(a *assessment) string {
 	m, w := &a.memory, a.workload
-	if j.now.Before(m.lenient) {
-		j.plan.due(j.now, m.lenient)
-		return ""
-	}
 	if w != nil && m.hash != "" && w.generation < m.generation {
 		return "" // It has not been seen since.
 	}
@@ -415,7 +466,7 @@ func (j *judge) failure(a *assessment) string {
 	}
 	trouble := ""
 	for _, p := range a.pods {
-		if !a.isNew(p.pod) || p.deleting {
+		if p.deleting || !a.isNew(p.pod) || (p.standing != nil && p.standing.staleFor(a.attributed)) {
 			continue
 		}
 		why := ""
@@ -428,9 +479,6 @@ func (j *judge) failure(a *assessment) string {
 		if why != "" && (trouble == "" || why < trouble) {
 			trouble = why
 		}
-	}
-	if trouble == "" && !j.now.Before(m.changed.Add(j.patience)) {
-		return fmt.Sprintf("no progress in %s", j.patience)
 	}
 	return trouble
 }
@@ -468,19 +516,45 @@ func (j *judge) repair(a *assessment) bool {
 	return a.victim != nil && a.is(ready, "", "")
 }
 
-// oldestStale returns the pod to evict first, and whether it was created since
-// evictions began.
+// oldestStale returns the pod to evict first, one that is not ready before others,
+// and whether it was created since evictions began.
 func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	for _, p := range a.pods {
-		if !p.counts() || p.standing == nil || !p.standing.staleFor(a.fixable) {
+		if !p.counts() || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
 			continue
 		}
-		if victim == nil || p.created.Before(victim.created) || (p.created.Equal(victim.created) && p.name < victim.name) {
+		if victim == nil || cmp.Or(boolCompare(p.ready, victim.ready), p.created.Compare(victim.created), cmp.Compare(p.name, victim.name)) < 0 {
 			victim = p.pod
 		}
 	}
 	first := a.memory.firstEviction
 	return victim, victim != nil && !first.IsZero() && victim.created.After(first)
+}
+
+// sickest returns a stale pod that is not ready, of a workload that is being rolled,
+// if its controller would leave it: it waits for a pod that does not come up.
+func (a *assessment) sickest() (victim *pod, bounced bool) {
+	victim, bounced = a.oldestStale()
+	if victim == nil || victim.ready {
+		return nil, false
+	}
+	replaced := a.class == classDeployment || a.ref.kind == "DaemonSet"
+	if replaced && victim.templateHash != a.prospect.hash {
+		return nil, false
+	}
+	return victim, bounced
+}
+
+// boolCompare puts false first.
+func boolCompare(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case a:
+		return 1
+	default:
+		return -1
+	}
 }
 
 // staleFor reports whether pods are stale for one of the policies, which are sorted.

@@ -65,16 +65,16 @@ type state struct {
 	unknown bool
 	// passed says that one workload was recreated well.
 	passed bool
-	// todo are the groups that are still to be recreated, rolling those that are being.
-	todo      int
-	rolling   []*assessment
-	inherited int // Of todo.
-	blocked   []*assessment
-	busy      []*assessment
-	derived   int // Done, as the workloads themselves say.
-	finished  int // Done since what was written.
-	probing   int // That hold a place while something is found out.
-	eligible  int // Groups with pods that it selects, which can be recreated.
+	// left are the groups that are still to be recreated, or are being; these are
+	// rolling.
+	left     map[*assessment]bool
+	rolling  []*assessment
+	blocked  []*assessment
+	busy     []*assessment
+	derived  int // Done, as the workloads themselves say.
+	finished int // Done since what was written.
+	probing  int // That hold a place while something is found out.
+	eligible int // Groups with pods that it selects, which can be recreated.
 }
 
 // counts are those of a status.
@@ -86,7 +86,7 @@ func (d *decision) takeUp() {
 	d.judge = j
 	for _, p := range d.policies {
 		j.remind(p)
-		st := &state{policy: p}
+		st := &state{policy: p, left: map[*assessment]bool{}}
 		d.states[p.name] = st
 		j.policies[p.name] = p
 		if p.problem != "" {
@@ -138,26 +138,20 @@ func (d *decision) lookUp(st *state) {
 	for _, ref := range st.references {
 		o := object{ref.Kind, ref.Name}
 		r, known := d.references[o]
-		if !known || !d.now.Before(d.expiry(r, lookedAt)) {
-			d.want(o)
-		} else {
-			d.plan.due(d.now, d.expiry(r, lookedAt))
-		}
+		valid := lookedAt
 		if why := r.lacks(ref); known && why != "" {
 			st.missing = append(st.missing, why)
 			st.unknown = st.unknown || r.err != ""
+			valid = backoff(firstLook, lastLook, r.same)
 		}
+		if until := r.at.Add(valid); known && d.now.Before(until) {
+			d.plan.due(d.now, until)
+			continue
+		}
+		d.want(o)
 	}
 	slices.Sort(st.missing)
 	st.missing = slices.Compact(st.missing)
-}
-
-// expiry is when something is to be looked for again that was found for so long.
-func (d *decision) expiry(r resolution, valid time.Duration) time.Time {
-	if !r.retry.IsZero() {
-		return r.retry
-	}
-	return r.at.Add(valid)
 }
 
 func (d *decision) want(o object) {
@@ -197,29 +191,41 @@ func (d *decision) assessAll() {
 func (d *decision) file(a *assessment) {
 	switch a.step {
 	case rolling, failed:
-		for _, name := range a.attributed {
-			d.states[name].rolling = append(d.states[name].rolling, a)
+		d.occupy(a, a.current)
+		for _, name := range a.fixable {
+			d.states[name].left[a] = true
 		}
 	case busy, waiting, ready:
 		for _, name := range a.fixable {
 			st := d.states[name]
-			st.todo++
-			if a.inherited {
-				st.inherited++
-			}
+			st.left[a] = true
 			if a.step != ready {
 				st.busy = append(st.busy, a)
 			}
 		}
+		if a.inherited {
+			d.occupy(a, a.current)
+		}
 		if a.reason == reasonBlocked {
 			for _, name := range a.wanted {
-				d.states[name].todo++
+				d.states[name].left[a] = true
 				d.states[name].blocked = append(d.states[name].blocked, a)
 			}
 		}
 	case settled:
 		d.settle(a)
 	case manual, nextRun:
+	}
+}
+
+// occupy has a group take a place for policies.
+func (d *decision) occupy(a *assessment, policies []string) {
+	for _, name := range policies {
+		st := d.states[name]
+		st.left[a] = true
+		if !slices.Contains(st.rolling, a) {
+			st.rolling = append(st.rolling, a)
+		}
 	}
 }
 
@@ -246,7 +252,7 @@ func (d *decision) halt() {
 		if a.step != failed {
 			continue
 		}
-		for _, name := range a.attributed {
+		for _, name := range a.current {
 			st := d.states[name]
 			if st.closed == refractv1beta1.PhaseHalted {
 				continue
@@ -266,7 +272,7 @@ func (d *decision) start() {
 	}
 	var candidates []*assessment
 	for _, a := range d.groups {
-		if a.step == ready {
+		if a.step == ready || (a.step == rolling && a.victim != nil) {
 			candidates = append(candidates, a)
 		}
 	}
@@ -281,13 +287,19 @@ func (d *decision) start() {
 
 // consider touches a group, unless something speaks against it.
 func (d *decision) consider(a *assessment) {
-	a.reason = reasonQueued
+	if a.step == ready {
+		a.reason = reasonQueued
+	}
 	for _, name := range a.fixable {
-		if st := d.states[name]; st.closed != "" {
-			a.reason, a.message = string(st.closed), fmt.Sprintf("policy %s: %s", name, st.why)
-			d.hold(a)
-			return
+		st := d.states[name]
+		if st.closed == "" {
+			continue
 		}
+		if a.step == ready {
+			a.reason, a.message = string(st.closed), fmt.Sprintf("policy %s: %s", name, st.why)
+		}
+		d.hold(a)
+		return
 	}
 	for _, name := range a.fixable {
 		if !d.states[name].room(a) {
@@ -299,12 +311,12 @@ func (d *decision) consider(a *assessment) {
 	}
 	canary := false
 	for _, name := range a.fixable {
-		st := d.states[name]
-		canary = canary || !st.passed
-		st.take(a)
+		canary = canary || !d.states[name].passed
 	}
+	d.occupy(a, a.fixable)
 	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable, canary: canary})
 	a.step, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"
+	a.inherited = false
 }
 
 // hold notes for all policies that a group waits for something.
@@ -314,30 +326,24 @@ func (d *decision) hold(a *assessment) {
 	}
 }
 
-// room reports whether a policy can have another workload recreated.
+// room reports whether a policy can have a group recreated, besides those that it has
+// recreated already. A group that rolls with what a change has overtaken has its place:
+// it may be what a better content is tried on first.
 func (st *state) room(a *assessment) bool {
-	most := int(st.rollout.MaxConcurrent)
-	limit := most
+	limit := int(st.rollout.MaxConcurrent)
 	if !st.passed {
 		limit = 1
 	}
-	others := st.inherited
-	if a.inherited {
-		others--
+	current := st.probing
+	for _, other := range st.rolling {
+		if other != a && !other.inherited {
+			current++
+		}
 	}
-	now := len(st.rolling) + st.probing
-	// Those that a change has overtaken still roll, as long as they come up; where there
-	// are more than there should be, one of them must be the first.
-	return now < limit && now+others < max(most, st.inherited)
-}
-
-// take notes that the policy has a workload recreated.
-func (st *state) take(a *assessment) {
-	st.rolling = append(st.rolling, a)
-	st.todo--
-	if a.inherited {
-		st.inherited--
+	if slices.Contains(st.rolling, a) {
+		return a.step == rolling || current < limit
 	}
+	return current < limit && len(st.rolling)+st.probing < int(st.rollout.MaxConcurrent)
 }
 
 // block notes that a group cannot be touched, and why.

@@ -309,7 +309,7 @@ func TestDecide(t *testing.T) {
 			reason: "A policy that names a missing Secret recreates nothing.",
 			snapshot: func() *snapshot {
 				s := scene(one(needs("Secret", "db")), three()...)
-				s.references[object{"Secret", "db"}] = resolution{at: noon, retry: noon.Add(time.Second)}
+				s.references[object{"Secret", "db"}] = resolution{at: noon}
 				return s
 			}(),
 			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
@@ -328,7 +328,7 @@ func TestDecide(t *testing.T) {
 			snapshot: func() *snapshot {
 				s := scene([]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutNone), needs("Secret", "db"))},
 					owner("Deployment/x", pods(3, "a Stale", "b Stale")), owner("Deployment/y", pods(3, "a Stale")))
-				s.references[object{"Secret", "db"}] = resolution{at: noon, retry: noon.Add(time.Second)}
+				s.references[object{"Secret", "db"}] = resolution{at: noon}
 				return s
 			}(),
 			touches:  []string{"annotate Deployment/y a"},
@@ -568,7 +568,7 @@ func TestConditions(t *testing.T) {
 	p.status.Conditions = []metav1.Condition{{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, LastTransitionTime: before}}
 	s := scene([]*policy{p})
 	s.references[object{"Secret", "db"}] = resolution{found: true, at: noon}
-	s.references[object{"ConfigMap", "conf"}] = resolution{at: noon, retry: noon.Add(time.Minute)}
+	s.references[object{"ConfigMap", "conf"}] = resolution{at: noon}
 	got := decide(s).statuses["a"].Conditions
 	now := metav1.NewTime(noon)
 	want := []metav1.Condition{

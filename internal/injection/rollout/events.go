@@ -3,6 +3,7 @@ package rollout
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -55,8 +56,8 @@ func (d *decision) tellPhase(st *state, r *refractv1beta1.RolloutStatus) {
 	switch {
 	case r.Phase == refractv1beta1.PhaseHalted && st.before.Phase != refractv1beta1.PhaseHalted:
 		e.warning, e.reason = true, eventHalted
-		e.message = fmt.Sprintf("%s. Nothing more is touched until the policy changes, or is annotated with %s=%s",
-			r.Message, refractv1beta1.ResumeAnnotation, st.hash)
+		e.message = fmt.Sprintf("%s; nothing more is touched until the policy changes, or is annotated with %s=%s",
+			strings.TrimSuffix(r.Message, "."), refractv1beta1.ResumeAnnotation, st.hash)
 	case r.Phase == refractv1beta1.PhaseComplete && r.Done > 0 && st.before.Phase != "" && st.before.Phase != refractv1beta1.PhaseComplete:
 		e.reason, e.message = eventCompleted, count(int(r.Done), "workload was", "workloads were")+" recreated"
 	case !begun && slices.ContainsFunc(d.plan.touches, func(t touch) bool { return slices.Contains(t.policies, st.name) }):

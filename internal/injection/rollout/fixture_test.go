@@ -42,7 +42,9 @@ func strategy(s refractv1beta1.RolloutStrategy) func(*policy) {
 }
 
 func needs(kind, name string, keys ...string) func(*policy) {
-	return func(p *policy) { p.references = append(p.references, inject.Reference{Kind: kind, Name: name, Keys: keys}) }
+	return func(p *policy) {
+		p.references = append(p.references, inject.Reference{Kind: kind, Name: name, Keys: keys})
+	}
 }
 
 var kinds = map[string]string{

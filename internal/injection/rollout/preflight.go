@@ -3,6 +3,7 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -24,7 +25,7 @@ import (
 // to the last.
 const (
 	firstLook = 2 * time.Second
-	lastLook  = time.Minute
+	lastLook  = 15 * time.Second
 )
 
 // atOnce is how many requests of a kind are made at once.
@@ -42,9 +43,8 @@ func (c *controller) resolve(ctx context.Context, namespace string, at *place, w
 			defer func() { <-slots }()
 			found := c.look(ctx, namespace, o)
 			found.at = c.now()
-			if !found.found || found.err != "" {
-				found.tries = before.tries + 1
-				found.retry = found.at.Add(backoff(firstLook, lastLook, before.tries))
+			if found.found == before.found && found.err == before.err && maps.Equal(found.keys, before.keys) {
+				found.same = before.same + 1
 			}
 			mu.Lock()
 			defer mu.Unlock()

@@ -77,9 +77,8 @@ type resolution struct {
 	keys  map[string]bool
 	err   string // It could not be read.
 	at    time.Time
-	// tries is how often in a row something was missing, retry when it is looked for again.
-	tries int
-	retry time.Time
+	// same is how often in a row it was found like this.
+	same int
 }
 
 // probe is what came of trying to create a pod of a workload's template.

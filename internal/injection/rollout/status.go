@@ -200,7 +200,7 @@ func (d *decision) rollout(st *state) *refractv1beta1.RolloutStatus {
 	if !d.recreates(st) {
 		return nil
 	}
-	left := st.todo + len(st.rolling)
+	left := len(st.left)
 	done := max(st.derived, int(st.before.Done)+st.finished)
 	done = max(min(done, st.eligible-left), 0)
 	r := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}

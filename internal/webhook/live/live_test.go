@@ -334,7 +334,7 @@ func (w *world) restored(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			if hook := is.Webhooks[0]; *hook.FailurePolicy != admissionregistrationv1.Fail || len(hook.MatchConditions) != 2 || len(hook.ObjectSelector.MatchLabels) != 0 {
+			if hook := is.Webhooks[0]; *hook.FailurePolicy != admissionregistrationv1.Fail || len(hook.MatchConditions) != 1 || len(hook.ObjectSelector.MatchLabels) != 0 {
 				return errors.New("it is not")
 			}
 			return nil
@@ -357,7 +357,7 @@ func (w *world) down(t *testing.T) {
 	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p", `{"status":{"joinPerformed":true}}`)
 	w.must(t, own, "", nil, "patch", "overridepolicy", "web", "-n", "shop", "--subresource=status", "--type=merge", "-p", `{"status":{"refCount":1}}`)
 	w.must(t, "What is to go goes.", "", nil, "delete", "federatedcluster", "eu-1", "--wait=false")
-	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":null},"spec":{"insecure":true}}`)
+	w.must(t, own, "", nil, "patch", "federatedcluster", "eu-1", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 	w.must(t, "What is to go goes.", "", nil, "delete", "overridepolicy", "web", "-n", "shop")
 }
 

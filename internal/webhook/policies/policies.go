@@ -123,9 +123,6 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 // saysNothingNew reports whether the write leaves alone what others act on. The
 // labels of a policy mean nothing to anybody here.
 func (w *write) saysNothingNew() bool {
-	if w.now.GetDeletionTimestamp() != nil {
-		return true
-	}
 	if w.was == nil || !equality.Semantic.DeepEqual(w.was.Object["spec"], w.now.Object["spec"]) {
 		return false
 	}

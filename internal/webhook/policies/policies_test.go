@@ -384,13 +384,27 @@ func TestHandleRequests(t *testing.T) {
 			want: "allowed\n",
 		},
 		"DeletedAndBroken": {
-			reason: "What is being deleted is to go.",
+			reason: "A policy that is being deleted is in force for as long as a finalizer keeps it.",
 			body: func() []byte {
 				going := now.DeepCopy()
 				at := metav1.Now()
 				going.SetDeletionTimestamp(&at)
 				going.Object["spec"] = map[string]any{"overrideRules": "no list"}
 				return review(t, was, going)
+			},
+			want: "refused: 422 Invalid of OverridePolicy web\n  spec.overrideRules: is \"no list\" (a string), want an array\n",
+		},
+		"Released": {
+			reason: "What is being deleted is to go, however broken it is.",
+			body: func() []byte {
+				held := was.DeepCopy()
+				at := metav1.Now()
+				held.SetDeletionTimestamp(&at)
+				held.Object["spec"] = map[string]any{"overrideRules": "no list"}
+				held.SetFinalizers([]string{"example.com/held"})
+				released := held.DeepCopy()
+				released.SetFinalizers(nil)
+				return review(t, held, released)
 			},
 			want: "allowed\n",
 		},

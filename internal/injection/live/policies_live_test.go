@@ -9,9 +9,136 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/hub"
 )
+
+// trusted may have handed out what he may not read.
+const trusted = "system:serviceaccount:gitops:applier"
+
+// ofAuthors is a namespace that a test writes to. Bob is an author there, who may
+// read no Secret; so is trusted.
+const ofAuthors = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NAMESPACE}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: author, namespace: NAMESPACE}
+rules:
+- {apiGroups: [refract.dev], resources: [serviceinjectionpolicies], verbs: ["*"]}
+- {apiGroups: [""], resources: [services, services/status], verbs: ["*"]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: author, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: author}
+subjects:
+- {apiGroup: rbac.authorization.k8s.io, kind: User, name: bob}
+- {kind: ServiceAccount, namespace: gitops, name: applier}
+`
+
+// authors are people who write policies and Services in a cluster.
+type authors struct{ *world }
+
+// TestPolicies has policies and Services written by those who may, and those who
+// may not.
+func TestPolicies(t *testing.T) {
+	w := &authors{begin(t)}
+	if err := hub.InstallServiceAdmission(t.Context(), w.cfg, trusted); err != nil {
+		t.Fatal(err)
+	}
+	stop := w.serve(t)
+	w.takes(t, "Where to try.", strings.ReplaceAll(ofAuthors, "NAMESPACE", "early"), nil, "apply", "-f", "-")
+	eventually(t, "the API server asks about policies", func() error {
+		out, err := w.do(policy("early", "number", `env: [{name: A, value: 1}]`), "create", "--dry-run=server", "-o", "yaml", "-f", "-")
+		if err != nil || !strings.Contains(out, `value: "1"`) {
+			return fmt.Errorf("a number stays one: %w: %s", err, out)
+		}
+		if out, err = w.do(policy("early", "broken", `env: [{name: "A=B"}]`), "create", "--dry-run=server", "-f", "-"); err == nil {
+			return fmt.Errorf("a broken policy is taken: %s", out)
+		}
+		return nil
+	})
+	eventually(t, "the API server heeds the policy about Services", func() error {
+		if out, err := w.do(service("early", "db", `{refract.dev/env-from: secret/a}`), "create", "--dry-run=server", "--as=bob", "-f", "-"); err == nil {
+			return fmt.Errorf("bob's Service is taken: %s", out)
+		}
+		return nil
+	})
+	t.Run("Numbers", w.numbers)
+	t.Run("Refusals", w.refusals)
+	t.Run("Warnings", w.warnings)
+	t.Run("Secrets", w.secrets)
+	t.Run("Finalizers", w.finalizers)
+	t.Run("Services", w.services)
+	t.Run("Implicit", w.implicit)
+	stop()
+	t.Run("Down", w.policiesDown)
+}
+
+// place makes the namespace of a test.
+func (w *authors) place(t *testing.T) string {
+	t.Helper()
+	name := strings.ToLower(t.Name()[strings.LastIndex(t.Name(), "/")+1:])
+	w.takes(t, "A namespace of its own.", strings.ReplaceAll(ofAuthors, "NAMESPACE", name), nil, "apply", "-f", "-")
+	w.takes(t, "Without one there are no pods, not even to try.", "", nil, "wait", "--for=create", "serviceaccount/default", "-n", name)
+	return name
+}
+
+// policy is one of a namespace, with the fields of a spec besides the selector.
+func policy(namespace, name, spec string) string {
+	return fmt.Sprintf("{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {namespace: %s, name: %s}, "+
+		"spec: {selector: {matchLabels: {role: frontend}}, %s}}", namespace, name, spec)
+}
+
+// service is one of a namespace, with annotations.
+func service(namespace, name, annotations string) string {
+	return fmt.Sprintf("{apiVersion: v1, kind: Service, metadata: {namespace: %s, name: %s, annotations: %s}, spec: {ports: [{port: 6379}]}}",
+		namespace, name, annotations)
+}
+
+// takes runs kubectl, which must succeed and print all of these.
+func (w *authors) takes(t *testing.T, reason, stdin string, want []string, args ...string) {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err != nil {
+		t.Errorf("%s\nkubectl %s: %v\n%s", reason, strings.Join(args, " "), err, out)
+	}
+	wantAll(t, reason, out, want)
+}
+
+// refuses runs kubectl, which must fail and print all of these.
+func (w *authors) refuses(t *testing.T, reason, stdin string, want []string, args ...string) {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err == nil {
+		t.Errorf("%s\nkubectl %s must fail:\n%s", reason, strings.Join(args, " "), out)
+	}
+	wantAll(t, reason, out, want)
+}
+
+func wantAll(t *testing.T, reason, out string, want []string) {
+	t.Helper()
+	for _, text := range want {
+		if !strings.Contains(out, text) {
+			t.Errorf("%s\n%q is not in what kubectl prints:\n%s", reason, text, out)
+		}
+	}
+}
+
+// read returns a policy as it is stored.
+func (w *authors) read(t *testing.T, namespace, name string) *refractv1beta1.ServiceInjectionPolicy {
+	t.Helper()
+	p := &refractv1beta1.ServiceInjectionPolicy{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: name}, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
 
 // spoiler makes pods invalid that have a certain volume, as an API server might
 // that is older than what Refract knows.
@@ -39,7 +166,7 @@ spec: {policyName: spoiler}
 `
 
 // numbers: what is stored says what containers get.
-func (w *world) numbers(t *testing.T) {
+func (w *authors) numbers(t *testing.T) {
 	ns := w.place(t)
 	const proposal = `
 apiVersion: refract.dev/v1beta1
@@ -61,21 +188,21 @@ spec:
     emptyDir: {}
 `
 	for _, how := range [][]string{{"apply"}, {"apply"}, {"apply", "--server-side", "--force-conflicts"}, {"replace"}} {
-		w.must(t, "The proposal's own example, however it is written.", strings.ReplaceAll(proposal, "NAMESPACE", ns), nil, append(how, "-f", "-")...)
+		w.takes(t, "The proposal's own example, however it is written.", strings.ReplaceAll(proposal, "NAMESPACE", ns), nil, append(how, "-f", "-")...)
 		out, err := w.do("", "get", "sip", "allow-database", "-n", ns, "-o", "jsonpath={.spec.env}")
 		if want := `[{"name":"DB_PORT","value":"6379"}]`; err != nil || out != want {
 			t.Errorf("kubectl %s: what is stored is %s, %v, want %s", how, out, err, want)
 		}
 	}
-	w.mustNot(t, "Only whole numbers are meant.", policy(ns, "float", `env: [{name: A, value: 1.5}]`), []string{"spec.env[0].value"}, "apply", "-f", "-")
+	w.refuses(t, "Only whole numbers are meant.", policy(ns, "float", `env: [{name: A, value: 1.5}]`), []string{"spec.env[0].value"}, "apply", "-f", "-")
 }
 
-func (w *world) refusals(t *testing.T) {
+func (w *authors) refusals(t *testing.T) {
 	ns := w.place(t)
-	w.mustNot(t, "As an API server does it, each at its field.",
+	w.refuses(t, "As an API server does it, each at its field.",
 		policy(ns, "wrong", `env: [{name: "A=B", value: x}], volumes: [{name: Big, emptyDir: {}}]`),
 		[]string{`The ServiceInjectionPolicy "wrong" is invalid`, "spec.env[0].name", "spec.volumes[0].name"}, "apply", "-f", "-")
-	w.must(t, "Somebody else has a hand in pods.", spoiler, nil, "apply", "-f", "-")
+	w.takes(t, "Somebody else has a hand in pods.", spoiler, nil, "apply", "-f", "-")
 	eventually(t, "a pod cannot have what the policy says, and the API server says where", func() error {
 		out, err := w.do(policy(ns, "spoilt", `env: [{name: A, value: b}], volumes: [{name: v, emptyDir: {}}, {name: spoilt, emptyDir: {}}], `+
 			`volumeMounts: [{name: v, mountPath: /a}, {name: spoilt, mountPath: /b}]`), "apply", "--dry-run=server", "-f", "-")
@@ -85,8 +212,8 @@ func (w *world) refusals(t *testing.T) {
 		}
 		return nil
 	})
-	w.must(t, "Others are free of it.", "", nil, "delete", "mutatingadmissionpolicybinding/spoiler", "mutatingadmissionpolicy/spoiler")
-	w.must(t, "A mount may be of a volume that only pods have.",
+	w.takes(t, "Others are free of it.", "", nil, "delete", "mutatingadmissionpolicybinding/spoiler", "mutatingadmissionpolicy/spoiler")
+	w.takes(t, "A mount may be of a volume that only pods have.",
 		policy(ns, "own", `volumeMounts: [{name: data, mountPath: /a, subPath: x}, {name: data, mountPath: /b}]`), []string{"Warning: spec.volumeMounts[0].name"}, "apply", "-f", "-")
 	out, err := w.do("", "get", "pods", "-n", ns, "-o", "name")
 	if err != nil || strings.Contains(out, "pod/") {
@@ -94,9 +221,9 @@ func (w *world) refusals(t *testing.T) {
 	}
 }
 
-func (w *world) warnings(t *testing.T) {
+func (w *authors) warnings(t *testing.T) {
 	ns := w.place(t)
-	w.must(t, "There is one already.", policy(ns, "z-first", `service: db, env: [{name: DB_PORT, value: 6379}]`), nil, "apply", "-f", "-")
+	w.takes(t, "There is one already.", policy(ns, "z-first", `service: db, env: [{name: DB_PORT, value: 6379}]`), nil, "apply", "-f", "-")
 	eventually(t, "the contradiction is told", func() error {
 		out, err := w.do(policy(ns, "a-second", `env: [{name: DB_PORT, value: 7000}]`), "apply", "--dry-run=server", "-f", "-")
 		const want = "Warning: a pod with the label role=frontend is selected by both z-first and a-second, which differ in variable DB_PORT: " +
@@ -106,14 +233,14 @@ func (w *world) warnings(t *testing.T) {
 		}
 		return nil
 	})
-	w.must(t, "Pods would wait for what is not there.", policy(ns, "missing", `envFrom: [{secretRef: {name: db-cred}}]`),
+	w.takes(t, "Pods would wait for what is not there.", policy(ns, "missing", `envFrom: [{secretRef: {name: db-cred}}]`),
 		[]string{"Warning: spec.envFrom[0].secretRef.name: there is no Secret db-cred yet"}, "apply", "-f", "-")
-	w.must(t, "Now it is.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=user=u")
-	w.must(t, "But not all of it.", policy(ns, "key", `env: [{name: A, valueFrom: {secretKeyRef: {name: db-cred, key: password}}}]`),
+	w.takes(t, "Now it is.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=user=u")
+	w.takes(t, "But not all of it.", policy(ns, "key", `env: [{name: A, valueFrom: {secretKeyRef: {name: db-cred, key: password}}}]`),
 		[]string{"Warning: spec.env[0].valueFrom.secretKeyRef.name: Secret db-cred has no password"}, "apply", "-f", "-")
-	w.must(t, "It may well be meant.", strings.ReplaceAll(policy(ns, "all", `env: [{name: B, value: b}]`), "{matchLabels: {role: frontend}}", "{}"),
+	w.takes(t, "It may well be meant.", strings.ReplaceAll(policy(ns, "all", `env: [{name: B, value: b}]`), "{matchLabels: {role: frontend}}", "{}"),
 		[]string{"Warning: spec.selector: selects every pod of the namespace"}, "apply", "-f", "-")
-	w.must(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
+	w.takes(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
 	eventually(t, "it is", func() error {
 		const spec = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
 		out, err := w.do(policy(ns, "host", spec), "apply", "--dry-run=server", "-f", "-")
@@ -128,14 +255,14 @@ func (w *world) warnings(t *testing.T) {
 	}
 }
 
-func (w *world) secrets(t *testing.T) {
+func (w *authors) secrets(t *testing.T) {
 	ns := w.place(t)
-	w.must(t, "Somebody's Secret.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=password=p")
+	w.takes(t, "Somebody's Secret.", "", nil, "create", "secret", "generic", "db-cred", "-n", ns, "--from-literal=password=p")
 	handsOut := policy(ns, "db", `env: [{name: PASSWORD, valueFrom: {secretKeyRef: {name: db-cred, key: password}}}]`)
-	w.mustNot(t, "Bob would read in a pod what he may not read.", handsOut,
+	w.refuses(t, "Bob would read in a pod what he may not read.", handsOut,
 		[]string{"Forbidden", "Secret db-cred", `user "bob" may not get in namespace ` + ns, "--trusted-authors=bob"}, "create", "-f", "-", "--as=bob")
-	w.must(t, "What is trusted need not read.", handsOut, nil, "create", "-f", "-", "--as="+trusted)
-	w.must(t, "Bob may do what hands out nothing else.", "", nil, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge",
+	w.takes(t, "What is trusted need not read.", handsOut, nil, "create", "-f", "-", "--as="+trusted)
+	w.takes(t, "Bob may do what hands out nothing else.", "", nil, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge",
 		"-p", `{"metadata":{"labels":{"a":"b"}},"spec":{"rollout":{"strategy":"None"},"volumes":[{"name":"v","emptyDir":{}}]}}`)
 	for reason, patch := range map[string]string{
 		"What prints GREETING prints the password.": `{"spec":{"env":[{"name":"GREETING","valueFrom":{"secretKeyRef":{"name":"db-cred","key":"password"}}}]}}`,
@@ -143,13 +270,13 @@ func (w *world) secrets(t *testing.T) {
 		"Other containers have it.":                 `{"spec":{"containers":{"include":["web"]}}}`,
 		"As files.":                                 `{"spec":{"volumes":[{"name":"v","secret":{"secretName":"db-cred"}}]}}`,
 	} {
-		w.mustNot(t, reason, "", []string{"Secret db-cred"}, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", patch)
+		w.refuses(t, reason, "", []string{"Secret db-cred"}, "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", patch)
 	}
 	for _, args := range [][]string{
 		{"create", "role", "reader", "-n", ns, "--verb=get", "--resource=secrets", "--resource-name=db-cred"},
 		{"create", "rolebinding", "reader", "-n", ns, "--role=reader", "--user=bob"},
 	} {
-		w.must(t, "Bob is given the right.", "", nil, args...)
+		w.takes(t, "Bob is given the right.", "", nil, args...)
 	}
 	eventually(t, "bob's right is known", func() error {
 		out, err := w.do("", "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", `{"spec":{"containers":{"include":["web"]}}}`)
@@ -162,19 +289,19 @@ func (w *world) secrets(t *testing.T) {
 
 // finalizers: a policy that is being deleted is in effect for as long as something
 // holds it.
-func (w *world) finalizers(t *testing.T) {
+func (w *authors) finalizers(t *testing.T) {
 	ns := w.place(t)
-	w.must(t, "One with a finalizer.", policy(ns, "held", `env: [{name: A, value: b}]`), nil, "create", "-f", "-", "--as=bob")
-	w.must(t, "Which bob may write.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":["bob.example/hold"]}}`)
-	w.must(t, "It is to go.", "", nil, "delete", "sip", "held", "-n", ns, "--as=bob", "--wait=false")
-	w.mustNot(t, "And does not become another on its way.", "", []string{"Secret db-cred"}, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge",
+	w.takes(t, "One with a finalizer.", policy(ns, "held", `env: [{name: A, value: b}]`), nil, "create", "-f", "-", "--as=bob")
+	w.takes(t, "Which bob may write.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":["bob.example/hold"]}}`)
+	w.takes(t, "It is to go.", "", nil, "delete", "sip", "held", "-n", ns, "--as=bob", "--wait=false")
+	w.refuses(t, "And does not become another on its way.", "", []string{"Secret db-cred"}, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge",
 		"-p", `{"spec":{"envFrom":[{"secretRef":{"name":"db-cred"}}]}}`)
-	w.must(t, "It goes.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
+	w.takes(t, "It goes.", "", nil, "patch", "sip", "held", "-n", ns, "--as=bob", "--type=merge", "-p", `{"metadata":{"finalizers":null}}`)
 }
 
 // services: what the annotations of a Service hand out is asked about when they are
 // written.
-func (w *world) services(t *testing.T) {
+func (w *authors) services(t *testing.T) {
 	ns := w.place(t)
 	many := make([]string, 17)
 	for i := range many {
@@ -191,31 +318,32 @@ func (w *world) services(t *testing.T) {
 		"Second":     {"Each is asked about.", `{refract.dev/env-from: "configmap/kube-root-ca.crt,configmap/settings"}`, []string{"configmap/settings would be given"}},
 		"Both":       {"In both places.", `{refract.dev/env-from: "configmap/kube-root-ca.crt", refract.dev/mount: "configmap/settings:/s"}`, []string{"configmap/settings would be given"}},
 		"Spaces":     {"However it is written.", "{refract.dev/env-from: \" ,\\t secret/db-cred\\n,\"}", []string{"secret/db-cred would be given"}},
+		"OtherSpace": {"Of whatever kind the space is.", `{refract.dev/env-from: "\u3000secret/db-cred\u00a0"}`, []string{"secret/db-cred would be given"}},
 		"Unreadable": {reason: "What nobody understands is handed out by nobody.", annotations: `{refract.dev/env-from: "Secret/db-cred,secrets/db-cred"}`},
 		"Many":       {"There is room for so many questions.", `{refract.dev/env-from: "` + strings.Join(many, ",") + `"}`, []string{"17 Secrets and ConfigMaps are newly named"}},
 		"Sixteen":    {"The last is asked about, too.", `{refract.dev/env-from: "` + strings.Join(many[:16], ",") + `"}`, []string{"secret/s0 would be given"}},
 	} {
 		text := service(ns, "db-"+strings.ToLower(name), tc.annotations)
 		if tc.denied == nil {
-			w.must(t, tc.reason, text, nil, "create", "-f", "-", "--as=bob")
+			w.takes(t, tc.reason, text, nil, "create", "-f", "-", "--as=bob")
 			continue
 		}
-		w.mustNot(t, tc.reason, text, tc.denied, "create", "-f", "-", "--as=bob")
-		w.must(t, "Who is trusted need not read.", text, nil, "create", "-f", "-", "--as="+trusted)
+		w.refuses(t, tc.reason, text, tc.denied, "create", "-f", "-", "--as=bob")
+		w.takes(t, "Who is trusted need not read.", text, nil, "create", "-f", "-", "--as="+trusted)
 	}
-	w.must(t, "Bob may write what leaves the annotations alone.", "", nil, "annotate", "service", "db-envfrom", "-n", ns, "a=b", "--as=bob")
-	w.must(t, "Or takes something away.", "", nil, "annotate", "service", "db-second", "-n", ns, "refract.dev/env-from=configmap/settings", "--overwrite", "--as=bob")
-	w.must(t, "Or names it elsewhere as well: its consumers are the same.", "", nil,
+	w.takes(t, "Bob may write what leaves the annotations alone.", "", nil, "annotate", "service", "db-envfrom", "-n", ns, "a=b", "--as=bob")
+	w.takes(t, "Or takes something away.", "", nil, "annotate", "service", "db-second", "-n", ns, "refract.dev/env-from=configmap/settings", "--overwrite", "--as=bob")
+	w.takes(t, "Or names it elsewhere as well: its consumers are the same.", "", nil,
 		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/mount=secret/db-cred:/cred", "--as=bob")
-	w.mustNot(t, "But not add to them.", "", []string{"secret/db-tls would be given"},
+	w.refuses(t, "But not add to them.", "", []string{"secret/db-tls would be given"},
 		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/env-from=secret/db-cred,secret/db-tls", "--overwrite", "--as=bob")
-	w.mustNot(t, "Nor by way of the status.", "", []string{"secret/db-tls would be given"},
+	w.refuses(t, "Nor by way of the status.", "", []string{"secret/db-tls would be given"},
 		"patch", "service", "db-none", "-n", ns, "--subresource=status", "--type=merge", "-p", `{"metadata":{"annotations":{"refract.dev/env-from":"secret/db-tls"}}}`, "--as=bob")
 	for _, args := range [][]string{
 		{"create", "role", "reader", "-n", ns, "--verb=get", "--resource=secrets,configmaps", "--resource-name=db-tls", "--resource-name=settings"},
 		{"create", "rolebinding", "reader", "-n", ns, "--role=reader", "--user=bob"},
 	} {
-		w.must(t, "Bob is given the right to some.", "", nil, args...)
+		w.takes(t, "Bob is given the right to some.", "", nil, args...)
 	}
 	eventually(t, "bob's right is known", func() error {
 		out, err := w.do("", "annotate", "service", "db-none", "-n", ns, "refract.dev/env-from=secret/db-tls,configmap/settings", "--overwrite", "--as=bob")
@@ -224,14 +352,14 @@ func (w *world) services(t *testing.T) {
 		}
 		return nil
 	})
-	w.must(t, "Administrators may read all, and name as much as they like.", service(ns, "db-much", `{refract.dev/env-from: "`+strings.Join(many, ",")+`"}`), nil, "create", "-f", "-")
+	w.takes(t, "Administrators may read all, and name as much as they like.", service(ns, "db-much", `{refract.dev/env-from: "`+strings.Join(many, ",")+`"}`), nil, "create", "-f", "-")
 }
 
 // implicit: the status of a policy follows its Service, and what others write there
 // stays.
-func (w *world) implicit(t *testing.T) {
+func (w *authors) implicit(t *testing.T) {
 	ns := w.place(t)
-	w.must(t, "A slip in the name is seen at once.", policy(ns, "db", `service: db, implicit: true, env: [{name: OWN, value: 1}]`),
+	w.takes(t, "A slip in the name is seen at once.", policy(ns, "db", `service: db, implicit: true, env: [{name: OWN, value: 1}]`),
 		[]string{"Warning: spec.service: there is no Service db yet"}, "apply", "-f", "-")
 	type state struct {
 		Reason            string
@@ -259,16 +387,16 @@ func (w *world) implicit(t *testing.T) {
 		}
 	}
 	becomes("the Service is missed", state{Reason: "NotFound", Together: []string{"OWN=1"}})
-	w.must(t, "The rest of the status is somebody else's.", "", nil, "patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge",
+	w.takes(t, "The rest of the status is somebody else's.", "", nil, "patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge",
 		"-p", `{"status":{"conditions":[{"type":"RolledOut","status":"True","reason":"Complete","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"},`+
 			`{"type":"ServiceFound","status":"True","reason":"Forged","message":"","lastTransitionTime":"2026-01-01T00:00:00Z"}],`+
 			`"fromService":{"envFrom":[{"secretRef":{"name":"forged"}}]}}}`)
 	becomes("what is forged is put right", state{Reason: "NotFound", Together: []string{"OWN=1"}})
-	w.must(t, "It comes.", service(ns, "db", `{refract.dev/env: '{"OWN":"2","OTHER":3}', refract.dev/derive: port}`), nil, "apply", "-f", "-")
+	w.takes(t, "It comes.", service(ns, "db", `{refract.dev/env: '{"OWN":"2","OTHER":3}', refract.dev/derive: port}`), nil, "apply", "-f", "-")
 	becomes("the Service is found", state{"Found", []string{"PORT=6379", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6379", "OTHER=3"}})
-	w.must(t, "It says something else.", "", nil, "patch", "service", "db", "-n", ns, "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":6380}]`)
+	w.takes(t, "It says something else.", "", nil, "patch", "service", "db", "-n", ns, "--type=json", "-p", `[{"op":"replace","path":"/spec/ports/0/port","value":6380}]`)
 	becomes("the port changes", state{"Found", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
-	w.must(t, "It makes a mistake.", "", nil, "annotate", "service", "db", "-n", ns, "refract.dev/derive=prot", "--overwrite")
+	w.takes(t, "It makes a mistake.", "", nil, "annotate", "service", "db", "-n", ns, "refract.dev/derive=prot", "--overwrite")
 	becomes("the mistake is told, and nothing taken away", state{"InvalidAnnotations", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
 	eventually(t, "it stands in an event", func() error {
 		out, err := w.do("", "get", "events", "-n", ns, "-o", `jsonpath={range .items[*]}{.reason}{" "}{end}`)
@@ -277,9 +405,9 @@ func (w *world) implicit(t *testing.T) {
 		}
 		return nil
 	})
-	w.must(t, "It goes.", "", nil, "delete", "service", "db", "-n", ns)
+	w.takes(t, "It goes.", "", nil, "delete", "service", "db", "-n", ns)
 	becomes("the Service is missed again", state{Reason: "NotFound", Together: []string{"OWN=1"}})
-	w.must(t, "The policy does without.", "", nil, "patch", "sip", "db", "-n", ns, "--type=merge", "-p", `{"spec":{"implicit":false}}`)
+	w.takes(t, "The policy does without.", "", nil, "patch", "sip", "db", "-n", ns, "--type=merge", "-p", `{"spec":{"implicit":false}}`)
 	becomes("nothing is left of it", state{})
 	if p := w.read(t, ns, "db"); meta.FindStatusCondition(p.Status.Conditions, refractv1beta1.ConditionRolledOut) == nil {
 		t.Errorf("The rest of the status stays: got %+v", p.Status)
@@ -301,12 +429,12 @@ func names(items *refractv1beta1.InjectedItems) []string {
 	return out
 }
 
-// down is what happens when nobody answers.
-func (w *world) down(t *testing.T) {
+// policiesDown is what happens when nobody answers.
+func (w *authors) policiesDown(t *testing.T) {
 	ns := w.place(t)
-	w.mustNot(t, "Policies are not written unchecked.", policy(ns, "new", `env: [{name: A, value: "1"}]`), []string{"failed calling webhook"}, "apply", "-f", "-")
-	w.must(t, "Their metadata is.", "", nil, "label", "sip", "db", "-n", "implicit", "a=b")
-	w.must(t, "So is their status.", "", nil, "patch", "sip", "db", "-n", "implicit", "--subresource=status", "--type=merge", "-p", `{"status":{"matched":1}}`)
-	w.must(t, "What is to go goes.", "", nil, "delete", "sip", "db", "-n", "implicit")
-	w.mustNot(t, "Services are judged by the API server itself.", service(ns, "db", `{refract.dev/env-from: secret/a}`), []string{"secret/a would be given"}, "create", "-f", "-", "--as=bob")
+	w.refuses(t, "Policies are not written unchecked.", policy(ns, "new", `env: [{name: A, value: "1"}]`), []string{"failed calling webhook"}, "apply", "-f", "-")
+	w.takes(t, "Their metadata is.", "", nil, "label", "sip", "db", "-n", "implicit", "a=b")
+	w.takes(t, "So is their status.", "", nil, "patch", "sip", "db", "-n", "implicit", "--subresource=status", "--type=merge", "-p", `{"status":{"matched":1}}`)
+	w.takes(t, "What is to go goes.", "", nil, "delete", "sip", "db", "-n", "implicit")
+	w.refuses(t, "Services are judged by the API server itself.", service(ns, "db", `{refract.dev/env-from: secret/a}`), []string{"secret/a would be given"}, "create", "-f", "-", "--as=bob")
 }
