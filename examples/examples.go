@@ -11,3 +11,9 @@ import "embed"
 //
 //go:embed override/namespace.yaml override/clusters.yaml override/shop
 var Shop embed.FS
+
+// InjectionDemo is a ServiceInjectionPolicy and a consumer of its service, in the
+// namespace of the shop, with what places both on the clusters.
+//
+//go:embed override/namespace.yaml override/clusters.yaml override/shop/00-placement.yaml injection/demo
+var InjectionDemo embed.FS

@@ -75,3 +75,21 @@ const (
 	BothPoliciesSetField    Code = "both-policies-set-field"
 	DividedReplicasSet      Code = "divided-replicas-set"
 )
+
+// Codes of what ServiceInjectionPolicies give to pods.
+const (
+	FormerVersion            Code = "former-api-version"
+	SelectsEveryPod          Code = "selects-every-pod"
+	SelectsNoPod             Code = "selects-no-pod"
+	MountWithoutVolume       Code = "mount-without-volume"
+	VolumeWithoutMount       Code = "volume-without-mount"
+	DoubtfulInjection        Code = "doubtful-injection"
+	ServiceNotFound          Code = "service-not-found"
+	InvalidServiceAnnotation Code = "invalid-service-annotation"
+	ServiceNotAsked          Code = "service-annotation-not-used"
+	ReferenceNotFound        Code = "reference-not-found"
+	PoliciesConflict         Code = "policies-conflict"
+	PodConflicts             Code = "pod-conflicts"
+	PodRefused               Code = "pod-refused"
+	VariableTooLate          Code = "variable-too-late"
+)

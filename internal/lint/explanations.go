@@ -248,6 +248,67 @@ var Codes = []Explanation{
 		DividedReplicasSet, Warning, "An override sets the replicas that a propagation policy divides",
 		"Overrides take effect after the replicas were divided: each of the clusters gets that number, and not its share.",
 	},
+
+	{
+		FormerVersion, Warning, "A policy has the API version of the proposal",
+		"ServiceInjectionPolicy was proposed in extensions/v1beta1, which no API server takes. It is read as refract.dev/v1beta1; " +
+			"write that.",
+	},
+	{
+		SelectsEveryPod, Warning, "A policy selects every pod of its namespace",
+		"An empty selector chooses all pods, of today and of tomorrow. If that is meant, nothing is wrong.",
+	},
+	{
+		SelectsNoPod, Warning, "A policy selects no pod",
+		"There are pods or workloads in its namespace, and the selector matches the labels of none of them. The labels that count " +
+			"are those of the pods, as they stand in the template of a workload.",
+	},
+	{
+		MountWithoutVolume, Warning, "A mount names a volume that the policy does not have",
+		"It may be one of the pods. The policy is left out for those that do not have it.",
+	},
+	{
+		VolumeWithoutMount, Warning, "No mount of the policy uses a volume",
+		"Pods get the volume, and their containers see nothing of it unless they mount it themselves.",
+	},
+	{
+		DoubtfulInjection, Warning, "What a policy injects may do harm to pods",
+		"The message says which pods, and what becomes of them.",
+	},
+	{
+		ServiceNotFound, Warning, "The Service that completes a policy is not there",
+		"With implicit: true the annotations of the Service say what is injected. Without it only what stands in the policy itself is.",
+	},
+	{
+		InvalidServiceAnnotation, Error, "An annotation of a Service does not say what to inject",
+		"What it says is not injected. The other annotations are heeded all the same.",
+	},
+	{
+		ServiceNotAsked, Warning, "The annotations of a Service are of no effect",
+		"They say what its consumers need, and no policy with implicit: true asks for that.",
+	},
+	{
+		ReferenceNotFound, Warning, "A policy refers to what is not there",
+		"Containers do not start until the Secret or ConfigMap is there with the keys that are named, and pods that are there are not " +
+			"recreated before. It is looked for where the input has others of its kind in the namespace.",
+	},
+	{
+		PoliciesConflict, Warning, "Two policies cannot both hold for a pod",
+		"They may select the same pod, and say different things by the same name. The older policy is applied, and the other is left " +
+			"out for the pod as a whole.",
+	},
+	{
+		PodConflicts, Warning, "A pod says something else than a policy that selects it",
+		"The policy is left out for the pod as a whole, so that it does not get half of it. Rename one of the two, or take one away.",
+	},
+	{
+		PodRefused, Error, "A pod is refused because of a policy",
+		"It says something else than a policy with onConflict: Reject. The workload gets no pods.",
+	},
+	{
+		VariableTooLate, Warning, "A variable uses one that is injected behind it",
+		"$(NAME) stands for a variable that comes before. What comes later stays as it is written.",
+	},
 }
 
 // explain returns what there is to know about a code.

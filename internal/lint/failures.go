@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/render"
 	"refract.dev/override"
@@ -92,7 +93,7 @@ func (fail *failure) reportImage(out *report) bool {
 		return false // It is what becomes of the image.
 	}
 	s := subjectOf(o)
-	finding := s.finding(InvalidImage, fieldOf(o.Content.Object, path), "%s", fact)
+	finding := s.finding(InvalidImage, manifest.FieldOf(o.Content.Object, path), "%s", fact)
 	finding.Path = path
 	out.once(s.object.String()+path, finding.on(affected([]run{fail.run})))
 	return true

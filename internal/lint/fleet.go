@@ -8,6 +8,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/preview"
 	"refract.dev/internal/render"
 	"refract.dev/internal/schema"
 	"refract.dev/match"
@@ -30,6 +31,8 @@ type fleet struct {
 	overriding []*policy
 	placing    []*placingPolicy
 	outcomes   []render.Outcome
+	injecting  []*injectionPolicy
+	pods       []preview.Pod // None if nothing is injected.
 
 	schemas     *schema.Schemas
 	definitions []*Finding // Those of the input that cannot be used.
@@ -90,6 +93,7 @@ func gather(set *manifest.Set, problems []*manifest.Problem) *fleet {
 	f.evaluate()
 	f.compare()
 	f.observe()
+	f.gatherInjections()
 	return f
 }
 

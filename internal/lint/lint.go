@@ -96,7 +96,11 @@ func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
 		look(f, r)
 	}
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
-	result.Summary = Summary{Objects: len(set.Objects), Policies: len(f.overriding) + len(f.placing), Clusters: len(set.Clusters)}
+	result.Summary = Summary{
+		Objects:  len(set.Objects) - len(set.InjectionPolicies),
+		Policies: len(f.overriding) + len(f.placing) + len(set.InjectionPolicies),
+		Clusters: len(set.Clusters),
+	}
 	for i := range result.Findings {
 		if result.Findings[i].Severity == Error {
 			result.Summary.Errors++
@@ -140,4 +144,13 @@ var checks = []check{
 	checkEffect,      // Changes to what is there already.
 	checkIndexes,     // Names given as numbers.
 	checkUsed,        // Policies that nothing names.
+
+	checkNotes,      // What is no longer written so.
+	checkDoubtful,   // What is injected and presumably not meant.
+	checkServices,   // Services that do not complete a policy.
+	checkSelected,   // Policies that select no pod.
+	checkReferences, // Secrets and ConfigMaps that are not there.
+	checkOverlaps,   // Policies that cannot both hold.
+	checkConflicts,  // Pods that say something else than policies do.
+	checkTooLate,    // Variables that are injected behind those that use them.
 }

@@ -44,9 +44,12 @@ func (l *lost) cluster(name string) bool {
 
 // clusters reports whether any cluster may have been lost.
 func (l *lost) clusters() bool {
-	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool {
-		return mayBe(p, corev1alpha1.KindFederatedCluster)
-	})
+	return l.kind(corev1alpha1.KindFederatedCluster)
+}
+
+// kind reports whether anything of a kind may have been lost.
+func (l *lost) kind(kind string) bool {
+	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool { return mayBe(p, kind) })
 }
 
 // objects reports whether any object may have been lost that could name a policy.
@@ -59,6 +62,7 @@ func mayBe(p *manifest.Problem, kind string) bool {
 	return p.Kind == kind || p.Kind == "" || p.Field == "kind" || p.Field == "apiVersion"
 }
 
+// ourKinds are those that are not themselves objects that policies are about.
 var ourKinds = []string{
 	corev1alpha1.KindOverridePolicy, corev1alpha1.KindClusterOverridePolicy,
 	corev1alpha1.KindPropagationPolicy, corev1alpha1.KindClusterPropagationPolicy,

@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 )
@@ -22,8 +23,13 @@ var problemCodes = []struct {
 	{ProtectedField, says("may not be overridden")},
 	{InvalidImage, says("is not a valid Registry", "is not a valid Repository", "is not a valid Tag", "is not a valid Digest")},
 	{InvalidPolicy, func(p *manifest.Problem) bool {
-		return slices.Contains(ourKinds, p.Kind) && p.Kind != corev1alpha1.KindFederatedCluster && strings.HasPrefix(p.Field, "spec")
+		return isPolicy(p.Kind) && strings.HasPrefix(p.Field, "spec")
 	}},
+}
+
+// isPolicy reports whether a kind is one of our policies.
+func isPolicy(kind string) bool {
+	return kind == refractv1beta1.KindServiceInjectionPolicy || (slices.Contains(ourKinds, kind) && kind != corev1alpha1.KindFederatedCluster)
 }
 
 func says(facts ...string) func(*manifest.Problem) bool {
@@ -48,7 +54,7 @@ func (r *report) problems(problems []*manifest.Problem) {
 		}
 		switch {
 		case p.Kind == "" && p.Name == "":
-		case strings.HasSuffix(p.Kind, "Policy") && slices.Contains(ourKinds, p.Kind):
+		case isPolicy(p.Kind):
 			f.Policy = &render.Policy{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}
 		default:
 			f.Object = &render.Object{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}

@@ -3,14 +3,13 @@ package lint
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 	"refract.dev/internal/schema"
 	"refract.dev/tree"
@@ -124,7 +123,7 @@ func (v *values) compare(o *render.Outcome) {
 	before := v.wrong[o]
 	s := subjectOf(o.Object)
 	for _, m := range before {
-		finding := s.finding(InvalidObject, fieldOf(o.Object.Content.Object, m.Path), "%s", m.Message)
+		finding := s.finding(InvalidObject, manifest.FieldOf(o.Object.Content.Object, m.Path), "%s", m.Message)
 		finding.Path, finding.Hint = m.Path, m.Hint
 		v.add(finding)
 	}
@@ -209,9 +208,9 @@ func (w *wrongValue) field() string {
 	case inside != "":
 		value, _ := w.change.After.(map[string]any)
 		if value == nil {
-			return w.item.field + ".value" + fieldOf(w.change.After, inside)
+			return w.item.field + ".value" + manifest.FieldOf(w.change.After, inside)
 		}
-		return w.item.field + ".value." + fieldOf(value, inside)
+		return w.item.field + ".value." + manifest.FieldOf(value, inside)
 	case w.missesField():
 		return w.item.field + ".path"
 	default:
@@ -222,39 +221,3 @@ func (w *wrongValue) field() string {
 // missesField reports whether it is the place that is wrong and not what is put
 // there.
 func (w *wrongValue) missesField() bool { return w.mismatch.Message == noSuchField }
-
-// fieldOf returns the place inside a value as the path of a field.
-func fieldOf(value any, pointer string) string {
-	p, err := tree.Parse(pointer)
-	if err != nil {
-		return ""
-	}
-	var path *field.Path
-	for _, key := range p.Keys() {
-		switch inside := value.(type) {
-		case []any:
-			i, err := strconv.Atoi(key)
-			if err != nil || i < 0 || i >= len(inside) {
-				return path.String()
-			}
-			path, value = path.Index(i), inside[i]
-		case map[string]any:
-			path, value = child(path, key), inside[key]
-		default:
-			path = child(path, key)
-		}
-	}
-	return path.String()
-}
-
-// child adds a key to a path, in brackets if it would not read as one.
-func child(path *field.Path, key string) *field.Path {
-	switch {
-	case path == nil:
-		return field.NewPath(key)
-	case strings.ContainsAny(key, "./[]"):
-		return path.Key(key)
-	default:
-		return path.Child(key)
-	}
-}

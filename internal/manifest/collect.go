@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -38,6 +39,10 @@ type collector struct {
 	problems []*Problem
 	// namespaced knows kinds besides those of the objects; it may be nil.
 	namespaced func(schema.GroupKind) (namespaced, known bool)
+	// namespace is that of objects that name none; empty is the namespace default.
+	namespace string
+	// unnamed is whether an API server may still have to make names.
+	unnamed bool
 }
 
 // add takes a document, or the items of a list.
@@ -69,12 +74,13 @@ func (c *collector) add(value any, place Place, l lines) {
 // finish checks all objects, sorts them into a Set, and returns the problems.
 // What is asked of each object alone is asked of all at once.
 func (c *collector) finish() (*Set, []*Problem) {
-	concurrently(len(c.objects), func(i int) { c.objects[i].checkIdentity() })
+	concurrently(len(c.objects), func(i int) { c.objects[i].checkIdentity(c.unnamed) })
 	c.gather()
 	scope := c.scopes()
 	for _, o := range c.objects {
 		if !o.wrong {
-			o.place(scope(o.gvk.GroupKind()))
+			namespaced, known := scope(o.gvk.GroupKind())
+			o.place(namespaced, known, cmp.Or(c.namespace, "default"))
 		}
 	}
 	c.gather()
@@ -90,6 +96,7 @@ func (c *collector) finish() (*Set, []*Problem) {
 	for _, o := range c.objects {
 		if !o.wrong {
 			o.add(set)
+			set.Notes = append(set.Notes, o.notes...)
 			if !o.local {
 				set.Manifests = append(set.Manifests, o.Object)
 			}

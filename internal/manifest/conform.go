@@ -30,8 +30,11 @@ func conform(value any, t reflect.Type, at *field.Path, strict bool) []mismatch 
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil || decodesItself(t) {
+	if value == nil {
 		return nil
+	}
+	if decodesItself(t) {
+		return conformItself(value, t, at)
 	}
 	var want string
 	switch t.Kind() {
@@ -151,6 +154,22 @@ func fieldsOf(t reflect.Type, to map[string]jsonField) {
 			to[name] = jsonField{Type: f.Type, required: !strings.Contains(options, "omitempty")}
 		}
 	}
+}
+
+// conformItself asks a type that has a syntax of its own.
+func conformItself(value any, t reflect.Type, at *field.Path) []mismatch {
+	data, err := json.Marshal(value)
+	if err == nil {
+		err = json.Unmarshal(data, reflect.New(t).Interface())
+	}
+	if err == nil {
+		return nil
+	}
+	hint := ""
+	if _, isString := value.(string); !isString {
+		hint = hintQuote(value)
+	}
+	return []mismatch{{path: at, fact: fmt.Sprintf("cannot be %s: %v", show(value), err), hint: hint}}
 }
 
 // decodesItself reports whether a type has a syntax of its own.

@@ -13,12 +13,15 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/tree"
 )
 
 // checkIdentity checks what every object must have: a type, a name, and metadata
-// that can be read. It sets the object's gvk.
-func (o *object) checkIdentity() {
+// that can be read; if unnamed, it may have metadata.generateName instead of the
+// name. It sets the object's gvk.
+func (o *object) checkIdentity(unnamed bool) {
+	o.modernize()
 	version := o.requireString(o.Content.Object, "apiVersion", "apiVersion")
 	kind := o.requireString(o.Content.Object, "kind", "kind")
 	if version != "" {
@@ -32,6 +35,8 @@ func (o *object) checkIdentity() {
 			o.checkOurs()
 		case isReport(o.gvk.GroupKind()):
 			o.checkServed(refractv1alpha1.GroupVersion)
+		case (gv == refractv1beta1.GroupVersion && kind != "") || isInjection(o.gvk.GroupKind()):
+			o.checkInjection()
 		}
 	}
 	metadata, ok := o.Content.Object["metadata"].(map[string]any)
@@ -40,11 +45,7 @@ func (o *object) checkIdentity() {
 		return
 	}
 	at := field.NewPath("metadata")
-	if name := o.requireString(metadata, "name", "metadata.name"); name != "" {
-		for _, msg := range content.IsPathSegmentName(name) {
-			o.report("metadata.name", fmt.Sprintf("is %q, which %s", name, msg), "")
-		}
-	}
+	o.checkName(metadata, unnamed)
 	if metadata["namespace"] != nil && metadata["namespace"] != "" {
 		if namespace := o.requireString(metadata, "namespace", "metadata.namespace"); namespace != "" {
 			for _, msg := range apivalidation.ValidateNamespaceName(namespace, false) {
@@ -57,6 +58,23 @@ func (o *object) checkIdentity() {
 	}
 	if annotations, ok := o.stringMap(metadata, "annotations", at); ok {
 		o.reportAll(apivalidation.ValidateAnnotations(annotations, at.Child("annotations")))
+	}
+}
+
+// checkName checks the name of an object, or what it is to be made from.
+func (o *object) checkName(metadata map[string]any, unnamed bool) {
+	if prefix, _ := metadata["generateName"].(string); unnamed && prefix != "" && metadata["name"] == nil {
+		for _, msg := range content.IsPathSegmentPrefix(prefix) {
+			o.report("metadata.generateName", fmt.Sprintf("is %q, which %s", prefix, msg), "")
+		}
+		return
+	}
+	name := o.requireString(metadata, "name", "metadata.name")
+	if name == "" {
+		return
+	}
+	for _, msg := range content.IsPathSegmentName(name) {
+		o.report("metadata.name", fmt.Sprintf("is %q, which %s", name, msg), "")
 	}
 }
 

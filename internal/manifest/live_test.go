@@ -50,6 +50,17 @@ error: hub: OverridePolicy shop/op: spec.overrideRule: there is no such field
 hint: did you mean overrideRules?
 `,
 		},
+		"InjectionPolicies": {
+			reason: "A policy that is not valid is there all the same, as an object, and in force it is not.",
+			objects: []string{
+				`{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: good, namespace: shop, creationTimestamp: "2026-01-02T03:04:05Z"}, spec: {selector: {}, env: [{name: A, value: 1}]}, status: {matched: 1, later: true}}`,
+				`{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: bad, namespace: shop}, spec: {selector: {matchExpressions: [{key: a, operator: Foo}]}, env: [{name: A}]}}`,
+			},
+			want: `hub: ServiceInjectionPolicy shop/good, namespaced, in Objects and InjectionPolicies
+hub: ServiceInjectionPolicy shop/bad, namespaced, in Objects
+error: hub: ServiceInjectionPolicy shop/bad: spec.selector.matchExpressions[0].operator: Invalid value: "Foo": not a valid selector operator
+`,
+		},
 		"ScopeSeen": {
 			reason: "What is held without a namespace cannot have one, whatever its kind.",
 			objects: []string{

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/tree"
@@ -31,7 +33,8 @@ type Set struct {
 	// Manifests are all of the following, as they were read.
 	Manifests []Object
 
-	// Objects are those that policies are about: every kind but ours.
+	// Objects are those that policies are about: every kind but ours, and
+	// ServiceInjectionPolicies, which can be propagated like any object.
 	Objects []Object
 
 	OverridePolicies           []Policy[corev1alpha1.OverridePolicy, override.Policy]
@@ -40,11 +43,18 @@ type Set struct {
 	ClusterPropagationPolicies []Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy]
 	Clusters                   []Cluster
 
+	// InjectionPolicies are those of the Objects, compiled as they stand: what an
+	// annotated Service adds is in none but those that an API server has completed.
+	InjectionPolicies []Policy[refractv1beta1.ServiceInjectionPolicy, inject.Policy]
+
 	// Definitions are the CustomResourceDefinitions. One that is annotated with
 	// [LocalConfig] is not among the Objects and Manifests.
 	Definitions []Object
 	// Propagations are what the controllers report about objects.
 	Propagations []Propagation
+
+	// Notes are on what was understood, and is no longer written so.
+	Notes []*Problem
 }
 
 // Object is a manifest of any kind.
@@ -89,8 +99,8 @@ type Cluster struct {
 // At is [Object.At] for a cluster.
 func (c *Cluster) At(field string) Place { return c.lines.at(c.Place, field) }
 
-// Policies returns the policies of all four kinds, kind by kind and without their
-// generations.
+// Policies returns the policies that objects name, of all four kinds, kind by kind
+// and without their generations.
 func (s *Set) Policies() []tree.Policy {
 	var refs []tree.Policy
 	add := func(ref tree.Policy) {
@@ -152,6 +162,14 @@ func Read(paths []string, stdin io.Reader) (*Set, []*Problem) { return ReadFor(n
 func ReadFor(namespaced func(schema.GroupKind) (namespaced, known bool), paths []string, stdin io.Reader) (*Set, []*Problem) {
 	sources, problems := find(paths, stdin)
 	return read(&collector{namespaced: namespaced}, sources, problems)
+}
+
+// ReadNew is [Read] for manifests of objects that are yet to be created: those that
+// name no namespace are in the one that is given, and an object need not have a
+// name if its metadata.generateName says how one is made.
+func ReadNew(namespace string, paths []string, stdin io.Reader) (*Set, []*Problem) {
+	sources, problems := find(paths, stdin)
+	return read(&collector{namespace: namespace, unnamed: true}, sources, problems)
 }
 
 // ReadFS is [Read] for a file system, of which it reads all.

@@ -78,6 +78,9 @@ func describe(set *Set, problems []*Problem) string {
 	for _, p := range set.ClusterPropagationPolicies {
 		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] = "ClusterPropagationPolicies"
 	}
+	for _, p := range set.InjectionPolicies {
+		lists[key{p.Place, p.Policy.Kind, p.Policy.Namespace, p.Policy.Name}] += " and InjectionPolicies"
+	}
 	for _, c := range set.Clusters {
 		lists[key{c.Place, c.Cluster.Kind, c.Cluster.Namespace, c.Cluster.Name}] = "Clusters"
 	}
@@ -100,6 +103,9 @@ func describe(set *Set, problems []*Problem) string {
 		}
 		fmt.Fprintf(&b, "%s: %s %s, %s, in %s\n", o.Place, o.Content.GetKind(), name, scope,
 			lists[key{o.Place, o.Content.GetKind(), o.Content.GetNamespace(), o.Content.GetName()}])
+	}
+	for _, n := range set.Notes {
+		fmt.Fprintf(&b, "note: %s\nhint: %s\n", n, n.Hint)
 	}
 	for _, p := range problems {
 		fmt.Fprintf(&b, "error: %s\n", p)
@@ -350,4 +356,33 @@ func FuzzRead(f *testing.F) {
 			}
 		}
 	})
+}
+
+// TestReadNew: objects to be created need no name, and are in the namespace given if
+// they name none.
+func TestReadNew(t *testing.T) {
+	const input = `
+{apiVersion: v1, kind: Pod, metadata: {generateName: run-}}
+---
+{apiVersion: v1, kind: Pod, metadata: {generateName: run-, namespace: other}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: web, generateName: web-}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: node}}
+---
+{apiVersion: v1, kind: Pod, metadata: {generateName: a/b}}
+---
+{apiVersion: v1, kind: Pod, metadata: {generateName: ""}}
+`
+	set, problems := ReadNew("shop", []string{Stdin}, strings.NewReader(input))
+	want := `stdin:2: document 1: Pod shop/, namespaced, in Objects
+stdin:4: document 2: Pod other/, namespaced, in Objects
+stdin:6: document 3: Pod shop/web, namespaced, in Objects
+stdin:8: document 4: Node node, cluster-scoped, in Objects
+error: stdin:10: document 5: Pod: metadata.generateName: is "a/b", which may not contain '/'
+error: stdin:12: document 6: Pod: metadata.name: is missing
+`
+	if diff := cmp.Diff(want, describe(set, problems)); diff != "" {
+		t.Errorf("ReadNew(): -want, +got:\n%s", diff)
+	}
 }

@@ -24,12 +24,16 @@ type object struct {
 	gvk schema.GroupVersionKind
 	// stored is whether an API server holds the object.
 	stored bool
+	// former is the apiVersion as it was, where another is meant today.
+	former string
 	// local is whether the object explains others and goes nowhere itself.
 	local bool
 	// wrong is whether a problem was found, which keeps it out of the Set.
 	wrong bool
 	// problems are those that were not gathered yet.
 	problems []*Problem
+	// notes are on what is no problem.
+	notes []*Problem
 	// reported are the fields that a problem was found with.
 	reported map[string]bool
 	// add puts the object into its list. It is set when the object is decoded.
@@ -44,6 +48,13 @@ func newObject(place Place, content *unstructured.Unstructured, l lines) *object
 // empty, with the object as a whole.
 func (o *object) report(at, fact, hint string) {
 	o.wrong, o.reported[at] = true, true
+	o.problems = append(o.problems, o.problem(at, fact, hint))
+}
+
+// note notes what there is to say and is no problem.
+func (o *object) note(at, fact, hint string) { o.notes = append(o.notes, o.problem(at, fact, hint)) }
+
+func (o *object) problem(at, fact, hint string) *Problem {
 	place := o.Place
 	if at != "" {
 		place = o.At(at)
@@ -51,7 +62,7 @@ func (o *object) report(at, fact, hint string) {
 	kind, _ := o.Content.Object["kind"].(string)
 	name, _, _ := unstructured.NestedString(o.Content.Object, "metadata", "name")
 	namespace, _, _ := unstructured.NestedString(o.Content.Object, "metadata", "namespace")
-	o.problems = append(o.problems, &Problem{Place: place, Kind: kind, Namespace: namespace, Name: name, Field: at, Fact: fact, Hint: hint})
+	return &Problem{Place: place, Kind: kind, Namespace: namespace, Name: name, Field: at, Fact: fact, Hint: hint}
 }
 
 // reportAll notes problems, but for those at fields that have one already: what is
@@ -73,8 +84,8 @@ func (o *object) reportAll(errs field.ErrorList) {
 	}
 }
 
-// place puts an object into its namespace.
-func (o *object) place(namespaced, known bool) {
+// place puts an object into its namespace, which is home if it names none.
+func (o *object) place(namespaced, known bool, home string) {
 	namespace := o.Content.GetNamespace()
 	if !known {
 		// What an API server holds without a namespace cannot have one.
@@ -83,7 +94,7 @@ func (o *object) place(namespaced, known bool) {
 	o.Namespaced = namespaced
 	switch {
 	case namespaced && namespace == "":
-		o.setNamespace("default")
+		o.setNamespace(home)
 	case !namespaced && ours(o.gvk.Group) && namespace != "":
 		o.report("metadata.namespace", fmt.Sprintf("must be absent: a %s belongs to no namespace", o.gvk.Kind), "")
 	case !namespaced:
@@ -124,6 +135,8 @@ func (o *object) decode() {
 		o.decodeOurs()
 	case isReport(gk):
 		o.decodeReport()
+	case isInjection(gk):
+		o.decodeInjection()
 	case isDefinition(o.Content.Object):
 		o.add = func(s *Set) {
 			s.Definitions = append(s.Definitions, o.Object)

@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"maps"
+	"slices"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -32,6 +33,12 @@ func (s *Set) Overlay(over *Set) *Set {
 		Propagations: overlay(s.Propagations, over.Propagations, func(p *Propagation) types.NamespacedName {
 			return types.NamespacedName{Namespace: p.Source.Namespace, Name: p.Name}
 		}),
+		InjectionPolicies: overlay(s.InjectionPolicies, over.InjectionPolicies, nameOfPolicy),
+	}
+	for _, n := range slices.Concat(s.Notes, over.Notes) {
+		if slices.ContainsFunc(out.Manifests, func(o Object) bool { return o.Place.File == n.Place.File && o.Place.Document == n.Place.Document }) {
+			out.Notes = append(out.Notes, n)
+		}
 	}
 	out.keepObserved(s)
 	return out

@@ -121,6 +121,30 @@ func membersOf(s *Set) int {
 		len(s.ClusterPropagationPolicies) + len(s.Clusters) + len(s.Propagations)
 }
 
+// TestOverlayInjectionPolicies: the compiled policy is replaced with the object.
+func TestOverlayInjectionPolicies(t *testing.T) {
+	const (
+		a = "{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: a}, spec: {selector: {}, env: [{name: A}]}}"
+		b = "{apiVersion: extensions/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: b}, spec: {selector: {}, env: [{name: A}]}}"
+	)
+	got := setOf(t, "below", a+"\n---\n"+b).Overlay(setOf(t, "over", b))
+	want := []string{"below:1 a", "over:1 b"}
+	if diff := cmp.Diff(want, placesOf(got.Objects)); diff != "" {
+		t.Errorf("Overlay(): Objects: -want, +got:\n%s", diff)
+	}
+	var policies []string
+	for i := range got.InjectionPolicies {
+		place, _, _ := strings.Cut(got.InjectionPolicies[i].Place.String(), ".yaml")
+		policies = append(policies, place+" "+got.InjectionPolicies[i].Compiled.Name())
+	}
+	if diff := cmp.Diff([]string{"below a", "over b"}, policies); diff != "" {
+		t.Errorf("Overlay(): InjectionPolicies: -want, +got:\n%s", diff)
+	}
+	if len(got.Notes) != 1 || got.Notes[0].Place.File != "over.yaml" {
+		t.Errorf("Overlay(): want one note, on what is laid over, got %v", got.Notes)
+	}
+}
+
 func TestOverlayKeepsObserved(t *testing.T) {
 	read := func(text string) *Set {
 		t.Helper()

@@ -45,6 +45,7 @@ func builtInScopes() map[schema.GroupKind]bool {
 	for kind, k := range ourKinds {
 		scopes[schema.GroupKind{Group: corev1alpha1.GroupVersion.Group, Kind: kind}] = k.namespaced
 	}
+	scopes[injectionKind] = true
 	for kind, namespaced := range reports {
 		scopes[schema.GroupKind{Group: refractv1alpha1.GroupVersion.Group, Kind: kind}] = namespaced
 	}

@@ -1,0 +1,55 @@
+package podtemplate
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/tree"
+)
+
+// workloads are the kinds of Kubernetes, besides Pod, that have a pod template.
+var workloads = map[string][]string{
+	"":           {"PodTemplate", "ReplicationController"},
+	"apps":       {"DaemonSet", "Deployment", "ReplicaSet", "StatefulSet"},
+	"batch":      {"CronJob", "Job"},
+	"extensions": {"DaemonSet", "Deployment", "ReplicaSet"}, // In manifests from before Kubernetes 1.16.
+}
+
+// templates are the places of pod templates in workloads.
+var templates = [...]tree.Pointer{
+	tree.MustParse("/spec/template"),
+	tree.MustParse("/spec/jobTemplate/spec/template"),
+	tree.MustParse("/template"),
+}
+
+// MakesPods reports whether pods are made of the objects of a kind of Kubernetes,
+// or it is that of pods.
+func MakesPods(kind schema.GroupKind) bool {
+	return isPod(kind) || slices.Contains(workloads[kind.Group], kind.Kind)
+}
+
+func isPod(kind schema.GroupKind) bool { return kind == schema.GroupKind{Kind: "Pod"} }
+
+// Template returns the pod template of an object and its place: of a Pod the Pod
+// itself. Of any other kind, known or not, it is what has a list of containers in
+// its spec and stands where pod templates do: spec.template,
+// spec.jobTemplate.spec.template or template. Nil if there is none. The template
+// is shared with the object and not to be modified.
+func Template(kind schema.GroupKind, object map[string]any) (tree.Pointer, map[string]any) {
+	if isPod(kind) {
+		return tree.Pointer{}, object
+	}
+	for _, at := range templates {
+		value, err := tree.Lookup(object, at)
+		if err != nil {
+			continue
+		}
+		template, _ := value.(map[string]any)
+		spec, _ := template["spec"].(map[string]any)
+		if _, ok := spec["containers"].([]any); ok {
+			return at, template
+		}
+	}
+	return tree.Pointer{}, nil
+}
