@@ -248,6 +248,8 @@ env:
 - {name: F, valueFrom: {resourceFieldRef: {resource: limits.gpu}}}
 - {name: G, valueFrom: {resourceFieldRef: {resource: limits.cpu, divisor: 1Mi}}}
 - {name: H, valueFrom: {resourceFieldRef: {}}}
+- {name: I, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['A b']"}}}
+- {name: J, valueFrom: {fieldRef: {fieldPath: "metadata.annotations['Example.com/a']"}}}
 `,
 			want: []string{
 				`spec.env[0].valueFrom.fieldRef.fieldPath: Unsupported value: "metadata.labels": supported values: "metadata.name", "metadata.namespace", "metadata.uid", "spec.nodeName", "spec.serviceAccountName", "status.hostIP", "status.hostIPs", "status.podIP", "status.podIPs"`,
@@ -258,6 +260,7 @@ env:
 				`spec.env[5].valueFrom.resourceFieldRef.resource: Unsupported value: "limits.gpu": supported values: "limits.cpu", "limits.ephemeral-storage", "limits.memory", "requests.cpu", "requests.ephemeral-storage", "requests.memory"`,
 				`spec.env[6].valueFrom.resourceFieldRef.divisor: Unsupported value: "1Mi": supported values: "1m", "1"`,
 				`spec.env[7].valueFrom.resourceFieldRef.resource: Required value: must name a resource of a container, such as limits.memory`,
+				`spec.env[8].valueFrom.fieldRef.fieldPath: Invalid value: "A b": name part must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is '([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]')`,
 			},
 		},
 		"FileKeyRefs": {
@@ -305,6 +308,8 @@ volumeMounts:
 - {name: v, mountPath: /e, recursiveReadOnly: Enabled, mountPropagation: HostToContainer}
 - {name: v, mountPath: /f, recursiveReadOnly: Sometimes, readOnly: true}
 - {name: V, mountPath: /g, bindMountOptions: [noexec, noexec, exec]}
+- {name: v, mountPath: "/h\0"}
+- {name: v, mountPath: 'C:\data'}
 `,
 			want: []string{
 				`spec.volumeMounts[0].name: Required value: must name a volume of the policy or of the pods`,
@@ -323,6 +328,7 @@ volumeMounts:
 				`spec.volumeMounts[8].bindMountOptions[1]: Duplicate value: "noexec"`,
 				`spec.volumeMounts[8].bindMountOptions[2]: Unsupported value: "exec": supported values: "nodev", "noexec", "nosuid"`,
 				`spec.volumeMounts[8].bindMountOptions: Forbidden: needs a volume of the policy that is no image`,
+				`spec.volumeMounts[9].mountPath: Invalid value: "/h\x00": must not contain a NUL character`,
 			},
 		},
 		"Duplicates": {
@@ -423,6 +429,10 @@ func TestCompileVolumes(t *testing.T) {
 		"PodCertificateBad":  {`{projected: {sources: [{podCertificate: {signerName: kubernetes.io/x, keyType: RSA, maxExpirationSeconds: 86401, userAnnotations: {a: b}}}]}}`, []string{".projected.sources[0].podCertificate.keyType: Unsupported value", ".projected.sources[0].podCertificate.maxExpirationSeconds: Invalid value", ".projected.sources[0].podCertificate.userAnnotations: Invalid value", ".projected.sources[0].podCertificate: Required value"}},
 		"CSI":                {`{csi: {driver: Secrets.example.com, nodePublishSecretRef: {name: s}}}`, nil},
 		"CSIBad":             {`{csi: {nodePublishSecretRef: {}}}`, []string{".csi.nodePublishSecretRef.name: Required value", ".csi.driver: Required value"}},
+		"CSILong":            {`{csi: {driver: ` + strings.Repeat("a", 64) + `}}`, []string{".csi.driver: Too long"}},
+		"CSIName":            {`{csi: {driver: a_b}}`, []string{".csi.driver: Invalid value"}},
+		"SignerLong":         {`{projected: {sources: [{podCertificate: {signerName: example.com/` + strings.TrimSuffix(strings.Repeat("a.", 160), ".") + `, keyType: RSA3072, keyPath: k}}]}}`, []string{".projected.sources[0].podCertificate.signerName: Too long"}},
+		"AnnotationsLong":    {`{projected: {sources: [{podCertificate: {signerName: example.com/a, keyType: RSA3072, keyPath: k, userAnnotations: {example.com/a: ` + strings.Repeat("a", 256<<10) + `}}}]}}`, []string{".projected.sources[0].podCertificate.userAnnotations: Too long"}},
 		"Ephemeral":          {`{ephemeral: {volumeClaimTemplate: {metadata: {labels: {a: b}}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}}`, nil},
 		"EphemeralBad":       {`{ephemeral: {volumeClaimTemplate: {metadata: {name: x}, spec: {accessModes: [ReadWriteOncePod, Any], volumeMode: Tape, storageClassName: A, dataSource: {kind: Foo, name: x}}}}}`, []string{".ephemeral.volumeClaimTemplate.metadata: Forbidden", ".ephemeral.volumeClaimTemplate.spec.accessModes[1]: Unsupported value", ".ephemeral.volumeClaimTemplate.spec.accessModes: Forbidden", ".ephemeral.volumeClaimTemplate.spec.resources.requests[storage]: Required value", ".ephemeral.volumeClaimTemplate.spec.storageClassName: Invalid value", ".ephemeral.volumeClaimTemplate.spec.volumeMode: Unsupported value", ".ephemeral.volumeClaimTemplate.spec.dataSource.kind: Invalid value"}},
 		"EphemeralNone":      {`{ephemeral: {}}`, []string{".ephemeral.volumeClaimTemplate: Required value"}},

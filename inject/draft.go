@@ -120,34 +120,20 @@ func (d *draft) considerVolumes(p *Policy) *Skipped {
 }
 
 // missingVolume: an API server refuses a pod with a mount of a volume that the pod has
-// not, or with a variable from a file of such a volume.
+// not.
 func (d *draft) missingVolume(p *Policy) *Skipped {
-	for _, of := range inContainers {
-		items := p.items(of)
-		for i := range items {
-			it := &items[i]
-			name := it.needs(of)
-			if name == "" || p.hasVolume(name) || d.volumes.find(name) != nil {
-				continue
-			}
-			return &Skipped{
-				Policy:  p,
-				Reason:  ReasonVolumeMissing,
-				Message: fmt.Sprintf("neither the policy nor the pod has the volume %q of the %s", name, it.describe(of)),
-			}
+	for i := range p.mounts {
+		it := &p.mounts[i]
+		if p.hasVolume(it.volume) || d.volumes.find(it.volume) != nil {
+			continue
+		}
+		return &Skipped{
+			Policy:  p,
+			Reason:  ReasonVolumeMissing,
+			Message: fmt.Sprintf("neither the policy nor the pod has the volume %q of the %s", it.volume, it.describe(mountItem)),
 		}
 	}
 	return nil
-}
-
-// needs returns the name of the volume that an item of a container refers to.
-func (it *item) needs(of itemKind) string {
-	if of != envItem {
-		return it.volume
-	}
-	value, _ := it.normal.(map[string]any)
-	name, _ := member(member(value, "valueFrom"), "fileKeyRef")["volumeName"].(string)
-	return name
 }
 
 func (p *Policy) hasVolume(name string) bool {

@@ -55,6 +55,7 @@ func normalize(of itemKind, value any) any {
 		defaultVolume(object)
 	case mountItem:
 		defaultMount(object)
+	default: // A source of variables has none.
 	}
 	return object
 }
@@ -140,24 +141,22 @@ func reduce(value any, of reflect.Type) any {
 	if reflect.PointerTo(of).Implements(reflect.TypeFor[json.Unmarshaler]()) {
 		return value // A time, or a number or text: it has one spelling.
 	}
-	switch v := value.(type) {
-	case map[string]any:
-		switch of.Kind() {
-		case reflect.Struct:
-			return reduceStruct(v, of)
-		case reflect.Map:
-			return reduceMap(v, of)
+	object, isObject := value.(map[string]any)
+	array, isArray := value.([]any)
+	switch {
+	case isObject && of.Kind() == reflect.Struct:
+		return reduceStruct(object, of)
+	case isObject && of.Kind() == reflect.Map:
+		return reduceMap(object, of)
+	case isArray && of.Kind() == reflect.Slice:
+		out := make([]any, len(array))
+		for i := range array {
+			out[i] = reduce(array[i], of.Elem())
 		}
-	case []any:
-		if of.Kind() == reflect.Slice {
-			out := make([]any, len(v))
-			for i := range v {
-				out[i] = reduce(v[i], of.Elem())
-			}
-			return out
-		}
+		return out
+	default:
+		return value
 	}
-	return value
 }
 
 func reduceMap(object map[string]any, of reflect.Type) map[string]any {
@@ -297,8 +296,9 @@ func defaultVolume(volume map[string]any) {
 	scale := member(volume, "scaleIO")
 	fallback(scale, "storageMode", "ThinProvisioned")
 	fallback(scale, "fsType", "xfs")
-	claim := member(member(member(volume, "ephemeral"), "volumeClaimTemplate"), "spec")
-	fallback(claim, "volumeMode", string(corev1.PersistentVolumeFilesystem))
+	template := member(member(volume, "ephemeral"), "volumeClaimTemplate")
+	fallback(template, "spec", map[string]any{})
+	fallback(member(template, "spec"), "volumeMode", string(corev1.PersistentVolumeFilesystem))
 }
 
 // defaultDownwardAPI fills in the files of a volume or, without a mode, of a part of

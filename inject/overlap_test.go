@@ -184,6 +184,17 @@ func TestScopesOverlapSoundly(t *testing.T) {
 	}
 }
 
+func TestNoWitness(t *testing.T) {
+	for _, pair := range [][2]labels.Selector{{labels.Nothing(), labels.Everything()}, {labels.Everything(), labels.Nothing()}} {
+		if witness, ok := findWitness(pair[0], pair[1]); ok {
+			t.Errorf("a selector of nothing selects %v", witness)
+		}
+	}
+	if witness, ok := findWitness(labels.Everything(), labels.Everything()); !ok || len(witness) > 0 {
+		t.Errorf("everything is selected by both, without any label too: got %v, %t", witness, ok)
+	}
+}
+
 // TestFindWitness: what is found is selected by both; where nothing is found there
 // is nothing, which a look at all label sets of a small world shows. The world has
 // one value that no selector names.

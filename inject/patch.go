@@ -17,7 +17,7 @@ type patch struct {
 
 // newPatch returns an empty patch, which lists its changes if explain is true.
 func newPatch(explain bool) *patch {
-	return &patch{text: append(make([]byte, 0, 4096), '['), explain: explain}
+	return &patch{text: append(make([]byte, 0, 8192), '['), explain: explain}
 }
 
 // done returns the patch; nil if there is nothing in it.

@@ -133,11 +133,9 @@ func (r *references) addProjected(sources []corev1.VolumeProjection, at *field.P
 	}
 }
 
-// addClaim adds the claim of the same namespace from which another is copied.
+// addClaim adds the claim of the same namespace from which another is copied. The
+// template is there: the items are valid.
 func (r *references) addClaim(template *corev1.PersistentVolumeClaimTemplate, at *field.Path) {
-	if template == nil {
-		return
-	}
 	core := func(group *string) bool { return group == nil || *group == "" }
 	if from := template.Spec.DataSourceRef; from != nil {
 		if from.Kind == claimKind && core(from.APIGroup) && (from.Namespace == nil || *from.Namespace == "") {

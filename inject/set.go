@@ -11,9 +11,9 @@ import (
 // goroutines. The nil Set has no policies.
 type Set struct {
 	policies []*Policy // In the order of application.
-	// byLabel and byKey have the indexes of policies that choose only pods with a
-	// label, or a label of the key; rest those of all others. Each has a policy in one
-	// place, for a pod that has one value of a key.
+	// byLabel has the indexes of policies that choose only pods with one of some labels
+	// of a key, byKey those that choose only pods with the key, and rest all others. A
+	// pod finds each in one place at most, for it has one value of a key.
 	byLabel map[label][]int
 	byKey   map[string][]int
 	rest    []int
@@ -50,6 +50,7 @@ func (s *Set) file(i int, selector labels.Selector) {
 			return
 		case selection.Exists:
 			key = r.Key()
+		default: // The others also choose pods without the label.
 		}
 	}
 	if key != "" {
@@ -74,7 +75,8 @@ func (s *Set) matching(of podLabels) []*Policy {
 		return nil
 	}
 	var space [32]int
-	candidates := append(space[:0], s.rest...)
+	candidates := space[:0]
+	candidates = append(candidates, s.rest...)
 	for _, l := range of {
 		candidates = append(candidates, s.byLabel[l]...)
 		candidates = append(candidates, s.byKey[l.key]...)

@@ -358,9 +358,9 @@ func TestApply(t *testing.T) {
 		},
 		"HubKeys": {
 			reason: "A rule may put on a copy what the hub would keep to itself, but for what Refract writes.",
-			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: hub}, annotations: {refract.dev/inject: hub}}}", overriders: "{labels: [{operator: addIfAbsent, value: {kubeadmiral.io/x: copy}}], annotations: [{operator: addIfAbsent, value: {refract.dev/inject: 'false'}}]}",
-			want:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: copy}, annotations: {refract.dev/inject: 'false'}}}",
-			changes: []string{"add /metadata/annotations/refract.dev~1inject", "add /metadata/labels/kubeadmiral.io~1x"},
+			obj:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: hub}, annotations: {refract.dev/x: hub}}}", overriders: "{labels: [{operator: addIfAbsent, value: {kubeadmiral.io/x: copy}}], annotations: [{operator: addIfAbsent, value: {refract.dev/x: 'false'}}]}",
+			want:    "{apiVersion: v1, kind: Thing, metadata: {name: a, labels: {kubeadmiral.io/x: copy}, annotations: {refract.dev/x: 'false'}}}",
+			changes: []string{"add /metadata/annotations/refract.dev~1x", "add /metadata/labels/kubeadmiral.io~1x"},
 		},
 		"NoMetadata": {
 			reason: "Labels exist for the rules even where there is no metadata.",

@@ -2,6 +2,7 @@ package override
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -9,6 +10,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
@@ -110,9 +112,23 @@ func serverOwned(key string) bool {
 // the hub.
 const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
-// speaksToHub reports whether a label or annotation is meant for the hub.
+// speaksToHub reports whether a label or annotation is meant for the hub. What
+// steers the injection into pods is not: that is done where the pods are.
 func speaksToHub(key string) bool {
+	if slices.Contains(speakToMembers, key) {
+		return false
+	}
 	return strings.HasPrefix(key, corev1alpha1.Prefix) ||
 		strings.HasPrefix(key, refractv1alpha1.Prefix) ||
 		strings.Contains(key, "."+corev1alpha1.Prefix)
+}
+
+// speakToMembers are the annotations of ours that people write for the clusters:
+// on pods, workloads, ServiceInjectionPolicies and Services. The one that has a halted
+// rollout go on is not among them: it is for one cluster, and once.
+var speakToMembers = []string{
+	refractv1beta1.InjectAnnotation, refractv1beta1.RolloutAnnotation,
+	refractv1beta1.PausedAnnotation, refractv1beta1.ApproveRolloutAnnotation,
+	refractv1beta1.EnvAnnotation, refractv1beta1.EnvFromAnnotation, refractv1beta1.MountAnnotation,
+	refractv1beta1.PrefixAnnotation, refractv1beta1.DeriveAnnotation,
 }

@@ -4,16 +4,19 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/podtemplate"
 )
 
 // Travels reports whether objects of a kind can be placed on clusters at all. What
-// a cluster says about itself, and what places objects, stays where it is.
+// a cluster says about itself, and what places objects, stays where it is. Of
+// Refract's own kinds it is policies for the pods of a cluster that travel to it.
 func Travels(kind schema.GroupKind) bool {
 	switch kind.Group {
-	case corev1alpha1.GroupVersion.Group, refractv1alpha1.GroupVersion.Group, "coordination.k8s.io", "events.k8s.io", "metrics.k8s.io":
+	case corev1alpha1.GroupVersion.Group, "coordination.k8s.io", "events.k8s.io", "metrics.k8s.io":
 		return false
+	case refractv1beta1.GroupVersion.Group:
+		return kind.Kind == refractv1beta1.KindServiceInjectionPolicy
 	case "":
 		return kind.Kind != "Event"
 	default:

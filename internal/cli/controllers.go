@@ -19,38 +19,48 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"refract.dev/internal/hub"
+	"refract.dev/internal/injection"
 	"refract.dev/internal/propagation"
 	"refract.dev/internal/shards"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/policies"
 )
 
-// controllers are what `refract run` runs against a hub.
+// controllers are what `refract run` runs against a cluster.
 type controllers struct {
-	// systemNamespace holds the Secrets of FederatedClusters.
+	// propagation is for a hub, whose objects are carried to its members; injection
+	// for a cluster into whose own pods services are injected.
+	propagation, injection bool
+	// systemNamespace holds the Secrets of FederatedClusters, and what is ours.
 	systemNamespace string
 	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
 	// guard is the share of a member's copies that may go at once unasked, in percent.
 	guard int
+	// trusted are the users whose policies may hand out what they may not read.
+	trusted []string
+	// noRollout has pods that are there already left as they are.
+	noRollout bool
 	// elect is whether there may be other replicas.
 	elect         bool
 	leaseDuration time.Duration
 	identity      string
 	log           logr.Logger
-	// started, if set, is called once when the controllers know the fleet and work.
+	// started, if set, is called once when the controllers know what they need to and
+	// work.
 	started func()
 }
 
-// webhookOptions say how the hub's API server finds the webhook: by URL or by
-// service; by neither if there is none.
+// webhookOptions say how the API server finds the webhook: by URL or by service; by
+// neither if there is none.
 type webhookOptions struct {
 	address, url, certDir string
 	service               types.NamespacedName
@@ -61,13 +71,18 @@ type webhookOptions struct {
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
 
-// run installs the CRDs and runs the controllers until ctx ends. That ctx has
-// ended is no error.
+// setLog has the libraries log to where the controllers do. It must be done before
+// anything else is.
+func setLog(log logr.Logger) {
+	ctrllog.SetLogger(log)
+	klog.SetLogger(log.WithName("client"))
+}
+
+// run installs what the API server needs to know and runs the controllers until ctx
+// ends. That ctx has ended is no error.
 func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
-	ctrllog.SetLogger(c.log)
-	klog.SetLogger(c.log.WithName("client"))
 	cfg = rest.CopyConfig(cfg)
-	cfg.QPS = -1 // The hub's own priority and fairness decides what it can take.
+	cfg.QPS = -1 // The API server's own priority and fairness decides what it can take.
 	cfg.UserAgent = "refract"
 	if c.identity != "" {
 		cfg.UserAgent += "/" + c.identity
@@ -76,10 +91,7 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	if err := hub.Reachable(ctx, cfg); err != nil {
 		return err
 	}
-	if err := hub.InstallCRDs(ctx, cfg); err != nil {
-		return err
-	}
-	if err := hub.InstallAdmission(ctx, cfg); err != nil {
+	if err := c.install(ctx, cfg); err != nil {
 		return err
 	}
 	mgr, err := c.manager(cfg)
@@ -96,54 +108,125 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	return err
 }
 
+// install writes the types and the admission policies of what is run.
+func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
+	crds := hub.InstallInjectionCRD
+	if c.propagation {
+		crds = hub.InstallCRDs
+	}
+	if err := crds(ctx, cfg); err != nil {
+		return err
+	}
+	if err := c.installAdmission(ctx, cfg); err != nil {
+		return err
+	}
+	if !c.elect {
+		return nil
+	}
+	return c.ensureNamespace(ctx, cfg)
+}
+
+// installAdmission writes the admission policies of what is run.
+func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) error {
+	if c.propagation {
+		return hub.InstallAdmission(ctx, cfg, c.trusted...)
+	}
+	return hub.InstallServiceAdmission(ctx, cfg, c.trusted...)
+}
+
+// ensureNamespace creates the system namespace if it is not there, for Leases.
+func (c *controllers) ensureNamespace(ctx context.Context, cfg *rest.Config) error {
+	cluster, err := hub.Client(cfg)
+	if err != nil {
+		return err
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.systemNamespace}}
+	err = cluster.Get(ctx, client.ObjectKeyFromObject(ns), &corev1.Namespace{})
+	if apierrors.IsNotFound(err) {
+		if err := cluster.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating namespace %s: %w", ns.Name, err)
+		}
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("reading namespace %s: %w", ns.Name, err)
+	}
+	return nil
+}
+
 // setUp registers everything that the manager runs.
 func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config) error {
+	var ready []func() error
+	s := &served{}
+	if c.webhook.wanted() {
+		var err error
+		if s, err = c.serve(mgr, cfg); err != nil {
+			return fmt.Errorf("setting up the webhook: %w", err)
+		}
+		ready = append(ready, s.server.Ready)
+	}
+	if c.propagation {
+		p, err := c.propagate(ctx, mgr, cfg, s)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, p.Ready)
+	}
+	if c.injection {
+		i, err := c.inject(ctx, mgr, cfg, s)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, i.Ready)
+	}
+	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
+		return err
+	}
+	return mgr.AddReadyzCheck("ready", func(*http.Request) error {
+		var errs []error
+		for _, check := range ready {
+			errs = append(errs, check())
+		}
+		return errors.Join(errs...)
+	})
+}
+
+// propagate registers what carries objects of a hub to its members.
+func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*propagation.Controller, error) {
 	var controller atomic.Pointer[propagation.Controller]
-	part, err := c.shards(ctx, cfg, func() {
+	part, err := c.shards(cfg, func() {
 		if p := controller.Load(); p != nil {
 			p.ShardsChanged()
 		}
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, Checked: c.webhook.wanted(), Started: c.started,
+		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, Checked: s.server != nil, Started: c.started,
 	})
 	if err != nil {
-		return err
+		return nil, err
 	}
 	controller.Store(p)
 	if err := mgr.Add(everywhere(part.Run)); err != nil {
-		return err
+		return nil, err
 	}
-	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, part) })); err != nil {
-		return err
+	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, part.Leads) })); err != nil {
+		return nil, err
 	}
-	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
-		return err
+	if s.server == nil {
+		return p, c.unserved(ctx, mgr)
 	}
-	ready := func(*http.Request) error { return p.Ready() }
-	if !c.webhook.wanted() {
-		if err := c.unserved(ctx, mgr); err != nil {
-			return err
-		}
-	} else {
-		server, err := c.serve(mgr, cfg, p, part)
-		if err != nil {
-			return fmt.Errorf("setting up the webhook: %w", err)
-		}
-		ready = func(*http.Request) error { return errors.Join(p.Ready(), server.Ready()) }
-	}
-	return mgr.AddReadyzCheck("ready", ready)
+	return p, c.judge(ctx, mgr, s, p, part)
 }
 
-// admissionInterval is how often the hub's admission policies are put right.
+// admissionInterval is how often the admission policies are put right.
 const admissionInterval = time.Minute
 
-// keepAdmission keeps the admission policies that decide whose Secrets travel as
-// they should be, until ctx ends.
-func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, part *shards.Shards) error {
+// keepAdmission keeps the admission policies as they should be while this replica
+// leads, until ctx ends.
+func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads func() bool) error {
 	tick := time.NewTicker(admissionInterval)
 	defer tick.Stop()
 	for {
@@ -152,31 +235,23 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, part 
 			return nil
 		case <-tick.C:
 		}
-		if !part.Leads() {
+		if !leads() {
 			continue
 		}
-		if err := hub.InstallAdmission(ctx, cfg); err != nil && ctx.Err() == nil {
-			c.log.Error(err, "Cannot keep the admission policies of the hub as they should be")
+		if err := c.installAdmission(ctx, cfg); err != nil && ctx.Err() == nil {
+			c.log.Error(err, "Cannot keep the admission policies as they should be")
 		}
 	}
 }
 
 // shards returns this replica's part.
-func (c *controllers) shards(ctx context.Context, cfg *rest.Config, changed func()) (*shards.Shards, error) {
+func (c *controllers) shards(cfg *rest.Config, changed func()) (*shards.Shards, error) {
 	if !c.elect {
 		return shards.Alone(), nil
 	}
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
-	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.systemNamespace}}
-	if _, err := clients.CoreV1().Namespaces().Get(ctx, ns.Name, metav1.GetOptions{}); apierrors.IsNotFound(err) {
-		if _, err := clients.CoreV1().Namespaces().Create(ctx, ns, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
-			return nil, fmt.Errorf("creating namespace %s: %w", ns.Name, err)
-		}
-	} else if err != nil {
-		return nil, fmt.Errorf("reading namespace %s: %w", ns.Name, err)
 	}
 	return shards.New(shards.Options{
 		Leases: clients.CoordinationV1(), Namespace: c.systemNamespace, Identity: c.identity,
@@ -194,15 +269,22 @@ func (c *controllers) unserved(ctx context.Context, mgr ctrl.Manager) error {
 		return fmt.Errorf("looking for the webhook's configuration: %w", err)
 	case registered:
 		c.log.Info("The hub asks a webhook about policies, and this replica does not serve it: unless another does, no policy can be written. " +
-			"Give --webhook-url or --webhook-service, or: kubectl delete validatingwebhookconfiguration " + webhook.ConfigurationName)
+			"Give --webhook-url or --webhook-service, or: kubectl delete validatingwebhookconfiguration " +
+			webhook.ConfigurationName + " " + injection.PoliciesConfigurationName)
 	default:
 		c.log.Info("Policies are not checked when they are written: for that give --webhook-url or --webhook-service")
 	}
 	return nil
 }
 
-// serve registers the webhook.
-func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config, p *propagation.Controller, part *shards.Shards) (*webhook.Server, error) {
+// served is the webhook server that all share; none if its server is nil.
+type served struct {
+	server *webhook.Server
+	live   client.WithWatch
+}
+
+// serve registers the webhook server.
+func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error) {
 	live, err := client.NewWithWatch(cfg, client.Options{Scheme: mgr.GetScheme()})
 	if err != nil {
 		return nil, err
@@ -214,37 +296,26 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config, p *propagation.C
 	if err != nil {
 		return nil, err
 	}
-	handler, err := policies.New(policies.Options{
-		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(live), Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
-	})
-	if err != nil {
-		return nil, err
-	}
-	server.Handle(webhook.PoliciesPath, handler)
-	if err := mgr.Add(server); err != nil {
-		return nil, err
-	}
-	registration := server.Registration()
-	return server, mgr.Add(everywhere(func(ctx context.Context) error {
-		if err := leads(ctx, part); err != nil {
-			return nil //nolint:nilerr // It never led, which is no failure.
-		}
-		return registration.Start(ctx)
-	}))
+	return &served{server, live}, mgr.Add(server)
 }
 
-// leads returns when this replica leads. It stays so for as long as it runs.
-func leads(ctx context.Context, part *shards.Shards) error {
-	tick := time.NewTicker(200 * time.Millisecond)
-	defer tick.Stop()
-	for !part.Leads() {
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-tick.C:
-		}
+// judge has the webhook judge the policies and clusters of a hub, those for pods
+// included: they are written here, and members take what comes from here.
+func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *shards.Shards) error {
+	handler, err := policies.New(policies.Options{
+		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
+	})
+	if err != nil {
+		return fmt.Errorf("setting up the webhook: %w", err)
 	}
-	return nil
+	s.server.Handle(webhook.PoliciesPath, handler)
+	if err := mgr.Add(s.server.Registration().When(part.Leads)); err != nil {
+		return err
+	}
+	if c.injection {
+		return nil // Which brings the same for its policies.
+	}
+	return c.judgeInjection(ctx, mgr, s, part.Leads)
 }
 
 // everywhere is a runnable that every replica runs.
@@ -263,17 +334,24 @@ func (c *controllers) manager(cfg *rest.Config) (ctrl.Manager, error) {
 	if err != nil {
 		return nil, err
 	}
-	return ctrl.NewManager(cfg, ctrl.Options{
+	o := ctrl.Options{
 		Scheme:                 scheme,
 		Logger:                 c.log,
 		Metrics:                metricsserver.Options{BindAddress: c.metricsAddress},
 		HealthProbeBindAddress: c.healthAddress,
+		Controller:             config.Controller{SkipNameValidation: new(true)}, // The demo runs several clusters in one process.
 		Cache: cache.Options{
 			DefaultTransform: cache.TransformStripManagedFields(),
 			ByObject: map[client.Object]cache.ByObject{
-				// No other Secret of the hub is any business of this cache.
+				// No other Secret is any business of this cache.
 				&corev1.Secret{}: {Namespaces: map[string]cache.Config{c.systemNamespace: {}}},
 			},
 		},
-	})
+	}
+	if c.injection && c.elect {
+		if err := c.electOne(cfg, &o); err != nil {
+			return nil, err
+		}
+	}
+	return ctrl.NewManager(cfg, o)
 }

@@ -7,9 +7,11 @@ import (
 	"io"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -62,7 +64,8 @@ func newDemoCommand(s *streams) *cobra.Command {
 		Long: `Show Refract at work: start a hub and member clusters on this machine, put the
 examples on the hub, wait until every member holds what belongs there, and print
 what differs and which policy made it so. Every copy is compared with what
-refract render says.
+refract render says. Then a policy that injects a service into pods travels to the
+members, and is changed: the pods there get what it says, and are recreated.
 
 On a terminal the clusters then run on until Ctrl-C, for a look with kubectl.`,
 		Example: "  refract demo --once",
@@ -97,7 +100,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if err := joinMembers(ctx, pg); err != nil {
 		return err
 	}
-	ended, stop, err := startControllers(ctx, pg.Hub().Kubeconfig)
+	ended, stop, err := startControllers(ctx, pg)
 	if err != nil {
 		return err
 	}
@@ -118,6 +121,11 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if result.Right {
 		fmt.Fprintln(s.err, "hub: deleting an override policy")
 		if err := d.rollBack(ctx, result, ended); err != nil {
+			return err
+		}
+	}
+	if result.Right {
+		if err := showInjection(ctx, s, pg, result, ended); err != nil {
 			return err
 		}
 	}
@@ -167,35 +175,54 @@ func kubectlBeside() string {
 	return path
 }
 
-// startControllers runs the controllers in this process, with a log of their
-// own. Stop ends them and waits for that.
-func startControllers(ctx context.Context, kubeconfig string) (ended <-chan error, stop func() error, err error) {
-	cfg, err := restConfig(kubeconfig)
-	if err != nil {
-		return nil, nil, err
-	}
-	log, err := os.Create(demoLog)
+// startControllers runs the controllers in this process, those of the hub and those
+// of each member, with a log of their own. Stop ends them and waits for that.
+func startControllers(ctx context.Context, pg *playground.Playground) (ended <-chan error, stop func() error, err error) {
+	file, err := os.Create(demoLog)
 	if err != nil {
 		return nil, nil, fmt.Errorf("making a log for the controllers: %w", err)
 	}
+	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
+	setLog(log)
 	ctx, cancel := context.WithCancel(ctx)
-	c := &controllers{
-		systemNamespace: corev1alpha1.SystemNamespace,
-		metricsAddress:  "0", healthAddress: "0",
-		guard: propagation.DefaultGuard,
-		log:   logr.FromSlogHandler(slog.NewTextHandler(log, nil)),
-	}
-	done := make(chan error, 1)
-	finished := make(chan struct{})
-	go func() {
-		defer close(finished)
-		done <- c.run(ctx, cfg)
-	}()
-	return done, func() error {
+	failed := make(chan error, 1+len(pg.Members()))
+	var all sync.WaitGroup
+	stop = func() error {
 		cancel()
-		<-finished
-		return errors.Join(log.Close(), os.Remove(demoLog))
-	}, nil
+		all.Wait()
+		return errors.Join(file.Close(), os.Remove(demoLog))
+	}
+	start := func(kubeconfig string, c *controllers) error {
+		cfg, err := restConfig(kubeconfig)
+		if err != nil {
+			return err
+		}
+		c.systemNamespace, c.metricsAddress, c.healthAddress = corev1alpha1.SystemNamespace, "0", "0"
+		all.Go(func() { failed <- c.run(ctx, cfg) })
+		return nil
+	}
+	if err := start(pg.Hub().Kubeconfig, &controllers{propagation: true, guard: propagation.DefaultGuard, log: log.WithName("hub")}); err != nil {
+		return nil, nil, errors.Join(err, stop())
+	}
+	for _, m := range pg.Members() {
+		address, err := freeAddress(ctx)
+		if err == nil {
+			err = start(m.Kubeconfig, &controllers{injection: true, webhook: webhookOptions{address: address, url: "https://" + address}, log: log.WithName(m.Name)})
+		}
+		if err != nil {
+			return nil, nil, errors.Join(err, stop())
+		}
+	}
+	return failed, stop, nil
+}
+
+// freeAddress returns an address of this machine on which nobody listens.
+func freeAddress(ctx context.Context) (string, error) {
+	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
+	if err != nil {
+		return "", fmt.Errorf("finding a free port: %w", err)
+	}
+	return l.Addr().String(), l.Close()
 }
 
 // demo is the examples on a running playground.
@@ -212,8 +239,10 @@ type demoResult struct {
 	Objects []demoObject `json:"objects"`
 	// RollBack is what came of deleting one of the policies.
 	RollBack demoRollBack `json:"rollBack"`
+	// Injection is what came of a policy for pods; nil if it did not come to that.
+	Injection *demoInjection `json:"injection,omitempty"`
 	// Right is whether every copy is what refract render says, before and after
-	// the roll-back.
+	// the roll-back, and whether pods have what the policy for them says.
 	Right bool `json:"right"`
 	// Seconds from the start of the first process.
 	Seconds float64 `json:"seconds"`

@@ -22,12 +22,15 @@ func (o *demoOptions) print(w io.Writer, r *demoResult) error {
 	for i := range r.Objects {
 		printObject(w, &r.Objects[i])
 	}
+	if r.RollBack.Right {
+		fmt.Fprintf(w, "\n%s %s/%s deleted: rolled back everywhere after %.2f s\n",
+			r.RollBack.Policy.Kind, r.RollBack.Policy.Namespace, r.RollBack.Policy.Name, r.RollBack.Seconds)
+	}
+	printInjection(w, r.Injection)
 	if !r.Right {
-		_, err := fmt.Fprintln(w, "\n✗ not every copy is as it should be")
+		_, err := fmt.Fprintln(w, "\n✗ not everything is as it should be")
 		return err
 	}
-	fmt.Fprintf(w, "\n%s %s/%s deleted: rolled back everywhere after %.2f s\n",
-		r.RollBack.Policy.Kind, r.RollBack.Policy.Namespace, r.RollBack.Policy.Name, r.RollBack.Seconds)
 	copies := 0
 	for i := range r.Objects {
 		copies += len(r.Objects[i].Clusters)

@@ -63,6 +63,8 @@ var documented = []struct{ file, dir string }{
 	{"examples/README.md", "."},
 	{"docs/guide/change-a-policy-safely.md", "examples/override"},
 	{"docs/guide/test-policies.md", "."},
+	{"docs/guide/inject-services.md", "."},
+	{"examples/injection/README.md", "."},
 }
 
 // TestDocuments runs the commands of documents: in

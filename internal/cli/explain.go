@@ -63,6 +63,7 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 	explainOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
 	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
+	cmd.AddCommand(newExplainPodCommand(s))
 	return cmd
 }
 

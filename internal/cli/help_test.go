@@ -13,7 +13,7 @@ import (
 
 // needHub are the commands and flags whose examples need an API server, or take
 // very long. Of these it is only tested that the command line would be understood.
-var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "snapshot", "--hub-kubeconfig"}
+var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "snapshot", "rollout", "pod", "--hub-kubeconfig"}
 
 // TestHelpExamples runs every example in the help of every command.
 func TestHelpExamples(t *testing.T) {
@@ -64,13 +64,16 @@ func runExample(t *testing.T, root *cobra.Command, line string) {
 	}
 }
 
-// exampleFolder copies examples/override, in which the examples of the help can be
+// exampleFolder copies examples/override, and examples/injection into it, in which the examples of the help can be
 // tried, and returns what kustomize build would print of the shop.
 func exampleFolder(t *testing.T) (dir, shop string) {
 	t.Helper()
 	dir = t.TempDir()
 	examples := filepath.Join(root, "examples", "override")
 	if err := os.CopyFS(dir, os.DirFS(examples)); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.CopyFS(filepath.Join(dir, "injection"), os.DirFS(filepath.Join(root, "examples", "injection"))); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.CopyFS(filepath.Join(dir, "released"), os.DirFS(filepath.Join(examples, "shop"))); err != nil {

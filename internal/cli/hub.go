@@ -27,6 +27,11 @@ import (
 // hubConfig reads the kubeconfig of a hub, and returns an error if nothing answers
 // there. It asks for nothing that only some may read.
 func hubConfig(ctx context.Context, kubeconfig string) (*rest.Config, *discovery.DiscoveryClient, error) {
+	return reach(ctx, "hub", kubeconfig)
+}
+
+// reach is hubConfig for any cluster.
+func reach(ctx context.Context, what, kubeconfig string) (*rest.Config, *discovery.DiscoveryClient, error) {
 	cfg, err := restConfig(kubeconfig)
 	if err != nil {
 		return nil, nil, err
@@ -40,9 +45,18 @@ func hubConfig(ctx context.Context, kubeconfig string) (*rest.Config, *discovery
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	if err := disco.RESTClient().Get().AbsPath("/version").Do(ctx).Error(); err != nil {
-		return nil, nil, fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+		return nil, nil, fmt.Errorf("reaching the %s at %s: %w", what, cfg.Host, err)
 	}
 	return cfg, disco, nil
+}
+
+// clusterClient returns a client of the cluster of a kubeconfig.
+func clusterClient(ctx context.Context, kubeconfig string) (client.WithWatch, error) {
+	cfg, _, err := reach(ctx, "cluster", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	return watchingClient(cfg)
 }
 
 // hubClient returns a client of the hub of a kubeconfig.
@@ -62,7 +76,7 @@ func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
 	}
 	c, err := client.NewWithWatch(cfg, client.Options{Scheme: scheme})
 	if err != nil {
-		return nil, fmt.Errorf("reaching the hub at %s: %w", cfg.Host, err)
+		return nil, fmt.Errorf("reaching the API server at %s: %w", cfg.Host, err)
 	}
 	return c, nil
 }

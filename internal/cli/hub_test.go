@@ -26,6 +26,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
 // fakeHub is an API server with a few types, for what commands do with a hub:
@@ -63,9 +64,15 @@ var fakeTypes = []struct {
 	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, ShortNames: []string{"cm"}}},
 	{schema.GroupVersion{Group: "apps", Version: "v1"}, metav1.APIResource{Name: "deployments", Kind: "Deployment", Namespaced: true, ShortNames: []string{"deploy"}}},
 	{schema.GroupVersion{Group: "rbac.authorization.k8s.io", Version: "v1"}, metav1.APIResource{Name: "clusterroles", Kind: "ClusterRole"}},
+	{schema.GroupVersion{Version: "v1"}, metav1.APIResource{Name: "pods", Kind: "Pod", Namespaced: true, ShortNames: []string{"po"}}},
+	{schema.GroupVersion{Group: "apps", Version: "v1"}, metav1.APIResource{Name: "replicasets", Kind: "ReplicaSet", Namespaced: true, ShortNames: []string{"rs"}}},
+	{refractv1beta1.GroupVersion, metav1.APIResource{
+		Name: "serviceinjectionpolicies", Kind: "ServiceInjectionPolicy", Namespaced: true, ShortNames: []string{"sip"},
+	}},
 	{refractv1alpha1.GroupVersion, metav1.APIResource{Name: "propagations", Kind: "Propagation", Namespaced: true}},
 	{refractv1alpha1.GroupVersion, metav1.APIResource{Name: "clusterpropagations", Kind: "ClusterPropagation"}},
 	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "federatedclusters", Kind: "FederatedCluster"}},
+	{corev1alpha1.GroupVersion, metav1.APIResource{Name: "propagationpolicies", Kind: "PropagationPolicy", Namespaced: true}},
 }
 
 // newFakeHub returns a hub that holds the objects.

@@ -30,11 +30,15 @@ type inputs struct {
 
 // addFlags adds the flags, and completion for them.
 func (in *inputs) addFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringArrayVarP(&in.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
-	f.StringVar(&in.hub, "hub-kubeconfig", "", "kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
-	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
+	in.addFileFlag(cmd)
+	cmd.Flags().StringVar(&in.hub, "hub-kubeconfig", "", "kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
 	must(cmd.MarkFlagFilename("hub-kubeconfig"))
+}
+
+// addFileFlag adds the flag for files alone, and completion for it.
+func (in *inputs) addFileFlag(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVarP(&in.files, "filename", "f", nil, "`file` or folder to read, or - for stdin; may be repeated")
+	must(cmd.MarkFlagFilename("filename", "yaml", "yml", "json"))
 }
 
 // given reports whether there is something to read.
@@ -87,8 +91,11 @@ func (r *input) with(files []string, s *streams) (*manifest.Set, []*manifest.Pro
 }
 
 // warn tells the problems of what a hub holds, but of what something else was laid
-// over in the set.
+// over in the set, and what is no longer written as it is in the set.
 func (r *input) warn(s *streams, set *manifest.Set) {
+	for _, n := range set.Notes {
+		fmt.Fprintf(s.err, "warning: %s\n", n)
+	}
 	for _, p := range r.left(set) {
 		fmt.Fprintf(s.err, "warning: %s\n", p)
 	}
@@ -331,7 +338,8 @@ var shortNames = map[string]string{
 	"hpa": "horizontalpodautoscaler", "ing": "ingress", "limits": "limitrange", "netpol": "networkpolicy", "ns": "namespace",
 	"pdb": "poddisruptionbudget", "po": "pod", "pv": "persistentvolume", "pvc": "persistentvolumeclaim", "quota": "resourcequota",
 	"rs": "replicaset", "sa": "serviceaccount", "sc": "storageclass", "sts": "statefulset", "svc": "service",
-	"op": "overridepolicy", "cop": "clusteroverridepolicy", "pp": "propagationpolicy", "cpp": "clusterpropagationpolicy",
+	"sip": "serviceinjectionpolicy",
+	"op":  "overridepolicy", "cop": "clusteroverridepolicy", "pp": "propagationpolicy", "cpp": "clusterpropagationpolicy",
 }
 
 // matchesKind reports whether the kind is meant, which may be written as kubectl

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 )
@@ -28,4 +29,18 @@ func restConfig(path string) (*rest.Config, error) {
 		return nil, fmt.Errorf("reading kubeconfig %s: %w", path, err)
 	}
 	return cfg, nil
+}
+
+// namespaceOf returns the namespace that the current context of a kubeconfig file
+// names, as kubectl would use it.
+func namespaceOf(path string) string {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if path != "" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: path}
+	}
+	namespace, _, err := clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, nil).Namespace()
+	if err != nil || namespace == "" {
+		return metav1.NamespaceDefault // What is wrong with the file is said when it is used.
+	}
+	return namespace
 }

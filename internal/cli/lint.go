@@ -29,7 +29,9 @@ func newLintCommand(s *streams) *cobra.Command {
 its clusters: manifests that cannot be read or are refused, policies that are
 named and not there or there and not named, clusters, labels, containers and
 variables that nothing has, rules that hold nowhere or are overwritten by later
-ones, patches that miss, and values that the type of the object cannot hold.
+ones, patches that miss, and values that the type of the object cannot hold. Of
+ServiceInjectionPolicies it finds those that select no pod, that conflict with a pod
+or with each other, and that refer to what is not there.
 
 One mistake is one finding, whatever it leads to: a line with its place, its
 severity and a code that stays the same from release to release, and advice where

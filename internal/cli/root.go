@@ -29,6 +29,7 @@ var commands = []func(*streams) *cobra.Command{
 	newExplainCommand,
 	newDiffCommand,
 	newSnapshotCommand,
+	newInjectCommand,
 	newLintCommand,
 	newTestCommand,
 	newUpCommand,
@@ -39,6 +40,7 @@ var commands = []func(*streams) *cobra.Command{
 	newGetCommand,
 	newWaitCommand,
 	newApproveCommand,
+	newRolloutCommand,
 	newVersionCommand,
 	newDocsCommand,
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -23,7 +25,7 @@ func newRunCommand(s *streams) *cobra.Command {
 	c := &controllers{}
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run the controllers against a hub",
+		Short: "Run the controllers against a hub, or inject services into the pods of a cluster",
 		Long: `Run the controllers against a hub until interrupted: they install Refract's
 CustomResourceDefinitions there, connect to the member clusters (FederatedCluster),
 and place objects that carry a propagation label on them.
@@ -35,19 +37,30 @@ crashed.
 With --webhook-url or --webhook-service the hub's API server asks the controllers
 before it stores a policy or a cluster: what refract lint calls an error is
 refused, and what the change comes to is a warning that kubectl shows. The
-certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
+certificates are their own affair, unless --webhook-cert-dir says otherwise.
+
+With --injection services are injected into the pods of the cluster itself, as its
+ServiceInjectionPolicies say: new pods get what the policies hold when they are
+created, and pods that are there already are recreated by their own controllers, a
+few workloads at a time. It takes the webhook. Each member of a fleet runs its own;
+--propagation does both in one process, for a hub that runs pods. Of several
+replicas every one answers the API server, and one looks after what is there.`,
 		Example: `  refract run --kubeconfig hub.yaml
-  refract run --kubeconfig hub.yaml --webhook-url https://127.0.0.1:9443`,
+  refract run --kubeconfig hub.yaml --webhook-url https://127.0.0.1:9443
+  refract run --injection --kubeconfig member.yaml --webhook-url https://127.0.0.1:9444`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := restConfig(kubeconfig)
 			if err != nil {
 				return err
 			}
-			if c.guard < 0 || c.guard > 100 {
-				return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
-			}
 			if c.webhook.service, err = serviceName(service); err != nil {
+				return err
+			}
+			if !cmd.Flags().Changed("propagation") {
+				c.propagation = !c.injection
+			}
+			if err := c.check(); err != nil {
 				return err
 			}
 			var handler slog.Handler = slog.NewTextHandler(s.err, nil)
@@ -60,7 +73,8 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 			}
 			log := slog.New(handler)
 			c.log = logr.FromSlogHandler(handler)
-			c.started = func() { log.Info("The controllers are at work", "hub", cfg.Host, "replica", c.identity) }
+			setLog(c.log)
+			c.started = func() { log.Info("The controllers are at work", "cluster", cfg.Host, "replica", c.identity) }
 			if err := c.run(cmd.Context(), cfg); err != nil {
 				return fmt.Errorf("running the controllers: %w", err)
 			}
@@ -68,13 +82,28 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub (default: what kubectl would use)")
-	f.StringVar(&c.systemNamespace, "system-namespace", corev1alpha1.SystemNamespace, "`namespace` on the hub with the Secrets of FederatedClusters")
+	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub or cluster (default: what kubectl would use)")
+	c.addFlags(f)
+	f.StringVar(&service, "webhook-service", "", "`NAMESPACE/NAME` of the Service in front of the webhook, instead of a URL")
+	f.StringVar(&format, "log-format", "text", "format of the log: "+strings.Join(logFormats, " or "))
+	must(cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(logFormats, cobra.ShellCompDirectiveNoFileComp)))
+	cmd.MarkFlagsMutuallyExclusive("webhook-url", "webhook-service")
+	return cmd
+}
+
+// addFlags adds the flags that say what is run, and how.
+func (c *controllers) addFlags(f *pflag.FlagSet) {
+	f.BoolVar(&c.injection, "injection", false, "inject services into the pods of the cluster")
+	f.BoolVar(&c.propagation, "propagation", true, "carry objects of the cluster, which is a hub, to its members; with --injection only if it is given")
+	f.StringSliceVar(&c.trusted, "trusted-authors", nil,
+		"`names` of users, joined by commas, who may have policies and Services give pods Secrets and ConfigMaps that they may not read themselves")
+	f.BoolVar(&c.noRollout, "no-rollout", false, "with --injection, leave the pods that are there as they are")
+	f.StringVar(&c.systemNamespace, "system-namespace", corev1alpha1.SystemNamespace,
+		"`namespace` with the Secrets of FederatedClusters and what is Refract's own")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", ":8080", "`address` of the Prometheus metrics; 0 for none")
 	f.StringVar(&c.healthAddress, "health-probe-bind-address", ":8081", "`address` of /healthz and /readyz; 0 for none")
 	f.StringVar(&c.webhook.address, "webhook-bind-address", ":9443", "`address` of the webhook")
-	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the hub's API server finds the webhook")
-	f.StringVar(&service, "webhook-service", "", "`NAMESPACE/NAME` of the Service in front of the webhook, instead of a URL")
+	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the API server finds the webhook")
 	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
@@ -83,10 +112,25 @@ certificates are their own affair, unless --webhook-cert-dir says otherwise.`,
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
-	f.StringVar(&format, "log-format", "text", "format of the log: "+strings.Join(logFormats, " or "))
-	must(cmd.RegisterFlagCompletionFunc("log-format", cobra.FixedCompletions(logFormats, cobra.ShellCompDirectiveNoFileComp)))
-	cmd.MarkFlagsMutuallyExclusive("webhook-url", "webhook-service")
-	return cmd
+}
+
+// check returns an error if the flags do not go together.
+func (c *controllers) check() error {
+	switch {
+	case !c.propagation && !c.injection:
+		return withHint(errors.New("there is nothing to run"), "leave out --propagation=false, or give --injection")
+	case c.guard < 0 || c.guard > 100:
+		return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
+	case c.elect && c.leaseDuration < 2*time.Second:
+		return fmt.Errorf("--lease-duration: want 2s or more, got %s", c.leaseDuration)
+	case c.injection && !c.webhook.wanted():
+		return withHint(errors.New("--injection needs a webhook, which the API server asks whenever a pod is created"),
+			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
+	case c.noRollout && !c.injection:
+		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")
+	default:
+		return nil
+	}
 }
 
 func hostName() string {

@@ -43,7 +43,9 @@ no container runtime, and join the members to the hub. They run until
 interrupted, or with --detach until refract down, and then leave nothing behind.
 
 The kubeconfigs are DIR/kubeconfigs/hub.yaml, member-1.yaml and so on. The
-members carry the labels region and provider.`,
+members carry the labels region and provider. For services to be injected into the
+pods of a member, refract run --injection runs against its kubeconfig, with a
+--webhook-url of this machine.`,
 		Example: `  refract up --detach
   refract run --kubeconfig .refract/kubeconfigs/hub.yaml`,
 		Args: noArgs,

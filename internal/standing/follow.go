@@ -19,32 +19,51 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
 // Source is a list of objects of the hub that can be followed.
 type Source struct {
 	list    func() client.ObjectList
 	options []client.ListOption
+	// missing is the error of an API server that does not know the type; ErrNoHub if
+	// nil.
+	missing error
 }
 
 // Propagations are the reports on the objects of a namespace, or of all if it is
 // empty.
 func Propagations(namespace string) Source {
-	return Source{func() client.ObjectList { return &refractv1alpha1.PropagationList{} }, []client.ListOption{client.InNamespace(namespace)}}
+	return Source{list: func() client.ObjectList { return &refractv1alpha1.PropagationList{} }, options: []client.ListOption{client.InNamespace(namespace)}}
 }
 
 // ClusterPropagations are the reports on objects that are cluster-scoped.
 func ClusterPropagations() Source {
-	return Source{func() client.ObjectList { return &refractv1alpha1.ClusterPropagationList{} }, nil}
+	return Source{list: func() client.ObjectList { return &refractv1alpha1.ClusterPropagationList{} }}
 }
 
 // Member is the one FederatedCluster of the name.
 func Member(name string) Source {
-	return Source{func() client.ObjectList { return &corev1alpha1.FederatedClusterList{} }, []client.ListOption{client.MatchingFields{"metadata.name": name}}}
+	return Source{
+		list:    func() client.ObjectList { return &corev1alpha1.FederatedClusterList{} },
+		options: []client.ListOption{client.MatchingFields{"metadata.name": name}},
+	}
+}
+
+// InjectionPolicy is the one ServiceInjectionPolicy of the namespace and name.
+func InjectionPolicy(namespace, name string) Source {
+	return Source{
+		list:    func() client.ObjectList { return &refractv1beta1.ServiceInjectionPolicyList{} },
+		options: []client.ListOption{client.InNamespace(namespace), client.MatchingFields{"metadata.name": name}},
+		missing: ErrNoInjection,
+	}
 }
 
 // ErrNoHub is the error of an API server that is no hub.
 var ErrNoHub = errors.New("the API server serves no Propagations: it is no hub, or its CustomResourceDefinitions are not installed")
+
+// ErrNoInjection is the error of an API server that knows no ServiceInjectionPolicies.
+var ErrNoInjection = errors.New("the API server serves no ServiceInjectionPolicies: nothing is injected into its pods")
 
 // List reads what there is now in the sources.
 func List(ctx context.Context, hub client.Client, sources ...Source) ([]client.Object, error) {
@@ -62,10 +81,13 @@ func List(ctx context.Context, hub client.Client, sources ...Source) ([]client.O
 func (s *Source) read(ctx context.Context, hub client.Client) (objects []client.Object, version string, err error) {
 	list := s.list()
 	if err := hub.List(ctx, list, s.options...); err != nil {
-		if meta.IsNoMatchError(err) {
+		switch {
+		case meta.IsNoMatchError(err) && s.missing != nil:
+			return nil, "", s.missing
+		case meta.IsNoMatchError(err):
 			return nil, "", ErrNoHub
 		}
-		return nil, "", fmt.Errorf("reading from the hub: %w", err)
+		return nil, "", fmt.Errorf("reading from the API server: %w", err)
 	}
 	items, err := meta.ExtractList(list)
 	if err != nil {
@@ -202,7 +224,7 @@ func (f *follower) watch(ctx context.Context, send func(change)) error {
 	for event := range w.ResultChan() {
 		if event.Type == watch.Error {
 			if err := apierrors.FromObject(event.Object); !apierrors.IsGone(err) && !apierrors.IsResourceExpired(err) {
-				return fmt.Errorf("following the hub: %w", err)
+				return fmt.Errorf("following the API server: %w", err)
 			}
 			return nil
 		}

@@ -4,9 +4,37 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
+
+// demoPod is a pod of a member that the demo shows.
+type demoPod struct {
+	Cluster string   `json:"cluster"`
+	Name    string   `json:"name"`
+	Owner   string   `json:"owner"`
+	Added   []string `json:"added"`
+}
+
+// injected checks that each of three members has its two pods, with what the policy
+// of the demo says.
+func injected(t *testing.T, pods []demoPod, env string) {
+	t.Helper()
+	want := []string{env, "volume cache-volume (emptyDir)", "volumeMount /cache (volume cache-volume) in web"}
+	on := map[string]int{}
+	for _, p := range pods {
+		on[p.Cluster]++
+		if diff := cmp.Diff(want, p.Added); diff != "" || p.Owner != "Deployment/storefront" {
+			t.Errorf("pod %s of %s, of %s: what the policy added: -want, +got:\n%s", p.Name, p.Cluster, p.Owner, diff)
+		}
+	}
+	if diff := cmp.Diff(map[string]int{"member-1": 2, "member-2": 2, "member-3": 2}, on); diff != "" {
+		t.Errorf("pods by cluster: -want, +got:\n%s", diff)
+	}
+}
 
 // TestDemo runs the demo in a folder of its own: it compares every copy with
 // what refract render says, and must leave nothing behind.
@@ -29,6 +57,13 @@ func TestDemo(t *testing.T) {
 		RollBack struct {
 			Right bool `json:"right"`
 		} `json:"rollBack"`
+		Injection struct {
+			Pods   []demoPod `json:"pods"`
+			Change struct {
+				Pods []demoPod `json:"pods"`
+			} `json:"change"`
+			Right bool `json:"right"`
+		} `json:"injection"`
 		Right bool `json:"right"`
 	}
 	if err := json.Unmarshal([]byte(out), &result); err != nil {
@@ -40,6 +75,16 @@ func TestDemo(t *testing.T) {
 	for _, o := range result.Objects {
 		if len(o.Clusters) != 3 {
 			t.Errorf("%s %s: want it on 3 clusters, got %d", o.Object.Kind, o.Object.Name, len(o.Clusters))
+		}
+	}
+	if !result.Injection.Right {
+		t.Errorf("demo: want the pods of all members right before and after the change of their policy, got %s", out)
+	}
+	injected(t, result.Injection.Pods, `env DB_PORT="6379" in web`)
+	injected(t, result.Injection.Change.Pods, `env DB_PORT="6380" in web`)
+	for _, p := range result.Injection.Pods {
+		if slices.ContainsFunc(result.Injection.Change.Pods, func(after demoPod) bool { return after.Name == p.Name && after.Cluster == p.Cluster }) {
+			t.Errorf("pod %s of %s is still there after its policy was changed", p.Name, p.Cluster)
 		}
 	}
 	left, err := os.ReadDir(dir)

@@ -23,28 +23,38 @@ type Replica struct {
 	// Log is the file that it writes to; another replica of the name adds to it.
 	Log string
 
-	health string // URL.
-	cmd    *exec.Cmd
-	ended  chan struct{}
+	metrics, health string // URLs.
+	cmd             *exec.Cmd
+	ended           chan struct{}
 }
 
 // lease is how long a replica may not be heard of before others take over.
 const lease = 3 * time.Second
 
-// StartReplica starts a replica with a name, further arguments, and ports of its own.
+// StartReplica starts a replica for the hub with a name, further arguments, and
+// ports of its own.
 func (f *Fleet) StartReplica(name string, args ...string) (*Replica, error) {
-	ports, err := freePorts(2)
+	return f.StartReplicaFor("hub", name, args...)
+}
+
+// StartReplicaFor is [Fleet.StartReplica] for any cluster, as a member that injects
+// has replicas of its own.
+func (f *Fleet) StartReplicaFor(cluster, name string, args ...string) (*Replica, error) {
+	ports, err := FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	r := &Replica{Name: name, Log: filepath.Join(filepath.Dir(f.refract), name+".log"), health: "http://" + ports[1], ended: make(chan struct{})}
+	r := &Replica{
+		Name: name, Log: filepath.Join(filepath.Dir(f.refract), name+".log"),
+		metrics: "http://" + ports[0], health: "http://" + ports[1], ended: make(chan struct{}),
+	}
 	log, err := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // The child has a copy.
 	r.cmd = exec.Command(f.refract, append([]string{
-		"run", "--kubeconfig", f.Kubeconfig("hub"), "--identity", name, "--lease-duration", lease.String(),
+		"run", "--kubeconfig", f.Kubeconfig(cluster), "--identity", name, "--lease-duration", lease.String(),
 		"--metrics-bind-address", ports[0], "--health-probe-bind-address", ports[1],
 	}, args...)...)
 	r.cmd.Stderr = log
@@ -98,26 +108,35 @@ func (r *Replica) Ended() bool {
 
 // Ready returns nil if the replica says at /readyz that it is at work.
 func (r *Replica) Ready(ctx context.Context) error {
+	_, err := get(ctx, r.health+"/readyz")
+	return err
+}
+
+// Metrics returns what the replica has counted, in the text format of Prometheus.
+func (r *Replica) Metrics(ctx context.Context) (string, error) { return get(ctx, r.metrics+"/metrics") }
+
+// get returns what is at a URL, or an error with that unless it is 200 OK.
+func get(ctx context.Context, url string) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, r.health+"/readyz", nil)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
-		return err
+		return "", err
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
-		return err
+		return "", err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
 	if err == nil && resp.StatusCode != http.StatusOK {
 		err = fmt.Errorf("%s: %s", resp.Status, body)
 	}
-	return err
+	return string(body), err
 }
 
-// freePorts returns addresses of this machine on which nobody listens.
-func freePorts(n int) ([]string, error) {
+// FreePorts returns addresses of this machine on which nobody listens.
+func FreePorts(n int) ([]string, error) {
 	var out []string
 	for range n {
 		l, err := net.Listen("tcp4", "127.0.0.1:0")

@@ -278,10 +278,23 @@ func (d *decision) start() {
 	}
 	slices.SortStableFunc(candidates, func(a, b *assessment) int {
 		begun := func(a *assessment) int { return min(len(a.current), 1) }
-		return cmp.Or(cmp.Compare(begun(b), begun(a)), cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref))
+		return cmp.Or(cmp.Compare(begun(b), begun(a)), cmp.Compare(a.class.unsafe(), b.class.unsafe()), cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref))
 	})
 	for _, a := range candidates {
 		d.consider(a)
+	}
+}
+
+// unsafe orders classes by how much is known of what becomes of a pod that goes: those
+// of which the least is known come last.
+func (c class) unsafe() int {
+	switch c {
+	case classDeployment, classTemplate:
+		return 0
+	case classReplicas:
+		return 1
+	default:
+		return 2
 	}
 }
 

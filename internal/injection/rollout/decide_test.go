@@ -210,10 +210,10 @@ func TestDecide(t *testing.T) {
 		rows     map[string][]string // Those that matter.
 	}{
 		"CanaryIsTheSmallest": {
-			reason:   "One workload first, the one with the fewest pods.",
-			snapshot: scene(one(), append(three(), owner("Deployment/small", pods(1, "a Stale")))...),
+			reason:   "One workload first: of those whose controllers are known best, the one with the fewest pods.",
+			snapshot: scene(one(), append(three(), owner("Deployment/small", pods(2, "a Stale")), owner("ReplicaSet/tiny", pods(1, "a Stale")), owner("CloneSet/tiny", pods(1, "a Stale")))...),
 			touches:  []string{"annotate Deployment/small a"},
-			policies: map[string]string{"a": "Canary 0/4 [Deployment/small], False Canary"},
+			policies: map[string]string{"a": "Canary 0/6 [Deployment/small], False Canary"},
 		},
 		"CanaryStillRolls": {
 			reason:   "The others wait for it.",

@@ -231,7 +231,7 @@ func (g *grouping) underWay(policies []*policy) {
 		}
 	}
 	for uid, m := range g.at.memory {
-		if m.ref.class() == classOther && m.evicted != "" && g.now().Before(m.changed.Add(g.patience)) {
+		if m.ref.class() == classOther && m.evicted != "" && g.now().Before(m.changed.Add(2*g.patience)) {
 			g.selected[uid] = true
 			if g.groups[uid] == nil {
 				g.groups[uid] = &group{ref: m.ref, class: classOther}

@@ -1,0 +1,159 @@
+package inject
+
+import (
+	"fmt"
+
+	corev1 "k8s.io/api/core/v1"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/tree/raw"
+)
+
+// head is what stands about a pod in its metadata.
+type head struct {
+	labels       podLabels
+	annotations  []annotation // Those that mean something to us.
+	size         int          // Bytes of all annotations.
+	hasMetadata  bool
+	hasAnnotated bool // There is an object of annotations.
+}
+
+// annotation is one of a pod.
+type annotation struct{ key, value string }
+
+// readHead reads the metadata of a pod, and nothing behind it.
+func readHead(pod []byte) (*head, error) {
+	h := &head{}
+	s := raw.New(pod)
+	s.Object(func(key []byte) {
+		if string(key) != "metadata" {
+			return
+		}
+		if !s.Null() {
+			h.read(s)
+		}
+		s.Stop()
+	})
+	if err := s.End(); err != nil {
+		return nil, fmt.Errorf("reading pod: %w", err)
+	}
+	return h, nil
+}
+
+func (h *head) read(s *raw.Scanner) {
+	h.hasMetadata = true
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "labels":
+			h.readLabels(s)
+		case "annotations":
+			h.readAnnotations(s)
+		}
+	})
+}
+
+// readLabels makes one text of all labels, of which they are parts: a pod has many,
+// and is made often.
+func (h *head) readLabels(s *raw.Scanner) {
+	h.labels = nil
+	if s.Null() {
+		return
+	}
+	var space [1024]byte
+	var places [16][2]int
+	text, ends := space[:0], places[:0]
+	s.Object(func(key []byte) {
+		text = append(text, key...)
+		middle := len(text)
+		text = append(text, optionalText(s)...)
+		ends = append(ends, [2]int{middle, len(text)})
+	})
+	h.labels = make(podLabels, len(ends))
+	all, start := string(text), 0
+	for i, end := range ends {
+		h.labels[i] = label{key: all[start:end[0]], value: all[end[0]:end[1]]}
+		start = end[1]
+	}
+}
+
+func (h *head) readAnnotations(s *raw.Scanner) {
+	h.annotations, h.size, h.hasAnnotated = nil, 0, false
+	if s.Null() {
+		return
+	}
+	h.hasAnnotated = true
+	s.Object(func(key []byte) {
+		value := optionalText(s)
+		h.size += len(key) + len(value)
+		if meansSomething(key) {
+			h.annotations = append(h.annotations, annotation{key: string(key), value: string(value)})
+		}
+	})
+}
+
+// optionalText reads a string, or null for the empty one.
+func optionalText(s *raw.Scanner) []byte {
+	if s.Null() {
+		return nil
+	}
+	return s.Text()
+}
+
+// meansSomething reports whether the engine reads or writes an annotation.
+func meansSomething(key []byte) bool {
+	switch string(key) {
+	case refractv1beta1.InjectAnnotation, refractv1beta1.ExcludeAnnotation, refractv1beta1.InjectionAnnotation,
+		refractv1beta1.HashAnnotation, corev1.MirrorPodAnnotationKey:
+		return true
+	default:
+		return len(key) > len(refractv1beta1.ServicePrefix) &&
+			string(key[:len(refractv1beta1.ServicePrefix)]) == refractv1beta1.ServicePrefix
+	}
+}
+
+// annotation returns the value of an annotation, and whether there is one.
+func (h *head) annotation(key string) (string, bool) {
+	for i := range h.annotations {
+		if h.annotations[i].key == key {
+			return h.annotations[i].value, true
+		}
+	}
+	return "", false
+}
+
+// templateHash returns what the annotation refract.dev/injection-hash says.
+func (h *head) templateHash() string {
+	hash, _ := h.annotation(refractv1beta1.HashAnnotation)
+	return hash
+}
+
+// record returns the record of what was injected; an empty one if there is none that
+// can be read.
+func (h *head) record() *Record {
+	text, _ := h.annotation(refractv1beta1.InjectionAnnotation)
+	if text == "" {
+		return &Record{}
+	}
+	record, err := ReadRecord(text)
+	if err != nil {
+		return &Record{} // Somebody else wrote it: nothing is known then.
+	}
+	return record
+}
+
+// excluded returns why the pod is left as it is; nil if it is not.
+func (h *head) excluded() *Skipped {
+	if _, mirror := h.annotation(corev1.MirrorPodAnnotationKey); mirror {
+		return &Skipped{
+			Reason:  ReasonMirrorPod,
+			Message: "the pod stands for one that a kubelet made from a file; nothing can be added to it",
+		}
+	}
+	if value, _ := h.annotation(refractv1beta1.InjectAnnotation); value == "false" {
+		return &Skipped{Reason: ReasonOptedOut, Message: "the pod has the annotation " + refractv1beta1.InjectAnnotation + `: "false"`}
+	}
+	if value, _ := h.annotation(refractv1beta1.ExcludeAnnotation); value == "true" {
+		return &Skipped{Reason: ReasonOptedOut, Message: "the pod has the annotation " + refractv1beta1.ExcludeAnnotation + `: "true"`}
+	}
+	return nil
+}

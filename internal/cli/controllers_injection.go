@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/util/uuid"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	"refract.dev/internal/injection"
+)
+
+// injectionLease is the Lease of the replica that looks after what is there; every
+// replica answers the API server.
+const injectionLease = "refract-injection"
+
+// electOne has one replica lead, as the manager understands it.
+func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return fmt.Errorf("making a client: %w", err)
+	}
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, c.systemNamespace, injectionLease,
+		clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
+			Identity: c.identity + "_" + string(uuid.NewUUID()), // One name may be given to two processes.
+		})
+	if err != nil {
+		return fmt.Errorf("making the lease %s: %w", injectionLease, err)
+	}
+	renew, retry := c.leaseDuration*2/3, c.leaseDuration/8
+	o.LeaderElection, o.LeaderElectionResourceLockInterface = true, lock
+	o.LeaderElectionReleaseOnCancel = true // The program ends then.
+	o.LeaseDuration, o.RenewDeadline, o.RetryPeriod = &c.leaseDuration, &renew, &retry
+	return nil
+}
+
+// judgeInjection has the webhook judge ServiceInjectionPolicies where no pod is
+// injected into: on a hub.
+func (c *controllers) judgeInjection(ctx context.Context, mgr ctrl.Manager, s *served, leads func() bool) error {
+	o := c.injectionOptions(s)
+	o.Leads = leads
+	if _, err := injection.ServePolicies(ctx, mgr, o); err != nil {
+		return fmt.Errorf("setting up the webhook for injection policies: %w", err)
+	}
+	return nil
+}
+
+func (c *controllers) injectionOptions(s *served) injection.Options {
+	return injection.Options{
+		Server: s.server, Client: s.live, Namespace: c.systemNamespace,
+		TrustedAuthors: c.trusted, NoRollout: c.noRollout, Log: c.log.WithName("injection"),
+	}
+}
+
+// inject registers what injects services into the pods of the cluster.
+func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Config, s *served) (*injection.Injection, error) {
+	i, err := injection.Setup(ctx, mgr, c.injectionOptions(s))
+	if err != nil {
+		return nil, fmt.Errorf("setting up the injection: %w", err)
+	}
+	if c.propagation {
+		return i, nil // Which keeps the admission policies of both, and says when it has begun.
+	}
+	if err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
+		return c.keepAdmission(ctx, cfg, func() bool { return true })
+	})); err != nil {
+		return nil, err
+	}
+	return i, mgr.Add(everywhere(func(context.Context) error {
+		if c.started != nil {
+			c.started()
+		}
+		return nil
+	}))
+}

@@ -1,0 +1,163 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/injected"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/standing"
+)
+
+// explainPodOptions are the flags of explain pod.
+type explainPodOptions struct {
+	inCluster
+
+	output string
+}
+
+func newExplainPodCommand(s *streams) *cobra.Command {
+	o := &explainPodOptions{}
+	cmd := &cobra.Command{
+		Use:   "pod NAME",
+		Short: "Say which policy put what into a pod of a cluster",
+		Long: `Say of a pod that is there which ServiceInjectionPolicies of its namespace put what
+into it and into which containers; which of them it should have and has not, what
+would be otherwise if it were created now, and how far the rollout has come that
+recreates it; and why the other policies have no part in it.
+
+Marks: ✔ it has what the policy injects, ✗ it has not and would if it were created
+now, ~ the policy is left out for it, · the policy does not select it. What the
+values of Secrets say is not shown.`,
+		Example: `  refract explain pod web-7d9978b5c5-7dzsh -n shop
+  refract explain pod web-7d9978b5c5-7dzsh -n shop --kubeconfig member-1.yaml -o json`,
+		Args: oneName("pod"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+	}
+	o.addFlags(cmd)
+	podOutputs.addFlag(cmd, &o.output)
+	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		if len(args) > 0 {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return o.peekPods(), cobra.ShellCompDirectiveNoFileComp
+	}
+	return cmd
+}
+
+var podOutputs = formats[*injected.Pod]{
+	{"text", toStdout(injected.WritePod)},
+	{"json", toStdout(func(w io.Writer, x *injected.Pod) error { return injected.WriteJSON(w, x) })},
+}
+
+func (o *explainPodOptions) run(ctx context.Context, s *streams, name string) error {
+	write, err := podOutputs.find(o.output)
+	if err != nil {
+		return err
+	}
+	c, err := clusterClient(ctx, o.kubeconfig)
+	if err != nil {
+		return err
+	}
+	evidence, err := o.gather(ctx, c, name)
+	if err != nil {
+		return err
+	}
+	explanation, err := injected.Explain(evidence)
+	if err != nil {
+		return err
+	}
+	return write(s, explanation)
+}
+
+// gather reads what there is about the pod.
+func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name string) (*injected.Evidence, error) {
+	pod := &unstructured.Unstructured{} // As it is: it may have fields that this program does not know.
+	pod.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Pod"))
+	err := c.Get(ctx, types.NamespacedName{Namespace: o.in(), Name: name}, pod)
+	switch {
+	case apierrors.IsNotFound(err):
+		hint := "kubectl get pods --all-namespaces lists them"
+		if near := nearest.To(name, o.peekPods()); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return nil, withHint(fmt.Errorf("there is no pod %q in namespace %q", name, o.in()), hint)
+	case err != nil:
+		return nil, fmt.Errorf("reading pod %q: %w", name, err)
+	}
+	policies := &refractv1beta1.ServiceInjectionPolicyList{}
+	if err := c.List(ctx, policies, client.InNamespace(pod.GetNamespace())); err != nil {
+		if meta.IsNoMatchError(err) {
+			return nil, explainInjection(standing.ErrNoInjection)
+		}
+		return nil, fmt.Errorf("listing ServiceInjectionPolicies: %w", err)
+	}
+	owner, err := topOwner(ctx, c, pod)
+	if err != nil {
+		return nil, err
+	}
+	text, err := pod.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encoding pod %q: %w", name, err)
+	}
+	return &injected.Evidence{Pod: text, Owner: owner, Policies: policies.Items}, nil
+}
+
+// mostOwners is how many owners are asked after: a pod has two at most of
+// Kubernetes' own, and others may add some.
+const mostOwners = 5
+
+// topOwner returns KIND/NAME of what made the pod in the end. An owner that may not be
+// read, or is gone, is the last that is known.
+func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructured) (string, error) {
+	top, of := "", metav1.GetControllerOf(pod)
+	for range mostOwners {
+		if of == nil {
+			return top, nil
+		}
+		top = of.Kind + "/" + of.Name
+		gv, err := schema.ParseGroupVersion(of.APIVersion)
+		if err != nil {
+			return top, nil //nolint:nilerr // Nobody knows more.
+		}
+		owner := &metav1.PartialObjectMetadata{}
+		owner.SetGroupVersionKind(gv.WithKind(of.Kind))
+		err = c.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: of.Name}, owner)
+		switch {
+		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
+			return top, nil //nolint:nilerr // The same.
+		case err != nil:
+			return "", fmt.Errorf("reading %s, which made the pod: %w", top, err)
+		}
+		of = metav1.GetControllerOf(owner)
+	}
+	return top, nil
+}
+
+// peekPods returns the names of the namespace's pods, for completion.
+func (o *explainPodOptions) peekPods() []string {
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	pods := &metav1.PartialObjectMetadataList{}
+	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
+	if c, err := clusterClient(ctx, o.kubeconfig); err != nil || c.List(ctx, pods, client.InNamespace(o.in())) != nil {
+		return nil
+	}
+	names := make([]string, len(pods.Items))
+	for i := range pods.Items {
+		names[i] = pods.Items[i].Name
+	}
+	return names
+}

@@ -1,0 +1,220 @@
+package injection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// TestEphemeralContainers adds containers for debugging to pods that run.
+func TestEphemeralContainers(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.apply(
+		sip("asked", `{service: db, selector: {}, containers: {ephemeralContainers: true}, `+port+`, `+cache+`}`),
+		sip("unasked", `{selector: {}, env: [{name: U, value: u}]}`),
+		sip("with-path", `{selector: {matchLabels: {path: part}}, containers: {ephemeralContainers: true}, env: [{name: W, value: w}], volumes: [{name: w, emptyDir: {}}], volumeMounts: [{name: w, mountPath: /w, subPath: w}]}`),
+	)
+	s.inEffect("path: part", "asked", "unasked", "with-path")
+	for name, tc := range map[string]struct{ labels, want string }{
+		"whole": {"path: whole", "env OWN=own DB_PORT=6379; mount /cache=cache-volume"},
+		"part":  {"path: part", "env OWN=own DB_PORT=6379; mount /cache=cache-volume"}, // An ephemeral container can mount no part of a volume.
+	} {
+		before, err := typed(s.create(podOf(name, tc.labels, `{containers: [{name: c1, image: i}]}`))[0])
+		s.must(err)
+		var after *corev1.Pod
+		for _, debugger := range []string{"first", "second"} {
+			s.until("container "+debugger+" is added", func(ctx context.Context) error {
+				after = &corev1.Pod{}
+				if err := s.api.Get(ctx, client.ObjectKeyFromObject(before), after); err != nil {
+					return err
+				}
+				after.Spec.EphemeralContainers = append(after.Spec.EphemeralContainers, corev1.EphemeralContainer{
+					EphemeralContainerCommon: corev1.EphemeralContainerCommon{
+						Name: debugger, Image: "i", TerminationMessagePolicy: corev1.TerminationMessageReadFile, ImagePullPolicy: corev1.PullIfNotPresent,
+						Env: []corev1.EnvVar{{Name: "OWN", Value: "own"}},
+					},
+				})
+				return s.api.SubResource("ephemeralcontainers").Update(ctx, after)
+			})
+		}
+		if len(after.Spec.EphemeralContainers) != 2 {
+			t.Fatalf("Pod %s has %d ephemeral containers", name, len(after.Spec.EphemeralContainers))
+		}
+		for i := range after.Spec.EphemeralContainers {
+			c := &after.Spec.EphemeralContainers[i]
+			if diff := cmp.Diff(tc.want, partsOf(c.Env, c.EnvFrom, c.VolumeMounts)); diff != "" {
+				t.Errorf("Container %s of pod %s: -want, +got:\n%s", c.Name, name, diff)
+			}
+		}
+		if diff := cmp.Diff(before.Annotations, after.Annotations); diff != "" {
+			t.Errorf("Annotations of pod %s: -before, +after:\n%s", name, diff)
+		}
+		if diff := cmp.Diff(before.Spec.Containers, after.Spec.Containers); diff != "" {
+			t.Errorf("Containers of pod %s: -before, +after:\n%s", name, diff)
+		}
+	}
+}
+
+// TestOtherNamespaces: a policy is for pods of its namespace, and those by which a
+// cluster lives are left alone even there.
+func TestOtherNamespaces(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	elsewhere := beginOn(t, member, s.ns+"-elsewhere")
+	s.apply(sip("everybody", `{selector: {}, `+port+`}`))
+	s.inEffect("a: b", "everybody")
+	for _, ns := range []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, corev1alpha1.SystemNamespace, elsewhere.ns} {
+		in := *s
+		in.ns = ns
+		policy := in.read(sip("everybody", `{selector: {}, `+port+`}`))[0]
+		if ns != elsewhere.ns {
+			s.must(s.api.Create(t.Context(), policy))
+			t.Cleanup(func() { s.must(s.api.Delete(context.WithoutCancel(t.Context()), policy)) })
+		}
+		pod := in.read(podOf(s.ns, "a: b", `{automountServiceAccountToken: false, containers: [{name: c1, image: i}]}`))[0]
+		s.until("a pod can be created in "+ns, func(ctx context.Context) error { return s.api.Create(ctx, pod) }) // A new namespace has no service account.
+		t.Cleanup(func() {
+			s.must(s.api.Delete(context.WithoutCancel(t.Context()), pod, client.GracePeriodSeconds(0)))
+		})
+		p, err := typed(pod)
+		s.must(err)
+		if got, err := sketch(p); err != nil || got != "" || len(p.Annotations) > 0 {
+			t.Errorf("The pod of %s: %v\n%s\n%v", ns, err, got, p.Annotations)
+		}
+	}
+}
+
+// TestThousandPolicies has 1,000 policies and 5,000 pods in a namespace.
+func TestThousandPolicies(t *testing.T) {
+	const (
+		policies, forAll = 1000, 10
+		groups           = (policies - forAll) / 2
+		pods             = 5000
+		workers          = 16
+	)
+	s := begin(t)
+	began := time.Now()
+	lap := func(what string) {
+		t.Helper()
+		t.Logf("%s after %s", what, time.Since(began).Round(10*time.Millisecond))
+	}
+	s.many(policies, workers, func(ctx context.Context, i int) error {
+		selector := map[string]string{"group": fmt.Sprint(i % groups)}
+		if i < forAll {
+			selector = nil
+		}
+		return s.api.Create(ctx, &refractv1beta1.ServiceInjectionPolicy{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: fmt.Sprintf("policy-%03d", i)},
+			Spec: refractv1beta1.ServiceInjectionPolicySpec{
+				Service: "db", Selector: &metav1.LabelSelector{MatchLabels: selector},
+				Env: []refractv1beta1.EnvVar{{Name: fmt.Sprintf("VAR_%03d", i), Value: "1"}},
+			},
+		})
+	})
+	lap("there are 1,000 policies")
+	list := &refractv1beta1.ServiceInjectionPolicyList{}
+	s.until("all are in effect", func(ctx context.Context) error {
+		if err := s.api.List(ctx, list, client.InNamespace(s.ns)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := condition(&list.Items[i], refractv1beta1.ConditionAccepted, metav1.ConditionTrue, ""); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	s.inEffect("group: '0'", "policy-000")
+	lap("all are in effect")
+
+	s.many(pods, workers, func(ctx context.Context, i int) error {
+		group := fmt.Sprint(i % groups)
+		pod := &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: fmt.Sprint("pod-", i), Labels: map[string]string{"group": group}},
+			Spec:       corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c1", Image: "i"}}},
+		}
+		if err := s.api.Create(ctx, pod); err != nil {
+			return err
+		}
+		want := forAll + s.groupSize(policies, forAll, groups, i%groups)
+		if got := len(pod.Spec.Containers[0].Env); got != want {
+			return fmt.Errorf("pod %s has %d variables, want %d", pod.Name, got, want)
+		}
+		return nil
+	})
+	lap("there are 5,000 pods, each with what it should have")
+
+	s.until("all are counted", func(ctx context.Context) error {
+		if err := s.api.List(ctx, list, client.InNamespace(s.ns)); err != nil {
+			return err
+		}
+		var all, one int32
+		for i := range list.Items {
+			p := &list.Items[i].Status
+			if p.Injected != p.Matched || p.Stale != 0 {
+				return fmt.Errorf("policy %s: its status is %s", list.Items[i].Name, inJSON(p))
+			}
+			if i < forAll {
+				all += p.Injected
+			} else {
+				one += p.Injected
+			}
+		}
+		if all != forAll*pods || one != 2*pods {
+			return fmt.Errorf("the policies count %d and %d pods, want %d and %d", all, one, forAll*pods, 2*pods)
+		}
+		return nil
+	})
+	lap("all are counted")
+
+	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "policy-000", `{"spec":{"env":[{"name":"VAR_000","value":"2"}]}}`)
+	s.untilPolicy("policy-000", "finds that no pod has its new value", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		if p.Status.Stale != pods || p.Status.Manual != pods || len(p.Status.Workloads) > 20 {
+			return errors.New("want all pods stale, and to be restarted by hand")
+		}
+		return nil
+	})
+	lap("a change is seen")
+	if took := time.Since(began); took > time.Minute {
+		t.Logf("All this took %s, which is long", took)
+	}
+	// The next test is not to wait for the end of this one's pods.
+	s.must(s.api.DeleteAllOf(t.Context(), &refractv1beta1.ServiceInjectionPolicy{}, client.InNamespace(s.ns)))
+	s.must(s.api.DeleteAllOf(t.Context(), &corev1.Pod{}, client.InNamespace(s.ns), client.GracePeriodSeconds(0)))
+	lap("all is cleared")
+}
+
+// groupSize returns how many policies are for a group.
+func (*scene) groupSize(policies, forAll, groups, group int) int {
+	n := 0
+	for i := forAll; i < policies; i++ {
+		if i%groups == group {
+			n++
+		}
+	}
+	return n
+}
+
+// many calls do n times, by several workers, and fails the test with the first
+// error.
+func (s *scene) many(n, workers int, do func(ctx context.Context, i int) error) {
+	s.Helper()
+	group, ctx := errgroup.WithContext(s.Context())
+	group.SetLimit(workers)
+	for i := range n {
+		group.Go(func() error { return do(ctx, i) })
+	}
+	s.must(group.Wait())
+}

@@ -1,0 +1,399 @@
+package injection
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/webhook/pki"
+)
+
+const (
+	// configuration is the name of the webhook configurations, podsWebhook that of the
+	// webhook for pods in it.
+	configuration = "refract-injection"
+	podsWebhook   = "pods.injection.refract.dev"
+)
+
+// podsHook returns the webhook for pods as it is registered, or nil.
+func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.MutatingWebhook, error) {
+	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
+	if err := s.api.Get(ctx, client.ObjectKey{Name: configuration}, is); err != nil {
+		return nil, err
+	}
+	for i := range is.Webhooks {
+		if is.Webhooks[i].Name == podsWebhook {
+			return &is.Webhooks[i], nil
+		}
+	}
+	return nil, nil
+}
+
+// failedOpen returns how often the API server has let a pod in unasked, because it
+// got no answer about it.
+func (s *scene) failedOpen() int {
+	s.Helper()
+	cfg, err := config(s.cluster, "", nil)
+	s.must(err)
+	c, err := kubernetes.NewForConfig(cfg)
+	s.must(err)
+	text, err := c.RESTClient().Get().AbsPath("/metrics").DoRaw(s.Context())
+	s.must(err)
+	n := 0
+	for lines := bufio.NewScanner(bytes.NewReader(text)); lines.Scan(); {
+		line := lines.Text()
+		if !strings.HasPrefix(line, "apiserver_admission_webhook_fail_open_count{") || !strings.Contains(line, podsWebhook) {
+			continue
+		}
+		value, err := strconv.ParseFloat(line[strings.LastIndex(line, " ")+1:], 64)
+		s.must(err)
+		n += int(value)
+	}
+	return n
+}
+
+// TestRegisteredOnlyWhileNeeded: without a policy no API server asks about a pod.
+// It is the first of those that are alone, and finds what nobody else wants.
+func TestRegisteredOnlyWhileNeeded(t *testing.T) {
+	s := begin(t)
+	registered := func(want bool) {
+		t.Helper()
+		s.until(fmt.Sprintf("registered: %t", want), func(ctx context.Context) error {
+			hook, err := s.podsHook(ctx)
+			if err == nil && (hook != nil) != want {
+				err = fmt.Errorf("it is %t", hook != nil)
+			}
+			return err
+		})
+	}
+	registered(false)
+	s.apply(sip("db", `{selector: {}, `+port+`}`))
+	registered(true)
+	hook, err := s.podsHook(t.Context())
+	s.must(err)
+	switch {
+	case *hook.FailurePolicy != admissionregistrationv1.Ignore, *hook.TimeoutSeconds != 2,
+		*hook.SideEffects != admissionregistrationv1.SideEffectClassNone, *hook.ReinvocationPolicy != admissionregistrationv1.IfNeededReinvocationPolicy:
+		t.Errorf("The webhook is %s", inJSON(hook))
+	}
+	s.inEffect("a: b", "db")
+	s.apply(sip("mq", `{selector: {}, env: [{name: MQ, value: mq}]}`))
+	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}))
+	s.stays("one policy is reason enough", time.Second, func(ctx context.Context) error {
+		hook, err := s.podsHook(ctx)
+		if err == nil && hook == nil {
+			err = errors.New("it is not registered")
+		}
+		return err
+	})
+	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "mq"}}))
+	registered(false)
+
+	// What somebody does to the registration is undone.
+	s.apply(sip("db", `{selector: {}, `+port+`}`))
+	registered(true)
+	s.must(s.api.Delete(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}))
+	s.until("it is registered again", func(ctx context.Context) error {
+		hook, err := s.podsHook(ctx)
+		if err == nil && hook == nil {
+			err = errors.New("it is not")
+		}
+		return err
+	})
+}
+
+// TestBrokenPolicy is case 17: a policy comes into storage that no API server should
+// have let in. It is reported, and harms no pod.
+func TestBrokenPolicy(t *testing.T) {
+	s := begin(t)
+	s.apply(sip("good", `{service: db, selector: {}, `+port+`}`))
+	s.inEffect("a: b", "good")
+	broken := s.read(sip("broken", `{selector: {matchExpressions: [{key: a, operator: Foo, values: [b]}]}, env: [{name: B, value: b}]}`))[0]
+	s.until("the broken policy is stored", func(ctx context.Context) error {
+		nobody := &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}
+		if err := s.api.Delete(ctx, nobody); client.IgnoreNotFound(err) != nil {
+			return err
+		}
+		return s.api.Create(ctx, broken.DeepCopy())
+	})
+	s.untilPolicy("broken", "is reported", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		return condition(p, refractv1beta1.ConditionAccepted, metav1.ConditionFalse, "InvalidPolicy")
+	})
+	for _, labels := range []string{"a: b", "other: label"} {
+		p, err := typed(s.create(podOf("pod-"+labels[:1], labels, `{containers: [{name: c1, image: i}]}`))[0])
+		s.must(err)
+		if got, err := sketch(p); err != nil || got != "db: good\nc1: env DB_PORT=6379" {
+			t.Errorf("The pod with %s: %v\n%s", labels, err, got)
+		}
+	}
+	s.until("broken policies are refused again", func(ctx context.Context) error {
+		again := broken.DeepCopy()
+		again.SetName("broken-too")
+		if err := s.api.Create(ctx, again, client.DryRunAll); err == nil {
+			return errors.New("it is taken")
+		}
+		return nil
+	})
+}
+
+// TestWebhookKilled: nobody answers. Pods are created all the same, and those that
+// have missed something are found and repaired afterwards.
+func TestWebhookKilled(t *testing.T) {
+	s := begin(t)
+	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
+	s.inEffect("role: web", "db")
+	s.deployments("", app, "early")
+	for _, slot := range injectors.slots {
+		s.must(injectors.kill(slot))
+	}
+	s.deployments("", app, "late")
+	s.apply(workload("StatefulSet", "late-set", "serviceName: late, replicas: 1, ", app))
+	s.create(podOf("lone", "role: web, app: lone", `{containers: [{name: c1, image: i}]}`))
+	s.settled(map[string]int{"late": 2, "late-set": 1, "lone": 1})
+	for app, want := range map[string]bool{"early": true, "late": false, "late-set": false, "lone": false} {
+		for _, p := range s.appPods(app) {
+			if _, got := p.Annotations[refractv1beta1.InjectionAnnotation]; got != want {
+				t.Errorf("Pod %s: injected %t, want %t", p.Name, got, want)
+			}
+		}
+	}
+	if err := s.api.Create(t.Context(), s.read(sip("unchecked", `{selector: {}, `+port+`}`))[0]); err == nil {
+		t.Error("A policy is taken that nobody has looked at")
+	}
+	s.must(injectors.restore(t.Context()))
+	s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		if p.Status.Injected != 5 || p.Status.Stale != 1 || p.Status.Manual != 1 {
+			return errors.New("want 5 injected, and one to be restarted by hand")
+		}
+		return nil
+	})
+	s.must(s.generationsStay(1, 2)(t.Context())) // That of early is as it was.
+}
+
+// load creates things at a rate.
+type load struct {
+	stop context.CancelFunc
+	done sync.WaitGroup
+
+	mu      sync.Mutex
+	created int
+	errs    []error
+}
+
+// start calls create so many times a second, whatever becomes of those before.
+func start(rate int, create func(ctx context.Context, i int) error) *load {
+	ctx, cancel := context.WithCancel(context.Background())
+	l := &load{stop: cancel}
+	l.done.Go(func() {
+		tick := time.NewTicker(time.Second / time.Duration(rate))
+		defer tick.Stop()
+		for i := 0; ; i++ {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+			}
+			l.done.Go(func() {
+				err := create(context.WithoutCancel(ctx), i)
+				l.mu.Lock()
+				defer l.mu.Unlock()
+				l.created++
+				if err != nil {
+					l.created--
+					l.errs = append(l.errs, err)
+				}
+			})
+		}
+	})
+	return l
+}
+
+// so returns how many have been created by now.
+func (l *load) so() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.created
+}
+
+// more waits until so many more have been created.
+func (s *scene) more(l *load, n int) {
+	s.Helper()
+	from := l.so()
+	s.until(fmt.Sprintf("%d more were created", n), func(context.Context) error {
+		if got := l.so() - from; got < n {
+			return fmt.Errorf("%d were", got)
+		}
+		return nil
+	})
+}
+
+// end stops the load, fails the test if anything could not be created, and returns
+// how many were.
+func (s *scene) endLoad(l *load) int {
+	s.Helper()
+	l.stop()
+	l.done.Wait()
+	if len(l.errs) > 0 {
+		s.Errorf("%d of %d could not be created: %v", len(l.errs), l.created+len(l.errs), l.errs[0])
+	}
+	return l.created
+}
+
+// lonePod creates a bare pod that the policy of the scene chooses.
+func (s *scene) lonePod(ctx context.Context, i int) error {
+	return s.api.Create(ctx, &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: fmt.Sprint("lone-", i), Labels: map[string]string{"role": "web", "app": "lone"}},
+		Spec:       corev1.PodSpec{SchedulerName: "nobody", Containers: []corev1.Container{{Name: "c1", Image: "i"}}},
+	})
+}
+
+// uninjected returns the names of the app's pods that have nothing.
+func (s *scene) uninjected(app string) []string {
+	s.Helper()
+	var names []string
+	for _, p := range s.appPods(app) {
+		if p.Annotations[refractv1beta1.ServicePrefix+"db"] == "" {
+			names = append(names, p.Name)
+		}
+	}
+	return names
+}
+
+// TestReplicaKilledUnderLoad kills the replica that is being asked, under a load of
+// 100 pods a second: bare ones, and those of ReplicaSets.
+func TestReplicaKilledUnderLoad(t *testing.T) {
+	s := begin(t)
+	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 10}}`))
+	s.inEffect("role: web", "db")
+	before := s.failedOpen()
+	const size = 10
+	lone := start(50, s.lonePod)
+	sets := start(5, func(ctx context.Context, i int) error {
+		set := s.read(workload("ReplicaSet", fmt.Sprint("set-", i), fmt.Sprintf("replicas: %d, ", size), app))[0]
+		return s.api.Create(ctx, set)
+	})
+	s.more(lone, 100)
+	killed := injectors.busy()
+	s.must(injectors.kill(killed))
+	s.more(lone, 150)
+	n, owned := s.endLoad(lone), s.endLoad(sets)*size
+	s.until("the ReplicaSets have their pods", func(ctx context.Context) error {
+		pods, err := s.pods(ctx, client.MatchingLabels{"role": "web"})
+		if err == nil && len(pods) != n+owned {
+			err = fmt.Errorf("%d pods, want %d", len(pods), n+owned)
+		}
+		return err
+	})
+	missed := s.uninjected("lone")
+	t.Logf("%d bare pods and %d others were created; replica %s was killed, and %d requests got no answer; %d bare pods have nothing",
+		n, owned, killed.name, s.failedOpen()-before, len(missed))
+	p := s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		if int(p.Status.Matched) != n+owned || p.Status.Stale != p.Status.Manual || int(p.Status.Stale) != len(missed) {
+			return fmt.Errorf("want %d matched, and %d to be restarted by hand", n+owned, len(missed))
+		}
+		return nil
+	})
+	if int(p.Status.Injected) != n+owned-len(missed) {
+		t.Errorf("%d are injected, want %d", p.Status.Injected, n+owned-len(missed))
+	}
+	// What was under way when the replica died, and no more.
+	if len(missed) > 20 {
+		t.Errorf("%d bare pods have nothing", len(missed))
+	}
+	events := &corev1.EventList{}
+	s.must(s.api.List(t.Context(), events, client.InNamespace(s.ns), client.MatchingFields{"reason": "FailedCreate"}))
+	for i := range events.Items {
+		t.Errorf("A pod could not be created: %s", events.Items[i].Message)
+	}
+	s.must(s.api.DeleteAllOf(t.Context(), &appsv1.ReplicaSet{}, client.InNamespace(s.ns), client.PropagationPolicy(metav1.DeletePropagationBackground)))
+}
+
+// TestCertificateRotation has another authority issued, and another certificate by
+// that, under a load of 100 pods a second: every one is asked about.
+func TestCertificateRotation(t *testing.T) {
+	s := begin(t)
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
+	s.inEffect("role: web", "db")
+	before := s.failedOpen()
+	pods := start(100, s.lonePod)
+	s.more(pods, 50)
+
+	var next map[string][]byte
+	s.until("another authority is there", func(ctx context.Context) error {
+		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) (err error) {
+			next, err = issue(secret.Data)
+			secret.Data = next
+			return err
+		})
+	})
+	s.until("it is trusted", func(ctx context.Context) error {
+		hook, err := s.podsHook(ctx)
+		if err == nil && (hook == nil || !bytes.Equal(hook.ClientConfig.CABundle, next[pki.Authorities])) {
+			err = fmt.Errorf("what is trusted is not\n%s", next[pki.Authorities])
+		}
+		return err
+	})
+	s.more(pods, 100)
+	s.until("the certificate is gone", func(ctx context.Context) error {
+		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) error {
+			secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey] = []byte{}, []byte{} // The type of the Secret has them.
+			return nil
+		})
+	})
+	var now []byte
+	s.until("there is another", func(ctx context.Context) error {
+		return webhookSecret(ctx, s.api, func(secret *corev1.Secret) error {
+			if now = secret.Data[pki.ServingCertificate]; len(now) == 0 || bytes.Equal(now, next[pki.ServingCertificate]) {
+				return errors.New("there is not")
+			}
+			return nil
+		})
+	})
+	for _, slot := range injectors.slots {
+		s.until("replica "+slot.name+" presents it", func(context.Context) error { return presents(slot.address, now) })
+	}
+	s.more(pods, 100)
+	// Whoever has a connection keeps it. A replica that ends in order has the API
+	// server make another, to one that presents the new certificate.
+	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	s.must(injectors.busy().now.Stop(syscall.SIGTERM))
+	s.more(pods, 100)
+	n := s.endLoad(pods)
+	if missed, failed := s.uninjected("lone"), s.failedOpen()-before; len(missed) > 0 || failed > 0 {
+		t.Errorf("Of %d pods %d have nothing, and the API server got no answer %d times: %v", n, len(missed), failed, missed[:min(len(missed), 5)])
+	}
+}
+
+// presents returns an error unless who listens there presents the certificate.
+func presents(address string, want []byte) error {
+	c, err := tls.Dial("tcp4", address, &tls.Config{InsecureSkipVerify: true})
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	block, _ := pem.Decode(want)
+	if block == nil || !bytes.Equal(c.ConnectionState().PeerCertificates[0].Raw, block.Bytes) {
+		return errors.New("it presents another")
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package injection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+)
+
+// TestUntouched has policies come over Deployments whose pods could not be created
+// with what they inject: they stay as they are, and the status says why.
+func TestUntouched(t *testing.T) {
+	t.Parallel()
+	cases := map[string]struct {
+		reason, objects, pod, policy, want string
+		skipped, stale                     int32
+	}{
+		"Refused": {
+			reason:  "The namespace does not allow such a volume.",
+			objects: `{apiVersion: v1, kind: Namespace, metadata: {name: NS, labels: {pod-security.kubernetes.io/enforce: baseline}}}`,
+			pod:     app,
+			policy:  `volumes: [{name: h, hostPath: {path: /dev}}], volumeMounts: [{name: h, mountPath: /h}]`,
+			want:    "PodSecurity", stale: 2,
+		},
+		"Quota": {
+			reason:  "There is room for the pods that are there, and for no more.",
+			objects: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: two}, spec: {hard: {pods: "2"}}}`,
+			pod:     app, policy: port,
+			want: "exceeded quota", stale: 2,
+		},
+		"Conflict": {
+			reason: "The policy is left out for these pods.",
+			pod:    `{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i, env: [{name: DB_PORT, value: "7000"}]}]}`,
+			policy: port,
+			want:   "EnvConflict", skipped: 2,
+		},
+		"Reject": {
+			reason: "The policy would have the pods refused.",
+			pod:    `{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i, env: [{name: DB_PORT, value: "7000"}]}]}`,
+			policy: "onConflict: Reject, " + port,
+			want:   "EnvConflict", skipped: 2,
+		},
+		"Audit": {
+			reason: "The policy is on trial.",
+			pod:    app,
+			policy: "mode: Audit, " + port,
+			want:   "Audit", skipped: 2,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := begin(t)
+			s.deployments("", tc.pod, "web")
+			for _, o := range s.read(strings.ReplaceAll("{apiVersion: v1, kind: ConfigMap, metadata: {name: unused}}\n---\n"+tc.objects, "NS", s.ns)) {
+				s.apply(inJSON(o.Object))
+			}
+			s.until("the quota is counted", func(ctx context.Context) error {
+				quota := &corev1.ResourceQuota{}
+				err := s.api.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: "two"}, quota)
+				if used := quota.Status.Used["pods"]; err == nil && used.Value() != 2 {
+					err = fmt.Errorf("%d pods are counted", used.Value())
+				}
+				return client.IgnoreNotFound(err)
+			})
+			s.apply(sip("db", `{selector: {matchLabels: {role: web}}, `+tc.policy+`}`))
+			s.untilPolicy("db", "says why", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+				if p.Status.Matched != 2 || p.Status.Stale != tc.stale || p.Status.Skipped != tc.skipped {
+					return fmt.Errorf("want %d of 2 stale and %d skipped", tc.stale, tc.skipped)
+				}
+				if !strings.Contains(inJSON(p.Status), tc.want) {
+					return fmt.Errorf("want %s in it", tc.want)
+				}
+				return nil
+			})
+			s.stays(tc.reason, aWhile/2, s.generationsStay(1))
+		})
+	}
+}
+
+// begun waits until the Deployments of the namespace have been touched that many
+// times.
+func (s *scene) begun(want int64) {
+	s.Helper()
+	s.until("the rollout has begun", func(ctx context.Context) error {
+		all, err := s.generations(ctx)
+		sum := -int64(len(all))
+		for _, generation := range all {
+			sum += generation
+		}
+		if err == nil && sum < want {
+			err = fmt.Errorf("%d were touched", sum)
+		}
+		return err
+	})
+}
+
+// TestPolicyGone has a policy deleted while it is rolled out: what has not been
+// touched is not any more.
+func TestPolicyGone(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c")
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 1}}`))
+	s.begun(1)
+	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}))
+	s.stays("nothing else is touched", 2*aWhile, func(ctx context.Context) error {
+		all, err := s.generations(ctx)
+		if err == nil && all[0]+all[1]+all[2] != 4 {
+			err = fmt.Errorf("generations are %v", all)
+		}
+		return err
+	})
+}
+
+// TestChangedMidway has a policy changed while it is rolled out: in the end all have
+// the new value, and what was not yet touched was rolled once.
+func TestChangedMidway(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c")
+	rolls := s.rolling()
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 1}}`))
+	s.begun(1)
+	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
+	s.untilPolicy("db", "is rolled out", rolledOut(6))
+	for _, name := range []string{"a", "b", "c"} {
+		s.has(name, "db: db\napp: env DB_PORT=7000")
+	}
+	all, err := s.generations(t.Context())
+	s.must(err)
+	if sum := all[0] + all[1] + all[2]; sum > 7 {
+		t.Errorf("Generations are %v: one may have been rolled twice, and no other", all)
+	}
+	if _, most, _ := rolls.most(func(string) bool { return true }); most != 1 {
+		t.Errorf("%d workloads rolled at a time, want 1", most)
+	}
+}
+
+// TestClaims has a StatefulSet with a claim, on whose volume the policy mounts a
+// part more.
+func TestClaims(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	const claim = `accessModes: [ReadWriteOnce], storageClassName: "", resources: {requests: {storage: 1Gi}}`
+	s.apply(
+		fmt.Sprintf(`{apiVersion: v1, kind: PersistentVolume, metadata: {name: %s}, spec: {capacity: {storage: 1Gi}, accessModes: [ReadWriteOnce],
+			storageClassName: "", hostPath: {path: /data}, claimRef: {namespace: %s, name: data-web-0}}}`, s.ns, s.ns),
+		workload("StatefulSet", "web", "serviceName: web, replicas: 1, volumeClaimTemplates: [{metadata: {name: data}, spec: {"+claim+"}}], ",
+			`{terminationGracePeriodSeconds: 0, containers: [{name: app, image: i, volumeMounts: [{name: data, mountPath: /data}]}]}`),
+	)
+	t.Cleanup(func() {
+		s.must(s.api.Delete(context.WithoutCancel(t.Context()), &corev1.PersistentVolume{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
+	})
+	s.settled(map[string]int{"web": 1})
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, volumeMounts: [{name: data, mountPath: /more, subPath: more}]}`))
+	s.untilPolicy("db", "is rolled out", rolledOut(1))
+	s.has("web", "db: db\nvolume data: claim/data-web-0\napp: mount /data=data /more=data/more")
+}
+
+// TestUndone has somebody undo a rollout: the pods have what they should all the
+// same, and nobody rolls again.
+func TestUndone(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.deployments("", app, "web")
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
+	s.untilPolicy("db", "is rolled out", rolledOut(2))
+	if _, err := shared.Kubectl(s.cluster, "", "rollout", "undo", "deployment/web", "-n", s.ns); err != nil {
+		t.Fatal(err)
+	}
+	s.until("it is undone", s.generationsStay(3))
+	s.settled(map[string]int{"web": 2})
+	s.has("web", "db: db\napp: env DB_PORT=6379")
+	s.untilPolicy("db", "has nothing left to do", rolledOut(2))
+	s.stays("nothing is rolled out again", aWhile, s.generationsStay(3))
+}
+
+// TestLeaderKilled kills the replica that decides while it rolls a policy out: the
+// other goes on where it was.
+func TestLeaderKilled(t *testing.T) {
+	s := begin(t)
+	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c", "d", "e")
+	rolls := s.rolling()
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 2}}`))
+	s.begun(2)
+	lease := &coordinationv1.Lease{}
+	s.must(s.api.Get(t.Context(), client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: "refract-injection"}, lease))
+	killed := false
+	for _, slot := range injectors.slots {
+		if strings.HasPrefix(*lease.Spec.HolderIdentity, slot.name+"_") {
+			s.must(injectors.kill(slot))
+			killed = true
+		}
+	}
+	if !killed {
+		t.Fatalf("Nobody is %s, who leads", *lease.Spec.HolderIdentity)
+	}
+	s.untilPolicy("db", "is rolled out", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		if p.Status.Rollout == nil || p.Status.Rollout.Workloads != p.Status.Rollout.Done {
+			return errors.New("want all workloads done")
+		}
+		return rolledOut(10)(p)
+	})
+	s.must(s.generationsStay(2, 2, 2, 2, 2)(t.Context()))
+	if _, most, first := rolls.most(func(string) bool { return true }); most > 2 || first != 1 {
+		t.Errorf("%d workloads rolled at a time, and %d until the first was done; want at most 2 and 1", most, first)
+	}
+	s.stays("nothing is rolled out again", time.Second, s.generationsStay(2, 2, 2, 2, 2))
+}

@@ -1,0 +1,146 @@
+package injection
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/test/fleet"
+)
+
+// mayPropagate lets the hub write what the test propagates, and get no Secret.
+const mayPropagate = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: hub}
+rules:
+- {apiGroups: [refract.dev, apps], resources: ["*"], verbs: ["*"]}
+- {apiGroups: [""], resources: [namespaces], verbs: ["*"]}
+- {apiGroups: ["*"], resources: ["*"], verbs: [list]}
+- {nonResourceURLs: ["*"], verbs: [get]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: hub}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: hub}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + trusted + `}]
+`
+
+// TestPropagated has the hub place a policy and a Deployment on two members, each of
+// which injects of its own. The hub may read no Secret of a member, and is trusted
+// there.
+func TestPropagated(t *testing.T) {
+	t.Parallel()
+	hub := beginOn(t, "hub", "propagated")
+	addresses, err := fleet.FreePorts(1)
+	hub.must(err)
+	second, err := shared.StartReplicaFor(other, "other", "--injection", "--trusted-authors", trusted,
+		"--webhook-url", "https://"+addresses[0], "--webhook-bind-address", addresses[0])
+	hub.must(err)
+	t.Cleanup(func() { hub.must(second.Stop(syscall.SIGTERM)) })
+	hub.until("the other member injects", second.Ready)
+
+	members := map[string]*scene{}
+	for _, name := range []string{member, other} {
+		m := &scene{T: t, cluster: name, ns: hub.ns, warnings: &warnings{}}
+		m.api, err = connect(name, "", m.warnings)
+		m.must(err)
+		m.apply(mayPropagate)
+		to, err := shared.Access(name)
+		m.must(err)
+		to.Cert, to.Key, err = shared.Playground.ClientCertificate(name, trusted, nil, time.Now().Add(time.Hour))
+		m.must(err)
+		m.must(shared.Join(t.Context(), name, to))
+		members[name] = m
+	}
+	replica, err := shared.StartReplica("hub")
+	hub.must(err)
+	t.Cleanup(func() { hub.must(replica.Stop(syscall.SIGTERM)) })
+	hub.until("the hub is at work", replica.Ready)
+
+	hub.apply(`
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: everywhere}
+spec: {schedulingMode: Duplicate}
+---
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: allow-database, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}
+spec:
+  service: db
+  selector: {matchLabels: {role: web}}
+  env: [{name: DB_PORT, value: 6379}, {name: PASSWORD, valueFrom: {secretKeyRef: {name: db-cred, key: password, optional: true}}}]
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}
+spec:
+  replicas: 2
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web, role: web}}
+    spec: ` + strings.Replace(app, "{", "{automountServiceAccountToken: false, ", 1))
+	for _, m := range members {
+		m.has("web", "db: allow-database\napp: env DB_PORT=6379 PASSWORD<db-cred.password")
+		m.untilPolicy("allow-database", "is rolled out", rolledOut(2))
+	}
+	quiet := map[string]string{}
+	versions := func(ctx context.Context) (map[string]string, error) {
+		all := map[string]string{}
+		for name, m := range members {
+			p, err := m.policy(ctx, "allow-database")
+			if err != nil {
+				return nil, err
+			}
+			d := m.read("{apiVersion: apps/v1, kind: Deployment, metadata: {name: web}}")[0]
+			if err := m.api.Get(ctx, client.ObjectKeyFromObject(d), d); err != nil {
+				return nil, err
+			}
+			all[name] = fmt.Sprintf("policy %s at generation %d, Deployment at %d", p.ResourceVersion, p.Generation, d.GetGeneration())
+		}
+		return all, nil
+	}
+	hub.until("hub and members are at rest", func(ctx context.Context) error {
+		now, err := versions(ctx)
+		if err != nil {
+			return err
+		}
+		if before := quiet; fmt.Sprint(before) != fmt.Sprint(now) {
+			quiet = now
+			return errors.New("something has changed")
+		}
+		return nil
+	})
+	hub.stays("nobody undoes what another does", aWhile, func(ctx context.Context) error {
+		now, err := versions(ctx)
+		if err == nil && fmt.Sprint(now) != fmt.Sprint(quiet) {
+			err = fmt.Errorf("%v, was %v", now, quiet)
+		}
+		return err
+	})
+
+	// A change on the hub has the pods of both members recreated.
+	hub.patch(&refractv1beta1.ServiceInjectionPolicy{}, "allow-database", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
+	for _, m := range members {
+		m.has("web", "db: allow-database\napp: env DB_PORT=7000")
+		m.untilPolicy("allow-database", "is rolled out", rolledOut(2))
+	}
+	// And the hash that this took is no change that the hub undoes.
+	quiet, err = versions(t.Context())
+	hub.must(err)
+	hub.stays("the hub leaves the hash alone", aWhile, func(ctx context.Context) error {
+		now, err := versions(ctx)
+		if err == nil && fmt.Sprint(now) != fmt.Sprint(quiet) {
+			err = fmt.Errorf("%v, was %v", now, quiet)
+		}
+		return err
+	})
+}

@@ -1,0 +1,252 @@
+package injection
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/test/fleet"
+)
+
+// The examples of the proposal, with the indentation that it has lost, and what is
+// not served any more replaced: extensions/v1beta1, and the namespace myns, which
+// is the test's.
+const (
+	exampleWebsite = `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: website
+  labels:
+    app: website
+    role: frontend
+spec:
+  containers:
+  - name: website
+    image: ecorp/website
+    ports:
+    - containerPort: 80
+`
+	exampleFrontend = `
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata:
+  name: frontend
+spec:
+  replicas: 3
+  selector:
+    matchLabels:
+      tier: frontend
+    matchExpressions:
+    - {key: tier, operator: In, values: [frontend]}
+  template:
+    metadata:
+      labels:
+        app: guestbook
+        tier: frontend
+    spec:
+      containers:
+      - name: php-redis
+        image: gcr.io/google_samples/gb-frontend:v3
+        resources:
+          requests:
+            cpu: 100m
+            memory: 100Mi
+        env:
+        - name: GET_HOSTS_FROM
+          value: dns
+        ports:
+        - containerPort: 80
+`
+	examplePolicy = `
+kind: ServiceInjectionPolicy
+apiVersion: refract.dev/v1beta1
+metadata:
+  name: allow-database
+spec:
+  service: db
+  selector:
+    matchLabels:
+      %s: frontend
+  env:
+  - name: DB_PORT
+    value: 6379
+  volumeMounts:
+  - mountPath: /cache
+    name: cache-volume
+  volumes:
+  - name: cache-volume
+    emptyDir: {}
+`
+	// A value cannot be a number in a pod: it is the text "6379".
+	wantWebsite = `
+apiVersion: v1
+kind: Pod
+metadata:
+  labels:
+    app: website
+    role: frontend
+  annotations:
+    serviceinjectionpolicy.k8s.io/db: allow-database
+spec:
+  containers:
+  - name: website
+    image: ecorp/website
+    volumeMounts:
+    - mountPath: /cache
+      name: cache-volume
+    ports:
+    - containerPort: 80
+    env:
+    - name: DB_PORT
+      value: "6379"
+  volumes:
+  - name: cache-volume
+    emptyDir: {}
+`
+	wantFrontend = `
+kind: Pod
+apiVersion: v1
+metadata:
+  labels:
+    app: guestbook
+    tier: frontend
+  annotations:
+    serviceinjectionpolicy.k8s.io/db: allow-database
+spec:
+  containers:
+  - name: php-redis
+    image: gcr.io/google_samples/gb-frontend:v3
+    resources:
+      requests:
+        cpu: 100m
+        memory: 100Mi
+    volumeMounts:
+    - mountPath: /cache
+      name: cache-volume
+    env:
+    - name: GET_HOSTS_FROM
+      value: dns
+    - name: DB_PORT
+      value: "6379"
+    ports:
+    - containerPort: 80
+  volumes:
+  - name: cache-volume
+    emptyDir: {}
+`
+)
+
+// TestSourceDocument has both examples of the proposal give its results, through a
+// bare pod, a ReplicaSet and a Deployment, each of which stays as it was written.
+func TestSourceDocument(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		label, workload, want string
+		labels                client.MatchingLabels
+	}{
+		"Website":  {"role", exampleWebsite, wantWebsite, client.MatchingLabels{"role": "frontend"}},
+		"Frontend": {"tier", exampleFrontend, wantFrontend, client.MatchingLabels{"tier": "frontend"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, kind := range []string{"Pod", "ReplicaSet", "Deployment"} {
+				t.Run(kind, func(t *testing.T) {
+					s := begin(t)
+					s.apply(fmt.Sprintf(examplePolicy, tc.label))
+					s.inEffect(tc.label+": frontend", "allow-database")
+					workload := as(t, s, kind, tc.workload)
+					written := workload.DeepCopy()
+					s.must(s.api.Create(t.Context(), workload))
+					s.arePods(tc.labels, s.read(tc.want)[0], replicasOf(written))
+					s.untilPolicy("allow-database", "has nothing left to do", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+						if int64(p.Status.Injected) != replicasOf(written) || p.Status.Matched != p.Status.Injected {
+							return fmt.Errorf("want all pods injected")
+						}
+						return condition(p, refractv1beta1.ConditionRolledOut, "True", "")
+					})
+					if kind == "Pod" {
+						return
+					}
+					s.must(s.api.Get(t.Context(), client.ObjectKeyFromObject(workload), workload))
+					if at := fleet.Lacks("", written.Object["spec"], workload.Object["spec"]); at != "" || workload.GetGeneration() != 1 {
+						t.Errorf("The %s is not as it was written: %s, generation %d", kind, at, workload.GetGeneration())
+					}
+					if got, _, _ := unstructured.NestedMap(workload.Object, "spec", "template", "metadata", "annotations"); len(got) > 0 {
+						t.Errorf("The template of the %s has annotations: %v", kind, got)
+					}
+				})
+			}
+		})
+	}
+}
+
+// as returns the pod, or ReplicaSet of pods, of a manifest as an object of the kind.
+func as(t *testing.T, s *scene, kind, manifest string) *unstructured.Unstructured {
+	t.Helper()
+	u := s.read(manifest)[0]
+	replicas, template := int64(1), map[string]any{"metadata": map[string]any{"labels": u.Object["metadata"].(map[string]any)["labels"]}, "spec": u.Object["spec"]}
+	if u.GetKind() == "ReplicaSet" {
+		spec := u.Object["spec"].(map[string]any)
+		replicas, template = spec["replicas"].(int64), spec["template"].(map[string]any)
+	}
+	if kind == "Pod" {
+		u.Object["spec"] = template["spec"]
+		u.SetAPIVersion("v1")
+		u.SetLabels(labelsOf(template))
+	} else if u.GetKind() == "Pod" || kind == "Deployment" {
+		u.Object["spec"] = map[string]any{
+			"replicas": replicas, "template": template,
+			"selector": map[string]any{"matchLabels": template["metadata"].(map[string]any)["labels"]},
+		}
+		u.SetAPIVersion(appsv1.SchemeGroupVersion.String())
+		u.SetLabels(nil)
+	}
+	u.SetKind(kind)
+	return u
+}
+
+func labelsOf(template map[string]any) map[string]string {
+	labels, _, _ := unstructured.NestedStringMap(template, "metadata", "labels")
+	return labels
+}
+
+// replicasOf returns how many pods there will be.
+func replicasOf(u *unstructured.Unstructured) int64 {
+	if n, ok, _ := unstructured.NestedInt64(u.Object, "spec", "replicas"); ok {
+		return n
+	}
+	return 1
+}
+
+// arePods waits until that many pods run, and compares each with what it should be.
+// Lists have to be as long as they should; whatever else a pod has, was filled in.
+func (s *scene) arePods(labels client.MatchingLabels, want *unstructured.Unstructured, n int64) {
+	s.Helper()
+	want.SetNamespace("")
+	s.until(fmt.Sprintf("%d pods are as they should be", n), func(ctx context.Context) error {
+		pods, err := s.pods(ctx, labels)
+		if err != nil {
+			return err
+		}
+		if int64(len(pods)) != n {
+			return fmt.Errorf("there are %d", len(pods))
+		}
+		for i := range pods {
+			object, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&pods[i])
+			if err != nil {
+				return err
+			}
+			object["apiVersion"], object["kind"] = "v1", "Pod" // A list does not say them.
+			if at := fleet.Lacks("", want.Object, object); at != "" {
+				return fmt.Errorf("pod %s: %s", pods[i].Name, at)
+			}
+		}
+		return nil
+	})
+}
