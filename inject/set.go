@@ -83,7 +83,7 @@ func (s *Set) matching(of podLabels) []*Policy {
 	}
 	slices.Sort(candidates)
 	var chosen []*Policy
-	for _, i := range candidates {
+	for _, i := range slices.Compact(candidates) { // A key may stand there twice.
 		if p := s.policies[i]; p.selector.Matches(of) {
 			chosen = append(chosen, p)
 		}
@@ -91,7 +91,8 @@ func (s *Set) matching(of podLabels) []*Policy {
 	return chosen
 }
 
-// podLabels are the labels of a pod, each key once.
+// podLabels are the labels of a pod. Of a key that stands there twice the last one
+// counts.
 type podLabels []label
 
 var _ labels.Labels = podLabels(nil)
@@ -110,7 +111,7 @@ func (p podLabels) Get(key string) string {
 
 // Lookup implements [labels.Labels].
 func (p podLabels) Lookup(key string) (string, bool) {
-	for i := range p {
+	for i := len(p) - 1; i >= 0; i-- {
 		if p[i].key == key {
 			return p[i].value, true
 		}

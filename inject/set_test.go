@@ -57,6 +57,15 @@ func TestMatching(t *testing.T) {
 	}
 }
 
+// TestLabelTwice: the last one of a key counts, and a policy is applied once.
+func TestLabelTwice(t *testing.T) {
+	set := testSet(t, `{selector: {matchExpressions: [{key: a, operator: In, values: ["1", "2"]}]}, env: [{name: A, value: "1"}]}`, `{selector: {matchLabels: {a: "1"}}, env: [{name: B, value: "1"}]}`)
+	result := mustInject(t, set, []byte(`{"metadata":{"labels":{"a":"1","a":"2"}},"spec":{"containers":[{"name":"a"}]}}`))
+	if len(result.Applied) != 1 || result.Applied[0].Policy.Name() != "p0" {
+		t.Errorf("applied %+v", result.Applied)
+	}
+}
+
 // TestEmptySet: without policies nothing happens to anything.
 func TestEmptySet(t *testing.T) {
 	pod := []byte(`{"metadata":{"labels":{"a":"b"},"annotations":{"refract.dev/injection-hash":"0123"}},"spec":{"containers":[{"name":"a"}]}}`)

@@ -175,7 +175,7 @@ func (c *controller) annotate(ctx context.Context, namespace string, t touch, m 
 	now := c.now()
 	*m = memory{
 		ref: r, hash: t.group.prospect.hash, generation: u.GetGeneration(), begun: now, changed: now, reverts: m.reverts,
-		pods: m.pods, lenient: m.lenient,
+		pods: m.pods, lenient: m.lenient, policies: t.policies,
 	}
 	c.log.Info("Having pods recreated", "namespace", namespace, "workload", r.String(), "policies", t.policies)
 	c.tellWorkload(namespace, r, t.policies)
@@ -208,6 +208,7 @@ func (c *controller) evict(ctx context.Context, namespace string, t touch, m *me
 	}
 	m.evicted, m.changed, m.refused, m.progress = t.victim.uid, now, 0, ""
 	m.reason, m.message, m.notBefore = "", "", time.Time{}
+	m.policies = sortedUnion(m.policies, t.policies)
 	m.pods = 0
 	for _, p := range t.group.pods {
 		if p.counts() {

@@ -147,12 +147,21 @@ func (j *judge) tally(a *assessment) {
 	}
 	slices.Sort(a.wanted)
 	slices.Sort(a.fixable)
-	a.current = j.currents[a.ref.String()]
+	a.current = sortedUnion(j.currents[a.ref.String()], slices.DeleteFunc(slices.Clone(a.memory.policies), func(name string) bool {
+		return j.policies[name] == nil || j.policies[name].problem != ""
+	}))
 	a.attributed = sortedUnion(a.current, a.fixable)
 }
 
 // observe compares the group with what is remembered of it.
 func (j *judge) observe(a *assessment) {
+	j.compare(a)
+	if a.complete {
+		a.memory.policies = nil
+	}
+}
+
+func (j *judge) compare(a *assessment) {
 	m, w := &a.memory, a.workload
 	if slices.ContainsFunc(a.attributed, func(name string) bool { return j.resumed[name] }) {
 		m.lenient, m.changed = j.now.Add(j.patience), j.now

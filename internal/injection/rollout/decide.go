@@ -326,8 +326,16 @@ func (d *decision) consider(a *assessment) {
 	for _, name := range a.fixable {
 		canary = canary || !d.states[name].passed
 	}
-	d.occupy(a, a.fixable)
 	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable, canary: canary})
+	if a.victim != nil && a.memory.refused > 0 {
+		// It was refused before, and probably is again: until it is not, nothing is
+		// otherwise than it was.
+		a.reason, a.message = a.memory.reason, a.memory.message
+		d.reserve(a)
+		d.hold(a)
+		return
+	}
+	d.occupy(a, a.fixable)
 	a.step, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"
 	a.inherited = false
 }

@@ -98,6 +98,8 @@ type memory struct {
 	// this generation; empty if it was not, or if somebody has changed it.
 	hash       string
 	generation int64
+	// policies are those for which it was touched last, until it is complete.
+	policies []string
 	// begun is since when the recreation of its pods is known of, and progress what was
 	// last seen of it, at the time changed.
 	begun    time.Time

@@ -1,0 +1,169 @@
+package injection
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// dice makes pods and policies out of few names, so that they often speak of the
+// same thing.
+type dice struct{ *rand.Rand }
+
+func (d dice) of(choices ...string) string { return choices[d.IntN(len(choices))] }
+
+// some returns up to n different items that make returns, each by its key.
+func (d dice) some(n int, item func() (key, text string)) string {
+	seen := map[string]bool{}
+	var all []string
+	for range d.IntN(n + 1) {
+		if key, text := item(); !seen[key] {
+			seen[key] = true
+			all = append(all, text)
+		}
+	}
+	return "[" + strings.Join(all, ", ") + "]"
+}
+
+func (d dice) env() string {
+	return d.some(3, func() (string, string) {
+		name := d.of("A", "B", "C", "D")
+		return name, fmt.Sprintf("{name: %s, %s}", name, d.of(`value: "1"`, `value: "2"`, `value: ""`, "valueFrom: {fieldRef: {fieldPath: metadata.name}}",
+			"valueFrom: {secretKeyRef: {name: s, key: k}}", `valueFrom: {resourceFieldRef: {resource: limits.cpu}}`))
+	})
+}
+
+func (d dice) envFrom() string {
+	return d.some(2, func() (string, string) {
+		source := d.of("configMapRef: {name: c}", "configMapRef: {name: c, optional: true}", "secretRef: {name: s}", "secretRef: {name: s, optional: false}")
+		return source, fmt.Sprintf("{%s%s}", d.of("", "prefix: P_, "), source)
+	})
+}
+
+func (d dice) volumes() string {
+	return d.some(3, func() (string, string) {
+		name := d.of("v1", "v2", "v3")
+		return name, fmt.Sprintf("{name: %s, %s}", name, d.of("emptyDir: {}", "emptyDir: {medium: Memory}", "secret: {secretName: s}", "secret: {secretName: s, defaultMode: 420}",
+			"configMap: {name: c, items: [{key: k, path: p}]}", "projected: {sources: [{secret: {name: s}}, {serviceAccountToken: {path: t}}]}", "persistentVolumeClaim: {claimName: c}",
+			"downwardAPI: {items: [{path: l, fieldRef: {fieldPath: metadata.labels}}]}", "hostPath: {path: /dev}", "ephemeral: {volumeClaimTemplate: {spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Gi}}}}}"))
+	})
+}
+
+func (d dice) mounts() string {
+	return d.some(3, func() (string, string) {
+		path := d.of("/a", "/a/", "/b", "/b/./c", "/b/c", "relative")
+		return path, fmt.Sprintf("{name: %s, mountPath: %s%s}", d.of("v1", "v2", "v3"), path,
+			d.of("", "", ", readOnly: true", ", subPath: s", ", subPathExpr: $(A)", ", mountPropagation: None", ", readOnly: true, recursiveReadOnly: IfPossible"))
+	})
+}
+
+func (d dice) container(name string) string {
+	fields := []string{"name: " + name, "image: i"}
+	for _, f := range []struct{ name, text string }{
+		{"env", d.env()}, {"envFrom", d.envFrom()}, {"volumeMounts", d.mounts()},
+		{"volumeDevices", d.of("[]", "[]", "[{name: v3, devicePath: /b}]", "[{name: v2, devicePath: /a}]")},
+	} {
+		if d.IntN(3) > 0 {
+			fields = append(fields, f.name+": "+d.of(f.text, f.text, f.text, "null"))
+		}
+	}
+	return "{" + strings.Join(fields, ", ") + "}"
+}
+
+func (d dice) pod() string {
+	containers, init := d.container("c1"), ""
+	if d.IntN(2) == 0 {
+		containers += ", " + d.container("c2")
+	}
+	if d.IntN(3) == 0 {
+		init = "initContainers: [" + strings.Replace(d.container("i1"), "{", "{"+d.of("", "restartPolicy: Always, "), 1) + "], "
+	}
+	return fmt.Sprintf("{%svolumes: %s, containers: [%s]}", init, d.volumes(), containers)
+}
+
+func (d dice) policy() string {
+	selector := d.of("{}", "{matchLabels: {a: b}}", "{matchExpressions: [{key: a, operator: Exists}]}", "{matchExpressions: [{key: c, operator: NotIn, values: [d]}]}")
+	scope := d.of("", "", "containers: {exclude: [c2]}, ", "containers: {include: [c1], initContainers: false}, ")
+	return fmt.Sprintf("{selector: %s, %s%senv: %s, envFrom: %s, volumes: %s, volumeMounts: %s}", selector, scope, d.of("", "service: db, ", "envPosition: Prepend, "),
+		d.env(), d.envFrom(), d.volumes(), d.mounts())
+}
+
+// TestRandomPods: a pod that an API server takes without policies it takes with
+// policies, whatever they are; and once more with what became of it, to which
+// nothing is added.
+func TestRandomPods(t *testing.T) {
+	t.Parallel()
+	seed := uint64(time.Now().UnixNano())
+	t.Logf("the seed is %d", seed)
+	d := dice{rand.New(rand.NewPCG(seed, 0))}
+	without, with := begin(t), beginOn(t, member, "testrandompods-policies")
+	var names []string
+	for i := range 60 {
+		p := with.read(sip(fmt.Sprint("policy-", i), d.policy()))[0]
+		if err := with.api.Create(t.Context(), p); err == nil { // Some policies are wrong.
+			names = append(names, p.GetName())
+		}
+		if len(names) == 12 {
+			break
+		}
+	}
+	with.inEffect("a: b", names...)
+	taken, injected := 0, 0
+	for i := range 300 {
+		pod := with.read(podOf(fmt.Sprint("pod-", i), d.of("a: b", "c: d", "a: b, c: e"), d.pod()))[0]
+		plain := pod.DeepCopy()
+		plain.SetNamespace(without.ns)
+		if without.api.Create(t.Context(), plain, client.DryRunAll) != nil {
+			continue
+		}
+		taken++
+		got := pod.DeepCopy()
+		if err := with.api.Create(t.Context(), got, client.DryRunAll); err != nil {
+			t.Fatalf("A pod is refused for the sake of policies: %v\n%s\nthe policies are\n%s", err, inJSON(pod.Object), policiesOf(with))
+		}
+		again := like(t, got)
+		if err := with.api.Create(t.Context(), again, client.DryRunAll); err != nil {
+			t.Fatalf("A pod is refused the second time: %v\n%s\nthe policies are\n%s", err, inJSON(got.Object), policiesOf(with))
+		}
+		if diff := cmp.Diff(got.Object["spec"], again.Object["spec"]); diff != "" {
+			t.Fatalf("The second time something was added: -before, +after:\n%s\nto\n%s\nthe policies are\n%s", diff, inJSON(got.Object), policiesOf(with))
+		}
+		if !cmp.Equal(plain.Object["spec"], got.Object["spec"]) {
+			injected++
+		}
+	}
+	t.Logf("%d policies and %d pods were taken, and something was injected into %d", len(names), taken, injected)
+	if taken < 50 || injected < 25 {
+		t.Error("That is too few to say anything")
+	}
+}
+
+// like returns a pod to be created with what the other has become.
+func like(t *testing.T, u *unstructured.Unstructured) *unstructured.Unstructured {
+	t.Helper()
+	again := u.DeepCopy()
+	again.Object["metadata"] = map[string]any{
+		"name": u.GetName(), "namespace": u.GetNamespace(), "labels": u.Object["metadata"].(map[string]any)["labels"],
+		"annotations": u.Object["metadata"].(map[string]any)["annotations"],
+	}
+	delete(again.Object, "status")
+	return again
+}
+
+func policiesOf(s *scene) string {
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion("refract.dev/v1beta1")
+	list.SetKind("ServiceInjectionPolicyList")
+	s.must(s.api.List(s.Context(), list, client.InNamespace(s.ns)))
+	var all []string
+	for i := range list.Items {
+		all = append(all, inJSON(map[string]any{"name": list.Items[i].GetName(), "spec": list.Items[i].Object["spec"]}))
+	}
+	return strings.Join(all, "\n")
+}
