@@ -112,6 +112,7 @@ func (a arbitrary) fill(v reflect.Value, name string) {
 		v.SetInt(numbers[a.IntN(len(numbers))])
 	case reflect.Bool:
 		v.SetBool(a.IntN(2) == 0)
+	default: // Policies have no others.
 	}
 }
 

@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"strings"
 	"testing"
 
@@ -20,9 +21,7 @@ func benchPod(b *testing.B, podLabels map[string]string, containers int) []byte 
 		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
 		ObjectMeta: metav1.ObjectMeta{GenerateName: "web-5d4f8c7b9-", Namespace: "shop", Labels: map[string]string{}, Annotations: map[string]string{}},
 	}
-	for key, value := range podLabels {
-		pod.Labels[key] = value
-	}
+	maps.Copy(pod.Labels, podLabels)
 	for i := range 8 {
 		pod.Labels[fmt.Sprintf("app.kubernetes.io/label-%d", i)] = fmt.Sprintf("value-%d", i)
 		pod.Annotations[fmt.Sprintf("example.com/annotation-%d", i)] = strings.Repeat("x", 60)

@@ -106,7 +106,8 @@ func (c *compiler) compileService() {
 		c.fail(field.Required(at, "implicit: true needs a service, whose annotations say what to inject"))
 	}
 	if !c.spec.Implicit && c.merged.empty() {
-		c.fail(field.Required(c.path, "nothing to inject: there must be at least one of env, envFrom, volumes and volumeMounts, or a service with implicit: true"))
+		c.fail(field.Required(c.path, "nothing to inject: there must be at least one of env, envFrom, volumes and volumeMounts, "+
+			"or a service with implicit: true"))
 	}
 }
 
@@ -281,15 +282,15 @@ func (p *Policy) digest() (string, error) {
 		return out
 	}
 	data, err := json.Marshal(struct {
-		Position       refractv1beta1.EnvPosition
-		Include        []string `json:",omitempty"`
-		Exclude        []string `json:",omitempty"`
-		InitContainers bool
-		Ephemeral      bool
-		Env            []any
-		EnvFrom        []any
-		Volumes        []any
-		Mounts         []any
+		Position       refractv1beta1.EnvPosition `json:"Position"`
+		Include        []string                   `json:"Include,omitempty"`
+		Exclude        []string                   `json:"Exclude,omitempty"`
+		InitContainers bool                       `json:"InitContainers"`
+		Ephemeral      bool                       `json:"Ephemeral"`
+		Env            []any                      `json:"Env"`
+		EnvFrom        []any                      `json:"EnvFrom"`
+		Volumes        []any                      `json:"Volumes"`
+		Mounts         []any                      `json:"Mounts"`
 	}{
 		Position: p.position,
 		Include:  p.scope.include, Exclude: p.scope.exclude, InitContainers: p.scope.init, Ephemeral: p.scope.ephemeral,

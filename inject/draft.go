@@ -155,7 +155,9 @@ func (d *draft) considerContainer(p *Policy, container int) *Skipped {
 			it := &items[i]
 			e := there.find(it.id)
 			if e == nil && of == mountItem {
-				e = c.devices.find(it.id)
+				if blocked := c.blocked(p, it); blocked != nil {
+					return blocked
+				}
 			}
 			switch {
 			case e == nil:
@@ -166,6 +168,24 @@ func (d *draft) considerContainer(p *Policy, container int) *Skipped {
 		}
 	}
 	return nil
+}
+
+// blocked says what block device of a container is in the way of a mount; nil if
+// none is.
+func (c *container) blocked(p *Policy, it *item) *Skipped {
+	there, message := c.devices.find(it.id), "has a block device at "+it.id
+	if there == nil {
+		there, message = c.blocks.find(it.volume), fmt.Sprintf("has the volume %q of the %s as a block device", it.volume, it.describe(mountItem))
+	}
+	if there == nil {
+		return nil
+	}
+	return &Skipped{
+		Policy:  p,
+		Reason:  ReasonMountConflict,
+		Message: fmt.Sprintf("%s %q %s", c.part.singular(), c.name, message),
+		Path:    fmt.Sprintf("%s/%d", appendPlace(nil, c, "volumeDevices"), there.at),
+	}
 }
 
 // isProven reports whether one of the chosen containers has all that a policy injects,
@@ -202,13 +222,7 @@ func conflict(p *Policy, of itemKind, it *item, there *entry, c *container) *Ski
 		s.Message += fromPolicy + there.by.Name()
 		return s
 	}
-	name := of.field()
-	if there.raw == nil {
-		s.Message = fmt.Sprintf("%s has a block device at %s", who, it.id)
-		name = "volumeDevices"
-	}
-	s.Path = string(appendPlace(nil, c, name))
-	s.Path = fmt.Sprintf("%s/%d", s.Path, there.at)
+	s.Path = fmt.Sprintf("%s/%d", appendPlace(nil, c, of.field()), there.at)
 	return s
 }
 

@@ -88,8 +88,7 @@ func reduceStruct(object map[string]any, of reflect.Type) map[string]any {
 // fieldOf returns the type of the field that JSON calls by this name, also that of an
 // embedded struct.
 func fieldOf(of reflect.Type, name string) (reflect.Type, bool) {
-	for i := range of.NumField() {
-		field := of.Field(i)
+	for field := range of.Fields() {
 		tag, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		switch {
 		case tag == name && name != "":

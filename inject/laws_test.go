@@ -108,7 +108,9 @@ func subsequence(part, all []string) bool {
 func labelsOf(t *testing.T, pod []byte) map[string]string {
 	t.Helper()
 	var head struct {
-		Metadata struct{ Labels map[string]string }
+		Metadata struct {
+			Labels map[string]string `json:"labels"`
+		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(pod, &head); err != nil {
 		t.Fatal(err)
@@ -180,8 +182,8 @@ func checkAdditions(t *testing.T, before, after []byte, result *Result) {
 		return
 	}
 	var operations []struct {
-		Op, Path string
-		Value    json.RawMessage
+		Op   string `json:"op"`
+		Path string `json:"path"`
 	}
 	if err := json.Unmarshal(result.Patch, &operations); err != nil {
 		t.Fatal(err)

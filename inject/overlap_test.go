@@ -160,11 +160,11 @@ func TestScopesOverlapSoundly(t *testing.T) {
 		}
 	}
 	pattern := func() string {
-		out := ""
-		for range 1 + random.IntN(3) {
-			out += []string{"a", "b", "*"}[random.IntN(3)]
+		out := make([]byte, 1+random.IntN(3))
+		for i := range out {
+			out[i] = "ab*"[random.IntN(3)]
 		}
-		return out
+		return string(out)
 	}
 	patterns := func(most int) []string {
 		var out []string

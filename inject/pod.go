@@ -22,7 +22,9 @@ type container struct {
 	name  string
 
 	env, envFrom, mounts list
-	devices              list // Where raw block devices are: no mount may be there, too.
+	// Where raw block devices are, and of which volumes: no mount may be there, or of
+	// such a volume.
+	devices, blocks list
 }
 
 // list returns the list of a container for items of a kind.
@@ -125,7 +127,7 @@ func (r *bodyReader) container(c *container) {
 		case "volumeMounts":
 			r.list(&c.mounts, mountItem)
 		case "volumeDevices":
-			r.devices(&c.devices)
+			r.devices(c)
 		}
 	})
 }
@@ -148,13 +150,22 @@ func (r *bodyReader) list(l *list, of itemKind) {
 	l.length = len(l.entries)
 }
 
-func (r *bodyReader) devices(l *list) {
-	*l = list{}
+func (r *bodyReader) devices(c *container) {
+	c.devices, c.blocks = list{}, list{}
 	if r.Null() {
 		return
 	}
 	r.Array(func(i int) {
-		l.entries = append(l.entries, entry{id: path.Clean(r.member("devicePath")), at: i})
+		device, volume := entry{at: i}, entry{at: i}
+		r.Object(func(key []byte) {
+			switch string(key) {
+			case "devicePath":
+				device.id = path.Clean(r.text())
+			case "name":
+				volume.id = r.text()
+			}
+		})
+		c.devices.entries, c.blocks.entries = append(c.devices.entries, device), append(c.blocks.entries, volume)
 	})
 }
 

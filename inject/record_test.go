@@ -63,7 +63,9 @@ func recordOf(t *testing.T, pod []byte) *Record {
 func annotationsOf(t *testing.T, pod []byte) map[string]string {
 	t.Helper()
 	var head struct {
-		Metadata struct{ Annotations map[string]string }
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
 	}
 	if err := json.Unmarshal(pod, &head); err != nil {
 		t.Fatal(err)

@@ -65,7 +65,7 @@ func (s *service) annotation(key string) string { return strings.TrimSpace(s.Ann
 
 func annotationPath(key string) *field.Path { return field.NewPath("metadata", "annotations").Key(key) }
 
-func (s *service) fail(key, value, format string, args ...any) {
+func (s *service) failf(key, value, format string, args ...any) {
 	s.errs = append(s.errs, field.Invalid(annotationPath(key), value, fmt.Sprintf(format, args...)))
 }
 
@@ -77,17 +77,17 @@ func (s *service) readEnv() {
 	}
 	vars, err := readVariables(text)
 	if err != nil {
-		s.fail(key, text, "%v; want a JSON object such as {\"DB_NAME\":\"orders\"}", err)
+		s.failf(key, text, "%v; want a JSON object such as {\"DB_NAME\":\"orders\"}", err)
 		return
 	}
 	seen := make(map[string]bool, len(vars))
 	for _, v := range vars {
 		if msgs := validateVariable(v.Name, string(v.Value)); len(msgs) > 0 {
-			s.fail(key, v.Name, "%s", strings.Join(msgs, ", "))
+			s.failf(key, v.Name, "%s", strings.Join(msgs, ", "))
 			continue
 		}
 		if seen[v.Name] {
-			s.fail(key, v.Name, "stands there twice: remove one of them")
+			s.failf(key, v.Name, "stands there twice: remove one of them")
 			continue
 		}
 		seen[v.Name] = true
@@ -161,7 +161,7 @@ func (s *service) derive() {
 	prefix := s.annotation(refractv1beta1.PrefixAnnotation)
 	if prefix != "" {
 		if msgs := validation.IsRelaxedEnvVarName(prefix); len(msgs) > 0 {
-			s.fail(refractv1beta1.PrefixAnnotation, prefix, "%s", strings.Join(msgs, ", "))
+			s.failf(refractv1beta1.PrefixAnnotation, prefix, "%s", strings.Join(msgs, ", "))
 			return
 		}
 	}
@@ -195,7 +195,7 @@ func (s *service) derivations() map[string]bool {
 			wanted[word] = true
 		case "port":
 			if len(s.Spec.Ports) == 0 {
-				s.fail(key, word, "the Service has no port")
+				s.failf(key, word, "the Service has no port")
 				continue
 			}
 			wanted[word] = true
@@ -236,7 +236,7 @@ func (s *service) readEnvFrom() {
 	for _, entry := range listed(s.annotation(key)) {
 		kind, name, err := readObject(entry)
 		if err != nil {
-			s.fail(key, entry, "%v", err)
+			s.failf(key, entry, "%v", err)
 			continue
 		}
 		var source corev1.EnvFromSource
@@ -248,7 +248,7 @@ func (s *service) readEnvFrom() {
 		}
 		id := envFromID(&source)
 		if seen[id] {
-			s.fail(key, entry, "stands there twice: remove one of them")
+			s.failf(key, entry, "stands there twice: remove one of them")
 			continue
 		}
 		seen[id] = true
@@ -262,11 +262,11 @@ func (s *service) readMounts() {
 	for _, entry := range listed(s.annotation(key)) {
 		kind, name, mount, err := readMount(entry)
 		if err != nil {
-			s.fail(key, entry, "%v", err)
+			s.failf(key, entry, "%v", err)
 			continue
 		}
 		if paths[mountID(mount)] {
-			s.fail(key, entry, "something else is mounted there already: choose another path")
+			s.failf(key, entry, "something else is mounted there already: choose another path")
 			continue
 		}
 		paths[mountID(mount)] = true

@@ -111,9 +111,9 @@ func (p podLabels) Get(key string) string {
 
 // Lookup implements [labels.Labels].
 func (p podLabels) Lookup(key string) (string, bool) {
-	for i := len(p) - 1; i >= 0; i-- {
-		if p[i].key == key {
-			return p[i].value, true
+	for _, label := range slices.Backward(p) {
+		if label.key == key {
+			return label.value, true
 		}
 	}
 	return "", false

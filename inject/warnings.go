@@ -86,7 +86,7 @@ func forbidding(v *corev1.Volume) (name, levels string) {
 }
 
 // tokenPath is where most pods have the token of their ServiceAccount.
-const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount"
+const tokenPath = "/var/run/secrets/kubernetes.io/serviceaccount" //nolint:gosec // It is a path.
 
 func (c *compiler) warnOfMounts(w *warnings) {
 	own := make(map[string]bool, len(c.merged.volumes))

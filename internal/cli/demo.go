@@ -207,7 +207,8 @@ func startControllers(ctx context.Context, pg *playground.Playground) (ended <-c
 	for _, m := range pg.Members() {
 		address, err := freeAddress(ctx)
 		if err == nil {
-			err = start(m.Kubeconfig, &controllers{injection: true, webhook: webhookOptions{address: address, url: "https://" + address}, log: log.WithName(m.Name)})
+			at := webhookOptions{address: address, url: "https://" + address}
+			err = start(m.Kubeconfig, &controllers{injection: true, webhook: at, log: log.WithName(m.Name)})
 		}
 		if err != nil {
 			return nil, nil, errors.Join(err, stop())

@@ -48,11 +48,11 @@ values of Secrets say is not shown.`,
 	}
 	o.addFlags(cmd)
 	podOutputs.addFlag(cmd, &o.output)
-	cmd.ValidArgsFunction = func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	cmd.ValidArgsFunction = func(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
-		return o.peekPods(), cobra.ShellCompDirectiveNoFileComp
+		return o.peekPods(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 	}
 	return cmd
 }
@@ -90,7 +90,7 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 	switch {
 	case apierrors.IsNotFound(err):
 		hint := "kubectl get pods --all-namespaces lists them"
-		if near := nearest.To(name, o.peekPods()); near != "" {
+		if near := nearest.To(name, o.peekPods(ctx)); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
 		return nil, withHint(fmt.Errorf("there is no pod %q in namespace %q", name, o.in()), hint)
@@ -137,7 +137,7 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 		err = c.Get(ctx, types.NamespacedName{Namespace: pod.GetNamespace(), Name: of.Name}, owner)
 		switch {
 		case apierrors.IsNotFound(err), apierrors.IsForbidden(err), meta.IsNoMatchError(err):
-			return top, nil //nolint:nilerr // The same.
+			return top, nil // The same.
 		case err != nil:
 			return "", fmt.Errorf("reading %s, which made the pod: %w", top, err)
 		}
@@ -146,9 +146,9 @@ func topOwner(ctx context.Context, c client.Client, pod *unstructured.Unstructur
 	return top, nil
 }
 
-// peekPods returns the names of the namespace's pods, for completion.
-func (o *explainPodOptions) peekPods() []string {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// peekPods returns the names of the namespace's pods, for completion and hints.
+func (o *explainPodOptions) peekPods(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))

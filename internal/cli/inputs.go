@@ -31,7 +31,8 @@ type inputs struct {
 // addFlags adds the flags, and completion for them.
 func (in *inputs) addFlags(cmd *cobra.Command) {
 	in.addFileFlag(cmd)
-	cmd.Flags().StringVar(&in.hub, "hub-kubeconfig", "", "kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
+	cmd.Flags().StringVar(&in.hub, "hub-kubeconfig", "",
+		"kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
 	must(cmd.MarkFlagFilename("hub-kubeconfig"))
 }
 

@@ -31,8 +31,8 @@ func (o *inCluster) addFlags(cmd *cobra.Command) {
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default: what kubectl would use)")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace (default: that of the kubeconfig's context)")
 	must(cmd.MarkFlagFilename("kubeconfig"))
-	must(cmd.RegisterFlagCompletionFunc("namespace", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return o.peek("", func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Namespace }), cobra.ShellCompDirectiveNoFileComp
+	must(cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return o.peek(cmd.Context(), "", func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Namespace }), cobra.ShellCompDirectiveNoFileComp
 	}))
 }
 
@@ -44,9 +44,9 @@ func (o *inCluster) in() string {
 	return namespaceOf(o.kubeconfig)
 }
 
-// peek returns something of each policy of a namespace, for completion.
-func (o *inCluster) peek(namespace string, of func(*refractv1beta1.ServiceInjectionPolicy) string) []string {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+// peek returns something of each policy of a namespace, for completion and hints.
+func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refractv1beta1.ServiceInjectionPolicy) string) []string {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	policies := &refractv1beta1.ServiceInjectionPolicyList{}
 	if c, err := clusterClient(ctx, o.kubeconfig); err != nil || c.List(ctx, policies, client.InNamespace(namespace)) != nil {
@@ -63,12 +63,17 @@ func (o *inCluster) peek(namespace string, of func(*refractv1beta1.ServiceInject
 	return found
 }
 
+// peekNames returns the names of the policies of the namespace that is meant.
+func (o *inCluster) peekNames(ctx context.Context) []string {
+	return o.peek(ctx, o.in(), func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Name })
+}
+
 // completePolicy completes the name of one policy.
-func (o *inCluster) completePolicy(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+func (o *inCluster) completePolicy(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 	if len(args) > 0 {
 		return nil, cobra.ShellCompDirectiveNoFileComp
 	}
-	return o.peek(o.in(), func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Name }), cobra.ShellCompDirectiveNoFileComp
+	return o.peekNames(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
 }
 
 // policy reads a policy.
@@ -80,7 +85,7 @@ func (o *inCluster) policy(ctx context.Context, c client.Client, name string) (*
 		return nil, explainInjection(standing.ErrNoInjection)
 	case apierrors.IsNotFound(err):
 		hint := "kubectl get serviceinjectionpolicies --all-namespaces lists them"
-		if near := nearest.To(name, o.peek(o.in(), func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Name })); near != "" {
+		if near := nearest.To(name, o.peekNames(ctx)); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
 		return nil, withHint(fmt.Errorf("there is no ServiceInjectionPolicy %q in namespace %q", name, o.in()), hint)

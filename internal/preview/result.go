@@ -125,7 +125,8 @@ func (r *Result) addPolicy(p *Policy) {
 	}
 	if p.Missing {
 		place := p.Manifest.At("spec.service")
-		message := fmt.Sprintf("Service %q is not in the input, so what its annotations say is not injected (condition ServiceFound)", p.Manifest.Policy.Spec.Service)
+		message := fmt.Sprintf("Service %q is not in the input, so what its annotations say is not injected (condition ServiceFound)",
+			p.Manifest.Policy.Spec.Service)
 		r.Warnings = append(r.Warnings, Finding{Finding: render.Finding{Policy: name, Message: message}, Place: &place, Field: "spec.service"})
 	}
 }

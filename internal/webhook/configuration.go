@@ -132,11 +132,9 @@ func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (ma
 	return runtime.DefaultUnstructuredConverter.ToUnstructured(hook)
 }
 
-// object returns the configuration with these webhooks; nil if there should be
-// none.
-func (c *Configuration) object(
-	webhooks []Webhook, at func(path string) *admissionregistrationv1.WebhookClientConfig,
-) (*unstructured.Unstructured, error) {
+// entriesOf returns these webhooks as an API server has them, without those that
+// have no rules.
+func entriesOf(webhooks []Webhook, at func(path string) *admissionregistrationv1.WebhookClientConfig) ([]any, error) {
 	var entries []any
 	for _, w := range webhooks {
 		if len(w.Rules) == 0 {
@@ -148,12 +146,14 @@ func (c *Configuration) object(
 		}
 		entries = append(entries, e)
 	}
-	if len(entries) == 0 {
-		return nil, nil
-	}
+	return entries, nil
+}
+
+// object returns the configuration with these entries.
+func (c *Configuration) object(entries []any) *unstructured.Unstructured {
 	u := c.reference()
 	u.Object["webhooks"] = entries
-	return u, nil
+	return u
 }
 
 // reference returns the object with its name alone.

@@ -70,17 +70,18 @@ func (r *Registration) apply(ctx context.Context) error {
 		return err
 	}
 	webhooks := r.kept.Webhooks()
-	want, err := r.kept.object(webhooks, r.server.clientConfig)
+	entries, err := entriesOf(webhooks, r.server.clientConfig)
 	if err != nil {
 		return fmt.Errorf("building %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
-	if want == nil {
+	if len(entries) == 0 {
 		if err := r.server.client.Delete(ctx, r.kept.reference()); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("deleting %s %s, which asks about nothing: %w", r.kept.Kind, r.kept.Name, err)
 		}
 		return nil
 	}
-	if err := r.server.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(want), client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+	want := client.ApplyConfigurationFromUnstructured(r.kept.object(entries))
+	if err := r.server.client.Apply(ctx, want, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
 		return fmt.Errorf("applying %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
 	return r.prune(ctx, webhooks)

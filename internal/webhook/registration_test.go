@@ -43,11 +43,11 @@ func TestConfiguration(t *testing.T) {
 			}
 			synced(t, s.source.(*issued))
 			policies := policiesConfiguration()
-			object, err := policies.object(policies.Webhooks(), s.clientConfig)
+			entries, err := entriesOf(policies.Webhooks(), s.clientConfig)
 			if err != nil {
 				t.Fatal(err)
 			}
-			got, err := yaml.Marshal(object)
+			got, err := yaml.Marshal(policies.object(entries))
 			if err != nil {
 				t.Fatal(err)
 			}

@@ -201,7 +201,11 @@ func (c *consumers) review(b *testing.B) {
 	began := time.Now()
 	for i := range reviews {
 		due := began.Add(time.Duration(i) * time.Second / rate)
-		time.Sleep(time.Until(due))
+		select {
+		case <-time.After(time.Until(due)):
+		case <-b.Context().Done():
+			b.Fatal(b.Context().Err())
+		}
 		all.Go(func() {
 			failed[i] = ask(client, c.url+"/inject/pods", body)
 			took[i] = time.Since(due)
@@ -295,14 +299,14 @@ func histogram(values []time.Duration) string {
 	var out strings.Builder
 	sorted := slices.Sorted(slices.Values(values))
 	at := 0
-	for step := 100 * time.Microsecond; at < len(sorted); step *= 10 {
-		for _, times := range []time.Duration{1, 2, 5} {
-			from := at
-			for at < len(sorted) && sorted[at] <= step*times {
+	for step := 100; at < len(sorted); step *= 10 { // Microseconds.
+		for _, times := range []int{1, 2, 5} {
+			from, most := at, time.Duration(step*times)*time.Microsecond
+			for at < len(sorted) && sorted[at] <= most {
 				at++
 			}
 			if at > 0 && from < len(sorted) {
-				fmt.Fprintf(&out, "  ≤ %-8v %6d\n", step*times, at-from)
+				fmt.Fprintf(&out, "  ≤ %-8v %6d\n", most, at-from)
 			}
 		}
 	}

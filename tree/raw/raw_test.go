@@ -178,9 +178,19 @@ func TestString(t *testing.T) {
 }
 
 func TestIsNull(t *testing.T) {
-	for text, want := range map[string]bool{"": true, " null\n": true, `"null"`: false, "{}": false, "nul": false} {
-		if got := IsNull([]byte(text)); got != want {
-			t.Errorf("IsNull(%q) = %t", text, got)
+	cases := []struct {
+		text string
+		want bool
+	}{
+		{"", true},
+		{" null\n", true},
+		{`"null"`, false},
+		{"{}", false},
+		{"nul", false},
+	}
+	for _, tc := range cases {
+		if got := IsNull([]byte(tc.text)); got != tc.want {
+			t.Errorf("IsNull(%q) = %t", tc.text, got)
 		}
 	}
 }

@@ -42,7 +42,7 @@ func (s *Scanner) End() error {
 	}
 	s.space()
 	if s.at < len(s.data) {
-		s.fail("want nothing more")
+		s.failf("want nothing more")
 	}
 	return s.err
 }
@@ -150,10 +150,10 @@ func (s *Scanner) Null() bool {
 
 func (s *Scanner) idle() bool { return s.stopped || s.err != nil }
 
-func (s *Scanner) fail(format string, args ...any) { s.Fail(syntaxError(s.at, format, args...)) }
+func (s *Scanner) failf(format string, args ...any) { s.Fail(syntaxError(s.at, format, args...)) }
 
 // want fails because something else comes next.
-func (s *Scanner) want(what string) { s.fail("want %s, got %s", what, s.next()) }
+func (s *Scanner) want(what string) { s.failf("want %s, got %s", what, s.next()) }
 
 // next names what comes next.
 func (s *Scanner) next() string {
@@ -207,7 +207,7 @@ func (s *Scanner) open(bracket byte, what string) bool {
 		return false
 	}
 	if s.depth == MaxDepth {
-		s.fail("more than %d levels", MaxDepth)
+		s.failf("more than %d levels", MaxDepth)
 		return false
 	}
 	s.depth++
@@ -320,7 +320,7 @@ func (s *Scanner) skipArray() {
 
 func (s *Scanner) literal(word string) {
 	if len(s.data)-s.at < len(word) || string(s.data[s.at:s.at+len(word)]) != word {
-		s.fail("want %s", word)
+		s.failf("want %s", word)
 		return
 	}
 	s.at += len(word)
@@ -375,7 +375,7 @@ func (s *Scanner) text() []byte {
 	}
 	var text string
 	if err := json.Unmarshal(s.data[start:s.at], &text); err != nil {
-		s.fail("%v", err)
+		s.failf("%v", err)
 		return nil
 	}
 	return []byte(text)
@@ -388,7 +388,7 @@ func (s *Scanner) quoted() (escapes bool) {
 		s.at += plainPrefix(s.data[s.at:])
 		switch c := s.peek(); {
 		case s.at == len(s.data):
-			s.fail("want the end of a string, got the end")
+			s.failf("want the end of a string, got the end")
 			return escapes
 		case c == '"':
 			s.at++
@@ -400,7 +400,7 @@ func (s *Scanner) quoted() (escapes bool) {
 				return escapes
 			}
 		default:
-			s.fail("control character in a string")
+			s.failf("control character in a string")
 			return escapes
 		}
 	}
@@ -416,13 +416,13 @@ func (s *Scanner) escape() {
 		s.at++
 		for range 4 {
 			if !isHex(s.peek()) {
-				s.fail("want four hexadecimal digits behind \\u")
+				s.failf("want four hexadecimal digits behind \\u")
 				return
 			}
 			s.at++
 		}
 	default:
-		s.fail("unknown escape in a string")
+		s.failf("unknown escape in a string")
 	}
 }
 

@@ -135,9 +135,11 @@ type ServiceInjectionPolicySpec struct {
 	Rollout *Rollout `json:"rollout,omitempty"`
 }
 
-// EnvVar is an environment variable, as in a container.
+// The rule stands apart because gofmt makes one quote of the two in a doc comment.
 //
 // +kubebuilder:validation:XValidation:rule="!has(self.valueFrom) || !has(self.value) || self.value == ''",message="value and valueFrom exclude each other"
+
+// EnvVar is an environment variable, as in a container.
 type EnvVar struct {
 	// Name of the variable.
 	// +kubebuilder:validation:MinLength=1

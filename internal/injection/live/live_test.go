@@ -24,7 +24,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	"k8s.io/utils/ptr"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -152,7 +151,7 @@ func (w *world) serve(t *testing.T) (stop func()) {
 	log := funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{})
 	mgr, err := ctrl.NewManager(w.cfg, ctrl.Options{
 		Scheme: w.client.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
-		Controller: config.Controller{SkipNameValidation: ptr.To(true)},
+		Controller: config.Controller{SkipNameValidation: new(true)},
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -260,15 +259,15 @@ func (w *world) asks(t *testing.T, what string, want ...string) {
 	})
 }
 
-// injects waits until a pod that is tried out has this in it, or not.
-func (w *world) injects(t *testing.T, pod, part string, want bool) {
+// injects waits until a pod that is tried out has DB_PORT in it, or not.
+func (w *world) injects(t *testing.T, pod string, want bool) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%q is injected: %t", part, want), func() error {
+	eventually(t, fmt.Sprintf("DB_PORT is injected: %t", want), func() error {
 		out, err := w.do(pod, "create", "--dry-run=server", "-o", "json", "-f", "-")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
 		}
-		if strings.Contains(out, part) != want {
+		if strings.Contains(out, "DB_PORT") != want {
 			return errors.New(out)
 		}
 		return nil
@@ -291,8 +290,8 @@ func TestInjection(t *testing.T) {
 	w.must(t, database, "apply", "-f", "-")
 	w.must(t, tier, "apply", "-f", "-")
 	w.asks(t, "it asks about pods", "serviceinjectionpolicies", "pods")
-	w.injects(t, another, "DB_PORT", true)
-	w.injects(t, guestbook, "DB_PORT", true)
+	w.injects(t, another, true)
+	w.injects(t, guestbook, true)
 
 	t.Run("Examples", w.examples)
 	t.Run("Answers", w.answers)
@@ -300,7 +299,7 @@ func TestInjection(t *testing.T) {
 	t.Run("Restored", w.restored)
 	t.Run("LastPolicyGoes", w.lastPolicyGoes)
 	w.must(t, database, "apply", "-f", "-")
-	w.injects(t, another, "DB_PORT", true)
+	w.injects(t, another, true)
 	stop()
 	t.Run("Down", w.down)
 }
@@ -434,13 +433,13 @@ func (w *world) restored(t *testing.T) {
 			return nil
 		})
 	}
-	w.injects(t, another, "DB_PORT", true)
+	w.injects(t, another, true)
 }
 
 func (w *world) lastPolicyGoes(t *testing.T) {
 	w.must(t, "", "delete", "serviceinjectionpolicies", "--all", "-n", "myns")
 	w.asks(t, "it asks about policies alone", "serviceinjectionpolicies")
-	w.injects(t, another, "DB_PORT", false)
+	w.injects(t, another, false)
 }
 
 // down is what happens when nobody answers.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -81,7 +82,7 @@ func probe(p *refractv1beta1.ServiceInjectionPolicy) *corev1.Pod {
 		Spec: corev1.PodSpec{
 			AutomountServiceAccountToken: new(false), // It may be what the policy mounts.
 			Containers:                   []corev1.Container{container},
-			Volumes:                      append(items.Volumes[:len(items.Volumes):len(items.Volumes)], podsOwn(items)...),
+			Volumes:                      append(slices.Clip(items.Volumes), podsOwn(items)...),
 		},
 	}
 }

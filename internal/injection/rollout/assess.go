@@ -102,7 +102,9 @@ func (j *judge) assess(g *group) *assessment {
 	a := &assessment{group: g, memory: m, stale: map[string]int{}}
 	j.tally(a)
 	j.observe(a)
-	for _, decides := range []rule{j.nothing, j.bare, j.job, j.leaving, j.owners, j.endless, j.unselected, j.reverted, j.untouched, j.underWay, j.refused, j.repair} {
+	for _, decides := range []rule{
+		j.nothing, j.bare, j.job, j.leaving, j.owners, j.endless, j.unselected, j.reverted, j.untouched, j.underWay, j.refused, j.repair,
+	} {
 		if decides(a) {
 			break
 		}
@@ -307,7 +309,7 @@ func (j *judge) endless(a *assessment) bool {
 
 // unselected is for pods that their template does not make so.
 func (j *judge) unselected(a *assessment) bool {
-	if len(a.wanted) == 0 || len(a.fixable) > 0 {
+	if len(a.wanted) == 0 || len(a.fixable) > 0 || (!a.complete && len(a.current) > 0) {
 		return false
 	}
 	if a.prospect.problem != "" {
@@ -331,9 +333,12 @@ func (j *judge) untouched(a *assessment) bool {
 	case a.touched:
 		return false
 	case len(a.fixable) == 0:
-		// Its pods are as they should be; a change came in between. It keeps its place
-		// for as long as it comes up.
-		return !a.inherited || j.progresses(a) == "" && a.is(rolling, reasonRolling, "%s", a.progress()) || true
+		// Its pods are as they should be; a change came in between. If it was being
+		// rolled it keeps its place for as long as it comes up.
+		if a.inherited && j.progresses(a) == "" {
+			a.is(rolling, reasonRolling, "%s", a.progress())
+		}
+		return true
 	case !a.complete && !a.inherited && !a.ailing():
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	default:

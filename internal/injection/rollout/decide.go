@@ -82,7 +82,10 @@ type counts struct{ matched, injected, stale, skipped, excluded, manual, nextRun
 
 // takeUp looks at the policies.
 func (d *decision) takeUp() {
-	j := &judge{snapshot: d.snapshot, plan: d.plan, policies: map[string]*policy{}, currents: map[string][]string{}, resumed: map[string]bool{}, reverts: map[string]string{}}
+	j := &judge{
+		snapshot: d.snapshot, plan: d.plan,
+		policies: map[string]*policy{}, currents: map[string][]string{}, resumed: map[string]bool{}, reverts: map[string]string{},
+	}
 	d.judge = j
 	for _, p := range d.policies {
 		j.remind(p)
@@ -212,9 +215,9 @@ func (d *decision) file(a *assessment) {
 				d.states[name].blocked = append(d.states[name].blocked, a)
 			}
 		}
-	case settled:
+	case settled, manual:
 		d.settle(a)
-	case manual, nextRun:
+	case nextRun:
 	}
 }
 
@@ -236,11 +239,13 @@ func (d *decision) settle(a *assessment) {
 	}
 	if a.touched && a.workload != nil {
 		for name := range a.prospect.holds {
-			d.states[name].derived++
+			if a.stale[name] == 0 {
+				d.states[name].derived++
+			}
 		}
 	}
 	for _, name := range a.current {
-		if st := d.states[name]; st.before.Hash != "" {
+		if st := d.states[name]; st.before.Hash != "" && a.stale[name] == 0 {
 			st.finished++
 		}
 	}
@@ -278,7 +283,10 @@ func (d *decision) start() {
 	}
 	slices.SortStableFunc(candidates, func(a, b *assessment) int {
 		begun := func(a *assessment) int { return min(len(a.current), 1) }
-		return cmp.Or(cmp.Compare(begun(b), begun(a)), cmp.Compare(a.class.unsafe(), b.class.unsafe()), cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref))
+		return cmp.Or(
+			cmp.Compare(begun(b), begun(a)), cmp.Compare(a.class.unsafe(), b.class.unsafe()),
+			cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref),
+		)
 	})
 	for _, a := range candidates {
 		d.consider(a)
@@ -322,11 +330,7 @@ func (d *decision) consider(a *assessment) {
 	if d.pending(a) || !d.probed(a) {
 		return
 	}
-	canary := false
-	for _, name := range a.fixable {
-		canary = canary || !d.states[name].passed
-	}
-	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable, canary: canary})
+	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable})
 	if a.victim != nil && a.memory.refused > 0 {
 		// It was refused before, and probably is again: until it is not, nothing is
 		// otherwise than it was.

@@ -514,6 +514,28 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "Canary 0/1 [], False Canary"},
 			rows:     map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
 		},
+		"RollsAndIsStaleForAnother": {
+			reason: "That new pods will not get what another policy injects does not make the rollout end.",
+			snapshot: scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
+					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
+				}, annotated, incomplete))...),
+			policies: map[string]string{
+				"a": "Canary 0/4 [Deployment/r], False Canary", "b": "Complete 0/0 [], False WaitingForOwner",
+			},
+		},
+		"IsDoneAndStaleForAnother": {
+			reason: "The canary has passed nevertheless.",
+			snapshot: scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
+					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
+				}, annotated))...),
+			touches: []string{"annotate Deployment/x a", "annotate Deployment/y a"},
+			policies: map[string]string{
+				"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling", "b": "Complete 0/0 [], False WaitingForOwner",
+			},
+			rows: map[string][]string{"b": {"Deployment/r 2 WaitingForOwner"}},
+		},
 		"RecreateHasNoPodsForAMoment": {
 			reason: "A workload that is being rolled counts, also while it has no pod at all.",
 			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),

@@ -71,12 +71,11 @@ func (d *decision) tellPhase(st *state, r *refractv1beta1.RolloutStatus) {
 
 // tellReverted makes events of a template whose annotation was taken off again.
 func (j *judge) tellReverted(a *assessment) {
-	e := event{group: a.group, warning: true, reason: eventReverted, message: a.memory.message}
-	j.plan.events = append(j.plan.events, e)
+	j.plan.events = append(j.plan.events, event{group: a.group, warning: true, reason: eventReverted, message: a.memory.message})
 	for _, name := range a.wanted {
-		e := e
-		e.group, e.policy, e.message = nil, name, a.ref.String()+": "+a.memory.message
-		j.plan.events = append(j.plan.events, e)
+		j.plan.events = append(j.plan.events, event{
+			policy: name, warning: true, reason: eventReverted, message: a.ref.String() + ": " + a.memory.message,
+		})
 	}
 }
 

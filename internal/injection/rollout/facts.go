@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"encoding/json"
+	"maps"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -322,9 +323,7 @@ func podOf(u *unstructured.Unstructured) map[string]any {
 // claims that the set makes, in place of one of the same name.
 func withClaims(spec map[string]any, claims []any, set string) map[string]any {
 	out := make(map[string]any, len(spec)+1)
-	for key, value := range spec {
-		out[key] = value
-	}
+	maps.Copy(out, spec)
 	names := map[string]bool{}
 	var volumes []any
 	for _, item := range claims {

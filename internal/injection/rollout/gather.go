@@ -184,7 +184,9 @@ func (g *grouping) resolve(ctx context.Context, r ref) *group {
 			return &group{ref: r, class: classJob, workload: w, optedOut: w.optedOut}
 		}
 		of := g.resolve(ctx, w.owner)
-		of.optedOut = of.optedOut || w.optedOut
+		if r.class() == classJob { // A ReplicaSet keeps a copy of what its Deployment said once.
+			of.optedOut = of.optedOut || w.optedOut
+		}
 		return of
 	case classOther:
 		top, out := g.stranger(ctx, r)

@@ -113,7 +113,7 @@ func (c *controller) changed(namespace string) {
 	c.mu.Lock()
 	known := c.places[namespace] != nil
 	c.mu.Unlock()
-	if known || c.view.policies.any(namespace) {
+	if known || c.view.policies.has(namespace) {
 		c.queue.Add(namespace)
 	}
 }
@@ -178,7 +178,7 @@ func (c *controller) early(namespace string) time.Duration {
 // reconcile brings a namespace up to date. It returns after how long something is due
 // without an event, zero if nothing is.
 func (c *controller) reconcile(ctx context.Context, namespace string) (again time.Duration, err error) {
-	if !c.view.policies.any(namespace) {
+	if !c.view.policies.has(namespace) {
 		c.leave(namespace)
 		return 0, nil
 	}

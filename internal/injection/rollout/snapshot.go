@@ -157,8 +157,6 @@ type touch struct {
 	bounced bool
 	// policies are those for which it is done.
 	policies []string
-	// canary says that it is the first workload of one of them.
-	canary bool
 }
 
 // event is told on a policy, or on a workload if group is set.

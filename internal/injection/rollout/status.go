@@ -87,7 +87,7 @@ func (d *decision) countOne(a *assessment, alike map[*standing]int) {
 	skips, messages := map[skip]int{}, map[skip]string{}
 	selected := map[string]bool{}
 	for s, n := range alike {
-		if worst, any := s.worst(); any {
+		if worst, found := s.worst(); found {
 			d.plan.pods[worst] += n
 		}
 		for i := range s.verdicts {
@@ -119,10 +119,10 @@ func (d *decision) countOne(a *assessment, alike map[*standing]int) {
 
 // countStale notes what becomes of the stale pods of a group for a policy.
 func (d *decision) countStale(st *state, a *assessment) {
-	if a.class != classNone && a.class != classJob && a.class != classCronJob && a.step != manual {
+	n := a.stale[st.name]
+	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.step != manual || n == 0) {
 		st.eligible++
 	}
-	n := a.stale[st.name]
 	if n == 0 || !slices.Contains(a.wanted, st.name) {
 		return
 	}

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -58,8 +57,8 @@ func (s *store[T]) all(namespace string) []T {
 	return out
 }
 
-// any reports whether there is an object in the namespace.
-func (s *store[T]) any(namespace string) bool {
+// has reports whether there is an object in the namespace.
+func (s *store[T]) has(namespace string) bool {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return len(s.items[namespace]) > 0
@@ -174,13 +173,13 @@ func (s *store[T]) follow(ctx context.Context, from dynamic.Interface, gvr schem
 			return resource.Watch(ctx, o)
 		},
 	}
-	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, s, cache.ReflectorOptions{
+	cache.NewReflectorWithOptions(cache.ToListWatcherWithWatchListSemantics(lw, from), &unstructured.Unstructured{}, s, cache.ReflectorOptions{
 		Name: "rollout/" + gvr.String(), TypeDescription: gvr.String(), Backoff: relisting(),
 	}).RunWithContext(ctx)
 }
 
-// relisting is how soon what could not be listed is asked for again: within seconds,
-// as for a webhook whose API server was away.
+// relisting is how soon what could not be listed is asked for again: within seconds
+// of an API server that was away.
 func relisting() *wait.Backoff {
 	return &wait.Backoff{Duration: 200 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: 2 * time.Second}
 }
@@ -234,7 +233,7 @@ func (v *view) follow(ctx context.Context, from dynamic.Interface, running *sync
 		running.Go(func() { v.workloads[t.kind].follow(ctx, from, t.resource) })
 		synced = append(synced, v.workloads[t.kind].hasSynced)
 	}
-	if !cache.WaitForCacheSync(ctx.Done(), slices.Clip(synced)...) {
+	if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 		return ctx.Err()
 	}
 	return nil

@@ -1,0 +1,650 @@
+package rollout
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	dynamicfake "k8s.io/client-go/dynamic/fake"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+)
+
+// cluster is a controller with a view of the objects of a fake API server that has a
+// webhook.
+type cluster struct {
+	*controller
+
+	t       *testing.T
+	scheme  *runtime.Scheme
+	webhook func() *inject.Set // Nil: it does not answer.
+
+	mu      sync.Mutex
+	clock   time.Time
+	evicted []string
+	budget  error
+	probed  []*unstructured.Unstructured
+}
+
+func newCluster(t *testing.T, manifests ...string) *cluster {
+	t.Helper()
+	s := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, refractv1beta1.AddToScheme} {
+		if err := add(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cl := &cluster{t: t, scheme: s, clock: noon}
+	var objects []client.Object
+	for _, text := range manifests {
+		u := manifest(t, text)
+		u.SetNamespace("shop")
+		u.SetUID(types.UID(u.GetKind() + "/" + u.GetName()))
+		u.SetGeneration(1)
+		u.SetCreationTimestamp(metav1.NewTime(noon.Add(-time.Hour)))
+		objects = append(objects, u)
+	}
+	fakes := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).
+		WithStatusSubresource(&refractv1beta1.ServiceInjectionPolicy{}).WithInterceptorFuncs(interceptor.Funcs{
+		Create:            cl.create,
+		SubResourceCreate: cl.evict,
+	}).Build()
+	cl.controller = newController(Options{Client: fakes, SystemNamespace: "refract-system", Log: logr.Discard(), Now: cl.time}, nil, events.NewFakeRecorder(1000))
+	cl.webhook = func() *inject.Set { return cl.place("shop").policies.set }
+	cl.look()
+	return cl
+}
+
+// manifest reads an object as a client does.
+func manifest(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
+	data, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON(data); err != nil {
+		tb.Fatal(err)
+	}
+	return u
+}
+
+func (c *cluster) time() time.Time { return c.clock }
+
+// create answers dry runs as an API server does that asks the webhook.
+func (c *cluster) create(_ context.Context, _ client.WithWatch, obj client.Object, opts ...client.CreateOption) error {
+	o := (&client.CreateOptions{}).ApplyOptions(opts)
+	if !slices.Equal(o.DryRun, []string{metav1.DryRunAll}) {
+		return errors.New("nothing but dry runs is to be created")
+	}
+	u := obj.(*unstructured.Unstructured)
+	c.mu.Lock()
+	c.probed = append(c.probed, u.DeepCopy())
+	c.mu.Unlock()
+	if c.webhook == nil {
+		return nil
+	}
+	text, err := json.Marshal(u.Object)
+	if err != nil {
+		return err
+	}
+	result, err := c.webhook().Inject(text)
+	if err != nil {
+		return err
+	}
+	record, err := json.Marshal(inject.Record{Version: 1, Hash: result.Hash})
+	if err != nil {
+		return err
+	}
+	annotations := maps.Clone(u.GetAnnotations())
+	if result.Hash != "" {
+		annotations[refractv1beta1.InjectionAnnotation] = string(record)
+	}
+	u.SetAnnotations(annotations)
+	return nil
+}
+
+func (c *cluster) evict(_ context.Context, _ client.Client, sub string, obj, body client.Object, _ ...client.SubResourceCreateOption) error {
+	eviction, ok := body.(*policyv1.Eviction)
+	if sub != "eviction" || !ok || eviction.DeleteOptions.Preconditions.UID == nil {
+		return fmt.Errorf("want an eviction of one certain pod, got %s %T", sub, body)
+	}
+	if c.budget == nil {
+		c.evicted = append(c.evicted, obj.GetName())
+	}
+	return c.budget
+}
+
+// look has the controller see everything as it is now.
+func (c *cluster) look() {
+	c.t.Helper()
+	show(c, policyResource.GroupVersion().WithKind(refractv1beta1.KindServiceInjectionPolicy).Kind, "refract.dev/v1beta1", c.view.policies)
+	show(c, kindPod, "v1", c.view.pods)
+	for _, t := range workloadTypes {
+		show(c, t.kind.Kind, t.resource.GroupVersion().String(), c.view.workloads[t.kind])
+	}
+}
+
+func show[T fact](c *cluster, kind, apiVersion string, into *store[T]) {
+	c.t.Helper()
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(apiVersion)
+	list.SetKind(kind + "List")
+	if err := c.client.List(c.t.Context(), list); err != nil {
+		c.t.Fatal(err)
+	}
+	items := make([]any, 0, len(list.Items))
+	for i := range list.Items {
+		items = append(items, &list.Items[i])
+	}
+	if err := into.Replace(items, ""); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// reconcileAll looks, and brings the namespace up to date, so often.
+func (c *cluster) reconcileAll(times int) {
+	c.t.Helper()
+	for range times {
+		c.look()
+		if _, err := c.reconcile(c.t.Context(), "shop"); err != nil {
+			c.t.Fatal(err)
+		}
+		c.clock = c.clock.Add(time.Second)
+	}
+}
+
+func (c *cluster) policy(name string) *refractv1beta1.ServiceInjectionPolicy {
+	c.t.Helper()
+	p := &refractv1beta1.ServiceInjectionPolicy{}
+	if err := c.client.Get(c.t.Context(), types.NamespacedName{Namespace: "shop", Name: name}, p); err != nil {
+		c.t.Fatal(err)
+	}
+	return p
+}
+
+func (c *cluster) rolledOut(name string) string {
+	c.t.Helper()
+	condition := conditionOf(&c.policy(name).Status, refractv1beta1.ConditionRolledOut)
+	return string(condition.Status) + " " + condition.Reason
+}
+
+func (c *cluster) templateHash(deployment string) string {
+	c.t.Helper()
+	d := &appsv1.Deployment{}
+	if err := c.client.Get(c.t.Context(), types.NamespacedName{Namespace: "shop", Name: deployment}, d); err != nil {
+		c.t.Fatal(err)
+	}
+	return d.Spec.Template.Annotations[refractv1beta1.HashAnnotation]
+}
+
+const (
+	policyText = `
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: db}
+spec:
+  selector: {matchLabels: {role: web}}
+  env: [{name: DB_PORT, value: "6379"}]
+`
+	secretPolicyText = policyText + `  envFrom: [{secretRef: {name: cred}}]
+`
+	deploymentText = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web}
+spec:
+  replicas: 1
+  selector: {matchLabels: {role: web}}
+  template: {metadata: {labels: {role: web}, annotations: {team: a}}, spec: {serviceAccountName: robot, containers: [{name: c, image: web}]}}
+status: {observedGeneration: 1, replicas: 1, updatedReplicas: 1, availableReplicas: 1}
+`
+	replicaSetText = `
+apiVersion: apps/v1
+kind: ReplicaSet
+metadata: {name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web, controller: true}]}
+`
+	podText = `
+apiVersion: v1
+kind: Pod
+metadata: {name: web-1-a, labels: {role: web}, ownerReferences: [{apiVersion: apps/v1, kind: ReplicaSet, name: web-1, uid: ReplicaSet/web-1, controller: true}]}
+spec: {containers: [{name: c, image: web}]}
+status: {phase: Running, conditions: [{type: Ready, status: "True", lastTransitionTime: "2026-05-01T11:00:00Z"}]}
+`
+)
+
+func TestReconcileAnnotates(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.reconcileAll(1)
+
+	want, err := c.place("shop").policies.set.Inject([]byte(`{"metadata":{"labels":{"role":"web"}},"spec":{"containers":[{"name":"c"}]}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := c.templateHash("web"); got != want.Hash {
+		t.Errorf("hash in the template: want %q, got %q", want.Hash, got)
+	}
+	d := &appsv1.Deployment{}
+	if err := c.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, d); err != nil {
+		t.Fatal(err)
+	}
+	if d.Spec.Template.Annotations["team"] != "a" || d.Spec.Template.Spec.Containers[0].Image != "web" {
+		t.Errorf("the rest of the template was changed: %v", d.Spec.Template)
+	}
+	if got := c.rolledOut("db"); got != "False Canary" {
+		t.Errorf("RolledOut: want False Canary, got %s", got)
+	}
+	if got := c.policy("db").Status.Rollout.Current; !slices.Equal(got, []string{"Deployment/web"}) {
+		t.Errorf("current: want Deployment/web, got %v", got)
+	}
+	probe := c.probed[0]
+	account, _, _ := unstructured.NestedString(probe.Object, "spec", "serviceAccountName")
+	if probe.GetNamespace() != "shop" || probe.GetGenerateName() == "" || account != "robot" ||
+		probe.GetAnnotations()[refractv1beta1.HashAnnotation] != want.Hash || probe.GetLabels()["role"] != "web" {
+		t.Errorf("the probe is no pod as its ReplicaSet would make it: %v", probe.Object)
+	}
+}
+
+func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.reconcileAll(3) // The Deployment is not at work, so it stays as it is.
+	before := c.policy("db").ResourceVersion
+	c.reconcileAll(3)
+	if after := c.policy("db").ResourceVersion; after != before {
+		t.Errorf("the status was written again, though nothing had changed: %s, then %s", before, after)
+	}
+}
+
+func TestReconcileNeedsTheSecret(t *testing.T) {
+	c := newCluster(t, secretPolicyText, deploymentText, replicaSetText, podText)
+	c.reconcileAll(2)
+	if got := c.templateHash("web"); got != "" {
+		t.Errorf("without the Secret: want nothing touched, got hash %s", got)
+	}
+	if got := c.rolledOut("db"); got != "False Blocked" {
+		t.Errorf("without the Secret: want False Blocked, got %s", got)
+	}
+	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "cred", "namespace": "shop"}}}
+	c.webhookless(func() { c.mustCreate(secret) })
+	c.reconcileAll(int(lastLook/time.Second) + 1)
+	if got := c.templateHash("web"); got == "" {
+		t.Error("with the Secret: want the Deployment rolled, got it untouched")
+	}
+}
+
+// mustCreate creates an object for real, past the interceptor.
+func (c *cluster) mustCreate(obj *unstructured.Unstructured) {
+	c.t.Helper()
+	if err := c.client.Apply(c.t.Context(), client.ApplyConfigurationFromUnstructured(obj), client.FieldOwner("test")); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *cluster) webhookless(do func()) {
+	webhook := c.webhook
+	c.webhook = nil
+	do()
+	c.webhook = webhook
+}
+
+func TestReconcileNeedsTheWebhook(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.webhookless(func() { c.reconcileAll(2) })
+	if got := c.templateHash("web"); got != "" {
+		t.Errorf("without the webhook: want nothing touched, got hash %s", got)
+	}
+	if got := c.policy("db").Status.Rollout; got.Phase != refractv1beta1.PhaseBlocked || !strings.Contains(got.Message, "the webhook does not answer") {
+		t.Errorf("without the webhook: want Blocked and why, got %s %s", got.Phase, got.Message)
+	}
+	c.reconcileAll(4)
+	if got := c.templateHash("web"); got == "" {
+		t.Error("with the webhook: want the Deployment rolled, got it untouched")
+	}
+}
+
+func TestReconcileDisabled(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.disabled = true
+	c.reconcileAll(2)
+	if got := c.templateHash("web"); got != "" || c.rolledOut("db") != "False Disabled" || c.policy("db").Status.Stale != 1 {
+		t.Errorf("want the counts and nothing touched, got hash %q, %s, %d stale", got, c.rolledOut("db"), c.policy("db").Status.Stale)
+	}
+}
+
+func TestReconcileEvicts(t *testing.T) {
+	bare := strings.Replace(replicaSetText, "name: web-1, ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web, controller: true}]", "name: web-1", 1) +
+		`spec: {replicas: 1, template: {metadata: {labels: {role: web}}, spec: {containers: [{name: c}]}}}
+status: {observedGeneration: 1, replicas: 1, availableReplicas: 1}
+`
+	c := newCluster(t, policyText, bare, podText)
+	c.budget = apierrors.NewTooManyRequests("the budget allows none", 0)
+	c.reconcileAll(4)
+	if got := c.policy("db").Status.Workloads; len(got) != 1 || got[0].Reason != "EvictionRefused" {
+		t.Errorf("while the budget allows none: want EvictionRefused, got %v", got)
+	}
+	before := c.policy("db").ResourceVersion
+	c.reconcileAll(20)
+	if after := c.policy("db").ResourceVersion; after != before {
+		t.Errorf("each try has the status written: %s, then %s", before, after)
+	}
+	c.budget = nil
+	c.reconcileAll(60)
+	if !slices.Equal(c.evicted, []string{"web-1-a"}) {
+		t.Errorf("when it does: want the pod evicted once, got %v", c.evicted)
+	}
+}
+
+func TestReconcileForgetsResume(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.reconcileAll(2)
+	p := c.policy("db")
+	p.Annotations = map[string]string{refractv1beta1.ResumeAnnotation: p.Status.Hash, "other": "stays"}
+	if err := c.client.Update(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcileAll(1)
+	if diff := cmp.Diff(map[string]string{"other": "stays"}, c.policy("db").Annotations); diff != "" {
+		t.Errorf("annotations: -want, +got:\n%s", diff)
+	}
+}
+
+func TestReconcileInvalidPolicy(t *testing.T) {
+	bad := strings.NewReplacer("name: db", "name: bad", "matchLabels: {role: web}", "matchExpressions: [{key: role, operator: Foo}]").Replace(policyText)
+	c := newCluster(t, policyText, bad, deploymentText, replicaSetText, podText)
+	c.reconcileAll(1)
+	got := conditionOf(&c.policy("bad").Status, refractv1beta1.ConditionAccepted)
+	if got.Status != metav1.ConditionFalse || got.Reason != "InvalidPolicy" || !strings.Contains(got.Message, "Foo") {
+		t.Errorf("the bad policy: want it not accepted, and why, got %v", got)
+	}
+	if c.templateHash("web") == "" {
+		t.Error("the other policy: want it in effect, got nothing touched")
+	}
+}
+
+func TestReconcileExcludedNamespace(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.excluded["shop"] = true
+	c.reconcileAll(1)
+	got := conditionOf(&c.policy("db").Status, refractv1beta1.ConditionAccepted)
+	if got.Reason != "NamespaceExcluded" || c.policy("db").Status.Matched != 0 {
+		t.Errorf("want the policy not accepted, and nothing matched, got %v and %d", got, c.policy("db").Status.Matched)
+	}
+}
+
+func TestReconcileForgetsNamespace(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	c.reconcileAll(1)
+	if err := c.client.Delete(t.Context(), c.policy("db")); err != nil {
+		t.Fatal(err)
+	}
+	c.reconcileAll(1)
+	if len(c.places) != 0 || len(c.census.places) != 0 {
+		t.Errorf("want nothing remembered of a namespace without policies, got %v and %v", c.places, c.census.places)
+	}
+}
+
+// TestReverted has an owner take the annotation off each time.
+func TestReverted(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	written := 0
+	for range 90 {
+		c.reconcileAll(1)
+		if c.templateHash("web") == "" {
+			continue
+		}
+		written++
+		d := &appsv1.Deployment{}
+		if err := c.client.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, d); err != nil {
+			t.Fatal(err)
+		}
+		delete(d.Spec.Template.Annotations, refractv1beta1.HashAnnotation)
+		d.Generation++
+		if err := c.client.Update(t.Context(), d); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if written != 3 {
+		t.Errorf("in 90 seconds: want it written at once, once more, and after a minute, got %d times", written)
+	}
+	if got := c.rolledOut("db"); got != "False OwnerReverts" {
+		t.Errorf("RolledOut: want False OwnerReverts, got %s", got)
+	}
+}
+
+// TestStrangers has a pod whose owner is of an unknown kind, and has one in turn.
+func TestStrangers(t *testing.T) {
+	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
+	clone := `{apiVersion: v1, kind: Service, metadata: {name: clone, ownerReferences: [{apiVersion: v1, kind: ConfigMap, name: top, uid: ConfigMap/top, controller: true}]}}`
+	top := `{apiVersion: v1, kind: ConfigMap, metadata: {name: top, annotations: {refract.dev/rollout: "false"}}}`
+	c := newCluster(t, policyText, podText, set, clone, top)
+	c.reconcileAll(2)
+	want := []refractv1beta1.WorkloadStanding{{
+		Kind: "ConfigMap", Name: "top", Pods: 1, Reason: "WaitingForOwner",
+		Message: `its annotation refract.dev/rollout is "false": its owner recreates its pods`,
+	}}
+	if diff := cmp.Diff(want, c.policy("db").Status.Workloads); diff != "" {
+		t.Errorf("rows: -want, +got:\n%s", diff)
+	}
+
+	free := newCluster(t, policyText, podText, set, clone)
+	free.reconcileAll(2)
+	if !slices.Equal(free.evicted, []string{"web-1-a"}) {
+		t.Errorf("want its pod evicted, got %v", free.evicted)
+	}
+	if probe := free.probed[0]; probe.GetGenerateName() != "web-1-a-" || probe.GetUID() != "" {
+		t.Errorf("the probe is no new pod: %v", probe.Object)
+	}
+}
+
+// TestLikeNew takes out what was added to a pod.
+func TestLikeNew(t *testing.T) {
+	pod := manifest(t, `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  uid: abc
+  labels: {a: b}
+  annotations: {refract.dev/injection: '{"v":1,"hash":"x","applied":[{"p":"db","h":"y","env":["DB"],"vol":["v"],"mnt":["/v"]}]}'}
+spec:
+  nodeName: n
+  containers: [{name: c, env: [{name: OWN}, {name: DB}], volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}]
+  volumes: [{name: v}, {name: w}]
+`)
+	want := manifest(t, `
+apiVersion: v1
+kind: Pod
+metadata:
+  labels: {a: b}
+  annotations: {refract.dev/injection: '{"v":1,"hash":"x","applied":[{"p":"db","h":"y","env":["DB"],"vol":["v"],"mnt":["/v"]}]}'}
+spec:
+  containers: [{name: c, env: [{name: OWN}], volumeMounts: [{name: w, mountPath: /w}]}]
+  volumes: [{name: w}]
+`)
+	if diff := cmp.Diff(want.Object, likeNew(pod).Object); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// TestStart runs the controller on what it lists and watches.
+func TestStart(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	kinds := map[schema.GroupVersionResource]string{policyResource: "ServiceInjectionPolicyList", podResource: "PodList"}
+	var objects []runtime.Object
+	for gvr, kind := range map[schema.GroupVersionResource]string{
+		policyResource: "ServiceInjectionPolicyList", podResource: "PodList",
+		workloadTypes[0].resource: "DeploymentList", workloadTypes[1].resource: "ReplicaSetList",
+	} {
+		list := &unstructured.UnstructuredList{}
+		list.SetGroupVersionKind(gvr.GroupVersion().WithKind(kind))
+		if err := c.client.List(t.Context(), list); err != nil {
+			t.Fatal(err)
+		}
+		for i := range list.Items {
+			objects = append(objects, &list.Items[i])
+		}
+	}
+	for _, of := range workloadTypes {
+		kinds[of.resource] = of.kind.Kind + "List"
+	}
+	started := newController(Options{Client: c.client, Log: logr.Discard(), Now: c.time},
+		dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), events.NewFakeRecorder(1000))
+	c.webhook = func() *inject.Set { return started.place("shop").policies.set }
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := started.Start(ctx); err != nil {
+			t.Errorf("Start: %v", err)
+		}
+	})
+	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
+		return c.templateHash("web") != "", nil
+	})
+	if err != nil {
+		t.Errorf("the Deployment was not annotated: %v", err)
+	}
+	cancel()
+	running.Wait()
+}
+
+func TestLookedAtOncePerInterval(t *testing.T) {
+	c := newCluster(t)
+	if wait := c.early("shop"); wait != 0 {
+		t.Errorf("the first event: want it at once, got a wait of %s", wait)
+	}
+	if wait := c.early("shop"); wait <= 0 || wait > interval {
+		t.Errorf("the next: want it within %s, got %s", interval, wait)
+	}
+	if wait := c.early("elsewhere"); wait != 0 {
+		t.Errorf("another namespace: want it at once, got a wait of %s", wait)
+	}
+}
+
+// TestReadPod reads what the decisions depend on.
+func TestReadPod(t *testing.T) {
+	u := manifest(t, `
+apiVersion: v1
+kind: Pod
+metadata:
+  name: p
+  namespace: shop
+  labels: {a: b}
+  annotations: {kubectl.kubernetes.io/last-applied-configuration: "{}", refract.dev/injection-hash: abc}
+spec:
+  restartPolicy: Never
+  nodeName: n
+  containers: [{name: c, image: i, env: [{name: A, valueFrom: {futureRef: {x: 1}}}], resources: {}}]
+  volumes: [{name: v, emptyDir: {}}]
+status:
+  phase: Failed
+  containerStatuses: [{state: {running: {}}}, {state: {waiting: {reason: ImagePullBackOff}}}]
+  conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-05-01T11:00:00Z"}]
+`)
+	p, err := readPod(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"apiVersion":"v1","kind":"Pod","metadata":{"annotations":{"refract.dev/injection-hash":"abc"},"labels":{"a":"b"},"name":"p","namespace":"shop"},` +
+		`"spec":{"containers":[{"env":[{"name":"A","valueFrom":{"futureRef":{"x":1}}}],"name":"c"}],"volumes":[{"emptyDir":{},"name":"v"}]}}`
+	if diff := cmp.Diff(want, string(p.lean)); diff != "" {
+		t.Errorf("what matters for injection: -want, +got:\n%s", diff)
+	}
+	if p.endless || !p.finished || !p.failed || p.ready || p.trouble != "ImagePullBackOff" || p.templateHash != "abc" {
+		t.Errorf("got %+v", p)
+	}
+}
+
+// TestReadStatefulSet makes a pod as the set does, with its claims.
+func TestReadStatefulSet(t *testing.T) {
+	u := manifest(t, `
+apiVersion: apps/v1
+kind: StatefulSet
+metadata: {name: db, namespace: shop, generation: 2}
+spec:
+  replicas: 3
+  updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 1}}
+  volumeClaimTemplates: [{metadata: {name: data}}]
+  template:
+    metadata: {labels: {a: b}, annotations: {refract.dev/injection-hash: abc}}
+    spec: {containers: [{name: c}], volumes: [{name: data, emptyDir: {}}, {name: tmp, emptyDir: {}}]}
+status: {observedGeneration: 2, replicas: 3, availableReplicas: 3, currentRevision: x, updateRevision: y}
+`)
+	w, err := readWorkload(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var pod corev1.Pod
+	if err := json.Unmarshal(w.lean, &pod); err != nil {
+		t.Fatal(err)
+	}
+	if v := pod.Spec.Volumes; len(v) != 2 || v[0].PersistentVolumeClaim == nil || v[0].PersistentVolumeClaim.ClaimName != "data-db-0" || v[1].Name != "tmp" {
+		t.Errorf("volumes: want the claim of the first pod and tmp, got %v", v)
+	}
+	if !w.partitioned || w.revised || w.complete() || w.templateHash != "abc" {
+		t.Errorf("want it partitioned and not complete, got %+v", w)
+	}
+}
+
+// BenchmarkNamespace is a look at 5,000 pods and 1,000 policies.
+func BenchmarkNamespace(b *testing.B) {
+	c := newController(Options{Log: logr.Discard(), Now: func() time.Time { return noon }}, nil, nil)
+	for i := range 1000 {
+		text := strings.NewReplacer("name: db", fmt.Sprintf("name: db-%d", i), "role: web", fmt.Sprintf("role: web-%d", i%500)).Replace(policyText)
+		text = strings.Replace(text, "DB_PORT", fmt.Sprintf("DB_PORT_%d", i), 1)
+		u := manifest(b, text)
+		u.SetNamespace("shop")
+		u.SetUID(types.UID(u.GetName()))
+		if err := c.view.policies.Add(u); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for i := range 5000 {
+		u := manifest(b, strings.Replace(podText, "role: web", fmt.Sprintf("role: web-%d", i%500), 1))
+		u.SetNamespace("shop")
+		u.SetOwnerReferences(nil)
+		u.SetName(fmt.Sprintf("p-%d", i))
+		u.SetUID(types.UID(u.GetName()))
+		u.SetResourceVersion("1")
+		if err := c.view.pods.Add(u); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("New", func(b *testing.B) {
+		for b.Loop() {
+			decide(c.gather(b.Context(), "shop", newPlace()))
+		}
+	})
+	b.Run("Again", func(b *testing.B) {
+		at := newPlace()
+		decide(c.gather(b.Context(), "shop", at))
+		for b.Loop() {
+			decide(c.gather(b.Context(), "shop", at))
+		}
+	})
+}
