@@ -231,11 +231,6 @@ func backoff(first, last time.Duration, tries int) time.Duration {
 	return min(first<<min(max(tries, 0), 20), last)
 }
 
-// allReady reports whether all pods of the group are ready, but for those that go.
-func (j *judge) allReady(a *assessment) bool {
-	return !slices.ContainsFunc(a.pods, func(p placed) bool { return p.counts() && (!p.ready || p.uid == a.memory.evicted) })
-}
-
 func (a *assessment) is(s step, reason, format string, args ...any) bool {
 	a.step, a.reason, a.message = s, reason, fmt.Sprintf(format, args...)
 	return true
@@ -346,49 +341,6 @@ func (j *judge) untouched(a *assessment) bool {
 	}
 }
 
-// ailing reports whether a workload that is not complete only lacks pods that are
-// stale themselves and do not come up: to recreate these can only help.
-func (a *assessment) ailing() bool {
-	if w := a.workload; w != nil && (w.observed < w.generation || !w.revised || w.updated < w.replicas || w.current > w.updated) {
-		return false
-	}
-	sick := false
-	for _, p := range a.pods {
-		if !p.counts() || p.ready {
-			continue
-		}
-		if p.trouble == "" || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
-			return false
-		}
-		sick = true
-	}
-	return sick
-}
-
-// progress says how far a workload is from being complete.
-func (a *assessment) progress() string {
-	w := a.workload
-	switch {
-	case w == nil:
-		return fmt.Sprintf("%d of %d pods are ready", a.ready(), max(a.counted, a.memory.pods))
-	case w.observed < w.generation:
-		return "its controller has not seen its last change"
-	default:
-		return fmt.Sprintf("%d of %d pods are up to date, %d are available", w.updated, w.replicas, w.available)
-	}
-}
-
-// ready is how many pods are.
-func (a *assessment) ready() int {
-	n := 0
-	for _, p := range a.pods {
-		if p.counts() && p.ready {
-			n++
-		}
-	}
-	return n
-}
-
 // underWay is for a workload whose pods are being recreated.
 func (j *judge) underWay(a *assessment) bool {
 	m := &a.memory
@@ -414,97 +366,6 @@ func (j *judge) underWay(a *assessment) bool {
 	return a.is(rolling, reasonRolling, "%s", a.progress())
 }
 
-// progresses takes note of progress; it says so if there was none for too long.
-func (j *judge) progresses(a *assessment) string {
-	m := &a.memory
-	if seen := a.sight(); seen != m.progress {
-		m.progress, m.changed = seen, j.now
-	}
-	if j.now.Before(m.lenient) {
-		j.plan.due(j.now, m.lenient)
-		return ""
-	}
-	if !j.now.Before(m.changed.Add(j.patience)) {
-		return fmt.Sprintf("no progress in %s", j.patience)
-	}
-	j.plan.due(j.now, m.changed.Add(j.patience))
-	return ""
-}
-
-// becameAvailable has a complete workload count as rolling until it was available
-// for as long as the policies ask.
-func (j *judge) becameAvailable(a *assessment) bool {
-	var wait int32
-	for _, name := range a.current {
-		wait = max(wait, j.policies[name].rollout.MinReadySeconds)
-	}
-	var since time.Time
-	for _, p := range a.pods {
-		if p.counts() && p.readySince.After(since) {
-			since = p.readySince
-		}
-	}
-	until := since.Add(time.Duration(wait) * time.Second)
-	if wait == 0 || !j.now.Before(until) {
-		return true
-	}
-	j.plan.due(j.now, until)
-	return a.is(rolling, reasonRolling, "it is available; the next follows when it was so for %d seconds", wait)
-}
-
-// sight is what progress shows by.
-func (a *assessment) sight() string {
-	if w := a.workload; w != nil {
-		return fmt.Sprint(w.observed, w.updated, w.current, w.available, a.counted, a.ready(), a.worst())
-	}
-	return fmt.Sprint(a.counted, a.ready(), a.worst())
-}
-
-// worst is how many pods are stale for the policy with the most.
-func (a *assessment) worst() int {
-	most := 0
-	for _, n := range a.stale {
-		most = max(most, n)
-	}
-	return most
-}
-
-// failure says what is wrong with the new pods of a workload.
-func (j *judge) failure(a *assessment) string {
-	m, w := &a.memory, a.workload
-	if w != nil && m.hash != "" && w.generation < m.generation {
-		return "" // It has not been seen since.
-	}
-	if w != nil && w.observed >= w.generation && w.stuck != "" {
-		return w.stuck
-	}
-	trouble := ""
-	for _, p := range a.pods {
-		if p.deleting || !a.isNew(p.pod) || (p.standing != nil && p.standing.staleFor(a.attributed)) {
-			continue
-		}
-		why := ""
-		switch {
-		case p.failed && !p.created.Before(m.begun.Truncate(time.Second)):
-			why = "pod " + p.name + " failed"
-		case !p.finished && p.trouble != "":
-			why = "pod " + p.name + " is in " + p.trouble
-		}
-		if why != "" && (trouble == "" || why < trouble) {
-			trouble = why
-		}
-	}
-	return trouble
-}
-
-// isNew reports whether a pod was created since the workload was touched.
-func (a *assessment) isNew(p *pod) bool {
-	if a.workload != nil {
-		return p.templateHash == a.prospect.hash
-	}
-	return !a.memory.firstEviction.IsZero() && !p.created.Before(a.memory.firstEviction.Truncate(time.Second))
-}
-
 // refused is for a workload one of whose pods could not be evicted, or came back as
 // it was.
 func (j *judge) refused(a *assessment) bool {
@@ -528,53 +389,4 @@ func (j *judge) refused(a *assessment) bool {
 // the webhook could not be reached.
 func (j *judge) repair(a *assessment) bool {
 	return a.victim != nil && a.is(ready, "", "")
-}
-
-// oldestStale returns the pod to evict first, one that is not ready before others,
-// and whether it was created since evictions began.
-func (a *assessment) oldestStale() (victim *pod, bounced bool) {
-	for _, p := range a.pods {
-		if !p.counts() || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
-			continue
-		}
-		if victim == nil || cmp.Or(boolCompare(p.ready, victim.ready), p.created.Compare(victim.created), cmp.Compare(p.name, victim.name)) < 0 {
-			victim = p.pod
-		}
-	}
-	first := a.memory.firstEviction
-	return victim, victim != nil && !first.IsZero() && victim.created.After(first)
-}
-
-// sickest returns a stale pod that is not ready, of a workload that is being rolled,
-// if its controller would leave it: it waits for a pod that does not come up.
-func (a *assessment) sickest() (victim *pod, bounced bool) {
-	victim, bounced = a.oldestStale()
-	if victim == nil || victim.ready {
-		return nil, false
-	}
-	replaced := a.class == classDeployment || a.ref.kind == "DaemonSet"
-	if replaced && victim.templateHash != a.prospect.hash {
-		return nil, false
-	}
-	return victim, bounced
-}
-
-// boolCompare puts false first.
-func boolCompare(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case a:
-		return 1
-	default:
-		return -1
-	}
-}
-
-// staleFor reports whether pods are stale for one of the policies, which are sorted.
-func (s *standing) staleFor(policies []string) bool {
-	return slices.ContainsFunc(s.verdicts, func(v verdict) bool {
-		_, found := slices.BinarySearch(policies, v.policy)
-		return v.state == inject.StateStale && found
-	})
 }

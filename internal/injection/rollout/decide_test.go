@@ -165,6 +165,19 @@ func TestDecideByOwner(t *testing.T) {
 			}),
 			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Blocked"},
 		},
+		"CrashesForWantOfIt": {
+			reason:  "It is not available, and will not be: what its pods lack is what they would get.",
+			group:   owner("Deployment/web", pods(3, "a Stale"), incomplete, func(g *group) { g.pods[2].trouble = "CrashLoopBackOff" }),
+			touches: []string{"annotate Deployment/web a"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Rolling"},
+		},
+		"StillStarts": {
+			reason: "A pod that is not ready and has no trouble may be about to be.",
+			group: owner("ReplicaSet/old", pods(3, "a Stale"), annotated, incomplete, func(g *group) {
+				g.pods[1].ready, g.pods[1].trouble = false, "CrashLoopBackOff"
+			}),
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"ReplicaSet/old 3 RolloutUnderWay"},
+		},
 		"OwnerNotSeenYet": {
 			reason: "Caches come one after the other.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), func(g *group) { g.workload = nil }),
@@ -513,6 +526,13 @@ func TestDecide(t *testing.T) {
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [], False Canary"},
 			rows:     map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
+		},
+		"BrokenPodOfAReplicaSet": {
+			reason: "It came with what was wrong, and its controller would leave it: it goes first, and takes nothing away.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+				append(three(), owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete))...),
+			touches:  []string{"evict r-2 of ReplicaSet/r"},
+			policies: map[string]string{"a": "Canary 0/4 [ReplicaSet/r], False Canary"},
 		},
 		"RollsAndIsStaleForAnother": {
 			reason: "That new pods will not get what another policy injects does not make the rollout end.",
