@@ -213,6 +213,7 @@ func (c *compiler) compileItems() {
 	c.policy.mounts = compileList(c, mountItem, c.merged.mounts, &size, func(v *corev1.VolumeMount) item {
 		return item{id: mountID(v), volume: v.Name}
 	})
+	c.policy.needs = c.policy.findNeeds()
 	if size > maxInjected {
 		err := field.TooLong(c.path, "", maxInjected)
 		err.Detail = fmt.Sprintf("env, envFrom, volumes and volumeMounts are %d bytes together, and may not be more than %d: "+
@@ -225,6 +226,22 @@ func (c *compiler) compileItems() {
 		c.fail(field.InternalError(c.path, err))
 	}
 	c.policy.hash = hash
+}
+
+// findNeeds returns the first mount of each volume that is not the policy's.
+func (p *Policy) findNeeds() []*item {
+	known := make(map[string]bool, len(p.volumes))
+	for i := range p.volumes {
+		known[p.volumes[i].id] = true
+	}
+	var out []*item
+	for i := range p.mounts {
+		if it := &p.mounts[i]; !known[it.volume] {
+			known[it.volume] = true
+			out = append(out, it)
+		}
+	}
+	return out
 }
 
 // compileList completes the items that identify makes of a list.
@@ -268,7 +285,21 @@ func envFromID(v *corev1.EnvFromSource) string {
 	}
 }
 
-func mountID(v *corev1.VolumeMount) string { return path.Clean(v.MountPath) }
+func mountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
+
+// cleanMount returns the one spelling of a place in a container. A relative path is
+// taken from its root, as by a kubelet; only Windows has other roots.
+//
+// Source: MakeAbsolutePath in
+// https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/volume/util/util.go
+func cleanMount(at string) string {
+	if at == "" || len(at) >= 2 && at[1] == ':' && isLetter(at[0]) {
+		return path.Clean(at)
+	}
+	return path.Join("/", at)
+}
+
+func isLetter(c byte) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' }
 
 // digest returns the hash of what the policy injects and where. It is made of
 // items with all defaults, so that it does not matter which of them the author, or

@@ -1,6 +1,8 @@
 package inject
 
 import (
+	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -11,13 +13,36 @@ import (
 type draft struct {
 	*body
 
+	name   string  // Of the pod; empty if it is not known yet.
+	size   int     // Of the pod with all additions, in bytes.
 	patch  *patch  // Nil if the additions need not be written down.
 	before *Record // What the pod says was added before; nil if that does not matter.
+	givers *givers // Of before; nil as long as nobody wants to know.
+	work   int     // What was done so far, see maxWork.
 
 	// Of the policy that is being considered.
+	memory    memory
 	chosen    []int // Indexes of containers.
 	additions []addition
+	growth    int // Bytes of the additions.
 }
+
+// maxPod is how many bytes a pod may have with all additions. What an API server can
+// store is 1.5 MiB, of which some is left for annotations and for the pod's status.
+// A dry run does not find out: nothing is stored then.
+//
+// Source: --max-request-bytes of etcd.
+const maxPod = 1 << 20
+
+// maxWork is how many items may be looked up in one pod, which takes seconds. One that
+// needs more is no pod of this world, and would hold up all the others.
+const maxWork = 5_000_000
+
+// errWork is returned for a pod that needs more.
+var errWork = errors.New("there are too many policies, containers and items to compare them all")
+
+// comparison is how much more work it is to compare an item than to find it.
+const comparison = 20
 
 // addition is an item that a policy would add.
 type addition struct {
@@ -68,7 +93,8 @@ const (
 // consider finds out what a policy would add. It returns why the policy is left out;
 // nil if it is not, and d.additions are what is missing then.
 func (d *draft) consider(p *Policy, t tolerance) *Skipped {
-	d.additions = d.additions[:0]
+	d.additions, d.growth = d.additions[:0], 0
+	d.memory = d.before.recall(p)
 	d.choose(p)
 	if len(d.chosen) == 0 {
 		return &Skipped{Policy: p, Reason: ReasonNoContainer, Message: "the policy chooses none of the containers"}
@@ -76,19 +102,19 @@ func (d *draft) consider(p *Policy, t tolerance) *Skipped {
 	if skipped := d.considerVolumes(p); skipped != nil {
 		return skipped
 	}
-	if skipped := d.missingVolume(p); skipped != nil {
-		return skipped
+	if missing := d.missing(p); len(missing) > 0 {
+		return missingVolume(p, missing[0])
 	}
 	holding := d.chosen[:0]
 	for at, i := range d.chosen {
-		before := len(d.additions)
+		before, growth := len(d.additions), d.growth
 		conflict := d.considerContainer(p, i)
 		if conflict == nil {
 			holding = append(holding, i)
 			continue
 		}
-		d.additions = d.additions[:before]
-		if t == strict || t == proven && len(holding) == at && !d.isProven(p) {
+		d.additions, d.growth = d.additions[:before], growth
+		if t := d.toleranceOf(conflict, t); t == strict || t == proven && len(holding) == at && !d.isProven(p) {
 			return conflict
 		}
 	}
@@ -96,8 +122,32 @@ func (d *draft) consider(p *Policy, t tolerance) *Skipped {
 	return nil
 }
 
+// toleranceOf returns how tolerant to be about a container: that there is no room for
+// a further one is no reason to say of those before it that they have nothing.
+func (d *draft) toleranceOf(s *Skipped, t tolerance) tolerance {
+	if s.Reason == ReasonTooLarge && d.memory.of != nil {
+		return max(t, proven)
+	}
+	return t
+}
+
+// add notes an addition. It returns why the policy is left out if there is no room.
+func (d *draft) add(p *Policy, a addition) *Skipped {
+	d.additions = append(d.additions, a)
+	d.growth += len(p.items(a.of)[a.index].raw)
+	if d.size+d.growth <= maxPod {
+		return nil
+	}
+	return &Skipped{
+		Policy:  p,
+		Reason:  ReasonTooLarge,
+		Message: fmt.Sprintf("with what the policy injects the pod would have more than %d bytes, and could not be stored", maxPod),
+	}
+}
+
 func (d *draft) choose(p *Policy) {
 	d.chosen = d.chosen[:0]
+	d.work += len(d.containers) * (1 + len(p.scope.include) + len(p.scope.exclude))
 	for i := range d.containers {
 		if c := &d.containers[i]; p.scope.chooses(c.name, c.part) {
 			d.chosen = append(d.chosen, i)
@@ -106,43 +156,54 @@ func (d *draft) choose(p *Policy) {
 }
 
 func (d *draft) considerVolumes(p *Policy) *Skipped {
+	d.work += len(p.volumes) + len(p.needs)
 	for i := range p.volumes {
 		it := &p.volumes[i]
 		there := d.volumes.find(it.id)
-		switch {
-		case there == nil:
-			d.additions = append(d.additions, addition{container: ofPod, of: volumeItem, index: i})
-		case !there.same(volumeItem, it):
+		if there == nil {
+			if clash := d.clash(p, it); clash != nil {
+				return clash
+			}
+			if full := d.add(p, addition{container: ofPod, of: volumeItem, index: i}); full != nil {
+				return full
+			}
+			continue
+		}
+		if !d.same(there, volumeItem, it) && !d.ours(there, nil, volumeItem) {
 			return conflict(p, volumeItem, it, there, nil)
 		}
 	}
 	return nil
 }
 
-// missingVolume: an API server refuses a pod with a mount of a volume that the pod has
-// not.
-func (d *draft) missingVolume(p *Policy) *Skipped {
-	for i := range p.mounts {
-		it := &p.mounts[i]
-		if p.hasVolume(it.volume) || d.volumes.find(it.volume) != nil {
-			continue
-		}
-		return &Skipped{
-			Policy:  p,
-			Reason:  ReasonVolumeMissing,
-			Message: fmt.Sprintf("neither the policy nor the pod has the volume %q of the %s", it.volume, it.describe(mountItem)),
-		}
+// same reports whether an entry is what an item injects.
+func (d *draft) same(there *entry, of itemKind, it *item) bool {
+	if bytes.Equal(there.raw, it.raw) {
+		return true
 	}
-	return nil
+	d.work += comparison
+	return there.same(of, it)
 }
 
-func (p *Policy) hasVolume(name string) bool {
-	for i := range p.volumes {
-		if p.volumes[i].id == name {
-			return true
+// missing returns the mounts whose volumes neither a policy nor the pod has.
+func (d *draft) missing(p *Policy) []*item {
+	var out []*item
+	for _, it := range p.needs {
+		if d.volumes.find(it.volume) == nil {
+			out = append(out, it)
 		}
 	}
-	return false
+	return out
+}
+
+// missingVolume: an API server refuses a pod with a mount of a volume that the pod has
+// not.
+func missingVolume(p *Policy, it *item) *Skipped {
+	return &Skipped{
+		Policy:  p,
+		Reason:  ReasonVolumeMissing,
+		Message: fmt.Sprintf("neither the policy nor the pod has the volume %q of the %s", it.volume, it.describe(mountItem)),
+	}
 }
 
 // considerContainer finds out what a policy would add to a container.
@@ -151,19 +212,23 @@ func (d *draft) considerContainer(p *Policy, container int) *Skipped {
 	for _, of := range inContainers {
 		there := c.list(of)
 		items := p.items(of)
+		d.work += len(items)
 		for i := range items {
 			it := &items[i]
 			e := there.find(it.id)
-			if e == nil && of == mountItem {
+			if e != nil {
+				if !d.same(e, of, it) && !d.ours(e, c, of) {
+					return conflict(p, of, it, e, c)
+				}
+				continue
+			}
+			if of == mountItem {
 				if blocked := c.blocked(p, it); blocked != nil {
 					return blocked
 				}
 			}
-			switch {
-			case e == nil:
-				d.additions = append(d.additions, addition{container: container, of: of, index: i})
-			case !e.same(of, it):
-				return conflict(p, of, it, e, c)
+			if full := d.add(p, addition{container: container, of: of, index: i}); full != nil {
+				return full
 			}
 		}
 	}
@@ -191,8 +256,8 @@ func (c *container) blocked(p *Policy, it *item) *Skipped {
 // isProven reports whether one of the chosen containers has all that a policy injects,
 // and the pod has all its volumes.
 func (d *draft) isProven(p *Policy) bool {
-	before := len(d.additions)
-	defer func() { d.additions = d.additions[:before] }()
+	before, growth := len(d.additions), d.growth
+	defer func() { d.additions, d.growth = d.additions[:before], growth }()
 	if before > 0 && d.additions[0].container == ofPod {
 		return false
 	}
@@ -258,6 +323,7 @@ func (it *item) describe(of itemKind) string {
 
 // apply adds what consider has found missing, and returns what that was.
 func (d *draft) apply(p *Policy) Applied {
+	front := front{container: ofPod}
 	for _, a := range d.additions {
 		it := &p.items(a.of)[a.index]
 		l, c := &d.volumes, (*container)(nil)
@@ -265,14 +331,43 @@ func (d *draft) apply(p *Policy) Applied {
 			c = &d.containers[a.container]
 			l = c.list(a.of)
 		}
+		at := l.length
 		prepend := a.of == envItem && p.position == refractv1beta1.EnvPrepend
-		d.patch.addItem(p, a, c, l, prepend)
-		l.add(it, p)
 		if prepend {
+			at = front.next(p, a, l)
+		}
+		d.patch.addItem(p, a, c, l, at, prepend)
+		if prepend && at == l.prepended {
 			l.prepended++
 		}
+		l.add(it, p, at)
 	}
+	d.size += d.growth
 	return d.applied(p)
+}
+
+// front finds out where variables go that stand before those of the pod.
+type front struct {
+	container int
+	seen      int // How many of the policy's variables were looked at.
+	behind    int // Those have a place before this one.
+}
+
+// next returns the place of the next variable that is added: behind those of its
+// policies and of others that were put there before, and behind all that stand before
+// it in its policy. Those may be the pod's, and the variable may refer to them.
+func (f *front) next(p *Policy, a addition, l *list) int {
+	if f.container != a.container {
+		*f = front{container: a.container, behind: l.prepended}
+	}
+	for ; f.seen < a.index; f.seen++ {
+		if e := l.find(p.env[f.seen].id); e != nil {
+			f.behind = max(f.behind, l.position(e)+1)
+		}
+	}
+	at := f.behind
+	f.seen, f.behind = a.index+1, at+1
+	return at
 }
 
 // applied lists the additions, each item once, in the order of the policy.

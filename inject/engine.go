@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -12,11 +13,12 @@ import (
 //
 // The policies of the set whose selectors choose the pod are applied in their order,
 // each wholly or not at all, and each sees what those before it have added; those that
-// are left out get another chance when others have been applied. Injecting into what
+// lack a volume get another chance when others have brought it. Injecting into what
 // the patch makes of the pod gives no patch.
 //
 // Inject returns an error only if pod is not JSON, or not of the shape of a pod in
-// what it looks at. Of a pod that no policy chooses that is the metadata alone.
+// what it looks at, or if so much stands in it and in the policies that it would take
+// seconds. Of a pod that no policy chooses it looks at the metadata alone.
 func (s *Set) Inject(pod []byte) (*Result, error) { return s.inject(pod, false) }
 
 // Explain is [Set.Inject] with the changes listed one by one.
@@ -41,13 +43,16 @@ func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
 		return nil, err
 	}
 	before := h.record()
-	d := draft{body: body, patch: newPatch(explain), before: before}
-	outcomes, rejected := d.run(policies, before.trust)
+	d := draft{body: body, name: h.name, size: len(pod), patch: newPatch(explain), before: before}
+	outcomes, rejected, err := d.run(policies, before.trust)
+	if err != nil {
+		return nil, fmt.Errorf("injecting into the pod: %w", err)
+	}
 	result.report(outcomes, rejected)
 	if rejected != nil {
 		return result, nil
 	}
-	d.patch.annotate(h, claims(h, before, outcomes, result.Hash))
+	d.patch.annotate(h, claims(h, body, before, outcomes, result.Hash))
 	result.Patch, result.Changes = d.patch.done(), d.patch.changes
 	return result, nil
 }
@@ -70,32 +75,128 @@ type outcome struct {
 }
 
 // run applies policies, each as tolerantly as it is told to, until one of them refuses
-// the pod; it returns why then. It goes on for as long as policies that were left out
-// can be applied after all, for what others have added: if it did not, they would be
-// when the same pod comes again. The outcomes are in the order of the policies.
-func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped) {
-	outcomes := make([]outcome, len(policies))
-	for goes := true; goes; {
-		goes = false
-		for i, p := range policies {
-			o := &outcomes[i]
-			if o.holds {
-				continue
-			}
-			o.skipped = d.consider(p, tolerance(p))
-			switch {
-			case o.skipped != nil && o.skipped.rejects():
-				return outcomes, o.skipped
-			case o.skipped == nil && p.mode == refractv1beta1.ModeAudit:
-				o.skipped = d.audit(p)
-			case o.skipped == nil:
-				o.holds, o.applied = true, d.apply(p)
-				o.had = d.had(p, &o.applied)
-				goes = true
+// the pod; it returns why then. Those that lack a volume get another chance when
+// others have brought it: if they did not, they would have one when the same pod comes
+// again. The outcomes are in the order of the policies.
+//
+// It returns errWork, and no outcomes, if that is too much work.
+func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped, error) {
+	r := runner{draft: d, policies: policies, tolerance: tolerance, outcomes: make([]outcome, len(policies))}
+	for i := range policies {
+		if r.try(i); r.rejected != nil {
+			break
+		}
+	}
+	for len(r.ready) > 0 && r.rejected == nil {
+		round := r.ready
+		r.ready = nil
+		slices.Sort(round)
+		for _, i := range round {
+			if r.try(i); r.rejected != nil {
+				break
 			}
 		}
 	}
-	return outcomes, nil
+	r.settle()
+	if d.work > maxWork {
+		return nil, nil, errWork
+	}
+	return r.outcomes, r.rejected, nil
+}
+
+// runner runs policies on a draft.
+type runner struct {
+	*draft
+
+	policies  []*Policy
+	tolerance func(*Policy) tolerance
+	outcomes  []outcome
+	rejected  *Skipped
+
+	// waiting has, by the name of a volume, those that lack it, lacking is how many a
+	// policy lacks, and ready are those that lack none any more.
+	waiting map[string][]int
+	lacking map[int]int
+	ready   []int
+	held    int // How many hold.
+	after   int // How many did when the first one was left out.
+}
+
+// try finds out what becomes of a policy.
+func (r *runner) try(i int) {
+	if r.work > maxWork {
+		return
+	}
+	p, o := r.policies[i], &r.outcomes[i]
+	o.skipped = r.consider(p, r.tolerance(p))
+	switch {
+	case o.skipped == nil && p.mode != refractv1beta1.ModeAudit:
+		o.holds, o.applied = true, r.apply(p)
+		o.had = r.had(p, &o.applied)
+		r.held++
+		r.wake(p)
+		return
+	case o.skipped == nil:
+		o.skipped = r.audit(p)
+	case o.skipped.rejects():
+		r.rejected = o.skipped
+	case o.skipped.Reason == ReasonVolumeMissing:
+		r.wait(i)
+	}
+	if r.after == 0 {
+		r.after = r.held + 1
+	}
+}
+
+// wait has a policy wait for all volumes that it lacks.
+func (r *runner) wait(i int) {
+	if r.waiting == nil {
+		r.waiting, r.lacking = map[string][]int{}, map[int]int{}
+	}
+	for _, it := range r.missing(r.policies[i]) {
+		r.waiting[it.volume] = append(r.waiting[it.volume], i)
+		r.lacking[i]++
+	}
+}
+
+// wake notes who lacks no volume any more for what a policy has added.
+func (r *runner) wake(p *Policy) {
+	if len(r.waiting) == 0 {
+		return
+	}
+	for i := range p.volumes {
+		name := p.volumes[i].id
+		for _, waits := range r.waiting[name] {
+			if r.lacking[waits]--; r.lacking[waits] == 0 {
+				r.ready = append(r.ready, waits)
+			}
+		}
+		delete(r.waiting, name)
+	}
+}
+
+// settle finds out for those that were left out why they are in the end: what others
+// have added since may be in their way by now, and is when the same pod comes again.
+func (r *runner) settle() {
+	if r.after == 0 || r.held < r.after || r.rejected != nil {
+		return
+	}
+	for i, p := range r.policies {
+		o := &r.outcomes[i]
+		if o.holds || r.work > maxWork {
+			continue
+		}
+		switch skipped := r.consider(p, r.tolerance(p)); {
+		case skipped != nil:
+			o.skipped = skipped
+		case p.mode == refractv1beta1.ModeAudit:
+			o.skipped = r.audit(p)
+		}
+		if o.skipped.rejects() {
+			r.rejected = o.skipped
+			return
+		}
+	}
 }
 
 // trust returns how tolerant a pod's record makes an injection into it. What a user

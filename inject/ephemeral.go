@@ -10,8 +10,7 @@ import (
 // modifies neither. Only policies that choose ephemeral containers take part; volumes
 // and annotations of a pod cannot be added to any more.
 //
-// InjectEphemeral returns an error only if pod or old is not JSON, or not of the shape
-// of a pod.
+// InjectEphemeral returns errors as [Set.Inject] does, for pod and for old.
 func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 	h, err := readHead(pod)
 	if err != nil {
@@ -42,8 +41,12 @@ func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 		}
 		able = append(able, p)
 	}
-	d := draft{body: body, patch: newPatch(false)}
-	result.report(d.run(able, (&Record{}).trust))
+	d := draft{body: body, size: len(pod), patch: newPatch(false)}
+	outcomes, rejected, err := d.run(able, (&Record{}).trust)
+	if err != nil {
+		return nil, fmt.Errorf("injecting into ephemeral containers: %w", err)
+	}
+	result.report(outcomes, rejected)
 	result.Skipped = append(result.Skipped, unable...)
 	slices.SortStableFunc(result.Skipped, func(a, b Skipped) int { return Compare(a.Policy, b.Policy) })
 	if result.Rejected == nil {

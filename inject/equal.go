@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
-	"path"
 	"reflect"
 	"strings"
 
@@ -265,7 +264,7 @@ func defaultMount(mount map[string]any) {
 	absent(mount, "mountPropagation", string(corev1.MountPropagationNone))
 	absent(mount, "recursiveReadOnly", string(corev1.RecursiveReadOnlyDisabled))
 	if at, ok := mount["mountPath"].(string); ok {
-		mount["mountPath"] = path.Clean(at)
+		mount["mountPath"] = cleanMount(at)
 	}
 }
 

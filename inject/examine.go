@@ -3,6 +3,7 @@ package inject
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
@@ -11,12 +12,13 @@ import (
 // the set that select it. It does not modify pod.
 //
 // A pod stands well with a policy if its record says that the policy, with its
-// present content, was applied to it, or if it has of itself all that the policy
-// injects. Containers that came to it later than the policy count for nothing: they
-// would come later the next time, too. Otherwise it is stale, unless the policy would
-// be left out if the pod were created now, without what policies have added to it.
+// present content, was applied to it, and the items are there, whatever others have
+// made of them since; or if it has of itself all that the policy injects. Containers
+// that came to it later than the policy count for nothing: they would come later the
+// next time, too. Otherwise it is stale, unless the policy would be left out if the
+// pod were created now, without what policies have added to it.
 //
-// Examine returns an error only if pod is not JSON, or not of the shape of a pod.
+// Examine returns errors as [Set.Inject] does.
 func (s *Set) Examine(pod []byte) (*Examination, error) {
 	h, err := readHead(pod)
 	if err != nil {
@@ -42,10 +44,16 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	if err != nil {
 		return nil, err
 	}
-	was.undo(record, policies)
-	x := examiner{record: record, is: draft{body: is}}
-	would := draft{body: was}
-	outcomes, _ := would.run(policies, x.trust)
+	removed := was.undo(record)
+	was.forget(record)
+	is.forget(record)
+	x := examiner{head: h, record: record, is: draft{body: is, name: h.name, size: len(pod)}}
+	would := draft{body: was, name: h.name, size: len(pod) - removed}
+	outcomes, _, err := would.run(policies, x.trust)
+	if err != nil {
+		return nil, fmt.Errorf("examining the pod: %w", err)
+	}
+	x.look(policies)
 	var holding []Applied
 	for i, p := range policies {
 		standing := x.examine(p, &outcomes[i])
@@ -58,52 +66,42 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	return out, nil
 }
 
-// undo takes away what a record says that policies have added.
-func (b *body) undo(record *Record, policies []*Policy) {
-	for i := range record.Applied {
-		a := &record.Applied[i]
-		var current *Policy
-		for _, p := range policies {
-			if p.Name() == a.Policy && p.hash == a.Hash {
-				current = p
-			}
-		}
-		b.volumes.remove(a.Volumes, func(e *entry) bool { return current.added(volumeItem, e) })
-		for j := range b.containers {
-			c := &b.containers[j]
-			if len(a.Containers) > 0 && !slices.Contains(a.Containers, c.name) {
-				continue
-			}
-			for _, of := range inContainers {
-				c.list(of).remove(a.list(of), func(e *entry) bool {
-					return !slices.Contains(a.Had, hadKey(c.name, of, e.id)) && current.added(of, e)
-				})
-			}
-		}
-	}
-}
-
-// added reports whether an entry whose id a policy has added is what it adds. Of a
-// policy that has gone or has changed, which is nil here, one cannot know: it is.
-func (p *Policy) added(of itemKind, e *entry) bool {
-	if p == nil {
-		return true
-	}
-	items := p.items(of)
-	i := slices.IndexFunc(items, func(it item) bool { return it.id == e.id })
-	return i >= 0 && e.same(of, &items[i])
-}
-
 // examiner examines one pod.
 type examiner struct {
+	head   *head
 	record *Record
 	is     draft
+	// mute says that the pod may have no record because there was no room for one.
+	mute bool
+}
+
+// look finds out whether there may have been no room for a record: not for the longest
+// one, of policies that all hold.
+func (x *examiner) look(policies []*Policy) {
+	if x.record.Version != 0 {
+		return
+	}
+	outcomes, applied := make([]outcome, len(policies)), make([]Applied, len(policies))
+	for i, p := range policies {
+		applied[i] = Applied{Policy: p}
+		outcomes[i] = outcome{holds: true, applied: applied[i]}
+	}
+	written := claims(x.head, x.is.body, x.record, outcomes, hashOf(applied))
+	x.mute = !slices.ContainsFunc(written, func(c claim) bool { return c.key == refractv1beta1.InjectionAnnotation && c.value != "" })
+}
+
+// named reports whether the annotation of the policy's service has its name. If there
+// is none, there may have been no room for it either.
+func (x *examiner) named(p *Policy) bool {
+	names, there := x.head.annotation(serviceKey(p))
+	return p.mode != refractv1beta1.ModeAudit && (!there || slices.Contains(strings.Split(names, ","), p.Name()))
 }
 
 // recorded reports whether the pod's record says that a policy was applied to it as
-// it is today.
+// it is today, and the items are there. A record may have been copied into the
+// template of a pod that was created without being injected.
 func (x *examiner) recorded(p *Policy) bool {
-	return x.record.current(p) != nil && p.mode != refractv1beta1.ModeAudit
+	return x.record.current(p) != nil && p.mode != refractv1beta1.ModeAudit && x.is.shows(p)
 }
 
 // trust believes the record of a pod that is there: what is another than the record
@@ -115,12 +113,36 @@ func (x *examiner) trust(p *Policy) tolerance {
 	return strict
 }
 
+// shows reports whether the pod has all volumes of a policy, and one of the chosen
+// containers all its other items, whatever they say.
+func (d *draft) shows(p *Policy) bool {
+	d.work += len(p.volumes)
+	for i := range p.volumes {
+		if d.volumes.find(p.volumes[i].id) == nil {
+			return false
+		}
+	}
+	d.choose(p)
+	return slices.ContainsFunc(d.chosen, func(i int) bool {
+		for _, of := range inContainers {
+			there := d.containers[i].list(of)
+			d.work += len(p.items(of))
+			if slices.ContainsFunc(p.items(of), func(it item) bool { return there.find(it.id) == nil }) {
+				return false
+			}
+		}
+		return true
+	})
+}
+
 // examine returns how the pod stands to a policy, given what would become of the
 // policy if the pod were created now.
 func (x *examiner) examine(p *Policy, would *outcome) Standing {
 	switch {
 	case x.recorded(p):
 		return Standing{Policy: p, State: StateInjected}
+	case x.mute && x.named(p) && x.is.shows(p):
+		return x.guess(p)
 	case would.skipped != nil:
 		return Standing{Policy: p, State: StateSkipped, Reason: would.skipped.Reason, Message: would.skipped.Message}
 	default:
@@ -136,10 +158,23 @@ const (
 	ReasonMissing = "Missing"
 )
 
+// guess finds out how a pod without room for a record stands to a policy whose items
+// it has: nobody can know from whom.
+func (x *examiner) guess(p *Policy) Standing {
+	if x.is.consider(p, proven) == nil && (len(x.is.additions) == 0 || x.is.isProven(p)) {
+		return Standing{Policy: p, State: StateInjected}
+	}
+	return Standing{
+		Policy: p, State: StateSkipped, Reason: ReasonNoRecord,
+		Message: "the pod has no room for a record: what it has in place of the policy's items may be its own, or from an earlier generation of the policy",
+	}
+}
+
 // compare finds out how a pod stands to a policy that would hold for it, but of which
 // its record does not say that it does.
 func (x *examiner) compare(p *Policy) Standing {
-	if before := x.record.of(p); before != nil && x.left(before) {
+	before := x.record.of(p)
+	if before != nil && before.Hash != p.hash && x.left(before) {
 		return Standing{
 			Policy: p, State: StateStale, Reason: ReasonChanged,
 			Message: fmt.Sprintf("injected with generation %d of the policy, which injects something else now", before.Generation),
@@ -148,10 +183,11 @@ func (x *examiner) compare(p *Policy) Standing {
 	if x.is.consider(p, strict) == nil && len(x.is.additions) == 0 {
 		return Standing{Policy: p, State: StateInjected}
 	}
-	return Standing{
-		Policy: p, State: StateStale, Reason: ReasonMissing,
-		Message: "the pod was created before the policy, or without being injected",
+	message := "the pod was created before the policy, or without being injected"
+	if before != nil && before.Hash == p.hash {
+		message = "the pod's record says that the policy was applied, but the pod lacks what it injects: the record was copied, or something was taken away since"
 	}
+	return Standing{Policy: p, State: StateStale, Reason: ReasonMissing, Message: message}
 }
 
 // left reports whether a policy of other content has left something in the pod, as far

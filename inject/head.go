@@ -11,6 +11,7 @@ import (
 
 // head is what stands about a pod in its metadata.
 type head struct {
+	name         string // Empty if the API server generates it: the next such pod has another.
 	labels       podLabels
 	annotations  []annotation // Those that mean something to us.
 	size         int          // Bytes of all annotations.
@@ -42,8 +43,18 @@ func readHead(pod []byte) (*head, error) {
 
 func (h *head) read(s *raw.Scanner) {
 	h.hasMetadata = true
+	generated := false
+	defer func() {
+		if generated {
+			h.name = ""
+		}
+	}()
 	s.Object(func(key []byte) {
 		switch string(key) {
+		case "name":
+			h.name = string(optionalText(s))
+		case "generateName":
+			generated = len(optionalText(s)) > 0
 		case "labels":
 			h.readLabels(s)
 		case "annotations":

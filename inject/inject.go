@@ -26,6 +26,8 @@ const (
 	ReasonOptedOut        = "OptedOut"        // An annotation of the pod says so.
 	ReasonMirrorPod       = "MirrorPod"       // A kubelet made the pod, not the API server.
 	ReasonUnsupported     = "Unsupported"     // An ephemeral container cannot have it.
+	ReasonTooLarge        = "TooLarge"        // The pod would be too large to be stored.
+	ReasonNoRecord        = "NoRecord"        // What the pod has may be of another generation.
 )
 
 // Applied is a policy that holds for a pod, and what it added. What the pod had
@@ -128,6 +130,9 @@ type Record struct {
 	Version int `json:"v"`
 	// Hash is that of [Result].
 	Hash string `json:"hash"`
+	// Containers name the containers and init containers that the pod had, if a policy
+	// holds: what another has was made by somebody else.
+	Containers []string `json:"c,omitempty"`
 	// Applied are the policies that hold and what they added.
 	Applied []RecordApplied `json:"applied,omitempty"`
 	// Skipped are those that were left out.

@@ -56,9 +56,9 @@ func appendPlace(dst []byte, c *container, name string) []byte {
 	return append(dst, name...)
 }
 
-// addItem adds an item of a policy to a list, which it creates if there is none. The
-// list is as it was before.
-func (w *patch) addItem(p *Policy, a addition, c *container, l *list, prepend bool) {
+// addItem adds an item of a policy to a list, in this place; it creates the list if
+// there is none. The list is as it was before.
+func (w *patch) addItem(p *Policy, a addition, c *container, l *list, at int, prepend bool) {
 	if w == nil {
 		return
 	}
@@ -70,10 +70,6 @@ func (w *patch) addItem(p *Policy, a addition, c *container, l *list, prepend bo
 		w.change(func() tree.Change {
 			return tree.Change{Path: string(appendPlace(nil, c, a.of.field())), Op: tree.OpAdd, After: []any{}, By: p.author(a.of, a.index)}
 		})
-	}
-	at := l.length
-	if prepend {
-		at = l.prepended
 	}
 	w.begin()
 	w.text = appendPlace(w.text, c, a.of.field())

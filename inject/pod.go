@@ -3,7 +3,6 @@ package inject
 import (
 	"errors"
 	"fmt"
-	"path"
 
 	"refract.dev/tree/raw"
 )
@@ -160,7 +159,7 @@ func (r *bodyReader) devices(c *container) {
 		r.Object(func(key []byte) {
 			switch string(key) {
 			case "devicePath":
-				device.id = path.Clean(r.text())
+				device.id = cleanMount(r.text())
 			case "name":
 				volume.id = r.text()
 			}
@@ -175,7 +174,7 @@ func (r *bodyReader) id(of itemKind) string {
 	case envFromItem:
 		return r.source()
 	case mountItem:
-		return path.Clean(r.member("mountPath"))
+		return cleanMount(r.member("mountPath"))
 	default:
 		return r.member("name")
 	}

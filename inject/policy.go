@@ -28,6 +28,9 @@ type Policy struct {
 	hash       string
 
 	env, envFrom, volumes, mounts []item
+	// needs are the mounts of volumes that the policy does not bring, one for each
+	// volume.
+	needs []*item
 
 	references []Reference
 	warnings   []Warning
@@ -36,7 +39,7 @@ type Policy struct {
 // item is one thing that a policy injects.
 type item struct {
 	// id is what two items have in common that cannot both be in one place: of a
-	// variable and a volume the name, of a mount the clean path, of a source of
+	// variable and a volume the name, of a mount the clean path from the root, of a source of
 	// variables PREFIX:Secret/NAME or PREFIX:ConfigMap/NAME.
 	id string
 	// volume is the name of a mount's volume.

@@ -108,22 +108,30 @@ func (d *draft) had(p *Policy, a *Applied) []string {
 	if d.before == nil {
 		return nil
 	}
-	before := d.before.current(p)
-	if before == nil && d.even(a) {
+	m := &d.memory
+	if m.of == nil && d.even(a) {
 		return nil
 	}
+	added := d.additions[len(a.Volumes):] // In the order in which they are looked for.
+	var names [4]map[string]bool
 	var out []string
+	seen := map[string]bool{}
 	for _, i := range d.chosen {
 		for _, of := range inContainers {
 			for index := range p.items(of) {
+				if len(added) > 0 && added[0] == (addition{container: i, of: of, index: index}) {
+					added = added[1:]
+					continue
+				}
 				id := p.items(of)[index].id
-				listed := before != nil && slices.Contains(before.list(of), id)
-				if !listed && !slices.Contains(a.list(of), id) || slices.Contains(d.additions, addition{container: i, of: of, index: index}) {
+				listed := m.lists(of, id)
+				if !listed && !contains(a.list(of), &names[of], id) {
 					continue
 				}
 				// What was listed before has come from us unless it said that it has not.
-				key := hadKey(d.containers[i].name, of, id)
-				if !slices.Contains(out, key) && (!listed || slices.Contains(before.Had, key)) {
+				c := &d.containers[i]
+				if key := hadKey(c.name, of, id); !seen[key] && !(listed && m.gave(c, of, id)) {
+					seen[key] = true
 					out = append(out, key)
 				}
 			}
@@ -144,8 +152,8 @@ const maxAnnotations = 256 << 10
 
 // claims returns the annotations that are true of a pod: which policies were applied
 // for which service, and the record. What there is no room for is left out.
-func claims(h *head, before *Record, outcomes []outcome, hash string) []claim {
-	first := author(outcomes)
+func claims(h *head, of *body, before *Record, outcomes []outcome, hash string) []claim {
+	first := author(before, outcomes)
 	if first == nil {
 		return nil
 	}
@@ -161,32 +169,40 @@ func claims(h *head, before *Record, outcomes []outcome, hash string) []claim {
 		size += len(out[i].key) + len(out[i].value)
 	}
 	if size > room {
-		return nil
+		return noRecord(nil, h, first)
 	}
 	room -= size + len(refractv1beta1.InjectionAnnotation)
 	for _, trimmed := range [...]bool{before.Trimmed, true} {
 		// Without its lists a record does not shrink by saying so: what had no room for
 		// that must not seem to have it the next time, when there is nothing to list.
 		const saying = len(`,"trimmed":true`)
-		text := appendRecord(make([]byte, 0, 1024), before, hash, outcomes, trimmed)
+		text := appendRecord(make([]byte, 0, 1024), of, before, hash, outcomes, trimmed)
 		if len(text) <= room && (trimmed || len(text) <= room-saying) {
 			return append(out, claim{key: refractv1beta1.InjectionAnnotation, value: string(text), by: first})
 		}
+	}
+	return noRecord(out, h, first)
+}
+
+// noRecord appends that there is no record, if there is one that is not true any more.
+func noRecord(out []claim, h *head, by *Policy) []claim {
+	if text, _ := h.annotation(refractv1beta1.InjectionAnnotation); text != "" {
+		out = append(out, claim{key: refractv1beta1.InjectionAnnotation, by: by})
 	}
 	return out
 }
 
 // author returns the policy on whose account annotations are written: the first that
-// holds, or else that was left out. It is nil if there is none: policies of the mode
-// Audit have no part in a pod.
-func author(outcomes []outcome) *Policy {
+// holds, or else that was left out. Policies of the mode Audit have no part in a pod,
+// unless it says that others have, which is not true. It is nil if there is none.
+func author(before *Record, outcomes []outcome) *Policy {
 	var first *Policy
 	for i := range outcomes {
 		o := &outcomes[i]
 		if o.holds {
 			return o.applied.Policy
 		}
-		if first == nil && o.counts() {
+		if first == nil && (o.counts() || len(before.Applied) > 0) {
 			first = o.skipped.Policy
 		}
 	}
@@ -228,10 +244,17 @@ func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
 
 // appendRecord appends the record as compact JSON, like encoding/json would. What a
 // policy added before, as the record before says, it lists again.
-func appendRecord(dst []byte, before *Record, hash string, outcomes []outcome, trimmed bool) []byte {
+func appendRecord(dst []byte, of *body, before *Record, hash string, outcomes []outcome, trimmed bool) []byte {
 	dst = append(dst, `{"v":1,"hash":`...)
 	dst = raw.AppendString(dst, hash)
 	n := 0
+	if hash != "" && !trimmed {
+		for i := range of.containers {
+			dst = appendSeparator(dst, i, `,"c":[`)
+			dst = raw.AppendString(dst, of.containers[i].name)
+		}
+		dst = appendEnd(dst, len(of.containers))
+	}
 	for i := range outcomes {
 		if o := &outcomes[i]; o.holds {
 			dst = appendSeparator(dst, n, `,"applied":[`)

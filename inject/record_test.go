@@ -21,8 +21,9 @@ func TestReadRecord(t *testing.T) {
 	record := recordOf(t, patched(t, set, pod))
 	p0, p1 := set.Policies()[0], set.Policies()[1]
 	want := &Record{
-		Version: 1,
-		Hash:    hashOf([]Applied{{Policy: p0}}),
+		Version:    1,
+		Hash:       hashOf([]Applied{{Policy: p0}}),
+		Containers: []string{"i", "a", "b"},
 		Applied: []RecordApplied{{
 			Policy: "p0", Hash: p0.Hash(), Env: []string{"A", "<&>"}, EnvFrom: []string{":Secret/s"}, Volumes: []string{"v"}, Mounts: []string{"/v"},
 			Containers: []string{"a", "b"}, Had: []string{"b:env:A"},

@@ -23,14 +23,23 @@ type Set struct {
 type label struct{ key, value string }
 
 // NewSet returns the set of these policies, in whatever order they are given. They
-// must be of one namespace. It keeps the policies and not the slice.
+// must be of one namespace. Those that inject nothing, for their Service says nothing
+// (yet), have no part in what becomes of pods. It keeps the policies and not the
+// slice.
 func NewSet(policies ...*Policy) *Set {
 	s := &Set{policies: slices.Clone(policies), byLabel: map[label][]int{}, byKey: map[string][]int{}}
 	slices.SortStableFunc(s.policies, Compare)
 	for i, p := range s.policies {
-		s.file(i, p.selector)
+		if !p.empty() {
+			s.file(i, p.selector)
+		}
 	}
 	return s
+}
+
+// empty reports whether the policy injects nothing.
+func (p *Policy) empty() bool {
+	return len(p.env)+len(p.envFrom)+len(p.volumes)+len(p.mounts) == 0
 }
 
 // file puts a policy where the fewest pods look for it.

@@ -101,7 +101,7 @@ func TestMany(t *testing.T) {
 		specs[i] = fmt.Sprintf(`{selector: {}, env: [{name: V%d, value: "1"}], volumes: [{name: v%d, emptyDir: {}}], volumeMounts: [{name: v%d, mountPath: /v%d}]}`, i, i, i, i)
 	}
 	var containers []any
-	for i := range 20 {
+	for i := range 10 {
 		containers = append(containers, map[string]any{"name": fmt.Sprintf("c%d", i)})
 	}
 	pod := encoded(t, map[string]any{"metadata": map[string]any{}, "spec": map[string]any{"containers": containers}})
@@ -133,7 +133,7 @@ func TestExplain(t *testing.T) {
 		got = append(got, fmt.Sprintf("%s %s %t %v %s %d", c.Op, c.Path, c.Element, c.Before, c.By.Overrider, c.By.Item))
 	}
 	want := []string{
-		"add /spec/containers/0/env/0 true <nil> env 1",
+		"add /spec/containers/0/env/1 true <nil> env 1",
 		"add /metadata/annotations/serviceinjectionpolicy.k8s.io~1no_service false <nil>  0",
 		"replace /metadata/annotations/refract.dev~1injection false old  0",
 	}

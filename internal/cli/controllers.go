@@ -129,7 +129,9 @@ func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
 // installAdmission writes the admission policies of what is run.
 func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) error {
 	if c.propagation {
-		return hub.InstallAdmission(ctx, cfg, c.trusted...)
+		if err := hub.InstallAdmission(ctx, cfg, c.trusted...); err != nil || !c.injection {
+			return err
+		}
 	}
 	return hub.InstallServiceAdmission(ctx, cfg, c.trusted...)
 }

@@ -136,8 +136,8 @@ func newRolloutStatusCommand(s *streams) *cobra.Command {
 workloads roll now, which need attention and why, and the policy's conditions.
 
 With --wait the command returns when nothing is left to be done, and tells every
-change until then. The exit code is 1 if the rollout is halted, or if --timeout
-passes.`,
+change until then. The exit code is 1 if the rollout is halted, if --timeout passes,
+or if pods are stale and none is to be recreated.`,
 		Example: `  refract rollout status allow-database -n shop
   refract rollout status allow-database -n shop --wait --timeout 10m`,
 		Args: oneName("policy"),
@@ -189,8 +189,8 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	return nil
 }
 
-// follow tells every change until the rollout is complete, halted or given up on, and
-// returns how it stands then.
+// follow tells every change until the rollout is complete, halted or given up on, or
+// there is none, and returns how it stands then.
 func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
@@ -209,7 +209,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 			last = line
 			fmt.Fprintf(s.err, "%s: %s\n", r, line)
 		}
-		return r.Complete() || r.Halted(), nil
+		return r.Complete() || r.Halted() || r.Idle(), nil
 	}, standing.InjectionPolicy(r.Namespace, r.Name))
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)

@@ -11,10 +11,13 @@ import (
 	"strconv"
 	"strings"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
@@ -29,31 +32,59 @@ var ErrNoAdmissionPolicies = errors.New("the API server cannot say who may hand 
 
 // InstallAdmission writes Refract's ValidatingAdmissionPolicies and their
 // bindings to the hub, by server-side apply. The API server heeds them a moment
-// later.
+// later. A hub into whose own pods services are injected needs those of
+// [InstallServiceAdmission] as well.
 //
 // The trusted are users who may have Services hand out what they may not read
 // themselves, each by the name that the API server knows him by:
 // system:serviceaccount:NAMESPACE:NAME for a service account.
 func InstallAdmission(ctx context.Context, cfg *rest.Config, trusted ...string) error {
-	return installAdmission(ctx, cfg, "admission/*.yaml", trusted)
+	return installAdmission(ctx, cfg, hubAdmission, map[string][]string{trustedVariable: trusted})
 }
 
-// InstallServiceAdmission does the same as [InstallAdmission] for a cluster that is
-// no hub: only what decides on the annotations of Services, from which pods of this
-// cluster get what their policies say.
+// InstallServiceAdmission does the same as [InstallAdmission] for a cluster whose pods
+// are injected into: what decides on the annotations of Services, from which pods of
+// this cluster get what their policies say, and on the status of policies, where that
+// stands. The user of cfg is the only one who may write it there.
 func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, trusted ...string) error {
-	return installAdmission(ctx, cfg, serviceAdmission, trusted)
+	own, err := userOf(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return installAdmission(ctx, cfg, serviceAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
 }
 
-// serviceAdmission is the file that also clusters have which are no hub.
-const serviceAdmission = "admission/services.yaml"
+// The files of the admission policies.
+var (
+	hubAdmission     = []string{"admission/followers.yaml", "admission/named-followers.yaml", "admission/services.yaml"}
+	serviceAdmission = []string{"admission/services.yaml", "admission/injection-status.yaml"}
+)
 
-func installAdmission(ctx context.Context, cfg *rest.Config, pattern string, trusted []string) error {
+// The variables of admission policies that are lists of names of users.
+const (
+	trustedVariable = "trusted"
+	ownVariable     = "own"
+)
+
+// userOf returns the name by which the API server knows the user of cfg.
+func userOf(ctx context.Context, cfg *rest.Config) (string, error) {
+	clients, err := kubernetes.NewForConfig(cfg)
+	if err != nil {
+		return "", fmt.Errorf("making a client: %w", err)
+	}
+	review, err := clients.AuthenticationV1().SelfSubjectReviews().Create(ctx, &authenticationv1.SelfSubjectReview{}, metav1.CreateOptions{})
+	if err != nil {
+		return "", fmt.Errorf("asking the API server who we are: %w", err)
+	}
+	return review.Status.UserInfo.Username, nil
+}
+
+func installAdmission(ctx context.Context, cfg *rest.Config, files []string, users map[string][]string) error {
 	c, err := Client(cfg)
 	if err != nil {
 		return err
 	}
-	objects, err := admission(pattern, trusted)
+	objects, err := admission(files, users)
 	if err != nil {
 		return err
 	}
@@ -69,13 +100,9 @@ func installAdmission(ctx context.Context, cfg *rest.Config, pattern string, tru
 	return nil
 }
 
-// admission returns the objects in the files of [config.Admission] that fit the
-// pattern, policies before their bindings.
-func admission(pattern string, trusted []string) ([]*unstructured.Unstructured, error) {
-	files, err := fs.Glob(config.Admission, pattern)
-	if err != nil {
-		return nil, err
-	}
+// admission returns the objects in files of [config.Admission], policies before their
+// bindings, with the names of users in the variables given.
+func admission(files []string, users map[string][]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := fs.ReadFile(config.Admission, file)
@@ -92,7 +119,7 @@ func admission(pattern string, trusted []string) ([]*unstructured.Unstructured, 
 			if err := errors.Join(err, yaml.Unmarshal(document, &o.Object)); err != nil {
 				return nil, fmt.Errorf("reading %s: %w", file, err)
 			}
-			if err := trust(o, trusted); err != nil {
+			if err := name(o, users); err != nil {
 				return nil, fmt.Errorf("completing %s: %w", file, err)
 			}
 			objects = append(objects, o)
@@ -101,21 +128,27 @@ func admission(pattern string, trusted []string) ([]*unstructured.Unstructured, 
 	return objects, nil
 }
 
-// trust writes the names of users into the variable "trusted" of a policy, if it
-// has one.
-func trust(policy *unstructured.Unstructured, users []string) error {
+// name writes the names of users into those variables of a policy that it has.
+func name(policy *unstructured.Unstructured, users map[string][]string) error {
 	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
 	if err != nil || !found {
 		return err
 	}
-	literals := make([]string, len(users))
-	for i, user := range users {
-		literals[i] = strconv.Quote(user) // CEL has all the escapes of Go.
-	}
 	for _, v := range variables {
-		if variable, ok := v.(map[string]any); ok && variable["name"] == "trusted" {
-			variable["expression"] = "[" + strings.Join(literals, ", ") + "]"
+		variable, _ := v.(map[string]any)
+		of, _ := variable["name"].(string)
+		if names, ok := users[of]; ok {
+			variable["expression"] = literal(names)
 		}
 	}
 	return unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables")
+}
+
+// literal is a list of texts as CEL has it.
+func literal(texts []string) string {
+	quoted := make([]string, len(texts))
+	for i, text := range texts {
+		quoted[i] = strconv.Quote(text) // CEL has all the escapes of Go.
+	}
+	return "[" + strings.Join(quoted, ", ") + "]"
 }

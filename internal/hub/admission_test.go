@@ -24,12 +24,13 @@ func TestAdmission(t *testing.T) {
 		"ValidatingAdmissionPolicyBinding/refract-services",
 	}
 	cases := map[string]struct {
-		reason, pattern string
-		want            []string
+		reason string
+		files  []string
+		want   []string
 	}{
 		"Hub": {
-			reason:  "A hub has all of them.",
-			pattern: "admission/*.yaml",
+			reason: "A hub decides on what is propagated, and on Services.",
+			files:  hubAdmission,
 			want: append([]string{
 				"ValidatingAdmissionPolicy/refract-followers",
 				"ValidatingAdmissionPolicyBinding/refract-followers",
@@ -40,14 +41,17 @@ func TestAdmission(t *testing.T) {
 			}, services...),
 		},
 		"Member": {
-			reason:  "Nothing is propagated from a member, but pods are injected there.",
-			pattern: serviceAdmission,
-			want:    services,
+			reason: "Nothing is propagated from a member, but pods are injected there.",
+			files:  serviceAdmission,
+			want: append(services,
+				"ValidatingAdmissionPolicy/refract-injection-status",
+				"ValidatingAdmissionPolicyBinding/refract-injection-status",
+			),
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			objects, err := admission(tc.pattern, nil)
+			objects, err := admission(tc.files, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -65,14 +69,14 @@ func TestAdmission(t *testing.T) {
 // TestTrusted: the names of users are put into the policy about Services, whatever
 // characters they consist of, and nothing else is changed by them.
 func TestTrusted(t *testing.T) {
-	const variable = "trusted"
+	const variable = trustedVariable
 	expression := func(trusted ...string) string {
 		t.Helper()
-		objects, err := admission("admission/*.yaml", trusted)
+		objects, err := admission(hubAdmission, map[string][]string{variable: trusted})
 		if err != nil {
 			t.Fatal(err)
 		}
-		plain, err := admission("admission/*.yaml", nil)
+		plain, err := admission(hubAdmission, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -111,6 +115,42 @@ func TestTrusted(t *testing.T) {
 	}
 }
 
+// TestAllAdmission: no file is left out.
+func TestAllAdmission(t *testing.T) {
+	want, err := fs.Glob(config.Admission, "admission/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := slices.Concat(hubAdmission, serviceAdmission)
+	slices.Sort(got)
+	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+		t.Errorf("files that are installed: -want, +got:\n%s", diff)
+	}
+}
+
+// TestOwn: of the status of policies what the Service says is for one user to write.
+func TestOwn(t *testing.T) {
+	objects, err := admission(serviceAdmission, map[string][]string{ownVariable: {"system:serviceaccount:a:b"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[string]any{}
+	for _, o := range objects {
+		variables, _, err := unstructured.NestedSlice(o.Object, "spec", "variables")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range variables {
+			if v := v.(map[string]any); v["name"] == ownVariable {
+				found[o.GetName()] = v["expression"]
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]any{"refract-injection-status": `["system:serviceaccount:a:b"]`}, found); diff != "" {
+		t.Errorf("The variable %s: -want, +got:\n%s", ownVariable, diff)
+	}
+}
+
 // TestDocumentedRole: what is installed on the hub by name may be written by the role
 // that is documented for that, and nothing else of its type.
 func TestDocumentedRole(t *testing.T) {
@@ -132,7 +172,7 @@ func TestDocumentedRole(t *testing.T) {
 		group, plural, _ := strings.Cut(strings.TrimSuffix(path.Base(file), ".yaml"), "_")
 		wantCRDs[i] = plural + "." + group
 	}
-	objects, err := admission("admission/*.yaml", nil)
+	objects, err := admission(hubAdmission, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

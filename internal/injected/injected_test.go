@@ -130,3 +130,36 @@ func TestSteps(t *testing.T) {
 		})
 	}
 }
+
+// TestRolloutEnds tells when waiting for a rollout is over.
+func TestRolloutEnds(t *testing.T) {
+	phase := func(p refractv1beta1.RolloutPhase) *refractv1beta1.RolloutStatus {
+		return &refractv1beta1.RolloutStatus{Phase: p}
+	}
+	rolledOut := func(is metav1.ConditionStatus) []metav1.Condition {
+		return []metav1.Condition{{Type: refractv1beta1.ConditionRolledOut, Status: is}}
+	}
+	type ends struct{ Complete, Halted, Idle bool }
+	cases := map[string]struct {
+		reason string
+		status refractv1beta1.ServiceInjectionPolicyStatus
+		want   ends
+	}{
+		"NotSeen":      {reason: "Nobody has said anything.", status: refractv1beta1.ServiceInjectionPolicyStatus{}},
+		"NotSeenAnew":  {reason: "What is said is about what it was.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 1, Rollout: phase(refractv1beta1.PhaseComplete)}},
+		"Rolls":        {reason: "It goes on.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseRolling)}},
+		"Complete":     {reason: "It is over.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseComplete)}, want: ends{Complete: true}},
+		"Halted":       {reason: "Somebody has to look.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Rollout: phase(refractv1beta1.PhaseHalted)}, want: ends{Halted: true}},
+		"NoneAndStale": {reason: "Nobody recreates what is stale.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionFalse)}, want: ends{Idle: true}},
+		"NoneAndDone":  {reason: "Nobody has to.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2, Conditions: rolledOut(metav1.ConditionTrue)}, want: ends{Complete: true, Idle: true}},
+		"NoConditions": {reason: "What is not said is not so.", status: refractv1beta1.ServiceInjectionPolicyStatus{ObservedGeneration: 2}, want: ends{Idle: true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			r := RolloutOf(&refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Generation: 2}, Status: tc.status})
+			if diff := cmp.Diff(tc.want, ends{r.Complete(), r.Halted(), r.Idle()}); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

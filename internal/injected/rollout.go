@@ -7,6 +7,7 @@ import (
 	"strings"
 	"text/tabwriter"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -80,8 +81,18 @@ func (r *Rollout) Observed() bool {
 	return r.ObservedGeneration >= r.Generation && r.ObservedGeneration > 0
 }
 
-// Complete reports whether nothing is left to be done.
-func (r *Rollout) Complete() bool { return r.Observed() && r.Phase == refractv1beta1.PhaseComplete }
+// Complete reports whether nothing is left to be done: for what does not have pods
+// recreated, that all which should have it do.
+func (r *Rollout) Complete() bool {
+	if r.Idle() {
+		return meta.IsStatusConditionTrue(r.Conditions, refractv1beta1.ConditionRolledOut)
+	}
+	return r.Observed() && r.Phase == refractv1beta1.PhaseComplete
+}
+
+// Idle reports whether no pod is recreated for it, and waiting does not help: its
+// strategy is None or its mode Audit, it is not valid, or the controller is not to.
+func (r *Rollout) Idle() bool { return r.Observed() && r.Phase == "" }
 
 // Halted reports whether it does not go on before somebody has looked at it: a
 // workload did not come up again.

@@ -14,15 +14,15 @@ import (
 )
 
 // policy reads a policy.
-func policy(t testing.TB, text string) *unstructured.Unstructured {
-	t.Helper()
+func policy(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	data, err := yaml.YAMLToJSON([]byte("apiVersion: refract.dev/v1beta1\nkind: ServiceInjectionPolicy\n" + strings.TrimPrefix(text, "\n")))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	u := &unstructured.Unstructured{}
 	if err := u.UnmarshalJSON(data); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return u
 }
@@ -62,11 +62,11 @@ func (r *record) String() string {
 }
 
 // full returns a cache with these policies, all of which are known.
-func full(t testing.TB, texts ...string) *Cache {
-	t.Helper()
+func full(tb testing.TB, texts ...string) *Cache {
+	tb.Helper()
 	c := newCache(logr.Discard())
 	for _, text := range texts {
-		c.put(policy(t, text))
+		c.put(policy(tb, text))
 	}
 	close(c.synced)
 	return c

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
 	"refract.dev/internal/injection/implicit"
 	"refract.dev/internal/injection/policies"
@@ -95,6 +96,7 @@ func (o *Options) handlePolicies(known *Cache, probe bool) {
 	o.Server.Handle(policies.MutatePath, policies.Mutate(o.Log))
 	o.Server.Handle(policies.ValidatePath, policies.Validate(policies.Options{
 		Client: o.Client, Trusted: o.TrustedAuthors, Allowed: webhookpolicies.Review(o.Client), Probe: probe, Log: o.Log,
+		Exempt: refractv1beta1.ExemptNamespaces(o.Namespace),
 		Others: func(namespace string) []*inject.Policy { return known.Set(namespace).Policies() },
 	}))
 }

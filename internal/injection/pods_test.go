@@ -34,9 +34,9 @@ func offline(c *Cache) *handshake {
 }
 
 // served returns the handler with these policies.
-func served(t testing.TB, policies ...string) *pods {
-	t.Helper()
-	c := full(t, policies...)
+func served(tb testing.TB, policies ...string) *pods {
+	tb.Helper()
+	c := full(tb, policies...)
 	return newPods(c, offline(c), logr.Discard())
 }
 
@@ -49,16 +49,16 @@ type request struct {
 	pod, was    string
 }
 
-func (r *request) body(t testing.TB) []byte {
-	t.Helper()
+func (r *request) body(tb testing.TB) []byte {
+	tb.Helper()
 	object := func(text string) (out runtime.RawExtension) {
-		t.Helper()
+		tb.Helper()
 		if text == "" {
 			return out
 		}
 		data, err := yaml.YAMLToJSON([]byte(text))
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		out.Raw = data
 		return out
@@ -83,67 +83,67 @@ func (r *request) body(t testing.TB) []byte {
 	}
 	data, err := json.Marshal(review)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return data
 }
 
 // send returns what a handler answers.
-func send(t testing.TB, h http.Handler, body []byte) *httptest.ResponseRecorder {
-	t.Helper()
+func send(tb testing.TB, h http.Handler, body []byte) *httptest.ResponseRecorder {
+	tb.Helper()
 	w := httptest.NewRecorder()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, PodsPath, bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(tb.Context(), http.MethodPost, PodsPath, bytes.NewReader(body))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	h.ServeHTTP(w, r)
 	return w
 }
 
 // ask returns how a handler answers a review.
-func ask(t testing.TB, h http.Handler, body []byte) *admissionv1.AdmissionResponse {
-	t.Helper()
-	w := send(t, h, body)
+func ask(tb testing.TB, h http.Handler, body []byte) *admissionv1.AdmissionResponse {
+	tb.Helper()
+	w := send(tb, h, body)
 	if w.Code != http.StatusOK || w.Header().Get("Content-Type") != "application/json" {
-		t.Fatalf("The answer is %d, of type %s:\n%s", w.Code, w.Header().Get("Content-Type"), w.Body)
+		tb.Fatalf("The answer is %d, of type %s:\n%s", w.Code, w.Header().Get("Content-Type"), w.Body)
 	}
 	review := &admissionv1.AdmissionReview{}
 	if err := json.Unmarshal(w.Body.Bytes(), review); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if review.APIVersion != "admission.k8s.io/v1" || review.Kind != "AdmissionReview" || review.Response == nil || review.Response.UID == "" {
-		t.Fatalf("No API server understands this:\n%s", w.Body)
+		tb.Fatalf("No API server understands this:\n%s", w.Body)
 	}
 	return review.Response
 }
 
 // patched returns the pod with the patch of an answer.
-func patched(t testing.TB, pod string, response *admissionv1.AdmissionResponse) string {
-	t.Helper()
+func patched(tb testing.TB, pod string, response *admissionv1.AdmissionResponse) string {
+	tb.Helper()
 	data, err := yaml.YAMLToJSON([]byte(pod))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if response.Patch != nil {
 		if response.PatchType == nil || *response.PatchType != admissionv1.PatchTypeJSONPatch {
-			t.Fatalf("The patch is of type %v", response.PatchType)
+			tb.Fatalf("The patch is of type %v", response.PatchType)
 		}
 		patch, err := jsonpatch.DecodePatch(response.Patch)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if data, err = patch.Apply(data); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 	}
 	return string(data)
 }
 
-func counted(t testing.TB, c prometheus.Counter) float64 {
-	t.Helper()
+func counted(tb testing.TB, c prometheus.Counter) float64 {
+	tb.Helper()
 	m := &dto.Metric{}
 	if err := c.Write(m); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return m.GetCounter().GetValue()
 }

@@ -65,7 +65,7 @@ func injectPods(wanted, ephemeral bool, systemNamespace string) webhook.Webhook 
 		TimeoutSeconds: podsTimeout,
 		Namespaces: &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{
 			Key: corev1.LabelMetadataName, Operator: metav1.LabelSelectorOpNotIn,
-			Values: []string{metav1.NamespaceSystem, corev1.NamespaceNodeLease, systemNamespace},
+			Values: refractv1beta1.ExemptNamespaces(systemNamespace),
 		}}},
 	}
 }

@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
 	"refract.dev/tree/raw"
 )
@@ -176,13 +177,18 @@ const (
 )
 
 // warnings tell who creates a pod which policies were left out because of it. What
-// he asked for himself is no news to him.
+// he asked for himself is no news to him, and what was only to be reported does not
+// concern him.
 func (a answer) warnings() []string {
 	var out []string
 	for i := range a.Skipped {
 		s := &a.Skipped[i]
+		if s.Policy.Mode() == refractv1beta1.ModeAudit {
+			continue
+		}
 		switch s.Reason {
-		case inject.ReasonEnvConflict, inject.ReasonEnvFromConflict, inject.ReasonVolumeConflict, inject.ReasonMountConflict, inject.ReasonVolumeMissing:
+		case inject.ReasonEnvConflict, inject.ReasonEnvFromConflict, inject.ReasonVolumeConflict, inject.ReasonMountConflict,
+			inject.ReasonVolumeMissing, inject.ReasonTooLarge:
 		default:
 			continue
 		}

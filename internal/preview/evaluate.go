@@ -5,8 +5,12 @@
 package preview
 
 import (
+	"slices"
+
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
 	"refract.dev/internal/manifest"
 	"refract.dev/podtemplate"
@@ -41,6 +45,8 @@ func Evaluate(set *manifest.Set) *Evaluation {
 		kind := kindOf(o)
 		pod := Pod{Object: o}
 		switch pod.At, pod.Before = made(kind, o); {
+		case pod.Before != nil && isExempt(o.Content.GetNamespace()):
+			pod.inject(nil)
 		case pod.Before != nil:
 			pod.inject(sets[o.Content.GetNamespace()])
 		case podtemplate.MakesPods(kind):
@@ -51,6 +57,12 @@ func Evaluate(set *manifest.Set) *Evaluation {
 		e.Pods = append(e.Pods, pod)
 	}
 	return e
+}
+
+// isExempt reports whether nothing is injected into pods of a namespace, if Refract is
+// where it is by default.
+func isExempt(namespace string) bool {
+	return slices.Contains(refractv1beta1.ExemptNamespaces(corev1alpha1.SystemNamespace), namespace)
 }
 
 // kindOf returns the kind of an object.

@@ -1,6 +1,7 @@
 package preview
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -134,4 +135,33 @@ spec:
 
 func replaced(text string, oldNew ...string) string {
 	return strings.NewReplacer(oldNew...).Replace(text)
+}
+
+// TestExempt: into the pods of the cluster itself and of Refract nothing is injected,
+// and that is said.
+func TestExempt(t *testing.T) {
+	for namespace, exempt := range map[string]bool{"kube-system": true, "kube-node-lease": true, "kube-admiral-system": true, "kube-public": false} {
+		set := read(t, replaced(`
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: all, namespace: NAMESPACE}
+spec: {selector: {}, env: [{name: X, value: 1}]}
+---
+apiVersion: v1
+kind: Pod
+metadata: {name: p, namespace: NAMESPACE}
+spec: {containers: [{name: c, image: c}]}
+`, "NAMESPACE", namespace))
+		e := Evaluate(set)
+		if got := e.Pods[0].Changed(); got == exempt {
+			t.Errorf("A pod of %s: changed is %t, want %t", namespace, got, !exempt)
+		}
+		warnings := e.Result(set, nil).Warnings
+		warned := slices.ContainsFunc(warnings, func(f Finding) bool {
+			return strings.Contains(f.String(), "metadata.namespace: nothing is injected into pods of namespace "+namespace)
+		})
+		if warned != exempt {
+			t.Errorf("Warnings about %s: got %v", namespace, warnings)
+		}
+	}
 }

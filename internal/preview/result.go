@@ -123,6 +123,11 @@ func (r *Result) addPolicy(p *Policy) {
 		message := fmt.Sprintf("%s, with what the annotations of its Service say", err.ErrorBody())
 		r.Errors = append(r.Errors, Finding{Finding: render.Finding{Policy: name, Message: message}, Place: &place, Field: err.Field})
 	}
+	if isExempt(name.Namespace) {
+		place := p.Manifest.At("metadata.namespace")
+		message := fmt.Sprintf("nothing is injected into pods of namespace %s, whatever policies there say", name.Namespace)
+		r.Warnings = append(r.Warnings, Finding{Finding: render.Finding{Policy: name, Message: message}, Place: &place, Field: "metadata.namespace"})
+	}
 	if p.Missing {
 		place := p.Manifest.At("spec.service")
 		message := fmt.Sprintf("Service %q is not in the input, so what its annotations say is not injected (condition ServiceFound)",

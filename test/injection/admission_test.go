@@ -2,6 +2,7 @@ package injection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -76,7 +77,7 @@ func (s *scene) untilNextSecond() {
 	from := time.Now().Unix()
 	s.until("the next second has come", func(context.Context) error {
 		if time.Now().Unix() <= from+1 { // The clocks are the same, but stamps are taken a moment later.
-			return fmt.Errorf("it has not")
+			return errors.New("it has not")
 		}
 		return nil
 	})
@@ -372,7 +373,7 @@ func TestRecord(t *testing.T) {
 	for _, name := range []string{"db", "there"} {
 		p := s.untilPolicy(name, "has a hash", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 			if p.Status.Hash == "" {
-				return fmt.Errorf("it has not")
+				return errors.New("it has not")
 			}
 			return nil
 		})
@@ -386,7 +387,7 @@ func TestRecord(t *testing.T) {
 		t.Errorf("The record is %s", inJSON(got))
 	}
 	want := &inject.Record{
-		Version: 1, Hash: got.Hash,
+		Version: 1, Hash: got.Hash, Containers: []string{"c1"},
 		Applied: []inject.RecordApplied{
 			{Policy: "db", Generation: 1, Hash: hashes["db"], Env: []string{"DB_PORT"}, EnvFrom: []string{"S_:Secret/key"}, Volumes: []string{"cache-volume"}, Mounts: []string{"/cache"}},
 			{Policy: "there", Generation: 1, Hash: hashes["there"]},

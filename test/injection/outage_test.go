@@ -3,6 +3,7 @@ package injection
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/pem"
@@ -23,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/playground"
 	"refract.dev/internal/webhook/pki"
 )
 
@@ -33,7 +35,10 @@ const (
 	podsWebhook   = "pods.injection.refract.dev"
 )
 
-// podsHook returns the webhook for pods as it is registered, or nil.
+// errUnregistered is that no webhook for pods is registered.
+var errUnregistered = errors.New("no webhook for pods is registered")
+
+// podsHook returns the webhook for pods as it is registered.
 func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.MutatingWebhook, error) {
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{}
 	if err := s.api.Get(ctx, client.ObjectKey{Name: configuration}, is); err != nil {
@@ -44,7 +49,7 @@ func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.Mutating
 			return &is.Webhooks[i], nil
 		}
 	}
-	return nil, nil
+	return nil, errUnregistered
 }
 
 // failedOpen returns how often the API server has let a pod in unasked, because it
@@ -74,19 +79,19 @@ func (s *scene) failedOpen() int {
 // It is the first of those that are alone, and finds what nobody else wants.
 func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	s := begin(t)
-	registered := func(want bool) {
-		t.Helper()
-		s.until(fmt.Sprintf("registered: %t", want), func(ctx context.Context) error {
-			hook, err := s.podsHook(ctx)
-			if err == nil && (hook != nil) != want {
-				err = fmt.Errorf("it is %t", hook != nil)
-			}
-			return err
-		})
+	registered := func(ctx context.Context) error {
+		_, err := s.podsHook(ctx)
+		return err
 	}
-	registered(false)
+	unregistered := func(ctx context.Context) error {
+		if err := registered(ctx); !errors.Is(err, errUnregistered) {
+			return fmt.Errorf("want none, got error %w", cmp.Or(err, errors.New("none")))
+		}
+		return nil
+	}
+	s.until("nobody is asked", unregistered)
 	s.apply(sip("db", `{selector: {}, `+port+`}`))
-	registered(true)
+	s.until("the webhook is registered", registered)
 	hook, err := s.podsHook(t.Context())
 	s.must(err)
 	switch {
@@ -97,27 +102,15 @@ func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 	s.inEffect("a: b", "db")
 	s.apply(sip("mq", `{selector: {}, env: [{name: MQ, value: mq}]}`))
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "db"}}))
-	s.stays("one policy is reason enough", time.Second, func(ctx context.Context) error {
-		hook, err := s.podsHook(ctx)
-		if err == nil && hook == nil {
-			err = errors.New("it is not registered")
-		}
-		return err
-	})
+	s.stays("one policy is reason enough", time.Second, registered)
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "mq"}}))
-	registered(false)
+	s.until("nobody is asked", unregistered)
 
 	// What somebody does to the registration is undone.
 	s.apply(sip("db", `{selector: {}, `+port+`}`))
-	registered(true)
+	s.until("the webhook is registered", registered)
 	s.must(s.api.Delete(t.Context(), &admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: configuration}}))
-	s.until("it is registered again", func(ctx context.Context) error {
-		hook, err := s.podsHook(ctx)
-		if err == nil && hook == nil {
-			err = errors.New("it is not")
-		}
-		return err
-	})
+	s.until("it is registered again", registered)
 }
 
 // TestBrokenPolicy is case 17: a policy comes into storage that no API server should
@@ -187,6 +180,60 @@ func TestWebhookKilled(t *testing.T) {
 		return nil
 	})
 	s.must(s.generationsStay(1, 2)(t.Context())) // That of early is as it was.
+}
+
+// TestWebhookFrozen: nobody answers, and nobody says so. Pods are created when the
+// API server's patience is over, and repaired afterwards.
+func TestWebhookFrozen(t *testing.T) {
+	s := begin(t)
+	thaw := sync.OnceFunc(func() {
+		for _, slot := range injectors.slots {
+			s.must(slot.now.Signal(syscall.SIGCONT))
+		}
+		s.must(injectors.restore(context.WithoutCancel(t.Context()))) // One that finds that it does not lead any more ends.
+	})
+	t.Cleanup(thaw)
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
+	s.inEffect("role: web", "db")
+	for _, slot := range injectors.slots {
+		s.must(slot.now.Signal(syscall.SIGSTOP))
+	}
+	began := time.Now()
+	s.deployments("", app, "web")
+	if took := time.Since(began); took > 20*time.Second {
+		t.Errorf("It took %s until two pods were there", took)
+	}
+	if got := s.uninjected("web"); len(got) != 2 {
+		t.Errorf("Nobody answers, and of two pods %v have nothing", got)
+	}
+	thaw()
+	s.untilPolicy("db", "is rolled out", rolledOut(2))
+}
+
+// TestAPIServerRestarts has the API server be away while a policy is rolled out.
+func TestAPIServerRestarts(t *testing.T) {
+	s := begin(t)
+	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c")
+	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
+	s.begun(1)
+	s.must(shared.Playground.Halt(member, playground.APIServer))
+	s.stays("the API server is away", aWhile, func(ctx context.Context) error {
+		if _, err := s.policy(ctx, "db"); err == nil {
+			return errors.New("it is there")
+		}
+		return nil
+	})
+	s.must(shared.Playground.Revive(t.Context(), member, playground.APIServer))
+	s.must(injectors.restore(t.Context())) // Who leads and cannot say so any more ends, and is started again.
+	s.until("the policy is rolled out", func(ctx context.Context) error {
+		p, err := s.policy(ctx, "db")
+		if err != nil {
+			return err
+		}
+		return rolledOut(6)(p)
+	})
+	s.must(s.generationsStay(2, 2, 2)(t.Context()))
 }
 
 // load creates things at a rate.
@@ -348,7 +395,7 @@ func TestCertificateRotation(t *testing.T) {
 	})
 	s.until("it is trusted", func(ctx context.Context) error {
 		hook, err := s.podsHook(ctx)
-		if err == nil && (hook == nil || !bytes.Equal(hook.ClientConfig.CABundle, next[pki.Authorities])) {
+		if err == nil && !bytes.Equal(hook.ClientConfig.CABundle, next[pki.Authorities]) {
 			err = fmt.Errorf("what is trusted is not\n%s", next[pki.Authorities])
 		}
 		return err

@@ -25,13 +25,6 @@ func TestUntouched(t *testing.T) {
 		reason, objects, pod, policy, want string
 		skipped, stale                     int32
 	}{
-		"Refused": {
-			reason:  "The namespace does not allow such a volume.",
-			objects: `{apiVersion: v1, kind: Namespace, metadata: {name: NS, labels: {pod-security.kubernetes.io/enforce: baseline}}}`,
-			pod:     app,
-			policy:  `volumes: [{name: h, hostPath: {path: /dev}}], volumeMounts: [{name: h, mountPath: /h}]`,
-			want:    "PodSecurity", stale: 2,
-		},
 		"Quota": {
 			reason:  "There is room for the pods that are there, and for no more.",
 			objects: `{apiVersion: v1, kind: ResourceQuota, metadata: {name: two}, spec: {hard: {pods: "2"}}}`,
@@ -59,10 +52,11 @@ func TestUntouched(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := begin(t)
 			s.deployments("", tc.pod, "web")
-			for _, o := range s.read(strings.ReplaceAll("{apiVersion: v1, kind: ConfigMap, metadata: {name: unused}}\n---\n"+tc.objects, "NS", s.ns)) {
-				s.apply(inJSON(o.Object))
+			if tc.objects != "" {
+				s.apply(tc.objects)
 			}
 			s.until("the quota is counted", func(ctx context.Context) error {
 				quota := &corev1.ResourceQuota{}
@@ -85,6 +79,33 @@ func TestUntouched(t *testing.T) {
 			s.stays(tc.reason, aWhile/2, s.generationsStay(1))
 		})
 	}
+}
+
+// TestPodSecurity has a policy inject what the namespace does not allow: it is
+// refused; and if the namespace is stricter than it was when the policy was written,
+// no pod is recreated that would be refused then.
+func TestPodSecurity(t *testing.T) {
+	t.Parallel()
+	s := begin(t)
+	s.deployments("", app, "web")
+	policy := sip("db", `{selector: {matchLabels: {role: web}}, volumes: [{name: h, hostPath: {path: /dev}}], volumeMounts: [{name: h, mountPath: /h}], rollout: {strategy: Manual}}`)
+	s.apply(policy)
+	s.untilPolicy("db", "awaits approval", phase(refractv1beta1.PhaseAwaitingApproval))
+	s.apply(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + s.ns + `, labels: {pod-security.kubernetes.io/enforce: baseline}}}`)
+	s.rollout(0, "approve", "db")
+	s.untilPolicy("db", "says why nothing happens", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+		if p.Status.Stale != 2 || !strings.Contains(inJSON(p.Status), "PodSecurity") {
+			return errors.New("want two stale, and PodSecurity named")
+		}
+		return nil
+	})
+	s.stays("nothing is recreated", aWhile, s.generationsStay(1))
+	err := s.api.Create(t.Context(), s.read(strings.Replace(policy, "name: db", "name: another", 1))[0])
+	if err == nil || !strings.Contains(err.Error(), "PodSecurity") {
+		t.Errorf("A policy for what the namespace does not allow: want it refused for PodSecurity, got %v", err)
+	}
+	s.apply(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + s.ns + `}}`)
+	s.untilPolicy("db", "is rolled out when it may be", rolledOut(2))
 }
 
 // begun waits until the Deployments of the namespace have been touched that many

@@ -41,7 +41,9 @@ func TestPropagated(t *testing.T) {
 	hub := beginOn(t, "hub", "propagated")
 	addresses, err := fleet.FreePorts(1)
 	hub.must(err)
-	second, err := shared.StartReplicaFor(other, "other", "--injection", "--trusted-authors", trusted,
+	kubeconfig, err := kubeconfigFor(t.Context(), other)
+	hub.must(err)
+	second, err := shared.StartReplicaFor(other, "other", "--kubeconfig", kubeconfig, "--injection", "--trusted-authors", trusted,
 		"--webhook-url", "https://"+addresses[0], "--webhook-bind-address", addresses[0])
 	hub.must(err)
 	t.Cleanup(func() { hub.must(second.Stop(syscall.SIGTERM)) })

@@ -2,17 +2,21 @@ package injection
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
 	"net"
+	"os"
+	"path/filepath"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -21,11 +25,51 @@ import (
 	"refract.dev/test/fleet"
 )
 
+// rights is what `refract run --injection` may do, as an administrator is told to
+// apply it.
+const rights = "../../config/rbac/injection/injection.yaml"
+
+// kubeconfigFor makes a kubeconfig with which `refract run --injection` may do in a
+// cluster what it needs, and nothing else.
+func kubeconfigFor(ctx context.Context, cluster string) (string, error) {
+	api, err := connect(cluster, "", nil)
+	if err != nil {
+		return "", err
+	}
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
+	if err := client.IgnoreAlreadyExists(api.Create(ctx, ns)); err != nil {
+		return "", err
+	}
+	if _, err := shared.Kubectl(cluster, "", "apply", "-f", rights); err != nil {
+		return "", err
+	}
+	token, err := shared.Kubectl(cluster, "", "create", "token", "refract-injection", "-n", ns.Name, "--duration", "2h")
+	if err != nil {
+		return "", err
+	}
+	to, err := shared.Access(cluster)
+	if err != nil {
+		return "", err
+	}
+	text, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{cluster: {Server: to.Endpoint, CertificateAuthorityData: to.CA}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{cluster: {Token: strings.TrimSpace(token)}},
+		Contexts:       map[string]*clientcmdapi.Context{cluster: {Cluster: cluster, AuthInfo: cluster}},
+		CurrentContext: cluster,
+	})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(filepath.Dir(shared.Binary()), cluster+"-injection.yaml")
+	return path, os.WriteFile(path, text, 0o600)
+}
+
 // replicas are two replicas of `refract run --injection` behind one address, as
 // they are behind a Service.
 type replicas struct {
-	front *front
-	slots [2]*slot
+	kubeconfig string
+	front      *front
+	slots      [2]*slot
 }
 
 // slot is a replica and where it serves; it may be started again.
@@ -41,22 +85,24 @@ func startReplicas(ctx context.Context) (*replicas, error) {
 	if err != nil {
 		return nil, err
 	}
+	r := &replicas{}
+	if r.kubeconfig, err = kubeconfigFor(ctx, member); err != nil {
+		return nil, err
+	}
 	bundle, err := issue(nil)
 	if err != nil {
 		return nil, err
 	}
-	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: webhook.SecretName}, Type: corev1.SecretTypeTLS, Data: bundle,
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: webhook.SecretName}, Type: corev1.SecretTypeTLS, Data: bundle,
 	}
-	if err := errors.Join(api.Create(ctx, ns), api.Create(ctx, secret)); err != nil {
+	if err := api.Create(ctx, secret); err != nil {
 		return nil, err
 	}
 	addresses, err := fleet.FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
-	r := &replicas{}
 	if r.front, err = listen(addresses...); err != nil {
 		return nil, err
 	}
@@ -93,7 +139,7 @@ func issue(old map[string][]byte) (map[string][]byte, error) {
 
 // start starts the replica of a slot.
 func (r *replicas) start(s *slot) (err error) {
-	s.now, err = shared.StartReplicaFor(member, s.name, "--injection", "--trusted-authors", trusted,
+	s.now, err = shared.StartReplicaFor(member, s.name, "--kubeconfig", r.kubeconfig, "--injection", "--trusted-authors", trusted,
 		"--webhook-url", r.front.url(), "--webhook-bind-address", s.address)
 	return err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -97,6 +98,7 @@ func TestSidecar(t *testing.T) {
 		"AfterAgain":  {"zz-sidecar", admissionregistrationv1.IfNeededReinvocationPolicy},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := begin(t)
 			s.apply(
 				sip("p", `{service: db, selector: {}, `+port+`, envFrom: [{configMapRef: {name: conf}}], `+cache+`}`),
@@ -124,7 +126,7 @@ func TestSidecar(t *testing.T) {
 			}
 			s.untilPolicy("p", "counts the pod", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 				if p.Status.Injected != 1 || p.Status.Stale != 0 {
-					return fmt.Errorf("want one injected")
+					return errors.New("want one injected")
 				}
 				return nil
 			})
@@ -142,6 +144,7 @@ func TestSidecarThatConflicts(t *testing.T) {
 		"zz-sidecar": "db: p\nno_service: q\nc1: env DB_PORT=6379 Q=q\nc3: env DB_PORT=7000 Q=q",
 	} {
 		t.Run(configuration, func(t *testing.T) {
+			t.Parallel()
 			s := begin(t)
 			s.apply(sip("p", `{service: db, selector: {}, `+port+`}`), sip("q", `{selector: {}, env: [{name: Q, value: q}]}`))
 			s.inEffect("a: b", "p", "q")

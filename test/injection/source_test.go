@@ -2,6 +2,7 @@ package injection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -155,8 +156,10 @@ func TestSourceDocument(t *testing.T) {
 		"Frontend": {"tier", exampleFrontend, wantFrontend, client.MatchingLabels{"tier": "frontend"}},
 	} {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			for _, kind := range []string{"Pod", "ReplicaSet", "Deployment"} {
 				t.Run(kind, func(t *testing.T) {
+					t.Parallel()
 					s := begin(t)
 					s.apply(fmt.Sprintf(examplePolicy, tc.label))
 					s.inEffect(tc.label+": frontend", "allow-database")
@@ -166,7 +169,7 @@ func TestSourceDocument(t *testing.T) {
 					s.arePods(tc.labels, s.read(tc.want)[0], replicasOf(written))
 					s.untilPolicy("allow-database", "has nothing left to do", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 						if int64(p.Status.Injected) != replicasOf(written) || p.Status.Matched != p.Status.Injected {
-							return fmt.Errorf("want all pods injected")
+							return errors.New("want all pods injected")
 						}
 						return condition(p, refractv1beta1.ConditionRolledOut, "True", "")
 					})

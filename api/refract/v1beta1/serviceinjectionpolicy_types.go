@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"math"
 	"regexp"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -161,14 +163,29 @@ type EnvVar struct {
 // EnvValue is a text for which a whole number may stand in a manifest.
 type EnvValue string
 
-var wholeNumber = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+// mostExact is the greatest whole number that no program on the way rounds: many read
+// numbers as float64.
+const mostExact = 1<<53 - 1
 
-// UnmarshalJSON takes a string, or a whole number for its digits.
+// number is what JSON takes for one; whole is one that is written out.
+var (
+	number = regexp.MustCompile(`^-?[0-9]`)
+	whole  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)$`)
+)
+
+// UnmarshalJSON takes a string, or a whole number for its digits. A number that may
+// have been rounded on its way is refused: nobody knows its digits any more.
 func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	data = bytes.TrimSpace(data)
-	if wholeNumber.Match(data) {
-		*v = EnvValue(data)
-		return nil
+	if number.Match(data) {
+		exact, err := strconv.ParseInt(string(data), 10, 64)
+		switch {
+		case err == nil && -mostExact <= exact && exact <= mostExact && whole.Match(data):
+			*v = EnvValue(data)
+			return nil
+		case beyond(string(data)):
+			return fmt.Errorf("put quotes around the number: it is beyond ±%d, and digits of such may be lost on the way, got %s", mostExact, data)
+		}
 	}
 	var text string
 	if err := json.Unmarshal(data, &text); err != nil {
@@ -176,6 +193,12 @@ func (v *EnvValue) UnmarshalJSON(data []byte) error {
 	}
 	*v = EnvValue(text)
 	return nil
+}
+
+// beyond reports whether a number of JSON may have been rounded to a whole one.
+func beyond(text string) bool {
+	f, err := strconv.ParseFloat(text, 64)
+	return err != nil || math.Abs(f) > mostExact
 }
 
 // ContainerScope chooses containers of a pod by their names, in which * stands

@@ -10,12 +10,13 @@ package implicit
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"strings"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -39,12 +40,13 @@ const FieldOwner = "refract-implicit"
 const concurrent = 4
 
 // Setup registers the controller with the manager. It reads policies and Services
-// from the manager's cache.
+// from the manager's cache, policies one by one and not as a list of a type: one that
+// somebody forced into storage and that cannot be read harms no other.
 func Setup(mgr ctrl.Manager, log logr.Logger) error {
-	r := &reconciler{client: mgr.GetClient(), recorder: mgr.GetEventRecorder("refract"), now: metav1.Now}
+	r := &reconciler{reader: mgr.GetCache(), client: mgr.GetClient(), recorder: mgr.GetEventRecorder("refract"), now: metav1.Now}
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named("implicit").
-		For(&refractv1beta1.ServiceInjectionPolicy{}).
+		For(kind()).
 		Watches(&corev1.Service{}, handler.EnqueueRequestsFromMapFunc(r.policiesOf), builder.WithPredicates(predicate.Funcs{UpdateFunc: speaksAnew})).
 		WithLogConstructor(func(*reconcile.Request) logr.Logger { return log }).
 		WithOptions(controller.Options{MaxConcurrentReconciles: concurrent}).
@@ -56,21 +58,32 @@ func Setup(mgr ctrl.Manager, log logr.Logger) error {
 }
 
 type reconciler struct {
-	client   client.Client
+	reader   client.Reader // Of what is cached.
+	client   client.Client // To write with.
 	recorder events.EventRecorder
 	now      func() metav1.Time
 }
 
+// kind returns an object of the kind of policies with nothing in it.
+func kind() *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
+	return u
+}
+
 // policiesOf returns the policies that a Service completes.
 func (r *reconciler) policiesOf(ctx context.Context, service client.Object) []reconcile.Request {
-	list := &refractv1beta1.ServiceInjectionPolicyList{}
-	if err := r.client.List(ctx, list, client.InNamespace(service.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(kind().GroupVersionKind())
+	if err := r.reader.List(ctx, list, client.InNamespace(service.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Cannot list the policies of a Service", "namespace", service.GetNamespace(), "service", service.GetName())
 		return nil
 	}
 	var out []reconcile.Request
 	for i := range list.Items {
-		if p := &list.Items[i]; p.Spec.Implicit && p.Spec.Service == service.GetName() {
+		p := &list.Items[i]
+		implicit, _, _ := unstructured.NestedBool(p.Object, "spec", "implicit")
+		if name, _, _ := unstructured.NestedString(p.Object, "spec", "service"); implicit && name == service.GetName() {
 			out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(p)})
 		}
 	}
@@ -112,12 +125,13 @@ func samePorts(a, b []corev1.ServicePort) bool {
 
 // Reconcile brings the status of one policy in line with its Service.
 func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
-	policy := &refractv1beta1.ServiceInjectionPolicy{}
-	if err := r.client.Get(ctx, req.NamespacedName, policy); err != nil {
+	u := kind()
+	if err := r.reader.Get(ctx, req.NamespacedName, u); err != nil {
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
-	if policy.DeletionTimestamp != nil {
-		return reconcile.Result{}, nil
+	policy, sound, err := read(u)
+	if err != nil || policy.DeletionTimestamp != nil {
+		return reconcile.Result{}, nil //nolint:nilerr // That it cannot be read its status says, and trying again does not help.
 	}
 	var service *corev1.Service
 	if policy.Spec.Implicit {
@@ -128,7 +142,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		service = found
 	}
 	was, is := standingOf(policy), complete(policy, service, r.now())
-	if was.same(is) {
+	if sound && was.same(is) {
 		return reconcile.Result{}, nil
 	}
 	if err := r.write(ctx, policy, is); err != nil {
@@ -138,10 +152,45 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	return reconcile.Result{}, nil
 }
 
+// read reads a policy, and of its status what is kept here. It is not sound if some of
+// that is no such thing, which is then left out. The error is about the rest.
+func read(u *unstructured.Unstructured) (policy *refractv1beta1.ServiceInjectionPolicy, sound bool, err error) {
+	content := maps.Clone(u.Object)
+	delete(content, "status")
+	policy = &refractv1beta1.ServiceInjectionPolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(content, policy); err != nil {
+		return nil, false, fmt.Errorf("reading policy %s/%s: %w", u.GetNamespace(), u.GetName(), err)
+	}
+	status, _, err := unstructured.NestedFieldNoCopy(u.Object, "status")
+	parts, ok := status.(map[string]any)
+	if sound = err == nil && (ok || status == nil); !ok {
+		return policy, sound, nil
+	}
+	for key := range kept {
+		if parts[key] == nil {
+			continue
+		}
+		var one refractv1beta1.ServiceInjectionPolicyStatus
+		if runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{key: parts[key]}, &one) != nil {
+			sound = false
+			continue
+		}
+		kept[key](&policy.Status, &one)
+	}
+	return policy, sound, nil
+}
+
+// kept takes over the parts of a status that are kept here.
+var kept = map[string]func(to, from *refractv1beta1.ServiceInjectionPolicyStatus){
+	"fromService": func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.FromService = from.FromService },
+	"effective":   func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.Effective = from.Effective },
+	"conditions":  func(to, from *refractv1beta1.ServiceInjectionPolicyStatus) { to.Conditions = from.Conditions },
+}
+
 // service returns a Service; nil if there is none.
 func (r *reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1.Service, error) {
 	out := &corev1.Service{}
-	err := r.client.Get(ctx, key, out)
+	err := r.reader.Get(ctx, key, out)
 	switch {
 	case apierrors.IsNotFound(err):
 		out = nil
@@ -158,8 +207,8 @@ func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceIn
 	if err != nil {
 		return err
 	}
-	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
-	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
+	u := kind()
+	u.Object["status"] = content
 	u.SetNamespace(policy.Namespace)
 	u.SetName(policy.Name)
 	u.SetUID(policy.UID) // Another one of the name has another Service's word.
@@ -179,19 +228,41 @@ func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceIn
 // purge takes out what others have written into these parts of the status. Applying
 // leaves that alone where it says nothing itself, and pods would get it.
 func (r *reconciler) purge(ctx context.Context, stored *unstructured.Unstructured, s standing) error {
-	is := &refractv1beta1.ServiceInjectionPolicy{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(stored.Object, is); err != nil {
-		return fmt.Errorf("reading what was stored: %w", err)
+	is, sound, err := read(stored)
+	if err != nil {
+		return err
 	}
-	if standingOf(is).same(s) {
+	if sound && standingOf(is).same(s) {
 		return nil
 	}
-	was := is.DeepCopy()
-	is.Status.FromService, is.Status.Effective = s.fromService, s.effective
-	if s.condition == nil {
-		meta.RemoveStatusCondition(&is.Status.Conditions, refractv1beta1.ConditionServiceFound)
+	content, err := s.content()
+	if err != nil {
+		return err
 	}
-	return r.client.Status().Patch(ctx, is, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}), client.FieldOwner(FieldOwner))
+	was := stored.DeepCopy()
+	status, _, _ := unstructured.NestedMap(stored.Object, "status")
+	if status == nil {
+		status = map[string]any{}
+	}
+	for _, key := range []string{"fromService", "effective"} {
+		delete(status, key)
+		if content[key] != nil {
+			status[key] = content[key]
+		}
+	}
+	if s.condition == nil {
+		status["conditions"] = slices.DeleteFunc(conditionsOf(status), func(c any) bool {
+			m, _ := c.(map[string]any)
+			return m["type"] == refractv1beta1.ConditionServiceFound
+		})
+	}
+	stored.Object["status"] = status
+	return r.client.Status().Patch(ctx, stored, client.MergeFromWithOptions(was, client.MergeFromWithOptimisticLock{}), client.FieldOwner(FieldOwner))
+}
+
+func conditionsOf(status map[string]any) []any {
+	list, _ := status["conditions"].([]any)
+	return list
 }
 
 // announce records an event on the policy where the Service came, went, or said

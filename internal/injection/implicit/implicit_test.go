@@ -3,12 +3,14 @@ package implicit
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/kubernetes/scheme"
@@ -18,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/yaml"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
@@ -38,8 +41,13 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	if err := errors.Join(scheme.AddToScheme(s), refractv1beta1.AddToScheme(s)); err != nil {
 		t.Fatal(err)
 	}
+	return newWorldOf(s, objects...)
+}
+
+// newWorldOf returns one whose API server stores what its types allow.
+func newWorldOf(s *runtime.Scheme, objects ...client.Object) *world {
 	w := &world{events: events.NewFakeRecorder(100)}
-	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(&refractv1beta1.ServiceInjectionPolicy{}).
+	c := fake.NewClientBuilder().WithScheme(s).WithObjects(objects...).WithStatusSubresource(kind()).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourceApply: func(ctx context.Context, c client.Client, sub string, o runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 				w.writes++
@@ -49,7 +57,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return c.SubResource(sub).Apply(ctx, o, opts...)
 			},
 		}).Build()
-	w.reconciler = &reconciler{client: c, recorder: w.events, now: metav1.Now}
+	w.reconciler = &reconciler{reader: c, client: c, recorder: w.events, now: metav1.Now}
 	return w
 }
 
@@ -205,7 +213,7 @@ func TestWrites(t *testing.T) {
 			return nil
 		},
 	})
-	r := &reconciler{client: c, recorder: w.events, now: func() metav1.Time { return now }}
+	r := &reconciler{reader: c, client: c, recorder: w.events, now: func() metav1.Time { return now }}
 	if _, err := r.Reconcile(t.Context(), reconcile.Request{NamespacedName: client.ObjectKeyFromObject(policy)}); err != nil {
 		t.Fatal(err)
 	}
@@ -280,5 +288,72 @@ func TestCut(t *testing.T) {
 	}
 	if got := cut("äää", 6); got != "äää" {
 		t.Errorf("What fits stays: got %q", got)
+	}
+}
+
+// TestUnreadable: one policy that cannot be read stops no other, and what others have
+// written into its status is put right, whatever that is.
+func TestUnreadable(t *testing.T) {
+	stored := func(name, text string) client.Object {
+		u := kind()
+		if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
+			t.Fatal(err)
+		}
+		u.SetGroupVersionKind(kind().GroupVersionKind())
+		u.SetNamespace("shop")
+		u.SetName(name)
+		return u
+	}
+	const spec = `spec: {service: db, implicit: true, selector: {}}`
+	objects := map[string]client.Object{
+		"broken":   stored("broken", `spec: {service: db, implicit: true, env: none}`),
+		"items":    stored("items", spec+"\nstatus: {fromService: {env: none}, effective: {volumes: 3}, matched: 2}"),
+		"fields":   stored("fields", spec+"\nstatus: {fromService: {env: [{name: A, value: {a: b}}]}}"),
+		"explicit": stored("explicit", "spec: {selector: {}, env: [{name: A}]}\nstatus: {fromService: {env: none}}"),
+	}
+	all := []client.Object{serviceOf(t, `{refract.dev/env: '{"A":"b"}'}`)}
+	for _, o := range objects {
+		all = append(all, o)
+	}
+	s := runtime.NewScheme()
+	if err := scheme.AddToScheme(s); err != nil { // Of policies it does not know the type.
+		t.Fatal(err)
+	}
+	w := newWorldOf(s, all...)
+	var followers []string
+	for _, req := range w.policiesOf(t.Context(), serviceOf(t, "{}")) {
+		followers = append(followers, req.Name)
+	}
+	slices.Sort(followers)
+	if diff := cmp.Diff([]string{"broken", "fields", "items"}, followers); diff != "" {
+		t.Errorf("The policies of the Service: -want, +got:\n%s", diff)
+	}
+	for name, want := range map[string]any{
+		"broken": nil, "explicit": nil,
+		"items":  map[string]any{"env": []any{map[string]any{"name": "A", "value": "b"}}},
+		"fields": map[string]any{"env": []any{map[string]any{"name": "A", "value": "b"}}},
+	} {
+		key := client.ObjectKey{Namespace: "shop", Name: name}
+		for range 2 {
+			w.writes = 0
+			if _, err := w.Reconcile(t.Context(), reconcile.Request{NamespacedName: key}); err != nil {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+		if w.writes > 0 {
+			t.Errorf("%s: it is written again and again", name)
+		}
+		got := kind()
+		if err := w.client.Get(t.Context(), key, got); err != nil {
+			t.Fatal(err)
+		}
+		said, _, _ := unstructured.NestedFieldNoCopy(got.Object, "status", "fromService")
+		if diff := cmp.Diff(want, said); diff != "" {
+			t.Errorf("%s: status.fromService: -want, +got:\n%s", name, diff)
+		}
+		matched, _, _ := unstructured.NestedInt64(got.Object, "status", "matched")
+		if name == "items" && matched != 2 {
+			t.Errorf("What is somebody else's stays: got matched %d, want 2", matched)
+		}
 	}
 }

@@ -46,7 +46,8 @@ func standingOf(p *refractv1beta1.ServiceInjectionPolicy) standing {
 // While something is wrong with the annotations, what they said before stays:
 // a mistake in one of them must not take from the consumers what the others say,
 // and have them all recreated. If they have never been right, what is right of them
-// holds.
+// holds. The same goes for annotations that are right by themselves and make the policy
+// invalid: what the policy says itself is always injected.
 func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service, now metav1.Time) standing {
 	if !p.Spec.Implicit {
 		return standing{}
@@ -59,13 +60,14 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 		c.Reason = reasonNotFound
 		c.Message = fmt.Sprintf("there is no Service %s in the namespace: only what the policy says itself is injected", p.Spec.Service)
 	} else {
-		items, errs := inject.FromService(service)
-		if len(errs) > 0 {
+		items, err := taken(p, service)
+		if err != nil {
 			c.Reason = reasonInvalidAnnotations
-			c.Message = cut(fmt.Sprintf("Service %s: %v", p.Spec.Service, errs.ToAggregate()), longestMessage) +
-				"; until that is put right, status.fromService stays as it is"
-			if p.Status.FromService != nil {
-				items = p.Status.FromService
+			c.Message = cut(fmt.Sprintf("Service %s: %v", p.Spec.Service, err), longestMessage) + "; until that is put right, "
+			if orNil(items) == nil && p.Status.FromService != nil {
+				c.Message += "only what the policy says itself is injected"
+			} else {
+				c.Message += "status.fromService stays as it is"
 			}
 		} else {
 			c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonFound, told(p.Spec.Service, items)
@@ -79,6 +81,39 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	return out
+}
+
+// taken returns what the policy takes over from the Service, which is not nil, and what
+// is wrong with what that says: then it may be what it said before, or nothing. A
+// policy that is valid by itself stays so.
+func taken(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service) (*refractv1beta1.InjectedItems, error) {
+	said := p.Status.FromService
+	items, errs := inject.FromService(service)
+	var err error = errs.ToAggregate()
+	if err != nil && said != nil {
+		items = said
+	}
+	nothing := &refractv1beta1.InjectedItems{}
+	if fits(p, nothing) != nil {
+		return items, err // Whoever wrote the policy put it out of force.
+	}
+	if wrong := fits(p, items); wrong != nil {
+		if err == nil {
+			err = fmt.Errorf("what its annotations say does not fit what the policy says: %w", wrong)
+		}
+		if items = said; items == nil || fits(p, items) != nil {
+			items = nothing
+		}
+	}
+	return items, err
+}
+
+// fits returns why the policy is not valid with these items; nil if it is.
+func fits(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) error {
+	completed := *p
+	completed.Status.FromService = items
+	_, errs := inject.Compile(&completed)
+	return errs.ToAggregate()
 }
 
 // told says in a sentence what a Service says.

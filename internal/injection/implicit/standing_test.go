@@ -1,6 +1,8 @@
 package implicit
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +12,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
 )
 
 // now is when the tests look.
@@ -230,6 +233,61 @@ fromService:
 			}
 			if !standingOf(p).same(complete(p, service, metav1.Now())) {
 				t.Error("What is written once is right, and not written again.")
+			}
+		})
+	}
+}
+
+// TestTooMuch: annotations that are right by themselves do not put a policy out of
+// force that is valid without them.
+func TestTooMuch(t *testing.T) {
+	long := func(n int) string { return strings.Repeat("x", n) }
+	policy := func(values ...int) *refractv1beta1.ServiceInjectionPolicy {
+		p := policyOf(t, `spec: {service: db, implicit: true, selector: {}}`)
+		for i, n := range values {
+			p.Spec.Env = append(p.Spec.Env, refractv1beta1.EnvVar{Name: fmt.Sprintf("OWN_%d", i), Value: refractv1beta1.EnvValue(long(n))})
+		}
+		return p
+	}
+	said := func(n int) *refractv1beta1.InjectedItems {
+		return &refractv1beta1.InjectedItems{Env: []refractv1beta1.EnvVar{{Name: "SAID", Value: refractv1beta1.EnvValue(long(n))}}}
+	}
+	much := []int{32000, 32000, 32000, 32000, 32000, 32000, 32000, 32000}
+	for name, tc := range map[string]struct {
+		reason string
+		spec   []int // Lengths of the policy's own values.
+		said   *refractv1beta1.InjectedItems
+		want   string // The reason of the condition, and the names of what is taken over.
+	}{
+		"Fits":      {"All is well.", []int{1}, nil, "Found A B"},
+		"First":     {"There is nothing from before.", much, nil, "InvalidAnnotations"},
+		"Before":    {"What was said before fits.", much, said(3), "InvalidAnnotations SAID"},
+		"Neither":   {"Nor does what was said before.", much, said(32000), "InvalidAnnotations"},
+		"OwnFaults": {"The policy is wrong by itself, which is no fault of the Service.", append(much, much...), said(3), "Found A B"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := policy(tc.spec...)
+			p.Status.FromService = tc.said
+			s := complete(p, serviceOf(t, fmt.Sprintf(`{refract.dev/env: '{"A":"%s","B":"%[1]s"}'}`, long(30000))), now)
+			names := []string{s.condition.Reason}
+			if s.fromService != nil {
+				for _, e := range s.fromService.Env {
+					names = append(names, e.Name)
+				}
+			}
+			if got := strings.Join(names, " "); got != tc.want {
+				t.Errorf("%s\ngot %q, want %q: %.300s", tc.reason, got, tc.want, s.condition.Message)
+			}
+			const why = "Service db: what its annotations say does not fit what the policy says: "
+			if s.condition.Status == metav1.ConditionFalse && !strings.HasPrefix(s.condition.Message, why) {
+				t.Errorf("%s\nmessage: got %.300q, want %q first", tc.reason, s.condition.Message, why)
+			}
+			if tc.want == "Found A B" {
+				return
+			}
+			p.Status.FromService = s.fromService
+			if _, errs := inject.Compile(p); len(errs) > 0 {
+				t.Errorf("%s\nThe policy is out of force: %.300v", tc.reason, errs)
 			}
 		})
 	}

@@ -76,6 +76,9 @@ func TestPolicies(t *testing.T) {
 	t.Run("Finalizers", w.finalizers)
 	t.Run("Services", w.services)
 	t.Run("Implicit", w.implicit)
+	t.Run("Consumers", w.consumers)
+	t.Run("Forged", w.forged)
+	t.Run("Mountable", w.mountable)
 	stop()
 	t.Run("Down", w.policiesDown)
 }
@@ -194,6 +197,12 @@ spec:
 			t.Errorf("kubectl %s: what is stored is %s, %v, want %s", how, out, err, want)
 		}
 	}
+	for _, n := range []string{"9007199254740993", "-9007199254740993", "12345678901234567890", "123456789012345678901234567890"} {
+		const hint = "put quotes around the number: it is beyond"
+		w.refuses(t, "Digits may have been lost on the way.", policy(ns, "long", `env: [{name: A, value: `+n+`}]`), []string{hint, "spec.env[0].value"}, "apply", "-f", "-")
+		w.takes(t, "None are lost of a text.", policy(ns, "long", `env: [{name: A, value: "`+n+`"}]`), nil, "apply", "-f", "-")
+	}
+	w.takes(t, "So far all is well.", policy(ns, "exact", `env: [{name: A, value: 9007199254740991}]`), nil, "apply", "-f", "-")
 	w.refuses(t, "Only whole numbers are meant.", policy(ns, "float", `env: [{name: A, value: 1.5}]`), []string{"spec.env[0].value"}, "apply", "-f", "-")
 }
 
@@ -241,14 +250,18 @@ func (w *authors) warnings(t *testing.T) {
 	w.takes(t, "It may well be meant.", strings.ReplaceAll(policy(ns, "all", `env: [{name: B, value: b}]`), "{matchLabels: {role: frontend}}", "{}"),
 		[]string{"Warning: spec.selector: selects every pod of the namespace"}, "apply", "-f", "-")
 	w.takes(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
-	eventually(t, "it is", func() error {
-		const spec = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
-		out, err := w.do(policy(ns, "host", spec), "apply", "--dry-run=server", "-f", "-")
-		if want := "Warning: namespace " + ns + ` refuses pods with this: it violates PodSecurity "restricted:latest": `; err != nil || !strings.Contains(out, want) {
+	const host = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
+	why := "pods of namespace " + ns + ` that get this would be refused: violates PodSecurity "restricted:latest": `
+	eventually(t, "it is, and refuses what makes all pods be refused", func() error {
+		out, err := w.do(policy(ns, "host", host), "apply", "--dry-run=server", "-f", "-")
+		if want := `The ServiceInjectionPolicy "host" is invalid: spec: ` + why; err == nil || !strings.Contains(out, want) {
 			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
 		}
 		return nil
 	})
+	w.takes(t, "Nothing is injected yet.", policy(ns, "host", host+", mode: Audit"), []string{"Warning: spec: were the mode Enforce, " + why}, "apply", "-f", "-")
+	w.takes(t, "Nor is anything ever, where the cluster's own pods are.", policy("kube-system", "plain", host),
+		[]string{"Warning: metadata.namespace: nothing is injected into pods of namespace kube-system"}, "apply", "--dry-run=server", "-f", "-")
 	out, err := w.do(policy(ns, "plain", `env: [{name: C, value: c}]`), "apply", "-f", "-")
 	if err != nil || strings.Contains(out, "Warning") {
 		t.Errorf("A policy that does not violate anything gets no warning of it: %v\n%s", err, out)
@@ -333,8 +346,16 @@ func (w *authors) services(t *testing.T) {
 	}
 	w.takes(t, "Bob may write what leaves the annotations alone.", "", nil, "annotate", "service", "db-envfrom", "-n", ns, "a=b", "--as=bob")
 	w.takes(t, "Or takes something away.", "", nil, "annotate", "service", "db-second", "-n", ns, "refract.dev/env-from=configmap/settings", "--overwrite", "--as=bob")
-	w.takes(t, "Or names it elsewhere as well: its consumers are the same.", "", nil,
-		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/mount=secret/db-cred:/cred", "--as=bob")
+	w.refuses(t, "But not names it elsewhere as well: what serves files there shows them.", "", []string{"secret/db-cred would be given"},
+		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/mount=secret/db-cred:/usr/share/nginx/html", "--as=bob")
+	for _, entry := range []string{"secret/db-tls:/usr/share/nginx/html:ro", "secret/db-tls:/etc/tls"} {
+		w.refuses(t, "Or at another path, or in another way.", "", []string{"secret/db-tls would be given"},
+			"annotate", "service", "db-mount", "-n", ns, "refract.dev/mount="+entry, "--overwrite", "--as=bob")
+	}
+	w.takes(t, "The order of entries means nothing, nor does space.", "", nil,
+		"annotate", "service", "db-mount", "-n", ns, "refract.dev/mount=configmap/kube-root-ca.crt:/ca, secret/db-tls:/etc/tls:ro ", "--overwrite", "--as=bob")
+	w.takes(t, "What variables are called that are derived is no matter of Secrets.", "", nil,
+		"annotate", "service", "db-mount", "-n", ns, "refract.dev/prefix=DB_", "refract.dev/derive=port", "--as=bob")
 	w.refuses(t, "But not add to them.", "", []string{"secret/db-tls would be given"},
 		"annotate", "service", "db-envfrom", "-n", ns, "refract.dev/env-from=secret/db-cred,secret/db-tls", "--overwrite", "--as=bob")
 	w.refuses(t, "Nor by way of the status.", "", []string{"secret/db-tls would be given"},
@@ -412,6 +433,83 @@ func (w *authors) implicit(t *testing.T) {
 	if p := w.read(t, ns, "db"); meta.FindStatusCondition(p.Status.Conditions, refractv1beta1.ConditionRolledOut) == nil {
 		t.Errorf("The rest of the status stays: got %+v", p.Status)
 	}
+}
+
+// consumers: who writes a policy chooses who gets what its Service names.
+func (w *authors) consumers(t *testing.T) {
+	ns := w.place(t)
+	w.takes(t, "Somebody publishes a Secret.", service(ns, "db", `{refract.dev/env-from: secret/db-cred, refract.dev/derive: port}`), nil, "create", "-f", "-")
+	w.refuses(t, "Bob would read it in a pod of his.", policy(ns, "mine", `service: db, implicit: true`),
+		[]string{"Forbidden", "Secret db-cred (named by Service db)", `user "bob" may not get in namespace ` + ns}, "create", "-f", "-", "--as=bob")
+	w.takes(t, "Not so if he takes over nothing.", policy(ns, "mine", `service: db, env: [{name: A, value: b}]`), nil, "create", "-f", "-", "--as=bob")
+	w.refuses(t, "Nor later.", "", []string{"Secret db-cred"}, "patch", "sip", "mine", "-n", ns, "--as=bob", "--type=merge", "-p", `{"spec":{"implicit":true}}`)
+	w.takes(t, "Somebody may.", "", nil, "patch", "sip", "mine", "-n", ns, "--type=merge", "-p", `{"spec":{"implicit":true}}`)
+	w.refuses(t, "Other containers.", "", []string{"Secret db-cred"}, "patch", "sip", "mine", "-n", ns, "--as=bob", "--type=merge",
+		"-p", `{"spec":{"containers":{"include":["bobs"]}}}`)
+	w.takes(t, "The same pods get something else as well.", "", nil, "patch", "sip", "mine", "-n", ns, "--as=bob", "--type=merge",
+		"-p", `{"spec":{"env":[{"name":"A","value":"c"}]}}`)
+	w.takes(t, "Who is trusted need not read.", policy(ns, "theirs", `service: db, implicit: true`), nil, "create", "-f", "-", "--as="+trusted)
+}
+
+// statusAuthor may write the status of policies.
+const statusAuthor = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: status, namespace: NAMESPACE}
+rules: [{apiGroups: [refract.dev], resources: [serviceinjectionpolicies/status], verbs: ["*"]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: status, namespace: NAMESPACE}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: status}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}]
+`
+
+// forged: what is injected because a Service says so, Refract alone writes down.
+func (w *authors) forged(t *testing.T) {
+	ns := w.place(t)
+	w.takes(t, "Carol reports on policies.", strings.ReplaceAll(statusAuthor, "NAMESPACE", ns), nil, "apply", "-f", "-")
+	w.takes(t, "A Service that is wrong.", service(ns, "db", `{refract.dev/env: not json}`), nil, "create", "-f", "-")
+	w.takes(t, "A policy.", policy(ns, "db", `service: db, implicit: true, env: [{name: A, value: b}]`), nil, "create", "-f", "-")
+	patch := func(status string) []string {
+		return []string{"patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge", "--as=carol", "-p", `{"status":` + status + `}`}
+	}
+	eventually(t, "carol's right is known", func() error {
+		out, err := w.do("", patch(`{"matched":7}`)...)
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
+		}
+		return nil
+	})
+	for _, part := range []string{"fromService", "effective"} {
+		w.refuses(t, "Nobody was asked whether carol may read it.", "", []string{"status.fromService and status.effective", "carol may not write them"},
+			patch(`{"`+part+`":{"envFrom":[{"secretRef":{"name":"db-cred"}}]}}`)...)
+	}
+	w.takes(t, "The rest is not the API server's to judge.", "", nil, patch(`{"matched":8,"hash":"a"}`)...)
+	w.takes(t, "Refract's own account may write what nobody can read.", "", nil, "patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge",
+		"-p", `{"status":{"fromService":{"env":"none"}}}`)
+	w.takes(t, "The Service is put right.", "", nil, "annotate", "service", "db", "-n", ns, `refract.dev/env={"C":"d"}`, "--overwrite")
+	eventually(t, "one policy that nobody can read is put right, and stops no other", func() error {
+		out, err := w.do("", "get", "sip", "db", "-n", ns, "-o", "jsonpath={.status.fromService}")
+		if want := `{"env":[{"name":"C","value":"d"}]}`; err != nil || out != want {
+			return fmt.Errorf("%w: got %s, want %s", err, out, want)
+		}
+		return nil
+	})
+}
+
+// mountable: a ServiceAccount may have certain Secrets alone.
+func (w *authors) mountable(t *testing.T) {
+	ns := w.place(t)
+	w.takes(t, "Of none.", "", nil, "annotate", "serviceaccount", "default", "-n", ns, "kubernetes.io/enforce-mountable-secrets=true")
+	eventually(t, "a policy after which no pod could be created is refused", func() error {
+		out, err := w.do(policy(ns, "db", `envFrom: [{secretRef: {name: db-cred}}]`), "apply", "--dry-run=server", "-f", "-")
+		if want := "pods of namespace " + ns + " that get this would be refused: "; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `secret.secretName="db-cred"`) {
+			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
+		}
+		return nil
+	})
+	w.takes(t, "Others are not.", policy(ns, "plain", `env: [{name: A, value: b}]`), nil, "apply", "-f", "-")
 }
 
 // names lists variables.

@@ -35,13 +35,17 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 		p = stated(w.now)
 		policy, _ = inject.Compile(p)
 	}
+	exempt := slices.Contains(v.Exempt, p.Namespace)
+	if exempt {
+		warnings = append(warnings, fmt.Sprintf("metadata.namespace: nothing is injected into pods of namespace %s, whatever policies there say", p.Namespace))
+	}
 	for _, warning := range policy.Warnings() {
 		warnings = append(warnings, warning.String())
 	}
 	var tried verdict
 	var missing []string
 	var running sync.WaitGroup
-	if v.Probe {
+	if v.Probe && !exempt {
 		running.Go(func() { tried = v.try(ctx, w, p) })
 	}
 	running.Go(func() { missing = v.missing(ctx, p.Namespace, refs) })

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -13,7 +14,9 @@ import (
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -27,6 +30,9 @@ var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"
 
 // rootCA is in every namespace, and every pod has it.
 const rootCA = "kube-root-ca.crt"
+
+// ofService is the field of a policy by which it hands out what its Service names.
+const ofService = "spec.service"
 
 // handsOut returns the Secrets and ConfigMaps that the write newly hands out, or
 // otherwise than before. The policy must be valid.
@@ -42,7 +48,12 @@ func (w *write) handsOut() []inject.Reference {
 	if len(errs) > 0 { // A part of a valid policy is valid; if not, all of it is asked for.
 		policy, _ = inject.Compile(stated(w.now))
 	}
-	return slices.DeleteFunc(policy.References(), func(r inject.Reference) bool {
+	return guarded(policy.References())
+}
+
+// guarded returns the references to what not everybody may read.
+func guarded(refs []inject.Reference) []inject.Reference {
+	return slices.DeleteFunc(refs, func(r inject.Reference) bool {
 		return resources[r.Kind] == "" || r.Kind == "ConfigMap" && r.Name == rootCA
 	})
 }
@@ -52,8 +63,7 @@ func (w *write) handsOut() []inject.Reference {
 // it is all the same, to which containers it goes and what else the pod makes of
 // it, that is the items that were not there; else it is the whole spec.
 func freshIn(was, now *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta1.ServiceInjectionPolicySpec {
-	sameItems := equality.Semantic.DeepEqual(was.Env, now.Env) && equality.Semantic.DeepEqual(was.VolumeMounts, now.VolumeMounts)
-	if !equality.Semantic.DeepEqual(frame(was), frame(now)) || !sameItems && expandsVariables(now) {
+	if goesElsewhere(was, now) {
 		return now
 	}
 	out := now.DeepCopy()
@@ -63,6 +73,75 @@ func freshIn(was, now *refractv1beta1.ServiceInjectionPolicySpec) *refractv1beta
 		return isIn(was.Volumes, v) && equality.Semantic.DeepEqual(mountsOf(was, v.Name), mountsOf(now, v.Name))
 	})
 	return out
+}
+
+// goesElsewhere reports whether all that a policy hands out goes to other pods or
+// containers than before, or something else may be made of all of it there.
+func goesElsewhere(was, now *refractv1beta1.ServiceInjectionPolicySpec) bool {
+	sameItems := equality.Semantic.DeepEqual(was.Env, now.Env) && equality.Semantic.DeepEqual(was.VolumeMounts, now.VolumeMounts)
+	return !equality.Semantic.DeepEqual(frame(was), frame(now)) || !sameItems && expandsVariables(now)
+}
+
+// handsOn returns the Secrets and ConfigMaps that the policy takes over from its
+// Service, as that is now, and of which the write makes something else than was made
+// of them before. Who changes the Service later is asked himself.
+func (v *validator) handsOn(ctx context.Context, w *write) ([]inject.Reference, error) {
+	now := &w.now.Spec
+	if !now.Implicit || w.was != nil && w.was.Spec.Implicit && !goesElsewhere(&w.was.Spec, now) && !mountsOthers(&w.was.Spec, now) {
+		return nil, nil
+	}
+	service := &corev1.Service{}
+	switch err := v.Client.Get(ctx, client.ObjectKey{Namespace: w.now.Namespace, Name: now.Service}, service); {
+	case apierrors.IsNotFound(err):
+	case err != nil:
+		return nil, fmt.Errorf("reading Service %s/%s: %w", w.now.Namespace, now.Service, err)
+	}
+	says, _ := inject.FromService(service) // What is wrong there is handed out by nobody.
+	all := namedBy(w.now, says)
+	if w.was != nil && w.was.Status.FromService != nil { // What counts for as long as the annotations are wrong.
+		all = append(all, namedBy(w.now, w.was.Status.FromService)...)
+	}
+	slices.SortFunc(all, func(a, b inject.Reference) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+	})
+	return slices.CompactFunc(all, func(a, b inject.Reference) bool { return a.Kind == b.Kind && a.Name == b.Name }), nil
+}
+
+// namedBy returns the Secrets and ConfigMaps that items of a Service name.
+func namedBy(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) []inject.Reference {
+	var out []inject.Reference
+	name := func(one refractv1beta1.InjectedItems) {
+		alone := stated(p)
+		alone.Spec.Env, alone.Spec.EnvFrom, alone.Spec.Volumes, alone.Spec.VolumeMounts = nil, nil, nil, nil
+		alone.Status.FromService = &one
+		policy, errs := inject.Compile(alone)
+		if len(errs) > 0 {
+			return // Nor does any policy inject this.
+		}
+		for _, r := range guarded(policy.References()) {
+			out = append(out, inject.Reference{Kind: r.Kind, Name: r.Name, Optional: true, Path: ofService})
+		}
+	}
+	// One by one: what is too much all together may fit after a part was taken away.
+	for i := range items.Env {
+		name(refractv1beta1.InjectedItems{Env: items.Env[i : i+1]})
+	}
+	for i := range items.EnvFrom {
+		name(refractv1beta1.InjectedItems{EnvFrom: items.EnvFrom[i : i+1]})
+	}
+	for i := range items.Volumes {
+		name(refractv1beta1.InjectedItems{Volumes: items.Volumes[i : i+1]})
+	}
+	return out
+}
+
+// mountsOthers reports whether there are new mounts of volumes that the policy does
+// not have itself: they may be those of the Service.
+func mountsOthers(was, now *refractv1beta1.ServiceInjectionPolicySpec) bool {
+	return slices.ContainsFunc(now.VolumeMounts, func(m corev1.VolumeMount) bool {
+		own := slices.ContainsFunc(now.Volumes, func(v corev1.Volume) bool { return v.Name == m.Name })
+		return !own && !isIn(was.VolumeMounts, m)
+	})
 }
 
 // frame returns the spec without its items, and without what does not change where
@@ -99,9 +178,18 @@ const (
 	askedFor = 5 * time.Second
 )
 
-// mayHandOut returns why the user may not hand these out; nil if he may.
+// mayHandOut returns why the user may not hand these out, and what the Service names;
+// nil if he may.
 func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []inject.Reference) *admission.Response {
+	ctx, cancel := context.WithTimeout(ctx, askedFor)
+	defer cancel()
 	var no admission.Response
+	byService, err := v.handsOn(ctx, w)
+	if err != nil {
+		no = unknown(err)
+		return &no
+	}
+	refs = slices.Concat(refs, byService)
 	if len(refs) > mostReferences {
 		no = refuse(w, []metav1.StatusCause{{
 			Type: metav1.CauseTypeFieldValueInvalid, Field: "spec",
@@ -112,10 +200,7 @@ func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserI
 	denied, err := v.denied(ctx, user, w.now.Namespace, refs)
 	switch {
 	case err != nil:
-		no = status(&metav1.Status{
-			Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
-			Message: fmt.Sprintf("nothing was stored, as it is not known whether you may hand out what the policy names: try again (%v)", err),
-		})
+		no = unknown(err)
 	case len(denied) > 0:
 		no = forbid(w, user, denied)
 	default:
@@ -124,12 +209,18 @@ func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserI
 	return &no
 }
 
+// unknown says that nobody knows whether a user may write a policy.
+func unknown(err error) admission.Response {
+	return status(&metav1.Status{
+		Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
+		Message: fmt.Sprintf("nothing was stored, as it is not known whether you may hand out what the policy names: try again (%v)", err),
+	})
+}
+
 // denied returns those of the references that the user may not read.
 func (v *validator) denied(
 	ctx context.Context, user *authenticationv1.UserInfo, namespace string, refs []inject.Reference,
 ) ([]inject.Reference, error) {
-	ctx, cancel := context.WithTimeout(ctx, askedFor)
-	defer cancel()
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(asked)
 	allowed := make([]bool, len(refs))
@@ -165,6 +256,9 @@ func forbid(w *write, user *authenticationv1.UserInfo, denied []inject.Reference
 		names[i] = denied[i].Kind + " " + denied[i].Name
 		causes[i] = metav1.StatusCause{
 			Type: metav1.CauseTypeForbidden, Field: denied[i].Path, Message: fmt.Sprintf("user %q may not get %s", user.Username, names[i]),
+		}
+		if denied[i].Path == ofService {
+			names[i] += fmt.Sprintf(" (named by Service %s)", w.now.Spec.Service)
 		}
 	}
 	return status(&metav1.Status{

@@ -73,7 +73,7 @@ func TestHandsOut(t *testing.T) {
 		"Enforced":   {"Nobody got it before.", env + `, mode: Audit`, env + `, mode: Enforce`, []string{"Secret/db"}},
 		"OnConflict": {"It goes to no other pod.", env, env + `, onConflict: Reject`, nil},
 		"Rollout":    {"Nor is the time of any matter.", env, env + `, rollout: {strategy: None}`, nil},
-		"Implicit":   {"What the Service adds its author is asked about.", env, env + `, implicit: true`, nil},
+		"Implicit":   {"What the Service adds is another matter.", env, env + `, implicit: true`, nil},
 		"Fewer":      {"Who takes away gives nothing.", env + ", " + volume, env, nil},
 		"RootCA":     {"Every pod has it.", "", `volumes: [{name: ca, configMap: {name: kube-root-ca.crt}}]`, nil},
 		"RootCASecret": {
@@ -102,8 +102,8 @@ func TestHandsOut(t *testing.T) {
 	}
 }
 
-// TestHandsOutOfTheSpec: what stands in the status is of the Service, whose author
-// is asked when he writes it.
+// TestHandsOutOfTheSpec: what stands in the status is of the Service, and asked about
+// by itself.
 func TestHandsOutOfTheSpec(t *testing.T) {
 	p := policyOf(t, `implicit: true, env: [{name: A, value: b}]`)
 	p.Status.FromService = &refractv1beta1.InjectedItems{EnvFrom: policyOf(t, `envFrom: [{secretRef: {name: db}}]`).Spec.EnvFrom}

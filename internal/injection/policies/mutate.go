@@ -16,15 +16,17 @@ import (
 // Mutate returns the handler that makes text of whole numbers among the values of
 // a policy's variables, so that what is stored says what containers get. It
 // changes nothing else, and refuses nothing: a number that stays one does no harm.
+// What is no whole number, or may have lost digits on its way, stays and is refused by
+// what comes after: be it the schema, which gives no reason, so a warning does.
 func Mutate(log logr.Logger) http.Handler {
 	return &admission.Webhook{
 		Handler: admission.HandlerFunc(func(_ context.Context, req admission.Request) admission.Response {
-			patch, err := quoted(req.Object.Raw)
+			numbers, err := numbersIn(req.Object.Raw)
 			if err != nil {
 				log.Error(err, "A policy was left as it is", "namespace", req.Namespace, "policy", req.Name)
 				return admission.Allowed("")
 			}
-			return patched(patch)
+			return quoted(numbers)
 		}),
 		LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return log },
 		// To recover would be to refuse. The server answers with an error instead, which
@@ -33,24 +35,15 @@ func Mutate(log logr.Logger) http.Handler {
 	}
 }
 
-func patched(patch []byte) admission.Response {
-	out := admission.Allowed("")
-	if patch != nil {
-		out.Patch, out.PatchType = patch, new(admissionv1.PatchTypeJSONPatch)
-	}
-	return out
+// number is one among the values of a policy's variables.
+type number struct {
+	index int
+	value refractv1beta1.EnvValue
+	err   error // Why it cannot be taken for text.
 }
 
-// replacement is an operation of a JSON patch.
-type replacement struct {
-	Op    string                  `json:"op"`
-	Path  string                  `json:"path"`
-	Value refractv1beta1.EnvValue `json:"value"`
-}
-
-// quoted returns the JSON patch that makes text of the numbers of a policy; nil if
-// there are none.
-func quoted(policy []byte) ([]byte, error) {
+// numbersIn returns those of a policy.
+func numbersIn(policy []byte) ([]number, error) {
 	if len(policy) == 0 { // It is being deleted.
 		return nil, nil
 	}
@@ -64,20 +57,50 @@ func quoted(policy []byte) ([]byte, error) {
 	if err := json.Unmarshal(policy, &read); err != nil {
 		return nil, fmt.Errorf("reading the policy: %w", err)
 	}
-	var patch []replacement
+	var out []number
 	for i, e := range read.Spec.Env {
-		var value refractv1beta1.EnvValue
-		if !isNumber(e.Value) || value.UnmarshalJSON(e.Value) != nil {
-			continue // What is neither text nor a whole number is refused by its schema.
+		if isNumber(e.Value) {
+			n := number{index: i}
+			n.err = n.value.UnmarshalJSON(e.Value)
+			out = append(out, n)
 		}
-		patch = append(patch, replacement{Op: "replace", Path: fmt.Sprintf("/spec/env/%d/value", i), Value: value})
 	}
-	if patch == nil {
-		return nil, nil
-	}
-	return json.Marshal(patch)
+	return out, nil
 }
 
 func isNumber(value []byte) bool {
 	return len(value) > 0 && (value[0] == '-' || value[0] >= '0' && value[0] <= '9')
 }
+
+// replacement is an operation of a JSON patch.
+type replacement struct {
+	Op    string                  `json:"op"`
+	Path  string                  `json:"path"`
+	Value refractv1beta1.EnvValue `json:"value"`
+}
+
+// quoted makes text of numbers.
+func quoted(numbers []number) admission.Response {
+	out := admission.Allowed("")
+	var operations []replacement
+	for _, n := range numbers {
+		if n.err != nil {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("%s: %v", n.field(), n.err))
+			continue
+		}
+		operations = append(operations, replacement{Op: "replace", Path: fmt.Sprintf("/spec/env/%d/value", n.index), Value: n.value})
+	}
+	out.Warnings = short(out.Warnings)
+	if operations == nil {
+		return out
+	}
+	patch, err := json.Marshal(operations)
+	if err != nil { // Texts are always encoded.
+		return out
+	}
+	out.Patch, out.PatchType = patch, new(admissionv1.PatchTypeJSONPatch)
+	return out
+}
+
+// field is the place of the number in the policy.
+func (n *number) field() string { return fmt.Sprintf("spec.env[%d].value", n.index) }

@@ -40,9 +40,10 @@ func ask(t *testing.T, h http.Handler, req *admissionv1.AdmissionRequest) *admis
 
 func TestMutate(t *testing.T) {
 	cases := map[string]struct {
-		reason string
-		object string // JSON, as an API server sends it.
-		want   string // The patch.
+		reason   string
+		object   string // JSON, as an API server sends it.
+		want     string // The patch.
+		warnings []string
 	}{
 		"Proposal": {
 			reason: "The first example of the proposal has this.",
@@ -57,10 +58,24 @@ func TestMutate(t *testing.T) {
 		},
 		"LongNumber": {
 			reason: "No digit is lost.",
-			object: `{"spec":{"env":[{"name":"A","value":9007199254740993}]}}`,
-			want:   `[{"op":"replace","path":"/spec/env/0/value","value":"9007199254740993"}]`,
+			object: `{"spec":{"env":[{"name":"A","value":9007199254740991},{"name":"B","value":-9007199254740991}]}}`,
+			want: `[{"op":"replace","path":"/spec/env/0/value","value":"9007199254740991"},` +
+				`{"op":"replace","path":"/spec/env/1/value","value":"-9007199254740991"}]`,
 		},
-		"NotWhole":  {reason: "The schema refuses it, in its own words.", object: `{"spec":{"env":[{"name":"A","value":1.5},{"name":"B","value":1e3}]}}`},
+		"TooLongNumber": {
+			reason: "Digits may have been lost before; what comes after refuses that, and be it without a word why.",
+			object: `{"spec":{"env":[{"name":"A","value":9007199254740992},{"name":"B","value":1},{"name":"C","value":12345678901234567000},{"name":"D","value":1e+21}]}}`,
+			want:   `[{"op":"replace","path":"/spec/env/1/value","value":"1"}]`,
+			warnings: []string{
+				"spec.env[0].value: put quotes around the number: it is beyond ±9007199254740991, and digits of such may be lost on the way, got 9007199254740992",
+				"spec.env[2].value: put quotes around the number: it is beyond ±9007199254740991, and digits of such may be lost on the way, got 12345678901234567000",
+				"spec.env[3].value: put quotes around the number: it is beyond ±9007199254740991, and digits of such may be lost on the way, got 1e+21",
+			},
+		},
+		"NotWhole": {
+			reason: "The schema refuses it.", object: `{"spec":{"env":[{"name":"A","value":1.5},{"name":"B","value":1e3}]}}`,
+			warnings: []string{"spec.env[0].value: want a string or a whole number, got 1.5", "spec.env[1].value: want a string or a whole number, got 1e3"},
+		},
 		"Other":     {reason: "Nor is this ours to judge.", object: `{"spec":{"env":[{"name":"A","value":true},{"name":"B","value":null},{"name":"C","value":{}}]}}`},
 		"Elsewhere": {reason: "A number is what it is anywhere else.", object: `{"spec":{"rollout":{"maxConcurrent":3},"volumes":[{"name":"v","secret":{"defaultMode":420}}]}}`},
 		"Text":      {reason: "There is nothing to do.", object: `{"spec":{"env":[{"name":"A","value":"6379"}]}}`},
@@ -81,6 +96,9 @@ func TestMutate(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, string(got.Patch)); diff != "" {
 				t.Errorf("%s\npatch: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.warnings, got.Warnings); diff != "" {
+				t.Errorf("%s\nwarnings: -want, +got:\n%s", tc.reason, diff)
 			}
 			if typed := got.PatchType != nil && *got.PatchType == admissionv1.PatchTypeJSONPatch; typed != (tc.want != "") {
 				t.Errorf("%s\nA patch has its type, and no patch has none: got %v", tc.reason, got.PatchType)

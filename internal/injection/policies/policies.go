@@ -2,10 +2,10 @@
 // ServiceInjectionPolicy which somebody writes: numbers in its variables become
 // text, and what is wrong with it is refused, each at its field.
 //
-// A policy hands Secrets and ConfigMaps out to pods. Who writes one must be
-// allowed to read them; the API server's own authorizer is asked. What cannot be
-// found out about that refuses the write; anything else that cannot be found out
-// leaves out a warning.
+// A policy hands Secrets and ConfigMaps out to pods, those that it names and those
+// that its Service does. Who writes one must be allowed to read them; the API server's
+// own authorizer is asked. What cannot be found out about that refuses the write;
+// anything else that cannot be found out leaves out a warning.
 package policies
 
 import (
@@ -50,6 +50,8 @@ type Options struct {
 	Others func(namespace string) []*inject.Policy
 	// Probe has a pod tried out with what the policy injects, by a dry run.
 	Probe bool
+	// Exempt are the namespaces into whose pods nothing is injected.
+	Exempt []string
 	// Log is told what goes wrong here.
 	Log logr.Logger
 }
@@ -73,10 +75,11 @@ type write struct {
 	now, was *refractv1beta1.ServiceInjectionPolicy // was is nil for a new one.
 }
 
+// writeOf reads a request; with an error, as much of it as can be read.
 func writeOf(req *admissionv1.AdmissionRequest) (*write, error) {
 	w := &write{now: &refractv1beta1.ServiceInjectionPolicy{}}
 	if err := json.Unmarshal(req.Object.Raw, w.now); err != nil {
-		return nil, fmt.Errorf("reading the policy: %w", err)
+		return w, fmt.Errorf("reading the policy: %w", err)
 	}
 	if w.now.Namespace == "" {
 		w.now.Namespace = req.Namespace
@@ -119,7 +122,7 @@ func (v *validator) Handle(ctx context.Context, req admission.Request) admission
 	}
 	w, err := writeOf(&req.AdmissionRequest)
 	if err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
+		return unreadable(w, req.Object.Raw, err)
 	}
 	if w.saysNothingNew() {
 		return admission.Allowed("")
@@ -141,11 +144,30 @@ func (v *validator) Handle(ctx context.Context, req admission.Request) admission
 }
 
 // stated returns what the author of a policy says himself, without what the Service
-// adds: the author of that is asked when he writes it.
+// adds.
 func stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInjectionPolicy {
 	out := p.DeepCopy()
 	out.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
 	return out
+}
+
+// unreadable says why a policy cannot be read: numbers that are none any more stand at
+// their fields.
+func unreadable(w *write, policy []byte, why error) admission.Response {
+	numbers, err := numbersIn(policy)
+	if err != nil {
+		return admission.Errored(http.StatusBadRequest, why)
+	}
+	var causes []metav1.StatusCause
+	for _, n := range numbers {
+		if n.err != nil {
+			causes = append(causes, metav1.StatusCause{Type: metav1.CauseTypeFieldValueInvalid, Field: n.field(), Message: n.err.Error()})
+		}
+	}
+	if causes == nil {
+		return admission.Errored(http.StatusBadRequest, why)
+	}
+	return refuse(w, causes)
 }
 
 func causesOf(errs field.ErrorList) []metav1.StatusCause {

@@ -106,6 +106,15 @@ func secret(name string, keys ...string) *corev1.Secret {
 	return s
 }
 
+// annotated returns the Service with annotations.
+func annotated(pairs ...string) *corev1.Service {
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Annotations: map[string]string{}}}
+	for i := 0; i < len(pairs); i += 2 {
+		s.Annotations[pairs[i]] = pairs[i+1]
+	}
+	return s
+}
+
 func configMap(name string, keys ...string) *corev1.ConfigMap {
 	c := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, BinaryData: map[string][]byte{}}
 	for _, k := range keys {
@@ -132,6 +141,7 @@ func TestValidate(t *testing.T) {
 		err      error
 		objects  []client.Object
 		others   map[string]string // Specs by name.
+		status   string            // status.fromService, as it was.
 
 		code     int32
 		message  string   // In what is refused.
@@ -319,16 +329,69 @@ func TestValidate(t *testing.T) {
 			warnings: []string{"spec.service: there is no Service db yet; until there is, only what stands here is injected"},
 		},
 		"Implicit": {
-			reason: "What the Service hands out was asked about when that was written; and it contradicts others as if it stood here.",
-			now:    `implicit: true`,
-			objects: []client.Object{&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db", Annotations: map[string]string{
-				refractv1beta1.EnvFromAnnotation: "secret/db", refractv1beta1.EnvAnnotation: `{"DB_PORT":"6379"}`,
-			}}}},
-			others: map[string]string{"queue": `env: [{name: DB_PORT, value: "7000"}]`},
+			reason:  "What the Service hands out may be read; and it contradicts others as if it stood here.",
+			now:     `implicit: true`,
+			may:     []string{"secrets/db"},
+			asked:   []string{"bob get shop/secrets/db"},
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db", refractv1beta1.EnvAnnotation, `{"DB_PORT":"6379"}`)},
+			others:  map[string]string{"queue": `env: [{name: DB_PORT, value: "7000"}]`},
 			warnings: []string{
 				"a pod with the label role=frontend is selected by both allow-database and queue, which differ in variable DB_PORT: " +
 					"the former is applied and the latter is left out for it",
 			},
+		},
+		"ImplicitDenied": {
+			reason: "Who may read what the Service names chose its consumers; this author chooses others.",
+			now:    `implicit: true`,
+			objects: []client.Object{annotated(
+				refractv1beta1.EnvFromAnnotation, "secret/db, configmap/kube-root-ca.crt, secret/", refractv1beta1.MountAnnotation, "configmap/settings:/s,secret/db:/db",
+			)},
+			may:  []string{"configmaps/settings"},
+			code: 403, message: `gives pods Secret db (named by Service db), which user "bob" may not get in namespace shop`,
+			fields: []string{"spec.service"},
+			asked:  []string{"bob get shop/configmaps/settings", "bob get shop/secrets/db"},
+		},
+		"ImplicitTrusted": {
+			reason:  "Somebody else has looked at what this user writes.",
+			now:     `implicit: true`,
+			user:    "alice",
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
+		},
+		"ImplicitSince": {
+			reason: "The Service's Secrets come with it.",
+			was:    plain, now: plain + `, implicit: true`,
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
+			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
+		},
+		"ImplicitElsewhere": {
+			reason: "They go to other containers.",
+			was:    `implicit: true`, now: `implicit: true, containers: {include: [web]}`,
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
+			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
+		},
+		"ImplicitMounted": {
+			reason: "The volume may be the Service's.",
+			was:    `implicit: true`, now: `implicit: true, volumeMounts: [{name: svc-secret-db, mountPath: /usr/share/nginx/html}]`,
+			objects: []client.Object{annotated(refractv1beta1.MountAnnotation, "secret/db:/db")},
+			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/db"},
+		},
+		"ImplicitAsBefore": {
+			reason: "They go where they went.",
+			was:    `implicit: true`, now: `implicit: true, ` + plain,
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret/db")},
+		},
+		"ImplicitOnlyBefore": {
+			reason: "What the Service said before is in effect while it is wrong.",
+			was:    `implicit: true`, now: `implicit: true, containers: {include: [web]}`,
+			status:  `{envFrom: [{secretRef: {name: former}}]}`,
+			objects: []client.Object{annotated(refractv1beta1.EnvFromAnnotation, "secret")},
+			code:    403, fields: []string{"spec.service"}, asked: []string{"bob get shop/secrets/former"},
+		},
+		"ExemptNamespace": {
+			reason:   "It has no effect at all.",
+			now:      plain,
+			change:   func(p *refractv1beta1.ServiceInjectionPolicy) { p.Namespace = "kube-system" },
+			warnings: []string{"metadata.namespace: nothing is injected into pods of namespace kube-system, whatever policies there say"},
 		},
 		"ImplicitInvalid": {
 			reason: "The Service is somebody else's, so this is no reason to refuse.",
@@ -346,6 +409,12 @@ func TestValidate(t *testing.T) {
 			var was *refractv1beta1.ServiceInjectionPolicy
 			if tc.was != "" {
 				was = policyOf(t, tc.was)
+			}
+			if tc.status != "" {
+				was.Status.FromService = &refractv1beta1.InjectedItems{}
+				if err := yaml.UnmarshalStrict([]byte(tc.status), was.Status.FromService); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if tc.change != nil {
 				tc.change(now)
@@ -368,6 +437,7 @@ func TestValidate(t *testing.T) {
 				Client: cluster(interceptor.Funcs{}, tc.objects...), Allowed: a.allowed, Log: logr.Discard(),
 				Trusted: []string{"alice", "system:serviceaccount:flux-system:kustomize-controller"},
 				Others:  func(string) []*inject.Policy { return others },
+				Exempt:  refractv1beta1.ExemptNamespaces("kube-admiral-system"),
 			}), request(t, was, now, user))
 
 			code, message, fields := int32(0), "", []string(nil)
@@ -422,6 +492,45 @@ func TestValidateOtherRequests(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			if got := ask(t, h, &tc.req); got.Allowed != tc.want {
 				t.Errorf("%s\nallowed: got %t, want %t", tc.reason, got.Allowed, tc.want)
+			}
+		})
+	}
+}
+
+// TestValidateNumbers: what may have lost digits is refused at its field.
+func TestValidateNumbers(t *testing.T) {
+	h := Validate(Options{Client: cluster(interceptor.Funcs{}), Allowed: (&authorizer{}).allowed, Log: logr.Discard()})
+	for name, tc := range map[string]struct {
+		env    string
+		fields []string
+		code   int32
+	}{
+		"Exact":    {env: `{"name":"A","value":9007199254740991}`},
+		"Quoted":   {env: `{"name":"A","value":"12345678901234567890"}`},
+		"Beyond":   {env: `{"name":"A","value":1},{"name":"B","value":9007199254740993}`, fields: []string{"spec.env[1].value"}, code: 422},
+		"Negative": {env: `{"name":"A","value":-9007199254740992}`, fields: []string{"spec.env[0].value"}, code: 422},
+		"Rounded":  {env: `{"name":"A","value":12345678901234567000},{"name":"B","value":1.2345678901234567e+21}`, fields: []string{"spec.env[0].value", "spec.env[1].value"}, code: 422},
+		"NoNumber": {env: `{"name":"A","value":true}`, code: 400},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := ask(t, h, &admissionv1.AdmissionRequest{Operation: admissionv1.Create, Object: runtime.RawExtension{
+				Raw: []byte(`{"metadata":{"namespace":"shop","name":"big"},"spec":{"selector":{"matchLabels":{"a":"b"}},"env":[` + tc.env + `]}}`),
+			}})
+			var fields []string
+			code := int32(0)
+			if !got.Allowed {
+				code = got.Result.Code
+				if got.Result.Details != nil {
+					for _, c := range got.Result.Details.Causes {
+						fields = append(fields, c.Field)
+					}
+				}
+			}
+			if diff := cmp.Diff([]any{tc.code, tc.fields}, []any{code, fields}); diff != "" {
+				t.Errorf("code and fields: -want, +got:\n%s\n%v", diff, got.Result)
+			}
+			if tc.fields != nil && !strings.Contains(got.Result.Message, `ServiceInjectionPolicy.refract.dev "big" is invalid: `) {
+				t.Errorf("message: got %q", got.Result.Message)
 			}
 		})
 	}

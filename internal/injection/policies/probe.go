@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"regexp"
 	"slices"
 	"strconv"
@@ -27,32 +28,64 @@ type verdict struct {
 }
 
 // try asks the API server, by a dry run, for a pod that has what the policy
-// injects and nothing else. A policy is at fault only if the API server names its
-// items, and takes the pod without them; all else, as a quota or somebody else's
-// webhook, says nothing about the policy.
+// injects and nothing else. A policy is at fault only if such a pod is refused, and
+// one without its items is not; all else, as a quota or a failure, says nothing about
+// the policy.
 func (v *validator) try(ctx context.Context, w *write, p *refractv1beta1.ServiceInjectionPolicy) verdict {
-	err := v.Client.Create(ctx, probe(p), client.DryRunAll)
-	switch {
-	case err == nil:
-		return verdict{}
-	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), podSecurity):
-		_, violations, _ := strings.Cut(err.Error(), podSecurity)
-		return verdict{warnings: []string{fmt.Sprintf("namespace %s refuses pods with this: it %s%s", p.Namespace, podSecurity, violations)}}
-	case !apierrors.IsInvalid(err):
-		v.Log.V(1).Info("Could not try out a policy", "namespace", p.Namespace, "policy", w.name(), "reason", err.Error())
+	with, without := probe(p), probe(&refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace}})
+	create := func(pod *corev1.Pod) error { return v.Client.Create(ctx, pod.DeepCopy(), client.DryRunAll) }
+	err := create(with)
+	if err == nil {
 		return verdict{}
 	}
 	tried := attributed(err, &w.now.Spec)
-	if len(tried.causes)+len(tried.warnings) == 0 || apierrors.IsInvalid(v.Client.Create(ctx, probe(&refractv1beta1.ServiceInjectionPolicy{
-		ObjectMeta: metav1.ObjectMeta{Namespace: p.Namespace},
-	}), client.DryRunAll)) {
-		return verdict{} // Whoever else has a hand in pods makes them invalid.
+	at := len(tried.causes)+len(tried.warnings) > 0
+	switch {
+	case !at && !judged(err):
+		v.Log.V(1).Info("Could not try out a policy", "namespace", p.Namespace, "policy", w.name(), "reason", err.Error())
+		return verdict{}
+	case at && !apierrors.IsInvalid(create(without)):
+		return tried
+	case at || create(without) != nil || !judged(create(with)):
+		return verdict{} // Whoever else has a hand in pods refuses them, or did for a moment.
+	case w.now.Spec.Mode == refractv1beta1.ModeAudit:
+		return verdict{warnings: []string{"spec: were the mode Enforce, " + refusal(p.Namespace, err)}}
+	default:
+		return verdict{causes: []metav1.StatusCause{{Type: metav1.CauseTypeForbidden, Field: "spec", Message: refusal(p.Namespace, err)}}}
 	}
-	return tried
 }
 
-// podSecurity begins what the API server's own admission of Pod Security says.
-const podSecurity = "violates PodSecurity"
+// judged reports whether somebody has looked at a pod and refuses it: Pod Security, a
+// ServiceAccount that may have certain Secrets alone, admission policies and webhooks.
+// What depends on how much there is already, or on our own rights, is something else.
+func judged(err error) bool {
+	var answer apierrors.APIStatus
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch s := answer.Status(); s.Code {
+	case http.StatusBadRequest, http.StatusForbidden, http.StatusRequestEntityTooLarge, http.StatusUnprocessableEntity:
+		return !slices.ContainsFunc(ofTheMoment, func(text string) bool { return strings.Contains(s.Message, text) })
+	default:
+		return false
+	}
+}
+
+// ofTheMoment is in what an API server says of a pod for reasons that pass: a quota
+// that is used up or not known yet, its own ServiceAccount that is not there yet, a
+// namespace that goes; and where we may not try.
+var ofTheMoment = []string{
+	"exceeded quota", "failed quota", "for quota", "error looking up service account", "is being terminated", `cannot create resource "pods"`,
+}
+
+// refusal says that pods are refused, and why.
+func refusal(namespace string, err error) string {
+	why := err.Error()
+	if _, after, found := strings.Cut(why, " is forbidden: "); found {
+		why = after // Without the name of a pod that nobody knows.
+	}
+	return cut(oneLine(fmt.Sprintf("pods of namespace %s that get this would be refused: %s", namespace, why)))
+}
 
 // probe returns a pod with all that the policy injects into one container. It meets
 // the strictest of the Pod Security Standards, so that what violates one is the

@@ -58,12 +58,14 @@ func TestProbe(t *testing.T) {
 	violation := apierrors.NewForbidden(schema.GroupResource{Resource: "pods"}, "refract-probe-abcde",
 		errors.New(`violates PodSecurity "baseline:latest": hostPath volumes (volume "v")`))
 	pods := schema.GroupResource{Resource: "pods"}
+	quota := apierrors.NewForbidden(pods, "", errors.New("exceeded quota: q"))
 	cases := map[string]struct {
 		reason   string
 		spec     string
 		service  string // What its annotation refract.dev/env says.
 		answers  []error
 		fields   []string
+		message  string   // In the refusal.
 		warnings []string // Besides that of the pods' own volumes.
 		probes   int
 	}{
@@ -90,7 +92,7 @@ func TestProbe(t *testing.T) {
 		"NotOurs": {
 			reason:  "Somebody's webhook has put another container first, or more volumes.",
 			answers: []error{invalid("spec.containers[1].env[0].name", "spec.initContainers[0].env[0].name", "spec.volumes[2].name", "spec.securityContext", "spec.env[0]")},
-			probes:  1,
+			probes:  2,
 		},
 		"Service": {
 			reason:   "The author of the policy cannot do anything about it, and should know.",
@@ -101,17 +103,53 @@ func TestProbe(t *testing.T) {
 			probes:   2,
 		},
 		"PodSecurity": {
-			reason:   "The namespace may be for other pods as well, or changed soon.",
-			answers:  []error{violation},
-			warnings: []string{`namespace shop refuses pods with this: it violates PodSecurity "baseline:latest": hostPath volumes (volume "v")`},
-			probes:   1,
+			reason:  "No pod could be created any more.",
+			answers: []error{violation, nil, violation},
+			fields:  []string{"spec"},
+			message: `spec: pods of namespace shop that get this would be refused: violates PodSecurity "baseline:latest": hostPath volumes (volume "v")`,
+			probes:  3,
 		},
-		"Quota":       {reason: "It says nothing of the policy.", answers: []error{apierrors.NewForbidden(pods, "", errors.New("exceeded quota: q"))}, probes: 1},
+		"PodSecurityAnyway": {reason: "They are refused without it, too.", answers: []error{violation}, probes: 2},
+		"PodSecurityAudit": {
+			reason:   "Nothing is injected yet.",
+			spec:     spec + ", mode: Audit",
+			answers:  []error{violation, nil, violation},
+			warnings: []string{`spec: were the mode Enforce, pods of namespace shop that get this would be refused: violates PodSecurity "baseline:latest": hostPath volumes (volume "v")`},
+			probes:   3,
+		},
+		"Mountable": {
+			reason: "A ServiceAccount may have certain Secrets alone.",
+			answers: []error{apierrors.NewForbidden(pods, "refract-probe-abcde",
+				errors.New(`container probe with envVar A referencing secret.secretName="s" is not allowed`)), nil, violation},
+			fields:  []string{"spec"},
+			message: `would be refused: container probe with envVar A referencing secret.secretName="s" is not allowed`,
+			probes:  3,
+		},
+		"AdmissionPolicy": {
+			reason: "Administrators may have rules of their own.",
+			answers: []error{&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422,
+				Message: `ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no`}}, nil, violation},
+			fields: []string{"spec"}, message: `ValidatingAdmissionPolicy 'x' with binding 'x' denied request: no`,
+			probes: 3,
+		},
+		"ForAMoment":     {reason: "It is refused no more.", answers: []error{violation, nil, nil}, probes: 3},
+		"QuotaMeanwhile": {reason: "It is refused for another reason.", answers: []error{violation, nil, quota}, probes: 3},
+		"AwayMeanwhile":  {reason: "Or not answered.", answers: []error{violation, nil, apierrors.NewInternalError(errors.New("failed calling webhook"))}, probes: 3},
+		"QuotaFreed":     {reason: "That there was no room says nothing.", answers: []error{quota, nil, quota}, probes: 1},
+		"FailedWebhook":  {reason: "Nor that nobody answered.", answers: []error{apierrors.NewInternalError(errors.New("failed calling webhook")), nil}, probes: 1},
+		"Timeout":        {reason: "Nor that it took long.", answers: []error{apierrors.NewTimeoutError("", 1), nil}, probes: 1},
+		"Busy":           {reason: "Nor that there is much to do.", answers: []error{apierrors.NewTooManyRequests("", 1), nil}, probes: 1},
+		"NoAccount": {
+			reason:  "The namespace is new.",
+			answers: []error{apierrors.NewForbidden(pods, "", errors.New(`error looking up service account shop/default: serviceaccount "default" not found`)), nil},
+			probes:  1,
+		},
+		"Quota":       {reason: "It says nothing of the policy.", answers: []error{quota}, probes: 1},
 		"MayNot":      {reason: "Nor does it that we may not create pods.", answers: []error{apierrors.NewForbidden(pods, "", errors.New(`User "refract" cannot create resource "pods"`))}, probes: 1},
-		"Webhook":     {reason: "Nor what others think of pods.", answers: []error{&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest}}}, probes: 1},
+		"Webhook":     {reason: "Nor what others think of pods.", answers: []error{&apierrors.StatusError{ErrStatus: metav1.Status{Status: metav1.StatusFailure, Code: http.StatusBadRequest}}}, probes: 2},
 		"NoNamespace": {reason: "It is being made.", answers: []error{apierrors.NewNotFound(pods, "")}, probes: 1},
 		"Unavailable": {reason: "A policy can be written without it.", answers: []error{errors.New("connection refused")}, probes: 1},
-		"NoDetails":   {reason: "There is nothing to point at.", answers: []error{&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422}}}, probes: 1},
+		"NoDetails":   {reason: "There is nothing to point at.", answers: []error{&apierrors.StatusError{ErrStatus: metav1.Status{Reason: metav1.StatusReasonInvalid, Code: 422}}}, probes: 2},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -129,6 +167,9 @@ func TestProbe(t *testing.T) {
 				for _, cause := range got.Result.Details.Causes {
 					fields = append(fields, cause.Field)
 				}
+			}
+			if !got.Allowed && !strings.Contains(got.Result.Message, tc.message) {
+				t.Errorf("%s\nrefusal: got %q, want %q in it", tc.reason, got.Result.Message, tc.message)
 			}
 			if diff := cmp.Diff(tc.fields, fields); diff != "" {
 				t.Errorf("%s\nfields of what is refused: -want, +got:\n%s", tc.reason, diff)
@@ -217,12 +258,17 @@ func TestPatience(t *testing.T) {
 		})
 		a := &authorizer{may: map[string]bool{"secrets/db": true}}
 		begun := time.Now()
-		got := ask(t, Validate(Options{Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret+", implicit: true"), "bob"))
+		got := ask(t, Validate(Options{Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))
 		if took := time.Since(begun); !got.Allowed || got.Warnings != nil || took > advised {
 			t.Errorf("What is not known is left out: got %v after %s, want it allowed within %s", got, took, advised)
 		}
 		never := func(ctx context.Context, _ *authenticationv1.UserInfo, _ *authorizationv1.ResourceAttributes) (bool, error) {
 			return false, hangs(ctx)
+		}
+		begun = time.Now()
+		got = ask(t, Validate(Options{Client: c, Allowed: a.allowed, Log: logr.Discard()}), request(t, nil, policyOf(t, "implicit: true"), "bob"))
+		if took := time.Since(begun); got.Allowed || !strings.Contains(got.Result.Message, "reading Service shop/db") || took > askedFor {
+			t.Errorf("Nor if nobody knows what the Service names: got %v after %s, want a refusal within %s", got, took, askedFor)
 		}
 		begun = time.Now()
 		got = ask(t, Validate(Options{Client: c, Allowed: never, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))

@@ -36,7 +36,7 @@ const (
 	firstRefusal = 2 * time.Second
 	lastRefusal  = time.Minute
 	firstBounce  = 10 * time.Second
-	lastBounce   = 10 * time.Minute
+	lastBounce   = time.Hour
 )
 
 // apply does what was decided. What is touched is written to the statuses before,
@@ -85,6 +85,10 @@ func (c *controller) writeStatuses(ctx context.Context, namespace string, at *pl
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
+			case err != nil && policy.unreadable:
+				// It does not help to try again. The log has what is wrong with it.
+				failed[policy.name] = true
+				c.log.V(1).Info("Cannot write to what is no policy", "namespace", namespace, "policy", policy.name, "error", err.Error())
 			case err != nil:
 				failed[policy.name] = true
 				errs = append(errs, err)

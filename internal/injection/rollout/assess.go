@@ -167,6 +167,7 @@ func (j *judge) compare(a *assessment) {
 	m, w := &a.memory, a.workload
 	if slices.ContainsFunc(a.attributed, func(name string) bool { return j.resumed[name] }) {
 		m.lenient, m.changed = j.now.Add(j.patience), j.now
+		m.pods = min(m.pods, a.counted) // Of an unknown kind it may have been made smaller.
 	}
 	if w == nil {
 		a.touched = a.class == classOther
@@ -334,7 +335,7 @@ func (j *judge) untouched(a *assessment) bool {
 			a.is(rolling, reasonRolling, "%s", a.progress())
 		}
 		return true
-	case !a.complete && !a.inherited && !a.ailing():
+	case !a.complete && !a.inherited && !a.ailing(j.now):
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())
 	default:
 		return a.is(ready, "", "")
@@ -351,7 +352,7 @@ func (j *judge) underWay(a *assessment) bool {
 	case a.complete:
 		m.progress = ""
 		return len(a.fixable) == 0 && j.becameAvailable(a)
-	case len(a.current) == 0 && a.ailing():
+	case len(a.current) == 0 && a.ailing(j.now):
 		return false
 	case len(a.current) == 0:
 		return a.is(busy, reasonBusy, "it is not complete and available: %s", a.progress())

@@ -275,6 +275,7 @@ func (d *decision) start() {
 	if d.disabled {
 		return
 	}
+	// What is broken already comes last: it says nothing about what it is given.
 	var candidates []*assessment
 	for _, a := range d.groups {
 		if a.step == ready || (a.step == rolling && a.victim != nil) {
@@ -284,7 +285,7 @@ func (d *decision) start() {
 	slices.SortStableFunc(candidates, func(a, b *assessment) int {
 		begun := func(a *assessment) int { return min(len(a.current), 1) }
 		return cmp.Or(
-			cmp.Compare(begun(b), begun(a)), cmp.Compare(a.class.unsafe(), b.class.unsafe()),
+			cmp.Compare(begun(b), begun(a)), -boolCompare(a.complete, b.complete), cmp.Compare(a.class.unsafe(), b.class.unsafe()),
 			cmp.Compare(len(a.pods), len(b.pods)), compareRefs(a.ref, b.ref),
 		)
 	})

@@ -228,6 +228,13 @@ func TestDecide(t *testing.T) {
 			touches:  []string{"annotate Deployment/small a"},
 			policies: map[string]string{"a": "Canary 0/6 [Deployment/small], False Canary"},
 		},
+		"BrokenIsNotTheCanary": {
+			reason: "What does not come up before says nothing about what it is given, and would halt the others.",
+			snapshot: scene(one(), append(three(),
+				owner("Deployment/broken", pods(1, "a Stale"), incomplete, func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
+			touches:  []string{"annotate Deployment/x a"},
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+		},
 		"CanaryStillRolls": {
 			reason:   "The others wait for it.",
 			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
@@ -378,6 +385,18 @@ func TestDecide(t *testing.T) {
 				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
+		"ImageNotThereYet": {
+			reason: "It is given a minute.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon.Add(time.Second) })))...),
+			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
+		},
+		"ImageNotThere": {
+			reason: "It had its minute.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon })))...),
+			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
+		},
 		"OldPodCrashes": {
 			reason: "That is no fault of ours.",
 			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
@@ -405,6 +424,20 @@ func TestDecide(t *testing.T) {
 			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
 				append(three(), done)...),
 			policies: map[string]string{"a": "Halted 1/4 [], False RolloutHalted"},
+		},
+		"HaltedWhileDisabled": {
+			reason: "What is wrong still is when pods are recreated again.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseHalted, 1)), three()...)
+				s.disabled = true
+				return s
+			}(),
+			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
+		},
+		"HaltedAndNone": {
+			reason:   "The same: Rolling again is no other content.",
+			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1), strategy(refractv1beta1.RolloutNone)), three()...),
+			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
 		},
 		"ResumedGoesOn": {
 			reason: "Somebody says so, and what is broken gets the time once more.",
@@ -512,6 +545,16 @@ func TestDecide(t *testing.T) {
 				s.memory["CloneSet/c"] = memory{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
 				return s
 			}(),
+			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
+		},
+		"MadeSmaller": {
+			reason: "That a pod is missing of an unknown kind halts it; who has it go on has seen that there are to be fewer.",
+			snapshot: func() *snapshot {
+				s := scene(one(stood(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
+				s.memory["CloneSet/c"] = memory{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
+				return s
+			}(),
+			touches:  []string{"evict c-0 of CloneSet/c"},
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
 		},
 		"CameBackAsItWas": {

@@ -109,8 +109,11 @@ type pod struct {
 	ready            bool
 	readySince       time.Time
 	trouble          string // Why a container does not run, if that bodes ill.
-	templateHash     string // The annotation that it has from its template.
-	lean             []byte // What of it matters for injection, as JSON.
+	// troubleFrom is since when that counts: what comes of a moment's absence of others
+	// is given time to pass. Zero is at once.
+	troubleFrom  time.Time
+	templateHash string // The annotation that it has from its template.
+	lean         []byte // What of it matters for injection, as JSON.
 }
 
 // counts reports whether the pod is one of those that policies are about.
@@ -129,32 +132,57 @@ func readPod(u *unstructured.Unstructured) (*pod, error) {
 		finished:     phase == string(corev1.PodFailed) || phase == string(corev1.PodSucceeded),
 		failed:       phase == string(corev1.PodFailed),
 		endless:      restart == "" || restart == string(corev1.RestartPolicyAlways),
-		trouble:      troubleOf(u.Object),
 		templateHash: u.GetAnnotations()[refractv1beta1.HashAnnotation],
 		lean:         lean,
 	}
-	conditions, _, _ := unstructured.NestedSlice(u.Object, "status", "conditions")
-	for _, item := range conditions {
-		c, ok := item.(map[string]any)
-		if !ok || c["type"] != string(corev1.PodReady) {
-			continue
-		}
-		p.ready = c["status"] == string(metav1.ConditionTrue)
-		since, _ := c["lastTransitionTime"].(string)
-		p.readySince, _ = time.Parse(time.RFC3339, since) // Zero: long ago.
+	ready, readySince := podCondition(u.Object, corev1.PodReady)
+	scheduled, scheduledSince := podCondition(u.Object, corev1.PodScheduled)
+	p.ready, p.readySince = ready, readySince
+	begun := p.created
+	if scheduled && scheduledSince.After(begun) {
+		begun = scheduledSince
 	}
+	p.trouble, p.troubleFrom = troubleOf(u.Object, begun)
 	return p, nil
 }
 
-// troubles are the reasons for which a container waits that do not pass by
-// themselves in short time.
-var troubles = map[string]bool{
-	"CrashLoopBackOff": true, "CreateContainerConfigError": true, "CreateContainerError": true, "RunContainerError": true,
-	"ErrImagePull": true, "ImagePullBackOff": true, "InvalidImageName": true, "ErrImageNeverPull": true, "ImageInspectError": true,
+// podCondition returns whether a condition of a pod is true, and since when it is as it
+// is: the zero time is long ago.
+func podCondition(pod map[string]any, kind corev1.PodConditionType) (is bool, since time.Time) {
+	items, _, _ := unstructured.NestedFieldNoCopy(pod, "status", "conditions")
+	conditions, _ := items.([]any)
+	for _, item := range conditions {
+		c, ok := item.(map[string]any)
+		if !ok || c["type"] != string(kind) {
+			continue
+		}
+		text, _ := c["lastTransitionTime"].(string)
+		since, _ = time.Parse(time.RFC3339, text) // Zero: long ago.
+		return c["status"] == string(metav1.ConditionTrue), since
+	}
+	return false, time.Time{}
 }
 
-// troubleOf returns why a container does not run, if that is one of troubles.
-func troubleOf(pod map[string]any) string {
+// What a container may do wrong before it is a failure.
+const (
+	// crashes is how often it may crash at first: many do while what they need is not up.
+	crashes = 3
+	// pulling is how long its image may not be there: a registry hiccups now and then.
+	pulling = time.Minute
+)
+
+const crashing = "CrashLoopBackOff"
+
+// troubles are the reasons for which a container waits that do not pass by
+// themselves in short time, and for how long they may last.
+var troubles = map[string]time.Duration{
+	crashing: 0, "CreateContainerConfigError": 0, "CreateContainerError": 0, "RunContainerError": 0, "InvalidImageName": 0, "ErrImageNeverPull": 0,
+	"ErrImagePull": pulling, "ImagePullBackOff": pulling, "ImageInspectError": pulling, "RegistryUnavailable": pulling,
+}
+
+// troubleOf returns why a container does not run, if that is one of troubles, and
+// since when it counts, in a pod that a node has had since begun.
+func troubleOf(pod map[string]any, begun time.Time) (trouble string, from time.Time) {
 	for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
 		items, _, _ := unstructured.NestedFieldNoCopy(pod, "status", list)
 		statuses, _ := items.([]any)
@@ -164,12 +192,18 @@ func troubleOf(pod map[string]any) string {
 				continue
 			}
 			reason, _, _ := unstructured.NestedString(status, "state", "waiting", "reason")
-			if troubles[reason] {
-				return reason
+			passes, known := troubles[reason]
+			restarts, _, _ := unstructured.NestedInt64(status, "restartCount")
+			if !known || (reason == crashing && restarts < crashes) {
+				continue
 			}
+			if passes == 0 {
+				return reason, time.Time{}
+			}
+			trouble, from = reason, begun.Add(passes)
 		}
 	}
-	return ""
+	return trouble, from
 }
 
 // containerLists are the lists of containers in the spec of a pod.

@@ -2,10 +2,12 @@ package rollout
 
 import (
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -125,17 +127,28 @@ func (c *controller) group(ctx context.Context, namespace string, at *place, pol
 	g := &grouping{controller: c, namespace: namespace, at: at, groups: map[types.UID]*group{}, selected: map[types.UID]bool{}}
 	pods := map[types.UID]bool{}
 	if !c.excluded[namespace] {
+		var rest []placed
 		for _, p := range c.view.pods.all(namespace) {
 			pods[p.uid] = true
-			of := g.of(ctx, p)
-			s := at.examiner.examine(p)
-			of.pods = append(of.pods, placed{p, s})
-			if s != nil {
-				g.selected[of.ref.uid] = true
+			on := placed{p, at.examiner.examine(p)}
+			if on.standing == nil || !p.counts() {
+				rest = append(rest, on)
+				continue
+			}
+			g.put(g.of(ctx, p), on)
+		}
+		for _, on := range rest {
+			// Who made what is of no interest is not asked after: pipelines leave many.
+			if of := g.groups[on.owner.uid]; of != nil {
+				g.put(of, on)
+			} else if !g.strange(on.owner) {
+				g.put(g.of(ctx, on.pod), on)
 			}
 		}
 	}
-	g.underWay(policies)
+	g.underWay(ctx, policies)
+	maps.DeleteFunc(at.probes, func(uid types.UID, _ probe) bool { return !g.selected[uid] })
+	maps.DeleteFunc(at.strangers, func(_ types.UID, s stranger) bool { return !c.now().Before(s.at.Add(strangersKnown)) })
 	out := make([]*group, 0, len(g.selected))
 	workloads := map[types.UID]bool{}
 	for uid := range g.selected {
@@ -150,6 +163,25 @@ func (c *controller) group(ctx context.Context, namespace string, at *place, pol
 	slices.SortFunc(out, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
 	at.examiner.forget(pods, workloads)
 	return out
+}
+
+// put puts a pod into its group.
+func (g *grouping) put(of *group, p placed) {
+	of.pods = append(of.pods, p)
+	if p.standing != nil {
+		g.selected[of.ref.uid] = true
+	}
+}
+
+// strange reports whether it takes the API server to say who controls the pods of an
+// owner.
+func (g *grouping) strange(r ref) bool {
+	if r.uid != "" && r.class() == classReplicas {
+		if w := g.view.workload(g.namespace, r); w != nil {
+			r = w.owner
+		}
+	}
+	return r.uid != "" && r.class() == classOther
 }
 
 // of returns the group of a pod.
@@ -222,7 +254,7 @@ func (g *grouping) stranger(ctx context.Context, r ref) (top ref, optOut bool) {
 }
 
 // underWay adds the groups that are being rolled and have no pods at this moment.
-func (g *grouping) underWay(policies []*policy) {
+func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 	for _, p := range policies {
 		if p.status.Rollout == nil {
 			continue
@@ -233,13 +265,26 @@ func (g *grouping) underWay(policies []*policy) {
 		}
 	}
 	for uid, m := range g.at.memory {
-		if m.ref.class() == classOther && m.evicted != "" && g.now().Before(m.changed.Add(2*g.patience)) {
-			g.selected[uid] = true
-			if g.groups[uid] == nil {
-				g.groups[uid] = &group{ref: m.ref, class: classOther}
-			}
+		if m.ref.class() != classOther || m.evicted == "" || !g.now().Before(m.changed.Add(2*g.patience)) {
+			continue
 		}
+		if g.groups[uid] == nil {
+			if g.gone(ctx, m.ref) {
+				continue
+			}
+			g.groups[uid] = &group{ref: m.ref, class: classOther}
+		}
+		g.selected[uid] = true
 	}
+}
+
+// gone reports whether an owner of an unknown kind is there no more. What may not be
+// read is.
+func (g *grouping) gone(ctx context.Context, r ref) bool {
+	o := &metav1.PartialObjectMetadata{}
+	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.apiVersion, r.kind))
+	err := g.client.Get(ctx, client.ObjectKey{Namespace: g.namespace, Name: r.name}, o)
+	return apierrors.IsNotFound(err) || (err == nil && (o.UID != r.uid || o.DeletionTimestamp != nil))
 }
 
 func (g *grouping) addWorkload(kind, name string) {

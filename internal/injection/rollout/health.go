@@ -16,7 +16,7 @@ func (j *judge) allReady(a *assessment) bool {
 
 // ailing reports whether a workload that is not complete only lacks pods that are
 // stale themselves and do not come up: to recreate these can only help.
-func (a *assessment) ailing() bool {
+func (a *assessment) ailing(now time.Time) bool {
 	if w := a.workload; w != nil && (w.observed < w.generation || !w.revised || w.updated < w.replicas || w.current > w.updated) {
 		return false
 	}
@@ -25,13 +25,16 @@ func (a *assessment) ailing() bool {
 		if !p.counts() || p.ready {
 			continue
 		}
-		if p.trouble == "" || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
+		if !p.ails(now) || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
 			return false
 		}
 		sick = true
 	}
 	return sick
 }
+
+// ails reports whether a container of the pod does not run, and that will not pass.
+func (p *pod) ails(now time.Time) bool { return p.trouble != "" && !now.Before(p.troubleFrom) }
 
 // progress says how far a workload is from being complete.
 func (a *assessment) progress() string {
@@ -130,8 +133,10 @@ func (j *judge) failure(a *assessment) string {
 		switch {
 		case p.failed && !p.created.Before(m.begun.Truncate(time.Second)):
 			why = "pod " + p.name + " failed"
-		case !p.finished && p.trouble != "":
+		case !p.finished && p.ails(j.now):
 			why = "pod " + p.name + " is in " + p.trouble
+		case !p.finished && p.trouble != "":
+			j.plan.due(j.now, p.troubleFrom)
 		}
 		if why != "" && (trouble == "" || why < trouble) {
 			trouble = why

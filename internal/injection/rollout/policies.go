@@ -31,9 +31,20 @@ func readAuthored(u *unstructured.Unstructured) (*authored, error) {
 		a.policy.SetName(u.GetName())
 		a.policy.SetUID(u.GetUID())
 		a.policy.SetGeneration(u.GetGeneration())
+		a.policy.Status = statusOf(u)
 	}
 	a.policy.SetManagedFields(nil)
 	return a, nil
+}
+
+// statusOf returns the status alone, of what is no policy otherwise: what was written
+// to it is not to be written again and again. It is empty if it cannot be read either.
+func statusOf(u *unstructured.Unstructured) refractv1beta1.ServiceInjectionPolicyStatus {
+	alone := &refractv1beta1.ServiceInjectionPolicy{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{"status": u.Object["status"]}, alone); err != nil {
+		return refractv1beta1.ServiceInjectionPolicyStatus{}
+	}
+	return alone.Status
 }
 
 // compiled is a policy of a namespace as it takes effect.

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	jsonpatch "github.com/evanphx/json-patch/v5"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -166,7 +166,11 @@ func (c *controller) trial(ctx context.Context, namespace string, q query) (*uns
 		}
 		trial = (&unstructured.Unstructured{Object: podOf(from)}).DeepCopy()
 	} else {
-		trial = likeNew(from)
+		like, err := likeNew(from)
+		if err != nil {
+			return nil, err
+		}
+		trial = like
 	}
 	trial.SetNamespace(namespace)
 	trial.SetGenerateName(name + "-")
@@ -184,49 +188,45 @@ func (c *controller) trial(ctx context.Context, namespace string, q query) (*uns
 
 // likeNew returns a pod as it may have been before it was created: without what the
 // API server, the scheduler and policies have added.
-func likeNew(pod *unstructured.Unstructured) *unstructured.Unstructured {
-	from := pod.DeepCopy()
+func likeNew(pod *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	from, err := withoutInjected(pod)
+	if err != nil {
+		return nil, fmt.Errorf("pod %s without what was injected: %w", pod.GetName(), err)
+	}
 	spec, _, _ := unstructured.NestedMap(from.Object, "spec")
 	for _, key := range []string{"nodeName", "ephemeralContainers", "priority", "preemptionPolicy"} {
 		delete(spec, key)
 	}
-	if record, err := inject.ReadRecord(from.GetAnnotations()[refractv1beta1.InjectionAnnotation]); err == nil {
-		takeOut(spec, record)
-	}
 	out := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": kindPod, "spec": spec}}
 	out.SetLabels(from.GetLabels())
 	out.SetAnnotations(from.GetAnnotations())
-	return out
+	return out, nil
 }
 
-// takeOut takes out of a pod's spec what its record says that policies have added.
-func takeOut(spec map[string]any, record *inject.Record) {
-	for i := range record.Applied {
-		a := &record.Applied[i]
-		remove(spec, "volumes", "name", a.Volumes)
-		for _, list := range containerLists {
-			containers, _ := spec[list].([]any)
-			for _, item := range containers {
-				container, ok := item.(map[string]any)
-				if !ok {
-					continue
-				}
-				remove(container, "env", "name", a.Env)
-				remove(container, "volumeMounts", "mountPath", a.Mounts)
-			}
-		}
+// withoutInjected returns a copy of a pod without what its record says that policies
+// have added.
+func withoutInjected(pod *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	text, err := pod.MarshalJSON()
+	if err != nil {
+		return nil, fmt.Errorf("encoding it: %w", err)
 	}
-}
-
-// remove removes from a list of an object the items with one of these values.
-func remove(of map[string]any, list, key string, values []string) {
-	items, ok := of[list].([]any)
-	if !ok {
-		return
+	removals, err := inject.Undo(text)
+	if err != nil {
+		return nil, err
 	}
-	of[list] = slices.DeleteFunc(items, func(item any) bool {
-		o, _ := item.(map[string]any)
-		value, _ := o[key].(string)
-		return slices.Contains(values, value)
-	})
+	if removals == nil {
+		return pod.DeepCopy(), nil
+	}
+	patch, err := jsonpatch.DecodePatch(removals)
+	if err != nil {
+		return nil, fmt.Errorf("reading what to take away: %w", err)
+	}
+	if text, err = patch.Apply(text); err != nil {
+		return nil, fmt.Errorf("taking it away: %w", err)
+	}
+	out := &unstructured.Unstructured{}
+	if err := out.UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("decoding it: %w", err)
+	}
+	return out, nil
 }

@@ -17,13 +17,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/client-go/util/workqueue"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
 // interval is how soon a namespace is looked at again: the first event at once, what
@@ -89,9 +90,12 @@ func Setup(mgr ctrl.Manager, o Options) error {
 func newController(o Options, from dynamic.Interface, recorder events.EventRecorder) *controller {
 	c := &controller{
 		client: o.Client, dynamic: from, recorder: recorder, log: o.Log, now: o.Now, patience: o.Patience, disabled: o.Disabled,
-		excluded: map[string]bool{metav1.NamespaceSystem: true, "kube-node-lease": true, o.SystemNamespace: true},
+		excluded: map[string]bool{},
 		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](interval, lastLook)),
 		places:   map[string]*place{}, looked: map[string]time.Time{},
+	}
+	for _, namespace := range refractv1beta1.ExemptNamespaces(o.SystemNamespace) {
+		c.excluded[namespace] = true
 	}
 	if c.now == nil {
 		c.now = time.Now

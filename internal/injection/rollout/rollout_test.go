@@ -387,6 +387,35 @@ func TestReconcileInvalidPolicy(t *testing.T) {
 	}
 }
 
+// TestReconcileUnreadablePolicy: an API server writes nothing to what its definition
+// does not allow. That holds up nobody, and is not tried time and again.
+func TestReconcileUnreadablePolicy(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	bad := manifest(t, strings.NewReplacer("name: db", "name: bad", "{matchLabels: {role: web}}", "everything").Replace(policyText))
+	bad.SetNamespace("shop")
+	authored, err := readAuthored(bad)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+		SubResourceApply: func(ctx context.Context, cl client.Client, sub string, o runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
+			if named, ok := o.(interface{ GetName() *string }); ok && *named.GetName() == "bad" {
+				return apierrors.NewInternalError(errors.New("failed to create typed live object"))
+			}
+			return cl.SubResource(sub).Apply(ctx, o, opts...)
+		},
+	})
+	if err := c.view.policies.Add(authored); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := c.reconcile(t.Context(), "shop"); err != nil {
+		t.Errorf("want it not to be tried again, got %v", err)
+	}
+	if c.templateHash("web") == "" {
+		t.Error("the other policy: want it in effect, got nothing touched")
+	}
+}
+
 func TestReconcileExcludedNamespace(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.excluded["shop"] = true
@@ -462,6 +491,58 @@ func TestStrangers(t *testing.T) {
 	}
 }
 
+// TestStrangerGoes: who deletes an owner whose pods are being recreated has not broken
+// anything.
+func TestStrangerGoes(t *testing.T) {
+	set := strings.NewReplacer("apiVersion: apps/v1, kind: Deployment, name: web, uid: Deployment/web", "apiVersion: v1, kind: Service, name: clone, uid: Service/clone").Replace(replicaSetText)
+	for _, deleted := range []bool{true, false} {
+		c := newCluster(t, policyText, podText, set, `{apiVersion: v1, kind: Service, metadata: {name: clone}}`)
+		c.reconcileAll(2)
+		gone := []client.Object{&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "web-1-a"}}}
+		if deleted {
+			gone = append(gone, &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "clone"}})
+		}
+		for _, o := range gone {
+			o.SetNamespace("shop")
+			if err := c.client.Delete(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		c.reconcileAll(2)
+		c.clock = c.clock.Add(DefaultPatience)
+		c.reconcileAll(1)
+		want := refractv1beta1.PhaseHalted
+		if deleted {
+			want = refractv1beta1.PhaseComplete
+		}
+		if got := c.policy("db").Status.Rollout.Phase; got != want {
+			t.Errorf("its owner deleted: %t; want %s, got %s", deleted, want, got)
+		}
+	}
+}
+
+// TestUnknownOwnersOfNoInterest: pipelines leave very many pods, each with an owner of
+// its own.
+func TestUnknownOwnersOfNoInterest(t *testing.T) {
+	run := `{apiVersion: tekton.dev/v1, kind: TaskRun, name: %[1]s, uid: TaskRun/%[1]s, controller: true}`
+	pod := `{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, labels: {role: %[2]s}, ownerReferences: [` + run + `]}, spec: {restartPolicy: Never, containers: [{name: c}]}, status: {phase: %[3]s}}`
+	c := newCluster(t, policyText, fmt.Sprintf(pod, "ended", "web", "Succeeded"), fmt.Sprintf(pod, "other", "batch", "Running"), fmt.Sprintf(pod, "runs", "web", "Running"))
+	var asked []string
+	c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+		Get: func(ctx context.Context, cl client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+			asked = append(asked, key.Name)
+			return cl.Get(ctx, key, o, opts...)
+		},
+	})
+	c.reconcileAll(3)
+	if !slices.Equal(asked, []string{"runs"}) {
+		t.Errorf("want the owner asked after of the pod that matters, once, got %v", asked)
+	}
+	if got := c.policy("db").Status; got.Matched != 1 || got.Manual != 1 {
+		t.Errorf("want one pod matched, and none recreated, got %+v", got)
+	}
+}
+
 // TestLikeNew takes out what was added to a pod.
 func TestLikeNew(t *testing.T) {
 	pod := manifest(t, `
@@ -487,7 +568,11 @@ spec:
   containers: [{name: c, env: [{name: OWN}], volumeMounts: [{name: w, mountPath: /w}]}]
   volumes: [{name: w}]
 `)
-	if diff := cmp.Diff(want.Object, likeNew(pod).Object); diff != "" {
+	got, err := likeNew(pod)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want.Object, got.Object); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 }
@@ -564,7 +649,9 @@ spec:
 status:
   phase: Failed
   containerStatuses: [{state: {running: {}}}, {state: {waiting: {reason: ImagePullBackOff}}}]
-  conditions: [{type: Ready, status: "False", lastTransitionTime: "2026-05-01T11:00:00Z"}]
+  conditions:
+  - {type: PodScheduled, status: "True", lastTransitionTime: "2026-05-01T10:00:00Z"}
+  - {type: Ready, status: "False", lastTransitionTime: "2026-05-01T11:00:00Z"}
 `)
 	p, err := readPod(u)
 	if err != nil {
@@ -577,6 +664,62 @@ status:
 	}
 	if p.endless || !p.finished || !p.failed || p.ready || p.trouble != "ImagePullBackOff" || p.templateHash != "abc" {
 		t.Errorf("got %+v", p)
+	}
+	if ready, from := noon.Add(-time.Hour), noon.Add(-2*time.Hour+time.Minute); !p.readySince.Equal(ready) || !p.troubleFrom.Equal(from) {
+		t.Errorf("since when: want %s and %s, got %s and %s", ready, from, p.readySince, p.troubleFrom)
+	}
+}
+
+// TestTrouble tells what is wrong with a pod for good from what passes.
+func TestTrouble(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		statuses string
+		want     string
+		from     time.Time
+	}{
+		"Runs":             {reason: "It is as it should be.", statuses: `[{restartCount: 5, state: {running: {}}}]`},
+		"Starts":           {reason: "Every pod does that.", statuses: `[{state: {waiting: {reason: ContainerCreating}}}]`},
+		"CrashedOnce":      {reason: "What it needs may not have been up.", statuses: `[{restartCount: 1, state: {waiting: {reason: CrashLoopBackOff}}}]`},
+		"CrashedTwice":     {reason: "The same.", statuses: `[{restartCount: 2, state: {waiting: {reason: CrashLoopBackOff}}}]`},
+		"Crashes":          {reason: "It does so again and again.", statuses: `[{restartCount: 3, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
+		"SecondCrashes":    {reason: "One is enough.", statuses: `[{state: {running: {}}}, {restartCount: 9, state: {waiting: {reason: CrashLoopBackOff}}}]`, want: "CrashLoopBackOff"},
+		"CannotBeStarted":  {reason: "A key is missing.", statuses: `[{state: {waiting: {reason: CreateContainerConfigError}}}]`, want: "CreateContainerConfigError"},
+		"NoImage":          {reason: "The registry may be back in a moment.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}]`, want: "ErrImagePull", from: noon.Add(time.Minute)},
+		"WorseThanNoImage": {reason: "What counts at once comes first.", statuses: `[{state: {waiting: {reason: ErrImagePull}}}, {state: {waiting: {reason: InvalidImageName}}}]`, want: "InvalidImageName"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for _, list := range []string{"initContainerStatuses", "containerStatuses"} {
+				pod := manifest(t, "{apiVersion: v1, kind: Pod, status: {"+list+": "+tc.statuses+"}}")
+				got, from := troubleOf(pod.Object, noon)
+				if got != tc.want || !from.Equal(tc.from) {
+					t.Errorf("%s\n%s: want %q from %s, got %q from %s", tc.reason, list, tc.want, tc.from, got, from)
+				}
+			}
+		})
+	}
+}
+
+// TestReadNoPolicy: what is stored and cannot be read keeps its status, so that it is
+// not written time and again.
+func TestReadNoPolicy(t *testing.T) {
+	u := manifest(t, `
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: p, namespace: shop, uid: u, generation: 7}
+spec: {selector: everything}
+status: {observedGeneration: 7, conditions: [{type: Accepted, status: "False", reason: InvalidPolicy, lastTransitionTime: "2026-05-01T11:00:00Z"}]}
+`)
+	a, err := readAuthored(u)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.err == nil || compileOne(a).problem == "" {
+		t.Error("a selector that is text: want a problem, got none")
+	}
+	if p := a.policy; p.Name != "p" || p.Generation != 7 || p.Status.ObservedGeneration != 7 || len(p.Status.Conditions) != 1 {
+		t.Errorf("want its name, generation and status, got %+v", p)
 	}
 }
 

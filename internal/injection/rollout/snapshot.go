@@ -41,6 +41,9 @@ type policy struct {
 	references []inject.Reference // Those that pods cannot do without.
 	// problem is why the policy is not in effect, and problemReason one word for it.
 	problem, problemReason string
+	// unreadable says that what is stored is no policy at all: nothing can be written to
+	// it either.
+	unreadable bool
 	// paused, approved and resumed are what people have annotated.
 	paused            bool
 	approved, resumed string

@@ -198,7 +198,7 @@ func (d *decision) recreates(st *state) bool {
 // rollout says how far it has come; nil if nothing is recreated for the policy.
 func (d *decision) rollout(st *state) *refractv1beta1.RolloutStatus {
 	if !d.recreates(st) {
-		return nil
+		return st.asHalted()
 	}
 	left := len(st.left)
 	done := max(st.derived, int(st.before.Done)+st.finished)
@@ -211,6 +211,15 @@ func (d *decision) rollout(st *state) *refractv1beta1.RolloutStatus {
 	r.Phase, r.Message = d.phase(st, left)
 	r.Message = cut(r.Message)
 	return r
+}
+
+// asHalted returns what was written of a rollout that was halted; nil for others. While
+// nothing is recreated it is not to be forgotten: what is wrong with it still is.
+func (st *state) asHalted() *refractv1beta1.RolloutStatus {
+	if st.problem != "" || st.before.Phase != refractv1beta1.PhaseHalted {
+		return nil
+	}
+	return &st.before
 }
 
 // phase says where a rollout stands, and why it does not go on if it does not.

@@ -14,13 +14,17 @@ import (
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 	"refract.dev/podtemplate"
@@ -47,7 +51,7 @@ func Review(c client.Client) Authorizer {
 }
 
 // reference is a Secret or a ConfigMap that a policy has pods refer to, so that it
-// travels with them. In an empty namespace it is that of every namespace.
+// travels with them, or is given to them on the clusters. In an empty namespace it is that of every namespace.
 type reference struct {
 	kind, resource  string
 	namespace, name string
@@ -143,7 +147,39 @@ func (found references) walk(namespace string, keys []string, value any) {
 		if kind := kindAt(keys); kind != "" {
 			found.add(kind, namespace, v)
 		}
+		if len(keys) > 0 {
+			for _, ref := range handedOutBy(map[string]string{keys[len(keys)-1]: v}) {
+				found.add(ref.Kind, namespace, ref.Name)
+			}
+		}
 	}
+}
+
+// handedOutBy returns what the annotations of a Service have injected into pods: an
+// injection policy on the clusters hands it out to them, and nobody is asked there.
+func handedOutBy(annotations map[string]string) []podtemplate.Reference {
+	items, _ := inject.FromService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
+		refractv1beta1.EnvFromAnnotation: annotations[refractv1beta1.EnvFromAnnotation],
+		refractv1beta1.MountAnnotation:   annotations[refractv1beta1.MountAnnotation],
+	}}}) // What is wrong there names nothing.
+	var out []podtemplate.Reference
+	for _, e := range items.EnvFrom {
+		if e.SecretRef != nil {
+			out = append(out, podtemplate.Reference{Kind: "Secret", Name: e.SecretRef.Name})
+		}
+		if e.ConfigMapRef != nil {
+			out = append(out, podtemplate.Reference{Kind: "ConfigMap", Name: e.ConfigMapRef.Name})
+		}
+	}
+	for _, v := range items.Volumes {
+		if v.Secret != nil {
+			out = append(out, podtemplate.Reference{Kind: "Secret", Name: v.Secret.SecretName})
+		}
+		if v.ConfigMap != nil {
+			out = append(out, podtemplate.Reference{Kind: "ConfigMap", Name: v.ConfigMap.Name})
+		}
+	}
+	return out
 }
 
 // kindAt returns of what kind the object is that a pod spec names at a place;
@@ -198,7 +234,7 @@ func broughtIn(w *write, before, after *manifest.Set) ([]reference, error) {
 		o := &is.Outcomes[i]
 		there := referredTo(was.Find(o.ID))
 		own := map[podtemplate.Reference]bool{}
-		for _, ref := range podtemplate.References(o.Object.Content) {
+		for _, ref := range refersTo(o.Object.Content) {
 			own[ref] = true
 		}
 		for at := range referredTo(o) {
@@ -208,6 +244,15 @@ func broughtIn(w *write, before, after *manifest.Set) ([]reference, error) {
 		}
 	}
 	return found.sorted(), nil
+}
+
+// refersTo returns what pods refer to by an object: its own, or the consumers of a
+// Service.
+func refersTo(o *unstructured.Unstructured) []podtemplate.Reference {
+	if o.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) {
+		return handedOutBy(o.GetAnnotations())
+	}
+	return podtemplate.References(o)
 }
 
 // referredOn is a reference of the copy on a cluster.
@@ -227,7 +272,7 @@ func referredTo(o *render.Outcome) map[referredOn]bool {
 		if v.Err != nil {
 			continue
 		}
-		for _, ref := range podtemplate.References(v.Object) {
+		for _, ref := range refersTo(v.Object) {
 			for _, c := range v.Clusters {
 				all[referredOn{ref, o.Clusters[c].Name}] = true
 			}
@@ -304,8 +349,8 @@ func forbid(w *write, denied []reference) admission.Response {
 	}
 	return status(&metav1.Status{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: fmt.Sprintf("the policy has pods refer to %s, which then travels to the clusters with them, and you may not read it; "+
-			"ask for the permission to get it, or have the policy written by somebody who may", render.Few(names)),
+		Message: fmt.Sprintf("the policy has pods refer to %s, which then travels to the clusters with them, or is given to them there, "+
+			"and you may not read it; ask for the permission to get it, or have the policy written by somebody who may", render.Few(names)),
 		Details: &metav1.StatusDetails{Group: corev1alpha1.GroupVersion.Group, Kind: w.ref.Kind, Name: w.ref.Name},
 	})
 }

@@ -44,6 +44,24 @@ func TestReferencesIn(t *testing.T) {
 				"Secret shop/csi", "Secret shop/flex", "Secret shop/p", "Secret shop/pull",
 			},
 		},
+		"ServiceAnnotations": {
+			reason: "An injection policy on a cluster gives pods what the Service names there.",
+			now: `- overriders: {annotations: [{value: {refract.dev/env-from: "secret/all, configmap/settings", refract.dev/mount: "secret/tls:/tls:ro", a: secret/b,
+  refract.dev/env: '{"A":"secret/c"}'}}]}`,
+			want: []string{"ConfigMap shop/settings", "Secret shop/all", "Secret shop/tls"},
+		},
+		"ServiceAnnotationsByPatch": {
+			reason: "However far down the path leads.",
+			now: `- overriders: {jsonpatch: [{path: /metadata/annotations/refract.dev~1env-from, value: secret/one},
+  {path: /metadata/annotations/refract.dev~1mount, operator: add, value: "secret/two:/two"},
+  {path: /metadata/annotations, value: {refract.dev/env-from: secret/three}}, {path: /metadata, value: {annotations: {refract.dev/mount: "configmap/four:/four"}}},
+  {path: "", value: {metadata: {annotations: {refract.dev/env-from: secret/five}}}}]}`,
+			want: []string{"ConfigMap shop/four", "Secret shop/five", "Secret shop/one", "Secret shop/three", "Secret shop/two"},
+		},
+		"UnreadableAnnotation": {
+			reason: "What names nothing gives nothing.",
+			now:    `- overriders: {annotations: [{value: {refract.dev/env-from: "Secret/all,all", refract.dev/mount: secret/tls}}]}`,
+		},
 		"PullSecretByIndex": {
 			reason: "Indexes of lists lead nowhere else.",
 			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/imagePullSecrets/0/name, value: pull}]}`,

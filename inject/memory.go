@@ -1,0 +1,102 @@
+package inject
+
+import "slices"
+
+// memory is what a pod's record says of a policy that was applied to it, with the
+// content that it has today. The zero memory says nothing.
+type memory struct {
+	record *Record
+	of     *RecordApplied // Nil if it says nothing.
+	names  [4]map[string]bool
+	had    map[string]bool
+}
+
+// recall returns what a record says of a policy; r may be nil.
+func (r *Record) recall(p *Policy) memory {
+	if r == nil {
+		return memory{}
+	}
+	return memory{record: r, of: r.current(p)}
+}
+
+// few is how many names are searched one by one.
+const few = 16
+
+// lists reports whether the policy has added an item, to one container at least.
+func (m *memory) lists(of itemKind, id string) bool {
+	return m.of != nil && contains(m.of.list(of), &m.names[of], id)
+}
+
+// gave reports whether an item, which is there, has come from the policy; c is nil for
+// a volume.
+func (m *memory) gave(c *container, of itemKind, id string) bool {
+	if !m.lists(of, id) {
+		return false
+	}
+	return c == nil || m.reached(c) && !contains(m.of.Had, &m.had, hadKey(c.name, of, id))
+}
+
+// givers are the policies of a record, by what they have added.
+type givers [4]map[string][]*memory
+
+func (r *Record) givers() *givers {
+	var g givers
+	for i := range r.Applied {
+		m := &memory{record: r, of: &r.Applied[i]}
+		for _, of := range [...]itemKind{envItem, envFromItem, volumeItem, mountItem} {
+			for _, id := range m.of.list(of) {
+				if g[of] == nil {
+					g[of] = map[string][]*memory{}
+				}
+				g[of][id] = append(g[of][id], m)
+			}
+		}
+	}
+	return &g
+}
+
+// gave reports whether an item, which is there, has come from any policy.
+func (g *givers) gave(c *container, of itemKind, id string) bool {
+	return slices.ContainsFunc(g[of][id], func(m *memory) bool { return m.gave(c, of, id) })
+}
+
+// ours reports whether an entry, which is not what the policy injects that is being
+// considered, was injected all the same: the policy was applied before, to this
+// container or the pod, and the item has come from it or from another. Webhooks that
+// come after us change such things, too. A record that was trimmed does not say.
+func (d *draft) ours(e *entry, c *container, of itemKind) bool {
+	m := &d.memory
+	if m.of == nil || e.by != nil || c != nil && !m.reached(c) {
+		return false
+	}
+	if d.givers == nil {
+		d.givers = d.before.givers()
+	}
+	return d.givers.gave(c, of, e.id)
+}
+
+// contains reports whether a list has a name; of a long list it makes a set, once.
+func contains(list []string, set *map[string]bool, name string) bool {
+	if len(list) <= few {
+		return slices.Contains(list, name)
+	}
+	if *set == nil {
+		*set = make(map[string]bool, len(list))
+		for _, s := range list {
+			(*set)[s] = true
+		}
+	}
+	return (*set)[name]
+}
+
+// knows reports whether a container was there when the record was written, as far as
+// it says.
+func (r *Record) knows(c *container) bool {
+	return len(r.Containers) == 0 || slices.Contains(r.Containers, c.name)
+}
+
+// reached reports whether a container was among those that have what the policy
+// injects.
+func (m *memory) reached(c *container) bool {
+	return m.record.knows(c) && (len(m.of.Containers) == 0 || slices.Contains(m.of.Containers, c.name))
+}
