@@ -293,8 +293,8 @@ func mountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
 // Source: MakeAbsolutePath in
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/volume/util/util.go
 func cleanMount(at string) string {
-	if at == "" || len(at) >= 2 && at[1] == ':' && isLetter(at[0]) {
-		return path.Clean(at)
+	if at == "" || at[0] == '/' || len(at) >= 2 && at[1] == ':' && isLetter(at[0]) {
+		return path.Clean(at) // That makes no new text of what is clean.
 	}
 	return path.Join("/", at)
 }

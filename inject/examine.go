@@ -185,7 +185,8 @@ func (x *examiner) compare(p *Policy) Standing {
 	}
 	message := "the pod was created before the policy, or without being injected"
 	if before != nil && before.Hash == p.hash {
-		message = "the pod's record says that the policy was applied, but the pod lacks what it injects: the record was copied, or something was taken away since"
+		message = "the pod's record says that the policy was applied, but the pod lacks what it injects: " +
+			"the record was copied, or something was taken away since"
 	}
 	return Standing{Policy: p, State: StateStale, Reason: ReasonMissing, Message: message}
 }

@@ -130,7 +130,7 @@ func (d *draft) had(p *Policy, a *Applied) []string {
 				}
 				// What was listed before has come from us unless it said that it has not.
 				c := &d.containers[i]
-				if key := hadKey(c.name, of, id); !seen[key] && !(listed && m.gave(c, of, id)) {
+				if key := hadKey(c.name, of, id); !seen[key] && !m.gave(c, of, id) {
 					seen[key] = true
 					out = append(out, key)
 				}

@@ -2,7 +2,9 @@ package inject
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -142,5 +144,86 @@ func TestExplain(t *testing.T) {
 	}
 	if plain := mustInject(t, set, []byte(`{"metadata":{},"spec":{"containers":[{"name":"a"}]}}`)); plain.Changes != nil {
 		t.Error("Inject() lists changes, which nobody asked for")
+	}
+}
+
+// TestTooLarge: what would make a pod too large is left out, what still fits is not,
+// and so it stays.
+func TestTooLarge(t *testing.T) {
+	value := strings.Repeat("x", 30_000)
+	env := fmt.Sprintf("[{name: A, value: %s}, {name: B, value: %s}, {name: C, value: %s}]", value, value, value)
+	set := testSet(t, "{selector: {}, env: "+env+"}", `{selector: {}, env: [{name: SMALL, value: "1"}]}`)
+	for containers, want := range map[int]string{5: "p0 p1", 20: "p1"} {
+		var list []any
+		for i := range containers {
+			list = append(list, map[string]any{"name": fmt.Sprintf("c%d", i)})
+		}
+		pod := encoded(t, map[string]any{"metadata": map[string]any{}, "spec": map[string]any{"containers": list}})
+		checkLaws(t, set, pod)
+		result := mustInject(t, set, pod)
+		var got []string
+		for _, a := range result.Applied {
+			got = append(got, a.Policy.Name())
+		}
+		if strings.Join(got, " ") != want || len(result.Patch) > maxPod+10_000 {
+			t.Errorf("%d containers: got %v applied with %d bytes, want %s", containers, got, len(result.Patch), want)
+		}
+		for _, s := range result.Skipped {
+			if s.Reason != ReasonTooLarge {
+				t.Errorf("%d containers: got %s, want %s", containers, s.Reason, ReasonTooLarge)
+			}
+		}
+		x, err := set.Examine(pod)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(result.Skipped) > 0 && (x.Standings[0].State != StateSkipped || x.Standings[0].Reason != ReasonTooLarge) {
+			t.Errorf("%d containers: the pod without it is %+v", containers, x.Standings[0])
+		}
+	}
+}
+
+// TestTooMuchWork: what would hold up all others is refused at once.
+func TestTooMuchWork(t *testing.T) {
+	specs := make([]string, 400)
+	for i := range specs {
+		specs[i] = `{selector: {}, env: [{name: A, value: "1"}]}`
+	}
+	container := `{"name":"c","env":[{"name":"A","value":"1"}]}`
+	pod := []byte(`{"metadata":{},"spec":{"containers":[` + strings.Repeat(container+",", 15_000) + container + `]}}`)
+	set := testSet(t, specs...)
+	if _, err := set.Inject(pod); !errors.Is(err, errWork) {
+		t.Errorf("Inject(): got %v, want %v", err, errWork)
+	}
+	if _, err := set.Examine(pod); !errors.Is(err, errWork) {
+		t.Errorf("Examine(): got %v, want %v", err, errWork)
+	}
+}
+
+// TestChain: policies each of which mounts a volume of the next take as long as others.
+func TestChain(t *testing.T) {
+	specs := make([]string, 300)
+	for i := range specs {
+		specs[i] = fmt.Sprintf(`{selector: {}, volumes: [{name: v%d, emptyDir: {}}], volumeMounts: [{name: v%d, mountPath: /m%d}]}`, i, (i+1)%len(specs), i)
+	}
+	specs[len(specs)-1] = strings.Replace(specs[len(specs)-1], "name: v0,", "name: v299,", 1)
+	set := testSet(t, specs...)
+	pod := []byte(`{"metadata":{},"spec":{"containers":[{"name":"c"}]}}`)
+	body, err := readBody(pod, containersPart)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := draft{body: body}
+	outcomes, _, err := d.run(set.Policies(), (&Record{}).trust)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range outcomes {
+		if !outcomes[i].holds {
+			t.Errorf("%s is left out: %+v", set.policies[i].Name(), outcomes[i].skipped)
+		}
+	}
+	if most := 20 * len(specs); d.work > most {
+		t.Errorf("that took %d steps, want %d at most", d.work, most)
 	}
 }

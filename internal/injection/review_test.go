@@ -67,6 +67,18 @@ func TestAnswersAreBounded(t *testing.T) {
 	}
 }
 
+// TestAuditWarnsNobody: a policy that is only to report conflicts with a pod.
+func TestAuditWarnsNobody(t *testing.T) {
+	audited := changed(database, "spec:", "spec:\n  mode: Audit")
+	got := ask(t, served(t, audited), (&request{pod: conflicting}).body(t))
+	if len(got.Warnings) > 0 {
+		t.Errorf("Want no warnings, got %q", got.Warnings)
+	}
+	if want := "allow-database=EnvConflict"; got.AuditAnnotations["skipped"] != want {
+		t.Errorf("The audit log: want %s, got %s", want, got.AuditAnnotations["skipped"])
+	}
+}
+
 func TestCut(t *testing.T) {
 	cases := map[string]string{
 		"short":                          "short",

@@ -197,7 +197,8 @@ func (c *controller) evict(ctx context.Context, namespace string, t touch, m *me
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
-	case apierrors.IsTooManyRequests(err), apierrors.ReasonForError(err) == metav1.StatusReasonInternalError && statusCode(err) == http.StatusInternalServerError:
+	case apierrors.IsTooManyRequests(err),
+		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError && statusCode(err) == http.StatusInternalServerError:
 		// The second is what a pod with several budgets gets.
 		m.reason, m.message = reasonBudget, fmt.Sprintf("pod %s cannot be evicted now: %s", t.victim.name, err)
 		m.notBefore = now.Add(backoff(firstRefusal, lastRefusal, m.refused))

@@ -331,7 +331,8 @@ func stuckOf(deployment map[string]any) string {
 	conditions, _, _ := unstructured.NestedSlice(deployment, "status", "conditions")
 	for _, item := range conditions {
 		c, ok := item.(map[string]any)
-		if ok && c["type"] == string(appsv1.DeploymentProgressing) && c["status"] == string(corev1.ConditionFalse) && c["reason"] == "ProgressDeadlineExceeded" {
+		if ok && c["type"] == string(appsv1.DeploymentProgressing) && c["status"] == string(corev1.ConditionFalse) &&
+			c["reason"] == "ProgressDeadlineExceeded" {
 			message, _ := c["message"].(string)
 			return "ProgressDeadlineExceeded: " + message
 		}

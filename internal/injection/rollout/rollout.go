@@ -31,7 +31,7 @@ import (
 // comes after it together.
 const interval = time.Second
 
-// workers is how many namespaces are looked at at once.
+// workers is how many namespaces are looked at in parallel.
 const workers = 3
 
 // rounds bounds how often more is found out for one decision.
@@ -130,7 +130,7 @@ func (c *controller) Start(ctx context.Context) error {
 	defer cancel()
 	defer c.queue.ShutDown()
 	if err := c.view.follow(ctx, c.dynamic, &running); err != nil {
-		return nil //nolint:nilerr // It ended before everything was listed, which is no failure.
+		return nil // It ended before everything was listed, which is no failure.
 	}
 	for range workers {
 		running.Go(func() {

@@ -189,16 +189,16 @@ func (c *cluster) policy(name string) *refractv1beta1.ServiceInjectionPolicy {
 	return p
 }
 
-func (c *cluster) rolledOut(name string) string {
+func (c *cluster) rolledOut() string {
 	c.t.Helper()
-	condition := conditionOf(&c.policy(name).Status, refractv1beta1.ConditionRolledOut)
+	condition := conditionOf(&c.policy("db").Status, refractv1beta1.ConditionRolledOut)
 	return string(condition.Status) + " " + condition.Reason
 }
 
-func (c *cluster) templateHash(deployment string) string {
+func (c *cluster) templateHash() string {
 	c.t.Helper()
 	d := &appsv1.Deployment{}
-	if err := c.client.Get(c.t.Context(), types.NamespacedName{Namespace: "shop", Name: deployment}, d); err != nil {
+	if err := c.client.Get(c.t.Context(), types.NamespacedName{Namespace: "shop", Name: "web"}, d); err != nil {
 		c.t.Fatal(err)
 	}
 	return d.Spec.Template.Annotations[refractv1beta1.HashAnnotation]
@@ -247,7 +247,7 @@ func TestReconcileAnnotates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := c.templateHash("web"); got != want.Hash {
+	if got := c.templateHash(); got != want.Hash {
 		t.Errorf("hash in the template: want %q, got %q", want.Hash, got)
 	}
 	d := &appsv1.Deployment{}
@@ -257,7 +257,7 @@ func TestReconcileAnnotates(t *testing.T) {
 	if d.Spec.Template.Annotations["team"] != "a" || d.Spec.Template.Spec.Containers[0].Image != "web" {
 		t.Errorf("the rest of the template was changed: %v", d.Spec.Template)
 	}
-	if got := c.rolledOut("db"); got != "False Canary" {
+	if got := c.rolledOut(); got != "False Canary" {
 		t.Errorf("RolledOut: want False Canary, got %s", got)
 	}
 	if got := c.policy("db").Status.Rollout.Current; !slices.Equal(got, []string{"Deployment/web"}) {
@@ -284,16 +284,16 @@ func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 func TestReconcileNeedsTheSecret(t *testing.T) {
 	c := newCluster(t, secretPolicyText, deploymentText, replicaSetText, podText)
 	c.reconcileAll(2)
-	if got := c.templateHash("web"); got != "" {
+	if got := c.templateHash(); got != "" {
 		t.Errorf("without the Secret: want nothing touched, got hash %s", got)
 	}
-	if got := c.rolledOut("db"); got != "False Blocked" {
+	if got := c.rolledOut(); got != "False Blocked" {
 		t.Errorf("without the Secret: want False Blocked, got %s", got)
 	}
 	secret := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": "cred", "namespace": "shop"}}}
 	c.webhookless(func() { c.mustCreate(secret) })
 	c.reconcileAll(int(lastLook/time.Second) + 1)
-	if got := c.templateHash("web"); got == "" {
+	if got := c.templateHash(); got == "" {
 		t.Error("with the Secret: want the Deployment rolled, got it untouched")
 	}
 }
@@ -316,14 +316,14 @@ func (c *cluster) webhookless(do func()) {
 func TestReconcileNeedsTheWebhook(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.webhookless(func() { c.reconcileAll(2) })
-	if got := c.templateHash("web"); got != "" {
+	if got := c.templateHash(); got != "" {
 		t.Errorf("without the webhook: want nothing touched, got hash %s", got)
 	}
 	if got := c.policy("db").Status.Rollout; got.Phase != refractv1beta1.PhaseBlocked || !strings.Contains(got.Message, "the webhook does not answer") {
 		t.Errorf("without the webhook: want Blocked and why, got %s %s", got.Phase, got.Message)
 	}
 	c.reconcileAll(4)
-	if got := c.templateHash("web"); got == "" {
+	if got := c.templateHash(); got == "" {
 		t.Error("with the webhook: want the Deployment rolled, got it untouched")
 	}
 }
@@ -332,8 +332,8 @@ func TestReconcileDisabled(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.disabled = true
 	c.reconcileAll(2)
-	if got := c.templateHash("web"); got != "" || c.rolledOut("db") != "False Disabled" || c.policy("db").Status.Stale != 1 {
-		t.Errorf("want the counts and nothing touched, got hash %q, %s, %d stale", got, c.rolledOut("db"), c.policy("db").Status.Stale)
+	if got := c.templateHash(); got != "" || c.rolledOut() != "False Disabled" || c.policy("db").Status.Stale != 1 {
+		t.Errorf("want the counts and nothing touched, got hash %q, %s, %d stale", got, c.rolledOut(), c.policy("db").Status.Stale)
 	}
 }
 
@@ -382,7 +382,7 @@ func TestReconcileInvalidPolicy(t *testing.T) {
 	if got.Status != metav1.ConditionFalse || got.Reason != "InvalidPolicy" || !strings.Contains(got.Message, "Foo") {
 		t.Errorf("the bad policy: want it not accepted, and why, got %v", got)
 	}
-	if c.templateHash("web") == "" {
+	if c.templateHash() == "" {
 		t.Error("the other policy: want it in effect, got nothing touched")
 	}
 }
@@ -411,7 +411,7 @@ func TestReconcileUnreadablePolicy(t *testing.T) {
 	if _, err := c.reconcile(t.Context(), "shop"); err != nil {
 		t.Errorf("want it not to be tried again, got %v", err)
 	}
-	if c.templateHash("web") == "" {
+	if c.templateHash() == "" {
 		t.Error("the other policy: want it in effect, got nothing touched")
 	}
 }
@@ -444,7 +444,7 @@ func TestReverted(t *testing.T) {
 	written := 0
 	for range 90 {
 		c.reconcileAll(1)
-		if c.templateHash("web") == "" {
+		if c.templateHash() == "" {
 			continue
 		}
 		written++
@@ -461,7 +461,7 @@ func TestReverted(t *testing.T) {
 	if written != 3 {
 		t.Errorf("in 90 seconds: want it written at once, once more, and after a minute, got %d times", written)
 	}
-	if got := c.rolledOut("db"); got != "False OwnerReverts" {
+	if got := c.rolledOut(); got != "False OwnerReverts" {
 		t.Errorf("RolledOut: want False OwnerReverts, got %s", got)
 	}
 }
@@ -555,7 +555,7 @@ metadata:
   annotations: {refract.dev/injection: '{"v":1,"hash":"x","applied":[{"p":"db","h":"y","env":["DB"],"vol":["v"],"mnt":["/v"]}]}'}
 spec:
   nodeName: n
-  containers: [{name: c, env: [{name: OWN}, {name: DB}], volumeMounts: [{name: v, mountPath: /v}, {name: w, mountPath: /w}]}]
+  containers: [{name: c, env: [{name: OWN}, {name: DB}], volumeMounts: [{name: v, mountPath: /v/}, {name: w, mountPath: /w}]}]
   volumes: [{name: v}, {name: w}]
 `)
 	want := manifest(t, `
@@ -609,7 +609,7 @@ func TestStart(t *testing.T) {
 		}
 	})
 	err := wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, 30*time.Second, true, func(context.Context) (bool, error) {
-		return c.templateHash("web") != "", nil
+		return c.templateHash() != "", nil
 	})
 	if err != nil {
 		t.Errorf("the Deployment was not annotated: %v", err)
