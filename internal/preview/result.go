@@ -92,6 +92,7 @@ func (e *Evaluation) Result(set *manifest.Set, problems []*manifest.Problem) *Re
 			r.addService(p.Service, p.AnnotationErrors)
 		}
 		r.addPolicy(p)
+		r.addElsewhere(p, e.Pods)
 	}
 	for i := range e.Pods {
 		r.addPod(&e.Pods[i])
@@ -134,6 +135,40 @@ func (r *Result) addPolicy(p *Policy) {
 			p.Manifest.Policy.Spec.Service)
 		r.Warnings = append(r.Warnings, Finding{Finding: render.Finding{Policy: name, Message: message}, Place: &place, Field: "spec.service"})
 	}
+}
+
+// addElsewhere warns of a policy that selects pods of another namespace alone, whose
+// pods it has nothing to do with: a namespace was forgotten somewhere.
+func (r *Result) addElsewhere(p *Policy, pods []Pod) {
+	if p.Compiled == nil {
+		return
+	}
+	var elsewhere *Pod
+	for i := range pods {
+		if !p.Compiled.Matches(pods[i].Labels()) {
+			continue
+		}
+		if pods[i].Object.Content.GetNamespace() == p.Compiled.Namespace() {
+			return
+		}
+		if elsewhere == nil {
+			elsewhere = &pods[i]
+		}
+	}
+	if elsewhere == nil {
+		return
+	}
+	place := p.Manifest.At("metadata.namespace")
+	author := p.Compiled.Author()
+	r.Warnings = append(r.Warnings, Finding{
+		Finding: render.Finding{
+			Policy: &render.Policy{Kind: author.Kind, Namespace: author.Namespace, Name: author.Name},
+			Message: fmt.Sprintf("selects no pod of its own namespace in the input, and would select %s if that were in namespace %s "+
+				"(-n sets the namespace of what names none)",
+				elsewhere, author.Namespace),
+		},
+		Place: &place, Field: "metadata.namespace",
+	})
 }
 
 func (r *Result) addPod(p *Pod) {

@@ -62,7 +62,7 @@ func TestUnknownController(t *testing.T) {
 		s.must(s.api.Create(t.Context(), pod(made.Add(1))))
 	}
 	s.settled(map[string]int{"web": 3})
-	stop := s.follow(&corev1.PodList{}, func(o client.Object, gone bool) {
+	stop := s.follow(&corev1.PodList{}, func(_ client.Object, gone bool) {
 		if !gone {
 			return
 		}

@@ -210,7 +210,7 @@ func troubleOf(pod map[string]any, begun time.Time) (trouble string, from time.T
 var containerLists = []string{"initContainers", "containers", "ephemeralContainers"}
 
 // containerParts are the parts of a container that policies have to do with.
-var containerParts = []string{"name", "env", "envFrom", "volumeMounts"}
+var containerParts = []string{"name", "env", "envFrom", "volumeMounts", "volumeDevices"}
 
 // leanPod returns what of a pod, or of a pod template, matters for injection: it is
 // a small part of most.
