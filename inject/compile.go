@@ -211,7 +211,7 @@ func (c *compiler) compileItems() {
 		return item{id: v.Name}
 	})
 	c.policy.mounts = compileList(c, mountItem, c.merged.mounts, &size, func(v *corev1.VolumeMount) item {
-		return item{id: mountID(v), volume: v.Name}
+		return item{id: MountID(v), volume: v.Name}
 	})
 	c.policy.needs = c.policy.findNeeds()
 	if size > maxInjected {
@@ -285,7 +285,9 @@ func envFromID(v *corev1.EnvFromSource) string {
 	}
 }
 
-func mountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
+// MountID returns what a mount is told apart by in a container, and called in a
+// [Record]: the one spelling of its path.
+func MountID(v *corev1.VolumeMount) string { return cleanMount(v.MountPath) }
 
 // cleanMount returns the one spelling of a place in a container. A relative path is
 // taken from its root, as by a kubelet; only Windows has other roots.

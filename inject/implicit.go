@@ -78,7 +78,7 @@ func merge(p *refractv1beta1.ServiceInjectionPolicy) contents {
 	at := field.NewPath("status", "fromService")
 	out.env = complete(out.env, place(from.Env, at.Child("env")), func(v *refractv1beta1.EnvVar) string { return v.Name })
 	out.envFrom = complete(out.envFrom, place(from.EnvFrom, at.Child("envFrom")), envFromID)
-	out.mounts = complete(out.mounts, place(from.VolumeMounts, at.Child("volumeMounts")), mountID)
+	out.mounts = complete(out.mounts, place(from.VolumeMounts, at.Child("volumeMounts")), MountID)
 
 	// A volume whose mounts all gave way to others is of no use any more.
 	wanted := make(map[string]bool, len(out.mounts))

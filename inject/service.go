@@ -265,11 +265,11 @@ func (s *service) readMounts() {
 			s.failf(key, entry, "%v", err)
 			continue
 		}
-		if paths[mountID(mount)] {
+		if paths[MountID(mount)] {
 			s.failf(key, entry, "something else is mounted there already: choose another path")
 			continue
 		}
-		paths[mountID(mount)] = true
+		paths[MountID(mount)] = true
 		s.items.VolumeMounts = append(s.items.VolumeMounts, *mount)
 		if !volumes[mount.Name] {
 			volumes[mount.Name] = true

@@ -41,7 +41,7 @@ func (c *contents) validate() field.ErrorList {
 	errs = append(errs, duplicates(c.env, "name", func(v *refractv1beta1.EnvVar) string { return v.Name })...)
 	errs = append(errs, duplicates(c.envFrom, "", envFromID)...)
 	errs = append(errs, duplicates(c.volumes, "name", func(v *corev1.Volume) string { return v.Name })...)
-	errs = append(errs, duplicates(c.mounts, "mountPath", mountID)...)
+	errs = append(errs, duplicates(c.mounts, "mountPath", MountID)...)
 	return errs
 }
 

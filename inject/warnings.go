@@ -100,7 +100,7 @@ func (c *compiler) warnOfMounts(w *warnings) {
 		if len(v.value.BindMountOptions) > 0 {
 			w.add(v.at.Child("bindMountOptions"), "API servers without the feature gate VolumeBindMountOptions drop this")
 		}
-		if mountID(v.value) == tokenPath {
+		if MountID(v.value) == tokenPath {
 			w.add(v.at.Child("mountPath"), "most pods have the token of their ServiceAccount there: they are left out")
 		}
 		if !path.IsAbs(v.value.MountPath) && !driveLetter.MatchString(v.value.MountPath) {

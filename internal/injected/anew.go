@@ -3,7 +3,6 @@ package injected
 import (
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
@@ -20,12 +19,16 @@ type Difference struct {
 	Would *Item `json:"would,omitempty"`
 }
 
-// anew returns the pod as it would be if it were created now, and which policies
-// would put what into it.
-func anew(set *inject.Set, pod *corev1.Pod, record *inject.Record) (*corev1.Pod, *inject.Record, error) {
-	before, err := json.Marshal(without(pod, record))
+// anew returns a pod, given as JSON, as it would be if it were created now, and which
+// policies would put what into it.
+func anew(set *inject.Set, pod []byte) (*corev1.Pod, *inject.Record, error) {
+	removals, err := inject.Undo(pod)
 	if err != nil {
-		return nil, nil, fmt.Errorf("encoding the pod: %w", err)
+		return nil, nil, fmt.Errorf("looking for what was injected: %w", err)
+	}
+	before, err := patched(pod, removals)
+	if err != nil {
+		return nil, nil, err
 	}
 	result, err := set.Inject(before)
 	if err != nil {
@@ -38,15 +41,9 @@ func anew(set *inject.Set, pod *corev1.Pod, record *inject.Record) (*corev1.Pod,
 			Policy: a.Policy.Name(), Env: a.Env, EnvFrom: a.EnvFrom, Volumes: a.Volumes, Mounts: a.Mounts,
 		})
 	}
-	after := before
-	if len(result.Patch) > 0 {
-		patch, err := jsonpatch.DecodePatch(result.Patch)
-		if err != nil {
-			return nil, nil, fmt.Errorf("reading the patch for a pod like this one: %w", err)
-		}
-		if after, err = patch.Apply(before); err != nil {
-			return nil, nil, fmt.Errorf("patching a pod like this one: %w", err)
-		}
+	after, err := patched(before, result.Patch)
+	if err != nil {
+		return nil, nil, err
 	}
 	fresh := &corev1.Pod{}
 	if err := json.Unmarshal(after, fresh); err != nil {
@@ -55,24 +52,20 @@ func anew(set *inject.Set, pod *corev1.Pod, record *inject.Record) (*corev1.Pod,
 	return fresh, gets, nil
 }
 
-// without returns a copy of a pod without what a record says that policies added.
-func without(pod *corev1.Pod, record *inject.Record) *corev1.Pod {
-	pod = pod.DeepCopy()
-	for i := range record.Applied {
-		a := &record.Applied[i]
-		pod.Spec.Volumes = slices.DeleteFunc(pod.Spec.Volumes, func(v corev1.Volume) bool { return slices.Contains(a.Volumes, v.Name) })
-		for _, containers := range [][]corev1.Container{pod.Spec.InitContainers, pod.Spec.Containers} {
-			for j := range containers {
-				c := &containers[j]
-				c.Env = slices.DeleteFunc(c.Env, func(v corev1.EnvVar) bool { return slices.Contains(a.Env, v.Name) })
-				c.EnvFrom = slices.DeleteFunc(c.EnvFrom, func(s corev1.EnvFromSource) bool { return slices.Contains(a.EnvFrom, sourceID(&s)) })
-				c.VolumeMounts = slices.DeleteFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool {
-					return slices.Contains(a.Mounts, path.Clean(m.MountPath))
-				})
-			}
-		}
+// patched returns a pod with a JSON patch applied; nil is none.
+func patched(pod, patch []byte) ([]byte, error) {
+	if patch == nil {
+		return pod, nil
 	}
-	return pod
+	operations, err := jsonpatch.DecodePatch(patch)
+	if err != nil {
+		return nil, fmt.Errorf("reading the patch for a pod like this one: %w", err)
+	}
+	after, err := operations.Apply(pod)
+	if err != nil {
+		return nil, fmt.Errorf("patching a pod like this one: %w", err)
+	}
+	return after, nil
 }
 
 // differences returns what is otherwise, in the order of what would be, and then

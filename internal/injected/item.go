@@ -3,7 +3,6 @@ package injected
 import (
 	"encoding/json"
 	"fmt"
-	"path"
 	"slices"
 	"strconv"
 
@@ -64,7 +63,7 @@ func items(pod *corev1.Pod, a *inject.RecordApplied) []Item {
 	}
 	for _, at := range a.Mounts {
 		found = append(found, inContainers(pod, Item{Kind: kindMount, Name: at}, func(c *corev1.Container) (string, bool) {
-			i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return path.Clean(m.MountPath) == at })
+			i := slices.IndexFunc(c.VolumeMounts, func(m corev1.VolumeMount) bool { return inject.MountID(&m) == at })
 			if i < 0 {
 				return "", false
 			}

@@ -136,7 +136,7 @@ func (x *Pod) examine(
 	if err != nil {
 		return fmt.Errorf("examining the pod: %w", err)
 	}
-	fresh, gets, err := anew(set, pod, record)
+	fresh, gets, err := anew(set, e.Pod)
 	if err != nil {
 		return err
 	}
