@@ -198,7 +198,7 @@ func (d *demo) podsOn(ctx context.Context, cluster, value string) ([]demoPod, er
 	if err := c.List(ctx, list, client.InNamespace("shop"), client.MatchingLabels{"app": demoConsumer}); err != nil {
 		return nil, fmt.Errorf("listing pods of %s: %w", cluster, err)
 	}
-	policies := &refractv1beta1.ServiceInjectionPolicyList{}
+	policies := injectionPolicies()
 	err := c.List(ctx, policies, client.InNamespace("shop"))
 	switch {
 	case meta.IsNoMatchError(err):
@@ -240,7 +240,7 @@ func (d *demo) replicas() int {
 // explainDemoPod says what the policy put into a pod; right is false if the pod does
 // not run, or has another value.
 func explainDemoPod(
-	u *unstructured.Unstructured, owner string, policies []refractv1beta1.ServiceInjectionPolicy, value string,
+	u *unstructured.Unstructured, owner string, policies []unstructured.Unstructured, value string,
 ) (pod demoPod, right bool, err error) {
 	phase, _, _ := unstructured.NestedString(u.Object, "status", "phase")
 	if phase != string(corev1.PodRunning) || u.GetDeletionTimestamp() != nil {

@@ -97,7 +97,7 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 	case err != nil:
 		return nil, fmt.Errorf("reading pod %q: %w", name, err)
 	}
-	policies := &refractv1beta1.ServiceInjectionPolicyList{}
+	policies := injectionPolicies()
 	if err := c.List(ctx, policies, client.InNamespace(pod.GetNamespace())); err != nil {
 		if meta.IsNoMatchError(err) {
 			return nil, explainInjection(standing.ErrNoInjection)
@@ -113,6 +113,14 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 		return nil, fmt.Errorf("encoding pod %q: %w", name, err)
 	}
 	return &injected.Evidence{Pod: text, Owner: owner, Policies: policies.Items}, nil
+}
+
+// injectionPolicies returns a list to be filled with policies as they are stored: one
+// that cannot be read hides no other.
+func injectionPolicies() *unstructured.UnstructuredList {
+	list := &unstructured.UnstructuredList{}
+	list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
+	return list
 }
 
 // mostOwners is how many owners are asked after: a pod has two at most of

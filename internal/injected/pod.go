@@ -6,6 +6,8 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
@@ -80,8 +82,9 @@ type Evidence struct {
 	Pod []byte
 	// Owner is KIND/NAME of what made it in the end; empty for a bare pod.
 	Owner string
-	// Policies are those of its namespace.
-	Policies []refractv1beta1.ServiceInjectionPolicy
+	// Policies are those of its namespace, as they are stored: one that cannot be read
+	// hides no other.
+	Policies []unstructured.Unstructured
 }
 
 // Explain explains a pod. It does not keep or change the evidence.
@@ -109,7 +112,11 @@ func Explain(e *Evidence) (*Pod, error) {
 	var compiled []*inject.Policy
 	objects := map[string]*refractv1beta1.ServiceInjectionPolicy{}
 	for i := range e.Policies {
-		p := &e.Policies[i]
+		name, p := e.Policies[i].GetName(), &refractv1beta1.ServiceInjectionPolicy{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(e.Policies[i].Object, p); err != nil {
+			x.Others = append(x.Others, Other{name, "cannot be read: " + err.Error()})
+			continue
+		}
 		policy, errs := inject.Compile(p)
 		switch {
 		case len(errs) > 0:
