@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/webhook"
 	"refract.dev/tree/raw"
 )
 
@@ -201,7 +201,7 @@ func (a answer) warnings() []string {
 }
 
 func conflict(s *inject.Skipped) string {
-	return cut(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message))
+	return webhook.Brief(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message), longestText)
 }
 
 // listed joins names, as far as there is room for them.
@@ -210,24 +210,4 @@ func listed(names []string) string {
 		return strings.Join(names[:mostAnnotated], ",") + fmt.Sprintf(" and %d more", more)
 	}
 	return strings.Join(names, ",")
-}
-
-// cut cuts a text that is too long at a character, and leaves out what no header of
-// HTTP can hold.
-func cut(text string) string {
-	const mark = "…"
-	text = strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, text)
-	if len(text) <= longestText {
-		return text
-	}
-	end := longestText - len(mark)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
 }

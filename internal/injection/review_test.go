@@ -78,16 +78,3 @@ func TestAuditWarnsNobody(t *testing.T) {
 		t.Errorf("The audit log: want %s, got %s", want, got.AuditAnnotations["skipped"])
 	}
 }
-
-func TestCut(t *testing.T) {
-	cases := map[string]string{
-		"short":                          "short",
-		"two\nlines\x7f":                 "two lines ",
-		strings.Repeat("ü", longestText): strings.Repeat("ü", 198) + "…",
-	}
-	for text, want := range cases {
-		if got := cut(text); got != want {
-			t.Errorf("cut(%q): got %q, want %q", text, got, want)
-		}
-	}
-}

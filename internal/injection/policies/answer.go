@@ -4,13 +4,13 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/webhook"
 )
 
 // mostCauses is how many mistakes are told at once.
@@ -70,31 +70,7 @@ func short(warnings []string) []string {
 	}
 	out := make([]string, len(warnings))
 	for i, text := range warnings {
-		out[i] = cut(oneLine(text))
+		out[i] = webhook.Brief(text, longestWarning)
 	}
 	return out
-}
-
-// cut cuts a text that is too long at a character.
-func cut(text string) string {
-	const mark = "…"
-	if len(text) <= longestWarning {
-		return text
-	}
-	end := longestWarning - len(mark)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
-}
-
-// oneLine returns a text without line breaks and other control characters, which
-// no header of HTTP can hold.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"net/http"
 	"strings"
-	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,6 +13,7 @@ import (
 	"refract.dev/internal/lint"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
+	"refract.dev/internal/webhook"
 )
 
 // causesOf returns why an object is refused that is wrong by itself.
@@ -130,7 +130,7 @@ func refuse(w *write, causes []metav1.StatusCause) admission.Response {
 	}
 	texts := make([]string, len(causes))
 	for i := range causes {
-		causes[i].Message = oneLine(causes[i].Message)
+		causes[i].Message = webhook.OneLine(causes[i].Message)
 		texts[i] = at(causes[i].Field, causes[i].Message)
 	}
 	text := texts[0]
@@ -164,31 +164,7 @@ func short(warnings []string) []string {
 	}
 	out := make([]string, len(warnings))
 	for i, text := range warnings {
-		out[i] = cut(oneLine(text))
+		out[i] = webhook.Brief(text, longestWarning)
 	}
 	return out
-}
-
-// cut cuts a text that is too long at a character.
-func cut(text string) string {
-	const mark = "…"
-	if len(text) <= longestWarning {
-		return text
-	}
-	end := longestWarning - len(mark)
-	for !utf8.RuneStart(text[end]) {
-		end--
-	}
-	return text[:end] + mark
-}
-
-// oneLine returns a text without line breaks and other control characters, which
-// no header of HTTP can hold.
-func oneLine(text string) string {
-	return strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "?"))
 }
