@@ -23,6 +23,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"refract.dev/internal/hub"
@@ -293,7 +294,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	}
 	server, err := webhook.New(webhook.Options{
 		Client: live, Namespace: c.systemNamespace, BindAddress: c.webhook.address, URL: c.webhook.url,
-		Service: c.webhook.service, CertDir: c.webhook.certDir, Log: c.log.WithName("webhook"),
+		Service: c.webhook.service, CertDir: c.webhook.certDir, Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
 	})
 	if err != nil {
 		return nil, err

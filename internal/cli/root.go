@@ -32,6 +32,7 @@ var commands = []func(*streams) *cobra.Command{
 	newInjectCommand,
 	newLintCommand,
 	newTestCommand,
+	newCRDCommand,
 	newUpCommand,
 	newDownCommand,
 	newRunCommand,

@@ -79,26 +79,30 @@ const fingerprint = "refract/v1"
 // WriteSARIF writes the result as a SARIF 2.1.0 log, the format in which code
 // hosts take the findings of a CI run. The level of a finding is its severity.
 // The fingerprints of findings stay the same when lines move.
-func WriteSARIF(w io.Writer, r *Result) error {
+func WriteSARIF(w io.Writer, r *Result) error { return WriteSARIFOf(w, Codes, r.Findings) }
+
+// WriteSARIFOf is WriteSARIF for findings of any kind, and what there is to say of
+// their codes.
+func WriteSARIFOf(w io.Writer, codes []Explanation, findings []Finding) error {
 	log := sarifLog{
 		Schema:  "https://docs.oasis-open.org/sarif/sarif/v2.1.0/errata01/os/schemas/sarif-schema-2.1.0.json",
 		Version: "2.1.0",
 		Runs: []sarifRun{{
-			Tool:       sarifTool{Driver: sarifDriver{Name: "refract", InformationURI: "https://refract.dev", Rules: sarifRules()}},
+			Tool:       sarifTool{Driver: sarifDriver{Name: "refract", InformationURI: "https://refract.dev", Rules: sarifRules(codes)}},
 			ColumnKind: "unicodeCodePoints",
-			Results:    make([]sarifResult, len(r.Findings)),
+			Results:    make([]sarifResult, len(findings)),
 		}},
 	}
 	seen := map[string]int{}
-	for i := range r.Findings {
-		log.Runs[0].Results[i] = sarifResultOf(&r.Findings[i], seen)
+	for i := range findings {
+		log.Runs[0].Results[i] = sarifResultOf(codes, &findings[i], seen)
 	}
 	return writeJSON(w, log)
 }
 
-func sarifRules() []sarifRule {
-	rules := make([]sarifRule, len(Codes))
-	for i, c := range Codes {
+func sarifRules(codes []Explanation) []sarifRule {
+	rules := make([]sarifRule, len(codes))
+	for i, c := range codes {
 		rules[i] = sarifRule{
 			ID:                   c.Code,
 			ShortDescription:     sarifText{c.Title + "."},
@@ -110,12 +114,12 @@ func sarifRules() []sarifRule {
 	return rules
 }
 
-func sarifResultOf(f *Finding, seen map[string]int) sarifResult {
+func sarifResultOf(codes []Explanation, f *Finding, seen map[string]int) sarifResult {
 	text := strings.Join(append([]string{f.sentence()}, f.details()...), "\n")
 	id := fingerprintOf(f)
 	seen[id]++
 	result := sarifResult{
-		RuleID: f.Code, RuleIndex: indexOf(f.Code), Level: f.Severity, Message: sarifText{text},
+		RuleID: f.Code, RuleIndex: indexOf(codes, f.Code), Level: f.Severity, Message: sarifText{text},
 		Locations:           []sarifLocation{locationOf(f.Place)},
 		PartialFingerprints: map[string]string{fingerprint: fmt.Sprintf("%s:%d", id, seen[id])},
 	}
@@ -125,11 +129,10 @@ func sarifResultOf(f *Finding, seen map[string]int) sarifResult {
 	return result
 }
 
-// indexOf returns the index of a code in [Codes], or -1, which SARIF takes for
-// none.
-func indexOf(code Code) int {
-	for i := range Codes {
-		if Codes[i].Code == code {
+// indexOf returns the index of a code, or -1, which SARIF takes for none.
+func indexOf(codes []Explanation, code Code) int {
+	for i := range codes {
+		if codes[i].Code == code {
 			return i
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -55,17 +54,12 @@ func (c *collector) add(value any, place Place, l lines) {
 	if staysLocal(content) && !isDefinition(content) {
 		return
 	}
-	kind, _ := content["kind"].(string)
-	items, isList := content["items"].([]any)
-	if !isList || !strings.HasSuffix(kind, "List") {
+	items, isList := listItems(content)
+	if !isList {
 		c.objects = append(c.objects, newObject(place, &unstructured.Unstructured{Object: content}, l))
 		return
 	}
 	for i, item := range items {
-		// An API server leaves out in a typed list what all items have in common.
-		if m, ok := item.(map[string]any); ok && kind != "List" && m["kind"] == nil && m["apiVersion"] == nil {
-			m["kind"], m["apiVersion"] = strings.TrimSuffix(kind, "List"), content["apiVersion"]
-		}
 		inside := l.item("items", i)
 		c.add(item, inside.at(place, ""), inside)
 	}

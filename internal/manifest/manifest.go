@@ -179,10 +179,17 @@ func ReadFS(fsys fs.FS) (*Set, []*Problem) {
 }
 
 func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem) {
-	rank := make(map[string]int, len(sources))
+	more := decodeAll(sources, func(d *document) { c.add(d.value, d.place, d.lines) })
+	set, found := c.finish()
+	return set, inOrder(sources, slices.Concat(problems, more, found))
+}
+
+// decodeAll gives each document of the sources to add, in their order, and returns
+// the problems of reading them.
+func decodeAll(sources []source, add func(*document)) []*Problem {
+	var problems []*Problem
 	var decoders []*decoder
-	for i, s := range sources {
-		rank[s.name] = i
+	for _, s := range sources {
 		data, err := s.read()
 		if err != nil {
 			problems = append(problems, &Problem{Place: Place{File: s.name}, Fact: fmt.Sprintf("cannot be read: %v", reason(err))})
@@ -199,7 +206,7 @@ func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem
 		documents[d.file] += d.number
 		problems = append(problems, d.problems...)
 		for i := range d.documents {
-			c.add(d.documents[i].value, d.documents[i].place, d.documents[i].lines)
+			add(&d.documents[i])
 		}
 	}
 	for _, src := range sources {
@@ -207,10 +214,17 @@ func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem
 			problems = append(problems, &Problem{Place: Place{File: src.name}, Fact: "no manifest is in it"})
 		}
 	}
-	set, more := c.finish()
-	problems = append(problems, more...)
+	return problems
+}
+
+// inOrder sorts problems by the order of the sources, and by line.
+func inOrder(sources []source, problems []*Problem) []*Problem {
+	rank := make(map[string]int, len(sources))
+	for i, s := range sources {
+		rank[s.name] = i
+	}
 	slices.SortStableFunc(problems, func(a, b *Problem) int {
 		return cmp.Or(cmp.Compare(rank[a.Place.File], rank[b.Place.File]), cmp.Compare(a.Place.Line, b.Place.Line))
 	})
-	return set, problems
+	return problems
 }

@@ -16,7 +16,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/webhook/pki"
+	"refract.dev/webhook/pki"
 )
 
 // changing is a configuration of two mutating webhooks, which a test takes away.
@@ -53,7 +53,10 @@ func (c *changing) configuration() Configuration {
 func (c *changing) set(first, second bool) {
 	c.first.Store(first)
 	c.second.Store(second)
-	poke(c.changed)
+	select {
+	case c.changed <- struct{}{}:
+	default:
+	}
 }
 
 // keeping runs registrations until the test ends.
@@ -101,7 +104,7 @@ func expect(t *testing.T, what string, c client.Client, want ...string) {
 // TestWebhooksComeAndGo has a configuration that changes, beside that of the hub.
 func TestWebhooksComeAndGo(t *testing.T) {
 	c := hub()
-	s, _ := local(t, c, logr.Discard())
+	s := local(t, c, logr.Discard())
 	start(t, s)
 	is := &admissionregistrationv1.MutatingWebhookConfiguration{
 		ObjectMeta: metav1.ObjectMeta{Name: "changing"},
@@ -158,7 +161,7 @@ func TestWebhooksComeAndGo(t *testing.T) {
 // TestAllLearnWhatToTrust replaces the authority: every configuration must say so.
 func TestAllLearnWhatToTrust(t *testing.T) {
 	c := hub()
-	s, _ := local(t, c, logr.Discard())
+	s := local(t, c, logr.Discard())
 	start(t, s)
 	changing := &changing{changed: make(chan struct{}, 1)}
 	changing.set(true, false)
@@ -189,12 +192,15 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 // TestOnlyTheLeaderRegisters has a program that decides itself who leads.
 func TestOnlyTheLeaderRegisters(t *testing.T) {
 	c := hub()
-	s, _ := local(t, c, logr.Discard())
+	s := local(t, c, logr.Discard())
 	start(t, s)
 	var leads atomic.Bool
 	asked := make(chan struct{}, 100)
 	following := s.Registration().When(func() bool {
-		poke(asked)
+		select {
+		case asked <- struct{}{}:
+		default:
+		}
 		return leads.Load()
 	})
 	if following.NeedLeaderElection() {
@@ -213,24 +219,4 @@ func TestOnlyTheLeaderRegisters(t *testing.T) {
 		}
 		return nil
 	})
-}
-
-// TestServersShareTheSecret has the servers of two programs with different names
-// work with one API server.
-func TestServersShareTheSecret(t *testing.T) {
-	c := hub()
-	now := (&clock{now: begin}).read
-	one := newIssued(c, system, []string{"hub.example"}, now, logr.Discard())
-	other := newIssued(c, system, []string{"injection.refract.svc"}, now, logr.Discard())
-	synced(t, one)
-	synced(t, other)
-	is := secret(t, c)
-	for _, s := range []*issued{one, other} {
-		if err := synced(t, s).Serving().Leaf.VerifyHostname(s.issuer.Names[0]); err != nil {
-			t.Error(err)
-		}
-	}
-	if diff := cmp.Diff(is, secret(t, c)); diff != "" {
-		t.Errorf("They fight: -before, +after:\n%s", diff)
-	}
 }

@@ -9,6 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/webhook/follow"
 )
 
 const fieldManager = "refract"
@@ -31,7 +33,7 @@ func (s *Server) Registration() *Registration { return s.Keep(policiesConfigurat
 
 // Keep returns what keeps the configuration for the server.
 func (s *Server) Keep(c Configuration) *Registration {
-	return &Registration{server: s, kept: c, trust: s.trustChanges()}
+	return &Registration{server: s, kept: c, trust: s.certificates.Changes()}
 }
 
 // NeedLeaderElection returns true.
@@ -39,7 +41,7 @@ func (*Registration) NeedLeaderElection() bool { return true }
 
 // Start keeps the configuration until ctx ends, from when the server answers.
 func (r *Registration) Start(ctx context.Context) error {
-	if !r.server.answers(ctx) {
+	if !until(ctx, func() bool { return r.server.Ready() == nil }) {
 		return nil
 	}
 	if r.kept.Known != nil {
@@ -53,7 +55,7 @@ func (r *Registration) Start(ctx context.Context) error {
 	gvk := r.kept.Kind.versioned()
 	gvk.Kind += "List"
 	list.SetGroupVersionKind(gvk)
-	follow(ctx, r.server.client, list, types.NamespacedName{Name: r.kept.Name}, r.server.log, r.apply, r.trust, r.kept.Changed)
+	follow.Object(ctx, r.server.client, list, types.NamespacedName{Name: r.kept.Name}, r.server.log, r.apply, r.trust, r.kept.Changed)
 	return nil
 }
 
@@ -157,7 +159,7 @@ func pruneConditions(entry map[string]any, w *Webhook) bool {
 
 func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
 	at := &s.endpoint
-	config := &admissionregistrationv1.WebhookClientConfig{CABundle: s.source.trusted()}
+	config := &admissionregistrationv1.WebhookClientConfig{CABundle: s.certificates.Trusted()}
 	if at.url != nil {
 		url := at.at(path)
 		config.URL = &url
@@ -186,10 +188,8 @@ func (*Following) NeedLeaderElection() bool { return false }
 
 // Start keeps the configuration until ctx ends, from when this replica leads.
 func (f *Following) Start(ctx context.Context) error {
-	for !f.leads() {
-		if !sleep(ctx, soon) {
-			return nil
-		}
+	if !until(ctx, f.leads) {
+		return nil
 	}
 	return f.registration.Start(ctx)
 }

@@ -36,12 +36,12 @@ func TestConfiguration(t *testing.T) {
 	}
 	for name, options := range cases {
 		t.Run(name, func(t *testing.T) {
-			options.Client, options.Namespace = hub(), system
+			options.Client, options.Namespace, options.BindAddress = hub(), system, "127.0.0.1:0"
 			s, err := New(options)
 			if err != nil {
 				t.Fatal(err)
 			}
-			synced(t, s.source.(*issued))
+			start(t, s)
 			policies := policiesConfiguration()
 			entries, err := entriesOf(policies.Webhooks(), s.clientConfig)
 			if err != nil {
@@ -51,7 +51,7 @@ func TestConfiguration(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			text := strings.ReplaceAll(string(got), base64.StdEncoding.EncodeToString(s.source.trusted()), "CERTIFICATES")
+			text := strings.ReplaceAll(string(got), base64.StdEncoding.EncodeToString(s.certificates.Trusted()), "CERTIFICATES")
 			file := "testdata/" + name + ".yaml"
 			if *update {
 				if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
@@ -74,7 +74,7 @@ func TestConfiguration(t *testing.T) {
 func TestRegistrationIsRestored(t *testing.T) {
 	c := hub()
 	var log record
-	s, _ := local(t, c, log.logger())
+	s := local(t, c, log.logger())
 	if there, err := Registered(t.Context(), c); there || err != nil {
 		t.Errorf("Registered(): got %t, %v, want false", there, err)
 	}
@@ -133,7 +133,7 @@ func TestRegistrationIsRestored(t *testing.T) {
 }
 
 func TestRunnables(t *testing.T) {
-	s, _ := local(t, hub(), logr.Discard())
+	s := local(t, hub(), logr.Discard())
 	if s.NeedLeaderElection() {
 		t.Error("Every replica serves.")
 	}

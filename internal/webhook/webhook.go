@@ -1,31 +1,34 @@
-// Package webhook serves the webhooks of a cluster, be it a hub or a member: it
-// listens, keeps the certificates that this takes, and keeps the API server
-// informed when and where to ask. What is answered is for the handlers to say.
+// Package webhook keeps an API server informed when and where to ask the webhooks of
+// a cluster, be it a hub or a member. They are served by the kit that is in package
+// [refract.dev/webhook]; what is answered is for the handlers to say.
 //
-// Without a folder of certificates it is its own authority. Authority and
-// certificate lie in a Secret of the system namespace, which all replicas share:
-// whichever of them sees first that something is to be renewed writes it, and all
-// take it up. Nothing restarts, and no connection is cut.
+// Without a folder of certificates the server is its own authority. Authority and
+// certificate lie in a Secret of the system namespace, which all replicas share.
 package webhook
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
-	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
-	"golang.org/x/sync/errgroup"
+	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	kit "refract.dev/webhook"
+	"refract.dev/webhook/pki"
 )
+
+// SecretName is that of the Secret, in the system namespace, with the webhook's
+// authority and certificate. Whoever deletes it has both issued anew.
+const SecretName = "refract-webhook" //nolint:gosec // It is a name.
 
 // Options say how webhooks are served.
 type Options struct {
@@ -36,6 +39,8 @@ type Options struct {
 	Namespace string
 	// BindAddress is HOST:PORT to listen on; an empty host means all.
 	BindAddress string
+	// Listener, if set, is where to listen instead.
+	Listener net.Listener
 	// URL is where the API server finds this server, https://HOST[:PORT][/PATH]. Either
 	// it or Service is required.
 	URL string
@@ -45,41 +50,23 @@ type Options struct {
 	// as cert-manager does. If ca.crt is there too it is what the API server is told to
 	// trust; if not, what it is told is left to somebody else.
 	CertDir string
+	// Metrics is where the server's metrics are registered; nil for nowhere.
+	Metrics prometheus.Registerer
 	// Log is told what an operator acts on.
 	Log logr.Logger
 	// Now tells the time by which certificates are issued; time.Now if nil.
 	Now func() time.Time
 }
 
-// Server serves webhooks over HTTPS. It is a Runnable of a manager, which every
-// replica runs.
+// Server serves webhooks over HTTPS, and knows where the API server finds them. It
+// is a Runnable of a manager, which every replica runs.
 type Server struct {
-	client   client.WithWatch
-	log      logr.Logger
-	endpoint endpoint
-	address  string
-	now      func() time.Time
-	source   source
-	mux      *http.ServeMux
+	*kit.Server
 
-	listener  net.Listener // Nil until there is one.
-	listening atomic.Bool
-
-	mu   sync.Mutex
-	told []chan<- struct{} // Who is told that something else must be trusted.
-}
-
-// source is where certificates come from.
-type source interface {
-	// run keeps the certificates up to date until ctx ends.
-	run(ctx context.Context) error
-	// serving returns the certificate to present, or why there is none.
-	serving() (*tls.Certificate, error)
-	// trusted returns what the API server must trust, as PEM; nil if that is not for
-	// us to say.
-	trusted() []byte
-	// changes is sent to when trusted may return something else.
-	changes() <-chan struct{}
+	client       client.WithWatch
+	log          logr.Logger
+	endpoint     endpoint
+	certificates kit.Certificates
 }
 
 // New returns a server that does not listen yet.
@@ -88,141 +75,38 @@ func New(o Options) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if o.Now == nil {
-		o.Now = time.Now
+	certificates, err := o.certificates(at.names())
+	if err != nil {
+		return nil, err
 	}
-	s := &Server{
-		client: o.Client, log: o.Log, endpoint: at, address: o.BindAddress, now: o.Now,
-		mux: http.NewServeMux(),
+	server, err := kit.New(kit.Options{
+		BindAddress: o.BindAddress, Listener: o.Listener, Certificates: certificates, Log: o.Log, Metrics: o.Metrics, Now: o.Now,
+	})
+	if err != nil {
+		return nil, err
 	}
+	return &Server{Server: server, client: o.Client, log: o.Log, endpoint: at, certificates: certificates}, nil
+}
+
+// certificates returns those for a server of these names.
+func (o *Options) certificates(names []string) (kit.Certificates, error) {
 	if o.CertDir != "" {
-		s.source, err = newFolder(o.CertDir, o.Log)
-		return s, err
+		return kit.Files(filepath.Join(o.CertDir, pki.ServingCertificate), filepath.Join(o.CertDir, pki.ServingKey),
+			filepath.Join(o.CertDir, pki.Authorities), o.Log)
 	}
 	if o.Namespace == "" {
 		return nil, errors.New("the namespace for the webhook's Secret is not given")
 	}
-	s.source = newIssued(o.Client, o.Namespace, at.names(), o.Now, o.Log)
-	return s, nil
-}
-
-// Handle has a handler answer what is asked at the path. The server limits the
-// size of requests and how long they take, and survives a panic.
-func (s *Server) Handle(path string, h http.Handler) { s.mux.Handle(path, guarded(h, s.log)) }
-
-// NeedLeaderElection returns false: every replica serves.
-func (*Server) NeedLeaderElection() bool { return false }
-
-// Ready returns nil if the server answers, with a certificate that is valid now.
-func (s *Server) Ready() error {
-	if !s.listening.Load() {
-		return errors.New("the webhook server does not listen")
-	}
-	c, err := s.source.serving()
-	if err != nil {
-		return err
-	}
-	if s.now().After(c.Leaf.NotAfter) {
-		return fmt.Errorf("the webhook's certificate expired at %s", c.Leaf.NotAfter.Format(time.RFC3339))
-	}
-	return nil
+	return kit.Issued(o.Client, types.NamespacedName{Namespace: o.Namespace, Name: SecretName}, names,
+		kit.IssuedOptions{CreateNamespace: true, Log: o.Log, Now: o.Now}), nil
 }
 
 // soon is how often it is looked whether something is so that will be in a moment.
 const soon = 50 * time.Millisecond
 
-// answers returns when the server is ready, and false if ctx ended before.
-func (s *Server) answers(ctx context.Context) bool {
-	for s.Ready() != nil {
-		if !sleep(ctx, soon) {
-			return false
-		}
-	}
-	return true
-}
-
-// Limits of the HTTP server. The longest that an API server waits for a webhook
-// is 30 seconds.
-const (
-	headerTimeout  = 10 * time.Second
-	requestTimeout = 30 * time.Second
-	idleTimeout    = 2 * time.Minute
-	maxHeader      = 64 << 10
-	// grace is how long requests may take that are there when the server is told to
-	// stop.
-	grace = 10 * time.Second
-)
-
-// Start serves until ctx ends and requests that are there have been answered. It
-// returns an error if it cannot listen; that ctx has ended is none.
-func (s *Server) Start(ctx context.Context) error {
-	if s.listener == nil {
-		l, err := new(net.ListenConfig).Listen(ctx, "tcp", s.address)
-		if err != nil {
-			return fmt.Errorf("listening for webhooks: %w", err)
-		}
-		s.listener = l
-	}
-	server := &http.Server{
-		Handler:           s.mux,
-		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
-		MaxHeaderBytes: maxHeader,
-		ErrorLog:       quietLog(s.log),
-		TLSConfig: &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.source.serving() },
-		},
-	}
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return s.source.run(ctx) })
-	group.Go(func() error {
-		s.passTrust(ctx)
-		return nil
-	})
-	group.Go(func() error {
-		s.listening.Store(true)
-		if err := server.ServeTLS(s.listener, "", ""); !errors.Is(err, http.ErrServerClosed) {
-			return fmt.Errorf("serving webhooks: %w", err)
-		}
-		return nil
-	})
-	group.Go(func() error {
-		<-ctx.Done()
-		s.listening.Store(false)
-		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		if err := server.Shutdown(stopping); err != nil {
-			return errors.Join(fmt.Errorf("waiting for webhook requests to end: %w", err), server.Close())
-		}
-		return nil
-	})
-	return group.Wait()
-}
-
-// trustChanges returns a channel that is sent to when the API server must trust
-// something else.
-func (s *Server) trustChanges() <-chan struct{} {
-	c := make(chan struct{}, 1)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.told = append(s.told, c)
-	return c
-}
-
-// passTrust tells all of them until ctx ends.
-func (s *Server) passTrust(ctx context.Context) {
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-s.source.changes():
-		}
-		s.mu.Lock()
-		for _, c := range s.told {
-			poke(c)
-		}
-		s.mu.Unlock()
-	}
+// until returns when something is so, and false if ctx ended before.
+func until(ctx context.Context, is func() bool) bool {
+	return wait.PollUntilContextCancel(ctx, soon, true, func(context.Context) (bool, error) { return is(), nil }) == nil
 }
 
 // endpoint is where the API server finds the webhooks.

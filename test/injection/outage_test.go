@@ -25,7 +25,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/playground"
-	"refract.dev/internal/webhook/pki"
+	"refract.dev/webhook/pki"
 )
 
 const (

@@ -63,6 +63,66 @@ func (s *Scanner) Since(offset int) []byte {
 	return s.data[offset:s.at:s.at]
 }
 
+// Reset makes the scanner begin with another document.
+func (s *Scanner) Reset(data []byte) { *s = Scanner{data: data} }
+
+// Document returns the document.
+func (s *Scanner) Document() []byte { return s.data }
+
+// Position returns the index of the byte behind what was read last.
+func (s *Scanner) Position() int { return s.at }
+
+// Next returns the byte that the next value begins with: a bracket, a quote, the first
+// letter of a literal, a sign or a digit, unless the document is broken. It returns 0 at
+// the end, and after an error.
+func (s *Scanner) Next() byte {
+	if s.idle() {
+		return 0
+	}
+	s.space()
+	return s.peek()
+}
+
+// OpenObject begins to read an object, of which [Scanner.NextKey] reads the members. It
+// reports whether there is one.
+func (s *Scanner) OpenObject() bool { return s.open('{', "an object") }
+
+// NextKey reads the key of the next member of an object that [Scanner.OpenObject] began:
+// first says that it is the first one. It returns the key unquoted and the index of the
+// byte where it begins; the value has to be read before the next call. It returns false
+// at the end of the object, behind which the scanner is then, and after an error.
+func (s *Scanner) NextKey(first bool) (key []byte, at int, ok bool) {
+	if s.idle() {
+		return nil, 0, false
+	}
+	if !s.more('}', first) {
+		s.depth--
+		return nil, 0, false
+	}
+	s.space()
+	at = s.at
+	key = s.key()
+	return key, at, s.err == nil
+}
+
+// OpenArray begins to read an array, of which [Scanner.NextElement] finds the elements.
+// It reports whether there is one.
+func (s *Scanner) OpenArray() bool { return s.open('[', "an array") }
+
+// NextElement reports whether an element of an array that [Scanner.OpenArray] began comes
+// next: first says that it would be the first one. It has to be read before the next call.
+// At the end of the array the scanner is behind it.
+func (s *Scanner) NextElement(first bool) bool {
+	if s.idle() {
+		return false
+	}
+	if !s.more(']', first) {
+		s.depth--
+		return false
+	}
+	return true
+}
+
 // Object reads an object. It calls member for each of its members, with the key
 // unquoted; member may read the value, which is passed over if it does not.
 func (s *Scanner) Object(member func(key []byte)) {

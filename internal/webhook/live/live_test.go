@@ -30,8 +30,8 @@ import (
 	"refract.dev/internal/hub"
 	"refract.dev/internal/playground"
 	"refract.dev/internal/webhook"
-	"refract.dev/internal/webhook/pki"
 	"refract.dev/internal/webhook/policies"
+	"refract.dev/webhook/pki"
 )
 
 const fleet = `

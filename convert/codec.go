@@ -1,0 +1,128 @@
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"unicode/utf8"
+
+	"refract.dev/tree/raw"
+)
+
+// codec decodes and encodes values of one type, as encoding/json does. Methods of the
+// type are called directly. It is not safe for concurrent use.
+type codec[T any] struct {
+	shape   *shape
+	decoder decoder
+	encoder *json.Encoder
+	sink    sink
+	check   raw.Scanner
+}
+
+// sink appends what is written to it.
+type sink struct{ b []byte }
+
+func (s *sink) Write(p []byte) (int, error) {
+	s.b = append(s.b, p...)
+	return len(p), nil
+}
+
+// typeShape returns the shape for the codec of a type, nil if there is none.
+func typeShape[T any]() *shape {
+	var p any = new(T)
+	if _, ok := p.(appender); ok {
+		return nil
+	}
+	return shapeOf(reflect.TypeFor[T]())
+}
+
+type appender interface {
+	AppendJSON(dst []byte) ([]byte, error)
+}
+
+func newCodec[T any](s *shape) *codec[T] {
+	c := &codec[T]{shape: s}
+	c.encoder = json.NewEncoder(&c.sink)
+	return c
+}
+
+// faithful reports whether values are the same after they have been encoded to this and
+// decoded.
+func (c *codec[T]) faithful(encoded []byte) bool {
+	// Text that is no valid UTF-8 is encoded so.
+	return c.shape != nil && c.shape.faithful && !bytes.Contains(encoded, []byte(`\ufffd`))
+}
+
+// decode makes v the value; what v was before is of no matter.
+func (c *codec[T]) decode(value []byte, v *T) error {
+	var zero T
+	*v = zero
+	if u, ok := any(v).(json.Unmarshaler); ok {
+		return u.UnmarshalJSON(value)
+	}
+	if c.shape != nil {
+		if c.decoder.decode(value, c.shape, reflect.ValueOf(v).Elem()) {
+			return nil
+		}
+		*v = zero
+	}
+	return json.Unmarshal(value, v)
+}
+
+// knows reports whether the type has a place for all members of a value.
+func (c *codec[T]) knows(value []byte) bool {
+	v := new(T)
+	if _, ok := any(v).(json.Unmarshaler); ok {
+		return true
+	}
+	if c.shape != nil && c.decoder.decode(value, c.shape, reflect.ValueOf(v).Elem()) {
+		return true
+	}
+	d := json.NewDecoder(bytes.NewReader(value))
+	d.DisallowUnknownFields()
+	return d.Decode(new(T)) == nil
+}
+
+// append appends the value, which is valid JSON then.
+func (c *codec[T]) append(dst []byte, v *T) ([]byte, error) {
+	start := len(dst)
+	switch m := any(v).(type) {
+	case appender:
+		out, err := m.AppendJSON(dst)
+		if err != nil {
+			return dst, err
+		}
+		if len(out) < start {
+			return dst, fmt.Errorf("encoding %T: AppendJSON did not append", *v)
+		}
+		return out, checkJSON(&c.check, out[start:])
+	case json.Marshaler:
+		out, err := m.MarshalJSON()
+		if err != nil {
+			return dst, err
+		}
+		return append(dst, out...), checkJSON(&c.check, out)
+	}
+	c.sink.b = dst
+	err := c.encoder.Encode(v)
+	out := c.sink.b
+	c.sink.b = nil
+	if err != nil {
+		return dst, err
+	}
+	return bytes.TrimSuffix(out, []byte("\n")), nil
+}
+
+// checkJSON returns an error unless value is one JSON value and valid UTF-8.
+func checkJSON(s *raw.Scanner, value []byte) error {
+	s.Reset(value)
+	s.Value()
+	if err := s.End(); err != nil {
+		return fmt.Errorf("reading what the conversion made: %w", err)
+	}
+	if !utf8.Valid(value) {
+		return fmt.Errorf("reading what the conversion made: %w: not UTF-8", raw.ErrSyntax)
+	}
+	return nil
+}

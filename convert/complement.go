@@ -1,0 +1,228 @@
+package convert
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"refract.dev/tree/raw"
+)
+
+// Annotation is the one that keeps what the version of an object cannot hold.
+const Annotation = "refract.dev/complement"
+
+// maxAnnotations is how many bytes the keys and values of all annotations of an object may
+// have together.
+//
+// Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/
+const maxAnnotations = 256 << 10
+
+// entry is what a version had at a place, and the fingerprint of what was made of it.
+type entry struct {
+	place string
+	value []byte
+	of    string
+}
+
+// versionEntries are the entries of a version as they stand.
+type versionEntries struct {
+	version string
+	raw     []byte
+}
+
+// parseComplement reads an annotation, by version. It reports false if it is none of ours.
+func parseComplement(text []byte) ([]versionEntries, bool) {
+	var all []versionEntries
+	ours := true
+	err := raw.Members(text, func(version, places []byte) bool {
+		known := slices.ContainsFunc(all, func(v versionEntries) bool { return v.version == string(version) })
+		_, ok := parseEntries(places)
+		all = append(all, versionEntries{version: string(version), raw: places})
+		ours = ok && !known
+		return ours
+	})
+	return all, ours && err == nil
+}
+
+// parseEntries reads the entries of a version.
+func parseEntries(places []byte) ([]entry, bool) {
+	var entries []entry
+	ours := true
+	err := raw.Members(places, func(place, content []byte) bool {
+		e, ok := parseEntry(content)
+		e.place = string(place)
+		known := slices.ContainsFunc(entries, func(other entry) bool { return other.place == e.place })
+		entries = append(entries, e)
+		ours = ok && !known
+		return ours
+	})
+	return entries, ours && err == nil
+}
+
+func parseEntry(content []byte) (entry, bool) {
+	var e entry
+	var of []byte
+	n := 0
+	err := raw.Members(content, func(key, value []byte) bool {
+		n++
+		switch string(key) {
+		case "value":
+			e.value = value
+		case "of":
+			of = value
+		}
+		return true
+	})
+	if err != nil || n != 2 || e.value == nil || of == nil {
+		return entry{}, false
+	}
+	e.of, err = raw.String(of)
+	return e, err == nil
+}
+
+// appendEntries appends the entries of one version, ordered by place.
+func appendEntries(dst []byte, entries []entry) []byte {
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.place, b.place) })
+	dst = append(dst, '{')
+	for i, e := range entries {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(raw.AppendString(dst, e.place), `:{"value":`...)
+		dst = append(append(dst, e.value...), `,"of":`...)
+		dst = append(raw.AppendString(dst, e.of), '}')
+	}
+	return append(dst, '}')
+}
+
+// appendComplement appends an annotation, ordered by version.
+func appendComplement(dst []byte, versions []versionEntries) []byte {
+	slices.SortFunc(versions, func(a, b versionEntries) int { return strings.Compare(a.version, b.version) })
+	dst = append(dst, '{')
+	for i, v := range versions {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = append(raw.AppendString(dst, v.version), ':')
+		dst = append(dst, v.raw...)
+	}
+	return append(dst, '}')
+}
+
+// complement is the annotation of the object at work.
+type complement struct {
+	versions []versionEntries
+	// restorable are the entries of the version that is wanted.
+	restorable []entry
+	// kept are those to write, of the version that the object has.
+	kept []entry
+	text []byte
+}
+
+// readComplement reads the annotation of the object.
+func (w *work) readComplement(p *plan) {
+	c := &w.complement
+	c.versions, c.restorable, c.kept = c.versions[:0], nil, c.kept[:0]
+	f := &w.facts[nodeComplement]
+	if !f.present || f.kind != '"' {
+		return
+	}
+	text, err := raw.String(w.src[f.start:f.end])
+	if err != nil {
+		return
+	}
+	versions, ok := parseComplement([]byte(text))
+	if !ok {
+		return
+	}
+	c.versions = versions
+	for _, v := range versions {
+		if v.version == p.to {
+			c.restorable, _ = parseEntries(v.raw)
+		}
+	}
+}
+
+// keptValue returns what the wanted version had at a place, if the live value is what was
+// made of it, and would be made of it again: an entry alone, which anybody can write, is
+// not believed.
+func (w *work) keptValue(place string, live []byte, forth func(dst, value []byte) ([]byte, error)) []byte {
+	i := slices.IndexFunc(w.complement.restorable, func(e entry) bool { return e.place == place })
+	if i < 0 || raw.IsNull(w.complement.restorable[i].value) {
+		return nil
+	}
+	e := w.complement.restorable[i]
+	if w.comparer.fingerprint(live) != e.of {
+		return nil
+	}
+	var err error
+	w.scratch, err = forth(w.scratch[:0], e.value)
+	if err != nil || !w.comparer.equal(w.scratch, live) {
+		return nil
+	}
+	return e.value
+}
+
+// keep makes the annotation remember a value.
+func (w *work) keep(place string, value, converted []byte) {
+	w.complement.kept = append(w.complement.kept, entry{place: place, value: value, of: w.comparer.fingerprint(converted)})
+}
+
+// annotate plans the change of the annotation: the entries of the version that is wanted
+// have served, those of the version that the object had are written anew.
+func (w *work) annotate(p *plan) error {
+	c := &w.complement
+	others := slices.DeleteFunc(c.versions, func(v versionEntries) bool { return v.version == p.to || v.version == p.from })
+	if len(others) == len(c.versions) && len(c.kept) == 0 {
+		return nil
+	}
+	if len(c.kept) == 0 && len(others) == 0 {
+		w.removeAnnotation()
+		return nil
+	}
+	if len(c.kept) > 0 {
+		others = append(others, versionEntries{version: p.from, raw: appendEntries(nil, c.kept)})
+	}
+	c.text = appendComplement(c.text[:0], others)
+	if size := w.otherAnnotations() + len(Annotation) + len(c.text); len(c.kept) > 0 && size > maxAnnotations {
+		return at(c.kept[0].place, fmt.Errorf("%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
+			p.to, Annotation, len(c.text), size, maxAnnotations))
+	}
+	quoted := w.arena.keep(raw.AppendString(w.arena.room(), string(c.text)))
+	if w.facts[nodeComplement].present {
+		w.replace(nodeComplement, quoted)
+		return nil
+	}
+	w.put(p, nodeComplement, quoted)
+	return nil
+}
+
+// removeAnnotation takes the annotation away, and annotations if it was alone there.
+func (w *work) removeAnnotation() {
+	if w.facts[nodeAnnotations].members == 1 {
+		w.deleted = append(w.deleted, nodeAnnotations)
+		return
+	}
+	w.deleted = append(w.deleted, nodeComplement)
+}
+
+// otherAnnotations returns how many bytes the annotations have but for ours.
+func (w *work) otherAnnotations() int {
+	f := &w.facts[nodeAnnotations]
+	if !f.present || f.kind != '{' {
+		return 0
+	}
+	total := 0
+	var s raw.Scanner
+	s.Reset(w.src[f.start:f.end])
+	s.Object(func(key []byte) {
+		if string(key) == Annotation {
+			return
+		}
+		total += len(key)
+		if s.Next() == '"' {
+			total += len(s.Text())
+		}
+	})
+	return total
+}

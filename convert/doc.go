@@ -1,0 +1,2 @@
+// Package convert converts custom resources between their versions.
+package convert

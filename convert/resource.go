@@ -1,0 +1,50 @@
+package convert
+
+// Resource says how the objects of one kind are converted between a version that all
+// conversions go through, the hub, and each of the others, the spokes. The hub need not
+// be the version that is stored.
+type Resource struct {
+	Group, Kind string
+	Hub         string
+	Spokes      []Spoke
+}
+
+// Spoke is a version that is not the hub, and how it differs from the hub. What no
+// conversion names passes byte for byte.
+type Spoke struct {
+	Version     string
+	Conversions []Conversion
+}
+
+// Conversion is one difference between a spoke and the hub: see [Field], [RawField],
+// [Object] and [Unstructured].
+type Conversion struct {
+	spoke, hub string
+	options    options
+	err        error
+	// worker makes what converts the values of a request; nil if whole is not.
+	worker func() worker
+	whole  *whole
+}
+
+// Option is something about a [Conversion] that need not be said.
+type Option func(*options)
+
+type options struct {
+	spoke, hub any // func(a, b S) bool, func(a, b H) bool; nil: equal as JSON.
+}
+
+// Equivalent declares which values mean the same, in the spoke and in the hub; nil
+// means those that are equal as JSON. What comes back equivalent to what it was needs
+// no complement. S and H are those of the conversion; []byte for a [RawField], and
+// map[string]any for [Unstructured]. The functions must not modify their arguments.
+func Equivalent[S, H any](spoke func(a, b S) bool, hub func(a, b H) bool) Option {
+	return func(o *options) {
+		if spoke != nil {
+			o.spoke = spoke
+		}
+		if hub != nil {
+			o.hub = hub
+		}
+	}
+}

@@ -1,0 +1,233 @@
+package convert
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"refract.dev/tree/raw"
+)
+
+// Limits are what one review may have. Zero values mean the defaults.
+type Limits struct {
+	// Objects is how many objects a review may have: by default 100,000.
+	Objects int
+	// OutputBytes is how many bytes the answer may have: by default 512 MiB.
+	OutputBytes int64
+}
+
+const (
+	defaultObjects     = 100_000
+	defaultOutputBytes = 512 << 20
+)
+
+func (l Limits) orDefaults() Limits {
+	if l.Objects <= 0 {
+		l.Objects = defaultObjects
+	}
+	if l.OutputBytes <= 0 {
+		l.OutputBytes = defaultOutputBytes
+	}
+	return l
+}
+
+// review is a ConversionReview that is read.
+type review struct {
+	apiVersion string
+	uid        []byte // As JSON.
+	desired    string
+	wanted     bool // There is a desired version.
+	answer     *Answer
+	limits     Limits
+	failed     error
+}
+
+// The group of reviews.
+//
+// Source: https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/custom-resource-definition-v1/
+const reviewGroup = "apiextensions.k8s.io/"
+
+// Review answers one ConversionReview of version v1 or v1beta1, by [Engine.ReviewWith]
+// with the default limits.
+func (e *Engine) Review(body []byte) (*Answer, error) { return e.ReviewWith(body, Limits{}) }
+
+// ReviewWith answers one ConversionReview of version v1 or v1beta1. All objects are
+// converted, in their order, or none is and the answer is a failure.
+//
+// It returns an error, which wraps [ErrReview], only if body is no ConversionReview with a
+// request: to be answered with HTTP 400. It never modifies body, and nobody may until the
+// answer has been written.
+func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
+	if !utf8.Valid(body) {
+		return nil, fmt.Errorf("%w: %w", ErrReview, errUTF8)
+	}
+	w := e.acquire()
+	defer e.recycle(w)
+	r := &review{uid: []byte(`""`), answer: &Answer{}, limits: l.orDefaults()}
+	if err := r.read(w, body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrReview, err)
+	}
+	if r.failed != nil {
+		r.answer.fail(r, r.failed)
+		return r.answer, nil
+	}
+	r.answer.succeed(r)
+	if r.answer.size > r.limits.OutputBytes {
+		r.answer.fail(r, tooLarge(r.answer.size, r.limits))
+	}
+	return r.answer, nil
+}
+
+func tooLarge(size int64, l Limits) error {
+	return fmt.Errorf("the answer would have %d bytes, more than %d", size, l.OutputBytes)
+}
+
+// read reads the body and converts the objects.
+func (r *review) read(w *work, body []byte) error {
+	s := raw.New(body)
+	var name string
+	seen := 0
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "apiVersion":
+			r.apiVersion = once(s, &seen, 1)
+		case "kind":
+			name = once(s, &seen, 2)
+		case "request":
+			if seen&4 != 0 {
+				s.Fail(at("request", errTwice))
+				return
+			}
+			seen |= 4
+			if s.Next() == '{' {
+				seen |= 8
+				r.request(w, s)
+			}
+		}
+	})
+	if err := s.End(); err != nil {
+		return err
+	}
+	switch {
+	case name != "ConversionReview":
+		return fmt.Errorf("kind: want ConversionReview, got %q", name)
+	case r.apiVersion != reviewGroup+"v1" && r.apiVersion != reviewGroup+"v1beta1":
+		return fmt.Errorf("apiVersion: want %[1]sv1 or %[1]sv1beta1, got %[2]q", reviewGroup, r.apiVersion)
+	case seen&8 == 0:
+		return errors.New("request: want an object")
+	}
+	return nil
+}
+
+// once returns the text that comes next. It fails if this bit is set already.
+func once(s *raw.Scanner, seen *int, bit int) string {
+	if *seen&bit != 0 {
+		s.Fail(errTwice)
+	}
+	*seen |= bit
+	return string(s.Text())
+}
+
+// request reads the request. The objects are converted when the desired version is known.
+func (r *review) request(w *work, s *raw.Scanner) {
+	var objects *raw.Scanner
+	seen := 0
+	s.Object(func(key []byte) {
+		switch string(key) {
+		case "uid":
+			start := s.Offset()
+			once(s, &seen, 1)
+			r.uid = s.Since(start)
+		case "desiredAPIVersion":
+			r.desired = once(s, &seen, 2)
+		case "objects":
+			if seen&4 != 0 {
+				s.Fail(at("objects", errTwice))
+			}
+			seen |= 4
+			if r.desired != "" && s.Next() == '[' {
+				r.convert(w, s)
+				return
+			}
+			if !s.Null() {
+				ahead := *s
+				objects = &ahead
+				s.Value()
+			}
+		}
+	})
+	if s.Err() != nil {
+		return
+	}
+	if r.desired == "" {
+		r.failed = errors.New("request.desiredAPIVersion: want GROUP/VERSION")
+		return
+	}
+	if objects != nil {
+		r.convert(w, objects)
+		if err := objects.Err(); err != nil {
+			s.Fail(err)
+		}
+	}
+}
+
+// convert converts the objects of an array that comes next.
+func (r *review) convert(w *work, s *raw.Scanner) {
+	a := r.answer
+	body := s.Document()
+	a.parts = append(a.parts, nil) // For the beginning of the answer.
+	same := func(start, end int) { a.addOf(body, start, end) }
+	done := func(src []byte, start, end int) {
+		for _, e := range w.edits {
+			a.addOf(src, start, e.start)
+			a.add(e.text)
+			start = e.end
+		}
+		a.addOf(src, start, end)
+	}
+	s.OpenArray()
+	end := 0 // Of the object before.
+	for first := true; s.NextElement(first); first = false {
+		index := a.objects
+		a.objects++
+		if r.failed == nil && a.objects > r.limits.Objects {
+			r.failed = fmt.Errorf("the review has more than %d objects", r.limits.Objects)
+		}
+		if r.failed != nil {
+			s.Value()
+			continue
+		}
+		if !first {
+			a.addOf(body, end, s.Offset()) // A comma.
+		}
+		o, err := w.object(s, r.desired, same, done)
+		if s.Err() != nil {
+			return
+		}
+		end = s.Position()
+		r.count(&o)
+		if err == nil && a.size > r.limits.OutputBytes {
+			r.failed = tooLarge(a.size, r.limits)
+		}
+		if err != nil {
+			r.failed = &ObjectError{Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: err}
+		}
+	}
+}
+
+// count remembers the first object of another version.
+func (r *review) count(o *outcome) {
+	if r.answer.kind != "" || o.kind == nil || o.from == r.desired {
+		return
+	}
+	r.answer.kind = o.kind.name
+	_, r.answer.from, _ = strings.Cut(o.from, "/")
+	_, r.answer.to, _ = strings.Cut(r.desired, "/")
+}
+
+// head appends the beginning of the answer.
+func (r *review) head(dst []byte) []byte {
+	dst = raw.AppendString(append(dst, `{"apiVersion":`...), r.apiVersion)
+	return append(append(append(dst, `,"kind":"ConversionReview","response":{"uid":`...), r.uid...), ',')
+}

@@ -1,0 +1,465 @@
+package convert
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"refract.dev/tree/raw"
+)
+
+// fact is what is known of a node of the object at work. Offsets are in work.src.
+type fact struct {
+	present bool
+	kind    byte // The first byte of the value.
+	// key is where the key begins, start and end where the value does and ends.
+	key, start, end int
+	// before is where the value of the member before it ends, next where the key of the one
+	// behind it begins; -1 if there is none.
+	before, next int
+	// last is where the last member of an object ends, or behind its bracket if there is none.
+	last, members int
+}
+
+// edit replaces a part of an object.
+type edit struct {
+	start, end int
+	text       []byte
+}
+
+// work converts objects, one after the other. It is not safe for concurrent use.
+type work struct {
+	engine  *Engine
+	scanner raw.Scanner
+	workers []worker // By conversion; nil until they are needed.
+	arena   arena
+
+	src      []byte
+	facts    []fact
+	keys     [][]byte
+	trouble  error // What is wrong with the object although it is JSON.
+	edits    []edit
+	puts     [][]byte // By node: what is to be put there.
+	deleted  []int    // Nodes.
+	inserted []int    // Nodes.
+
+	last       lastRoute
+	comparer   comparer
+	complement complement
+	scratch    []byte
+	// broken says that a function panicked, and left the workers in any state.
+	broken bool
+}
+
+func (e *Engine) newWork() *work {
+	return &work{
+		engine: e, facts: make([]fact, e.nodes), puts: make([][]byte, e.nodes),
+		workers: make([]worker, len(e.conversions)),
+	}
+}
+
+func (w *work) worker(id int) worker {
+	if w.workers[id] == nil {
+		w.workers[id] = w.engine.conversions[id].worker()
+	}
+	return w.workers[id]
+}
+
+// release makes the work forget what it worked on.
+func (w *work) release() {
+	for _, worker := range w.workers {
+		if worker != nil {
+			worker.release()
+		}
+	}
+	w.arena = arena{}
+	w.scanner.Reset(nil)
+	w.src, w.trouble = nil, nil
+	clear(w.keys[:cap(w.keys)])
+	clear(w.edits[:cap(w.edits)])
+	clear(w.puts)
+	clear(w.complement.kept[:cap(w.complement.kept)])
+	w.complement.versions, w.complement.restorable = nil, nil
+	for _, b := range []*[]byte{&w.scratch, &w.complement.text, &w.comparer.a, &w.comparer.b, &w.comparer.sorted} {
+		if cap(*b) > maxScratch {
+			*b = nil
+		}
+	}
+}
+
+// maxScratch is how large the memory is that is kept for the next request.
+const maxScratch = 1 << 20
+
+// scan reads the object that comes next as the plan wants it.
+func (w *work) scan(s *raw.Scanner, p *plan) {
+	clear(w.facts)
+	clear(w.puts)
+	w.keys, w.edits, w.deleted, w.inserted = w.keys[:0], w.edits[:0], w.deleted[:0], w.inserted[:0]
+	w.trouble = nil
+	w.scanNode(s, p, nodeRoot)
+}
+
+func (w *work) scanNode(s *raw.Scanner, p *plan, n int) {
+	f := &w.facts[n]
+	f.start, f.kind = s.Offset(), s.Next()
+	if len(p.nodes[n].children) == 0 || f.kind != '{' {
+		s.Value()
+		f.end = s.Position()
+		return
+	}
+	s.OpenObject()
+	f.last = s.Position()
+	all := n == nodeRoot || n == nodeMetadata // Where all keys are looked at.
+	base := len(w.keys)
+	var seen map[string]struct{}
+	previous, before := -1, -1
+	for first := true; ; first = false {
+		key, start, ok := s.NextKey(first)
+		if !ok {
+			break
+		}
+		if previous >= 0 {
+			w.facts[previous].next = start
+		}
+		if all {
+			seen = w.once(p, n, base, key, seen)
+		}
+		previous = p.child(n, key)
+		switch {
+		case previous < 0:
+			s.Value()
+		case w.facts[previous].present:
+			w.fail(at(join(p.nodes[n].path, string(key)), errTwice))
+			s.Value()
+		default:
+			w.facts[previous] = fact{present: true, key: start, before: before, next: -1}
+			w.scanNode(s, p, previous)
+		}
+		if s.Err() != nil {
+			return
+		}
+		before = s.Position()
+		f.last = before
+		f.members++
+	}
+	f.end = s.Position()
+	w.keys = w.keys[:base]
+}
+
+var errTwice = errors.New("the key is there twice")
+
+// once remembers a key of an object, whose keys begin at base, and notes if it is there
+// twice. Seen has them all when there are many.
+func (w *work) once(p *plan, n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
+	const few = 32
+	known := w.keys[base:]
+	twice := false
+	switch {
+	case seen != nil:
+		_, twice = seen[string(key)]
+		seen[string(key)] = struct{}{}
+	case len(known) < few:
+		twice = slices.ContainsFunc(known, func(k []byte) bool { return bytes.Equal(k, key) })
+	default:
+		seen = map[string]struct{}{}
+		for _, k := range known {
+			seen[string(k)] = struct{}{}
+		}
+		return w.once(p, n, base, key, seen)
+	}
+	if twice {
+		w.fail(at(join(p.nodes[n].path, string(key)), errTwice))
+	}
+	w.keys = append(w.keys, key)
+	return seen
+}
+
+func (w *work) fail(err error) {
+	if w.trouble == nil {
+		w.trouble = err
+	}
+}
+
+// text returns the string at a node, "" if there is none.
+func (w *work) text(n int) string {
+	f := &w.facts[n]
+	if !f.present || f.kind != '"' {
+		return ""
+	}
+	text, err := raw.String(w.src[f.start:f.end])
+	if err != nil {
+		return ""
+	}
+	return text
+}
+
+func (w *work) hasText(n int) bool {
+	f := &w.facts[n]
+	return f.present && f.kind == '"' && f.end-f.start > 2
+}
+
+// convert plans what is to be changed in the object that was scanned.
+func (w *work) convert(p *plan) error {
+	if w.trouble != nil {
+		return w.trouble
+	}
+	w.replace(nodeAPIVersion, p.apiVersion)
+	if err := w.metadata(p); err != nil {
+		return err
+	}
+	// Server-side apply converts what one manager has applied, which has no name: what is
+	// written into it would become the manager's.
+	partial := !w.hasText(nodeName) && !w.hasText(nodeGenerateName)
+	w.readComplement(p)
+	if p.whole != nil {
+		return w.convertWhole(p, partial)
+	}
+	for i := range p.fields {
+		if err := w.convertField(p, &p.fields[i], partial); err != nil {
+			return err
+		}
+	}
+	if err := w.annotate(p); err != nil {
+		return err
+	}
+	return w.restructure(p)
+}
+
+var metadataMissing = []byte("{}")
+
+// metadata sees to it that there is metadata, as API servers demand.
+func (w *work) metadata(p *plan) error {
+	switch f := &w.facts[nodeMetadata]; {
+	case !f.present:
+		w.put(p, nodeMetadata, metadataMissing)
+	case f.kind == 'n':
+		w.replace(nodeMetadata, metadataMissing)
+	case f.kind != '{':
+		return at("metadata", fmt.Errorf("want an object, got %s", describe(f.kind)))
+	}
+	return nil
+}
+
+func (w *work) convertField(p *plan, f *field, partial bool) error {
+	from, to := &w.facts[f.from], &w.facts[f.to]
+	if f.from != f.to && to.present && !p.nodes[f.to].moves {
+		return at(f.target, fmt.Errorf("there is a value already where %s has %s of %s", p.to, f.place, p.from))
+	}
+	if !from.present {
+		return nil
+	}
+	value := w.src[from.start:from.end:from.end]
+	converted := value
+	if from.kind != 'n' {
+		var err error
+		if converted, err = w.convertValue(p, f, value, partial); err != nil {
+			return at(f.place, err)
+		}
+	}
+	if f.from == f.to {
+		w.replace(f.from, converted)
+		return nil
+	}
+	w.deleted = append(w.deleted, f.from)
+	w.put(p, f.to, converted)
+	return nil
+}
+
+func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
+	worker := w.worker(f.id)
+	if len(w.complement.restorable) > 0 {
+		kept := w.keptValue(f.target, value, func(dst, kept []byte) ([]byte, error) { return worker.convert(dst, kept, !p.toHub) })
+		if kept != nil {
+			return kept, nil
+		}
+	}
+	out, err := worker.convert(w.arena.room(), value, p.toHub)
+	if err != nil {
+		return nil, err
+	}
+	out = w.arena.keep(out)
+	if !partial && !worker.returns(value, out, p.toHub) {
+		w.keep(f.place, value, out)
+	}
+	return out, nil
+}
+
+// replace plans another value for a node that is there.
+func (w *work) replace(n int, text []byte) {
+	w.edits = append(w.edits, edit{start: w.facts[n].start, end: w.facts[n].end, text: text})
+}
+
+// put plans a value for a node that is not there.
+func (w *work) put(p *plan, n int, text []byte) {
+	w.puts[n] = text
+	w.inserted = append(w.inserted, n)
+	for n = p.nodes[n].parent; n != nodeRoot; n = p.nodes[n].parent {
+		if w.puts[n] == nil {
+			w.puts[n] = below
+		}
+	}
+}
+
+// below stands for an object in which something is put.
+var below = []byte("{")
+
+func isBelow(text []byte) bool { return len(text) == 1 && text[0] == '{' }
+
+// restructure turns what is put and deleted into edits, and orders them.
+func (w *work) restructure(p *plan) error {
+	w.remove(p)
+	if len(w.inserted) > 0 {
+		if err := w.insert(p, nodeRoot); err != nil {
+			return err
+		}
+	}
+	slices.SortStableFunc(w.edits, func(a, b edit) int { return cmp.Compare(a.start, b.start) })
+	return nil
+}
+
+// remove plans the edits that take members away, each with one comma.
+func (w *work) remove(p *plan) {
+	slices.SortFunc(w.deleted, func(a, b int) int { return cmp.Compare(w.facts[a].key, w.facts[b].key) })
+	for i, n := range w.deleted {
+		f := &w.facts[n]
+		if !w.leads(p, i) {
+			w.edits = append(w.edits, edit{start: f.before, end: f.end})
+			continue
+		}
+		end := f.next
+		if end < 0 {
+			end = f.end
+		}
+		w.edits = append(w.edits, edit{start: f.key, end: end})
+	}
+}
+
+// leads reports whether all members before a deleted one are deleted, too.
+func (w *work) leads(p *plan, i int) bool {
+	for {
+		f := &w.facts[w.deleted[i]]
+		if f.before < 0 {
+			return true
+		}
+		j := i - 1
+		for j >= 0 && w.facts[w.deleted[j]].end != f.before {
+			j--
+		}
+		if j < 0 || p.nodes[w.deleted[j]].parent != p.nodes[w.deleted[i]].parent {
+			return false
+		}
+		i = j
+	}
+}
+
+// insert plans the edits that add members to the object at a node, which is there.
+func (w *work) insert(p *plan, n int) error {
+	f := &w.facts[n]
+	comma := f.members > w.deletedIn(p, n)
+	for _, child := range p.nodes[n].children {
+		text := w.puts[child]
+		if text == nil {
+			continue
+		}
+		c := &w.facts[child]
+		switch {
+		case !c.present || slices.Contains(w.deleted, child):
+			member := w.arena.room()
+			if comma {
+				member = append(member, ',')
+			}
+			member = w.arena.keep(w.build(append(member, p.nodes[child].quoted...), p, child))
+			w.edits = append(w.edits, edit{start: f.last, end: f.last, text: member})
+			comma = true
+		case c.kind == '{':
+			if err := w.insert(p, child); err != nil {
+				return err
+			}
+		case c.kind == 'n':
+			w.edits = append(w.edits, edit{start: c.start, end: c.end, text: w.arena.keep(w.build(w.arena.room(), p, child))})
+		default:
+			return at(p.nodes[child].path, fmt.Errorf("want an object to put a value of %s into, got %s", p.from, describe(c.kind)))
+		}
+	}
+	return nil
+}
+
+func (w *work) deletedIn(p *plan, n int) int {
+	total := 0
+	for _, d := range w.deleted {
+		if p.nodes[d].parent == n {
+			total++
+		}
+	}
+	return total
+}
+
+// build appends what is put at a node that is not there.
+func (w *work) build(dst []byte, p *plan, n int) []byte {
+	if !isBelow(w.puts[n]) {
+		return append(dst, w.puts[n]...)
+	}
+	dst = append(dst, '{')
+	comma := false
+	for _, child := range p.nodes[n].children {
+		if w.puts[child] == nil {
+			continue
+		}
+		if comma {
+			dst = append(dst, ',')
+		}
+		comma = true
+		dst = w.build(append(dst, p.nodes[child].quoted...), p, child)
+	}
+	return append(dst, '}')
+}
+
+// render appends a part of the object as the edits make it.
+func (w *work) render(dst []byte, start, end int) []byte {
+	for _, e := range w.edits {
+		if e.start < start || e.end > end {
+			continue
+		}
+		dst = append(append(dst, w.src[start:e.start]...), e.text...)
+		start = e.end
+	}
+	return append(dst, w.src[start:end]...)
+}
+
+// rendered returns how long what render appends is.
+func (w *work) rendered(start, end int) int {
+	n := end - start
+	for _, e := range w.edits {
+		if e.start >= start && e.end <= end {
+			n += len(e.text) - (e.end - e.start)
+		}
+	}
+	return n
+}
+
+// arena is memory for many small texts, which stay as long as anybody needs them.
+type arena struct {
+	free []byte // Has no length, but a capacity.
+	next int
+}
+
+// room returns memory to append to, with no length. It is the same until keep is called.
+func (a *arena) room() []byte {
+	const least, first, most = 256, 1 << 10, 64 << 10
+	if cap(a.free) < least {
+		a.next = min(max(a.next*2, first), most)
+		a.free = make([]byte, 0, a.next)
+	}
+	return a.free
+}
+
+// keep keeps what was appended to the memory that room returned, and returns it.
+func (a *arena) keep(text []byte) []byte {
+	if n := len(text); n > 0 && n <= cap(a.free) && &text[0] == &a.free[:1][0] {
+		a.free = a.free[n:n]
+		return text[:n:n]
+	}
+	return text
+}

@@ -1,0 +1,89 @@
+// Demo tells the story of the pizza restaurant on a control plane of this machine,
+// with the commands that a reader would type and what they print: two versions
+// without a conversion between them, with one, admission, and the day on which the
+// first version goes. It takes what `make build controlplane` puts into bin, and is
+// started in the folder of the repository.
+//
+// The story is on standard output, and what goes on behind it on standard error.
+// Nothing is left of it when it ends. It exits with 0 if all went as it should, 1 if
+// something did not, 2 if it was started in the wrong way.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+	"time"
+
+	"github.com/go-logr/logr"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	"refract.dev/internal/playground"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code) //nolint:forbidigo // This is a main.
+}
+
+// run is the program without its process.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	if len(args) > 0 {
+		fmt.Fprintf(stderr, "error: unexpected argument %q: the demo takes none\n", args[0])
+		return 2
+	}
+	if err := tell(ctx, stdout, stderr); err != nil {
+		fmt.Fprintf(stderr, "error: %v\n", err)
+		return 1
+	}
+	return 0
+}
+
+// tell sets the stage, tells the story, and clears up.
+func tell(ctx context.Context, stdout, stderr io.Writer) (err error) {
+	ctrllog.SetLogger(logr.Discard())
+	began := time.Now()
+	assets, err := playground.Assets(filepath.Join("bin", "refract"))
+	if err == nil {
+		assets, err = filepath.Abs(assets)
+	}
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(folder); err != nil {
+		return fmt.Errorf("finding the example (start the demo in the folder of the repository): %w", err)
+	}
+	dir, err := os.MkdirTemp("", "refract-pizza-")
+	if err != nil {
+		return fmt.Errorf("making a folder for the control plane: %w", err)
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	pg, err := playground.Start(ctx, playground.Options{
+		Dir: filepath.Join(dir, "playground"), Assets: assets,
+		Progress: func(msg string) { fmt.Fprintln(stderr, msg) },
+	})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, pg.Stop()) }()
+	s, err := newStage(ctx, pg, assets, dir, stdout, stderr)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, s.close()) }()
+	for _, scene := range story {
+		if err := s.play(ctx, scene); err != nil {
+			return fmt.Errorf("%s: %w", scene.title, err)
+		}
+	}
+	fmt.Fprintf(stdout, "\nShown: conversion, pruning, admission, an outage, and a migration to v1beta1: %d commands, in %s.\n",
+		s.commands, time.Since(began).Round(100*time.Millisecond))
+	return nil
+}

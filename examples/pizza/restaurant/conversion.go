@@ -1,0 +1,149 @@
+package restaurant
+
+import (
+	"fmt"
+	"slices"
+
+	"refract.dev/convert"
+	"refract.dev/examples/pizza/v1alpha1"
+	"refract.dev/examples/pizza/v1beta1"
+)
+
+// MaxToppings is how many toppings a pizza has at most, each counted as often as it
+// is on it. The schemas of both versions say the same.
+const MaxToppings = 1000
+
+// few is up to how many different toppings are found faster by looking at all than
+// by hashing.
+const few = 16
+
+// Resource says how pizzas are converted: v1alpha1 names a topping as often as it is
+// on the pizza, and v1beta1 says how often that is. Neither cares for the order, so
+// v1alpha1 [a, b, a] becomes v1beta1 2 × a, 1 × b and comes back as [a, a, b].
+func Resource() convert.Resource {
+	return convert.Resource{
+		Group: v1beta1.GroupVersion.Group,
+		Kind:  "Pizza",
+		Hub:   v1beta1.GroupVersion.Version,
+		Spokes: []convert.Spoke{{
+			Version: v1alpha1.GroupVersion.Version,
+			Conversions: []convert.Conversion{
+				convert.Field("spec.toppings", "spec.toppings", count, expand,
+					convert.Equivalent(sameNames, sameToppings)),
+			},
+		}},
+	}
+}
+
+// count returns each topping once, in the order in which they first appear.
+func count(names v1alpha1.Toppings) (v1beta1.Toppings, error) {
+	toppings := make(v1beta1.Toppings, 0, min(len(names), few))
+	var at map[string]int // Of the toppings, once they are not few.
+	for _, name := range names {
+		i, ok := find(toppings, at, name)
+		if ok {
+			toppings[i].Quantity++
+			continue
+		}
+		toppings = append(toppings, v1beta1.PizzaTopping{Name: name, Quantity: 1})
+		switch {
+		case at != nil:
+			at[name] = i
+		case len(toppings) > few:
+			at = make(map[string]int, 2*few)
+			for i := range toppings {
+				at[toppings[i].Name] = i
+			}
+		}
+	}
+	return toppings, nil
+}
+
+// find returns where a topping is among others, or where it will be.
+func find(toppings v1beta1.Toppings, at map[string]int, name string) (int, bool) {
+	if at != nil {
+		i, ok := at[name]
+		if !ok {
+			i = len(toppings)
+		}
+		return i, ok
+	}
+	for i := range toppings {
+		if toppings[i].Name == name {
+			return i, true
+		}
+	}
+	return len(toppings), false
+}
+
+// expand names each topping as often as it is on the pizza. It returns an error if
+// that is less than once, or more than [MaxToppings] in all, and allocates nothing
+// before it knows.
+func expand(toppings v1beta1.Toppings) (v1alpha1.Toppings, error) {
+	total, err := sum(toppings)
+	if err != nil {
+		return nil, err
+	}
+	names := make(v1alpha1.Toppings, 0, total)
+	for i := range toppings {
+		for range toppings[i].Quantity {
+			names = append(names, toppings[i].Name)
+		}
+	}
+	return names, nil
+}
+
+// sum returns how many toppings there are, at most [MaxToppings].
+func sum(toppings v1beta1.Toppings) (int64, error) {
+	var total int64
+	for i := range toppings {
+		q := toppings[i].Quantity
+		switch {
+		case q < 1:
+			return 0, at(i, fmt.Errorf("want 1 or more, got %d", q))
+		case q > MaxToppings:
+			return 0, at(i, fmt.Errorf("%d exceeds %d", q, MaxToppings))
+		case total+q > MaxToppings:
+			return 0, at(i, fmt.Errorf("%d more toppings than the %d before exceed %d", q, total, MaxToppings))
+		}
+		total += q
+	}
+	return total, nil
+}
+
+// at says which topping the error is about.
+func at(i int, err error) error { return convert.ErrorAt(fmt.Sprintf("[%d].quantity", i), err) }
+
+// sameNames reports whether the same toppings are named equally often.
+func sameNames(a, b v1alpha1.Toppings) bool {
+	if len(a) != len(b) {
+		return false
+	}
+	if slices.Equal(a, b) {
+		return true
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.Sort(a)
+	slices.Sort(b)
+	return slices.Equal(a, b)
+}
+
+// sameToppings reports whether the same toppings are equally often on the pizza.
+func sameToppings(a, b v1beta1.Toppings) bool {
+	if slices.Equal(a, b) {
+		return true
+	}
+	balance := make(map[string]int64, len(a))
+	for i := range a {
+		balance[a[i].Name] += a[i].Quantity
+	}
+	for i := range b {
+		balance[b[i].Name] -= b[i].Quantity
+	}
+	for _, n := range balance {
+		if n != 0 {
+			return false
+		}
+	}
+	return true
+}

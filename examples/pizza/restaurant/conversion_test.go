@@ -1,0 +1,201 @@
+package restaurant
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/convert"
+	"refract.dev/examples/pizza/v1alpha1"
+	"refract.dev/examples/pizza/v1beta1"
+)
+
+const (
+	alpha = "restaurant.programming-kubernetes.info/v1alpha1"
+	beta  = "restaurant.programming-kubernetes.info/v1beta1"
+)
+
+func engine(t testing.TB) *convert.Engine {
+	t.Helper()
+	e, err := convert.New(Resource())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// pizza returns the JSON of a pizza with a spec.
+func pizza(version, spec string) []byte {
+	return fmt.Appendf(nil, `{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p","namespace":"n"},"spec":%s}`, version, spec)
+}
+
+func TestConversion(t *testing.T) {
+	cases := map[string]struct {
+		reason     string
+		from, spec string
+		to, want   string
+	}{
+		"Margherita":    {"The book's.", alpha, `{"toppings":["mozzarella","tomato"]}`, beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`},
+		"AndBack":       {"The book's.", beta, `{"toppings":[{"name":"mozzarella","quantity":1},{"name":"tomato","quantity":1}]}`, alpha, `{"toppings":["mozzarella","tomato"]}`},
+		"ExtraCheese":   {"A topping that is named twice is there twice.", alpha, `{"toppings":["a","b","a"]}`, beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`},
+		"Expanded":      {"A quantity becomes as many names.", beta, `{"toppings":[{"name":"a","quantity":2},{"name":"b","quantity":1}]}`, alpha, `{"toppings":["a","a","b"]}`},
+		"SameTwice":     {"One topping may stand in two entries.", beta, `{"toppings":[{"name":"t","quantity":1},{"name":"t","quantity":2}]}`, alpha, `{"toppings":["t","t","t"]}`},
+		"NoQuantity":    {"The book lost it.", beta, `{"toppings":[{"name":"tomato"}]}`, alpha, `{"toppings":["tomato"]}`},
+		"NullQuantity":  {"null is what is absent.", beta, `{"toppings":[{"name":"tomato","quantity":null}]}`, alpha, `{"toppings":["tomato"]}`},
+		"FloatQuantity": {"2.0 is an integer, for a schema too.", beta, `{"toppings":[{"name":"tomato","quantity":2.0}]}`, alpha, `{"toppings":["tomato","tomato"]}`},
+		"Empty":         {"The book made null of it.", alpha, `{"toppings":[]}`, beta, `{"toppings":[]}`},
+		"EmptyBack":     {"The same.", beta, `{"toppings":[]}`, alpha, `{"toppings":[]}`},
+		"Null":          {"null stays.", alpha, `{"toppings":null}`, beta, `{"toppings":null}`},
+		"Absent":        {"What is absent stays absent.", alpha, `{}`, beta, `{}`},
+		"Escapes":       {"Names are text.", alpha, `{"toppings":["j\u0061lape\u00f1o","\"<&>"]}`, beta, `{"toppings":[{"name":"jalapeño","quantity":1},{"name":"\"\u003c\u0026\u003e","quantity":1}]}`},
+		"Unknown":       {"The book lost what its types did not know.", alpha, `{"later":9007199254740993,"toppings":["a"],"float":1.0}`, beta, `{"later":9007199254740993,"toppings":[{"name":"a","quantity":1}],"float":1.0}`},
+		"SameVersion":   {"The book refused it.", beta, `{"toppings":[{"name":"tomato"}]}`, beta, `{"toppings":[{"name":"tomato"}]}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			in := pizza(tc.from, tc.spec)
+			before := bytes.Clone(in)
+			got, err := engine(t).Convert(in, tc.to)
+			if err != nil {
+				t.Fatalf("%s\nConvert(): %v", tc.reason, err)
+			}
+			if diff := cmp.Diff(string(pizza(tc.to, tc.want)), string(got)); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(string(before), string(in)); diff != "" {
+				t.Errorf("%s\nConvert() changed its input: -before, +after:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestConversionRefused: what cannot be converted is refused in words, at once.
+func TestConversionRefused(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		from   string
+		spec   string
+		want   string
+	}{
+		"Bomb":         {"The book's quantity.", beta, `{"toppings":[{"name":"a","quantity":1000000000}]}`, "spec.toppings[0].quantity: 1000000000 exceeds 1000"},
+		"Largest":      {"No arithmetic overflows.", beta, `{"toppings":[{"name":"a","quantity":1000},{"name":"b","quantity":9223372036854775807}]}`, "spec.toppings[1].quantity: 9223372036854775807 exceeds 1000"},
+		"InAll":        {"All toppings count.", beta, `{"toppings":[{"name":"a","quantity":600},{"name":"b","quantity":401}]}`, "spec.toppings[1].quantity: 401 more toppings than the 600 before exceed 1000"},
+		"Zero":         {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":0}]}`, "spec.toppings[0].quantity: want 1 or more, got 0"},
+		"Negative":     {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":-1}]}`, "spec.toppings[0].quantity: want 1 or more, got -1"},
+		"NoInteger":    {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":1.5}]}`, "want an integer, got 1.5"},
+		"TooLarge":     {"It is no int64.", beta, `{"toppings":[{"name":"a","quantity":1e300}]}`, "want an integer, got 1e300"},
+		"NamesNotText": {"The schema of v1alpha1 has strings.", alpha, `{"toppings":[1]}`, "want a string, got a number"},
+		"NoArray":      {"The schemas have arrays.", alpha, `{"toppings":{}}`, "want an array, got an object"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			to := alpha
+			if tc.from == alpha {
+				to = beta
+			}
+			began := time.Now()
+			got, err := engine(t).Convert(pizza(tc.from, tc.spec), to)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nConvert() = %s, %v, want an error with %q", tc.reason, got, err, tc.want)
+			}
+			if took := time.Since(began); took > time.Second {
+				t.Errorf("%s\nit took %s", tc.reason, took)
+			}
+		})
+	}
+}
+
+// TestRoundTrip: nothing is lost, and as the order does not matter nothing has to be
+// written down for that.
+func TestRoundTrip(t *testing.T) {
+	many := make([]string, 0, 3*few)
+	for i := range 3 * few {
+		many = append(many, fmt.Sprintf(`"t%d"`, i%(2*few)))
+	}
+	for _, spec := range []string{`["a","b","a"]`, `["a","a","b"]`, `[]`, `["x"]`, "[" + strings.Join(many, ",") + "]"} {
+		e := engine(t)
+		first := pizza(alpha, `{"toppings":`+spec+`}`)
+		there, err := e.Convert(first, beta)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := e.Convert(there, alpha)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if bytes.Contains(there, []byte("annotations")) || bytes.Contains(back, []byte("annotations")) {
+			t.Errorf("%s: there is a complement in %s or %s", spec, there, back)
+		}
+		if diff := cmp.Diff(sorted(t, first), sorted(t, back)); diff != "" {
+			t.Errorf("%s: -want, +got:\n%s", spec, diff)
+		}
+	}
+}
+
+func sorted(t *testing.T, object []byte) []string {
+	t.Helper()
+	p := &v1alpha1.Pizza{}
+	if err := json.Unmarshal(object, p); err != nil {
+		t.Fatal(err)
+	}
+	return slices.Sorted(slices.Values(p.Spec.Toppings))
+}
+
+// FuzzConversion: whatever toppings a pizza has, they are the same after both
+// conversions, and equivalence is what it says.
+func FuzzConversion(f *testing.F) {
+	f.Add("a,b,a")
+	f.Add("")
+	f.Add(strings.Repeat("x,", few) + strings.Repeat("y,z,", few))
+	f.Fuzz(func(t *testing.T, text string) {
+		names := v1alpha1.Toppings(strings.Split(text, ","))
+		if len(names) > MaxToppings {
+			return
+		}
+		before := slices.Clone(names)
+		toppings, err := count(names)
+		if err != nil {
+			t.Fatal(err)
+		}
+		back, err := expand(toppings)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(before, names); diff != "" {
+			t.Errorf("count() changed its input: -before, +after:\n%s", diff)
+		}
+		if !sameNames(names, back) || len(names) != len(back) {
+			t.Errorf("%q came back as %q", names, back)
+		}
+		if more := append(slices.Clone(back), "one more"); sameNames(names, more) {
+			t.Errorf("%q and %q are not the same", names, more)
+		}
+		split := v1beta1.Toppings{}
+		for _, name := range names {
+			split = append(split, v1beta1.PizzaTopping{Name: name, Quantity: 1})
+		}
+		if !sameToppings(toppings, split) {
+			t.Errorf("%v and %v are the same", toppings, split)
+		}
+	})
+}
+
+// BenchmarkConversion converts one pizza of about 10 KB.
+func BenchmarkConversion(b *testing.B) {
+	notes := strings.Repeat(`"`+strings.Repeat("lorem ipsum dolor ", 10)+`",`, 53)
+	in := pizza(alpha, `{"toppings":["mozzarella","tomato","mozzarella","salami"],"notes":[`+strings.TrimSuffix(notes, ",")+`]}`)
+	e := engine(b)
+	b.SetBytes(int64(len(in)))
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := e.Convert(in, beta); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

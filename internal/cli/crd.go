@@ -1,0 +1,168 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/structural"
+)
+
+func newCRDCommand(s *streams) *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "crd COMMAND",
+		Short: "Check, try and migrate custom resources that evolve",
+		Long: `Check CustomResourceDefinitions, and see what an API server does to objects of their
+kinds: what it prunes, defaults and refuses, and what becomes of an object that is
+written in one version and read in another. All but migrate work without a cluster,
+on the API server's own packages, so that the verdict and its words are the server's.`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return unknownCommand(cmd, args[0])
+		},
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	for _, newCommand := range crdCommands {
+		cmd.AddCommand(newCommand(s))
+	}
+	return cmd
+}
+
+// crdCommands are the constructors of the commands of crd, in the order of the help.
+var crdCommands = []func(*streams) *cobra.Command{
+	newCRDCheckCommand,
+	newCRDPruneCommand,
+	newCRDDefaultCommand,
+	newCRDValidateCommand,
+	newCRDSimulateCommand,
+	newCRDMigrateCommand,
+}
+
+// crdInputs are the flags that say which definitions and objects a command reads.
+type crdInputs struct {
+	inputs      inputs
+	definitions []string
+}
+
+func (in *crdInputs) addFlags(cmd *cobra.Command) {
+	cmd.Flags().StringArrayVar(&in.definitions, "crd", nil, "`file` or folder with the CustomResourceDefinition of the objects, or - for stdin; may be repeated")
+	must(cmd.MarkFlagFilename("crd", "yaml", "yml", "json"))
+	in.inputs.addFileFlag(cmd)
+}
+
+// read reads the objects, and finds the definition and version of each.
+func (in *crdInputs) read(s *streams) ([]crd.Object, error) {
+	definitions, err := in.compile(s)
+	if err != nil {
+		return nil, err
+	}
+	return customResources(in.inputs.files, definitions, s)
+}
+
+// compile reads the definitions.
+func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
+	switch {
+	case len(in.definitions) == 0:
+		return nil, withHint(errors.New("there is no CustomResourceDefinition to go by"), "--crd names a file, a folder, or - for stdin")
+	case !in.inputs.given():
+		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	case slices.Contains(in.definitions, manifest.Stdin) && slices.Contains(in.inputs.files, manifest.Stdin):
+		return nil, withHint(errors.New("--crd and -f cannot both read stdin"), "give one of them the name of a file")
+	}
+	documents, err := definitionDocuments("--crd", in.definitions, s)
+	if err != nil {
+		return nil, err
+	}
+	definitions, problems := crd.Compile(documents)
+	return definitions, problemsAsError(problems)
+}
+
+// definitionDocuments reads the CustomResourceDefinitions in what a flag names, of
+// which there must be one.
+func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Document, error) {
+	documents, problems := manifest.Documents(paths, s.in)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	found := slices.DeleteFunc(slices.Clone(documents), func(d manifest.Document) bool { return !crd.IsDefinition(&d) })
+	if len(found) > 0 {
+		return found, nil
+	}
+	kinds := kindsOf(documents)
+	hint := "what is there is " + strings.Join(kinds, ", ")
+	if near := nearest.To(crd.Kind, kinds); near != "" {
+		hint = fmt.Sprintf("%s: did you mean kind %s in apiextensions.k8s.io/v1?", near, crd.Kind)
+	}
+	return nil, withHint(fmt.Errorf("%s: there is no CustomResourceDefinition in %s", flag, strings.Join(paths, ", ")), hint)
+}
+
+// kindsOf returns the kinds of documents, each once.
+func kindsOf(documents []manifest.Document) []string {
+	var kinds []string
+	for i := range documents {
+		kind, _ := documents[i].Content["kind"].(string)
+		if kind == "" {
+			kind = "without a kind"
+		}
+		if !slices.Contains(kinds, kind) {
+			kinds = append(kinds, kind)
+		}
+	}
+	return kinds
+}
+
+// customResources reads objects of the kinds that are defined.
+func customResources(paths []string, definitions []crd.Definition, s *streams) ([]crd.Object, error) {
+	documents, problems := manifest.Documents(paths, s.in)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	objects, problems := crd.Match(documents, definitions)
+	switch {
+	case len(problems) > 0:
+		return nil, problemsAsError(problems)
+	case len(objects) == 0:
+		return nil, fmt.Errorf("no object is in %s", strings.Join(paths, ", "))
+	default:
+		return objects, nil
+	}
+}
+
+// failOn is the flag for the least severity that counts.
+type failOn string
+
+func (o *failOn) addFlag(cmd *cobra.Command) {
+	cmd.Flags().StringVar((*string)(o), "fail-on", string(structural.Warning), "least `severity` for the exit code 1: "+strings.Join(severities, ", "))
+	must(cmd.RegisterFlagCompletionFunc("fail-on", cobra.FixedCompletions(severities, cobra.ShellCompDirectiveNoFileComp)))
+}
+
+// check returns an error if there is no such severity.
+func (o failOn) check() error {
+	if !slices.Contains(severities, string(o)) {
+		return unknownSeverity(string(o))
+	}
+	return nil
+}
+
+// judge ends a command whose report has been written.
+func (o failOn) judge(r *crd.Report) error {
+	if r.Has(structural.Severity(o)) {
+		return errFound
+	}
+	return nil
+}
+
+// reportOutputs are the formats of findings.
+var reportOutputs = formats[*crd.Report]{
+	{"text", func(s *streams, r *crd.Report) error { return r.WriteText(s.out) }},
+	{"json", func(s *streams, r *crd.Report) error { return r.WriteJSON(s.out) }},
+	{"sarif", func(s *streams, r *crd.Report) error { return r.WriteSARIF(s.out) }},
+}

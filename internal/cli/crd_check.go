@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
+)
+
+// crdCheckOptions are the flags of crd check.
+type crdCheckOptions struct {
+	inputs inputs
+	old    []string
+	output string
+	failOn failOn
+}
+
+func newCRDCheckCommand(s *streams) *cobra.Command {
+	o := &crdCheckOptions{}
+	cmd := &cobra.Command{
+		Use:   "check -f CRD",
+		Short: "Find what an API server would say to a CustomResourceDefinition",
+		Long: `Find what is wrong with CustomResourceDefinitions: what an API server refuses, every
+violation of the rules of structural schemas among it; fields of the manifest that do
+not exist; and what an API server takes and is hardly meant. The paths and texts of
+errors are the API server's.
+
+With --old a definition is judged as an update of the one by the same name there, by
+which an API server tolerates some of what was so before, and refuses to remove a
+version that objects are stored in. One that is not there is judged as new.
+
+What is no CustomResourceDefinition is passed over. The exit code is 1 if something
+was found, with --fail-on error if an error was, and 2 if a file cannot be read or
+holds no CustomResourceDefinition.
+
+With -o json there is one object, {"findings": [{"path", "message", "severity",
+"rule"}]}, sorted by path; findings of several definitions have "name" and "file",
+too, and come in the order of the input.`,
+		Example: `  refract crd check -f evolution/at/crd.yaml
+  refract crd check -f evolution/pizza/crd.yaml --old evolution/pizza/crd-before.yaml
+  refract crd check -f evolution/schemas/non-structural.yaml -o json
+  kustomize build crds | refract crd check -f evolution/at/crd.yaml --fail-on error -o sarif > refract.sarif`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return o.run(s) },
+	}
+	o.inputs.addFileFlag(cmd)
+	cmd.Flags().StringArrayVar(&o.old, "old", nil, "`file` or folder with the CustomResourceDefinition as it was; may be repeated")
+	must(cmd.MarkFlagFilename("old", "yaml", "yml", "json"))
+	o.failOn.addFlag(cmd)
+	reportOutputs.addFlag(cmd, &o.output)
+	return cmd
+}
+
+func (o *crdCheckOptions) run(s *streams) error {
+	write, err := reportOutputs.find(o.output)
+	switch {
+	case err != nil:
+		return err
+	case o.failOn.check() != nil:
+		return o.failOn.check()
+	case !o.inputs.given():
+		return withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	}
+	documents, err := definitionDocuments("-f", o.inputs.files, s)
+	if err != nil {
+		return err
+	}
+	var old []manifest.Document
+	if len(o.old) > 0 {
+		if old, err = definitionDocuments("--old", o.old, s); err != nil {
+			return err
+		}
+		noteNew(s, documents, old)
+	}
+	report, problems := crd.Check(documents, old)
+	if len(problems) > 0 {
+		return problemsAsError(problems)
+	}
+	if err := write(s, report); err != nil {
+		return err
+	}
+	return o.failOn.judge(report)
+}
+
+// noteNew tells which definitions have no old one.
+func noteNew(s *streams, documents, old []manifest.Document) {
+	for i := range documents {
+		name := crd.NameOf(&documents[i])
+		if !slices.ContainsFunc(old, func(d manifest.Document) bool { return crd.NameOf(&d) == name }) {
+			fmt.Fprintf(s.err, "note: %s: CustomResourceDefinition %s is not in --old, and judged as new\n", documents[i].Place, name)
+		}
+	}
+}

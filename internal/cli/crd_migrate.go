@@ -1,0 +1,337 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
+)
+
+// crdMigrateOptions are the flags of crd migrate.
+type crdMigrateOptions struct {
+	kubeconfig string
+	context    string
+	to         string
+	rate       float64
+	settle     time.Duration
+	dryRun     bool
+	yes        bool
+	output     string
+}
+
+func newCRDMigrateCommand(s *streams) *cobra.Command {
+	o := &crdMigrateOptions{}
+	cmd := &cobra.Command{
+		Use:   "migrate NAME --to VERSION",
+		Short: "Store all objects of a CRD in one version",
+		Long: `Store all objects of a CustomResourceDefinition in one version, so that the others
+can be removed from it. VERSION must be the storage version already: objects that
+were written before it became that are stored in another until somebody writes them.
+
+First every object is read in VERSION. If one cannot be converted it is named, and
+nothing is written. Then each is written back as it is, which changes neither its
+content nor its generation, and at most --rate of them in a second. Others may
+create, change and delete objects meanwhile: what they write is kept, and objects
+that were written are looked at again until all are stored in VERSION. At the end
+status.storedVersions of the definition is set to VERSION alone.
+
+It can be interrupted at any time. Run again it goes on where it was, which is
+written down in the annotation refract.dev/migration of the definition.
+
+With --dry-run the API server is asked to judge every write, and does none of them.
+
+The exit code is 1 if objects cannot be read or written, and 2 if the migration
+could not be brought to an end otherwise.`,
+		Example: `  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --dry-run
+  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --rate 20 --yes
+  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --kubeconfig hub.kubeconfig -o json --yes`,
+		Args: oneName("CustomResourceDefinition"),
+		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.to, "to", "", "`version` in which all objects are to be stored; required")
+	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default: what kubectl would use)")
+	f.StringVar(&o.context, "context", "", "`name` of the context of the kubeconfig (default: its current one)")
+	f.Float64Var(&o.rate, "rate", 100, "`number` of objects to be written in a second at most; 0 for no limit")
+	f.DurationVar(&o.settle, "settle", migrate.DefaultSettle, "`time` for which the API servers must have stored in VERSION before anything is written")
+	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing, and say what would fail")
+	f.BoolVar(&o.yes, "yes", false, "do not ask")
+	migrationOutputs.addFlag(cmd, &o.output)
+	must(cmd.MarkFlagFilename("kubeconfig"))
+	for _, name := range []string{"rate", "settle"} {
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	must(cmd.RegisterFlagCompletionFunc("context", o.completeContext))
+	must(cmd.RegisterFlagCompletionFunc("to", o.completeVersion))
+	cmd.ValidArgsFunction = o.completeCRD
+	return cmd
+}
+
+var migrationOutputs = formats[*migrate.Result]{
+	{"text", toStdout(migrate.WriteText)},
+	{"json", toStdout(migrate.WriteJSON)},
+}
+
+func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) error {
+	write, err := migrationOutputs.find(o.output)
+	if err != nil {
+		return err
+	}
+	switch {
+	case o.to == "":
+		return withHint(errors.New("--to: no version given"), "it is the version whose storage is true in the definition")
+	case o.rate < 0:
+		return fmt.Errorf("--rate: want 0 or more, got %g", o.rate)
+	case o.settle < 0:
+		return fmt.Errorf("--settle: want 0s or more, got %s", o.settle)
+	}
+	cfg, err := o.config(ctx)
+	if err != nil {
+		return err
+	}
+	shown := newMigrationProgress(s.err)
+	result, err := migrate.Run(ctx, migrate.Options{
+		Config: cfg, Name: name, To: o.to, Rate: o.rate, DryRun: o.dryRun, Settle: o.settle, Progress: shown.show,
+		Confirm: func(p *migrate.Plan) (bool, error) {
+			shown.end()
+			o.plan(s.err, p)
+			if o.yes {
+				return true, nil
+			}
+			return confirm(s, "Migrate them?")
+		},
+	})
+	shown.end()
+	if err != nil {
+		return o.explain(ctx, name, err)
+	}
+	if err := write(s, result); err != nil {
+		return err
+	}
+	if !result.Well() {
+		return errFound
+	}
+	return nil
+}
+
+// plan says what is about to be done.
+func (o *crdMigrateOptions) plan(w io.Writer, p *migrate.Plan) {
+	fmt.Fprintf(w, "%s: %s, stored in %s, are to be stored in %s alone", p.Name, render.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
+	if o.rate > 0 && float64(p.Objects) > o.rate {
+		fmt.Fprintf(w, "; at %g a second it takes %s or more", o.rate, time.Duration(float64(p.Objects)/o.rate*float64(time.Second)).Round(time.Second))
+	}
+	fmt.Fprintln(w)
+	switch {
+	case p.After != "":
+		fmt.Fprintf(w, "a run that was interrupted is continued after %s\n", p.After)
+	case p.Continuing:
+		fmt.Fprintln(w, "a run that was interrupted is continued at the first object")
+	}
+}
+
+// config reads the kubeconfig, and returns an error if nothing answers there.
+func (o *crdMigrateOptions) config(ctx context.Context) (*rest.Config, error) {
+	if o.context == "" {
+		cfg, _, err := reach(ctx, "cluster", o.kubeconfig)
+		return cfg, err
+	}
+	cfg, err := o.loader().ClientConfig()
+	if err != nil {
+		return nil, withHint(fmt.Errorf("reading context %q of the kubeconfig: %w", o.context, err), "kubectl config get-contexts lists them")
+	}
+	cfg.QPS = -1 // The rate is bounded by what is asked for.
+	return cfg, nil
+}
+
+func (o *crdMigrateOptions) loader() clientcmd.ClientConfig {
+	rules := clientcmd.NewDefaultClientConfigLoadingRules()
+	if o.kubeconfig != "" {
+		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
+	}
+	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
+}
+
+// explain adds what to do.
+func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error) error {
+	switch {
+	case errors.Is(err, migrate.ErrNoDefinition):
+		hint := "kubectl get crds lists them"
+		if near := nearest.To(name, o.names(ctx)); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
+		}
+		return withHint(err, hint)
+	case errors.Is(err, migrate.ErrNotStorage):
+		return withHint(err, fmt.Sprintf("in spec.versions of its manifest set storage to true for %s and to false for the other, and apply it", o.to))
+	case errors.Is(err, migrate.ErrNotServed):
+		return withHint(err, fmt.Sprintf("in spec.versions of its manifest set served to true for %s, and apply it", o.to))
+	case errors.Is(err, migrate.ErrChanged), errors.Is(err, migrate.ErrUnsettled):
+		return withHint(err, "run it again: what is stored as wanted already stays so")
+	case errors.Is(err, migrate.ErrNotTakenUp):
+		return withHint(err, "an API server may be cut off from its etcd, or be older than the change: look at each of them")
+	default:
+		return err
+	}
+}
+
+// Completion of what the cluster knows.
+
+func (o *crdMigrateOptions) definitions(ctx context.Context) []apiextensionsv1.CustomResourceDefinition {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	cfg, err := o.config(ctx)
+	if err != nil {
+		return nil
+	}
+	c, err := watchingClient(cfg)
+	all := &apiextensionsv1.CustomResourceDefinitionList{}
+	if err != nil || c.List(ctx, all) != nil {
+		return nil
+	}
+	return all.Items
+}
+
+func (o *crdMigrateOptions) names(ctx context.Context) []string {
+	var names []string
+	for _, crd := range o.definitions(ctx) {
+		names = append(names, crd.Name)
+	}
+	return names
+}
+
+func (o *crdMigrateOptions) completeCRD(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	if len(args) > 0 {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	return o.names(cmd.Context()), cobra.ShellCompDirectiveNoFileComp
+}
+
+func (o *crdMigrateOptions) completeVersion(cmd *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	var versions []cobra.Completion
+	for _, crd := range o.definitions(cmd.Context()) {
+		if len(args) > 0 && crd.Name != args[0] {
+			continue
+		}
+		for _, v := range crd.Spec.Versions {
+			if v.Storage && v.Served && !slices.Contains(versions, v.Name) {
+				versions = append(versions, v.Name)
+			}
+		}
+	}
+	return versions, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (o *crdMigrateOptions) completeContext(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	raw, err := o.loader().RawConfig()
+	if err != nil {
+		return nil, cobra.ShellCompDirectiveNoFileComp
+	}
+	var names []cobra.Completion
+	for name := range raw.Contexts {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+// migrationProgress shows how far a migration is: a bar that is drawn again and again
+// where a person is looking, and a line now and then elsewhere.
+type migrationProgress struct {
+	w     io.Writer
+	bar   bool
+	every time.Duration
+
+	phase  migrate.Phase
+	began  time.Time // Of the phase.
+	last   time.Time // That something was shown.
+	drawn  bool      // Whether the cursor is behind a bar.
+	newest migrate.Progress
+}
+
+func newMigrationProgress(w io.Writer) *migrationProgress {
+	if isTerminal(w) {
+		return &migrationProgress{w: w, bar: true, every: 100 * time.Millisecond}
+	}
+	return &migrationProgress{w: w, every: 10 * time.Second}
+}
+
+var phaseTexts = map[migrate.Phase]string{
+	migrate.Waiting:   "waiting for the API server to store in the version",
+	migrate.Reading:   "reading every object",
+	migrate.Rewriting: "rewriting",
+	migrate.Verifying: "looking at what was written meanwhile",
+}
+
+func (p *migrationProgress) show(now migrate.Progress) {
+	at := time.Now()
+	p.newest = now
+	switch {
+	case now.Phase != p.phase:
+		p.end()
+		p.phase, p.began = now.Phase, at
+	case at.Sub(p.last) < p.every && now.Done < now.Total:
+		return
+	case now.Done == now.Total && !p.bar:
+		return // Another line follows anyway.
+	}
+	p.last = at
+	p.draw(p.text(at))
+}
+
+// text is what is shown.
+func (p *migrationProgress) text(at time.Time) string {
+	text := phaseTexts[p.phase]
+	if p.newest.Total > 0 {
+		if p.bar {
+			text = fmt.Sprintf("%s %s", bar(p.newest.Done, p.newest.Total), text)
+		}
+		text += fmt.Sprintf(": %d of %d", p.newest.Done, p.newest.Total)
+		if seconds := at.Sub(p.began).Seconds(); seconds >= 1 && p.newest.Done > 0 {
+			rate := float64(p.newest.Done) / seconds
+			left := time.Duration(float64(p.newest.Total-p.newest.Done) / rate * float64(time.Second))
+			text += fmt.Sprintf(", %.0f a second, %s left", rate, left.Round(time.Second))
+		}
+	}
+	if p.newest.Failed > 0 {
+		text += fmt.Sprintf(", %d failed", p.newest.Failed)
+	}
+	return text
+}
+
+func (p *migrationProgress) draw(text string) {
+	if !p.bar {
+		fmt.Fprintln(p.w, text)
+		return
+	}
+	fmt.Fprintf(p.w, "\r%s\x1b[K", text)
+	p.drawn = true
+}
+
+// end leaves the bar as it is, so that what follows has lines of its own.
+func (p *migrationProgress) end() {
+	if p.drawn {
+		p.draw(p.text(time.Now()))
+		fmt.Fprintln(p.w)
+		p.drawn = false
+	}
+}
+
+// barWidth is how many characters a bar has between its ends.
+const barWidth = 24
+
+// bar draws how much is done.
+func bar(done, total int) string {
+	full := min(barWidth, barWidth*done/max(1, total))
+	return "[" + strings.Repeat("#", full) + strings.Repeat(".", barWidth-full) + "]"
+}

@@ -1,0 +1,220 @@
+package cli
+
+import (
+	"context"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/review"
+	"refract.dev/structural/pipeline"
+)
+
+// crdSimulateOptions are the flags of crd simulate.
+type crdSimulateOptions struct {
+	inputs     crdInputs
+	to         string
+	conversion string
+	mutate     string
+	validate   string
+	authority  string
+	output     string
+}
+
+func newCRDSimulateCommand(s *streams) *cobra.Command {
+	o := &crdSimulateOptions{}
+	cmd := &cobra.Command{
+		Use:   "simulate --crd CRD -f OBJECT",
+		Short: "Take an object through an API server, from a create to a get",
+		Long: `Take an object through all that an API server does with it between the create of one
+client and the get of another, and show what each step changes: it is decoded by the
+schema of its version, and defaulted; the mutating webhook is asked; it is validated;
+the validating webhook is asked; it is converted to the storage version, and stored.
+What is stored is decoded and defaulted by the schema of the storage version, and
+converted to the version that is asked for, whose schema prunes it and does not
+default it.
+
+No API server is asked. Webhooks are, over HTTPS, if their URLs are given: with real
+reviews, those of admission as dry runs; their answers are judged as an API server
+judges them. A definition whose strategy is None needs no conversion webhook, and one
+that names a URL is taken at its word. What an API server makes up is not there: uid,
+times, generation, managed fields.
+
+With -o json one document has all steps, with the object after each.
+
+The exit code is 0 if the object arrives, 1 if a step refuses it, and 2 if the input
+cannot be read or a webhook does not answer.`,
+		Example: `  refract crd simulate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml
+  refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml --to v1beta1
+  refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml -o json
+  refract crd simulate --crd evolution/pizza/crd.yaml -f evolution/pizza/margherita.yaml --to v1alpha1 --conversion https://localhost:8443/convert/v1beta1/pizza --certificate-authority ca.crt`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+	}
+	f := cmd.Flags()
+	o.inputs.addFlags(cmd)
+	f.StringVar(&o.to, "to", "", "`version` to read the object in (default: its own)")
+	f.StringVar(&o.conversion, "conversion", "", "`URL` of the conversion webhook (default: that of the definition)")
+	f.StringVar(&o.mutate, "mutate", "", "`URL` of a mutating admission webhook")
+	f.StringVar(&o.validate, "validate", "", "`URL` of a validating admission webhook")
+	f.StringVar(&o.authority, "certificate-authority", "", "`file` with the certificates of who signed those of the webhooks (default: the definition's caBundle, or whom this machine trusts)")
+	must(cmd.MarkFlagFilename("certificate-authority", "crt", "pem"))
+	for _, name := range []string{"conversion", "mutate", "validate"} {
+		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
+	}
+	must(cmd.RegisterFlagCompletionFunc("to", o.completeVersion))
+	simulateOutputs.addFlag(cmd, &o.output)
+	return cmd
+}
+
+// simulateOutputs are the formats of simulate.
+var simulateOutputs = formats[*crd.Simulation]{
+	{"text", func(s *streams, r *crd.Simulation) error { return r.WriteText(s.out) }},
+	{"json", func(s *streams, r *crd.Simulation) error { return r.WriteJSON(s.out) }},
+}
+
+// completeVersion completes the versions of the definitions given so far.
+func (o *crdSimulateOptions) completeVersion(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	files := slices.DeleteFunc(slices.Clone(o.inputs.definitions), func(name string) bool { return name == manifest.Stdin })
+	documents, _ := manifest.Documents(files, nil) // Problems are for the command to report.
+	definitions, _ := crd.Compile(documents)
+	var names []cobra.Completion
+	for i := range definitions {
+		names = append(names, crd.VersionNames(definitions[i].Definition)...)
+	}
+	return names, cobra.ShellCompDirectiveNoFileComp
+}
+
+func (o *crdSimulateOptions) run(ctx context.Context, s *streams) error {
+	write, err := simulateOutputs.find(o.output)
+	if err != nil {
+		return err
+	}
+	object, err := o.object(s)
+	if err != nil {
+		return err
+	}
+	hooks, err := o.hooks(ctx, s, object)
+	if err != nil {
+		return err
+	}
+	simulation, err := crd.Simulate(object, o.to, hooks)
+	if err != nil {
+		return explainCertificate(err)
+	}
+	if err := write(s, simulation); err != nil {
+		return err
+	}
+	if simulation.Refused {
+		return errFound
+	}
+	return nil
+}
+
+// object reads the one object that is meant.
+func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
+	objects, err := o.inputs.read(s)
+	if err != nil {
+		return nil, err
+	}
+	if len(objects) > 1 {
+		return nil, withHint(fmt.Errorf("one object can be simulated, and %s has %d", strings.Join(o.inputs.inputs.files, ", "), len(objects)),
+			fmt.Sprintf("the first two are %s and %s; give a file with one", &objects[0], &objects[1]))
+	}
+	object := &objects[0]
+	names := crd.VersionNames(object.Definition.Definition)
+	if o.to == "" || slices.Contains(names, o.to) {
+		return object, nil
+	}
+	hint := "it has " + strings.Join(names, ", ")
+	if near := nearest.To(o.to, names); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return nil, withHint(fmt.Errorf("--to: %s has no version %q", object.Definition.Name(), o.to), hint)
+}
+
+// hooks are the webhooks that are given.
+func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.Object) (pipeline.Hooks, error) {
+	var hooks pipeline.Hooks
+	authority, err := o.readAuthority()
+	if err != nil {
+		return hooks, err
+	}
+	definition := object.Definition.Definition
+	if o.mutate != "" {
+		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.mutate, Authority: authority})
+		if err != nil {
+			return hooks, fmt.Errorf("--mutate: %w", err)
+		}
+		webhook.Warn = func(text string) { fmt.Fprintf(s.err, "warning: %s: %s\n", o.mutate, text) }
+		hooks.Mutate = func(obj map[string]any) (map[string]any, error) { return webhook.Mutate(ctx, obj) }
+	}
+	if o.validate != "" {
+		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.validate, Authority: authority})
+		if err != nil {
+			return hooks, fmt.Errorf("--validate: %w", err)
+		}
+		webhook.Warn = func(text string) { fmt.Fprintf(s.err, "warning: %s: %s\n", o.validate, text) }
+		hooks.Admit = func(obj map[string]any) error { return webhook.Validate(ctx, obj) }
+	}
+	hooks.Convert, err = o.convert(ctx, object, authority)
+	return hooks, err
+}
+
+// convert is what converts: nil for the strategy None. A webhook that is not known
+// is an error only if something is to be converted.
+func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, authority []byte) (func(map[string]any, string) (map[string]any, error), error) {
+	says := crd.ConversionOf(&object.Definition.Document)
+	webhook := review.Webhook{URL: o.conversion, Authority: authority}
+	switch {
+	case o.conversion != "":
+	case says.Strategy == "None":
+		return nil, nil //nolint:nilnil // Documented.
+	case says.URL == "":
+		err := withHint(fmt.Errorf("%s is converted by the Service %s, which only a cluster knows", object.Definition.Name(), says.Service),
+			"--conversion names a URL of the webhook, for example one that kubectl port-forward has made")
+		return func(map[string]any, string) (map[string]any, error) { return nil, err }, nil
+	default:
+		webhook.URL = says.URL
+	}
+	if authority == nil {
+		webhook.Authority = says.Authority
+	}
+	converter, err := review.NewConverter(object.Definition.Definition, says.ReviewVersions, webhook)
+	if err != nil {
+		return nil, fmt.Errorf("--conversion: %w", err)
+	}
+	return func(obj map[string]any, to string) (map[string]any, error) { return converter.Convert(ctx, obj, to) }, nil
+}
+
+// explainCertificate adds what to do about a certificate that nobody trusts.
+func explainCertificate(err error) error {
+	var unknown x509.UnknownAuthorityError
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	return withHint(err, "--certificate-authority names a file with the certificate of who signed that of the webhook")
+}
+
+// readAuthority reads the certificates to trust; nil for none.
+func (o *crdSimulateOptions) readAuthority() ([]byte, error) {
+	if o.authority == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(o.authority)
+	if err != nil {
+		return nil, fmt.Errorf("--certificate-authority: %w", err)
+	}
+	if !x509.NewCertPool().AppendCertsFromPEM(text) {
+		return nil, withHint(errors.New("--certificate-authority: no certificate is in "+o.authority), "it is a PEM file, with lines -----BEGIN CERTIFICATE-----")
+	}
+	return text, nil
+}

@@ -1,0 +1,121 @@
+package playground
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+)
+
+// storedPage is how many keys are read from etcd at a time: objects can have a
+// megabyte and more each, in base64.
+const storedPage = 200
+
+// Stored returns the bytes that a cluster's etcd holds under each key that begins
+// with prefix, such as /registry/example.org/widgets/, all of one moment. The keys
+// are whole; the map and the bytes are the caller's. Custom resources are stored as
+// JSON; most of what Kubernetes knows by itself is not.
+//
+// It asks etcd and not the API server, so what is not to be read through an API
+// server can be read here: in which version an object is stored, and what a
+// conversion makes of it only when it is read.
+//
+// Source: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/
+func (p *Playground) Stored(ctx context.Context, cluster, prefix string) (map[string][]byte, error) {
+	if prefix == "" {
+		return nil, errors.New("reading what is stored: no prefix given")
+	}
+	at, _, err := p.lookUp(cluster, Etcd)
+	if err != nil {
+		return nil, err
+	}
+	client, err := httpClient(at.etcdCA, at.pairs[etcdClientFile])
+	if err != nil {
+		return nil, err
+	}
+	defer client.CloseIdleConnections()
+
+	stored := map[string][]byte{}
+	page := storedRange{Key: []byte(prefix), RangeEnd: after(prefix), Limit: storedPage}
+	for {
+		answer, err := page.read(ctx, client, at.etcd)
+		if err != nil {
+			return nil, fmt.Errorf("reading what %s stores under %s: %w", cluster, prefix, err)
+		}
+		for _, kv := range answer.KVs {
+			stored[string(kv.Key)] = kv.Value
+		}
+		if !answer.More || len(answer.KVs) == 0 {
+			return stored, nil
+		}
+		page.Revision = answer.Header.Revision // What follows is of the same moment.
+		page.Key = append(answer.KVs[len(answer.KVs)-1].Key, 0)
+	}
+}
+
+// storedRange asks etcd for keys from Key, inclusive, to RangeEnd, exclusive.
+type storedRange struct {
+	Key      []byte `json:"key"`
+	RangeEnd []byte `json:"range_end"`
+	Limit    int64  `json:"limit"`
+	// Revision is when; now if it is zero.
+	Revision int64 `json:"revision,string"`
+}
+
+// storedAnswer is what etcd says to that.
+type storedAnswer struct {
+	Header struct {
+		Revision int64 `json:"revision,string"`
+	} `json:"header"`
+	KVs []struct {
+		Key   []byte `json:"key"`
+		Value []byte `json:"value"`
+	} `json:"kvs"`
+	More bool `json:"more"`
+}
+
+func (r storedRange) read(ctx context.Context, client *http.Client, etcd string) (*storedAnswer, error) {
+	body, err := json.Marshal(r)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, etcd+"/v3/kv/range", bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	content, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("etcd answers %s: %s", resp.Status, bytes.TrimSpace(content))
+	}
+	answer := &storedAnswer{}
+	if err := json.Unmarshal(content, answer); err != nil {
+		return nil, fmt.Errorf("understanding etcd: %w", err)
+	}
+	return answer, nil
+}
+
+// after returns the first key that comes after all that begin with prefix. For a
+// prefix that nothing comes after it is a single zero, which etcd takes for no end.
+func after(prefix string) []byte {
+	end := []byte(prefix)
+	for len(end) > 0 {
+		if last := len(end) - 1; end[last] < 0xff {
+			end[last]++
+			return end
+		}
+		end = end[:len(end)-1]
+	}
+	return []byte{0}
+}

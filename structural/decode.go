@@ -1,0 +1,157 @@
+package structural
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+
+	"refract.dev/tree"
+)
+
+// Result is what became of an object.
+type Result struct {
+	// Object is the caller's.
+	Object map[string]any
+	// Changes lead from the object that was given to Object: members of an object
+	// by name, elements of an array by index. What was taken away, or added, with all
+	// that it holds is one change. They are made by the definition, which has no
+	// rules ([tree.NoRule]).
+	Changes []tree.Change
+	// Unknown are the paths of unknown fields as the server writes them in
+	// unknown field "spec.x", sorted. Only pruning finds them.
+	Unknown []string
+}
+
+// Prune takes away what the server does not keep: fields that the schema does
+// not know, nulls that it neither allows nor replaces by a default, and metadata
+// that Kubernetes does not know, of embedded resources too. Types are not
+// checked.
+//
+// The error says which metadata is malformed, that obj is not of this version,
+// or which of its values are none of JSON.
+func (v *Version) Prune(obj map[string]any) (*Result, error) {
+	return v.change(obj, v.prune)
+}
+
+// Default fills in the defaults of the schema: those of fields that are absent,
+// or null where the schema does not allow that, inside parents that are there. It
+// prunes nothing. The errors are those of [Version.Prune], but for metadata.
+func (v *Version) Default(obj map[string]any) (*Result, error) {
+	return v.change(obj, v.fill)
+}
+
+// Decode prunes and then defaults an object: what the server does first with all
+// that is written, and with what is read from storage. The errors are those of
+// [Version.Prune].
+func (v *Version) Decode(obj map[string]any) (*Result, error) {
+	return v.change(obj, v.prune, v.fill)
+}
+
+// change takes a copy of obj through steps, which return unknown fields.
+func (v *Version) change(obj map[string]any, steps ...func(map[string]any) ([]string, error)) (*Result, error) {
+	kind, _ := obj["kind"].(string)
+	apiVersion, _ := obj["apiVersion"].(string)
+	if kind != v.crd.Spec.Names.Kind || apiVersion != v.APIVersion() {
+		return nil, fmt.Errorf("want kind %s of apiVersion %s, got kind %q of apiVersion %q",
+			v.crd.Spec.Names.Kind, v.APIVersion(), kind, apiVersion)
+	}
+	copied, err := cloneObject(obj)
+	if err != nil {
+		return nil, err
+	}
+	r := &Result{Object: copied}
+	for _, step := range steps {
+		unknown, err := step(copied)
+		if err != nil {
+			return nil, err
+		}
+		r.Unknown = append(r.Unknown, unknown...)
+	}
+	slices.Sort(r.Unknown)
+	r.Changes = v.compare(nil, "", obj, copied)
+	return r, nil
+}
+
+// prune follows the server's unstructuredSchemaCoercer.apply.
+func (v *Version) prune(obj map[string]any) ([]string, error) {
+	metadata, found, unknown, err := objectmeta.GetObjectMetaWithOptions(obj, objectmeta.ObjectMetaOptions{ReturnUnknownFieldPaths: true})
+	if err != nil {
+		return nil, fmt.Errorf("decoding metadata: %w", err)
+	}
+	pruned := pruning.PruneWithOptions(obj, v.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
+	defaulting.PruneNonNullableNullsWithoutDefaults(obj, v.structural)
+	malformed, embedded := objectmeta.CoerceWithOptions(nil, obj, v.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	if malformed != nil {
+		return nil, fmt.Errorf("decoding an embedded resource: %w", malformed)
+	}
+	// Pruning may have changed these, where the schema speaks of them.
+	obj["kind"], obj["apiVersion"] = v.crd.Spec.Names.Kind, v.APIVersion()
+	if found {
+		if err := objectmeta.SetObjectMeta(obj, metadata); err != nil {
+			return nil, fmt.Errorf("encoding metadata: %w", err)
+		}
+	}
+	return slices.Concat(unknown, pruned, embedded), nil
+}
+
+func (v *Version) fill(obj map[string]any) ([]string, error) {
+	defaulting.Default(obj, v.structural)
+	return nil, nil
+}
+
+// compare appends to changes what turned one value into the other. The server
+// adds and removes members of objects only: its arrays keep their lengths.
+func (v *Version) compare(changes []tree.Change, path string, before, after any) []tree.Change {
+	switch b := before.(type) {
+	case map[string]any:
+		if a, ok := after.(map[string]any); ok {
+			return v.compareMembers(changes, path, b, a)
+		}
+	case []any:
+		if a, ok := after.([]any); ok && len(a) == len(b) {
+			for i := range b {
+				from := len(changes)
+				at := path + "/" + strconv.Itoa(i)
+				changes = v.compare(changes, at, b[i], a[i])
+				if len(changes) > from && changes[from].Path == at {
+					changes[from].Element = true
+				}
+			}
+			return changes
+		}
+	}
+	if tree.Equal(before, after) {
+		return changes
+	}
+	return append(changes, tree.Change{Path: path, Op: tree.OpReplace, Before: before, After: after, By: v.author})
+}
+
+func (v *Version) compareMembers(changes []tree.Change, path string, before, after map[string]any) []tree.Change {
+	keys := slices.Collect(maps.Keys(before))
+	for key := range after {
+		if _, ok := before[key]; !ok {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	for _, key := range keys {
+		b, was := before[key]
+		a, is := after[key]
+		at := path + "/" + tree.Escape(key)
+		switch {
+		case was && is:
+			changes = v.compare(changes, at, b, a)
+		case was:
+			changes = append(changes, tree.Change{Path: at, Op: tree.OpRemove, Before: b, By: v.author})
+		default:
+			changes = append(changes, tree.Change{Path: at, Op: tree.OpAdd, After: a, By: v.author})
+		}
+	}
+	return changes
+}

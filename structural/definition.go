@@ -1,0 +1,135 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+)
+
+// InvalidError says why the server would refuse a definition.
+type InvalidError struct {
+	// Name is that of the definition.
+	Name string
+	// Findings are all errors, sorted as those of [Check]; at least one.
+	Findings []Finding
+}
+
+// Error returns the first finding and the number of others.
+func (e *InvalidError) Error() string {
+	text := fmt.Sprintf("CustomResourceDefinition %s: %s", e.Name, e.Findings[0])
+	if n := len(e.Findings) - 1; n > 0 {
+		text += fmt.Sprintf(" (and %d more)", n)
+	}
+	return text
+}
+
+// Definition is a CustomResourceDefinition, compiled. It is immutable and may be
+// used concurrently.
+type Definition struct {
+	crd      *apiextensionsv1.CustomResourceDefinition
+	versions []*Version
+}
+
+// New compiles a CustomResourceDefinition, with the server's defaults. It keeps
+// nothing of crd.
+//
+// The error is an [*InvalidError] if the server would not let crd be created, a
+// schema that is not structural being one reason. Fields that it does not know
+// and lints are no errors here; [Check] finds them. It wraps [ErrNotDefinition]
+// if crd is none.
+func New(crd map[string]any) (*Definition, error) {
+	m, err := decode(crd)
+	if errors.Is(err, errRemoved) {
+		return nil, &InvalidError{Name: nameOf(crd), Findings: []Finding{removed}}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if found := m.create(); len(found) > 0 {
+		return nil, &InvalidError{Name: m.v1.Name, Findings: found}
+	}
+	d := &Definition{crd: m.v1, versions: make([]*Version, len(m.v1.Spec.Versions))}
+	for i := range m.v1.Spec.Versions {
+		if d.versions[i], err = compile(m.v1, &m.v1.Spec.Versions[i]); err != nil {
+			return nil, fmt.Errorf("CustomResourceDefinition %s: compiling version %s: %w", m.v1.Name, m.v1.Spec.Versions[i].Name, err)
+		}
+	}
+	return d, nil
+}
+
+// Name returns the definition's own name: PLURAL.GROUP.
+func (d *Definition) Name() string { return d.crd.Name }
+
+// Group returns the API group of the objects.
+func (d *Definition) Group() string { return d.crd.Spec.Group }
+
+// Kind returns the kind of the objects.
+func (d *Definition) Kind() string { return d.crd.Spec.Names.Kind }
+
+// Plural returns what URLs call the objects.
+func (d *Definition) Plural() string { return d.crd.Spec.Names.Plural }
+
+// Namespaced reports whether an object is in a namespace.
+func (d *Definition) Namespaced() bool {
+	return d.crd.Spec.Scope == apiextensionsv1.NamespaceScoped
+}
+
+// Storage returns the name of the version that objects are stored in.
+func (d *Definition) Storage() string {
+	for _, v := range d.crd.Spec.Versions {
+		if v.Storage {
+			return v.Name
+		}
+	}
+	return "" // New has seen to it that there is one.
+}
+
+// Versions returns the versions in the order of the manifest, whether served or
+// not. The slice is the caller's.
+func (d *Definition) Versions() []*Version { return slices.Clone(d.versions) }
+
+// Version returns the version with this name. The error names those that there
+// are.
+func (d *Definition) Version(name string) (*Version, error) {
+	for _, v := range d.versions {
+		if v.Name() == name {
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("CustomResourceDefinition %s has no version %q: want %s", d.Name(), name, d.names((*Version).Name))
+}
+
+// VersionOf returns the version that an object is of, by its apiVersion and kind.
+// The error says what was wanted.
+func (d *Definition) VersionOf(obj map[string]any) (*Version, error) {
+	kind, _ := obj["kind"].(string)
+	apiVersion, _ := obj["apiVersion"].(string)
+	if kind == d.Kind() {
+		for _, v := range d.versions {
+			if v.APIVersion() == apiVersion {
+				return v, nil
+			}
+		}
+	}
+	return nil, fmt.Errorf("want kind %s of apiVersion %s, got kind %q of apiVersion %q",
+		d.Kind(), d.names((*Version).APIVersion), kind, apiVersion)
+}
+
+// names lists the versions in a sentence.
+func (d *Definition) names(of func(*Version) string) string {
+	all := make([]string, len(d.versions))
+	for i, v := range d.versions {
+		all[i] = of(v)
+	}
+	return strings.Join(all, " or ")
+}
+
+// nameOf returns metadata.name of a manifest.
+func nameOf(obj map[string]any) string {
+	metadata, _ := obj["metadata"].(map[string]any)
+	name, _ := metadata["name"].(string)
+	return name
+}

@@ -1,0 +1,116 @@
+package generate
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"refract.dev/structural"
+)
+
+// ObjectOptions say what objects are to be like. The zero value makes ones that are
+// refused about as often as they are accepted.
+type ObjectOptions struct {
+	// Valid makes objects that are meant to be accepted, without unknown fields. Some
+	// are refused nevertheless, for what a rule or a not says: the caller asks
+	// Validate.
+	Valid bool
+	// Name and Namespace are the object's, if it gets any; an empty name stands for one
+	// that suits the schema.
+	Name, Namespace string
+}
+
+// Object returns an object for a version: one at the edges of its schema, mostly as
+// it should be, and in the other cases with a mistake or two at any depth: a field
+// that is unknown, missing, null, of another type, too long or repeated, or metadata
+// that nobody can read. Its numbers are int64 or float64.
+func Object(src Source, version *structural.Version, o ObjectOptions) map[string]any {
+	v := &values{choices: choices{src}, options: o, depth: 3}
+	root := v.settled(version.Structural())
+	root.XEmbeddedResource = false // What every object has is made here.
+	name := o.Name
+	if metadata, ok := root.Properties["metadata"]; ok && name == "" {
+		if limits, ok := metadata.Properties["name"]; ok {
+			name = v.name(&limits)
+		}
+	}
+	root.Properties = maps.Clone(root.Properties)
+	maps.DeleteFunc(root.Properties, func(name string, _ schema.Structural) bool { return everywhere(name) })
+	root.ValueValidation.Required = slices.DeleteFunc(slices.Clone(root.ValueValidation.Required), everywhere)
+	out := v.object(root)
+	out["apiVersion"], out["kind"] = version.APIVersion(), version.Kind()
+	metadata := map[string]any{"name": cmp.Or(name, "an-object")}
+	if o.Namespace != "" {
+		metadata["namespace"] = o.Namespace
+	}
+	v.decorate(metadata)
+	v.spoil(metadata)
+	out["metadata"] = metadata
+	return out
+}
+
+// everywhere is whether a field is one that every object has.
+func everywhere(name string) bool {
+	return name == "metadata" || name == "apiVersion" || name == "kind"
+}
+
+// name returns a name that suits a schema of it, mostly.
+func (v *values) name(limits *schema.Structural) string {
+	for range 5 {
+		if name := strings.ToLower(v.text(v.settled(limits))); len(validation.IsDNS1123Subdomain(name)) == 0 {
+			return name
+		}
+	}
+	return "obj"
+}
+
+// decorate adds what metadata often has.
+func (v *values) decorate(metadata map[string]any) {
+	if v.chance(25) {
+		metadata["labels"] = map[string]any{"app": pick(v.choices, "web", ""), "example.org/tier": "back"}
+	}
+	if v.chance(15) {
+		metadata["annotations"] = map[string]any{"note": pick(v.choices, "größer", "", "{}")}
+	}
+	if v.chance(4) {
+		metadata["finalizers"] = []any{"example.org/last"}
+	}
+}
+
+// spoil puts into some metadata what does not belong there.
+func (v *values) spoil(metadata map[string]any) {
+	if v.options.Valid || !v.chance(8) {
+		return
+	}
+	wrong := []weighted[map[string]any]{
+		{6, map[string]any{"unknown": "field"}},
+		{2, map[string]any{"clusterName": "gone", "Labels": map[string]any{}}},
+		{2, map[string]any{"labels": map[string]any{"app": int64(1)}}},
+		{2, map[string]any{"labels": map[string]any{"app": "not a label!"}}},
+		{2, map[string]any{"labels": map[string]any{"-": "x"}}},
+		{2, map[string]any{"labels": nil, "annotations": nil}},
+		{2, map[string]any{"labels": []any{}}},
+		{1, map[string]any{"annotations": map[string]any{"a b": "x", "C": nil}}},
+		{1, map[string]any{"annotations": map[string]any{"a": true}}},
+		{1, map[string]any{"annotations": "text"}},
+		{2, map[string]any{"name": "Not_A_Name"}},
+		{2, map[string]any{"name": int64(7)}},
+		{2, map[string]any{"name": nil}},
+		{1, map[string]any{"finalizers": []any{"plain"}}},
+		{1, map[string]any{"finalizers": []any{"no good!/x"}}},
+		{1, map[string]any{"finalizers": []any{int64(1)}}},
+		{2, map[string]any{"creationTimestamp": "yesterday"}},
+		{1, map[string]any{"creationTimestamp": nil, "generation": int64(4)}},
+		{1, map[string]any{"generation": "4"}},
+		{1, map[string]any{"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "p"}}}},
+		{1, map[string]any{"ownerReferences": []any{map[string]any{"apiVersion": "v1", "kind": "Pod", "name": "p", "uid": "1", "unknown": true}}}},
+		{1, map[string]any{"deletionGracePeriodSeconds": -1.5}},
+		{1, map[string]any{"managedFields": []any{map[string]any{"operation": "Nothing"}}}},
+	}
+	maps.Copy(metadata, runtime.DeepCopyJSON(draw(v.choices, wrong)))
+}

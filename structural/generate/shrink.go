@@ -1,0 +1,213 @@
+package generate
+
+import (
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// patience is how often Shrink asks at most whether an object still fails.
+const patience = 2000
+
+// Shrink returns the smallest object that it finds for which fails is true: with
+// members and elements taken away, values replaced by simpler ones, and texts and
+// numbers shortened, for as long as that goes on to fail.
+//
+// obj is one that fails, and is not modified; fails must not modify what it is given
+// either. It is asked 2,000 times at most. The result depends on obj and fails
+// alone. If obj does not fail a copy of it is returned.
+func Shrink(obj map[string]any, fails func(map[string]any) bool) map[string]any {
+	s := &shrinker{best: runtime.DeepCopyJSON(obj), fails: fails, left: patience}
+	if !s.holds(s.best) {
+		return s.best
+	}
+	for s.pass(nil, s.best) && s.left > 0 {
+		continue
+	}
+	return s.best
+}
+
+// shrinker holds the smallest object so far.
+type shrinker struct {
+	best  map[string]any
+	fails func(map[string]any) bool
+	left  int
+}
+
+func (s *shrinker) holds(obj map[string]any) bool {
+	if s.left == 0 {
+		return false
+	}
+	s.left--
+	return s.fails(runtime.DeepCopyJSON(obj))
+}
+
+// pass tries once to make everything beneath a place simpler, and returns whether
+// anything could be.
+func (s *shrinker) pass(at []any, value any) bool {
+	smaller := false
+	switch value := value.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(value)) {
+			place := append(slices.Clone(at), k)
+			if s.try(place, removed) {
+				smaller = true
+				continue
+			}
+			smaller = s.simplify(place, value[k]) || smaller
+		}
+	case []any:
+		for i := len(value) - 1; i >= 0; i-- { // From the end, so that the others keep their places.
+			place := append(slices.Clone(at), i)
+			if s.try(place, removed) {
+				smaller = true
+				continue
+			}
+			smaller = s.simplify(place, value[i]) || smaller
+		}
+	}
+	return smaller
+}
+
+// simplify replaces the value at a place by the first simpler one that still fails,
+// and then goes on beneath it.
+func (s *shrinker) simplify(place []any, value any) bool {
+	for _, v := range simpler(value) {
+		if s.try(place, v) {
+			return true
+		}
+	}
+	return s.pass(place, value)
+}
+
+// absent is the type of removed, which stands for no value at all.
+type absent struct{}
+
+var removed = absent{}
+
+// try puts a value at a place, or nothing, and keeps that if it still fails.
+func (s *shrinker) try(place []any, value any) bool {
+	changed, ok := with(s.best, place, value).(map[string]any)
+	if !ok || !s.holds(changed) {
+		return false
+	}
+	s.best = changed
+	return true
+}
+
+// with returns a copy of a tree in which a place has another value, or none.
+func with(tree any, place []any, value any) any {
+	switch tree := tree.(type) {
+	case map[string]any:
+		key, _ := place[0].(string)
+		out := maps.Clone(tree)
+		switch {
+		case len(place) > 1:
+			out[key] = with(tree[key], place[1:], value)
+		case value == any(removed):
+			delete(out, key)
+		default:
+			out[key] = value
+		}
+		return out
+	case []any:
+		i, _ := place[0].(int)
+		out := slices.Clone(tree)
+		switch {
+		case len(place) > 1:
+			out[i] = with(tree[i], place[1:], value)
+		case value == any(removed):
+			out = slices.Delete(out, i, i+1)
+		default:
+			out[i] = value
+		}
+		return out
+	default:
+		return tree
+	}
+}
+
+// simpler returns values that are simpler than one, those that help most first. A
+// null is the last resort: it says less to a reader than an empty value does.
+func simpler(value any) []any {
+	var out []any
+	switch value := value.(type) {
+	case nil:
+		return nil
+	case map[string]any:
+		if len(value) > 0 {
+			out = append(out, map[string]any{})
+		}
+	case []any:
+		out = simplerLists(value)
+	case string:
+		out = simplerTexts(value)
+	case int64:
+		out = simplerIntegers(value)
+	case float64:
+		out = simplerFloats(value)
+	case bool:
+		if value {
+			out = append(out, false)
+		}
+	}
+	return append(out, nil)
+}
+
+func simplerLists(list []any) []any {
+	if len(list) == 0 {
+		return nil
+	}
+	out := []any{[]any{}}
+	if half := len(list) / 2; half > 1 {
+		out = append(out, slices.Clone(list[:half]), slices.Clone(list[half:]))
+	}
+	return out
+}
+
+func simplerTexts(text string) []any {
+	if text == "" {
+		return nil
+	}
+	letters := []rune(text)
+	out := []any{""}
+	if len(letters) > 3 {
+		out = append(out, string(letters[:len(letters)/2]), string(letters[len(letters)/2:]))
+	}
+	if len(letters) > 1 {
+		out = append(out, string(letters[:len(letters)-1]), string(letters[1:]))
+	}
+	if plain := strings.Repeat("a", len(letters)); text != plain {
+		out = append(out, plain)
+	}
+	return out
+}
+
+func simplerIntegers(n int64) []any {
+	switch {
+	case n == 0:
+		return nil
+	case n < 0:
+		return []any{int64(0), n / 2, n + 1}
+	default:
+		return []any{int64(0), n / 2, n - 1}
+	}
+}
+
+// simplerFloats keeps whole numbers floats as long as it has to: 1.0 is another
+// literal than 1.
+func simplerFloats(n float64) []any {
+	switch {
+	case n == 0:
+		return []any{int64(0)}
+	case math.Abs(n) > 1<<53:
+		return []any{int64(0), float64(0), math.Copysign(1<<53, n)}
+	case math.Trunc(n) == n:
+		return []any{int64(0), float64(0), int64(n), math.Trunc(n / 2)}
+	default:
+		return []any{int64(0), float64(0), int64(n), math.Trunc(n)}
+	}
+}

@@ -1,0 +1,175 @@
+package generate
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+)
+
+func parse(t *testing.T, text string) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := utiljson.Unmarshal([]byte(text), &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func TestShrink(t *testing.T) {
+	contains := func(parts ...string) func(map[string]any) bool {
+		return func(obj map[string]any) bool {
+			raw, err := json.Marshal(obj)
+			for _, part := range parts {
+				if err != nil || !strings.Contains(string(raw), part) {
+					return false
+				}
+			}
+			return true
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		obj    string
+		fails  func(map[string]any) bool
+		want   string
+	}{
+		"MembersGo": {
+			reason: "What has no part in the failure is noise.",
+			obj:    `{"a":1,"b":{"c":[1,2,{"bad":true,"good":true}],"d":"text"},"e":null}`,
+			fails:  contains(`"bad"`),
+			want:   `{"b":{"c":[{"bad":null}]}}`,
+		},
+		"ElementsGo": {
+			reason: "Of a long list only the elements that matter stay.",
+			obj:    `{"l":["a","b","c","d","e","f","g","h","i"]}`,
+			fails:  contains(`"c"`, `"h"`),
+			want:   `{"l":["c","h"]}`,
+		},
+		"TextsGetShorter": {
+			reason: "A text is cut as far as it may be.",
+			obj:    `{"s":"a long text with a needle in it"}`,
+			fails:  contains(`needle`),
+			want:   `{"s":"needle"}`,
+		},
+		"NumbersGetSmaller": {
+			reason: "The least number that fails is the easiest to understand.",
+			obj:    `{"n":9007199254740993}`,
+			fails: func(obj map[string]any) bool {
+				n, ok := obj["n"].(int64)
+				return ok && n > 100
+			},
+			want: `{"n":101}`,
+		},
+		"NegativeNumbers": {
+			reason: "They come closer to zero from their side.",
+			obj:    `{"n":-9223372036854775808}`,
+			fails: func(obj map[string]any) bool {
+				n, ok := obj["n"].(int64)
+				return ok && n < -7
+			},
+			want: `{"n":-8}`,
+		},
+		"NothingIsLeft": {
+			reason: "An object that always fails is empty in the end.",
+			obj:    `{"a":{"b":[1]}}`,
+			fails:  func(map[string]any) bool { return true },
+			want:   `{}`,
+		},
+		"ItDoesNotFail": {
+			reason: "Without a failure there is nothing to make smaller.",
+			obj:    `{"a":1}`,
+			fails:  func(map[string]any) bool { return false },
+			want:   `{"a":1}`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			obj := parse(t, tc.obj)
+			if diff := cmp.Diff(parse(t, tc.want), Shrink(obj, tc.fails)); diff != "" {
+				t.Errorf("%s\nShrink(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(parse(t, tc.obj), obj); diff != "" {
+				t.Errorf("Shrink() changed its input: -before, +after:\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestShrinkFloats(t *testing.T) {
+	for _, n := range []float64{1, 0.5, -2.5, 1e300, -1e300, math.MaxInt64, 1e-300} {
+		got := Shrink(map[string]any{"n": n}, func(obj map[string]any) bool {
+			_, ok := obj["n"].(float64)
+			return ok
+		})
+		if diff := cmp.Diff(map[string]any{"n": 0.0}, got); diff != "" {
+			t.Errorf("Shrink(%v): -want, +got:\n%s", n, diff)
+		}
+	}
+}
+
+// weight is a measure that Shrink makes smaller.
+func weight(v any) int {
+	switch v := v.(type) {
+	case map[string]any:
+		sum := 1
+		for _, inner := range v {
+			sum += 1 + weight(inner)
+		}
+		return sum
+	case []any:
+		sum := 1
+		for _, inner := range v {
+			sum += 1 + weight(inner)
+		}
+		return sum
+	case string:
+		return len([]rune(v))
+	default:
+		return 0
+	}
+}
+
+// What Shrink promises holds for any object and any failure: it asks for what it
+// returns, in a bounded number of calls, it is never larger, and the same again.
+func FuzzShrink(f *testing.F) {
+	for seed := range uint64(20) {
+		f.Add(seed, seed*3)
+	}
+	f.Fuzz(func(t *testing.T, seed, salt uint64) {
+		v := &values{choices: choices{source(seed)}, depth: 5}
+		obj := map[string]any{"a": v.anything(), "b": v.anything(), "c": v.anything()}
+		before := runtime.DeepCopyJSON(obj)
+		calls := 0
+		fails := func(o map[string]any) bool {
+			calls++
+			text := fmt.Sprint(o)
+			sum := salt
+			for _, r := range text {
+				sum = sum*31 + uint64(r) //nolint:gosec // A rune is not negative.
+			}
+			return cmp.Equal(o, before) || sum%3 > 0
+		}
+		got := Shrink(obj, fails)
+		if calls > patience {
+			t.Errorf("Shrink() asked %d times, want %d at most", calls, patience)
+		}
+		if !fails(got) {
+			t.Errorf("Shrink() = %v, which does not fail", got)
+		}
+		if weight(got) > weight(before) {
+			t.Errorf("Shrink() made %v of %v", got, before)
+		}
+		if diff := cmp.Diff(before, obj); diff != "" {
+			t.Errorf("Shrink() changed its input: -before, +after:\n%s", diff)
+		}
+		if diff := cmp.Diff(got, Shrink(obj, fails)); diff != "" {
+			t.Errorf("Shrink() twice: -first, +second:\n%s", diff)
+		}
+	})
+}

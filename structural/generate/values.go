@@ -1,0 +1,228 @@
+package generate
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// values makes values for schemas.
+type values struct {
+	choices
+
+	options ObjectOptions
+	// depth is how many levels of values without a schema there may be.
+	depth int
+}
+
+// slips is whether a value is to be one that its schema does not want, or is at
+// the edge of it: seldom enough for most objects to have one cause to be refused, or
+// none.
+func (v *values) slips() bool { return !v.options.Valid && v.chance(3) }
+
+// value returns a value for a schema.
+func (v *values) value(s *schema.Structural) any {
+	if s.Nullable && v.chance(15) && (s.ValueValidation == nil || len(s.ValueValidation.Enum) == 0 || v.slips()) {
+		return nil
+	}
+	if v.slips() {
+		return v.strange()
+	}
+	s = v.settled(s)
+	if enum := s.ValueValidation.Enum; len(enum) > 0 && !v.slips() {
+		return runtime.DeepCopyJSONValue(pick(v.choices, enum[0], enum[len(enum)-1], pick(v.choices, enum...)).Object)
+	}
+	switch {
+	case s.XIntOrString:
+		return v.intOrString(s)
+	case s.XEmbeddedResource:
+		return v.embedded(s)
+	}
+	switch s.Type {
+	case typeObject:
+		return v.object(s)
+	case typeArray:
+		return v.array(s)
+	case typeString:
+		return v.text(s)
+	case typeInteger:
+		return v.integer(s)
+	case typeNumber:
+		return v.number(s)
+	case typeBoolean:
+		return v.chance(50)
+	default:
+		return v.anything()
+	}
+}
+
+func (v *values) intOrString(s *schema.Structural) any {
+	if v.chance(50) {
+		return v.integer(s)
+	}
+	return v.text(s)
+}
+
+func (v *values) embedded(s *schema.Structural) map[string]any {
+	out := v.object(s)
+	if !v.slips() {
+		if kind, ok := out["kind"].(string); !ok || kind == "" {
+			out["kind"] = pick(v.choices, "Pod", "Job")
+		}
+		out["apiVersion"] = pick(v.choices, "v1", "batch/v1")
+	}
+	if delete(out, "metadata"); v.chance(50) {
+		metadata := map[string]any{"name": "inner"}
+		v.spoil(metadata)
+		out["metadata"] = metadata
+	}
+	return out
+}
+
+// object returns what has to be there, and some of what may be.
+func (v *values) object(s *schema.Structural) map[string]any {
+	out := map[string]any{}
+	limits := s.ValueValidation
+	names := slices.Sorted(maps.Keys(s.Properties))
+	for _, name := range names {
+		property := s.Properties[name]
+		required := slices.Contains(limits.Required, name)
+		if required && !v.slips() || !required && v.chance(60) && v.room(out, limits.MaxProperties) {
+			out[name] = v.value(&property)
+		}
+	}
+	if s.AdditionalProperties != nil {
+		v.fill(out, s)
+	}
+	for _, name := range names { // An empty object may be too little.
+		if limits.MinProperties == nil || int64(len(out)) >= *limits.MinProperties {
+			break
+		}
+		property := s.Properties[name]
+		out[name] = v.value(&property)
+	}
+	if !v.options.Valid && v.chance(3) || s.XPreserveUnknownFields && s.AdditionalProperties == nil && v.chance(40) {
+		out[pick(v.choices, "unknown", "someGarbage", "größer", "with.dot")] = v.anything()
+	}
+	return out
+}
+
+// room is whether an object may have one member more.
+func (v *values) room(obj map[string]any, most *int64) bool {
+	return most == nil || int64(len(obj)) < *most || v.slips()
+}
+
+// fill adds members with any names.
+func (v *values) fill(out map[string]any, s *schema.Structural) {
+	low, high := v.sizes(s.ValueValidation.MinProperties, s.ValueValidation.MaxProperties, 3)
+	for _, name := range some(v.choices, low, high, []string{"a", "b-1", "forbidden", "größe", "metadata", "x/y"}) {
+		switch {
+		case s.AdditionalProperties.Structural != nil:
+			out[name] = v.value(s.AdditionalProperties.Structural)
+		case v.options.Valid: // Of an object nothing would be kept.
+			out[name] = v.scalar()
+		default:
+			out[name] = v.anything()
+		}
+	}
+}
+
+// sizes returns how small and how large something may be, with the usual size for
+// what has no limit from above.
+func (v *values) sizes(least, most *int64, usual int) (low, high int) {
+	if least != nil {
+		low = int(*least)
+	}
+	high = low + usual
+	if most != nil {
+		high = int(*most)
+	}
+	switch {
+	case v.slips():
+		return high + 1, high + 1
+	case v.slips() && low > 0:
+		return low - 1, low - 1
+	case v.chance(25):
+		return low, low
+	case v.chance(25):
+		return high, high
+	default:
+		return low, high
+	}
+}
+
+func (v *values) array(s *schema.Structural) []any {
+	low, high := v.sizes(s.ValueValidation.MinItems, s.ValueValidation.MaxItems, 3)
+	out := []any{}
+	for range v.between(low, high) {
+		item := v.value(s.Items)
+		if !v.slips() && v.repeated(s, out, item) {
+			continue
+		}
+		out = append(out, item)
+	}
+	if len(out) > 0 && v.slips() {
+		out = append(out, runtime.DeepCopyJSONValue(out[0]))
+	}
+	return out
+}
+
+// repeated is whether a set has an item, or a map one with the same keys.
+func (v *values) repeated(s *schema.Structural, list []any, item any) bool {
+	if s.XListType == nil || *s.XListType == "atomic" {
+		return false
+	}
+	return slices.ContainsFunc(list, func(other any) bool { return identity(s, other) == identity(s, item) })
+}
+
+func identity(s *schema.Structural, item any) string {
+	members, ok := item.(map[string]any)
+	if !ok || *s.XListType == "set" {
+		return fmt.Sprintf("%T %v", item, item)
+	}
+	var out []any
+	for _, key := range s.XListMapKeys {
+		value, given := members[key]
+		if !given {
+			value = s.Items.Properties[key].Default.Object
+		}
+		out = append(out, value)
+	}
+	return fmt.Sprintf("%v", out)
+}
+
+// anything returns a value for which there is no schema.
+func (v *values) anything() any {
+	if v.depth == 0 {
+		return v.scalar()
+	}
+	v.depth--
+	defer func() { v.depth++ }()
+	switch v.below(4) {
+	case 0:
+		out := map[string]any{}
+		for _, name := range some(v.choices, 0, 3, []string{"a", "spec", "metadata", "kind", "größe", "apiVersion"}) {
+			out[name] = v.anything()
+		}
+		return out
+	case 1:
+		out := []any{}
+		for range v.below(3) {
+			out = append(out, v.anything())
+		}
+		return out
+	default:
+		return v.scalar()
+	}
+}
+
+// strange returns a value that a schema does not expect.
+func (v *values) strange() any {
+	if v.chance(35) {
+		return nil
+	}
+	return v.anything()
+}

@@ -1,0 +1,298 @@
+package structural
+
+import (
+	"crypto/x509"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apiserver/pkg/cel/environment"
+	"k8s.io/kube-openapi/pkg/validation/spec"
+)
+
+// What lints find in a definition that the server accepts, by name:
+//
+//	IntOrStringType        x-kubernetes-int-or-string beside a type, which has no effect
+//	RequiredUnknownField   a required field that is pruned, so that no object is valid
+//	UnrecognizedFormat     a format that the server does not check (it warns too)
+//	NonScalarSet           a set of objects or arrays, which server-side apply and CEL cannot treat as one (the server warns too)
+//	InvalidCABundle        a caBundle of the conversion webhook that holds no certificate
+//	ConversionReviewV1     a conversion webhook that is sent reviews of v1beta1 only, whose answers the server checks less
+//	NoneConversionDrops    a field that one version has and another does not, lost without conversion (strategy None)
+//	NoneConversionType     a field that has another type in another version, served as it is without conversion
+//	NoneConversionRequires a field that one version requires and another does not know, so that objects of that one cannot be updated
+//
+// Each is a warning. None is about taste: what it is found in does not do what
+// it says.
+const (
+	lintIntOrString    = "IntOrStringType"
+	lintRequired       = "RequiredUnknownField"
+	lintFormat         = "UnrecognizedFormat"
+	lintSet            = "NonScalarSet"
+	lintCABundle       = "InvalidCABundle"
+	lintReviewVersions = "ConversionReviewV1"
+	lintNoneDrops      = "NoneConversionDrops"
+	lintNoneType       = "NoneConversionType"
+	lintNoneRequires   = "NoneConversionRequires"
+)
+
+// lint returns what is hardly meant in a definition, in no order.
+func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
+	l := &linter{}
+	for i := range crd.Spec.Versions {
+		if s := schemaOf(&crd.Spec.Versions[i]); s != nil {
+			l.schema(s, schemaPath(i), surroundings{root: true})
+		}
+	}
+	l.conversion(crd)
+	return l.found
+}
+
+// linter collects warnings.
+type linter struct{ found []Finding }
+
+func (l *linter) warn(rule, path, format string, args ...any) {
+	l.found = append(l.found, Finding{Path: path, Message: fmt.Sprintf(format, args...), Severity: Warning, Rule: rule})
+}
+
+// surroundings are what a schema's place says about it.
+type surroundings struct {
+	// root is whether it is that of the resource itself.
+	root bool
+	// nested is whether it is inside allOf, anyOf, oneOf or not.
+	nested bool
+	// preserved is whether an array around it keeps unknown fields of its items.
+	preserved bool
+}
+
+// schema judges a schema and all that it holds.
+func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
+	if s.XIntOrString && s.Type != "" && !c.nested {
+		l.warn(lintIntOrString, at+".type", "has no effect beside x-kubernetes-int-or-string, which takes integers and strings and nothing else; remove type: %s", s.Type)
+	}
+	if s.Format != "" {
+		format := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
+		for range validation.GetUnrecognizedFormats(format, environment.DefaultCompatibilityVersion()) {
+			l.warn(lintFormat, at+".format", "unrecognized format %q", s.Format)
+		}
+	}
+	if items := itemsOf(s); items != nil && s.XListType != nil && *s.XListType == "set" && (items.Type == "object" || items.Type == "array") {
+		l.warn(lintSet, at+".x-kubernetes-list-type",
+			"x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", items.Type)
+	}
+	l.required(s, at, c)
+	eachSchema(s, at, func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind) {
+		l.schema(child, path, surroundings{
+			nested:    c.nested || kind == childNested,
+			preserved: kind == childItems && (c.preserved || keepsUnknown(s)),
+		})
+	})
+}
+
+// required looks for required fields that pruning takes away.
+func (l *linter) required(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
+	if c.nested || c.preserved || s.Type != "object" || keepsUnknown(s) || s.AdditionalProperties != nil {
+		return
+	}
+	for i, name := range s.Required {
+		if _, ok := s.Properties[name]; ok || (c.root || s.XEmbeddedResource) && isMeta(name) {
+			continue
+		}
+		l.warn(lintRequired, fmt.Sprintf("%s.required[%d]", at, i), "%q is required but not among properties, so it is pruned and no object is valid%s",
+			name, hint(nearest(name, slices.Sorted(maps.Keys(s.Properties)))))
+	}
+}
+
+func hint(near string) string {
+	if near == "" {
+		return ""
+	}
+	return "; did you mean " + near + "?"
+}
+
+// conversion judges what happens between versions.
+func (l *linter) conversion(crd *apiextensionsv1.CustomResourceDefinition) {
+	conversion := crd.Spec.Conversion
+	if conversion.Strategy == apiextensionsv1.NoneConverter {
+		l.none(crd.Spec.Versions)
+		return
+	}
+	if conversion.Webhook == nil {
+		return
+	}
+	at := "spec.conversion.webhook"
+	if config := conversion.Webhook.ClientConfig; config != nil {
+		bundle := strings.TrimSpace(string(config.CABundle)) // The server takes white space for nothing.
+		if bundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)) {
+			l.warn(lintCABundle, at+".clientConfig.caBundle", "holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
+		}
+	}
+	if versions := conversion.Webhook.ConversionReviewVersions; slices.Contains(versions, "v1beta1") && !slices.Contains(versions, "v1") {
+		l.warn(lintReviewVersions, at+".conversionReviewVersions",
+			"lacks v1: of the answers to reviews of v1beta1 the server checks neither uid nor apiVersion; put v1 first if the webhook knows it")
+	}
+}
+
+// none compares what is stored with what is served, if all that conversion does
+// is to write another apiVersion.
+func (l *linter) none(versions []apiextensionsv1.CustomResourceDefinitionVersion) {
+	stored := slices.IndexFunc(versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Storage })
+	if stored < 0 {
+		return
+	}
+	a := side{version: versions[stored].Name, schema: schemaOf(&versions[stored]), path: schemaPath(stored), stored: true, served: versions[stored].Served}
+	for i := range versions {
+		v := &versions[i]
+		b := side{version: v.Name, schema: schemaOf(v), path: schemaPath(i), served: v.Served}
+		if i != stored && v.Served && a.schema != nil && b.schema != nil {
+			l.members(a, b, true)
+		}
+	}
+}
+
+// side is one version's idea of a field.
+type side struct {
+	version        string
+	schema         *apiextensionsv1.JSONSchemaProps
+	path           string
+	stored, served bool
+}
+
+func (s side) in(schema *apiextensionsv1.JSONSchemaProps, path string) side {
+	s.schema, s.path = schema, path
+	return s
+}
+
+// compare judges a field that both versions have. The finding is about b, which is
+// not what is stored.
+func (l *linter) compare(a, b side) {
+	typeA, typeB := typeOf(a.schema), typeOf(b.schema)
+	if typeA != typeB && typeA != "" && typeB != "" {
+		l.warn(lintNoneType, b.path, "is %s here and %s in %s, and the conversion strategy is None: it is served as it is stored",
+			typeB, typeA, a.version)
+		return
+	}
+	l.members(a, b, false)
+	itemsA, itemsB := itemsOf(a.schema), itemsOf(b.schema)
+	if itemsA != nil && itemsB != nil && !keepsUnknown(a.schema) && !keepsUnknown(b.schema) {
+		l.compare(a.in(itemsA, a.path+".items"), b.in(itemsB, b.path+".items"))
+	}
+	valuesA, valuesB := valuesOf(a.schema), valuesOf(b.schema)
+	if valuesA != nil && valuesB != nil {
+		l.compare(a.in(valuesA, a.path+".additionalProperties"), b.in(valuesB, b.path+".additionalProperties"))
+	}
+}
+
+// members judges the fields of an object that both versions have.
+func (l *linter) members(a, b side, root bool) {
+	for _, name := range slices.Sorted(maps.Keys(a.schema.Properties)) {
+		if root && isMeta(name) {
+			continue
+		}
+		propertyA, propertyB := a.schema.Properties[name], b.schema.Properties[name]
+		if _, ok := b.schema.Properties[name]; ok {
+			l.compare(a.in(&propertyA, property(a.path, name)), b.in(&propertyB, property(b.path, name)))
+		} else {
+			l.missing(a, b, name)
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(b.schema.Properties)) {
+		if _, ok := a.schema.Properties[name]; !ok && (!root || !isMeta(name)) {
+			l.missing(b, a, name)
+		}
+	}
+}
+
+// missing judges a field that the version has knows, and lacks does not.
+func (l *linter) missing(has, lacks side, name string) {
+	if keepsUnknown(lacks.schema) || lacks.schema.AdditionalProperties != nil {
+		return
+	}
+	at := property(has.path, name)
+	if slices.Contains(has.schema.Required, name) && has.schema.Properties[name].Default == nil && has.served {
+		l.warn(lintNoneRequires, at, "is required here and unknown to %s, and the conversion strategy is None: an object that was %s is invalid here",
+			lacks.version, lacks.use())
+		return
+	}
+	if lacks.stored {
+		l.warn(lintNoneDrops, at, "is unknown to %s, which objects are stored in, and the conversion strategy is None: it is never stored", lacks.version)
+		return
+	}
+	l.warn(lintNoneDrops, at, "is unknown to %s, and the conversion strategy is None: whoever reads an object there and writes it back drops it", lacks.version)
+}
+
+// use says what is done with objects in the version.
+func (s side) use() string {
+	if s.stored {
+		return "stored"
+	}
+	return "written there"
+}
+
+// property is the path of a property.
+func property(path, name string) string { return path + ".properties[" + name + "]" }
+
+func isMeta(name string) bool { return name == "apiVersion" || name == "kind" || name == "metadata" }
+
+func keepsUnknown(s *apiextensionsv1.JSONSchemaProps) bool {
+	return s.XPreserveUnknownFields != nil && *s.XPreserveUnknownFields
+}
+
+func itemsOf(s *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
+	if s.Items == nil {
+		return nil
+	}
+	return s.Items.Schema
+}
+
+func valuesOf(s *apiextensionsv1.JSONSchemaProps) *apiextensionsv1.JSONSchemaProps {
+	if s.AdditionalProperties == nil {
+		return nil
+	}
+	return s.AdditionalProperties.Schema
+}
+
+// typeOf names what a schema accepts; empty if that is anything.
+func typeOf(s *apiextensionsv1.JSONSchemaProps) string {
+	if s.XIntOrString {
+		return "int-or-string"
+	}
+	return s.Type
+}
+
+// childKind is how a schema hangs in another.
+type childKind int
+
+const (
+	childMember childKind = iota
+	childItems
+	childNested
+)
+
+// eachSchema calls f for every schema directly inside s.
+func eachSchema(s *apiextensionsv1.JSONSchemaProps, at string, f func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind)) {
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		child := s.Properties[name]
+		f(&child, property(at, name), childMember)
+	}
+	if items := itemsOf(s); items != nil {
+		f(items, at+".items", childItems)
+	}
+	if values := valuesOf(s); values != nil {
+		f(values, at+".additionalProperties", childMember)
+	}
+	for _, nested := range []struct {
+		name string
+		all  []apiextensionsv1.JSONSchemaProps
+	}{{"allOf", s.AllOf}, {"anyOf", s.AnyOf}, {"oneOf", s.OneOf}} {
+		for i := range nested.all {
+			f(&nested.all[i], fmt.Sprintf("%s.%s[%d]", at, nested.name, i), childNested)
+		}
+	}
+	if s.Not != nil {
+		f(s.Not, at+".not", childNested)
+	}
+}

@@ -1,0 +1,116 @@
+package structural
+
+import (
+	"errors"
+	"fmt"
+
+	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/util/json"
+)
+
+// ErrNotDefinition is wrapped by the errors about what is no
+// CustomResourceDefinition at all.
+var ErrNotDefinition = errors.New("not a CustomResourceDefinition")
+
+const (
+	definitionKind = "CustomResourceDefinition"
+	ruleRemoved    = "RemovedAPIVersion"
+)
+
+// removed is what there is to say about a manifest in the version that v1
+// replaced: https://kubernetes.io/docs/reference/using-api/deprecation-guide/#v1-22
+var removed = Finding{
+	Path: "apiVersion",
+	Message: "apiextensions.k8s.io/v1beta1 is no longer served since Kubernetes 1.22: write apiextensions.k8s.io/v1, " +
+		"move spec.validation.openAPIV3Schema to spec.versions[*].schema.openAPIV3Schema, spec.subresources and spec.additionalPrinterColumns " +
+		"into each of spec.versions, and spec.conversion.webhookClientConfig to spec.conversion.webhook.clientConfig; " +
+		"spec.version becomes an entry of spec.versions, and spec.preserveUnknownFields goes",
+	Severity: Error,
+	Rule:     ruleRemoved,
+}
+
+// manifest is a CustomResourceDefinition as the server holds it after its
+// defaulting: v1 is what clients see, and internal what is validated.
+type manifest struct {
+	v1       *apiextensionsv1.CustomResourceDefinition
+	internal *apiextensions.CustomResourceDefinition
+}
+
+// errRemoved is returned for a manifest that removed is the finding of.
+var errRemoved = errors.New(removed.Message)
+
+// decode reads a manifest, without its unknown fields, and applies the server's
+// defaults. The error wraps errRemoved or [ErrNotDefinition], or says what cannot
+// be decoded.
+func decode(crd map[string]any) (manifest, error) {
+	kind, _ := crd["kind"].(string)
+	apiVersion, _ := crd["apiVersion"].(string)
+	switch {
+	case kind == definitionKind && apiVersion == apiextensions.GroupName+"/v1beta1":
+		return manifest{}, errRemoved
+	case kind != definitionKind || apiVersion != apiextensionsv1.SchemeGroupVersion.String():
+		return manifest{}, fmt.Errorf("%w: want kind %s of apiVersion %s, got kind %q of apiVersion %q",
+			ErrNotDefinition, definitionKind, apiextensionsv1.SchemeGroupVersion, kind, apiVersion)
+	}
+	copied, err := cloneObject(crd)
+	if err != nil {
+		return manifest{}, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	data, err := json.Marshal(copied)
+	if err != nil {
+		return manifest{}, fmt.Errorf("reading the CustomResourceDefinition: %w", err)
+	}
+	v1 := &apiextensionsv1.CustomResourceDefinition{}
+	if err := json.Unmarshal(data, v1); err != nil {
+		return manifest{}, fmt.Errorf("decoding the CustomResourceDefinition: %w", err)
+	}
+	apiextensionsv1.SetObjectDefaults_CustomResourceDefinition(v1)
+	internal := &apiextensions.CustomResourceDefinition{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceDefinition_To_apiextensions_CustomResourceDefinition(v1.DeepCopy(), internal, nil); err != nil {
+		return manifest{}, fmt.Errorf("converting the CustomResourceDefinition: %w", err)
+	}
+	return manifest{v1: v1, internal: internal}, nil
+}
+
+// asCreated gives m the status of a definition that has just been created.
+func (m manifest) asCreated() {
+	m.internal.Status = apiextensions.CustomResourceDefinitionStatus{}
+	m.internal.Generation = 1
+	m.addStored()
+}
+
+// asUpdated gives m what an update takes over from the definition before. One
+// without a status counts as served.
+func (m manifest) asUpdated(old manifest) {
+	if len(old.internal.Status.Conditions) == 0 {
+		old.internal.Status.Conditions = []apiextensions.CustomResourceDefinitionCondition{
+			{Type: apiextensions.Established, Status: apiextensions.ConditionTrue},
+		}
+	}
+	m.internal.Status = *old.internal.Status.DeepCopy()
+	m.addStored()
+	// What the server fills in, or compares with its own.
+	before, after := &old.internal.ObjectMeta, &m.internal.ObjectMeta
+	if before.ResourceVersion == "" {
+		before.ResourceVersion = anyResourceVersion
+	}
+	after.ResourceVersion = before.ResourceVersion
+	after.Generation = before.Generation
+	after.UID = before.UID
+	after.CreationTimestamp = before.CreationTimestamp
+	after.DeletionTimestamp = before.DeletionTimestamp
+	after.DeletionGracePeriodSeconds = before.DeletionGracePeriodSeconds
+}
+
+// addStored has the storage version among the stored ones.
+func (m manifest) addStored() {
+	for _, v := range m.internal.Spec.Versions {
+		if v.Storage && !apiextensions.IsStoredVersion(m.internal, v.Name) {
+			m.internal.Status.StoredVersions = append(m.internal.Status.StoredVersions, v.Name)
+		}
+		if v.Storage {
+			return
+		}
+	}
+}

@@ -1,0 +1,370 @@
+// Package pipeline takes a custom resource through what an API server does with
+// one between a client's create and another client's get, step by step.
+//
+// The order is that of the server: what a request holds is decoded by the schema
+// of its own version, and defaulted; webhooks change it, and it is defaulted
+// again; it is validated, and webhooks validate it; it is converted to the storage
+// version, and stored. What is read is decoded by the schema of the version that is
+// stored, defaulted by that one alone, and converted to the version that is asked
+// for, whose schema prunes it and does not default it.
+//
+// Source: apiserver/customresource_handler.go of k8s.io/apiextensions-apiserver.
+package pipeline
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime"
+
+	"refract.dev/structural"
+	"refract.dev/tree"
+)
+
+// Phases of a [Trace].
+const (
+	Write = "write" // From the request of a client to what is stored.
+	Read  = "read"  // From what is stored to the answer to a client.
+)
+
+// Names of steps.
+const (
+	Decode   = "decode"   // Unknown fields are dropped, and nulls where none may be.
+	Default  = "default"  // The defaults of the version are set.
+	Mutate   = "mutate"   // The mutating webhook changes the object.
+	Prepare  = "prepare"  // What a create cannot set is dropped.
+	Validate = "validate" // The object is validated by the version's schema.
+	Admit    = "admit"    // The validating webhook allows or denies.
+	Convert  = "convert"  // The object is converted to the step's version.
+	Prune    = "prune"    // What the conversion made and the version does not know is dropped.
+	Store    = "store"    // The object as it is stored.
+	Load     = "load"     // What is stored is decoded.
+	Answer   = "answer"   // The object as the client gets it.
+)
+
+// Rules of findings that are not the server's validation.
+const (
+	RuleUnknown   = "UnknownField" // The version does not know a field, which is dropped.
+	RuleNotServed = "NotServed"    // The version is not served.
+	RuleMalformed = "Malformed"    // The object cannot be decoded.
+)
+
+// Step is one thing that is done to the object.
+type Step struct {
+	// Phase is [Write] or [Read].
+	Phase string `json:"phase"`
+	Name  string `json:"name"`
+	// Version is the one whose schema or hooks the step asks.
+	Version string `json:"version"`
+	// Object is the object after the step; not to be modified.
+	Object map[string]any `json:"object"`
+	// Changes are what the step changed, none being an empty list.
+	Changes []tree.Change `json:"changes"`
+	// Findings are what the step has found. One whose severity is an error ends the
+	// request; a warning does not.
+	Findings []structural.Finding `json:"findings"`
+	// NotDefaulted are the defaults of the version that the object would have had if
+	// it had been written in it, and does not have when it is read.
+	NotDefaulted []tree.Change `json:"notDefaulted,omitempty"`
+	// Note says what is not seen in the changes; it may be empty.
+	Note string `json:"note,omitempty"`
+}
+
+// Refused reports whether the step ended the request.
+func (s *Step) Refused() bool {
+	return slices.ContainsFunc(s.Findings, func(f structural.Finding) bool { return f.Severity == structural.Error })
+}
+
+// Trace is what became of an object.
+type Trace struct {
+	// Steps are in the order in which they are made.
+	Steps []Step `json:"steps"`
+}
+
+// Refused reports whether the last step ended the request.
+func (t *Trace) Refused() bool { return len(t.Steps) > 0 && t.Steps[len(t.Steps)-1].Refused() }
+
+// Object is the object as the client gets it; nil if the request was refused. It
+// must not be modified.
+func (t *Trace) Object() map[string]any {
+	if len(t.Steps) == 0 || t.Refused() {
+		return nil
+	}
+	return t.Steps[len(t.Steps)-1].Object
+}
+
+// Hooks are what others than the API server do. Each gets a copy of the object that
+// it may modify. One that refuses the object returns a [*Refusal]; any other error
+// means that it could not be asked, and ends [Run].
+type Hooks struct {
+	// Mutate is mutating admission; nil for none.
+	Mutate func(obj map[string]any) (map[string]any, error)
+	// Admit is validating admission; nil for none.
+	Admit func(obj map[string]any) error
+	// Convert converts to a version; nil for the strategy None, which only rewrites
+	// the apiVersion.
+	Convert func(obj map[string]any, toAPIVersion string) (map[string]any, error)
+}
+
+// Refusal is the error of a hook that was asked, and refused.
+type Refusal struct {
+	// Rule is that of the finding, for example AdmissionDenied.
+	Rule string
+	// Message is what the client of the API server would read.
+	Message string
+}
+
+func (r *Refusal) Error() string { return r.Message }
+
+// Run creates an object at its own version, and reads it back in the version read.
+// It ends with the first step that refuses the object. The object is not modified.
+//
+// The error is for what cannot be run: an object or a version that the definition
+// does not have, and a hook that cannot be asked. The trace then holds the steps up
+// to it. What an API server makes up is not there: uid, times, generation, managed
+// fields.
+func Run(d *structural.Definition, obj map[string]any, read string, h Hooks) (*Trace, error) {
+	trace := &Trace{Steps: []Step{}}
+	request, err := d.VersionOf(obj)
+	if err != nil {
+		return trace, err
+	}
+	target, err := d.Version(read)
+	if err != nil {
+		return trace, err
+	}
+	storage, err := d.Version(d.Storage())
+	if err != nil {
+		return trace, err
+	}
+	r := &run{trace: trace, hooks: h, object: obj}
+	err = r.write(request, storage)
+	if err == nil {
+		err = r.read(storage, target)
+	}
+	if errors.Is(err, errRefused) {
+		return trace, nil
+	}
+	return trace, err
+}
+
+// errRefused ends a run whose last step says why.
+var errRefused = errors.New("the request is refused")
+
+// run is a trace in the making.
+type run struct {
+	trace  *Trace
+	hooks  Hooks
+	phase  string
+	object map[string]any // After the last step.
+}
+
+// write is what happens up to the storage.
+func (r *run) write(request, storage *structural.Version) error {
+	r.phase = Write
+	for _, do := range []func(*structural.Version) error{r.decode, r.setDefaults, r.mutate, r.prepare, r.validate, r.admit} {
+		if err := do(request); err != nil {
+			return err
+		}
+	}
+	if request.Name() == storage.Name() {
+		return r.add(Step{Name: Store, Version: storage.Name()})
+	}
+	if err := r.convert(storage); err != nil {
+		return err
+	}
+	return r.add(r.unchecked(Store, storage))
+}
+
+// read is what happens from the storage on.
+func (r *run) read(storage, target *structural.Version) error {
+	r.phase = Read
+	if !target.Served() {
+		return r.add(Step{Name: Answer, Version: target.Name(), Findings: []structural.Finding{notServed(target)}})
+	}
+	if err := r.prune(Load, storage); err != nil {
+		return err
+	}
+	if err := r.setDefaults(storage); err != nil {
+		return err
+	}
+	if target.Name() == storage.Name() {
+		return r.add(Step{Name: Answer, Version: target.Name()})
+	}
+	if err := r.convert(target); err != nil {
+		return err
+	}
+	last := r.unchecked(Answer, target)
+	defaulted, err := target.Default(r.object)
+	if err != nil {
+		return fmt.Errorf("defaulting in %s: %w", target.Name(), err)
+	}
+	if last.NotDefaulted = defaulted.Changes; len(last.NotDefaulted) > 0 {
+		last.Note = join(last.Note, fmt.Sprintf("only the stored version's defaults are applied on reads, not those of %s", target.Name()))
+	}
+	return r.add(last)
+}
+
+// join joins notes, of which the first may be empty.
+func join(a, b string) string {
+	if a == "" {
+		return b
+	}
+	return a + "; " + b
+}
+
+// add ends a step. What it does not say of the object is as before.
+func (r *run) add(s Step) error {
+	s.Phase = r.phase
+	if s.Object == nil {
+		s.Object = r.object
+	}
+	if s.Changes == nil {
+		s.Changes = []tree.Change{}
+	}
+	if s.Findings == nil {
+		s.Findings = []structural.Finding{}
+	}
+	r.object = s.Object
+	r.trace.Steps = append(r.trace.Steps, s)
+	if s.Refused() {
+		return errRefused
+	}
+	return nil
+}
+
+// refuse ends a step with an error of a hook.
+func (r *run) refuse(name string, v *structural.Version, err error) error {
+	var refusal *Refusal
+	if !errors.As(err, &refusal) {
+		return err
+	}
+	return r.add(Step{Name: name, Version: v.Name(), Findings: []structural.Finding{
+		{Message: refusal.Message, Severity: structural.Error, Rule: refusal.Rule},
+	}})
+}
+
+func (r *run) decode(v *structural.Version) error {
+	if !v.Served() {
+		return r.add(Step{Name: Decode, Version: v.Name(), Findings: []structural.Finding{notServed(v)}})
+	}
+	return r.prune(Decode, v)
+}
+
+func notServed(v *structural.Version) structural.Finding {
+	return structural.Finding{
+		Path: "apiVersion", Message: fmt.Sprintf("version %q is not served", v.Name()), Severity: structural.Error, Rule: RuleNotServed,
+	}
+}
+
+// prune drops what the version does not know. Of what a conversion has made, nobody
+// else tells that it is dropped.
+func (r *run) prune(name string, v *structural.Version) error {
+	result, err := v.Prune(r.object)
+	if err != nil { // The server answers that the request is bad.
+		return r.add(Step{Name: name, Version: v.Name(), Findings: []structural.Finding{
+			{Message: err.Error(), Severity: structural.Error, Rule: RuleMalformed},
+		}})
+	}
+	note := ""
+	if name == Prune && r.phase == Write && len(result.Changes) > 0 {
+		note = "an API server drops this without a word: it is not stored"
+	}
+	return r.add(Step{Name: name, Version: v.Name(), Object: result.Object, Changes: result.Changes, Findings: Unknown(result), Note: note})
+}
+
+// Unknown returns a warning for each field that was dropped because the version
+// does not know it, in the words of the server.
+func Unknown(result *structural.Result) []structural.Finding {
+	findings := make([]structural.Finding, len(result.Unknown))
+	for i, path := range result.Unknown {
+		findings[i] = structural.Finding{
+			Path: path, Message: fmt.Sprintf("unknown field %q", path), Severity: structural.Warning, Rule: RuleUnknown,
+		}
+	}
+	return findings
+}
+
+func (r *run) setDefaults(v *structural.Version) error {
+	result, err := v.Default(r.object)
+	if err != nil {
+		return fmt.Errorf("defaulting in %s: %w", v.Name(), err)
+	}
+	return r.add(Step{Name: Default, Version: v.Name(), Object: result.Object, Changes: result.Changes})
+}
+
+// mutate asks the mutating webhook. What it changed is defaulted again, and not
+// pruned.
+func (r *run) mutate(v *structural.Version) error {
+	if r.hooks.Mutate == nil {
+		return nil
+	}
+	after, err := r.hooks.Mutate(runtime.DeepCopyJSON(r.object))
+	if err != nil {
+		return r.refuse(Mutate, v, err)
+	}
+	changes := compare(r.object, after)
+	if err := r.add(Step{Name: Mutate, Version: v.Name(), Object: after, Changes: changes}); err != nil || len(changes) == 0 {
+		return err
+	}
+	return r.setDefaults(v)
+}
+
+// prepare drops the status of a kind whose status has an endpoint of its own.
+func (r *run) prepare(v *structural.Version) error {
+	if _, has := r.object["status"]; !has || !v.StatusSubresource() {
+		return nil
+	}
+	after := runtime.DeepCopyJSON(r.object)
+	delete(after, "status")
+	return r.add(Step{
+		Name: Prepare, Version: v.Name(), Object: after, Changes: compare(r.object, after),
+		Note: "a create does not set the status, which has an endpoint of its own",
+	})
+}
+
+func (r *run) validate(v *structural.Version) error {
+	return r.add(Step{Name: Validate, Version: v.Name(), Findings: v.Validate(r.object)})
+}
+
+func (r *run) admit(v *structural.Version) error {
+	if r.hooks.Admit == nil {
+		return nil
+	}
+	if err := r.hooks.Admit(runtime.DeepCopyJSON(r.object)); err != nil {
+		return r.refuse(Admit, v, err)
+	}
+	return r.add(Step{Name: Admit, Version: v.Name()})
+}
+
+// convert converts to a version, and prunes what came of it.
+func (r *run) convert(to *structural.Version) error {
+	after, note := runtime.DeepCopyJSON(r.object), ""
+	if r.hooks.Convert == nil {
+		after["apiVersion"] = to.APIVersion()
+		note = "the strategy None rewrites the apiVersion, and nothing else"
+	} else {
+		var err error
+		if after, err = r.hooks.Convert(after, to.APIVersion()); err != nil {
+			return r.refuse(Convert, to, err)
+		}
+	}
+	if err := r.add(Step{Name: Convert, Version: to.Name(), Object: after, Changes: compare(r.object, after), Note: note}); err != nil {
+		return err
+	}
+	return r.prune(Prune, to)
+}
+
+// unchecked is a step at whose version the server does not validate: what is wrong
+// there is a warning.
+func (r *run) unchecked(name string, v *structural.Version) Step {
+	step := Step{Name: name, Version: v.Name(), Findings: v.Validate(r.object)}
+	for i := range step.Findings {
+		step.Findings[i].Severity = structural.Warning
+	}
+	if len(step.Findings) > 0 {
+		step.Note = "an API server does not validate what it has converted; an update in this version would be refused"
+	}
+	return step
+}

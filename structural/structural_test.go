@@ -1,0 +1,419 @@
+package structural
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/tree"
+)
+
+const pizzas = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: pizzas.restaurant.example}
+spec:
+  group: restaurant.example
+  names: {kind: Pizza, plural: pizzas}
+  scope: Namespaced
+  conversion:
+    strategy: Webhook
+    webhook: {conversionReviewVersions: [v1], clientConfig: {url: "https://localhost/convert"}}
+  versions:
+  - name: v1alpha1
+    served: false
+    storage: false
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {toppings: {type: array, items: {type: string}}}}
+  - name: v1beta1
+    served: true
+    storage: true
+    subresources: {status: {}}
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec:
+            type: object
+            properties:
+              toppings:
+                type: array
+                items:
+                  type: object
+                  required: [name]
+                  properties:
+                    name: {type: string}
+                    quantity: {type: integer, minimum: 1, maximum: 1000, default: 1}
+`
+
+// compiled returns the definition of a manifest.
+func compiled(tb testing.TB, manifest string) *Definition {
+	tb.Helper()
+	d, err := New(parse(tb, manifest))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return d
+}
+
+func TestDefinition(t *testing.T) {
+	d := compiled(t, pizzas)
+	type summary struct {
+		Name, Group, Kind, Plural, Storage string
+		Namespaced                         bool
+		Versions                           []string
+		Served, Status                     []bool
+	}
+	got := summary{Name: d.Name(), Group: d.Group(), Kind: d.Kind(), Plural: d.Plural(), Storage: d.Storage(), Namespaced: d.Namespaced()}
+	for _, v := range d.Versions() {
+		got.Versions = append(got.Versions, v.Name()+" "+v.APIVersion())
+		got.Served = append(got.Served, v.Served())
+		got.Status = append(got.Status, v.StatusSubresource())
+		if v.Schema().Type != "object" || v.Structural().Type != "object" {
+			t.Errorf("version %s has another schema", v.Name())
+		}
+	}
+	want := summary{
+		Name: "pizzas.restaurant.example", Group: "restaurant.example", Kind: "Pizza", Plural: "pizzas", Storage: "v1beta1", Namespaced: true,
+		Versions: []string{"v1alpha1 restaurant.example/v1alpha1", "v1beta1 restaurant.example/v1beta1"},
+		Served:   []bool{false, true}, Status: []bool{false, true},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+func TestVersionOf(t *testing.T) {
+	d := compiled(t, pizzas)
+	cases := map[string]struct {
+		reason string
+		obj    string
+		want   string
+		err    string
+	}{
+		"Known": {
+			reason: "apiVersion and kind choose the version, served or not.",
+			obj:    `{apiVersion: restaurant.example/v1alpha1, kind: Pizza}`,
+			want:   "v1alpha1",
+		},
+		"Version": {
+			reason: "The error says which versions there are.",
+			obj:    `{apiVersion: restaurant.example/v1, kind: Pizza}`,
+			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
+				`got kind "Pizza" of apiVersion "restaurant.example/v1"`,
+		},
+		"Kind": {
+			reason: "Another kind is not one of the definition.",
+			obj:    `{apiVersion: restaurant.example/v1beta1, kind: PizzaList}`,
+			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
+				`got kind "PizzaList" of apiVersion "restaurant.example/v1beta1"`,
+		},
+		"Nothing": {
+			reason: "What says nothing is of no version.",
+			obj:    `{kind: 1}`,
+			err: `want kind Pizza of apiVersion restaurant.example/v1alpha1 or restaurant.example/v1beta1, ` +
+				`got kind "" of apiVersion ""`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			v, err := d.VersionOf(parse(t, tc.obj))
+			if text(err) != tc.err {
+				t.Fatalf("%s\nVersionOf() error: want %q, got %q", tc.reason, tc.err, text(err))
+			}
+			if err == nil && v.Name() != tc.want {
+				t.Errorf("%s\nVersionOf(): want %s, got %s", tc.reason, tc.want, v.Name())
+			}
+		})
+	}
+	if _, err := d.Version("v2"); text(err) != `CustomResourceDefinition pizzas.restaurant.example has no version "v2": want v1alpha1 or v1beta1` {
+		t.Errorf("Version() error: %v", err)
+	}
+}
+
+func text(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+func TestNewRefuses(t *testing.T) {
+	_, err := New(thing(parse(t, `{type: object, properties: {a: {}, b: {}}}`)))
+	invalid, ok := errors.AsType[*InvalidError](err)
+	if !ok {
+		t.Fatalf("want an InvalidError, got %v", err)
+	}
+	if len(invalid.Findings) != 2 {
+		t.Errorf("want two findings, got %v", invalid.Findings)
+	}
+	want := "CustomResourceDefinition things.example.com: spec.versions[0].schema.openAPIV3Schema.properties[a].type: " +
+		"Required value: must not be empty for specified object fields (and 1 more)"
+	if err.Error() != want {
+		t.Errorf("want %q\n got %q", want, err)
+	}
+
+	_, err = New(parse(t, `{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition, metadata: {name: a}}`))
+	if invalid, ok = errors.AsType[*InvalidError](err); !ok || invalid.Findings[0].Rule != "RemovedAPIVersion" || invalid.Name != "a" {
+		t.Errorf("a manifest of v1beta1: got %v", err)
+	}
+	for _, obj := range []string{`{}`, `{apiVersion: v1, kind: Pod}`, `{apiVersion: apiextensions.k8s.io/v2, kind: CustomResourceDefinition}`} {
+		if _, err := New(parse(t, obj)); !errors.Is(err, ErrNotDefinition) {
+			t.Errorf("New(%s): want ErrNotDefinition, got %v", obj, err)
+		}
+		if _, err := Check(parse(t, obj)); !errors.Is(err, ErrNotDefinition) {
+			t.Errorf("Check(%s): want ErrNotDefinition, got %v", obj, err)
+		}
+		if _, err := CheckUpdate(parse(t, pizzas), parse(t, obj)); !errors.Is(err, ErrNotDefinition) {
+			t.Errorf("CheckUpdate() of %s: want ErrNotDefinition, got %v", obj, err)
+		}
+	}
+}
+
+// A definition outlives the manifest that it was made of, and what was made with
+// it.
+func TestNothingIsShared(t *testing.T) {
+	crd := thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: [1]}, x-kubernetes-preserve-unknown-fields: true}}}`))
+	d, err := New(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	crd["spec"].(map[string]any)["versions"].([]any)[0].(map[string]any)["schema"] = nil
+	v := d.Versions()[0]
+	d.Versions()[0] = nil
+	obj := parse(t, `{apiVersion: example.com/v1, kind: Thing}`)
+	for range 2 {
+		r, err := v.Decode(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := r.Object["a"].(map[string]any)
+		if diff := cmp.Diff(map[string]any{"b": []any{int64(1)}}, a); diff != "" {
+			t.Fatalf("-want, +got:\n%s", diff)
+		}
+		a["b"].([]any)[0] = "spoilt"
+		r.Object["spoilt"] = true
+	}
+}
+
+func TestChangesSayWhoAndWhere(t *testing.T) {
+	v := compiled(t, pizzas).Versions()[1]
+	r, err := v.Decode(parse(t, `
+apiVersion: restaurant.example/v1beta1
+kind: Pizza
+spec: {toppings: [{name: a}, {name: b, "~/": 1}, null]}
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := &tree.Author{Policy: tree.Policy{Kind: "CustomResourceDefinition", Name: "pizzas.restaurant.example"}, Rule: tree.NoRule}
+	want := []tree.Change{
+		{Path: "/spec/toppings/0/quantity", Op: tree.OpAdd, After: int64(1), By: by},
+		{Path: "/spec/toppings/1/quantity", Op: tree.OpAdd, After: int64(1), By: by},
+		{Path: "/spec/toppings/1/~0~1", Op: tree.OpRemove, Before: int64(1), By: by},
+	}
+	if diff := cmp.Diff(want, r.Changes); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"spec.toppings[1].~/"}, r.Unknown); diff != "" {
+		t.Errorf("unknown: -want, +got:\n%s", diff)
+	}
+}
+
+// Pruning and defaulting can be had apart.
+func TestPruneAndDefaultApart(t *testing.T) {
+	v := compiled(t, pizzas).Versions()[1]
+	obj := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, spec: {toppings: [{name: a, x: 1}]}}`)
+	pruned, err := v.Prune(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{map[string]any{"name": "a"}}, pruned.Object["spec"].(map[string]any)["toppings"]); diff != "" {
+		t.Errorf("Prune(): -want, +got:\n%s", diff)
+	}
+	filled, err := v.Default(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]any{map[string]any{"name": "a", "x": int64(1), "quantity": int64(1)}}, filled.Object["spec"].(map[string]any)["toppings"]); diff != "" {
+		t.Errorf("Default(): -want, +got:\n%s", diff)
+	}
+	if filled.Unknown != nil {
+		t.Errorf("Default() found unknown fields: %v", filled.Unknown)
+	}
+}
+
+func TestRefusesOtherObjects(t *testing.T) {
+	v := compiled(t, pizzas).Versions()[1]
+	cases := map[string]struct {
+		reason string
+		obj    map[string]any
+		err    string
+	}{
+		"Version": {
+			reason: "Another version has another schema.",
+			obj:    parse(t, `{apiVersion: restaurant.example/v1alpha1, kind: Pizza}`),
+			err:    `want kind Pizza of apiVersion restaurant.example/v1beta1, got kind "Pizza" of apiVersion "restaurant.example/v1alpha1"`,
+		},
+		"Nil": {
+			reason: "No object is of no version.",
+			err:    `want kind Pizza of apiVersion restaurant.example/v1beta1, got kind "" of apiVersion ""`,
+		},
+		"NoJSON": {
+			reason: "The server's functions panic on numbers that its JSON does not have.",
+			obj:    map[string]any{"apiVersion": "restaurant.example/v1beta1", "kind": "Pizza", "spec": map[string]any{"a/b": []any{1}}},
+			err:    "/spec/a~1b/0 has the wrong type: want a JSON value, numbers as int64 or float64, got a int",
+		},
+		"NaN": {
+			reason: "Metadata is encoded, and JSON has no such number.",
+			obj:    map[string]any{"apiVersion": "restaurant.example/v1beta1", "kind": "Pizza", "metadata": map[string]any{"generation": math.NaN()}},
+			err:    "decoding metadata: json: unsupported value: NaN",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if _, err := v.Decode(tc.obj); text(err) != tc.err {
+				t.Errorf("%s\nDecode() error: want %q, got %q", tc.reason, tc.err, text(err))
+			}
+		})
+	}
+	want := []Finding{
+		{Path: "apiVersion", Message: `Invalid value: "restaurant.example/v1alpha1": must be restaurant.example/v1beta1`, Severity: Error, Rule: "FieldValueInvalid"},
+		{Path: "kind", Message: `Invalid value: "Pasta": must be Pizza`, Severity: Error, Rule: "FieldValueInvalid"},
+	}
+	obj := parse(t, `{apiVersion: restaurant.example/v1alpha1, kind: Pasta, spec: 1}`)
+	if diff := cmp.Diff(want, v.Validate(obj)); diff != "" {
+		t.Errorf("Validate(): -want, +got:\n%s", diff)
+	}
+	if v.Validate(nil) == nil || v.ValidateUpdate(nil, nil) == nil {
+		t.Error("nothing at all is valid")
+	}
+}
+
+// Deep objects end the stack of nobody.
+func TestDeepObject(t *testing.T) {
+	v := compiled(t, pizzas).Versions()[1]
+	var deep any = "x"
+	for range 10_000 {
+		deep = []any{map[string]any{"a": deep}}
+	}
+	obj := map[string]any{"apiVersion": v.APIVersion(), "kind": "Pizza", "spec": map[string]any{"toppings": deep}}
+	r, err := v.Decode(obj)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if v.Validate(r.Object) == nil {
+		t.Error("want findings")
+	}
+}
+
+// What is most readily said twice, or in another order next time.
+func TestFindingsAreStable(t *testing.T) {
+	crd := thing(parse(t, `
+type: object
+properties:
+  a: {type: object, properties: {x: {}, y: {}, z: {default: 1}}}
+  b: {type: array, items: {}}
+anyOf: [{required: [c]}, {properties: {c: {}, d: {}, e: {type: string}}}]
+`))
+	crd["spec"].(map[string]any)["preserveUnknownFields"] = true
+	first, err := Check(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(first) < 8 {
+		t.Fatalf("want more findings, got %v", first)
+	}
+	for range 20 {
+		again, err := Check(crd)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(first, again); diff != "" {
+			t.Fatalf("Check() changed its mind: -first, +again:\n%s", diff)
+		}
+	}
+}
+
+// Definitions with as many stored versions as not, or two of one name.
+func TestCheckVersions(t *testing.T) {
+	crd := thing(parse(t, `{type: object}`))
+	versions := crd["spec"].(map[string]any)["versions"].([]any)
+	crd["spec"].(map[string]any)["versions"] = append(versions, versions[0])
+	found, err := Check(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"must contain unique version names", "must have exactly one version marked as storage version"} {
+		if !slices.ContainsFunc(found, func(f Finding) bool { return f.Path == "spec.versions" && strings.HasSuffix(f.Message, want) }) {
+			t.Errorf("want spec.versions: %s, got %v", want, found)
+		}
+	}
+	delete(crd["spec"].(map[string]any), "versions")
+	if found, err = Check(crd); err != nil || len(found) == 0 {
+		t.Errorf("without versions: %v, %v", found, err)
+	}
+}
+
+func TestConcurrentUse(t *testing.T) {
+	d, err := New(thing(parse(t, `
+type: object
+properties: {a: {type: integer, default: 1, x-kubernetes-validations: [{rule: self < 5}]}}
+`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := d.Versions()[0]
+	obj := parse(t, `{apiVersion: example.com/v1, kind: Thing, metadata: {name: a}, b: 1}`)
+	var all sync.WaitGroup
+	for range 8 {
+		all.Go(func() {
+			r, err := v.Decode(obj)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if found := v.Validate(r.Object); found != nil {
+				t.Error(found)
+			}
+			if found := v.ValidateUpdate(r.Object, obj); found != nil {
+				t.Error(found)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestComparePaths(t *testing.T) {
+	sorted := []string{"", "spec", "spec.a", "spec.a.b", "spec.a[2]", "spec.a[2].b", "spec.a[10]", "spec.a[x]", "spec.ab", "spec.b[1][2]", "spec.b[1][10]", "status"}
+	got := slices.Clone(sorted)
+	slices.Reverse(got)
+	slices.SortFunc(got, comparePaths)
+	if diff := cmp.Diff(sorted, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+func TestNearest(t *testing.T) {
+	known := []string{"properties", "required", "type", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"}
+	for name, want := range map[string]string{
+		"x-kubernetes-embedded-object": "x-kubernetes-embedded-resource",
+		"x-kubernetes-int-or-strings":  "x-kubernetes-int-or-string",
+		"Properties":                   "properties",
+		"requierd":                     "required",
+		"somethingElse":                "",
+		"":                             "",
+	} {
+		if got := nearest(name, known); got != want {
+			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package structural
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/cel/model"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	"k8s.io/apimachinery/pkg/api/operation"
+	metavalidation "k8s.io/apimachinery/pkg/api/validation"
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+	celconfig "k8s.io/apiserver/pkg/apis/cel"
+	"k8s.io/apiserver/pkg/cel/common"
+)
+
+const (
+	// anyNamespace is where an object is that does not say in which namespace.
+	anyNamespace = "default"
+	// anyResourceVersion stands for the one that the server would have given.
+	anyResourceVersion = "1"
+	// anySuffix stands for the letters that the server appends to generateName.
+	anySuffix = "00000"
+	// generateNameLength is how much of generateName the server uses.
+	//
+	// Source: k8s.io/apiserver/pkg/storage/names, maxGeneratedNameLength.
+	generateNameLength = 63 - len(anySuffix)
+
+	// declarativeValidation is the default of the gate DeclarativeValidationBeta.
+	declarativeValidation = true
+
+	skippedRules = "some validation rules were not checked because the object was invalid; correct the existing errors to complete validation"
+)
+
+// Validate returns what the server says against creating obj, in its order:
+// metadata, schema, scale, embedded resources, list sets and maps, CEL rules,
+// each sorted by path. Nothing is decoded first: see [Version.Decode]. What the
+// server fills in is not missed: a namespace (offline: default), a name made from
+// generateName, and the like. No findings are nil.
+//
+// CEL rules are skipped after some errors, with the sentence that the server then
+// adds.
+func (v *Version) Validate(obj map[string]any) []Finding {
+	obj = v.completed(obj, nil)
+	var r report
+	if errs := v.typeMeta(obj); len(errs) > 0 {
+		r.add(errs)
+	} else {
+		r.add(v.createMeta(obj))
+		r.add(validation.ValidateCustomResource(nil, obj, v.validator))
+		r.add(v.scale(obj))
+	}
+	r.add(objectmeta.Validate(context.Background(), nil, obj, v.structural, false))
+	r.add(listtype.ValidateListSetsAndMaps(nil, v.structural, obj))
+	r.add(v.celRules(r.blocked, obj, nil))
+	return r.findings
+}
+
+// ValidateUpdate returns what the server says against replacing old by obj, in
+// the order of [Version.Validate]. Both are of this version. What was wrong
+// before is tolerated where it has not changed, as far as the server tolerates it
+// (https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting),
+// and CEL rules may compare with oldSelf.
+func (v *Version) ValidateUpdate(obj, old map[string]any) []Finding {
+	old = v.completed(old, nil)
+	obj = v.completed(obj, old)
+	correlated := common.NewCorrelatedObject(obj, old, &model.Structural{Structural: v.structural})
+	var r report
+	r.add(v.updateMeta(obj, old))
+	if errs := v.typeMeta(obj); len(errs) > 0 {
+		r.add(errs)
+	} else {
+		r.add(validation.ValidateCustomResourceUpdate(nil, obj, old, v.validator, validation.WithRatcheting(correlated)))
+		r.add(v.scale(obj))
+	}
+	r.add(objectmeta.Validate(context.Background(), nil, obj, v.structural, false))
+	if len(listtype.ValidateListSetsAndMaps(nil, v.structural, old)) == 0 {
+		r.add(listtype.ValidateListSetsAndMaps(nil, v.structural, obj))
+	}
+	r.add(v.celRules(r.blocked, obj, old, cel.WithRatcheting(correlated)))
+	return r.findings
+}
+
+// report collects findings stage by stage.
+type report struct {
+	findings []Finding
+	// blocked is whether the errors so far forbid to evaluate CEL rules.
+	blocked bool
+}
+
+// blocking are the errors after which CEL rules are not evaluated.
+//
+// Source: hasBlockingErr of the server's customResourceStrategy.
+var blocking = []field.ErrorType{
+	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
+}
+
+// add appends the errors of a stage, sorted, but for those that are there.
+func (r *report) add(errs field.ErrorList) {
+	for _, err := range errs {
+		r.blocked = r.blocked || slices.Contains(blocking, err.Type)
+	}
+	for _, f := range findings(errs) {
+		if !slices.Contains(r.findings, f) {
+			r.findings = append(r.findings, f)
+		}
+	}
+}
+
+// celRules evaluates the rules of x-kubernetes-validations.
+func (v *Version) celRules(blocked bool, obj, old map[string]any, options ...cel.Option) field.ErrorList {
+	rules := v.rules()
+	if rules == nil {
+		return nil
+	}
+	if blocked {
+		return field.ErrorList{field.Invalid(nil, nil, skippedRules)}
+	}
+	var before any // Not a nil map: that would be an old object.
+	if old != nil {
+		before = old
+	}
+	errs, _ := rules.Validate(context.Background(), nil, v.structural, obj, before, celconfig.RuntimeCELCostBudget, options...)
+	return errs
+}
+
+// typeMeta follows the server's ValidateTypeMeta.
+func (v *Version) typeMeta(obj map[string]any) field.ErrorList {
+	var errs field.ErrorList
+	if kind, _ := obj["kind"].(string); kind != v.crd.Spec.Names.Kind {
+		errs = append(errs, field.Invalid(field.NewPath("kind"), kind, "must be "+v.crd.Spec.Names.Kind))
+	}
+	if apiVersion, _ := obj["apiVersion"].(string); apiVersion != v.APIVersion() {
+		errs = append(errs, field.Invalid(field.NewPath("apiVersion"), apiVersion, "must be "+v.APIVersion()))
+	}
+	return errs
+}
+
+// kept are the members of metadata that no update changes.
+//
+// Source: BeforeUpdate of k8s.io/apiserver/pkg/registry/rest.
+var kept = []string{"generation", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"}
+
+// completed returns obj with the metadata that the server has filled in before
+// it validates. It copies what it changes.
+func (v *Version) completed(obj, old map[string]any) map[string]any {
+	metadata, ok := obj["metadata"].(map[string]any)
+	if !ok && obj["metadata"] != nil {
+		return obj // Validation says so.
+	}
+	metadata = maps.Clone(metadata)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	text := func(key string) string { s, _ := metadata[key].(string); return s }
+	if prefix := text("generateName"); text("name") == "" && prefix != "" && old == nil {
+		metadata["name"] = prefix[:min(len(prefix), generateNameLength)] + anySuffix
+	}
+	before, _ := old["metadata"].(map[string]any)
+	if v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped && text("namespace") == "" && metadata["namespace"] == nil {
+		metadata["namespace"] = anyNamespace
+		if namespace, ok := before["namespace"]; ok {
+			metadata["namespace"] = namespace
+		}
+	}
+	delete(metadata, "generation")    // The server counts itself.
+	delete(metadata, "managedFields") // And knows who wrote what.
+	for _, key := range kept {
+		if value, ok := before[key]; ok {
+			metadata[key] = value
+		} else if before != nil {
+			delete(metadata, key)
+		}
+	}
+	if text("resourceVersion") == "" {
+		metadata["resourceVersion"] = anyResourceVersion
+	}
+	obj = maps.Clone(obj)
+	if obj == nil {
+		obj = map[string]any{}
+	}
+	obj["metadata"] = metadata
+	return obj
+}
+
+// createMeta follows validateObjectMetaDeclaratively of the server.
+func (v *Version) createMeta(obj map[string]any) field.ErrorList {
+	metadata, errs := metadataOf(obj)
+	if len(errs) > 0 {
+		return errs
+	}
+	return metavalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Create, metadata, nil,
+		v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"), declarativeValidation)
+}
+
+// updateMeta follows validateCommonFields of the server's generic registry, and
+// its validateObjectMetaUpdateDeclaratively, which says some of it again.
+func (v *Version) updateMeta(obj, old map[string]any) field.ErrorList {
+	metadata, errs := metadataOf(obj)
+	if len(errs) > 0 {
+		return errs
+	}
+	before, errs := metadataOf(old)
+	if len(errs) > 0 {
+		return errs
+	}
+	at := field.NewPath("metadata")
+	errs = metavalidation.ValidateObjectMetaAccessor(metadata, v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, segment, at)
+	return append(errs, metavalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Update, metadata, before,
+		v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, nil, at, declarativeValidation)...)
+}
+
+// segment says what keeps a name out of a URL.
+func segment(name string, prefix bool) []string {
+	if prefix {
+		return pathvalidation.IsValidPathSegmentPrefix(name)
+	}
+	return pathvalidation.IsValidPathSegmentName(name)
+}
+
+// metadataOf decodes metadata.
+func metadataOf(obj map[string]any) (*metav1.ObjectMeta, field.ErrorList) {
+	at, raw := field.NewPath("metadata"), obj["metadata"]
+	members, ok := raw.(map[string]any)
+	if !ok {
+		return nil, field.ErrorList{field.Invalid(at, raw, fmt.Sprintf("expected map[string]interface{}, got %T", raw))}
+	}
+	metadata := &metav1.ObjectMeta{}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(members, metadata); err != nil {
+		return nil, field.ErrorList{field.Invalid(at, raw, err.Error())}
+	}
+	return metadata, nil
+}
+
+// scale follows ValidateScaleSpec and ValidateScaleStatus of the server.
+func (v *Version) scale(obj map[string]any) field.ErrorList {
+	if v.v1.Subresources == nil || v.v1.Subresources.Scale == nil {
+		return nil
+	}
+	s := v.v1.Subresources.Scale
+	errs := append(replicas(obj, s.SpecReplicasPath), replicas(obj, s.StatusReplicasPath)...)
+	if s.LabelSelectorPath != nil {
+		if selector, _, err := unstructured.NestedString(obj, keysOf(*s.LabelSelectorPath)...); err != nil {
+			errs = append(errs, field.Invalid(field.NewPath(*s.LabelSelectorPath), selector, err.Error()))
+		}
+	}
+	return errs
+}
+
+// replicas judges the number at path, if there is one.
+func replicas(obj map[string]any, path string) field.ErrorList {
+	n, _, err := unstructured.NestedInt64(obj, keysOf(path)...)
+	var detail string
+	switch {
+	case err != nil:
+		detail = err.Error()
+	case n < 0:
+		detail = "should be a non-negative integer"
+	case n > math.MaxInt32:
+		detail = fmt.Sprintf("should be less than or equal to %v", math.MaxInt32)
+	default:
+		return nil
+	}
+	return field.ErrorList{field.Invalid(field.NewPath(path), n, detail)}
+}
+
+// keysOf returns the names of a path such as .spec.replicas.
+func keysOf(path string) []string {
+	return strings.Split(strings.TrimPrefix(path, "."), ".")
+}

@@ -1,0 +1,476 @@
+package evolution
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+const (
+	// all is how many pizzas there are: the first half is stored in v1alpha1, the rest
+	// in v1beta1, and every other one was created in each of the two.
+	all = 5000
+	// applied is how many of them two managers apply, each in its own version.
+	applied = 200
+	// counted is how many of the last ones somebody writes all the time.
+	counted = 100
+	// storm is how long everything goes on at once.
+	storm = 25 * time.Second
+	// between is how long the webhook lives, and gone how long it does not.
+	between, gone = 3 * time.Second, 300 * time.Millisecond
+)
+
+// menu are the toppings to choose from.
+var menu = []string{"mozzarella", "tomato", "salami", "ananas", "рукола", "青椒"}
+
+// toppingsOf are those of the pizza of a number: some are there twice.
+func toppingsOf(i int) []string {
+	var out []string
+	for j := range i%5 + 1 {
+		out = append(out, menu[(i+j*j)%len(menu)])
+	}
+	slices.Sort(out) // The order does not matter, and v1beta1 does not know it.
+	return out
+}
+
+func nameOf(i int) string { return fmt.Sprintf("pizza-%04d", i) }
+
+// order returns toppings as they are in a version.
+func order(version string, toppings []string) []any {
+	var out []any
+	for i := 0; i < len(toppings); {
+		n := 1
+		for i+n < len(toppings) && toppings[i+n] == toppings[i] {
+			n++
+		}
+		if version == beta {
+			out = append(out, map[string]any{"name": toppings[i], "quantity": int64(n)})
+		} else {
+			for range n {
+				out = append(out, toppings[i])
+			}
+		}
+		i += n
+	}
+	return out
+}
+
+// tasted returns the toppings of a pizza, sorted, whatever the version.
+func tasted(pizza map[string]any) ([]string, error) {
+	list, _, err := unstructured.NestedSlice(pizza, "spec", "toppings")
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, e := range list {
+		switch e := e.(type) {
+		case string:
+			out = append(out, e)
+		case map[string]any:
+			n, _ := e["quantity"].(int64)
+			for range n {
+				out = append(out, e["name"].(string))
+			}
+		}
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
+// check returns an error unless the pizza is that of its number.
+func check(pizza *unstructured.Unstructured) error {
+	var i int
+	if _, err := fmt.Sscanf(pizza.GetName(), "pizza-%d", &i); err != nil {
+		return err
+	}
+	got, err := tasted(pizza.Object)
+	if err != nil {
+		return err
+	}
+	cost, _, _ := unstructured.NestedFloat64(pizza.Object, "status", "cost")
+	switch want := toppingsOf(i); {
+	case !slices.Equal(want, got):
+		return fmt.Errorf("%s in %s has toppings %q, want %q", pizza.GetName(), pizza.GetAPIVersion(), got, want)
+	case cost != costOf(i):
+		return fmt.Errorf("%s in %s costs %v, want %v", pizza.GetName(), pizza.GetAPIVersion(), cost, costOf(i))
+	case pizza.GetLabels()["number"] != fmt.Sprint(i):
+		return fmt.Errorf("%s in %s has labels %v", pizza.GetName(), pizza.GetAPIVersion(), pizza.GetLabels())
+	}
+	return nil
+}
+
+func costOf(i int) float64 { return float64(i) + 0.25 }
+
+func limited(n int64) metav1.ListOptions { return metav1.ListOptions{Limit: n} }
+func created() metav1.CreateOptions      { return metav1.CreateOptions{FieldManager: "cook"} }
+func deleted() metav1.DeleteOptions      { return metav1.DeleteOptions{} }
+
+// TestNothingIsLost has two managers apply the same pizzas in two versions, others
+// list, get and write, some of them in both, with objects stored in both versions,
+// while the webhook is killed and started again and its certificate replaced by that
+// of another authority. What etcd holds of pizzas that nobody changed is the same
+// afterwards, byte by byte; what somebody changed is what he was told it is.
+func TestNothingIsLost(t *testing.T) {
+	k := shared
+	if err := k.rotate(0); err != nil {
+		t.Fatal(err)
+	}
+	k.serve(t)
+	t.Cleanup(func() {
+		k.kill()
+		if t.Failed() {
+			t.Logf("the webhook: %s", k.logTail())
+		}
+	})
+	k.define(t)
+	k.create(t, 0, all/2)
+	k.store(t, beta)
+	k.create(t, all/2, all)
+	for range 2 { // Who applies the second time changes nothing.
+		for i := range applied {
+			if err := k.apply(t.Context(), i*(all/applied)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	before := k.stored(t)
+	if n := len(before); n != all {
+		t.Fatalf("etcd holds %d pizzas, want %d", n, all)
+	}
+	if versions := storedIn(t, before); versions[alpha] < all/4 || versions[beta] < all/2 {
+		t.Fatalf("pizzas are stored in %v, want many in both versions", versions)
+	}
+	k.list(t)
+
+	s := &guests{k: k, counts: map[string]int64{}}
+	s.storm(t)
+	t.Logf("%s", s)
+
+	k.list(t)
+	after := k.stored(t)
+	if len(after) != len(before) {
+		t.Errorf("etcd holds %d pizzas, and held %d", len(after), len(before))
+	}
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		name := key[strings.LastIndexByte(key, '/')+1:]
+		if count, changes := s.counts[name]; changes {
+			k.counted(t, name, after[key], count)
+		} else if !bytes.Equal(before[key], after[key]) {
+			t.Errorf("nobody changed %s, but etcd held\n%s\nand holds\n%s", name, before[key], after[key])
+		}
+	}
+}
+
+// create creates pizzas, each with a status, every other one in v1beta1.
+func (k *kitchen) create(t *testing.T, from, to int) {
+	t.Helper()
+	group, ctx := errgroup.WithContext(t.Context())
+	group.SetLimit(8)
+	for i := from; i < to; i++ {
+		group.Go(func() error {
+			version := []string{alpha, beta}[i%2]
+			pizza := bare(version, nameOf(i))
+			pizza.SetLabels(map[string]string{"number": fmt.Sprint(i)})
+			pizza.Object["spec"] = map[string]any{"toppings": order(version, toppingsOf(i))}
+			pizza.Object["status"] = map[string]any{"cost": costOf(i)}
+			_, err := k.pizzas[version].Create(ctx, pizza, created())
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// apply has one manager apply the toppings in v1alpha1, and another an annotation and
+// the toppings in v1beta1: they agree, and own the toppings both.
+func (k *kitchen) apply(ctx context.Context, i int) error {
+	one := map[string]any{"toppings": order(alpha, toppingsOf(i))}
+	other := map[string]any{"toppings": order(beta, toppingsOf(i))}
+	return errors.Join(
+		k.applyAs(ctx, alpha, "waiter", i, map[string]any{"spec": one}),
+		k.applyAs(ctx, beta, "chef", i, map[string]any{"spec": other, "metadata": map[string]any{"annotations": map[string]any{"chef": "Ada"}}}),
+	)
+}
+
+func (k *kitchen) applyAs(ctx context.Context, version, manager string, i int, fields map[string]any) error {
+	pizza := map[string]any{"apiVersion": group + "/" + version, "kind": "Pizza"}
+	maps.Copy(pizza, fields)
+	metadata, _ := pizza["metadata"].(map[string]any)
+	metadata = maps.Clone(metadata)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	metadata["name"] = nameOf(i)
+	pizza["metadata"] = metadata
+	text, err := json.Marshal(pizza)
+	if err != nil {
+		return err
+	}
+	force := true
+	_, err = k.pizzas[version].Patch(ctx, nameOf(i), types.ApplyPatchType, text, metav1.PatchOptions{FieldManager: manager, Force: &force})
+	return err
+}
+
+// stored returns what etcd holds of the pizzas.
+func (k *kitchen) stored(t *testing.T) map[string][]byte {
+	t.Helper()
+	out, err := k.playground.Stored(t.Context(), "hub", stored)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func storedIn(t *testing.T, objects map[string][]byte) map[string]int {
+	t.Helper()
+	versions := map[string]int{}
+	for key, text := range objects {
+		var object metav1.PartialObjectMetadata
+		if err := json.Unmarshal(text, &object); err != nil {
+			t.Fatalf("%s: %v", key, err)
+		}
+		versions[strings.TrimPrefix(object.APIVersion, group+"/")]++
+	}
+	return versions
+}
+
+// list has both versions list all pizzas, and looks at each of them.
+func (k *kitchen) list(t *testing.T) {
+	t.Helper()
+	for _, version := range []string{alpha, beta} {
+		eventually(t, "pizzas are listed in "+version, func(ctx context.Context) error {
+			n, err := k.listIn(ctx, version)
+			if err == nil && n != all {
+				t.Fatalf("%d pizzas are listed in %s, want %d", n, version, all)
+			}
+			return err
+		})
+	}
+}
+
+// listIn returns how many pizzas there are. The error is the API server's, or a
+// [wrongError].
+func (k *kitchen) listIn(ctx context.Context, version string) (int, error) {
+	n := 0
+	o := limited(500)
+	for {
+		page, err := k.pizzas[version].List(ctx, o)
+		if err != nil {
+			return n, err
+		}
+		for i := range page.Items {
+			if err := check(&page.Items[i]); err != nil {
+				return n, &wrongError{err}
+			}
+		}
+		n += len(page.Items)
+		if o.Continue = page.GetContinue(); o.Continue == "" {
+			return n, nil
+		}
+	}
+}
+
+// wrongError is an answer that should not have been given.
+type wrongError struct{ error }
+
+// guests are all who want something at the same time.
+type guests struct {
+	k *kitchen
+
+	lists, gets, applies, writes, watched atomic.Int64
+	// refused is how often the API server could not convert.
+	refused atomic.Int64
+
+	mu     sync.Mutex
+	wrong  []error
+	counts map[string]int64 // The last one that was acknowledged, by pizza.
+}
+
+func (s *guests) String() string {
+	return fmt.Sprintf("%d lists, %d gets, %d applications, %d writes and %d events went well; %d requests were refused while the webhook was away",
+		s.lists.Load(), s.gets.Load(), s.applies.Load(), s.writes.Load(), s.watched.Load(), s.refused.Load())
+}
+
+// storm lets all of them at it.
+func (s *guests) storm(t *testing.T) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), storm)
+	defer cancel()
+	group := &errgroup.Group{}
+	for i, version := range []string{alpha, beta} {
+		s.repeat(ctx, group, &s.lists, func(int) error {
+			_, err := s.k.listIn(ctx, version)
+			return err
+		})
+		s.repeat(ctx, group, &s.gets, func(n int) error {
+			pizza, err := s.k.pizzas[version].Get(ctx, nameOf((n*7919+i)%all), metav1.GetOptions{})
+			if err != nil {
+				return err
+			}
+			if err := check(pizza); err != nil {
+				return &wrongError{err}
+			}
+			return nil
+		})
+		s.repeat(ctx, group, &s.applies, func(n int) error { return s.k.apply(ctx, (2*n+i)%applied*(all/applied)) })
+		s.repeat(ctx, group, &s.watched, func(int) error { return s.watch(ctx, version) })
+	}
+	s.repeat(ctx, group, &s.writes, func(n int) error { return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2]) })
+	for n := 0; pause(ctx, between); n++ {
+		if err := s.k.rotate((n + 1) % 2); err != nil {
+			t.Error(err)
+		}
+		if n%2 == 0 { // Or it is told nothing, and finds the files by itself.
+			s.k.kill()
+			pause(ctx, gone)
+			s.k.serve(t)
+		}
+	}
+	if err := group.Wait(); err != nil {
+		t.Error(err)
+	}
+	for _, err := range s.wrong {
+		t.Error(err)
+	}
+	for what, n := range map[string]int64{
+		"lists": s.lists.Load(), "gets": s.gets.Load(), "applications": s.applies.Load(), "writes": s.writes.Load(), "events": s.watched.Load(),
+		"refusals": s.refused.Load(),
+	} {
+		if n == 0 {
+			t.Errorf("there were no %s: the test has not tested what it is for", what)
+		}
+	}
+}
+
+// repeat calls f until ctx ends, and counts how often it went well. That the webhook
+// cannot be reached is no mistake of anybody's.
+func (s *guests) repeat(ctx context.Context, group *errgroup.Group, well *atomic.Int64, f func(n int) error) {
+	group.Go(func() error {
+		for n := 0; ctx.Err() == nil; n++ {
+			err := f(n)
+			var wrong *wrongError
+			switch {
+			case ctx.Err() != nil:
+			case err == nil:
+				well.Add(1)
+			case errors.As(err, &wrong):
+				s.report(wrong)
+			case strings.Contains(err.Error(), "conversion webhook for") && !strings.Contains(err.Error(), "object "):
+				s.refused.Add(1)
+			case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
+				apierrors.IsResourceExpired(err): // A list in pages that took too long.
+			default:
+				s.report(err)
+			}
+			if err != nil {
+				pause(ctx, 20*time.Millisecond)
+			}
+		}
+		return nil
+	})
+}
+
+func (s *guests) report(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.wrong) < 20 {
+		s.wrong = append(s.wrong, err)
+	}
+}
+
+// write counts up the annotation of a pizza in a version.
+func (s *guests) write(ctx context.Context, i int, version string) error {
+	pizza, err := s.k.pizzas[version].Get(ctx, nameOf(i), metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	var count int64
+	if _, err := fmt.Sscan(pizza.GetAnnotations()["count"], &count); err != nil && pizza.GetAnnotations()["count"] != "" {
+		return &wrongError{err}
+	}
+	s.mu.Lock()
+	last := s.counts[nameOf(i)]
+	s.counts[nameOf(i)] = max(last, count)
+	s.mu.Unlock()
+	if count < last {
+		return &wrongError{fmt.Errorf("%s in %s says %d, and %d had been acknowledged", nameOf(i), version, count, last)}
+	}
+	pizza.SetAnnotations(map[string]string{"count": fmt.Sprint(count + 1)})
+	if _, err := s.k.pizzas[version].Update(ctx, pizza, metav1.UpdateOptions{FieldManager: "counter"}); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.counts[nameOf(i)] = count + 1
+	s.mu.Unlock()
+	return nil
+}
+
+// watch looks at what a watch tells until it ends, or some hundred events came.
+func (s *guests) watch(ctx context.Context, version string) error {
+	w, err := s.k.pizzas[version].Watch(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	defer w.Stop()
+	seen := 0
+	for e := range w.ResultChan() {
+		pizza, ok := e.Object.(*unstructured.Unstructured)
+		if !ok || pizza.GetKind() != "Pizza" {
+			return nil // The watch was too slow, and begins again.
+		}
+		if err := check(pizza); err != nil {
+			return &wrongError{err}
+		}
+		if seen++; seen == 2*all {
+			return nil
+		}
+	}
+	return nil
+}
+
+// counted looks at a pizza that somebody wrote: it is what he was told, or one more,
+// if the answer to his last request did not reach him.
+func (k *kitchen) counted(t *testing.T, name string, text []byte, acknowledged int64) {
+	t.Helper()
+	pizza := &unstructured.Unstructured{}
+	if err := pizza.UnmarshalJSON(text); err != nil {
+		t.Errorf("%s: %v", name, err)
+		return
+	}
+	if err := check(pizza); err != nil {
+		t.Error(err)
+	}
+	var count int64
+	_, _ = fmt.Sscan(pizza.GetAnnotations()["count"], &count) // Zero if it was never written.
+	if count < acknowledged || count > acknowledged+1 {
+		t.Errorf("%s has the count %d, and %d was acknowledged", name, count, acknowledged)
+	}
+}
+
+// pause waits, and reports whether ctx has not ended.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}

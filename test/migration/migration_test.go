@@ -1,0 +1,461 @@
+// Package migration tests the migration of stored objects with a real API server, and
+// looks into its etcd.
+package migration
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"encoding/pem"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+
+	"refract.dev/internal/cli"
+	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/playground"
+)
+
+const (
+	// patience is how long anything may take that has no limit of its own.
+	patience = 90 * time.Second
+	// asRefract is set in the environment of a process of this test that is to be the
+	// command line.
+	asRefract = "REFRACT_TEST_AS_REFRACT"
+)
+
+var (
+	shared  *playground.Playground
+	config  *rest.Config
+	cluster dynamic.Interface
+	// converter is the webhook of all definitions that have one.
+	converter *httptest.Server
+
+	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
+)
+
+func TestMain(m *testing.M) {
+	if os.Getenv(asRefract) != "" {
+		os.Exit(cli.Main(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
+	}
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "migration:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	assets, err := playground.Assets("../../bin/refract")
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "refract-migration-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	if shared, err = playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, shared.Stop()) }()
+	if config, err = clientcmd.BuildConfigFromFlags("", shared.Hub().Kubeconfig); err != nil {
+		return 0, err
+	}
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
+	if cluster, err = dynamic.NewForConfig(config); err != nil {
+		return 0, err
+	}
+	converter = httptest.NewTLSServer(http.HandlerFunc(convertReview))
+	defer converter.Close()
+	return m.Run(), nil
+}
+
+// review is what matters of a ConversionReview.
+type review struct {
+	APIVersion string    `json:"apiVersion"`
+	Kind       string    `json:"kind"`
+	Request    *request  `json:"request,omitempty"`
+	Response   *response `json:"response,omitempty"`
+}
+
+type request struct {
+	UID               string           `json:"uid"`
+	DesiredAPIVersion string           `json:"desiredAPIVersion"`
+	Objects           []map[string]any `json:"objects"`
+}
+
+type response struct {
+	UID              string           `json:"uid"`
+	ConvertedObjects []map[string]any `json:"convertedObjects"`
+	Result           map[string]any   `json:"result"`
+}
+
+// convertReview converts between v1, in which a size is a number, and v2, in which it is
+// a text of that many characters. What is negative has no place in v2.
+func convertReview(w http.ResponseWriter, r *http.Request) {
+	in := &review{}
+	if err := json.NewDecoder(r.Body).Decode(in); err != nil || in.Request == nil {
+		w.WriteHeader(http.StatusBadRequest)
+		return
+	}
+	out := &response{UID: in.Request.UID, ConvertedObjects: []map[string]any{}, Result: map[string]any{"status": "Success"}}
+	for _, o := range in.Request.Objects {
+		if err := convertOne(o, in.Request.DesiredAPIVersion); err != nil {
+			out.ConvertedObjects, out.Result = []map[string]any{}, map[string]any{"status": "Failure", "message": err.Error()}
+			break
+		}
+		out.ConvertedObjects = append(out.ConvertedObjects, o)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(&review{APIVersion: in.APIVersion, Kind: in.Kind, Response: out}) // Or the client has gone.
+}
+
+func convertOne(o map[string]any, to string) error {
+	o["apiVersion"] = to
+	spec, _ := o["spec"].(map[string]any)
+	switch size := spec["size"].(type) {
+	case float64:
+		if size < 0 {
+			return fmt.Errorf("spec.size: %v is negative", size)
+		}
+		spec["size"] = strings.Repeat("x", int(size))
+	case string:
+		spec["size"] = len(size)
+	}
+	return nil
+}
+
+// kind is a custom resource of a test.
+type kind struct {
+	t     *testing.T
+	group string
+	scope string // Namespaced or Cluster.
+	// webhook has the two versions differ. Without it they are the same.
+	webhook bool
+}
+
+func (k *kind) name() string { return "widgets." + k.group }
+
+func (k *kind) gvr(version string) schema.GroupVersionResource {
+	return schema.GroupVersionResource{Group: k.group, Version: version, Resource: "widgets"}
+}
+
+// versions of a definition.
+type versions struct {
+	storage   string
+	unservedA bool     // Whether v1 is not served.
+	without   bool     // v1 altogether.
+	rules     []string // CEL rules of the spec of both.
+}
+
+// manifest returns the definition.
+func (k *kind) manifest(v versions) *unstructured.Unstructured {
+	var list []any
+	for _, name := range []string{"v1", "v2"} {
+		if name == "v1" && v.without {
+			continue
+		}
+		size := map[string]any{"type": "integer"}
+		if name == "v2" && k.webhook {
+			size = map[string]any{"type": "string"}
+		}
+		spec := map[string]any{"type": "object", "properties": map[string]any{"size": size, "note": map[string]any{"type": "string"}}}
+		if len(v.rules) > 0 {
+			var rules []any
+			for _, rule := range v.rules {
+				rules = append(rules, map[string]any{"rule": rule})
+			}
+			spec["x-kubernetes-validations"] = rules
+		}
+		list = append(list, map[string]any{
+			"name": name, "served": name != "v1" || !v.unservedA, "storage": name == v.storage,
+			"subresources": map[string]any{"status": map[string]any{}},
+			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{
+				"spec":   spec,
+				"status": map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+			}}},
+		})
+	}
+	spec := map[string]any{
+		"group": k.group, "scope": k.scope, "versions": list,
+		"names": map[string]any{"plural": "widgets", "singular": "widget", "kind": "Widget", "listKind": "WidgetList"},
+	}
+	if k.webhook {
+		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: converter.Certificate().Raw})
+		spec["conversion"] = map[string]any{"strategy": "Webhook", "webhook": map[string]any{
+			"conversionReviewVersions": []any{"v1"},
+			"clientConfig":             map[string]any{"url": converter.URL, "caBundle": encoded(ca)},
+		}}
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": k.name()}, "spec": spec,
+	}}
+}
+
+func encoded(b []byte) string {
+	text, _ := json.Marshal(b) // Bytes always can be.
+	return strings.Trim(string(text), `"`)
+}
+
+// install creates a definition that stores in v1, and waits until that works.
+func install(t *testing.T, k kind) *kind {
+	t.Helper()
+	k.t = t
+	if k.scope == "" {
+		k.scope = "Namespaced"
+	}
+	k.group = strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test"))) + ".example.org"
+	if _, err := cluster.Resource(definitions).Create(t.Context(), k.manifest(versions{storage: "v1"}), metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := cluster.Resource(definitions).Delete(ctx, k.name(), metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		eventually(t, "the definition is gone", func() error {
+			_, err := cluster.Resource(definitions).Get(ctx, k.name(), metav1.GetOptions{})
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(err, errors.New("it is there"))
+		})
+	})
+	k.settled("v1", "v1", "v2")
+	return &k
+}
+
+// apply replaces the spec of the definition.
+func (k *kind) apply(v versions) error {
+	for {
+		is, err := cluster.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		is.Object["spec"] = k.manifest(v).Object["spec"]
+		_, err = cluster.Resource(definitions).Update(k.t.Context(), is, metav1.UpdateOptions{})
+		if !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}
+
+// mustApply is apply, and waits until what is created is stored in the version.
+func (k *kind) mustApply(v versions) {
+	k.t.Helper()
+	if err := k.apply(v); err != nil {
+		k.t.Fatal(err)
+	}
+	k.settled(v.storage, v.storage)
+}
+
+// settled waits until an object that is created in any of the versions is stored in one.
+func (k *kind) settled(storage string, in ...string) {
+	k.t.Helper()
+	for _, version := range in {
+		eventually(k.t, "what is created in "+version+" is stored in "+storage, func() error {
+			probe := k.object(version, "probe", 1)
+			if _, err := k.in(version).Create(k.t.Context(), probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+				return err
+			}
+			stored := k.stored()["probe"]
+			if err := k.in(version).Delete(k.t.Context(), "probe", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+				return err
+			}
+			if want := k.group + "/" + storage; stored.apiVersion() != want {
+				return fmt.Errorf("it is stored in %q, not %s", stored.apiVersion(), want)
+			}
+			return nil
+		})
+	}
+}
+
+func (k *kind) in(version string) dynamic.ResourceInterface {
+	r := cluster.Resource(k.gvr(version))
+	if k.scope == "Cluster" {
+		return r
+	}
+	return r.Namespace("default")
+}
+
+// object returns an object as it is written in a version.
+func (k *kind) object(version, name string, size int64) *unstructured.Unstructured {
+	spec := map[string]any{"size": size, "note": name}
+	if version == "v2" && k.webhook {
+		spec["size"] = strings.Repeat("x", int(size))
+	}
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": k.group + "/" + version, "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": spec,
+	}}
+}
+
+// create creates objects in v1 whose names end with a number.
+func (k *kind) create(prefix string, n int) {
+	k.t.Helper()
+	var all errgroup.Group
+	all.SetLimit(16)
+	for i := range n {
+		all.Go(func() error {
+			_, err := k.in("v1").Create(k.t.Context(), k.object("v1", fmt.Sprintf("%s-%05d", prefix, i), int64(i%7)), metav1.CreateOptions{})
+			return err
+		})
+	}
+	if err := all.Wait(); err != nil {
+		k.t.Fatal(err)
+	}
+}
+
+// document is what etcd holds under a key.
+type document []byte
+
+func (d document) apiVersion() string {
+	var o struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	if json.Unmarshal(d, &o) != nil {
+		return ""
+	}
+	return o.APIVersion
+}
+
+// stored returns what etcd holds, by name.
+func (k *kind) stored() map[string]document {
+	k.t.Helper()
+	prefix := "/registry/" + k.group + "/widgets/"
+	all, err := shared.Stored(k.t.Context(), "hub", prefix)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	out := map[string]document{}
+	for key, value := range all {
+		out[strings.TrimPrefix(strings.TrimPrefix(key, prefix), "default/")] = value
+	}
+	return out
+}
+
+// storedIn counts what etcd holds, by version.
+func (k *kind) storedIn() map[string]int {
+	counts := map[string]int{}
+	for _, d := range k.stored() {
+		counts[strings.TrimPrefix(d.apiVersion(), k.group+"/")]++
+	}
+	return counts
+}
+
+// listed returns all objects in a version, by name.
+func (k *kind) listed(version string) map[string]*unstructured.Unstructured {
+	k.t.Helper()
+	list, err := k.in(version).List(k.t.Context(), metav1.ListOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	out := map[string]*unstructured.Unstructured{}
+	for i := range list.Items {
+		out[list.Items[i].GetName()] = &list.Items[i]
+	}
+	return out
+}
+
+// definition returns status.storedVersions, and the annotation of a migration.
+func (k *kind) definition() (stored []string, annotation string) {
+	k.t.Helper()
+	is, err := cluster.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	stored, _, err = unstructured.NestedStringSlice(is.Object, "status", "storedVersions")
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return stored, is.GetAnnotations()[migrate.Annotation]
+}
+
+// options of a migration to v2, as fast as it goes.
+func (k *kind) options() migrate.Options {
+	return migrate.Options{Config: config, Name: k.name(), To: "v2"}
+}
+
+// migrate migrates to v2.
+func (k *kind) migrate(o migrate.Options) *migrate.Result {
+	k.t.Helper()
+	r, err := migrate.Run(k.t.Context(), o)
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	return r
+}
+
+// wantMigrated checks that etcd and the definition know v2 alone.
+func (k *kind) wantMigrated(objects int) {
+	k.t.Helper()
+	if got := k.storedIn(); got["v2"] != objects || len(got) != min(1, objects) {
+		k.t.Errorf("want %d objects stored in v2, and none in another, got %v", objects, got)
+	}
+	if stored, annotation := k.definition(); !slices.Equal(stored, []string{"v2"}) || annotation != "" {
+		k.t.Errorf("want storedVersions [v2] and no annotation, got %v and %q", stored, annotation)
+	}
+}
+
+// eventually waits until there is no error.
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	ticks := time.NewTicker(50 * time.Millisecond)
+	defer ticks.Stop()
+	deadline := time.After(patience)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-deadline:
+			t.Fatalf("Waiting until %s: %v", what, err)
+		}
+	}
+}
+
+// same returns the object without what every write changes.
+func same(o *unstructured.Unstructured) map[string]any {
+	o = o.DeepCopy()
+	o.SetResourceVersion("")
+	return o.Object
+}
+
+func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
+
+// applied is a server-side apply in a version by a manager.
+func (k *kind) applied(version, name, manager string, spec map[string]any) {
+	k.t.Helper()
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": k.group + "/" + version, "kind": "Widget", "metadata": map[string]any{"name": name}, "spec": spec,
+	})
+	if err != nil {
+		k.t.Fatal(err)
+	}
+	if _, err := k.in(version).Patch(k.t.Context(), name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: manager}); err != nil {
+		k.t.Fatal(err)
+	}
+}

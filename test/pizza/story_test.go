@@ -1,0 +1,324 @@
+package pizza
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// TestA1: both kinds are established, in the versions of the book, and their schemas
+// are structural.
+func TestA1(t *testing.T) {
+	s := begin(t, setting{alone: true})
+	for name, versions := range map[string][]string{pizzas: {"v1alpha1", "v1beta1"}, toppings: {"v1alpha1"}} {
+		crd, err := s.definition(t.Context(), name)
+		s.must(err)
+		if crd.APIVersion = "apiextensions.k8s.io/v1"; !isTrue(crd, apiextensionsv1.Established) {
+			t.Errorf("%s is not established: %v", name, crd.Status.Conditions)
+		}
+		if isTrue(crd, apiextensionsv1.NonStructuralSchema) {
+			t.Errorf("%s is not structural: %v", name, crd.Status.Conditions)
+		}
+		var served []string
+		for _, v := range crd.Spec.Versions {
+			if v.Served {
+				served = append(served, v.Name)
+			}
+			if v.Storage != (v.Name == "v1alpha1") {
+				t.Errorf("%s: storage of %s is %t", name, v.Name, v.Storage)
+			}
+		}
+		if diff := cmp.Diff(versions, served); diff != "" {
+			t.Errorf("%s: served versions: -want, +got:\n%s", name, diff)
+		}
+		if diff := cmp.Diff([]string{"v1alpha1"}, crd.Status.StoredVersions); diff != "" {
+			t.Errorf("%s: stored versions: -want, +got:\n%s", name, diff)
+		}
+	}
+}
+
+func isTrue(crd *apiextensionsv1.CustomResourceDefinition, kind apiextensionsv1.CustomResourceDefinitionConditionType) bool {
+	for _, c := range crd.Status.Conditions {
+		if c.Type == kind {
+			return c.Status == apiextensionsv1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// TestA2: without conversion the API server changes the apiVersion and nothing else,
+// although v1beta1 has another schema: "clearly not what we want".
+func TestA2(t *testing.T) {
+	s := begin(t, setting{alone: true, edit: unconverted})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+	old, now := s.get(alpha, "margherita"), s.get(beta, "margherita")
+	if diff := cmp.Diff(beta, now.GetAPIVersion()); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"mozzarella", "tomato"}, names(now)); diff != "" {
+		t.Errorf("the toppings in v1beta1 are those of v1alpha1: -want, +got:\n%s", diff)
+	}
+	now.SetAPIVersion(alpha)
+	if diff := cmp.Diff(old, now); diff != "" {
+		t.Errorf("nothing else differs: -v1alpha1, +v1beta1:\n%s", diff)
+	}
+}
+
+// unconverted is the definition of manifests/crds.
+func unconverted(crd map[string]any) {
+	crd["spec"].(map[string]any)["conversion"] = map[string]any{"strategy": "None"}
+}
+
+// TestA3: the same object in both versions, each in its own words.
+func TestA3(t *testing.T) {
+	s := begin(t, setting{})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+	old, now := s.get(alpha, "margherita"), s.get(beta, "margherita")
+	if diff := cmp.Diff([]string{"mozzarella", "tomato"}, names(old)); diff != "" {
+		t.Errorf("v1alpha1: -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"1 mozzarella", "1 tomato"}, names(now)); diff != "" {
+		t.Errorf("v1beta1: -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(old.Object["metadata"], now.Object["metadata"]); diff != "" {
+		t.Errorf("metadata are equal in both: -v1alpha1, +v1beta1:\n%s", diff)
+	}
+	for _, field := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
+		if _, ok, _ := unstructured.NestedFieldNoCopy(now.Object, "metadata", field); !ok {
+			t.Errorf("v1beta1 has no metadata.%s", field)
+		}
+	}
+	for _, o := range []*unstructured.Unstructured{old, now} {
+		if _, ok := o.Object["status"]; ok {
+			t.Errorf("%s has a status that nobody wrote: %v", o.GetAPIVersion(), o.Object)
+		}
+	}
+}
+
+// TestA4: extra cheese is a quantity, and is stored as the storage version says it.
+func TestA4(t *testing.T) {
+	s := begin(t, setting{})
+	s.create(pizza(alpha, "extra", `[mozzarella, tomato, mozzarella]`))
+	if diff := cmp.Diff([]string{"2 mozzarella", "1 tomato"}, names(s.get(beta, "extra"))); diff != "" {
+		t.Errorf("v1beta1: -want, +got:\n%s", diff)
+	}
+	s.create(pizza(beta, "double", `[{name: tomato, quantity: 2}, {name: salami}]`))
+	stored := s.stored()["double"]
+	if diff := cmp.Diff(alpha, stored["apiVersion"]); diff != "" {
+		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"tomato", "tomato", "salami"}, namesOf(stored)); diff != "" {
+		t.Errorf("what is stored: -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"mozzarella", "tomato", "mozzarella"}, namesOf(s.stored()["extra"])); diff != "" {
+		t.Errorf("what is stored: -want, +got:\n%s", diff)
+	}
+}
+
+// TestA5: who does not say which version he wants gets v1beta1.
+func TestA5(t *testing.T) {
+	s := begin(t, setting{})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+	d, err := discovery.NewDiscoveryClientForConfig(s.cfg)
+	s.must(err)
+	s.until("v1beta1 is preferred", func(context.Context) error { // Discovery follows a moment later.
+		groups, err := d.ServerGroups()
+		if err != nil {
+			return err
+		}
+		for _, g := range groups.Groups {
+			if g.Name == group && g.PreferredVersion.GroupVersion == beta {
+				return nil
+			}
+		}
+		return fmt.Errorf("the groups are %v", groups.Groups)
+	})
+	s.until("kubectl get pizza prints v1beta1", func(context.Context) error {
+		out, err := s.run("get", "pizza", "margherita", "-o", "yaml")
+		for _, text := range []string{"apiVersion: " + beta + "\n", "  - name: mozzarella\n    quantity: 1\n  - name: tomato\n    quantity: 1\n"} {
+			if err == nil && !strings.Contains(out, text) {
+				err = fmt.Errorf("want %q", text)
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("%w in\n%s", err, out)
+		}
+		return nil
+	})
+	out, err := s.run("get", "pizzas.v1alpha1."+group, "margherita", "-o", "yaml")
+	if err != nil || !strings.Contains(out, "apiVersion: "+alpha+"\n") || !strings.Contains(out, "  - mozzarella\n  - tomato\n") {
+		t.Errorf("kubectl get with a version: %v\n%s", err, out)
+	}
+}
+
+// TestA6: a pizza needs toppings that the restaurant has.
+func TestA6(t *testing.T) {
+	s := begin(t, setting{admission: true})
+	s.wantError("The restaurant has nothing yet.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 400,
+		`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "mozzarella" not known`)
+	if stored := s.stored(); len(stored) > 0 {
+		t.Errorf("a pizza was stored all the same: %v", stored)
+	}
+	for _, name := range []string{"tomato", "mozzarella", "salami"} {
+		s.must(s.api.Create(t.Context(), s.file("topping-"+name+".yaml")))
+	}
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml"))) // At once.
+	out, err := s.run("create", "-f", "examples/pizza/objects/margherita-pizza.yaml", "--dry-run=server")
+	if err == nil || !strings.Contains(out, "AlreadyExists") && !strings.Contains(out, "already exists") {
+		t.Errorf("it is there now: %v\n%s", err, out)
+	}
+}
+
+// TestA7: the empty pizza gets what the restaurant recommends, and no status.
+func TestA7(t *testing.T) {
+	s := begin(t, setting{admission: true, toppings: []string{"tomato", "mozzarella", "salami"}})
+	s.must(s.api.Create(t.Context(), s.file("empty-pizza.yaml")))
+	got := s.get(beta, "salami")
+	want := map[string]any{
+		"apiVersion": beta, "kind": "Pizza", "metadata": got.Object["metadata"],
+		"spec": map[string]any{"toppings": []any{
+			map[string]any{"name": "tomato", "quantity": int64(1)},
+			map[string]any{"name": "mozzarella", "quantity": int64(1)},
+			map[string]any{"name": "salami", "quantity": int64(1)},
+		}},
+	}
+	if diff := cmp.Diff(want, got.Object); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"tomato", "mozzarella", "salami"}, namesOf(s.stored()["salami"])); diff != "" {
+		t.Errorf("what is stored: -want, +got:\n%s", diff)
+	}
+	for name, manifest := range map[string]string{
+		"absent":  "{apiVersion: " + beta + ", kind: Pizza, metadata: {name: absent}, spec: {}}",
+		"nothing": pizza(beta, "nothing", `[]`),
+		"none":    pizza(beta, "none", `null`),
+		"no-spec": "{apiVersion: " + beta + ", kind: Pizza, metadata: {name: no-spec}}",
+	} {
+		s.create(manifest)
+		if diff := cmp.Diff([]string{"1 tomato", "1 mozzarella", "1 salami"}, names(s.get(beta, name))); diff != "" {
+			t.Errorf("%s: -want, +got:\n%s", manifest, diff)
+		}
+	}
+}
+
+// TestA8: what a schema does not know is left out, or refused: as the client wants.
+func TestA8(t *testing.T) {
+	s := begin(t, setting{alone: true})
+	const file = "examples/pizza/objects/topping-salami-with-unknown-fields.yaml"
+	out, err := s.run("create", "-f", file)
+	want := `Topping in version "v1alpha1" cannot be handled as a Topping: strict decoding error: unknown field "spec.color"`
+	if err == nil || !strings.Contains(out, want) {
+		t.Errorf("kubectl is strict by itself: %v\n%s", err, out)
+	}
+	salami := s.file("topping-salami-with-unknown-fields.yaml")
+	s.wantError("A strict client hears of it.",
+		client.WithFieldValidation(s.api, "Strict").Create(t.Context(), salami.DeepCopy()), 400, want)
+	for _, how := range []string{"warn", "ignore"} {
+		out, err := s.run("create", "-f", file, "--validate="+how)
+		if err != nil {
+			t.Fatalf("--validate=%s: %v\n%s", how, err, out)
+		}
+		if got := strings.Contains(out, `Warning: unknown field "spec.color"`); got != (how == "warn") {
+			t.Errorf("--validate=%s prints\n%s", how, out)
+		}
+		got := object(alpha, "Topping", "", "salami")
+		s.must(s.api.Get(t.Context(), client.ObjectKeyFromObject(got), got))
+		if diff := cmp.Diff(map[string]any{"cost": 1.2}, got.Object["spec"]); diff != "" {
+			t.Errorf("--validate=%s: what is stored: -want, +got:\n%s", how, diff)
+		}
+		s.must(s.api.Delete(t.Context(), got))
+	}
+}
+
+// TestA10: a topping without a quantity is there once; there are limits to the rest.
+func TestA10(t *testing.T) {
+	s := begin(t, setting{})
+	s.create(pizza(beta, "plain", `[{name: tomato, quantity: 3}, {name: salami, quantity: 2}]`))
+	p := s.get(beta, "plain")
+	s.must(unstructured.SetNestedSlice(p.Object, []any{
+		map[string]any{"name": "tomato"}, map[string]any{"name": "salami", "quantity": int64(2)},
+	}, "spec", "toppings"))
+	s.must(s.api.Update(t.Context(), p))
+	if diff := cmp.Diff([]string{"tomato", "salami", "salami"}, names(s.get(alpha, "plain"))); diff != "" {
+		t.Errorf("without a quantity: -want, +got:\n%s", diff)
+	}
+	cases := map[string]struct {
+		toppings string
+		want     string
+	}{
+		"Zero":     {`[{name: a, quantity: 0}]`, `spec.toppings[0].quantity: Invalid value: 0: spec.toppings[0].quantity in body should be greater than or equal to 1`},
+		"Negative": {`[{name: a}, {name: b, quantity: -1}]`, `spec.toppings[1].quantity: Invalid value: -1: spec.toppings[1].quantity in body should be greater than or equal to 1`},
+		"TooMany":  {`[{name: a, quantity: 1001}]`, `spec.toppings[0].quantity: Invalid value: 1001: spec.toppings[0].quantity in body should be less than or equal to 1000`},
+		"TheBomb":  {`[{name: a, quantity: 1000000000}]`, `spec.toppings[0].quantity in body should be less than or equal to 1000`},
+		"InAll":    {`[{name: a, quantity: 600}, {name: b, quantity: 401}]`, `spec.toppings: Invalid value: must be at most 1000 toppings in all`},
+		"NoName":   {`[{quantity: 1}]`, `spec.toppings[0].name: Required value`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			err := s.api.Create(t.Context(), s.read(pizza(beta, "wrong", tc.toppings)))
+			s.with(t).wantError("The schema refuses it.", err, 422, tc.want)
+		})
+	}
+	s.create(pizza(beta, "full", `[{name: a, quantity: 600}, {name: b, quantity: 400}]`))
+	if got := len(names(s.get(alpha, "full"))); got != 1000 {
+		t.Errorf("a full pizza has %d toppings", got)
+	}
+}
+
+// TestA10Schemaless: the conversion has the limit, too, should a schema let it pass.
+func TestA10Schemaless(t *testing.T) {
+	s := begin(t, setting{edit: func(crd map[string]any) {
+		versions := crd["spec"].(map[string]any)["versions"].([]any)
+		of := []string{"schema", "openAPIV3Schema", "properties", "spec", "properties", "toppings"}
+		list, _, err := unstructured.NestedMap(versions[1].(map[string]any), of...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		delete(list, "x-kubernetes-validations")
+		quantity := list["items"].(map[string]any)["properties"].(map[string]any)["quantity"].(map[string]any)
+		delete(quantity, "maximum")
+		if err := unstructured.SetNestedMap(versions[1].(map[string]any), list, of...); err != nil {
+			t.Fatal(err)
+		}
+	}})
+	err := s.api.Create(t.Context(), s.read(pizza(beta, "bomb", `[{name: a}, {name: b, quantity: 2147483647}]`)))
+	s.wantError("Nothing is expanded.", err, 500,
+		"conversion webhook for "+beta+", Kind=Pizza failed:", "spec.toppings[1].quantity: 2147483647 exceeds 1000")
+	if stored := s.stored(); len(stored) > 0 {
+		t.Errorf("it was stored: %v", stored)
+	}
+}
+
+// TestA14: a webhook without side effects is asked in a dry run, too; one that does
+// not know the toppings yet has the failurePolicy decide.
+func TestA14(t *testing.T) {
+	s := begin(t, setting{admission: true, toppings: []string{"tomato", "mozzarella", "salami"}})
+	out, err := s.run("create", "-f", "examples/pizza/objects/empty-pizza.yaml", "--dry-run=server", "-o", "yaml")
+	if err != nil || !strings.Contains(out, "  - tomato\n  - mozzarella\n  - salami\n") {
+		t.Errorf("a dry run: %v\n%s", err, out)
+	}
+	if _, err := s.tryGet(t.Context(), alpha, "salami"); !apierrors.IsNotFound(err) {
+		t.Errorf("a dry run stores nothing: %v", err)
+	}
+	s.at.stop()
+	s.serve(serving{deaf: true})
+	if err := s.at.server.Ready(); err == nil {
+		t.Error("a webhook that does not know the toppings says that it is ready")
+	}
+	s.wantError("Nobody knows.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
+		`failed calling webhook "restaurant.programming-kubernetes.info"`)
+	if _, err := s.tryGet(t.Context(), alpha, "margherita"); !apierrors.IsNotFound(err) {
+		t.Errorf("what was not taken is not there: %v", err)
+	}
+	s.at.stop()
+	s.serve(serving{})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+}

@@ -1,0 +1,137 @@
+package pizza
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestA11: whichever version of its reviews an API server speaks, it is understood.
+func TestA11(t *testing.T) {
+	for name, versions := range map[string][]string{
+		"V1": {"v1"}, "V1beta1": {"v1beta1"}, "V1beta1First": {"v1beta1", "v1"}, "OneFromTheFuture": {"v2", "v1beta1"},
+	} {
+		t.Run("Conversion"+name, func(t *testing.T) {
+			s := begin(t, setting{edit: func(crd map[string]any) {
+				err := unstructured.SetNestedStringSlice(crd, versions, "spec", "conversion", "webhook", "conversionReviewVersions")
+				if err != nil {
+					t.Fatal(err)
+				}
+			}})
+			s.create(pizza(beta, "extra", `[{name: mozzarella, quantity: 2}, {name: tomato}]`))
+			if diff := cmp.Diff([]string{"mozzarella", "mozzarella", "tomato"}, names(s.get(alpha, "extra"))); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+			if diff := cmp.Diff([]string{"2 mozzarella", "1 tomato"}, names(s.get(beta, "extra"))); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
+		if name == "OneFromTheFuture" {
+			continue
+		}
+		t.Run("Admission"+name, func(t *testing.T) {
+			s := begin(t, setting{toppings: []string{"tomato", "mozzarella", "salami"}})
+			for _, u := range s.admission {
+				u = s.asked(u)
+				entry := u.Object["webhooks"].([]any)[0].(map[string]any)
+				s.must(unstructured.SetNestedStringSlice(entry, versions, "admissionReviewVersions"))
+				s.must(s.api.Create(t.Context(), u))
+			}
+			s.admit()
+			s.must(s.api.Create(t.Context(), s.file("empty-pizza.yaml")))
+			if diff := cmp.Diff([]string{"1 tomato", "1 mozzarella", "1 salami"}, names(s.get(beta, "salami"))); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+			s.wantError("It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "no", `[{name: pineapple}]`))), 400,
+				`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "pineapple" not known`)
+		})
+	}
+	t.Run("NeitherOfThem", func(t *testing.T) {
+		s := begin(t, setting{alone: true})
+		s.wantError("No API server speaks v2.", s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
+			crd.Spec.Conversion.Webhook.ConversionReviewVersions = []string{"v2"}
+		}), 422, "must include at least one of v1, v1beta1")
+	})
+}
+
+// TestA12: while there is no webhook, what is stored can be read in its own version;
+// and nobody restarts anything when it is there again, or has another certificate.
+func TestA12(t *testing.T) {
+	s := begin(t, setting{})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+	s.at.stop()
+	_, err := s.tryGet(t.Context(), beta, "margherita")
+	s.wantError("Nobody converts.", err, 500,
+		"conversion webhook for "+alpha+`, Kind=Pizza failed: Post "https://`+s.address+`/convert/v1beta1/pizza?timeout=30s"`)
+	if diff := cmp.Diff([]string{"mozzarella", "tomato"}, names(s.get(alpha, "margherita"))); diff != "" {
+		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
+	}
+	s.serve(serving{})
+	s.converts("margherita")
+
+	before := s.presented()
+	s.must(s.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: secret}}))
+	s.until("there is another certificate", func(context.Context) error {
+		s.converts("margherita") // All the time.
+		if bytes.Equal(before.Raw, s.presented().Raw) {
+			return errSame
+		}
+		return nil
+	})
+	s.untilTrusted()
+	s.converts("margherita")
+}
+
+var errSame = fmt.Errorf("it is the same")
+
+// converts fails the test unless a pizza can be read in v1beta1.
+func (s *scene) converts(name string) {
+	s.Helper()
+	if diff := cmp.Diff([]string{"1 mozzarella", "1 tomato"}, names(s.get(beta, name))); diff != "" {
+		s.Fatalf("v1beta1: -want, +got:\n%s", diff)
+	}
+}
+
+// presented returns the certificate that the webhook presents to who connects now.
+func (s *scene) presented() *x509.Certificate {
+	s.Helper()
+	conn, err := tls.Dial("tcp", s.address, &tls.Config{InsecureSkipVerify: true})
+	s.must(err)
+	defer conn.Close()
+	return conn.ConnectionState().PeerCertificates[0]
+}
+
+// storeAs has pizzas be stored in a version, and waits until they are.
+func (s *scene) storeAs(version string) {
+	s.Helper()
+	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == version
+		}
+	}))
+	n := 0
+	s.until("pizzas are stored as "+version, func(ctx context.Context) error {
+		n++
+		probe := s.read(pizza(group+"/"+version, fmt.Sprintf("probe-%d", n), `[]`))
+		if err := s.api.Create(ctx, probe); err != nil {
+			return err
+		}
+		is := s.stored()[probe.GetName()]["apiVersion"]
+		if err := s.api.Delete(ctx, probe); err != nil {
+			return err
+		}
+		if is != group+"/"+version {
+			return fmt.Errorf("one is stored as %v", is)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,129 @@
+package structural
+
+import (
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/structural"
+	"refract.dev/structural/generate"
+)
+
+// What Check says of a definition is what a server says, cause by cause.
+func TestCheckAgreesWithTheServer(t *testing.T) {
+	const definitions = 600
+	var refused, accepted, unreadable atomic.Int64
+	var mu sync.Mutex
+	breakages, wrong := map[string]bool{}, 0
+	each(definitions, func(i uint64) {
+		name := fmt.Sprintf("broken%d.%s", i, group)
+		crd, what := broken(i, generate.CRD(source(i+2_000_000), name, generate.SchemaOptions{Depth: 3}))
+		live := askCheck(t, crd)
+		switch live.Code {
+		case http.StatusOK:
+			accepted.Add(1)
+		case http.StatusBadRequest:
+			unreadable.Add(1)
+		default:
+			refused.Add(1)
+		}
+		difference := cmp.Diff(predictCheck(crd), live)
+		mu.Lock()
+		defer mu.Unlock()
+		for _, w := range what {
+			breakages[w] = breakages[w] || live.Code == http.StatusUnprocessableEntity
+		}
+		if difference == "" {
+			return
+		}
+		if wrong++; wrong > 5 {
+			t.Errorf("seed %d: another difference", i)
+			return
+		}
+		crd = generate.Shrink(crd, func(o map[string]any) bool {
+			return at(o, "kind") == at(crd, "kind") && at(o, "apiVersion") == at(crd, "apiVersion") &&
+				askCheck(t, o).Code == live.Code && cmp.Diff(predictCheck(o), askCheck(t, o)) != ""
+		})
+		t.Errorf("seed %d (%s): Check and the server differ: -Check, +server:\n%s--- definition\n%s",
+			i, strings.Join(what, ", "), cmp.Diff(predictCheck(crd), askCheck(t, crd)), yamlOf(crd))
+	})
+	t.Logf("%d refused, %d accepted, %d unreadable", refused.Load(), accepted.Load(), unreadable.Load())
+	if refused.Load() < 200 {
+		t.Errorf("%d definitions were refused, want 200 or more", refused.Load())
+	}
+	for name, seen := range breakages {
+		if !seen {
+			t.Logf("%s: no definition with it was refused", name)
+		}
+	}
+}
+
+// predictCheck returns what Check says of a definition that is created.
+func predictCheck(crd map[string]any) verdict {
+	findings, err := structural.Check(crd)
+	if err != nil {
+		return verdict{Code: http.StatusBadRequest}
+	}
+	out := verdict{Code: http.StatusOK}
+	for _, f := range findings {
+		if f.Severity == structural.Error && f.Rule != "UnknownField" {
+			out.Code = http.StatusUnprocessableEntity
+			out.Causes = append(out.Causes, strings.Join([]string{f.Rule, f.Path, f.Message}, " | "))
+		}
+	}
+	out.Causes = set(out.Causes)
+	return out
+}
+
+// askCheck returns what the server says.
+func askCheck(t *testing.T, crd map[string]any) verdict {
+	t.Helper()
+	a, err := shared.do(t.Context(), http.MethodPost, definitions+dryRun, encode(t, crd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.code/100 == 2 {
+		return verdict{Code: http.StatusOK}
+	}
+	if a.code != http.StatusUnprocessableEntity {
+		return verdict{Code: a.code}
+	}
+	status, err := a.status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := verdict{Code: a.code}
+	for _, c := range status.Details.Causes {
+		out.Causes = append(out.Causes, written(crd, strings.Join([]string{string(c.Type), c.Field, c.Message}, " | "))...)
+	}
+	out.Causes = set(out.Causes)
+	return out
+}
+
+// written returns causes as they are about the manifest: the server speaks of its
+// internal form, which has what is the same in all versions once.
+func written(crd map[string]any, cause string) []string {
+	cause = strings.NewReplacer(
+		"spec.conversion.webhookClientConfig", "spec.conversion.webhook.clientConfig",
+		"spec.conversion.conversionReviewVersions", "spec.conversion.webhook.conversionReviewVersions",
+	).Replace(cause)
+	for internal, version := range map[string]string{
+		"spec.validation": "schema", "spec.subresources": "subresources",
+		"spec.additionalPrinterColumns": "additionalPrinterColumns", "spec.selectableFields": "selectableFields",
+	} {
+		if !strings.Contains(cause, "| "+internal) {
+			continue
+		}
+		var out []string
+		for i := range list(crd, "spec", "versions") {
+			out = append(out, strings.ReplaceAll(cause, internal, fmt.Sprintf("spec.versions[%d].%s", i, version)))
+		}
+		return out
+	}
+	return []string{cause}
+}

@@ -1,0 +1,266 @@
+// Package structural compares what refract.dev/structural says of definitions and
+// objects with what a real API server says.
+package structural
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/internal/playground"
+)
+
+// patience is how long anything may take that has no limit of its own. A machine
+// that is busy with other things is slow.
+const patience = 90 * time.Second
+
+// definitions is where CustomResourceDefinitions are.
+const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
+
+// shared is the API server of all tests.
+var shared *server
+
+// server is an API server, spoken to without a client library in between: what it
+// answers is compared byte for byte, or nearly so.
+type server struct {
+	playground *playground.Playground
+	client     *http.Client
+	url        string
+}
+
+func TestMain(m *testing.M) {
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "structural:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	ctx := context.Background()
+	assets, err := playground.Assets("../../bin/refract")
+	if err != nil {
+		return 0, err
+	}
+	dir, err := os.MkdirTemp("", "refract-structural-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	p, err := playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, p.Stop()) }()
+	cfg, err := clientcmd.BuildConfigFromFlags("", p.Hub().Kubeconfig)
+	if err != nil {
+		return 0, err
+	}
+	client, err := rest.HTTPClientFor(cfg)
+	if err != nil {
+		return 0, err
+	}
+	shared = &server{playground: p, client: client, url: cfg.Host}
+	return m.Run(), nil
+}
+
+// answer is what the server has answered.
+type answer struct {
+	code int
+	body []byte
+	// warnings are the texts of its warnings.
+	warnings []string
+}
+
+// do sends a request with a body, if there is any, and returns the answer, whatever
+// its code.
+func (s *server) do(ctx context.Context, method, path string, body []byte) (*answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, s.url+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := s.client.Do(req)
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	out := &answer{code: resp.StatusCode}
+	if out.body, err = io.ReadAll(resp.Body); err != nil {
+		return nil, err
+	}
+	headers, errs := utilnet.ParseWarningHeaders(resp.Header["Warning"])
+	for _, h := range headers {
+		out.warnings = append(out.warnings, h.Text)
+	}
+	return out, errors.Join(errs...)
+}
+
+// object is the body of an answer as what it was decoded to.
+func (a *answer) object() (map[string]any, error) {
+	var out map[string]any
+	if err := utiljson.Unmarshal(a.body, &out); err != nil {
+		return nil, fmt.Errorf("reading the answer %s: %w", a.body, err)
+	}
+	return out, nil
+}
+
+// status is the body of an answer that says why not.
+func (a *answer) status() (*metav1.Status, error) {
+	out := &metav1.Status{}
+	if err := json.Unmarshal(a.body, out); err != nil {
+		return nil, fmt.Errorf("reading the answer %s: %w", a.body, err)
+	}
+	return out, nil
+}
+
+// must sends a request that must succeed and returns the object in the answer.
+func (s *server) must(t *testing.T, method, path string, obj map[string]any) map[string]any {
+	t.Helper()
+	var body []byte
+	if obj != nil {
+		body = encode(t, obj)
+	}
+	a, err := s.do(t.Context(), method, path, body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.code/100 != 2 {
+		t.Fatalf("%s %s: %d %s\n%s", method, path, a.code, a.body, body)
+	}
+	out, err := a.object()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// install creates a definition, or replaces the one that is there, and waits until
+// its versions are served.
+func (s *server) install(t *testing.T, crd map[string]any) {
+	t.Helper()
+	s.must(t, http.MethodPost, definitions, crd)
+	s.served(t, crd)
+}
+
+// served waits until all versions of a definition are.
+func (s *server) served(t *testing.T, crd map[string]any) {
+	t.Helper()
+	for _, version := range list(crd, "spec", "versions") {
+		name, _ := version.(map[string]any)["name"].(string)
+		path := fmt.Sprintf("/apis/%s/%s/%s", text(crd, "spec", "group"), name, text(crd, "spec", "names", "plural"))
+		s.eventually(t, path+" is served", func() bool {
+			a, err := s.do(t.Context(), http.MethodGet, path, nil)
+			return err == nil && a.code == http.StatusOK
+		})
+	}
+}
+
+// eventually waits until something holds.
+func (s *server) eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		return holds(), nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+// encode writes an object as JSON in which a float stays one: 1.0 is not 1.
+func encode(t *testing.T, obj map[string]any) []byte {
+	t.Helper()
+	raw, err := json.Marshal(pointed(obj))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return raw
+}
+
+func pointed(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		out := make(map[string]any, len(v))
+		for key, value := range v {
+			out[key] = pointed(value)
+		}
+		return out
+	case []any:
+		out := make([]any, len(v))
+		for i := range v {
+			out[i] = pointed(v[i])
+		}
+		return out
+	case float64:
+		if raw := fmt.Sprintf("%g", v); strings.Trim(raw, "-0123456789") == "" {
+			return json.RawMessage(raw + ".0")
+		}
+	}
+	return v
+}
+
+// decode reads JSON as an API server does.
+func decode(t *testing.T, raw []byte) map[string]any {
+	t.Helper()
+	var out map[string]any
+	if err := utiljson.Unmarshal(raw, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// parse reads YAML as an API server does after kubectl.
+func parse(t *testing.T, manifest string) map[string]any {
+	t.Helper()
+	raw, err := yaml.YAMLToJSON([]byte(manifest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, raw)
+}
+
+func yamlOf(v any) string {
+	out, err := yaml.Marshal(v)
+	if err != nil {
+		return err.Error()
+	}
+	return string(out)
+}
+
+// at returns what is at a path of member names.
+func at(obj map[string]any, path ...string) any {
+	var v any = obj
+	for _, key := range path {
+		members, _ := v.(map[string]any)
+		v = members[key]
+	}
+	return v
+}
+
+func text(obj map[string]any, path ...string) string {
+	out, _ := at(obj, path...).(string)
+	return out
+}
+
+func list(obj map[string]any, path ...string) []any {
+	out, _ := at(obj, path...).([]any)
+	return out
+}

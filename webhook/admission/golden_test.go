@@ -1,0 +1,117 @@
+package admission
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	admissionv1 "k8s.io/api/admission/v1"
+)
+
+var update = flag.Bool("update", false, "take what is answered now for what should be")
+
+// TestGolden answers the review of every archive in testdata, with the restaurant's
+// defaults or its validation. The archives are meant to be read: each begins with what it
+// shows.
+//
+// An archive has mutate.json or validate.json, the review that an API server sends. It wants
+// the answer; and if there is a patch, that as text, and the object that it makes.
+func TestGolden(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no golden files: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := &txtar.Archive{Comment: archive.Comment, Files: append(archive.Files[:1:1], answerArchive(t, archive.Files[0])...)}
+			if *update {
+				if err := os.WriteFile(file, txtar.Format(got), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./webhook/admission -run TestGolden -update", archive.Comment, diff)
+			}
+		})
+	}
+}
+
+// restaurant returns the handler of a name.
+func restaurant(t *testing.T, name string) http.Handler {
+	t.Helper()
+	switch name {
+	case "mutate.json":
+		return Mutating(Default(pizzas, "Pizza", func(_ context.Context, _ *Request, p *pizza) error {
+			if len(p.Spec.Toppings) == 0 {
+				p.Spec.Toppings = []string{"tomato", "mozzarella", "salami"}
+			}
+			for i := range p.Spec.Layers {
+				if p.Spec.Layers[i].Quantity == 0 {
+					p.Spec.Layers[i].Quantity = 1
+				}
+			}
+			return nil
+		}))
+	case "validate.json":
+		known := map[string]bool{"tomato": true, "mozzarella": true, "salami": true, "pineapple": true}
+		return Validating(Validate(pizzas, "Pizza", func(_ context.Context, _ *Request, p, old *pizza) (warnings []string, err error) {
+			for i, topping := range p.Spec.Toppings {
+				if !known[topping] {
+					return nil, fmt.Errorf("topping %q not known", topping)
+				}
+				if topping == "pineapple" {
+					warnings = append(warnings, fmt.Sprintf("spec.toppings[%d]: pineapple divides opinions", i))
+				}
+			}
+			if old != nil && old.Spec.Box != p.Spec.Box {
+				return nil, errors.New("spec.box: the pizza is in it already")
+			}
+			return warnings, nil
+		}))
+	default:
+		t.Fatalf("nobody answers %s", name)
+		return nil
+	}
+}
+
+func answerArchive(t *testing.T, review txtar.File) []txtar.File {
+	t.Helper()
+	w := post(t, restaurant(t, review.Name), string(review.Data))
+	if w.Code != http.StatusOK {
+		t.Fatalf("HTTP %d: %s", w.Code, w.Body)
+	}
+	out := []txtar.File{{Name: "want/answer.json", Data: indented(t, w.Body.Bytes())}}
+	var answer, asked admissionv1.AdmissionReview
+	if err := errors.Join(json.Unmarshal(w.Body.Bytes(), &answer), json.Unmarshal(review.Data, &asked)); err != nil {
+		t.Fatal(err)
+	}
+	if patch := answer.Response.Patch; patch != nil {
+		result := apply(t, string(asked.Request.Object.Raw), string(patch))
+		out = append(out, txtar.File{Name: "want/patch.json", Data: indented(t, patch)}, txtar.File{Name: "want/object.json", Data: indented(t, []byte(result))})
+	}
+	return out
+}
+
+func indented(t *testing.T, text []byte) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	if err := json.Indent(&out, text, "", "  "); err != nil {
+		t.Fatal(err)
+	}
+	return append(out.Bytes(), '\n')
+}

@@ -1,0 +1,400 @@
+package admission
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+const pizzas = "restaurant.programming-kubernetes.info/v1alpha1"
+
+// post sends a body to a handler as an API server does.
+func post(t testing.TB, h http.Handler, body string) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?timeout=10s", strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, r)
+	return w
+}
+
+// question returns a review with these members of its request besides the uid.
+func question(members string) string {
+	return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"705ab4f5",` + members + `}}`
+}
+
+const (
+	isPizza = `"kind":{"group":"restaurant.programming-kubernetes.info","version":"v1alpha1","kind":"Pizza"},"name":"margherita","namespace":"pizza-crd",`
+	isScale = `"kind":{"group":"autoscaling","version":"v1","kind":"Scale"},"name":"margherita","subResource":"scale",`
+)
+
+// answered returns the response in the body of an answer, which must be HTTP 200.
+func answered(t testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
+	t.Helper()
+	var review admissionv1.AdmissionReview
+	if err := json.Unmarshal(w.Body.Bytes(), &review); err != nil || w.Code != http.StatusOK {
+		t.Fatalf("%d %v: %s", w.Code, err, w.Body)
+	}
+	if r := review.Response; r == nil || r.UID != "705ab4f5" || (len(r.Patch) > 0) != (r.PatchType != nil) {
+		t.Fatalf("API servers do not take this answer: %s", w.Body)
+	}
+	return review.Response
+}
+
+func TestValidating(t *testing.T) {
+	cases := map[string]struct {
+		reason   string
+		request  string
+		err      error
+		warnings []string
+		want     *metav1.Status // Of a denial.
+		called   string         // What f saw.
+		code     int            // Of HTTP; 200 if zero.
+	}{
+		"Create": {
+			reason:  "There is nothing before.",
+			request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["tomato"]}},"oldObject":null`,
+			called:  "CREATE [tomato]",
+		},
+		"Update": {
+			reason:  "Both are decoded.",
+			request: isPizza + `"operation":"UPDATE","dryRun":true,"object":{"spec":{"toppings":["a"]}},"oldObject":{"spec":{"toppings":["b"]}}`,
+			called:  "UPDATE [a] was [b] dry run",
+		},
+		"UpdateOfStatus": {
+			reason:  "It has the same kind, and f is told.",
+			request: isPizza + `"operation":"UPDATE","subResource":"status","object":{"spec":{}},"oldObject":{"spec":{}}`,
+			called:  "UPDATE/status [] was []",
+		},
+		"Delete": {
+			reason:  "There is no object, and nothing of it is decoded.",
+			request: isPizza + `"operation":"DELETE","object":null,"oldObject":{"spec":7}`,
+		},
+		"Connect":     {reason: "Nobody is to be kept from it.", request: `"kind":{"group":"","version":"v1","kind":"PodExecOptions"},"operation":"CONNECT","object":{}`},
+		"NoOperation": {reason: "Nobody knows what is asked.", request: isPizza + `"operation":"PATCH","object":{}`, want: denied(`unexpected operation "PATCH"`)},
+		"Scale": {
+			reason:  "The rules of the registration are wrong: that is not let pass unseen.",
+			request: isScale + `"operation":"UPDATE","object":{"spec":{"replicas":1}}`,
+			want:    denied("unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza"),
+		},
+		"OtherVersion": {
+			reason:  "So is this.",
+			request: `"kind":{"group":"restaurant.programming-kubernetes.info","version":"v1","kind":"Pizza"},"operation":"CREATE","object":{}`,
+			want:    denied("unexpected type restaurant.programming-kubernetes.info/v1 Pizza, want " + pizzas + " Pizza"),
+		},
+		"WrongType": {
+			reason:  "What cannot be decoded cannot be judged.",
+			request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":"tomato"}}`,
+			want:    denied("reading the object: spec.toppings: want []string, got string"),
+		},
+		"WrongTypeBefore": {
+			reason:  "Nor can it be compared.",
+			request: isPizza + `"operation":"UPDATE","object":{},"oldObject":{"spec":{"toppings":"tomato"}}`,
+			want:    denied("reading the object before: spec.toppings: want []string, got string"),
+		},
+		"NoObject": {reason: "An API server always sends one.", request: isPizza + `"operation":"CREATE"`, want: denied("reading the object: there is none")},
+		"Array":    {reason: "And it is an object.", request: isPizza + `"operation":"CREATE","object":[]`, want: denied("reading the object: it is no JSON object")},
+		"Denied": {
+			reason: "Warnings are shown beside.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			err: errors.New(`topping "tomato" not known`), warnings: []string{"spec.toppings: none"},
+			want: denied(`topping "tomato" not known`),
+		},
+		"DeniedWithStatus": {
+			reason: "It knows its code and reason.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			err:  fmt.Errorf("today: %w", apierrors.NewForbidden(schema.GroupResource{Resource: "pizzas"}, "margherita", errors.New("closed"))),
+			want: &metav1.Status{Status: "Failure", Code: 403, Reason: "Forbidden", Message: `today: pizzas "margherita" is forbidden: closed`, Details: &metav1.StatusDetails{Name: "margherita", Kind: "pizzas"}},
+		},
+		"DeniedBySuccess": {
+			reason: "A denial is one whatever its code says.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []",
+			err: &apierrors.StatusError{ErrStatus: metav1.Status{Status: "Success", Code: 200, Message: "no"}}, want: denied("no"),
+		},
+		"Unavailable": {
+			reason: "No answer.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			err: fmt.Errorf("looking up: %w", Unavailable(errors.New("informers not ready"))),
+		},
+		"TimeIsUp": {
+			reason: "Nothing is denied because of that.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			err: fmt.Errorf("looking up: %w", context.DeadlineExceeded),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			called := ""
+			h := Validating(Validate(pizzas, "Pizza", func(_ context.Context, r *Request, obj, old *pizza) ([]string, error) {
+				called = r.Operation
+				if r.SubResource != "" {
+					called += "/" + r.SubResource
+				}
+				called += fmt.Sprint(" ", obj.Spec.Toppings)
+				if old != nil {
+					called += fmt.Sprint(" was ", old.Spec.Toppings)
+				}
+				if r.DryRun {
+					called += " dry run"
+				}
+				return tc.warnings, tc.err
+			}))
+			w := post(t, h, question(tc.request))
+			if diff := cmp.Diff(tc.called, called); diff != "" {
+				t.Errorf("%s\ncalled: -want, +got:\n%s", tc.reason, diff)
+			}
+			if tc.code != 0 {
+				wantFailure(t, w, tc.code, tc.err.Error())
+				return
+			}
+			got := answered(t, w)
+			if got.Allowed != (tc.want == nil) || got.Patch != nil {
+				t.Errorf("%s\nallowed %t with patch %q", tc.reason, got.Allowed, got.Patch)
+			}
+			if diff := cmp.Diff(tc.want, got.Result); diff != "" {
+				t.Errorf("%s\nresult: -want, +got:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.warnings, got.Warnings); diff != "" {
+				t.Errorf("%s\nwarnings: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func denied(message string) *metav1.Status {
+	return &metav1.Status{Status: "Failure", Code: 400, Message: message}
+}
+
+// wantFailure checks an HTTP error: a Status that clients of Kubernetes read.
+func wantFailure(t testing.TB, w *httptest.ResponseRecorder, code int, message string) {
+	t.Helper()
+	var got metav1.Status
+	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
+		t.Fatalf("%s: %v", w.Body, err)
+	}
+	got.Reason = ""
+	want := metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Message: message,
+	}
+	if diff := cmp.Diff(want, got); diff != "" || w.Code != code {
+		t.Errorf("HTTP %d: -want, +got:\n%s", w.Code, diff)
+	}
+}
+
+func TestMutating(t *testing.T) {
+	h := Mutating(Default(pizzas, "Pizza", func(_ context.Context, r *Request, p *pizza) error {
+		if r.Name == "" {
+			return Unavailable(errors.New("the menu is not here"))
+		}
+		if p.Spec.Box.Size == "XXL" {
+			return errors.New("no such box")
+		}
+		if len(p.Spec.Toppings) == 0 {
+			p.Spec.Toppings = []string{"tomato"}
+		}
+		return nil
+	}))
+	cases := map[string]struct {
+		reason  string
+		request string
+		want    string // The patch.
+		denied  string
+		failed  string
+	}{
+		"Empty": {
+			reason: "The default is set.", request: isPizza + `"operation":"CREATE","object":{"spec":null}`,
+			want: `[{"op":"replace","path":"/spec","value":{"toppings":["tomato"]}}]`,
+		},
+		"UpdateToEmpty": {
+			reason:  "An update can make it necessary again.",
+			request: isPizza + `"operation":"UPDATE","object":{"spec":{"toppings":[]}},"oldObject":{"spec":{"toppings":["salami"]}}`,
+			want:    `[{"op":"replace","path":"/spec/toppings","value":["tomato"]}]`,
+		},
+		"Full":      {reason: "There is nothing to do.", request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
+		"Delete":    {reason: "There is no object.", request: isPizza + `"operation":"DELETE","object":null,"oldObject":{}`},
+		"Denied":    {reason: "A default may be impossible.", request: isPizza + `"operation":"CREATE","object":{"spec":{"box":{"size":"XXL"}}}`, denied: "no such box"},
+		"WrongType": {reason: "The schema comes later.", request: isPizza + `"operation":"CREATE","object":{"spec":[]}`, denied: "reading the object: spec: want admission.pizzaSpec, got array"},
+		"Scale":     {reason: "Not registered.", request: isScale + `"operation":"UPDATE","object":{}`, denied: "unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza"},
+		"Unavailable": {
+			reason: "No answer.", request: strings.Replace(isPizza, "margherita", "", 1) + `"operation":"CREATE","object":{}`, failed: "the menu is not here",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := post(t, h, question(tc.request))
+			if tc.failed != "" {
+				wantFailure(t, w, http.StatusInternalServerError, tc.failed)
+				return
+			}
+			got := answered(t, w)
+			message := ""
+			if got.Result != nil {
+				message = got.Result.Message
+			}
+			if diff := cmp.Diff([]any{tc.want, tc.denied, tc.denied == ""}, []any{string(got.Patch), message, got.Allowed}); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestHandlerRefuses(t *testing.T) {
+	h := Handler(func(context.Context, *Request) (*Response, error) {
+		t.Error("There is nothing to answer.")
+		return &Response{}, nil
+	})
+	cases := map[string]struct {
+		reason string
+		body   string
+		code   int
+		want   string
+	}{
+		"Nothing":      {reason: "No body.", want: "reading the review: invalid JSON at byte 0: want an object, got the end"},
+		"NoJSON":       {reason: "Another language.", body: "kind: AdmissionReview", want: "reading the review: invalid JSON at byte 0: want an object, got k"},
+		"Cut":          {reason: "The end is missing.", body: question(`"object":{}`)[:60], want: "reading the review: invalid JSON at byte 60: want a comma or }, got the end"},
+		"MoreThanOne":  {reason: "Something behind.", body: question(`"object":{}`) + "{}", want: "reading the review: invalid JSON at byte 102: want nothing more"},
+		"OtherKind":    {reason: "A review of something else.", body: `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"1"}}`, want: `unexpected type "apiextensions.k8s.io/v1" "ConversionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`},
+		"OtherVersion": {reason: "There never was one.", body: `{"apiVersion":"admission.k8s.io/v1alpha1","kind":"AdmissionReview","request":{"uid":"1"}}`, want: `unexpected type "admission.k8s.io/v1alpha1" "AdmissionReview", want AdmissionReview of admission.k8s.io/v1 or admission.k8s.io/v1beta1`},
+		"NoRequest":    {reason: "A review that is an answer.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1"}}`, want: "the review has no request"},
+		"NullRequest":  {reason: "The same.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`, want: "the review has no request"},
+		"NoUID":        {reason: "The answer would be taken for none.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid"},
+		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the request: invalid JSON at byte 7: want a string, got a number"},
+		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: json: cannot unmarshal string into Go value of type v1.GroupVersionKind"},
+		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 1096: more than 1000 levels"},
+		"Large":        {reason: "More than API servers send.", body: strings.Repeat(" ", mostBytes+1), code: 413, want: "want a review of at most 33554432 bytes"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.code == 0 {
+				tc.code = http.StatusBadRequest
+			}
+			wantFailure(t, post(t, h, tc.body), tc.code, tc.want)
+		})
+	}
+	t.Run("Method", func(t *testing.T) {
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+		wantFailure(t, w, http.StatusMethodNotAllowed, "want POST, got GET")
+	})
+}
+
+func TestHandler(t *testing.T) {
+	var got *Request
+	answer := func() (*Response, error) { return &Response{}, nil }
+	h := Handler(func(_ context.Context, r *Request) (*Response, error) {
+		got = r
+		return answer()
+	})
+	t.Run("Request", func(t *testing.T) {
+		answered(t, post(t, h, question(`"kind":{"group":"g","version":"v2","kind":"K"},"resource":{"group":"g","version":"v2","resource":"ks"},`+
+			`"requestKind":{"group":"g","version":"v1","kind":"K"},"requestResource":{"group":"g","version":"v1","resource":"ks"},"subResource":"status",`+
+			`"name":"n\u0061me","namespace":"ns","operation":"UPDATE","userInfo":{"username":"anna","groups":["cooks"]},`+
+			`"object":{"a": 1},"oldObject":null,"dryRun":true,"options":{"kind":"UpdateOptions"},"later":{}`)))
+		want := &Request{
+			APIVersion: "admission.k8s.io/v1", UID: "705ab4f5", Operation: Update, Namespace: "ns", Name: "name", SubResource: "status",
+			Kind: metav1.GroupVersionKind{Group: "g", Version: "v2", Kind: "K"}, Resource: metav1.GroupVersionResource{Group: "g", Version: "v2", Resource: "ks"},
+			RequestKind:     &metav1.GroupVersionKind{Group: "g", Version: "v1", Kind: "K"},
+			RequestResource: &metav1.GroupVersionResource{Group: "g", Version: "v1", Resource: "ks"},
+			DryRun:          true, Object: []byte(`{"a": 1}`), Options: []byte(`{"kind":"UpdateOptions"}`),
+		}
+		want.UserInfo.Username, want.UserInfo.Groups = "anna", []string{"cooks"}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
+		}
+	})
+	t.Run("NoPatchOfADenial", func(t *testing.T) {
+		answer = func() (*Response, error) { return &Response{Err: errors.New("no"), Patch: []byte("[]")}, nil }
+		if got := answered(t, post(t, h, question(`"object":{}`))); got.Patch != nil || got.PatchType != nil {
+			t.Errorf("got %v", got)
+		}
+	})
+	t.Run("Error", func(t *testing.T) {
+		answer = func() (*Response, error) {
+			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pizzas"}, "x")
+		}
+		wantFailure(t, post(t, h, question(`"object":{}`)), http.StatusInternalServerError, `pizzas "x" not found`)
+	})
+	t.Run("NoAnswer", func(t *testing.T) {
+		answer = func() (*Response, error) { return nil, nil } //nolint:nilnil // That is what is tested.
+		wantFailure(t, post(t, h, question(`"object":{}`)), http.StatusInternalServerError, "the webhook gave no answer")
+	})
+}
+
+func TestRulesOfNoUse(t *testing.T) {
+	validate := Validate("v1", "Pizza", func(context.Context, *Request, *pizza, *pizza) ([]string, error) { return nil, nil })
+	mutate := Default("v1", "Pizza", func(context.Context, *Request, *pizza) error { return nil })
+	cases := map[string]struct {
+		make func()
+		want string
+	}{
+		"Empty":      {make: func() { Mutating(Rule{}) }, want: "admission: a rule is one that Default or Validate returned"},
+		"Twice":      {make: func() { Validating(validate, validate) }, want: "admission: two rules for v1 Pizza"},
+		"Mutating":   {make: func() { Mutating(validate) }, want: "admission: a rule of a mutating webhook is made by Default, for v1 Pizza"},
+		"Validating": {make: func() { Validating(mutate) }, want: "admission: a validating webhook cannot change v1 Pizza"},
+		"Version": {
+			make: func() { Default("a/b/c", "Pizza", func(context.Context, *Request, *pizza) error { return nil }) },
+			want: `admission: "a/b/c" is no apiVersion or "Pizza" no kind`,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			defer func() {
+				if diff := cmp.Diff(any(tc.want), recover()); diff != "" {
+					t.Errorf("-want, +got:\n%s", diff)
+				}
+			}()
+			tc.make()
+		})
+	}
+}
+
+func TestWarnings(t *testing.T) {
+	long := strings.Repeat("ä", 300)
+	many := make([]string, 20)
+	for i := range many {
+		many[i] = fmt.Sprint(i, long)
+	}
+	got := fitting(many)
+	if len(got) != mostWarnings || got[15] != "and 5 more" || len(got[0]) > longestWarning || !strings.HasSuffix(got[0], "ä…") {
+		t.Errorf("got %d: %q", len(got), got)
+	}
+	if diff := cmp.Diff([]string{"a b", long, "?"}, fitting([]string{"a\nb", "", long, "a\nb", "\xff"})); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if Unavailable(nil) != nil {
+		t.Error("No error is none.")
+	}
+}
+
+// FuzzHandler proves that there is an answer to whatever anybody sends.
+func FuzzHandler(f *testing.F) {
+	f.Add([]byte(question(isPizza + `"operation":"CREATE","object":{"spec":{"layers":[{"name":"a","x":1}]}}`)))
+	f.Add([]byte(question(isPizza + `"operation":"UPDATE","object":{"spec":null},"oldObject":{}`)))
+	f.Add([]byte(question(isPizza + `"operation":"DELETE","object":null`)))
+	f.Add([]byte(`{"apiVersion":"admission.k8s.io/v1beta1","kind":"AdmissionReview","request":{"uid":"\ud800"}}`))
+	mutating := Mutating(Default(pizzas, "Pizza", func(_ context.Context, _ *Request, p *pizza) error {
+		p.Spec.Toppings = append(p.Spec.Toppings, "x")
+		p.Spec.Layers = append(p.Spec.Layers, layer{Name: "a"})
+		for i := range p.Spec.Layers {
+			p.Spec.Layers[i].Quantity++
+		}
+		return nil
+	}))
+	validating := Validating(Validate(pizzas, "Pizza", func(_ context.Context, _ *Request, obj, _ *pizza) ([]string, error) {
+		return obj.Spec.Toppings, nil
+	}))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		for _, h := range []http.Handler{mutating, validating} {
+			w := post(t, h, string(body))
+			if !json.Valid(w.Body.Bytes()) || w.Code == http.StatusInternalServerError {
+				t.Errorf("%d: %s", w.Code, w.Body)
+			}
+		}
+	})
+}

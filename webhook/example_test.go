@@ -1,0 +1,157 @@
+package webhook_test
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"refract.dev/convert"
+	"refract.dev/webhook"
+	"refract.dev/webhook/conversion"
+	"refract.dev/webhook/pki"
+)
+
+// pizzas have toppings, of which v1 has one name where v2 has a list.
+func pizzas() convert.Resource {
+	return convert.Resource{
+		Group: "restaurant.example", Kind: "Pizza", Hub: "v2",
+		Spokes: []convert.Spoke{{
+			Version: "v1",
+			Conversions: []convert.Conversion{convert.Field("spec.topping", "spec.toppings",
+				func(one string) ([]string, error) { return []string{one}, nil },
+				func(all []string) (string, error) {
+					if len(all) == 0 {
+						return "", nil
+					}
+					return all[0], nil
+				},
+			)},
+		}},
+	}
+}
+
+// A whole program: it converts pizzas, is its own authority, and keeps the API server
+// trusting it.
+func Example() {
+	run := func(ctx context.Context) error {
+		cfg, err := ctrl.GetConfig()
+		if err != nil {
+			return err
+		}
+		mgr, err := ctrl.NewManager(cfg, ctrl.Options{HealthProbeBindAddress: ":8081"})
+		if err != nil {
+			return err
+		}
+		live, err := client.NewWithWatch(cfg, client.Options{Scheme: mgr.GetScheme()}) // Not the manager's, which reads from a cache.
+		if err != nil {
+			return err
+		}
+		log := mgr.GetLogger().WithName("webhook")
+		certificates := webhook.Issued(live, types.NamespacedName{Namespace: "pizza", Name: "webhook"},
+			[]string{"webhook.pizza.svc"}, webhook.IssuedOptions{Log: log})
+		server, err := webhook.New(webhook.Options{
+			BindAddress: ":8443", Certificates: certificates, Log: log, Metrics: metrics.Registry, Drain: 5 * time.Second,
+		})
+		if err != nil {
+			return err
+		}
+		engine, err := convert.New(pizzas())
+		if err != nil {
+			return err
+		}
+		server.Handle("/convert", conversion.Handler(engine, conversion.Options{Log: log, Metrics: metrics.Registry}))
+		trust := webhook.Trust(live, certificates, webhook.Targets{CRDs: []string{"pizzas.restaurant.example"}}, log)
+		ready := func(*http.Request) error { return server.Ready() }
+		if err := errors.Join(mgr.Add(server), mgr.Add(trust), mgr.AddReadyzCheck("webhook", ready)); err != nil {
+			return err
+		}
+		return mgr.Start(ctx)
+	}
+	if err := run(ctrl.SetupSignalHandler()); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+// A server with certificates that somebody else keeps, and what an API server
+// asks it.
+func ExampleServer() {
+	dir, err := os.MkdirTemp("", "certificates")
+	if err != nil {
+		panic(err)
+	}
+	defer os.RemoveAll(dir)
+	trusted := writeCertificates(dir)
+
+	certificates, err := webhook.Files(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"), "", logr.Discard())
+	if err != nil {
+		panic(err)
+	}
+	server, err := webhook.New(webhook.Options{BindAddress: "127.0.0.1:0", Certificates: certificates})
+	if err != nil {
+		panic(err)
+	}
+	engine, err := convert.New(pizzas())
+	if err != nil {
+		panic(err)
+	}
+	server.Handle("/convert", conversion.Handler(engine, conversion.Options{}))
+	ctx, stop := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- server.Start(ctx) }()
+	for server.Ready() != nil {
+		<-time.After(time.Millisecond)
+	}
+
+	apiServer := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
+	answer, err := apiServer.Post("https://"+server.Address()+"/convert", "application/json", strings.NewReader(`{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+		"request": {"uid": "1", "desiredAPIVersion": "restaurant.example/v2", "objects": [
+			{"apiVersion": "restaurant.example/v1", "kind": "Pizza", "metadata": {"name": "margherita"}, "spec": {"topping": "tomato"}}
+		]}}`))
+	if err != nil {
+		panic(err)
+	}
+	text, err := io.ReadAll(answer.Body)
+	fmt.Println(answer.Status, string(text), err)
+	stop()
+	fmt.Println(<-ended)
+	// Output:
+	// 200 OK {"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"1","result":{"status":"Success"},"convertedObjects":[{"apiVersion": "restaurant.example/v2", "kind": "Pizza", "metadata": {"name": "margherita"}, "spec": {"toppings":["tomato"]}}]}} <nil>
+	// <nil>
+}
+
+// writeCertificates does what cert-manager does.
+func writeCertificates(dir string) *x509.CertPool {
+	issuer := pki.Issuer{Names: []string{"127.0.0.1"}, Now: time.Now}
+	bundle, _, err := issuer.Renew(nil)
+	if err != nil {
+		panic(err)
+	}
+	data, err := bundle.Data()
+	if err != nil {
+		panic(err)
+	}
+	for _, name := range []string{"tls.crt", "tls.key"} {
+		if err := os.WriteFile(filepath.Join(dir, name), data[name], 0o600); err != nil {
+			panic(err)
+		}
+	}
+	trusted := x509.NewCertPool()
+	trusted.AppendCertsFromPEM(bundle.Trusted())
+	return trusted
+}
