@@ -37,7 +37,8 @@ with --fail-on error if an error was, and 2 if the input cannot be read or is of
 kind or version that is not defined.
 
 With -o json there is one object, {"findings": [{"path", "message", "severity",
-"rule", "kind", "namespace", "name", "file"}]}, in the order of the input.`,
+"rule", "kind", "namespace", "name", "file"}]}, in the order of the input; what an
+object does not have, such as a namespace, is left out.`,
 		Example: `  refract crd validate --crd evolution/at/crd.yaml -f evolution/at/
   refract crd validate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml --fail-on error
   refract crd validate --crd evolution/pizza/crd.yaml -f evolution/pizza/objects.yaml --old evolution/pizza/objects.yaml

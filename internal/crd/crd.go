@@ -15,6 +15,7 @@ import (
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
 	"refract.dev/structural"
+	"refract.dev/tree"
 )
 
 // Kind is that of CustomResourceDefinitions.
@@ -182,11 +183,16 @@ func Match(documents []manifest.Document, definitions []Definition) ([]Object, [
 // find finds the definition of a document.
 func find(d *manifest.Document, definitions []Definition) (*Definition, *manifest.Problem) {
 	for _, key := range []string{"apiVersion", "kind"} {
-		if text, ok := d.Content[key].(string); !ok || text == "" {
-			return nil, problem(d, key, "is missing, or is no string", "")
+		switch value := d.Content[key].(type) {
+		case nil:
+			return nil, problem(d, key, "is missing", "")
+		case string:
+		default:
+			return nil, problem(d, key, fmt.Sprintf("is %s, want a string", tree.TypeName(value)), "")
 		}
 	}
-	kind, in := d.Content["kind"].(string), groupOf(d.Content)
+	kind, _ := d.Content["kind"].(string)
+	in := groupOf(d.Content)
 	var there, kinds []string
 	for i := range definitions {
 		if definitions[i].Group() == in && definitions[i].Kind() == kind {

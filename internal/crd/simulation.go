@@ -110,9 +110,9 @@ func (s *Simulation) totals() string {
 			}
 		}
 	}
-	what := "created, and read back"
 	if s.Refused {
-		what = "refused: " + render.Count(errs, "error", "errors")
+		return fmt.Sprintf("refused: %s, %s, %s before", render.Count(errs, "error", "errors"),
+			render.Count(warnings, "warning", "warnings"), render.Count(changes, "change", "changes"))
 	}
-	return fmt.Sprintf("%s: %s, %s", what, render.Count(changes, "change", "changes"), render.Count(warnings, "warning", "warnings"))
+	return fmt.Sprintf("created, and read back: %s, %s", render.Count(changes, "change", "changes"), render.Count(warnings, "warning", "warnings"))
 }

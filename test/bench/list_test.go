@@ -33,8 +33,8 @@ const (
 	listed, listedSize = 10_000, 10_000
 	// inTurn is how often each of the two webhooks is listed with.
 	inTurn = 3
-	// writers create them.
-	writers = 16
+	// creators are those who create them.
+	creators = 16
 )
 
 // BenchmarkConversionList lists 10,000 pizzas of 10 KB through a real API server in
@@ -62,13 +62,13 @@ func BenchmarkConversionList(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op") // It would hold both.
-	floor, ours := median(took["/copy"]), median(took["/pizza"])
+	floor, ours := halfway(took["/copy"]), halfway(took["/pizza"])
 	b.ReportMetric(floor.Seconds(), "s-copy")
 	b.ReportMetric(ours.Seconds(), "s-pizza")
 	b.ReportMetric(float64(ours)/float64(floor), "times-copy")
 }
 
-func median(all []time.Duration) time.Duration {
+func halfway(all []time.Duration) time.Duration {
 	slices.Sort(all)
 	return all[len(all)/2]
 }
@@ -212,9 +212,9 @@ func (l *listing) create(b *testing.B) {
 		b.Fatalf("pizzas are not served: %v", err)
 	}
 	group, ctx := errgroup.WithContext(b.Context())
-	for w := range writers {
+	for w := range creators {
 		group.Go(func() error {
-			for i := w; i < listed; i += writers {
+			for i := w; i < listed; i += creators {
 				if err := l.post(ctx, storedPizza(i, listedSize)); err != nil {
 					return err
 				}

@@ -333,9 +333,16 @@ func compareUpdates(t *testing.T, c *comparison, s *subject, seed uint64, obj ma
 	t.Helper()
 	old := shared.must(t, http.MethodPost, s.path(""), obj)
 	other := generate.Object(src, s.version, generate.ObjectOptions{Namespace: s.namespace})
-	mixed := runtime.DeepCopyJSON(obj)
+	for _, obj := range []map[string]any{other, mixed(src, obj, other)} {
+		compareUpdate(t, c, s, seed, obj, old)
+	}
+}
+
+// mixed returns an object with some of the fields of another.
+func mixed(src *rand.PCG, obj, other map[string]any) map[string]any {
+	out := runtime.DeepCopyJSON(obj)
 	for _, key := range slices.Sorted(maps.Keys(other)) {
-		mine, ok := mixed[key].(map[string]any)
+		mine, ok := out[key].(map[string]any)
 		theirs, also := other[key].(map[string]any)
 		switch {
 		case ok && also:
@@ -345,12 +352,10 @@ func compareUpdates(t *testing.T, c *comparison, s *subject, seed uint64, obj ma
 				}
 			}
 		case src.Uint64()%2 == 0:
-			mixed[key] = other[key]
+			out[key] = other[key]
 		}
 	}
-	for _, obj := range []map[string]any{other, mixed} {
-		compareUpdate(t, c, s, seed, obj, old)
-	}
+	return out
 }
 
 func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, old map[string]any) {
