@@ -85,14 +85,16 @@ func (a *Answer) addOf(document []byte, start, end int) {
 }
 
 // succeed puts the envelope of a success around the objects.
-func (a *Answer) succeed(r *review) {
+func (a *Answer) succeed(head []byte) {
 	if len(a.parts) == 0 {
 		a.parts = append(a.parts, nil)
 	}
-	a.parts[0] = append(r.head(make([]byte, 0, 256)), `"convertedObjects":[`...)
+	a.parts[0] = append(head, `"convertedObjects":[`...)
 	a.size += int64(len(a.parts[0]))
-	a.add([]byte(`],"result":{"status":"Success"}}}`))
+	a.add(successTail)
 }
+
+var successTail = []byte(`],"result":{"status":"Success"}}}`)
 
 // fail makes the answer a failure. Nothing else remains of it.
 func (a *Answer) fail(r *review, err error) {

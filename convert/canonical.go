@@ -28,11 +28,15 @@ func (c *comparer) equal(a, b []byte) bool {
 	return bytes.Equal(c.a, c.b)
 }
 
-// fingerprint returns 16 hexadecimal digits that are the same for equal values.
-func (c *comparer) fingerprint(value []byte) string {
+// fingerprint is 16 hexadecimal digits.
+type fingerprint [16]byte
+
+// fingerprint returns what is the same for equal values.
+func (c *comparer) fingerprint(value []byte) (f fingerprint) {
 	c.a = c.canonical(c.a[:0], value)
 	sum := sha256.Sum256(c.a)
-	return hex.EncodeToString(sum[:8])
+	hex.Encode(f[:], sum[:len(f)/2])
+	return f
 }
 
 // canonical appends the one form of all values that equal this one.

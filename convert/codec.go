@@ -18,6 +18,9 @@ type codec[T any] struct {
 	encoder *json.Encoder
 	sink    sink
 	check   raw.Scanner
+	// exact says that the last value that was decoded was known to have no other members
+	// than the type.
+	exact bool
 }
 
 // sink appends what is written to it.
@@ -58,11 +61,12 @@ func (c *codec[T]) faithful(encoded []byte) bool {
 func (c *codec[T]) decode(value []byte, v *T) error {
 	var zero T
 	*v = zero
+	c.exact = false
 	if u, ok := any(v).(json.Unmarshaler); ok {
 		return u.UnmarshalJSON(value)
 	}
 	if c.shape != nil {
-		if c.decoder.decode(value, c.shape, reflect.ValueOf(v).Elem()) {
+		if c.exact = c.decoder.decode(value, c.shape, reflect.ValueOf(v).Elem()); c.exact {
 			return nil
 		}
 		*v = zero
@@ -74,9 +78,6 @@ func (c *codec[T]) decode(value []byte, v *T) error {
 func (c *codec[T]) knows(value []byte) bool {
 	v := new(T)
 	if _, ok := any(v).(json.Unmarshaler); ok {
-		return true
-	}
-	if c.shape != nil && c.decoder.decode(value, c.shape, reflect.ValueOf(v).Elem()) {
 		return true
 	}
 	d := json.NewDecoder(bytes.NewReader(value))

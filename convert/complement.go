@@ -21,7 +21,7 @@ const maxAnnotations = 256 << 10
 type entry struct {
 	place string
 	value []byte
-	of    string
+	of    fingerprint
 }
 
 // versionEntries are the entries of a version as they stand.
@@ -76,8 +76,8 @@ func parseEntry(content []byte) (entry, bool) {
 	if err != nil || n != 2 || e.value == nil || of == nil {
 		return entry{}, false
 	}
-	e.of, err = raw.String(of)
-	return e, err == nil
+	text, err := raw.String(of)
+	return e, err == nil && copy(e.of[:], text) == len(text) && len(text) == len(e.of)
 }
 
 // appendEntries appends the entries of one version, ordered by place.
@@ -90,7 +90,7 @@ func appendEntries(dst []byte, entries []entry) []byte {
 		}
 		dst = append(raw.AppendString(dst, e.place), `:{"value":`...)
 		dst = append(append(dst, e.value...), `,"of":`...)
-		dst = append(raw.AppendString(dst, e.of), '}')
+		dst = append(raw.AppendString(dst, e.of[:]), '}')
 	}
 	return append(dst, '}')
 }
@@ -116,7 +116,8 @@ type complement struct {
 	restorable []entry
 	// kept are those to write, of the version that the object has.
 	kept []entry
-	text []byte
+	// entries and text are what is written, before it is quoted.
+	entries, text []byte
 }
 
 // readComplement reads the annotation of the object.
@@ -181,14 +182,16 @@ func (w *work) annotate(p *plan) error {
 		return nil
 	}
 	if len(c.kept) > 0 {
-		others = append(others, versionEntries{version: p.from, raw: appendEntries(nil, c.kept)})
+		c.entries = appendEntries(c.entries[:0], c.kept)
+		others = append(others, versionEntries{version: p.from, raw: c.entries})
 	}
+	c.versions = others
 	c.text = appendComplement(c.text[:0], others)
 	if size := w.otherAnnotations() + len(Annotation) + len(c.text); len(c.kept) > 0 && size > maxAnnotations {
 		return at(c.kept[0].place, fmt.Errorf("%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
 			p.to, Annotation, len(c.text), size, maxAnnotations))
 	}
-	quoted := w.arena.keep(raw.AppendString(w.arena.room(), string(c.text)))
+	quoted := w.arena.keep(raw.AppendString(w.arena.room(), c.text))
 	if w.facts[nodeComplement].present {
 		w.replace(nodeComplement, quoted)
 		return nil

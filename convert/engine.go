@@ -46,7 +46,8 @@ func New(resources ...Resource) (*Engine, error) {
 func (e *Engine) Convert(object []byte, apiVersion string) ([]byte, error) {
 	w := e.acquire()
 	defer e.recycle(w)
-	s := raw.New(object)
+	s := &w.outer
+	s.Reset(object)
 	var out []byte
 	o, err := w.object(s, apiVersion, func(_, _ int) { out = object }, func(_ []byte, start, end int) {
 		out = w.render(make([]byte, 0, w.rendered(start, end)), start, end)

@@ -104,6 +104,7 @@ type way[A, B any] struct {
 	comparer *comparer
 
 	value, again A
+	exact        bool // Nothing of value was left out.
 	converted    B
 	scratch      []byte
 }
@@ -112,6 +113,7 @@ func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	if err := w.in.decode(value, &w.value); err != nil {
 		return dst, err
 	}
+	w.exact = w.in.exact
 	var err error
 	if w.converted, err = w.f(w.value); err != nil {
 		return dst, err
@@ -133,7 +135,7 @@ func (w *way[A, B]) returns(value, converted []byte) bool {
 	if w.comparer.equal(value, w.scratch) {
 		return true
 	}
-	if w.same == nil || !w.in.knows(value) {
+	if w.same == nil || !w.exact && !w.in.knows(value) {
 		return false
 	}
 	return w.equivalent(value)

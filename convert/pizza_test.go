@@ -6,19 +6,7 @@ import (
 	"testing"
 )
 
-// topping is one of a v1beta1 pizza.
-type topping struct {
-	Name     string `json:"name"`
-	Quantity *int   `json:"quantity,omitempty"`
-}
-
-func (t topping) count() int {
-	if t.Quantity == nil {
-		return 1
-	}
-	return *t.Quantity
-}
-
+// counted is a topping of a v1beta1 pizza.
 type counted struct {
 	Name     string `json:"name"`
 	Quantity int    `json:"quantity"`

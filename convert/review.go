@@ -43,10 +43,15 @@ type review struct {
 	failed     error
 }
 
-// The group of reviews.
+// The API versions of reviews.
 //
-// Source: https://kubernetes.io/docs/reference/kubernetes-api/extend-resources/custom-resource-definition-v1/
-const reviewGroup = "apiextensions.k8s.io/"
+// Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-request-and-response
+const (
+	reviewV1      = "apiextensions.k8s.io/v1"
+	reviewV1beta1 = "apiextensions.k8s.io/v1beta1"
+)
+
+var noText = []byte(`""`)
 
 // Review answers one ConversionReview of version v1 or v1beta1, by [Engine.ReviewWith]
 // with the default limits.
@@ -64,7 +69,7 @@ func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 	}
 	w := e.acquire()
 	defer e.recycle(w)
-	r := &review{uid: []byte(`""`), answer: &Answer{}, limits: l.orDefaults()}
+	r := &review{uid: noText, answer: &Answer{parts: make([][]byte, 0, 8)}, limits: l.orDefaults()}
 	if err := r.read(w, body); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrReview, err)
 	}
@@ -72,7 +77,7 @@ func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 		r.answer.fail(r, r.failed)
 		return r.answer, nil
 	}
-	r.answer.succeed(r)
+	r.answer.succeed(r.head(w.arena.room()))
 	if r.answer.size > r.limits.OutputBytes {
 		r.answer.fail(r, tooLarge(r.answer.size, r.limits))
 	}
@@ -85,15 +90,16 @@ func tooLarge(size int64, l Limits) error {
 
 // read reads the body and converts the objects.
 func (r *review) read(w *work, body []byte) error {
-	s := raw.New(body)
-	var name string
+	s := &w.outer
+	s.Reset(body)
+	var ours bool
 	seen := 0
 	s.Object(func(key []byte) {
 		switch string(key) {
 		case "apiVersion":
-			r.apiVersion = once(s, &seen, 1)
+			r.apiVersion = reviewVersion(once(s, &seen, 1))
 		case "kind":
-			name = once(s, &seen, 2)
+			ours = string(once(s, &seen, 2)) == "ConversionReview"
 		case "request":
 			if seen&4 != 0 {
 				s.Fail(at("request", errTwice))
@@ -110,23 +116,35 @@ func (r *review) read(w *work, body []byte) error {
 		return err
 	}
 	switch {
-	case name != "ConversionReview":
-		return fmt.Errorf("kind: want ConversionReview, got %q", name)
-	case r.apiVersion != reviewGroup+"v1" && r.apiVersion != reviewGroup+"v1beta1":
-		return fmt.Errorf("apiVersion: want %[1]sv1 or %[1]sv1beta1, got %[2]q", reviewGroup, r.apiVersion)
+	case !ours:
+		return errors.New("kind: want ConversionReview")
+	case r.apiVersion == "":
+		return errors.New("apiVersion: want " + reviewV1 + " or " + reviewV1beta1)
 	case seen&8 == 0:
 		return errors.New("request: want an object")
 	}
 	return nil
 }
 
+// reviewVersion returns the API version of a review, empty if it is none.
+func reviewVersion(text []byte) string {
+	switch string(text) {
+	case reviewV1:
+		return reviewV1
+	case reviewV1beta1:
+		return reviewV1beta1
+	default:
+		return ""
+	}
+}
+
 // once returns the text that comes next. It fails if this bit is set already.
-func once(s *raw.Scanner, seen *int, bit int) string {
+func once(s *raw.Scanner, seen *int, bit int) []byte {
 	if *seen&bit != 0 {
 		s.Fail(errTwice)
 	}
 	*seen |= bit
-	return string(s.Text())
+	return s.Text()
 }
 
 // request reads the request. The objects are converted when the desired version is known.
@@ -140,7 +158,11 @@ func (r *review) request(w *work, s *raw.Scanner) {
 			once(s, &seen, 1)
 			r.uid = s.Since(start)
 		case "desiredAPIVersion":
-			r.desired = once(s, &seen, 2)
+			if text := once(s, &seen, 2); w.last.to == string(text) {
+				r.desired = w.last.to
+			} else {
+				r.desired = string(text)
+			}
 		case "objects":
 			if seen&4 != 0 {
 				s.Fail(at("objects", errTwice))

@@ -32,8 +32,9 @@ type edit struct {
 // work converts objects, one after the other. It is not safe for concurrent use.
 type work struct {
 	engine  *Engine
-	scanner raw.Scanner
-	workers []worker // By conversion; nil until they are needed.
+	scanner raw.Scanner // Of what is between two versions.
+	outer   raw.Scanner // Of what was given.
+	workers []worker    // By conversion; nil until they are needed.
 	arena   arena
 
 	src      []byte
@@ -76,13 +77,15 @@ func (w *work) release() {
 	}
 	w.arena = arena{}
 	w.scanner.Reset(nil)
+	w.outer.Reset(nil)
 	w.src, w.trouble = nil, nil
 	clear(w.keys[:cap(w.keys)])
 	clear(w.edits[:cap(w.edits)])
 	clear(w.puts)
 	clear(w.complement.kept[:cap(w.complement.kept)])
-	w.complement.versions, w.complement.restorable = nil, nil
-	for _, b := range []*[]byte{&w.scratch, &w.complement.text, &w.comparer.a, &w.comparer.b, &w.comparer.sorted} {
+	clear(w.complement.versions[:cap(w.complement.versions)])
+	w.complement.restorable = nil
+	for _, b := range []*[]byte{&w.scratch, &w.complement.text, &w.complement.entries, &w.comparer.a, &w.comparer.b, &w.comparer.sorted} {
 		if cap(*b) > maxScratch {
 			*b = nil
 		}

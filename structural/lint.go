@@ -13,20 +13,8 @@ import (
 	"k8s.io/kube-openapi/pkg/validation/spec"
 )
 
-// What lints find in a definition that the server accepts, by name:
-//
-//	IntOrStringType        x-kubernetes-int-or-string beside a type, which has no effect
-//	RequiredUnknownField   a required field that is pruned, so that no object is valid
-//	UnrecognizedFormat     a format that the server does not check (it warns too)
-//	NonScalarSet           a set of objects or arrays, which server-side apply and CEL cannot treat as one (the server warns too)
-//	InvalidCABundle        a caBundle of the conversion webhook that holds no certificate
-//	ConversionReviewV1     a conversion webhook that is sent reviews of v1beta1 only, whose answers the server checks less
-//	NoneConversionDrops    a field that one version has and another does not, lost without conversion (strategy None)
-//	NoneConversionType     a field that has another type in another version, served as it is without conversion
-//	NoneConversionRequires a field that one version requires and another does not know, so that objects of that one cannot be updated
-//
-// Each is a warning. None is about taste: what it is found in does not do what
-// it says.
+// Names of lints; the package's comment says what each finds. None is about
+// taste: what it is found in does not do what it says.
 const (
 	lintIntOrString    = "IntOrStringType"
 	lintRequired       = "RequiredUnknownField"

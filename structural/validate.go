@@ -77,10 +77,11 @@ func (v *Version) ValidateUpdate(obj, old map[string]any) []Finding {
 	obj = v.completed(obj, old)
 	correlated := common.NewCorrelatedObject(obj, old, &model.Structural{Structural: v.structural})
 	var r report
-	r.add(v.updateMeta(obj, old))
+	r.note(v.commonMeta(obj, old))
 	if errs := v.typeMeta(obj); len(errs) > 0 {
 		r.add(errs)
 	} else {
+		r.add(v.updateMeta(obj, old))
 		r.add(validation.ValidateCustomResourceUpdate(nil, obj, old, v.validator, validation.WithRatcheting(correlated)))
 		r.add(v.scale(obj))
 	}
@@ -106,11 +107,16 @@ var blocking = []field.ErrorType{
 	field.ErrorTypeNotSupported, field.ErrorTypeRequired, field.ErrorTypeTooLong, field.ErrorTypeTooMany, field.ErrorTypeTypeInvalid,
 }
 
-// add appends the errors of a stage, sorted, but for those that are there.
+// add appends the errors of a stage and remembers what blocks.
 func (r *report) add(errs field.ErrorList) {
 	for _, err := range errs {
 		r.blocked = r.blocked || slices.Contains(blocking, err.Type)
 	}
+	r.note(errs)
+}
+
+// note appends errors, sorted, but for those that are there.
+func (r *report) note(errs field.ErrorList) {
 	for _, f := range findings(errs) {
 		if !slices.Contains(r.findings, f) {
 			r.findings = append(r.findings, f)
@@ -168,7 +174,7 @@ func (v *Version) completed(obj, old map[string]any) map[string]any {
 		metadata["name"] = prefix[:min(len(prefix), generateNameLength)] + anySuffix
 	}
 	before, _ := old["metadata"].(map[string]any)
-	if v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped && text("namespace") == "" && metadata["namespace"] == nil {
+	if v.namespaced() && text("namespace") == "" && metadata["namespace"] == nil {
 		metadata["namespace"] = anyNamespace
 		if namespace, ok := before["namespace"]; ok {
 			metadata["namespace"] = namespace
@@ -201,24 +207,39 @@ func (v *Version) createMeta(obj map[string]any) field.ErrorList {
 		return errs
 	}
 	return metavalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Create, metadata, nil,
-		v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"), declarativeValidation)
+		v.namespaced(), metavalidation.NameIsDNSSubdomain, field.NewPath("metadata"), declarativeValidation)
 }
 
-// updateMeta follows validateCommonFields of the server's generic registry, and
-// its validateObjectMetaUpdateDeclaratively, which says some of it again.
+// updateMeta follows validateObjectMetaUpdateDeclaratively of the server.
 func (v *Version) updateMeta(obj, old map[string]any) field.ErrorList {
-	metadata, errs := metadataOf(obj)
+	metadata, before, errs := bothMetadata(obj, old)
 	if len(errs) > 0 {
 		return errs
 	}
-	before, errs := metadataOf(old)
+	return metavalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Update, metadata, before,
+		v.namespaced(), nil, field.NewPath("metadata"), declarativeValidation)
+}
+
+// commonMeta follows validateCommonFields of the server's generic registry, which
+// runs before anything that knows of custom resources and blocks no rules.
+func (v *Version) commonMeta(obj, old map[string]any) field.ErrorList {
+	metadata, before, errs := bothMetadata(obj, old)
 	if len(errs) > 0 {
-		return errs
+		return nil // updateMeta says so.
 	}
 	at := field.NewPath("metadata")
-	errs = metavalidation.ValidateObjectMetaAccessor(metadata, v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, segment, at)
-	return append(errs, metavalidation.ValidateObjectMetaDeclaratively(context.Background(), operation.Update, metadata, before,
-		v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped, nil, at, declarativeValidation)...)
+	return append(metavalidation.ValidateObjectMetaAccessor(metadata, v.namespaced(), segment, at),
+		metavalidation.ValidateObjectMetaAccessorUpdate(metadata, before, at)...)
+}
+
+func (v *Version) namespaced() bool { return v.crd.Spec.Scope == apiextensionsv1.NamespaceScoped }
+
+func bothMetadata(obj, old map[string]any) (metadata, before *metav1.ObjectMeta, errs field.ErrorList) {
+	if metadata, errs = metadataOf(obj); len(errs) > 0 {
+		return nil, nil, errs
+	}
+	before, errs = metadataOf(old)
+	return metadata, before, errs
 }
 
 // segment says what keeps a name out of a URL.

@@ -131,7 +131,7 @@ func ExampleServer() {
 	stop()
 	fmt.Println(<-ended)
 	// Output:
-	// 200 OK {"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"1","result":{"status":"Success"},"convertedObjects":[{"apiVersion": "restaurant.example/v2", "kind": "Pizza", "metadata": {"name": "margherita"}, "spec": {"toppings":["tomato"]}}]}} <nil>
+	// 200 OK {"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"1","convertedObjects":[{"apiVersion": "restaurant.example/v2", "kind": "Pizza", "metadata": {"name": "margherita"}, "spec": {"toppings":["tomato"]}}],"result":{"status":"Success"}}} <nil>
 	// <nil>
 }
 

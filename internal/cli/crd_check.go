@@ -41,9 +41,9 @@ With -o json there is one object, {"findings": [{"path", "message", "severity",
 "rule"}]}, sorted by path; findings of several definitions have "name" and "file",
 too, and come in the order of the input.`,
 		Example: `  refract crd check -f evolution/at/crd.yaml
-  refract crd check -f evolution/pizza/crd.yaml --old evolution/pizza/crd-before.yaml
+  refract crd check -f evolution/pizza/4-one-version.yaml --old evolution/pizza/3-stored-in-v1beta1.yaml
   refract crd check -f evolution/schemas/non-structural.yaml -o json
-  kustomize build crds | refract crd check -f evolution/at/crd.yaml --fail-on error -o sarif > refract.sarif`,
+  refract crd check -f evolution/ --fail-on error -o sarif > refract.sarif`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run(s) },
 	}

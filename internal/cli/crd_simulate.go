@@ -55,7 +55,7 @@ cannot be read or a webhook does not answer.`,
 		Example: `  refract crd simulate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml --to v1beta1
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml -o json
-  refract crd simulate --crd evolution/pizza/crd.yaml -f evolution/pizza/margherita.yaml --to v1alpha1 --conversion https://localhost:8443/convert/v1beta1/pizza --certificate-authority ca.crt`,
+  refract crd simulate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/margherita.yaml --conversion https://localhost:8443/convert/v1beta1/pizza`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}

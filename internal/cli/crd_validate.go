@@ -41,8 +41,8 @@ With -o json there is one object, {"findings": [{"path", "message", "severity",
 object does not have, such as a namespace, is left out.`,
 		Example: `  refract crd validate --crd evolution/at/crd.yaml -f evolution/at/
   refract crd validate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml --fail-on error
-  refract crd validate --crd evolution/pizza/crd.yaml -f evolution/pizza/objects.yaml --old evolution/pizza/objects.yaml
-  kustomize build objects | refract crd validate --crd evolution/at/crd.yaml -f evolution/at/at.yaml -o json`,
+  refract crd validate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/objects.yaml --old evolution/pizza/objects.yaml
+  refract crd validate --crd evolution/schemas/int-or-string.yaml -f evolution/schemas/int-or-string-objects.yaml -o json`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run(s) },
 	}

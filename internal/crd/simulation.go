@@ -96,7 +96,9 @@ func writeStep(w io.Writer, step *pipeline.Step, before map[string]any) {
 }
 
 // missingField is the path of a default that is not in the object.
-func missingField(object map[string]any, c *tree.Change) string { return manifest.FieldOf(object, c.Path) }
+func missingField(object map[string]any, c *tree.Change) string {
+	return manifest.FieldOf(object, c.Path)
+}
 
 func (s *Simulation) totals() string {
 	changes, errs, warnings := 0, 0, 0

@@ -313,6 +313,7 @@ func (s *guests) storm(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), storm)
 	defer cancel()
 	group := &errgroup.Group{}
+	var watches atomic.Int64 // Their events count.
 	for i, version := range []string{alpha, beta} {
 		s.repeat(ctx, group, &s.lists, func(int) error {
 			_, err := s.k.listIn(ctx, version)
@@ -329,7 +330,7 @@ func (s *guests) storm(t *testing.T) {
 			return nil
 		})
 		s.repeat(ctx, group, &s.applies, func(n int) error { return s.k.apply(ctx, (2*n+i)%applied*(all/applied)) })
-		s.repeat(ctx, group, &s.watched, func(int) error { return s.watch(ctx, version) })
+		s.repeat(ctx, group, &watches, func(int) error { return s.watch(ctx, version) })
 	}
 	s.repeat(ctx, group, &s.writes, func(n int) error { return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2]) })
 	for n := 0; pause(ctx, between); n++ {
@@ -371,7 +372,7 @@ func (s *guests) repeat(ctx context.Context, group *errgroup.Group, well *atomic
 				well.Add(1)
 			case errors.As(err, &wrong):
 				s.report(wrong)
-			case strings.Contains(err.Error(), "conversion webhook for") && !strings.Contains(err.Error(), "object "):
+			case strings.Contains(err.Error(), "conversion webhook for") && strings.Contains(err.Error(), `failed: Post "https://`):
 				s.refused.Add(1)
 			case apierrors.IsConflict(err), apierrors.IsTooManyRequests(err), apierrors.IsServerTimeout(err), apierrors.IsTimeout(err),
 				apierrors.IsResourceExpired(err): // A list in pages that took too long.
@@ -421,7 +422,8 @@ func (s *guests) write(ctx context.Context, i int, version string) error {
 	return nil
 }
 
-// watch looks at what a watch tells until it ends, or some hundred events came.
+// watch looks at what a watch tells until it ends, as it does at the latest when the
+// webhook has gone, or has told more than is there.
 func (s *guests) watch(ctx context.Context, version string) error {
 	w, err := s.k.pizzas[version].Watch(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -437,6 +439,7 @@ func (s *guests) watch(ctx context.Context, version string) error {
 		if err := check(pizza); err != nil {
 			return &wrongError{err}
 		}
+		s.watched.Add(1)
 		if seen++; seen == 2*all {
 			return nil
 		}

@@ -10,6 +10,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/evolution/migrate"
 )
@@ -75,9 +77,15 @@ func TestA13(t *testing.T) {
 		return err
 	})
 
-	// Tricky: who has applied in the version that is gone. An API server keeps his fields,
-	// and knows no way to compare them: he owns all again by applying in v1beta1.
-	s.must(s.apply("kitchen", true, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":[{"name":"e","quantity":2}]}}`, beta)))
+	// Tricky: managedFields that speak of the version that is gone keep everybody from
+	// applying, until somebody takes them away: https://issue.k8s.io/111937
+	apply := func() error {
+		return s.apply("kitchen", true, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":[{"name":"e","quantity":2}]}}`, beta))
+	}
+	s.wantError("The API server cannot compare them.", apply(), 500, "request to convert CR to an invalid group/version: "+alpha)
+	s.must(s.api.Patch(t.Context(), object(beta, "Pizza", s.ns, "p"),
+		client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"managedFields":[{}]}}`))))
+	s.must(apply())
 	p := s.get(beta, "p")
 	if diff := cmp.Diff([]string{"2 e"}, names(p)); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)

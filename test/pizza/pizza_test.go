@@ -270,6 +270,7 @@ func (s *scene) end() {
 // and the toppings.
 func (s *scene) clear() {
 	s.Helper()
+	defer s.took("clear", time.Now())
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
 	// Nobody may answer any more who could convert what is to be deleted.
 	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
@@ -298,6 +299,7 @@ func (s *scene) clear() {
 // untilServed waits until the API server serves both definitions, in all versions.
 func (s *scene) untilServed() {
 	s.Helper()
+	defer s.took("served", time.Now())
 	s.until("both kinds are served", func(ctx context.Context) error {
 		for _, name := range []string{pizzas, toppings} {
 			crd, err := s.definition(ctx, name)
@@ -305,11 +307,13 @@ func (s *scene) untilServed() {
 				return err
 			}
 			for _, v := range crd.Spec.Versions {
-				list := &unstructured.UnstructuredList{}
-				list.SetAPIVersion(group + "/" + v.Name)
-				list.SetKind(crd.Spec.Names.ListKind)
-				if err := s.api.List(ctx, list); err != nil {
-					return err
+				nobody := object(group+"/"+v.Name, crd.Spec.Names.Kind, "", "nobody")
+				if crd.Spec.Scope == apiextensionsv1.NamespaceScoped {
+					nobody.SetNamespace(s.ns)
+				}
+				// Not by a list, for which an API server has who asks wait a second.
+				if err := s.api.Get(ctx, client.ObjectKeyFromObject(nobody), nobody); !missing(err, "nobody") {
+					return fmt.Errorf("%s of %s: %w", nobody.GetKind(), v.Name, err)
 				}
 			}
 		}
@@ -317,6 +321,12 @@ func (s *scene) untilServed() {
 		probe := s.read(pizza(alpha, "probe", `[a]`))
 		return s.api.Create(ctx, probe, client.DryRunAll)
 	})
+}
+
+// missing reports whether the API server knows the kind, and has no object of that name.
+func missing(err error, name string) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name
 }
 
 // notServed reports whether the API server does not know the kind, or not yet.
@@ -441,6 +451,7 @@ type service struct {
 // it, or, if it is deaf, until it answers.
 func (s *scene) serve(as serving) *service {
 	s.Helper()
+	defer s.took("serve", time.Now())
 	log := s.log.logger()
 	host, _, err := net.SplitHostPort(s.address)
 	s.must(err)
@@ -485,6 +496,7 @@ func (s *scene) serve(as serving) *service {
 // API server has taken that up.
 func (s *scene) untilTrusted() {
 	s.Helper()
+	defer s.took("trusted", time.Now())
 	converted := false
 	s.until("the definition trusts the webhook", func(ctx context.Context) error {
 		crd, err := s.definition(ctx, pizzas)
@@ -653,3 +665,5 @@ func (s *scene) run(args ...string) (string, error) {
 	err := cmd.Run()
 	return out.String(), err
 }
+
+func (s *scene) took(what string, t time.Time) { s.Logf("TOOK %s %s", what, time.Since(t)) }

@@ -51,7 +51,7 @@ func TestA11(t *testing.T) {
 			if diff := cmp.Diff([]string{"1 tomato", "1 mozzarella", "1 salami"}, names(s.get(beta, "salami"))); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
-			s.wantError("It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "no", `[{name: pineapple}]`))), 400,
+			s.wantError("It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "refused", `[{name: pineapple}]`))), 400,
 				`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "pineapple" not known`)
 		})
 	}

@@ -262,19 +262,18 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 		seed, difference, yamlOf(decode(t, encode(t, smallest))), before, yamlOf(s.crd))
 }
 
-// each does something n times, some of them at a time: the server is not idle while
-// this side thinks.
-func each(n uint64, do func(i uint64)) {
-	var running sync.WaitGroup
-	next := atomic.Uint64{}
-	for range 4 {
-		running.Go(func() {
-			for i := next.Add(1) - 1; i < n; i = next.Add(1) - 1 {
-				do(i)
-			}
-		})
-	}
-	running.Wait()
+// each runs a test of its own for every seed below n, some of them at a time: the
+// server is not idle while this side thinks.
+func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
+	t.Helper()
+	t.Run("Seeds", func(t *testing.T) {
+		for seed := range n {
+			t.Run(fmt.Sprint(seed), func(t *testing.T) {
+				t.Parallel()
+				do(t, seed)
+			})
+		}
+	})
 }
 
 // What structural says of an object is what a server says: the object that it
@@ -285,9 +284,11 @@ func TestAgreesWithTheServer(t *testing.T) {
 		name := fmt.Sprintf("things%d.%s", seed, group)
 		all[seed] = newSubject(t, generate.CRD(source(uint64(seed)), name, generate.SchemaOptions{}))
 	}
-	each(schemas, func(i uint64) { shared.must(t, http.MethodPost, definitions, all[i].crd) })
+	for _, s := range all {
+		shared.must(t, http.MethodPost, definitions, s.crd)
+	}
 	creates, updates := &comparison{}, &comparison{}
-	each(schemas, func(i uint64) {
+	each(t, schemas, func(t *testing.T, i uint64) {
 		shared.served(t, all[i].crd)
 		src := source(i + 1_000_000)
 		for n := range objects {

@@ -90,7 +90,7 @@ func IsNull(value []byte) bool {
 
 // AppendString appends text to dst as a JSON string. Like encoding/json it escapes
 // what HTML gives a meaning, and replaces what is no valid UTF-8.
-func AppendString(dst []byte, text string) []byte {
+func AppendString[T ~string | ~[]byte](dst []byte, text T) []byte {
 	start := len(dst)
 	dst = append(dst, '"')
 	done := 0
@@ -102,7 +102,7 @@ func AppendString(dst []byte, text string) []byte {
 			dst = append(append(dst, text[done:i]...), '\\', c)
 			done = i + 1
 		default:
-			return appendEncoded(dst[:start], text)
+			return appendEncoded(dst[:start], string(text))
 		}
 	}
 	return append(append(dst, text[done:]...), '"')

@@ -161,6 +161,24 @@ func TestRenew(t *testing.T) {
 	}
 }
 
+func TestCommonNames(t *testing.T) {
+	cases := map[string]struct{ reason, name, want string }{
+		"Given": {"Who looks at a certificate should know whose it is.", "pizza", "pizza"},
+		"None":  {"It need not be said.", "", "webhook"},
+		"Long":  {"RFC 5280 has 64 characters, with the authority's ending.", strings.Repeat("x", 80), strings.Repeat("x", 61)},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			i := issuer(&clock{begin}, "hub.example")
+			i.CommonName = tc.name
+			b, _ := renew(t, i, nil)
+			if leaf := b.Serving().Leaf; leaf.Subject.CommonName != tc.want || leaf.Issuer.CommonName != tc.want+"-ca" {
+				t.Errorf("%s\ngot %s, signed by %s", tc.reason, leaf.Subject, leaf.Issuer)
+			}
+		})
+	}
+}
+
 // TestServersShareABundle has two servers with different names renew one bundle:
 // it serves both, and neither undoes what the other did.
 func TestServersShareABundle(t *testing.T) {

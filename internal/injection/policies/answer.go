@@ -5,19 +5,18 @@ import (
 	"net/http"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/webhook"
+	"refract.dev/webhook/admission"
 )
 
 // mostCauses is how many mistakes are told at once.
 const mostCauses = 25
 
 // refuse says what is wrong with a policy as an API server does.
-func refuse(w *write, causes []metav1.StatusCause) admission.Response {
+func refuse(w *write, causes []metav1.StatusCause) error {
 	if more := len(causes) - mostCauses; more > 0 {
 		causes = append(causes[:mostCauses:mostCauses], metav1.StatusCause{
 			Type: metav1.CauseTypeFieldValueInvalid, Message: fmt.Sprintf("and %d more", more),
@@ -44,9 +43,9 @@ func details(w *write, causes []metav1.StatusCause) *metav1.StatusDetails {
 	}
 }
 
-func status(s *metav1.Status) admission.Response {
+func status(s *metav1.Status) error {
 	s.Status = metav1.StatusFailure
-	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: s}}
+	return &apierrors.StatusError{ErrStatus: *s}
 }
 
 func at(where, what string) string {
@@ -70,7 +69,7 @@ func short(warnings []string) []string {
 	}
 	out := make([]string, len(warnings))
 	for i, text := range warnings {
-		out[i] = webhook.Brief(text, longestWarning)
+		out[i] = admission.Brief(text, longestWarning)
 	}
 	return out
 }

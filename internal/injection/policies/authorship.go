@@ -17,7 +17,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
@@ -180,37 +179,33 @@ const (
 
 // mayHandOut returns why the user may not hand these out, and what the Service names;
 // nil if he may.
-func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []inject.Reference) *admission.Response {
+func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []inject.Reference) error {
 	ctx, cancel := context.WithTimeout(ctx, askedFor)
 	defer cancel()
-	var no admission.Response
 	byService, err := v.handsOn(ctx, w)
 	if err != nil {
-		no = unknown(err)
-		return &no
+		return unknown(err)
 	}
 	refs = slices.Concat(refs, byService)
 	if len(refs) > mostReferences {
-		no = refuse(w, []metav1.StatusCause{{
+		return refuse(w, []metav1.StatusCause{{
 			Type: metav1.CauseTypeFieldValueInvalid, Field: "spec",
 			Message: fmt.Sprintf("hands out %d Secrets and ConfigMaps that it did not before, want at most %d in one write", len(refs), mostReferences),
 		}})
-		return &no
 	}
 	denied, err := v.denied(ctx, user, w.now.Namespace, refs)
 	switch {
 	case err != nil:
-		no = unknown(err)
+		return unknown(err)
 	case len(denied) > 0:
-		no = forbid(w, user, denied)
+		return forbid(w, user, denied)
 	default:
 		return nil
 	}
-	return &no
 }
 
 // unknown says that nobody knows whether a user may write a policy.
-func unknown(err error) admission.Response {
+func unknown(err error) error {
 	return status(&metav1.Status{
 		Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError,
 		Message: fmt.Sprintf("nothing was stored, as it is not known whether you may hand out what the policy names: try again (%v)", err),
@@ -249,7 +244,7 @@ func (v *validator) denied(
 }
 
 // forbid says what the user may not hand out.
-func forbid(w *write, user *authenticationv1.UserInfo, denied []inject.Reference) admission.Response {
+func forbid(w *write, user *authenticationv1.UserInfo, denied []inject.Reference) error {
 	names := make([]string, len(denied))
 	causes := make([]metav1.StatusCause, len(denied))
 	for i := range denied {

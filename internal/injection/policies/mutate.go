@@ -7,10 +7,9 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
-	admissionv1 "k8s.io/api/admission/v1"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/webhook/admission"
 )
 
 // Mutate returns the handler that makes text of whole numbers among the values of
@@ -19,20 +18,14 @@ import (
 // What is no whole number, or may have lost digits on its way, stays and is refused by
 // what comes after: be it the schema, which gives no reason, so a warning does.
 func Mutate(log logr.Logger) http.Handler {
-	return &admission.Webhook{
-		Handler: admission.HandlerFunc(func(_ context.Context, req admission.Request) admission.Response {
-			numbers, err := numbersIn(req.Object.Raw)
-			if err != nil {
-				log.Error(err, "A policy was left as it is", "namespace", req.Namespace, "policy", req.Name)
-				return admission.Allowed("")
-			}
-			return quoted(numbers)
-		}),
-		LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return log },
-		// To recover would be to refuse. The server answers with an error instead, which
-		// the API server passes over.
-		RecoverPanic: new(false),
-	}
+	return admission.Handler(func(_ context.Context, req *admission.Request) (*admission.Response, error) {
+		numbers, err := numbersIn(req.Object)
+		if err != nil {
+			log.Error(err, "A policy was left as it is", "namespace", req.Namespace, "policy", req.Name)
+			return &admission.Response{}, nil
+		}
+		return quoted(numbers), nil
+	})
 }
 
 // number is one among the values of a policy's variables.
@@ -80,8 +73,8 @@ type replacement struct {
 }
 
 // quoted makes text of numbers.
-func quoted(numbers []number) admission.Response {
-	out := admission.Allowed("")
+func quoted(numbers []number) *admission.Response {
+	out := &admission.Response{}
 	var operations []replacement
 	for _, n := range numbers {
 		if n.err != nil {
@@ -98,7 +91,7 @@ func quoted(numbers []number) admission.Response {
 	if err != nil { // Texts are always encoded.
 		return out
 	}
-	out.Patch, out.PatchType = patch, new(admissionv1.PatchTypeJSONPatch)
+	out.Patch = patch
 	return out
 }
 

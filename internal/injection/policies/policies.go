@@ -16,17 +16,16 @@ import (
 	"slices"
 
 	"github.com/go-logr/logr"
-	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/webhook/admission"
 )
 
 // Where the API server finds the handlers.
@@ -62,10 +61,7 @@ type Options struct {
 //
 // What leaves the spec as it is, is allowed as it is. It takes less than 8 seconds.
 func Validate(o Options) http.Handler {
-	return &admission.Webhook{
-		Handler:        &validator{o},
-		LogConstructor: func(logr.Logger, *admission.Request) logr.Logger { return o.Log },
-	}
+	return admission.Handler((&validator{o}).handle)
 }
 
 type validator struct{ Options }
@@ -76,19 +72,19 @@ type write struct {
 }
 
 // writeOf reads a request; with an error, as much of it as can be read.
-func writeOf(req *admissionv1.AdmissionRequest) (*write, error) {
+func writeOf(req *admission.Request) (*write, error) {
 	w := &write{now: &refractv1beta1.ServiceInjectionPolicy{}}
-	if err := json.Unmarshal(req.Object.Raw, w.now); err != nil {
+	if err := json.Unmarshal(req.Object, w.now); err != nil {
 		return w, fmt.Errorf("reading the policy: %w", err)
 	}
 	if w.now.Namespace == "" {
 		w.now.Namespace = req.Namespace
 	}
-	if req.Operation != admissionv1.Update {
+	if req.Operation != admission.Update {
 		return w, nil
 	}
 	w.was = &refractv1beta1.ServiceInjectionPolicy{}
-	if err := json.Unmarshal(req.OldObject.Raw, w.was); err != nil {
+	if err := json.Unmarshal(req.OldObject, w.was); err != nil {
 		// One that was forced into storage: who puts it right begins anew.
 		w.was = nil
 	}
@@ -108,39 +104,45 @@ func (w *write) name() string {
 	return w.now.Name
 }
 
-// Handle answers one request.
-func (v *validator) Handle(ctx context.Context, req admission.Request) admission.Response {
+// handle answers one request.
+func (v *validator) handle(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 	switch req.Operation {
-	case admissionv1.Create, admissionv1.Update:
-	case admissionv1.Delete, admissionv1.Connect:
-		return admission.Allowed("")
+	case admission.Create, admission.Update:
+	case admission.Delete, admission.Connect:
+		return &admission.Response{}, nil
 	default:
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %q is not known", req.Operation))
+		return &admission.Response{Err: fmt.Errorf("operation %q is not known", req.Operation)}, nil
 	}
 	if req.SubResource != "" {
-		return admission.Allowed("")
+		return &admission.Response{}, nil
 	}
-	w, err := writeOf(&req.AdmissionRequest)
+	warnings, err := v.judge(ctx, req)
+	return &admission.Response{Err: err, Warnings: short(warnings)}, nil
+}
+
+// judge returns why a policy is refused, or what its author should know.
+func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings []string, err error) {
+	w, err := writeOf(req)
 	if err != nil {
-		return unreadable(w, req.Object.Raw, err)
+		return nil, unreadable(w, req.Object, err)
 	}
 	if w.saysNothingNew() {
-		return admission.Allowed("")
+		return nil, nil
 	}
 	if _, errs := inject.Compile(stated(w.now)); len(errs) > 0 {
-		return refuse(w, causesOf(errs))
+		return nil, refuse(w, causesOf(errs))
 	}
 	refs := w.handsOut()
 	if !slices.Contains(v.Trusted, req.UserInfo.Username) {
-		if no := v.mayHandOut(ctx, &req.UserInfo, w, refs); no != nil {
-			return *no
+		if err := v.mayHandOut(ctx, &req.UserInfo, w, refs); err != nil {
+			return nil, err
 		}
 	}
 	causes, warnings := v.advise(ctx, w, refs)
 	if len(causes) > 0 {
-		return refuse(w, causes)
+		return nil, refuse(w, causes)
 	}
-	return admission.Allowed("").WithWarnings(short(warnings)...)
+	return warnings, nil
 }
 
 // stated returns what the author of a policy says himself, without what the Service
@@ -153,10 +155,10 @@ func stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInj
 
 // unreadable says why a policy cannot be read: numbers that are none any more stand at
 // their fields.
-func unreadable(w *write, policy []byte, why error) admission.Response {
+func unreadable(w *write, policy []byte, why error) error {
 	numbers, err := numbersIn(policy)
 	if err != nil {
-		return admission.Errored(http.StatusBadRequest, why)
+		return why
 	}
 	var causes []metav1.StatusCause
 	for _, n := range numbers {
@@ -165,7 +167,7 @@ func unreadable(w *write, policy []byte, why error) admission.Response {
 		}
 	}
 	if causes == nil {
-		return admission.Errored(http.StatusBadRequest, why)
+		return why
 	}
 	return refuse(w, causes)
 }

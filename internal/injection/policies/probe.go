@@ -17,7 +17,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
-	"refract.dev/internal/webhook"
+	"refract.dev/webhook/admission"
 )
 
 // verdict is what came of trying a pod out.
@@ -85,7 +85,7 @@ func refusal(namespace string, err error) string {
 	if _, after, found := strings.Cut(why, " is forbidden: "); found {
 		why = after // Without the name of a pod that nobody knows.
 	}
-	return webhook.Brief(fmt.Sprintf("pods of namespace %s that get this would be refused: %s", namespace, why), longestWarning)
+	return admission.Brief(fmt.Sprintf("pods of namespace %s that get this would be refused: %s", namespace, why), longestWarning)
 }
 
 // probe returns a pod with all that the policy injects into one container. It meets

@@ -5,15 +5,14 @@ import (
 	"net/http"
 	"strings"
 
-	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/lint"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
-	"refract.dev/internal/webhook"
+	"refract.dev/webhook/admission"
 )
 
 // causesOf returns why an object is refused that is wrong by itself.
@@ -124,13 +123,13 @@ func at(where, what string) string {
 const mostCauses = 25
 
 // refuse says what is wrong with an object as an API server does.
-func refuse(w *write, causes []metav1.StatusCause) admission.Response {
+func refuse(w *write, causes []metav1.StatusCause) error {
 	if more := len(causes) - mostCauses; more > 0 {
 		causes = append(causes[:mostCauses:mostCauses], cause("", fmt.Sprintf("and %d more", more)))
 	}
 	texts := make([]string, len(causes))
 	for i := range causes {
-		causes[i].Message = webhook.OneLine(causes[i].Message)
+		causes[i].Message = admission.OneLine(causes[i].Message)
 		texts[i] = at(causes[i].Field, causes[i].Message)
 	}
 	text := texts[0]
@@ -145,9 +144,9 @@ func refuse(w *write, causes []metav1.StatusCause) admission.Response {
 	})
 }
 
-func status(s *metav1.Status) admission.Response {
+func status(s *metav1.Status) error {
 	s.Status = metav1.StatusFailure
-	return admission.Response{AdmissionResponse: admissionv1.AdmissionResponse{Result: s}}
+	return &apierrors.StatusError{ErrStatus: *s}
 }
 
 // An API server cuts warnings where all of them are longer than 4096 characters.
@@ -164,7 +163,7 @@ func short(warnings []string) []string {
 	}
 	out := make([]string, len(warnings))
 	for i, text := range warnings {
-		out[i] = webhook.Brief(text, longestWarning)
+		out[i] = admission.Brief(text, longestWarning)
 	}
 	return out
 }

@@ -21,15 +21,14 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	admissionv1 "k8s.io/api/admission/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/tree"
+	"refract.dev/webhook/admission"
 )
 
 // Fleet knows what the hub holds.
@@ -76,7 +75,7 @@ func New(o Options) (http.Handler, error) {
 		o.Patience = patience
 	}
 	v := &validator{Options: o, places: make(chan struct{}, atOnce)}
-	return admission.StandaloneWebhook(&admission.Webhook{Handler: v}, admission.StandaloneOptions{Logger: o.Log, MetricsPath: "policies"})
+	return admission.Handler(v.handle), nil
 }
 
 type validator struct {
@@ -96,8 +95,8 @@ type write struct {
 // cluster reports whether it is one that is written.
 func (w *write) cluster() bool { return w.ref.Kind == corev1alpha1.KindFederatedCluster }
 
-func writeOf(req *admissionv1.AdmissionRequest) (*write, error) {
-	now, err := decode(req.Object.Raw)
+func writeOf(req *admission.Request) (*write, error) {
+	now, err := decode(req.Object)
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
@@ -107,8 +106,8 @@ func writeOf(req *admissionv1.AdmissionRequest) (*write, error) {
 	if !manifest.Understands(now.GroupVersionKind()) || now.GroupVersionKind().GroupVersion() != corev1alpha1.GroupVersion {
 		return nil, fmt.Errorf("%s is no policy and no cluster", now.GroupVersionKind())
 	}
-	if req.Operation == admissionv1.Update {
-		if w.was, err = decode(req.OldObject.Raw); err != nil {
+	if req.Operation == admission.Update {
+		if w.was, err = decode(req.OldObject); err != nil {
 			return nil, fmt.Errorf("reading the object before: %w", err)
 		}
 	}
@@ -129,40 +128,40 @@ func (w *write) saysNothingNew() bool {
 	return !w.cluster() || maps.Equal(w.was.GetLabels(), w.now.GetLabels())
 }
 
-// Handle answers one request.
-func (v *validator) Handle(ctx context.Context, req admission.Request) admission.Response {
+// handle answers one request.
+func (v *validator) handle(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 	switch req.Operation {
-	case admissionv1.Create, admissionv1.Update:
-	case admissionv1.Delete, admissionv1.Connect:
-		return admission.Allowed("")
+	case admission.Create, admission.Update:
+	case admission.Delete, admission.Connect:
+		return &admission.Response{}, nil
 	default:
-		return admission.Errored(http.StatusBadRequest, fmt.Errorf("operation %q is not known", req.Operation))
+		return &admission.Response{Err: fmt.Errorf("operation %q is not known", req.Operation)}, nil
 	}
 	if req.SubResource != "" {
-		return admission.Allowed("")
+		return &admission.Response{}, nil
 	}
-	w, err := writeOf(&req.AdmissionRequest)
+	w, err := writeOf(req)
 	if err != nil {
-		return admission.Errored(http.StatusBadRequest, err)
+		return &admission.Response{Err: err}, nil
 	}
 	if w.saysNothingNew() {
-		return admission.Allowed("")
+		return &admission.Response{}, nil
 	}
 	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
 	if causes := causesOf(problems); len(causes) > 0 {
-		return refuse(w, causes)
+		return &admission.Response{Err: refuse(w, causes)}, nil
 	}
-	if refused := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); refused != nil {
-		return *refused
+	if err := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); err != nil {
+		return &admission.Response{Err: err}, nil
 	}
 	answer := v.ask(ctx, w, alone)
 	if causes := answer.causes; len(causes) > 0 {
-		return refuse(w, causes)
+		return &admission.Response{Err: refuse(w, causes)}, nil
 	}
-	if refused := v.mayRefer(ctx, &req.UserInfo, w, answer.references); refused != nil {
-		return *refused
+	if err := v.mayRefer(ctx, &req.UserInfo, w, answer.references); err != nil {
+		return &admission.Response{Err: err}, nil
 	}
-	return admission.Allowed("").WithWarnings(short(answer.warnings)...)
+	return &admission.Response{Warnings: short(answer.warnings)}, nil
 }
 
 // place stands for the name of a file where something was read from the hub.

@@ -20,7 +20,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/webhook/admission"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -289,23 +288,20 @@ const (
 )
 
 // mayRefer returns why the user may not have pods refer to these; nil if he may.
-func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []reference) *admission.Response {
-	var no admission.Response
+func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []reference) error {
 	if len(refs) > mostReferences {
-		no = refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
+		return refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
 			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one write", len(refs), mostReferences))})
-		return &no
 	}
 	denied, err := v.denied(ctx, user, refs)
 	switch {
 	case err != nil:
-		no = admission.Errored(http.StatusInternalServerError, err)
+		return status(&metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()})
 	case len(denied) > 0:
-		no = forbid(w, denied)
+		return forbid(w, denied)
 	default:
 		return nil
 	}
-	return &no
 }
 
 // denied returns those of the references that the user may not read.
@@ -339,7 +335,7 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 }
 
 // forbid says what the user may not have travel.
-func forbid(w *write, denied []reference) admission.Response {
+func forbid(w *write, denied []reference) error {
 	names := make([]string, len(denied))
 	for i := range denied {
 		names[i] = denied[i].String()
