@@ -123,6 +123,11 @@ demo: build controlplane ## Show Refract at work on local control planes. ARGS g
 	$(call say,starting the demo)
 	@bin/refract demo $(ARGS)
 
+.PHONY: demo-pizza
+demo-pizza: build controlplane ## Show custom resources that evolve: the pizza restaurant.
+	$(call say,opening the restaurant)
+	@$(GO) run ./examples/pizza/demo
+
 .PHONY: clean
 clean: ## Remove what make and refract have put here.
 	$(call say,cleaning)

@@ -53,8 +53,8 @@ func newCodec[T any](s *shape) *codec[T] {
 // faithful reports whether values are the same after they have been encoded to this and
 // decoded.
 func (c *codec[T]) faithful(encoded []byte) bool {
-	// Text that is no valid UTF-8 is encoded so.
-	return c.shape != nil && c.shape.faithful && !bytes.Contains(encoded, []byte(`\ufffd`))
+	// Text that is no valid UTF-8 is encoded as \ufffd; a nil slice as an empty one.
+	return c.shape != nil && c.shape.faithful && !bytes.Contains(encoded, []byte(`\ufffd`)) && string(encoded) != "[]"
 }
 
 // decode makes v the value; what v was before is of no matter.
@@ -105,6 +105,9 @@ func (c *codec[T]) append(dst []byte, v *T) ([]byte, error) {
 		}
 		return append(dst, out...), checkJSON(&c.check, out)
 	}
+	if empty := emptyOf(reflect.ValueOf(v).Elem()); empty != "" {
+		return append(dst, empty...), nil
+	}
 	c.sink.b = dst
 	err := c.encoder.Encode(v)
 	out := c.sink.b
@@ -113,6 +116,19 @@ func (c *codec[T]) append(dst []byte, v *T) ([]byte, error) {
 		return dst, err
 	}
 	return bytes.TrimSuffix(out, []byte("\n")), nil
+}
+
+// emptyOf returns the JSON of a nil slice or map: a conversion that has nothing to put in
+// one does not mean null.
+func emptyOf(v reflect.Value) string {
+	switch {
+	case v.Kind() == reflect.Slice && v.Type().Elem().Kind() != reflect.Uint8 && v.IsNil():
+		return "[]"
+	case v.Kind() == reflect.Map && v.IsNil():
+		return "{}"
+	default:
+		return ""
+	}
 }
 
 // checkJSON returns an error unless value is one JSON value and valid UTF-8.

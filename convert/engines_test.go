@@ -189,6 +189,9 @@ var testEngines = map[string][]Spoke{
 	}}},
 	"typed":        {{Version: "v1alpha1", Conversions: []Conversion{Object(toBeta, toAlpha)}}},
 	"unstructured": {{Version: "v1alpha1", Conversions: []Conversion{Unstructured(nest, flatten)}}},
+	"sliced": {{Version: "v1alpha1", Conversions: []Conversion{
+		Field("spec.cut", "spec.sliced", func(*string) (bool, error) { return true, nil }, func(sliced bool) (*string, error) { return map[bool]*string{true: new("yes")}[sliced], nil }),
+	}}},
 	"panics": {{Version: "v1alpha1", Conversions: []Conversion{
 		Field("spec.toppings", "spec.toppings", func([]string) ([]topping, error) { panic("out of tomatoes") }, toToppingNames),
 	}}},

@@ -71,21 +71,21 @@ func answerArchive(t *testing.T, files []txtar.File) []txtar.File {
 	t.Helper()
 	in := texts(files)
 	e := testEngine(t, strings.TrimSpace(in["engine"]))
-	answer := answer(t, e, []byte(in["review.json"]))
-	out := []txtar.File{{Name: "want/answer.json", Data: answer}}
+	answered := answer(t, e, []byte(in["review.json"]))
+	out := []txtar.File{{Name: "want/answer.json", Data: answered}}
 	to, ok := in["back.txt"]
 	if !ok {
 		return out
 	}
 	if edit, ok := in["edit.txt"]; ok {
 		old, replacement, _ := strings.Cut(strings.TrimSpace(edit), "\n")
-		if !strings.Contains(string(answer), old) {
-			t.Fatalf("the answer does not have what edit.txt replaces:\n%s", answer)
+		if !strings.Contains(string(answered), old) {
+			t.Fatalf("the answer does not have what edit.txt replaces:\n%s", answered)
 		}
-		answer = []byte(strings.ReplaceAll(string(answer), old, replacement))
+		answered = []byte(strings.ReplaceAll(string(answered), old, replacement))
 	}
 	review := fmt.Sprintf(`{"apiVersion":%q,"kind":"ConversionReview","request":{"uid":"back","desiredAPIVersion":"%s/%s","objects":%s}}`,
-		reviewV1, pizzaGroup, strings.TrimSpace(to), objectsOf(t, answer))
+		reviewV1, pizzaGroup, strings.TrimSpace(to), objectsOf(t, answered))
 	return append(out, txtar.File{Name: "want/back.json", Data: objectsOf(t, answer(t, e, []byte(review)))})
 }
 

@@ -110,7 +110,14 @@ func (m *merger) mergeObjects(dst []byte, path string, original, given, made, em
 func (m *merger) mergeMember(path string, original, given, made, empty []byte) ([]byte, error) {
 	switch {
 	case given != nil && made != nil:
-		return m.merge(nil, path, original, given, made, empty)
+		value, err := m.merge(nil, path, original, given, made, empty)
+		if err != nil || value[0] != 'n' || original[0] == 'n' || m.nulls {
+			return value, err
+		}
+		if s := string(original); s == "[]" || s == "{}" {
+			return original, nil // What Go has no other word for.
+		}
+		return nil, nil
 	case given == nil && made == nil:
 		return original, nil
 	case given != nil:

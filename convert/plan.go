@@ -38,6 +38,8 @@ type node struct {
 	children []int
 	// moves says that a conversion takes the value away from here.
 	moves bool
+	// stays says that the version that is wanted has conversions inside, too.
+	stays bool
 }
 
 // plan says how objects of one version become objects of another. It is immutable.
@@ -111,6 +113,9 @@ func (p *plan) addField(id int, place, target string) {
 	}
 	f.from, f.to = p.path(place), p.path(target)
 	p.nodes[f.from].moves = f.from != f.to
+	for n := f.to; n != nodeRoot; n = p.nodes[n].parent {
+		p.nodes[n].stays = true
+	}
 	p.fields = append(p.fields, f)
 }
 

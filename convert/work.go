@@ -251,6 +251,7 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 		return at(f.target, fmt.Errorf("there is a value already where %s has %s of %s", p.to, f.place, p.from))
 	}
 	if !from.present {
+		w.restoreAbsent(p, f)
 		return nil
 	}
 	value := w.src[from.start:from.end:from.end]
@@ -259,6 +260,10 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 		var err error
 		if converted, err = w.convertValue(p, f, value, partial); err != nil {
 			return at(f.place, err)
+		}
+		if string(converted) == "null" { // The other version has no such value.
+			w.deleted = append(w.deleted, f.from)
+			return nil
 		}
 	}
 	if f.from == f.to {
@@ -273,8 +278,7 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
 	worker := w.worker(f.id)
 	if len(w.complement.restorable) > 0 {
-		kept := w.keptValue(f.target, value, func(dst, kept []byte) ([]byte, error) { return worker.convert(dst, kept, !p.toHub) })
-		if kept != nil {
+		if kept := w.keptValue(f.target, value, w.backwards(p, f)); kept != nil {
 			return kept, nil
 		}
 	}
@@ -287,6 +291,31 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 		w.keep(f.place, value, out)
 	}
 	return out, nil
+}
+
+// restoreAbsent puts back what the version that is wanted had and the other one had no
+// value for, provided that it still has none.
+func (w *work) restoreAbsent(p *plan, f *field) {
+	if len(w.complement.restorable) == 0 {
+		return
+	}
+	for n := p.nodes[f.to].parent; n != nodeRoot; n = p.nodes[n].parent {
+		if !w.facts[n].present || w.facts[n].kind != '{' {
+			return // It was taken away with all that was there.
+		}
+	}
+	if kept := w.keptValue(f.target, null, w.backwards(p, f)); kept != nil {
+		w.put(p, f.to, kept)
+	}
+}
+
+var null = []byte("null")
+
+// backwards returns what makes a value of the version that the object has of one of the
+// version that is wanted.
+func (w *work) backwards(p *plan, f *field) func(dst, value []byte) ([]byte, error) {
+	worker := w.worker(f.id)
+	return func(dst, value []byte) ([]byte, error) { return worker.convert(dst, value, !p.toHub) }
 }
 
 // replace plans another value for a node that is there.
@@ -324,6 +353,7 @@ func (w *work) restructure(p *plan) error {
 
 // remove plans the edits that take members away, each with one comma.
 func (w *work) remove(p *plan) {
+	w.prune(p)
 	slices.SortFunc(w.deleted, func(a, b int) int { return cmp.Compare(w.facts[a].key, w.facts[b].key) })
 	for i, n := range w.deleted {
 		f := &w.facts[n]
@@ -336,6 +366,22 @@ func (w *work) remove(p *plan) {
 			end = f.end
 		}
 		w.edits = append(w.edits, edit{start: f.key, end: end})
+	}
+}
+
+// prune deletes the objects that nothing is left in, and that only the version that the
+// object had has values in: they were made for these.
+func (w *work) prune(p *plan) {
+	if len(w.deleted) == 0 {
+		return
+	}
+	for n := len(p.nodes) - 1; n >= fixedNodes; n-- { // Children come behind their parents.
+		f := &w.facts[n]
+		if p.nodes[n].stays || f.members == 0 || f.members != w.deletedIn(p, n) {
+			continue
+		}
+		w.deleted = slices.DeleteFunc(w.deleted, func(d int) bool { return p.nodes[d].parent == n })
+		w.deleted = append(w.deleted, n)
 	}
 }
 

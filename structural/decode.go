@@ -47,8 +47,8 @@ func (v *Version) Default(obj map[string]any) (*Result, error) {
 }
 
 // Decode prunes and then defaults an object: what the server does first with all
-// that is written, and with what is read from storage. The errors are those of
-// [Version.Prune].
+// that is written, and with what is read from storage (there it drops malformed
+// metadata, for which this is an error). The errors are those of [Version.Prune].
 func (v *Version) Decode(obj map[string]any) (*Result, error) {
 	return v.change(obj, v.prune, v.fill)
 }

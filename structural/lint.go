@@ -59,7 +59,8 @@ type surroundings struct {
 // schema judges a schema and all that it holds.
 func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
 	if s.XIntOrString && s.Type != "" && !c.nested {
-		l.warn(lintIntOrString, at+".type", "has no effect beside x-kubernetes-int-or-string, which takes integers and strings and nothing else; remove type: %s", s.Type)
+		l.warn(lintIntOrString, at+".type",
+			"has no effect beside x-kubernetes-int-or-string, which takes integers and strings and nothing else; remove type: %s", s.Type)
 	}
 	if s.Format != "" {
 		format := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
@@ -115,7 +116,8 @@ func (l *linter) conversion(crd *apiextensionsv1.CustomResourceDefinition) {
 	if config := conversion.Webhook.ClientConfig; config != nil {
 		bundle := strings.TrimSpace(string(config.CABundle)) // The server takes white space for nothing.
 		if bundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)) {
-			l.warn(lintCABundle, at+".clientConfig.caBundle", "holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
+			l.warn(lintCABundle, at+".clientConfig.caBundle",
+				"holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
 		}
 	}
 	if versions := conversion.Webhook.ConversionReviewVersions; slices.Contains(versions, "v1beta1") && !slices.Contains(versions, "v1") {

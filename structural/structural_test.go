@@ -77,8 +77,8 @@ func TestDefinition(t *testing.T) {
 		got.Versions = append(got.Versions, v.Name()+" "+v.APIVersion())
 		got.Served = append(got.Served, v.Served())
 		got.Status = append(got.Status, v.StatusSubresource())
-		if v.Schema().Type != "object" || v.Structural().Type != "object" {
-			t.Errorf("version %s has another schema", v.Name())
+		if v.Kind() != "Pizza" || v.Schema().Type != "object" || v.Structural().Type != "object" {
+			t.Errorf("version %s has another kind or schema", v.Name())
 		}
 	}
 	want := summary{
@@ -415,5 +415,70 @@ func TestNearest(t *testing.T) {
 		if got := nearest(name, known); got != want {
 			t.Errorf("nearest(%q) = %q, want %q", name, got, want)
 		}
+	}
+}
+
+// Validation takes what no decoder lets through.
+func TestValidateMalformed(t *testing.T) {
+	v := compiled(t, pizzas).Versions()[1]
+	good := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, metadata: {name: a}}`)
+	cases := map[string]struct {
+		reason   string
+		metadata any
+		want     string
+	}{
+		"NoObject": {
+			reason:   "Metadata is an object.",
+			metadata: "a",
+			want:     `metadata: Invalid value: "a": expected map[string]interface{}, got string`,
+		},
+		"WrongType": {
+			reason:   "Its members have types.",
+			metadata: map[string]any{"name": "a", "labels": "b"},
+			want:     "cannot restore map from string",
+		},
+		"Slash": {
+			reason:   "A name goes into a URL.",
+			metadata: map[string]any{"name": "a/b", "generateName": "c/d"},
+			want:     "metadata.name: Invalid value: ",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			obj := map[string]any{"apiVersion": v.APIVersion(), "kind": "Pizza", "metadata": tc.metadata}
+			for _, found := range [][]Finding{v.Validate(obj), v.ValidateUpdate(obj, good), v.ValidateUpdate(good, obj)} {
+				if len(found) == 0 {
+					t.Errorf("%s\nno findings", tc.reason)
+				}
+			}
+			if found := v.Validate(obj); !slices.ContainsFunc(found, func(f Finding) bool { return strings.Contains(f.String(), tc.want) }) {
+				t.Errorf("%s\nwant %s, got %v", tc.reason, tc.want, found)
+			}
+		})
+	}
+}
+
+func TestCheckUpdateRefuses(t *testing.T) {
+	gone := parse(t, `{apiVersion: apiextensions.k8s.io/v1beta1, kind: CustomResourceDefinition}`)
+	found, err := CheckUpdate(gone, parse(t, pizzas))
+	if err != nil || len(found) != 1 || found[0].Rule != "RemovedAPIVersion" {
+		t.Errorf("a new definition in v1beta1: got %v, %v", found, err)
+	}
+	_, err = CheckUpdate(parse(t, pizzas), gone)
+	if want := "the definition before: apiextensions.k8s.io/v1beta1 is no longer served"; !strings.HasPrefix(text(err), want) {
+		t.Errorf("an old definition in v1beta1: want %s, got %v", want, err)
+	}
+	if _, err = CheckUpdate(parse(t, `{kind: Pod}`), gone); !errors.Is(err, ErrNotDefinition) {
+		t.Errorf("want ErrNotDefinition, got %v", err)
+	}
+	crd := parse(t, pizzas)
+	crd["spec"] = 1 << 3 // An int, which no decoder makes.
+	_, err = Check(crd)
+	if want := "reading the CustomResourceDefinition: /spec has the wrong type"; !strings.HasPrefix(text(err), want) {
+		t.Errorf("want %s, got %v", want, err)
+	}
+	crd["spec"] = math.Inf(1)
+	if _, err = Check(crd); err == nil {
+		t.Error("infinity is no JSON")
 	}
 }

@@ -114,7 +114,7 @@ func (u *unknowns) members(v map[string]any, fields map[string]reflect.Type, at 
 // fieldsOf returns the fields of a struct by their names in JSON.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	fields := map[string]reflect.Type{}
-	for f := range structFields(t) {
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case name == "" && (f.Anonymous || strings.Contains(options, "inline")):
@@ -124,16 +124,6 @@ func fieldsOf(t reflect.Type) map[string]reflect.Type {
 		}
 	}
 	return fields
-}
-
-func structFields(t reflect.Type) func(yield func(reflect.StructField) bool) {
-	return func(yield func(reflect.StructField) bool) {
-		for i := range t.NumField() {
-			if !yield(t.Field(i)) {
-				return
-			}
-		}
-	}
 }
 
 // nearest returns the candidate that takes the fewest letters to be inserted,

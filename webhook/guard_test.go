@@ -174,7 +174,7 @@ func TestBytesInFlight(t *testing.T) {
 // TestStreamsThatWaitLeaveRoom has streams of one HTTP/2 connection wait for room with
 // bodies that are half sent: those that have room must get theirs.
 func TestStreamsThatWaitLeaveRoom(t *testing.T) {
-	const large = 16 << 20
+	const large = 2 << 20
 	s, url := local(t, Options{InFlightBytes: 2 * large})
 	s.Handle("/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)

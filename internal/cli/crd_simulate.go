@@ -26,6 +26,7 @@ type crdSimulateOptions struct {
 	mutate     string
 	validate   string
 	authority  string
+	serverName string
 	output     string
 }
 
@@ -67,7 +68,8 @@ cannot be read or a webhook does not answer.`,
 	f.StringVar(&o.validate, "validate", "", "`URL` of a validating admission webhook")
 	f.StringVar(&o.authority, "certificate-authority", "", "`file` with the certificates of who signed those of the webhooks (default: the definition's caBundle, or whom this machine trusts)")
 	must(cmd.MarkFlagFilename("certificate-authority", "crt", "pem"))
-	for _, name := range []string{"conversion", "mutate", "validate"} {
+	f.StringVar(&o.serverName, "tls-server-name", "", "`name` that the certificates of the webhooks are for (default: the host of the URL)")
+	for _, name := range []string{"conversion", "mutate", "validate", "tls-server-name"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
 	must(cmd.RegisterFlagCompletionFunc("to", o.completeVersion))
@@ -150,7 +152,7 @@ func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.
 	}
 	definition := object.Definition.Definition
 	if o.mutate != "" {
-		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.mutate, Authority: authority})
+		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.mutate, Authority: authority, ServerName: o.serverName})
 		if err != nil {
 			return hooks, fmt.Errorf("--mutate: %w", err)
 		}
@@ -158,7 +160,7 @@ func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.
 		hooks.Mutate = func(obj map[string]any) (map[string]any, error) { return webhook.Mutate(ctx, obj) }
 	}
 	if o.validate != "" {
-		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.validate, Authority: authority})
+		webhook, err := review.NewAdmission(definition, review.Webhook{URL: o.validate, Authority: authority, ServerName: o.serverName})
 		if err != nil {
 			return hooks, fmt.Errorf("--validate: %w", err)
 		}
@@ -173,14 +175,14 @@ func (o *crdSimulateOptions) hooks(ctx context.Context, s *streams, object *crd.
 // is an error only if something is to be converted.
 func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, authority []byte) (func(map[string]any, string) (map[string]any, error), error) {
 	says := crd.ConversionOf(&object.Definition.Document)
-	webhook := review.Webhook{URL: o.conversion, Authority: authority}
+	webhook := review.Webhook{URL: o.conversion, Authority: authority, ServerName: o.serverName}
 	switch {
 	case o.conversion != "":
 	case says.Strategy == "None":
 		return nil, nil //nolint:nilnil // Documented.
 	case says.URL == "":
 		err := withHint(fmt.Errorf("%s is converted by the Service %s, which only a cluster knows", object.Definition.Name(), says.Service),
-			"--conversion names a URL of the webhook, for example one that kubectl port-forward has made")
+			"--conversion names a URL of the webhook, for example one that kubectl port-forward has made, with --tls-server-name for the Service's name")
 		return func(map[string]any, string) (map[string]any, error) { return nil, err }, nil
 	default:
 		webhook.URL = says.URL
@@ -195,13 +197,18 @@ func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, au
 	return func(obj map[string]any, to string) (map[string]any, error) { return converter.Convert(ctx, obj, to) }, nil
 }
 
-// explainCertificate adds what to do about a certificate that nobody trusts.
+// explainCertificate adds what to do about a certificate that is not trusted.
 func explainCertificate(err error) error {
 	var unknown x509.UnknownAuthorityError
-	if !errors.As(err, &unknown) {
+	var other x509.HostnameError
+	switch {
+	case errors.As(err, &unknown):
+		return withHint(err, "--certificate-authority names a file with the certificate of who signed that of the webhook")
+	case errors.As(err, &other) && other.Certificate != nil && len(other.Certificate.DNSNames) > 0:
+		return withHint(err, "--tls-server-name says which name is meant: the certificate is for "+strings.Join(other.Certificate.DNSNames, ", "))
+	default:
 		return err
 	}
-	return withHint(err, "--certificate-authority names a file with the certificate of who signed that of the webhook")
 }
 
 // readAuthority reads the certificates to trust; nil for none.

@@ -180,6 +180,24 @@ refused: 1 error, 0 warnings, 0 changes before
 			args:   []string{"--conversion", url + "/convert"},
 			stderr: "hint: --certificate-authority names a file with the certificate of who signed that of the webhook\n",
 		},
+		"OtherName": {
+			reason: "A certificate for another name is no answer.", crd: crdFile, code: exitError,
+			args:   []string{"--conversion", url + "/convert", "--certificate-authority", authority, "--tls-server-name", "webhook.ovens.svc"},
+			stderr: "hint: --tls-server-name says which name is meant: the certificate is for example.com, *.example.com\n",
+		},
+		"Named": {
+			reason: "Behind a tunnel a webhook has the name of its Service.", crd: crdFile, fuel: "oil", code: exitFound,
+			args: []string{"--validate", url + "/validate", "--certificate-authority", authority, "--tls-server-name", "example.com"},
+			stdout: `write
+  ✔ decode    v1alpha1
+  ✔ default   v1alpha1
+  ✔ validate  v1alpha1
+  ✗ admit     v1alpha1
+      error: admission webhook "` + url + `/validate" denied the request: oil is not for pizzas
+
+refused: 1 error, 0 warnings, 0 changes before
+`,
+		},
 		"NotFound": {
 			reason: "Another path is no webhook.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/elsewhere", "--certificate-authority", authority},

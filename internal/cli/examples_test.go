@@ -64,6 +64,8 @@ var documented = []struct{ file, dir string }{
 	{"docs/guide/change-a-policy-safely.md", "examples/override"},
 	{"docs/guide/test-policies.md", "."},
 	{"docs/guide/inject-services.md", "."},
+	{"docs/guide/add-a-version.md", "examples/evolution"},
+	{"examples/evolution/README.md", "examples/evolution"},
 	{"examples/injection/README.md", "."},
 }
 

@@ -28,6 +28,8 @@ type Simulation struct {
 	Refused bool `json:"refused"`
 
 	*pipeline.Trace
+
+	sent map[string]any // What the client sends.
 }
 
 // The type of a [Simulation], as it stands in JSON.
@@ -44,10 +46,10 @@ func Simulate(o *Object, to string, hooks pipeline.Hooks) (*Simulation, error) {
 	}
 	s := &Simulation{
 		APIVersion: SimulationAPIVersion, Kind: SimulationKind, Object: o.String(), Definition: o.Definition.Name(),
-		From: o.Version.Name(), Stored: o.Definition.Storage(), To: to,
+		From: o.Version.Name(), Stored: o.Definition.Storage(), To: to, sent: o.sent(),
 	}
 	var err error
-	s.Trace, err = pipeline.Run(o.Definition.Definition, o.sent(), to, hooks)
+	s.Trace, err = pipeline.Run(o.Definition.Definition, s.sent, to, hooks)
 	s.Refused = s.Trace.Refused()
 	return s, err
 }
@@ -59,7 +61,7 @@ func (s *Simulation) WriteJSON(w io.Writer) error { return writeJSON(w, s) }
 func (s *Simulation) WriteText(w io.Writer) error {
 	out := bufio.NewWriter(w)
 	fmt.Fprintf(out, "%s: written in %s, stored in %s, read in %s\n", s.Object, s.From, s.Stored, s.To)
-	phase, last := "", map[string]any{}
+	phase, last := "", s.sent
 	for i := range s.Steps {
 		step := &s.Steps[i]
 		if step.Phase != phase {

@@ -46,7 +46,7 @@ func NewAdmission(d *structural.Definition, w Webhook) (*Admission, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	a := &Admission{definition: d, webhook: w, witness: &witness{timeout: admissionTimeout}}
+	a := &Admission{definition: d, webhook: w, witness: &witness{timeout: admissionTimeout, serverName: w.ServerName}}
 	clients, err := webhook.NewClientManager(
 		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
 		admissionv1beta1.AddToScheme, admissionv1.AddToScheme)
@@ -82,11 +82,11 @@ func (a *Admission) Mutate(ctx context.Context, object map[string]any) (map[stri
 	}
 	text, err := patch.Apply(before)
 	if err != nil { // The server's text is the error alone, as an internal one.
-		return nil, &pipeline.Refusal{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + err.Error()}
+		return nil, &pipeline.RefusedError{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + err.Error()}
 	}
 	var after map[string]any
 	if err := json.Unmarshal(text, &after); err != nil {
-		return nil, &pipeline.Refusal{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + err.Error()}
+		return nil, &pipeline.RefusedError{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + err.Error()}
 	}
 	return after, nil
 }
@@ -124,7 +124,7 @@ func (a *Admission) ask(ctx context.Context, object map[string]any, mutating boo
 	}
 	if !response.Allowed {
 		denied := webhookerrors.ToStatusErr(a.webhook.URL, response.Result)
-		return nil, &pipeline.Refusal{Rule: RuleDenied, Message: denied.Error()}
+		return nil, &pipeline.RefusedError{Rule: RuleDenied, Message: denied.Error()}
 	}
 	return response, nil
 }
@@ -132,7 +132,7 @@ func (a *Admission) ask(ctx context.Context, object map[string]any, mutating boo
 // failed is the error of an answer that the API server cannot take.
 func (a *Admission) failed(err error) error {
 	failure := &webhook.ErrCallingWebhook{WebhookName: a.webhook.URL, Reason: err}
-	return &pipeline.Refusal{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + failure.Error()}
+	return &pipeline.RefusedError{Rule: RuleAdmissionFailed, Message: "Internal error occurred: " + failure.Error()}
 }
 
 // review is what an API server sends when somebody creates the object.

@@ -34,7 +34,7 @@ func NewConverter(d *structural.Definition, reviewVersions []string, w Webhook) 
 	if len(reviewVersions) == 0 {
 		reviewVersions = []string{"v1"}
 	}
-	c := &Converter{webhook: w, witness: &witness{timeout: conversionTimeout}}
+	c := &Converter{webhook: w, witness: &witness{timeout: conversionTimeout, serverName: w.ServerName}}
 	factory, err := conversion.NewCRConverterFactory(webhook.NewDefaultServiceResolver(), c.witness.resolver)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to convert: %w", err)
@@ -84,11 +84,11 @@ func (c *Converter) Convert(ctx context.Context, object map[string]any, toAPIVer
 		return nil, c.webhook.unreachable(silent)
 	}
 	if err != nil {
-		return nil, &pipeline.Refusal{Rule: RuleConversion, Message: err.Error()}
+		return nil, &pipeline.RefusedError{Rule: RuleConversion, Message: err.Error()}
 	}
 	u, ok := out.(*unstructured.Unstructured)
 	if !ok {
-		return nil, &pipeline.Refusal{Rule: RuleConversion, Message: fmt.Sprintf("unexpected type %T", out)}
+		return nil, &pipeline.RefusedError{Rule: RuleConversion, Message: fmt.Sprintf("unexpected type %T", out)}
 	}
 	return u.Object, nil
 }

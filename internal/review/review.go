@@ -3,7 +3,7 @@
 // are those that a client of the API server reads.
 //
 // A webhook that answers, and says no or answers wrongly, is a
-// [pipeline.Refusal]. One that cannot be reached, or answers with an HTTP status
+// [pipeline.RefusedError]. One that cannot be reached, or answers with an HTTP status
 // other than 200, is any other error.
 package review
 
@@ -27,6 +27,9 @@ type Webhook struct {
 	// Authority is the PEM bundle of who may have signed the endpoint's certificate;
 	// empty for those that this machine trusts.
 	Authority []byte
+	// ServerName is the name that the certificate must be for; empty for the host of
+	// the URL.
+	ServerName string
 }
 
 const (
@@ -57,7 +60,8 @@ func (w *Webhook) check() error {
 // witness sees the exchange with a webhook, of which the client's errors tell only
 // the text.
 type witness struct {
-	timeout time.Duration
+	timeout    time.Duration
+	serverName string
 
 	mu     sync.Mutex
 	failed error // Of the last exchange.
@@ -80,8 +84,9 @@ func (w *witness) saw(err error) {
 func (w *witness) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
 	config := func() (*rest.Config, error) {
 		return &rest.Config{
-			Timeout:       w.timeout,
-			WrapTransport: func(next http.RoundTripper) http.RoundTripper { return &watched{next: next, by: w} },
+			Timeout:         w.timeout,
+			TLSClientConfig: rest.TLSClientConfig{ServerName: w.serverName},
+			WrapTransport:   func(next http.RoundTripper) http.RoundTripper { return &watched{next: next, by: w} },
 		}, nil
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{

@@ -166,7 +166,7 @@ func TestConvert(t *testing.T) {
 // webhook does not answer.
 func judge(t *testing.T, reason string, got map[string]any, err error, want, refusal string) {
 	t.Helper()
-	var refused *pipeline.Refusal
+	var refused *pipeline.RefusedError
 	switch {
 	case want != "":
 		if err != nil {
@@ -287,7 +287,11 @@ func TestUnreachable(t *testing.T) {
 		"HTTP":      {reason: "Reviews are not sent in the clear.", Webhook: Webhook{URL: "http://localhost/hook"}, want: "want https://HOST"},
 		"NoURL":     {reason: "A URL must be one.", Webhook: Webhook{URL: "https://[::"}, want: "reading the URL"},
 		"Untrusted": {reason: "A certificate must be signed by somebody who is trusted.", Webhook: Webhook{URL: webhook.URL}, want: "certificate"},
-		"Refused":   {reason: "Somebody must listen.", Webhook: Webhook{URL: "https://127.0.0.1:1/hook"}, want: "connection refused"},
+		"OtherName": {
+			reason:  "A certificate must be for the name that is wanted.",
+			Webhook: Webhook{URL: webhook.URL, Authority: webhook.Authority, ServerName: "webhook.shop.svc"}, want: "not webhook.shop.svc",
+		},
+		"Refused": {reason: "Somebody must listen.", Webhook: Webhook{URL: "https://127.0.0.1:1/hook"}, want: "connection refused"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -306,6 +310,19 @@ func TestUnreachable(t *testing.T) {
 				t.Errorf("%s\nvalidating: %v, want %s", tc.reason, err, tc.want)
 			}
 		})
+	}
+}
+
+// TestServerName: a webhook behind a tunnel has the name of its Service.
+func TestServerName(t *testing.T) {
+	hook := serve(t, always(http.StatusOK, admitted(`{"uid":"UID","allowed":true}`)))
+	hook.ServerName = "example.com" // What the certificates of httptest are for.
+	webhook, err := NewAdmission(compiled(t), hook)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := webhook.Validate(t.Context(), parse(t, oven)); err != nil {
+		t.Error(err)
 	}
 }
 

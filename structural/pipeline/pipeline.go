@@ -95,7 +95,7 @@ func (t *Trace) Object() map[string]any {
 }
 
 // Hooks are what others than the API server do. Each gets a copy of the object that
-// it may modify. One that refuses the object returns a [*Refusal]; any other error
+// it may modify. One that refuses the object returns a [*RefusedError]; any other error
 // means that it could not be asked, and ends [Run].
 type Hooks struct {
 	// Mutate is mutating admission; nil for none.
@@ -107,15 +107,15 @@ type Hooks struct {
 	Convert func(obj map[string]any, toAPIVersion string) (map[string]any, error)
 }
 
-// Refusal is the error of a hook that was asked, and refused.
-type Refusal struct {
+// RefusedError is the error of a hook that was asked, and refused.
+type RefusedError struct {
 	// Rule is that of the finding, for example AdmissionDenied.
 	Rule string
 	// Message is what the client of the API server would read.
 	Message string
 }
 
-func (r *Refusal) Error() string { return r.Message }
+func (r *RefusedError) Error() string { return r.Message }
 
 // Run creates an object at its own version, and reads it back in the version read.
 // It ends with the first step that refuses the object. The object is not modified.
@@ -236,7 +236,7 @@ func (r *run) add(s Step) error {
 
 // refuse ends a step with an error of a hook.
 func (r *run) refuse(name string, v *structural.Version, err error) error {
-	var refusal *Refusal
+	var refusal *RefusedError
 	if !errors.As(err, &refusal) {
 		return err
 	}

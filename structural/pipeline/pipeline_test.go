@@ -100,7 +100,7 @@ func hooks(t *testing.T, in map[string]string) pipeline.Hooks {
 	}
 	if text, ok := in["denied"]; ok {
 		h.Admit = func(map[string]any) error {
-			return &pipeline.Refusal{Rule: "AdmissionDenied", Message: strings.TrimSpace(text)}
+			return &pipeline.RefusedError{Rule: "AdmissionDenied", Message: strings.TrimSpace(text)}
 		}
 	}
 	for name := range in {
@@ -110,7 +110,7 @@ func hooks(t *testing.T, in map[string]string) pipeline.Hooks {
 				if text, ok := in["converted/"+version+".yaml"]; ok {
 					return parse(t, text), nil
 				}
-				return nil, &pipeline.Refusal{Rule: "ConversionFailed", Message: "no conversion to " + to}
+				return nil, &pipeline.RefusedError{Rule: "ConversionFailed", Message: "no conversion to " + to}
 			}
 		}
 	}

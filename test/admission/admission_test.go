@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -24,11 +25,14 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/playground"
 	"refract.dev/webhook/admission"
+	"refract.dev/webhook/lookup"
 )
 
 // patience is how long anything may take on a machine that is busy with other things.
@@ -36,6 +40,7 @@ const patience = 90 * time.Second
 
 // shared is the API server of all tests, and what talks to it.
 var shared struct {
+	config              *rest.Config
 	client              client.Client
 	kubectl, kubeconfig string
 }
@@ -70,6 +75,7 @@ func run(m *testing.M) (code int, err error) {
 	if err != nil {
 		return 0, err
 	}
+	shared.config = cfg
 	if shared.client, err = client.New(cfg, client.Options{Scheme: scheme.Scheme}); err != nil {
 		return 0, err
 	}
@@ -220,7 +226,7 @@ func TestKubectl(t *testing.T) {
 	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: told, labels: {review: v1}}\ndata: {%s}\n"
 	cases := map[string]struct{ data, want string }{
 		"Denied":    {"deny: topping not known", `Error from server: error when creating "STDIN": admission webhook "v1.admission.example" denied the request: topping not known` + "\n"},
-		"Rehearsal": {"x: y", "Warning: this was a rehearsal\nconfigmap/told created (server dry run)\n"},
+		"Rehearsal": {"x: z", "Warning: this was a rehearsal\nconfigmap/told created (server dry run)\n"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -257,5 +263,48 @@ func TestLife(t *testing.T) {
 				t.Errorf("A deletion has no object: got %v", err)
 			}
 		})
+	}
+}
+
+// TestFinder looks up what is cluster-scoped, in a cache of its own.
+func TestFinder(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	informers, err := cache.New(shared.config, cache.Options{Scheme: scheme.Scheme})
+	if err != nil {
+		t.Fatal(err)
+	}
+	finder := lookup.New[corev1.Namespace](informers, shared.client)
+	if _, err := finder.Get(ctx, "", "default"); !errors.Is(err, lookup.ErrNotSynced) {
+		t.Errorf("Before the cache has started nothing is known: got %v", err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := informers.Start(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+		err := finder.Ready()
+		if err != nil && !errors.Is(err, lookup.ErrNotSynced) {
+			return false, err
+		}
+		return err == nil, nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("topping-", i)}}
+		if _, err := finder.Get(ctx, "", namespace.Name); !apierrors.IsNotFound(err) {
+			t.Errorf("It is not there: got %v", err)
+		}
+		if err := shared.client.Create(ctx, namespace); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := finder.Get(ctx, "", namespace.Name); err != nil || got.UID != namespace.UID {
+			t.Errorf("It was created a moment ago: got %v", err)
+		}
 	}
 }

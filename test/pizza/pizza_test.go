@@ -270,7 +270,6 @@ func (s *scene) end() {
 // and the toppings.
 func (s *scene) clear() {
 	s.Helper()
-	defer s.took("clear", time.Now())
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
 	// Nobody may answer any more who could convert what is to be deleted.
 	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
@@ -299,7 +298,6 @@ func (s *scene) clear() {
 // untilServed waits until the API server serves both definitions, in all versions.
 func (s *scene) untilServed() {
 	s.Helper()
-	defer s.took("served", time.Now())
 	s.until("both kinds are served", func(ctx context.Context) error {
 		for _, name := range []string{pizzas, toppings} {
 			crd, err := s.definition(ctx, name)
@@ -451,7 +449,6 @@ type service struct {
 // it, or, if it is deaf, until it answers.
 func (s *scene) serve(as serving) *service {
 	s.Helper()
-	defer s.took("serve", time.Now())
 	log := s.log.logger()
 	host, _, err := net.SplitHostPort(s.address)
 	s.must(err)
@@ -496,7 +493,6 @@ func (s *scene) serve(as serving) *service {
 // API server has taken that up.
 func (s *scene) untilTrusted() {
 	s.Helper()
-	defer s.took("trusted", time.Now())
 	converted := false
 	s.until("the definition trusts the webhook", func(ctx context.Context) error {
 		crd, err := s.definition(ctx, pizzas)
@@ -657,13 +653,16 @@ func namesOf(o map[string]any) []string {
 
 // run runs kubectl in the test's namespace and returns all that it prints.
 func (s *scene) run(args ...string) (string, error) {
-	cmd := exec.Command(s.kubectl, append([]string{"-n", s.ns}, args...)...)
+	return s.kubectlIn(append([]string{"-n", s.ns}, args...)...)
+}
+
+// kubectlIn runs kubectl in the folder of the repository.
+func (w *world) kubectlIn(args ...string) (string, error) {
+	cmd := exec.Command(w.kubectl, args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+s.kubeconfig, "HOME="+s.dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HOME="+w.dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()
 	return out.String(), err
 }
-
-func (s *scene) took(what string, t time.Time) { s.Logf("TOOK %s %s", what, time.Since(t)) }

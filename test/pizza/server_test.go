@@ -36,7 +36,7 @@ import (
 func TestManifests(t *testing.T) {
 	s := begin(t, setting{alone: true})
 	s.clear() // The manifests bring their own definitions.
-	out, err := s.run("apply", "-k", "examples/pizza/manifests/cluster")
+	out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
@@ -105,7 +105,7 @@ func TestManifests(t *testing.T) {
 		t.Errorf("the Service maps %d to %s", p.Port, p.TargetPort.String())
 	}
 	// Applying all again takes nothing back.
-	if out, err := s.run("apply", "-k", "examples/pizza/manifests/cluster"); err != nil || strings.Contains(out, " created") {
+	if out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster"); err != nil || strings.Contains(out, " created") {
 		t.Errorf("%v\n%s", err, out)
 	}
 	crd, err := s.definition(t.Context(), pizzas)

@@ -359,7 +359,8 @@ func mixed(src *rand.PCG, obj, other map[string]any) map[string]any {
 	return out
 }
 
-func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, old map[string]any) {
+// compareUpdate compares a PUT, and returns the server's verdict.
+func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, old map[string]any) verdict {
 	t.Helper()
 	obj = runtime.DeepCopyJSON(obj)
 	name := text(old, "metadata", "name")
@@ -373,4 +374,5 @@ func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, ol
 	if difference != "" {
 		c.report(t, s, seed, obj, old, judge)
 	}
+	return live
 }

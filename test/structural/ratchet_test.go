@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"sync/atomic"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -15,8 +16,8 @@ import (
 // change: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting.
 // What structural says of updates of such objects is what a server says.
 func TestRatchetingAgreesWithTheServer(t *testing.T) {
-	const definitions = 60
-	updates := &comparison{}
+	const definitions = 30
+	updates, tolerated := &comparison{}, &atomic.Int64{}
 	each(t, definitions, func(t *testing.T, i uint64) {
 		src := source(i + 3_000_000)
 		strict := generate.CRD(src, fmt.Sprintf("ratchets%d.%s", i, group), generate.SchemaOptions{Depth: 3})
@@ -37,7 +38,7 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 				stored[name] = obj
 			}
 		}
-		tighten(t, strict)
+		replace(t, strict)
 		for n := range objects {
 			name := fmt.Sprintf("object-%d", n)
 			obj, ok := stored[name]
@@ -56,14 +57,18 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 			compareUpdate(t, updates, after, i, obj, old)
 			touched := runtime.DeepCopyJSON(obj)
 			touched["marked"] = false
-			compareUpdate(t, updates, after, i, touched, old)
+			v := compareUpdate(t, updates, after, i, touched, old)
+			if v.Code == http.StatusOK && after.predictCreate(t, touched).Code == http.StatusUnprocessableEntity {
+				tolerated.Add(1)
+			}
 			for range 2 {
 				compareUpdate(t, updates, after, i, mixed(src, obj, generate.Object(src, after.version, generate.ObjectOptions{})), old)
 			}
 		}
 	})
-	t.Logf("%d pairs, %d accepted, %d refused", updates.pairs.Load(), updates.accepted.Load(), updates.refused.Load())
-	if updates.accepted.Load() < 100 || updates.refused.Load() < 100 {
+	t.Logf("%d pairs, %d accepted, %d refused; %d objects may stay though they could not be created",
+		updates.pairs.Load(), updates.accepted.Load(), updates.refused.Load(), tolerated.Load())
+	if updates.accepted.Load() < 100 || updates.refused.Load() < 50 || tolerated.Load() < 20 {
 		t.Error("too few of something were compared")
 	}
 }
@@ -98,8 +103,8 @@ func loosen(schema map[string]any) {
 	})
 }
 
-// tighten puts a definition in the place of the one that is there.
-func tighten(t *testing.T, crd map[string]any) {
+// replace puts a definition in the place of the one that is there.
+func replace(t *testing.T, crd map[string]any) {
 	t.Helper()
 	path := definitions + "/" + text(crd, "metadata", "name")
 	shared.eventually(t, "the definition is replaced", func() bool {

@@ -67,8 +67,15 @@ type Request struct {
 
 // Response is what the API server is told. The zero Response allows.
 type Response struct {
-	// Err denies, with what [Denial] makes of it; nil allows. If it wraps what
-	// [Unavailable] returns there is no answer, but HTTP 500.
+	// Err denies; nil allows. The text that the API server passes on is exactly that of the
+	// error, and the code is 400 without a reason. If the error is or wraps one with a Status,
+	// as those of k8s.io/apimachinery/pkg/api/errors do, then code, reason and details are
+	// those of the Status. kubectl prints:
+	//
+	//	Error from server: admission webhook "NAME" denied the request: TEXT
+	//
+	// If it wraps what [Unavailable] returns, or says that a context has ended, there is no
+	// answer, but HTTP 500.
 	Err error
 	// Patch is a JSON patch of the object, for a mutating webhook alone; empty for none.
 	// A denial has none.
@@ -81,6 +88,9 @@ type Response struct {
 	// before each key.
 	AuditAnnotations map[string]string
 }
+
+// Denied returns the response that denies because of err, which must not be nil.
+func Denied(err error) *Response { return &Response{Err: err} }
 
 // Func answers a request. Its error, and a nil Response, are HTTP 500 with the text:
 // the failurePolicy decides. It is called by many goroutines.
@@ -118,13 +128,8 @@ func Handler(f Func) http.Handler {
 	})
 }
 
-// Denial returns what an API server makes of an error that denies: the message is
-// exactly that of the error, and the code is 400 without a reason. If the error is or
-// wraps one with a Status, as those of k8s.io/apimachinery/pkg/api/errors do, then code,
-// reason and details are those of the Status.
-//
-// kubectl prints: Error from server: admission webhook "NAME" denied the request: TEXT.
-func Denial(err error) *metav1.Status {
+// denial returns what the API server is told of an error that denies.
+func denial(err error) *metav1.Status {
 	out := &metav1.Status{Code: http.StatusBadRequest}
 	if known := apierrors.APIStatus(nil); errors.As(err, &known) {
 		*out = known.Status()

@@ -2,8 +2,7 @@ package admission
 
 import (
 	"bytes"
-
-	"refract.dev/tree/raw"
+	"slices"
 )
 
 // match says which element of an array comes from which one that was there before.
@@ -35,13 +34,13 @@ func matched(was, is [][]byte) *match {
 		m.inPlace[len(is)-1-back] = len(was) - 1 - back
 		back++
 	}
-	left, right := was[front:len(was)-back], is[front:len(is)-back]
-	if len(left)*len(right) > mostPairs {
+	olds, news := was[front:len(was)-back], is[front:len(is)-back]
+	if len(olds)*len(news) > mostPairs {
 		m.match(was, is)
 		m.replace()
 		return m
 	}
-	m.align(left, right, front)
+	m.align(olds, news, front)
 	m.match(was, is)
 	if !m.any() && !anyInside(was) {
 		m.replace()
@@ -80,14 +79,14 @@ func (m *match) any() bool {
 }
 
 // align finds the pairs in rising order that are most alike in all.
-func (m *match) align(left, right [][]byte, offset int) {
-	rows, columns := len(left), len(right)
+func (m *match) align(before, after [][]byte, offset int) {
+	rows, columns := len(before), len(after)
 	if rows == 0 || columns == 0 {
 		return
 	}
-	olds, news := described(left), described(right)
+	olds, news := described(before), described(after)
 	if namedAlike(olds, news) {
-		for i := range left {
+		for i := range before {
 			m.inPlace[offset+i] = offset + i
 		}
 		return
@@ -124,6 +123,9 @@ func (m *match) align(left, right [][]byte, offset int) {
 // match finds the objects that have moved: first those that are equal, then those of the
 // same identity.
 func (m *match) match(was, is [][]byte) {
+	if !slices.Contains(m.inPlace, -1) {
+		return
+	}
 	taken := make([]bool, len(was))
 	for _, i := range m.inPlace {
 		if i >= 0 {
@@ -153,50 +155,51 @@ func (m *match) match(was, is [][]byte) {
 // pair takes what is left between two elements that stay for the same ones changed: if
 // there are as many as there were, or none of them is an object.
 func (m *match) pair(was, is [][]byte) {
-	taken := make([]bool, len(was))
+	moved := make([]bool, len(was))
 	for _, i := range m.moved {
 		if i >= 0 {
-			taken[i] = true
+			moved[i] = true
 		}
 	}
-	nextOld, nextNew := 0, 0
+	from, start := 0, 0
 	for j := 0; j <= len(is); j++ {
-		end := len(was)
+		to := len(was)
 		if j < len(is) {
-			if m.inPlace[j] < 0 {
-				continue
-			}
-			end = m.inPlace[j]
+			to = m.inPlace[j]
 		}
-		var olds, news []int
-		objects := false
-		for i := nextOld; i < end; i++ {
-			if !taken[i] {
-				olds, objects = append(olds, i), objects || isObject(was[i])
-			}
+		if to < 0 {
+			continue
 		}
-		for k := nextNew; k < j; k++ {
-			if m.moved[k] < 0 {
-				news, objects = append(news, k), objects || isObject(is[k])
-			}
-		}
-		if len(olds) == len(news) || !objects {
+		olds := left(from, to, func(i int) bool { return moved[i] })
+		news := left(start, j, func(k int) bool { return m.moved[k] >= 0 })
+		if len(olds) == len(news) || !anyObject(was, olds) && !anyObject(is, news) {
 			for k := range min(len(olds), len(news)) {
 				m.inPlace[news[k]] = olds[k]
 			}
 		}
-		nextOld, nextNew = end+1, j+1
+		from, start = to+1, j+1
 	}
+}
+
+// left returns the indexes that are not taken.
+func left(from, to int, taken func(int) bool) []int {
+	var out []int
+	for i := from; i < to; i++ {
+		if !taken(i) {
+			out = append(out, i)
+		}
+	}
+	return out
+}
+
+// anyObject reports whether there is an object at one of the indexes.
+func anyObject(elements [][]byte, at []int) bool {
+	return slices.ContainsFunc(at, func(i int) bool { return isObject(elements[i]) })
 }
 
 // anyInside reports whether there is something in an element, which may be unknown.
 func anyInside(elements [][]byte) bool {
-	for _, v := range elements {
-		if isObject(v) || isArray(v) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(elements, func(v []byte) bool { return isObject(v) || isArray(v) })
 }
 
 // identities are members by which people and API servers tell elements of an array apart;
@@ -215,9 +218,9 @@ func identity(v []byte) string {
 	return is.identity()
 }
 
-func (m members) identity() string {
+func (m *members) identity() string {
 	for _, key := range identities {
-		if v := m.values[key]; v != nil && !isObject(v) && !isArray(v) && !isNull(v) {
+		if v := m.at(key); v != nil && !isObject(v) && !isArray(v) && !isNull(v) {
 			return key + ":" + string(v)
 		}
 	}
@@ -293,8 +296,8 @@ func (d *description) likeness(other *description) int {
 		return 0
 	}
 	score := 0
-	for key, v := range d.members.values {
-		if bytes.Equal(v, other.members.values[key]) && !raw.IsNull(v) {
+	for i, key := range d.members.keys {
+		if v := d.members.values[i]; bytes.Equal(v, other.members.at(key)) && !isNull(v) {
 			score++
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -96,12 +97,14 @@ func (d *differ) op(op string, place []string, v []byte) {
 
 func (d *differ) object(place []string, a, b, r []byte) {
 	was, is, has := d.members(a), d.members(b), d.members(r)
-	for _, key := range was.keys {
-		d.value(append(place, key), was.values[key], is.values[key], has.values[key])
+	for i, key := range was.keys {
+		if old, v := was.values[i], is.at(key); !bytes.Equal(old, v) {
+			d.value(append(place, key), old, v, has.at(key))
+		}
 	}
-	for _, key := range is.keys {
-		if was.values[key] == nil {
-			d.value(append(place, key), nil, is.values[key], has.values[key])
+	for i, key := range is.keys {
+		if was.find(key) < 0 {
+			d.value(append(place, key), nil, is.values[i], has.at(key))
 		}
 	}
 }
@@ -110,9 +113,9 @@ func (d *differ) object(place []string, a, b, r []byte) {
 func (d *differ) picked(place []string, a, b []byte) []byte {
 	was, is := d.members(a), d.members(b)
 	var out []byte
-	for _, key := range is.keys {
-		v, place := is.values[key], append(place, key)
-		switch old := was.values[key]; {
+	for i, key := range is.keys {
+		v, place := is.values[i], append(place, key)
+		switch old := was.at(key); {
 		case bytes.Equal(old, v):
 			continue
 		case isObject(old) && isObject(v):
@@ -319,76 +322,109 @@ func cleaned(dst, v, back []byte) []byte {
 func appendMapped(dst, v, back []byte, keep func(member, back []byte) bool) []byte {
 	switch {
 	case isObject(v):
-		is, err := membersOf(v)
-		if err != nil {
-			return append(dst, v...)
+		if is, err := membersOf(v); err == nil {
+			return appendObject(dst, is, back, keep)
 		}
-		other := members{}
-		if isObject(back) {
-			other, _ = membersOf(back) // It was just encoded.
-		}
-		dst = append(dst, '{')
-		first := true
-		for _, key := range is.keys {
-			member := is.values[key]
-			if !keep(member, other.values[key]) {
-				continue
-			}
-			if !first {
-				dst = append(dst, ',')
-			}
-			first = false
-			dst = append(raw.AppendString(dst, key), ':')
-			dst = appendMapped(dst, member, other.values[key], keep)
-		}
-		return append(dst, '}')
 	case isArray(v):
-		elements, err := elementsOf(v)
-		if err != nil {
-			return append(dst, v...)
+		if elements, err := elementsOf(v); err == nil {
+			return appendArray(dst, elements, back, keep)
 		}
-		var other [][]byte
-		if isArray(back) {
-			other, _ = elementsOf(back)
-		}
-		dst = append(dst, '[')
-		for i, element := range elements {
-			if i > 0 {
-				dst = append(dst, ',')
-			}
-			var beside []byte
-			if len(other) == len(elements) {
-				beside = other[i]
-			}
-			dst = appendMapped(dst, element, beside, keep)
-		}
-		return append(dst, ']')
-	default:
-		return append(dst, v...)
 	}
+	return append(dst, v...)
+}
+
+func appendObject(dst []byte, is members, back []byte, keep func(member, back []byte) bool) []byte {
+	other := members{}
+	if isObject(back) {
+		other, _ = membersOf(back) // What cannot be read is nothing.
+	}
+	dst = append(dst, '{')
+	separator := ""
+	for i, key := range is.keys {
+		member, beside := is.values[i], other.at(key)
+		if keep(member, beside) {
+			dst = append(raw.AppendString(append(dst, separator...), key), ':')
+			dst = appendMapped(dst, member, beside, keep)
+			separator = ","
+		}
+	}
+	return append(dst, '}')
+}
+
+func appendArray(dst []byte, elements [][]byte, back []byte, keep func(member, back []byte) bool) []byte {
+	other := make([][]byte, len(elements))
+	if isArray(back) {
+		if found, err := elementsOf(back); err == nil && len(found) == len(elements) {
+			other = found
+		}
+	}
+	dst = append(dst, '[')
+	for i, element := range elements {
+		if i > 0 {
+			dst = append(dst, ',')
+		}
+		dst = appendMapped(dst, element, other[i], keep)
+	}
+	return append(dst, ']')
 }
 
 // members are those of a JSON object: the last one of a key that stands there twice, as
 // for those who decode it.
 type members struct {
 	keys   []string
-	values map[string][]byte
+	values [][]byte
+	index  map[string]int // Of keys, where there are many.
 }
 
+// fewMembers are found fastest by looking at each.
+const fewMembers = 16
+
 func membersOf(v []byte) (members, error) {
-	out := members{values: map[string][]byte{}}
+	out := members{}
 	err := raw.Members(v, func(key, value []byte) bool {
-		name := string(key)
-		if out.values[name] == nil {
-			out.keys = append(out.keys, name)
-		}
-		out.values[name] = value
+		out.add(string(key), value)
 		return true
 	})
 	if err != nil {
 		return members{}, fmt.Errorf("reading an object: %w", err)
 	}
 	return out, nil
+}
+
+func (m *members) add(key string, value []byte) {
+	if i := m.find(key); i >= 0 {
+		m.values[i] = value
+		return
+	}
+	m.keys, m.values = append(m.keys, key), append(m.values, value)
+	switch n := len(m.keys); {
+	case n < fewMembers:
+	case n == fewMembers:
+		m.index = make(map[string]int, 2*n)
+		for i, key := range m.keys {
+			m.index[key] = i
+		}
+	default:
+		m.index[key] = n - 1
+	}
+}
+
+func (m *members) find(key string) int {
+	if m.index == nil {
+		return slices.Index(m.keys, key)
+	}
+	if i, ok := m.index[key]; ok {
+		return i
+	}
+	return -1
+}
+
+// at returns the value of a key; nil for none.
+func (m *members) at(key string) []byte {
+	if i := m.find(key); i >= 0 {
+		return m.values[i]
+	}
+	return nil
 }
 
 func elementsOf(v []byte) ([][]byte, error) {

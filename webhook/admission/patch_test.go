@@ -516,3 +516,25 @@ func compacted(t *testing.T, v json.RawMessage) string {
 	}
 	return out.String()
 }
+
+// TestPatchOfManyMembers is about objects that are too wide to look at each member.
+func TestPatchOfManyMembers(t *testing.T) {
+	notes := map[string]string{}
+	for i := range 100 {
+		notes[fmt.Sprintf("n%02d", i)] = "1"
+	}
+	object := `{"spec":{"notes":` + encodedText(t, notes) + `}}`
+	patch := patched(t, object, func(p *pizza) {
+		p.Spec.Notes["n15"], p.Spec.Notes["n99"], p.Spec.Notes["x"] = "2", "3", "4"
+		delete(p.Spec.Notes, "n50")
+	})
+	want := `[{"op":"replace","path":"/spec/notes/n15","value":"2"},{"op":"remove","path":"/spec/notes/n50"},` +
+		`{"op":"replace","path":"/spec/notes/n99","value":"3"},{"op":"add","path":"/spec/notes/x","value":"4"}]`
+	if diff := cmp.Diff(want, patch); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	twice := `{"spec":{"box":{"size":"S"},"box":{"size":"M"}}}`
+	if got := patched(t, twice, func(p *pizza) { p.Spec.Box.Size = "L" }); got != `[{"op":"replace","path":"/spec/box/size","value":"L"}]` {
+		t.Errorf("Of a key that stands there twice the last one counts: got %s", got)
+	}
+}

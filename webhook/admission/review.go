@@ -31,16 +31,16 @@ func read(w http.ResponseWriter, r *http.Request) (body []byte, code int, err er
 	if r.Method != http.MethodPost {
 		return nil, http.StatusMethodNotAllowed, fmt.Errorf("want POST, got %.20s", r.Method)
 	}
-	var read bytes.Buffer
-	read.Grow(int(min(max(r.ContentLength, 0), soonBytes)) + bytes.MinRead)
-	_, err = io.Copy(&read, http.MaxBytesReader(w, r.Body, mostBytes))
+	var out bytes.Buffer
+	out.Grow(int(min(max(r.ContentLength, 0), soonBytes)) + bytes.MinRead)
+	_, err = io.Copy(&out, http.MaxBytesReader(w, r.Body, mostBytes))
 	if tooLarge, ok := errors.AsType[*http.MaxBytesError](err); ok {
 		return nil, http.StatusRequestEntityTooLarge, fmt.Errorf("want a review of at most %d bytes", tooLarge.Limit)
 	}
 	if err != nil {
 		return nil, http.StatusBadRequest, fmt.Errorf("reading the review: %w", err)
 	}
-	return read.Bytes(), 0, nil
+	return out.Bytes(), 0, nil
 }
 
 // parse reads a review, whose parts the request then shares.
@@ -147,7 +147,7 @@ func encode(r *Request, response *Response) []byte {
 	}
 	switch {
 	case response.Err != nil:
-		out.Result = Denial(response.Err)
+		out.Result = denial(response.Err)
 	case len(response.Patch) > 0:
 		out.Patch, out.PatchType = response.Patch, new(admissionv1.PatchTypeJSONPatch)
 	}

@@ -44,14 +44,14 @@ func Default[T any](apiVersion, kind string, f func(ctx context.Context, r *Requ
 	answer := func(ctx context.Context, r *Request) (*Response, error) {
 		obj, err := decode[T](r.Object)
 		if err != nil {
-			return &Response{Err: fmt.Errorf("reading the object: %w", err)}, nil
+			return Denied(fmt.Errorf("reading the object: %w", err)), nil
 		}
 		before, err := json.Marshal(obj)
 		if err != nil {
 			return nil, fmt.Errorf("encoding the object: %w", err)
 		}
 		if err := f(ctx, r, obj); err != nil {
-			return &Response{Err: err}, nil
+			return Denied(err), nil
 		}
 		after, err := json.Marshal(obj)
 		if err != nil {
@@ -69,8 +69,8 @@ func Default[T any](apiVersion, kind string, f func(ctx context.Context, r *Requ
 // Validate returns a rule for [Validating]. On CREATE and UPDATE f says whether obj may be
 // stored; old is what it takes the place of, nil on CREATE. Both are its own.
 //
-// An error denies with exactly its text; see [Denial] for its code. One that wraps what
-// [Unavailable] returns, or says that the context has ended, is no answer but HTTP 500.
+// An error is the Err of a [Response]: it denies with exactly its text, unless it wraps what
+// [Unavailable] returns, or says that a context has ended, and so is no answer.
 // Warnings are shown in any other case. An object that cannot be decoded into a T is
 // denied, and so is one to be put in the place of such an object.
 //
@@ -79,12 +79,12 @@ func Validate[T any](apiVersion, kind string, f func(ctx context.Context, r *Req
 	answer := func(ctx context.Context, r *Request) (*Response, error) {
 		obj, err := decode[T](r.Object)
 		if err != nil {
-			return &Response{Err: fmt.Errorf("reading the object: %w", err)}, nil
+			return Denied(fmt.Errorf("reading the object: %w", err)), nil
 		}
 		var old *T
 		if r.Operation == Update {
 			if old, err = decode[T](r.OldObject); err != nil {
-				return &Response{Err: fmt.Errorf("reading the object before: %w", err)}, nil
+				return Denied(fmt.Errorf("reading the object before: %w", err)), nil
 			}
 		}
 		warnings, err := f(ctx, r, obj, old)
@@ -131,11 +131,11 @@ func serving(mutating bool, rules []Rule) http.Handler {
 		case Delete, Connect:
 			return &Response{}, nil
 		default:
-			return &Response{Err: fmt.Errorf("unexpected operation %.80q", r.Operation)}, nil
+			return Denied(fmt.Errorf("unexpected operation %.80q", r.Operation)), nil
 		}
 		answer := byKind[r.Kind]
 		if answer == nil {
-			return &Response{Err: unexpected(r.Kind, known)}, nil
+			return Denied(unexpected(r.Kind, known)), nil
 		}
 		return answer(ctx, r)
 	})

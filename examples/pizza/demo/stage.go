@@ -112,8 +112,12 @@ func (s *stage) play(ctx context.Context, of scene) error {
 	if of.text != "" {
 		fmt.Fprintf(s.stdout, "\n%s\n", of.text)
 	}
-	fmt.Fprintln(s.stdout)
+	spaced := false // Whether the next command stands apart from what is before it.
 	for _, a := range of.acts {
+		if a.says == "" && !spaced && a.shown() {
+			fmt.Fprintln(s.stdout)
+		}
+		spaced = a.says == "" && (spaced || a.shown())
 		if err := s.perform(ctx, a); err != nil {
 			return err
 		}
@@ -124,7 +128,7 @@ func (s *stage) play(ctx context.Context, of scene) error {
 func (s *stage) perform(ctx context.Context, a act) error {
 	switch {
 	case a.says != "":
-		fmt.Fprintf(s.stdout, "\n%s\n\n", a.says)
+		fmt.Fprintf(s.stdout, "\n%s\n", a.says)
 		return nil
 	case a.serves && s.stop != nil:
 		return s.close()

@@ -14,8 +14,7 @@ type scene struct {
 	acts []act
 }
 
-// act is one thing that happens. Exactly one of its fields but wants, shown and fails
-// is set.
+// act is one thing that happens. Exactly one of its fields but wants and fails is set.
 type act struct {
 	// types is a command that is shown, with what it prints.
 	types string
@@ -33,6 +32,9 @@ type act struct {
 	// fails is whether the command must fail.
 	fails bool
 }
+
+// shown reports whether the reader sees the act.
+func (a act) shown() bool { return a.types != "" || a.stores != "" }
 
 // story is the chapter's, and goes on to its end.
 var story = []scene{

@@ -129,6 +129,11 @@ func (r *Result) write(b *strings.Builder) {
 		}
 		fmt.Fprintf(b, "✗ %s cannot be migrated to %s: %s%s cannot be read in it; nothing was written\n",
 			r.Name, r.To, atLeast, render.Count(r.Failed, "object", "objects"))
+		object := "object"
+		if r.Failed > 1 {
+			object = "objects"
+		}
+		fmt.Fprintf(b, "  mend the conversion, or make the old version the storage version again to mend or delete the %s\n", object)
 	case Failed:
 		verb := "is not migrated"
 		if r.DryRun {

@@ -27,7 +27,7 @@ func (m *migration) survey(ctx context.Context) error {
 		if unreadable(err) {
 			page, err = m.named(ctx, token, limit, err)
 			if unreadable(err) && limit > 1 {
-				limit /= 2 // The fewer there are, the likelier one version can read them all.
+				limit = max(1, limit/8) // The fewer there are, the likelier one version can read them all.
 				continue
 			}
 		}

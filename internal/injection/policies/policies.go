@@ -111,7 +111,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	case admission.Delete, admission.Connect:
 		return &admission.Response{}, nil
 	default:
-		return &admission.Response{Err: fmt.Errorf("operation %q is not known", req.Operation)}, nil
+		return admission.Denied(fmt.Errorf("operation %q is not known", req.Operation)), nil
 	}
 	if req.SubResource != "" {
 		return &admission.Response{}, nil

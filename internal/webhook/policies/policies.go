@@ -135,31 +135,31 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	case admission.Delete, admission.Connect:
 		return &admission.Response{}, nil
 	default:
-		return &admission.Response{Err: fmt.Errorf("operation %q is not known", req.Operation)}, nil
+		return admission.Denied(fmt.Errorf("operation %q is not known", req.Operation)), nil
 	}
 	if req.SubResource != "" {
 		return &admission.Response{}, nil
 	}
 	w, err := writeOf(req)
 	if err != nil {
-		return &admission.Response{Err: err}, nil
+		return admission.Denied(err), nil
 	}
 	if w.saysNothingNew() {
 		return &admission.Response{}, nil
 	}
 	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
 	if causes := causesOf(problems); len(causes) > 0 {
-		return &admission.Response{Err: refuse(w, causes)}, nil
+		return admission.Denied(refuse(w, causes)), nil
 	}
 	if err := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); err != nil {
-		return &admission.Response{Err: err}, nil
+		return admission.Denied(err), nil
 	}
 	answer := v.ask(ctx, w, alone)
 	if causes := answer.causes; len(causes) > 0 {
-		return &admission.Response{Err: refuse(w, causes)}, nil
+		return admission.Denied(refuse(w, causes)), nil
 	}
 	if err := v.mayRefer(ctx, &req.UserInfo, w, answer.references); err != nil {
-		return &admission.Response{Err: err}, nil
+		return admission.Denied(err), nil
 	}
 	return &admission.Response{Warnings: short(answer.warnings)}, nil
 }

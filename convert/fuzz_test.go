@@ -1,0 +1,297 @@
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"refract.dev/tree/raw"
+)
+
+// seeds returns the reviews of the golden files.
+func seeds(f *testing.F) [][]byte {
+	f.Helper()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		f.Fatal(err)
+	}
+	var all [][]byte
+	for _, file := range files {
+		data, err := os.ReadFile(file)
+		if err != nil {
+			f.Fatal(err)
+		}
+		all = append(all, []byte(texts(txtar.Parse(data).Files)["review.json"]))
+	}
+	return all
+}
+
+// FuzzReview answers any bytes. What is answered is JSON with the uid and, if it is a
+// success, the objects in their order; what no conversion names in them is the same byte
+// for byte. The review is not modified.
+func FuzzReview(f *testing.F) {
+	for _, seed := range seeds(f) {
+		f.Add(seed)
+	}
+	f.Add([]byte(`{"kind":"ConversionReview","apiVersion":"apiextensions.k8s.io/v1","request":{"objects":[` + strings.Repeat("[", 990) + `]}}`))
+	e := pizzaEngine(f, true)
+	f.Fuzz(func(t *testing.T, body []byte) {
+		before := bytes.Clone(body)
+		a, err := e.Review(body)
+		if !bytes.Equal(before, body) {
+			t.Fatal("the review was modified")
+		}
+		if err != nil {
+			if a != nil || !errors.Is(err, ErrReview) {
+				t.Fatalf("Review() = %v, %v", a, err)
+			}
+			return
+		}
+		text := a.Bytes()
+		if int64(len(text)) != a.Len() || !json.Valid(text) {
+			t.Fatalf("the answer is not JSON, or not of length %d:\n%s", a.Len(), text)
+		}
+		var request struct {
+			Request struct {
+				UID     string            `json:"uid"`
+				Desired string            `json:"desiredAPIVersion"`
+				Objects []json.RawMessage `json:"objects"`
+			} `json:"request"`
+		}
+		var response struct {
+			Response struct {
+				UID     string            `json:"uid"`
+				Objects []json.RawMessage `json:"convertedObjects"`
+				Result  struct{ Status, Message string }
+			} `json:"response"`
+		}
+		if err := errors.Join(json.Unmarshal(body, &request), json.Unmarshal(text, &response)); err != nil {
+			return // Keys in other cases, which are others here.
+		}
+		if strings.Contains(strings.ToLower(string(body)), `\u`) {
+			return // The same.
+		}
+		got := response.Response
+		if (a.Err() == nil) != (got.Result.Status == "Success") || a.Err() != nil && (len(got.Objects) > 0 || got.Result.Message == "") {
+			t.Fatalf("Err() = %v:\n%s", a.Err(), text)
+		}
+		if bytes.Count(bytes.ToLower(body), []byte(`"uid"`)) == 1 && request.Request.UID != got.UID {
+			t.Fatalf("uid %q, want %q", got.UID, request.Request.UID)
+		}
+		if a.Err() != nil || bytes.Count(bytes.ToLower(body), []byte(`"objects"`)) != 1 {
+			return
+		}
+		if len(got.Objects) != len(request.Request.Objects) || a.Objects() != len(got.Objects) {
+			t.Fatalf("%d objects, want %d", len(got.Objects), len(request.Request.Objects))
+		}
+		for i, o := range request.Request.Objects {
+			compareUntouched(t, o, got.Objects[i])
+		}
+	})
+}
+
+// compareUntouched compares what conversions of toppings may not touch.
+func compareUntouched(t *testing.T, before, after []byte) {
+	t.Helper()
+	was, is := untouched(t, before), untouched(t, after)
+	delete(was, "metadata")
+	delete(is, "metadata") // It may have come.
+	if diff := cmp.Diff(was, is); diff != "" {
+		t.Fatalf("-before, +after:\n%s", diff)
+	}
+}
+
+// untouched returns the bytes of all members but those that may change, with the members
+// of spec and metadata among them.
+func untouched(t *testing.T, object []byte) map[string]string {
+	t.Helper()
+	found := map[string]string{}
+	err := raw.Members(object, func(key, value []byte) bool {
+		k := string(key)
+		if k == "apiVersion" {
+			return true
+		}
+		if k != "spec" && k != "metadata" || value[0] != '{' {
+			found[k] = string(value)
+			return true
+		}
+		return raw.Members(value, func(key, value []byte) bool {
+			if inner := string(key); inner != "toppings" && inner != "annotations" {
+				found[k+"."+inner] = string(value)
+			}
+			return true
+		}) == nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// fuzzObject returns an object of a spec and more that a fuzzer made; false if it is not
+// JSON, or a key is in it twice.
+func fuzzObject(version, metadata, spec string) ([]byte, bool) {
+	object := fmt.Appendf(nil, `{"apiVersion":"%s/%s","kind":"Pizza"`, pizzaGroup, version)
+	if metadata != "" {
+		object = append(append(object, `,"metadata":`...), metadata...)
+	}
+	if spec != "" {
+		object = append(append(object, `,"spec":`...), spec...)
+	}
+	object = append(object, '}')
+	return object, json.Valid(object) && !hasTwice(object)
+}
+
+// hasTwice reports whether a key is there twice in an object, or in case.
+func hasTwice(value []byte) bool {
+	switch value[0] {
+	case '{':
+		seen, twice := map[string]bool{}, false
+		if err := raw.Members(value, func(key, value []byte) bool {
+			k := strings.ToLower(string(key))
+			twice = twice || seen[k] || hasTwice(value)
+			seen[k] = true
+			return true
+		}); err != nil {
+			return true
+		}
+		return twice
+	case '[':
+		twice := false
+		err := raw.Elements(value, func(_ int, value []byte) bool {
+			twice = twice || hasTwice(value)
+			return true
+		})
+		return twice || err != nil
+	default:
+		return false
+	}
+}
+
+var roundTrips = []struct{ engine, from, to string }{
+	{"pizza", "v1alpha1", "v1beta1"},
+	{"pizza", "v1beta1", "v1alpha1"},
+	{"three", "v1alpha1", "v1"},
+	{"three", "v1", "v1alpha1"},
+	{"moves", "v1alpha1", "v1beta1"},
+	{"moves", "v1beta1", "v1alpha1"},
+	{"typed", "v1alpha1", "v1beta1"},
+	{"typed", "v1beta1", "v1alpha1"},
+	{"unstructured", "v1alpha1", "v1beta1"},
+	{"unstructured", "v1beta1", "v1alpha1"},
+	{"sliced", "v1beta1", "v1alpha1"},
+	{"sliced", "v1alpha1", "v1beta1"},
+}
+
+var fuzzSpecs = []string{
+	`{"toppings":["a","b","a"]}`, `{"toppings":[{"name":"a","quantity":2},{"name":"a"}],"x":1.0}`, `{"toppings":null}`, `{"toppings":[]}`,
+	`{"a":1,"x":[2],"left":{"y":1.0},"right":null}`, `{"b":{"c":1,"d":2,"e":3},"right":9007199254740993}`, `{"b":{"c":1}}`, `null`, `"x"`,
+	`{"order":{"lines":["2 a","1 b","1 a"]}}`, `{"size":"large","toppings":["a"],"notes":[{"text":"t","by":"me"}]}`,
+	`{"diameter":30,"toppings":[{"name":"a","new":true}]}`, `{"count":12345678901234567890,"z":[1e3]}`, `{"size":{"count":1}}`, `{"size":{"count":1,"x":2}}`,
+	`{"sliced":false}`, `{"cut":"no"}`, `{"toppings":["\u0061","😀","\ud800"]}`, `{"diameter":0,"toppings":null,"notes":[]}`,
+}
+
+// FuzzRoundTrip converts objects there and back. They are what they were. If somebody has
+// changed what there is in the other version, the way back is that of an object without
+// history.
+func FuzzRoundTrip(f *testing.F) {
+	engines := map[string]*Engine{}
+	for i, trip := range roundTrips {
+		engines[trip.engine] = testEngine(f, trip.engine)
+		for _, spec := range fuzzSpecs {
+			f.Add(uint8(i), spec, `{"toppings":["z"]}`)
+		}
+	}
+	f.Fuzz(func(t *testing.T, n uint8, spec, edit string) {
+		trip := roundTrips[int(n)%len(roundTrips)]
+		e := engines[trip.engine]
+		object, ok := fuzzObject(trip.from, `{"name":"n"}`, spec)
+		if !ok || strings.Contains(spec, "{}") || strings.Contains(spec, "{ ") {
+			return // An empty object may be one that a move made, which goes with what was in it.
+		}
+		there := mustConvert(t, e, object, trip.to)
+		if there == nil {
+			return
+		}
+		back, err := e.Convert(there, pizzaGroup+"/"+trip.from)
+		if err != nil {
+			t.Fatalf("%s\n%s\ndoes not come back: %v", object, there, err)
+		}
+		var c comparer
+		if !c.equal(object, back) {
+			t.Fatalf("-before, +after %s:\n-%s\n+%s", there, object, back)
+		}
+
+		edited, ok := fuzzObject(trip.to, "", edit)
+		if !ok {
+			return
+		}
+		want, err := e.Convert(edited, pizzaGroup+"/"+trip.from)
+		if err != nil {
+			return
+		}
+		metadata, err := raw.Field(there, "metadata")
+		if err != nil {
+			t.Fatal(err)
+		}
+		edited, _ = fuzzObject(trip.to, string(metadata), edit)
+		got := mustConvert(t, e, edited, trip.from)
+		if got == nil {
+			return
+		}
+		liveSpec, err := raw.Field(there, "spec")
+		if err != nil {
+			t.Fatal(err)
+		}
+		gotSpec, errGot := raw.Field(got, "spec")
+		wantSpec, errWant := raw.Field(want, "spec")
+		if errGot != nil || errWant != nil {
+			t.Fatal(errGot, errWant)
+		}
+		unchanged := func(key string) bool {
+			a, errA := raw.Field([]byte(edit), key)
+			b, errB := raw.Field(liveSpec, key)
+			return errA == nil && errB == nil && (a == nil) == (b == nil) && (a == nil || c.equal(a, b))
+		}
+		for _, key := range []string{"toppings", "order", "sliced", "cut"} {
+			if unchanged(key) {
+				return // What was kept of it may be used.
+			}
+		}
+		if liveSpec != nil && c.equal(liveSpec, []byte(edit)) {
+			return
+		}
+		if (gotSpec == nil) != (wantSpec == nil) || gotSpec != nil && !c.equal(gotSpec, wantSpec) {
+			t.Fatalf("edit %s of %s:\ngot  %s\nwant %s", edit, there, got, want)
+		}
+	})
+}
+
+// mustConvert returns nil if there is an error. It checks the laws of all conversions.
+func mustConvert(t *testing.T, e *Engine, object []byte, version string) []byte {
+	t.Helper()
+	before := bytes.Clone(object)
+	out, err := e.Convert(object, pizzaGroup+"/"+version)
+	again, errAgain := e.Convert(object, pizzaGroup+"/"+version)
+	if !bytes.Equal(out, again) || fmt.Sprint(err) != fmt.Sprint(errAgain) {
+		t.Fatalf("not deterministic:\n%s %v\n%s %v", out, err, again, errAgain)
+	}
+	if !bytes.Equal(before, object) {
+		t.Fatalf("the object was modified:\n%s\n%s", before, object)
+	}
+	if err != nil {
+		return nil
+	}
+	if !json.Valid(out) {
+		t.Fatalf("not JSON: %s", out)
+	}
+	return out
+}

@@ -1,0 +1,231 @@
+package pizza
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// spec returns the JSON of a pizza.
+func spec(version, name, spec string) string {
+	return fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":%q,"namespace":"n","uid":"u"},"spec":%s}`, version, name, spec)
+}
+
+// TestReviewOfAQuantity: what a schema would have filled in may be absent in what an
+// API server sends, as in the part of one manager.
+func TestReviewOfAQuantity(t *testing.T) {
+	s := begin(t, setting{})
+	for _, version := range []string{"v1", "v1beta1"} {
+		r := s.review(version, alpha, spec(beta, "p", `{"toppings":[{"name":"tomato"}]}`))
+		if r.Response.Result.Status != metav1.StatusSuccess || fmt.Sprint(names(objects(r)[0])) != "[tomato]" {
+			t.Errorf("%s: the answer is %+v", version, r.Response)
+		}
+	}
+}
+
+// TestReviewOfABomb: a review fails as a whole, at once, and says which object it was.
+func TestReviewOfABomb(t *testing.T) {
+	s := begin(t, setting{})
+	began := time.Now()
+	r := s.review("v1", alpha,
+		spec(beta, "one", `{"toppings":[{"name":"a"}]}`),
+		spec(beta, "two", `{"toppings":[{"name":"a"},{"name":"b","quantity":2147483647}]}`),
+		spec(beta, "three", `{"toppings":[{"name":"a"}]}`))
+	if took := time.Since(began); took > 5*time.Second {
+		t.Errorf("it took %s", took)
+	}
+	if r.Response.Result.Status != metav1.StatusFailure || len(r.Response.ConvertedObjects) > 0 {
+		t.Errorf("the answer is %+v", r.Response)
+	}
+	for _, text := range []string{"1", "n/two", "spec.toppings[1].quantity", "2147483647 exceeds 1000"} {
+		if !strings.Contains(r.Response.Result.Message, text) {
+			t.Errorf("%q is not in %q", text, r.Response.Result.Message)
+		}
+	}
+}
+
+// TestNullSpec: an API server takes a null away that no schema allows, so there is no
+// spec, which is required, unless somebody gives the pizza one.
+func TestNullSpec(t *testing.T) {
+	s := begin(t, setting{toppings: []string{"tomato", "mozzarella", "salami"}})
+	s.wantError("Nobody gives it one.", s.api.Create(t.Context(), s.file("empty-pizza.yaml")), 422, "spec: Required value")
+	s.admit()
+	s.must(s.api.Create(t.Context(), s.file("empty-pizza.yaml")))
+}
+
+// TestAdmissionOfUpdates: an update is looked at like what is new; a deletion is not.
+func TestAdmissionOfUpdates(t *testing.T) {
+	s := begin(t, setting{admission: true, toppings: []string{"tomato", "mozzarella", "salami", "ham"}})
+	s.create(pizza(beta, "p", `[{name: ham, quantity: 2}]`))
+	merge := func(version, patch string) error {
+		return s.api.Patch(t.Context(), object(version, "Pizza", s.ns, "p"), client.RawPatch(types.MergePatchType, []byte(patch)))
+	}
+	s.must(merge(beta, `{"spec":{"toppings":[]}}`))
+	if diff := cmp.Diff([]string{"tomato", "mozzarella", "salami"}, names(s.get(alpha, "p"))); diff != "" {
+		t.Errorf("taking all toppings off: -want, +got:\n%s", diff)
+	}
+	s.must(merge(alpha, `{"metadata":{"finalizers":["example.org/oven"]},"spec":{"toppings":["ham"]}}`))
+	s.wantError("A topping that is not there.", merge(alpha, `{"spec":{"toppings":["ham","pineapple"]}}`), 400, `topping "pineapple" not known`)
+
+	// The restaurant has no more ham. Those who have it on their pizza can still eat it.
+	s.must(s.api.Delete(t.Context(), object(alpha, "Topping", "", "ham")))
+	s.until("there is no more ham", func(ctx context.Context) error {
+		err := s.api.Create(ctx, s.read(pizza(alpha, "probe", `[ham]`)), client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), `topping "ham" not known`) {
+			return fmt.Errorf("there is: %w", err)
+		}
+		return nil
+	})
+	s.must(merge(beta, `{"metadata":{"labels":{"table":"4"}}}`))
+	s.must(s.api.Delete(t.Context(), object(beta, "Pizza", s.ns, "p")))
+	s.must(merge(alpha, `{"metadata":{"finalizers":null}}`))
+	if stored := s.stored(); len(stored) > 0 {
+		t.Errorf("it is still there: %v", stored)
+	}
+}
+
+// TestAdmissionWithSideEffects: what does not say that it has none is not taken.
+func TestAdmissionWithSideEffects(t *testing.T) {
+	s := begin(t, setting{alone: true})
+	for _, u := range s.admission {
+		u = s.asked(u)
+		u.Object["webhooks"].([]any)[0].(map[string]any)["sideEffects"] = "Unknown"
+		s.wantError("A dry run would fail.", s.api.Create(t.Context(), u), 422, `webhooks[0].sideEffects: Unsupported value: "Unknown"`)
+	}
+}
+
+// TestBookEmptyStaysEmpty: the book made null of a list without toppings, which no
+// schema allows on the next write.
+func TestBookEmptyStaysEmpty(t *testing.T) {
+	s := begin(t, setting{})
+	s.create(pizza(alpha, "bare", `[]`))
+	p := s.get(beta, "bare")
+	if diff := cmp.Diff(map[string]any{"toppings": []any{}}, p.Object["spec"]); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	p.SetLabels(map[string]string{"x": "y"})
+	s.must(s.api.Update(t.Context(), p))
+	s.create("{apiVersion: " + alpha + ", kind: Pizza, metadata: {name: nothing}, spec: {}}")
+	p = s.get(beta, "nothing")
+	if diff := cmp.Diff(map[string]any{}, p.Object["spec"]); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	s.must(s.api.Update(t.Context(), p))
+}
+
+// TestBookSameVersion: the book refused what is in the version already.
+func TestBookSameVersion(t *testing.T) {
+	s := begin(t, setting{})
+	for _, version := range []string{alpha, beta} {
+		in := spec(version, "p", `{"toppings":[], "float": 1.0, "large": 9007199254740993}`)
+		r := s.review("v1", version, in)
+		if len(r.Response.ConvertedObjects) != 1 || string(r.Response.ConvertedObjects[0].Raw) != in {
+			t.Errorf("%s: the answer is %+v", version, r.Response)
+		}
+	}
+}
+
+// TestBookOrder: two lists that differ in their order alone are the same pizza: what
+// comes back has each topping as often, and there is no annotation to say more.
+func TestBookOrder(t *testing.T) {
+	s := begin(t, setting{})
+	s.create(pizza(beta, "p", `[{name: t, quantity: 1}, {name: u}, {name: t, quantity: 2}]`))
+	p := s.get(beta, "p")
+	if diff := cmp.Diff([]string{"3 t", "1 u"}, names(p)); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if stored := s.stored()["p"]; len(p.GetAnnotations()) > 0 || strings.Contains(fmt.Sprint(stored["metadata"]), "annotations") {
+		t.Errorf("nobody annotated anything: %v", stored)
+	}
+	s.storeAs("v1beta1") // Which can say it.
+	s.create(pizza(beta, "q", `[{name: t, quantity: 1}, {name: u}, {name: t, quantity: 2}]`))
+	if diff := cmp.Diff([]string{"1 t", "1 u", "2 t"}, names(s.get(beta, "q"))); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// TestBookUnknownFields: what the Go types do not know survives a conversion and the
+// defaults, with every digit, and so does all metadata.
+func TestBookUnknownFields(t *testing.T) {
+	s := begin(t, setting{
+		toppings: []string{"tomato", "mozzarella", "salami"},
+		edit: func(crd map[string]any) {
+			versions := crd["spec"].(map[string]any)["versions"].([]any)
+			for _, v := range versions {
+				err := unstructured.SetNestedField(v.(map[string]any), map[string]any{"type": "object", "x-kubernetes-preserve-unknown-fields": true},
+					"schema", "openAPIV3Schema", "properties", "spec", "properties", "extra")
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+		},
+	})
+	s.admit()
+	extra := map[string]any{"large": int64(9007199254740993), "list": []any{nil, "x", 1.5}, "deep": map[string]any{"er": true}}
+	u := s.read("{apiVersion: " + beta + ", kind: Pizza, metadata: {name: p, finalizers: [example.org/oven], annotations: {a: b}}, spec: {}}")
+	u.Object["spec"].(map[string]any)["extra"] = extra
+	s.must(s.api.Create(t.Context(), u))
+	for _, version := range []string{alpha, beta} {
+		p := s.get(version, "p")
+		if diff := cmp.Diff(extra, p.Object["spec"].(map[string]any)["extra"]); diff != "" {
+			t.Errorf("%s: -want, +got:\n%s", version, diff)
+		}
+		if len(p.GetFinalizers()) != 1 || len(p.GetAnnotations()) != 1 || len(p.GetManagedFields()) == 0 || len(names(p)) != 3 {
+			t.Errorf("%s: it is %v", version, p.Object)
+		}
+	}
+	s.must(s.api.Patch(t.Context(), object(alpha, "Pizza", s.ns, "p"), client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
+}
+
+// TestBookFreshTopping: the book did not know a topping that was there for a moment only.
+func TestBookFreshTopping(t *testing.T) {
+	s := begin(t, setting{admission: true})
+	for i := range 20 {
+		name := fmt.Sprintf("topping-%d", i)
+		s.topping(name)
+		s.create(pizza([]string{alpha, beta}[i%2], name, []string{`[` + name + `]`, `[{name: ` + name + `}]`}[i%2]))
+	}
+}
+
+// TestBookWrongBundle: a certificate that is pasted into three manifests is wrong one
+// day. The webhook sees to it that it is not for long.
+func TestBookWrongBundle(t *testing.T) {
+	s := begin(t, setting{})
+	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
+	other := base64.StdEncoding.EncodeToString([]byte(s.otherAuthority()))
+	s.must(s.api.Patch(t.Context(), &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}},
+		client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"conversion":{"webhook":{"clientConfig":{"caBundle":%q}}}}}`, other))))
+	s.untilTrusted()
+	s.until("pizzas are converted", func(ctx context.Context) error {
+		_, err := s.tryGet(ctx, beta, "margherita")
+		return err
+	})
+	s.converts("margherita")
+}
+
+// otherAuthority returns one that has not issued the webhook's certificate.
+func (s *scene) otherAuthority() string {
+	s.Helper()
+	var text string
+	s.until("there is the API server's own", func(ctx context.Context) error {
+		m := &corev1.ConfigMap{}
+		err := s.api.Get(ctx, client.ObjectKey{Namespace: s.ns, Name: "kube-root-ca.crt"}, m)
+		if text = m.Data["ca.crt"]; err == nil && text == "" {
+			err = errors.New("it is empty")
+		}
+		return err
+	})
+	return text
+}
