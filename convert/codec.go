@@ -85,8 +85,8 @@ func (c *codec[T]) knows(value []byte) bool {
 	return d.Decode(new(T)) == nil
 }
 
-// append appends the value, which is valid JSON then.
-func (c *codec[T]) append(dst []byte, v *T) ([]byte, error) {
+// encode appends the value, which is valid JSON then.
+func (c *codec[T]) encode(dst []byte, v *T) ([]byte, error) {
 	start := len(dst)
 	switch m := any(v).(type) {
 	case appender:

@@ -33,12 +33,14 @@ type versionEntries struct {
 // parseComplement reads an annotation, by version. It reports false if it is none of ours.
 func parseComplement(text []byte) ([]versionEntries, bool) {
 	var all []versionEntries
-	ours := true
+	ours, seen := true, map[string]struct{}{}
 	err := raw.Members(text, func(version, places []byte) bool {
-		known := slices.ContainsFunc(all, func(v versionEntries) bool { return v.version == string(version) })
+		v := versionEntries{version: string(version), raw: places}
+		_, twice := seen[v.version]
 		_, ok := parseEntries(places)
-		all = append(all, versionEntries{version: string(version), raw: places})
-		ours = ok && !known
+		seen[v.version] = struct{}{}
+		all = append(all, v)
+		ours = ok && !twice
 		return ours
 	})
 	return all, ours && err == nil
@@ -47,13 +49,14 @@ func parseComplement(text []byte) ([]versionEntries, bool) {
 // parseEntries reads the entries of a version.
 func parseEntries(places []byte) ([]entry, bool) {
 	var entries []entry
-	ours := true
+	ours, seen := true, map[string]struct{}{}
 	err := raw.Members(places, func(place, content []byte) bool {
 		e, ok := parseEntry(content)
 		e.place = string(place)
-		known := slices.ContainsFunc(entries, func(other entry) bool { return other.place == e.place })
+		_, twice := seen[e.place]
+		seen[e.place] = struct{}{}
 		entries = append(entries, e)
-		ours = ok && !known
+		ours = ok && !twice
 		return ours
 	})
 	return entries, ours && err == nil

@@ -1,2 +1,57 @@
-// Package convert converts custom resources between their versions.
+// Package convert converts custom resources between the versions of their kinds, from
+// bytes to bytes: it answers the ConversionReviews of an API server, and does so without
+// I/O. An [Engine] is made of [Resource] values, which say how each version differs from
+// one of them, the hub. Between two spokes objects go through the hub.
+//
+// # What stays
+//
+// An object is not decoded. Only the values at the places that a conversion names are;
+// everything else is passed on byte for byte: fields that nobody knows, numbers beyond
+// 2^53, 1.0 and 1e3, white space and the order of keys. An object that is in the wanted
+// version already is not changed at all. Of metadata, the engine only changes one
+// annotation, and objects that have none get an empty one, as API servers demand.
+//
+// A value that is absent is absent afterwards; null stays null, and functions are not
+// called for either. A place whose parent is absent, null or no object has no value: the
+// API server's schemas judge what stands there instead. A nil slice or map that a typed
+// function returns is an empty one; another null means that the version has no such value,
+// which is then absent.
+//
+// # What moves
+//
+// A value whose places differ is put behind the other members of its new parent. Parents
+// that are not there, or are null, are made. The old parent goes if nothing is left in it
+// and the wanted version has no place inside it, since the move back makes it anew. There
+// must not be a value at the new place: it would be taken for a converted one later.
+//
+// # What the other version cannot hold
+//
+// If a value would not come back as it was from the other version, it is kept in the
+// annotation refract.dev/complement, under the version that it belongs to and its place,
+// with a fingerprint of what was made of it:
+//
+//	{"v1alpha1":{"spec.toppings":{"value":["a","b","a"],"of":"221117a02b875354"}}}
+//
+// The fingerprint is the first 64 bits of the SHA-256 of the value without white space, its
+// keys sorted and its strings and numbers written in one way. On the way
+// back the value is restored if what was made of it is still there, and would be made of it
+// again; so somebody who edits the other version wins, and an entry that somebody else
+// wrote can add nothing. The entries of both versions leave the annotation then, those of
+// further versions stay, and it goes when it is empty. Places of an [Object] or
+// [Unstructured] conversion are empty: what is kept are all members but apiVersion, kind
+// and metadata.
+//
+// Values are the same if they are equal as JSON, numbers to the last digit, or if
+// [Equivalent] says so; it is asked about a value all of whose fields the type knows. A
+// partial object, one without name and generateName such as server-side apply converts of
+// what one manager has applied, keeps nothing: it would become the manager's. An object
+// whose annotations would be larger than API servers allow, 256 KiB, is not converted.
+//
+// # What fails
+//
+// A review is converted as a whole or not at all. Its failure names the object, the
+// versions and the place: see [ObjectError]. An object is not converted if its kind or
+// version is not registered; if a key is there twice at its root, in its metadata, or on
+// the way to a place; or if a function returns an error or panics. Reviews are limited by
+// [Limits], documents to [refract.dev/tree/raw.MaxDepth] levels.
 package convert

@@ -131,10 +131,13 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 	if r.Group == "" || r.Kind == "" || r.Hub == "" {
 		return nil, fmt.Errorf("resource %s of group %q: group, kind and hub are required", r.Kind, r.Group)
 	}
+	if strings.Contains(r.Group+r.Hub, "/") {
+		return nil, fmt.Errorf("resource %s.%s: hub %q: want a version without its group", r.Kind, r.Group, r.Hub)
+	}
 	k := &kind{group: r.Group, name: r.Kind, versions: []string{r.Hub}, routes: map[[2]string][]*plan{}}
 	for _, s := range r.Spokes {
-		if s.Version == "" || slices.Contains(k.versions, s.Version) {
-			return nil, fmt.Errorf("resource %s.%s: version %q of a spoke is empty or there twice", r.Kind, r.Group, s.Version)
+		if s.Version == "" || strings.Contains(s.Version, "/") || slices.Contains(k.versions, s.Version) {
+			return nil, fmt.Errorf("resource %s.%s: version %q of a spoke is empty, there twice, or has a group", r.Kind, r.Group, s.Version)
 		}
 		if err := checkPlaces(s.Conversions); err != nil {
 			return nil, fmt.Errorf("resource %s.%s: version %s: %w", r.Kind, r.Group, s.Version, err)

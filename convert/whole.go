@@ -70,17 +70,24 @@ func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 			return nil, nil, false, err
 		}
 		made, err = json.Marshal(b)
-		return given, made, newCodec[A](nil).knows(object), err
+		return given, made, knowsRest[A](object), err
 	}}
 	if same != nil {
 		s.same = func(a, b []byte) bool {
 			va, vb := new(A), new(A)
 			c := newCodec[A](nil)
-			return c.knows(a) && c.decode(a, va) == nil && c.decode(b, vb) == nil && same(*va, *vb)
+			return knowsRest[A](a) && c.decode(a, va) == nil && c.decode(b, vb) == nil && same(*va, *vb)
 		}
 	}
 	s.empty = sync.OnceValue(s.makeEmpty)
 	return s
+}
+
+// knowsRest reports whether the type has a place for all of an object but for what is the
+// engine's.
+func knowsRest[T any](object []byte) bool {
+	members, err := restOf(object)
+	return err == nil && newCodec[T](nil).knows(appendMembers(nil, members))
 }
 
 // Unstructured converts whole objects as maps, whose numbers are int64 or float64. The

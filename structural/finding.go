@@ -2,6 +2,7 @@ package structural
 
 import (
 	"cmp"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -81,10 +82,14 @@ func index(s string) string {
 func findings(errs field.ErrorList) []Finding {
 	list := make([]Finding, 0, len(errs))
 	for _, err := range errs {
-		list = append(list, Finding{Path: pathOf(err), Message: err.ErrorBody(), Severity: Error, Rule: string(err.Type)})
+		list = append(list, Finding{Path: pathOf(err), Message: selfType.ReplaceAllString(err.ErrorBody(), "selfType"), Severity: Error, Rule: string(err.Type)})
 	}
 	return arrange(list)
 }
+
+// selfType is the name that the server gives the type of self. It has a number made
+// of the clock in it, which says nothing and differs from one time to the next.
+var selfType = regexp.MustCompile(`\bselfType\d+`)
 
 // pathOf returns the path of an error; the whole object has none.
 func pathOf(err *field.Error) string {

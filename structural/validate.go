@@ -156,7 +156,7 @@ func (v *Version) typeMeta(obj map[string]any) field.ErrorList {
 // kept are the members of metadata that no update changes.
 //
 // Source: BeforeUpdate of k8s.io/apiserver/pkg/registry/rest.
-var kept = []string{"generation", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds", "resourceVersion"}
+var kept = []string{"generation", "uid", "creationTimestamp", "resourceVersion"}
 
 // completed returns obj with the metadata that the server has filled in before
 // it validates. It copies what it changes.
@@ -174,11 +174,14 @@ func (v *Version) completed(obj, old map[string]any) map[string]any {
 		metadata["name"] = prefix[:min(len(prefix), generateNameLength)] + anySuffix
 	}
 	before, _ := old["metadata"].(map[string]any)
-	if v.namespaced() && text("namespace") == "" && metadata["namespace"] == nil {
+	switch namespace, ok := before["namespace"]; {
+	case !v.namespaced():
+		delete(metadata, "namespace") // The server takes it away.
+	case text("namespace") != "" || metadata["namespace"] != nil:
+	case ok:
+		metadata["namespace"] = namespace
+	default:
 		metadata["namespace"] = anyNamespace
-		if namespace, ok := before["namespace"]; ok {
-			metadata["namespace"] = namespace
-		}
 	}
 	delete(metadata, "generation")    // The server counts itself.
 	delete(metadata, "managedFields") // And knows who wrote what.
@@ -188,6 +191,12 @@ func (v *Version) completed(obj, old map[string]any) map[string]any {
 		} else if before != nil {
 			delete(metadata, key)
 		}
+	}
+	if value, ok := before["deletionTimestamp"]; ok {
+		metadata["deletionTimestamp"] = value
+	}
+	if value, ok := before["deletionGracePeriodSeconds"]; ok && metadata["deletionGracePeriodSeconds"] == nil {
+		metadata["deletionGracePeriodSeconds"] = value
 	}
 	if text("resourceVersion") == "" {
 		metadata["resourceVersion"] = anyResourceVersion

@@ -52,6 +52,10 @@ type files struct {
 // must trust. If not, what that is told is left to somebody else, as to
 // cert-manager's cainjector.
 //
+// Who keeps them has both the old and the new authorities in caFile while
+// certificates of both are in use. What goes wrong with the certificate later is
+// told to controller-runtime's log.
+//
 // It returns an error if the certificate cannot be read now.
 func Files(certFile, keyFile, caFile string, log logr.Logger) (Certificates, error) {
 	w, err := certwatcher.New(certFile, keyFile)

@@ -63,7 +63,8 @@
 // of more than 256 MiB together wait for half of the time that the API server gives
 // them, and are refused with 503 and Retry-After; those of single objects have room
 // of their own. A body must come in within 15 seconds, a request ends after 30.
-// Give the container what these take: twice InFlightBytes is ample.
+// Handlers take memory beside the bodies, a conversion little: it answers from the
+// body.
 //
 // # Metrics
 //

@@ -46,7 +46,7 @@ func pizzas() convert.Resource {
 
 // A whole program: it converts pizzas, is its own authority, and keeps the API server
 // trusting it.
-func Example() {
+func Example() { //nolint:testableexamples // It runs until it is told to stop.
 	run := func(ctx context.Context) error {
 		cfg, err := ctrl.GetConfig()
 		if err != nil {
@@ -118,14 +118,16 @@ func ExampleServer() {
 	}
 
 	apiServer := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{RootCAs: trusted}}}
-	answer, err := apiServer.Post("https://"+server.Address()+"/convert", "application/json", strings.NewReader(`{
+	review := strings.NewReader(`{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
 		"request": {"uid": "1", "desiredAPIVersion": "restaurant.example/v2", "objects": [
 			{"apiVersion": "restaurant.example/v1", "kind": "Pizza", "metadata": {"name": "margherita"}, "spec": {"topping": "tomato"}}
-		]}}`))
+		]}}`)
+	answer, err := apiServer.Post("https://"+server.Address()+"/convert", "application/json", review)
 	if err != nil {
 		panic(err)
 	}
+	defer answer.Body.Close()
 	text, err := io.ReadAll(answer.Body)
 	fmt.Println(answer.Status, string(text), err)
 	stop()

@@ -83,16 +83,16 @@ func (g *guard) serve(w *response, r *http.Request) {
 	}
 	w.body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path}
 	r.Body = w.body
-	defer g.recover(w)
+	defer g.rescue(w)
 	g.handler.ServeHTTP(w, r)
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK) // Unless the body was too large.
 	}
 }
 
-// recover answers for a handler that panicked. An answer that has begun is cut off:
+// rescue answers for a handler that panicked. An answer that has begun is cut off:
 // half of one must not be taken for a whole.
-func (g *guard) recover(w *response) {
+func (g *guard) rescue(w *response) {
 	reason := recover()
 	if reason == nil {
 		return

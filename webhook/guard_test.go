@@ -40,18 +40,25 @@ func value(m prometheus.Metric) float64 {
 // unsized hides how long a text is.
 type unsized struct{ io.Reader }
 
-func post(ctx context.Context, c *http.Client, url string, body io.Reader) (*http.Response, string, error) {
+// reply is the head of an answer.
+type reply struct {
+	code, protocol int
+	retryAfter     string
+	last           bool // On its connection.
+}
+
+func post(ctx context.Context, c *http.Client, url string, body io.Reader) (reply, string, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, body)
 	if err != nil {
-		return nil, "", err
+		return reply{}, "", err
 	}
 	resp, err := c.Do(req)
 	if err != nil {
-		return nil, "", err
+		return reply{}, "", err
 	}
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)
-	return resp, string(text), err
+	return reply{resp.StatusCode, resp.ProtoMajor, resp.Header.Get("Retry-After"), resp.Close}, string(text), err
 }
 
 func TestTooLarge(t *testing.T) {
@@ -63,43 +70,41 @@ func TestTooLarge(t *testing.T) {
 		fmt.Fprint(w, "all is well")
 	}), MaxBytes(1000))
 	start(t, s)
+	sized := func(n int) func() io.Reader {
+		return func() io.Reader { return strings.NewReader(strings.Repeat("x", n)) }
+	}
 	cases := map[string]struct {
 		reason string
 		path   string
-		body   io.Reader
+		body   func() io.Reader // A new one each time: a client may read on when it has its answer.
 		code   int
 		want   string
 	}{
-		"Fits":      {"The limit itself is no more than the limit.", "/echo", strings.NewReader(strings.Repeat("x", 1000)), 200, strings.Repeat("x", 1000)},
-		"Announced": {"It is not read at all.", "/echo", strings.NewReader(strings.Repeat("x", 1001)), 413, "the request has a body of 1001 bytes, and /echo takes at most 1000\n"},
-		"Large":     {"Who is still sending hears the answer.", "/echo", strings.NewReader(strings.Repeat("x", 20<<20)), 413, "the request has a body of 20971520 bytes, and /echo takes at most 1000\n"},
+		"Fits":      {"The limit itself is no more than the limit.", "/echo", sized(1000), 200, strings.Repeat("x", 1000)},
+		"Announced": {"It is not read at all.", "/echo", sized(1001), 413, "the request has a body of 1001 bytes, and /echo takes at most 1000\n"},
+		"Large":     {"Who is still sending hears the answer.", "/echo", sized(20 << 20), 413, "the request has a body of 20971520 bytes, and /echo takes at most 1000\n"},
 		"Unsized": {
-			"It is found out while it is read.", "/echo", unsized{strings.NewReader(strings.Repeat("x", 1001))}, 413,
+			"It is found out while it is read.", "/echo", func() io.Reader { return unsized{sized(1001)()} }, 413,
 			"the request has a body of more than the 1000 bytes that /echo takes: http: request body too large\n",
 		},
 		"Hidden": {
-			"A handler that does not look cannot make less of it.", "/hides", unsized{strings.NewReader(strings.Repeat("x", 1<<20))}, 413,
+			"A handler that does not look cannot make less of it.", "/hides", func() io.Reader { return unsized{sized(1 << 20)()} }, 413,
 			"the request has a body of more than the 1000 bytes that /hides takes: http: request body too large\n",
 		},
-		"Own": {"A handler may have a limit of its own.", "/own", strings.NewReader("12345678"), 413, "the request has a body of 8 bytes, and /own takes at most 7\n"},
+		"Own": {"A handler may have a limit of its own.", "/own", sized(8), 413, "the request has a body of 8 bytes, and /own takes at most 7\n"},
 	}
 	for name, tc := range cases {
 		for _, http2 := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s/http2=%t", name, http2), func(t *testing.T) {
-				if seeker, ok := tc.body.(io.Seeker); ok {
-					seeker.Seek(0, io.SeekStart)
-				} else {
-					tc.body.(unsized).Reader.(io.Seeker).Seek(0, io.SeekStart)
-				}
-				resp, text, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+tc.path, tc.body)
+				resp, text, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+tc.path, tc.body())
 				if err != nil {
 					t.Fatalf("%s\n%v", tc.reason, err)
 				}
-				if resp.StatusCode != tc.code || text != tc.want {
-					t.Errorf("%s\ngot %d %q, want %d %q", tc.reason, resp.StatusCode, text, tc.code, tc.want)
+				if resp.code != tc.code || text != tc.want {
+					t.Errorf("%s\ngot %d %q, want %d %q", tc.reason, resp.code, text, tc.code, tc.want)
 				}
-				if want := map[bool]int{false: 1, true: 2}[http2]; resp.ProtoMajor != want {
-					t.Errorf("It was asked with HTTP/%d", resp.ProtoMajor)
+				if want := map[bool]int{false: 1, true: 2}[http2]; resp.protocol != want {
+					t.Errorf("It was asked with HTTP/%d", resp.protocol)
 				}
 			})
 		}
@@ -138,8 +143,8 @@ func TestBytesInFlight(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if resp.StatusCode != http.StatusServiceUnavailable || resp.Header.Get("Retry-After") != "1" || !strings.Contains(text, "try again") {
-			t.Errorf("There is no room: got %s, Retry-After %q, %q", resp.Status, resp.Header.Get("Retry-After"), text)
+		if resp.code != http.StatusServiceUnavailable || resp.retryAfter != "1" || !strings.Contains(text, "try again") {
+			t.Errorf("There is no room: got %d, Retry-After %q, %q", resp.code, resp.retryAfter, text)
 		}
 	}
 	if resp, text, err := post(t.Context(), c, url+"/echo?timeout=100ms", strings.NewReader("small")); err != nil || text != "small" {
@@ -197,7 +202,7 @@ func TestStreamsThatWaitLeaveRoom(t *testing.T) {
 // again after a while.
 func TestSlowClients(t *testing.T) {
 	s, url := local(t, Options{InFlightBytes: 4000})
-	s.bodyTimeout = 300 * time.Millisecond
+	s.bodyTimeout = time.Second
 	s.Handle("/echo", echo)
 	start(t, s)
 	for range 3 {
@@ -234,7 +239,7 @@ func TestPanics(t *testing.T) {
 	s.Handle("/echo", echo)
 	start(t, s)
 	c := keeping(t, s.certificates.Trusted(), false)
-	if resp, text, err := post(t.Context(), c, url+"/before", http.NoBody); err != nil || resp.StatusCode != 500 || text != "internal error\n" {
+	if resp, text, err := post(t.Context(), c, url+"/before", http.NoBody); err != nil || resp.code != 500 || text != "internal error\n" {
 		t.Errorf("Who asks hears of it, and not of what: got %v, %q, %v", resp, text, err)
 	}
 	for _, path := range []string{"/within", "/abort"} {
@@ -374,7 +379,7 @@ func TestReadiness(t *testing.T) {
 
 // TestDrain has a server that is told to stop take new connections for a while.
 func TestDrain(t *testing.T) {
-	s, url := local(t, Options{Drain: 500 * time.Millisecond})
+	s, url := local(t, Options{Drain: 2 * time.Second})
 	s.Handle("/echo", echo)
 	stop := start(t, s)
 	c := keeping(t, s.certificates.Trusted(), false)
@@ -390,7 +395,7 @@ func TestDrain(t *testing.T) {
 	if err != nil || text != "hello" {
 		t.Fatalf("Who has not heard of it is answered: got %q, %v", text, err)
 	}
-	if !resp.Close {
+	if !resp.last {
 		t.Error("He must ask another replica the next time.")
 	}
 	if err := <-stopped; err != nil {

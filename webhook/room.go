@@ -8,8 +8,8 @@ import (
 )
 
 const (
-	// defaultInFlight is the room for bodies unless the options say otherwise: two
-	// pages of a list of the largest kind.
+	// defaultInFlight is the room for bodies unless the options say otherwise: for the
+	// largest review of a conversion, and others beside it.
 	defaultInFlight = 256 << 20
 	// smallBody is the size up to which a body is small: a review of one object is, as
 	// an API server takes no request of more than 3 MiB.

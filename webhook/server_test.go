@@ -292,8 +292,16 @@ func TestFiles(t *testing.T) {
 	if err := connects(first); err != nil {
 		t.Error(err)
 	}
+	stays := keeping(t, first.Trusted(), false)
+	before, _, err := post(t.Context(), stays, url+"/echo", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	second := write(time.Now())
 	eventually(t, "the new certificate is served", func() error { return connects(second) })
+	if after, _, err := post(t.Context(), stays, url+"/echo", strings.NewReader("x")); err != nil || after != before {
+		t.Errorf("A connection of before, which would not be made anew, stays: got %v, %v", after, err)
+	}
 	if diff := cmp.Diff(string(second.Trusted()), string(s.certificates.Trusted())); diff != "" {
 		t.Errorf("The API server is to trust what is in the folder: -want, +got:\n%s", diff)
 	}

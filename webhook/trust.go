@@ -45,8 +45,8 @@ type target struct {
 	kind schema.GroupVersionKind
 	name string
 	// trusting returns what of the object is to be applied for it to have this
-	// caBundle; nil if it has it.
-	trusting func(object map[string]any, caBundle string) (map[string]any, error)
+	// caBundle, and whether it does not have it yet.
+	trusting func(object map[string]any, caBundle string) (want map[string]any, due bool, err error)
 }
 
 // Trust keeps caBundle of the targets what the certificates say must be trusted: the
@@ -114,11 +114,11 @@ func (t *Truster) apply(ctx context.Context, to *target) error {
 	if err := t.client.Get(ctx, types.NamespacedName{Name: to.name}, is); err != nil {
 		return fmt.Errorf("reading %s %s, which is to trust this server: %w", to.kind.Kind, to.name, err)
 	}
-	object, err := to.trusting(is.Object, base64.StdEncoding.EncodeToString(trusted))
+	object, due, err := to.trusting(is.Object, base64.StdEncoding.EncodeToString(trusted))
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", to.kind.Kind, to.name, err)
 	}
-	if object == nil {
+	if !due {
 		return nil
 	}
 	want := &unstructured.Unstructured{Object: object}
@@ -138,40 +138,34 @@ func (t *Truster) apply(ctx context.Context, to *target) error {
 }
 
 // trustingConversion is for the one webhook of a CustomResourceDefinition.
-func trustingConversion(object map[string]any, caBundle string) (map[string]any, error) {
+func trustingConversion(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	config, there, err := unstructured.NestedFieldNoCopy(object, "spec", "conversion", "webhook", "clientConfig")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
 	fields, isMap := config.(map[string]any)
 	if !there || !isMap {
-		return nil, errors.New("spec.conversion.webhook.clientConfig: there is none, so that no webhook is asked")
-	}
-	if fields["caBundle"] == caBundle {
-		return nil, nil
+		return nil, false, errors.New("spec.conversion.webhook.clientConfig: there is none, so that no webhook is asked")
 	}
 	return map[string]any{"spec": map[string]any{"conversion": map[string]any{"webhook": map[string]any{
 		"clientConfig": map[string]any{"caBundle": caBundle},
-	}}}}, nil
+	}}}}, fields["caBundle"] != caBundle, nil
 }
 
 // trustingEntries is for all entries of a webhook configuration: one that is left
 // out would lose what was applied before.
-func trustingEntries(object map[string]any, caBundle string) (map[string]any, error) {
+func trustingEntries(object map[string]any, caBundle string) (want map[string]any, due bool, err error) {
 	entries, _, err := unstructured.NestedSlice(object, "webhooks")
 	if err != nil {
-		return nil, err
+		return nil, false, err
 	}
-	all, wanted := make([]any, len(entries)), false
+	all := make([]any, len(entries))
 	for i, e := range entries {
 		entry, _ := e.(map[string]any)
 		if is, _, err := unstructured.NestedString(entry, "clientConfig", "caBundle"); err != nil || is != caBundle {
-			wanted = true
+			due = true
 		}
 		all[i] = map[string]any{"name": entry["name"], "clientConfig": map[string]any{"caBundle": caBundle}}
 	}
-	if !wanted {
-		return nil, nil
-	}
-	return map[string]any{"webhooks": all}, nil
+	return map[string]any{"webhooks": all}, due, nil
 }

@@ -66,7 +66,8 @@ cannot be read or a webhook does not answer.`,
 	f.StringVar(&o.conversion, "conversion", "", "`URL` of the conversion webhook (default: that of the definition)")
 	f.StringVar(&o.mutate, "mutate", "", "`URL` of a mutating admission webhook")
 	f.StringVar(&o.validate, "validate", "", "`URL` of a validating admission webhook")
-	f.StringVar(&o.authority, "certificate-authority", "", "`file` with the certificates of who signed those of the webhooks (default: the definition's caBundle, or whom this machine trusts)")
+	f.StringVar(&o.authority, "certificate-authority", "",
+		"`file` with the certificates of who signed those of the webhooks (default: the definition's caBundle, or whom this machine trusts)")
 	must(cmd.MarkFlagFilename("certificate-authority", "crt", "pem"))
 	f.StringVar(&o.serverName, "tls-server-name", "", "`name` that the certificates of the webhooks are for (default: the host of the URL)")
 	for _, name := range []string{"conversion", "mutate", "validate", "tls-server-name"} {

@@ -37,7 +37,7 @@ func ConversionOf(d *manifest.Document) Conversion {
 	if name := text("webhook", "clientConfig", "service", "name"); name != "" {
 		c.Service = text("webhook", "clientConfig", "service", "namespace") + "/" + name
 	}
-	if bundle, err := base64.StdEncoding.DecodeString(text("webhook", "clientConfig", "caBundle")); err == nil {
+	if bundle, err := base64.StdEncoding.DecodeString(text("webhook", "clientConfig", "caBundle")); err == nil && len(bundle) > 0 {
 		c.Authority = bundle
 	}
 	c.ReviewVersions, _, _ = unstructured.NestedStringSlice(d.Content, "spec", "conversion", "webhook", "conversionReviewVersions")

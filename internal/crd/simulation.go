@@ -9,7 +9,6 @@ import (
 	"refract.dev/internal/render"
 	"refract.dev/structural"
 	"refract.dev/structural/pipeline"
-	"refract.dev/tree"
 )
 
 // Simulation is what becomes of an object on its way through an API server.
@@ -93,13 +92,8 @@ func writeStep(w io.Writer, step *pipeline.Step, before map[string]any) {
 	}
 	for i := range step.NotDefaulted {
 		c := &step.NotDefaulted[i]
-		fmt.Fprintf(w, "        not set: %s %s\n", missingField(step.Object, c), valueText(c.After))
+		fmt.Fprintf(w, "        not set: %s %s\n", manifest.FieldOf(step.Object, c.Path), valueText(c.After))
 	}
-}
-
-// missingField is the path of a default that is not in the object.
-func missingField(object map[string]any, c *tree.Change) string {
-	return manifest.FieldOf(object, c.Path)
 }
 
 func (s *Simulation) totals() string {

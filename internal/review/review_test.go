@@ -34,7 +34,8 @@ spec:
   - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 
-const oven = `{"apiVersion":"example.com/v1","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"a":"b"},"finalizers":["keep"]},"spec":{"big":9007199254740993}}`
+const oven = `{"apiVersion":"example.com/v1","kind":"Oven",
+	"metadata":{"name":"old","namespace":"shop","labels":{"a":"b"},"finalizers":["keep"]},"spec":{"big":9007199254740993}}`
 
 func compiled(t *testing.T) *structural.Definition {
 	t.Helper()
@@ -107,13 +108,17 @@ func TestConvert(t *testing.T) {
 	}{
 		"Converted": {
 			reason: "Labels and annotations are the webhook's, all other metadata is restored.",
-			answer: success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"c":"d"}},"spec":{"large":9007199254740993}}`),
-			want:   `{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"c":"d"},"finalizers":["keep"]},"spec":{"large":9007199254740993}}`,
+			answer: success(`{"apiVersion":"example.com/v2","kind":"Oven",
+				"metadata":{"name":"old","namespace":"shop","labels":{"c":"d"}},"spec":{"large":9007199254740993}}`),
+			want: `{"apiVersion":"example.com/v2","kind":"Oven",
+				"metadata":{"name":"old","namespace":"shop","labels":{"c":"d"},"finalizers":["keep"]},"spec":{"large":9007199254740993}}`,
 		},
 		"V1beta1": {
 			reason: "In v1beta1 the uid is not looked at.", versions: []string{"v2", "v1beta1"},
-			answer: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview","response":{"uid":"other","result":{"status":"Success"},"convertedObjects":[{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop"}}]}}`,
-			want:   `{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","finalizers":["keep"]}}`,
+			answer: `{"apiVersion":"apiextensions.k8s.io/v1beta1","kind":"ConversionReview",
+				"response":{"uid":"other","result":{"status":"Success"},
+					"convertedObjects":[{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop"}}]}}`,
+			want: `{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","finalizers":["keep"]}}`,
 		},
 		"Failure": {
 			reason: "What the webhook says is what the client reads.", answer: converted(`{"uid":"UID","result":{"status":"Failure","message":"too hot"}}`),
@@ -136,7 +141,8 @@ func TestConvert(t *testing.T) {
 			refusal: prefix + "returned invalid object: must have the same name: old != new",
 		},
 		"WrongLabel": {
-			reason: "Labels are strings.", answer: success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"c":1}}}`),
+			reason:  "Labels are strings.",
+			answer:  success(`{"apiVersion":"example.com/v2","kind":"Oven","metadata":{"name":"old","namespace":"shop","labels":{"c":1}}}`),
 			refusal: "must be a string",
 		},
 		"NoReview": {reason: "An answer must be a review.", answer: `{"kind":"Status","apiVersion":"v1"}`, refusal: prefix + "failed: "},

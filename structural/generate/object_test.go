@@ -98,7 +98,10 @@ func TestObjectIsNearlyValid(t *testing.T) {
 			t.Errorf("%d %% of the objects: %s, want %d to %d", percent, what, share.low, share.high)
 		}
 	}
-	for _, rule := range []string{"FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueDuplicate", "FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany", "FieldValueForbidden"} {
+	for _, rule := range []string{
+		"FieldValueInvalid", "FieldValueRequired", "FieldValueNotSupported", "FieldValueDuplicate",
+		"FieldValueTypeInvalid", "FieldValueTooLong", "FieldValueTooMany", "FieldValueForbidden",
+	} {
 		if got.rules[rule] == 0 {
 			t.Errorf("no object was refused for %s", rule)
 		}

@@ -6,7 +6,9 @@ import (
 )
 
 func TestMatching(t *testing.T) {
-	more := []string{`^a{3}b{2,}c?$`, `^[^a-z]$`, `^(?:x|y)+z*$`, `\bword\b`, `^\d{4}-\d{2}-\d{2}$`, `^[[:alpha:]]+$`, `^\S+$`, `^$`, `.`, `[\x{4e00}-\x{9fff}]{2}`}
+	more := []string{
+		`^a{3}b{2,}c?$`, `^[^a-z]$`, `^(?:x|y)+z*$`, `\bword\b`, `^\d{4}-\d{2}-\d{2}$`, `^[[:alpha:]]+$`, `^\S+$`, `^$`, `.`, `[\x{4e00}-\x{9fff}]{2}`,
+	}
 	for _, pattern := range append(more, patterns...) {
 		t.Run(pattern, func(t *testing.T) {
 			wanted := regexp.MustCompile(pattern)

@@ -120,7 +120,8 @@ func features() []string {
 		`"x-kubernetes-list-type":"set"`, `"x-kubernetes-list-type":"map"`, `"x-kubernetes-list-type":"atomic"`, `"x-kubernetes-list-map-keys":[`,
 		`"x-kubernetes-map-type":"atomic"`, `"x-kubernetes-map-type":"granular"`, `"x-kubernetes-validations":[`, `oldSelf`, `"optionalOldSelf":true`,
 		`"messageExpression":`, `"message":`, `"reason":`, `"fieldPath":`, `"metadata":{"properties":`,
-		`"scope":"Cluster"`, `"status":{}`, `"scale":{`, `"labelSelectorPath":`, `"v1beta1"`, `"additionalPrinterColumns":`, `"int32"`, `"int64"`, `"float"`, `"double"`,
+		`"scope":"Cluster"`, `"status":{}`, `"scale":{`, `"labelSelectorPath":`, `"v1beta1"`, `"additionalPrinterColumns":`,
+		`"int32"`, `"int64"`, `"float"`, `"double"`,
 	}
 	for _, format := range formats {
 		out = append(out, fmt.Sprintf(`"format":%q`, format))

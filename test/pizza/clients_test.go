@@ -2,7 +2,6 @@ package pizza
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -214,12 +213,11 @@ func TestA9Apply(t *testing.T) {
 
 // apply applies JSON on the server's side.
 func (s *scene) apply(manager string, force bool, manifest string) error {
-	u := object(alpha, "Pizza", s.ns, "p")
-	var o metav1.TypeMeta
-	if err := json.Unmarshal([]byte(manifest), &o); err != nil {
+	u := &unstructured.Unstructured{}
+	if err := u.UnmarshalJSON([]byte(manifest)); err != nil {
 		return fmt.Errorf("%w in %s", err, manifest)
 	}
-	u.SetAPIVersion(o.APIVersion)
+	u.SetNamespace(s.ns)
 	how := []client.PatchOption{client.FieldOwner(manager)}
 	if force {
 		how = append(how, client.ForceOwnership)

@@ -159,8 +159,10 @@ func (s *subject) predict(t *testing.T, obj map[string]any, validate func(map[st
 		return verdict{Code: http.StatusBadRequest, Message: fmt.Sprintf("%s in version %q cannot be handled as a %s: %s", kind, s.version.Name(), kind, why)}
 	}
 	out := verdict{Code: http.StatusOK, Unknown: decoded.Unknown}
-	if metadata, ok := decoded.Object["metadata"].(map[string]any); ok && s.namespace != "" && metadata["namespace"] == nil {
-		metadata["namespace"] = s.namespace // That of the request.
+	if metadata, ok := decoded.Object["metadata"].(map[string]any); ok { // The namespace is the request's.
+		if delete(metadata, "namespace"); s.namespace != "" {
+			metadata["namespace"] = s.namespace
+		}
 	}
 	findings := validate(decoded.Object)
 	if len(findings) == 0 {
@@ -187,7 +189,10 @@ func plain(t *testing.T, obj map[string]any) map[string]any {
 	}
 	out := decode(t, raw)
 	metadata, _ := out["metadata"].(map[string]any)
-	for _, key := range []string{"uid", "resourceVersion", "generation", "creationTimestamp", "managedFields"} {
+	for _, key := range []string{
+		"uid", "resourceVersion", "generation", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds",
+		"managedFields", "selfLink",
+	} {
 		delete(metadata, key)
 	}
 	return out
@@ -366,6 +371,9 @@ func compareUpdate(t *testing.T, c *comparison, s *subject, seed uint64, obj, ol
 	name := text(old, "metadata", "name")
 	metadata, _ := obj["metadata"].(map[string]any)
 	metadata["name"], metadata["resourceVersion"] = name, text(old, "metadata", "resourceVersion")
+	if _, ok := metadata["uid"].(string); ok { // It would be that of another object, and the answer a conflict.
+		delete(metadata, "uid")
+	}
 	judge := func(o map[string]any) (offline, live verdict) {
 		return s.predictUpdate(t, o, old), s.ask(t.Context(), t, http.MethodPut, s.path(name)+dryRun, o)
 	}

@@ -1,6 +1,7 @@
 package structural
 
 import (
+	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
@@ -34,6 +35,15 @@ func junctor(inner members) members { return members{"anyOf": []any{inner, membe
 
 func celRule(r members) members { return members{"x-kubernetes-validations": []any{r}} }
 
+// expensive is a rule of nine to the power of seven steps.
+var expensive = func() string {
+	rule := "a + b + c + d + e + f + g > 0"
+	for _, name := range "abcdefg" {
+		rule = fmt.Sprintf("[1,2,3,4,5,6,7,8,9].all(%c, %s)", name, rule)
+	}
+	return rule
+}()
+
 // ofSchemas are the breakages of a schema, at any depth.
 var ofSchemas = []breakage{
 	drops("type"), drops("items"), drops("properties"), drops("x-kubernetes-list-map-keys"), drops("x-kubernetes-list-type"), drops("x-kubernetes-map-type"),
@@ -46,7 +56,9 @@ var ofSchemas = []breakage{
 	sets("no additional properties", members{"additionalProperties": false}),
 	sets("preserve false", members{"x-kubernetes-preserve-unknown-fields": false}),
 	sets("int or string", members{"x-kubernetes-int-or-string": true}),
-	sets("int or string, and all else", members{"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-embedded-resource": true}),
+	sets("int or string, and all else", members{
+		"x-kubernetes-int-or-string": true, "x-kubernetes-preserve-unknown-fields": true, "x-kubernetes-embedded-resource": true,
+	}),
 	sets("embedded", members{"x-kubernetes-embedded-resource": true}),
 	sets("embedded without content", members{"type": "object", "x-kubernetes-embedded-resource": true, "properties": members{}}),
 	sets("embedded map", members{"type": "object", "x-kubernetes-embedded-resource": true, "additionalProperties": members{"type": "string"}}),
@@ -96,7 +108,9 @@ var ofSchemas = []breakage{
 		},
 	}),
 	sets("set of maps", members{"type": "array", "x-kubernetes-list-type": "set", "items": members{"type": "object", "nullable": true}}),
-	sets("set of sets", members{"type": "array", "x-kubernetes-list-type": "set", "items": members{"type": "array", "x-kubernetes-list-type": "set", "items": members{"type": "string"}}}),
+	sets("set of sets", members{"type": "array", "x-kubernetes-list-type": "set", "items": members{
+		"type": "array", "x-kubernetes-list-type": "set", "items": members{"type": "string"},
+	}}),
 	sets("map type", members{"x-kubernetes-map-type": "atomic"}),
 	sets("unknown map type", members{"x-kubernetes-map-type": "loose"}),
 	sets("keys alone", members{"x-kubernetes-list-map-keys": []any{"a"}}),
@@ -113,9 +127,11 @@ var ofSchemas = []breakage{
 	sets("unknown reason", celRule(members{"rule": "true", "reason": "Because"})),
 	sets("fieldPath", celRule(members{"rule": "true", "fieldPath": ".unheard"})),
 	sets("fieldPath in lines", celRule(members{"rule": "true", "fieldPath": ".a\n"})),
-	sets("expensive rule", celRule(members{"rule": "[1,2,3,4,5,6,7,8,9].all(a, [1,2,3,4,5,6,7,8,9].all(b, [1,2,3,4,5,6,7,8,9].all(c, [1,2,3,4,5,6,7,8,9].all(d, [1,2,3,4,5,6,7,8,9].all(e, [1,2,3,4,5,6,7,8,9].all(f, [1,2,3,4,5,6,7,8,9].all(g, a+b+c+d+e+f+g > 0)))))))"})),
+	sets("expensive rule", celRule(members{"rule": expensive})),
 	sets("metadata", members{"properties": members{"metadata": members{"type": "object", "properties": members{"labels": members{"type": "object"}}}}}),
-	sets("metadata with a default", members{"properties": members{"metadata": members{"type": "object", "default": members{"name": "a"}, "properties": members{"name": members{"type": "string", "default": "b"}}}}}),
+	sets("metadata with a default", members{"properties": members{"metadata": members{
+		"type": "object", "default": members{"name": "a"}, "properties": members{"name": members{"type": "string", "default": "b"}},
+	}}}),
 	sets("kind", members{"properties": members{"kind": members{"type": "integer"}, "apiVersion": members{"type": "object"}}}),
 }
 

@@ -120,7 +120,8 @@ func TestChapterNotStructural(t *testing.T) {
 		"FieldValueRequired | " + root + "properties[bar] | Required value: because it is defined in " + root + "anyOf[0].properties[bar]",
 		"FieldValueForbidden | " + root + "anyOf[0].properties[bar].type | Forbidden: must be empty to be structural",
 		"FieldValueForbidden | " + root + "anyOf[0].description | Forbidden: must be empty to be structural",
-		"FieldValueForbidden | " + root + "properties[metadata] | Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
+		"FieldValueForbidden | " + root + "properties[metadata] | " +
+			"Forbidden: must not specify anything other than name and generateName, but metadata is implicitly specified",
 	})}
 	crd := definition(t, "wrongs", notStructural)
 	if diff := cmp.Diff(want, askCheck(t, crd)); diff != "" {
@@ -246,8 +247,10 @@ properties:
 			want: verdict{Code: http.StatusOK, Object: s.object(t, "example", `intorstr: http`)},
 		},
 		"Neither": {
-			obj:  `intorstr: 1.5`,
-			want: verdict{Code: http.StatusUnprocessableEntity, Causes: []string{`FieldValueTypeInvalid | intorstr | Invalid value: "number": intorstr in body must be of type integer,string: "number"`}},
+			obj: `intorstr: 1.5`,
+			want: verdict{Code: http.StatusUnprocessableEntity, Causes: []string{
+				`FieldValueTypeInvalid | intorstr | Invalid value: "number": intorstr in body must be of type integer,string: "number"`,
+			}},
 		},
 		"Embedded": {
 			obj: pod,

@@ -37,6 +37,7 @@ func matched(was, is [][]byte) *match {
 	olds, news := was[front:len(was)-back], is[front:len(is)-back]
 	if len(olds)*len(news) > mostPairs {
 		m.match(was, is)
+		m.pair(was, is)
 		m.replace()
 		return m
 	}
@@ -290,6 +291,8 @@ func described(elements [][]byte) []description {
 func (d *description) likeness(other *description) int {
 	const equal, same, most = 1000, 100, 99
 	switch {
+	case isNull(d.raw) && isNull(other.raw): // There is little in it.
+		return 1
 	case bytes.Equal(d.raw, other.raw):
 		return equal
 	case d.settled || other.settled || !isObject(d.raw) || !isObject(other.raw) || d.identity != other.identity:

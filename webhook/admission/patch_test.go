@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -328,6 +329,20 @@ func TestPatchOfManyElements(t *testing.T) {
 	}
 }
 
+// TestPatchOfManyNames changes what tells the elements apart.
+func TestPatchOfManyNames(t *testing.T) {
+	const n = 200
+	object := `{"spec":{"layers":[` + strings.Repeat(`{"name":"x","future":1},`, n-1) + `{"name":"x","future":2}]}}`
+	patch := patched(t, object, func(p *pizza) {
+		for i := range p.Spec.Layers {
+			p.Spec.Layers[i].Name = fmt.Sprint("y", i)
+		}
+	})
+	if got := strings.Count(apply(t, object, patch), `"future"`); got != n {
+		t.Errorf("As many as before are the same ones: want %d unknown fields, got %d", n, got)
+	}
+}
+
 // changes are what the functions of others might do, each chosen by a byte.
 var changes = []func(*pizza, int){
 	func(p *pizza, _ int) { p.Spec.Toppings = nil },
@@ -537,4 +552,81 @@ func TestPatchOfManyMembers(t *testing.T) {
 	if got := patched(t, twice, func(p *pizza) { p.Spec.Box.Size = "L" }); got != `[{"op":"replace","path":"/spec/box/size","value":"L"}]` {
 		t.Errorf("Of a key that stands there twice the last one counts: got %s", got)
 	}
+}
+
+// TestPatchOfPointers is about elements that may be null, which is something else than
+// that they are not there.
+func TestPatchOfPointers(t *testing.T) {
+	type holder struct {
+		Ovens []*oven `json:"ovens"`
+	}
+	const object = `{"ovens":[{"name":"a","future":1},{"name":"b","future":2},null]}`
+	got := patched(t, object, func(h *holder) { h.Ovens[0], h.Ovens[2] = nil, &oven{} })
+	want := `[{"op":"replace","path":"/ovens/0","value":null},{"op":"replace","path":"/ovens/2","value":{}}]`
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
+// picky cannot always be encoded, and not be decoded without its name.
+type picky struct {
+	Name string
+	oven *oven
+}
+
+func (p *picky) MarshalJSON() ([]byte, error) {
+	if p.Name == "secret" {
+		return nil, errors.New("it is a secret")
+	}
+	return fmt.Appendf(nil, `{"name":%q,"nothing":null,"oven":%s}`, p.Name, encodedOven(p.oven)), nil
+}
+
+func encodedOven(o *oven) string {
+	if o == nil {
+		return "{}"
+	}
+	return `{"wood":{}}`
+}
+
+func (p *picky) UnmarshalJSON(text []byte) error {
+	var read struct{ Name *string }
+	if err := json.Unmarshal(text, &read); err != nil || read.Name == nil {
+		return errors.New("it has no name")
+	}
+	p.Name = *read.Name
+	return nil
+}
+
+func TestPatchOfPickyTypes(t *testing.T) {
+	rule := Default("v1", "Picky", func(_ context.Context, r *Request, p *picky) error {
+		p.Name, p.oven = r.Name, &oven{}
+		return nil
+	})
+	cases := map[string]struct{ object, name, patch, denied, err string }{
+		"Changed": {
+			object: `{"name":"a","future":1}`, name: "b",
+			patch: `[{"op":"replace","path":"/name","value":"b"},{"op":"add","path":"/oven","value":{"wood":{}}}]`,
+		},
+		"NoName":         {object: `{}`, denied: "reading the object: it has no name"},
+		"NotEncoded":     {object: `{"name":"secret"}`, err: "encoding the object: json: error calling MarshalJSON for type *admission.picky: it is a secret"},
+		"NotEncodedThen": {object: `{"name":"a"}`, name: "secret", err: "encoding the object that was changed: json: error calling MarshalJSON for type *admission.picky: it is a secret"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			response, err := rule.answer(t.Context(), &Request{Operation: Create, Name: tc.name, Object: []byte(tc.object)})
+			if err != nil {
+				response = &Response{}
+			}
+			if diff := cmp.Diff([]string{tc.patch, tc.denied, tc.err}, []string{string(response.Patch), textOf(response.Err), textOf(err)}); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func textOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
 }

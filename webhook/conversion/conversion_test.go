@@ -2,7 +2,7 @@ package conversion
 
 import (
 	"bytes"
-	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -18,13 +18,14 @@ import (
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	utiljson "sigs.k8s.io/json"
 
 	"refract.dev/convert"
 )
 
 // pizzas have a size in v1, which is called diameter in v2.
-func pizzas(t testing.TB) *convert.Engine {
-	t.Helper()
+func pizzas(tb testing.TB) *convert.Engine {
+	tb.Helper()
 	same := func(value string) (string, error) {
 		if value == "square" {
 			return "", errors.New("a pizza is round")
@@ -36,7 +37,7 @@ func pizzas(t testing.TB) *convert.Engine {
 		Spokes: []convert.Spoke{{Version: "v1", Conversions: []convert.Conversion{convert.Field("spec.size", "spec.diameter", same, same)}}},
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }
@@ -51,8 +52,9 @@ func review(version string, objects ...string) string {
 		version + `","objects":[` + strings.Join(objects, ",") + `]}}`
 }
 
-func ask(h http.Handler, body io.Reader, change ...func(*http.Request)) *httptest.ResponseRecorder {
-	r := httptest.NewRequestWithContext(context.Background(), http.MethodPost, "/convert?timeout=30s", body)
+func ask(t *testing.T, h http.Handler, body io.Reader, change ...func(*http.Request)) *httptest.ResponseRecorder {
+	t.Helper()
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/convert?timeout=30s", body)
 	r.Header.Set("Content-Type", "application/json")
 	for _, c := range change {
 		c(r)
@@ -163,7 +165,7 @@ func TestHandler(t *testing.T) {
 			if change == nil {
 				change = func(*http.Request) {}
 			}
-			w := ask(h, strings.NewReader(tc.body), change)
+			w := ask(t, h, strings.NewReader(tc.body), change)
 			if w.Code != tc.code || !strings.Contains(w.Body.String(), tc.want) {
 				t.Errorf("%s\ngot %d %.2000s, want %d and %.2000s", tc.reason, w.Code, w.Body, tc.code, tc.want)
 			}
@@ -219,7 +221,7 @@ func TestLimits(t *testing.T) {
 	registry := prometheus.NewPedanticRegistry()
 	h := Handler(pizzas(t), Options{Limits: convert.Limits{Objects: 1}, Metrics: registry})
 	one := pizza("v1", "size", "large")
-	if w := ask(h, strings.NewReader(review("v2", one, one))); w.Code != 200 || !strings.Contains(w.Body.String(), `"Failure"`) {
+	if w := ask(t, h, strings.NewReader(review("v2", one, one))); w.Code != 200 || !strings.Contains(w.Body.String(), `"Failure"`) {
 		t.Errorf("got %d %s", w.Code, w.Body)
 	}
 	if got := counts(t, registry); len(got) != 1 {
@@ -242,7 +244,7 @@ func TestLogsNowAndThen(t *testing.T) {
 	h := Handler(pizzas(t), Options{Log: log})
 	bad := strings.Repeat(pizza("v1", "size", "square")+",", 99) + pizza("v1", "size", "square")
 	for range 100 {
-		ask(h, strings.NewReader(review("v2", bad)))
+		ask(t, h, strings.NewReader(review("v2", bad)))
 	}
 	if lines < 10 || lines > 15 {
 		t.Errorf("There are %d lines, want about 10", lines)
@@ -257,7 +259,7 @@ func TestReviewsAtTheSameTime(t *testing.T) {
 		asking.Go(func() {
 			for n := range 200 {
 				size := strings.Repeat(string(rune('a'+i)), 1+n*50)
-				w := ask(h, strings.NewReader(review("v2", pizza("v1", "size", size))))
+				w := ask(t, h, strings.NewReader(review("v2", pizza("v1", "size", size))))
 				if want := pizza("v2", "diameter", size); !strings.Contains(w.Body.String(), want) {
 					t.Errorf("got %.500s, want %.500s", w.Body, want)
 					return
@@ -325,7 +327,7 @@ func TestSilentClientsGetNoMemory(t *testing.T) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
 	for range 10 {
-		w := ask(h, io.MultiReader(bytes.NewReader(make([]byte, 1000)), broken{}), func(r *http.Request) { r.ContentLength = 100 << 20 })
+		w := ask(t, h, io.MultiReader(bytes.NewReader(make([]byte, 1000)), broken{}), func(r *http.Request) { r.ContentLength = 100 << 20 })
 		if w.Code != http.StatusBadRequest {
 			t.Errorf("got %d", w.Code)
 		}
@@ -334,6 +336,58 @@ func TestSilentClientsGetNoMemory(t *testing.T) {
 	if took := after.TotalAlloc - before.TotalAlloc; took > 50<<20 {
 		t.Errorf("They got %d bytes", took)
 	}
+}
+
+// FuzzHandler posts anything: what is answered is a whole answer, and an object of
+// the version that is wanted is what it was.
+func FuzzHandler(f *testing.F) {
+	one := pizza("v1", "size", "large")
+	for _, seed := range []string{
+		"", "{}", `{"request":{}}`, review("v2"), review("v2", one), review("v1", one, one), review("v2", one, pizza("v2", "diameter", "small")),
+		review("v2", pizza("v1", "size", "square")), review("v3", one), review("v2", `{"apiVersion":"restaurant.example/v1","kind":"Pizza"}`),
+		strings.Replace(review("v2", one), "/v1\"", "/v1beta1\"", 1), review("v2", `null`), review("v2", one)[:100], "\xff",
+	} {
+		f.Add([]byte(seed))
+	}
+	h := Handler(pizzas(f), Options{})
+	f.Fuzz(func(t *testing.T, text []byte) {
+		before := bytes.Clone(text)
+		w := ask(t, h, bytes.NewReader(text))
+		if !bytes.Equal(before, text) {
+			t.Error("The request was changed.")
+		}
+		if w.Code == http.StatusBadRequest {
+			return
+		}
+		if w.Code != http.StatusOK || w.Header().Get("Content-Length") != fmt.Sprint(w.Body.Len()) {
+			t.Fatalf("got %d with %v for %d bytes", w.Code, w.Header(), w.Body.Len())
+		}
+		var asked, answered struct {
+			Request struct {
+				UID     string            `json:"uid"`
+				Objects []json.RawMessage `json:"objects"`
+			} `json:"request"`
+			Response struct {
+				UID     string            `json:"uid"`
+				Objects []json.RawMessage `json:"convertedObjects"`
+				Result  struct {
+					Status string `json:"status"`
+				} `json:"result"`
+			} `json:"response"`
+		}
+		if err := utiljson.UnmarshalCaseSensitivePreserveInts(w.Body.Bytes(), &answered); err != nil {
+			t.Fatalf("%v: %s", err, w.Body)
+		}
+		if answered.Response.Result.Status != "Success" {
+			return
+		}
+		if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &asked); err != nil {
+			t.Fatalf("What is no JSON was converted: %v", err)
+		}
+		if len(asked.Request.Objects) != len(answered.Response.Objects) {
+			t.Errorf("%d objects became %d", len(asked.Request.Objects), len(answered.Response.Objects))
+		}
+	})
 }
 
 // BenchmarkHandler converts one object of 10 KB, and 1,000.

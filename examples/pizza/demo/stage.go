@@ -174,6 +174,7 @@ func (s *stage) run(ctx context.Context, line string) (string, error) {
 	cmd.Dir, cmd.Env = folder, s.env
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
+	cmd.WaitDelay = time.Second // What the shell has started may outlive it.
 	err := cmd.Run()
 	return out.String(), err
 }

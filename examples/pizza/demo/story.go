@@ -47,6 +47,7 @@ var story = []scene{
 			{types: "kubectl apply -k manifests/crds", wants: "pizzas.restaurant.programming-kubernetes.info created"},
 			{types: "kubectl wait --for=condition=Established " + crd + " crd/toppings.restaurant.programming-kubernetes.info", wants: "condition met"},
 			{awaits: "kubectl get pizzas,toppings", wants: "No resources found"},
+			{types: "cat objects/margherita-pizza.yaml", wants: "- mozzarella"},
 			{types: "kubectl create -f objects/margherita-pizza.yaml", wants: "margherita created"},
 			{awaits: "kubectl get pizza margherita -o yaml", wants: "restaurant.programming-kubernetes.info/v1beta1"},
 			{types: "kubectl get pizza margherita -o yaml", wants: "  - mozzarella\n  - tomato\n"},

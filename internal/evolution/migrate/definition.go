@@ -125,16 +125,25 @@ func (m *migration) takenUp(ctx context.Context, settle time.Duration) error {
 	}
 }
 
-// stores asks an API server over a connection of its own whether it stores in the
-// version.
+// stores asks two API servers whether they store in the version: the one that is asked
+// for everything, and one over a connection of its own.
 func (m *migration) stores(ctx context.Context) (bool, error) {
-	client, err := apart(m.Config)
+	here, err := m.storesBy(ctx, m.discovery)
+	if err != nil || !here {
+		return false, err
+	}
+	another, err := apart(m.Config)
 	if err != nil {
 		return false, err
 	}
+	return m.storesBy(ctx, another)
+}
+
+// storesBy asks one of them.
+func (m *migration) storesBy(ctx context.Context, client rest.Interface) (bool, error) {
 	spec := &m.crd.Spec
 	resources := &metav1.APIResourceList{}
-	err = m.persist(ctx, func(ctx context.Context) error {
+	err := m.persist(ctx, func(ctx context.Context) error {
 		body, err := client.Get().AbsPath("/apis", spec.Group, m.To).SetHeader("Accept", "application/json").DoRaw(ctx)
 		if err != nil {
 			return err
@@ -154,6 +163,16 @@ func (m *migration) stores(ctx context.Context) (bool, error) {
 		}
 	}
 	return false, nil
+}
+
+// stillStores returns an error if the API server that is asked for everything does not
+// store in the version any more: it would rewrite objects in another.
+func (m *migration) stillStores(ctx context.Context) error {
+	stores, err := m.storesBy(ctx, m.discovery)
+	if err == nil && !stores {
+		err = fmt.Errorf("%s: version %s: %w: one that is behind answers now", m.Name, m.To, ErrNotTakenUp)
+	}
+	return err
 }
 
 // storageVersionHash is how discovery says which version it is that is stored.
@@ -186,9 +205,14 @@ func apart(cfg *rest.Config) (*rest.RESTClient, error) {
 	if err != nil {
 		return nil, err
 	}
-	pathwise := rest.CopyConfig(cfg)
-	pathwise.NegotiatedSerializer = negotiated
-	return rest.UnversionedRESTClientForConfigAndClient(pathwise, &http.Client{Transport: wrapped})
+	return rest.UnversionedRESTClientForConfigAndClient(pathwise(cfg), &http.Client{Transport: wrapped})
+}
+
+// pathwise returns the config of a client that is told whole paths.
+func pathwise(cfg *rest.Config) *rest.Config {
+	out := rest.CopyConfig(cfg)
+	out.NegotiatedSerializer = negotiated
+	return out
 }
 
 // interrupted returns how far a run came that was interrupted; nil if there was none

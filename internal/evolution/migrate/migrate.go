@@ -137,6 +137,7 @@ type migration struct {
 	pace        pace
 	definitions dynamic.ResourceInterface
 	metadata    metadata.Interface
+	discovery   rest.Interface // By the connection of the others.
 	limit       flowcontrol.RateLimiter
 
 	crd    *apiextensionsv1.CustomResourceDefinition // As it was at the beginning.
@@ -171,12 +172,16 @@ func begin(o Options, p pace) (*migration, error) {
 	if err != nil {
 		return nil, err
 	}
+	discovery, err := rest.UnversionedRESTClientFor(pathwise(o.Config))
+	if err != nil {
+		return nil, err
+	}
 	limit := flowcontrol.NewFakeAlwaysRateLimiter()
 	if o.Rate > 0 {
 		limit = flowcontrol.NewTokenBucketRateLimiter(float32(o.Rate), max(1, min(workers, int(o.Rate))))
 	}
 	return &migration{
-		Options: o, pace: p, metadata: md, limit: limit,
+		Options: o, pace: p, metadata: md, discovery: discovery, limit: limit,
 		definitions: d.Resource(schema.GroupVersionResource{Group: apiextensionsv1.GroupName, Version: "v1", Resource: "customresourcedefinitions"}),
 	}, nil
 }

@@ -122,6 +122,9 @@ func (r *rewriting) pass(ctx context.Context, after string) error {
 		if err := r.page(ctx, due); err != nil {
 			return err
 		}
+		if err := r.stillStores(ctx); err != nil {
+			return err
+		}
 		if n := len(page.Items); first && !r.DryRun && n > 0 && keyOf(&page.Items[n-1]) > after {
 			if err := r.save(ctx, &mark{To: r.To, Generation: r.crd.Generation, After: keyOf(&page.Items[n-1])}); err != nil {
 				return err

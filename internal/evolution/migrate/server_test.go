@@ -250,7 +250,7 @@ func (s *server) requests(prefix string) int {
 
 // quick is a pace for tests.
 var quick = pace{
-	first: time.Millisecond, longest: 2 * time.Millisecond, away: 100 * time.Millisecond, tries: 3,
+	first: time.Millisecond, longest: 2 * time.Millisecond, away: 2 * time.Second, tries: 3,
 	request: 10 * time.Second, look: time.Millisecond, takeUp: 50 * time.Millisecond,
 }
 

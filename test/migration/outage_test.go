@@ -1,0 +1,51 @@
+package migration
+
+import (
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/playground"
+)
+
+// TestOutage shows that a migration goes on when the API server comes back.
+func TestOutage(t *testing.T) {
+	const objects = 600
+	k := install(t, kind{})
+	k.create("some", objects)
+	k.mustApply(versions{storage: "v2"})
+	before := k.listed("v2")
+	o := k.options()
+	o.Rate = 300
+	midway := make(chan struct{})
+	tell := sync.OnceFunc(func() { close(midway) })
+	o.Progress = func(p migrate.Progress) {
+		if p.Phase == migrate.Rewriting && p.Done > 150 {
+			tell()
+		}
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		defer tell() // However it ends.
+		r, err := migrate.Run(t.Context(), o)
+		if err != nil || r.Outcome != migrate.Migrated || r.Objects != objects {
+			t.Errorf("Run(...): want all migrated, got %+v, %v", r, err)
+		}
+	})
+	<-midway
+	if err := shared.Kill("hub", playground.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	if err := shared.Revive(t.Context(), "hub", playground.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	running.Wait()
+	k.wantMigrated(objects)
+	for name, is := range k.listed("v2") {
+		if diff := cmp.Diff(same(before[name]), same(is)); diff != "" {
+			t.Fatalf("%s: -before, +after:\n%s", name, diff)
+		}
+	}
+}

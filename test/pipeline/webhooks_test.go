@@ -1,0 +1,270 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+
+	"refract.dev/structural/pipeline"
+)
+
+// webhooks answer what stands in an archive.
+type webhooks struct {
+	in     map[string]string
+	server *httptest.Server
+	// asked counts the admission reviews.
+	asked atomic.Int64
+}
+
+func serve(t *testing.T, in map[string]string) *webhooks {
+	t.Helper()
+	w := &webhooks{in: in}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/convert", func(out http.ResponseWriter, r *http.Request) { w.convert(t, out, r) })
+	mux.HandleFunc("/mutate", func(out http.ResponseWriter, r *http.Request) { w.mutate(t, out, r) })
+	mux.HandleFunc("/validate", func(out http.ResponseWriter, r *http.Request) { w.validate(t, out, r) })
+	w.server = httptest.NewTLSServer(mux)
+	t.Cleanup(w.server.Close)
+	return w
+}
+
+func (w *webhooks) has(name string) bool { _, ok := w.in[name]; return ok }
+
+func (w *webhooks) converts() bool {
+	for name := range w.in {
+		if strings.HasPrefix(name, "converted/") {
+			return true
+		}
+	}
+	return false
+}
+
+// converted returns what stands there of the object in a version; nil for nothing.
+func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[string]any {
+	t.Helper()
+	name := "converted/" + strings.TrimPrefix(apiVersion, group+"/") + ".yaml"
+	if !w.has(name) {
+		return nil
+	}
+	object := parse(t, w.in[name])
+	object["metadata"] = metadata
+	return object
+}
+
+// offline are the same hooks without a network.
+func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
+	t.Helper()
+	var h pipeline.Hooks
+	if w.has("mutated.yaml") {
+		h.Mutate = func(map[string]any) (map[string]any, error) { return parse(t, w.in["mutated.yaml"]), nil }
+	}
+	if w.has("denied") {
+		h.Admit = func(map[string]any) error {
+			return &pipeline.RefusedError{Rule: "AdmissionDenied", Message: `admission webhook "ovens.` + group + `" denied the request: too hot`}
+		}
+	}
+	if w.converts() {
+		h.Convert = func(object map[string]any, to string) (map[string]any, error) {
+			if out := w.converted(t, to, object["metadata"]); out != nil {
+				return out, nil
+			}
+			return nil, &pipeline.RefusedError{Rule: "ConversionFailed", Message: "no conversion to " + to}
+		}
+	}
+	return h
+}
+
+// install creates the definition and the configurations of the webhooks, waits until
+// they hold, and removes them at the end.
+func (w *webhooks) install(t *testing.T, crd map[string]any) {
+	t.Helper()
+	crd = runtime.DeepCopyJSON(crd)
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
+	config := func(path string) map[string]any {
+		return map[string]any{"url": w.server.URL + path, "caBundle": encoded(t, authority)}
+	}
+	if w.converts() {
+		crd["spec"].(map[string]any)["conversion"] = map[string]any{ //nolint:forcetypeassert // It has been compiled.
+			"strategy": "Webhook", "webhook": map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": config("/convert")},
+		}
+	}
+	name, _, _ := unstructured.NestedString(crd, "metadata", "name")
+	create(t, definitions, crd, name)
+	for _, v := range versions(crd) {
+		eventually(t, v+" is served", func(ctx context.Context) bool {
+			_, err := ovens(v).List(ctx, metav1.ListOptions{})
+			return err == nil
+		})
+	}
+	if w.has("mutated.yaml") {
+		create(t, mutating, configuration("MutatingWebhookConfiguration", config("/mutate")), "ovens")
+	}
+	if w.has("denied") {
+		create(t, validating, configuration("ValidatingWebhookConfiguration", config("/validate")), "ovens")
+	}
+	if w.has("mutated.yaml") || w.has("denied") {
+		w.waitAsked(t)
+	}
+}
+
+// waitAsked waits until the API server asks the admission webhook, about an object
+// that does not come to be.
+func (w *webhooks) waitAsked(t *testing.T) {
+	t.Helper()
+	probe := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": group + "/v1alpha1", "kind": "Oven", "metadata": map[string]any{"name": "probe"}, "spec": map[string]any{},
+	}}
+	eventually(t, "the webhook is asked", func(ctx context.Context) bool {
+		_, err := ovens("v1alpha1").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if err != nil && !strings.Contains(err.Error(), "too hot") {
+			t.Errorf("probing: %v", err)
+		}
+		return w.asked.Load() > 0
+	})
+}
+
+func configuration(kind string, client map[string]any) map[string]any {
+	return map[string]any{
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "ovens"},
+		"webhooks": []any{map[string]any{
+			"name": "ovens." + group, "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
+			"rules": []any{map[string]any{
+				"apiGroups": []any{group}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"ovens"},
+			}},
+		}},
+	}
+}
+
+// versions are the names of those that are served.
+func versions(crd map[string]any) []string {
+	all, _, _ := unstructured.NestedSlice(crd, "spec", "versions")
+	var names []string
+	for _, v := range all {
+		if m, ok := v.(map[string]any); ok && m["served"] == true {
+			names = append(names, fmt.Sprint(m["name"]))
+		}
+	}
+	return names
+}
+
+// create creates an object, and deletes it at the end, until it is gone.
+func create(t *testing.T, resource schema.GroupVersionResource, object map[string]any, name string) {
+	t.Helper()
+	if _, err := client.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := client.Resource(resource).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+			_, err := client.Resource(resource).Get(ctx, name, metav1.GetOptions{})
+			return apierrors.IsNotFound(err), nil
+		})
+		if err != nil {
+			t.Errorf("%s %s is still there: %v", resource.Resource, name, err)
+		}
+	})
+}
+
+func eventually(t *testing.T, what string, holds func(context.Context) bool) {
+	t.Helper()
+	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		return holds(ctx), nil
+	})
+	if err != nil {
+		t.Fatalf("%s: %v", what, err)
+	}
+}
+
+func (w *webhooks) convert(t *testing.T, out http.ResponseWriter, r *http.Request) {
+	t.Helper()
+	var review struct {
+		Request struct {
+			UID               string           `json:"uid"`
+			DesiredAPIVersion string           `json:"desiredAPIVersion"`
+			Objects           []map[string]any `json:"objects"`
+		} `json:"request"`
+	}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		t.Error(err)
+	}
+	result, objects := map[string]any{"status": "Success"}, []any{}
+	for _, object := range review.Request.Objects {
+		one := w.converted(t, review.Request.DesiredAPIVersion, object["metadata"])
+		if one == nil {
+			result = map[string]any{"status": "Failure", "message": "no conversion to " + review.Request.DesiredAPIVersion}
+			break
+		}
+		objects = append(objects, one)
+	}
+	write(t, out, map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "ConversionReview",
+		"response": map[string]any{"uid": review.Request.UID, "result": result, "convertedObjects": objects},
+	})
+}
+
+func (w *webhooks) mutate(t *testing.T, out http.ResponseWriter, r *http.Request) {
+	t.Helper()
+	review := w.review(t, r)
+	wanted := parse(t, w.in["mutated.yaml"])
+	patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": wanted["spec"]}})
+	if err != nil {
+		t.Error(err)
+	}
+	kind := admissionv1.PatchTypeJSONPatch
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true, Patch: patch, PatchType: &kind}
+	write(t, out, review)
+}
+
+func (w *webhooks) validate(t *testing.T, out http.ResponseWriter, r *http.Request) {
+	t.Helper()
+	review := w.review(t, r)
+	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Result: &metav1.Status{Message: "too hot"}}
+	write(t, out, review)
+}
+
+func (w *webhooks) review(t *testing.T, r *http.Request) *admissionv1.AdmissionReview {
+	t.Helper()
+	review := &admissionv1.AdmissionReview{}
+	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
+		t.Error(err)
+	}
+	w.asked.Add(1)
+	return review
+}
+
+func write(t *testing.T, out http.ResponseWriter, answer any) {
+	t.Helper()
+	out.Header().Set("Content-Type", "application/json")
+	if err := json.NewEncoder(out).Encode(answer); err != nil {
+		t.Error(err)
+	}
+}
+
+// encoded returns bytes as they stand in JSON.
+func encoded(t *testing.T, data []byte) string {
+	t.Helper()
+	text, err := json.Marshal(data)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(bytes.Trim(text, `"`))
+}

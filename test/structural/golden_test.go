@@ -1,0 +1,126 @@
+package structural
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// What the golden files of refract.dev/structural say of definitions, and of objects
+// that are created, is what a server says.
+func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
+	files, err := filepath.Glob("../../structural/testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	checked, created := 0, 0
+	for i, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			in := inputs(t, file, fmt.Sprintf("golden%d.example", i))
+			if in["old.yaml"] != "" || in["old-crd.yaml"] != "" { // A change: TestRatchetingAgreesWithTheServer has many.
+				return
+			}
+			crd := goldenCRD(t, in)
+			var objects []string
+			for _, name := range slices.Sorted(maps.Keys(in)) {
+				if strings.HasPrefix(name, "object") {
+					objects = append(objects, name)
+				}
+			}
+			if len(objects) == 0 {
+				checked++
+				checkGolden(t, crd)
+				return
+			}
+			s := newSubject(t, crd)
+			shared.install(t, crd)
+			for _, name := range objects {
+				created++
+				createGolden(t, s, name, parse(t, in[name]))
+			}
+		})
+	}
+	if checked < 10 || created < 20 {
+		t.Errorf("%d definitions and %d objects were compared, want 10 and 20 or more", checked, created)
+	}
+}
+
+// inputs are the files of an archive, with a group of their own.
+func inputs(t *testing.T, file, group string) map[string]string {
+	t.Helper()
+	archive, err := txtar.ParseFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]string{}
+	for _, f := range archive.Files {
+		if !strings.HasPrefix(f.Name, "want/") {
+			out[f.Name] = strings.ReplaceAll(string(f.Data), "example.com", group)
+		}
+	}
+	out["group"] = group
+	return out
+}
+
+// goldenCRD is the definition of an archive.
+func goldenCRD(t *testing.T, in map[string]string) map[string]any {
+	t.Helper()
+	if whole := in["crd.yaml"]; whole != "" {
+		return parse(t, whole)
+	}
+	crd := definition(t, "things", in["schema.yaml"])
+	spec, _ := crd["spec"].(map[string]any)
+	spec["group"] = in["group"]
+	metadata, _ := crd["metadata"].(map[string]any)
+	metadata["name"] = "things." + in["group"]
+	version, _ := list(crd, "spec", "versions")[0].(map[string]any)
+	version["name"] = "v1"
+	return crd
+}
+
+// checkGolden compares what is said of a definition. What is none, or is of a version
+// that is gone, the server refuses in its own words.
+func checkGolden(t *testing.T, crd map[string]any) {
+	t.Helper()
+	offline, live := predictCheck(crd), askCheck(t, crd)
+	if live.Code == http.StatusBadRequest || live.Code == http.StatusNotFound {
+		if offline.Code == http.StatusOK {
+			t.Errorf("the server answers %d, Check accepts", live.Code)
+		}
+		return
+	}
+	if diff := cmp.Diff(offline, live); diff != "" {
+		t.Errorf("Check and the server differ: -Check, +server:\n%s", diff)
+	}
+}
+
+// createGolden compares what is said of an object. A name that the server makes up is
+// another one each time.
+func createGolden(t *testing.T, s *subject, name string, obj map[string]any) {
+	t.Helper()
+	if namespace := text(obj, "metadata", "namespace"); s.namespace != "" && namespace != "" && namespace != s.namespace {
+		t.Logf("%s: it is in a namespace that nobody sends it to", name)
+		return
+	}
+	_, _, difference := compared(func() (offline, live verdict) {
+		offline = s.predictCreate(t, obj)
+		live = s.ask(t.Context(), t, http.MethodPost, s.path("")+dryRun, obj)
+		if text(obj, "metadata", "generateName") != "" {
+			for _, v := range []verdict{offline, live} {
+				metadata, _ := v.Object["metadata"].(map[string]any)
+				delete(metadata, "name")
+			}
+		}
+		return offline, live
+	})
+	if difference != "" {
+		t.Errorf("%s: structural and the server differ: -structural, +server:\n%s", name, difference)
+	}
+}
