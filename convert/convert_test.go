@@ -583,3 +583,19 @@ func FuzzDecode(f *testing.F) {
 		}
 	})
 }
+
+func TestAllocations(t *testing.T) {
+	const objects = 100
+	body := benchReview(objects, 10_000)
+	for _, kept := range []bool{false, true} {
+		e := pizzaEngine(t, kept)
+		perReview := testing.AllocsPerRun(10, func() {
+			if a, err := e.Review(body); err != nil || a.Err() != nil {
+				t.Error(err, a.Err())
+			}
+		})
+		if perObject := perReview / objects; perObject >= 8 {
+			t.Errorf("kept = %t: %.1f allocations for each object, with those of the conversion", kept, perObject)
+		}
+	}
+}

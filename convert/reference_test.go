@@ -153,22 +153,12 @@ func refConvert(fields []refField, object map[string]any, from, to string, toHub
 	complement := readRefComplement(object)
 	kept := map[string]refEntry{}
 
-	type move struct {
-		from, to []string
-		value    any
-	}
-	var moves []move
+	var moves []refMove
 	for _, f := range fields {
-		place, target, forth, back := f.hub, f.spoke, f.back, f.toHub
-		if toHub {
-			place, target, forth, back = f.spoke, f.hub, f.toHub, f.back
-		}
+		place, target := f.places(toHub)
 		_, occupied := lookUp(object, target)
 		leaves := slices.ContainsFunc(fields, func(o refField) bool {
-			other := o.hub
-			if toHub {
-				other = o.spoke
-			}
+			other, _ := o.places(toHub)
 			return slices.Equal(other, target)
 		})
 		if occupied && !leaves {
@@ -178,45 +168,20 @@ func refConvert(fields []refField, object map[string]any, from, to string, toHub
 		if !ok {
 			continue
 		}
-		result := value
+		m := refMove{from: place, to: target, value: value}
 		if value != nil {
-			e, ok := complement[to][strings.Join(target, ".")]
-			restored := false
-			if ok && e.Value != nil && e.Of == fingerprintTree(value) {
-				y, err := back(e.Value)
-				restored = err == nil && canonicalTree(y) == canonicalTree(value)
-				result = e.Value
+			entry, lost, err := m.convert(f, toHub, complement[to])
+			if err != nil {
+				return err
 			}
-			if !restored {
-				var err error
-				if result, err = forth(value); err != nil {
-					return err
-				}
-				x, err := back(result)
-				if !partial && (err != nil || canonicalTree(x) != canonicalTree(value)) {
-					kept[strings.Join(place, ".")] = refEntry{Value: value, Of: fingerprintTree(result)}
-				}
+			if lost && !partial {
+				kept[strings.Join(place, ".")] = entry
 			}
 		}
-		moves = append(moves, move{from: place, to: target, value: result})
+		moves = append(moves, m)
 	}
-	for _, m := range moves {
-		if !slices.Equal(m.from, m.to) {
-			refDelete(object, m.from, func(parent string) bool { // Parents that the other version has.
-				return slices.ContainsFunc(fields, func(f refField) bool {
-					target := f.spoke
-					if toHub {
-						target = f.hub
-					}
-					return strings.HasPrefix(strings.Join(target, "."), parent+".")
-				})
-			})
-		}
-	}
-	for _, m := range moves {
-		if err := refSet(object, m.to, m.value); err != nil {
-			return err
-		}
+	if err := refApply(fields, object, moves, toHub); err != nil {
+		return err
 	}
 	_, hadFrom := complement[from]
 	_, hadTo := complement[to]
@@ -232,6 +197,61 @@ func refConvert(fields []refField, object map[string]any, from, to string, toHub
 		complement[from] = kept
 	}
 	return refAnnotate(metadata, complement)
+}
+
+// places returns where the value is before and after.
+func (f *refField) places(toHub bool) (place, target []string) {
+	if toHub {
+		return f.spoke, f.hub
+	}
+	return f.hub, f.spoke
+}
+
+type refMove struct {
+	from, to []string
+	value    any
+}
+
+// convert converts the value. It returns the entry of the value, and whether one is needed.
+func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (entry refEntry, lost bool, err error) {
+	forth, back := f.back, f.toHub
+	if toHub {
+		forth, back = back, forth
+	}
+	before := m.value
+	if e := entries[strings.Join(m.to, ".")]; e.Value != nil && e.Of == fingerprintTree(before) {
+		if y, err := back(e.Value); err == nil && canonicalTree(y) == canonicalTree(before) {
+			m.value = e.Value
+			return refEntry{}, false, nil
+		}
+	}
+	if m.value, err = forth(before); err != nil {
+		return refEntry{}, false, err
+	}
+	x, err := back(m.value)
+	lost = err != nil || canonicalTree(x) != canonicalTree(before)
+	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil
+}
+
+// refApply makes the moves.
+func refApply(fields []refField, object map[string]any, moves []refMove, toHub bool) error {
+	for _, m := range moves {
+		if slices.Equal(m.from, m.to) {
+			continue
+		}
+		refDelete(object, m.from, func(parent string) bool { // Parents that the other version has.
+			return slices.ContainsFunc(fields, func(f refField) bool {
+				_, target := f.places(toHub)
+				return strings.HasPrefix(strings.Join(target, "."), parent+".")
+			})
+		})
+	}
+	for _, m := range moves {
+		if err := refSet(object, m.to, m.value); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func refAnnotate(metadata map[string]any, complement refComplement) error {

@@ -100,7 +100,7 @@ func (w *webhooks) install(t *testing.T, crd map[string]any) {
 		return map[string]any{"url": w.server.URL + path, "caBundle": encoded(t, authority)}
 	}
 	if w.converts() {
-		crd["spec"].(map[string]any)["conversion"] = map[string]any{ //nolint:forcetypeassert // It has been compiled.
+		crd["spec"].(map[string]any)["conversion"] = map[string]any{
 			"strategy": "Webhook", "webhook": map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": config("/convert")},
 		}
 	}

@@ -306,3 +306,85 @@ func FuzzMembers(f *testing.F) {
 		}
 	})
 }
+
+// TestScannerSteps reads all documents step by step. Everything agrees with Members.
+func TestScannerSteps(t *testing.T) {
+	type member struct {
+		At    int
+		Value string
+	}
+	for name, tc := range documents {
+		t.Run(name, func(t *testing.T) {
+			var want []string
+			wantErr := Members([]byte(tc.text), func(key, value []byte) bool {
+				want = append(want, string(key)+"="+string(value))
+				return true
+			})
+			s := new(Scanner)
+			s.Reset([]byte(tc.text))
+			var got []string
+			var members []member
+			if s.OpenObject() {
+				for first := true; ; first = false {
+					key, at, ok := s.NextKey(first)
+					if !ok {
+						break
+					}
+					start := s.Offset()
+					members = append(members, member{At: at, Value: string(s.Next())})
+					value := s.Value()
+					if s.Err() == nil {
+						got = append(got, string(key)+"="+string(value))
+						if s.Position() != start+len(value) {
+							t.Errorf("%s\nPosition() = %d behind %q at %d", tc.reason, s.Position(), value, start)
+						}
+					}
+				}
+			}
+			err := s.End()
+			if fmt.Sprint(wantErr) != fmt.Sprint(err) {
+				t.Fatalf("%s\nerror %v, want %v", tc.reason, err, wantErr)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			if err != nil {
+				return
+			}
+			for i, m := range members {
+				if tc.text[m.At] != '"' || !strings.HasPrefix(strings.SplitN(got[i], "=", 2)[1], m.Value) {
+					t.Errorf("%s\nmember %d is not at byte %d, or its value does not begin with %s", tc.reason, i, m.At, m.Value)
+				}
+			}
+		})
+	}
+}
+
+func TestScannerElements(t *testing.T) {
+	s := New([]byte(` [ 1, [ ], {"a": [ "b" ]} ] `))
+	var got []string
+	s.OpenArray()
+	for first := true; s.NextElement(first); first = false {
+		got = append(got, string(s.Next())+" "+string(s.Value()))
+	}
+	if err := s.End(); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"1 1", "[ [ ]", `{ {"a": [ "b" ]}`}, got); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if s.Next() != 0 || string(s.Document()) != ` [ 1, [ ], {"a": [ "b" ]} ] ` {
+		t.Errorf("at the end there is %q of %s", s.Next(), s.Document())
+	}
+	s.Reset([]byte(`[1,]`))
+	s.OpenArray()
+	for first := true; s.NextElement(first); first = false {
+		s.Value()
+	}
+	if !errors.Is(s.Err(), ErrSyntax) || s.NextElement(false) || s.Next() != 0 {
+		t.Errorf("behind an error there is something, or there is none: %v", s.Err())
+	}
+	if _, _, ok := s.NextKey(true); ok {
+		t.Error("behind an error there is a key")
+	}
+}

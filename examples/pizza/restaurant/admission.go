@@ -71,7 +71,7 @@ func Validations(toppings Toppings) []admission.Rule {
 }
 
 // names returns the name of each entry.
-func names(toppings v1beta1.Toppings) []string {
+func names(toppings []v1beta1.PizzaTopping) []string {
 	out := make([]string, len(toppings))
 	for i := range toppings {
 		out[i] = toppings[i].Name

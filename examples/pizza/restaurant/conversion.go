@@ -1,6 +1,7 @@
 package restaurant
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 
@@ -36,8 +37,8 @@ func Resource() convert.Resource {
 }
 
 // count returns each topping once, in the order in which they first appear.
-func count(names v1alpha1.Toppings) (v1beta1.Toppings, error) {
-	toppings := make(v1beta1.Toppings, 0, min(len(names), few))
+func count(names []string) ([]v1beta1.PizzaTopping, error) {
+	toppings := make([]v1beta1.PizzaTopping, 0, min(len(names), few))
 	var at map[string]int // Of the toppings, once they are not few.
 	for _, name := range names {
 		i, ok := find(toppings, at, name)
@@ -60,7 +61,7 @@ func count(names v1alpha1.Toppings) (v1beta1.Toppings, error) {
 }
 
 // find returns where a topping is among others, or where it will be.
-func find(toppings v1beta1.Toppings, at map[string]int, name string) (int, bool) {
+func find(toppings []v1beta1.PizzaTopping, at map[string]int, name string) (int, bool) {
 	if at != nil {
 		i, ok := at[name]
 		if !ok {
@@ -77,16 +78,16 @@ func find(toppings v1beta1.Toppings, at map[string]int, name string) (int, bool)
 }
 
 // expand names each topping as often as it is on the pizza. It returns an error if
-// that is less than once, or more than [MaxToppings] in all, and allocates nothing
+// that is more than [MaxToppings] in all, or less than once, and allocates nothing
 // before it knows.
-func expand(toppings v1beta1.Toppings) (v1alpha1.Toppings, error) {
+func expand(toppings []v1beta1.PizzaTopping) ([]string, error) {
 	total, err := sum(toppings)
 	if err != nil {
 		return nil, err
 	}
-	names := make(v1alpha1.Toppings, 0, total)
+	names := make([]string, 0, total)
 	for i := range toppings {
-		for range toppings[i].Quantity {
+		for range quantity(&toppings[i]) {
 			names = append(names, toppings[i].Name)
 		}
 	}
@@ -94,10 +95,10 @@ func expand(toppings v1beta1.Toppings) (v1alpha1.Toppings, error) {
 }
 
 // sum returns how many toppings there are, at most [MaxToppings].
-func sum(toppings v1beta1.Toppings) (int64, error) {
+func sum(toppings []v1beta1.PizzaTopping) (int64, error) {
 	var total int64
 	for i := range toppings {
-		q := toppings[i].Quantity
+		q := quantity(&toppings[i])
 		switch {
 		case q < 1:
 			return 0, at(i, fmt.Errorf("want 1 or more, got %d", q))
@@ -111,34 +112,45 @@ func sum(toppings v1beta1.Toppings) (int64, error) {
 	return total, nil
 }
 
+// quantity returns how often a topping is on the pizza.
+func quantity(t *v1beta1.PizzaTopping) int64 { return cmp.Or(t.Quantity, 1) }
+
 // at says which topping the error is about.
 func at(i int, err error) error { return convert.ErrorAt(fmt.Sprintf("[%d].quantity", i), err) }
 
 // sameNames reports whether the same toppings are named equally often.
-func sameNames(a, b v1alpha1.Toppings) bool {
+func sameNames(a, b []string) bool {
 	if len(a) != len(b) {
 		return false
 	}
+	var rooms [2][few]string // So that few names need no memory.
+	return slices.Equal(sorted(rooms[0][:0], a), sorted(rooms[1][:0], b))
+}
+
+// sorted appends names to room and sorts them.
+func sorted(room, names []string) []string {
+	room = append(room, names...)
+	slices.Sort(room)
+	return room
+}
+
+// sameToppings reports whether the same toppings are equally often on the pizza. A
+// quantity that no pizza has is the same as itself alone.
+func sameToppings(a, b []v1beta1.PizzaTopping) bool {
 	if slices.Equal(a, b) {
 		return true
 	}
-	a, b = slices.Clone(a), slices.Clone(b)
-	slices.Sort(a)
-	slices.Sort(b)
-	return slices.Equal(a, b)
-}
-
-// sameToppings reports whether the same toppings are equally often on the pizza.
-func sameToppings(a, b v1beta1.Toppings) bool {
-	if slices.Equal(a, b) {
-		return true
+	for _, side := range [][]v1beta1.PizzaTopping{a, b} {
+		if _, err := sum(side); err != nil {
+			return false
+		}
 	}
 	balance := make(map[string]int64, len(a))
 	for i := range a {
-		balance[a[i].Name] += a[i].Quantity
+		balance[a[i].Name] += quantity(&a[i])
 	}
 	for i := range b {
-		balance[b[i].Name] -= b[i].Quantity
+		balance[b[i].Name] -= quantity(&b[i])
 	}
 	for _, n := range balance {
 		if n != 0 {

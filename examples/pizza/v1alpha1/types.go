@@ -18,7 +18,7 @@ type PizzaSpec struct {
 	// Toppings are names of Toppings. One that is named more than once is on the
 	// pizza as often. The order does not matter. Empty means what the restaurant
 	// recommends.
-	Toppings Toppings `json:"toppings,omitempty"`
+	Toppings []string `json:"toppings,omitempty"`
 }
 
 // PizzaStatus is what the restaurant says of a pizza.

@@ -18,16 +18,16 @@ type PizzaSpec struct {
 	// Toppings are what is on the pizza. The order does not matter, and neither does
 	// it whether a topping stands in one entry or in several. Empty means what the
 	// restaurant recommends.
-	Toppings Toppings `json:"toppings,omitempty"`
+	Toppings []PizzaTopping `json:"toppings,omitempty"`
 }
 
 // PizzaTopping is a topping of a pizza.
 type PizzaTopping struct {
 	// Name is that of a Topping.
 	Name string `json:"name"`
-	// Quantity is how often the topping is on the pizza: 1 to 1000. Where JSON does
-	// not say it, it is 1.
-	Quantity int64 `json:"quantity"`
+	// Quantity is how often the topping is on the pizza: 1 to 1000. 0 is what is not
+	// said, and means 1.
+	Quantity int64 `json:"quantity,omitempty"`
 }
 
 // PizzaStatus is what the restaurant says of a pizza.

@@ -47,7 +47,7 @@ func TestRun(t *testing.T) {
 		"Restarted": {
 			reason: "A server that is not there for a moment is waited for.",
 			with: func(s *server) {
-				s.before = twice("", "/", func(http.ResponseWriter) { panic(http.ErrAbortHandler) })
+				s.before = twice("", widgetsPath+"/w-000", func(http.ResponseWriter) { panic(http.ErrAbortHandler) })
 			},
 			want: migrated,
 		},
@@ -261,7 +261,9 @@ func TestAway(t *testing.T) {
 		}
 		return false
 	}
-	if _, err := s.migration(t, nil).run(t.Context()); err == nil || !strings.Contains(err.Error(), "ServiceUnavailable") {
+	m := s.migration(t, nil)
+	m.pace.away = 20 * time.Millisecond
+	if _, err := m.run(t.Context()); err == nil || !strings.Contains(err.Error(), "ServiceUnavailable") {
 		t.Fatalf("run(): want why it ended, got %v", err)
 	}
 	s.before = nil
