@@ -45,8 +45,7 @@ func (a *Answer) WriteTo(w io.Writer) (int64, error) {
 // [*ObjectError].
 func (a *Answer) Err() error { return a.err }
 
-// Objects returns how many objects were to be converted. It says no more than that the
-// limit was exceeded if it was.
+// Objects returns how many objects the review has.
 func (a *Answer) Objects() int { return a.objects }
 
 // Kind returns the kind of the first object that was not in the version that was wanted;

@@ -16,6 +16,24 @@ type comparer struct {
 	s            raw.Scanner
 }
 
+// release gives memory back that only a large value needed.
+func (c *comparer) release() {
+	c.s.Reset(nil)
+	trim(&c.a, &c.b, &c.sorted)
+}
+
+// trim gives large memory back.
+func trim(buffers ...*[]byte) {
+	for _, b := range buffers {
+		if cap(*b) > maxScratch {
+			*b = nil
+		}
+	}
+}
+
+// maxScratch is how many bytes a buffer may have that is kept for the next request.
+const maxScratch = 1 << 20
+
 // equal reports whether two JSON values are the same but for white space, the order of
 // the members of objects, and the ways to write a string or a number. Numbers are the
 // same if they are so to the last digit; 0 and -0 are not.

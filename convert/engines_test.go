@@ -189,6 +189,10 @@ var testEngines = map[string][]Spoke{
 	}}},
 	"typed":        {{Version: "v1alpha1", Conversions: []Conversion{Object(toBeta, toAlpha)}}},
 	"unstructured": {{Version: "v1alpha1", Conversions: []Conversion{Unstructured(nest, flatten)}}},
+	"roots": {{Version: "v1alpha1", Conversions: []Conversion{
+		RawField("size", "spec.size", keepRaw, keepRaw),
+		RawField("old.count", "count", keepRaw, keepRaw),
+	}}},
 	"sliced": {{Version: "v1alpha1", Conversions: []Conversion{
 		Field("spec.cut", "spec.sliced", func(*string) (bool, error) { return true, nil }, func(sliced bool) (*string, error) { return map[bool]*string{true: new("yes")}[sliced], nil }),
 	}}},

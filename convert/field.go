@@ -92,6 +92,7 @@ func (w *typed[S, H]) returns(value, converted []byte, toHub bool) bool {
 func (w *typed[S, H]) release() {
 	w.up.release()
 	w.down.release()
+	w.comparer.release()
 }
 
 // way is one direction.
@@ -159,6 +160,7 @@ func (w *way[A, B]) release() {
 	var a A
 	var b B
 	w.value, w.again, w.converted = a, a, b
+	trim(&w.scratch)
 }
 
 // RawField is [Field] on JSON: each function appends what becomes of value to dst, and
@@ -221,4 +223,7 @@ func (w *untyped) returns(value, converted []byte, toHub bool) bool {
 	return w.comparer.equal(value, w.scratch) || same != nil && same(value, w.scratch)
 }
 
-func (w *untyped) release() {}
+func (w *untyped) release() {
+	w.comparer.release()
+	trim(&w.scratch)
+}

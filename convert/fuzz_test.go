@@ -182,6 +182,8 @@ var roundTrips = []struct{ engine, from, to string }{
 	{"typed", "v1beta1", "v1alpha1"},
 	{"unstructured", "v1alpha1", "v1beta1"},
 	{"unstructured", "v1beta1", "v1alpha1"},
+	{"roots", "v1alpha1", "v1beta1"},
+	{"roots", "v1beta1", "v1alpha1"},
 	{"sliced", "v1beta1", "v1alpha1"},
 	{"sliced", "v1alpha1", "v1beta1"},
 }

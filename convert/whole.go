@@ -194,7 +194,10 @@ func membersOf(object []byte) ([]member, error) {
 		members = append(members, member{key: string(key), value: value})
 		return true
 	})
-	return members, errors.Join(err, twice)
+	if err != nil {
+		return nil, err
+	}
+	return members, twice
 }
 
 // restOf returns the members that are not the engine's.

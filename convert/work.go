@@ -79,21 +79,19 @@ func (w *work) release() {
 	w.scanner.Reset(nil)
 	w.outer.Reset(nil)
 	w.src, w.trouble = nil, nil
+	const many = 1 << 10
+	if cap(w.keys) > many {
+		w.keys = nil
+	}
 	clear(w.keys[:cap(w.keys)])
 	clear(w.edits[:cap(w.edits)])
 	clear(w.puts)
 	clear(w.complement.kept[:cap(w.complement.kept)])
 	clear(w.complement.versions[:cap(w.complement.versions)])
 	w.complement.restorable = nil
-	for _, b := range []*[]byte{&w.scratch, &w.complement.text, &w.complement.entries, &w.comparer.a, &w.comparer.b, &w.comparer.sorted} {
-		if cap(*b) > maxScratch {
-			*b = nil
-		}
-	}
+	w.comparer.release()
+	trim(&w.scratch, &w.complement.text, &w.complement.entries)
 }
-
-// maxScratch is how large the memory is that is kept for the next request.
-const maxScratch = 1 << 20
 
 // scan reads the object that comes next as the plan wants it.
 func (w *work) scan(s *raw.Scanner, p *plan) {

@@ -13,8 +13,8 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
-	"refract.dev/internal/webhook"
 	"refract.dev/tree/raw"
+	"refract.dev/webhook/admission"
 )
 
 // review is what the API server asks: the parts of an AdmissionReview that matter,
@@ -201,7 +201,7 @@ func (a answer) warnings() []string {
 }
 
 func conflict(s *inject.Skipped) string {
-	return webhook.Brief(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message), longestText)
+	return admission.Brief(fmt.Sprintf("ServiceInjectionPolicy %s is left out: %s", s.Policy.Name(), s.Message), longestText)
 }
 
 // listed joins names, as far as there is room for them.

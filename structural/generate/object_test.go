@@ -49,7 +49,7 @@ type verdicts struct {
 func judge(t *testing.T, o ObjectOptions) verdicts {
 	t.Helper()
 	out := verdicts{rules: map[string]int{}}
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		v, namespaced := version(t, seed)
 		src := source(seed)
 		if o.Namespace = ""; namespaced {
@@ -126,7 +126,7 @@ func TestObjectHasEverything(t *testing.T) {
 		`"someGarbage":`, `"metadata":{"name":"an-object","unknown":"field"`, `"labels":{"app":1}`, `"Not_A_Name"`, `"first"`, `"last"`, `"2026-02-30"`, `[null`,
 	}
 	seen := map[string]int{}
-	for seed := range uint64(150) {
+	for seed := range uint64(100) {
 		v, _ := version(t, seed)
 		src := source(seed)
 		for range 8 {

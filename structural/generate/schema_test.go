@@ -27,9 +27,9 @@ func yamlOf(t *testing.T, v any) string {
 
 // The server accepts whatever CRD makes: Check says what the server would say.
 func TestCRDIsAccepted(t *testing.T) {
-	seeds := uint64(1500)
+	seeds := uint64(500)
 	if testing.Short() {
-		seeds = 150
+		seeds = 50
 	}
 	refused := 0
 	for seed := range seeds {
@@ -92,7 +92,7 @@ func TestSchemaKeepsToItsSize(t *testing.T) {
 // Everything that a schema can say is said by some.
 func TestSchemaHasEverything(t *testing.T) {
 	seen := map[string]int{}
-	for seed := range uint64(600) {
+	for seed := range uint64(400) {
 		raw, err := json.Marshal(CRD(source(seed), "things.example.org", SchemaOptions{}))
 		if err != nil {
 			t.Fatal(err)

@@ -190,7 +190,9 @@ var ofDefinitions = []breakage{
 	within("spec", "unknown conversion", func(spec members) { spec["conversion"] = members{"strategy": "Magic"} }),
 	within("spec", "conversion by nobody", func(spec members) { spec["conversion"] = members{"strategy": "Webhook"} }),
 	within("spec", "conversion with too much", func(spec members) {
-		spec["conversion"] = members{"strategy": "None", "webhook": members{"conversionReviewVersions": []any{"v1"}, "clientConfig": members{"url": "https://a.example"}}}
+		spec["conversion"] = members{"strategy": "None", "webhook": members{
+			"conversionReviewVersions": []any{"v1"}, "clientConfig": members{"url": "https://a.example"},
+		}}
 	}),
 	within("spec", "conversion that is wrong", func(spec members) {
 		spec["conversion"] = members{"strategy": "Webhook", "webhook": members{

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -20,8 +21,9 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	checked, created := 0, 0
-	for i, file := range files {
+	var checked, created atomic.Int64
+	each(t, uint64(len(files)), func(t *testing.T, i uint64) {
+		file := files[i]
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			in := inputs(t, file, fmt.Sprintf("golden%d.example", i))
 			if in["old.yaml"] != "" || in["old-crd.yaml"] != "" { // A change: TestRatchetingAgreesWithTheServer has many.
@@ -35,20 +37,20 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 				}
 			}
 			if len(objects) == 0 {
-				checked++
+				checked.Add(1)
 				checkGolden(t, crd)
 				return
 			}
 			s := newSubject(t, crd)
 			shared.install(t, crd)
 			for _, name := range objects {
-				created++
+				created.Add(1)
 				createGolden(t, s, name, parse(t, in[name]))
 			}
 		})
-	}
-	if checked < 10 || created < 20 {
-		t.Errorf("%d definitions and %d objects were compared, want 10 and 20 or more", checked, created)
+	})
+	if checked.Load() < 10 || created.Load() < 20 {
+		t.Errorf("%d definitions and %d objects were compared, want 10 and 20 or more", checked.Load(), created.Load())
 	}
 }
 
