@@ -14,8 +14,11 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/examples/pizza/v1alpha1"
 )
 
 // spec returns the JSON of a pizza.
@@ -23,9 +26,10 @@ func spec(version, name, spec string) string {
 	return fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":%q,"namespace":"n","uid":"u"},"spec":%s}`, version, name, spec)
 }
 
-// TestReviewOfAQuantity: what a schema would have filled in may be absent in what an
-// API server sends, as in the part of one manager.
-func TestReviewOfAQuantity(t *testing.T) {
+// TestBookAbsentQuantity: the book lost a topping without a quantity. What a schema
+// would have filled in may be absent in what an API server sends, as in the part of one
+// manager.
+func TestBookAbsentQuantity(t *testing.T) {
 	s := begin(t, setting{})
 	for _, version := range []string{"v1", "v1beta1"} {
 		r := s.review(version, alpha, spec(beta, "p", `{"toppings":[{"name":"tomato"}]}`))
@@ -35,8 +39,9 @@ func TestReviewOfAQuantity(t *testing.T) {
 	}
 }
 
-// TestReviewOfABomb: a review fails as a whole, at once, and says which object it was.
-func TestReviewOfABomb(t *testing.T) {
+// TestBookBomb: the book expanded any quantity. The review fails as a whole, at once,
+// and says which object it was.
+func TestBookBomb(t *testing.T) {
 	s := begin(t, setting{})
 	began := time.Now()
 	r := s.review("v1", alpha,
@@ -196,6 +201,21 @@ func TestBookFreshTopping(t *testing.T) {
 		name := fmt.Sprintf("topping-%d", i)
 		s.topping(name)
 		s.create(pizza([]string{alpha, beta}[i%2], name, []string{`[` + name + `]`, `[{name: ` + name + `}]`}[i%2]))
+	}
+}
+
+// TestBookToppingCost: the book's Go type never had the cost of a topping.
+func TestBookToppingCost(t *testing.T) {
+	s := begin(t, setting{alone: true})
+	s.must(s.api.Create(t.Context(), s.file("topping-mozzarella.yaml")))
+	kinds := runtime.NewScheme()
+	s.must(v1alpha1.AddToScheme(kinds))
+	typed, err := client.New(s.cfg, client.Options{Scheme: kinds})
+	s.must(err)
+	got := &v1alpha1.Topping{}
+	s.must(typed.Get(t.Context(), client.ObjectKey{Name: "mozzarella"}, got))
+	if got.Spec.Cost != 0.8 {
+		t.Errorf("it costs %v", got.Spec.Cost)
 	}
 }
 

@@ -28,6 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/examples/pizza/restaurant"
+	"refract.dev/internal/schema"
 	"refract.dev/webhook"
 )
 
@@ -115,6 +116,40 @@ func TestManifests(t *testing.T) {
 	}
 	if len(crd.Spec.Conversion.Webhook.ClientConfig.CABundle) == 0 {
 		t.Error("kubectl apply has taken the caBundle away")
+	}
+}
+
+// TestRendered: what the kustomizations make of the manifests is what Kubernetes knows,
+// and with cert-manager the webhook has no say in what is trusted.
+func TestRendered(t *testing.T) {
+	known, err := schema.New(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range []string{"crds", "admission", "cluster", "cert-manager", "playground/conversion", "playground/admission"} {
+		out, err := shared.kubectlIn("kustomize", "examples/pizza/manifests/"+folder)
+		if err != nil {
+			t.Fatalf("%s: %v\n%s", folder, err, out)
+		}
+		all, err := decode(out)
+		if err != nil {
+			t.Fatalf("%s: %v", folder, err)
+		}
+		injected := 0
+		for _, u := range all {
+			if found := known.Check(u.Object); found != nil {
+				t.Errorf("%s: %s %s: %v", folder, u.GetKind(), u.GetName(), found)
+			}
+			if u.GetAnnotations()["cert-manager.io/inject-ca-from"] == "pizza-crd/webhook" {
+				injected++
+			}
+			if folder == "cert-manager" && (strings.HasSuffix(u.GetName(), "-trust") || u.GetName() == "webhook-certificates") {
+				t.Errorf("the webhook need not have %s %s", u.GetKind(), u.GetName())
+			}
+		}
+		if want := map[string]int{"cert-manager": 3}[folder]; injected != want {
+			t.Errorf("%s: cert-manager is to see to %d objects, want %d", folder, injected, want)
+		}
 	}
 }
 

@@ -16,7 +16,7 @@ import (
 // change: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting.
 // What structural says of updates of such objects is what a server says.
 func TestRatchetingAgreesWithTheServer(t *testing.T) {
-	const definitions = 30
+	const definitions = 22
 	updates, tolerated := &comparison{}, &atomic.Int64{}
 	each(t, definitions, func(t *testing.T, i uint64) {
 		src := source(i + 3_000_000)
@@ -68,7 +68,7 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	})
 	t.Logf("%d pairs, %d accepted, %d refused; %d objects may stay though they could not be created",
 		updates.pairs.Load(), updates.accepted.Load(), updates.refused.Load(), tolerated.Load())
-	if updates.accepted.Load() < 100 || updates.refused.Load() < 50 || tolerated.Load() < 20 {
+	if updates.accepted.Load() < 100 || updates.refused.Load() < 50 || tolerated.Load() < 15 {
 		t.Error("too few of something were compared")
 	}
 }

@@ -51,7 +51,8 @@ var story = []scene{
 			{types: "kubectl create -f objects/margherita-pizza.yaml", wants: "margherita created"},
 			{awaits: "kubectl get pizza margherita -o yaml", wants: "restaurant.programming-kubernetes.info/v1beta1"},
 			{types: "kubectl get pizza margherita -o yaml", wants: "  - mozzarella\n  - tomato\n"},
-			{says: "v1beta1 is preferred over v1alpha1, but the toppings are still names: the same object under another\nname, which is clearly not what we want."},
+			{says: "v1beta1 is preferred over v1alpha1, but the toppings are still names: the same object under another\nname, which is clearly not what we want. This can be known before:"},
+			{types: "refract crd check -f manifests/crds/pizza-crd.yaml", wants: "the conversion strategy is None", fails: true},
 		},
 	},
 	{

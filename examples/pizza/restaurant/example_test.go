@@ -26,6 +26,8 @@ type Widget struct {
 
 // A webhook of one's own: what is converted, what is defaulted, what is refused, and
 // a server that sees to its certificates and to being trusted.
+//
+//nolint:testableexamples // It needs a cluster.
 func Example() {
 	widgets := convert.Resource{Group: "example.org", Kind: "Widget", Hub: "v1", Spokes: []convert.Spoke{{
 		Version: "v1alpha1",

@@ -13,7 +13,7 @@
 // no exception, and neither is one that an API server wrote that did not know the new
 // storage version yet.
 //
-// Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#upgrade-existing-objects-to-a-new-stored-version
+// Source: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/
 package migrate
 
 import (

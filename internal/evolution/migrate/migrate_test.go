@@ -332,9 +332,15 @@ func TestJudge(t *testing.T) {
 		want   error
 		text   string
 	}{
-		"Well":       {reason: "It is the storage version.", to: "v2"},
-		"NotStorage": {reason: "New objects would be stored in v2.", to: "v1", want: ErrNotStorage, text: "widgets.example.org: version v1: it is not the storage version: that is v2"},
-		"NoVersion":  {reason: "It has others.", to: "v3", want: ErrNoVersion, text: "widgets.example.org: version v3: it has no such version: it has v1, v2"},
+		"Well": {reason: "It is the storage version.", to: "v2"},
+		"NotStorage": {
+			reason: "New objects would be stored in v2.", to: "v1", want: ErrNotStorage,
+			text: "widgets.example.org: version v1: it is not the storage version: that is v2",
+		},
+		"NoVersion": {
+			reason: "It has others.", to: "v3", want: ErrNoVersion,
+			text: "widgets.example.org: version v3: it has no such version: it has v1, v2",
+		},
 		"NotServed": {
 			reason: "Nobody could write in it.", to: "v2", want: ErrNotServed,
 			with: func(crd map[string]any) {

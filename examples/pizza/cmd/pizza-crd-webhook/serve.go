@@ -58,9 +58,9 @@ func (o *options) serve(ctx context.Context, stderr io.Writer) error {
 	if o.healthAddress != "" {
 		parts = append(parts, &health{address: o.healthAddress, ready: server.Ready, metrics: registry})
 	}
-	group, running := errgroup.WithContext(ctx)
+	all, running := errgroup.WithContext(ctx)
 	for _, p := range parts {
-		group.Go(func() error {
+		all.Go(func() error {
 			err := p.Start(running)
 			if err == nil && running.Err() == nil {
 				return fmt.Errorf("%T has ended", p)
@@ -69,7 +69,7 @@ func (o *options) serve(ctx context.Context, stderr io.Writer) error {
 		})
 	}
 	log.Info("Serving", "address", o.address())
-	if err := group.Wait(); err != nil {
+	if err := all.Wait(); err != nil {
 		return err
 	}
 	log.Info("Told to stop, and has answered all")
