@@ -594,7 +594,8 @@ func TestAllocations(t *testing.T) {
 				t.Error(err, a.Err())
 			}
 		})
-		if perObject := perReview / objects; perObject >= 8 {
+		// It is 6 and 4; the race detector, under which pools forget, makes it more.
+		if perObject := perReview / objects; perObject >= 12 {
 			t.Errorf("kept = %t: %.1f allocations for each object, with those of the conversion", kept, perObject)
 		}
 	}
