@@ -80,7 +80,11 @@ func tell(ctx context.Context, stdout, stderr io.Writer) (err error) {
 	}
 	defer func() { err = errors.Join(err, s.close()) }()
 	for _, scene := range story {
-		if err := s.play(ctx, scene); err != nil {
+		err := s.play(ctx, scene)
+		if ctx.Err() != nil {
+			return errors.New("interrupted") // Whatever came of the command that was.
+		}
+		if err != nil {
 			return fmt.Errorf("%s: %w", scene.title, err)
 		}
 	}

@@ -153,8 +153,11 @@ func (s *stage) types(ctx context.Context, a act) error {
 	out, err := s.run(ctx, line)
 	s.commands++
 	fmt.Fprint(s.stdout, out)
-	if _, failed := errors.AsType[*exec.ExitError](err); failed != a.fails || err != nil && !failed {
-		return fmt.Errorf("%s ended with %w", line, err)
+	if _, failed := errors.AsType[*exec.ExitError](err); err != nil && (!failed || !a.fails) {
+		return fmt.Errorf("running %s: %w", line, err)
+	}
+	if err == nil && a.fails {
+		return fmt.Errorf("%s was to fail", line)
 	}
 	return wanted(line, out, a.wants)
 }
