@@ -191,7 +191,8 @@ func (w *work) annotate(p *plan) error {
 	c.versions = others
 	c.text = appendComplement(c.text[:0], others)
 	if size := w.otherAnnotations() + len(Annotation) + len(c.text); len(c.kept) > 0 && size > maxAnnotations {
-		return at(c.kept[0].place, fmt.Errorf("%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
+		return at(c.kept[0].place, fmt.Errorf(
+			"%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
 			p.to, Annotation, len(c.text), size, maxAnnotations))
 	}
 	quoted := w.arena.keep(raw.AppendString(w.arena.room(), c.text))

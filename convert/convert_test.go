@@ -324,7 +324,7 @@ func TestRawFieldMisbehaves(t *testing.T) {
 		want    string
 	}{
 		"Value":   {reason: "The value itself is as good as a copy.", convert: func(_, value []byte) ([]byte, error) { return value, nil }, want: `["a"]`},
-		"Shared":  {reason: "Other memory is copied.", convert: func(_, _ []byte) ([]byte, error) { return shared[:len(shared):len(shared)], nil }, want: `"shared and longer"`},
+		"Shared":  {reason: "Other memory is copied.", convert: func(_, _ []byte) ([]byte, error) { return slices.Clip(shared), nil }, want: `"shared and longer"`},
 		"Nothing": {reason: "Nothing is no JSON.", convert: func(dst, _ []byte) ([]byte, error) { return dst, nil }},
 		"Nil":     {reason: "Nor is nil.", convert: func(_, _ []byte) ([]byte, error) { return nil, nil }},
 		"Broken":  {reason: "Nor is half of it.", convert: func(dst, _ []byte) ([]byte, error) { return append(dst, `{"a":`...), nil }},
@@ -374,7 +374,7 @@ func TestFunctionSorts(t *testing.T) {
 		slices.Sort(names)
 		return names, nil
 	}
-	same := func(a, b []string) bool { return slices.Equal(a, b) }
+	same := slices.Equal[[]string]
 	e, err := New(Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: []Spoke{{Version: "v1alpha1", Conversions: []Conversion{
 		Field("spec.toppings", "spec.toppings", sorted, sorted, Equivalent(same, same)),
 	}}}})
@@ -574,7 +574,7 @@ func FuzzDecode(f *testing.F) {
 		}
 		var got, want shaped
 		c := newCodec[shaped](shape)
-		err, wantErr := c.decode(data, &got), json.Unmarshal(data, &want)
+		err, wantErr := c.decode(data, &got), json.Unmarshal(data, &want) //nolint:musttag // A field without a tag is decoded, too.
 		if fmt.Sprint(err) != fmt.Sprint(wantErr) {
 			t.Fatalf("decode(%s) error %v, want %v", data, err, wantErr)
 		}

@@ -1,6 +1,7 @@
 package convert_test
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -17,7 +18,7 @@ func ExampleField() {
 				func(size string) ([]string, error) { return []string{size}, nil },
 				func(sizes []string) (string, error) {
 					if len(sizes) == 0 {
-						return "", convert.ErrorAt("[0]", fmt.Errorf("want a size"))
+						return "", convert.ErrorAt("[0]", errors.New("want a size"))
 					}
 					return sizes[0], nil
 				}),

@@ -2,6 +2,7 @@ package convert
 
 import (
 	"fmt"
+	"slices"
 )
 
 // worker converts values in both directions, for one request at a time.
@@ -205,7 +206,7 @@ func (w *untyped) convert(dst, value []byte, toHub bool) ([]byte, error) {
 	appended := out[len(dst):]
 	if len(out) > cap(dst) || len(out) > 0 && &out[0] != &dst[:1][0] {
 		// Memory that may be somebody else's.
-		out = append(dst[:len(dst):len(dst)], appended...)
+		out = append(slices.Clip(dst), appended...)
 	}
 	return out, checkJSON(&w.comparer.s, appended)
 }

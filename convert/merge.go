@@ -23,7 +23,7 @@ var errLost = errors.New("the types of this version do not know the field, and t
 // merge appends what becomes of a value that the function was given and made something of.
 func (m *merger) merge(dst []byte, path string, original, given, made, empty []byte) ([]byte, error) {
 	first := original[0]
-	alike := first == given[0] && first == made[0]
+	alike := given[0] == first && made[0] == first
 	switch {
 	case string(given) == string(made):
 		return append(dst, original...), nil

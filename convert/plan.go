@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -180,17 +181,13 @@ func checkPlaces(conversions []Conversion) error {
 			}
 			return nil
 		}
-		for _, place := range []string{c.spoke, c.hub} {
-			if err := checkPlace(place); err != nil {
-				return err
-			}
-			places = append(places, place)
+		if err := cmp.Or(checkPlace(c.spoke), checkPlace(c.hub)); err != nil {
+			return err
 		}
-		for _, other := range conversions[:i] {
-			if other.spoke == c.spoke || other.hub == c.hub {
-				return fmt.Errorf("%s and %s: two conversions of the same place", c.spoke, c.hub)
-			}
+		if slices.ContainsFunc(conversions[:i], func(o Conversion) bool { return o.spoke == c.spoke || o.hub == c.hub }) {
+			return fmt.Errorf("%s and %s: two conversions of the same place", c.spoke, c.hub)
 		}
+		places = append(places, c.spoke, c.hub)
 	}
 	for _, a := range places {
 		for _, b := range places {

@@ -230,7 +230,7 @@ func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (
 	}
 	x, err := back(m.value)
 	lost = err != nil || canonicalTree(x) != canonicalTree(before)
-	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil
+	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil //nolint:nilerr // What cannot come back is lost.
 }
 
 // refApply makes the moves.
@@ -280,8 +280,8 @@ func refDelete(object map[string]any, path []string, stays func(string) bool) {
 		object = object[key].(map[string]any)
 		chain = append(chain, object)
 	}
-	for i := len(path) - 1; i >= 0; i-- {
-		delete(chain[i], path[i])
+	for i, key := range slices.Backward(path) {
+		delete(chain[i], key)
 		if len(chain[i]) > 0 || i == 0 || stays(strings.Join(path[:i], ".")) {
 			return
 		}

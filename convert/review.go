@@ -37,7 +37,6 @@ type review struct {
 	apiVersion string
 	uid        []byte // As JSON.
 	desired    string
-	wanted     bool // There is a desired version.
 	answer     *Answer
 	limits     Limits
 	failed     error

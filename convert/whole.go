@@ -87,7 +87,7 @@ func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 // engine's.
 func knowsRest[T any](object []byte) bool {
 	members, err := restOf(object)
-	return err == nil && newCodec[T](nil).knows(appendMembers(nil, members))
+	return err == nil && newCodec[T](nil).knows(objectOf(members))
 }
 
 // Unstructured converts whole objects as maps, whose numbers are int64 or float64. The
@@ -153,7 +153,7 @@ func (s *step) makeEmpty() (rest []byte) {
 		return nil
 	}
 	members, _ := restOf(made)
-	return appendMembers(nil, members)
+	return objectOf(members)
 }
 
 // convert returns the members of the object that become of one, but for its apiVersion,
@@ -170,7 +170,7 @@ func (s *step) convert(object []byte) ([]byte, error) {
 		if err != nil {
 			return nil, err
 		}
-		parts[i] = appendMembers(nil, members)
+		parts[i] = objectOf(members)
 	}
 	return m.merge(nil, "", parts[0], parts[1], parts[2], s.empty())
 }
@@ -212,8 +212,8 @@ func restOf(object []byte) ([]member, error) {
 	return rest, err
 }
 
-func appendMembers(dst []byte, members []member) []byte {
-	dst = append(dst, '{')
+func objectOf(members []member) []byte {
+	dst := []byte{'{'}
 	for i, m := range members {
 		dst = appendMember(dst, i == 0, m.key, m.value)
 	}
@@ -262,7 +262,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 	if err != nil {
 		return err
 	}
-	live := appendMembers(nil, members)
+	live := objectOf(members)
 	made := w.keptValue("", live, func(dst, kept []byte) ([]byte, error) {
 		before, err := w.assemble(nil, p.apiVersion, kept)
 		if err != nil {

@@ -156,7 +156,7 @@ var errTwice = errors.New("the key is there twice")
 func (w *work) once(p *plan, n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
 	const few = 32
 	known := w.keys[base:]
-	twice := false
+	var twice bool
 	switch {
 	case seen != nil:
 		_, twice = seen[string(key)]

@@ -32,7 +32,7 @@ func pizza(b *testing.B) map[string]any {
 }
 
 func BenchmarkDecode(b *testing.B) {
-	v := compiled(b, pizzas).Versions()[1]
+	v := compiled(b).Versions()[1]
 	obj := pizza(b)
 	b.ReportAllocs()
 	for b.Loop() {
@@ -43,7 +43,7 @@ func BenchmarkDecode(b *testing.B) {
 }
 
 func BenchmarkValidate(b *testing.B) {
-	v := compiled(b, pizzas).Versions()[1]
+	v := compiled(b).Versions()[1]
 	r, err := v.Decode(pizza(b))
 	if err != nil {
 		b.Fatal(err)

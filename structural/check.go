@@ -43,6 +43,10 @@ func Check(crd map[string]any) ([]Finding, error) {
 // tolerated, names and scope are fixed, and versions that objects are stored in
 // (status.storedVersions of old) must stay. An old one without status counts as
 // served, with objects in its storage version.
+//
+// Beside that it warns about what the server takes and old objects or clients do
+// not survive: each version that both have is compared with itself. Of what is
+// only added there is no finding.
 func CheckUpdate(crd, old map[string]any) ([]Finding, error) {
 	m, err := decode(crd)
 	if errors.Is(err, errRemoved) {
@@ -55,7 +59,7 @@ func CheckUpdate(crd, old map[string]any) ([]Finding, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the definition before: %w", err)
 	}
-	return check(crd, m, m.update(before)), nil
+	return check(crd, m, slices.Concat(m.update(before), compatibility(m.v1, before.v1))), nil
 }
 
 // check adds to the server's errors what the server does not say.
@@ -64,7 +68,7 @@ func check(crd map[string]any, m manifest, server []Finding) []Finding {
 	if len(all) == 0 {
 		return nil
 	}
-	return arrange(all)
+	return Sort(all)
 }
 
 // create returns the server's errors for a definition that is created.
@@ -86,7 +90,7 @@ func (m manifest) findings(errs field.ErrorList) []Finding {
 	for _, f := range findings(errs) {
 		all = append(all, m.place(f)...)
 	}
-	return arrange(all)
+	return Sort(all)
 }
 
 // hoisted are the fields that the internal form has once, for all versions, if

@@ -1,6 +1,7 @@
 package structural
 
 import (
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/defaulting"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"refract.dev/tree"
 )
@@ -86,18 +88,56 @@ func (v *Version) prune(obj map[string]any) ([]string, error) {
 	}
 	pruned := pruning.PruneWithOptions(obj, v.structural, true, schema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
 	defaulting.PruneNonNullableNullsWithoutDefaults(obj, v.structural)
-	malformed, embedded := objectmeta.CoerceWithOptions(nil, obj, v.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
-	if malformed != nil {
-		return nil, fmt.Errorf("decoding an embedded resource: %w", malformed)
+	bad, embedded := objectmeta.CoerceWithOptions(nil, obj, v.structural, false, objectmeta.CoerceOptions{ReturnUnknownFieldPaths: true})
+	if bad != nil {
+		return nil, fmt.Errorf("decoding an embedded resource: %w", cmp.Or(malformed(nil, obj, v.structural), bad))
 	}
-	// Pruning may have changed these, where the schema speaks of them.
-	obj["kind"], obj["apiVersion"] = v.crd.Spec.Names.Kind, v.APIVersion()
 	if found {
 		if err := objectmeta.SetObjectMeta(obj, metadata); err != nil {
 			return nil, fmt.Errorf("encoding metadata: %w", err)
 		}
 	}
 	return slices.Concat(unknown, pruned, embedded), nil
+}
+
+// malformed returns what is wrong with the first malformed part of an embedded
+// resource, members by name; nil if none is. Of several the server names one at
+// random.
+func malformed(at *field.Path, value any, s *schema.Structural) *field.Error {
+	if s == nil {
+		return nil
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		for _, key := range slices.Sorted(maps.Keys(value)) {
+			if err := malformedMember(at, key, value[key], s); err != nil {
+				return err
+			}
+		}
+	case []any:
+		for i, element := range value {
+			if err := malformed(at.Index(i), element, s.Items); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func malformedMember(at *field.Path, key string, member any, s *schema.Structural) *field.Error {
+	if s.XEmbeddedResource {
+		alone := &schema.Structural{Extensions: schema.Extensions{XEmbeddedResource: true}}
+		if err, _ := objectmeta.CoerceWithOptions(at, map[string]any{key: member}, alone, false, objectmeta.CoerceOptions{}); err != nil {
+			return err
+		}
+	}
+	if property, ok := s.Properties[key]; ok {
+		return malformed(at.Child(key), member, &property)
+	}
+	if s.AdditionalProperties != nil {
+		return malformed(at.Key(key), member, s.AdditionalProperties.Structural)
+	}
+	return nil
 }
 
 func (v *Version) fill(obj map[string]any) ([]string, error) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
 // InvalidError says why the server would refuse a definition.
@@ -37,9 +38,11 @@ type Definition struct {
 // nothing of crd.
 //
 // The error is an [*InvalidError] if the server would not let crd be created, a
-// schema that is not structural being one reason. Fields that it does not know
-// and lints are no errors here; [Check] finds them. It wraps [ErrNotDefinition]
-// if crd is none.
+// schema that is not structural being one reason. What the server asks of new
+// definitions only is none, if all schemas are structural: crd may have been there
+// before it was asked, such as the approval of a group in k8s.io. Fields that the
+// server does not know and lints are no errors here; [Check] finds them. It wraps
+// [ErrNotDefinition] if crd is none.
 func New(crd map[string]any) (*Definition, error) {
 	m, err := decode(crd)
 	if errors.Is(err, errRemoved) {
@@ -49,7 +52,13 @@ func New(crd map[string]any) (*Definition, error) {
 		return nil, err
 	}
 	if found := m.create(); len(found) > 0 {
-		return nil, &InvalidError{Name: m.v1.Name, Findings: found}
+		lives, err := livesOn(crd)
+		if err != nil {
+			return nil, err
+		}
+		if !lives {
+			return nil, &InvalidError{Name: m.v1.Name, Findings: found}
+		}
 	}
 	d := &Definition{crd: m.v1, versions: make([]*Version, len(m.v1.Spec.Versions))}
 	for i := range m.v1.Spec.Versions {
@@ -58,6 +67,33 @@ func New(crd map[string]any) (*Definition, error) {
 		}
 	}
 	return d, nil
+}
+
+// livesOn reports whether the server keeps a definition that it may not let be
+// created: it takes it as an update of itself, and serves objects by its schemas.
+func livesOn(crd map[string]any) (bool, error) {
+	m, err := decode(crd)
+	if err != nil {
+		return false, err
+	}
+	before, err := decode(crd)
+	if err != nil {
+		return false, err
+	}
+	if len(m.update(before)) > 0 {
+		return false, nil
+	}
+	for i := range m.v1.Spec.Versions {
+		internal, err := internalSchema(&m.v1.Spec.Versions[i])
+		if err != nil {
+			return false, nil //nolint:nilerr // There is a finding about it.
+		}
+		s, err := schema.NewStructural(internal)
+		if err != nil || len(schema.ValidateStructural(nil, s)) > 0 {
+			return false, nil //nolint:nilerr // The same.
+		}
+	}
+	return true, nil
 }
 
 // Name returns the definition's own name: PLURAL.GROUP.

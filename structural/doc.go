@@ -22,6 +22,7 @@
 //	RemovedAPIVersion       error    a manifest in apiextensions.k8s.io/v1beta1
 //	IntOrStringType         warning  a type beside x-kubernetes-int-or-string, where it has no effect
 //	RequiredUnknownField    warning  a required field that is pruned, so that no object is valid
+//	RootItems               warning  an array items at the root, with which the server takes every object for a list, and answers writes with HTTP 500
 //	UnrecognizedFormat      warning  a format that nothing checks (the server warns too)
 //	NonScalarSet            warning  a set of objects or arrays, which server-side apply and CEL do not treat as one (the server warns too)
 //	InvalidCABundle         warning  a caBundle of the conversion webhook that holds no certificate
@@ -33,4 +34,19 @@
 // Without conversion means strategy None: the server then only writes another
 // apiVersion. The version that is stored is compared with each other one that is
 // served.
+//
+// [CheckUpdate] compares each version with itself before the update, and warns
+// about what the server takes and somebody does not survive:
+//
+//	FieldRemoved            warning  a field that is not there any more, so that what objects have in it is dropped
+//	FieldsClosed            warning  an object that took any field, or a table any value, and no longer does
+//	TypeChanged             warning  another type, other than one that takes all that the old one took
+//	NullableRemoved         warning  a null that is no longer a value
+//	RequiredAdded           warning  a required field that was not, and has no default
+//	EnumNarrowed            warning  an enum that is new, or lacks a value
+//	BoundTightened          warning  a bound that is new or tighter, or another pattern, format or multipleOf
+//	ValidationAdded         warning  a CEL rule, allOf, anyOf, oneOf, not or embedded resource that may refuse what was valid
+//	MergeChanged            warning  another type of list or map, or other keys, by which server-side apply merges
+//	DefaultChanged          warning  a default that is another, or gone
+//	VersionNotServed        warning  a version that was served and no longer is
 package structural

@@ -127,11 +127,11 @@ spec: {boards: 0}
 func object(text string) map[string]any {
 	data, err := yaml.YAMLToJSON([]byte(text))
 	if err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	var obj map[string]any
 	if err := json.Unmarshal(data, &obj); err != nil {
-		log.Fatal(err)
+		panic(err)
 	}
 	return obj
 }

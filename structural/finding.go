@@ -41,17 +41,17 @@ func (f Finding) String() string {
 	return f.Path + ": " + f.Message
 }
 
-// arrange sorts findings by path, those of one path by message, and drops
-// duplicates.
-func arrange(findings []Finding) []Finding {
+// Sort returns findings sorted by path, indexes as numbers, those of one path by
+// message, and without duplicates. It sorts in place.
+func Sort(findings []Finding) []Finding {
 	slices.SortStableFunc(findings, func(a, b Finding) int {
 		return cmp.Or(comparePaths(a.Path, b.Path), cmp.Compare(a.Message, b.Message), cmp.Compare(a.Rule, b.Rule))
 	})
 	return slices.Compact(findings)
 }
 
-// comparePaths compares letter by letter, but numbers in brackets by their
-// value.
+// comparePaths compares letter by letter, but numbers in brackets by their value,
+// and they come before names in brackets.
 func comparePaths(a, b string) int {
 	for i := 0; i < len(a) && i < len(b); i++ {
 		if a[i] != b[i] {
@@ -61,8 +61,13 @@ func comparePaths(a, b string) int {
 			continue
 		}
 		m, n := index(a[i+1:]), index(b[i+1:])
-		if m == "" || n == "" || m == n {
+		switch {
+		case m == n:
 			continue
+		case m == "":
+			return 1
+		case n == "":
+			return -1
 		}
 		return cmp.Or(cmp.Compare(len(m), len(n)), cmp.Compare(m, n))
 	}
@@ -82,9 +87,10 @@ func index(s string) string {
 func findings(errs field.ErrorList) []Finding {
 	list := make([]Finding, 0, len(errs))
 	for _, err := range errs {
-		list = append(list, Finding{Path: pathOf(err), Message: selfType.ReplaceAllString(err.ErrorBody(), "selfType"), Severity: Error, Rule: string(err.Type)})
+		message := selfType.ReplaceAllString(err.ErrorBody(), "selfType")
+		list = append(list, Finding{Path: pathOf(err), Message: message, Severity: Error, Rule: string(err.Type)})
 	}
-	return arrange(list)
+	return Sort(list)
 }
 
 // selfType is the name that the server gives the type of self. It has a number made

@@ -46,7 +46,7 @@ func TestGolden(t *testing.T) {
 			in := slices.DeleteFunc(slices.Clone(archive.Files), wanted)
 			got := run(t, texts(in))
 			if *update {
-				archive.Files = append(in, got...)
+				archive.Files = slices.Concat(in, got)
 				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
 					t.Fatal(err)
 				}

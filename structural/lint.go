@@ -19,6 +19,7 @@ const (
 	lintIntOrString    = "IntOrStringType"
 	lintRequired       = "RequiredUnknownField"
 	lintFormat         = "UnrecognizedFormat"
+	lintItems          = "RootItems"
 	lintSet            = "NonScalarSet"
 	lintCABundle       = "InvalidCABundle"
 	lintReviewVersions = "ConversionReviewV1"
@@ -42,7 +43,7 @@ func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
 // linter collects warnings.
 type linter struct{ found []Finding }
 
-func (l *linter) warn(rule, path, format string, args ...any) {
+func (l *linter) warnf(rule, path, format string, args ...any) {
 	l.found = append(l.found, Finding{Path: path, Message: fmt.Sprintf(format, args...), Severity: Warning, Rule: rule})
 }
 
@@ -59,18 +60,22 @@ type surroundings struct {
 // schema judges a schema and all that it holds.
 func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
 	if s.XIntOrString && s.Type != "" && !c.nested {
-		l.warn(lintIntOrString, at+".type",
+		l.warnf(lintIntOrString, at+".type",
 			"has no effect beside x-kubernetes-int-or-string, which takes integers and strings and nothing else; remove type: %s", s.Type)
 	}
 	if s.Format != "" {
 		format := &spec.Schema{SchemaProps: spec.SchemaProps{Format: s.Format, Type: []string{s.Type}}}
 		for range validation.GetUnrecognizedFormats(format, environment.DefaultCompatibilityVersion()) {
-			l.warn(lintFormat, at+".format", "unrecognized format %q", s.Format)
+			l.warnf(lintFormat, at+".format", "unrecognized format %q", s.Format)
 		}
 	}
 	if items := itemsOf(s); items != nil && s.XListType != nil && *s.XListType == "set" && (items.Type == "object" || items.Type == "array") {
-		l.warn(lintSet, at+".x-kubernetes-list-type",
+		l.warnf(lintSet, at+".x-kubernetes-list-type",
 			"x-kubernetes-list-type: set for items of type %q is not supported by server-side apply or CEL validation rules", items.Type)
+	}
+	if items, ok := s.Properties["items"]; ok && c.root && items.Type == "array" {
+		l.warnf(lintItems, property(at, "items"),
+			"is at the root, where the server takes an object with an array items for a list, and answers whoever writes it with 500; put it into spec, or rename it")
 	}
 	l.required(s, at, c)
 	eachSchema(s, at, func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind) {
@@ -90,7 +95,7 @@ func (l *linter) required(s *apiextensionsv1.JSONSchemaProps, at string, c surro
 		if _, ok := s.Properties[name]; ok || (c.root || s.XEmbeddedResource) && isMeta(name) {
 			continue
 		}
-		l.warn(lintRequired, fmt.Sprintf("%s.required[%d]", at, i), "%q is required but not among properties, so it is pruned and no object is valid%s",
+		l.warnf(lintRequired, fmt.Sprintf("%s.required[%d]", at, i), "%q is required but not among properties, so it is pruned and no object is valid%s",
 			name, hint(nearest(name, slices.Sorted(maps.Keys(s.Properties)))))
 	}
 }
@@ -116,12 +121,12 @@ func (l *linter) conversion(crd *apiextensionsv1.CustomResourceDefinition) {
 	if config := conversion.Webhook.ClientConfig; config != nil {
 		bundle := strings.TrimSpace(string(config.CABundle)) // The server takes white space for nothing.
 		if bundle != "" && !x509.NewCertPool().AppendCertsFromPEM([]byte(bundle)) {
-			l.warn(lintCABundle, at+".clientConfig.caBundle",
+			l.warnf(lintCABundle, at+".clientConfig.caBundle",
 				"holds no certificate in PEM, so that every conversion fails; want the base64 of one that begins with -----BEGIN CERTIFICATE-----")
 		}
 	}
 	if versions := conversion.Webhook.ConversionReviewVersions; slices.Contains(versions, "v1beta1") && !slices.Contains(versions, "v1") {
-		l.warn(lintReviewVersions, at+".conversionReviewVersions",
+		l.warnf(lintReviewVersions, at+".conversionReviewVersions",
 			"lacks v1: of the answers to reviews of v1beta1 the server checks neither uid nor apiVersion; put v1 first if the webhook knows it")
 	}
 }
@@ -161,7 +166,7 @@ func (s side) in(schema *apiextensionsv1.JSONSchemaProps, path string) side {
 func (l *linter) compare(a, b side) {
 	typeA, typeB := typeOf(a.schema), typeOf(b.schema)
 	if typeA != typeB && typeA != "" && typeB != "" {
-		l.warn(lintNoneType, b.path, "is %s here and %s in %s, and the conversion strategy is None: it is served as it is stored",
+		l.warnf(lintNoneType, b.path, "is %s here and %s in %s, and the conversion strategy is None: it is served as it is stored",
 			typeB, typeA, a.version)
 		return
 	}
@@ -203,15 +208,16 @@ func (l *linter) missing(has, lacks side, name string) {
 	}
 	at := property(has.path, name)
 	if slices.Contains(has.schema.Required, name) && has.schema.Properties[name].Default == nil && has.served {
-		l.warn(lintNoneRequires, at, "is required here and unknown to %s, and the conversion strategy is None: an object that was %s is invalid here",
+		l.warnf(lintNoneRequires, at, "is required here and unknown to %s, and the conversion strategy is None: an object that was %s is invalid here",
 			lacks.version, lacks.use())
 		return
 	}
 	if lacks.stored {
-		l.warn(lintNoneDrops, at, "is unknown to %s, which objects are stored in, and the conversion strategy is None: it is never stored", lacks.version)
+		l.warnf(lintNoneDrops, at, "is unknown to %s, which objects are stored in, and the conversion strategy is None: it is never stored", lacks.version)
 		return
 	}
-	l.warn(lintNoneDrops, at, "is unknown to %s, and the conversion strategy is None: whoever reads an object there and writes it back drops it", lacks.version)
+	l.warnf(lintNoneDrops, at,
+		"is unknown to %s, and the conversion strategy is None: whoever reads an object there and writes it back drops it", lacks.version)
 }
 
 // use says what is done with objects in the version.

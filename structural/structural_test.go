@@ -54,10 +54,10 @@ spec:
                     quantity: {type: integer, minimum: 1, maximum: 1000, default: 1}
 `
 
-// compiled returns the definition of a manifest.
-func compiled(tb testing.TB, manifest string) *Definition {
+// compiled returns the definition of the pizzas.
+func compiled(tb testing.TB) *Definition {
 	tb.Helper()
-	d, err := New(parse(tb, manifest))
+	d, err := New(parse(tb, pizzas))
 	if err != nil {
 		tb.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func compiled(tb testing.TB, manifest string) *Definition {
 }
 
 func TestDefinition(t *testing.T) {
-	d := compiled(t, pizzas)
+	d := compiled(t)
 	type summary struct {
 		Name, Group, Kind, Plural, Storage string
 		Namespaced                         bool
@@ -92,7 +92,7 @@ func TestDefinition(t *testing.T) {
 }
 
 func TestVersionOf(t *testing.T) {
-	d := compiled(t, pizzas)
+	d := compiled(t)
 	cases := map[string]struct {
 		reason string
 		obj    string
@@ -178,6 +178,70 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
+// What a cluster has is compiled, though it could not be created any more.
+func TestNewTakesWhatLives(t *testing.T) {
+	protected := func() map[string]any {
+		crd := thing(parse(t, `{type: object}`))
+		crd["metadata"].(map[string]any)["name"] = "things.example.k8s.io"
+		crd["spec"].(map[string]any)["group"] = "example.k8s.io"
+		return crd
+	}
+	cases := map[string]struct {
+		reason string
+		crd    map[string]any
+		create string // What the server says when it is created.
+		err    string
+	}{
+		"Unapproved": {
+			reason: "Only new definitions need an approval.",
+			crd:    protected(),
+			create: "metadata.annotations[api-approved.kubernetes.io]",
+		},
+		"Default": {
+			reason: "Only new defaults must not have unknown fields.",
+			crd:    thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: 1}}}}`)),
+			create: "spec.versions[0].schema.openAPIV3Schema.properties[a].default",
+		},
+		"NotStructural": {
+			reason: "The server tolerates such a schema where it was, and neither prunes nor defaults by it.",
+			crd:    thing(parse(t, `{type: object, properties: {a: {}}}`)),
+			create: "spec.versions[0].schema.openAPIV3Schema.properties[a].type",
+			err: "CustomResourceDefinition things.example.com: spec.versions[0].schema.openAPIV3Schema.properties[a].type: " +
+				"Required value: must not be empty for specified object fields",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			found, err := Check(tc.crd)
+			if err != nil || len(found) != 1 || found[0].Path != tc.create {
+				t.Errorf("%s\nCheck(): want a finding about %s, got %v, %v", tc.reason, tc.create, found, err)
+			}
+			if _, err := New(tc.crd); text(err) != tc.err {
+				t.Errorf("%s\nNew(): want %q, got %q", tc.reason, tc.err, text(err))
+			}
+		})
+	}
+}
+
+// Unknown fields of a default go where it is used, and stay in the schema.
+func TestDefaultsArePrunedApart(t *testing.T) {
+	d, err := New(thing(parse(t, `{type: object, properties: {a: {type: object, default: {b: 1, c: 2}, properties: {c: {type: integer}}}}}`)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := d.Versions()[0]
+	r, err := v.Default(parse(t, `{apiVersion: example.com/v1, kind: Thing}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]any{"c": int64(2)}, r.Object["a"]); diff != "" {
+		t.Errorf("Default(): -want, +got:\n%s", diff)
+	}
+	if got := *v.Schema().Properties["a"].Default; len(got.(map[string]any)) != 2 {
+		t.Errorf("Schema() has another default: %v", got)
+	}
+}
+
 // A definition outlives the manifest that it was made of, and what was made with
 // it.
 func TestNothingIsShared(t *testing.T) {
@@ -205,7 +269,7 @@ func TestNothingIsShared(t *testing.T) {
 }
 
 func TestChangesSayWhoAndWhere(t *testing.T) {
-	v := compiled(t, pizzas).Versions()[1]
+	v := compiled(t).Versions()[1]
 	r, err := v.Decode(parse(t, `
 apiVersion: restaurant.example/v1beta1
 kind: Pizza
@@ -230,7 +294,7 @@ spec: {toppings: [{name: a}, {name: b, "~/": 1}, null]}
 
 // Pruning and defaulting can be had apart.
 func TestPruneAndDefaultApart(t *testing.T) {
-	v := compiled(t, pizzas).Versions()[1]
+	v := compiled(t).Versions()[1]
 	obj := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, spec: {toppings: [{name: a, x: 1}]}}`)
 	pruned, err := v.Prune(obj)
 	if err != nil {
@@ -252,7 +316,7 @@ func TestPruneAndDefaultApart(t *testing.T) {
 }
 
 func TestRefusesOtherObjects(t *testing.T) {
-	v := compiled(t, pizzas).Versions()[1]
+	v := compiled(t).Versions()[1]
 	cases := map[string]struct {
 		reason string
 		obj    map[string]any
@@ -300,7 +364,7 @@ func TestRefusesOtherObjects(t *testing.T) {
 
 // Deep objects end the stack of nobody.
 func TestDeepObject(t *testing.T) {
-	v := compiled(t, pizzas).Versions()[1]
+	v := compiled(t).Versions()[1]
 	var deep any = "x"
 	for range 10_000 {
 		deep = []any{map[string]any{"a": deep}}
@@ -402,6 +466,41 @@ func TestComparePaths(t *testing.T) {
 	}
 }
 
+// TestComparePathsIsAnOrder takes every three of the paths that a few pieces make.
+func TestComparePathsIsAnOrder(t *testing.T) {
+	var paths []string
+	pieces := []string{"", "p", "p[", "p[5]", "p[05]", "p[9]", "p[10]", "p[5x]", "p[9.]", "p[x]", "p[]", "p[9"}
+	for _, first := range pieces {
+		for _, second := range []string{"", ".a", "[2]", "[10]", "[1x]"} {
+			paths = append(paths, first+second)
+		}
+	}
+	for _, a := range paths {
+		for _, b := range paths {
+			if ab, ba := comparePaths(a, b), comparePaths(b, a); ab != -ba || (ab == 0) != (a == b) {
+				t.Errorf("comparePaths(%q, %q) is %d, and %d the other way round", a, b, ab, ba)
+			}
+			for _, c := range paths {
+				if comparePaths(a, b) < 0 && comparePaths(b, c) < 0 && comparePaths(a, c) >= 0 {
+					t.Errorf("%q < %q < %q, and not the first before the last", a, b, c)
+				}
+			}
+		}
+	}
+}
+
+// Whatever the order in which they were found, and however often.
+func TestSort(t *testing.T) {
+	want := []Finding{{Path: "p[9]"}, {Path: "p[10]"}, {Path: "p[10]", Message: "a"}, {Path: "p[10]", Message: "a", Rule: "b"}, {Path: "p[5x]"}}
+	for i := range want {
+		found := slices.Concat(want[i:], want, want[:i])
+		slices.Reverse(found[i:])
+		if diff := cmp.Diff(want, Sort(found)); diff != "" {
+			t.Errorf("-want, +got:\n%s", diff)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	known := []string{"properties", "required", "type", "x-kubernetes-embedded-resource", "x-kubernetes-int-or-string"}
 	for name, want := range map[string]string{
@@ -420,7 +519,7 @@ func TestNearest(t *testing.T) {
 
 // Validation takes what no decoder lets through.
 func TestValidateMalformed(t *testing.T) {
-	v := compiled(t, pizzas).Versions()[1]
+	v := compiled(t).Versions()[1]
 	good := parse(t, `{apiVersion: restaurant.example/v1beta1, kind: Pizza, metadata: {name: a}}`)
 	cases := map[string]struct {
 		reason   string

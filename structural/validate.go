@@ -15,8 +15,8 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/objectmeta"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
 	"k8s.io/apimachinery/pkg/api/operation"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metavalidation "k8s.io/apimachinery/pkg/api/validation"
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -254,9 +254,9 @@ func bothMetadata(obj, old map[string]any) (metadata, before *metav1.ObjectMeta,
 // segment says what keeps a name out of a URL.
 func segment(name string, prefix bool) []string {
 	if prefix {
-		return pathvalidation.IsValidPathSegmentPrefix(name)
+		return content.IsPathSegmentPrefix(name)
 	}
-	return pathvalidation.IsValidPathSegmentName(name)
+	return content.IsPathSegmentName(name)
 }
 
 // metadataOf decodes metadata.

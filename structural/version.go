@@ -33,14 +33,11 @@ var errNoSchema = errors.New("has no schema")
 
 // compile follows the server's crdHandler.getOrCreateServingInfoFor.
 func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.CustomResourceDefinitionVersion) (*Version, error) {
-	if schemaOf(v1) == nil {
-		return nil, errNoSchema
+	internal, err := internalSchema(v1)
+	if err != nil {
+		return nil, err
 	}
-	internal := &apiextensions.CustomResourceValidation{}
-	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v1.Schema.DeepCopy(), internal, nil); err != nil {
-		return nil, fmt.Errorf("converting the schema: %w", err)
-	}
-	structural, err := schema.NewStructural(internal.OpenAPIV3Schema)
+	structural, err := schema.NewStructural(internal)
 	if err != nil {
 		return nil, fmt.Errorf("reading the structural schema: %w", err)
 	}
@@ -48,14 +45,14 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.
 	if err := defaulting.PruneDefaults(structural); err != nil {
 		return nil, fmt.Errorf("pruning defaults: %w", err)
 	}
-	validator, _, err := validation.NewSchemaValidator(internal.OpenAPIV3Schema)
+	validator, _, err := validation.NewSchemaValidator(internal)
 	if err != nil {
 		return nil, fmt.Errorf("compiling the schema: %w", err)
 	}
 	return &Version{
 		crd:        crd,
 		v1:         v1,
-		schema:     internal.OpenAPIV3Schema,
+		schema:     internal,
 		structural: structural,
 		validator:  validator,
 		rules: sync.OnceValue(func() *cel.Validator {
@@ -63,6 +60,18 @@ func compile(crd *apiextensionsv1.CustomResourceDefinition, v1 *apiextensionsv1.
 		}),
 		author: &tree.Author{Policy: tree.Policy{Kind: definitionKind, Name: crd.Name}, Rule: tree.NoRule},
 	}, nil
+}
+
+// internalSchema returns the schema of a version in the server's internal form.
+func internalSchema(v1 *apiextensionsv1.CustomResourceDefinitionVersion) (*apiextensions.JSONSchemaProps, error) {
+	if schemaOf(v1) == nil {
+		return nil, errNoSchema
+	}
+	internal := &apiextensions.CustomResourceValidation{}
+	if err := apiextensionsv1.Convert_v1_CustomResourceValidation_To_apiextensions_CustomResourceValidation(v1.Schema.DeepCopy(), internal, nil); err != nil {
+		return nil, fmt.Errorf("converting the schema: %w", err)
+	}
+	return internal.OpenAPIV3Schema, nil
 }
 
 // Name returns the version's name, such as v1beta1.

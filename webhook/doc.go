@@ -28,7 +28,9 @@
 // # Certificates
 //
 // With [Issued] the server is its own authority: certificate and authority lie in a
-// Secret that all replicas share, and are renewed long before they expire. [Trust]
+// Secret that all replicas share, and are renewed long before they expire. The Secret
+// is the server's own: one with something else in it is left as it is, and the server
+// is not ready. [Trust]
 // tells the API server, in the objects that have it ask: caBundle of a
 // CustomResourceDefinition's spec.conversion and of webhook configurations. A new
 // authority is trusted for an hour before it signs.
@@ -65,6 +67,12 @@
 // of their own. A body must come in within 15 seconds, a request ends after 30.
 // Handlers take memory beside the bodies, a conversion little: it answers from the
 // body.
+//
+// Whoever reaches the port may connect: an API server does not say who it is unless
+// it is configured to. Those who connect and send nothing, or slowly, take no room
+// from others, but for what a connection itself takes, and up to 64 KiB of what has
+// come: see [Options].InFlightBytes. How many connections there may be is for the
+// operating system and a NetworkPolicy to say.
 //
 // # Metrics
 //

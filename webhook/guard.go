@@ -2,7 +2,6 @@ package webhook
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -57,37 +56,55 @@ func (g *guard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// serve waits for room and calls the handler.
+// serve receives the first piece of the body, waits for room for the whole, and
+// calls the handler: who announces a body and does not send it takes no room.
 func (g *guard) serve(w *response, r *http.Request) {
-	size := r.ContentLength
-	if size < 0 {
-		size = g.most // It does not say.
-	}
-	patience := timeFor(r)
-	ctx, cancel := context.WithTimeout(r.Context(), patience)
+	begun, patience := time.Now(), timeFor(r)
+	ctx, cancel := context.WithDeadline(r.Context(), begun.Add(patience))
 	defer cancel()
 	r = r.WithContext(ctx)
-	taken, release := g.room.take(ctx, size, patience/2) // Half of it is left to answer.
-	if release == nil {
-		w.Header().Set("Retry-After", "1")
-		dismiss(w, r, http.StatusServiceUnavailable, "too much is being answered at the moment: try again")
+	control := http.NewResponseController(w)
+	b := &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path, begun: begun, control: control}
+	w.body, r.Body = b, b
+	if r.ContentLength != 0 {
+		_ = control.SetReadDeadline(begun.Add(min(g.bodyTimeout, patience))) // All connections of a server have one.
+	}
+	size := b.begin(r.ContentLength, g.most)
+	if b.refusal != nil && b.refusal.code == http.StatusRequestTimeout {
+		w.WriteHeader(b.refusal.code)
 		return
 	}
-	g.metrics.bytes.Add(float64(taken))
-	defer func() {
-		g.metrics.bytes.Sub(float64(taken))
-		release()
-	}()
-	if size > 0 {
-		_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(g.bodyTimeout)) // All connections of a server have one.
+	room := g.room.take(ctx, size, patience/2-time.Since(begun)) // Half of it is left to answer.
+	if room == nil {
+		g.busy(w, r)
+		return
 	}
-	w.body = &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path}
-	r.Body = w.body
+	defer room.release()
+	g.metrics.bytes.Add(float64(room.size))
+	defer g.metrics.bytes.Sub(float64(room.size))
+	if b.received() {
+		b.patient()
+	} else {
+		_ = control.SetReadDeadline(time.Now().Add(g.bodyTimeout))
+		b.expect(room)
+		defer b.end()
+	}
 	defer g.rescue(w)
 	g.handler.ServeHTTP(w, r)
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK) // Unless the body was too large.
 	}
+}
+
+// busy answers that there is no room.
+func (g *guard) busy(w *response, r *http.Request) {
+	const text = "too much is being answered at the moment: try again"
+	w.Header().Set("Retry-After", "1")
+	if w.body.received() {
+		http.Error(w, text, http.StatusServiceUnavailable)
+		return
+	}
+	dismiss(w, r, http.StatusServiceUnavailable, text)
 }
 
 // rescue answers for a handler that panicked. An answer that has begun is cut off:
@@ -139,30 +156,11 @@ func dismiss(w http.ResponseWriter, r *http.Request, code int, text string) {
 	_, _ = io.Copy(io.Discard, r.Body) // Ends at the deadline.
 }
 
-// body is that of a request, and knows whether it was too large.
-type body struct {
-	io.ReadCloser
-
-	path    string
-	tooLong error
-}
-
-// Read reads some of the body; too large a one ends with an error that says so.
-func (b *body) Read(into []byte) (int, error) {
-	n, err := b.ReadCloser.Read(into)
-	var limit *http.MaxBytesError
-	if errors.As(err, &limit) {
-		b.tooLong = fmt.Errorf("the request has a body of more than the %d bytes that %s takes: %w", limit.Limit, b.path, err)
-		err = b.tooLong
-	}
-	return n, err
-}
-
-// response is what a handler answers, unless the body was too large.
+// response is what a handler answers, unless the body was too large or too slow.
 type response struct {
 	http.ResponseWriter
 
-	body    *body // Nil if nobody may read it.
+	body    *body // Nil if nobody reads it.
 	code    int   // 0 until there is one.
 	refused bool
 }
@@ -175,16 +173,18 @@ func (w *response) WriteHeader(code int) {
 	if code >= http.StatusOK || code == http.StatusSwitchingProtocols {
 		w.code = code
 	}
-	if w.body == nil || w.body.tooLong == nil || code < http.StatusOK {
+	if w.body == nil || w.body.refusal == nil || code < http.StatusOK {
 		w.ResponseWriter.WriteHeader(code)
 		return
 	}
-	why := w.body.tooLong.Error()
-	w.code, w.refused = http.StatusRequestEntityTooLarge, true
-	http.Error(w.ResponseWriter, why, w.code) // The connection is closed after it, as the reader has hit its limit.
+	w.code, w.refused = w.body.refusal.code, true
+	if w.code == http.StatusServiceUnavailable {
+		w.Header().Set("Retry-After", "1")
+	}
+	http.Error(w.ResponseWriter, w.body.refusal.err.Error(), w.code) // The connection is closed after it, as the body cannot be read any further.
 }
 
-// Write writes some of the answer, to nobody if the body was too large.
+// Write writes some of the answer, to nobody if the body was refused.
 func (w *response) Write(text []byte) (int, error) {
 	if w.code == 0 {
 		w.WriteHeader(http.StatusOK)

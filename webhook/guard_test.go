@@ -308,7 +308,7 @@ func TestMetrics(t *testing.T) {
 	}
 
 	taken := prometheus.NewRegistry()
-	taken.MustRegister(prometheus.NewGauge(prometheus.GaugeOpts{Name: "refract_webhook_requests_total", Help: "Another."}))
+	taken.MustRegister(prometheus.NewCounter(prometheus.CounterOpts{Name: "refract_webhook_requests_total", Help: "Another."}))
 	if _, err := New(Options{Certificates: s.certificates, Metrics: taken}); err == nil {
 		t.Error("New() with a name that is taken must say so.")
 	}

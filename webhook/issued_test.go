@@ -146,9 +146,11 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 	}{
 		"Rubbish": {
 			reason: "Nobody should have to mend it by hand.",
-			secret: &corev1.Secret{Type: corev1.SecretTypeTLS, Data: map[string][]byte{
-				"ca.crt": []byte("hunter2"), "tls.crt": []byte("hunter2"), "tls.key": []byte("hunter2"),
-			}},
+			secret: &corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{IssuedAnnotation: "true"}},
+				Type:       corev1.SecretTypeTLS,
+				Data:       map[string][]byte{"ca.crt": []byte("hunter2"), "tls.crt": []byte("hunter2"), "tls.key": []byte("hunter2")},
+			},
 			logs: "The webhook's Secret was damaged",
 		},
 		"OfAnotherType": {
@@ -173,6 +175,120 @@ func TestDamagedSecretIsReplaced(t *testing.T) {
 			}
 			if !strings.Contains(log.String(), tc.logs) || strings.Contains(log.String(), "hunter2") {
 				t.Errorf("%s\nThe log should have %q, and no content:\n%s", tc.reason, tc.logs, &log)
+			}
+		})
+	}
+}
+
+// TestForeignSecretIsLeftAlone has the Secret be somebody else's.
+func TestForeignSecretIsLeftAlone(t *testing.T) {
+	data := func(keys ...string) map[string][]byte {
+		d := map[string][]byte{}
+		for _, key := range keys {
+			d[key] = []byte("precious")
+		}
+		return d
+	}
+	cases := map[string]struct {
+		reason string
+		secret corev1.Secret
+		want   string
+	}{
+		"Mistyped": {
+			reason: "What an application has there is not to be had again.",
+			secret: corev1.Secret{Data: data("password")}, want: "it has a password that was not issued here",
+		},
+		"Authority": {
+			reason: "Nor is the key of an authority.",
+			secret: corev1.Secret{Type: corev1.SecretTypeTLS, Data: data("tls.crt", "tls.key", "ca.crt", "ca.key")}, want: "it has a ca.crt that was not issued here",
+		},
+		"CertManager": {
+			reason: "cert-manager would write it again, and again.",
+			secret: corev1.Secret{
+				ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"cert-manager.io/certificate-name": "webhook", IssuedAnnotation: "true"}},
+				Type:       corev1.SecretTypeTLS, Data: data("tls.crt", "tls.key", "ca.crt"),
+			},
+			want: "it is cert-manager's",
+		},
+		"Type": {
+			reason: "A Secret of a type that says what it is for is for that.",
+			secret: corev1.Secret{Type: corev1.SecretTypeServiceAccountToken}, want: "it is of type kubernetes.io/service-account-token",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			tc.secret.Namespace, tc.secret.Name = system, secretName
+			c := hub(&tc.secret)
+			before := secret(t, c)
+			certs := issuing(c, (&clock{now: begin}).read, logr.Discard(), "hub.example")
+			err := certs.sync(t.Context())
+			if err == nil || !strings.Contains(err.Error(), system+"/"+secretName) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nsync() must name the Secret and say %q: got %v", tc.reason, tc.want, err)
+			}
+			if diff := cmp.Diff(before, secret(t, c)); diff != "" {
+				t.Errorf("%s\n-before, +after:\n%s", tc.reason, diff)
+			}
+			if _, err := certs.Serving(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nServing(), which readiness tells, must say %q: got %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+}
+
+// TestWhatIsBesideStays has others have keys, labels and annotations in our Secret, which
+// was written before there was an annotation of ours.
+func TestWhatIsBesideStays(t *testing.T) {
+	c, now := hub(), &clock{now: begin}
+	first := synced(t, issuing(c, now.read, logr.Discard(), "hub.example"))
+	is := secret(t, c)
+	is.Annotations, is.Labels = map[string]string{"owner": "me"}, map[string]string{"team": "pizza"}
+	is.Data["truststore.jks"] = []byte("precious")
+	if err := c.Update(t.Context(), is); err != nil {
+		t.Fatal(err)
+	}
+	now.add(pki.ServingLife)
+	if renewed := synced(t, issuing(c, now.read, logr.Discard(), "hub.example")); renewed.Serving().Leaf.Equal(first.Serving().Leaf) {
+		t.Error("The certificate was not renewed.")
+	}
+	after := secret(t, c)
+	if diff := cmp.Diff(map[string]string{"owner": "me", IssuedAnnotation: "true"}, after.Annotations); diff != "" {
+		t.Errorf("annotations: -want, +got:\n%s", diff)
+	}
+	if string(after.Data["truststore.jks"]) != "precious" || after.Labels["team"] != "pizza" || len(after.Data) != 5 {
+		t.Errorf("Something was lost: %v, keys %v", after.Labels, slices.Sorted(maps.Keys(after.Data)))
+	}
+}
+
+func TestNames(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		names  []string
+		want   string // Is in the error; empty for none.
+	}{
+		"Good":     {"What a client may ask for.", []string{"webhook.pizza.svc", "*.pizza.svc", "localhost", "127.0.0.1", "::1"}, ""},
+		"None":     {"Nobody could ask.", nil, "is for no name"},
+		"Empty":    {"Nobody asks for nothing.", []string{"webhook.pizza.svc", ""}, `cannot be for ""`},
+		"URL":      {"It says what to write.", []string{"https://host.example:8443/x"}, `write "host.example"`},
+		"Port":     {"A certificate is for a host.", []string{"127.0.0.1:8443"}, `write "127.0.0.1"`},
+		"Brackets": {"Those of URLs are none of the address.", []string{"[::1]:8443"}, `write "::1"`},
+		"Rooted":   {"Certificates have no dot at the end.", []string{"webhook.pizza.svc."}, `write "webhook.pizza.svc"`},
+		"Rubbish":  {"There is nothing to suggest.", []string{"web hook"}, `cannot be for "web hook"`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			certs := Issued(hub(), types.NamespacedName{Namespace: system, Name: secretName}, tc.names, IssuedOptions{})
+			_, err := New(Options{Certificates: certs})
+			if tc.want == "" {
+				if err != nil {
+					t.Errorf("%s\nNew(): %v", tc.reason, err)
+				}
+				return
+			}
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nNew(): want %q, got %v", tc.reason, tc.want, err)
+			}
+			if err := certs.Run(t.Context()); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nRun(): want %q, got %v", tc.reason, tc.want, err)
 			}
 		})
 	}

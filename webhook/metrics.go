@@ -34,7 +34,7 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}, []string{"path"}))
 	inFlight, inFlightErr := collect.Register(r, prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "refract_webhook_requests_in_flight",
-		Help: "Requests that are being answered, or wait for room, by path.",
+		Help: "Requests that are being answered, come in, or wait for room, by path.",
 	}, []string{"path"}))
 	bytes, bytesErr := collect.Register(r, prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "refract_webhook_body_bytes_in_flight",

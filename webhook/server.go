@@ -38,8 +38,13 @@ type Options struct {
 	Grace time.Duration
 	// InFlightBytes is the room for the bodies of requests that are answered at the
 	// same time; 0 for 256 MiB. A quarter of it is for bodies of up to 4 MiB, so that
-	// lists do not keep single objects waiting. A request that finds no room waits for
-	// half of its time, and is then answered with 503 and Retry-After.
+	// lists do not keep single objects waiting, and a quarter of that for those of up to
+	// 64 KiB. A request that finds no room waits for half of its time, and is then
+	// answered with 503 and Retry-After.
+	//
+	// The first 64 KiB of a body must have come before it takes room. A larger one that
+	// then comes at less than 1 MiB a second is cut off when others wait for its room,
+	// with the same answer.
 	InFlightBytes int64
 	// Now tells the time by which a certificate has expired; time.Now if nil.
 	Now func() time.Time
@@ -75,10 +80,14 @@ type check struct {
 }
 
 // New returns a server that does not serve yet. It returns an error if there are no
-// certificates, or other metrics have the names of ours.
+// certificates, if [Issued] ones are for names that no certificate can have, or if
+// other metrics have the names of ours.
 func New(o Options) (*Server, error) {
 	if o.Certificates == nil {
 		return nil, errors.New("the webhook server has no certificates: give it Files or Issued ones")
+	}
+	if c, ok := o.Certificates.(*issued); ok && c.invalid != nil {
+		return nil, c.invalid
 	}
 	if o.Now == nil {
 		o.Now = time.Now
@@ -179,8 +188,8 @@ func (s *Server) Address() string {
 const (
 	headerTimeout  = 10 * time.Second
 	requestTimeout = 30 * time.Second
-	// bodyTimeout is how long a body may take when there is room for it: no longer than
-	// others wait for that room.
+	// bodyTimeout is how long the first piece of a body may take, and then the rest, if
+	// nobody waits for its room.
 	bodyTimeout = requestTimeout / 2
 	idleTimeout = 2 * time.Minute
 	maxHeader   = 64 << 10

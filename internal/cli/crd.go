@@ -11,6 +11,7 @@ import (
 	"refract.dev/internal/crd"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
 	"refract.dev/structural"
 )
 
@@ -53,7 +54,8 @@ type crdInputs struct {
 }
 
 func (in *crdInputs) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&in.definitions, "crd", nil, "`file` or folder with the CustomResourceDefinition of the objects, or - for stdin; may be repeated")
+	cmd.Flags().StringArrayVar(&in.definitions, "crd", nil,
+		"`file` or folder with the CustomResourceDefinition of the objects, or - for stdin; may be repeated")
 	must(cmd.MarkFlagFilename("crd", "yaml", "yml", "json"))
 	in.inputs.addFileFlag(cmd)
 }
@@ -75,7 +77,7 @@ func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
 	case !in.inputs.given():
 		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
 	case slices.Contains(in.definitions, manifest.Stdin) && slices.Contains(in.inputs.files, manifest.Stdin):
-		return nil, withHint(errors.New("--crd and -f cannot both read stdin"), "give one of them the name of a file")
+		return nil, bothStdin("--crd and -f")
 	}
 	documents, err := definitionDocuments("--crd", in.definitions, s)
 	if err != nil {
@@ -83,6 +85,11 @@ func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
 	}
 	definitions, problems := crd.Compile(documents)
 	return definitions, problemsAsError(problems)
+}
+
+// bothStdin is the error of two flags that name stdin.
+func bothStdin(flags string) error {
+	return withHint(errors.New(flags+" cannot both read stdin"), "give one of them the name of a file")
 }
 
 // definitionDocuments reads the CustomResourceDefinitions in what a flag names, of
@@ -96,12 +103,15 @@ func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Do
 	if len(found) > 0 {
 		return found, nil
 	}
-	kinds := kindsOf(documents)
-	hint := "what is there is " + strings.Join(kinds, ", ")
-	if near := nearest.To(crd.Kind, kinds); near != "" {
+	err := fmt.Errorf("%s: there is no CustomResourceDefinition in %s", flag, pathsText(paths))
+	if len(documents) == 0 {
+		return nil, withHint(err, "there is nothing, or an empty list")
+	}
+	hint := whatIsThere(documents)
+	if near := nearest.To(crd.Kind, kindsOf(documents)); near != "" {
 		hint = fmt.Sprintf("%s: did you mean kind %s in apiextensions.k8s.io/v1?", near, crd.Kind)
 	}
-	return nil, withHint(fmt.Errorf("%s: there is no CustomResourceDefinition in %s", flag, strings.Join(paths, ", ")), hint)
+	return nil, withHint(err, hint)
 }
 
 // kindsOf returns the kinds of documents, each once.
@@ -119,21 +129,44 @@ func kindsOf(documents []manifest.Document) []string {
 	return kinds
 }
 
-// customResources reads objects of the kinds that are defined.
+// customResources reads objects of the kinds that are defined. An empty list has none.
 func customResources(paths []string, definitions []crd.Definition, s *streams) ([]crd.Object, error) {
 	documents, problems := manifest.Documents(paths, s.in)
 	if len(problems) > 0 {
 		return nil, problemsAsError(problems)
 	}
-	objects, problems := crd.Match(documents, definitions)
+	matched := crd.Match(documents, definitions, paths)
 	switch {
-	case len(problems) > 0:
-		return nil, problemsAsError(problems)
-	case len(objects) == 0:
-		return nil, fmt.Errorf("no object is in %s", strings.Join(paths, ", "))
-	default:
-		return objects, nil
+	case len(matched.Problems) > 0:
+		return nil, problemsAsError(matched.Problems)
+	case len(documents) == 0:
+		fmt.Fprintf(s.err, "note: no object is in %s\n", pathsText(paths))
+	case len(matched.Objects) == 0:
+		err := fmt.Errorf("no object is in %s", pathsText(paths))
+		if len(matched.Foreign) > 0 {
+			err = withHint(fmt.Errorf("no object of a kind that is defined is in %s", pathsText(paths)), whatIsThere(matched.Foreign))
+		}
+		return nil, err
+	case len(matched.Foreign) > 0:
+		fmt.Fprintf(s.err, "note: passed over %s that no definition is about: %s\n",
+			render.Count(len(matched.Foreign), "document", "documents"), strings.Join(kindsOf(matched.Foreign), ", "))
 	}
+	return matched.Objects, nil
+}
+
+// pathsText lists paths as messages do.
+func pathsText(paths []string) string {
+	names := slices.Clone(paths)
+	for i := range names {
+		if names[i] == manifest.Stdin {
+			names[i] = "stdin"
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+func whatIsThere(documents []manifest.Document) string {
+	return "what is there is " + strings.Join(kindsOf(documents), ", ")
 }
 
 // failOn is the flag for the least severity that counts.
@@ -145,16 +178,16 @@ func (o *failOn) addFlag(cmd *cobra.Command) {
 }
 
 // check returns an error if there is no such severity.
-func (o failOn) check() error {
-	if !slices.Contains(severities, string(o)) {
-		return unknownSeverity(string(o))
+func (o *failOn) check() error {
+	if !slices.Contains(severities, string(*o)) {
+		return unknownSeverity(string(*o))
 	}
 	return nil
 }
 
 // judge ends a command whose report has been written.
-func (o failOn) judge(r *crd.Report) error {
-	if r.Has(structural.Severity(o)) {
+func (o *failOn) judge(r *crd.Report) error {
+	if r.Has(structural.Severity(*o)) {
 		return errFound
 	}
 	return nil

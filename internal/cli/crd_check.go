@@ -26,12 +26,17 @@ func newCRDCheckCommand(s *streams) *cobra.Command {
 		Short: "Find what an API server would say to a CustomResourceDefinition",
 		Long: `Find what is wrong with CustomResourceDefinitions: what an API server refuses, every
 violation of the rules of structural schemas among it; fields of the manifest that do
-not exist; and what an API server takes and is hardly meant. The paths and texts of
-errors are the API server's.
+not exist; and what an API server takes and is hardly meant. The texts of errors are
+the API server's, and so are their paths, in the manifest as it stands.
 
 With --old a definition is judged as an update of the one by the same name there, by
 which an API server tolerates some of what was so before, and refuses to remove a
-version that objects are stored in. One that is not there is judged as new.
+version that objects are stored in. Beside that each version is compared with itself
+before, and what objects or clients do not survive is a warning, as an API server takes
+it: a field that is removed, whose values are lost; a type, an enum or a bound that
+takes less; a field that is required now; a version that is no longer served. Whether
+the objects that there are fit is what refract crd validate says. A definition that is
+not in --old is judged as new.
 
 What is no CustomResourceDefinition is passed over. The exit code is 1 if something
 was found, with --fail-on error if an error was, and 2 if a file cannot be read or
@@ -64,6 +69,8 @@ func (o *crdCheckOptions) run(s *streams) error {
 		return o.failOn.check()
 	case !o.inputs.given():
 		return withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	case slices.Contains(o.inputs.files, manifest.Stdin) && slices.Contains(o.old, manifest.Stdin):
+		return bothStdin("-f and --old")
 	}
 	documents, err := definitionDocuments("-f", o.inputs.files, s)
 	if err != nil {
@@ -77,11 +84,11 @@ func (o *crdCheckOptions) run(s *streams) error {
 		noteNew(s, documents, old)
 	}
 	report, problems := crd.Check(documents, old)
-	if len(problems) > 0 {
-		return problemsAsError(problems)
-	}
 	if err := write(s, report); err != nil {
 		return err
+	}
+	if len(problems) > 0 {
+		return problemsAsError(problems)
 	}
 	return o.failOn.judge(report)
 }

@@ -128,7 +128,8 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 
 // plan says what is about to be done.
 func (o *crdMigrateOptions) plan(w io.Writer, p *migrate.Plan) {
-	fmt.Fprintf(w, "%s: %s, stored in %s, are to be stored in %s alone", p.Name, render.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
+	fmt.Fprintf(w, "%s: %s, stored in %s, are to be stored in %s alone",
+		p.Name, render.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
 	if o.rate > 0 && float64(p.Objects) > o.rate {
 		fmt.Fprintf(w, "; at %g a second it takes %s or more", o.rate, time.Duration(float64(p.Objects)/o.rate*float64(time.Second)).Round(time.Second))
 	}

@@ -24,7 +24,8 @@ The resulting objects go to stdout, as YAML for kubectl apply -f - or, with -o j
 as a List. With --explain there is a line on stderr for each path that was removed,
 with its value and the version whose schema does not know it.
 
-CustomResourceDefinitions among the files are passed over. That something was dropped
+CustomResourceDefinitions among the files are passed over; so are documents of groups
+that no --crd defines, with a note, but not a file of which there is nothing else. That something was dropped
 is no failure: the exit code is 0. It is 1 if an API server would not decode an
 object, which is then left out, and 2 if the input cannot be read or is of a kind or
 version that is not defined.`,

@@ -56,7 +56,7 @@ cannot be read or a webhook does not answer.`,
 		Example: `  refract crd simulate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml --to v1beta1
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml -o json
-  refract crd simulate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/margherita.yaml --conversion https://localhost:8443/convert/v1beta1/pizza`,
+  refract crd simulate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/margherita.yaml --conversion https://127.0.0.1:8443/convert/v1beta1/pizza --certificate-authority ca.crt`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
@@ -128,9 +128,14 @@ func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 	if err != nil {
 		return nil, err
 	}
-	if len(objects) > 1 {
+	switch len(objects) {
+	case 1:
+	case 0:
+		return nil, errors.New("there is no object to simulate")
+	default:
 		return nil, withHint(fmt.Errorf("one object can be simulated, and %s has %d", strings.Join(o.inputs.inputs.files, ", "), len(objects)),
-			fmt.Sprintf("the first two are %s and %s; give a file with one", &objects[0], &objects[1]))
+			fmt.Sprintf("the first two are %s (%s) and %s (%s); give a file with one",
+				&objects[0], objects[0].Document.Place, &objects[1], objects[1].Document.Place))
 	}
 	object := &objects[0]
 	names := crd.VersionNames(object.Definition.Definition)
@@ -222,7 +227,8 @@ func (o *crdSimulateOptions) readAuthority() ([]byte, error) {
 		return nil, fmt.Errorf("--certificate-authority: %w", err)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(text) {
-		return nil, withHint(errors.New("--certificate-authority: no certificate is in "+o.authority), "it is a PEM file, with lines -----BEGIN CERTIFICATE-----")
+		return nil, withHint(errors.New("--certificate-authority: no certificate is in "+o.authority),
+			"it is a PEM file, with lines -----BEGIN CERTIFICATE-----")
 	}
 	return text, nil
 }

@@ -199,9 +199,9 @@ refused: 1 error, 0 warnings, 0 changes before
 `,
 		},
 		"NotFound": {
-			reason: "Another path is no webhook.", crd: crdFile, code: exitError,
+			reason: "Another path is no webhook, and what it says is shown.", crd: crdFile, code: exitError,
 			args:   []string{"--conversion", url + "/elsewhere", "--certificate-authority", authority},
-			stderr: "error: asking " + url + "/elsewhere: it answers with the HTTP status 404 Not Found\n",
+			stderr: "error: asking " + url + "/elsewhere: it answers with the HTTP status 404 Not Found: 404 page not found\n",
 		},
 	}
 	for name, tc := range cases {

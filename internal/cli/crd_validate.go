@@ -1,9 +1,13 @@
 package cli
 
 import (
+	"fmt"
+	"slices"
+
 	"github.com/spf13/cobra"
 
 	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
 )
 
 // crdValidateOptions are the flags of crd validate.
@@ -31,14 +35,19 @@ namespace and name: what was wrong before and has not changed is tolerated, as a
 server does, and rules that compare with the old object are asked. An object that is
 not there is judged as a create.
 
-CustomResourceDefinitions among the files are passed over, and an object that names
-no namespace is in the namespace default. The exit code is 1 if something was found,
+A status that has an endpoint of its own (the status subresource) is not judged, but
+for unknown fields: as by an API server it is dropped from an object that is created,
+and that of an old one stays as it was.
+
+CustomResourceDefinitions among the files are passed over; so are documents of groups
+that no --crd defines, with a note, but not a file of which there is nothing else. An
+object that names no namespace is in the namespace default. The exit code is 1 if something was found,
 with --fail-on error if an error was, and 2 if the input cannot be read or is of a
 kind or version that is not defined.
 
 With -o json there is one object, {"findings": [{"path", "message", "severity",
-"rule", "kind", "namespace", "name", "file"}]}, in the order of the input; what an
-object does not have, such as a namespace, is left out.`,
+"rule", "kind", "namespace", "name", "file"}]}, in the order of the input, and of one
+object by path; what an object does not have, such as a namespace, is left out.`,
 		Example: `  refract crd validate --crd evolution/at/crd.yaml -f evolution/at/
   refract crd validate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml --fail-on error
   refract crd validate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/objects.yaml --old evolution/pizza/objects.yaml
@@ -62,6 +71,9 @@ func (o *crdValidateOptions) run(s *streams) error {
 	if err := o.failOn.check(); err != nil {
 		return err
 	}
+	if slices.Contains(o.inputs.inputs.files, manifest.Stdin) && slices.Contains(o.old, manifest.Stdin) {
+		return bothStdin("-f and --old")
+	}
 	definitions, err := o.inputs.compile(s)
 	if err != nil {
 		return err
@@ -74,6 +86,9 @@ func (o *crdValidateOptions) run(s *streams) error {
 	if len(o.old) > 0 {
 		if old, err = customResources(o.old, definitions, s); err != nil {
 			return err
+		}
+		for _, created := range crd.New(objects, old) {
+			fmt.Fprintf(s.err, "note: %s: %s is not in --old, and judged as a create\n", created.Document.Place, created)
 		}
 	}
 	report, problems := crd.Validate(objects, old)

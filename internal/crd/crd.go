@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -81,11 +82,14 @@ func Compile(documents []manifest.Document) ([]Definition, []*manifest.Problem) 
 func uncompiled(d *manifest.Document, err error) []*manifest.Problem {
 	hint := "refract crd check says all that is wrong with it"
 	var invalid *structural.InvalidError
-	if !errors.As(err, &invalid) {
-		return []*manifest.Problem{problem(d, "", err.Error(), hint)}
+	var findings []structural.Finding
+	if errors.As(err, &invalid) {
+		findings = invalid.Findings
+	} else {
+		findings = undecodable(d.Content, err)
 	}
 	var problems []*manifest.Problem
-	for _, f := range invalid.Findings {
+	for _, f := range findings {
 		if f.Severity == structural.Error {
 			problems = append(problems, problem(d, f.Path, f.Message, hint))
 		}
@@ -118,7 +122,7 @@ func (o *Object) String() string {
 	if name == "" {
 		name = u.GetGenerateName()
 	}
-	if u.GetNamespace() != "" {
+	if u.GetNamespace() != "" && o.Definition.Namespaced() {
 		name = u.GetNamespace() + "/" + name
 	}
 	return strings.TrimSpace(u.GetKind() + " " + name)
@@ -132,7 +136,8 @@ func (o *Object) id() [4]string {
 
 // sent returns the object as it reaches an API server: one of a namespaced kind
 // that names no namespace is in the namespace default, and one that has only a
-// prefix of a name gets one. The document is not modified.
+// prefix of a name gets one. One of another kind is in no namespace. The document is not
+// modified.
 func (o *Object) sent() map[string]any {
 	content := o.Document.Content
 	metadata, ok := content["metadata"].(map[string]any)
@@ -143,7 +148,10 @@ func (o *Object) sent() map[string]any {
 	if metadata == nil {
 		metadata = map[string]any{}
 	}
-	if o.Definition.Namespaced() && (metadata["namespace"] == nil || metadata["namespace"] == "") {
+	switch {
+	case !o.Definition.Namespaced():
+		delete(metadata, "namespace") // As the server does.
+	case metadata["namespace"] == nil || metadata["namespace"] == "":
 		metadata["namespace"] = "default"
 	}
 	if prefix, ok := metadata["generateName"].(string); ok && prefix != "" && (metadata["name"] == nil || metadata["name"] == "") {
@@ -154,30 +162,70 @@ func (o *Object) sent() map[string]any {
 	return content
 }
 
-// Match finds the definition and version of each document.
-// CustomResourceDefinitions are passed over; a document of which there is no
-// definition, or not in its version, is a problem.
-func Match(documents []manifest.Document, definitions []Definition) ([]Object, []*manifest.Problem) {
-	var objects []Object
-	var problems []*manifest.Problem
+// Matched are documents for which definitions were looked for. All lists are in the
+// order of the input.
+type Matched struct {
+	// Objects are those of which there is a definition, in their version.
+	Objects []Object
+	// Foreign are documents of groups that no definition is of. A file that was named
+	// and has nothing else is a problem.
+	Foreign []manifest.Document
+	// Problems are of documents that are meant to be of a definition and are not: its
+	// group has no such kind, or no such version.
+	Problems []*manifest.Problem
+}
+
+// Match finds the definition and version of each document, which were read from these
+// paths. CustomResourceDefinitions are passed over.
+func Match(documents []manifest.Document, definitions []Definition, paths []string) *Matched {
+	m := &Matched{}
+	used := map[string]bool{} // By file.
+	for i := range documents {
+		if _, wrong := find(&documents[i], definitions); wrong == nil {
+			used[documents[i].Place.File] = true
+		}
+	}
 	for i := range documents {
 		d := &documents[i]
 		if IsDefinition(d) {
 			continue
 		}
 		definition, wrong := find(d, definitions)
-		if wrong != nil {
-			problems = append(problems, wrong)
-			continue
+		switch {
+		case wrong == nil:
+			m.match(d, definition)
+		case !foreign(d, definitions), named(d.Place.File, paths) && !used[d.Place.File]:
+			m.Problems = append(m.Problems, wrong)
+		default:
+			m.Foreign = append(m.Foreign, *d)
 		}
-		version, err := definition.VersionOf(d.Content)
-		if err != nil {
-			problems = append(problems, noVersion(d, definition))
-			continue
-		}
-		objects = append(objects, Object{Document: *d, Definition: definition, Version: version})
 	}
-	return objects, problems
+	return m
+}
+
+func (m *Matched) match(d *manifest.Document, definition *Definition) {
+	version, err := definition.VersionOf(d.Content)
+	if err != nil {
+		m.Problems = append(m.Problems, noVersion(d, definition))
+		return
+	}
+	m.Objects = append(m.Objects, Object{Document: *d, Definition: definition, Version: version})
+}
+
+// named reports whether a file is one of the paths, and not just in one.
+func named(file string, paths []string) bool {
+	return slices.ContainsFunc(paths, func(p string) bool {
+		return p == manifest.Stdin && file == "stdin" || filepath.Clean(p) == file
+	})
+}
+
+// foreign reports whether a document, which no definition is of, is not meant to be of
+// one: its group is another, or it has none and a kind that is not among those defined.
+func foreign(d *manifest.Document, definitions []Definition) bool {
+	version, _ := d.Content["apiVersion"].(string)
+	return !slices.ContainsFunc(definitions, func(one Definition) bool {
+		return version == "" && d.Content["kind"] == one.Kind() || version != "" && groupOf(d.Content) == one.Group()
+	})
 }
 
 // find finds the definition of a document.
@@ -192,7 +240,12 @@ func find(d *manifest.Document, definitions []Definition) (*Definition, *manifes
 		}
 	}
 	kind, _ := d.Content["kind"].(string)
-	in := groupOf(d.Content)
+	version, _ := d.Content["apiVersion"].(string)
+	gv, err := schema.ParseGroupVersion(version)
+	if err != nil {
+		return nil, problem(d, "apiVersion", fmt.Sprintf("is %q, want GROUP/VERSION", version), "")
+	}
+	in := gv.Group
 	var there, kinds []string
 	for i := range definitions {
 		if definitions[i].Group() == in && definitions[i].Kind() == kind {
@@ -205,7 +258,11 @@ func find(d *manifest.Document, definitions []Definition) (*Definition, *manifes
 	if near := nearest.To(kind, kinds); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", there[slices.Index(kinds, near)])
 	}
-	return nil, problem(d, "kind", fmt.Sprintf("no CustomResourceDefinition of the input defines %s of %s", kind, in), hint)
+	what := kind + " of " + in
+	if in == "" {
+		what = kind + " of the core group"
+	}
+	return nil, problem(d, "kind", "no CustomResourceDefinition of the input defines "+what, hint)
 }
 
 // noVersion is the problem of a document whose kind has another version.

@@ -44,11 +44,11 @@ func compiled(t *testing.T, text string) []Object {
 	if len(problems) > 0 {
 		t.Fatal(problems)
 	}
-	objects, problems := Match(documents(t, text), definitions)
-	if len(problems) > 0 {
-		t.Fatal(problems)
+	matched := Match(documents(t, text), definitions, []string{manifest.Stdin})
+	if len(matched.Problems) > 0 {
+		t.Fatal(matched.Problems)
 	}
-	return objects
+	return matched.Objects
 }
 
 // TestSent: what an API server gets is in a namespace and has a name; the document

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"refract.dev/internal/lint"
 	"refract.dev/internal/manifest"
@@ -39,9 +40,10 @@ type Report struct {
 	one, many string // What it looked at.
 }
 
-// add adds what was found about a document.
+// add adds what was found about a document, sorted by path.
 func (r *Report) add(d *manifest.Document, findings []structural.Finding) {
 	r.looked++
+	findings = structural.Sort(findings)
 	u := problem(d, "", "", "")
 	version, _ := d.Content["apiVersion"].(string)
 	for _, f := range findings {
@@ -65,19 +67,20 @@ func (r *Report) Has(least structural.Severity) bool {
 
 // Check judges CustomResourceDefinitions; those of which there is an old one by the
 // same name, as updates of it. What is no CustomResourceDefinition is passed over.
-// A finding tells its name and file if there are several. The problems are of
-// documents that cannot be judged.
+// A finding tells its name and file if there are several; what cannot be decoded is
+// one. The problems are of old definitions: one that cannot be decoded, and a second
+// one of the same name. The report is of the others.
 func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: Kind, many: Kind + "s"}
-	var problems []*manifest.Problem
+	before, problems := byName(old)
 	for i := range documents {
 		d := &documents[i]
 		if !IsDefinition(d) {
 			continue
 		}
-		findings, err := check(d, old)
+		findings, err := check(d, before[NameOf(d)])
 		if err != nil {
-			problems = append(problems, problem(d, "", err.Error(), ""))
+			problems = append(problems, problem(before[NameOf(d)], "", err.Error(), ""))
 			continue
 		}
 		r.add(d, findings)
@@ -91,13 +94,34 @@ func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 	return r, problems
 }
 
-func check(d *manifest.Document, old []manifest.Document) ([]structural.Finding, error) {
-	for i := range old {
-		if IsDefinition(&old[i]) && NameOf(&old[i]) == NameOf(d) {
-			return structural.CheckUpdate(d.Content, old[i].Content)
+// byName returns the definitions by their names. A second one is a problem.
+func byName(documents []manifest.Document) (map[string]*manifest.Document, []*manifest.Problem) {
+	named := map[string]*manifest.Document{}
+	var problems []*manifest.Problem
+	for i := range documents {
+		d := &documents[i]
+		if !IsDefinition(d) {
+			continue
 		}
+		if first, ok := named[NameOf(d)]; ok {
+			problems = append(problems, problem(d, "", fmt.Sprintf("is there already, at %s", first.Place), ""))
+			continue
+		}
+		named[NameOf(d)] = d
 	}
-	return structural.Check(d.Content)
+	return named, problems
+}
+
+// check judges a definition; old may be nil. The error is old's.
+func check(d, old *manifest.Document) ([]structural.Finding, error) {
+	findings, err := structural.Check(d.Content)
+	if err != nil {
+		return undecodable(d.Content, err), nil
+	}
+	if old == nil {
+		return findings, nil
+	}
+	return structural.CheckUpdate(d.Content, old.Content)
 }
 
 // WriteText writes a line for each finding, FILE:LINE: SEVERITY: RULE: KIND
@@ -109,7 +133,8 @@ func (r *Report) WriteText(w io.Writer) error {
 		if f.Severity == structural.Error {
 			errs++
 		}
-		fmt.Fprintf(out, "%s:%d: %s: %s: %s: %s\n", f.place.File, f.place.Line, f.Severity, f.Rule, &f.object, f.Finding)
+		object := strings.TrimSpace(f.object.String()) // It may have no name.
+		fmt.Fprintf(out, "%s:%d: %s: %s: %s: %s\n", f.place.File, f.place.Line, f.Severity, f.Rule, object, f.Finding)
 	}
 	fmt.Fprintf(out, "%s, %s in %s\n", render.Count(errs, "error", "errors"),
 		render.Count(len(r.Findings)-errs, "warning", "warnings"), render.Count(r.looked, r.one, r.many))
@@ -154,6 +179,8 @@ var meanings = map[lint.Code]string{
 	"FieldValueTypeInvalid":  "A value is of another type",
 	"InternalError":          "The API server could not judge a value",
 	"UnknownField":           "A field is not known, and is dropped",
+	"Malformed":              "A value cannot be decoded",
+	"NotServed":              "A version is not served",
 }
 
 // explain explains rules, sorted by name.

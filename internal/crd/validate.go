@@ -13,14 +13,21 @@ import (
 
 // Validate judges objects as an API server does that is to store them: each is
 // decoded, which finds unknown fields, and validated. One of which there is an old
-// one, with the same kind, namespace and name, is judged as an update of that. The
-// problems are of objects that cannot be compared with their old ones.
+// one, with the same kind, namespace and name, is judged as an update of that. A status
+// that has an endpoint of its own is not judged: a create drops it, and an update leaves
+// the old one. The problems are of objects that cannot be compared with their old ones,
+// and of old ones that are there twice.
 func Validate(objects, old []Object) (*Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: "object", many: "objects"}
 	var problems []*manifest.Problem
 	before := make(map[[4]string]*Object, len(old))
 	for i := range old {
-		before[old[i].id()] = &old[i]
+		o := &old[i]
+		if first, ok := before[o.id()]; ok {
+			problems = append(problems, problem(&o.Document, "", fmt.Sprintf("is there already, at %s", first.Document.Place), ""))
+			continue
+		}
+		before[o.id()] = o
 	}
 	for i := range objects {
 		findings, err := objects[i].validate(before[objects[i].id()])
@@ -49,19 +56,23 @@ func hintOf(err error) string {
 
 // validate judges one object; old may be nil.
 func (o *Object) validate(old *Object) ([]structural.Finding, error) {
+	if !o.Version.Served() {
+		return []structural.Finding{pipeline.NotServed(o.Version)}, nil
+	}
 	decoded, err := o.Version.Decode(o.sent())
 	if err != nil {
-		return []structural.Finding{{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}, nil
+		malformed := structural.Finding{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}
+		return []structural.Finding{malformed}, nil //nolint:nilerr // It is what is found.
 	}
 	findings := pipeline.Unknown(decoded)
 	if old == nil {
-		return append(findings, o.Version.Validate(decoded.Object)...), nil
+		return append(findings, o.Version.Validate(pipeline.Prepared(o.Version, decoded.Object, nil))...), nil
 	}
 	was, err := old.as(o.Version)
 	if err != nil {
 		return nil, fmt.Errorf("reading the old object, at %s: %w", old.Document.Place, err)
 	}
-	return append(findings, o.Version.ValidateUpdate(decoded.Object, was)...), nil
+	return append(findings, o.Version.ValidateUpdate(pipeline.Prepared(o.Version, decoded.Object, was), was)...), nil
 }
 
 // as returns an old object as an API server reads it in a version.
@@ -83,4 +94,19 @@ func (o *Object) as(version *structural.Version) (map[string]any, error) {
 		return nil, err
 	}
 	return pruned.Object, nil
+}
+
+// New returns the objects that have no old one, with the same kind, namespace and name.
+func New(objects, old []Object) []*Object {
+	before := make(map[[4]string]bool, len(old))
+	for i := range old {
+		before[old[i].id()] = true
+	}
+	var created []*Object
+	for i := range objects {
+		if !before[objects[i].id()] {
+			created = append(created, &objects[i])
+		}
+	}
+	return created
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 )
 
 // storedPage is how many keys are read from etcd at a time: objects can have a
@@ -52,7 +53,7 @@ func (p *Playground) Stored(ctx context.Context, cluster, prefix string) (map[st
 			return stored, nil
 		}
 		page.Revision = answer.Header.Revision // What follows is of the same moment.
-		page.Key = append(answer.KVs[len(answer.KVs)-1].Key, 0)
+		page.Key = slices.Concat(answer.KVs[len(answer.KVs)-1].Key, []byte{0})
 	}
 }
 

@@ -13,8 +13,11 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"k8s.io/apiserver/pkg/util/webhook"
 	"k8s.io/client-go/rest"
@@ -82,16 +85,16 @@ func (w *witness) saw(err error) {
 
 // resolver is how the clients of an API server get their configuration.
 func (w *witness) resolver(webhook.AuthenticationInfoResolver) webhook.AuthenticationInfoResolver {
-	config := func() (*rest.Config, error) {
+	config := func() *rest.Config {
 		return &rest.Config{
 			Timeout:         w.timeout,
 			TLSClientConfig: rest.TLSClientConfig{ServerName: w.serverName},
 			WrapTransport:   func(next http.RoundTripper) http.RoundTripper { return &watched{next: next, by: w} },
-		}, nil
+		}
 	}
 	return &webhook.AuthenticationInfoResolverDelegator{
-		ClientConfigForFunc:        func(string) (*rest.Config, error) { return config() },
-		ClientConfigForServiceFunc: func(string, string, int) (*rest.Config, error) { return config() },
+		ClientConfigForFunc:        func(string) (*rest.Config, error) { return config(), nil },
+		ClientConfigForServiceFunc: func(string, string, int) (*rest.Config, error) { return config(), nil },
 	}
 }
 
@@ -109,11 +112,26 @@ func (t *watched) RoundTrip(r *http.Request) (*http.Response, error) {
 	}
 	t.by.saw(nil)
 	if answer.StatusCode != http.StatusOK {
-		t.by.saw(fmt.Errorf("it answers with the HTTP status %s", answer.Status))
+		said := firstLine(answer)
+		t.by.saw(fmt.Errorf("it answers with the HTTP status %s%s", answer.Status, said))
 	}
 	answer.Header.Del("Retry-After") // Who waits for the command asks again.
 	answer.Body = &limited{body: answer.Body, left: maxAnswer}
 	return answer, nil
+}
+
+// maxLine is how much is shown of what a webhook says beside a status.
+const maxLine = 512
+
+// firstLine returns the first line of an answer after a colon; nothing if it is empty or
+// no text. The client then reads what is left of the body.
+func firstLine(answer *http.Response) string {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, maxLine))
+	line, _, _ := strings.Cut(strings.TrimSpace(string(text)), "\n")
+	if line = strings.TrimSpace(line); err != nil || line == "" || !utf8.ValidString(line) || strings.ContainsFunc(line, unicode.IsControl) {
+		return ""
+	}
+	return ": " + line
 }
 
 // limited is a body that may not be too long.

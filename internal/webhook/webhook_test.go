@@ -40,8 +40,8 @@ func (r *record) String() string {
 	return strings.Join(r.lines, "\n")
 }
 
-func hub(objects ...client.Object) client.WithWatch {
-	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).Build()
+func hub() client.WithWatch {
+	return fake.NewClientBuilder().WithScheme(scheme.Scheme).Build()
 }
 
 func secret(t *testing.T, c client.Client) *corev1.Secret {
@@ -67,19 +67,19 @@ func local(t *testing.T, c client.WithWatch, log logr.Logger) *Server {
 	return s
 }
 
-// start starts a server, and returns what stops it and says how it ended.
-func start(t *testing.T, s *Server) (stop func() error) {
+// start starts a server, which ends with the test.
+func start(t *testing.T, s *Server) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- s.Start(ctx) }()
-	stop = sync.OnceValue(func() error {
+	t.Cleanup(func() {
 		cancel()
-		return <-ended
+		if err := <-ended; err != nil {
+			t.Errorf("The server has ended: %v", err)
+		}
 	})
-	t.Cleanup(func() { stop() })
 	eventually(t, "the server is ready", func() error { return s.Ready() })
-	return stop
 }
 
 // eventually waits until there is no error.

@@ -17,7 +17,7 @@ type choices struct{ src Source }
 
 // below returns a number from 0 to n-1; n is positive.
 func (c choices) below(n int) int {
-	return int(c.src.Uint64() % uint64(n)) //nolint:gosec // Less than n, which is positive.
+	return int(c.src.Uint64() % uint64(n)) // Less than n, which is positive.
 }
 
 // between returns a number from low to high, both included.

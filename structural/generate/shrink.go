@@ -60,13 +60,13 @@ func (s *shrinker) pass(at []any, value any) bool {
 			smaller = s.simplify(place, value[k]) || smaller
 		}
 	case []any:
-		for i := len(value) - 1; i >= 0; i-- { // From the end, so that the others keep their places.
+		for i, item := range slices.Backward(value) { // From the end, so that the others keep their places.
 			place := append(slices.Clone(at), i)
 			if s.try(place, removed) {
 				smaller = true
 				continue
 			}
-			smaller = s.simplify(place, value[i]) || smaller
+			smaller = s.simplify(place, item) || smaller
 		}
 	}
 	return smaller

@@ -147,7 +147,7 @@ func (v *values) sizes(least, most *int64, usual int) (low, high int) {
 		return low - 1, low - 1
 	case v.chance(25):
 		return low, low
-	case v.chance(25):
+	case v.chance(25): //nolint:gocritic // Each time by another number.
 		return high, high
 	default:
 		return low, high

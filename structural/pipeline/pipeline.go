@@ -14,6 +14,7 @@ package pipeline
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime"
@@ -181,7 +182,7 @@ func (r *run) write(request, storage *structural.Version) error {
 func (r *run) read(storage, target *structural.Version) error {
 	r.phase = Read
 	if !target.Served() {
-		return r.add(Step{Name: Answer, Version: target.Name(), Findings: []structural.Finding{notServed(target)}})
+		return r.add(Step{Name: Answer, Version: target.Name(), Findings: []structural.Finding{NotServed(target)}})
 	}
 	if err := r.prune(Load, storage); err != nil {
 		return err
@@ -247,12 +248,13 @@ func (r *run) refuse(name string, v *structural.Version, err error) error {
 
 func (r *run) decode(v *structural.Version) error {
 	if !v.Served() {
-		return r.add(Step{Name: Decode, Version: v.Name(), Findings: []structural.Finding{notServed(v)}})
+		return r.add(Step{Name: Decode, Version: v.Name(), Findings: []structural.Finding{NotServed(v)}})
 	}
 	return r.prune(Decode, v)
 }
 
-func notServed(v *structural.Version) structural.Finding {
+// NotServed returns what is wrong with every object of a version that is not served.
+func NotServed(v *structural.Version) structural.Finding {
 	return structural.Finding{
 		Path: "apiVersion", Message: fmt.Sprintf("version %q is not served", v.Name()), Severity: structural.Error, Rule: RuleNotServed,
 	}
@@ -311,15 +313,35 @@ func (r *run) mutate(v *structural.Version) error {
 	return r.setDefaults(v)
 }
 
+// Prepared returns what of an object the API server judges and stores: if the status
+// has an endpoint of its own, a create sets none, for which old is nil, and an update
+// leaves that of old. Both objects are of this version, and decoded. They are not
+// modified; what is returned shares their values.
+//
+// Source: PrepareForCreate and PrepareForUpdate of the server's customResourceStrategy.
+func Prepared(v *structural.Version, obj, old map[string]any) map[string]any {
+	_, has := obj["status"]
+	status, had := old["status"]
+	if !v.StatusSubresource() || !has && !had {
+		return obj
+	}
+	prepared := maps.Clone(obj)
+	delete(prepared, "status")
+	if had {
+		prepared["status"] = status
+	}
+	return prepared
+}
+
 // prepare drops the status of a kind whose status has an endpoint of its own.
 func (r *run) prepare(v *structural.Version) error {
-	if _, has := r.object["status"]; !has || !v.StatusSubresource() {
+	after := Prepared(v, r.object, nil)
+	changes := compare(r.object, after)
+	if len(changes) == 0 {
 		return nil
 	}
-	after := runtime.DeepCopyJSON(r.object)
-	delete(after, "status")
 	return r.add(Step{
-		Name: Prepare, Version: v.Name(), Object: after, Changes: compare(r.object, after),
+		Name: Prepare, Version: v.Name(), Object: after, Changes: changes,
 		Note: "a create does not set the status, which has an endpoint of its own",
 	})
 }

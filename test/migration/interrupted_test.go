@@ -54,11 +54,11 @@ func TestInterrupted(t *testing.T) {
 		plan = p
 		return false, nil
 	}
-	before := versionsOf(k.listed("v2"))
+	before := versionsOf(k.listed())
 	if r := k.migrate(o); r.Outcome != migrate.Declined || plan.After != "default/some-00399" || !plan.Continuing || plan.Objects != objects {
 		t.Errorf("Run(...): who is asked must know that it is continued: got %+v, %+v", r, plan)
 	}
-	if diff := cmp.Diff(before, versionsOf(k.listed("v2"))); diff != "" {
+	if diff := cmp.Diff(before, versionsOf(k.listed())); diff != "" {
 		t.Errorf("The answer was no: -before, +after:\n%s", diff)
 	}
 
@@ -106,7 +106,7 @@ func TestTwice(t *testing.T) {
 	k := install(t, kind{webhook: true})
 	k.create("some", 600)
 	k.mustApply(versions{storage: "v2"})
-	before := k.listed("v2")
+	before := k.listed()
 	results := make([]*migrate.Result, 2)
 	var running sync.WaitGroup
 	for i := range results {
@@ -134,7 +134,7 @@ func TestTwice(t *testing.T) {
 	if got := k.storedIn(); !cmp.Equal(got, map[string]int{"v2": 600}) {
 		t.Errorf("want everything stored in v2, got %v", got)
 	}
-	for name, is := range k.listed("v2") {
+	for name, is := range k.listed() {
 		if diff := cmp.Diff(same(before[name]), same(is)); diff != "" {
 			t.Fatalf("%s: -before, +after:\n%s", name, diff)
 		}
@@ -148,7 +148,7 @@ func TestKilled(t *testing.T) {
 	k := install(t, kind{})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})
-	before := k.listed("v2")
+	before := k.listed()
 
 	victim := refract(t, "crd", "migrate", k.name(), "--to", "v2", "--rate", "100", "--settle", "0s", "--yes")
 	var said bytes.Buffer
@@ -194,7 +194,7 @@ func TestKilled(t *testing.T) {
 		t.Errorf("want %q said, got:\n%s", want, &narration)
 	}
 	k.wantMigrated(objects)
-	for name, is := range k.listed("v2") {
+	for name, is := range k.listed() {
 		if diff := cmp.Diff(same(before[name]), same(is)); diff != "" {
 			t.Fatalf("%s: -before, +after:\n%s", name, diff)
 		}

@@ -4,11 +4,11 @@ package migration
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -130,7 +130,9 @@ func convertReview(w http.ResponseWriter, r *http.Request) {
 		out.ConvertedObjects = append(out.ConvertedObjects, o)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(&review{APIVersion: in.APIVersion, Kind: in.Kind, Response: out}) // Or the client has gone.
+	if err := json.NewEncoder(w).Encode(&review{APIVersion: in.APIVersion, Kind: in.Kind, Response: out}); err != nil {
+		panic(http.ErrAbortHandler)
+	}
 }
 
 func convertOne(o map[string]any, to string) error {
@@ -207,18 +209,13 @@ func (k *kind) manifest(v versions) *unstructured.Unstructured {
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: converter.Certificate().Raw})
 		spec["conversion"] = map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 			"conversionReviewVersions": []any{"v1"},
-			"clientConfig":             map[string]any{"url": converter.URL, "caBundle": encoded(ca)},
+			"clientConfig":             map[string]any{"url": converter.URL, "caBundle": base64.StdEncoding.EncodeToString(ca)},
 		}}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": k.name()}, "spec": spec,
 	}}
-}
-
-func encoded(b []byte) string {
-	text, _ := json.Marshal(b) // Bytes always can be.
-	return strings.Trim(string(text), `"`)
 }
 
 // install creates a definition that stores in v1, and waits until that works.
@@ -368,10 +365,10 @@ func (k *kind) storedIn() map[string]int {
 	return counts
 }
 
-// listed returns all objects in a version, by name.
-func (k *kind) listed(version string) map[string]*unstructured.Unstructured {
+// listed returns all objects in v2, by name.
+func (k *kind) listed() map[string]*unstructured.Unstructured {
 	k.t.Helper()
-	list, err := k.in(version).List(k.t.Context(), metav1.ListOptions{})
+	list, err := k.in("v2").List(k.t.Context(), metav1.ListOptions{})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -447,8 +444,6 @@ func same(o *unstructured.Unstructured) map[string]any {
 	o.SetResourceVersion("")
 	return o.Object
 }
-
-func sortedNames[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
 // applied is a server-side apply in a version by a manager.
 func (k *kind) applied(version, name, manager string, spec map[string]any) {

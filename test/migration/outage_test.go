@@ -16,7 +16,7 @@ func TestOutage(t *testing.T) {
 	k := install(t, kind{})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})
-	before := k.listed("v2")
+	before := k.listed()
 	o := k.options()
 	o.Rate = 300
 	midway := make(chan struct{})
@@ -43,7 +43,7 @@ func TestOutage(t *testing.T) {
 	}
 	running.Wait()
 	k.wantMigrated(objects)
-	for name, is := range k.listed("v2") {
+	for name, is := range k.listed() {
 		if diff := cmp.Diff(same(before[name]), same(is)); diff != "" {
 			t.Fatalf("%s: -before, +after:\n%s", name, diff)
 		}

@@ -26,7 +26,7 @@ func TestUntouched(t *testing.T) {
 	}
 }
 
-func testUntouched(t *testing.T, k *kind) {
+func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	k.create("plain", 3)
 	k.applied("v1", "applied", "one", map[string]any{"size": 3})
 	k.applied("v2", "applied", "two", map[string]any{"note": "by another, in another version"})
@@ -48,7 +48,7 @@ func testUntouched(t *testing.T, k *kind) {
 	t.Cleanup(func() { release(t, k, "plain-00001") })
 
 	k.mustApply(versions{storage: "v2"})
-	before := k.listed("v2")
+	before := k.listed()
 	if diff := cmp.Diff(map[string]int{"v1": 4}, k.storedIn()); diff != "" {
 		t.Fatalf("-want, +got:\n%s", diff)
 	}
@@ -60,7 +60,7 @@ func testUntouched(t *testing.T, k *kind) {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
 	k.wantMigrated(4)
-	after := k.listed("v2")
+	after := k.listed()
 	for name, was := range before {
 		is := after[name]
 		if is == nil {
@@ -79,7 +79,7 @@ func testUntouched(t *testing.T, k *kind) {
 	if r.Outcome != migrate.Migrated || r.Rewritten != 0 || r.Unchanged != 4 || r.Passes != 1 {
 		t.Errorf("Run(...) again: want one pass that writes nothing, got %+v", r)
 	}
-	if diff := cmp.Diff(versionsOf(after), versionsOf(k.listed("v2"))); diff != "" {
+	if diff := cmp.Diff(versionsOf(after), versionsOf(k.listed())); diff != "" {
 		t.Errorf("A second run must write nothing: -before, +after:\n%s", diff)
 	}
 }
@@ -107,14 +107,14 @@ func TestDryRun(t *testing.T) {
 	k := install(t, kind{webhook: true})
 	k.create("some", 250)
 	k.mustApply(versions{storage: "v2"})
-	before := versionsOf(k.listed("v2"))
+	before := versionsOf(k.listed())
 	o := k.options()
 	o.DryRun = true
 	r := k.migrate(o)
 	if r.Outcome != migrate.WouldMigrate || r.Objects != 250 || r.Failed != 0 {
 		t.Errorf("Run(...): want 250 objects that could be rewritten, got %+v", r)
 	}
-	if diff := cmp.Diff(before, versionsOf(k.listed("v2"))); diff != "" {
+	if diff := cmp.Diff(before, versionsOf(k.listed())); diff != "" {
 		t.Errorf("-before, +after:\n%s", diff)
 	}
 	if diff := cmp.Diff(map[string]int{"v1": 250}, k.storedIn()); diff != "" {
@@ -138,7 +138,7 @@ func TestRemovableAfterwards(t *testing.T) {
 	}
 	k.migrate(k.options())
 	k.mustApply(versions{storage: "v2", without: true})
-	if got := len(k.listed("v2")); got != 5 {
+	if got := len(k.listed()); got != 5 {
 		t.Errorf("want 5 objects in v2 without v1, got %d", got)
 	}
 }
@@ -149,12 +149,12 @@ func TestUnserved(t *testing.T) {
 	k.create("some", 5)
 	k.applied("v1", "applied", "one", map[string]any{"size": 3})
 	k.mustApply(versions{storage: "v2", unservedA: true})
-	before := k.listed("v2")
+	before := k.listed()
 	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated || r.Rewritten != 6 {
 		t.Errorf("Run(...): want 6 objects rewritten, got %+v", r)
 	}
 	k.wantMigrated(6)
-	for name, is := range k.listed("v2") {
+	for name, is := range k.listed() {
 		if diff := cmp.Diff(same(before[name]), same(is)); diff != "" {
 			t.Errorf("%s: -before, +after:\n%s", name, diff)
 		}

@@ -28,7 +28,7 @@ func TestWriters(t *testing.T) {
 	k := install(t, kind{webhook: true})
 	k.create("some", many)
 	k.mustApply(versions{storage: "v2"})
-	before := k.listed("v2")
+	before := k.listed()
 	if len(before) != many {
 		t.Fatalf("want %d objects, got %d", many, len(before))
 	}
@@ -53,7 +53,7 @@ func TestWriters(t *testing.T) {
 	}
 	k.wantMigrated(many - w.deletions + w.creations)
 
-	after := k.listed("v2")
+	after := k.listed()
 	want := map[string]string{}
 	for name := range before {
 		want[name] = name // As it was created.

@@ -154,7 +154,7 @@ func TestBookOrder(t *testing.T) {
 	if stored := s.stored()["p"]; len(p.GetAnnotations()) > 0 || strings.Contains(fmt.Sprint(stored["metadata"]), "annotations") {
 		t.Errorf("nobody annotated anything: %v", stored)
 	}
-	s.storeAs("v1beta1") // Which can say it.
+	s.storeAsBeta() // Which can say it.
 	s.create(pizza(beta, "q", `[{name: t, quantity: 1}, {name: u}, {name: t, quantity: 2}]`))
 	if diff := cmp.Diff([]string{"1 t", "1 u", "2 t"}, names(s.get(beta, "q"))); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
@@ -232,7 +232,7 @@ func TestBookWrongBundle(t *testing.T) {
 		_, err := s.tryGet(ctx, beta, "margherita")
 		return err
 	})
-	s.converts("margherita")
+	s.converts()
 }
 
 // otherAuthority returns one that has not issued the webhook's certificate.

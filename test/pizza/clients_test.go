@@ -23,7 +23,7 @@ func TestA9List(t *testing.T) {
 	s.create(pizza(beta, "two", `[{name: c, quantity: 3}]`))
 	s.wantLists(map[string]string{"one": "[a b a] [2 a 1 b]", "two": "[c c c] [3 c]"})
 
-	s.storeAs("v1beta1")
+	s.storeAsBeta()
 	s.create(pizza(alpha, "three", `[d, d]`))
 	versions := map[string]string{}
 	for name, o := range s.stored() {

@@ -30,7 +30,7 @@ func TestA13(t *testing.T) {
 	for _, name := range []string{"one", "two", "p"} {
 		before[name] = s.get(beta, name)
 	}
-	s.storeAs("v1beta1")
+	s.storeAsBeta()
 	crd, err := s.definition(t.Context(), pizzas)
 	s.must(err)
 	if diff := cmp.Diff([]string{"v1alpha1", "v1beta1"}, crd.Status.StoredVersions); diff != "" {
@@ -116,7 +116,7 @@ func TestMigrationRace(t *testing.T) {
 			s.create(pizza(alpha, fmt.Sprintf("p-%d-%d", w, i), `[a, a]`))
 		}
 	}
-	s.storeAs("v1beta1")
+	s.storeAsBeta()
 	var running sync.WaitGroup
 	for w := range writers {
 		running.Go(func() {

@@ -447,7 +447,7 @@ type service struct {
 
 // serve starts the webhook in this process, and waits until the API server trusts
 // it, or, if it is deaf, until it answers.
-func (s *scene) serve(as serving) *service {
+func (s *scene) serve(as serving) {
 	s.Helper()
 	log := s.log.logger()
 	host, _, err := net.SplitHostPort(s.address)
@@ -486,7 +486,6 @@ func (s *scene) serve(as serving) *service {
 		return err
 	})
 	s.untilTrusted()
-	return s.at
 }
 
 // untilTrusted waits until the definition of the pizzas trusts the webhook, and the

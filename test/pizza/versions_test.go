@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"errors"
 	"fmt"
 	"testing"
 
@@ -76,27 +77,27 @@ func TestA12(t *testing.T) {
 		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
 	}
 	s.serve(serving{})
-	s.converts("margherita")
+	s.converts()
 
 	before := s.presented()
 	s.must(s.api.Delete(t.Context(), &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: home, Name: secret}}))
 	s.until("there is another certificate", func(context.Context) error {
-		s.converts("margherita") // All the time.
+		s.converts() // All the time.
 		if bytes.Equal(before.Raw, s.presented().Raw) {
 			return errSame
 		}
 		return nil
 	})
 	s.untilTrusted()
-	s.converts("margherita")
+	s.converts()
 }
 
-var errSame = fmt.Errorf("it is the same")
+var errSame = errors.New("it is the same")
 
-// converts fails the test unless a pizza can be read in v1beta1.
-func (s *scene) converts(name string) {
+// converts fails the test unless the margherita can be read in v1beta1.
+func (s *scene) converts() {
 	s.Helper()
-	if diff := cmp.Diff([]string{"1 mozzarella", "1 tomato"}, names(s.get(beta, name))); diff != "" {
+	if diff := cmp.Diff([]string{"1 mozzarella", "1 tomato"}, names(s.get(beta, "margherita"))); diff != "" {
 		s.Fatalf("v1beta1: -want, +got:\n%s", diff)
 	}
 }
@@ -110,18 +111,18 @@ func (s *scene) presented() *x509.Certificate {
 	return conn.ConnectionState().PeerCertificates[0]
 }
 
-// storeAs has pizzas be stored in a version, and waits until they are.
-func (s *scene) storeAs(version string) {
+// storeAsBeta has pizzas be stored in v1beta1, and waits until they are.
+func (s *scene) storeAsBeta() {
 	s.Helper()
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		for i := range crd.Spec.Versions {
-			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == version
+			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == "v1beta1"
 		}
 	}))
 	n := 0
-	s.until("pizzas are stored as "+version, func(ctx context.Context) error {
+	s.until("pizzas are stored as v1beta1", func(ctx context.Context) error {
 		n++
-		probe := s.read(pizza(group+"/"+version, fmt.Sprintf("probe-%d", n), `[]`))
+		probe := s.read(pizza(beta, fmt.Sprintf("probe-%d", n), `[]`))
 		if err := s.api.Create(ctx, probe); err != nil {
 			return err
 		}
@@ -129,7 +130,7 @@ func (s *scene) storeAs(version string) {
 		if err := s.api.Delete(ctx, probe); err != nil {
 			return err
 		}
-		if is != group+"/"+version {
+		if is != beta {
 			return fmt.Errorf("one is stored as %v", is)
 		}
 		return nil

@@ -293,7 +293,7 @@ func TestAgreesWithTheServer(t *testing.T) {
 		shared.must(t, http.MethodPost, definitions, s.crd)
 	}
 	creates, updates := &comparison{}, &comparison{}
-	each(t, schemas, func(t *testing.T, i uint64) {
+	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
 		shared.served(t, all[i].crd)
 		src := source(i + 1_000_000)
 		for n := range objects {

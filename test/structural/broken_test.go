@@ -231,13 +231,13 @@ func version(name string, do func(members)) breakage {
 // broken returns a copy of a definition with one to three things wrong, and what they
 // are: of every breakage there is one in so many seeds.
 func broken(seed uint64, crd members) (out members, what []string) {
-	r := rand.New(source(seed)) //nolint:gosec // It has to be repeatable, not secret.
+	r := rand.New(source(seed))
 	out = runtime.DeepCopyJSON(crd)
 	all := len(ofSchemas) + len(ofDefinitions)
 	for i := range 1 + r.IntN(3) {
 		n := r.IntN(all)
 		if i == 0 {
-			n = int(seed) % all //nolint:gosec // Seeds are small.
+			n = int(seed) % all
 		}
 		if n < len(ofSchemas) {
 			nodes := schemaNodes(out)

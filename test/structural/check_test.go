@@ -21,7 +21,7 @@ func TestCheckAgreesWithTheServer(t *testing.T) {
 	var refused, accepted, unreadable atomic.Int64
 	var mu sync.Mutex
 	breakages, wrong := map[string]bool{}, 0
-	each(t, definitions, func(t *testing.T, i uint64) {
+	each(t, definitions, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
 		name := fmt.Sprintf("broken%d.%s", i, group)
 		crd, what := broken(i, generate.CRD(source(i+2_000_000), name, generate.SchemaOptions{Depth: 3}))
 		live := askCheck(t, crd)

@@ -22,7 +22,7 @@ func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
 		t.Fatal(err)
 	}
 	var checked, created atomic.Int64
-	each(t, uint64(len(files)), func(t *testing.T, i uint64) {
+	each(t, uint64(len(files)), func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
 		file := files[i]
 		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			in := inputs(t, file, fmt.Sprintf("golden%d.example", i))

@@ -7,9 +7,11 @@ import (
 
 // match says which element of an array comes from which one that was there before.
 type match struct {
-	// inPlace has for each element the index of the one that it comes from, or -1; the
-	// indexes rise.
+	// inPlace has for each element the index of the one that it comes from, or whose place
+	// it takes; or -1. The indexes rise.
 	inPlace []int
+	// other has for each element in place whether it is not the one that was there.
+	other []bool
 	// moved has for each element that is not in place the index of the one that it comes
 	// from nevertheless, or -1.
 	moved []int
@@ -17,37 +19,52 @@ type match struct {
 	replaced bool
 }
 
-// mostPairs is how many pairs of elements are compared to find the best match. Beyond,
-// equal ones and those of the same identity are found, and the order is not looked at.
-const mostPairs = 1 << 14
+// Comparing each element with each finds the best match of those that have no identity.
+// That is done for so many pairs in an array; and in an object for so many, and members of
+// them. Beyond, equal ones and those of the same identity are found.
+const (
+	mostPairs    = 1 << 14
+	mostCompared = 1 << 20
+)
+
+// mostMoves is how many elements of an array are removed and added one by one.
+const mostMoves = 128
 
 // matched compares the elements of two arrays that are not empty.
-func matched(was, is [][]byte) *match {
-	m := &match{inPlace: fresh(len(is)), moved: fresh(len(is))}
+func (d *differ) matched(was, is []node) *match {
+	m := &match{inPlace: fresh(len(is)), other: make([]bool, len(is)), moved: fresh(len(is))}
 	front := 0
-	for front < len(was) && front < len(is) && bytes.Equal(was[front], is[front]) {
+	for front < len(was) && front < len(is) && same(&was[front], &is[front]) {
 		m.inPlace[front] = front
 		front++
 	}
 	back := 0
-	for back < len(was)-front && back < len(is)-front && bytes.Equal(was[len(was)-1-back], is[len(is)-1-back]) {
+	for back < len(was)-front && back < len(is)-front && same(&was[len(was)-1-back], &is[len(is)-1-back]) {
 		m.inPlace[len(is)-1-back] = len(was) - 1 - back
 		back++
 	}
-	olds, news := was[front:len(was)-back], is[front:len(is)-back]
-	if len(olds)*len(news) > mostPairs {
-		m.match(was, is)
-		m.pair(was, is)
+	olds, news := described(was[front:len(was)-back]), described(is[front:len(is)-back])
+	d.spend(len(olds) + len(news))
+	if (!apart(olds) || !apart(news)) && d.affords(olds, news) {
+		m.align(olds, news, front)
+	} else {
+		m.follow(olds, news, front)
+	}
+	m.match(olds, news, front)
+	if !m.any() && !slices.ContainsFunc(was, func(n node) bool { return n.isObject() || n.isArray() }) {
 		m.replace()
 		return m
 	}
-	m.align(olds, news, front)
-	m.match(was, is)
-	if !m.any() && !anyInside(was) {
-		m.replace()
-		return m
+	m.pair(olds, news, front)
+	kept := 0
+	for _, i := range m.inPlace {
+		if i >= 0 {
+			kept++
+		}
 	}
-	m.pair(was, is)
+	if len(was)-kept+len(is)-kept > mostMoves {
+		m.replace()
+	}
 	return m
 }
 
@@ -59,11 +76,28 @@ func fresh(n int) []int {
 	return out
 }
 
+// affords reports whether each is to be compared with each.
+func (d *differ) affords(olds, news []description) bool {
+	pairs := len(olds) * len(news)
+	if pairs > mostPairs {
+		return false
+	}
+	cost := pairs
+	for i := range olds {
+		cost += len(olds[i].node.inside) * len(news)
+	}
+	if d.compared+cost > mostCompared {
+		return false
+	}
+	d.compared += cost
+	return d.spend(cost)
+}
+
 // replace has the array replaced as a whole.
 func (m *match) replace() {
 	m.replaced = true
 	for j, i := range m.inPlace {
-		if i >= 0 {
+		if i >= 0 && !m.other[j] {
 			m.moved[j] = i
 		}
 	}
@@ -80,18 +114,8 @@ func (m *match) any() bool {
 }
 
 // align finds the pairs in rising order that are most alike in all.
-func (m *match) align(before, after [][]byte, offset int) {
-	rows, columns := len(before), len(after)
-	if rows == 0 || columns == 0 {
-		return
-	}
-	olds, news := described(before), described(after)
-	if namedAlike(olds, news) {
-		for i := range before {
-			m.inPlace[offset+i] = offset + i
-		}
-		return
-	}
+func (m *match) align(olds, news []description, offset int) {
+	rows, columns := len(olds), len(news)
 	settle(olds, news)
 	alike := make([]int, rows*columns)
 	best := make([]int, (rows+1)*(columns+1)) // Of what is behind a pair.
@@ -121,68 +145,119 @@ func (m *match) align(before, after [][]byte, offset int) {
 	}
 }
 
-// match finds the objects that have moved: first those that are equal, then those of the
-// same identity.
-func (m *match) match(was, is [][]byte) {
-	if !slices.Contains(m.inPlace, -1) {
-		return
-	}
-	taken := make([]bool, len(was))
-	for _, i := range m.inPlace {
-		if i >= 0 {
-			taken[i] = true
+// follow finds for each element the one that is equal, or else has the same identity, and
+// of those pairs the ones in rising order that are most, where an equal one counts as ten.
+func (m *match) follow(olds, news []description, offset int) {
+	source := fresh(len(news))
+	link(olds, news, make([]bool, len(olds)), func(j int) bool { return source[j] < 0 }, func(j, i int) { source[j] = i }, true)
+	// before has for each element the one in place before it; ends has, as a tree of
+	// prefixes (Fenwick's), the element at which the best of those ends that come from what
+	// is before an index.
+	weight, before, ends := make([]int, len(news)), fresh(len(news)), fresh(len(olds)+1)
+	last := -1
+	for j, i := range source {
+		if i < 0 {
+			continue
+		}
+		for at := i; at > 0; at &= at - 1 {
+			if end := ends[at]; end >= 0 && (before[j] < 0 || weight[end] > weight[before[j]]) {
+				before[j] = end
+			}
+		}
+		weight[j] = 1
+		if same(olds[i].node, news[j].node) {
+			weight[j] = 10
+		}
+		if before[j] >= 0 {
+			weight[j] += weight[before[j]]
+		}
+		for at := i + 1; at <= len(olds); at += at & -at {
+			if ends[at] < 0 || weight[j] > weight[ends[at]] {
+				ends[at] = j
+			}
+		}
+		if last < 0 || weight[j] > weight[last] {
+			last = j
 		}
 	}
-	for _, key := range []func([]byte) string{whole, identity} {
-		where := map[string][]int{}
-		for i, v := range was {
-			if k := key(v); !taken[i] && isObject(v) && k != "" {
-				where[k] = append(where[k], i)
-			}
+	for ; last >= 0; last = before[last] {
+		m.inPlace[offset+last] = offset + source[last]
+	}
+}
+
+// link finds for the elements that are wanted those that are not taken: first the ones that
+// are equal, then those of the same identity. Without all it does so for objects alone.
+func link(olds, news []description, taken []bool, wanted func(j int) bool, found func(j, i int), all bool) {
+	equal, named := map[uint64][]int{}, map[string][]int{}
+	for i := range olds {
+		if !taken[i] && (all || olds[i].node.isObject()) {
+			equal[olds[i].node.hash] = append(equal[olds[i].node.hash], i)
 		}
-		for j, v := range is {
-			if m.inPlace[j] >= 0 || m.moved[j] >= 0 || !isObject(v) {
-				continue
-			}
-			k := key(v)
-			if free := where[k]; len(free) > 0 {
-				m.moved[j], where[k] = free[0], free[1:]
-				taken[free[0]] = true
-			}
+	}
+	for j := range news {
+		if free := equal[news[j].node.hash]; wanted(j) && len(free) > 0 && same(olds[free[0]].node, news[j].node) {
+			equal[news[j].node.hash], taken[free[0]] = free[1:], true
+			found(j, free[0])
+		}
+	}
+	for i := range olds {
+		if name := olds[i].identity; name != "" && !taken[i] {
+			named[name] = append(named[name], i)
+		}
+	}
+	for j := range news {
+		name := news[j].identity
+		if free := named[name]; name != "" && wanted(j) && len(free) > 0 {
+			named[name], taken[free[0]] = free[1:], true
+			found(j, free[0])
 		}
 	}
 }
 
-// pair takes what is left between two elements that stay for the same ones changed: if
-// there are as many as there were, or none of them is an object.
-func (m *match) pair(was, is [][]byte) {
-	moved := make([]bool, len(was))
-	for _, i := range m.moved {
-		if i >= 0 {
-			moved[i] = true
+// match finds the objects that have moved.
+func (m *match) match(olds, news []description, offset int) {
+	taken := make([]bool, len(olds))
+	for j := range news {
+		if i := m.inPlace[offset+j]; i >= 0 {
+			taken[i-offset] = true
+		}
+	}
+	wanted := func(j int) bool { return m.inPlace[offset+j] < 0 && m.moved[offset+j] < 0 }
+	link(olds, news, taken, wanted, func(j, i int) { m.moved[offset+j] = offset + i }, false)
+}
+
+// pair has what is left between two elements that stay take the places of one another: if
+// there are as many as there were, or none of them is an object. They are the same ones
+// changed, unless what told one apart is different.
+func (m *match) pair(olds, news []description, offset int) {
+	moved := make([]bool, len(olds))
+	for j := range news {
+		if i := m.moved[offset+j]; i >= 0 {
+			moved[i-offset] = true
 		}
 	}
 	from, start := 0, 0
-	for j := 0; j <= len(is); j++ {
-		to := len(was)
-		if j < len(is) {
-			to = m.inPlace[j]
+	for j := 0; j <= len(news); j++ {
+		to := len(olds)
+		if j < len(news) {
+			to = m.inPlace[offset+j] - offset
+			if m.inPlace[offset+j] < 0 {
+				continue
+			}
 		}
-		if to < 0 {
-			continue
-		}
-		olds := left(from, to, func(i int) bool { return moved[i] })
-		news := left(start, j, func(k int) bool { return m.moved[k] >= 0 })
-		if len(olds) == len(news) || !anyObject(was, olds) && !anyObject(is, news) {
-			for k := range min(len(olds), len(news)) {
-				m.inPlace[news[k]] = olds[k]
+		before := left(from, to, func(i int) bool { return moved[i] })
+		after := left(start, j, func(k int) bool { return m.moved[offset+k] >= 0 })
+		if len(before) == len(after) || !anyObject(olds, before) && !anyObject(news, after) {
+			for k := range min(len(before), len(after)) {
+				m.inPlace[offset+after[k]] = offset + before[k]
+				m.other[offset+after[k]] = !olds[before[k]].becomes(&news[after[k]])
 			}
 		}
 		from, start = to+1, j+1
 	}
 }
 
-// left returns the indexes that are not taken.
+// left returns the indexes of a range that are not taken.
 func left(from, to int, taken func(int) bool) []int {
 	var out []int
 	for i := from; i < to; i++ {
@@ -194,60 +269,51 @@ func left(from, to int, taken func(int) bool) []int {
 }
 
 // anyObject reports whether there is an object at one of the indexes.
-func anyObject(elements [][]byte, at []int) bool {
-	return slices.ContainsFunc(at, func(i int) bool { return isObject(elements[i]) })
+func anyObject(elements []description, at []int) bool {
+	return slices.ContainsFunc(at, func(i int) bool { return elements[i].node.isObject() })
 }
 
-// anyInside reports whether there is something in an element, which may be unknown.
-func anyInside(elements [][]byte) bool {
-	return slices.ContainsFunc(elements, func(v []byte) bool { return isObject(v) || isArray(v) })
+// identities returns the members by which people and API servers tell elements of an array
+// apart; the first one that an element has counts.
+func identities() [10]string {
+	return [...]string{"name", "key", "id", "uid", "type", "mountPath", "devicePath", "containerPort", "port", "ip"}
 }
-
-// identities are members by which people and API servers tell elements of an array apart;
-// the first one that an element has counts.
-var identities = []string{"name", "key", "id", "uid", "type", "mountPath", "devicePath", "containerPort", "port", "ip"}
-
-// identity returns what tells an element apart; empty for nothing.
-func identity(v []byte) string {
-	if !isObject(v) {
-		return ""
-	}
-	is, err := membersOf(v)
-	if err != nil {
-		return ""
-	}
-	return is.identity()
-}
-
-func (m *members) identity() string {
-	for _, key := range identities {
-		if v := m.at(key); v != nil && !isObject(v) && !isArray(v) && !isNull(v) {
-			return key + ":" + string(v)
-		}
-	}
-	return ""
-}
-
-func whole(v []byte) string { return string(v) }
 
 // description is what is known of an element before it is compared.
 type description struct {
-	raw      []byte
-	members  members
+	node *node
+	// by is the member that tells the element apart, and identity what it says there; empty
+	// if nothing does.
+	by       string
 	identity string
 	settled  bool // It is there as it was, somewhere.
 }
 
-// namedAlike reports whether the elements have identities of their own each, and the same
-// on both sides.
-func namedAlike(olds, news []description) bool {
-	if len(olds) != len(news) {
-		return false
+func described(elements []node) []description {
+	out := make([]description, len(elements))
+	for i := range elements {
+		out[i].node = &elements[i]
+		for _, key := range identities() {
+			if v := elements[i].at([]byte(key)); v.tells() {
+				out[i].by, out[i].identity = key, key+":"+string(v.raw)
+				break
+			}
+		}
 	}
-	seen := make(map[string]bool, len(olds))
-	for i := range olds {
-		name := olds[i].identity
-		if name == "" || name != news[i].identity || seen[name] {
+	return out
+}
+
+// tells reports whether a value tells the element apart that it is a member of.
+func (n *node) tells() bool {
+	return n != nil && n.inside == nil && n.says && !n.isArray() && string(n.raw) != `""` && string(n.raw) != "0"
+}
+
+// apart reports whether each element has an identity of its own.
+func apart(elements []description) bool {
+	seen := make(map[string]bool, len(elements))
+	for i := range elements {
+		name := elements[i].identity
+		if name == "" || seen[name] {
 			return false
 		}
 		seen[name] = true
@@ -258,55 +324,53 @@ func namedAlike(olds, news []description) bool {
 // settle finds the elements that have an equal one each on the other side: they have
 // perhaps moved, but none of them has been changed.
 func settle(olds, news []description) {
-	before, after := map[string]int{}, map[string]int{}
+	before, after := map[uint64]int{}, map[uint64]int{}
 	for i := range olds {
-		before[string(olds[i].raw)]++
+		before[olds[i].node.hash]++
 	}
 	for i := range news {
-		after[string(news[i].raw)]++
+		after[news[i].node.hash]++
 	}
 	for i := range olds {
-		olds[i].settled = before[string(olds[i].raw)] <= after[string(olds[i].raw)]
+		olds[i].settled = before[olds[i].node.hash] <= after[olds[i].node.hash]
 	}
 	for i := range news {
-		news[i].settled = after[string(news[i].raw)] <= before[string(news[i].raw)]
+		news[i].settled = after[news[i].node.hash] <= before[news[i].node.hash]
 	}
 }
 
-func described(elements [][]byte) []description {
-	out := make([]description, len(elements))
-	for i, v := range elements {
-		out[i].raw = v
-		if !isObject(v) {
-			continue
-		}
-		if is, err := membersOf(v); err == nil {
-			out[i].members, out[i].identity = is, is.identity()
-		}
+// becomes reports whether an element may be another one changed: what told it apart still
+// does. One that nothing told apart may have got a name.
+func (d *description) becomes(other *description) bool {
+	if d.identity == "" {
+		return true
 	}
-	return out
+	v := other.node.at([]byte(d.by))
+	return v != nil && bytes.Equal(v.raw, d.node.at([]byte(d.by)).raw)
 }
 
 // likeness says how much two elements are alike: 0 if they are not the same one.
 func (d *description) likeness(other *description) int {
-	const equal, same, most = 1000, 100, 99
+	const equal, named, most = 1000, 100, 99
+	a, b := d.node, other.node
 	switch {
-	case isNull(d.raw) && isNull(other.raw): // There is little in it.
+	case a.isNull() && b.isNull(): // There is little in it.
 		return 1
-	case bytes.Equal(d.raw, other.raw):
+	case a.hash == b.hash:
 		return equal
-	case d.settled || other.settled || !isObject(d.raw) || !isObject(other.raw) || d.identity != other.identity:
+	case d.settled || other.settled || !a.isObject() || !b.isObject() || d.identity != other.identity:
 		return 0
 	}
 	score := 0
-	for i, key := range d.members.keys {
-		if v := d.members.values[i]; bytes.Equal(v, other.members.at(key)) && !isNull(v) {
+	for i := range a.inside {
+		in := &a.inside[i]
+		if v := b.at(in.key); v != nil && v.hash == in.hash && !in.isNull() {
 			score++
 		}
 	}
 	score = min(score, most)
 	if d.identity != "" {
-		score += same
+		score += named
 	}
 	return score
 }

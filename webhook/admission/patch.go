@@ -2,13 +2,9 @@ package admission
 
 import (
 	"bytes"
-	"errors"
-	"fmt"
+	"hash/maphash"
 	"slices"
 	"strconv"
-	"strings"
-
-	jsonpatch "github.com/evanphx/json-patch/v5"
 
 	"refract.dev/tree"
 	"refract.dev/tree/raw"
@@ -16,438 +12,409 @@ import (
 
 // difference returns the JSON patch of an object that does to it what was done to what it
 // was decoded into: before and after are encodings of that. It is nil if that is nothing.
-// again decodes and encodes an object.
+// again decodes and encodes an object; ended returns an error once nobody waits any longer.
 //
 // Only what differs between the encodings is put into the object, at the place where it
 // stands there; what the object has besides is not looked at.
-func difference(object, before, after []byte, again func([]byte) []byte) ([]byte, error) {
+//
+// Who writes an object decides how large, wide and deep it is. Time and room are those of
+// so many n log n, and the patch is not much longer than the object and after.
+func difference(object, before, after []byte, again func([]byte) []byte, ended func() error) ([]byte, error) {
+	return newDiffer(again, ended).difference(object, before, after)
+}
+
+// differ makes a patch. In its methods a value a is what was before, b what is after, and
+// r what the object to be patched has at a place.
+type differ struct {
+	again func([]byte) []byte
+	ended func() error
+	seed  maphash.Seed
+
+	after *node
+	// known is whether back is what comes of after if its nulls and empty objects are left
+	// out that say nothing: if decoding brings one back, it says nothing to the type either.
+	known bool
+	back  *node
+
+	// coarse is whether the members of the root are replaced as a whole.
+	coarse bool
+	// most is how long ops may become.
+	most int
+	ops  []byte
+
+	// work counts the values that were looked at, and compared is the part of it for pairs
+	// of elements; asked is the work at which ended was called last.
+	work, compared, asked int
+	err                   error
+}
+
+func newDiffer(again func([]byte) []byte, ended func() error) *differ {
+	return &differ{again: again, ended: ended, seed: maphash.MakeSeed()}
+}
+
+func (d *differ) difference(object, before, after []byte) ([]byte, error) {
 	if bytes.Equal(before, after) {
 		return nil, nil
 	}
-	d := &differ{implied: &implied{after: after, again: again}}
-	d.value(nil, bytes.TrimSpace(before), bytes.TrimSpace(after), bytes.TrimSpace(object))
-	if d.err != nil {
+	var read [3]*node
+	for i, text := range [...][]byte{before, after, object} {
+		var err error
+		if read[i], err = d.document(text); err != nil {
+			return nil, err
+		}
+	}
+	// A place is repeated for each change below it, and may be as long as all of them.
+	d.after, d.most = read[1], 2*(len(object)+len(after))
+	d.value(nil, read[0], read[1], read[2])
+	if len(d.ops) > d.most {
+		d.ops, d.coarse, d.known = nil, true, false
+		d.value(nil, read[0], read[1], read[2])
+	}
+	if d.err != nil || d.ops == nil {
 		return nil, d.err
 	}
-	return d.patch(), nil
+	return append(d.ops, ']'), nil
 }
 
-// differ makes a patch. In its methods a value is what was before, b what is after, and
-// r what the object to be patched has at a place: nil if there is nothing.
-type differ struct {
-	implied *implied
-	base    int // How many keys of a place are above the object to be patched.
-	ops     []byte
-	err     error
-}
+// often is after how much work it is asked whether anybody still waits.
+const often = 1 << 12
 
-func (d *differ) patch() []byte {
-	if d.ops == nil {
-		return nil
+// spend reports whether there is any use in going on.
+func (d *differ) spend(work int) bool {
+	if d.work += work; d.work-d.asked >= often && d.err == nil {
+		d.asked, d.err = d.work, d.ended()
 	}
-	return append(d.ops, ']')
+	return d.err == nil && (d.coarse || d.most == 0 || len(d.ops) <= d.most)
 }
 
-func (d *differ) value(place []string, a, b, r []byte) {
+// change is what is to be done to a value.
+type change int
+
+const (
+	keep change = iota
+	remove
+	intoMembers
+	pick
+	intoElements
+	replace
+)
+
+func (d *differ) change(p *place, a, b, r *node) change {
 	switch {
-	case d.err != nil || bytes.Equal(a, b):
-	case b == nil || isNull(b) && bytes.Equal(b, d.implied.at(place)):
-		if r != nil {
-			d.op("remove", place, nil)
-		}
-	case isObject(b) && isObject(r) && (isObject(a) || a == nil || isNull(a)):
-		d.object(place, a, b, r)
-	case isObject(b) && isObject(a) && (r == nil || isNull(r)):
-		if picked := d.picked(place, a, b); picked != nil {
-			d.set(place, r, picked)
-		}
-	case isArray(b) && isArray(a) && isArray(r):
-		d.array(place, a, b, r)
+	case same(a, b):
+		return keep
+	case b == nil || b.isNull() && same(b, d.backAt(p)):
+		return remove
+	case b.isObject() && r.isObject() && (a == nil || a.isObject() || a.isNull()):
+		return intoMembers
+	case b.isObject() && a.isObject() && (r == nil || r.isNull()):
+		return pick
+	case b.isArray() && a.isArray() && r.isArray() && len(a.inside) == len(r.inside) && len(a.inside) > 0 && len(b.inside) > 0:
+		return intoElements
 	default:
-		d.set(place, r, d.cleaned(place, b))
+		return replace
+	}
+}
+
+// value adds the operations that change a value.
+func (d *differ) value(p *place, a, b, r *node) {
+	if !d.spend(1) {
+		return
+	}
+	if d.coarse && p != nil {
+		if v, there := d.appendChanged(nil, p, a, b, r); there {
+			d.set(p, r, v)
+		} else if r != nil {
+			d.op("remove", p, nil)
+		}
+		return
+	}
+	switch d.change(p, a, b, r) {
+	case keep:
+	case remove:
+		if r != nil {
+			d.op("remove", p, nil)
+		}
+	case intoMembers:
+		d.object(p, a, b, r)
+	case pick:
+		if v, there := d.appendPicked(nil, p, a, b); there {
+			d.set(p, r, v)
+		}
+	case intoElements:
+		d.array(p, a, b, r)
+	case replace:
+		d.set(p, r, d.appendCleaned(nil, p, b))
 	}
 }
 
 // set puts v in the place of r.
-func (d *differ) set(place []string, r, v []byte) {
-	if r == nil {
-		d.op("add", place, v)
-		return
+func (d *differ) set(p *place, r *node, v []byte) {
+	switch {
+	case r == nil:
+		d.op("add", p, v)
+	case !bytes.Equal(r.raw, v):
+		d.op("replace", p, v)
 	}
-	d.op("replace", place, v)
 }
 
-func (d *differ) op(op string, place []string, v []byte) {
+func (d *differ) op(op string, p *place, v []byte) {
 	separator := byte(',')
 	if d.ops == nil {
 		separator = '['
 	}
-	var pointer strings.Builder
-	for _, key := range place[d.base:] {
-		pointer.WriteByte('/')
-		pointer.WriteString(tree.Escape(key))
-	}
 	d.ops = append(append(append(d.ops, separator), `{"op":"`...), op...)
-	d.ops = raw.AppendString(append(d.ops, `","path":`...), pointer.String())
+	d.ops = raw.AppendString(append(d.ops, `","path":`...), p.appendPointer(nil))
 	if v != nil {
 		d.ops = append(append(d.ops, `,"value":`...), v...)
 	}
 	d.ops = append(d.ops, '}')
 }
 
-func (d *differ) object(place []string, a, b, r []byte) {
-	was, is, has := d.members(a), d.members(b), d.members(r)
-	for i, key := range was.keys {
-		if old, v := was.values[i], is.at(key); !bytes.Equal(old, v) {
-			d.value(append(place, key), old, v, has.at(key))
-		}
+func (p *place) appendPointer(dst []byte) []byte {
+	if p == nil {
+		return dst
 	}
-	for i, key := range is.keys {
-		if was.find(key) < 0 {
-			d.value(append(place, key), nil, is.values[i], has.at(key))
-		}
+	dst = append(p.above.appendPointer(dst), '/')
+	if p.i >= 0 {
+		return strconv.AppendInt(dst, int64(p.i), 10)
 	}
+	return append(dst, tree.Escape(string(p.key))...)
 }
 
-// picked returns the object of what b has and a has not; nil if that is nothing.
-func (d *differ) picked(place []string, a, b []byte) []byte {
-	was, is := d.members(a), d.members(b)
-	var out []byte
-	for i, key := range is.keys {
-		v, place := is.values[i], append(place, key)
-		switch old := was.at(key); {
-		case bytes.Equal(old, v):
-			continue
-		case isObject(old) && isObject(v):
-			v = d.picked(place, old, v)
-		case isNull(v) && bytes.Equal(v, d.implied.at(place)):
-			continue
-		default:
-			v = d.cleaned(place, v)
-		}
-		if v != nil {
-			out = appendMember(out, key, v)
+func (d *differ) object(p *place, a, b, r *node) {
+	if a.isObject() {
+		for i := range a.inside {
+			old := &a.inside[i]
+			if v := b.at(old.key); !same(old, v) {
+				d.value(p.member(old.key), old, v, r.at(old.key))
+			}
 		}
 	}
-	if out == nil {
-		return nil
+	for i := range b.inside {
+		if v := &b.inside[i]; a.at(v.key) == nil {
+			d.value(p.member(v.key), nil, v, r.at(v.key))
+		}
 	}
-	return append(out, '}')
 }
 
 // array changes the elements of an array one by one, so that what is not known of them
 // stays: removals from the end, and then from the beginning what is changed and added.
-func (d *differ) array(place []string, a, b, r []byte) {
-	was, is, has := d.elements(a), d.elements(b), d.elements(r)
-	if d.err != nil {
-		return
-	}
-	if len(was) != len(has) || len(was) == 0 || len(is) == 0 {
-		d.set(place, r, d.cleaned(place, b))
-		return
-	}
-	m := matched(was, is)
+func (d *differ) array(p *place, a, b, r *node) {
+	m := d.matched(a.inside, b.inside)
 	if m.replaced {
-		d.set(place, r, d.joined(place, m, was, is, has))
+		d.set(p, r, d.appendJoined(nil, p, m, a, b, r))
 		return
 	}
-	stays := make([]bool, len(was))
+	stays := make([]bool, len(a.inside))
 	for _, i := range m.inPlace {
 		if i >= 0 {
 			stays[i] = true
 		}
 	}
-	for i := len(was) - 1; i >= 0; i-- {
-		if !stays[i] {
-			d.op("remove", append(place, strconv.Itoa(i)), nil)
+	for i, stay := range slices.Backward(stays) {
+		if !stay && d.spend(1) {
+			d.op("remove", p.element(i), nil)
 		}
 	}
-	for j, v := range is {
-		at, i := append(place, strconv.Itoa(j)), m.inPlace[j]
+	for j := range b.inside {
+		v, i := &b.inside[j], m.inPlace[j]
 		switch {
+		case !d.spend(1):
+			return
 		case i < 0:
-			d.op("add", at, d.element(at, m.moved[j], v, was, has))
-		case isNull(v) && !isNull(was[i]): // An element is not left out.
-			d.op("replace", at, v)
+			at := p.element(j)
+			d.op("add", at, d.appendElement(nil, at, m.moved[j], v, a, r))
+		case same(&a.inside[i], v):
+		case m.other[j]:
+			at := p.element(j)
+			d.op("replace", at, d.appendCleaned(nil, at, v))
+		case v.isNull(): // An element is not left out.
+			d.op("replace", p.element(j), v.raw)
 		default:
-			d.value(at, was[i], v, has[i])
+			d.value(p.element(j), &a.inside[i], v, &r.inside[i])
 		}
 	}
 }
 
-// joined returns the whole array that comes of a match.
-func (d *differ) joined(place []string, m *match, was, is, has [][]byte) []byte {
-	out := []byte{'['}
-	for j, v := range is {
-		if j > 0 {
-			out = append(out, ',')
+// appendChanged appends to dst what becomes of r, and reports whether anything does.
+func (d *differ) appendChanged(dst []byte, p *place, a, b, r *node) (out []byte, there bool) {
+	if !d.spend(1) {
+		return dst, false
+	}
+	switch d.change(p, a, b, r) {
+	case remove:
+		return dst, false
+	case intoMembers:
+		return d.appendObject(dst, p, a, b, r), true
+	case intoElements:
+		return d.appendJoined(dst, p, d.matched(a.inside, b.inside), a, b, r), true
+	case replace:
+		return d.appendCleaned(dst, p, b), true
+	case pick:
+		if out, there := d.appendPicked(dst, p, a, b); there {
+			return out, true
 		}
-		out = append(out, d.element(append(place, strconv.Itoa(j)), m.moved[j], v, was, has)...)
+	case keep:
 	}
-	return append(out, ']')
+	if r == nil {
+		return dst, false
+	}
+	return append(dst, r.raw...), true
 }
 
-// element returns what an element v becomes that was the one at i before; i may be -1.
-func (d *differ) element(place []string, i int, v []byte, was, has [][]byte) []byte {
-	if i < 0 {
-		return d.cleaned(place, v)
-	}
-	inner := &differ{implied: d.implied, base: len(place)}
-	inner.value(place, was[i], v, has[i])
-	if inner.err != nil {
-		d.fail(inner.err)
-		return nil
-	}
-	if inner.ops == nil {
-		return has[i]
-	}
-	patch, err := jsonpatch.DecodePatch(inner.patch())
-	if err != nil {
-		d.fail(err)
-		return nil
-	}
-	out, err := patch.Apply(has[i])
-	if err != nil {
-		d.fail(err)
-		return nil
-	}
-	return out
-}
-
-// cleaned returns v without what decoding gives it anyway.
-func (d *differ) cleaned(place []string, v []byte) []byte {
-	if !isObject(v) && !isArray(v) || !bytes.Contains(v, []byte("null")) && !bytes.Contains(v, []byte("{}")) {
-		return v
-	}
-	return cleaned(nil, v, d.implied.at(place))
-}
-
-func (d *differ) fail(err error) {
-	if d.err == nil {
-		d.err = err
-	}
-}
-
-func (d *differ) members(v []byte) members {
-	if !isObject(v) {
-		return members{}
-	}
-	out, err := membersOf(v)
-	if err != nil {
-		d.fail(err)
-	}
-	return out
-}
-
-func (d *differ) elements(v []byte) [][]byte {
-	out, err := elementsOf(v)
-	if err != nil {
-		d.fail(err)
-	}
-	return out
-}
-
-// implied knows which nulls and empty objects of an encoding say nothing: decoding what
-// is left without them, and encoding that, brings them back.
-type implied struct {
-	after []byte
-	again func([]byte) []byte
-	known bool
-	back  []byte
-}
-
-// at returns what comes back at a place; nil for nothing.
-func (m *implied) at(place []string) []byte {
-	if !m.known {
-		m.known, m.back = true, m.after
-		if stripped := appendStripped(nil, m.after); !bytes.Equal(stripped, m.after) {
-			m.back = m.again(stripped)
-		}
-	}
-	v := m.back
-	for _, key := range place {
-		v = child(v, key)
-	}
-	return v
-}
-
-func child(v []byte, key string) []byte {
-	switch {
-	case isObject(v):
-		found, err := raw.Field(v, key)
-		if err != nil {
-			return nil
-		}
-		return found
-	case isArray(v):
-		elements, err := elementsOf(v)
-		i, wrong := strconv.Atoi(key)
-		if errors.Join(err, wrong) != nil || i >= len(elements) {
-			return nil
-		}
-		return elements[i]
-	default:
-		return nil
-	}
-}
-
-// says reports whether a value is not null, and has something in it if it is an object.
-func says(v []byte) bool {
-	if isNull(v) {
-		return false
-	}
-	if !isObject(v) {
-		return true
-	}
-	found := false
-	err := raw.Members(v, func(_, value []byte) bool {
-		found = says(value)
-		return !found
-	})
-	return found || err != nil
-}
-
-// appendStripped appends v to dst without the members in it that say nothing.
-func appendStripped(dst, v []byte) []byte {
-	return appendMapped(dst, v, nil, func(member, _ []byte) bool { return says(member) })
-}
-
-// cleaned appends v to dst without the members that say nothing and come back.
-func cleaned(dst, v, back []byte) []byte {
-	return appendMapped(dst, v, back, func(member, back []byte) bool { return says(member) || !bytes.Equal(member, back) })
-}
-
-// appendMapped appends v to dst with those members of objects that are to be kept; keep
-// sees each beside what stands at its place in back.
-func appendMapped(dst, v, back []byte, keep func(member, back []byte) bool) []byte {
-	switch {
-	case isObject(v):
-		if is, err := membersOf(v); err == nil {
-			return appendObject(dst, is, back, keep)
-		}
-	case isArray(v):
-		if elements, err := elementsOf(v); err == nil {
-			return appendArray(dst, elements, back, keep)
-		}
-	}
-	return append(dst, v...)
-}
-
-func appendObject(dst []byte, is members, back []byte, keep func(member, back []byte) bool) []byte {
-	other := members{}
-	if isObject(back) {
-		other, _ = membersOf(back) // What cannot be read is nothing.
-	}
+func (d *differ) appendObject(dst []byte, p *place, a, b, r *node) []byte {
 	dst = append(dst, '{')
-	separator := ""
-	for i, key := range is.keys {
-		member, beside := is.values[i], other.at(key)
-		if keep(member, beside) {
-			dst = append(raw.AppendString(append(dst, separator...), key), ':')
-			dst = appendMapped(dst, member, beside, keep)
-			separator = ","
+	member := func(key []byte, a, b, r *node) {
+		start := len(dst)
+		out, there := d.appendChanged(appendKey(dst, key), p.member(key), a, b, r)
+		if !there {
+			out = out[:start]
+		}
+		dst = out
+	}
+	for i := range r.inside {
+		v := &r.inside[i]
+		member(v.key, a.at(v.key), b.at(v.key), v)
+	}
+	for i := range b.inside {
+		if v := &b.inside[i]; r.at(v.key) == nil {
+			member(v.key, a.at(v.key), v, nil)
 		}
 	}
 	return append(dst, '}')
 }
 
-func appendArray(dst []byte, elements [][]byte, back []byte, keep func(member, back []byte) bool) []byte {
-	other := make([][]byte, len(elements))
-	if isArray(back) {
-		if found, err := elementsOf(back); err == nil && len(found) == len(elements) {
-			other = found
-		}
-	}
+// appendJoined appends the whole array that comes of a match.
+func (d *differ) appendJoined(dst []byte, p *place, m *match, a, b, r *node) []byte {
 	dst = append(dst, '[')
-	for i, element := range elements {
-		if i > 0 {
+	for j := range b.inside {
+		if j > 0 {
 			dst = append(dst, ',')
 		}
-		dst = appendMapped(dst, element, other[i], keep)
+		i := m.moved[j]
+		if !m.replaced && m.inPlace[j] >= 0 && !m.other[j] {
+			i = m.inPlace[j]
+		}
+		dst = d.appendElement(dst, p.element(j), i, &b.inside[j], a, r)
 	}
 	return append(dst, ']')
 }
 
-// members are those of a JSON object: the last one of a key that stands there twice, as
-// for those who decode it.
-type members struct {
-	keys   []string
-	values [][]byte
-	index  map[string]int // Of keys, where there are many.
+// appendElement appends what an element v becomes that was the one at i before; i may be
+// -1.
+func (d *differ) appendElement(dst []byte, p *place, i int, v, a, r *node) []byte {
+	switch {
+	case i < 0:
+		return d.appendCleaned(dst, p, v)
+	case v.isNull() && !a.inside[i].isNull(): // An element is not left out.
+		return append(dst, v.raw...)
+	}
+	out, _ := d.appendChanged(dst, p, &a.inside[i], v, &r.inside[i])
+	return out
 }
 
-// fewMembers are found fastest by looking at each.
-const fewMembers = 16
-
-func membersOf(v []byte) (members, error) {
-	out := members{}
-	err := raw.Members(v, func(key, value []byte) bool {
-		out.add(string(key), value)
-		return true
-	})
-	if err != nil {
-		return members{}, fmt.Errorf("reading an object: %w", err)
-	}
-	return out, nil
-}
-
-func (m *members) add(key string, value []byte) {
-	if i := m.find(key); i >= 0 {
-		m.values[i] = value
-		return
-	}
-	m.keys, m.values = append(m.keys, key), append(m.values, value)
-	switch n := len(m.keys); {
-	case n < fewMembers:
-	case n == fewMembers:
-		m.index = make(map[string]int, 2*n)
-		for i, key := range m.keys {
-			m.index[key] = i
+// appendPicked appends the object of what b has and a has not, and reports whether that is
+// anything.
+func (d *differ) appendPicked(dst []byte, p *place, a, b *node) (out []byte, there bool) {
+	start := len(dst)
+	dst = append(dst, '{')
+	for i := range b.inside {
+		v := &b.inside[i]
+		old, at, end := a.at(v.key), p.member(v.key), len(dst)
+		switch {
+		case !d.spend(1):
+			return dst[:start], false
+		case same(old, v) || v.isNull() && same(v, d.backAt(at)):
+		case old.isObject() && v.isObject():
+			inner, some := d.appendPicked(appendKey(dst, v.key), at, old, v)
+			if !some {
+				inner = inner[:end]
+			}
+			dst, there = inner, there || some
+		default:
+			dst, there = d.appendCleaned(appendKey(dst, v.key), at, v), true
 		}
-	default:
-		m.index[key] = n - 1
 	}
+	if !there {
+		return dst[:start], false
+	}
+	return append(dst, '}'), true
 }
 
-func (m *members) find(key string) int {
-	if m.index == nil {
-		return slices.Index(m.keys, key)
-	}
-	if i, ok := m.index[key]; ok {
-		return i
-	}
-	return -1
-}
-
-// at returns the value of a key; nil for none.
-func (m *members) at(key string) []byte {
-	if i := m.find(key); i >= 0 {
-		return m.values[i]
-	}
-	return nil
-}
-
-func elementsOf(v []byte) ([][]byte, error) {
-	var out [][]byte
-	err := raw.Elements(v, func(_ int, value []byte) bool {
-		out = append(out, value)
-		return true
-	})
-	if err != nil {
-		return nil, fmt.Errorf("reading an array: %w", err)
-	}
-	return out, nil
-}
-
-func appendMember(dst []byte, key string, v []byte) []byte {
-	if dst == nil {
-		dst = append(dst, '{')
-	} else {
+// appendKey appends the key of the next member of an object that dst ends in.
+func appendKey(dst, key []byte) []byte {
+	if dst[len(dst)-1] != '{' {
 		dst = append(dst, ',')
 	}
-	return append(append(raw.AppendString(dst, key), ':'), v...)
+	return append(raw.AppendString(dst, key), ':')
 }
 
-func isObject(v []byte) bool { return len(v) > 0 && v[0] == '{' }
-func isArray(v []byte) bool  { return len(v) > 0 && v[0] == '[' }
-func isNull(v []byte) bool   { return string(v) == "null" }
+// backAt returns what is brought back at a place; nil for nothing.
+func (d *differ) backAt(p *place) *node {
+	if p == nil {
+		return d.broughtBack()
+	}
+	if !p.known {
+		p.known, p.back = true, p.in(d.backAt(p.above))
+	}
+	return p.back
+}
+
+func (d *differ) broughtBack() *node {
+	if d.known {
+		return d.back
+	}
+	d.known, d.back = true, d.after
+	if d.after.silent {
+		d.back = nil
+		if text := d.again(d.appendSaying(nil, d.after, nil, true)); text != nil {
+			back, err := d.document(text)
+			if err != nil && d.err == nil {
+				d.err = err
+			}
+			d.back = back
+		}
+	}
+	return d.back
+}
+
+// appendCleaned appends v without what decoding gives it anyway.
+func (d *differ) appendCleaned(dst []byte, p *place, v *node) []byte {
+	if !v.silent {
+		return append(dst, v.raw...)
+	}
+	return d.appendSaying(dst, v, d.backAt(p), false)
+}
+
+// appendSaying appends v without the members in it that say nothing, and come back unless
+// all such members are to go.
+func (d *differ) appendSaying(dst []byte, v, back *node, all bool) []byte {
+	switch {
+	case !v.silent || !d.spend(1):
+		return append(dst, v.raw...)
+	case v.isObject():
+		dst = append(dst, '{')
+		for i := range v.inside {
+			in := &v.inside[i]
+			beside := back.at(in.key)
+			if in.says || !all && !same(in, beside) {
+				dst = d.appendSaying(appendKey(dst, in.key), in, beside, all)
+			}
+		}
+		return append(dst, '}')
+	default:
+		dst = append(dst, '[')
+		for i := range v.inside {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			var beside *node
+			if back.isArray() && len(back.inside) == len(v.inside) {
+				beside = &back.inside[i]
+			}
+			dst = d.appendSaying(dst, &v.inside[i], beside, all)
+		}
+		return append(dst, ']')
+	}
+}

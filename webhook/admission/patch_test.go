@@ -19,17 +19,17 @@ import (
 // slices that become null, pointers, and a part that anything goes into.
 type pizza struct {
 	metav1.TypeMeta   `json:",inline"`
-	metav1.ObjectMeta `json:"metadata,omitempty"`
+	metav1.ObjectMeta `json:"metadata"`
 
 	Spec   pizzaSpec   `json:"spec"`
-	Status pizzaStatus `json:"status,omitempty"`
+	Status pizzaStatus `json:"status"`
 }
 
 type pizzaSpec struct {
 	Toppings []string          `json:"toppings"`
 	Layers   []layer           `json:"layers,omitempty"`
 	Oven     *oven             `json:"oven,omitempty"`
-	Box      box               `json:"box,omitempty"`
+	Box      box               `json:"box"`
 	Extras   map[string]extra  `json:"extras,omitempty"`
 	Notes    map[string]string `json:"notes,omitempty"`
 	Custom   map[string]any    `json:"custom,omitempty"`
@@ -66,35 +66,35 @@ type pizzaStatus struct {
 }
 
 // patched returns the patch that f makes of an object.
-func patched[T any](t testing.TB, object string, f func(*T)) string {
-	t.Helper()
+func patched[T any](tb testing.TB, object string, f func(*T)) string {
+	tb.Helper()
 	rule := Default("v1", "Pizza", func(_ context.Context, _ *Request, obj *T) error {
 		f(obj)
 		return nil
 	})
 	before := strings.Clone(object)
-	response, err := rule.answer(t.Context(), &Request{Operation: Create, Object: []byte(object)})
+	response, err := rule.answer(tb.Context(), &Request{Operation: Create, Object: []byte(object)})
 	if err != nil || response.Err != nil {
-		t.Fatalf("%s: %v, %+v", object, err, response)
+		tb.Fatalf("%s: %v, %+v", object, err, response)
 	}
 	if before != object {
-		t.Fatal("The object was modified.")
+		tb.Fatal("The object was modified.")
 	}
 	return string(response.Patch)
 }
 
-func apply(t testing.TB, object, patch string) string {
-	t.Helper()
+func apply(tb testing.TB, object, patch string) string {
+	tb.Helper()
 	if patch == "" {
 		return object
 	}
 	p, err := jsonpatch.DecodePatch([]byte(patch))
 	if err != nil {
-		t.Fatalf("%s: %v", patch, err)
+		tb.Fatalf("%s: %v", patch, err)
 	}
 	out, err := p.Apply([]byte(object))
 	if err != nil {
-		t.Fatalf("%s: %v\n%s", patch, err, object)
+		tb.Fatalf("%s: %v\n%s", patch, err, object)
 	}
 	return string(out)
 }
@@ -294,11 +294,11 @@ func TestPatch(t *testing.T) {
 	}
 }
 
-func encodedText(t testing.TB, v any) string {
-	t.Helper()
+func encodedText(tb testing.TB, v any) string {
+	tb.Helper()
 	out, err := json.Marshal(v)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return string(out)
 }
@@ -516,8 +516,8 @@ func wantAtRoot(t *testing.T, before, after string) {
 
 func fieldsOf(of reflect.Type) map[string]bool {
 	out := map[string]bool{"kind": true, "apiVersion": true}
-	for i := range of.NumField() {
-		name, _, _ := strings.Cut(of.Field(i).Tag.Get("json"), ",")
+	for field := range of.Fields() {
+		name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
 		out[name] = true
 	}
 	return out
@@ -589,7 +589,9 @@ func encodedOven(o *oven) string {
 }
 
 func (p *picky) UnmarshalJSON(text []byte) error {
-	var read struct{ Name *string }
+	var read struct {
+		Name *string `json:"name"`
+	}
 	if err := json.Unmarshal(text, &read); err != nil || read.Name == nil {
 		return errors.New("it has no name")
 	}

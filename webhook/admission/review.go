@@ -128,7 +128,7 @@ func part(s *raw.Scanner, name string, into any) {
 		return
 	}
 	if err := json.Unmarshal(v, into); err != nil {
-		s.Fail(fmt.Errorf("%s: %w", name, err))
+		s.Fail(fmt.Errorf("%s: %w", name, legible(err)))
 	}
 }
 

@@ -20,9 +20,9 @@ import (
 const pizzas = "restaurant.programming-kubernetes.info/v1alpha1"
 
 // post sends a body to a handler as an API server does.
-func post(t testing.TB, h http.Handler, body string) *httptest.ResponseRecorder {
-	t.Helper()
-	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/?timeout=10s", strings.NewReader(body))
+func post(tb testing.TB, h http.Handler, body string) *httptest.ResponseRecorder {
+	tb.Helper()
+	r := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, "/?timeout=10s", strings.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
 	h.ServeHTTP(w, r)
@@ -40,14 +40,14 @@ const (
 )
 
 // answered returns the response in the body of an answer, which must be HTTP 200.
-func answered(t testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
-	t.Helper()
+func answered(tb testing.TB, w *httptest.ResponseRecorder) *admissionv1.AdmissionResponse {
+	tb.Helper()
 	var review admissionv1.AdmissionReview
 	if err := json.Unmarshal(w.Body.Bytes(), &review); err != nil || w.Code != http.StatusOK {
-		t.Fatalf("%d %v: %s", w.Code, err, w.Body)
+		tb.Fatalf("%d %v: %s", w.Code, err, w.Body)
 	}
 	if r := review.Response; r == nil || r.UID != "705ab4f5" || (len(r.Patch) > 0) != (r.PatchType != nil) {
-		t.Fatalf("API servers do not take this answer: %s", w.Body)
+		tb.Fatalf("API servers do not take this answer: %s", w.Body)
 	}
 	return review.Response
 }
@@ -172,18 +172,18 @@ func denied(message string) *metav1.Status {
 }
 
 // wantFailure checks an HTTP error: a Status that clients of Kubernetes read.
-func wantFailure(t testing.TB, w *httptest.ResponseRecorder, code int, message string) {
-	t.Helper()
+func wantFailure(tb testing.TB, w *httptest.ResponseRecorder, code int, message string) {
+	tb.Helper()
 	var got metav1.Status
 	if err := json.Unmarshal(w.Body.Bytes(), &got); err != nil {
-		t.Fatalf("%s: %v", w.Body, err)
+		tb.Fatalf("%s: %v", w.Body, err)
 	}
 	got.Reason = ""
 	want := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: int32(code), Message: message,
 	}
 	if diff := cmp.Diff(want, got); diff != "" || w.Code != code {
-		t.Errorf("HTTP %d: -want, +got:\n%s", w.Code, diff)
+		tb.Errorf("HTTP %d: -want, +got:\n%s", w.Code, diff)
 	}
 }
 
@@ -286,10 +286,10 @@ func TestHandlerRefuses(t *testing.T) {
 
 func TestHandler(t *testing.T) {
 	var got *Request
-	answer := func() (*Response, error) { return &Response{}, nil }
+	answer, failure := &Response{}, error(nil)
 	h := Handler(func(_ context.Context, r *Request) (*Response, error) {
 		got = r
-		return answer()
+		return answer, failure
 	})
 	t.Run("Request", func(t *testing.T) {
 		answered(t, post(t, h, question(`"kind":{"group":"g","version":"v2","kind":"K"},"resource":{"group":"g","version":"v2","resource":"ks"},`+
@@ -309,19 +309,17 @@ func TestHandler(t *testing.T) {
 		}
 	})
 	t.Run("NoPatchOfADenial", func(t *testing.T) {
-		answer = func() (*Response, error) { return &Response{Err: errors.New("no"), Patch: []byte("[]")}, nil }
+		answer = &Response{Err: errors.New("no"), Patch: []byte("[]")}
 		if got := answered(t, post(t, h, question(`"object":{}`))); got.Patch != nil || got.PatchType != nil {
 			t.Errorf("got %v", got)
 		}
 	})
 	t.Run("Error", func(t *testing.T) {
-		answer = func() (*Response, error) {
-			return nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pizzas"}, "x")
-		}
+		answer, failure = nil, apierrors.NewNotFound(schema.GroupResource{Resource: "pizzas"}, "x")
 		wantFailure(t, post(t, h, question(`"object":{}`)), http.StatusInternalServerError, `pizzas "x" not found`)
 	})
 	t.Run("NoAnswer", func(t *testing.T) {
-		answer = func() (*Response, error) { return nil, nil } //nolint:nilnil // That is what is tested.
+		answer, failure = nil, nil
 		wantFailure(t, post(t, h, question(`"object":{}`)), http.StatusInternalServerError, "the webhook gave no answer")
 	})
 }

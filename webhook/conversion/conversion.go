@@ -111,8 +111,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := h.read(w, r)
 	if err != nil {
 		code, reason := http.StatusBadRequest, reasonRead
-		var limit *http.MaxBytesError
-		if errors.As(err, &limit) {
+		if limit, ok := errors.AsType[*http.MaxBytesError](err); ok {
 			code, reason = http.StatusRequestEntityTooLarge, reasonTooLarge
 			err = fmt.Errorf("the review has more than %d bytes", limit.Limit)
 		}

@@ -204,12 +204,12 @@ func counts(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	all := map[string]float64{}
 	for _, f := range families {
 		for _, m := range f.GetMetric() {
-			name := strings.TrimPrefix(f.GetName(), "refract_conversion_")
+			name := []string{strings.TrimPrefix(f.GetName(), "refract_conversion_")}
 			for _, l := range m.GetLabel() {
-				name += "/" + l.GetValue()
+				name = append(name, l.GetValue())
 			}
 			if m.GetCounter() != nil {
-				all[name] = m.GetCounter().GetValue()
+				all[strings.Join(name, "/")] = m.GetCounter().GetValue()
 			}
 		}
 	}

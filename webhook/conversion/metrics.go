@@ -61,8 +61,7 @@ func (m *metrics) count(a *convert.Answer, size int, took time.Duration) {
 	m.seconds.WithLabelValues(about[0]).Observe(took.Seconds())
 	if err := a.Err(); err != nil {
 		reason := reasonRequest
-		var object *convert.ObjectError
-		if errors.As(err, &object) {
+		if _, ok := errors.AsType[*convert.ObjectError](err); ok {
 			reason = reasonObject
 		}
 		m.failures.WithLabelValues(append(about, reason)...).Inc()

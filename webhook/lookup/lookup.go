@@ -44,8 +44,8 @@ type Live interface {
 const (
 	readsPerSecond = 50
 	readsAtOnce    = 100
-	// patience is how long a read may take, with its wait for its turn. The default timeout
-	// of a webhook is 10 seconds.
+	// patience is how long a call may take, with its wait for its turn, for the read under way
+	// and for its own. The default timeout of a webhook is 10 seconds.
 	patience = 5 * time.Second
 )
 
@@ -82,28 +82,29 @@ func New[T any, PT interface {
 // cluster-scoped. What the informer has is returned as it has it, and so may have been
 // changed or deleted a moment ago.
 //
-// What the informer does not have is read from the API server. The error is one that
+// What the informer does not have is read from the API server, also what it cannot have, as
+// it is in a namespace that the cache does not watch. The error is one that
 // apierrors.IsNotFound knows only if such a read, which began after Get was called, did not
 // find the object. Every other error is [admission.Unavailable]: nothing is known of the
 // object, and nothing is to be denied because of it. It wraps [ErrNotSynced] if the
 // informer has not synced yet; nothing is read then.
 //
 // Reads are shared: however many ask for one object, there is one read of it at a time. All
-// reads of a Finder are 50 a second at most, after 100 at once; who would have to wait for
-// his turn or his read for more than 5 seconds is told that the answer is unavailable.
+// reads of a Finder are 50 a second at most, after 100 at once. Get returns after 5 seconds
+// at most, or when the context ends: who would have to wait longer is told that the answer
+// is unavailable.
 func (f *Finder[T, PT]) Get(ctx context.Context, namespace, name string) (*T, error) {
+	ctx, cancel := context.WithTimeout(ctx, f.patience)
+	defer cancel()
 	if err := f.synced(ctx); err != nil {
 		return nil, admission.Unavailable(err)
 	}
 	key := types.NamespacedName{Namespace: namespace, Name: name}
 	out := new(T)
-	err := f.informers.Get(ctx, key, PT(out))
-	if err == nil {
+	if err := f.informers.Get(ctx, key, PT(out)); err == nil {
 		return out, nil
 	}
-	if apierrors.IsNotFound(err) {
-		out, err = f.read(ctx, key)
-	}
+	out, err := f.read(ctx, key)
 	switch {
 	case err == nil:
 		return out, nil
@@ -150,6 +151,9 @@ type read[T any] struct {
 
 // read asks the API server.
 func (f *Finder[T, PT]) read(ctx context.Context, key types.NamespacedName) (*T, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	r := f.join(ctx, key)
 	select {
 	case <-r.done:

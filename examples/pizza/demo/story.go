@@ -51,7 +51,8 @@ var story = []scene{
 			{types: "kubectl create -f objects/margherita-pizza.yaml", wants: "margherita created"},
 			{awaits: "kubectl get pizza margherita -o yaml", wants: "restaurant.programming-kubernetes.info/v1beta1"},
 			{types: "kubectl get pizza margherita -o yaml", wants: "  - mozzarella\n  - tomato\n"},
-			{says: "v1beta1 is preferred over v1alpha1, but the toppings are still names: the same object under another\nname, which is clearly not what we want. This can be known before:"},
+			{says: "v1beta1 is preferred over v1alpha1, but the toppings are still names: the same object under another\n" +
+				"name, which is clearly not what we want. This can be known before:"},
 			{types: "refract crd check -f manifests/crds/pizza-crd.yaml", wants: "the conversion strategy is None", fails: true},
 		},
 	},
@@ -86,7 +87,10 @@ var story = []scene{
 			{types: "kubectl apply -k manifests/playground/admission", wants: "created"},
 			{awaits: "kubectl create -f objects/margherita-pizza.yaml --dry-run=server", wants: "not known"},
 			{types: "kubectl create -f objects/margherita-pizza.yaml", wants: `denied the request: topping "mozzarella" not known`, fails: true},
-			{types: "kubectl create -f objects/topping-tomato.yaml -f objects/topping-mozzarella.yaml", wants: "topping.restaurant.programming-kubernetes.info/mozzarella created"},
+			{
+				types: "kubectl create -f objects/topping-tomato.yaml -f objects/topping-mozzarella.yaml",
+				wants: "topping.restaurant.programming-kubernetes.info/mozzarella created",
+			},
 			{types: "kubectl create -f objects/margherita-pizza.yaml", wants: "margherita created"},
 			{says: "A pizza without toppings gets what the restaurant recommends:"},
 			{types: "cat objects/empty-pizza.yaml", wants: "spec:"},
@@ -128,7 +132,8 @@ var story = []scene{
 		text:  "v1beta1 becomes the storage version. What was stored before has to be rewritten before v1alpha1 can go.",
 		acts: []act{
 			{
-				types: `kubectl patch ` + crd + ` --type=json -p='[{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]'`,
+				types: `kubectl patch ` + crd + ` --type=json -p='[{"op":"replace","path":"/spec/versions/0/storage","value":false},` +
+					`{"op":"replace","path":"/spec/versions/1/storage","value":true}]'`,
 				wants: "patched",
 			},
 			{types: "kubectl get " + crd + " -o jsonpath='{.status.storedVersions}{\"\\n\"}'", wants: `["v1alpha1","v1beta1"]`},

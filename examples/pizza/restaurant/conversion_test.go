@@ -21,11 +21,11 @@ const (
 	beta  = "restaurant.programming-kubernetes.info/v1beta1"
 )
 
-func engine(t testing.TB) *convert.Engine {
-	t.Helper()
+func engine(tb testing.TB) *convert.Engine {
+	tb.Helper()
 	e, err := convert.New(Resource())
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return e
 }

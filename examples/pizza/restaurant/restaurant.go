@@ -37,7 +37,8 @@ type Options struct {
 	Server *webhook.Server
 	// Metrics, if set, counts the conversions.
 	Metrics prometheus.Registerer
-	// Log gets a line for each request at the level 4.
+	// Log gets a line for each request at the level 4, and what keeps the toppings from
+	// being known.
 	Log logr.Logger
 }
 
@@ -47,8 +48,8 @@ type Restaurant struct {
 }
 
 // New adds the three endpoints to a server, which is not ready before the toppings
-// are known. Until then pizzas are converted, but neither taken nor refused: the
-// failurePolicy decides.
+// are known, or 10 seconds have passed. Without toppings pizzas are converted, but
+// neither taken nor refused: the failurePolicy decides.
 func New(o Options) (*Restaurant, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1alpha1.AddToScheme, v1beta1.AddToScheme} {
@@ -77,7 +78,7 @@ func New(o Options) (*Restaurant, error) {
 	for path, handler := range endpoints {
 		o.Server.Handle(path, logged(handler, o.Log.V(requests)))
 	}
-	o.Server.AddReadiness("toppings", known.Ready)
+	o.Server.AddReadiness("toppings", patient(known.Ready, patience, o.Log))
 	return &Restaurant{cache: toppings}, nil
 }
 

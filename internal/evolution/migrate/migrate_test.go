@@ -111,7 +111,7 @@ func TestRun(t *testing.T) {
 		"AlwaysLagging": {
 			reason: "A version is not dropped in which objects are being stored still.",
 			with: func(s *server) {
-				s.wrote = func(name string) { s.put("w-0001", "v1") }
+				s.wrote = func(string) { s.put("w-0001", "v1") }
 			},
 			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
 		},

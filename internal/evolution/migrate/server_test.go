@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -102,8 +103,11 @@ func (s *server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func reply(w http.ResponseWriter, body any) {
+func reply(w http.ResponseWriter, body any) { answer(w, http.StatusOK, body) }
+
+func answer(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
 	if err := json.NewEncoder(w).Encode(body); err != nil {
 		panic(http.ErrAbortHandler)
 	}
@@ -118,9 +122,7 @@ func deny(w http.ResponseWriter, code int, reason metav1.StatusReason, change fu
 	if change != nil {
 		change(&status)
 	}
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(status) // Or the client has gone.
+	answer(w, code, status)
 }
 
 func (s *server) definition(w http.ResponseWriter, r *http.Request) {
@@ -143,9 +145,7 @@ func (s *server) definition(w http.ResponseWriter, r *http.Request) {
 			}
 			sub(meta, "annotations")[key] = value
 		}
-		for key, value := range sub(patch, "status") {
-			sub(s.crd, "status")[key] = value
-		}
+		maps.Copy(sub(s.crd, "status"), sub(patch, "status"))
 		s.version++
 		meta["resourceVersion"] = strconv.Itoa(s.version)
 	}

@@ -119,7 +119,7 @@ func TestTrust(t *testing.T) {
 	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "validatingwebhookconfiguration", "gone")
 	w.mustNot(t, "What is not there is not created.", "", []string{"not found"}, "get", "customresourcedefinition", "gone.restaurant.example")
 
-	shorter := restaurant[:strings.Index(restaurant, "- name: b.restaurant.example")]
+	shorter, _, _ := strings.Cut(restaurant, "- name: b.restaurant.example")
 	w.mustNot(t, "An entry that has two owners does not go, as Trust says.", shorter, []string{"webhooks[1].sideEffects: Required value"}, "apply", "--server-side", "-f", "-")
 	w.must(t, "An update takes it out.", "", nil, "patch", "validatingwebhookconfiguration", "restaurant", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`)
 	all = all[:3]
@@ -145,7 +145,7 @@ func (w *world) owned(t *testing.T) map[string]string {
 		}
 		for _, m := range is.GetManagedFields() {
 			if m.Manager == kit.TrustManager {
-				all[kind.Kind] += string(m.FieldsV1.Raw)
+				all[kind.Kind] += m.FieldsV1.GetRawString()
 			}
 		}
 	}

@@ -17,8 +17,7 @@ func Register[C prometheus.Collector](r prometheus.Registerer, c C) (C, error) {
 		return c, nil
 	}
 	err := r.Register(c)
-	var already prometheus.AlreadyRegisteredError
-	if errors.As(err, &already) {
+	if already, ok := errors.AsType[prometheus.AlreadyRegisteredError](err); ok {
 		if there, ok := already.ExistingCollector.(C); ok {
 			return there, nil
 		}

@@ -43,7 +43,8 @@ func parse(args []string, out io.Writer) (*options, error) {
 	f.IntVar(&o.securePort, "secure-port", 8443, "`port` for HTTPS")
 	f.StringVar(&o.bindAddress, "bind-address", "0.0.0.0", "IP `address` to listen on")
 	f.StringVar(&o.healthAddress, "health-address", ":8081", "`address` for /healthz, /readyz and /metrics over HTTP; empty for none")
-	f.StringVar(&o.certDir, "cert-dir", "", "`folder` with tls.crt and tls.key, if somebody else keeps the certificate; with ca.crt the API server is told to trust that")
+	f.StringVar(&o.certDir, "cert-dir", "",
+		"`folder` with tls.crt and tls.key, if somebody else keeps the certificate; with ca.crt the API server is told to trust that")
 	f.StringVar(&o.certFile, "tls-cert-file", "", "`file` with the certificate, if somebody else keeps it")
 	f.StringVar(&o.keyFile, "tls-private-key-file", "", "`file` with its key")
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "`file` that says where the API server is; in a cluster there need be none")
