@@ -14,6 +14,8 @@ import (
 type comparer struct {
 	a, b, sorted []byte
 	s            raw.Scanner
+	// moved is how many bytes were moved to order members, most how many may be.
+	moved, most int
 }
 
 // release gives memory back that only a large value needed.
@@ -59,8 +61,19 @@ func (c *comparer) fingerprint(value []byte) (f fingerprint) {
 
 // canonical appends the one form of all values that equal this one.
 func (c *comparer) canonical(dst, value []byte) []byte {
+	const few = 8
+	c.moved, c.most = 0, few*len(value)
 	c.s.Reset(value)
-	return c.value(dst)
+	start := len(dst)
+	if dst = c.value(dst); c.moved <= c.most {
+		return dst
+	}
+	// What is at the bottom would be moved at every level above.
+	t, err := treeOf(value)
+	if err != nil { // Cannot be: it was read before.
+		return append(dst[:start], value...)
+	}
+	return t.appendCanonical(dst[:start])
 }
 
 func (c *comparer) value(dst []byte) []byte {
@@ -143,6 +156,9 @@ func (c *comparer) object(dst []byte) []byte {
 		parts = append(parts, p)
 	}
 	if ordered {
+		return append(dst, '}')
+	}
+	if c.moved += len(dst) - begin; c.moved > c.most {
 		return append(dst, '}')
 	}
 	slices.SortStableFunc(parts, func(a, b part) int { return bytes.Compare(dst[a.start:a.key], dst[b.start:b.key]) })

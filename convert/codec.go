@@ -3,9 +3,13 @@ package convert
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"reflect"
+	"slices"
 	"unicode/utf8"
+
+	kjson "sigs.k8s.io/json"
 
 	"refract.dev/tree/raw"
 )
@@ -71,22 +75,46 @@ func (c *codec[T]) decode(value []byte, v *T) error {
 		}
 		*v = zero
 	}
-	return json.Unmarshal(value, v)
+	return explained(kjson.UnmarshalCaseSensitivePreserveInts(value, v))
+}
+
+// explained says in words of JSON where in a value there is another one than the type
+// wants.
+func explained(err error) error {
+	var wrong *json.UnmarshalTypeError
+	if !errors.As(err, &wrong) || wrong.Type == nil {
+		return err
+	}
+	text := fmt.Errorf("want %s, got %s", wanted(wrong.Type), wrong.Value)
+	if wrong.Field == "" {
+		return text
+	}
+	return at(wrong.Field, text)
+}
+
+// wanted names the JSON values of a type.
+func wanted(t reflect.Type) string {
+	switch k := knownOf(t); {
+	case k == nil:
+		return t.String()
+	case k.kind == 'm':
+		return describe('{')
+	case k.kind == '0' && t.Kind() != reflect.Float32 && t.Kind() != reflect.Float64:
+		return "an integer of " + t.Kind().String()
+	default:
+		return describe(k.kind)
+	}
 }
 
 // knows reports whether the type has a place for all members of a value.
 func (c *codec[T]) knows(value []byte) bool {
-	v := new(T)
-	if _, ok := any(v).(json.Unmarshaler); ok {
-		return true
-	}
-	d := json.NewDecoder(bytes.NewReader(value))
-	d.DisallowUnknownFields()
-	return d.Decode(new(T)) == nil
+	t, err := treeOf(value)
+	return err == nil && knownOf(reflect.TypeFor[T]()).all(t)
 }
 
-// encode appends the value, which is valid JSON then.
-func (c *codec[T]) encode(dst []byte, v *T) ([]byte, error) {
+// encode appends the value, which is valid JSON then. It has no members that are null,
+// unless there was null in what it was made of, or its type writes its JSON on its own.
+func (c *codec[T]) encode(dst []byte, v *T, from []byte) ([]byte, error) {
 	start := len(dst)
 	switch m := any(v).(type) {
 	case appender:
@@ -97,7 +125,12 @@ func (c *codec[T]) encode(dst []byte, v *T) ([]byte, error) {
 		if len(out) < start {
 			return dst, fmt.Errorf("encoding %T: AppendJSON did not append", *v)
 		}
-		return out, checkJSON(&c.check, out[start:])
+		appended := out[start:]
+		if len(out) > cap(dst) || len(out) > 0 && &out[0] != &dst[:1][0] {
+			// Memory that may be somebody else's.
+			out = append(slices.Clip(dst), appended...)
+		}
+		return out, checkJSON(&c.check, appended)
 	case json.Marshaler:
 		out, err := m.MarshalJSON()
 		if err != nil {
@@ -115,7 +148,16 @@ func (c *codec[T]) encode(dst []byte, v *T) ([]byte, error) {
 	if err != nil {
 		return dst, err
 	}
-	return bytes.TrimSuffix(out, []byte("\n")), nil
+	out = bytes.TrimSuffix(out, []byte("\n"))
+	if !bytes.Contains(out[start:], null) || hasNull(from) {
+		return out, nil
+	}
+	t, err := treeOf(bytes.Clone(out[start:]))
+	if err != nil {
+		return dst, err
+	}
+	var m merger
+	return m.appendMade(out[:start], t)
 }
 
 // emptyOf returns the JSON of a nil slice or map: a conversion that has nothing to put in

@@ -147,24 +147,83 @@ func (w *work) readComplement(p *plan) {
 	}
 }
 
-// keptValue returns what the wanted version had at a place, if the live value is what was
-// made of it, and would be made of it again: an entry alone, which anybody can write, is
-// not believed.
-func (w *work) keptValue(place string, live []byte, forth func(dst, value []byte) ([]byte, error)) []byte {
+// entry returns what the wanted version had at a place; nil if nothing is kept of it.
+func (w *work) entry(place string) *entry {
 	i := slices.IndexFunc(w.complement.restorable, func(e entry) bool { return e.place == place })
 	if i < 0 || raw.IsNull(w.complement.restorable[i].value) {
 		return nil
 	}
-	e := w.complement.restorable[i]
-	if w.comparer.fingerprint(live) != e.of {
+	return &w.complement.restorable[i]
+}
+
+// passing converts a value, between the version of the object and the one that is wanted.
+type passing func(value []byte) ([]byte, error)
+
+// keptValue returns what is kept, if the live value is what was made of it, and would be
+// made of it again: an entry alone, which anybody can write, is not believed.
+func (w *work) keptValue(e *entry, live []byte, back passing) []byte {
+	if e == nil || w.comparer.fingerprint(live) != e.of {
 		return nil
 	}
-	var err error
-	w.scratch, err = forth(w.scratch[:0], e.value)
-	if err != nil || !w.comparer.equal(w.scratch, live) {
+	var again []byte
+	err := guard(func() (err error) {
+		again, err = back(e.value)
+		return err
+	})
+	if err != nil || !w.comparer.equal(again, live) {
 		return nil
 	}
 	return e.value
+}
+
+// restored returns made, which the live value became, with what is kept of it, as far as
+// it was not changed since: that is where what is kept would be as made is after a way
+// there and back. The version of the object must see no difference to made alone. It
+// returns nil if there is nothing to restore.
+func (w *work) restored(e *entry, made []byte, forth, back passing) []byte {
+	if e == nil {
+		return nil
+	}
+	var out []byte
+	err := guard(func() error {
+		there, err := back(e.value)
+		if err != nil || raw.IsNull(there) {
+			return err
+		}
+		base, err := forth(there)
+		if err != nil {
+			return err
+		}
+		all, err := threeWay(base, made, e.value)
+		if err != nil {
+			return err
+		}
+		want, err := back(made)
+		if err != nil {
+			return err
+		}
+		got, err := back(all)
+		if err != nil || !w.comparer.equal(got, want) {
+			return err
+		}
+		out = all
+		return nil
+	})
+	if err != nil {
+		return nil // It is none that this version could have had.
+	}
+	return out
+}
+
+// guard calls a function of values that nobody has validated, for which conversions need
+// not be made.
+func guard(f func() error) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("panic: %v", r)
+		}
+	}()
+	return f()
 }
 
 // keep makes the annotation remember a value.

@@ -151,10 +151,10 @@ func (w *work) object(s *raw.Scanner, apiVersion string, same func(start, end in
 	}
 	w.src = s.Document()
 	w.scan(s, plans[0])
-	if s.Err() != nil {
-		return o, s.Err()
-	}
-	if err == nil {
+	switch {
+	case s.Err() != nil:
+		err = s.Err()
+	case err == nil:
 		err = w.route(plans, done)
 	}
 	if err != nil {

@@ -120,7 +120,7 @@ func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	if w.converted, err = w.f(w.value); err != nil {
 		return dst, err
 	}
-	return w.out.encode(dst, &w.converted)
+	return w.out.encode(dst, &w.converted, value)
 }
 
 func (w *way[A, B]) returns(value, converted []byte) bool {
@@ -131,7 +131,7 @@ func (w *way[A, B]) returns(value, converted []byte) bool {
 	if w.again, err = w.back(w.converted); err != nil {
 		return false
 	}
-	if w.scratch, err = w.in.encode(w.scratch[:0], &w.again); err != nil {
+	if w.scratch, err = w.in.encode(w.scratch[:0], &w.again, converted); err != nil {
 		return false
 	}
 	if w.comparer.equal(value, w.scratch) {
@@ -150,7 +150,7 @@ func (w *way[A, B]) equivalent(value []byte) bool {
 	}
 	// The function may have changed what it was given.
 	var err error
-	w.scratch, err = w.in.encode(w.scratch[:0], &w.value)
+	w.scratch, err = w.in.encode(w.scratch[:0], &w.value, value)
 	if (err != nil || !w.in.faithful(w.scratch) || !w.comparer.equal(value, w.scratch)) && w.in.decode(value, &w.value) != nil {
 		return false
 	}

@@ -3,221 +3,276 @@ package convert
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"refract.dev/tree/raw"
 )
 
 // merger puts what a function of whole objects has changed into the object as it was. All
 // its arguments are JSON: the original, what the function was given of it, what it made,
-// and what it makes of an empty object, nil if there is nothing such.
+// and what it makes of an empty object, nil if there is nothing such. Each value is looked
+// at once.
 type merger struct {
-	// incomplete says that the original has fields that the function was not given.
-	incomplete bool
 	// nulls says that nulls are meant.
-	nulls    bool
-	comparer comparer
+	nulls bool
+	// shed says which of the members that are what an empty object gives are left out, by
+	// the number that they are found in; beyond its length all are. At the root they always
+	// are.
+	shed []bool
+	// spared is how many there were.
+	spared int
+	// gone is how many zero values have gone that the function could not see.
+	gone int
+	// unchanged says that the function has changed nothing of the value at hand.
+	unchanged bool
 }
 
 var errLost = errors.New("the types of this version do not know the field, and the other version has no place for it")
 
 // merge appends what becomes of a value that the function was given and made something of.
-func (m *merger) merge(dst []byte, path string, original, given, made, empty []byte) ([]byte, error) {
-	first := original[0]
-	alike := given[0] == first && made[0] == first
+// In and out are what the types of both versions have a place for.
+func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
+	alike := given.kind == original.kind && made.kind == original.kind
 	switch {
-	case string(given) == string(made):
-		return append(dst, original...), nil
-	case alike && first == '{':
-		return m.mergeObjects(dst, path, original, given, made, empty)
-	case alike && first == '[':
-		return m.mergeArrays(dst, path, original, given, made)
-	case m.comparer.equal(given, made):
-		return append(dst, original...), nil
-	}
-	if err := m.lost(path, original, given); err != nil {
-		return dst, err
-	}
-	return m.appendMade(dst, made, first == 'n')
-}
-
-// appendMade appends what the function made, without nulls that nobody asked for.
-func (m *merger) appendMade(dst, made []byte, wasNull bool) ([]byte, error) {
-	switch {
-	case m.nulls || made[0] == 'n' && wasNull:
-		return append(dst, made...), nil
-	case made[0] == '{':
-		return m.mergeObjects(dst, "", emptyObject, emptyObject, made, nil)
-	case made[0] != '[':
-		return append(dst, made...), nil
-	}
-	dst = append(dst, '[')
-	var failed error
-	err := raw.Elements(made, func(i int, element []byte) bool {
-		if i > 0 {
-			dst = append(dst, ',')
-		}
-		dst, failed = m.appendMade(dst, element, true)
-		return failed == nil
-	})
-	return append(dst, ']'), errors.Join(err, failed)
-}
-
-var emptyObject = []byte("{}")
-
-func (m *merger) mergeObjects(dst []byte, path string, original, given, made, empty []byte) ([]byte, error) {
-	members, err := membersOf(original)
-	if err != nil {
-		return dst, at(path, err)
-	}
-	added, err := membersOf(made)
-	if err != nil {
-		return dst, at(path, err)
-	}
-	givens, mades, empties := byKey(given), byKey(made), byKey(empty)
-	dst = append(dst, '{')
-	first := true
-	emit := func(key string, value []byte) {
-		dst = appendMember(dst, first, key, value)
-		first = false
-	}
-	was := make(map[string]struct{}, len(members))
-	for _, o := range members {
-		was[o.key] = struct{}{}
-		value, err := m.mergeMember(join(path, o.key), o.value, givens[o.key], mades[o.key], empties[o.key])
-		if err != nil {
+	case given.same(made) && (given.same(original) || original.twice != nil):
+		return append(dst, original.text...), nil
+	case given.same(made) && !m.unchanged:
+		start, gone := len(dst), m.gone
+		m.unchanged = true
+		dst, err := m.merge(dst, root, original, given, made, empty, in, out)
+		m.unchanged = false
+		if err != nil || m.gone > gone {
 			return dst, err
 		}
-		if value != nil {
-			emit(o.key, value)
-		}
+		return append(dst[:start], original.text...), nil
+	case alike && original.kind == '{':
+		return m.mergeObjects(dst, root, original, given, made, empty, in, out)
+	case alike && original.kind == '[':
+		return m.mergeArrays(dst, original, given, made, in, out)
+	case given.same(made):
+		return append(dst, original.text...), nil
 	}
-	for _, a := range added {
-		if _, ok := was[a.key]; ok {
+	if err := lost(original, given, in); err != nil {
+		return dst, err
+	}
+	return m.appendMade(dst, made)
+}
+
+// appendMade appends what the function made, without members that are null and that
+// nobody asked for.
+func (m *merger) appendMade(dst []byte, made *tree) ([]byte, error) {
+	var err error
+	switch {
+	case m.nulls || made.kind != '{' && made.kind != '[':
+		return append(dst, made.text...), nil
+	case made.twice != nil:
+		return dst, at(*made.twice, errTwice)
+	case made.kind == '[':
+		dst = append(dst, '[')
+		for i := range made.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			if dst, err = m.appendMade(dst, &made.items[i]); err != nil {
+				return dst, at(fmt.Sprintf("[%d]", i), err)
+			}
+		}
+		return append(dst, ']'), nil
+	}
+	dst = append(dst, '{')
+	first := true
+	for i := range made.items {
+		if made.items[i].kind == 'n' {
 			continue
 		}
-		value, err := m.addMember(a.value, givens[a.key], empties[a.key])
-		if err != nil {
-			return dst, at(join(path, a.key), err)
-		}
-		if value != nil {
-			emit(a.key, value)
+		dst = appendKey(dst, first, made.keys[i])
+		first = false
+		if dst, err = m.appendMade(dst, &made.items[i]); err != nil {
+			return dst, at(made.keys[i], err)
 		}
 	}
 	return append(dst, '}'), nil
 }
 
-// mergeMember returns what becomes of a member of the original; nil if it is no more.
-func (m *merger) mergeMember(path string, original, given, made, empty []byte) ([]byte, error) {
-	switch {
-	case given != nil && made != nil:
-		value, err := m.merge(nil, path, original, given, made, empty)
-		if err != nil || value[0] != 'n' || original[0] == 'n' || m.nulls {
-			return value, err
-		}
-		if s := string(original); s == "[]" || s == "{}" {
-			return original, nil // What Go has no other word for.
-		}
-		return nil, nil
-	case given == nil && made == nil:
-		return original, nil
-	case given != nil:
-		return nil, m.lost(path, original, given)
-	case m.comparer.equal(original, made):
-		return original, nil
-	case m.incomplete && !isZero(original):
-		return nil, at(path, fmt.Errorf("%w: there is another value", errLost))
-	default:
-		return m.appendMade(nil, made, original[0] == 'n')
+func appendKey(dst []byte, first bool, key string) []byte {
+	if !first {
+		dst = append(dst, ',')
 	}
+	return append(raw.AppendString(dst, key), ':')
 }
 
-// addMember returns a member that the original does not have; nil if it shall not get it.
-func (m *merger) addMember(made, given, empty []byte) ([]byte, error) {
-	switch {
-	case made[0] == 'n' && !m.nulls,
-		given != nil && m.comparer.equal(given, made),
-		empty != nil && m.comparer.equal(empty, made):
-		return nil, nil
-	case made[0] == '{' && empty != nil && empty[0] == '{':
-		return m.mergeObjects(nil, "", emptyObject, emptyObject, made, empty)
-	default:
-		return m.appendMade(nil, made, false)
+// mergeObjects merges member by member.
+func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
+	for _, t := range []*tree{original, made} {
+		if t.twice != nil {
+			return dst, at(*t.twice, errTwice)
+		}
 	}
-}
-
-// mergeArrays takes the elements that the function left as they were from the original.
-func (m *merger) mergeArrays(dst []byte, path string, original, given, made []byte) ([]byte, error) {
-	originals, givens, mades := elementsOf(original), elementsOf(given), elementsOf(made)
-	if len(originals) != len(givens) {
-		if err := m.lost(path, original, given); err != nil {
+	dst = append(dst, '{')
+	first := true
+	emit := func(key string, appendValue func(dst []byte) ([]byte, error)) error {
+		start := len(dst)
+		with := appendKey(dst, first, key)
+		value := len(with)
+		with, err := appendValue(with)
+		if err != nil {
+			return at(key, err)
+		}
+		dst = with[:start]
+		if len(with) > value { // Otherwise there is no such member any more.
+			dst, first = with, false
+		}
+		return nil
+	}
+	for i, key := range original.keys {
+		err := emit(key, func(dst []byte) ([]byte, error) {
+			return m.mergeMember(dst, key, &original.items[i], given.get(key), made.get(key), empty.get(key), in, out)
+		})
+		if err != nil {
 			return dst, err
 		}
-		return m.appendMade(dst, made, false)
 	}
-	free := map[string][]int{}
-	for i, g := range givens {
-		key := string(m.comparer.canonical(nil, g))
-		free[key] = append(free[key], i)
+	for i, key := range made.keys {
+		if original.get(key) != nil {
+			continue
+		}
+		err := emit(key, func(dst []byte) ([]byte, error) {
+			return m.addMember(dst, root, &made.items[i], given.get(key), empty.get(key))
+		})
+		if err != nil {
+			return dst, err
+		}
 	}
+	return append(dst, '}'), nil
+}
+
+// mergeMember appends what becomes of a member of the original; nothing if it is no more.
+func (m *merger) mergeMember(dst []byte, key string, original, given, made, empty *tree, in, out *known) ([]byte, error) {
+	inner, knownThere := in.member(key)
+	outer, hasPlace := out.member(key)
+	switch {
+	case given != nil && made != nil:
+		value := len(dst)
+		dst, err := m.merge(dst, false, original, given, made, empty, inner, outer)
+		if err != nil || dst[value] != 'n' || original.kind == 'n' || m.nulls {
+			return dst, err
+		}
+		if s := string(original.text); s == "[]" || s == "{}" {
+			return append(dst[:value], s...), nil // What Go has no other word for.
+		}
+		return dst[:value], nil
+	case given != nil:
+		return dst, lost(original, given, inner)
+	case made == nil && !knownThere,
+		made == nil && hasPlace && (original.kind == 'n' || inner.zeroAs(outer) && isZero(original.text)),
+		made != nil && original.same(made):
+		return append(dst, original.text...), nil
+	case made == nil:
+		// The function was given a zero value, and has not made the other version's zero value of
+		// that name of it.
+		m.gone++
+		return dst, nil
+	case !knownThere && original.kind != 'n':
+		return dst, fmt.Errorf("%w: there is another value", errLost)
+	case made.kind == 'n' && original.kind != 'n' && !m.nulls:
+		return dst, nil
+	default:
+		return m.appendMade(dst, made)
+	}
+}
+
+// addMember appends a member that the original does not have; nothing if it shall not get
+// it.
+func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]byte, error) {
+	switch {
+	case made.kind == 'n' && !m.nulls, given != nil && given.same(made):
+		return dst, nil
+	case empty != nil && empty.same(made):
+		if root {
+			return dst, nil
+		}
+		m.spared++
+		if n := m.spared - 1; n >= len(m.shed) || m.shed[n] {
+			return dst, nil
+		}
+		return m.appendMade(dst, made)
+	case made.kind == '{' && empty.is('{'):
+		return m.mergeObjects(dst, false, nothing, nothing, made, empty, nil, nil)
+	default:
+		return m.appendMade(dst, made)
+	}
+}
+
+// nothing is an empty object.
+var nothing = &tree{kind: '{', text: []byte("{}")}
+
+// mergeArrays takes the elements that the function left as they were from the original.
+func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *known) ([]byte, error) {
+	if len(original.items) != len(given.items) {
+		if err := lost(original, given, in); err != nil {
+			return dst, err
+		}
+		return m.appendMade(dst, made)
+	}
+	free := map[[32]byte][]int{}
+	for i := range given.items {
+		sum := given.items[i].sum
+		free[sum] = append(free[sum], i)
+	}
+	used := make([]bool, len(original.items))
+	var err error
 	dst = append(dst, '[')
-	used := make([]bool, len(originals))
-	for i, e := range mades {
+	for i := range made.items {
 		if i > 0 {
 			dst = append(dst, ',')
 		}
-		key := string(m.comparer.canonical(nil, e))
-		if same := free[key]; len(same) > 0 {
-			used[same[0]] = true
-			free[key] = same[1:]
-			dst = append(dst, originals[same[0]]...)
-			continue
+		e := &made.items[i]
+		if same := free[e.sum]; len(same) > 0 {
+			n := same[0]
+			used[n] = true
+			free[e.sum] = same[1:]
+			dst, err = m.merge(dst, false, &original.items[n], &given.items[n], e, nil, in.element(), out.element())
+		} else {
+			dst, err = m.appendMade(dst, e)
 		}
-		var err error
-		if dst, err = m.appendMade(dst, e, true); err != nil {
-			return dst, at(fmt.Sprintf("%s[%d]", path, i), err)
+		if err != nil {
+			return dst, at(fmt.Sprintf("[%d]", i), err)
 		}
 	}
-	for i, original := range originals {
+	for i := range original.items {
 		if used[i] {
 			continue
 		}
-		if err := m.lost(fmt.Sprintf("%s[%d]", path, i), original, givens[i]); err != nil {
-			return dst, err
+		if err := lost(&original.items[i], &given.items[i], in.element()); err != nil {
+			return dst, at(fmt.Sprintf("[%d]", i), err)
 		}
 	}
 	return append(dst, ']'), nil
 }
 
-// lost returns an error if the function was not given all of a value that it changed.
-func (m *merger) lost(path string, original, given []byte) error {
-	if !m.incomplete || original[0] != given[0] {
+// lost returns an error if the type has no place for all of a value that the function
+// changed.
+func lost(original, given *tree, in *known) error {
+	if in == nil || original.kind != given.kind {
 		return nil
 	}
-	switch original[0] {
+	switch original.kind {
 	case '{':
-		members, err := membersOf(original)
-		if err != nil {
-			return at(path, err)
-		}
-		givens := byKey(given)
-		for _, o := range members {
-			inner := join(path, o.key)
-			g, ok := givens[o.key]
-			if !ok && !isZero(o.value) {
-				return at(inner, errLost)
+		for i, key := range original.keys {
+			inner, ok := in.member(key)
+			if !ok && original.items[i].kind != 'n' {
+				return at(key, errLost)
 			}
-			if !ok {
-				continue
-			}
-			if err := m.lost(inner, o.value, g); err != nil {
-				return err
+			if g := given.get(key); ok && g != nil {
+				if err := lost(&original.items[i], g, inner); err != nil {
+					return at(key, err)
+				}
 			}
 		}
 	case '[':
-		originals, givens := elementsOf(original), elementsOf(given)
-		for i := range min(len(originals), len(givens)) {
-			if err := m.lost(fmt.Sprintf("%s[%d]", path, i), originals[i], givens[i]); err != nil {
-				return err
+		for i := range min(len(original.items), len(given.items)) {
+			if err := lost(&original.items[i], &given.items[i], in.element()); err != nil {
+				return at(fmt.Sprintf("[%d]", i), err)
 			}
 		}
 	}
@@ -226,34 +281,8 @@ func (m *merger) lost(path string, original, given []byte) error {
 
 // isZero reports whether a value is one that Go types leave out.
 func isZero(value []byte) bool {
-	switch string(value) {
-	case "null", "false", `""`, "[]", "{}":
+	if slices.Contains([]string{"null", "false", `""`, "[]", "{}"}, string(value)) {
 		return true
 	}
 	return value[0] != '"' && string(appendNumber(nil, value)) == "0"
-}
-
-func byKey(object []byte) map[string][]byte {
-	if len(object) == 0 || object[0] != '{' {
-		return nil
-	}
-	values := map[string][]byte{}
-	if err := raw.Members(object, func(key, value []byte) bool {
-		values[string(key)] = value
-		return true
-	}); err != nil {
-		return nil // Cannot be: it was read before.
-	}
-	return values
-}
-
-func elementsOf(array []byte) [][]byte {
-	var elements [][]byte
-	if err := raw.Elements(array, func(_ int, value []byte) bool {
-		elements = append(elements, value)
-		return true
-	}); err != nil {
-		return nil // Cannot be: it was read before.
-	}
-	return elements
 }

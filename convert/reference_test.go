@@ -228,9 +228,44 @@ func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (
 	if m.value, err = forth(before); err != nil {
 		return refEntry{}, false, err
 	}
-	x, err := back(m.value)
-	lost = err != nil || canonicalTree(x) != canonicalTree(before)
+	plain, err := back(m.value)
+	lost = err != nil || canonicalTree(plain) != canonicalTree(before)
+	if e := entries[strings.Join(m.to, ".")]; e.Value != nil && err == nil {
+		if y, err := back(e.Value); err == nil {
+			if base, err := forth(y); err == nil {
+				value, _ := refThreeWay(base, m.value, e.Value, true, true, true)
+				if again, err := back(value); err == nil && canonicalTree(again) == canonicalTree(plain) {
+					m.value = value
+				}
+			}
+		}
+	}
 	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil //nolint:nilerr // What cannot come back is lost.
+}
+
+// refThreeWay returns kept with the changes from base to live, each of which may be absent.
+func refThreeWay(base, live, kept any, hasBase, hasLive, hasKept bool) (any, bool) {
+	if hasBase == hasLive && (!hasBase || canonicalTree(base) == canonicalTree(live)) {
+		return kept, hasKept
+	}
+	b, isBase := base.(map[string]any)
+	l, isLive := live.(map[string]any)
+	k, isKept := kept.(map[string]any)
+	if !isBase || !isLive || !isKept {
+		return live, hasLive
+	}
+	out := map[string]any{}
+	for _, m := range []map[string]any{l, k} {
+		for key := range m {
+			bv, hasB := b[key]
+			lv, hasL := l[key]
+			kv, hasK := k[key]
+			if value, ok := refThreeWay(bv, lv, kv, hasB, hasL, hasK); ok {
+				out[key] = value
+			}
+		}
+	}
+	return out, true
 }
 
 // refApply makes the moves.

@@ -40,6 +40,10 @@ type review struct {
 	answer     *Answer
 	limits     Limits
 	failed     error
+	ours       bool // It is a ConversionReview.
+	// deep is about an object that is deeper than can be read. So nobody knows what is
+	// behind it.
+	deep error
 }
 
 // The API versions of reviews.
@@ -69,7 +73,11 @@ func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 	w := e.acquire()
 	defer e.recycle(w)
 	r := &review{uid: noText, answer: &Answer{parts: make([][]byte, 0, 8)}, limits: l.orDefaults()}
-	if err := r.read(w, body); err != nil {
+	err := r.read(w, body)
+	if err != nil && r.deep != nil && r.ours && r.apiVersion != "" && len(r.uid) > len(noText) {
+		r.failed, err = r.deep, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrReview, err)
 	}
 	if r.failed != nil {
@@ -91,14 +99,13 @@ func tooLarge(size int64, l Limits) error {
 func (r *review) read(w *work, body []byte) error {
 	s := &w.outer
 	s.Reset(body)
-	var ours bool
 	seen := 0
 	s.Object(func(key []byte) {
 		switch string(key) {
 		case "apiVersion":
 			r.apiVersion = reviewVersion(once(s, &seen, 1))
 		case "kind":
-			ours = string(once(s, &seen, 2)) == "ConversionReview"
+			r.ours = string(once(s, &seen, 2)) == "ConversionReview"
 		case "request":
 			if seen&4 != 0 {
 				s.Fail(at("request", errTwice))
@@ -115,7 +122,7 @@ func (r *review) read(w *work, body []byte) error {
 		return err
 	}
 	switch {
-	case !ours:
+	case !r.ours:
 		return errors.New("kind: want ConversionReview")
 	case r.apiVersion == "":
 		return errors.New("apiVersion: want " + reviewV1 + " or " + reviewV1beta1)
@@ -224,6 +231,9 @@ func (r *review) convert(w *work, s *raw.Scanner) {
 		}
 		o, err := w.object(s, r.desired, same, done)
 		if s.Err() != nil {
+			if errors.Is(s.Err(), raw.ErrDepth) {
+				r.deep = &ObjectError{Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: s.Err()}
+			}
 			return
 		}
 		end = s.Position()

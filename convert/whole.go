@@ -3,9 +3,11 @@ package convert
 import (
 	"encoding/json"
 	"errors"
+	"reflect"
 	"sync"
 
 	apijson "k8s.io/apimachinery/pkg/util/json"
+	kjson "sigs.k8s.io/json"
 
 	"refract.dev/tree/raw"
 )
@@ -17,15 +19,16 @@ type whole struct {
 
 // step is one direction.
 type step struct {
-	// run returns what the function was given and what it made of it, as they are encoded,
-	// and whether the function was given all of the object.
-	run func(object []byte) (given, made []byte, complete bool, err error)
+	// run returns what the function was given and what it made of it, as they are encoded.
+	run func(object []byte) (given, made []byte, err error)
 	// same reports whether two objects of this version mean the same; nil: if they are equal.
 	same func(a, b []byte) bool
 	// empty is what the function makes of an empty object; nil if it fails.
-	empty func() []byte
+	empty func() *tree
 	// explicit says that null is only made by a function that wants it.
 	explicit bool
+	// in and out are what the types have a place for.
+	in, out *known
 }
 
 // Object converts whole objects of Go types: structs with json tags, usually of TypeMeta,
@@ -39,8 +42,15 @@ type step struct {
 //     they change only: a field that the types do not know stays at its place; the object is
 //     not converted if that place is gone.
 //   - A field that was absent stays absent, unless it gets another value than in the
-//     conversion of an empty object. There is no null where there was none.
+//     conversion of an empty object. There is no null where there was none. Below the root a
+//     field stays nevertheless if the object would not convert back to the same without it:
+//     rather a zero too many than a value too few. So where it matters whether somebody has
+//     written a zero, the types have pointers or omitempty, or the conversion is a [Field].
+//   - A zero value of a field with omitempty, which the function cannot tell from none, goes
+//     unless the other version's type has a field of that name and kind. The whole object
+//     keeps it in its annotation; what one manager has applied does not: a pointer does.
 //
+// The names of fields are case-sensitive, and integers in values of type any are int64.
 // It must be the only conversion of its spoke.
 func Object[S, H any](toHub func(*S, *H) error, toSpoke func(*H, *S) error, o ...Option) Conversion {
 	c := conversion("", "", o)
@@ -58,25 +68,26 @@ func Object[S, H any](toHub func(*S, *H) error, toSpoke func(*H, *S) error, o ..
 }
 
 func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
-	s := &step{run: func(object []byte) (given, made []byte, complete bool, err error) {
+	s := &step{run: func(object []byte) (given, made []byte, err error) {
 		a, b := new(A), new(B)
-		if err := json.Unmarshal(object, a); err != nil {
-			return nil, nil, false, err
+		if err := explained(kjson.UnmarshalCaseSensitivePreserveInts(object, a)); err != nil {
+			return nil, nil, err
 		}
 		if given, err = json.Marshal(a); err != nil { // Before f changes it.
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 		if err := f(a, b); err != nil {
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 		made, err = json.Marshal(b)
-		return given, made, knowsRest[A](object), err
+		return given, made, err
 	}}
+	s.in, s.out = knownOf(reflect.TypeFor[A]()), knownOf(reflect.TypeFor[B]())
 	if same != nil {
 		s.same = func(a, b []byte) bool {
 			va, vb := new(A), new(A)
 			c := newCodec[A](nil)
-			return knowsRest[A](a) && c.decode(a, va) == nil && c.decode(b, vb) == nil && same(*va, *vb)
+			return s.knowsRest(a) && c.decode(a, va) == nil && c.decode(b, vb) == nil && same(*va, *vb)
 		}
 	}
 	s.empty = sync.OnceValue(s.makeEmpty)
@@ -85,9 +96,9 @@ func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 
 // knowsRest reports whether the type has a place for all of an object but for what is the
 // engine's.
-func knowsRest[T any](object []byte) bool {
-	members, err := restOf(object)
-	return err == nil && newCodec[T](nil).knows(objectOf(members))
+func (s *step) knowsRest(object []byte) bool {
+	t, err := restTree(object)
+	return err == nil && s.in.all(t)
 }
 
 // Unstructured converts whole objects as maps, whose numbers are int64 or float64. The
@@ -113,23 +124,23 @@ func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o
 var errNoObject = errors.New("the conversion returned no object")
 
 func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[string]any) bool) *step {
-	s := &step{explicit: true, run: func(object []byte) (given, made []byte, complete bool, err error) {
+	s := &step{explicit: true, run: func(object []byte) (given, made []byte, err error) {
 		var in map[string]any
 		if err := apijson.Unmarshal(object, &in); err != nil {
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 		if given, err = json.Marshal(in); err != nil { // Before f changes it.
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 		out, err := f(in)
 		if err != nil {
-			return nil, nil, false, err
+			return nil, nil, err
 		}
 		if out == nil {
-			return nil, nil, false, errNoObject
+			return nil, nil, errNoObject
 		}
 		made, err = json.Marshal(out)
-		return given, made, true, err
+		return given, made, err
 	}}
 	if same != nil {
 		s.same = func(a, b []byte) bool {
@@ -142,37 +153,193 @@ func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[
 }
 
 // makeEmpty returns what the function makes of an empty object.
-func (s *step) makeEmpty() (rest []byte) {
+func (s *step) makeEmpty() (rest *tree) {
 	defer func() {
 		if recover() != nil {
 			rest = nil // It cannot take one: then there is nothing that it makes of one.
 		}
 	}()
-	_, made, _, err := s.run([]byte(`{"metadata":{}}`))
+	_, made, err := s.run([]byte(`{"metadata":{}}`))
 	if err != nil {
 		return nil
 	}
-	members, _ := restOf(made)
-	return objectOf(members)
+	if rest, err = restTree(made); err != nil {
+		return nil
+	}
+	return rest
 }
 
-// convert returns the members of the object that become of one, but for its apiVersion,
-// kind and metadata.
-func (s *step) convert(object []byte) ([]byte, error) {
-	given, made, complete, err := s.run(object)
+// run is what a function has made of an object.
+type run struct {
+	step                  *step
+	original, given, made *tree
+	nulls                 bool
+}
+
+func (s *step) apply(object []byte) (*run, error) {
+	given, made, err := s.run(object)
 	if err != nil {
 		return nil, err
 	}
-	m := merger{incomplete: !complete, nulls: s.explicit && hasNull(object)}
-	var parts [3][]byte
-	for i, part := range [][]byte{object, given, made} {
-		members, err := restOf(part)
-		if err != nil {
+	r := &run{step: s, nulls: s.explicit && hasNull(object)}
+	for _, part := range []struct {
+		text []byte
+		tree **tree
+	}{{object, &r.original}, {given, &r.given}, {made, &r.made}} {
+		if *part.tree, err = restTree(part.text); err != nil {
 			return nil, err
 		}
-		parts[i] = objectOf(members)
 	}
-	return m.merge(nil, "", parts[0], parts[1], parts[2], s.empty())
+	return r, nil
+}
+
+// merged returns the members of the object that was made, and how many of them are in it
+// or not as shed says: see [merger].
+func (r *run) merged(shed []bool) ([]byte, int, error) {
+	m := merger{nulls: r.nulls, shed: shed}
+	rest, err := m.merge(nil, true, r.original, r.given, r.made, r.step.empty(), r.step.in, r.step.out)
+	return rest, m.spared, err
+}
+
+// passage is the way of an object from one version to another, and back.
+type passage struct {
+	w           *work
+	forth, back *step
+	here, there []byte // The API versions, as JSON.
+	// inner says that this is only to see what another passage forgets.
+	inner bool
+}
+
+func (c passage) reverse() passage {
+	return passage{w: c.w, forth: c.back, back: c.forth, here: c.there, there: c.here}
+}
+
+// convert returns the members of the object that become of these, which are all but
+// apiVersion, kind and metadata.
+func (c passage) convert(rest []byte) ([]byte, error) {
+	r, err := c.apply(rest)
+	if err != nil {
+		return nil, err
+	}
+	bare, spared, err := r.merged(nil)
+	if err != nil || spared == 0 {
+		return bare, err
+	}
+	return c.complete(r, bare, spared)
+}
+
+func (c passage) apply(rest []byte) (*run, error) {
+	object, err := c.w.assemble(nil, c.here, rest)
+	if err != nil {
+		return nil, err
+	}
+	return c.forth.apply(object)
+}
+
+// complete returns what was made with no more of the members that an empty object gives
+// than it takes to come back as with all of them.
+func (c passage) complete(r *run, bare []byte, spared int) ([]byte, error) {
+	shed := make([]bool, spared)
+	full, _, err := r.merged(shed)
+	if err != nil {
+		return nil, err
+	}
+	want := c.returned(full)
+	switch {
+	case c.forgets(r.original, bare):
+		return full, nil
+	case want.same(c.returned(bare)):
+		return bare, nil
+	}
+	var try func(members []bool) error
+	try = func(members []bool) error {
+		for i := range members {
+			members[i] = true
+		}
+		less, _, err := r.merged(shed)
+		if err != nil || want.same(c.returned(less)) {
+			return err
+		}
+		for i := range members {
+			members[i] = false
+		}
+		if len(members) == 1 {
+			return nil
+		}
+		return errors.Join(try(members[:len(members)/2]), try(members[len(members)/2:]))
+	}
+	if err := try(shed); err != nil {
+		return nil, err
+	}
+	rest, _, err := r.merged(shed)
+	return rest, err
+}
+
+// returned returns what the function back makes of an object, nil if it fails.
+func (c passage) returned(rest []byte) (made *tree) {
+	err := guard(func() error {
+		r, err := c.reverse().apply(rest)
+		if err == nil {
+			made = r.made
+		}
+		return err
+	})
+	if err != nil {
+		return nil
+	}
+	return made
+}
+
+// forgets reports whether the original has something, below its root, that is what the way
+// back of an empty object gives, and that does not come back unless something is in the
+// other version for it.
+func (c passage) forgets(original *tree, bare []byte) (forgotten bool) {
+	err := guard(func() error {
+		rest, err := c.comesBack(bare)
+		if err != nil {
+			return err
+		}
+		again, err := treeOf(rest)
+		if err != nil {
+			return err
+		}
+		empty := c.back.empty()
+		for i, key := range original.keys {
+			forgotten = forgotten || misses(&original.items[i], again.get(key), empty.get(key))
+		}
+		return nil
+	})
+	return err == nil && forgotten
+}
+
+// comesBack returns what becomes of an object on the way back.
+func (c passage) comesBack(bare []byte) ([]byte, error) {
+	back := c.reverse()
+	if !c.inner {
+		back.inner = true
+		return back.convert(bare)
+	}
+	r, err := back.apply(bare)
+	if err != nil {
+		return nil, err
+	}
+	rest, _, err := r.merged(nil)
+	return rest, err
+}
+
+// misses reports whether an object has members that another one has not, and that are in
+// the empty one.
+func misses(original, again, empty *tree) bool {
+	if !original.is('{') || !empty.is('{') {
+		return false
+	}
+	for i, key := range original.keys {
+		o, a, e := &original.items[i], again.get(key), empty.get(key)
+		if e != nil && a == nil && o.same(e) || misses(o, a, e) {
+			return true
+		}
+	}
+	return false
 }
 
 // member is one of an object.
@@ -227,6 +394,15 @@ func appendMember(dst []byte, first bool, key string, value []byte) []byte {
 	return append(append(raw.AppendString(dst, key), ':'), value...)
 }
 
+// restTree returns the object without what is the engine's.
+func restTree(object []byte) (*tree, error) {
+	members, err := restOf(object)
+	if err != nil {
+		return nil, err
+	}
+	return treeOf(objectOf(members))
+}
+
 func hasNull(object []byte) bool {
 	var s raw.Scanner
 	s.Reset(object)
@@ -252,30 +428,29 @@ func scanNull(s *raw.Scanner) bool {
 // convertWhole converts the object by a function of whole objects.
 func (w *work) convertWhole(p *plan, partial bool) error {
 	conversion := w.engine.conversions[p.whole.id].whole
-	forth, back := conversion.down, conversion.up
+	root, before := &w.facts[nodeRoot], &w.facts[nodeAPIVersion]
+	way := passage{w: w, forth: conversion.down, back: conversion.up, here: w.src[before.start:before.end], there: p.apiVersion}
 	if p.toHub {
-		forth, back = back, forth
+		way.forth, way.back = way.back, way.forth
 	}
-	root := &w.facts[nodeRoot]
-	object := w.src[root.start:root.end]
-	members, err := restOf(object)
+	members, err := restOf(w.src[root.start:root.end])
 	if err != nil {
 		return err
 	}
 	live := objectOf(members)
-	made := w.keptValue("", live, func(dst, kept []byte) ([]byte, error) {
-		before, err := w.assemble(nil, p.apiVersion, kept)
-		if err != nil {
-			return nil, err
-		}
-		again, err := back.convert(before)
-		return append(dst, again...), err
-	})
+	forth := func(value []byte) ([]byte, error) { return way.convert(value) }
+	back := func(value []byte) ([]byte, error) { return way.reverse().convert(value) }
+	kept := w.entry("")
+	made := w.keptValue(kept, live, back)
 	if made == nil {
-		if made, err = forth.convert(object); err != nil {
+		if made, err = way.convert(live); err != nil {
 			return at("", err)
 		}
-		if !partial && !w.wholeReturns(p, forth, back, live, made) {
+		lost := !partial && !way.returns(live, made)
+		if restored := w.restored(kept, made, forth, back); restored != nil {
+			made = restored
+		}
+		if lost {
 			w.keep("", live, made)
 		}
 	}
@@ -285,7 +460,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 	if err := w.restructure(p); err != nil {
 		return err
 	}
-	out, err := w.assemble(make([]byte, 0, len(object)+len(made)), p.apiVersion, made)
+	out, err := w.assemble(make([]byte, 0, root.end-root.start+len(made)), p.apiVersion, made)
 	if err != nil {
 		return err
 	}
@@ -293,26 +468,24 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 	return nil
 }
 
-// wholeReturns reports whether what was made of an object would come back.
-func (w *work) wholeReturns(p *plan, forth, back *step, live, made []byte) bool {
-	after, err := w.assemble(nil, p.apiVersion, made)
+// returns reports whether what was made of an object would come back.
+func (c passage) returns(live, made []byte) bool {
+	again, err := c.reverse().convert(made)
 	if err != nil {
 		return false
 	}
-	again, err := back.convert(after)
-	if err != nil {
-		return false
-	}
-	if w.comparer.equal(live, again) {
+	if c.w.comparer.equal(live, again) {
 		return true
 	}
-	if forth.same == nil {
+	if c.forth.same == nil {
 		return false
 	}
-	before := w.facts[nodeAPIVersion]
-	returned, err := w.assemble(nil, w.src[before.start:before.end], again)
-	root := &w.facts[nodeRoot]
-	return err == nil && forth.same(w.src[root.start:root.end], returned)
+	before, err := c.w.assemble(nil, c.here, live)
+	if err != nil {
+		return false
+	}
+	after, err := c.w.assemble(nil, c.here, again)
+	return err == nil && c.forth.same(before, after)
 }
 
 // assemble appends the object with this apiVersion, the members of rest, and metadata as

@@ -274,18 +274,26 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 }
 
 func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
-	worker := w.worker(f.id)
+	var e *entry
 	if len(w.complement.restorable) > 0 {
-		if kept := w.keptValue(f.target, value, w.backwards(p, f)); kept != nil {
+		e = w.entry(f.target)
+		if kept := w.keptValue(e, value, w.passing(f, !p.toHub)); kept != nil {
 			return kept, nil
 		}
 	}
+	worker := w.worker(f.id)
 	out, err := worker.convert(w.arena.room(), value, p.toHub)
 	if err != nil {
 		return nil, err
 	}
 	out = w.arena.keep(out)
-	if !partial && !worker.returns(value, out, p.toHub) {
+	lost := !partial && !worker.returns(value, out, p.toHub)
+	if e != nil && !raw.IsNull(out) {
+		if restored := w.restored(e, out, w.passing(f, p.toHub), w.passing(f, !p.toHub)); restored != nil {
+			out = restored
+		}
+	}
+	if lost {
 		w.keep(f.place, value, out)
 	}
 	return out, nil
@@ -302,18 +310,23 @@ func (w *work) restoreAbsent(p *plan, f *field) {
 			return // It was taken away with all that was there.
 		}
 	}
-	if kept := w.keptValue(f.target, null, w.backwards(p, f)); kept != nil {
+	if kept := w.keptValue(w.entry(f.target), null, w.passing(f, !p.toHub)); kept != nil {
 		w.put(p, f.to, kept)
 	}
 }
 
 var null = []byte("null")
 
-// backwards returns what makes a value of the version that the object has of one of the
-// version that is wanted.
-func (w *work) backwards(p *plan, f *field) func(dst, value []byte) ([]byte, error) {
-	worker := w.worker(f.id)
-	return func(dst, value []byte) ([]byte, error) { return worker.convert(dst, value, !p.toHub) }
+// passing returns what converts the values of a field that nobody has validated. A worker
+// that one of them makes panic is not used again.
+func (w *work) passing(f *field, toHub bool) passing {
+	return func(value []byte) ([]byte, error) {
+		worker := w.worker(f.id)
+		w.workers[f.id] = nil
+		out, err := worker.convert(nil, value, toHub)
+		w.workers[f.id] = worker
+		return out, err
+	}
 }
 
 // replace plans another value for a node that is there.

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	// grace and slowest are what a body may take to come in while others wait for its
-	// room: this long, and this many bytes in each second after it.
-	grace   = 250 * time.Millisecond
-	slowest = 1 << 20
+	// slowGrace and slowest are what a body may take to come in while others wait for
+	// its room: this long, and a second more for each so many bytes that have come.
+	slowGrace = 250 * time.Millisecond
+	slowest   = 256 << 10
 	// looks is how often it is looked whether a body is too slow.
 	looks = 50 * time.Millisecond
 )
@@ -26,6 +26,7 @@ type body struct {
 	io.ReadCloser
 
 	path    string
+	grace   time.Duration
 	begun   time.Time
 	control *http.ResponseController
 	first   bytes.Buffer // Has come, and has not been read.
@@ -86,7 +87,7 @@ func (b *body) look() {
 	if !b.since.IsZero() {
 		waited += time.Since(b.since)
 	}
-	if allowed := grace + time.Duration(b.came)*time.Second/slowest; waited > allowed && b.grant.wanted() {
+	if allowed := b.grace + time.Duration(b.came)*time.Second/slowest; waited > allowed && b.grant.wanted() {
 		b.cut, b.grant = true, nil
 		_ = b.control.SetReadDeadline(b.begun) // The read under way ends.
 		return

@@ -25,6 +25,7 @@ type guard struct {
 	most        int64 // Bytes of a body.
 	room        *room
 	bodyTimeout time.Duration
+	slowGrace   time.Duration
 	log         logr.Logger
 	metrics     *metrics
 }
@@ -64,7 +65,7 @@ func (g *guard) serve(w *response, r *http.Request) {
 	defer cancel()
 	r = r.WithContext(ctx)
 	control := http.NewResponseController(w)
-	b := &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path, begun: begun, control: control}
+	b := &body{ReadCloser: http.MaxBytesReader(w.ResponseWriter, r.Body, g.most), path: g.path, grace: g.slowGrace, begun: begun, control: control}
 	w.body, r.Body = b, b
 	if r.ContentLength != 0 {
 		_ = control.SetReadDeadline(begun.Add(min(g.bodyTimeout, patience))) // All connections of a server have one.

@@ -1,6 +1,7 @@
 package webhook
 
 import (
+	"bufio"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -181,6 +182,7 @@ func TestBytesInFlight(t *testing.T) {
 func TestStreamsThatWaitLeaveRoom(t *testing.T) {
 	const large = 2 << 20
 	s, url := local(t, Options{InFlightBytes: 2 * large})
+	s.slowGrace = time.Minute // Also on a busy machine.
 	s.Handle("/echo", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		n, err := io.Copy(io.Discard, r.Body)
 		fmt.Fprint(w, n, err)
@@ -198,32 +200,123 @@ func TestStreamsThatWaitLeaveRoom(t *testing.T) {
 	asking.Wait()
 }
 
-// TestSlowClients announce large bodies and do not send them: what they hold is free
-// again after a while.
-func TestSlowClients(t *testing.T) {
-	s, url := local(t, Options{InFlightBytes: 4000})
-	s.bodyTimeout = time.Second
+// announce connects, posts a head that announces a body, and sends some of it.
+func announce(t *testing.T, s *Server, path string, size, sent int) net.Conn {
+	t.Helper()
+	d := &tls.Dialer{Config: caller(s.certificates.Trusted()).Transport.(*http.Transport).TLSClientConfig}
+	c, err := d.DialContext(t.Context(), "tcp", s.Address())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { c.Close() })
+	if _, err := fmt.Fprintf(c, "POST %s HTTP/1.1\r\nHost: webhook\r\nContent-Length: %d\r\n\r\n%s", path, size, strings.Repeat("x", sent)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// hears returns the answer that a connection gets.
+func hears(t *testing.T, c net.Conn) (int, string) {
+	t.Helper()
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Error(err)
+	}
+	return resp.StatusCode, string(text)
+}
+
+// TestSilentClients announce large bodies and send nothing, or little: nobody waits for
+// them.
+func TestSilentClients(t *testing.T) {
+	s, url := local(t, Options{})
 	s.Handle("/echo", echo)
+	s.Handle("/large", echo, MaxBytes(128<<20))
 	start(t, s)
-	for range 3 {
-		c, err := (&tls.Dialer{Config: caller(s.certificates.Trusted()).Transport.(*http.Transport).TLSClientConfig}).DialContext(t.Context(), "tcp", s.Address())
-		if err != nil {
-			t.Fatal(err)
+	for i := range 100 {
+		announce(t, s, "/echo", smallBody, i*100)
+	}
+	for range 4 {
+		announce(t, s, "/large", 128<<20, 1)
+	}
+	eventually(t, "all are there", func() error {
+		if got := value(s.metrics.inFlight.WithLabelValues("/echo")) + value(s.metrics.inFlight.WithLabelValues("/large")); got != 104 {
+			return fmt.Errorf("%v are", got)
 		}
-		defer c.Close()
-		if _, err := io.WriteString(c, "POST /echo HTTP/1.1\r\nHost: webhook\r\nContent-Length: 3000\r\n\r\nx"); err != nil {
-			t.Fatal(err)
+		return nil
+	})
+	if got := value(s.metrics.bytes); got != 0 {
+		t.Errorf("They hold %v bytes of the room.", got)
+	}
+	for _, size := range []int{2, firstPiece, firstPiece + 1, smallBody, smallBody + 1} {
+		text, begun := strings.Repeat("y", size), time.Now()
+		resp, got, err := post(t.Context(), keeping(t, s.certificates.Trusted(), false), url+"/echo?timeout=10s", strings.NewReader(text))
+		if err != nil || resp.code != http.StatusOK || got != text {
+			t.Errorf("%d bytes: got %v and %d bytes, %v", size, resp, len(got), err)
+		}
+		if took := time.Since(begun); took > 3*time.Second {
+			t.Errorf("%d bytes took %s", size, took)
 		}
 	}
-	eventually(t, "they hold all the room", func() error {
-		if got := value(s.metrics.bytes); got != 3000 {
+}
+
+// TestSlowClients send enough of their bodies to get room, and then no more: they lose
+// it to those who wait for it, and small bodies do not even wait.
+func TestSlowClients(t *testing.T) {
+	s, url := local(t, Options{InFlightBytes: 16 * firstPiece}) // 3 pieces are for those of up to 3.
+	s.Handle("/echo", echo)
+	start(t, s)
+	var slow []net.Conn
+	for range 4 {
+		slow = append(slow, announce(t, s, "/echo", 2*firstPiece, firstPiece+1))
+	}
+	eventually(t, "they hold the room, or wait for it", func() error {
+		if got, waiting := value(s.metrics.bytes), s.room.pools[1].waiting.Load(); got != 2*firstPiece || waiting == 0 {
+			return fmt.Errorf("%v bytes are taken, and %d wait", got, waiting)
+		}
+		return nil
+	})
+	c := keeping(t, s.certificates.Trusted(), false)
+	if resp, got, err := post(t.Context(), c, url+"/echo?timeout=100ms", strings.NewReader("small")); err != nil || got != "small" {
+		t.Errorf("A small one has room of its own: got %v, %q, %v", resp, got, err)
+	}
+	text := strings.Repeat("y", 3*firstPiece)
+	for _, http2 := range []bool{false, true} {
+		resp, got, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+"/echo", strings.NewReader(text))
+		if err != nil || resp.code != http.StatusOK || got != text {
+			t.Errorf("http2=%t: others get their turn: got %v and %d bytes, %v", http2, resp, len(got), err)
+		}
+	}
+	if code, got := hears(t, slow[0]); code != http.StatusServiceUnavailable || !strings.Contains(got, "comes too slowly") {
+		t.Errorf("Who was cut off hears it: got %d, %q", code, got)
+	}
+	eventually(t, "all room is given back", func() error {
+		if got := value(s.metrics.bytes); got != 0 {
 			return fmt.Errorf("%v bytes are taken", got)
 		}
 		return nil
 	})
-	text := strings.Repeat("x", 3000)
-	if resp, got, err := post(t.Context(), keeping(t, s.certificates.Trusted(), false), url+"/echo", strings.NewReader(text)); err != nil || got != text {
-		t.Errorf("Others get their turn: got %v, %q, %v", resp, got, err)
+}
+
+// TestSlowClientAlone takes as long as he likes, up to the time for a body.
+func TestSlowClientAlone(t *testing.T) {
+	s, _ := local(t, Options{})
+	s.bodyTimeout = 4 * slowGrace
+	s.Handle("/echo", echo)
+	start(t, s)
+	begun := time.Now()
+	slow, silent := announce(t, s, "/echo", firstPiece+2, firstPiece), announce(t, s, "/echo", 1, 0)
+	for _, c := range []net.Conn{slow, silent} {
+		if code, got := hears(t, c); code != http.StatusRequestTimeout || !strings.Contains(got, "did not come in time") {
+			t.Errorf("got %d, %q", code, got)
+		}
+	}
+	if took := time.Since(begun); took < s.bodyTimeout {
+		t.Errorf("It took %s, and nobody waited", took)
 	}
 }
 

@@ -88,16 +88,20 @@ func validNames(names []string) error {
 	}
 	var errs []error
 	for _, name := range names {
-		if net.ParseIP(name) != nil || len(validation.IsDNS1123Subdomain(name)) == 0 || len(validation.IsWildcardDNS1123Subdomain(name)) == 0 {
+		if isName(name) {
 			continue
 		}
 		err := fmt.Errorf("the webhook's certificate cannot be for %q: want a DNS name in lower case, or an IP address", name)
-		if host := hostOf(name); host != name && host != "" {
+		if host := hostOf(name); isName(host) {
 			err = fmt.Errorf("%w, without scheme, port or path: write %q", err, host)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+func isName(name string) bool {
+	return net.ParseIP(name) != nil || len(validation.IsDNS1123Subdomain(name)) == 0 || len(validation.IsWildcardDNS1123Subdomain(name)) == 0
 }
 
 // hostOf returns what is the host of what may be a URL, or HOST:PORT.

@@ -272,6 +272,7 @@ func TestNames(t *testing.T) {
 		"Port":     {"A certificate is for a host.", []string{"127.0.0.1:8443"}, `write "127.0.0.1"`},
 		"Brackets": {"Those of URLs are none of the address.", []string{"[::1]:8443"}, `write "::1"`},
 		"Rooted":   {"Certificates have no dot at the end.", []string{"webhook.pizza.svc."}, `write "webhook.pizza.svc"`},
+		"Letters":  {"There is nothing to suggest.", []string{"https://web_hook"}, "or an IP address"},
 		"Rubbish":  {"There is nothing to suggest.", []string{"web hook"}, `cannot be for "web hook"`},
 	}
 	for name, tc := range cases {

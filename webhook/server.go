@@ -43,7 +43,7 @@ type Options struct {
 	// answered with 503 and Retry-After.
 	//
 	// The first 64 KiB of a body must have come before it takes room. A larger one that
-	// then comes at less than 1 MiB a second is cut off when others wait for its room,
+	// then comes at less than 256 KiB a second is cut off when others wait for its room,
 	// with the same answer.
 	InFlightBytes int64
 	// Now tells the time by which a certificate has expired; time.Now if nil.
@@ -61,6 +61,7 @@ type Server struct {
 	bindAddress  string
 	drain, grace time.Duration
 	bodyTimeout  time.Duration
+	slowGrace    time.Duration
 	now          func() time.Time
 	mux          *http.ServeMux
 	room         *room
@@ -101,7 +102,7 @@ func New(o Options) (*Server, error) {
 	}
 	s := &Server{
 		log: o.Log, certificates: o.Certificates, bindAddress: o.BindAddress,
-		drain: o.Drain, grace: o.Grace, bodyTimeout: bodyTimeout, now: o.Now,
+		drain: o.Drain, grace: o.Grace, bodyTimeout: bodyTimeout, slowGrace: slowGrace, now: o.Now,
 		mux: http.NewServeMux(), room: newRoom(o.InFlightBytes), metrics: counted,
 	}
 	if o.Listener != nil {
@@ -126,7 +127,7 @@ func MaxBytes(n int64) HandlerOption { return func(g *guard) { g.most = n } }
 // waits is 30 seconds: after that connections are cut, and a request's context ends.
 func (s *Server) Handle(path string, h http.Handler, o ...HandlerOption) {
 	g := &guard{
-		path: path, handler: h, most: defaultMaxBytes, room: s.room, bodyTimeout: s.bodyTimeout, log: s.log, metrics: s.metrics,
+		path: path, handler: h, most: defaultMaxBytes, room: s.room, bodyTimeout: s.bodyTimeout, slowGrace: s.slowGrace, log: s.log, metrics: s.metrics,
 	}
 	if limited, ok := h.(interface{ MaxBytes() int64 }); ok {
 		g.most = limited.MaxBytes()

@@ -21,7 +21,7 @@ import (
 // TestInterrupted shows that a run that was interrupted is continued where it was, and
 // begun anew if the definition is another meanwhile.
 func TestInterrupted(t *testing.T) {
-	const objects = 700
+	const objects = 500
 	k := install(t, kind{})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})
@@ -29,7 +29,7 @@ func TestInterrupted(t *testing.T) {
 	defer cancel()
 	o := k.options()
 	o.Progress = func(p migrate.Progress) {
-		if p.Phase == migrate.Rewriting && p.Done > 450 {
+		if p.Phase == migrate.Rewriting && p.Done > 430 {
 			cancel()
 		}
 	}
@@ -76,12 +76,12 @@ func TestInterrupted(t *testing.T) {
 // another definition.
 func TestInterruptedAndChanged(t *testing.T) {
 	k := install(t, kind{})
-	k.create("some", 500)
+	k.create("some", 300)
 	k.mustApply(versions{storage: "v2"})
 	o := k.options()
 	var once sync.Once
 	o.Progress = func(p migrate.Progress) {
-		if p.Phase == migrate.Rewriting && p.Done > 250 {
+		if p.Phase == migrate.Rewriting && p.Done > 210 {
 			once.Do(func() {
 				if err := k.apply(versions{storage: "v2", rules: []string{"self.size < 100"}}); err != nil {
 					t.Error(err)
@@ -98,13 +98,13 @@ func TestInterruptedAndChanged(t *testing.T) {
 	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated || r.ContinuedAfter != "" {
 		t.Errorf("Run(...): want it begun anew, got %+v", r)
 	}
-	k.wantMigrated(500)
+	k.wantMigrated(300)
 }
 
 // TestTwice shows that two migrations at the same time do each other no harm.
 func TestTwice(t *testing.T) {
 	k := install(t, kind{webhook: true})
-	k.create("some", 600)
+	k.create("some", 400)
 	k.mustApply(versions{storage: "v2"})
 	before := k.listed()
 	results := make([]*migrate.Result, 2)
@@ -124,14 +124,14 @@ func TestTwice(t *testing.T) {
 	rewritten := 0
 	for _, r := range results {
 		rewritten += r.Rewritten
-		if r.Outcome != migrate.Migrated || r.Objects != 600 {
+		if r.Outcome != migrate.Migrated || r.Objects != 400 {
 			t.Errorf("Run(...): want both to end well, got %+v", r)
 		}
 	}
-	if rewritten < 600 { // More if one has met what the other was just writing.
+	if rewritten < 400 { // More if one has met what the other was just writing.
 		t.Errorf("want each object rewritten by one of them, got %d", rewritten)
 	}
-	if got := k.storedIn(); !cmp.Equal(got, map[string]int{"v2": 600}) {
+	if got := k.storedIn(); !cmp.Equal(got, map[string]int{"v2": 400}) {
 		t.Errorf("want everything stored in v2, got %v", got)
 	}
 	for name, is := range k.listed() {
@@ -144,7 +144,7 @@ func TestTwice(t *testing.T) {
 // TestKilled kills a process midway, as the command line has it, and has another one
 // finish.
 func TestKilled(t *testing.T) {
-	const objects = 900
+	const objects = 500
 	k := install(t, kind{})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})

@@ -12,7 +12,7 @@ import (
 
 // TestOutage shows that a migration goes on when the API server comes back.
 func TestOutage(t *testing.T) {
-	const objects = 600
+	const objects = 400
 	k := install(t, kind{})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})

@@ -199,7 +199,7 @@ func TestCommand(t *testing.T) {
 	if err := end(); err != nil {
 		t.Errorf("it was told to stop, and ended with %v", err)
 	}
-	for _, text := range []string{"Serving", `path="/convert/v1beta1/pizza"`, "has answered all"} {
+	for _, text := range []string{"Starting to serve", `path="/convert/v1beta1/pizza"`, "has answered all"} {
 		if !strings.Contains(log.String(), text) {
 			t.Errorf("%q is not in its log:\n%s", text, &log)
 		}

@@ -14,12 +14,19 @@ import (
 	"fmt"
 )
 
-// MaxDepth is how deep objects and arrays may be inside each other.
-const MaxDepth = 1000
+// MaxDepth is how deep objects and arrays may be inside each other: as deep as API servers
+// read them.
+//
+// Source: https://pkg.go.dev/encoding/json, whose decoder has this limit.
+const MaxDepth = 10_000
 
 // ErrSyntax is wrapped by every error about a document that is not JSON, or has a
 // value of another type than was asked for.
 var ErrSyntax = errors.New("invalid JSON")
+
+// ErrDepth is wrapped, beside [ErrSyntax], by the error about a document that is deeper
+// than [MaxDepth].
+var ErrDepth = errors.New("too deep")
 
 // Members calls yield for each member of a JSON object, in their order: with the key
 // unquoted and with the bytes of the value, both parts of data unless the key has

@@ -3,6 +3,7 @@ package raw
 import (
 	"encoding/binary"
 	"encoding/json"
+	"fmt"
 	"math/bits"
 )
 
@@ -267,7 +268,7 @@ func (s *Scanner) open(bracket byte, what string) bool {
 		return false
 	}
 	if s.depth == MaxDepth {
-		s.failf("more than %d levels", MaxDepth)
+		s.Fail(fmt.Errorf("%w at byte %d: %w: more than %d levels", ErrSyntax, s.at, ErrDepth, MaxDepth))
 		return false
 	}
 	s.depth++

@@ -30,6 +30,9 @@ type differ struct {
 	ended func() error
 	seed  maphash.Seed
 
+	// reading are the values that were read of objects and arrays whose end was not.
+	reading []node
+
 	after *node
 	// known is whether back is what comes of after if its nulls and empty objects are left
 	// out that say nothing: if decoding brings one back, it says nothing to the type either.

@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -57,7 +59,8 @@ func TestValidating(t *testing.T) {
 		reason   string
 		request  string
 		err      error
-		warnings []string
+		warnings []string       // Of f.
+		shown    []string       // Besides.
 		want     *metav1.Status // Of a denial.
 		called   string         // What f saw.
 		code     int            // Of HTTP; 200 if zero.
@@ -80,8 +83,13 @@ func TestValidating(t *testing.T) {
 		"Delete": {
 			reason:  "There is no object, and nothing of it is decoded.",
 			request: isPizza + `"operation":"DELETE","object":null,"oldObject":{"spec":7}`,
+			shown:   []string{"DELETE of " + pizzas + " Pizza: the webhook is asked and has no rule for it"},
 		},
-		"Connect":     {reason: "Nobody is to be kept from it.", request: `"kind":{"group":"","version":"v1","kind":"PodExecOptions"},"operation":"CONNECT","object":{}`},
+		"Connect": {
+			reason:  "Nobody is to be kept from it, and the registration asks for nothing.",
+			request: `"kind":{"group":"","version":"v1","kind":"PodExecOptions"},"operation":"CONNECT","object":{}`,
+			shown:   []string{"CONNECT of v1 PodExecOptions: the webhook is asked and has no rule for it"},
+		},
 		"NoOperation": {reason: "Nobody knows what is asked.", request: isPizza + `"operation":"PATCH","object":{}`, want: denied(`unexpected operation "PATCH"`)},
 		"Scale": {
 			reason:  "The rules of the registration are wrong: that is not let pass unseen.",
@@ -96,12 +104,29 @@ func TestValidating(t *testing.T) {
 		"WrongType": {
 			reason:  "What cannot be decoded cannot be judged.",
 			request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":"tomato"}}`,
-			want:    denied("reading the object: spec.toppings: want []string, got string"),
+			want:    denied("reading the object: spec.toppings: want an array, got a string"),
 		},
 		"WrongTypeBefore": {
-			reason:  "Nor can it be compared.",
+			reason:  "It cannot be compared; but what takes its place is better.",
 			request: isPizza + `"operation":"UPDATE","object":{},"oldObject":{"spec":{"toppings":"tomato"}}`,
-			want:    denied("reading the object before: spec.toppings: want []string, got string"),
+			called:  "UPDATE []",
+		},
+		"WrongTypeStill": {
+			reason:  "Nobody has to store what is no better than before.",
+			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"labels":{"a":"b"}},"spec":{"toppings":"tomato"}},"oldObject":{"spec":{"toppings":"tomato"}}`,
+			want:    denied("reading the object: spec.toppings: want an array, got a string"),
+		},
+		"WrongTypeDeleted": {
+			reason: "The last finalizer must go.",
+			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"toppings":"tomato"}},` +
+				`"oldObject":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a/b"]},"spec":{"toppings":"tomato"}}`,
+			shown: []string{"reading the object: spec.toppings: want an array, got a string"},
+		},
+		"WrongTypeDeletedAndMore": {
+			reason: "No more than that.",
+			request: isPizza + `"operation":"UPDATE","object":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z"},"spec":{"toppings":"basil"}},` +
+				`"oldObject":{"metadata":{"deletionTimestamp":"2026-01-01T00:00:00Z","finalizers":["a/b"]},"spec":{"toppings":"tomato"}}`,
+			want: denied("reading the object: spec.toppings: want an array, got a string"),
 		},
 		"NoObject": {reason: "An API server always sends one.", request: isPizza + `"operation":"CREATE"`, want: denied("reading the object: there is none")},
 		"Array":    {reason: "And it is an object.", request: isPizza + `"operation":"CREATE","object":[]`, want: denied("reading the object: it is no JSON object")},
@@ -122,6 +147,10 @@ func TestValidating(t *testing.T) {
 		"Unavailable": {
 			reason: "No answer.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
 			err: fmt.Errorf("looking up: %w", Unavailable(errors.New("informers not ready"))),
+		},
+		"NobodyWaits": {
+			reason: "Nor because of that.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
+			err: fmt.Errorf("looking up: %w", context.Canceled),
 		},
 		"TimeIsUp": {
 			reason: "Nothing is denied because of that.", request: isPizza + `"operation":"CREATE","object":{}`, called: "CREATE []", code: 500,
@@ -160,7 +189,7 @@ func TestValidating(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got.Result); diff != "" {
 				t.Errorf("%s\nresult: -want, +got:\n%s", tc.reason, diff)
 			}
-			if diff := cmp.Diff(tc.warnings, got.Warnings); diff != "" {
+			if diff := cmp.Diff(append(tc.shown, tc.warnings...), got.Warnings); diff != "" {
 				t.Errorf("%s\nwarnings: -want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -219,7 +248,7 @@ func TestMutating(t *testing.T) {
 		"Full":      {reason: "There is nothing to do.", request: isPizza + `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
 		"Delete":    {reason: "There is no object.", request: isPizza + `"operation":"DELETE","object":null,"oldObject":{}`},
 		"Denied":    {reason: "A default may be impossible.", request: isPizza + `"operation":"CREATE","object":{"spec":{"box":{"size":"XXL"}}}`, denied: "no such box"},
-		"WrongType": {reason: "The schema comes later.", request: isPizza + `"operation":"CREATE","object":{"spec":[]}`, denied: "reading the object: spec: want admission.pizzaSpec, got array"},
+		"WrongType": {reason: "The schema comes later.", request: isPizza + `"operation":"CREATE","object":{"spec":[]}`, denied: "reading the object: spec: want an object, got an array"},
 		"Scale":     {reason: "Not registered.", request: isScale + `"operation":"UPDATE","object":{}`, denied: "unexpected type autoscaling/v1 Scale, want " + pizzas + " Pizza"},
 		"Unavailable": {
 			reason: "No answer.", request: strings.Replace(isPizza, "margherita", "", 1) + `"operation":"CREATE","object":{}`, failed: "the menu is not here",
@@ -265,7 +294,7 @@ func TestHandlerRefuses(t *testing.T) {
 		"NullRequest":  {reason: "The same.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`, want: "the review has no request"},
 		"NoUID":        {reason: "The answer would be taken for none.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid"},
 		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the request: invalid JSON at byte 7: want a string, got a number"},
-		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: json: cannot unmarshal string into Go value of type v1.GroupVersionKind"},
+		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: want an object, got a string"},
 		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 1096: more than 1000 levels"},
 		"Large":        {reason: "More than API servers send.", body: strings.Repeat(" ", mostBytes+1), code: 413, want: "want a review of at most 33554432 bytes"},
 	}
@@ -324,6 +353,104 @@ func TestHandler(t *testing.T) {
 	})
 }
 
+func TestValidateDelete(t *testing.T) {
+	refuse := func(_ context.Context, r *Request, old *pizza) ([]string, error) {
+		switch {
+		case old == nil:
+			return []string{"nobody knows what that was"}, nil
+		case len(old.Spec.Toppings) > 0:
+			return nil, fmt.Errorf("%s is not eaten yet", r.Name)
+		default:
+			return nil, nil
+		}
+	}
+	validate := Validate(pizzas, "Pizza", func(context.Context, *Request, *pizza, *pizza) ([]string, error) { return nil, nil })
+	both, alone := Validating(ValidateDelete(pizzas, "Pizza", refuse), validate), Validating(ValidateDelete(pizzas, "Pizza", refuse))
+	cases := map[string]struct {
+		reason   string
+		h        http.Handler
+		request  string
+		denied   string
+		warnings []string
+	}{
+		"Denied":    {reason: "f has said so.", h: both, request: `"operation":"DELETE","oldObject":{"spec":{"toppings":["a"]}}`, denied: "margherita is not eaten yet"},
+		"Allowed":   {reason: "So it has.", h: both, request: `"operation":"DELETE","object":null,"oldObject":{"spec":{}}`},
+		"WrongType": {reason: "f decides.", h: both, request: `"operation":"DELETE","oldObject":{"spec":7}`, warnings: []string{"nobody knows what that was"}},
+		"NoObject":  {reason: "The same.", h: both, request: `"operation":"DELETE"`, warnings: []string{"nobody knows what that was"}},
+		"Create":    {reason: "The other rule is asked.", h: both, request: `"operation":"CREATE","object":{"spec":{"toppings":["a"]}}`},
+		"Alone": {
+			reason: "The registration is wrong.", h: alone, request: `"operation":"CREATE","object":{}`,
+			denied: "unexpected type " + pizzas + " Pizza, want nothing but DELETE",
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, text := answered(t, post(t, tc.h, question(isPizza+tc.request))), ""
+			if got.Result != nil {
+				text = got.Result.Message
+			}
+			if diff := cmp.Diff([]any{tc.denied == "", tc.denied, tc.warnings}, []any{got.Allowed, text, got.Warnings}); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func TestDefaultWarning(t *testing.T) {
+	h := Mutating(DefaultWarning(pizzas, "Pizza", func(_ context.Context, _ *Request, p *pizza) ([]string, error) {
+		if p.Spec.Box.Size == "XXL" {
+			return []string{"boxes are small here"}, errors.New("no such box")
+		}
+		p.Spec.Box.Size = "L"
+		return []string{"spec.box: it is large"}, nil
+	}))
+	got := answered(t, post(t, h, question(isPizza+`"operation":"CREATE","object":{}`)))
+	if diff := cmp.Diff([]any{`[{"op":"add","path":"/spec","value":{"box":{"size":"L"}}}]`, []string{"spec.box: it is large"}}, []any{string(got.Patch), got.Warnings}); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	got = answered(t, post(t, h, question(isPizza+`"operation":"CREATE","object":{"spec":{"box":{"size":"XXL"}}}`)))
+	if got.Allowed || got.Result.Message != "no such box" || !slices.Equal(got.Warnings, []string{"boxes are small here"}) {
+		t.Errorf("got %+v", got)
+	}
+}
+
+// TestLegible is about what people read who have written a value of the wrong type: no
+// names of Go types.
+func TestLegible(t *testing.T) {
+	type all struct {
+		Array   []string
+		Bytes   []byte
+		Object  map[string]string
+		Struct  *struct{ Inner []struct{ Small int8 } }
+		Text    string
+		Bool    bool
+		Float   float64
+		Natural uint16
+		Any     fmt.Stringer
+	}
+	cases := map[string]string{
+		`{"Array":{}}`:                         "Array: want an array, got an object",
+		`{"Bytes":7}`:                          "Bytes: want a string in base64, got a number",
+		`{"Object":[]}`:                        "Object: want an object, got an array",
+		`{"Struct":true}`:                      "Struct: want an object, got a boolean",
+		`{"Struct":{"Inner":[{"Small":300}]}}`: "Struct.Inner.Small: want an integer of 8 bits, got 300",
+		`{"Text":1.5}`:                         "Text: want a string, got a number",
+		`{"Bool":"yes"}`:                       "Bool: want a boolean, got a string",
+		`{"Float":"1"}`:                        "Float: want a number, got a string",
+		`{"Natural":-1}`:                       "Natural: want an integer of 16 bits, and not less than 0, got -1",
+		`{"Any":"x"}`:                          "Any: want another value, got a string",
+	}
+	for object, want := range cases {
+		_, err := decode[all]([]byte(object))
+		if diff := cmp.Diff(want, textOf(err)); diff != "" {
+			t.Errorf("%s\n-want, +got:\n%s", object, diff)
+		}
+	}
+	if got := textOf(legible(&json.UnmarshalTypeError{Value: "string", Type: reflect.TypeFor[int]()})); got != "want an integer of 64 bits, got a string" {
+		t.Errorf("There is no place: got %s", got)
+	}
+}
+
 func TestRulesOfNoUse(t *testing.T) {
 	validate := Validate("v1", "Pizza", func(context.Context, *Request, *pizza, *pizza) ([]string, error) { return nil, nil })
 	mutate := Default("v1", "Pizza", func(context.Context, *Request, *pizza) error { return nil })
@@ -331,8 +458,15 @@ func TestRulesOfNoUse(t *testing.T) {
 		make func()
 		want string
 	}{
-		"Empty":      {make: func() { Mutating(Rule{}) }, want: "admission: a rule is one that Default or Validate returned"},
-		"Twice":      {make: func() { Validating(validate, validate) }, want: "admission: two rules for v1 Pizza"},
+		"Empty": {make: func() { Mutating(Rule{}) }, want: "admission: a rule is one that Default or Validate returned"},
+		"Twice": {make: func() { Validating(validate, validate) }, want: "admission: two rules for v1 Pizza"},
+		"TwiceDelete": {
+			make: func() {
+				remove := ValidateDelete("v1", "Pizza", func(context.Context, *Request, *pizza) ([]string, error) { return nil, nil })
+				Validating(validate, remove, remove)
+			},
+			want: "admission: two rules for v1 Pizza",
+		},
 		"Mutating":   {make: func() { Mutating(validate) }, want: "admission: a rule of a mutating webhook is made by Default, for v1 Pizza"},
 		"Validating": {make: func() { Validating(mutate) }, want: "admission: a validating webhook cannot change v1 Pizza"},
 		"Version": {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/maphash"
 	"math/bits"
+	"slices"
 
 	"refract.dev/tree/raw"
 )
@@ -33,22 +34,22 @@ const fewMembers = 16
 
 // document reads a document.
 func (d *differ) document(text []byte) (*node, error) {
-	out := &node{}
 	s := raw.New(text)
-	d.read(s, out)
+	out := d.read(s)
 	if err := s.End(); err != nil {
 		return nil, fmt.Errorf("reading what was encoded: %w", err)
 	}
-	return out, d.err
+	return &out, d.err
 }
 
 // read reads the value that comes next. What it costs does not depend on how deep it is.
-func (d *differ) read(s *raw.Scanner, n *node) {
+func (d *differ) read(s *raw.Scanner) node {
+	out := node{}
 	if !d.spend(1) {
 		s.Stop()
-		return
+		return out
 	}
-	start := s.Offset()
+	start, from := s.Offset(), len(d.reading)
 	switch s.Next() {
 	case '{':
 		s.OpenObject()
@@ -57,32 +58,51 @@ func (d *differ) read(s *raw.Scanner, n *node) {
 			if !ok {
 				break
 			}
-			member := node{key: key}
-			d.read(s, &member)
-			n.add(&member)
+			member := d.read(s)
+			member.key = key
+			d.reading = append(d.reading, member)
 		}
-		n.raw = s.Since(start)
-		n.sum(maphash.Bytes(d.seed, n.raw[:min(1, len(n.raw))]), d.seed)
+		out.raw = s.Since(start)
+		out.hold(d.reading[from:])
+		out.sum(d.seed)
 	case '[':
 		s.OpenArray()
 		for first := true; s.NextElement(first); first = false {
-			n.inside = append(n.inside, node{})
-			d.read(s, &n.inside[len(n.inside)-1])
+			element := d.read(s)
+			d.reading = append(d.reading, element)
 		}
-		n.raw = s.Since(start)
-		n.sum(maphash.Bytes(d.seed, n.raw[:min(1, len(n.raw))]), d.seed)
-		n.says = true
+		out.raw, out.inside, out.says = s.Since(start), slices.Clone(d.reading[from:]), true
+		out.sum(d.seed)
 	default:
-		n.raw = s.Value()
-		n.hash = maphash.Bytes(d.seed, n.raw)
-		n.says = !n.isNull()
+		out.raw = s.Value()
+		out.hash, out.says = maphash.Bytes(d.seed, out.raw), !out.isNull()
+	}
+	d.reading = d.reading[:from]
+	return out
+}
+
+// hold has an object hold members.
+func (n *node) hold(members []node) {
+	n.inside = make([]node, 0, len(members))
+	if len(members) > fewMembers {
+		n.index = make(map[string]int, len(members))
+	}
+	for i := range members {
+		if at := n.find(members[i].key); at >= 0 {
+			n.inside[at] = members[i]
+			continue
+		}
+		if n.index != nil {
+			n.index[string(members[i].key)] = len(n.inside)
+		}
+		n.inside = append(n.inside, members[i])
 	}
 }
 
 // sum knows of a value what is known of those in it.
-func (n *node) sum(hash uint64, seed maphash.Seed) {
+func (n *node) sum(seed maphash.Seed) {
 	const odd = 0x9e3779b97f4a7c15
-	object := n.isObject()
+	object, hash := n.isObject(), maphash.Bytes(seed, n.raw[:min(1, len(n.raw))])
 	for i := range n.inside {
 		in := &n.inside[i]
 		hash = (bits.RotateLeft64(hash, 7) ^ in.hash) * odd
@@ -93,24 +113,6 @@ func (n *node) sum(hash uint64, seed maphash.Seed) {
 		n.silent = n.silent || in.silent || object && !in.says
 	}
 	n.hash = hash
-}
-
-func (n *node) add(member *node) {
-	if i := n.find(member.key); i >= 0 {
-		n.inside[i] = *member
-		return
-	}
-	n.inside = append(n.inside, *member)
-	switch count := len(n.inside); {
-	case count < fewMembers:
-	case count == fewMembers:
-		n.index = make(map[string]int, 2*count)
-		for i := range n.inside {
-			n.index[string(n.inside[i].key)] = i
-		}
-	default:
-		n.index[string(member.key)] = count - 1
-	}
 }
 
 func (n *node) find(key []byte) int {

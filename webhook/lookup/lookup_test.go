@@ -28,6 +28,15 @@ type informers struct {
 
 	synced atomic.Bool
 	err    error
+	// unknown is what the cache says of every object.
+	unknown error
+}
+
+func (i *informers) Get(ctx context.Context, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+	if i.unknown != nil {
+		return i.unknown
+	}
+	return i.Reader.Get(ctx, key, obj, opts...)
 }
 
 func (i *informers) GetInformer(_ context.Context, _ client.Object, opts ...cache.InformerGetOption) (cache.Informer, error) {
@@ -127,6 +136,13 @@ func TestGet(t *testing.T) {
 		"ClusterScoped": {
 			reason: "There is no namespace.", prepare: func(_ *informers, l *live) { l.create(client.ObjectKey{Name: "tomato"}) }, reads: 1,
 		},
+		"OtherNamespace": {
+			reason: "The cache knows of some namespaces alone.", namespace: "new",
+			prepare: func(i *informers, l *live) {
+				i.unknown = errors.New(`unable to get: new/tomato because of unknown namespace for the cache`)
+				l.create(client.ObjectKey{Namespace: "new", Name: "tomato"})
+			}, reads: 1,
+		},
 		"Nowhere": {reason: "The API server has said so.", namespace: "new", err: `configmaps "tomato" not found`, notFound: true, reads: 1},
 		"Down": {
 			reason: "Nobody knows.", namespace: "new", prepare: func(_ *informers, l *live) { l.err = errors.New("connection refused") },
@@ -225,6 +241,11 @@ func TestManyAskForOne(t *testing.T) {
 			})
 		}
 		waiting.Wait()
+		for i, object := range got {
+			if mine := fmt.Sprint(i); object == nil || object.Data["mine"] != mine {
+				t.Fatalf("want an object with what %s has written, got %v", mine, object)
+			}
+		}
 		if n := l.count(); n > 2 {
 			t.Errorf("want at most 2 reads, got %d", n)
 		}
@@ -278,6 +299,43 @@ func TestCallerLeaves(t *testing.T) {
 		waiting.Wait()
 		if !isUnavailable(first) || !errors.Is(first, context.Canceled) || second != nil {
 			t.Errorf("got %v and %v", first, second)
+		}
+	})
+}
+
+// TestPatience: nobody waits for the read of another and then as long for his own.
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, l := newFinder()
+		l.takes = time.Hour
+		var waiting sync.WaitGroup
+		for i := range 3 {
+			waiting.Go(func() {
+				<-time.After(time.Duration(i) * 100 * time.Millisecond)
+				start := time.Now()
+				_, err := f.Get(t.Context(), "", "tomato")
+				if took := time.Since(start); took > patience || !isUnavailable(err) || !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%d: got %v after %s", i, err, took)
+				}
+			})
+		}
+		waiting.Wait()
+		<-time.After(patience) // So long the read that was to follow takes.
+		synctest.Wait()
+		if len(f.reads) != 0 {
+			t.Errorf("Reads are forgotten: got %v", f.reads)
+		}
+	})
+}
+
+// TestEndedContext: who has left asks nobody.
+func TestEndedContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f, _, l := newFinder()
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if _, err := f.Get(ctx, "", "tomato"); !isUnavailable(err) || !errors.Is(err, context.Canceled) || l.count() > 0 {
+			t.Errorf("got %v after %d reads", err, l.count())
 		}
 	})
 }

@@ -8,8 +8,9 @@
 // nothing if they do not. Content, generation and managedFields stay as they are.
 //
 // A version is taken out of status.storedVersions only when a pass over all objects has
-// found none that had to be rewritten, but for those that are known to have been left
-// alone since they were looked at. So objects that are created or changed meanwhile are
+// found none that had to be rewritten or was gone, but for those that are known to have
+// been left alone since they were looked at; where objects are deleted all the time it
+// takes two passes that rewrote nothing. So objects that are created or changed meanwhile are
 // no exception, and neither is one that an API server wrote that did not know the new
 // storage version yet.
 //
@@ -221,8 +222,9 @@ func (m *migration) migrate(ctx context.Context) error {
 	if err := m.survey(ctx); err != nil || m.result.Outcome != "" {
 		return err
 	}
-	from := m.interrupted()
+	var from *mark // A dry run begins at the first: it is to judge all of them.
 	if !m.DryRun {
+		from = m.interrupted()
 		if m.Confirm != nil {
 			yes, err := m.Confirm(m.plan(from))
 			if err != nil {

@@ -95,6 +95,76 @@ func TestRun(t *testing.T) {
 			},
 			want: want{outcome: Migrated, in: map[string]int{"v2": 449}, stored: "[v2]"},
 		},
+		"GoneAllTheTime": {
+			reason: "Where something is deleted in each pass two of them that find nothing to write are enough.",
+			with: func(s *server) {
+				n := 0
+				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == widgetsPath && r.URL.Query().Get("continue") == "" {
+						s.put(fmt.Sprintf("brief-%04d", n), "v2")
+						n++
+					}
+					if name, ok := strings.CutPrefix(r.URL.Path, widgetsPath+"/brief-"); ok {
+						delete(s.stored, "brief-"+name)
+					}
+					return false
+				}
+			},
+			want: migrated,
+		},
+		"NotServed": {
+			reason: "A server that does not serve the version yet says nothing of the object.",
+			with: func(s *server) {
+				s.before = twice(http.MethodPatch, widgetsPath, func(w http.ResponseWriter) {
+					deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, nil)
+				})
+			},
+			want: migrated,
+		},
+		"NoStatus": {
+			reason: "Neither does whatever is in between.",
+			with:   func(s *server) { s.before = twice(http.MethodPatch, widgetsPath, notFound) },
+			want:   migrated,
+		},
+		"NotGone": {
+			reason: "A server that is behind does not know a new object; what etcd has is asked for.",
+			with: func(s *server) {
+				s.before = notYet(http.MethodPatch)
+			},
+			want: migrated,
+		},
+		"NotGoneAfterAll": {
+			reason: "What is in the next list was not gone, whoever said so.",
+			with: func(s *server) {
+				s.before = notYet("")
+			},
+			want: migrated,
+		},
+		"GoneAgainAndAgain": {
+			reason: "What is listed each time is not gone, whoever says so.",
+			with: func(s *server) {
+				s.before = func(w http.ResponseWriter, r *http.Request) bool {
+					if !strings.HasSuffix(r.URL.Path, "/w-0001") {
+						return false
+					}
+					missing(w, "w-0001")
+					return true
+				}
+			},
+			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
+		},
+		"ConflictsAndLagging": {
+			reason: "A patch that has met a state that nobody knows proves nothing.",
+			with: func(s *server) {
+				s.before = func(_ http.ResponseWriter, r *http.Request) bool {
+					if r.URL.Path == widgetsPath || r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/w-0007") {
+						s.put("w-0007", "v1")
+					}
+					return false
+				}
+			},
+			want: want{err: ErrUnsettled, in: map[string]int{"v1": 1, "v2": 449}, stored: "[v1 v2]", annotated: true},
+		},
 		"Lagging": {
 			reason: "What a server that is behind writes in v1 is found, also after it was rewritten.",
 			with: func(s *server) {
@@ -247,6 +317,76 @@ func twice(method, prefix string, answer func(http.ResponseWriter)) func(http.Re
 		seen[r.URL.Path]++
 		answer(w)
 		return true
+	}
+}
+
+// notFound answers without a Status.
+func notFound(w http.ResponseWriter) { http.Error(w, "404 page not found", http.StatusNotFound) }
+
+// notYet says of three objects that they are not there, for their first request; with
+// any method, for their first two.
+func notYet(method string) func(http.ResponseWriter, *http.Request) bool {
+	named := map[string]int{"w-0000": 2, "w-0001": 2, "w-0449": 2}
+	if method != "" {
+		named = map[string]int{"w-0000": 1, "w-0001": 1, "w-0449": 1}
+	}
+	return func(w http.ResponseWriter, r *http.Request) bool {
+		name := strings.TrimPrefix(r.URL.Path, widgetsPath+"/")
+		if (method != "" && r.Method != method) || named[name] == 0 {
+			return false
+		}
+		named[name]--
+		missing(w, name)
+		return true
+	}
+}
+
+// TestNeverServed shows that a migration ends with an error if the version stays
+// unknown, and that nothing is taken for gone.
+func TestNeverServed(t *testing.T) {
+	for name, answer := range map[string]func(http.ResponseWriter){
+		"Status":   func(w http.ResponseWriter) { deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, nil) },
+		"NoStatus": notFound,
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, 3)
+			s.before = func(w http.ResponseWriter, r *http.Request) bool {
+				if r.Method != http.MethodPatch || !strings.HasPrefix(r.URL.Path, widgetsPath) {
+					return false
+				}
+				answer(w)
+				return true
+			}
+			m := s.migration(t, nil)
+			m.pace.away = 20 * time.Millisecond
+			if r, err := m.run(t.Context()); !errors.Is(err, errUnknown) {
+				t.Errorf("run(): want %v, got %v, %+v", errUnknown, err, r)
+			}
+			if stored, _ := s.known(); stored != "[v1 v2]" {
+				t.Errorf("run(): want storedVersions as before, got %s", stored)
+			}
+		})
+	}
+}
+
+// TestDryRunJudgesAll shows that a dry run leaves nothing out that an interrupted run
+// has done.
+func TestDryRunJudgesAll(t *testing.T) {
+	s := newServer(t, 5)
+	sub(sub(s.crd, "metadata"), "annotations")[Annotation] = `{"to":"v2","generation":2,"after":"w-0003"}`
+	s.before = func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/w-0001") {
+			return false
+		}
+		deny(w, http.StatusForbidden, metav1.StatusReasonForbidden, nil)
+		return true
+	}
+	r, err := s.migration(t, func(o *Options) { o.DryRun = true }).run(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Outcome != Failed || r.Objects != 5 || r.Failed != 1 || r.ContinuedAfter != "" {
+		t.Errorf("run(): want one of 5 objects to fail, got %+v", r)
 	}
 }
 

@@ -14,6 +14,9 @@ import (
 // negotiated is for a client that decodes what it is answered by itself.
 var negotiated = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversion()
 
+// errUnknown says that a server does not know what it was asked for, though others do.
+var errUnknown = errors.New("an API server does not know the resource")
+
 // persist calls f until it succeeds or there is no use in trying again: for a while if
 // the server is away or has too much to do, a few times if it could not do it, and once
 // if it refuses.
@@ -57,8 +60,12 @@ func code(err error) int {
 	return int(status.Status().Code)
 }
 
-// away reports whether the server could not be asked, or had no time.
+// away reports whether the server could not be asked, had no time, or was not the one
+// to ask.
 func away(err error) bool {
+	if errors.Is(err, errUnknown) {
+		return true
+	}
 	switch code(err) {
 	case 0, http.StatusTooManyRequests, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
 		return true

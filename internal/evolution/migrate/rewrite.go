@@ -30,6 +30,9 @@ const (
 // errHopeless ends a pass in which one object after the other fails.
 var errHopeless = errors.New("one object after the other fails")
 
+// errGone says that an object is not there any more, and not only for one server.
+var errGone = errors.New("it is gone")
+
 // look is an object as it was looked at last.
 type look struct {
 	version   fingerprint // Of its resourceVersion then. As long as it has that it is stored as wanted.
@@ -50,22 +53,23 @@ type rewriting struct {
 
 	mu     sync.Mutex
 	seen   map[fingerprint]look // By UID.
-	gone   int
+	gone   map[fingerprint]bool // By UID.
 	failed map[fingerprint]bool // By UID.
 	// inARow is how many have failed since one was rewritten.
 	inARow int
-	// Of the current pass: its phase, how many objects it has done with, and how often it
-	// has changed what is stored.
-	phase        Phase
-	done, writes int
+	// Of the current pass: its phase, how many objects it has done with, how often it has
+	// changed what is stored, how many were gone, and whether one of them was gone before.
+	phase                Phase
+	done, writes, missed int
+	goneTwice            bool
 }
 
 // rewrite looks at every object until nothing is found that has to be rewritten. The
 // first pass leaves out what an interrupted run has done, and the second does not:
 // nobody knows who has written to it since.
 func (m *migration) rewrite(ctx context.Context, from *mark) error {
-	r := &rewriting{migration: m, seen: map[fingerprint]look{}, failed: map[fingerprint]bool{}}
-	after := ""
+	r := &rewriting{migration: m, seen: map[fingerprint]look{}, gone: map[fingerprint]bool{}, failed: map[fingerprint]bool{}}
+	after, calm := "", false
 	if from != nil {
 		after = from.After
 	}
@@ -81,7 +85,8 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 			m.result.Outcome = Failed
 			m.result.GaveUp = hopeless
 		}
-		settled := after == "" && r.writes == 0
+		var settled bool
+		settled, calm = r.settled(after, calm)
 		switch {
 		case m.DryRun:
 			return nil
@@ -90,7 +95,7 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 		case settled:
 			return nil
 		case m.result.Passes >= mostPasses:
-			return fmt.Errorf("%s: version %s: %w: %d in pass %d", m.Name, m.To, ErrUnsettled, r.writes, m.result.Passes)
+			return fmt.Errorf("%s: version %s: %w: %d rewritten and %d gone in pass %d", m.Name, m.To, ErrUnsettled, r.writes, r.missed, m.result.Passes)
 		case m.result.Passes > 2: // Whoever is behind may need time.
 			if err := pause(ctx, m.Settle); err != nil {
 				return err
@@ -100,10 +105,21 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 	}
 }
 
+// settled reports whether the pass that has ended, which began after the object, was the
+// last: nothing is stored in another version. That an object was gone is only believed
+// when it does not come back, so one pass in which any was gone is not enough; but where
+// objects are deleted all the time none would ever be without, so the second such pass
+// is if no object was gone in it that had been gone before. It also reports whether
+// the pass wrote nothing, which it is told of the one before.
+func (r *rewriting) settled(after string, before bool) (settled, calm bool) {
+	calm = after == "" && r.writes == 0
+	return calm && (r.missed == 0 || before && !r.goneTwice), calm
+}
+
 // pass looks at every object after one of this name that is not known to be stored as
 // wanted.
 func (r *rewriting) pass(ctx context.Context, after string) error {
-	r.phase, r.done, r.writes = Rewriting, 0, 0
+	r.phase, r.done, r.writes, r.missed, r.goneTwice = Rewriting, 0, 0, 0, false
 	first := r.result.Passes == 1
 	if !first {
 		r.phase = Verifying
@@ -181,8 +197,10 @@ func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) er
 	defer r.tell()
 	id := fingerprintOf(string(o.UID))
 	switch {
-	case apierrors.IsNotFound(err):
-		r.gone++
+	case errors.Is(err, errGone):
+		r.missed++
+		r.goneTwice = r.goneTwice || r.gone[id]
+		r.gone[id] = true
 		delete(r.seen, id)
 	case err != nil:
 		r.failed[id] = true
@@ -193,6 +211,7 @@ func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) er
 		return nil
 	default:
 		is := fingerprintOf(string(now.UID))
+		delete(r.gone, is)
 		r.seen[is] = look{version: fingerprintOf(now.ResourceVersion), rewritten: wrote || r.seen[is].rewritten}
 		if wrote {
 			r.writes++
@@ -203,27 +222,64 @@ func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) er
 }
 
 // touch has the API server encode an object anew. It returns the object as it is then,
-// and whether it had been stored in another way. If somebody else changes it all the
-// time the last patch asks for no certain state of it: it is written on top of any.
+// and whether it may have been stored in another way. If somebody else changes it all
+// the time the last patch asks for no certain state of it: it is written on top of any,
+// and counts as a change, as nobody knows what it met. The error is errGone if there
+// is no such object.
 func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) (now *metav1.PartialObjectMetadata, wrote bool, err error) {
 	for range mostConflicts {
 		now, err = r.patch(ctx, o, map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion})
 		if err == nil {
 			return now, now.ResourceVersion != o.ResourceVersion, nil
 		}
-		if !apierrors.IsConflict(err) {
+		if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 			return nil, false, err
 		}
-		err = r.persist(ctx, func(ctx context.Context) (err error) {
-			o, err = r.metadata.Resource(r.gvr(r.To)).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
-			return err
-		})
-		if err != nil {
+		if o, err = r.get(ctx, o); err != nil {
 			return nil, false, err
 		}
 	}
 	now, err = r.patch(ctx, o, map[string]any{})
-	return now, false, err
+	if apierrors.IsNotFound(err) {
+		if _, err := r.get(ctx, o); err != nil {
+			return nil, false, err
+		}
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	return now, now.ResourceVersion != o.ResourceVersion, nil
+}
+
+// get reads an object as etcd has it, and not a cache: no resourceVersion is asked for.
+// The error is errGone if the API server says that this object is not there.
+//
+// Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
+func (r *rewriting) get(ctx context.Context, o *metav1.PartialObjectMetadata) (*metav1.PartialObjectMetadata, error) {
+	var now *metav1.PartialObjectMetadata
+	err := r.persist(ctx, func(ctx context.Context) (err error) {
+		now, err = r.metadata.Resource(r.gvr(r.To)).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+		return r.known(o, err)
+	})
+	if apierrors.IsNotFound(err) && !errors.Is(err, errUnknown) {
+		return nil, fmt.Errorf("%w: %w", errGone, err)
+	}
+	return now, err
+}
+
+// known returns the error of a request for an object, as errUnknown if it says that
+// something is not found but not that it is this object: such is the answer of an API
+// server that does not serve the version, or of something in between.
+func (r *rewriting) known(o *metav1.PartialObjectMetadata, err error) error {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return err
+	}
+	of := status.Status().Details
+	if of != nil && of.Name == o.Name && of.Group == r.crd.Spec.Group && of.Kind == r.crd.Spec.Names.Plural && !apierrors.IsUnexpectedServerError(err) {
+		return err
+	}
+	return fmt.Errorf("%w: %w", errUnknown, err)
 }
 
 // patch sends a merge patch that changes nothing.
@@ -244,7 +300,7 @@ func (r *rewriting) patch(ctx context.Context, o *metav1.PartialObjectMetadata, 
 	var now *metav1.PartialObjectMetadata
 	err = r.persist(ctx, func(ctx context.Context) (err error) {
 		now, err = r.metadata.Resource(r.gvr(r.To)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, options)
-		return err
+		return r.known(o, err)
 	})
 	return now, err
 }
@@ -257,6 +313,6 @@ func (r *rewriting) count() {
 			rewritten++
 		}
 	}
-	r.result.Rewritten, r.result.Unchanged, r.result.Gone = rewritten, len(r.seen)-rewritten, r.gone
-	r.result.Objects = len(r.seen) + r.gone + r.result.Failed
+	r.result.Rewritten, r.result.Unchanged, r.result.Gone = rewritten, len(r.seen)-rewritten, len(r.gone)
+	r.result.Objects = len(r.seen) + len(r.gone) + r.result.Failed
 }

@@ -125,6 +125,13 @@ func deny(w http.ResponseWriter, code int, reason metav1.StatusReason, change fu
 	answer(w, code, status)
 }
 
+// missing answers that there is no such widget.
+func missing(w http.ResponseWriter, name string) {
+	deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, func(s *metav1.Status) {
+		s.Details = &metav1.StatusDetails{Group: "example.org", Kind: "widgets", Name: name}
+	})
+}
+
 func (s *server) definition(w http.ResponseWriter, r *http.Request) {
 	meta := s.crd["metadata"].(map[string]any)
 	if r.Method == http.MethodPatch {
@@ -192,7 +199,7 @@ func (o *widget) metadata() map[string]any {
 func (s *server) widget(w http.ResponseWriter, r *http.Request, name string) {
 	o := s.stored[name]
 	if o == nil {
-		deny(w, http.StatusNotFound, metav1.StatusReasonNotFound, nil)
+		missing(w, name)
 		return
 	}
 	if r.Method == http.MethodPatch {

@@ -68,7 +68,7 @@ func (o *options) serve(ctx context.Context, stderr io.Writer) error {
 			return err
 		})
 	}
-	log.Info("Serving", "address", o.address())
+	log.Info("Starting to serve", "address", o.address())
 	if err := all.Wait(); err != nil {
 		return err
 	}

@@ -1,0 +1,209 @@
+package convert
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/binary"
+	"slices"
+	"strings"
+
+	"refract.dev/tree/raw"
+)
+
+// tree is a JSON value that is taken apart once, so that its parts can be compared at no
+// cost at any depth.
+type tree struct {
+	// text is the value as it stands.
+	text []byte
+	// kind is the byte that such values begin with; 't' for booleans, '0' for numbers.
+	kind byte
+	keys []string
+	// items are the values of the members of an object, or the elements of an array.
+	items []tree
+	// order are the indexes of the members by key.
+	order []int
+	// twice says that a key is there twice, and which.
+	twice *string
+	// sum is the same for equal values.
+	sum [sha256.Size]byte
+}
+
+// treeOf takes a value apart. It must be JSON.
+func treeOf(value []byte) (*tree, error) {
+	var g grower
+	g.s.Reset(value)
+	t := g.grow()
+	return &t, g.s.End()
+}
+
+// grower makes trees.
+type grower struct {
+	s       raw.Scanner
+	scratch []byte
+}
+
+func (g *grower) grow() tree {
+	t := tree{kind: g.s.Next()}
+	start := g.s.Offset()
+	switch t.kind {
+	case '{':
+		g.object(&t)
+	case '[':
+		g.s.OpenArray()
+		for first := true; g.s.NextElement(first); first = false {
+			t.items = append(t.items, g.grow())
+		}
+		g.scratch = append(g.scratch[:0], '[')
+		for i := range t.items {
+			g.scratch = append(g.scratch, t.items[i].sum[:]...)
+		}
+	case '"':
+		text := g.s.Text()
+		g.scratch = append(append(g.scratch[:0], '"'), text...)
+	case 'n':
+		g.scratch = append(g.scratch[:0], g.s.Value()...)
+	case 't', 'f':
+		t.kind = 't'
+		g.scratch = append(g.scratch[:0], g.s.Value()...)
+	default:
+		t.kind = '0'
+		g.scratch = appendNumber(append(g.scratch[:0], '0'), g.s.Value())
+	}
+	t.sum = sha256.Sum256(g.scratch)
+	t.text = g.s.Since(start)
+	return t
+}
+
+func (g *grower) object(t *tree) {
+	g.s.OpenObject()
+	ordered := true
+	for first := true; ; first = false {
+		key, _, ok := g.s.NextKey(first)
+		if !ok {
+			break
+		}
+		k := string(key)
+		if n := len(t.keys); n > 0 && t.keys[n-1] >= k {
+			ordered = false
+		}
+		t.order = append(t.order, len(t.keys))
+		t.keys = append(t.keys, k)
+		t.items = append(t.items, g.grow())
+	}
+	if !ordered {
+		slices.SortStableFunc(t.order, func(a, b int) int { return strings.Compare(t.keys[a], t.keys[b]) })
+	}
+	g.scratch = append(g.scratch[:0], '{')
+	for i, o := range t.order {
+		if i > 0 && t.keys[t.order[i-1]] == t.keys[o] && t.twice == nil {
+			t.twice = &t.keys[o]
+		}
+		g.scratch = binary.BigEndian.AppendUint32(g.scratch, uint32(len(t.keys[o]))) //nolint:gosec // A key is shorter.
+		g.scratch = append(append(g.scratch, t.keys[o]...), t.items[o].sum[:]...)
+	}
+}
+
+// get returns a member, nil if there is none or t is no object.
+func (t *tree) get(key string) *tree {
+	if t == nil {
+		return nil
+	}
+	i, ok := slices.BinarySearchFunc(t.order, key, func(o int, key string) int { return strings.Compare(t.keys[o], key) })
+	if !ok {
+		return nil
+	}
+	return &t.items[t.order[i]]
+}
+
+// same reports whether two values are equal, or both absent.
+func (t *tree) same(o *tree) bool {
+	if t == nil || o == nil {
+		return t == o
+	}
+	return t.sum == o.sum
+}
+
+// is reports whether there is a value of this kind.
+func (t *tree) is(kind byte) bool { return t != nil && t.kind == kind }
+
+// appendCanonical appends the canonical form: see [comparer.canonical].
+func (t *tree) appendCanonical(dst []byte) []byte {
+	switch t.kind {
+	case '{':
+		dst = append(dst, '{')
+		for i, o := range t.order {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			// The longest length there is: it may need escapes.
+			dst = append(appendText(dst, []byte(t.keys[o]), -1), ':')
+			dst = t.items[o].appendCanonical(dst)
+		}
+		return append(dst, '}')
+	case '[':
+		dst = append(dst, '[')
+		for i := range t.items {
+			if i > 0 {
+				dst = append(dst, ',')
+			}
+			dst = t.items[i].appendCanonical(dst)
+		}
+		return append(dst, ']')
+	default:
+		var c comparer
+		return c.canonical(dst, t.text)
+	}
+}
+
+// appendThreeWay appends kept with the changes that lead from base to live: where live is
+// what base is, kept stands, and elsewhere live does. Objects are taken member by member,
+// of which each may be absent; all else is taken as a whole. It appends nothing if nothing
+// is left. Base is what kept has become after a way there and back.
+func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
+	if base.same(live) {
+		live = kept
+	}
+	if live == nil {
+		return dst
+	}
+	if live == kept || kept.same(live) || !base.is('{') || !live.is('{') || !kept.is('{') || kept.twice != nil {
+		return append(dst, live.text...)
+	}
+	dst = append(dst, '{')
+	first := true
+	emit := func(key string) {
+		start := len(dst)
+		if !first {
+			dst = append(dst, ',')
+		}
+		dst = append(raw.AppendString(dst, key), ':')
+		value := len(dst)
+		if dst = appendThreeWay(dst, base.get(key), live.get(key), kept.get(key)); len(dst) == value {
+			dst = dst[:start]
+			return
+		}
+		first = false
+	}
+	for _, key := range live.keys {
+		emit(key)
+	}
+	for _, key := range kept.keys {
+		if live.get(key) == nil {
+			emit(key)
+		}
+	}
+	return append(dst, '}')
+}
+
+// threeWay is [appendThreeWay] of values that are there.
+func threeWay(base, live, kept []byte) ([]byte, error) {
+	var trees [3]*tree
+	for i, value := range [][]byte{base, live, kept} {
+		t, err := treeOf(value)
+		if err != nil {
+			return nil, err
+		}
+		trees[i] = t
+	}
+	return bytes.Clone(appendThreeWay(nil, trees[0], trees[1], trees[2])), nil
+}
