@@ -235,7 +235,8 @@ func (c *comparison) validations(s step) {
 		c.warnf(breakValidation, s.at("not"), "was not the same before: what objects have here may not be valid")
 	}
 	if s.after.XEmbeddedResource && !s.before.XEmbeddedResource {
-		c.warnf(breakValidation, s.at("x-kubernetes-embedded-resource"), "was not set before: what objects have here needs an apiVersion, a kind and valid metadata")
+		c.warnf(breakValidation, s.at("x-kubernetes-embedded-resource"),
+			"was not set before: what objects have here needs an apiVersion, a kind and valid metadata")
 	}
 }
 
@@ -282,7 +283,8 @@ func (c *comparison) required(s step) {
 		if slices.Contains(s.before.Required, name) || s.after.Properties[name].Default != nil || s.root && isMeta(name) {
 			continue
 		}
-		c.warnf(breakRequired, fmt.Sprintf("%s[%d]", s.at("required"), i), "%q was not required before, and has no default: objects without it are no longer valid", name)
+		c.warnf(breakRequired, fmt.Sprintf("%s[%d]", s.at("required"), i),
+			"%q was not required before, and has no default: objects without it are no longer valid", name)
 	}
 }
 
@@ -301,7 +303,8 @@ func (c *comparison) members(s step) {
 		case values != nil:
 			c.schema(step{before: &before, after: values, path: s.at("additionalProperties")})
 		case !s.open():
-			c.warnf(breakFieldRemoved, property(s.path, name), "was there before: an API server drops what objects have here, and with their next write it is lost")
+			c.warnf(breakFieldRemoved, property(s.path, name),
+				"was there before: an API server drops what objects have here, and with their next write it is lost")
 		}
 	}
 	before, after := valuesOf(s.before), valuesOf(s.after)

@@ -75,7 +75,8 @@ func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroun
 	}
 	if items, ok := s.Properties["items"]; ok && c.root && items.Type == "array" {
 		l.warnf(lintItems, property(at, "items"),
-			"is at the root, where the server takes an object with an array items for a list, and answers whoever writes it with 500; put it into spec, or rename it")
+			"is at the root, where the server takes an object with an array items for a list, and answers whoever writes it with 500; "+
+				"put it into spec, or rename it")
 	}
 	l.required(s, at, c)
 	eachSchema(s, at, func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind) {

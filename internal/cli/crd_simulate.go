@@ -56,7 +56,8 @@ cannot be read or a webhook does not answer.`,
 		Example: `  refract crd simulate --crd evolution/at/crd.yaml -f evolution/at/garbage.yaml
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml --to v1beta1
   refract crd simulate --crd evolution/defaults/crd.yaml -f evolution/defaults/object.yaml -o json
-  refract crd simulate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/margherita.yaml --conversion https://127.0.0.1:8443/convert/v1beta1/pizza --certificate-authority ca.crt`,
+  refract crd simulate --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/margherita.yaml ` +
+			`--conversion https://127.0.0.1:8443/convert/v1beta1/pizza --certificate-authority ca.crt`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}

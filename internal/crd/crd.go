@@ -81,9 +81,8 @@ func Compile(documents []manifest.Document) ([]Definition, []*manifest.Problem) 
 // uncompiled lists what keeps a definition from being compiled.
 func uncompiled(d *manifest.Document, err error) []*manifest.Problem {
 	hint := "refract crd check says all that is wrong with it"
-	var invalid *structural.InvalidError
 	var findings []structural.Finding
-	if errors.As(err, &invalid) {
+	if invalid, ok := errors.AsType[*structural.InvalidError](err); ok {
 		findings = invalid.Findings
 	} else {
 		findings = undecodable(d.Content, err)

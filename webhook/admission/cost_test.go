@@ -153,7 +153,7 @@ var hostile = map[string]struct {
 
 // patchAndWork returns the patch of an object, and the work that it took besides comparing
 // so many pairs at most.
-func patchAndWork(t *testing.T, ctx context.Context, object string, f func(*loose)) (patch []byte, work int) {
+func patchAndWork(ctx context.Context, t *testing.T, object string, f func(*loose)) (patch []byte, work int) {
 	t.Helper()
 	obj, err := decode[loose]([]byte(object))
 	if err != nil {
@@ -191,7 +191,7 @@ func TestCost(t *testing.T) {
 			}
 			for _, size := range sizes {
 				object := tc.object(size)
-				patch, work := patchAndWork(t, ctx, object, tc.f)
+				patch, work := patchAndWork(ctx, t, object, tc.f)
 				if most := 2*len(object) + 20_000; work > most {
 					t.Errorf("Of %d bytes: want at most %d values looked at, got %d", len(object), most, work)
 				}

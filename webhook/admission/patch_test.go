@@ -364,12 +364,13 @@ func TestPatchOfManyNames(t *testing.T) {
 
 // TestPatchOfFarElements changes the first and the last of many that have names.
 func TestPatchOfFarElements(t *testing.T) {
-	object := `{"spec":{"layers":[`
+	var object strings.Builder
+	object.WriteString(`{"spec":{"layers":[`)
 	for i := range 1000 {
-		object += fmt.Sprintf(`{"name":"l%d","quantity":1,"future":%d},`, i, i)
+		fmt.Fprintf(&object, `{"name":"l%d","quantity":1,"future":%d},`, i, i)
 	}
-	object += `{"name":"last","quantity":1}]}}`
-	patch := patched(t, object, func(p *pizza) {
+	object.WriteString(`{"name":"last","quantity":1}]}}`)
+	patch := patched(t, object.String(), func(p *pizza) {
 		p.Spec.Layers[0].Quantity, p.Spec.Layers[1000].Quantity = 2, 3
 		p.Spec.Layers = slices.Delete(p.Spec.Layers, 500, 501)
 	})
@@ -383,11 +384,13 @@ func TestPatchOfFarElements(t *testing.T) {
 // still there as it was is not taken for another one changed.
 func TestPatchOfNamesakes(t *testing.T) {
 	const n = 12
-	object := `{"spec":{"layers":[{"name":"x","quantity":1000,"future":1000}`
+	var text strings.Builder
+	text.WriteString(`{"spec":{"layers":[{"name":"x","quantity":1000,"future":1000}`)
 	for i := range n {
-		object += fmt.Sprintf(`,{"name":"x","quantity":%d,"future":%d}`, i+1, i+1)
+		fmt.Fprintf(&text, `,{"name":"x","quantity":%d,"future":%d}`, i+1, i+1)
 	}
-	object += "]}}"
+	text.WriteString("]}}")
+	object := text.String()
 	result := apply(t, object, patched(t, object, func(p *pizza) {
 		p.Spec.Layers = append(p.Spec.Layers[1:], p.Spec.Layers[0])
 		for i := range n {

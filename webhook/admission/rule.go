@@ -65,9 +65,9 @@ func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, 
 		if err != nil {
 			return nil, fmt.Errorf("encoding the object: %w", err)
 		}
-		warnings, err := f(ctx, r, obj)
-		if err != nil {
-			return &Response{Err: err, Warnings: warnings}, nil
+		warnings, denied := f(ctx, r, obj)
+		if denied != nil {
+			return &Response{Err: denied, Warnings: warnings}, nil
 		}
 		after, err := json.Marshal(obj)
 		if err != nil {

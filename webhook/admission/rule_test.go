@@ -295,7 +295,7 @@ func TestHandlerRefuses(t *testing.T) {
 		"NoUID":        {reason: "The answer would be taken for none.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid"},
 		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the request: invalid JSON at byte 7: want a string, got a number"},
 		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: want an object, got a string"},
-		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 1096: more than 1000 levels"},
+		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 10096: too deep: more than 10000 levels"},
 		"Large":        {reason: "More than API servers send.", body: strings.Repeat(" ", mostBytes+1), code: 413, want: "want a review of at most 33554432 bytes"},
 	}
 	for name, tc := range cases {

@@ -241,8 +241,8 @@ func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) 
 	}
 	now, err = r.patch(ctx, o, map[string]any{})
 	if apierrors.IsNotFound(err) {
-		if _, err := r.get(ctx, o); err != nil {
-			return nil, false, err
+		if _, is := r.get(ctx, o); is != nil {
+			err = is
 		}
 	}
 	if err != nil {
