@@ -14,8 +14,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// codec decodes and encodes values of one type, as encoding/json does. Methods of the
-// type are called directly. It is not safe for concurrent use.
+// codec decodes values of one type as API servers do, and encodes them as encoding/json
+// does. Methods of the type are called directly. It is not safe for concurrent use.
 type codec[T any] struct {
 	shape   *shape
 	decoder decoder

@@ -15,7 +15,10 @@
 // called for either. A place whose parent is absent, null or no object has no value: the
 // API server's schemas judge what stands there instead. A nil slice or map that a typed
 // function returns is an empty one; another null means that the version has no such value,
-// which is then absent.
+// which is then absent. Inside a value, members that are null are left out unless there was
+// null in what was converted. Fields of structs that need not be there want omitempty, and
+// pointers where a zero value is one that somebody may write: a value of a [Field] is
+// converted as a whole, and what its type has no place for is only in the annotation.
 //
 // # What moves
 //
@@ -33,13 +36,23 @@
 //	{"v1alpha1":{"spec.toppings":{"value":["a","b","a"],"of":"221117a02b875354"}}}
 //
 // The fingerprint is the first 64 bits of the SHA-256 of the value without white space, its
-// keys sorted and its strings and numbers written in one way. On the way
-// back the value is restored if what was made of it is still there, and would be made of it
-// again; so somebody who edits the other version wins, and an entry that somebody else
-// wrote can add nothing. The entries of both versions leave the annotation then, those of
-// further versions stay, and it goes when it is empty. Places of an [Object] or
-// [Unstructured] conversion are empty: what is kept are all members but apiVersion, kind
-// and metadata.
+// keys sorted and its strings and numbers written in one way. On the way back the value is
+// restored if what was made of it is still there, and would be made of it again.
+//
+// If something has been changed meanwhile it wins where it is: of objects each member that
+// is not what it was, absent or not, and lists as a whole. The rest is restored, provided
+// that the version which the object is in sees no difference. What was made of it then is
+// kept in turn if it would not come back.
+//
+// The entries of both versions leave the annotation, those of further versions stay, and
+// it goes when it is empty. Places of an [Object] or [Unstructured] conversion are empty:
+// what is kept are all members but apiVersion, kind and metadata.
+//
+// An entry is no secret: whoever may write annotations can write one. It can say nothing
+// that the object's version would see. What that version does not see it can say, for
+// instance fields that a conversion ignores, and the schema of the other version has not
+// validated them when they are read. Who relies on such a field checks it there, or in the
+// conversion. An entry that a conversion refuses or panics about has no effect.
 //
 // Values are the same if they are equal as JSON, numbers to the last digit, or if
 // [Equivalent] says so; it is asked about a value all of whose fields the type knows. A

@@ -19,9 +19,14 @@ type worker interface {
 
 // Field converts the value at a place. Spoke and hub are the places in the two versions:
 // the keys from the root on with dots between them, such as "spec.toppings". If they
-// differ the value moves. Places inside metadata, apiVersion and kind are not for it.
+// differ the value moves. Places inside metadata, apiVersion and kind are not for it. An
+// object that has a value at the place to move to already is not converted, so that a
+// version cannot use the name that a value had in another one for something new: convert
+// the parent as one value then.
 //
-// The value is decoded into S or H as encoding/json does, and encoded so; UnmarshalJSON,
+// The value is decoded into S or H as API servers do, with keys that are case-sensitive and
+// integers that are int64 in values of type any, and encoded as by encoding/json;
+// UnmarshalJSON,
 // MarshalJSON and AppendJSON([]byte) ([]byte, error) of S and H are called directly. The
 // functions are called neither for a value that is not there, which is not there
 // afterwards either, nor for null, which stays null. They must be safe for concurrent use

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"bytes"
 	"crypto/sha256"
 	"encoding/binary"
 	"slices"
@@ -205,5 +204,5 @@ func threeWay(base, live, kept []byte) ([]byte, error) {
 		}
 		trees[i] = t
 	}
-	return bytes.Clone(appendThreeWay(nil, trees[0], trees[1], trees[2])), nil
+	return appendThreeWay(nil, trees[0], trees[1], trees[2]), nil
 }

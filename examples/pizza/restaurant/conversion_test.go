@@ -89,8 +89,8 @@ func TestConversionRefused(t *testing.T) {
 		"Negative":     {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":-1}]}`, "spec.toppings[0].quantity: want 1 or more, got -1"},
 		"NoInteger":    {"A schema refuses it, too.", beta, `{"toppings":[{"name":"a","quantity":1.5}]}`, "number 1.5"},
 		"TooLarge":     {"It is no int64.", beta, `{"toppings":[{"name":"a","quantity":1e300}]}`, "number 1e300"},
-		"NamesNotText": {"The schema of v1alpha1 has strings.", alpha, `{"toppings":[1]}`, "cannot unmarshal number"},
-		"NoArray":      {"The schemas have arrays.", alpha, `{"toppings":{}}`, "cannot unmarshal object"},
+		"NamesNotText": {"The schema of v1alpha1 has strings.", alpha, `{"toppings":[1]}`, "spec.toppings: want a string, got number"},
+		"NoArray":      {"The schemas have arrays.", alpha, `{"toppings":{}}`, "spec.toppings: want an array, got object"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
