@@ -112,8 +112,7 @@ func knownIn(t reflect.Type, seen map[reflect.Type]*known) *known {
 // Source: https://pkg.go.dev/encoding/json#Marshal
 func (k *known) addFields(t reflect.Type, seen map[reflect.Type]*known) {
 	var embedded []reflect.Type
-	for i := range t.NumField() {
-		f := t.Field(i)
+	for f := range t.Fields() {
 		tag := f.Tag.Get("json")
 		name, rest, _ := strings.Cut(tag, ",")
 		inner := f.Type

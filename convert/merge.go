@@ -196,7 +196,7 @@ func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]b
 			return dst, nil
 		}
 		return m.appendMade(dst, made)
-	case made.kind == '{' && empty.is('{'):
+	case made.kind == '{' && empty.isObject():
 		return m.mergeObjects(dst, false, nothing, nothing, made, empty, nil, nil)
 	default:
 		return m.appendMade(dst, made)

@@ -240,7 +240,7 @@ func (m *refMove) convert(f refField, toHub bool, entries map[string]refEntry) (
 			}
 		}
 	}
-	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil //nolint:nilerr // What cannot come back is lost.
+	return refEntry{Value: before, Of: fingerprintTree(m.value)}, lost, nil // What cannot come back is lost.
 }
 
 // refThreeWay returns kept with the changes from base to live, each of which may be absent.

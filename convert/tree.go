@@ -97,7 +97,7 @@ func (g *grower) object(t *tree) {
 		if i > 0 && t.keys[t.order[i-1]] == t.keys[o] && t.twice == nil {
 			t.twice = &t.keys[o]
 		}
-		g.scratch = binary.BigEndian.AppendUint32(g.scratch, uint32(len(t.keys[o]))) //nolint:gosec // A key is shorter.
+		g.scratch = binary.BigEndian.AppendUint32(g.scratch, uint32(len(t.keys[o])))
 		g.scratch = append(append(g.scratch, t.keys[o]...), t.items[o].sum[:]...)
 	}
 }
@@ -122,8 +122,8 @@ func (t *tree) same(o *tree) bool {
 	return t.sum == o.sum
 }
 
-// is reports whether there is a value of this kind.
-func (t *tree) is(kind byte) bool { return t != nil && t.kind == kind }
+// isObject reports whether there is a value, which is an object.
+func (t *tree) isObject() bool { return t != nil && t.kind == '{' }
 
 // appendCanonical appends the canonical form: see [comparer.canonical].
 func (t *tree) appendCanonical(dst []byte) []byte {
@@ -165,7 +165,7 @@ func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
 	if live == nil {
 		return dst
 	}
-	if live == kept || kept.same(live) || !base.is('{') || !live.is('{') || !kept.is('{') || kept.twice != nil {
+	if live == kept || kept.same(live) || !base.isObject() || !live.isObject() || !kept.isObject() || kept.twice != nil {
 		return append(dst, live.text...)
 	}
 	dst = append(dst, '{')

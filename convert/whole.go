@@ -330,7 +330,7 @@ func (c passage) comesBack(bare []byte) ([]byte, error) {
 // misses reports whether an object has members that another one has not, and that are in
 // the empty one.
 func misses(original, again, empty *tree) bool {
-	if !original.is('{') || !empty.is('{') {
+	if !original.isObject() || !empty.isObject() {
 		return false
 	}
 	for i, key := range original.keys {
@@ -438,7 +438,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 		return err
 	}
 	live := objectOf(members)
-	forth := func(value []byte) ([]byte, error) { return way.convert(value) }
+	forth := way.convert
 	back := func(value []byte) ([]byte, error) { return way.reverse().convert(value) }
 	kept := w.entry("")
 	made := w.keptValue(kept, live, back)

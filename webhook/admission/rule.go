@@ -67,7 +67,7 @@ func DefaultWarning[T any](apiVersion, kind string, f func(ctx context.Context, 
 		}
 		warnings, denied := f(ctx, r, obj)
 		if denied != nil {
-			return &Response{Err: denied, Warnings: warnings}, nil
+			return &Response{Err: denied, Warnings: warnings}, nil //nolint:nilerr // It is in the response.
 		}
 		after, err := json.Marshal(obj)
 		if err != nil {
