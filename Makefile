@@ -18,7 +18,7 @@ ARGS ?=
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 # Packages whose tests or benchmarks start real control planes.
-LIVE  := ^refract\.dev/(internal/playground|internal/(webhook|injection)/live|test/(e2e|injection|shards|drills|tenancy|simulation|structural|pipeline|admission|pizza(/demo)?|migration|evolution))$$
+LIVE  := ^refract\.dev/(internal/playground|internal/(webhook|injection)/live|test/(e2e|injection|shards|drills|tenancy|simulation|structural|pipeline|admission|pizza(/demo)?|migration|evolution|conversion))$$
 BENCH := ^refract\.dev/test/bench(/|$$)
 
 # Packages that go through hundreds of fleets, one after the other: a race detector

@@ -16,6 +16,7 @@ const Prefix = "refract.dev/"
 const (
 	KindPropagation        = "Propagation"
 	KindClusterPropagation = "ClusterPropagation"
+	KindConversionPolicy   = "ConversionPolicy"
 )
 
 // Annotations on the copies that members hold.
@@ -51,6 +52,7 @@ func AddToScheme(s *runtime.Scheme) error {
 	s.AddKnownTypes(GroupVersion,
 		&Propagation{}, &PropagationList{},
 		&ClusterPropagation{}, &ClusterPropagationList{},
+		&ConversionPolicy{}, &ConversionPolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil
