@@ -18,12 +18,12 @@ ARGS ?=
 RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
 
 # Packages whose tests or benchmarks start real control planes.
-LIVE  := ^refract\.dev/(internal/playground|internal/(webhook|injection)/live|test/(e2e|injection|shards|drills|tenancy|simulation|structural|pipeline|admission|pizza(/demo)?|migration|evolution|conversion))$$
+LIVE  := ^refract\.dev/(internal/playground|internal/(webhook|injection|evolution/serve)/live|test/(e2e|injection|shards|drills|tenancy|simulation|structural|pipeline|admission|pizza(/demo)?|migration|evolution|conversion))$$
 BENCH := ^refract\.dev/test/bench(/|$$)
 
-# Packages that go through hundreds of fleets, one after the other: a race detector
-# would have nothing to find, and take minutes.
-FLEETS := ^refract\.dev/test/(generate|offline)(/|$$)
+# Packages that go through hundreds of fleets, or start the command hundreds of times,
+# one after the other: a race detector would have nothing to find, and take minutes.
+SERIAL := ^refract\.dev/(test/(generate|offline)|internal/cli)(/|$$)
 
 # Real control planes run one package after the other, as two of them starve
 # each other on two cores, and never from the cache, which does not know the
@@ -96,9 +96,9 @@ lint: verify-generated ## Run the linters, go vet and verify-generated.
 .PHONY: unit
 unit: ## Run the tests that need no control plane.
 	$(call say,running unit tests $(or $(RACE),(without -race: there is no C compiler)))
-	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(FLEETS)'); $(GO) test $(RACE) $$pkgs
-	$(call say,running tests of generated fleets)
-	@$(call packages,'$(FLEETS)'); $(GO) test $$pkgs
+	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(SERIAL)'); $(GO) test $(RACE) $$pkgs
+	$(call say,running tests of generated fleets and of the commands)
+	@$(call packages,'$(SERIAL)'); $(GO) test $$pkgs
 
 .PHONY: e2e
 e2e: controlplane ## Run the tests against real control planes. ARGS goes to go test.
