@@ -111,3 +111,31 @@ func BenchmarkReviewLatency(b *testing.B) {
 	slices.Sort(took)
 	b.ReportMetric(took[len(took)*99/100]/1000, "p99-µs")
 }
+
+// BenchmarkMove converts pizzas of 10 KB whose values move, at the top and in each element
+// of a list, or that keep a field of each element; none is the measure: no value moves.
+func BenchmarkMove(b *testing.B) {
+	for _, bc := range []struct {
+		name        string
+		conversions []Conversion
+	}{
+		{"none", nil},
+		{"move", []Conversion{Move("spec.toppings", "spec.order.toppings")}},
+		{"removed", []Conversion{SpokeOnly("spec.toppings")}},
+		{"items", []Conversion{Items("spec.lines", "spec.lines", []Conversion{Move("name", "id.name")}, Keys([]string{"name"}, []string{"id.name"}))}},
+		{"items-removed", []Conversion{Items("spec.lines", "spec.lines", []Conversion{SpokeOnly("name")})}},
+	} {
+		e, err := New(Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: []Spoke{{Version: "v1alpha1", Conversions: bc.conversions}}})
+		if err != nil {
+			b.Fatal(err)
+		}
+		body := bytes.Replace(benchReview(1, 8600), []byte(`"notes":`), []byte(`"lines":[`+strings.TrimSuffix(strings.Repeat(`{"name":"margherita","amount":2,"where":"terrace"},`, 28), ",")+`],"notes":`), 1)
+		b.Run(bc.name, func(b *testing.B) {
+			b.SetBytes(int64(len(body)))
+			b.ReportAllocs()
+			for b.Loop() {
+				benchOnce(b, e, body)
+			}
+		})
+	}
+}

@@ -17,12 +17,18 @@ const Annotation = "refract.dev/complement"
 // Source: https://kubernetes.io/docs/concepts/overview/working-with-objects/annotations/
 const maxAnnotations = 256 << 10
 
-// entry is what a version had at a place, and the fingerprint of what was made of it.
+// entry is what a version had at a place, and the fingerprint of what was made of it; or
+// what its elements had.
 type entry struct {
 	place string
 	value []byte
 	of    fingerprint
+	// inside is the whole entry of a list or a table, as it stands.
+	inside []byte
 }
+
+// absent is the fingerprint of what a value becomes that the other version has none for.
+var absent = new(comparer).fingerprint(null)
 
 // versionEntries are the entries of a version as they stand.
 type versionEntries struct {
@@ -73,14 +79,23 @@ func parseEntry(content []byte) (entry, bool) {
 			e.value = value
 		case "of":
 			of = value
+		case "items", "members":
+			e.inside = content
 		}
 		return true
 	})
-	if err != nil || n != 2 || e.value == nil || of == nil {
+	if err == nil && n == 1 && e.inside != nil {
+		return e, true
+	}
+	if err != nil || n != 2 || e.value == nil || of == nil || e.inside != nil {
 		return entry{}, false
 	}
-	text, err := raw.String(of)
-	return e, err == nil && copy(e.of[:], text) == len(text) && len(text) == len(e.of)
+	return e, parseFingerprint(of, &e.of)
+}
+
+func parseFingerprint(value []byte, f *fingerprint) bool {
+	text, err := raw.String(value)
+	return err == nil && copy(f[:], text) == len(text) && len(text) == len(f)
 }
 
 // appendEntries appends the entries of one version, ordered by place.
@@ -90,6 +105,10 @@ func appendEntries(dst []byte, entries []entry) []byte {
 	for i, e := range entries {
 		if i > 0 {
 			dst = append(dst, ',')
+		}
+		if e.inside != nil {
+			dst = append(append(raw.AppendString(dst, e.place), ':'), e.inside...)
+			continue
 		}
 		dst = append(raw.AppendString(dst, e.place), `:{"value":`...)
 		dst = append(append(dst, e.value...), `,"of":`...)
@@ -149,8 +168,17 @@ func (w *work) readComplement(p *plan) {
 
 // entry returns what the wanted version had at a place; nil if nothing is kept of it.
 func (w *work) entry(place string) *entry {
+	e := w.entryOf(place)
+	if e == nil || raw.IsNull(e.value) {
+		return nil
+	}
+	return e
+}
+
+// entryOf returns the entry of a place, nil if there is none.
+func (w *work) entryOf(place string) *entry {
 	i := slices.IndexFunc(w.complement.restorable, func(e entry) bool { return e.place == place })
-	if i < 0 || raw.IsNull(w.complement.restorable[i].value) {
+	if i < 0 {
 		return nil
 	}
 	return &w.complement.restorable[i]
@@ -180,7 +208,7 @@ func (w *work) keptValue(e *entry, live []byte, back passing) []byte {
 // it was not changed since: that is where what is kept would be as made is after a way
 // there and back. The version of the object must see no difference to made alone. It
 // returns nil if there is nothing to restore.
-func (w *work) restored(e *entry, made []byte, forth, back passing) []byte {
+func (w *work) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
 	if e == nil {
 		return nil
 	}
@@ -194,7 +222,7 @@ func (w *work) restored(e *entry, made []byte, forth, back passing) []byte {
 		if err != nil {
 			return err
 		}
-		all, err := threeWay(base, made, e.value)
+		all, err := threeWay(base, made, e.value, keys)
 		if err != nil {
 			return err
 		}

@@ -27,6 +27,20 @@
 // and the wanted version has no place inside it, since the move back makes it anew. There
 // must not be a value at the new place: it would be taken for a converted one later.
 //
+// # Places
+//
+// A place is the keys from the root on with dots between them, such as spec.size. A key
+// with other characters than letters, digits, - and _ is quoted: spec["a.b"]. Several
+// fields of one object are one value of a [Field] or [RawField] with spec.{host,port}: an
+// object of those that are there, absent if none is. Of the object that becomes of it each
+// member goes to its place; a member that it lacks is absent.
+//
+// [Items] and [Values] convert what is in a list or a table, with places that begin at the
+// element. Edits of an element are edits of the object: what stays between them stays byte
+// for byte. [Move] computes nothing. [SpokeOnly] and [HubOnly] are about values that the
+// other version has no place for, [SpokeParent] and [HubParent] about the objects that such
+// values, or moved ones, are in.
+//
 // # What the other version cannot hold
 //
 // If a value would not come back as it was from the other version, it is kept in the
@@ -43,6 +57,31 @@
 // is not what it was, absent or not, and lists as a whole. The rest is restored, provided
 // that the version which the object is in sees no difference. What was made of it then is
 // kept in turn if it would not come back.
+//
+// With [Keys] a list that is such a value merges element by element. Its elements are those
+// of what was kept, in their order, if nobody has changed which there are, or their order.
+//
+// What only one version has is always kept, null too, unless it is its [Default]. It is
+// made of nothing: its fingerprint is the one of null. It comes back if there is still
+// nothing at its place and the object that it was in is still there.
+//
+// Of a list or a table only those elements are kept that something would get lost of, and
+// of these only that, with places that begin at the element:
+//
+//	{"v1":{"spec.containers":{"items":[{"key":["web"],"kept":{"note":{"value":"n","of":"74234e98afe7498f"}}}]}}}
+//	{"v1":{"spec.stock":{"members":{"flour":{"note":{"value":"n","of":"74234e98afe7498f"}}}}}}
+//
+// Key has the values of the element's keys in the other version, null for one that it does
+// not have; so elements that were put in another order, added or taken away there leave
+// the others theirs. If several elements have the same key, or there are no keys, an item
+// also says the element's index among those with its key, how many they were, and the
+// fingerprint of the whole element that was made of it:
+//
+//	{"items":[{"at":0,"size":3,"of":"de9d6974d0a65d0e","kept":{…}}]}
+//
+// It belongs to an element that is still what was made of it, wherever that is, and
+// otherwise to the one at its index, if they are as many as they were. An element that was
+// changed in a list that has become shorter or longer is not known again: use keys.
 //
 // The entries of both versions leave the annotation, those of further versions stay, and
 // it goes when it is empty. Places of an [Object] or [Unstructured] conversion are empty:

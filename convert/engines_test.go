@@ -1,6 +1,8 @@
 package convert
 
 import (
+	"cmp"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strconv"
@@ -8,6 +10,8 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"refract.dev/tree/raw"
 )
 
 // topping is one of a v1beta1 pizza. Without quantity there is one.
@@ -199,7 +203,46 @@ var testEngines = map[string][]Spoke{
 	"panics": {{Version: "v1alpha1", Conversions: []Conversion{
 		Field("spec.toppings", "spec.toppings", func([]string) ([]topping, error) { panic("out of tomatoes") }, toToppingNames),
 	}}},
-	"none": {{Version: "v1alpha1"}},
+	"none":     {{Version: "v1alpha1"}},
+	"passing":  {{Version: "v1alpha1", Conversions: []Conversion{Move("spec.a", "spec.b.c"), Move("spec.left", "spec.right"), Move("spec.right", "spec.left"), Move(`spec["x.y"]`, `spec["x/y"].z`)}}},
+	"onesided": {{Version: "v1alpha1", Conversions: onesided}},
+	"list":     {{Version: "v1alpha1", Conversions: []Conversion{Items("spec.toppings", "spec.toppings", toppingFields, Keys([]string{"name"}, []string{"id.name"}))}}},
+	"unnamed":  {{Version: "v1alpha1", Conversions: []Conversion{Items("spec.toppings", "spec.toppings", toppingFields)}}},
+	"deep": {{Version: "v1alpha1", Conversions: []Conversion{
+		Items("spec.orders", "spec.tables", []Conversion{
+			Move("no", "number"),
+			Items("pizzas", "pizzas", []Conversion{RawField("size", "size", sizeToDiameter, diameterToSize), SpokeOnly("note")}, Keys([]string{"name"}, []string{"name"})),
+		}, Keys([]string{"no"}, []string{"number"})),
+	}}},
+	"table": {{Version: "v1alpha1", Conversions: []Conversion{Values("spec.stock", "spec.pantry.stock", toppingFields)}}},
+	"matrix": {{Version: "v1alpha1", Conversions: []Conversion{
+		Items("spec.rows", "spec.rows", []Conversion{Items("", "", []Conversion{RawField("", "", sizeToDiameter, diameterToSize)})}),
+	}}},
+	"group": {{Version: "v1alpha1", Conversions: []Conversion{
+		RawField("spec.address", "spec.{host,port}", splitAddress, joinAddress),
+		Items("spec.doors", "spec.doors", []Conversion{RawField("{host,port}", "address", joinAddress, splitAddress)}),
+	}}},
+	"parents": {{Version: "v1alpha1", Conversions: []Conversion{
+		HubParent("spec.oven"), HubParent("spec.oven.door"), SpokeParent("spec.old"),
+		Move("spec.degrees", "spec.oven.degrees"), HubOnly("spec.oven.wood"), Move("spec.locked", "spec.oven.door.locked"),
+		Field("spec.cut", "spec.oven.sliced", func(*string) (bool, error) { return true, nil }, func(sliced bool) (*string, error) { return map[bool]*string{true: new("yes")}[sliced], nil }),
+		SpokeOnly("spec.old.note"),
+	}}},
+	"laws": {{Version: "v1alpha1", Conversions: []Conversion{
+		HubParent("spec.oven"), Move("spec.degrees", "spec.oven.degrees"), HubOnly("spec.oven.wood"),
+		SpokeOnly("spec.note"), HubOnly("spec.note"),
+		RawField("spec.address", "spec.{host,port}", splitAddress, joinAddress),
+		Items("spec.orders", "spec.tables", []Conversion{
+			Move("no", "number"),
+			Items("pizzas", "pizzas", lawFields, Keys([]string{"name"}, []string{"id.name"})),
+			SpokeOnly("note"),
+		}, Keys([]string{"no"}, []string{"number"})),
+		Items("spec.drinks", "spec.drinks", lawFields),
+		Values("spec.stock", "spec.stock", lawFields),
+	}}},
+	"merged": {{Version: "v1alpha1", Conversions: []Conversion{
+		RawField("spec.toppings", "spec.toppings", withoutNotes, keepRaw, Keys([]string{"name"}, []string{"name"})),
+	}}},
 }
 
 func keepRaw(dst, value []byte) ([]byte, error) { return append(dst, value...), nil }
@@ -215,4 +258,95 @@ func testEngine(tb testing.TB, name string) *Engine {
 		tb.Fatal(err)
 	}
 	return e
+}
+
+// onesided has values that one version has, and some that each has for itself.
+var onesided = []Conversion{
+	SpokeOnly("spec.oven.wood"),
+	SpokeOnly("spec.note"),
+	HubOnly("spec.note"),
+	SpokeOnly("spec.count"),
+	Move("spec.number", "spec.count"),
+	HubOnly("spec.crust", Default([]byte(`"thin"`))),
+	HubOnly("spec.oven.degrees", Default([]byte("300"))),
+}
+
+// toppingFields are the conversions of a topping: its name and amount move, and each
+// version has a field that the other one has not.
+var toppingFields = []Conversion{
+	Move("name", "id.name"),
+	RawField("size", "diameter", sizeToDiameter, diameterToSize),
+	SpokeOnly("note"),
+	HubOnly("origin", Default([]byte(`"here"`))),
+}
+
+// lawFields are the conversions of an element whose round trips are exact.
+var lawFields = []Conversion{
+	HubParent("id"), Move("name", "id.name"), RawField("size", "diameter", sizeToDiameter, diameterToSize), SpokeOnly("note"), HubOnly("origin"),
+}
+
+// sizeToDiameter and diameterToSize forget what is between the sizes.
+func sizeToDiameter(dst, value []byte) ([]byte, error) {
+	for _, s := range sizes {
+		if string(value) == strconv.Quote(s.name) {
+			return strconv.AppendInt(dst, int64(s.diameter), 10), nil
+		}
+	}
+	return dst, fmt.Errorf("%s is no size", value)
+}
+
+func diameterToSize(dst, value []byte) ([]byte, error) {
+	n, err := strconv.Atoi(string(value))
+	if err != nil {
+		return dst, fmt.Errorf("%s is no diameter", value)
+	}
+	name := ""
+	for _, s := range sizes {
+		if s.diameter <= n {
+			name = s.name
+		}
+	}
+	return strconv.AppendQuote(dst, name), nil
+}
+
+// address is a host with a port, which is 80 if there is none.
+type address struct {
+	Host string `json:"host,omitempty"`
+	Port int    `json:"port,omitempty"`
+}
+
+func splitAddress(dst, value []byte) ([]byte, error) {
+	var text string
+	if err := json.Unmarshal(value, &text); err != nil {
+		return dst, err
+	}
+	host, port, _ := strings.Cut(text, ":")
+	n, err := strconv.Atoi(cmp.Or(port, "80"))
+	if err != nil {
+		return dst, err
+	}
+	data, err := json.Marshal(address{Host: host, Port: n})
+	return append(dst, data...), err
+}
+
+func joinAddress(dst, value []byte) ([]byte, error) {
+	var a address
+	if err := json.Unmarshal(value, &a); err != nil {
+		return dst, err
+	}
+	return raw.AppendString(dst, fmt.Sprintf("%s:%d", a.Host, cmp.Or(a.Port, 80))), nil
+}
+
+// withoutNotes leaves the notes of toppings out.
+func withoutNotes(dst, value []byte) ([]byte, error) {
+	var toppings []map[string]any
+	if err := json.Unmarshal(value, &toppings); err != nil {
+		return dst, err
+	}
+	toppings = slices.DeleteFunc(toppings, func(t map[string]any) bool { return t["hidden"] != nil })
+	for _, t := range toppings {
+		delete(t, "note")
+	}
+	data, err := json.Marshal(toppings)
+	return append(dst, data...), err
 }

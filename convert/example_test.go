@@ -76,3 +76,37 @@ func ExampleEngine_Review() {
 	// {"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","response":{"uid":"7","convertedObjects":[{"apiVersion":"shop.example/v2","kind":"Order","metadata":{"name":"a"},"spec":{"size":"L","unknown":1.0}},
 	// {"apiVersion":"shop.example/v2","kind":"Order","metadata":{"name":"b"},"spec":{"size":"S"}}],"result":{"status":"Success"}}}
 }
+
+// Each container gets another name for its image, and has a note that the hub has no place
+// for. Somebody puts the containers in another order there.
+func ExampleItems() {
+	engine, err := convert.New(convert.Resource{
+		Group: "shop.example", Kind: "Order", Hub: "v2",
+		Spokes: []convert.Spoke{{Version: "v1", Conversions: []convert.Conversion{
+			convert.Items("spec.containers", "spec.containers", []convert.Conversion{
+				convert.Move("image", "from.image"),
+				convert.SpokeOnly("note"),
+			}, convert.Keys([]string{"name"}, []string{"name"})),
+		}}},
+	})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	there, err := engine.Convert([]byte(`{"apiVersion":"shop.example/v1","kind":"Order","metadata":{"name":"a"},"spec":{"containers":[{"name":"x","image":"i"},{"name":"y","note":"new"}]}}`), "shop.example/v2")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(there))
+	edited := strings.Replace(string(there), `[{"name":"x","from":{"image":"i"}},{"name":"y"}]`, `[{"name":"y"},{"name":"x"}]`, 1)
+	back, err := engine.Convert([]byte(edited), "shop.example/v1")
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	fmt.Println(string(back))
+	// Output:
+	// {"apiVersion":"shop.example/v2","kind":"Order","metadata":{"name":"a","annotations":{"refract.dev/complement":"{\"v1\":{\"spec.containers\":{\"items\":[{\"key\":[\"y\"],\"kept\":{\"note\":{\"value\":\"new\",\"of\":\"74234e98afe7498f\"}}}]}}}"}},"spec":{"containers":[{"name":"x","from":{"image":"i"}},{"name":"y"}]}}
+	// {"apiVersion":"shop.example/v1","kind":"Order","metadata":{"name":"a"},"spec":{"containers":[{"name":"y","note":"new"},{"name":"x"}]}}
+}

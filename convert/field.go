@@ -18,8 +18,8 @@ type worker interface {
 }
 
 // Field converts the value at a place. Spoke and hub are the places in the two versions:
-// the keys from the root on with dots between them, such as "spec.toppings". If they
-// differ the value moves. Places inside metadata, apiVersion and kind are not for it. An
+// the keys from the root on with dots between them, such as "spec.toppings"; the package
+// comment has more about places. If they differ the value moves. Places inside metadata, apiVersion and kind are not for it. An
 // object that has a value at the place to move to already is not converted, so that a
 // version cannot use the name that a value had in another one for something new: convert
 // the parent as one value then.
@@ -35,6 +35,9 @@ type worker interface {
 // that looks at it.
 func Field[S, H any](spoke, hub string, toHub func(S) (H, error), toSpoke func(H) (S, error), o ...Option) Conversion {
 	c := conversion(spoke, hub, o)
+	if c.err != nil {
+		return c
+	}
 	if toHub == nil || toSpoke == nil {
 		c.err = errNoFunction
 		return c
@@ -58,6 +61,9 @@ func conversion(spoke, hub string, o []Option) Conversion {
 	c := Conversion{spoke: spoke, hub: hub}
 	for _, option := range o {
 		option(&c.options)
+	}
+	if c.options.hasFill {
+		c.err = errDefaultTwice
 	}
 	return c
 }
@@ -173,6 +179,9 @@ func (w *way[A, B]) release() {
 // modifies neither value nor what is in dst already. It must not keep them.
 func RawField(spoke, hub string, toHub, toSpoke func(dst, value []byte) ([]byte, error), o ...Option) Conversion {
 	c := conversion(spoke, hub, o)
+	if c.err != nil {
+		return c
+	}
 	if toHub == nil || toSpoke == nil {
 		c.err = errNoFunction
 		return c

@@ -1,7 +1,6 @@
 package convert
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -41,30 +40,52 @@ type node struct {
 	moves bool
 	// stays says that the version that is wanted has conversions inside, too.
 	stays bool
+	// returns says that it is a parent which only the wanted version has.
+	returns bool
 }
 
-// plan says how objects of one version become objects of another. It is immutable.
+// plan says how objects of one version, or elements of their lists, become those of
+// another. It is immutable.
 type plan struct {
 	from, to string
-	// apiVersion is the one of to, as JSON.
+	// apiVersion is the one of to, as JSON; nil in a plan of elements.
 	apiVersion []byte
 	toHub      bool
 	nodes      []node
-	fields     []field
+	// fixed is how many nodes are no places of conversions.
+	fixed  int
+	fields []field
+	// fills are the fields that only the wanted version has.
+	fills []field
+	// leaving are the parents that only the version before has, and returning those that only
+	// the wanted version has, the outer ones first.
+	leaving, returning []field
 	// whole is the conversion of whole objects, nil if there are fields only.
 	whole *field
 }
 
 // field is a conversion in a plan.
 type field struct {
-	id       int // In engine.conversions.
-	from, to int // Nodes.
+	id int // In engine.conversions.
+	// from and to are nodes: one, or those of a group. One of them is empty if only one of the
+	// versions has the value.
+	from, to           []int
+	fromGroup, toGroup bool
 	// place and target are where the value is before and after.
 	place, target string
+	// passes says that the value passes as it is.
+	passes bool
+	// fill is the default, nil if there is none.
+	fill []byte
+	// elements is the plan of what begins behind open: of elements or values of a table.
+	elements *plan
+	open     byte
+	// fromKeys and toKeys tell elements apart before and after.
+	fromKeys, toKeys [][]string
 }
 
 func newPlan(group, from, to string, toHub bool) *plan {
-	p := &plan{from: from, to: to, toHub: toHub, apiVersion: raw.AppendString(nil, group+"/"+to)}
+	p := &plan{from: from, to: to, toHub: toHub, apiVersion: raw.AppendString(nil, group+"/"+to), fixed: fixedNodes}
 	p.nodes = make([]node, 1, fixedNodes)
 	p.add(nodeRoot, "apiVersion")
 	p.add(nodeRoot, "kind")
@@ -77,24 +98,33 @@ func newPlan(group, from, to string, toHub bool) *plan {
 	return p
 }
 
+// newElements returns a plan of elements of what another one is of.
+func (p *plan) newElements() *plan {
+	return &plan{from: p.from, to: p.to, toHub: p.toHub, nodes: make([]node, 1), fixed: 1}
+}
+
 func (p *plan) add(parent int, key string) int {
 	n := len(p.nodes)
-	p.nodes = append(p.nodes, node{key: key, quoted: append(raw.AppendString(nil, key), ':'), path: join(p.nodes[parent].path, key), parent: parent})
+	p.nodes = append(p.nodes, node{key: key, quoted: append(raw.AppendString(nil, key), ':'), path: placeIn(p.nodes[parent].path, key), parent: parent})
 	p.nodes[parent].children = append(p.nodes[parent].children, n)
 	return n
 }
 
-// path returns the node of a place, which it adds if it is not there.
-func (p *plan) path(place string) int {
-	n := nodeRoot
-	for key := range strings.SplitSeq(place, ".") {
-		child := p.child(n, []byte(key))
-		if child < 0 {
-			child = p.add(n, key)
+// leaves returns the nodes of a place, which it adds if they are not there.
+func (p *plan) leaves(where place) []int {
+	var all []int
+	for _, path := range where.paths() {
+		n := nodeRoot
+		for _, key := range path {
+			child := p.child(n, []byte(key))
+			if child < 0 {
+				child = p.add(n, key)
+			}
+			n = child
 		}
-		n = child
+		all = append(all, n)
 	}
-	return n
+	return all
 }
 
 func (p *plan) child(n int, key []byte) int {
@@ -106,18 +136,62 @@ func (p *plan) child(n int, key []byte) int {
 	return -1
 }
 
-func (p *plan) addField(id int, place, target string) {
-	f := field{id: id, place: place, target: target}
-	if place == "" {
+// addField adds a conversion. Its places have been checked.
+func (p *plan) addField(id int, c *Conversion, elements *plan) {
+	f := field{id: id, place: c.hub, target: c.spoke, passes: c.moves, fill: c.options.fill, elements: elements, open: c.elements}
+	before, after := hubSide, spokeSide
+	f.fromKeys, f.toKeys = keyPaths(c.options.hubKeys), keyPaths(c.options.spokeKeys)
+	if p.toHub {
+		f.place, f.target, before, after = f.target, f.place, after, before
+		f.fromKeys, f.toKeys = f.toKeys, f.fromKeys
+	}
+	if c.whole != nil {
 		p.whole = &f
 		return
 	}
-	f.from, f.to = p.path(place), p.path(target)
-	p.nodes[f.from].moves = f.from != f.to
-	for n := f.to; n != nodeRoot; n = p.nodes[n].parent {
-		p.nodes[n].stays = true
+	if c.side != after {
+		where, _ := parsePlace(f.place)
+		f.from, f.fromGroup = p.leaves(where), where.members != nil
+	}
+	if c.side != before {
+		where, _ := parsePlace(f.target)
+		f.to, f.toGroup = p.leaves(where), where.members != nil
+	}
+	if c.parent {
+		p.addParent(&f)
+		return
+	}
+	for _, n := range f.from {
+		p.nodes[n].moves = p.nodes[n].moves || !slices.Contains(f.to, n)
+		if c.side == before {
+			p.stay(p.nodes[n].parent)
+		}
+	}
+	for _, n := range f.to {
+		p.stay(n)
+	}
+	if c.side == after {
+		p.fills = append(p.fills, f)
+		return
 	}
 	p.fields = append(p.fields, f)
+}
+
+// stay marks a node and all above it.
+func (p *plan) stay(n int) {
+	for ; n != nodeRoot; n = p.nodes[n].parent {
+		p.nodes[n].stays = true
+	}
+}
+
+// keyPaths returns where the fields are that tell elements apart.
+func keyPaths(keys []string) [][]string {
+	var paths [][]string
+	for _, key := range keys {
+		where, _ := parsePlace(key)
+		paths = append(paths, where.keys)
+	}
+	return paths
 }
 
 // kind is a resource, compiled.
@@ -140,16 +214,11 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 		if s.Version == "" || strings.Contains(s.Version, "/") || slices.Contains(k.versions, s.Version) {
 			return nil, fmt.Errorf("resource %s.%s: version %q of a spoke is empty, there twice, or has a group", r.Kind, r.Group, s.Version)
 		}
-		if err := checkPlaces(s.Conversions); err != nil {
+		if err := checkPlaces(s.Conversions, false); err != nil {
 			return nil, fmt.Errorf("resource %s.%s: version %s: %w", r.Kind, r.Group, s.Version, err)
 		}
 		up, down := newPlan(r.Group, s.Version, r.Hub, true), newPlan(r.Group, r.Hub, s.Version, false)
-		for _, c := range s.Conversions {
-			up.addField(len(e.conversions), c.spoke, c.hub)
-			down.addField(len(e.conversions), c.hub, c.spoke)
-			e.conversions = append(e.conversions, c)
-		}
-		e.nodes = max(e.nodes, len(up.nodes), len(down.nodes))
+		e.addConversions(up, down, s.Conversions)
 		k.routes[[2]string{s.Version, r.Hub}] = []*plan{up}
 		k.routes[[2]string{r.Hub, s.Version}] = []*plan{down}
 		k.versions = append(k.versions, s.Version)
@@ -164,48 +233,131 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 	return k, nil
 }
 
+// addConversions adds conversions to the plans of both ways.
+func (e *Engine) addConversions(up, down *plan, conversions []Conversion) {
+	for i := range conversions {
+		c := &conversions[i]
+		id := len(e.conversions)
+		e.conversions = append(e.conversions, *c)
+		var upwards, downwards *plan
+		if c.elements != 0 {
+			upwards, downwards = up.newElements(), down.newElements()
+			e.addConversions(upwards, downwards, c.inside)
+		}
+		up.addField(id, c, upwards)
+		down.addField(id, c, downwards)
+	}
+	e.nodes = max(e.nodes, len(up.nodes), len(down.nodes))
+}
+
+// claim is a path that a conversion is about.
+type claim struct {
+	side   side
+	path   []string
+	parent bool
+}
+
 // checkPlaces returns an error if a conversion is not valid, or two are in each other's
-// way.
-func checkPlaces(conversions []Conversion) error {
-	var places []string
-	for i, c := range conversions {
-		if c.worker == nil && c.whole == nil && c.err == nil {
+// way. Conversions of elements may be of the element itself.
+func checkPlaces(conversions []Conversion, elements bool) error {
+	var claims []claim
+	for i := range conversions {
+		c := &conversions[i]
+		switch {
+		case c.isZero():
 			return fmt.Errorf("conversion %d is empty: use Field, RawField, Object or Unstructured", i)
-		}
-		if c.err != nil {
+		case c.err != nil:
 			return at(c.spoke, c.err)
-		}
-		if c.whole != nil {
-			if len(conversions) > 1 {
-				return errors.New("a conversion of whole objects must be the only one")
-			}
+		case c.whole != nil && (len(conversions) > 1 || elements):
+			return errors.New("a conversion of whole objects must be the only one")
+		case c.whole != nil:
 			return nil
 		}
-		if err := cmp.Or(checkPlace(c.spoke), checkPlace(c.hub)); err != nil {
+		places, err := c.claims(elements)
+		switch {
+		case err != nil:
 			return err
-		}
-		if slices.ContainsFunc(conversions[:i], func(o Conversion) bool { return o.spoke == c.spoke || o.hub == c.hub }) {
+		case c.spoke == "" && len(conversions) > 1:
+			return errors.New(`place "": the element itself is converted by another conversion already`)
+		case slices.ContainsFunc(places, func(p claim) bool { return slices.ContainsFunc(claims, p.same) }):
 			return fmt.Errorf("%s and %s: two conversions of the same place", c.spoke, c.hub)
 		}
-		places = append(places, c.spoke, c.hub)
+		claims = append(claims, places...)
 	}
-	for _, a := range places {
-		for _, b := range places {
-			if strings.HasPrefix(b, a+".") {
-				return fmt.Errorf("%s and %s: one of the places is inside the other; convert %s as one value", a, b, a)
+	return checkInside(claims)
+}
+
+// checkInside returns an error if a place is inside another one, in whichever version.
+func checkInside(claims []claim) error {
+	for _, a := range claims {
+		for _, b := range claims {
+			if !a.parent && isInside(b.path, a.path) {
+				return fmt.Errorf("%s and %s: one of the places is inside the other; convert %s as one value",
+					textOf(a.path), textOf(b.path), textOf(a.path))
 			}
 		}
 	}
 	return nil
 }
 
-func checkPlace(place string) error {
-	keys := strings.Split(place, ".")
-	if slices.Contains(keys, "") {
-		return fmt.Errorf("place %q: want keys with dots between them", place)
+func (c claim) same(o claim) bool { return c.side == o.side && slices.Equal(c.path, o.path) }
+
+func (c *Conversion) isZero() bool {
+	return c.worker == nil && c.whole == nil && c.err == nil && !c.moves && c.side == bothSides && c.elements == 0
+}
+
+// claims returns the paths of a conversion, whose places, keys and inner conversions it
+// checks.
+func (c *Conversion) claims(elements bool) ([]claim, error) {
+	if elements && (c.spoke == "") != (c.hub == "") {
+		return nil, errors.New(`place "": an element itself stays where it is`)
 	}
-	if slices.Contains([]string{"apiVersion", "kind", "metadata"}, keys[0]) {
-		return fmt.Errorf("place %q: %s is the same in all versions", place, keys[0])
+	var claims []claim
+	for _, s := range []struct {
+		side side
+		text string
+	}{{spokeSide, c.spoke}, {hubSide, c.hub}} {
+		where, err := checkPlace(s.text, elements, elements && c.side == bothSides && !c.moves)
+		switch {
+		case err != nil:
+			return nil, err
+		case where.members != nil && c.worker == nil:
+			return nil, fmt.Errorf("place %q: only Field and RawField convert several fields as one value", s.text)
+		case c.side != bothSides && c.side != s.side:
+			continue
+		}
+		for _, path := range where.paths() {
+			claims = append(claims, claim{side: s.side, path: path, parent: c.parent})
+		}
 	}
-	return nil
+	if c.elements != 0 {
+		if err := checkPlaces(c.inside, true); err != nil {
+			return nil, at(c.spoke+"[*]", err)
+		}
+	}
+	for _, key := range slices.Concat(c.options.spokeKeys, c.options.hubKeys) {
+		where, err := parsePlace(key)
+		if err != nil || where.members != nil || where.keys == nil {
+			return nil, at(c.spoke, fmt.Errorf("key %q: want the place of one field of an element", key))
+		}
+	}
+	return claims, nil
+}
+
+// checkPlace reads a place: of an object, or inside elements, where it may be an element
+// itself.
+func checkPlace(text string, elements, itself bool) (place, error) {
+	where, err := parsePlace(text)
+	if err != nil {
+		return where, err
+	}
+	for _, path := range where.paths() {
+		switch {
+		case len(path) == 0 && !itself:
+			return where, placeProblem(text)
+		case !elements && slices.Contains([]string{"apiVersion", "kind", "metadata"}, path[0]):
+			return where, fmt.Errorf("place %q: %s is the same in all versions", text, path[0])
+		}
+	}
+	return where, nil
 }

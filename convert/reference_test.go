@@ -367,8 +367,8 @@ func FuzzConvertAgainstReference(f *testing.F) {
 			from, to, toHub = to, from, false
 		}
 		object, ok := fuzzObject(from, metadata, spec)
-		if !ok {
-			return
+		if !ok || strings.Contains(metadata, "items") || strings.Contains(metadata, "members") {
+			return // The reference has no lists.
 		}
 		tree, err := decodeTree(object)
 		if err != nil {

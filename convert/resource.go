@@ -17,7 +17,8 @@ type Spoke struct {
 }
 
 // Conversion is one difference between a spoke and the hub: see [Field], [RawField],
-// [Object] and [Unstructured].
+// [Move], [SpokeOnly], [HubOnly], [Items] and [Values], and for whole objects [Object] and
+// [Unstructured].
 type Conversion struct {
 	spoke, hub string
 	options    options
@@ -25,6 +26,15 @@ type Conversion struct {
 	// worker makes what converts the values of a request; nil if whole is not.
 	worker func() worker
 	whole  *whole
+	// moves says that the value passes as it is; side which version has it.
+	moves bool
+	side  side
+	// parent says that the value is the object that others are in.
+	parent bool
+	// inside are the conversions of the elements of a list, or the values of a table, and
+	// elements is the byte that those begin with; 0 if it is neither.
+	inside   []Conversion
+	elements byte
 }
 
 // Option is something about a [Conversion] that need not be said.
@@ -32,6 +42,11 @@ type Option func(*options)
 
 type options struct {
 	spoke, hub any // func(a, b S) bool, func(a, b H) bool; nil: equal as JSON.
+	// fill is the value of Default.
+	fill    []byte
+	hasFill bool
+	// spokeKeys and hubKeys are those of Keys.
+	spokeKeys, hubKeys []string
 }
 
 // Equivalent declares which values mean the same, in the spoke and in the hub; nil

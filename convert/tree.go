@@ -194,8 +194,9 @@ func appendThreeWay(dst []byte, base, live, kept *tree) []byte {
 	return append(dst, '}')
 }
 
-// threeWay is [appendThreeWay] of values that are there.
-func threeWay(base, live, kept []byte) ([]byte, error) {
+// threeWay is [appendThreeWay] of values that are there. The elements of lists are told
+// apart by the keys, if there are any.
+func threeWay(base, live, kept []byte, keys [][]string) ([]byte, error) {
 	var trees [3]*tree
 	for i, value := range [][]byte{base, live, kept} {
 		t, err := treeOf(value)
@@ -204,5 +205,72 @@ func threeWay(base, live, kept []byte) ([]byte, error) {
 		}
 		trees[i] = t
 	}
+	if out := appendKeyed(nil, trees[0], trees[1], trees[2], keys); out != nil {
+		return out, nil
+	}
 	return appendThreeWay(nil, trees[0], trees[1], trees[2]), nil
+}
+
+// appendKeyed is [appendThreeWay] of lists, element by element. If nobody has changed which
+// elements there are and their order, those are what was kept; otherwise they are the live
+// ones, and those that the other version never had come last. It returns nil if the
+// elements cannot be told apart.
+func appendKeyed(dst []byte, base, live, kept *tree, keys [][]string) []byte {
+	if len(keys) == 0 {
+		return nil
+	}
+	was, ok := base.named(keys)
+	is, okLive := live.named(keys)
+	had, okKept := kept.named(keys)
+	if !ok || !okLive || !okKept {
+		return nil
+	}
+	order := is.names
+	if slices.Equal(was.names, is.names) {
+		order = had.names
+	}
+	dst = append(dst, '[')
+	seen := map[string]bool{}
+	for _, name := range slices.Concat(order, is.names, had.names) {
+		if seen[name] {
+			continue
+		}
+		seen[name] = true
+		before := len(dst)
+		if before > 1 {
+			dst = append(dst, ',')
+		}
+		start := len(dst)
+		if dst = appendThreeWay(dst, was.items[name], is.items[name], had.items[name]); len(dst) == start {
+			dst = dst[:before]
+		}
+	}
+	return append(dst, ']')
+}
+
+// namedItems are the elements of a list by the values of their keys.
+type namedItems struct {
+	names []string
+	items map[string]*tree
+}
+
+// named returns the elements of a list by name; false if it is none, or two have the same.
+func (t *tree) named(keys [][]string) (namedItems, bool) {
+	n := namedItems{items: map[string]*tree{}}
+	for i := range t.items {
+		name := ""
+		for _, path := range keys {
+			part := &t.items[i]
+			for _, key := range path {
+				part = part.get(key)
+			}
+			if part != nil {
+				name += string(part.sum[:])
+			}
+			name += "/"
+		}
+		n.names = append(n.names, name)
+		n.items[name] = &t.items[i]
+	}
+	return n, t.kind == '[' && len(n.items) == len(n.names)
 }

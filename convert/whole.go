@@ -447,7 +447,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 			return at("", err)
 		}
 		lost := !partial && !way.returns(live, made)
-		if restored := w.restored(kept, made, forth, back); restored != nil {
+		if restored := w.restored(kept, made, nil, forth, back); restored != nil {
 			made = restored
 		}
 		if lost {
@@ -503,7 +503,7 @@ func (w *work) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
 	values["apiVersion"] = apiVersion
 	kind := &w.facts[nodeKind]
 	values["kind"] = w.src[kind.start:kind.end]
-	values["metadata"] = metadataMissing
+	values["metadata"] = emptyObject
 	if metadata.present {
 		values["metadata"] = w.render(nil, metadata.start, metadata.end)
 	}

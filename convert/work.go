@@ -50,6 +50,9 @@ type work struct {
 	comparer   comparer
 	complement complement
 	scratch    []byte
+	// lists reads the elements of a list, which inner converts; nil until it is needed.
+	lists raw.Scanner
+	inner *work
 	// broken says that a function panicked, and left the workers in any state.
 	broken bool
 }
@@ -75,7 +78,15 @@ func (w *work) release() {
 			worker.release()
 		}
 	}
+	for ; w != nil; w = w.inner {
+		w.forget()
+	}
+}
+
+// forget is release, but for what the work shares with those inside it.
+func (w *work) forget() {
 	w.arena = arena{}
+	w.lists.Reset(nil)
 	w.scanner.Reset(nil)
 	w.outer.Reset(nil)
 	w.src, w.trouble = nil, nil
@@ -95,10 +106,11 @@ func (w *work) release() {
 
 // scan reads the object that comes next as the plan wants it.
 func (w *work) scan(s *raw.Scanner, p *plan) {
-	clear(w.facts)
-	clear(w.puts)
+	clear(w.facts[:len(p.nodes)])
+	clear(w.puts[:len(p.nodes)])
 	w.keys, w.edits, w.deleted, w.inserted = w.keys[:0], w.edits[:0], w.deleted[:0], w.inserted[:0]
 	w.trouble = nil
+	w.facts[nodeRoot].present = true
 	w.scanNode(s, p, nodeRoot)
 }
 
@@ -112,7 +124,7 @@ func (w *work) scanNode(s *raw.Scanner, p *plan, n int) {
 	}
 	s.OpenObject()
 	f.last = s.Position()
-	all := n == nodeRoot || n == nodeMetadata // Where all keys are looked at.
+	all := p.apiVersion != nil && (n == nodeRoot || n == nodeMetadata) // Where all keys are looked at.
 	base := len(w.keys)
 	var seen map[string]struct{}
 	previous, before := -1, -1
@@ -217,10 +229,8 @@ func (w *work) convert(p *plan) error {
 	if p.whole != nil {
 		return w.convertWhole(p, partial)
 	}
-	for i := range p.fields {
-		if err := w.convertField(p, &p.fields[i], partial); err != nil {
-			return err
-		}
+	if err := w.convertFields(p, partial); err != nil {
+		return err
 	}
 	if err := w.annotate(p); err != nil {
 		return err
@@ -228,56 +238,189 @@ func (w *work) convert(p *plan) error {
 	return w.restructure(p)
 }
 
-var metadataMissing = []byte("{}")
+var emptyObject = []byte("{}")
 
 // metadata sees to it that there is metadata, as API servers demand.
 func (w *work) metadata(p *plan) error {
 	switch f := &w.facts[nodeMetadata]; {
 	case !f.present:
-		w.put(p, nodeMetadata, metadataMissing)
+		w.put(p, nodeMetadata, emptyObject)
 	case f.kind == 'n':
-		w.replace(nodeMetadata, metadataMissing)
+		w.replace(nodeMetadata, emptyObject)
 	case f.kind != '{':
 		return at("metadata", fmt.Errorf("want an object, got %s", describe(f.kind)))
 	}
 	return nil
 }
 
-func (w *work) convertField(p *plan, f *field, partial bool) error {
-	from, to := &w.facts[f.from], &w.facts[f.to]
-	if f.from != f.to && to.present && !p.nodes[f.to].moves {
-		return at(f.target, fmt.Errorf("there is a value already where %s has %s of %s", p.to, f.place, p.from))
-	}
-	if !from.present {
-		w.restoreAbsent(p, f)
-		return nil
-	}
-	value := w.src[from.start:from.end:from.end]
-	converted := value
-	if from.kind != 'n' {
-		var err error
-		if converted, err = w.convertValue(p, f, value, partial); err != nil {
-			return at(f.place, err)
-		}
-		if string(converted) == "null" { // The other version has no such value.
-			w.deleted = append(w.deleted, f.from)
-			return nil
+func (w *work) convertFields(p *plan, partial bool) error {
+	w.returnParents(p)
+	for i := range p.fields {
+		if err := w.convertField(p, &p.fields[i], partial); err != nil {
+			return err
 		}
 	}
-	if f.from == f.to {
-		w.replace(f.from, converted)
-		return nil
+	for i := range p.fills {
+		w.fillIn(p, &p.fills[i], partial)
 	}
-	w.deleted = append(w.deleted, f.from)
-	w.put(p, f.to, converted)
+	w.returnNulls(p)
+	w.leaveParents(p, partial)
 	return nil
 }
 
+func (w *work) convertField(p *plan, f *field, partial bool) error {
+	for _, n := range f.to {
+		if w.facts[n].present && !p.nodes[n].moves && !slices.Contains(f.from, n) {
+			return at(p.nodes[n].path, fmt.Errorf("there is a value already where %s has %s of %s", p.to, f.place, p.from))
+		}
+	}
+	value := w.value(p, f)
+	switch {
+	case value == nil:
+		w.restoreAbsent(p, f)
+		return nil
+	case len(f.to) == 0:
+		w.takeAway(f, value, partial)
+		return nil
+	case f.elements != nil && value[0] == f.open:
+		return w.convertElements(p, f, value, partial)
+	case f.passes || value[0] == 'n' && !f.toGroup || f.elements != nil:
+		return w.give(p, f, value, value)
+	}
+	converted, err := w.convertValue(p, f, value, partial)
+	if err != nil {
+		return at(f.place, err)
+	}
+	return w.give(p, f, value, converted)
+}
+
+// value returns the value of a field, nil if it is absent. That of a group is an object of
+// the members that are there.
+func (w *work) value(p *plan, f *field) []byte {
+	if !f.fromGroup {
+		from := &w.facts[f.from[0]]
+		if !from.present {
+			return nil
+		}
+		return w.src[from.start:from.end:from.end]
+	}
+	object := append(w.arena.room(), '{')
+	for _, n := range f.from {
+		if m := &w.facts[n]; m.present {
+			if len(object) > 1 {
+				object = append(object, ',')
+			}
+			object = append(append(object, p.nodes[n].quoted...), w.src[m.start:m.end]...)
+		}
+	}
+	if len(object) == 1 {
+		return nil
+	}
+	return w.arena.keep(append(object, '}'))
+}
+
+// give plans that the value of a field is another one now: null for a value that is not
+// null means that the other version has none.
+func (w *work) give(p *plan, f *field, value, converted []byte) error {
+	none := value[0] != 'n' && string(converted) == "null"
+	if none && f.from[0] == nodeRoot {
+		return errNoElement
+	}
+	if !none && !f.fromGroup && !f.toGroup && f.from[0] == f.to[0] {
+		if len(converted) != len(value) || &converted[0] != &value[0] {
+			w.replace(f.from[0], converted)
+		}
+		return nil
+	}
+	for _, n := range f.from {
+		if w.facts[n].present && !slices.Contains(f.to, n) {
+			w.deleted = append(w.deleted, n)
+		}
+	}
+	return w.giveTo(p, f, converted, none)
+}
+
+var errNoElement = errors.New("an element cannot become none: convert the list as one value")
+
+// giveTo puts a value where the wanted version has it, or none.
+func (w *work) giveTo(p *plan, f *field, converted []byte, absent bool) error {
+	if !f.toGroup {
+		w.set(p, f, f.to[0], converted, absent)
+		return nil
+	}
+	values, err := p.split(f, converted)
+	if err != nil {
+		return at(f.place, err)
+	}
+	for i, n := range f.to {
+		w.set(p, f, n, values[i], values[i] == nil)
+	}
+	return nil
+}
+
+// split returns the values of the fields of the group that a field goes to, nil for those
+// that are absent.
+func (p *plan) split(f *field, converted []byte) ([][]byte, error) {
+	values := make([][]byte, len(f.to))
+	switch first := bytes.TrimLeft(converted, " \t\r\n")[0]; first {
+	case 'n':
+		return values, nil
+	case '{':
+	default:
+		return nil, fmt.Errorf("want an object of the fields of %s, the conversion made %s", f.target, describe(first))
+	}
+	var wrong error
+	err := raw.Members(converted, func(key, value []byte) bool {
+		i := slices.IndexFunc(f.to, func(n int) bool { return p.nodes[n].key == string(key) })
+		switch {
+		case i < 0:
+			wrong = fmt.Errorf("the conversion made a field %q, which is none of %s", key, f.target)
+		case values[i] != nil:
+			wrong = at(string(key), errTwice)
+		default:
+			values[i] = value
+		}
+		return wrong == nil
+	})
+	return values, cmp.Or(wrong, err)
+}
+
+// fits returns what was kept, nil if it is no value of the group that the field goes to.
+func (p *plan) fits(f *field, kept []byte) []byte {
+	if kept == nil || !f.toGroup {
+		return kept
+	}
+	if _, err := p.split(f, kept); err != nil {
+		return nil
+	}
+	return kept
+}
+
+// set plans what is at one of the nodes that a field goes to.
+func (w *work) set(p *plan, f *field, n int, value []byte, absent bool) {
+	own := w.facts[n].present && slices.Contains(f.from, n)
+	switch {
+	case absent && own:
+		w.deleted = append(w.deleted, n)
+	case absent:
+	case own:
+		w.replace(n, value)
+	default:
+		w.put(p, n, value)
+	}
+}
+
 func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
+	if value[0] == 'n' { // Of a group nothing is there then.
+		if !partial {
+			w.keep(f.place, value, null)
+		}
+		return value, nil
+	}
 	var e *entry
 	if len(w.complement.restorable) > 0 {
 		e = w.entry(f.target)
-		if kept := w.keptValue(e, value, w.passing(f, !p.toHub)); kept != nil {
+		if kept := p.fits(f, w.keptValue(e, value, w.passing(f, !p.toHub))); kept != nil {
 			return kept, nil
 		}
 	}
@@ -289,7 +432,7 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 	out = w.arena.keep(out)
 	lost := !partial && !worker.returns(value, out, p.toHub)
 	if e != nil && !raw.IsNull(out) {
-		if restored := w.restored(e, out, w.passing(f, p.toHub), w.passing(f, !p.toHub)); restored != nil {
+		if restored := p.fits(f, w.restored(e, out, f.toKeys, w.passing(f, p.toHub), w.passing(f, !p.toHub))); restored != nil {
 			out = restored
 		}
 	}
@@ -302,17 +445,62 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 // restoreAbsent puts back what the version that is wanted had and the other one had no
 // value for, provided that it still has none.
 func (w *work) restoreAbsent(p *plan, f *field) {
-	if len(w.complement.restorable) == 0 {
+	if len(w.complement.restorable) == 0 || len(f.to) == 0 || f.passes || f.elements != nil {
 		return
 	}
-	for n := p.nodes[f.to].parent; n != nodeRoot; n = p.nodes[n].parent {
-		if !w.facts[n].present || w.facts[n].kind != '{' {
+	for n := p.nodes[f.to[0]].parent; n != nodeRoot; n = p.nodes[n].parent {
+		if (!w.facts[n].present || w.facts[n].kind != '{') && !(p.nodes[n].returns && w.puts[n] != nil) {
 			return // It was taken away with all that was there.
 		}
 	}
-	if kept := w.keptValue(w.entry(f.target), null, w.passing(f, !p.toHub)); kept != nil {
-		w.put(p, f.to, kept)
+	if kept := p.fits(f, w.keptAbsent(p, f)); kept != nil {
+		_ = w.giveTo(p, f, kept, false) // It fits.
 	}
+}
+
+// keptAbsent returns what is kept of a value that the version of the object has none for.
+func (w *work) keptAbsent(p *plan, f *field) []byte {
+	e := w.entry(f.target)
+	if !f.fromGroup {
+		return w.keptValue(e, null, w.passing(f, !p.toHub))
+	}
+	if e := w.entryOf(f.target); e != nil && raw.IsNull(e.value) && e.of == absent {
+		return null
+	}
+	if kept := w.keptValue(e, emptyObject, w.passing(f, !p.toHub)); kept != nil {
+		return kept
+	}
+	return w.keptValue(e, null, w.passing(f, !p.toHub))
+}
+
+// takeAway plans that a value which only the version of the object has goes.
+func (w *work) takeAway(f *field, value []byte, partial bool) {
+	w.deleted = append(w.deleted, f.from[0])
+	if partial || f.fill != nil && w.comparer.equal(value, f.fill) {
+		return
+	}
+	w.complement.kept = append(w.complement.kept, entry{place: f.place, value: value, of: absent})
+}
+
+// fillIn puts a value that only the wanted version has where it was, or its default.
+func (w *work) fillIn(p *plan, f *field, partial bool) {
+	n := f.to[0]
+	if w.facts[n].present && !p.nodes[n].moves || w.puts[n] != nil || !w.hasParent(p, n) {
+		return
+	}
+	switch e := w.entryOf(f.target); {
+	case e != nil && e.value != nil && e.of == absent:
+		w.put(p, n, e.value)
+	case f.fill != nil && !partial:
+		w.put(p, n, f.fill)
+	}
+}
+
+// hasParent reports whether there is an object, as far as it is planned, to put something
+// into.
+func (w *work) hasParent(p *plan, n int) bool {
+	parent := p.nodes[n].parent
+	return w.puts[parent] != nil || w.facts[parent].present && w.facts[parent].kind == '{'
 }
 
 var null = []byte("null")
@@ -386,7 +574,7 @@ func (w *work) prune(p *plan) {
 	if len(w.deleted) == 0 {
 		return
 	}
-	for n := len(p.nodes) - 1; n >= fixedNodes; n-- { // Children come behind their parents.
+	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come behind their parents.
 		f := &w.facts[n]
 		if p.nodes[n].stays || f.members == 0 || f.members != w.deletedIn(p, n) {
 			continue
@@ -478,14 +666,19 @@ func (w *work) build(dst []byte, p *plan, n int) []byte {
 
 // render appends a part of the object as the edits make it.
 func (w *work) render(dst []byte, start, end int) []byte {
-	for _, e := range w.edits {
+	return rendered(dst, w.src, w.edits, start, end)
+}
+
+// rendered appends a part of a document as the edits that are in it make it.
+func rendered(dst, src []byte, edits []edit, start, end int) []byte {
+	for _, e := range edits {
 		if e.start < start || e.end > end {
 			continue
 		}
-		dst = append(append(dst, w.src[start:e.start]...), e.text...)
+		dst = append(append(dst, src[start:e.start]...), e.text...)
 		start = e.end
 	}
-	return append(dst, w.src[start:end]...)
+	return append(dst, src[start:end]...)
 }
 
 // rendered returns how long what render appends is.

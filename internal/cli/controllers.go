@@ -37,8 +37,9 @@ import (
 // controllers are what `refract run` runs against a cluster.
 type controllers struct {
 	// propagation is for a hub, whose objects are carried to its members; injection
-	// for a cluster into whose own pods services are injected.
-	propagation, injection bool
+	// for a cluster into whose own pods services are injected; conversion for one whose
+	// custom resources are converted.
+	propagation, injection, conversion bool
 	// systemNamespace holds the Secrets of FederatedClusters, and what is ours.
 	systemNamespace string
 	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
@@ -111,11 +112,7 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 
 // install writes the types and the admission policies of what is run.
 func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
-	crds := hub.InstallInjectionCRD
-	if c.propagation {
-		crds = hub.InstallCRDs
-	}
-	if err := crds(ctx, cfg); err != nil {
+	if err := c.installCRDs(ctx, cfg); err != nil {
 		return err
 	}
 	if err := c.installAdmission(ctx, cfg); err != nil {
@@ -127,12 +124,31 @@ func (c *controllers) install(ctx context.Context, cfg *rest.Config) error {
 	return c.ensureNamespace(ctx, cfg)
 }
 
+// installCRDs writes the types of what is run.
+func (c *controllers) installCRDs(ctx context.Context, cfg *rest.Config) error {
+	if c.propagation {
+		return hub.InstallCRDs(ctx, cfg) // Which are all.
+	}
+	if c.injection {
+		if err := hub.InstallInjectionCRD(ctx, cfg); err != nil {
+			return err
+		}
+	}
+	if c.conversion {
+		return hub.InstallConversionCRD(ctx, cfg)
+	}
+	return nil
+}
+
 // installAdmission writes the admission policies of what is run.
 func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) error {
 	if c.propagation {
-		if err := hub.InstallAdmission(ctx, cfg, c.trusted...); err != nil || !c.injection {
+		if err := hub.InstallAdmission(ctx, cfg, c.trusted...); err != nil {
 			return err
 		}
+	}
+	if !c.injection {
+		return nil
 	}
 	return hub.InstallServiceAdmission(ctx, cfg, c.trusted...)
 }
@@ -181,6 +197,13 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 			return err
 		}
 		ready = append(ready, i.Ready)
+	}
+	if c.conversion {
+		converts, err := c.convert(ctx, mgr, s)
+		if err != nil {
+			return err
+		}
+		ready = append(ready, converts.Ready)
 	}
 	if err := mgr.AddHealthzCheck("ping", healthz.Ping); err != nil {
 		return err
@@ -294,7 +317,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	}
 	server, err := webhook.New(webhook.Options{
 		Client: live, Namespace: c.systemNamespace, BindAddress: c.webhook.address, URL: c.webhook.url,
-		Service: c.webhook.service, CertDir: c.webhook.certDir, Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
+		Service: c.webhook.service, CertDir: c.webhook.certDir, Secret: c.secret(), Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
 	})
 	if err != nil {
 		return nil, err
@@ -351,7 +374,7 @@ func (c *controllers) manager(cfg *rest.Config) (ctrl.Manager, error) {
 			},
 		},
 	}
-	if c.injection && c.elect {
+	if (c.injection || c.conversion) && c.elect {
 		if err := c.electOne(cfg, &o); err != nil {
 			return nil, err
 		}

@@ -18,18 +18,27 @@ import (
 // replica answers the API server.
 const injectionLease = "refract-injection"
 
+// lease returns the name of the Lease of the replica that looks after what is there. A
+// program that injects and one that only converts may run beside each other.
+func (c *controllers) lease() string {
+	if c.injection {
+		return injectionLease
+	}
+	return conversionLease
+}
+
 // electOne has one replica lead, as the manager understands it.
 func (c *controllers) electOne(cfg *rest.Config, o *ctrl.Options) error {
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return fmt.Errorf("making a client: %w", err)
 	}
-	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, c.systemNamespace, injectionLease,
+	lock, err := resourcelock.New(resourcelock.LeasesResourceLock, c.systemNamespace, c.lease(),
 		clients.CoreV1(), clients.CoordinationV1(), resourcelock.ResourceLockConfig{
 			Identity: c.identity + "_" + string(uuid.NewUUID()), // One name may be given to two processes.
 		})
 	if err != nil {
-		return fmt.Errorf("making the lease %s: %w", injectionLease, err)
+		return fmt.Errorf("making the lease %s: %w", c.lease(), err)
 	}
 	renew, retry := c.leaseDuration*2/3, c.leaseDuration/8
 	o.LeaderElection, o.LeaderElectionResourceLockInterface = true, lock

@@ -18,11 +18,13 @@ import (
 func newCRDCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "crd COMMAND",
-		Short: "Check, try and migrate custom resources that evolve",
+		Short: "Check, try, convert and migrate custom resources that evolve",
 		Long: `Check CustomResourceDefinitions, and see what an API server does to objects of their
 kinds: what it prunes, defaults and refuses, and what becomes of an object that is
-written in one version and read in another. All but migrate work without a cluster,
-on the API server's own packages, so that the verdict and its words are the server's.`,
+written in one version and read in another. Convert objects between the versions by a
+ConversionPolicy, have it verified that nothing gets lost, and have a first one written.
+All but migrate work without a cluster, on the API server's own packages, so that the
+verdict and its words are the server's.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil
@@ -44,6 +46,9 @@ var crdCommands = []func(*streams) *cobra.Command{
 	newCRDDefaultCommand,
 	newCRDValidateCommand,
 	newCRDSimulateCommand,
+	newCRDConvertCommand,
+	newCRDVerifyCommand,
+	newCRDSuggestCommand,
 	newCRDMigrateCommand,
 }
 
@@ -54,10 +59,15 @@ type crdInputs struct {
 }
 
 func (in *crdInputs) addFlags(cmd *cobra.Command) {
-	cmd.Flags().StringArrayVar(&in.definitions, "crd", nil,
+	addDefinitionFlag(cmd, &in.definitions)
+	in.inputs.addFileFlag(cmd)
+}
+
+// addDefinitionFlag adds the flag for definitions, and completion for it.
+func addDefinitionFlag(cmd *cobra.Command, definitions *[]string) {
+	cmd.Flags().StringArrayVar(definitions, "crd", nil,
 		"`file` or folder with the CustomResourceDefinition of the objects, or - for stdin; may be repeated")
 	must(cmd.MarkFlagFilename("crd", "yaml", "yml", "json"))
-	in.inputs.addFileFlag(cmd)
 }
 
 // read reads the objects, and finds the definition and version of each.
@@ -73,13 +83,23 @@ func (in *crdInputs) read(s *streams) ([]crd.Object, error) {
 func (in *crdInputs) compile(s *streams) ([]crd.Definition, error) {
 	switch {
 	case len(in.definitions) == 0:
-		return nil, withHint(errors.New("there is no CustomResourceDefinition to go by"), "--crd names a file, a folder, or - for stdin")
+		return nil, errNoDefinition()
 	case !in.inputs.given():
 		return nil, withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
 	case slices.Contains(in.definitions, manifest.Stdin) && slices.Contains(in.inputs.files, manifest.Stdin):
 		return nil, bothStdin("--crd and -f")
 	}
-	documents, err := definitionDocuments("--crd", in.definitions, s)
+	return compileDefinitions(in.definitions, s)
+}
+
+// errNoDefinition is for a command that is given no definition.
+func errNoDefinition() error {
+	return withHint(errors.New("there is no CustomResourceDefinition to go by"), "--crd names a file, a folder, or - for stdin")
+}
+
+// compileDefinitions reads the definitions in what --crd names.
+func compileDefinitions(paths []string, s *streams) ([]crd.Definition, error) {
+	documents, err := definitionDocuments("--crd", paths, s)
 	if err != nil {
 		return nil, err
 	}

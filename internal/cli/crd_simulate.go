@@ -6,14 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/review"
 	"refract.dev/structural/pipeline"
 )
@@ -87,14 +84,7 @@ var simulateOutputs = formats[*crd.Simulation]{
 
 // completeVersion completes the versions of the definitions given so far.
 func (o *crdSimulateOptions) completeVersion(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	files := slices.DeleteFunc(slices.Clone(o.inputs.definitions), func(name string) bool { return name == manifest.Stdin })
-	documents, _ := manifest.Documents(files, nil) // Problems are for the command to report.
-	definitions, _ := crd.Compile(documents)
-	var names []cobra.Completion
-	for i := range definitions {
-		names = append(names, crd.VersionNames(definitions[i].Definition)...)
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
+	return versionsIn(o.inputs.definitions), cobra.ShellCompDirectiveNoFileComp
 }
 
 func (o *crdSimulateOptions) run(ctx context.Context, s *streams) error {
@@ -112,7 +102,7 @@ func (o *crdSimulateOptions) run(ctx context.Context, s *streams) error {
 	}
 	simulation, err := crd.Simulate(object, o.to, hooks)
 	if err != nil {
-		return explainCertificate(err)
+		return explainCertificate(err, "--certificate-authority")
 	}
 	if err := write(s, simulation); err != nil {
 		return err
@@ -139,15 +129,10 @@ func (o *crdSimulateOptions) object(s *streams) (*crd.Object, error) {
 				&objects[0], objects[0].Document.Place, &objects[1], objects[1].Document.Place))
 	}
 	object := &objects[0]
-	names := crd.VersionNames(object.Definition.Definition)
-	if o.to == "" || slices.Contains(names, o.to) {
+	if o.to == "" {
 		return object, nil
 	}
-	hint := "it has " + strings.Join(names, ", ")
-	if near := nearest.To(o.to, names); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
-	}
-	return nil, withHint(fmt.Errorf("--to: %s has no version %q", object.Definition.Name(), o.to), hint)
+	return object, hasVersion("--to", object.Definition.Definition, o.to)
 }
 
 // hooks are the webhooks that are given.
@@ -204,13 +189,14 @@ func (o *crdSimulateOptions) convert(ctx context.Context, object *crd.Object, au
 	return func(obj map[string]any, to string) (map[string]any, error) { return converter.Convert(ctx, obj, to) }, nil
 }
 
-// explainCertificate adds what to do about a certificate that is not trusted.
-func explainCertificate(err error) error {
+// explainCertificate adds what to do about a certificate that is not trusted; the flag
+// names who is.
+func explainCertificate(err error, authorityFlag string) error {
 	var unknown x509.UnknownAuthorityError
 	var other x509.HostnameError
 	switch {
 	case errors.As(err, &unknown):
-		return withHint(err, "--certificate-authority names a file with the certificate of who signed that of the webhook")
+		return withHint(err, authorityFlag+" names a file with the certificate of who signed that of the webhook")
 	case errors.As(err, &other) && other.Certificate != nil && len(other.Certificate.DNSNames) > 0:
 		return withHint(err, "--tls-server-name says which name is meant: the certificate is for "+strings.Join(other.Certificate.DNSNames, ", "))
 	default:
@@ -220,15 +206,20 @@ func explainCertificate(err error) error {
 
 // readAuthority reads the certificates to trust; nil for none.
 func (o *crdSimulateOptions) readAuthority() ([]byte, error) {
-	if o.authority == "" {
+	return readCertificates("--certificate-authority", o.authority)
+}
+
+// readCertificates reads the certificates in a file that a flag names; nil for no file.
+func readCertificates(flag, name string) ([]byte, error) {
+	if name == "" {
 		return nil, nil
 	}
-	text, err := os.ReadFile(o.authority)
+	text, err := os.ReadFile(name)
 	if err != nil {
-		return nil, fmt.Errorf("--certificate-authority: %w", err)
+		return nil, fmt.Errorf("%s: %w", flag, err)
 	}
 	if !x509.NewCertPool().AppendCertsFromPEM(text) {
-		return nil, withHint(errors.New("--certificate-authority: no certificate is in "+o.authority),
+		return nil, withHint(fmt.Errorf("%s: no certificate is in %s", flag, name),
 			"it is a PEM file, with lines -----BEGIN CERTIFICATE-----")
 	}
 	return text, nil

@@ -13,7 +13,7 @@ import (
 
 // needHub are the commands and flags whose examples need an API server, or take
 // very long. Of these it is only tested that the command line would be understood.
-var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "snapshot", "rollout", "pod", "migrate", "--hub-kubeconfig", "--conversion"}
+var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "snapshot", "rollout", "pod", "migrate", "--hub-kubeconfig", "--conversion", "--against"}
 
 // TestHelpExamples runs every example in the help of every command.
 func TestHelpExamples(t *testing.T) {
@@ -64,8 +64,9 @@ func runExample(t *testing.T, root *cobra.Command, line string) {
 	}
 }
 
-// exampleFolder copies examples/override, and examples/injection and examples/evolution into it, in which the examples
-// of the help can be tried, and returns what kustomize build would print of the shop.
+// exampleFolder copies examples/override, and examples/injection, examples/evolution,
+// examples/conversion and the pizza's policy into it, in which the examples of the help can
+// be tried, and returns what kustomize build would print of the shop.
 func exampleFolder(t *testing.T) (dir, shop string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -73,10 +74,20 @@ func exampleFolder(t *testing.T) (dir, shop string) {
 	if err := os.CopyFS(dir, os.DirFS(examples)); err != nil {
 		t.Fatal(err)
 	}
-	for _, folder := range []string{"injection", "evolution"} {
+	for _, folder := range []string{"injection", "evolution", "conversion"} {
 		if err := os.CopyFS(filepath.Join(dir, folder), os.DirFS(filepath.Join(root, "examples", folder))); err != nil {
 			t.Fatal(err)
 		}
+	}
+	policy, err := os.ReadFile(filepath.Join(root, "examples", "pizza", "policy.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(filepath.Join(dir, "pizza"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "pizza", "policy.yaml"), policy, 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := os.CopyFS(filepath.Join(dir, "released"), os.DirFS(filepath.Join(examples, "shop"))); err != nil {
 		t.Fatal(err)

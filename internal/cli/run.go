@@ -25,7 +25,7 @@ func newRunCommand(s *streams) *cobra.Command {
 	c := &controllers{}
 	cmd := &cobra.Command{
 		Use:   "run",
-		Short: "Run the controllers against a hub, or inject services into the pods of a cluster",
+		Short: "Run the controllers against a hub, inject services into pods, or convert custom resources",
 		Long: `Run the controllers against a hub until interrupted: they install Refract's
 CustomResourceDefinitions there, connect to the member clusters (FederatedCluster),
 and place objects that carry a propagation label on them.
@@ -44,10 +44,16 @@ ServiceInjectionPolicies say: new pods get what the policies hold when they are
 created, and pods that are there already are recreated by their own controllers, a
 few workloads at a time. It takes the webhook. Each member of a fleet runs its own;
 --propagation does both in one process, for a hub that runs pods. Of several
-replicas every one answers the API server, and one looks after what is there.`,
+replicas every one answers the API server, and one looks after what is there.
+
+With --conversion custom resources of the cluster are converted between the versions
+of their definitions, as ConversionPolicies say. It takes the webhook, too. A policy
+is compiled and verified, and what the API server will ask is tried out, before
+spec.conversion of the definition is written.`,
 		Example: `  refract run --kubeconfig hub.yaml
   refract run --kubeconfig hub.yaml --webhook-url https://127.0.0.1:9443
-  refract run --injection --kubeconfig member.yaml --webhook-url https://127.0.0.1:9444`,
+  refract run --injection --kubeconfig member.yaml --webhook-url https://127.0.0.1:9444
+  refract run --conversion --kubeconfig cluster.yaml --webhook-url https://127.0.0.1:9445`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			cfg, err := restConfig(kubeconfig)
@@ -58,7 +64,7 @@ replicas every one answers the API server, and one looks after what is there.`,
 				return err
 			}
 			if !cmd.Flags().Changed("propagation") {
-				c.propagation = !c.injection
+				c.propagation = !c.injection && !c.conversion
 			}
 			if err := c.check(); err != nil {
 				return err
@@ -94,7 +100,9 @@ replicas every one answers the API server, and one looks after what is there.`,
 // addFlags adds the flags that say what is run, and how.
 func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.injection, "injection", false, "inject services into the pods of the cluster")
-	f.BoolVar(&c.propagation, "propagation", true, "carry objects of the cluster, which is a hub, to its members; with --injection only if it is given")
+	f.BoolVar(&c.conversion, "conversion", false, "convert custom resources of the cluster as ConversionPolicies say")
+	f.BoolVar(&c.propagation, "propagation", true,
+		"carry objects of the cluster, which is a hub, to its members; with --injection or --conversion only if it is given")
 	f.StringSliceVar(&c.trusted, "trusted-authors", nil,
 		"`names` of users, joined by commas, who may have policies and Services give pods Secrets and ConfigMaps that they may not read themselves")
 	f.BoolVar(&c.noRollout, "no-rollout", false, "with --injection, leave the pods that are there as they are")
@@ -117,14 +125,17 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 // check returns an error if the flags do not go together.
 func (c *controllers) check() error {
 	switch {
-	case !c.propagation && !c.injection:
-		return withHint(errors.New("there is nothing to run"), "leave out --propagation=false, or give --injection")
+	case !c.propagation && !c.injection && !c.conversion:
+		return withHint(errors.New("there is nothing to run"), "leave out --propagation=false, or give --injection or --conversion")
 	case c.guard < 0 || c.guard > 100:
 		return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
 	case c.elect && c.leaseDuration < 2*time.Second:
 		return fmt.Errorf("--lease-duration: want 2s or more, got %s", c.leaseDuration)
 	case c.injection && !c.webhook.wanted():
 		return withHint(errors.New("--injection needs a webhook, which the API server asks whenever a pod is created"),
+			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
+	case c.conversion && !c.webhook.wanted():
+		return withHint(errors.New("--conversion needs a webhook, which the API server asks for objects in another version"),
 			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
 	case c.noRollout && !c.injection:
 		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")

@@ -153,6 +153,12 @@ func writeJSON(w io.Writer, v any) error {
 
 // WriteSARIF writes the findings as a SARIF log.
 func (r *Report) WriteSARIF(w io.Writer) error {
+	findings, worst := r.sarif()
+	return lint.WriteSARIFOf(w, explain(worst), findings)
+}
+
+// sarif returns the findings as those of a SARIF log, and the worst severity of each rule.
+func (r *Report) sarif() ([]lint.Finding, map[lint.Code]lint.Severity) {
 	findings := make([]lint.Finding, len(r.Findings))
 	worst := map[lint.Code]lint.Severity{}
 	for i, f := range r.Findings {
@@ -162,7 +168,7 @@ func (r *Report) WriteSARIF(w io.Writer) error {
 			worst[code] = severity
 		}
 	}
-	return lint.WriteSARIFOf(w, explain(worst), findings)
+	return findings, worst
 }
 
 // meanings are what the rules of an API server say. The texts of others are in the

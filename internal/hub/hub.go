@@ -64,6 +64,12 @@ func InstallInjectionCRD(ctx context.Context, cfg *rest.Config) error {
 	return install(ctx, cfg, "crd/refract.dev_serviceinjectionpolicies.yaml")
 }
 
+// InstallConversionCRD does the same for the one that converting custom resources of a
+// cluster takes.
+func InstallConversionCRD(ctx context.Context, cfg *rest.Config) error {
+	return install(ctx, cfg, "crd/refract.dev_conversionpolicies.yaml")
+}
+
 // install writes the CustomResourceDefinitions of the files that a pattern matches.
 func install(ctx context.Context, cfg *rest.Config, pattern string) error {
 	c, err := Client(cfg)

@@ -11,10 +11,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestInjectionRole: of what is installed where services are injected, the documented
-// role may write that by its name and nothing else of its type.
-func TestInjectionRole(t *testing.T) {
-	text, err := os.ReadFile("../../config/rbac/injection/injection.yaml")
+// roleIn returns the first ClusterRole of a file.
+func roleIn(t *testing.T, file string) *rbacv1.ClusterRole {
+	t.Helper()
+	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -24,9 +24,40 @@ func TestInjectionRole(t *testing.T) {
 			if err := yaml.UnmarshalStrict(document, role); err != nil {
 				t.Fatal(err)
 			}
-			break
+			return role
 		}
 	}
+	t.Fatalf("%s has no ClusterRole", file)
+	return nil
+}
+
+// TestConversionRole: where custom resources are converted the documented role may
+// create its own type alone, may change definitions, which are whatever a policy names,
+// and reads no object of anybody.
+func TestConversionRole(t *testing.T) {
+	role := roleIn(t, "../../config/rbac/conversion/conversion.yaml")
+	for _, r := range role.Rules {
+		if slices.Contains(r.Resources, "*") || slices.Contains(r.APIGroups, "*") || slices.Contains(r.Verbs, "*") {
+			t.Errorf("a rule with a star: %v", r)
+		}
+		if !slices.Contains(r.Resources, "customresourcedefinitions") {
+			continue
+		}
+		if slices.Contains(r.Verbs, "create") && !slices.Equal(r.ResourceNames, []string{"conversionpolicies.refract.dev"}) {
+			t.Errorf("a rule creates other types: %v", r)
+		}
+		for _, verb := range []string{"update", "delete", "deletecollection"} {
+			if slices.Contains(r.Verbs, verb) {
+				t.Errorf("a rule may %s definitions: %v", verb, r)
+			}
+		}
+	}
+}
+
+// TestInjectionRole: of what is installed where services are injected, the documented
+// role may write that by its name and nothing else of its type.
+func TestInjectionRole(t *testing.T) {
+	role := roleIn(t, "../../config/rbac/injection/injection.yaml")
 	objects, err := admission(serviceAdmission, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -46,7 +46,7 @@ func NewAdmission(d *structural.Definition, w Webhook) (*Admission, error) {
 	if err := w.check(); err != nil {
 		return nil, err
 	}
-	a := &Admission{definition: d, webhook: w, witness: &witness{timeout: admissionTimeout, serverName: w.ServerName}}
+	a := &Admission{definition: d, webhook: w, witness: &witness{timeout: admissionTimeout, serverName: w.ServerName, insecure: w.Insecure}}
 	clients, err := webhook.NewClientManager(
 		[]schema.GroupVersion{admissionv1beta1.SchemeGroupVersion, admissionv1.SchemeGroupVersion},
 		admissionv1beta1.AddToScheme, admissionv1.AddToScheme)

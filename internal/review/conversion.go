@@ -34,7 +34,7 @@ func NewConverter(d *structural.Definition, reviewVersions []string, w Webhook) 
 	if len(reviewVersions) == 0 {
 		reviewVersions = []string{"v1"}
 	}
-	c := &Converter{webhook: w, witness: &witness{timeout: conversionTimeout, serverName: w.ServerName}}
+	c := &Converter{webhook: w, witness: &witness{timeout: conversionTimeout, serverName: w.ServerName, insecure: w.Insecure}}
 	factory, err := conversion.NewCRConverterFactory(webhook.NewDefaultServiceResolver(), c.witness.resolver)
 	if err != nil {
 		return nil, fmt.Errorf("preparing to convert: %w", err)
@@ -74,17 +74,9 @@ func (c *Converter) Convert(ctx context.Context, object map[string]any, toAPIVer
 	if err != nil {
 		return nil, fmt.Errorf("reading the version to convert to: %w", err)
 	}
-	out, err := within(ctx, func() (runtime.Object, error) {
-		return c.converter.ConvertToVersion(&unstructured.Unstructured{Object: object}, to)
-	})
-	if ctx.Err() != nil {
-		return nil, c.webhook.unreachable(context.Cause(ctx))
-	}
-	if silent := c.witness.unreachable(); silent != nil {
-		return nil, c.webhook.unreachable(silent)
-	}
+	out, err := c.ask(ctx, &unstructured.Unstructured{Object: object}, to)
 	if err != nil {
-		return nil, &pipeline.RefusedError{Rule: RuleConversion, Message: err.Error()}
+		return nil, err
 	}
 	u, ok := out.(*unstructured.Unstructured)
 	if !ok {

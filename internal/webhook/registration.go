@@ -157,6 +157,17 @@ func pruneConditions(entry map[string]any, w *Webhook) bool {
 	return true
 }
 
+// ClientConfig returns where the API server finds a path of this server, and what it is
+// to trust: the old and the new authorities while both are in use, nothing while that is
+// not known or is for somebody else to say.
+func (s *Server) ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
+	return s.clientConfig(path)
+}
+
+// Changes returns a channel of the caller's own, which is sent to when ClientConfig may
+// return something else.
+func (s *Server) Changes() <-chan struct{} { return s.certificates.Changes() }
+
 func (s *Server) clientConfig(path string) *admissionregistrationv1.WebhookClientConfig {
 	at := &s.endpoint
 	config := &admissionregistrationv1.WebhookClientConfig{CABundle: s.certificates.Trusted()}

@@ -7,6 +7,7 @@
 package webhook
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -37,6 +38,9 @@ type Options struct {
 	Client client.WithWatch
 	// Namespace is the system namespace. Required unless CertDir is given.
 	Namespace string
+	// Secret is the name of the Secret; [SecretName] if empty. Programs that are found at
+	// different places must not share one.
+	Secret string
 	// BindAddress is HOST:PORT to listen on; an empty host means all.
 	BindAddress string
 	// Listener, if set, is where to listen instead.
@@ -97,7 +101,7 @@ func (o *Options) certificates(names []string) (kit.Certificates, error) {
 	if o.Namespace == "" {
 		return nil, errors.New("the namespace for the webhook's Secret is not given")
 	}
-	return kit.Issued(o.Client, types.NamespacedName{Namespace: o.Namespace, Name: SecretName}, names,
+	return kit.Issued(o.Client, types.NamespacedName{Namespace: o.Namespace, Name: cmp.Or(o.Secret, SecretName)}, names,
 		kit.IssuedOptions{CreateNamespace: true, Log: o.Log, Now: o.Now}), nil
 }
 

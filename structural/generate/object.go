@@ -1,7 +1,6 @@
 package generate
 
 import (
-	"cmp"
 	"maps"
 	"slices"
 	"strings"
@@ -23,6 +22,9 @@ type ObjectOptions struct {
 	// Name and Namespace are the object's, if it gets any; an empty name stands for one
 	// that suits the schema.
 	Name, Namespace string
+	// Texts are some that are likely to matter, such as the values that another version
+	// enumerates: every fifth text is one of them, where the schema says little about it.
+	Texts []string
 }
 
 // Object returns an object for a version: one at the edges of its schema, mostly as
@@ -33,18 +35,13 @@ func Object(src Source, version *structural.Version, o ObjectOptions) map[string
 	v := &values{choices: choices{src}, options: o, depth: 3}
 	root := v.settled(version.Structural())
 	root.XEmbeddedResource = false // What every object has is made here.
-	name := o.Name
-	if metadata, ok := root.Properties["metadata"]; ok && name == "" {
-		if limits, ok := metadata.Properties["name"]; ok {
-			name = v.name(&limits)
-		}
-	}
+	name := v.nameOf(version, o)
 	root.Properties = maps.Clone(root.Properties)
 	maps.DeleteFunc(root.Properties, func(name string, _ schema.Structural) bool { return everywhere(name) })
 	root.ValueValidation.Required = slices.DeleteFunc(slices.Clone(root.ValueValidation.Required), everywhere)
 	out := v.object(root)
 	out["apiVersion"], out["kind"] = version.APIVersion(), version.Kind()
-	metadata := map[string]any{"name": cmp.Or(name, "an-object")}
+	metadata := map[string]any{"name": name}
 	if o.Namespace != "" {
 		metadata["namespace"] = o.Namespace
 	}

@@ -58,8 +58,19 @@ func (v *values) text(s *schema.Structural) string {
 	if limits.Pattern != "" && !v.slips() {
 		return v.matching(limits.Pattern)
 	}
+	if len(v.options.Texts) > 0 && v.chance(20) {
+		if text := pick(v.choices, v.options.Texts...); suits(text, limits) {
+			return text
+		}
+	}
 	low, high := v.sizes(limits.MinLength, limits.MaxLength, 4)
 	return v.fit(pick(v.choices, "text", "größe", "日本語", "a", "x-1", "forbidden", "true", "17", ""), v.between(low, high))
+}
+
+// suits is whether a text has a length that a schema allows.
+func suits(text string, limits *schema.ValueValidation) bool {
+	letters := int64(utf8.RuneCountInString(text))
+	return (limits.MinLength == nil || letters >= *limits.MinLength) && (limits.MaxLength == nil || letters <= *limits.MaxLength)
 }
 
 // fit returns a text with as many letters as wanted, the last one again and again

@@ -32,7 +32,7 @@ import (
 const (
 	// listed is how many pizzas there are, of listedSize bytes each.
 	listed, listedSize = 10_000, 10_000
-	// inTurn is how often each of the two webhooks is listed with.
+	// inTurn is how often each of the webhooks is listed with.
 	inTurn = 3
 	// creators are those who create them.
 	creators = 16
@@ -40,8 +40,8 @@ const (
 
 // BenchmarkConversionList lists 10,000 pizzas of 10 KB through a real API server in
 // the version in which they are not stored, from etcd and not from the API server's
-// cache, which converts each of them: in turn with the restaurant's conversion, and
-// with a webhook that copies what it gets and changes nothing but the apiVersion.
+// cache, which converts each of them: in turn with the restaurant's conversion,
+// with the pizzas' ConversionPolicy, and with a webhook that copies what it gets and changes nothing but the apiVersion.
 func BenchmarkConversionList(b *testing.B) {
 	f, err := fleet.Start(b.TempDir(), "../..", 1)
 	if err != nil {
@@ -57,16 +57,18 @@ func BenchmarkConversionList(b *testing.B) {
 	took := map[string][]time.Duration{}
 	for b.Loop() {
 		for range inTurn {
-			for _, path := range []string{"/copy", "/pizza"} {
+			for _, path := range []string{"/copy", "/pizza", "/policy"} {
 				took[path] = append(took[path], l.list(b, path))
 			}
 		}
 	}
 	b.ReportMetric(0, "ns/op") // It would hold both.
-	floor, ours := halfway(took["/copy"]), halfway(took["/pizza"])
+	floor, ours, policy := halfway(took["/copy"]), halfway(took["/pizza"]), halfway(took["/policy"])
 	b.ReportMetric(floor.Seconds(), "s-copy")
 	b.ReportMetric(ours.Seconds(), "s-pizza")
+	b.ReportMetric(policy.Seconds(), "s-policy")
 	b.ReportMetric(float64(ours)/float64(floor), "times-copy")
+	b.ReportMetric(float64(policy)/float64(floor), "policy-times-copy")
 }
 
 func halfway(all []time.Duration) time.Duration {
@@ -103,6 +105,8 @@ func newListing(b *testing.B, f *fleet.Fleet) *listing {
 	}
 	mux := http.NewServeMux()
 	mux.Handle("/pizza", l.counted(refract.Handler(engine(b), refract.Options{})))
+	policy := compiled(b, pizzaPolicy(b), definition(b, "pizzas.yaml"))
+	mux.Handle("/policy", l.counted(refract.Handler(policy, refract.Options{})))
 	mux.Handle("/copy", l.counted(http.HandlerFunc(copied)))
 	l.server = httptest.NewUnstartedServer(mux)
 	l.server.EnableHTTP2 = true
@@ -162,7 +166,7 @@ func between(data []byte, from, to string) []byte {
 }
 
 // definition is the pizzas' with the webhook at a path. Toppings are a list of
-// whatever, as one of the two webhooks leaves them as they are.
+// whatever, as one of the webhooks leaves them as they are.
 func (l *listing) definition(path string) *apiextensionsv1.CustomResourceDefinition {
 	url := l.server.URL + path
 	version := func(name string, storage bool) apiextensionsv1.CustomResourceDefinitionVersion {

@@ -17,8 +17,10 @@ import (
 )
 
 // TestA9List: lists are in the version that is asked for, whatever lies in etcd.
-func TestA9List(t *testing.T) {
-	s := begin(t, setting{})
+func TestA9List(t *testing.T) { each(t, a9List) }
+
+func a9List(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	s.create(pizza(alpha, "one", `[a, b, a]`))
 	s.create(pizza(beta, "two", `[{name: c, quantity: 3}]`))
 	s.wantLists(map[string]string{"one": "[a b a] [2 a 1 b]", "two": "[c c c] [3 c]"})
@@ -78,8 +80,10 @@ func (s *scene) wantLists(want map[string]string) {
 }
 
 // TestA9Watch: those who watch see the same events, each in his version.
-func TestA9Watch(t *testing.T) {
-	s := begin(t, setting{})
+func TestA9Watch(t *testing.T) { each(t, a9Watch) }
+
+func a9Watch(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	watches := map[string]apiwatch.Interface{}
 	for _, version := range []string{alpha, beta} {
 		list := &unstructured.UnstructuredList{}
@@ -118,8 +122,10 @@ func TestA9Watch(t *testing.T) {
 }
 
 // TestA9Patch: a patch is about the object as its version says it.
-func TestA9Patch(t *testing.T) {
-	s := begin(t, setting{})
+func TestA9Patch(t *testing.T) { each(t, a9Patch) }
+
+func a9Patch(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	s.create(pizza(alpha, "p", `[a, b, a]`))
 	cases := []struct {
 		version string
@@ -153,8 +159,10 @@ func TestA9Patch(t *testing.T) {
 }
 
 // TestA9Delete: an object goes in whichever version it is deleted, alone and with others.
-func TestA9Delete(t *testing.T) {
-	s := begin(t, setting{})
+func TestA9Delete(t *testing.T) { each(t, a9Delete) }
+
+func a9Delete(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	for _, name := range []string{"one", "two", "three"} {
 		s.create(pizza(alpha, name, `[a]`))
 	}
@@ -168,8 +176,10 @@ func TestA9Delete(t *testing.T) {
 
 // TestA9Apply: two managers apply their parts of one pizza in two versions. What the
 // API server has converted for that are partial objects.
-func TestA9Apply(t *testing.T) {
-	s := begin(t, setting{})
+func TestA9Apply(t *testing.T) { each(t, a9Apply) }
+
+func a9Apply(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	kitchen := func(spec string, force bool) error {
 		return s.apply("kitchen", force, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},%s}`, beta, spec))
 	}

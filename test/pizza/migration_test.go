@@ -21,8 +21,10 @@ const still = `missing from spec.versions; v1alpha1 was previously a storage ver
 	`until a storage migration ensures no data remains persisted in v1alpha1 and removes v1alpha1 from status.storedVersions`
 
 // TestA13: v1beta1 takes over, and then nobody needs v1alpha1.
-func TestA13(t *testing.T) {
-	s := begin(t, setting{})
+func TestA13(t *testing.T) { each(t, a13) }
+
+func a13(t *testing.T, w *world) {
+	s := begin(t, w, setting{})
 	s.create(pizza(alpha, "one", `[a, b, a]`))
 	s.create(pizza(beta, "two", `[{name: c, quantity: 3}]`))
 	s.must(s.apply("kitchen", false, fmt.Sprintf(`{"apiVersion":%q,"kind":"Pizza","metadata":{"name":"p"},"spec":{"toppings":["d"]}}`, alpha)))
@@ -67,8 +69,7 @@ func TestA13(t *testing.T) {
 		}
 		return nil
 	})
-	s.must(s.update(withoutAlpha))
-	s.at.stop() // Nobody is asked any more.
+	s.by.retire(s)
 	s.until("v1beta1 is all there is", func(ctx context.Context) error {
 		p, err := s.tryGet(ctx, beta, "one")
 		if err == nil && fmt.Sprint(names(p)) != "[2 a 1 b]" {
@@ -108,9 +109,11 @@ func (s *scene) migrate() *migrate.Result {
 }
 
 // TestMigrationRace: what is written while a migration runs is there after it.
-func TestMigrationRace(t *testing.T) {
+func TestMigrationRace(t *testing.T) { each(t, migrationRace) }
+
+func migrationRace(t *testing.T, w *world) {
 	const each, writers = 40, 4
-	s := begin(t, setting{})
+	s := begin(t, w, setting{})
 	for i := range each {
 		for w := range writers {
 			s.create(pizza(alpha, fmt.Sprintf("p-%d-%d", w, i), `[a, a]`))

@@ -1,6 +1,8 @@
 // Package pizza tests the restaurant of examples/pizza with a real API server: its
 // manifests, its webhook, and what the book says about both. The tests A1 to A14 are
-// the chapter's story; those called TestBook are mistakes of the book's own code.
+// the chapter's story; those called TestBook are mistakes of the book's own code. All of
+// them are played twice, since A15 is that a ConversionPolicy converts as the webhook
+// does: see each.
 package pizza
 
 import (
@@ -37,6 +39,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/examples/pizza/restaurant"
 	"refract.dev/internal/playground"
 	"refract.dev/webhook"
@@ -63,8 +66,8 @@ const (
 	patience = time.Minute
 )
 
-// shared is the world of all tests.
-var shared *world
+// byServer and byPolicy are the worlds of the tests.
+var byServer, byPolicy *world
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
@@ -82,15 +85,22 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if shared, err = newWorld(context.Background(), dir); err != nil {
-		return 0, err
+	for into, by := range map[**world]converter{&byServer: book{}, &byPolicy: &policy{}} {
+		if *into, err = newWorld(context.Background(), filepath.Join(dir, by.name()), by); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, (*into).playground.Stop()) }()
+		if err = by.run(context.Background()); err != nil {
+			return 0, err
+		}
+		defer func() { err = errors.Join(err, by.close()) }()
 	}
-	defer func() { err = errors.Join(err, shared.playground.Stop()) }()
 	return m.Run(), nil
 }
 
-// world is an API server, and where the webhook is to be beside it.
+// world is an API server, and who converts beside it.
 type world struct {
+	by         converter
 	dir        string
 	playground *playground.Playground
 	cfg        *rest.Config
@@ -99,11 +109,14 @@ type world struct {
 	kubeconfig string
 	// address is where the webhook serves, in one test after the other.
 	address string
-	// conversion and admission are the manifests for that address.
-	conversion, admission []*unstructured.Unstructured
+	// kinds and admission are the manifests for that address.
+	kinds, admission []*unstructured.Unstructured
 }
 
-func newWorld(ctx context.Context, dir string) (*world, error) {
+func newWorld(ctx context.Context, dir string, by converter) (*world, error) {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
 	assets, err := playground.Assets(root + "/bin/refract")
 	if err != nil {
 		return nil, err
@@ -112,18 +125,18 @@ func newWorld(ctx context.Context, dir string) (*world, error) {
 	if err != nil {
 		return nil, err
 	}
-	w := &world{dir: dir, kubectl: filepath.Join(assets, "kubectl")}
+	w := &world{by: by, dir: dir, kubectl: filepath.Join(assets, "kubectl")}
 	if w.address, err = freeAddress(ctx); err != nil {
 		return nil, err
 	}
 	for into, of := range map[*[]*unstructured.Unstructured]string{
-		&w.conversion: "conversion", &w.admission: "admission",
+		&w.kinds: by.manifests(), &w.admission: "playground/admission",
 	} {
 		if *into, err = w.manifests(of); err != nil {
 			return nil, err
 		}
 	}
-	if w.playground, err = playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "playground"), Assets: assets}); err != nil {
+	if w.playground, err = by.open(ctx, dir, assets); err != nil {
 		return nil, err
 	}
 	if err := w.connect(); err != nil {
@@ -145,7 +158,7 @@ func (w *world) connect() (err error) {
 
 func (*world) client(cfg *rest.Config) (client.WithWatch, error) {
 	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme} {
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, refractv1alpha1.AddToScheme} {
 		if err := add(kinds); err != nil {
 			return nil, err
 		}
@@ -155,7 +168,7 @@ func (*world) client(cfg *rest.Config) (client.WithWatch, error) {
 
 // manifests returns those of a folder for the playground, with our address.
 func (w *world) manifests(folder string) ([]*unstructured.Unstructured, error) {
-	cmd := exec.Command(w.kubectl, "kustomize", examples+"/manifests/playground/"+folder)
+	cmd := exec.Command(w.kubectl, "kustomize", examples+"/manifests/"+folder)
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s", err, out)
@@ -201,7 +214,7 @@ type scene struct {
 
 	ns  string
 	log *journal
-	// at is the webhook that serves; nil while none does.
+	// at is the webhook that serves; nil while none does, as when nobody needs it.
 	at *service
 }
 
@@ -210,7 +223,7 @@ type scene struct {
 type setting struct {
 	// edit changes the definition of the pizzas before it is created.
 	edit func(crd map[string]any)
-	// alone has no webhook serve.
+	// alone has nobody convert.
 	alone bool
 	// admission has the API server ask about pizzas, too.
 	admission bool
@@ -218,13 +231,13 @@ type setting struct {
 	toppings []string
 }
 
-func begin(t *testing.T, as setting) *scene {
+func begin(t *testing.T, w *world, as setting) *scene {
 	t.Helper()
-	s := &scene{T: t, world: shared, log: &journal{}, ns: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
+	s := &scene{T: t, world: w, log: &journal{}, ns: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
 	s.must(s.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
 	t.Cleanup(s.end)
 	s.clear()
-	for _, crd := range s.conversion {
+	for _, crd := range s.kinds {
 		crd = crd.DeepCopy()
 		if crd.GetName() == pizzas && as.edit != nil {
 			as.edit(crd.Object)
@@ -234,12 +247,15 @@ func begin(t *testing.T, as setting) *scene {
 			s.must(err)
 		}
 	}
+	if !as.alone {
+		s.by.defined(s)
+	}
 	s.untilServed()
 	for _, name := range as.toppings {
 		s.topping(name)
 	}
 	if !as.alone {
-		s.serve(serving{})
+		s.by.begin(s)
 	}
 	if as.admission {
 		s.admit()
@@ -261,7 +277,7 @@ func (s *scene) end() {
 		s.at.stop()
 	}
 	if s.Failed() {
-		s.Logf("the webhook says:\n%s", s.log.String())
+		s.Logf("the webhook says:\n%s\nthe converter says:\n%s", s.log.String(), s.by.log())
 	}
 	s.must(s.api.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
 }
@@ -271,13 +287,8 @@ func (s *scene) end() {
 func (s *scene) clear() {
 	s.Helper()
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
-	// Nobody may answer any more who could convert what is to be deleted.
-	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
-	err := s.api.Patch(s.Context(), crd.DeepCopy(), none)
-	if err == nil {
-		err = s.api.Delete(s.Context(), crd)
-	}
-	s.must(client.IgnoreNotFound(err))
+	s.by.leave(s)
+	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), crd)))
 	for _, kind := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
 		kind.SetName(group)
 		s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), kind)))
@@ -289,7 +300,8 @@ func (s *scene) clear() {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	err = s.api.DeleteAllOf(s.Context(), object(alpha, "Topping", "", ""))
+	s.by.left(s)
+	err := s.api.DeleteAllOf(s.Context(), object(alpha, "Topping", "", ""))
 	if !notServed(err) {
 		s.must(err)
 	}
@@ -356,6 +368,9 @@ func (s *scene) update(edit func(*apiextensionsv1.CustomResourceDefinition)) err
 // it does.
 func (s *scene) admit() {
 	s.Helper()
+	if s.at == nil {
+		s.serve(serving{})
+	}
 	for _, u := range s.admission {
 		s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), s.asked(u))))
 	}
@@ -394,20 +409,27 @@ func (s *scene) must(err error) {
 // until waits until there is no error.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience) // It may be asked for by a cleanup.
+	if err := await(context.WithoutCancel(s.Context()), try); err != nil { // It may be asked for by a cleanup.
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+// await tries until there is no error, and returns the last one after a while.
+func await(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	var last error
 	for every := 10 * time.Millisecond; ; every = min(2*every, 200*time.Millisecond) {
 		err := try(ctx)
 		if err == nil {
-			return
+			return nil
 		}
 		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
 			last = err
 		}
 		select {
 		case <-ctx.Done():
-			s.Fatalf("%s: not within %s: %v", what, patience, last)
+			return fmt.Errorf("not within %s: %w", patience, last)
 		case <-time.After(every):
 		}
 	}
@@ -458,9 +480,11 @@ func (s *scene) serve(as serving) {
 	s.must(err)
 	opened, err := restaurant.New(restaurant.Options{Config: s.cfg, Server: server, Log: log})
 	s.must(err)
-	trust := webhook.Trust(s.api, certificates, webhook.Targets{
-		CRDs: []string{pizzas}, Mutating: []string{group}, Validating: []string{group},
-	}, log)
+	targets := webhook.Targets{Mutating: []string{group}, Validating: []string{group}}
+	if s.by.name() == (book{}).name() {
+		targets.CRDs = []string{pizzas}
+	}
+	trust := webhook.Trust(s.api, certificates, targets, log)
 	parts := []interface{ Start(context.Context) error }{server, trust}
 	if !as.deaf {
 		parts = append(parts, opened)
@@ -485,49 +509,9 @@ func (s *scene) serve(as serving) {
 		}
 		return err
 	})
-	s.untilTrusted()
-}
-
-// untilTrusted waits until the definition of the pizzas trusts the webhook, and the
-// API server has taken that up.
-func (s *scene) untilTrusted() {
-	s.Helper()
-	converted := false
-	s.until("the definition trusts the webhook", func(ctx context.Context) error {
-		crd, err := s.definition(ctx, pizzas)
-		if err != nil || crd.Spec.Conversion.Webhook == nil {
-			return err
-		}
-		converted = true
-		if got := crd.Spec.Conversion.Webhook.ClientConfig.CABundle; !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(s.at.certificates.Trusted())) {
-			return fmt.Errorf("it trusts\n%s", got)
-		}
-		return nil
-	})
-	if !converted {
-		return
+	if len(targets.CRDs) > 0 {
+		s.untilTrusted()
 	}
-	s.until("pizzas are converted", func(ctx context.Context) error {
-		// Of the version that is not stored, which is converted twice.
-		crd, err := s.definition(ctx, pizzas)
-		if err != nil {
-			return err
-		}
-		for _, v := range crd.Spec.Versions {
-			if v.Storage || !v.Served {
-				continue
-			}
-			of := `[a, a]`
-			if v.Name == "v1beta1" {
-				of = `[{name: a, quantity: 2}]`
-			}
-			err := s.api.Create(ctx, s.read(pizza(group+"/"+v.Name, "probe", of)), client.DryRunAll)
-			if err != nil && !strings.Contains(err.Error(), "admission") && !strings.Contains(err.Error(), "failed calling webhook") {
-				return err
-			}
-		}
-		return nil
-	})
 }
 
 // journal keeps what is logged.

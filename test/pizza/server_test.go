@@ -35,7 +35,7 @@ import (
 // TestManifests: a cluster takes the manifests for it, and the webhook's account may
 // do what the webhook does: know the toppings, keep its certificate, and be trusted.
 func TestManifests(t *testing.T) {
-	s := begin(t, setting{alone: true})
+	s := begin(t, byServer, setting{alone: true})
 	s.clear() // The manifests bring their own definitions.
 	out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster")
 	if err != nil {
@@ -96,7 +96,7 @@ func TestManifests(t *testing.T) {
 	})
 	roots := x509.NewCertPool()
 	roots.AppendCertsFromPEM(certificates.Trusted())
-	if _, err := s.presented().Verify(x509.VerifyOptions{DNSName: "webhook.pizza-crd.svc", Roots: roots}); err != nil {
+	if _, err := s.presented(s.address).Verify(x509.VerifyOptions{DNSName: "webhook.pizza-crd.svc", Roots: roots}); err != nil {
 		t.Errorf("the certificate is not for the Service: %v", err)
 	}
 
@@ -127,7 +127,7 @@ func TestRendered(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, folder := range []string{"crds", "admission", "cluster", "cert-manager", "playground/conversion", "playground/admission"} {
-		out, err := shared.kubectlIn("kustomize", "examples/pizza/manifests/"+folder)
+		out, err := byServer.kubectlIn("kustomize", "examples/pizza/manifests/"+folder)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", folder, err, out)
 		}
@@ -155,7 +155,7 @@ func TestRendered(t *testing.T) {
 
 // TestCommand: the program as its users start it, until it is told to stop.
 func TestCommand(t *testing.T) {
-	s := begin(t, setting{alone: true})
+	s := begin(t, byServer, setting{alone: true})
 	program := filepath.Join(t.TempDir(), "pizza-crd-webhook")
 	build := exec.Command("go", "build", "-o", program, "./examples/pizza/cmd/pizza-crd-webhook")
 	build.Dir = root
@@ -220,16 +220,34 @@ func ask(address, path, text string) error {
 	return err
 }
 
-// review posts a ConversionReview to the webhook, as an API server would.
+// conversion says whom the API server asks about pizzas.
+func (s *scene) conversion() *apiextensionsv1.WebhookClientConfig {
+	s.Helper()
+	crd, err := s.definition(s.Context(), pizzas)
+	s.must(err)
+	if crd.Spec.Conversion.Webhook == nil {
+		s.Fatal("nobody is asked about pizzas")
+	}
+	return crd.Spec.Conversion.Webhook.ClientConfig
+}
+
+// asks returns the URL at which the API server asks about pizzas.
+func (s *scene) asks() string {
+	s.Helper()
+	return *s.conversion().URL
+}
+
+// review posts a ConversionReview to the converter, as an API server would.
 func (s *scene) review(version, to string, objects ...string) *apiextensionsv1.ConversionReview {
 	s.Helper()
 	body := fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/%s","kind":"ConversionReview","request":{"uid":"u1","desiredAPIVersion":%q,"objects":[%s]},"response":{}}`,
 		version, to, strings.Join(objects, ","))
+	config := s.conversion()
 	roots := x509.NewCertPool()
-	roots.AppendCertsFromPEM(s.at.certificates.Trusted())
+	roots.AppendCertsFromPEM(config.CABundle)
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots}}
 	defer transport.CloseIdleConnections()
-	resp, err := (&http.Client{Transport: transport}).Post("https://"+s.address+restaurant.ConvertPath, "application/json", strings.NewReader(body))
+	resp, err := (&http.Client{Transport: transport}).Post(*config.URL, "application/json", strings.NewReader(body))
 	s.must(err)
 	defer resp.Body.Close()
 	text, err := io.ReadAll(resp.Body)

@@ -346,6 +346,10 @@ type ServedConversion struct {
 	Generation int64 `json:"generation"`
 	// Spec is the policy's spec at that time.
 	Spec ConversionPolicySpec `json:"spec"`
+	// Definition is what the spec was compiled against and verified with: the names and
+	// the schemas of the CustomResourceDefinition at that time, as JSON in gzip. So what is
+	// converted stays the same when the schemas change and the spec no longer fits.
+	Definition []byte `json:"definition"`
 }
 
 // ConversionVerification is what was done to verify a policy.
@@ -375,3 +379,7 @@ type ConversionShadowing struct {
 // ConversionFinalizer keeps a ConversionPolicy for as long as versions that are stored
 // or served need it.
 const ConversionFinalizer = Prefix + "conversion"
+
+// TakeOverAnnotation on a ConversionPolicy has the value "true" if its definition is to
+// be converted by it although another webhook converts it now.
+const TakeOverAnnotation = Prefix + "take-over"

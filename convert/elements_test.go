@@ -1,0 +1,330 @@
+package convert
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// engineOf returns an engine with the conversions of one spoke.
+func engineOf(tb testing.TB, conversions ...Conversion) *Engine {
+	tb.Helper()
+	e, err := New(Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: []Spoke{{Version: "v1alpha1", Conversions: conversions}}})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return e
+}
+
+// keptOf returns the annotation of an object; empty if there is none.
+func keptOf(t *testing.T, object []byte) string {
+	t.Helper()
+	var o struct {
+		Metadata struct {
+			Annotations map[string]string `json:"annotations"`
+		} `json:"metadata"`
+	}
+	if err := json.Unmarshal(object, &o); err != nil {
+		t.Fatal(err)
+	}
+	return o.Metadata.Annotations[Annotation]
+}
+
+// TestElementErrors: what cannot be converted is named with its place, as deep as it is.
+func TestElementErrors(t *testing.T) {
+	fails := func(_, _ []byte) ([]byte, error) { return nil, errors.New("out of tomatoes") }
+	none := func(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }
+	makes := func(text string) func(dst, value []byte) ([]byte, error) {
+		return func(dst, _ []byte) ([]byte, error) { return append(dst, text...), nil }
+	}
+	cases := map[string]struct {
+		reason     string
+		conversion Conversion
+		spec       string
+		err        string
+	}{
+		"Item": {
+			reason: "Elements are counted from 0.", spec: `{"a":[{},{"x":1}]}`, err: "spec.a[1].x: out of tomatoes",
+			conversion: Items("spec.a", "spec.b", []Conversion{RawField("x", "y", fails, keepRaw)}),
+		},
+		"Deep": {
+			reason: "Keys of tables are quoted where they must be.", spec: `{"a":{"x.y":[[1]]}}`, err: `spec.a["x.y"][0][0]: out of tomatoes`,
+			conversion: Values("spec.a", "spec.a", []Conversion{Items("", "", []Conversion{Items("", "", []Conversion{RawField("", "", fails, keepRaw)})})}),
+		},
+		"Twice": {
+			reason: "One of the two would be converted.", spec: `{"a":[{"x":1,"x":2}]}`, err: "spec.a[0].x: the key is there twice",
+			conversion: Items("spec.a", "spec.a", []Conversion{Move("x", "y")}),
+		},
+		"Occupied": {
+			reason: "There is room for one.", spec: `{"a":[{"x":1,"y":2}]}`, err: "spec.a[0].y: there is a value already where v1beta1 has x of v1alpha1",
+			conversion: Items("spec.a", "spec.a", []Conversion{Move("x", "y")}),
+		},
+		"NoElement": {
+			reason: "A list has no holes.", spec: `{"a":[1]}`, err: "spec.a[0]: an element cannot become none: convert the list as one value",
+			conversion: Items("spec.a", "spec.a", []Conversion{RawField("", "", none, keepRaw)}),
+		},
+		"TableTwice": {
+			reason: "What is kept would be of one of the two.", spec: `{"a":{"k":{"x":1},"k":{"x":2}}}`, err: "spec.a.k: the key is there twice",
+			conversion: Values("spec.a", "spec.a", []Conversion{SpokeOnly("x")}),
+		},
+		"GroupValue": {
+			reason: "A group is an object.", spec: `{"a":1}`, err: "spec.a: want an object of the fields of spec.{x,y}, the conversion made a number",
+			conversion: RawField("spec.a", "spec.{x,y}", makes(" 1"), keepRaw),
+		},
+		"GroupField": {
+			reason: "A field that the group does not have would be lost.", spec: `{"a":1}`, err: `spec.a: the conversion made a field "z", which is none of spec.{x,y}`,
+			conversion: RawField("spec.a", "spec.{x,y}", makes(`{"x":1,"z":1}`), keepRaw),
+		},
+		"GroupTwice": {
+			reason: "One of the two would be lost.", spec: `{"a":1}`, err: "spec.a.x: the key is there twice",
+			conversion: RawField("spec.a", "spec.{x,y}", makes(`{"x":1,"x":2}`), keepRaw),
+		},
+		"GroupOccupied": {
+			reason: "There is room for one.", spec: `{"a":1,"y":1}`, err: "spec.y: there is a value already where v1beta1 has spec.a of v1alpha1",
+			conversion: RawField("spec.a", "spec.{x,y}", makes(`{}`), keepRaw),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, err := engineOf(t, tc.conversion).Convert(alpha(`{"name":"n"}`, tc.spec), pizzaGroup+"/v1beta1")
+			var at *ObjectError
+			if !errors.As(err, &at) {
+				t.Fatalf("%s\nConvert() error %v, want an ObjectError", tc.reason, err)
+			}
+			if diff := cmp.Diff(tc.err, at.Err.Error()); diff != "" {
+				t.Errorf("%s\nConvert() error: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestGroups: a group may have fields in common with the one that it becomes.
+func TestGroups(t *testing.T) {
+	swap := func(from, to string) func(dst, value []byte) ([]byte, error) {
+		return func(dst, value []byte) ([]byte, error) {
+			return append(dst, strings.Replace(string(value), from, to, 1)...), nil
+		}
+	}
+	drop := func(dst, _ []byte) ([]byte, error) { return append(dst, "{}"...), nil }
+	cases := map[string]struct {
+		reason     string
+		conversion Conversion
+		spec, want string
+	}{
+		"Common":  {reason: "A field of both stays where it is.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"a":1,"z":0,"b":2}`, want: `{"a":1,"z":0,"c":2}`},
+		"Part":    {reason: "A field alone is a group, too.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"b":null}`, want: `{"c":null}`},
+		"Gone":    {reason: "A field that the result lacks is absent.", conversion: RawField("spec.{a,b}", "spec.{a,b}", drop, drop), spec: `{"a":1,"b":2,"z":0}`, want: `{"z":0}`},
+		"Members": {reason: "Fields have any names.", conversion: RawField(`spec.{"a.b",c}`, `top["x.y"]`, keepRaw, keepRaw), spec: `{"c":1,"a.b":2,"z":0}`, want: `{"z":0}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			e := engineOf(t, tc.conversion)
+			object := alpha(`{"name":"n"}`, tc.spec)
+			there := mustConvert(t, e, object, "v1beta1")
+			if diff := cmp.Diff(tc.want, string(memberOf(t, there, "spec"))); diff != "" {
+				t.Errorf("%s\nConvert(): -want, +got:\n%s", tc.reason, diff)
+			}
+			sameObjects(t, tc.reason, object, mustConvert(t, e, there, "v1alpha1"))
+		})
+	}
+}
+
+// TestEntriesOfElements: an annotation that is not as the engine writes it says nothing.
+func TestEntriesOfElements(t *testing.T) {
+	e := testEngine(t, "list")
+	const live = `{"toppings":[{"id":{"name":"a"},"origin":"here"}]}`
+	const entry = `{"note":{"value":1,"of":"74234e98afe7498f"}}`
+	cases := map[string]struct {
+		reason, content string
+		restored        bool
+	}{
+		"Ours":        {reason: "This is how it is written.", content: `{"items":[{"key":["a"],"kept":` + entry + `}]}`, restored: true},
+		"White":       {reason: "It is JSON.", content: ` { "items" : [ { "kept" : ` + entry + `, "key" : [ "\u0061" ] } ] } `, restored: true},
+		"OtherKey":    {reason: "It is another element.", content: `{"items":[{"key":["b"],"kept":` + entry + `}]}`},
+		"NoKey":       {reason: "The list has keys.", content: `{"items":[{"at":0,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Table":       {reason: "It is a list.", content: `{"members":{"a":` + entry + `}}`},
+		"Negative":    {reason: "Nothing is at -1.", content: `{"items":[{"key":["a"],"at":-1,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Huge":        {reason: "Nothing is made of a number.", content: `{"items":[{"key":["a"],"at":1000000000000,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"Items":       {reason: "Items are a list.", content: `{"items":{"key":["a"],"kept":` + entry + `}}`},
+		"Item":        {reason: "An item is an object.", content: `{"items":[[]]}`},
+		"Kept":        {reason: "What is kept are entries.", content: `{"items":[{"key":["a"],"kept":{"note":1}}]}`},
+		"Value":       {reason: "What is kept of a list is in its items.", content: `{"value":[],"of":"74234e98afe7498f"}`},
+		"Both":        {reason: "An entry is of one kind.", content: `{"items":[{"key":["a"],"kept":` + entry + `}],"members":{}}`},
+		"NotAbsent":   {reason: "The entry is of a value that is not there.", content: `{"items":[{"key":["a"],"kept":{"note":{"value":1,"of":"0000000000000000"}}}]}`},
+		"Fingerprint": {reason: "A fingerprint is text.", content: `{"items":[{"key":["a"],"of":7,"kept":` + entry + `}]}`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(map[string]string{Annotation: `{"v1alpha1":{"spec.toppings":` + tc.content + `}}`})
+			if err != nil {
+				t.Fatal(err)
+			}
+			object := fmt.Appendf(nil, `{"apiVersion":"%s/v1beta1","kind":"Pizza","metadata":{"name":"n","annotations":%s},"spec":%s}`, pizzaGroup, text, live)
+			want := `{"toppings":[{"name":"a"}]}`
+			if tc.restored {
+				want = `{"toppings":[{"name":"a","note":1}]}`
+			}
+			if got := memberOf(t, mustConvert(t, e, object, "v1alpha1"), "spec"); canonicalOf(got) != want {
+				t.Errorf("%s\nConvert() = %s, want %s", tc.reason, got, want)
+			}
+		})
+	}
+}
+
+// TestForgedGroup: an entry with a field that the group does not have, which the conversion
+// would not notice, has no effect.
+func TestForgedGroup(t *testing.T) {
+	first := func(dst, value []byte) ([]byte, error) { return append(dst, lookUpRaw(value, []string{"a"})...), nil }
+	group := func(dst, value []byte) ([]byte, error) {
+		return append(append(append(dst, `{"a":`...), value...), '}'), nil
+	}
+	e := engineOf(t, RawField("spec.{a,b}", "spec.x", first, group))
+	for value, want := range map[string]string{`{"a":1,"b":2}`: `{"a":1,"b":2}`, `{"a":1,"z":2}`: `{"a":1}`, `{"a":1,"a":1}`: `{"a":1}`} {
+		text, err := json.Marshal(map[string]string{Annotation: `{"v1alpha1":{"spec.{a,b}":{"value":` + value + `,"of":"6b86b273ff34fce1"}}}`})
+		if err != nil {
+			t.Fatal(err)
+		}
+		object := fmt.Appendf(nil, `{"apiVersion":"%s/v1beta1","kind":"Pizza","metadata":{"name":"n","annotations":%s},"spec":{"x":1}}`, pizzaGroup, text)
+		out, err := e.Convert(object, pizzaGroup+"/v1alpha1")
+		if err != nil || string(memberOf(t, out, "spec")) != want {
+			t.Errorf("%s is kept: Convert() = %s, %v, want spec %s", value, out, err, want)
+		}
+	}
+}
+
+// FuzzElements converts any specs with any annotation by the engines of lists, groups and
+// parents: without panic, to JSON, always in the same way, and without modifying them.
+func FuzzElements(f *testing.F) {
+	names := []string{"laws", "list", "unnamed", "deep", "table", "matrix", "group", "parents", "onesided", "merged", "passing"}
+	for i := range names {
+		for _, spec := range []string{
+			`{"toppings":[{"name":"a","note":1},{"name":"a","id":{}},null],"stock":{"a":{"note":null}},"address":"a:1"}`,
+			`{"tables":[{"number":1,"pizzas":[{"id":{"name":"a"},"diameter":31}]}],"rows":[[30]],"host":"h","oven":{"wood":1,"door":null}}`,
+		} {
+			f.Add(uint8(i), false, ``, spec)
+			f.Add(uint8(i), true, `{"v1alpha1":{"spec.toppings":{"items":[{"key":["a"],"at":0,"size":2,"of":"74234e98afe7498f","kept":{"note":{"value":1,"of":"74234e98afe7498f"}}}]}}}`, spec)
+			f.Add(uint8(i), true, `{"v1alpha1":{"spec.stock":{"members":{"a":{"note":{"value":1,"of":"74234e98afe7498f"}}}},"spec.note":{"value":null,"of":"74234e98afe7498f"}}}`, spec)
+			f.Add(uint8(i), false, `{"v1beta1":{"spec.oven":{"value":{},"of":"74234e98afe7498f"},"spec.oven.wood":{"value":{},"of":"74234e98afe7498f"}}}`, spec)
+		}
+	}
+	engines := map[string]*Engine{}
+	for _, name := range names {
+		engines[name] = testEngine(f, name)
+	}
+	f.Fuzz(func(t *testing.T, n uint8, hub bool, annotation, spec string) {
+		from, to := "v1alpha1", "v1beta1"
+		if hub {
+			from, to = to, from
+		}
+		text, err := json.Marshal(map[string]string{Annotation: annotation})
+		if err != nil {
+			t.Fatal(err)
+		}
+		object, ok := fuzzObject(from, `{"name":"n","annotations":`+string(text)+`}`, spec)
+		if !ok {
+			return
+		}
+		e := engines[names[int(n)%len(names)]]
+		if _, err := e.Convert(object, pizzaGroup+"/"+to); err != nil && strings.Contains(err.Error(), "panic") {
+			t.Fatalf("%s: %v", object, err)
+		}
+		there := mustConvert(t, e, object, to)
+		if there == nil {
+			return
+		}
+		if _, err := e.Convert(there, pizzaGroup+"/"+from); err != nil {
+			t.Fatalf("%s\n%s\ndoes not come back: %v", object, there, err)
+		}
+	})
+}
+
+// TestSparse: of a long list only the elements are in the annotation that something would
+// get lost of.
+func TestSparse(t *testing.T) {
+	e := testEngine(t, "list")
+	var list []string
+	for i := range 1000 {
+		list = append(list, fmt.Sprintf(`{"name":"topping-%d","size":"small","text":"%s"}`, i, strings.Repeat("x", 100)))
+	}
+	list[500] = `{"name":"topping-500","note":"special"}`
+	object := alpha(`{"name":"n"}`, `{"toppings":[`+strings.Join(list, ",")+`]}`)
+	there := mustConvert(t, e, object, "v1beta1")
+	const want = `{"v1alpha1":{"spec.toppings":{"items":[{"key":["topping-500"],"kept":{"note":{"value":"special","of":"74234e98afe7498f"}}}]}}}`
+	if diff := cmp.Diff(want, keptOf(t, there)); diff != "" {
+		t.Errorf("annotation: -want, +got:\n%s", diff)
+	}
+	sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
+}
+
+// TestManyElements: lists whose elements have no names, and annotations that say much about
+// them, take no more time than their length.
+func TestManyElements(t *testing.T) {
+	e := testEngine(t, "unnamed")
+	const n = 2000
+	object := alpha(`{"name":"n"}`, `{"toppings":[`+strings.TrimSuffix(strings.Repeat(`{"note":1},`, n), ",")+`]}`)
+	there := mustConvert(t, e, object, "v1beta1")
+	if there == nil || canonicalOf(object) != canonicalOf(mustConvert(t, e, there, "v1alpha1")) {
+		t.Fatal("the list does not come back")
+	}
+	longer := bytes.Replace(there, []byte(`"toppings":[`), []byte(`"toppings":[`+strings.Repeat(`{"origin":"here"},`, 10*n)), 1)
+	back := mustConvert(t, e, longer, "v1alpha1")
+	if got := bytes.Count(back, []byte(`"note":1`)); got != n {
+		t.Errorf("%d elements have a note, want %d", got, n)
+	}
+}
+
+// TestMoveAllocates: a value that moves costs no more memory than one that stays.
+func TestMoveAllocates(t *testing.T) {
+	object := alpha(`{"name":"n"}`, `{"a":[1,2,3],"list":[{"x":1},{"x":2}]}`)
+	allocations := func(c ...Conversion) float64 {
+		e := engineOf(t, c...)
+		return testing.AllocsPerRun(100, func() {
+			if _, err := e.Convert(object, pizzaGroup+"/v1beta1"); err != nil {
+				t.Fatal(err)
+			}
+		})
+	}
+	none, moved := allocations(), allocations(Move("spec.a", "spec.b"))
+	elements := allocations(Items("spec.list", "spec.list", []Conversion{Move("x", "y")}))
+	const memory = 1 // For what is made anew.
+	if moved > none+memory || elements > none+2*memory {
+		t.Errorf("%g allocations without a conversion, %g with a move, %g with a move in a list", none, moved, elements)
+	}
+}
+
+// TestMergeByKeys: lists with keys merge element by element.
+func TestMergeByKeys(t *testing.T) {
+	name := [][]string{{"n"}}
+	cases := map[string]struct {
+		reason           string
+		keys             [][]string
+		base, live, kept string
+		want             string
+	}{
+		"Nothing":   {reason: "What was kept stands.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1},{"n":2}]`, kept: `[{"n":2,"x":1},{"n":1}]`, want: `[{"n":2,"x":1},{"n":1}]`},
+		"Hidden":    {reason: "An element that the other version never had stays where it was.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1},{"n":3},{"n":2}]`, want: `[{"n":1,"y":1},{"n":3},{"n":2}]`},
+		"Removed":   {reason: "An element that was taken away stays away.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2}]`},
+		"Added":     {reason: "A new element is as it is.", keys: name, base: `[{"n":1}]`, live: `[{"n":3},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2}]`, want: `[{"n":3},{"n":1,"x":1},{"n":2}]`},
+		"Order":     {reason: "An order that was changed is the live one.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":2},{"n":1}]`, kept: `[{"n":1,"x":1},{"n":2,"x":2}]`, want: `[{"n":2,"x":2},{"n":1,"x":1}]`},
+		"Member":    {reason: "A member that was taken away stays away.", keys: name, base: `[{"n":1,"a":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"a":1,"x":1}]`, want: `[{"n":1,"x":1}]`},
+		"Invented":  {reason: "An element that only the way there and back makes is none.", keys: name, base: `[{"n":1},{"n":2}]`, live: `[{"n":1,"y":1},{"n":2}]`, kept: `[{"n":1}]`, want: `[{"n":1,"y":1}]`},
+		"TwoKeys":   {reason: "All keys together name an element; one may be missing.", keys: [][]string{{"n"}, {"m", "k"}}, base: `[{"n":1,"m":{"k":1}},{"n":1}]`, live: `[{"n":1},{"n":1,"m":{"k":1}}]`, kept: `[{"n":1,"m":{"k":1},"x":1},{"n":1,"x":2}]`, want: `[{"n":1,"x":2},{"n":1,"m":{"k":1},"x":1}]`},
+		"Twice":     {reason: "Elements with one name cannot be told apart.", keys: name, base: `[{"n":1},{"n":1}]`, live: `[{"n":1}]`, kept: `[{"n":1,"x":1},{"n":1}]`, want: `[{"n":1}]`},
+		"NoList":    {reason: "Other values merge as ever.", keys: name, base: `{"a":1,"b":1}`, live: `{"a":2,"b":1}`, kept: `{"a":1,"b":1,"c":1}`, want: `{"a":2,"b":1,"c":1}`},
+		"NoKeys":    {reason: "A list without keys is one value.", base: `[{"n":1}]`, live: `[{"n":1,"y":1}]`, kept: `[{"n":1,"x":1}]`, want: `[{"n":1,"y":1}]`},
+		"NoObjects": {reason: "Values have no names.", keys: name, base: `[1,2]`, live: `[2]`, kept: `[1,2,3]`, want: `[2]`},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, err := threeWay([]byte(tc.base), []byte(tc.live), []byte(tc.kept), tc.keys)
+			if err != nil || string(got) != tc.want {
+				t.Errorf("%s\nthreeWay() = %s, %v, want %s", tc.reason, got, err, tc.want)
+			}
+		})
+	}
+}

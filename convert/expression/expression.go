@@ -1,0 +1,267 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/ext"
+	"github.com/google/cel-go/interpreter"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apiserver/pkg/cel/library"
+)
+
+// Program is an expression, compiled for values of one schema. It is safe for concurrent
+// use.
+type Program struct {
+	build func() (*evaluation, error)
+	// idle are evaluations that nobody uses.
+	idle   chan *evaluation
+	source *ast.SourceInfo
+	in     *shape
+	limits Limits
+	one    bool // Whether the text has one line.
+}
+
+// evaluation is a program for one caller at a time, with its meter.
+type evaluation struct {
+	program cel.Program
+	meter   *meter
+	vars    variables
+}
+
+// idle is how many evaluations wait for the next caller.
+const idle = 16
+
+// Limits are what one evaluation may take.
+type Limits struct {
+	// OutputItems is how many elements and members the result may have, with all that is
+	// inside, and how many elements each list that is made on the way. Zero or less stands
+	// for 100,000.
+	OutputItems int
+	// Cost is how many units it may cost: one for each variable, field, choice and call, and
+	// more for calls by the size of what they look at. Zero stands for 1,000,000.
+	Cost uint64
+}
+
+func (l Limits) orDefaults() Limits {
+	if l.OutputItems <= 0 {
+		l.OutputItems = 100_000
+	}
+	if l.Cost == 0 {
+		l.Cost = 1_000_000
+	}
+	return l
+}
+
+// Problem is what is wrong with an expression.
+type Problem struct {
+	// Line and Column are where in the expression's text, both from 1; the column counts
+	// characters.
+	Line, Column int
+	// Message says what.
+	Message string
+
+	one bool // Whether the text has one line.
+}
+
+// String says where and what: "line 1, column 14: undefined field 'nme'", without the line
+// if the expression has one only.
+func (p Problem) String() string {
+	if p.one {
+		return fmt.Sprintf("column %d: %s", p.Column, p.Message)
+	}
+	return fmt.Sprintf("line %d, column %d: %s", p.Line, p.Column, p.Message)
+}
+
+// language is what all expressions have in common.
+type language struct {
+	env             *cel.Env
+	implementations map[string]*functions.Overload
+}
+
+// common makes the language once: it takes longer than to compile an expression, and is
+// never written afterwards.
+var common = sync.OnceValues(newLanguage)
+
+func newLanguage() (*language, error) {
+	env, err := cel.NewEnv(append([]cel.EnvOption{
+		cel.DefaultUTCTimeZone(true),
+		cel.CrossTypeNumericComparisons(true),
+		cel.OptionalTypes(),
+		ext.Strings(),
+		ext.Lists(),
+		ext.Math(),
+		ext.Sets(),
+		ext.TwoVarComprehensions(),
+		ext.Encoders(),
+		ext.Regex(),
+		ext.Bindings(),
+		library.Quantity(),
+		library.SemverLib(library.SemverVersion(1)),
+		library.URLs(),
+	}, own()...)...)
+	if err != nil {
+		return nil, fmt.Errorf("declaring the functions of expressions: %w", err)
+	}
+	implementations := map[string]*functions.Overload{}
+	for _, f := range env.Functions() {
+		bindings, err := f.Bindings()
+		if err != nil {
+			return nil, fmt.Errorf("declaring the functions of expressions: %w", err)
+		}
+		for _, b := range bindings {
+			implementations[b.Operator] = b
+		}
+	}
+	return &language{env: env, implementations: implementations}, nil
+}
+
+// Compile checks the expression against the schema of value, and its result against the
+// schema out as far as types and the expression's text say what it is. A schema that is
+// nil knows nothing. It returns the program, or what is wrong, in the order of the text.
+// It keeps neither of the schemas and does not change them.
+func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Problem) {
+	one := !strings.Contains(strings.TrimSpace(text), "\n")
+	fail := func(err error) []Problem {
+		return []Problem{{Line: 1, Column: 1, Message: err.Error(), one: one}}
+	}
+	lang, err := common()
+	if err != nil {
+		return nil, fail(err)
+	}
+	known := objects{}
+	shape := known.shape(in, "value")
+	env, err := lang.env.Extend(
+		cel.CustomTypeProvider(provider{Provider: lang.env.CELTypeProvider(), objects: known}),
+		cel.Variable("value", shape.typ),
+	)
+	if err != nil {
+		return nil, fail(err)
+	}
+	checked, issues := env.Compile(text)
+	if issues != nil && issues.Err() != nil {
+		return nil, syntax(issues, one)
+	}
+	native := checked.NativeRep()
+	if problems := check(native, out, one); len(problems) > 0 {
+		return nil, problems
+	}
+	l = l.orDefaults()
+	build := func() (*evaluation, error) {
+		m := &meter{limit: l.Cost}
+		program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), decorate(lang.implementations, l, m))
+		return &evaluation{program: program, meter: m}, err
+	}
+	first, err := build()
+	if err != nil {
+		return nil, fail(err)
+	}
+	p := &Program{build: build, idle: make(chan *evaluation, idle), source: native.SourceInfo(), in: shape, limits: l, one: one}
+	p.idle <- first
+	return p, nil
+}
+
+// evaluate returns what the expression gives.
+func (p *Program) evaluate(value ref.Val) (ref.Val, error) {
+	var e *evaluation
+	select {
+	case e = <-p.idle:
+	default:
+		made, err := p.build()
+		if err != nil {
+			return nil, err
+		}
+		e = made
+	}
+	e.meter.cost, e.vars.value = 0, value
+	out, _, err := e.program.Eval(&e.vars)
+	e.vars.value = nil
+	select {
+	case p.idle <- e:
+	default:
+	}
+	return out, err
+}
+
+// syntax are the findings of CEL.
+func syntax(issues *cel.Issues, one bool) []Problem {
+	var out []Problem
+	for _, e := range issues.Errors() {
+		fact, _, _ := strings.Cut(e.Message, "\n")
+		fact = strings.ReplaceAll(fact, " (in container '')", "")
+		out = append(out, Problem{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column()+1, 1), Message: fact, one: one})
+	}
+	return sorted(out)
+}
+
+// variables has the value.
+type variables struct {
+	value ref.Val
+}
+
+// ResolveName implements [interpreter.Activation].
+func (v *variables) ResolveName(name string) (any, bool) {
+	if name != "value" {
+		return nil, false
+	}
+	return v.value, true
+}
+
+// Parent implements [interpreter.Activation].
+func (*variables) Parent() interpreter.Activation { return nil }
+
+// Convert appends to dst what becomes of value, which is JSON, as JSON, and returns the
+// longer slice. It neither changes nor keeps value. If the evaluation is over a limit, or
+// fails, or its result cannot be written as JSON, it returns an error that says where in
+// the expression and why, and dst is not to be used any more. It never panics.
+func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			out, err = nil, fmt.Errorf("evaluating: %v", r)
+		}
+	}()
+	v, err := decode(value, p.in)
+	if err != nil {
+		return nil, err
+	}
+	result, err := p.evaluate(v)
+	if err != nil {
+		return nil, p.explain(err)
+	}
+	w := &writer{out: dst, start: len(dst), items: p.limits.OutputItems, limit: p.limits.OutputItems}
+	if err := w.value(result); err != nil {
+		return nil, err
+	}
+	if len(w.out)-w.start > maxText {
+		return nil, errLong
+	}
+	return w.out, nil
+}
+
+// explain says where in the expression an error is.
+func (p *Program) explain(err error) error {
+	var cancelled interpreter.EvalCancelledError
+	if errors.As(err, &cancelled) && cancelled.Cause == interpreter.CostLimitExceeded {
+		return fmt.Errorf("it costs more than %d units: that is the limit", p.limits.Cost)
+	}
+	var at *types.Err
+	if !errors.As(err, &at) {
+		return err
+	}
+	where := p.source.GetStartLocation(at.NodeID())
+	switch {
+	case at.NodeID() == 0 || where.Line() < 1:
+		return err
+	case p.one:
+		return fmt.Errorf("column %d: %w", where.Column()+1, err)
+	default:
+		return fmt.Errorf("line %d, column %d: %w", where.Line(), where.Column()+1, err)
+	}
+}

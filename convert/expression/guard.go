@@ -1,0 +1,608 @@
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"math/bits"
+	"reflect"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+)
+
+var textType = reflect.TypeFor[string]()
+
+// A guard looks at the arguments of a function before it is called: CEL counts the cost
+// of a call afterwards, when what it makes has been made.
+type guard struct {
+	// check says why the call would take too much.
+	check func(l Limits, args []ref.Val) error
+	// do is called in place of the library's function, if it is there.
+	do func(args []ref.Val) ref.Val
+}
+
+// guards are those of all functions that make much of little, or work much on little.
+var guards = map[string]guard{
+	"_+_": {check: checkSum},
+	"_==_": {check: checkWeight, do: func(args []ref.Val) ref.Val {
+		return types.Equal(direct(args[0]), direct(args[1]))
+	}},
+	"_!=_": {check: checkWeight, do: func(args []ref.Val) ref.Val {
+		equal, ok := types.Equal(direct(args[0]), direct(args[1])).(types.Bool)
+		return types.Bool(!ok || !bool(equal))
+	}},
+	"@in": {check: checkWeight},
+
+	"lists.range":           {check: checkRange},
+	"flatten":               {check: checkFlatten},
+	"distinct":              {check: checkWeight, do: doDistinct},
+	"count":                 {check: checkWeight},
+	"expand":                {check: checkExpand},
+	"merge":                 {check: checkSum},
+	"slice":                 {check: checkItems},
+	"reverse":               {check: checkItems},
+	"sort":                  {check: checkItems},
+	"@sortByAssociatedKeys": {check: checkItems},
+	"sets.contains":         {check: checkPairs},
+	"sets.equivalent":       {check: checkPairs},
+	"sets.intersects":       {check: checkPairs},
+	"matches":               {check: checkPattern},
+	"regex.extract":         {check: checkPattern},
+	"regex.extractAll":      {check: checkPattern},
+	"regex.replace":         {check: checkPatternReplace},
+	"indexOf":               {check: checkSearch},
+	"lastIndexOf":           {check: checkSearch},
+	"replace":               {check: checkReplace},
+	"join":                  {check: checkJoin},
+	"split":                 {check: checkSplit},
+	"format":                {check: checkFormat},
+	"strings.quote":         {check: checkText},
+	"base64.encode":         {check: checkText},
+	"url":                   {check: checkText},
+	"json.encode":           {check: checkWeight, do: doEncode},
+	"math.@min":             {check: checkItems},
+	"math.@max":             {check: checkItems},
+	"quantity":              {check: checkQuantity},
+	"isQuantity":            {check: checkQuantity},
+	"semver":                {check: checkNumeral},
+	"isSemver":              {check: checkNumeral},
+}
+
+// direct is the quantity that a pointer to one, which some functions return, points to:
+// they are not equal to each other otherwise.
+func direct(v ref.Val) ref.Val {
+	if q, ok := v.(*apiservercel.Quantity); ok {
+		return *q
+	}
+	return v
+}
+
+// meter counts the cost of one evaluation.
+//
+// That of cel-go searches all that it has seen so far, again and again, where operators
+// did not look at all of their arguments: a loop that may take a million steps takes
+// minutes before it is over the limit.
+type meter struct {
+	cost, limit uint64
+}
+
+// add panics when the limit is exceeded, with what cel-go's own meter panics with: the
+// program's Eval makes an error of it.
+func (m *meter) add(n int64) {
+	m.cost += uint64(max(n, 0))
+	if m.cost > m.limit {
+		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "over the limit of the cost"})
+	}
+}
+
+// metered is a variable, a field or a choice, which costs one.
+type metered struct {
+	interpreter.InterpretableAttribute
+
+	meter *meter
+}
+
+// Eval implements [interpreter.Interpretable].
+func (m *metered) Eval(vars interpreter.Activation) ref.Val {
+	return m.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (m *metered) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	m.meter.add(1)
+	return m.InterpretableAttribute.Exec(frame)
+}
+
+// guarded is a call that is looked at before it is made, and paid for afterwards.
+type guarded struct {
+	interpreter.InterpretableCall
+
+	args     []interpreter.InterpretableV2
+	guard    guard
+	function *functions.Overload // nil if only cel-go knows how it is called.
+	limits   Limits
+	meter    *meter
+}
+
+// decorate puts guards and the meter into a program.
+func decorate(implementations map[string]*functions.Overload, l Limits, m *meter) cel.ProgramOption {
+	return cel.CustomDecoratorV2(func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+		switch node := i.(type) {
+		case *metered, *guarded:
+			return i, nil
+		case interpreter.InterpretableAttribute:
+			return &metered{InterpretableAttribute: node, meter: m}, nil
+		case interpreter.InterpretableCall:
+			function := implementations[node.OverloadID()]
+			if function == nil {
+				function = implementations[node.Function()]
+			}
+			if function != nil && function.NonStrict {
+				function = nil // It is called even if there is an error among the arguments.
+			}
+			return &guarded{
+				InterpretableCall: node, args: node.Args(), guard: guards[node.Function()], function: function, limits: l, meter: m,
+			}, nil
+		default:
+			return i, nil
+		}
+	})
+}
+
+// Eval implements [interpreter.Interpretable].
+func (g *guarded) Eval(vars interpreter.Activation) ref.Val {
+	return g.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if g.function == nil && g.guard.do == nil {
+		g.meter.add(1)
+		return g.InterpretableCall.Exec(frame)
+	}
+	var few [3]ref.Val
+	args := few[:0]
+	for _, a := range g.args {
+		v := a.Exec(frame)
+		if types.IsUnknownOrError(v) {
+			return v
+		}
+		args = append(args, v)
+	}
+	if g.guard.check != nil {
+		if err := g.guard.check(g.limits, args); err != nil {
+			return types.LabelErrNode(g.ID(), types.WrapErr(fmt.Errorf("%s: %w", name(g.Function()), err)))
+		}
+	}
+	result := g.call(args)
+	g.meter.add(cost(g.Function(), args, result))
+	return types.LabelErrNode(g.ID(), result)
+}
+
+func (g *guarded) call(args []ref.Val) ref.Val {
+	f := g.function
+	switch {
+	case g.guard.do != nil:
+		return g.guard.do(args)
+	case len(args) > 0 && f.OperandTrait != 0 && !args[0].Type().HasTrait(f.OperandTrait):
+	case f.Unary != nil && len(args) == 1:
+		return f.Unary(args[0])
+	case f.Binary != nil && len(args) == 2:
+		return f.Binary(args[0], args[1])
+	case f.Function != nil:
+		return f.Function(args...)
+	}
+	names := make([]string, len(args))
+	for i, a := range args {
+		names[i] = typeName(a)
+	}
+	return types.NewErr("no such overload: %s(%s)", name(g.Function()), strings.Join(names, ", "))
+}
+
+// name is a function's name as expressions have it.
+func name(function string) string {
+	switch function {
+	case "@sortByAssociatedKeys":
+		return "sortBy"
+	default:
+		return strings.Trim(strings.ReplaceAll(function, "@", ""), "_")
+	}
+}
+
+func tooMany(items int) error {
+	return fmt.Errorf("the list would have more than %d elements: that is the limit", items)
+}
+
+var (
+	errTextLong = fmt.Errorf("the text would have more than %d bytes", maxText)
+	errWork     = errors.New("the values are too big for this")
+)
+
+// size is how many elements or members there are, and bytes of a text.
+func size(v ref.Val) int64 {
+	switch v := v.(type) {
+	case types.String:
+		return int64(len(v))
+	case types.Bytes:
+		return int64(len(v))
+	case traits.Sizer:
+		n, _ := v.Size().(types.Int)
+		return int64(n)
+	default:
+		return 1
+	}
+}
+
+// weigh returns how much work it is to look at all of a value: the values in it, and 64
+// bytes of text like one more. It looks no further than up to the limit.
+func weigh(v ref.Val, limit int64) int64 {
+	const bytes = 64
+	switch v := v.(type) {
+	case types.String, types.Bytes:
+		return 1 + size(v)/bytes
+	case *list:
+		return 1 + int64(v.weight) + int64(len(v.raw))/bytes
+	case *table:
+		if v.raw != nil {
+			return 1 + int64(v.weight) + int64(len(v.raw))/bytes
+		}
+		n := int64(1)
+		for i, k := range v.keys {
+			n += int64(len(k)) / bytes
+			if n += weigh(v.values[i], limit-n); n > limit {
+				break
+			}
+		}
+		return n
+	case traits.Lister:
+		n := int64(1)
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
+			n += weigh(it.Next(), limit-n)
+		}
+		return n
+	case traits.Mapper:
+		n := int64(1)
+		for it := v.Iterator(); n <= limit && it.HasNext() == types.True; {
+			k := it.Next()
+			n += weigh(k, limit-n)
+			if value, ok := v.Find(k); ok {
+				n += weigh(value, limit-n)
+			}
+		}
+		return n
+	case *types.Optional:
+		if v.HasValue() {
+			return 1 + weigh(v.GetValue(), limit-1)
+		}
+		return 1
+	default:
+		return 1
+	}
+}
+
+func checkWeight(_ Limits, args []ref.Val) error {
+	for _, a := range args {
+		if weigh(a, maxValues) > maxValues {
+			return errWork
+		}
+	}
+	return nil
+}
+
+func checkItems(l Limits, args []ref.Val) error {
+	for _, a := range args {
+		if _, ok := a.(traits.Lister); ok && size(a) > max(int64(l.OutputItems), maxValues) {
+			return errWork
+		}
+	}
+	return nil
+}
+
+// checkSum is about a + b and a.merge(b).
+func checkSum(l Limits, args []ref.Val) error {
+	n := size(args[0]) + size(args[1])
+	switch args[0].(type) {
+	case traits.Lister, traits.Mapper:
+		if n > int64(l.OutputItems) {
+			return tooMany(l.OutputItems)
+		}
+	case types.String, types.Bytes:
+		if n > maxText {
+			return errTextLong
+		}
+	}
+	return nil
+}
+
+func checkRange(l Limits, args []ref.Val) error {
+	if n, ok := args[0].(types.Int); ok && int64(n) > int64(l.OutputItems) {
+		return fmt.Errorf("the list would have %d elements, more than %d: that is the limit", int64(n), l.OutputItems)
+	}
+	return nil
+}
+
+func checkFlatten(l Limits, args []ref.Val) error {
+	from, ok := args[0].(traits.Lister)
+	if !ok {
+		return fmt.Errorf("want a list, got %s", typeName(args[0]))
+	}
+	depth := int64(1)
+	if len(args) == 2 {
+		n, ok := args[1].(types.Int)
+		if !ok {
+			return fmt.Errorf("want an integer, got %s", typeName(args[1]))
+		}
+		depth = int64(n)
+	}
+	// Empty lists inside count too: going through them is work.
+	if flat(from, depth, int64(l.OutputItems)) > int64(l.OutputItems) {
+		return tooMany(l.OutputItems)
+	}
+	return nil
+}
+
+// flat is how many elements the flattened list has, no further than up to the limit.
+func flat(l traits.Lister, depth, limit int64) int64 {
+	if size(l) > limit {
+		return limit + 1
+	}
+	n := int64(0)
+	for it := l.Iterator(); n <= limit && it.HasNext() == types.True; {
+		inner, ok := it.Next().(traits.Lister)
+		if !ok || depth <= 0 {
+			n++
+			continue
+		}
+		n += max(flat(inner, depth-1, limit-n), 1)
+	}
+	return n
+}
+
+func checkExpand(l Limits, args []ref.Val) error {
+	from, ok := args[0].(traits.Lister)
+	if !ok {
+		return fmt.Errorf("want a list, got %s", typeName(args[0]))
+	}
+	count := countKey
+	if len(args) == 3 {
+		count, _ = args[2].(types.String)
+	}
+	left := int64(l.OutputItems)
+	i := 0
+	for it := from.Iterator(); it.HasNext() == types.True; i++ {
+		n, err := times(it.Next(), i, count)
+		if err != nil {
+			return nil //nolint:nilerr // The function says so itself.
+		}
+		if n > left {
+			return fmt.Errorf("%q of element %d is %d: %w", string(count), i, n, tooMany(l.OutputItems))
+		}
+		left -= n
+	}
+	return nil
+}
+
+func doDistinct(args []ref.Val) ref.Val {
+	out, _, err := distinct(args[0])
+	if err != nil {
+		return types.WrapErr(fmt.Errorf("distinct: %w", err))
+	}
+	return types.NewRefValList(types.DefaultTypeAdapter, out)
+}
+
+// doEncode is exact with integers, which the library's function is not.
+func doEncode(args []ref.Val) ref.Val {
+	w := &writer{items: maxValues, limit: maxValues}
+	if err := w.value(args[0]); err != nil {
+		return types.WrapErr(err)
+	}
+	return types.String(w.out)
+}
+
+// checkPairs is about functions that compare each with each.
+func checkPairs(l Limits, args []ref.Val) error {
+	a, b := weigh(args[0], maxValues), weigh(args[1], maxValues)
+	if hi, lo := bits.Mul64(uint64(a), uint64(b)); hi > 0 || lo > l.Cost {
+		return errWork
+	}
+	return nil
+}
+
+// checkPattern is about a text and a regular expression.
+func checkPattern(_ Limits, args []ref.Val) error {
+	const most = 10_000_000
+	if size(args[0])*(size(args[1])+8) > most {
+		return errWork
+	}
+	return nil
+}
+
+func checkPatternReplace(l Limits, args []ref.Val) error {
+	if err := checkPattern(l, args); err != nil {
+		return err
+	}
+	// Where the pattern is found is not known: it may be between all characters.
+	// A group, written \1, may be the whole text.
+	with := size(args[2])
+	if groups, ok := args[2].(types.String); ok {
+		with += int64(strings.Count(string(groups), `\`)) * size(args[0])
+	}
+	if (size(args[0])+1)*(with+1) > maxText {
+		return errTextLong
+	}
+	return nil
+}
+
+// checkSearch is about functions that compare at each position.
+func checkSearch(_ Limits, args []ref.Val) error {
+	const most = 50_000_000
+	if _, ok := args[0].(types.String); ok && size(args[0])*size(args[1]) > most {
+		return errWork
+	}
+	return nil
+}
+
+func checkReplace(_ Limits, args []ref.Val) error {
+	text, ok := args[0].(types.String)
+	from, ok2 := args[1].(types.String)
+	if !ok || !ok2 {
+		return nil // No overload takes them.
+	}
+	if n := int64(strings.Count(string(text), string(from))); size(text)+n*size(args[2]) > maxText {
+		return errTextLong
+	}
+	return nil
+}
+
+func checkJoin(l Limits, args []ref.Val) error {
+	from, ok := args[0].(traits.Lister)
+	if !ok {
+		return nil // No overload takes it.
+	}
+	if err := checkItems(l, args); err != nil {
+		return err
+	}
+	separator := int64(0)
+	if len(args) == 2 {
+		separator = size(args[1])
+	}
+	n := int64(0)
+	for it := from.Iterator(); it.HasNext() == types.True; {
+		if n += size(it.Next()) + separator; n > maxText {
+			return errTextLong
+		}
+	}
+	return nil
+}
+
+func checkSplit(l Limits, args []ref.Val) error {
+	text, ok := args[0].(types.String)
+	separator, ok2 := args[1].(types.String)
+	if ok && ok2 && strings.Count(string(text), string(separator)) >= l.OutputItems {
+		return tooMany(l.OutputItems)
+	}
+	return nil
+}
+
+// checkFormat is about '%.2f %s'.format([...]).
+func checkFormat(_ Limits, args []ref.Val) error {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return nil // No overload takes it.
+	}
+	const digits = 2
+	for _, clause := range strings.Split(string(text), "%")[1:] {
+		precision := strings.TrimLeft(strings.TrimPrefix(clause, "."), "0123456789")
+		if strings.HasPrefix(clause, ".") && len(clause)-len(precision) > digits+1 {
+			return errors.New("want at most 99 digits")
+		}
+	}
+	if checkWeight(Limits{}, args) != nil {
+		return errWork
+	}
+	const each = 512 // Bytes that a number takes, and 64 bytes of text when escaped.
+	if size(text)+int64(strings.Count(string(text), "%"))*weigh(args[1], maxValues)*each > 4*maxText {
+		return errTextLong
+	}
+	return nil
+}
+
+func checkText(_ Limits, args []ref.Val) error {
+	if len(args) > 0 && size(args[0]) > maxText/4 {
+		return errTextLong
+	}
+	return nil
+}
+
+// checkNumeral is about texts that are numbers: no such text is long.
+func checkNumeral(_ Limits, args []ref.Val) error {
+	const most = 1024
+	if size(args[0]) > most {
+		return fmt.Errorf("the text has more than %d bytes", most)
+	}
+	return nil
+}
+
+// checkQuantity is about texts that are quantities: to compute with 1e1000000000 takes as
+// many digits.
+func checkQuantity(l Limits, args []ref.Val) error {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return nil // No overload takes it.
+	}
+	i := strings.IndexAny(string(text), "eE")
+	if digits := strings.TrimLeft(string(text[i+1:]), "+-0"); i >= 0 && len(digits) > 3 {
+		return fmt.Errorf("the exponent of %q has more than 3 digits", short(string(text)))
+	}
+	return checkNumeral(l, args)
+}
+
+// cost is what a call costs: one, and what there is to look at in its arguments and to
+// make. Ten bytes of text cost one.
+func cost(function string, args []ref.Val, result ref.Val) int64 {
+	const bytes = 10
+	switch function {
+	case "_==_", "_!=_":
+		if composite(args[0]) && composite(args[1]) {
+			return 1 + min(weigh(args[0], maxValues), weigh(args[1], maxValues))
+		}
+		return 1 + min(texts(args[:1]), texts(args[1:]))/bytes
+	case "@in":
+		if _, ok := args[1].(traits.Lister); ok {
+			return weigh(args[1], maxValues)
+		}
+		return 1
+	case "_+_":
+		return 1 + texts(args)/bytes // Lists are put together in no time.
+	case "distinct", "count", "json.encode":
+		return 1 + weigh(args[0], maxValues)
+	case "format":
+		return 1 + texts(args)/bytes + weigh(args[1], maxValues)
+	case "lists.range", "expand", "merge", "omit", "flatten", "slice", "reverse", "split", "join", "math.@min", "math.@max":
+		return 1 + texts(args)/bytes + elements(args[0]) + elements(result)
+	case "sort", "@sortByAssociatedKeys":
+		return 1 + weigh(args[0], maxValues)*int64(bits.Len64(uint64(size(args[0]))))
+	case "sets.contains", "sets.equivalent", "sets.intersects":
+		return 1 + weigh(args[0], maxValues)*weigh(args[1], maxValues)
+	case "matches", "regex.extract", "regex.extractAll", "regex.replace", "indexOf", "lastIndexOf":
+		const each = 40 // As CEL reckons with text times pattern.
+		return 1 + (1+size(args[0]))*(1+size(args[1]))/each
+	default:
+		return 1 + texts(args)/bytes
+	}
+}
+
+// texts is how many bytes the texts have.
+func texts(args []ref.Val) int64 {
+	n := int64(0)
+	for _, a := range args {
+		switch a.(type) {
+		case types.String, types.Bytes:
+			n += size(a)
+		}
+	}
+	return n
+}
+
+// elements is how many a list or a table has.
+func elements(v ref.Val) int64 {
+	if composite(v) {
+		return size(v)
+	}
+	return 0
+}
+
+func composite(v ref.Val) bool {
+	switch v.(type) {
+	case traits.Lister, traits.Mapper:
+		return true
+	default:
+		return false
+	}
+}

@@ -1,0 +1,118 @@
+package expression
+
+import (
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestBombs has expressions and values that would make or take very much: each is refused,
+// soon and without having made it.
+func TestBombs(t *testing.T) {
+	long := `"` + strings.Repeat("a", 1<<20) + `"`
+	numbers := "[" + strings.Repeat("1,", 200_000) + "1]"
+	// Lists inside lists that share what is in them: 2^40 elements, in 40 lists.
+	shared := share(40, "[%, %]", "x40 == x40 && x40 in [x40]")
+	cases := map[string]struct {
+		reason            string
+		expression, value string
+		limits            Limits
+		want              string // Part of the error.
+	}{
+		"Range":            {"The seed's bomb, before anything is allocated.", `lists.range(1000000000)`, `1`, Limits{}, "lists.range: the list would have 1000000000 elements, more than 100000: that is the limit"},
+		"RangeOfValue":     {"The number is not trusted.", `lists.range(value).size()`, `9223372036854775807`, Limits{}, "lists.range: "},
+		"RangeOfRange":     {"Many that are each short enough.", `lists.range(100000).map(i, lists.range(100000)).flatten()`, `1`, Limits{}, "it costs more than 1000000 units: that is the limit"},
+		"Expand":           {"The sum counts, before anything is allocated.", `value.expand("k", "n")`, `[{"k":1,"n":50000},{"k":1,"n":50001}]`, Limits{}, `"n" of element 1 is 50001: the list would have more than 100000 elements`},
+		"ExpandOverflow":   {"The sum does not wrap around.", `value.expand("k", "n")`, `[{"k":1,"n":1},{"k":1,"n":9223372036854775807}]`, Limits{}, "more than 100000 elements"},
+		"Flatten":          {"What is made on the way counts.", `[lists.range(60), lists.range(60)].flatten().size()`, `1`, Limits{OutputItems: 100}, "flatten: the list would have more than 100 elements"},
+		"Doubling":         {"a + a of lists takes no memory, and what goes through it does.", share(40, "% + %", "x40.reverse()"), `[1]`, Limits{}, "+: the list would have more than 100000 elements"},
+		"DoublingText":     {"a + a of texts.", share(40, "% + %", "x40"), `"aaaa"`, Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
+		"Shared":           {"Comparing what is shared goes through it again and again.", shared, `[1]`, Limits{}, "the values are too big for this"},
+		"SharedResult":     {"So does writing it.", share(40, "[%, %]", "x40"), `[1]`, Limits{}, "the result has more than 100000 elements and members: that is the limit"},
+		"SharedTables":     {"So does telling them from each other.", share(40, `{"a": %, "b": %}`, "[x40, x40].distinct()"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedJSON":       {"And encoding.", share(40, "[%, %]", "json.encode(x40)"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedFormat":     {"And formatting.", share(40, "[%, %]", `"%s".format([x40])`), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedText":       {"A long text, often.", `lists.range(1000).map(i, value)`, long, Limits{}, "the result has more than 8388608 bytes"},
+		"Replace":          {"The product of two texts.", `value.replace("", value)`, long, Limits{}, "replace: the text would have more than 8388608 bytes"},
+		"RegexReplace":     {"The same with a pattern.", `regex.replace(value, "a", value)`, `"` + strings.Repeat("a", 5000) + `"`, Limits{}, "regex.replace: the text would have more than 8388608 bytes"},
+		"Join":             {"A long separator.", `lists.range(100).map(i, "").join(value)`, long, Limits{}, "join: the text would have more than 8388608 bytes"},
+		"Split":            {"Each character.", `value.split("").size()`, long, Limits{}, "split: the list would have more than 100000 elements"},
+		"Format":           {"Digits without end.", `("%." + string(value) + "f").format([1.0])`, `1000000000`, Limits{}, "format: want at most 99 digits"},
+		"FormatOften":      {"A long argument, often.", `"%s%s%s%s%s%s%s%s%s".format([value, value, value, value, value, value, value, value, value])`, long, Limits{}, "format: the text would have more"},
+		"IndexOf":          {"Text in text, character by character.", `value.indexOf(value.substring(500000) + "b")`, long, Limits{}, "indexOf: the values are too big for this"},
+		"Pattern":          {"Text times pattern.", `value.matches(value)`, long, Limits{}, "matches: the values are too big for this"},
+		"Quantity":         {"As many digits as the exponent says.", `string(quantity(value).add(1))`, `"1e1000000000"`, Limits{}, "the exponent of"},
+		"QuantityNegative": {"Or as many behind the point.", `isQuantity(value)`, `"1e-1000000000"`, Limits{}, "the exponent of"},
+		"Semver":           {"A number of a million digits.", `semver(value)== semver(value)`, long, Limits{}, "the text has more than 1024 bytes"},
+		"Sets":             {"Each with each.", `sets.contains(value, value)`, numbers, Limits{}, "the values are too big for this"},
+		"Loops":            {"Loops in loops.", `value.all(a, value.all(b, value.all(c, a == b || b == c || true)))`, numbers, Limits{}, "it costs more than 1000000 units"},
+		"EqualInLoop":      {"A loop with little in it that works much.", `value.all(a, value == value)`, numbers, Limits{}, "it costs more than 1000000 units"},
+		"Cost":             {"The limit is the policy's.", `value.map(a, a + 1)`, `[1,2,3,4,5,6,7,8,9]`, Limits{Cost: 20}, "it costs more than 20 units"},
+		"Items":            {"Members and all that is inside count.", `{"a": value}`, `{"b":[1,2]}`, Limits{OutputItems: 3}, "the result has more than 3 elements and members"},
+		"Base64":           {"A third longer each time.", strings.Repeat("base64.encode(bytes(", 60) + "value" + strings.Repeat("))", 60), long, Limits{Cost: 1 << 40}, "base64.encode: the text would have more"},
+		"Deep":             {"More levels than JSON may have.", `value`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), Limits{}, "the value is no JSON"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, problems := Compile(tc.expression, nil, nil, tc.limits)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			start := time.Now()
+			out, err := p.Convert(nil, []byte(tc.value))
+			took := time.Since(start)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nConvert() = %d bytes, %v, want an error with %q", tc.reason, len(out), err, tc.want)
+			}
+			// 50 ms on a machine that does nothing else; loops up to the limit of the cost,
+			// and the race detector, take their time.
+			if took > 3*time.Second {
+				t.Errorf("%s\nConvert() took %v", tc.reason, took)
+			}
+			const most = 256 << 20
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > most {
+				t.Errorf("%s\nConvert() allocated %d bytes", tc.reason, allocated)
+			}
+			t.Logf("%v, %d KiB", took, (after.TotalAlloc-before.TotalAlloc)>>10)
+		})
+	}
+}
+
+// share is an expression in which x0 is value, each other one is made of the one before,
+// % in step, and the result is of all of them.
+func share(n int, step, result string) string {
+	names := make([]string, n+1)
+	for i := range names {
+		names[i] = "x" + string(rune('0'+i/10)) + string(rune('0'+i%10))
+	}
+	text := "cel.bind(" + names[0] + ", value, "
+	for i := 1; i <= n; i++ {
+		text += "cel.bind(" + names[i] + ", " + strings.ReplaceAll(step, "%", names[i-1]) + ", "
+	}
+	return text + strings.ReplaceAll(result, "x40", names[n]) + strings.Repeat(")", n+1)
+}
+
+// TestRangeAllocates has the seed's bomb allocate next to nothing.
+func TestRangeAllocates(t *testing.T) {
+	p, problems := Compile(`lists.range(value).size()`, nil, nil, Limits{})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	var bytes uint64
+	allocations := testing.AllocsPerRun(10, func() {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		if _, err := p.Convert(nil, []byte(`1000000000`)); err == nil {
+			t.Error("no error")
+		}
+		runtime.ReadMemStats(&after)
+		bytes = after.TotalAlloc - before.TotalAlloc
+	})
+	if allocations > 100 || bytes > 64<<10 {
+		t.Errorf("%v allocations, %d bytes", allocations, bytes)
+	}
+}

@@ -1,0 +1,160 @@
+package expression
+
+import (
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	apiservercel "k8s.io/apiserver/pkg/cel"
+)
+
+// A shape is what a schema says of a value: its type in expressions, and how its JSON is
+// read.
+type shape struct {
+	typ *cel.Type
+	// number is "integer" or "number" where the schema says which of them it is.
+	number string
+	// fields are those that the schema knows, by their names in JSON.
+	fields map[string]*shape
+	// names has the names in JSON of fields that are written otherwise in expressions.
+	names map[string]string
+	// elements are those of a list, or the values of a table.
+	elements *shape
+}
+
+// anything is what nothing is known about.
+var anything = &shape{typ: cel.DynType}
+
+// field is the shape of the value with a key.
+func (s *shape) field(key string) *shape {
+	if f, ok := s.fields[key]; ok {
+		return f
+	}
+	return s.element()
+}
+
+func (s *shape) element() *shape {
+	if s.elements == nil {
+		return anything
+	}
+	return s.elements
+}
+
+// objects are the types of objects with known fields, by the names of these types.
+type objects map[string]*object
+
+type object struct {
+	typ    *cel.Type
+	fields map[string]*cel.Type // By their names in expressions.
+}
+
+// shape reads a schema; the place names the types of objects in messages.
+func (o objects) shape(s *schema.Structural, place string) *shape {
+	switch {
+	case s == nil || s.XIntOrString:
+		return anything
+	case s.Type == "object":
+		return o.object(s, place)
+	case s.Type == "array":
+		elements := o.shape(s.Items, place+"[*]")
+		return &shape{typ: cel.ListType(elements.typ), elements: elements}
+	}
+	scalar := map[string]*cel.Type{"string": cel.StringType, "integer": cel.IntType, "number": cel.DoubleType, "boolean": cel.BoolType}[s.Type]
+	if scalar == nil {
+		return anything
+	}
+	out := &shape{typ: scalar}
+	if s.Type == "integer" || s.Type == "number" {
+		out.number = s.Type
+	}
+	if s.Nullable {
+		out.typ = cel.NullableType(scalar)
+	}
+	return out
+}
+
+func (o objects) object(s *schema.Structural, place string) *shape {
+	out := &shape{fields: map[string]*shape{}, names: map[string]string{}}
+	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
+		p := s.Properties[name]
+		out.fields[name] = o.shape(&p, place+"."+name)
+	}
+	if s.XEmbeddedResource {
+		for name, typ := range map[string]*cel.Type{"apiVersion": cel.StringType, "kind": cel.StringType, "metadata": cel.DynType} {
+			if out.fields[name] == nil {
+				out.fields[name] = &shape{typ: typ}
+			}
+		}
+	}
+	known := map[string]*cel.Type{}
+	for name, f := range out.fields {
+		escaped, ok := apiservercel.Escape(name)
+		if !ok {
+			continue // No expression can select it: dyn(value)["a b"] can.
+		}
+		known[escaped] = f.typ
+		if escaped != name {
+			out.names[escaped] = name
+		}
+	}
+	additional := s.AdditionalProperties
+	switch {
+	case s.XPreserveUnknownFields:
+		out.typ = cel.DynType
+	case additional != nil && additional.Structural != nil:
+		out.elements = o.shape(additional.Structural, place+"[*]")
+		out.typ = cel.MapType(cel.StringType, out.elements.typ)
+	case len(out.fields) == 0:
+		out.typ = cel.MapType(cel.StringType, cel.DynType)
+	default:
+		name := "object(" + place + ")" // No identifier: nobody can write one of this type.
+		out.typ = cel.ObjectType(name)
+		o[name] = &object{typ: out.typ, fields: known}
+	}
+	return out
+}
+
+// provider knows the types of objects besides those that the libraries know.
+type provider struct {
+	types.Provider
+
+	objects objects
+}
+
+// FindStructType implements [types.Provider].
+func (p provider) FindStructType(name string) (*types.Type, bool) {
+	if o, ok := p.objects[name]; ok {
+		return types.NewTypeTypeWithParam(o.typ), true
+	}
+	return p.Provider.FindStructType(name)
+}
+
+// FindStructFieldNames implements [types.Provider].
+func (p provider) FindStructFieldNames(name string) ([]string, bool) {
+	if o, ok := p.objects[name]; ok {
+		return slices.Sorted(maps.Keys(o.fields)), true
+	}
+	return p.Provider.FindStructFieldNames(name)
+}
+
+// FindStructFieldType implements [types.Provider].
+func (p provider) FindStructFieldType(name, field string) (*types.FieldType, bool) {
+	o, ok := p.objects[name]
+	if !ok {
+		return p.Provider.FindStructFieldType(name, field)
+	}
+	typ, ok := o.fields[field]
+	return &types.FieldType{Type: typ}, ok
+}
+
+// NewValue implements [types.Provider].
+func (p provider) NewValue(name string, fields map[string]ref.Val) ref.Val {
+	if _, ok := p.objects[name]; ok {
+		return types.WrapErr(errors.New("objects are written as {\"field\": value}"))
+	}
+	return p.Provider.NewValue(name, fields)
+}

@@ -1,0 +1,120 @@
+package convert
+
+import (
+	"cmp"
+	"slices"
+)
+
+// SpokeParent says that only the spoke has an object at this place, as the parent of values
+// for which there are conversions. On the way to the hub it goes with the last of them;
+// on the way back it comes with the first. What does not come back in this way, such as
+// an empty object, is kept in the annotation.
+func SpokeParent(place string) Conversion { return parent(place, spokeSide) }
+
+// HubParent is [SpokeParent] for an object that only the hub has.
+func HubParent(place string) Conversion { return parent(place, hubSide) }
+
+func parent(place string, s side) Conversion {
+	c := oneSided(place, s, nil)
+	c.parent = true
+	return c
+}
+
+// addParent adds a parent that one of the versions has.
+func (p *plan) addParent(f *field) {
+	byNode := func(a, b field) int {
+		return cmp.Compare(slices.Max(slices.Concat(a.from, a.to)), slices.Max(slices.Concat(b.from, b.to)))
+	}
+	if len(f.from) > 0 {
+		p.leaving = append(p.leaving, *f)
+		slices.SortFunc(p.leaving, byNode)
+		p.stay(p.nodes[f.from[0]].parent)
+		return
+	}
+	p.nodes[f.to[0]].returns = true
+	p.stay(f.to[0])
+	p.returning = append(p.returning, *f)
+	slices.SortFunc(p.returning, byNode)
+}
+
+// returnParents puts the parents back that were kept, so that what was in them can be.
+func (w *work) returnParents(p *plan) {
+	for i := range p.returning {
+		f := &p.returning[i]
+		n := f.to[0]
+		if e := w.keptParent(f); e != nil && e.value[0] == '{' && !w.facts[n].present && w.hasParent(p, n) {
+			w.put(p, n, below)
+		}
+	}
+}
+
+// returnNulls puts null back where it was at the places of parents.
+func (w *work) returnNulls(p *plan) {
+	for i := range p.returning {
+		f := &p.returning[i]
+		n := f.to[0]
+		if e := w.keptParent(f); e != nil && e.value[0] == 'n' && !w.facts[n].present && w.puts[n] == nil && w.hasParent(p, n) {
+			w.put(p, n, null)
+		}
+	}
+}
+
+func (w *work) keptParent(f *field) *entry {
+	if e := w.entryOf(f.target); e != nil && e.value != nil && e.of == absent {
+		return e
+	}
+	return nil
+}
+
+// leaveParents takes the parents away that nothing is left in, the inner ones first.
+func (w *work) leaveParents(p *plan, partial bool) {
+	for i := range slices.Backward(p.leaving) {
+		f := &p.leaving[i]
+		n := f.from[0]
+		at := &w.facts[n]
+		switch {
+		case !at.present, at.kind != '{' && at.kind != 'n', at.members != w.deletedIn(p, n):
+			continue
+		case at.kind == 'n':
+			w.takeAway(f, w.src[at.start:at.end:at.end], partial)
+			continue
+		}
+		returns := w.movesOut(p, n) && !w.keepsIn(p, n, i)
+		w.deleted = slices.DeleteFunc(w.deleted, func(d int) bool { return p.nodes[d].parent == n })
+		w.deleted = append(w.deleted, n)
+		if !partial && !returns {
+			w.complement.kept = append(w.complement.kept, entry{place: f.place, value: emptyObject, of: absent})
+		}
+	}
+}
+
+// movesOut reports whether a value in the object at a node is elsewhere in the wanted
+// version, from where it comes back.
+func (w *work) movesOut(p *plan, n int) bool {
+	return slices.ContainsFunc(p.fields, func(f field) bool {
+		return slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) &&
+			slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil })
+	})
+}
+
+// keepsIn reports whether something in the object at a node is nowhere in the wanted
+// version. Parents behind i have been seen to.
+func (w *work) keepsIn(p *plan, n, i int) bool {
+	inside := slices.ContainsFunc(p.fields, func(f field) bool {
+		return slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) &&
+			!slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil })
+	})
+	return inside || slices.ContainsFunc(p.leaving[i+1:], func(f field) bool {
+		return p.isIn(f.from[0], n) && slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == f.place })
+	})
+}
+
+// isIn reports whether a node is below another one.
+func (p *plan) isIn(n, outer int) bool {
+	for n != nodeRoot {
+		if n = p.nodes[n].parent; n == outer {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,146 @@
+package policy
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"refract.dev/tree/raw"
+)
+
+// castTo returns what makes a value of one kind one of another. What cannot be made one
+// becomes otherwise, unless that is nil.
+func castTo(from, to kind, otherwise []byte) transform {
+	f := caster(from, to)
+	if otherwise == nil {
+		return f
+	}
+	return func(dst, value []byte) ([]byte, error) {
+		if out, err := f(dst, value); err == nil {
+			return out, nil
+		}
+		return append(dst, otherwise...), nil
+	}
+}
+
+// caster returns what casts; nil if nothing does.
+func caster(from, to kind) transform {
+	switch {
+	case from == isText && to == isBoolean:
+		return booleanOfText
+	case from == isText && to.number():
+		return numberOfText(to)
+	case from == isBoolean && to == isText:
+		return textOfBoolean
+	case from.number() && to == isText:
+		return textOfNumber(from)
+	case from == isInteger && to == isNumber:
+		return sameNumber
+	case from == isNumber && to == isInteger:
+		return integerOfNumber
+	default:
+		return nil
+	}
+}
+
+func booleanOfText(dst, value []byte) ([]byte, error) {
+	text, err := raw.String(value)
+	if err != nil {
+		return dst, wrongType("a string", value)
+	}
+	if text != "true" && text != "false" {
+		return dst, fmt.Errorf(`want "true" or "false", got %s`, shortened(value))
+	}
+	return append(dst, text...), nil
+}
+
+func textOfBoolean(dst, value []byte) ([]byte, error) {
+	if text := string(value); text != "true" && text != "false" {
+		return dst, wrongType("a boolean", value)
+	}
+	return raw.AppendString(dst, value), nil
+}
+
+// numberOfText reads decimal numbers. A plus sign and zeros in front, which JSON does not
+// have, are left out.
+func numberOfText(to kind) transform {
+	return func(dst, value []byte) ([]byte, error) {
+		text, err := raw.String(value)
+		if err != nil {
+			return dst, wrongType("a string", value)
+		}
+		refused := func() ([]byte, error) {
+			return dst, fmt.Errorf("want the text of %s, got %s", article(string(to)), shortened(value))
+		}
+		number, ok := decimal(text)
+		if !ok {
+			return refused()
+		}
+		if to == isInteger {
+			if n, err := strconv.ParseInt(number, 10, 64); err == nil {
+				return strconv.AppendInt(dst, n, 10), nil
+			}
+			return refused()
+		}
+		if f, err := strconv.ParseFloat(number, 64); err != nil || math.IsInf(f, 0) || len(number) > mostDigits {
+			return refused()
+		}
+		return append(dst, number...), nil
+	}
+}
+
+// decimal returns a text as a JSON number: false if it is none.
+func decimal(text string) (string, bool) {
+	sign := ""
+	digits := strings.TrimPrefix(text, "+")
+	if len(digits) == len(text) {
+		digits = strings.TrimPrefix(text, "-")
+		sign = text[:len(text)-len(digits)]
+	}
+	if digits == "" || digits[0] < '0' || digits[0] > '9' {
+		return "", false
+	}
+	trimmed := strings.TrimLeft(digits, "0")
+	if trimmed == "" || trimmed[0] < '0' || trimmed[0] > '9' {
+		trimmed = "0" + trimmed
+	}
+	s := raw.New([]byte(sign + trimmed))
+	s.Value()
+	if s.End() != nil {
+		return "", false
+	}
+	return sign + trimmed, true
+}
+
+// textOfNumber keeps numbers as they are written, but integers, which may be written as
+// 1e3, are written in digits.
+func textOfNumber(from kind) transform {
+	return func(dst, value []byte) ([]byte, error) {
+		if !isNumeric(value) {
+			return dst, wrongType("a number", value)
+		}
+		if from == isNumber {
+			return raw.AppendString(dst, value), nil
+		}
+		text, err := integerText(nil, value)
+		if err != nil {
+			return dst, err
+		}
+		return raw.AppendString(dst, text), nil
+	}
+}
+
+func sameNumber(dst, value []byte) ([]byte, error) {
+	if !isNumeric(value) {
+		return dst, wrongType("a number", value)
+	}
+	return append(dst, value...), nil
+}
+
+func integerOfNumber(dst, value []byte) ([]byte, error) {
+	if !isNumeric(value) {
+		return dst, wrongType("a number", value)
+	}
+	return integerText(dst, value)
+}

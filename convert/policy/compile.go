@@ -1,0 +1,164 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
+	"refract.dev/structural"
+)
+
+// Names of findings; the package's comment says what each means.
+const (
+	ruleDefinition = "WrongDefinition"
+	ruleVersion    = "UnknownVersion"
+	ruleLeftOut    = "VersionNotConverted"
+	ruleField      = "InvalidField"
+	rulePlace      = "InvalidPlace"
+	ruleOverlap    = "PlacesOverlap"
+	ruleCoverage   = "NotCovered"
+	ruleType       = "TypeMismatch"
+	rulePair       = "InvalidPair"
+	ruleEnum       = "EnumNotCovered"
+	ruleDefault    = "InvalidDefault"
+	ruleRequired   = "RequiredNotFilled"
+	ruleExpression = "InvalidExpression"
+	ruleLists      = "InvalidList"
+	ruleEngine     = "NotConvertible"
+
+	warnExpansion = "ExpansionUnlimited"
+	warnPairs     = "ManyToOne"
+	warnNoEffect  = "NoEffect"
+	warnKeys      = "ListWithoutKeys"
+	warnValues    = "ValuesWithoutPair"
+	warnNull      = "NullDropped"
+	warnRequired  = "RequiredByOne"
+)
+
+// side is a version of the two that a conversion is between.
+type side int
+
+const (
+	onSpoke side = iota
+	onHub
+)
+
+func (s side) other() side { return 1 - s }
+
+// name is what a policy's fields call the side.
+func (s side) name() string {
+	if s == onHub {
+		return "hub"
+	}
+	return "spoke"
+}
+
+// report collects findings.
+type report struct{ findings []structural.Finding }
+
+func (r *report) errorf(path, rule, format string, args ...any) {
+	r.findings = append(r.findings, structural.Finding{Path: path, Rule: rule, Severity: structural.Error, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *report) warnf(path, rule, format string, args ...any) {
+	r.findings = append(r.findings, structural.Finding{Path: path, Rule: rule, Severity: structural.Warning, Message: fmt.Sprintf(format, args...)})
+}
+
+func (r *report) failed() bool {
+	return slices.ContainsFunc(r.findings, func(f structural.Finding) bool { return f.Severity == structural.Error })
+}
+
+// versions judges which versions a policy names, and reports whether their schemas can be
+// compared.
+func (r *report) versions(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) bool {
+	names := make([]string, 0, len(def.Versions()))
+	for _, v := range def.Versions() {
+		names = append(names, v.Name())
+	}
+	if spec.CRD != def.Name() {
+		r.errorf("spec.crd", ruleDefinition, "is %q, and the definition is %s", spec.CRD, def.Name())
+	}
+	known := true
+	named := []string{spec.Hub}
+	check := func(path, version string) {
+		if !slices.Contains(names, version) {
+			r.errorf(path, ruleVersion, "%s has no version %q: it has %s", def.Name(), version, strings.Join(names, ", "))
+			known = false
+		}
+	}
+	check("spec.hub", spec.Hub)
+	for i, s := range spec.Spokes {
+		path := fmt.Sprintf("spec.spokes[%d].version", i)
+		check(path, s.Version)
+		if slices.Contains(named, s.Version) {
+			r.errorf(path, ruleVersion, "%s is the hub, or a spoke already", s.Version)
+			known = false
+		}
+		named = append(named, s.Version)
+	}
+	for _, v := range def.Versions() {
+		if (v.Served() || v.Name() == def.Storage()) && !slices.Contains(named, v.Name()) {
+			use := "served"
+			if v.Name() == def.Storage() {
+				use = "stored"
+			}
+			r.errorf("spec.spokes", ruleLeftOut, "%s of %s is %s, and neither the hub nor a spoke: add a spoke with version: %s", v.Name(), def.Name(), use, v.Name())
+		}
+	}
+	return known
+}
+
+// spoke is a spoke while it is being compiled, and what is known about it afterwards.
+type spoke struct {
+	report
+	path     string
+	versions [2]string // By side.
+	schemas  [2]*schema.Structural
+	entries  []*entry
+	root     *scope
+}
+
+func (s *spoke) version() string { return s.versions[onSpoke] }
+
+// compileSpoke compiles the fields of a spoke.
+func compileSpoke(i int, spec *v1alpha1.ConversionPolicySpec, schemas [2]*schema.Structural) *spoke {
+	from := &spec.Spokes[i]
+	s := &spoke{
+		path:     fmt.Sprintf("spec.spokes[%d]", i),
+		versions: [2]string{onSpoke: from.Version, onHub: spec.Hub},
+		schemas:  schemas,
+	}
+	for j := range from.Fields {
+		if e := s.entry(j, &from.Fields[j]); e != nil {
+			s.entries = append(s.entries, e)
+		}
+	}
+	s.scopes(from.Lists)
+	if !s.misplaced() {
+		s.coverScope(s.root)
+	}
+	return s
+}
+
+// misplaced reports whether it is unknown which places the entries name, so that nobody can
+// say which ones they do not.
+func (s *spoke) misplaced() bool {
+	return slices.ContainsFunc(s.findings, func(f structural.Finding) bool {
+		return f.Rule == ruleField || f.Rule == rulePlace || f.Rule == ruleOverlap
+	})
+}
+
+// resource returns the spoke as the engine takes it. What the engine has against it is a
+// finding.
+func (s *spoke) resource(group, kind string) convert.Spoke {
+	out := convert.Spoke{Version: s.version(), Conversions: s.conversions(s.root)}
+	_, err := convert.New(convert.Resource{Group: group, Kind: kind, Hub: s.versions[onHub], Spokes: []convert.Spoke{out}})
+	if err != nil {
+		s.errorf(s.path, ruleEngine, "%v", err)
+	}
+	return out
+}

@@ -1,0 +1,195 @@
+package policy
+
+import (
+	"fmt"
+	"regexp"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert/expression"
+)
+
+// entry is a FieldConversion, compiled.
+type entry struct {
+	path  string // spec.spokes[0].fields[2]
+	field *v1alpha1.FieldConversion
+	// at are the places, from the root on; in are the same from the innermost list or table
+	// on. A side that has none has no schema either.
+	at, in  [2]place
+	schemas [2]*schema.Structural
+	// to are what makes values of a side; nil if the value only moves, or one side has none.
+	to [2]transform
+	// plain says that the value only moves.
+	plain bool
+	// loses says of which side values may not come back without an annotation.
+	loses [2]bool
+	// normal are the equivalences; nil: equal as JSON.
+	normal [2]*expression.Program
+	// fill is the default of a value that only one side has; nil if there is none.
+	fill []byte
+	// hubKeys are those that the policy names for a list.
+	hubKeys []string
+}
+
+func (e *entry) has(s side) bool { return e.schemas[s] != nil }
+
+// entry compiles a field; nil if its places are unknown.
+func (s *spoke) entry(i int, f *v1alpha1.FieldConversion) *entry {
+	e := &entry{path: fmt.Sprintf("%s.fields[%d]", s.path, i), field: f}
+	if !s.shape(e) {
+		return nil
+	}
+	known := true
+	for sd, text := range []string{onSpoke: f.Spoke, onHub: f.Hub} {
+		if text != "" && !s.locate(e, side(sd), text) {
+			known = false
+		}
+	}
+	if !known {
+		return nil
+	}
+	if e.has(onSpoke) && e.has(onHub) {
+		if a, b := e.at[onSpoke].scopes(), e.at[onHub].scopes(); a != b {
+			s.errorf(e.path, rulePlace, "spoke has %d [*], and hub %d: want as many in both, since elements are converted one by one", a, b)
+			return nil
+		}
+	}
+	s.operation(e)
+	s.equivalence(e)
+	return e
+}
+
+// locate finds a place of an entry in the schema of its side.
+func (s *spoke) locate(e *entry, sd side, text string) bool {
+	path := e.path + "." + sd.name()
+	p, err := parsePlace(text)
+	if err == nil {
+		err = checkPlace(p)
+	}
+	if err == nil {
+		e.schemas[sd], err = find(s.schemas[sd], p)
+	}
+	if err != nil {
+		s.errorf(path, rulePlace, "in %s: %v", s.versions[sd], err)
+		return false
+	}
+	e.at[sd] = p
+	return true
+}
+
+// shape reports whether the parts of a field go together, as the API server demands too.
+func (s *spoke) shape(e *entry) bool {
+	f := e.field
+	ways := 0
+	for _, there := range []bool{
+		f.Map != nil, f.Scale != nil, f.Cast != nil, f.Keyed != nil, f.Wrap != nil, f.Added != nil, f.Removed != nil, f.ToHub != "" || f.ToSpoke != "",
+	} {
+		if there {
+			ways++
+		}
+	}
+	switch {
+	case ways > 1:
+		s.errorf(e.path, ruleField, "takes one of map, scale, cast, keyed, wrap, added, removed, and the pair toHub and toSpoke")
+	case (f.ToHub == "") != (f.ToSpoke == ""):
+		s.errorf(e.path, ruleField, "toHub and toSpoke go together")
+	case f.Added != nil && (f.Hub == "" || f.Spoke != ""):
+		s.errorf(e.path, ruleField, "added needs the place hub alone")
+	case f.Removed != nil && (f.Spoke == "" || f.Hub != ""):
+		s.errorf(e.path, ruleField, "removed needs the place spoke alone")
+	case f.Added == nil && f.Removed == nil && (f.Hub == "" || f.Spoke == ""):
+		s.errorf(e.path, ruleField, "needs both places, hub and spoke; added needs hub alone, and removed spoke alone")
+	default:
+		return true
+	}
+	return false
+}
+
+// operation compiles the way in which the value differs.
+func (s *spoke) operation(e *entry) {
+	f := e.field
+	grouped := e.at[onSpoke].group != nil || e.at[onHub].group != nil
+	switch {
+	case f.Added != nil:
+		s.oneSided(e, onHub, f.Added)
+	case f.Removed != nil:
+		s.oneSided(e, onSpoke, f.Removed)
+	case f.ToHub != "":
+		s.expressions(e)
+	case f.Map == nil && f.Scale == nil && f.Cast == nil && f.Keyed == nil && f.Wrap == nil:
+		s.move(e)
+	case grouped:
+		s.errorf(e.path, ruleField, "several fields as one value take toHub and toSpoke, or none at all")
+	case f.Map != nil:
+		s.pairs(e)
+	case f.Scale != nil:
+		s.scale(e)
+	case f.Cast != nil:
+		s.cast(e)
+	case f.Keyed != nil:
+		s.keyed(e)
+	default:
+		s.wrap(e)
+	}
+	if f.ToHub == "" && f.Lossy {
+		s.warnf(e.path+".lossy", warnNoEffect, "has no effect without toHub and toSpoke: what the others do not bring back is kept anyway")
+	}
+	if f.ToHub == "" && f.Equivalence == nil && f.Limits != nil {
+		s.warnf(e.path+".limits", warnNoEffect, "has no effect without an expression")
+	}
+}
+
+func limits(f *v1alpha1.FieldConversion) expression.Limits {
+	if f.Limits == nil {
+		return expression.Limits{}
+	}
+	return expression.Limits{OutputItems: int(f.Limits.MaxOutputItems), Cost: uint64(max(f.Limits.MaxCost, 0))} //nolint:gosec // Not negative.
+}
+
+// expands finds calls that make a list longer than anything in the value.
+var expands = regexp.MustCompile(`\blists\s*\.\s*range\s*\(|\.\s*expand\s*\(`)
+
+// expressions compiles toHub and toSpoke.
+func (s *spoke) expressions(e *entry) {
+	f := e.field
+	e.loses = [2]bool{f.Lossy, f.Lossy}
+	for sd, text := range []string{onSpoke: f.ToSpoke, onHub: f.ToHub} {
+		to := side(sd)
+		path := e.path + "." + [2]string{onSpoke: "toSpoke", onHub: "toHub"}[to]
+		if program := s.expression(path, text, e.schemas[to.other()], e.schemas[to], limits(f)); program != nil {
+			e.to[to] = program.Convert
+		}
+		if expands.MatchString(text) && (f.Limits == nil || f.Limits.MaxOutputItems == 0) {
+			s.warnf(path, warnExpansion, "makes lists whose length the value says, up to 100,000 items: set limits.maxOutputItems to what an object may need")
+		}
+	}
+}
+
+func (r *report) expression(path, text string, in, out *schema.Structural, l expression.Limits) *expression.Program {
+	program, problems := expression.Compile(text, in, out, l)
+	for _, p := range problems {
+		r.errorf(path, ruleExpression, "%s", p)
+	}
+	if len(problems) > 0 {
+		return nil
+	}
+	return program
+}
+
+// equivalence compiles what the values of an entry come down to.
+func (s *spoke) equivalence(e *entry) {
+	q := e.field.Equivalence
+	if q == nil || q.Hub == "" && q.Spoke == "" {
+		return
+	}
+	if e.plain || e.has(onSpoke) != e.has(onHub) {
+		s.warnf(e.path+".equivalence", warnNoEffect, "has no effect: the value passes as it is, or is kept as it is")
+		return
+	}
+	for sd, text := range []string{onSpoke: q.Spoke, onHub: q.Hub} {
+		if text != "" {
+			e.normal[sd] = s.expression(e.path+".equivalence."+side(sd).name(), text, e.schemas[sd], nil, limits(e.field))
+		}
+	}
+}

@@ -1,0 +1,218 @@
+package policy
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
+	"refract.dev/structural"
+)
+
+var update = flag.Bool("update", false, "write what came out into the golden files")
+
+// TestGolden compiles the policy of every archive in testdata, and converts its objects by
+// it. The archives are meant to be read: each begins with what it shows.
+//
+// Schemas.yaml has the schema of spec per version, of the kind Thing in example.com; or
+// there is a whole crd.yaml. Policy.yaml is a policy's spec. Each object*.yaml is converted
+// to each other version and back. It must come back as it was; otherwise there is a
+// want/back-*.yaml.
+func TestGolden(t *testing.T) {
+	t.Parallel()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) == 0 {
+		t.Fatal("no golden files")
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			t.Parallel()
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			in := slices.DeleteFunc(slices.Clone(archive.Files), wanted)
+			got := run(t, texts(in))
+			if *update {
+				archive.Files = slices.Concat(in, got)
+				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
+					t.Fatal(err)
+				}
+				return
+			}
+			want := slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool { return !wanted(f) })
+			if diff := cmp.Diff(texts(want), texts(got)); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./convert/policy -run TestGolden -update", archive.Comment, diff)
+			}
+		})
+	}
+}
+
+func wanted(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") }
+
+func texts(files []txtar.File) map[string]string {
+	m := map[string]string{}
+	for _, f := range files {
+		m[f.Name] = string(f.Data)
+	}
+	return m
+}
+
+// run returns the wanted files.
+func run(t *testing.T, in map[string]string) []txtar.File {
+	t.Helper()
+	spec := &v1alpha1.ConversionPolicySpec{}
+	if err := yaml.UnmarshalStrict([]byte(in["policy.yaml"]), spec); err != nil {
+		t.Fatal(err)
+	}
+	before := spec.DeepCopy()
+	def := definition(t, in)
+	p, findings := Compile(spec, def)
+	if diff := cmp.Diff(before, spec); diff != "" {
+		t.Errorf("Compile() changed the policy: -before, +after:\n%s", diff)
+	}
+	var found strings.Builder
+	for _, f := range findings {
+		fmt.Fprintf(&found, "%s %s: %s\n", f.Severity, f.Rule, f)
+	}
+	files := []txtar.File{{Name: "want/findings.txt", Data: []byte(found.String())}}
+	if p == nil {
+		return files
+	}
+	e, err := convert.New(p.Resource())
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for name := range in {
+		if strings.HasPrefix(name, "object") {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	for _, name := range names {
+		files = append(files, there(t, e, p, name, in[name])...)
+	}
+	return files
+}
+
+// there returns what becomes of an object in each other version, and what comes back if
+// that is different.
+func there(t *testing.T, e *convert.Engine, p *Policy, name, text string) []txtar.File {
+	t.Helper()
+	var obj struct {
+		APIVersion string `json:"apiVersion"`
+	}
+	if err := yaml.Unmarshal([]byte(text), &obj); err != nil {
+		t.Fatal(err)
+	}
+	object, err := yaml.YAMLToJSON([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	group, from, _ := strings.Cut(obj.APIVersion, "/")
+	var files []txtar.File
+	for _, to := range p.Versions() {
+		if to == from {
+			continue
+		}
+		out, err := e.Convert(object, group+"/"+to)
+		if err != nil {
+			files = append(files, txtar.File{Name: "want/" + to + "-" + name, Data: []byte(err.Error() + "\n")})
+			continue
+		}
+		files = append(files, txtar.File{Name: "want/" + to + "-" + name, Data: toYAML(t, out)})
+		back, err := e.Convert(out, obj.APIVersion)
+		if err != nil {
+			t.Errorf("%s from %s: %v", name, to, err)
+			continue
+		}
+		if cmp.Diff(parse(t, object), parse(t, back)) != "" {
+			files = append(files, txtar.File{Name: "want/back-from-" + to + "-" + name, Data: toYAML(t, back)})
+		}
+	}
+	return files
+}
+
+func parse(t *testing.T, object []byte) map[string]any {
+	t.Helper()
+	var obj map[string]any
+	if err := json.Unmarshal(object, &obj); err != nil {
+		t.Fatalf("%v:\n%s", err, object)
+	}
+	return obj
+}
+
+func toYAML(t *testing.T, object []byte) []byte {
+	t.Helper()
+	out, err := yaml.JSONToYAML(object)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, object)
+	}
+	return out
+}
+
+// definition returns the definition of an archive.
+func definition(t *testing.T, in map[string]string) *structural.Definition {
+	t.Helper()
+	crd := map[string]any{}
+	if text, ok := in["crd.yaml"]; ok {
+		if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
+			t.Fatal(err)
+		}
+	} else {
+		crd = thing(t, in["schemas.yaml"])
+	}
+	def, err := structural.New(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return def
+}
+
+// thing returns a definition of the kind Thing in example.com, whose versions have these
+// schemas of spec. The first of them is stored.
+func thing(t *testing.T, schemas string) map[string]any {
+	t.Helper()
+	var of map[string]any
+	if err := yaml.Unmarshal([]byte(schemas), &of); err != nil {
+		t.Fatal(err)
+	}
+	var versions []any
+	for line := range strings.Lines(schemas) {
+		name, _, ok := strings.Cut(line, ":")
+		if !ok || strings.HasPrefix(line, " ") {
+			continue
+		}
+		spec, _ := of[name].(map[string]any)
+		if spec["type"] == nil && spec["properties"] == nil {
+			spec = map[string]any{"properties": spec}
+		}
+		spec["type"] = "object"
+		versions = append(versions, map[string]any{
+			"name": name, "served": true, "storage": len(versions) == 0,
+			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": spec}}},
+		})
+	}
+	return map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
+		"metadata": map[string]any{"name": "things.example.com"},
+		"spec": map[string]any{
+			"group": "example.com", "scope": "Namespaced", "versions": versions,
+			"names": map[string]any{"plural": "things", "kind": "Thing", "singular": "thing", "listKind": "ThingList"},
+		},
+	}
+}

@@ -1,0 +1,273 @@
+package policy
+
+import (
+	stdjson "encoding/json"
+	"fmt"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/util/json"
+
+	"refract.dev/convert/expression"
+)
+
+// leg is one step on the way from a version to another: between a spoke and the hub.
+type leg struct {
+	spoke *spoke
+	from  side
+}
+
+// legs returns the way from a version to another, nil if there is none.
+func (p *Policy) legs(version, other string) []leg {
+	if version == other {
+		return nil
+	}
+	var way []leg
+	if version != p.Hub() {
+		s := p.spoke(version)
+		if s == nil {
+			return nil
+		}
+		way = append(way, leg{spoke: s, from: onSpoke})
+	}
+	if other != p.Hub() {
+		s := p.spoke(other)
+		if s == nil {
+			return nil
+		}
+		way = append(way, leg{spoke: s, from: onHub})
+	}
+	return way
+}
+
+func (p *Policy) spoke(version string) *spoke {
+	for _, s := range p.spokes {
+		if s.version() == version {
+			return s
+		}
+	}
+	return nil
+}
+
+// placed are an entry and where its value is in the version that was asked about.
+type placed struct {
+	entry *entry
+	side  side
+	at    place
+}
+
+// entries returns the entries between a version and another that have a value in the
+// version, with its place there. On the way between two spokes, the entries of the second
+// one are at places of the hub: those that the version has elsewhere, too, are
+// found there.
+func (p *Policy) entries(version, other string) []placed {
+	var all []placed
+	for i, l := range p.legs(version, other) {
+		for _, e := range l.spoke.entries {
+			if !e.has(l.from) {
+				continue
+			}
+			at := e.at[l.from]
+			if i > 0 {
+				var ok bool
+				if at, ok = p.spoke(version).fromHub(at); !ok {
+					continue
+				}
+			}
+			all = append(all, placed{entry: e, side: l.from, at: at})
+		}
+	}
+	return all
+}
+
+// fromHub returns where the spoke has what the hub has at a place: false if the spoke has
+// no such value. What is a part of a value that an entry converts is where that is.
+func (s *spoke) fromHub(at place) (place, bool) {
+	for _, e := range s.entries {
+		if !e.has(onHub) {
+			continue
+		}
+		for i, from := range e.at[onHub].members() {
+			if !from.begins(at) {
+				continue
+			}
+			if !e.has(onSpoke) {
+				return place{}, false
+			}
+			if !e.plain {
+				return e.at[onSpoke], true
+			}
+			rest := place{steps: at.steps[len(from.steps):], group: at.group}
+			return e.at[onSpoke].members()[i].join(rest), true
+		}
+	}
+	return s.root.fromHub(at), true
+}
+
+// fromHub returns a place of the hub as the spoke has it, if it is in lists or tables that
+// moved.
+func (c *scope) fromHub(at place) place {
+	for _, inner := range c.inner {
+		if moved := inner.fromHub(at); moved.String() != at.String() {
+			return moved
+		}
+		if inner.at[onHub].begins(at) {
+			return inner.at[onSpoke].join(place{steps: at.steps[len(inner.at[onHub].steps):], group: at.group})
+		}
+	}
+	return at
+}
+
+// begins reports whether a place is p, or inside it.
+func (p place) begins(at place) bool {
+	return len(at.steps) >= len(p.steps) && slices.Equal(p.steps, at.steps[:len(p.steps)])
+}
+
+// MayLose returns the places, in version, of values that the conversion to other is allowed
+// to lose where no annotation may be written, which is so for partial objects: values that
+// are added or removed, and those of pairs that are lossy, of maps with more than one value
+// for another, of scale, cast, keyed and wrap unless every value comes back. They are sorted,
+// and have [*] for elements. The slice is the caller's.
+func (p *Policy) MayLose(version, other string) []string {
+	var all []string
+	for _, e := range p.entries(version, other) {
+		if !e.entry.loses[e.side] {
+			continue
+		}
+		for _, at := range e.at.members() {
+			all = append(all, at.String())
+		}
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// RuleAt returns the path of the field of the policy that is about the value at a path in an
+// object of version on the way from or to other, such as spec.spokes[0].fields[2]: the
+// one whose place there the path is, is inside, or contains. It returns "" if there is
+// none: the value passes. Elements may be numbered in path, or be [*].
+func (p *Policy) RuleAt(version, other, path string) string {
+	at, err := parsePath(path)
+	if err != nil {
+		return ""
+	}
+	found, longest := "", -1
+	for _, e := range p.entries(version, other) {
+		for _, member := range e.at.members() {
+			if n := len(member.steps); n > longest && member.matches(at) {
+				found, longest = e.entry.path, n
+			}
+		}
+	}
+	return found
+}
+
+// Normalize returns obj, an object of version, with each value that has an equivalence on
+// the way to other replaced by what it comes down to. It is for comparing only: the result
+// is hardly valid. A value that the expression fails for stays. Parts of the result may
+// be shared with obj, which is not modified.
+//
+// The error is about a value of obj that is none of JSON.
+func (p *Policy) Normalize(version, other string, obj map[string]any) (map[string]any, error) {
+	out := any(obj)
+	for _, e := range p.entries(version, other) {
+		normal := e.entry.normal[e.side]
+		if normal == nil {
+			continue
+		}
+		var err error
+		if out, err = normalize(out, e.at, normal); err != nil {
+			return nil, fmt.Errorf("normalizing %s: %w", e.at, err)
+		}
+	}
+	normalized, _ := out.(map[string]any)
+	return normalized, nil
+}
+
+// normalize returns a value with what is at a place inside it replaced by its normal form.
+func normalize(value any, at place, normal *expression.Program) (any, error) {
+	if len(at.steps) == 0 {
+		return normalizeValue(value, at.group, normal)
+	}
+	inner := place{steps: at.steps[1:], group: at.group}
+	switch value := value.(type) {
+	case map[string]any:
+		return normalizeFields(value, at.steps[0], inner, normal)
+	case []any:
+		if !at.steps[0].each {
+			return value, nil
+		}
+		out := slices.Clone(value)
+		for i, element := range value {
+			var err error
+			if out[i], err = normalize(element, inner, normal); err != nil {
+				return nil, err
+			}
+		}
+		return out, nil
+	default:
+		return value, nil
+	}
+}
+
+func normalizeFields(object map[string]any, at step, inner place, normal *expression.Program) (any, error) {
+	out := make(map[string]any, len(object))
+	for key, value := range object {
+		if !at.each && key != at.key {
+			out[key] = value
+			continue
+		}
+		var err error
+		if out[key], err = normalize(value, inner, normal); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// normalizeValue returns the normal form of a value. That of a group takes the place of its
+// first field.
+func normalizeValue(value any, group []string, normal *expression.Program) (any, error) {
+	object, isObject := value.(map[string]any)
+	switch {
+	case group == nil:
+		return normalForm(value, normal)
+	case !isObject:
+		return value, nil
+	}
+	rest, members := map[string]any{}, map[string]any{}
+	for key, v := range object {
+		if slices.Contains(group, key) {
+			members[key] = v
+			continue
+		}
+		rest[key] = v
+	}
+	if len(members) == 0 {
+		return value, nil
+	}
+	form, err := normalForm(members, normal)
+	if err != nil || jsonText(form) == jsonText(members) {
+		return value, err
+	}
+	rest[group[0]] = form
+	return rest, nil
+}
+
+func normalForm(value any, normal *expression.Program) (any, error) {
+	if value == nil {
+		return nil, nil //nolint:nilnil // Null stays null.
+	}
+	text, err := stdjson.Marshal(value)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the value: %w", err)
+	}
+	out, err := normal.Convert(nil, text)
+	if err != nil {
+		return value, nil //nolint:nilerr // Nothing else is known to mean the same.
+	}
+	var form any
+	if err := json.Unmarshal(out, &form); err != nil {
+		return nil, fmt.Errorf("decoding the normal form: %w", err)
+	}
+	return form, nil
+}

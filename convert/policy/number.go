@@ -1,0 +1,151 @@
+package policy
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"math/big"
+	"math/bits"
+	"strconv"
+)
+
+// transform appends what becomes of a JSON value to dst, as [convert.RawField] asks.
+type transform = func(dst, value []byte) ([]byte, error)
+
+// The limits keep a short text from becoming a long number. Numbers of API servers are
+// int64 or float64, which are well inside them.
+const (
+	mostDigits   = 1000
+	mostExponent = 1000
+)
+
+// rational returns the exact value of a JSON number.
+func rational(text []byte) (*big.Rat, error) {
+	if i := bytes.IndexAny(text, "eE"); i >= 0 {
+		exponent, err := strconv.Atoi(string(text[i+1:]))
+		if err != nil || exponent > mostExponent || exponent < -mostExponent {
+			return nil, fmt.Errorf("%s has an exponent that is out of range", shortened(text))
+		}
+	}
+	r, ok := new(big.Rat), len(text) <= mostDigits
+	if ok {
+		r, ok = r.SetString(string(text))
+	}
+	if !ok {
+		return nil, fmt.Errorf("%s is no number that can be converted", shortened(text))
+	}
+	return r, nil
+}
+
+// shortened returns a value as it stands in an error.
+func shortened(value []byte) string {
+	const most = 64
+	if len(value) <= most {
+		return string(value)
+	}
+	return string(bytes.ToValidUTF8(value[:most], nil)) + "..."
+}
+
+// isNumeric reports whether a JSON value is a number.
+func isNumeric(value []byte) bool {
+	return len(value) > 0 && (value[0] == '-' || '0' <= value[0] && value[0] <= '9')
+}
+
+// wrongType is the error about a value that is not what the schema says.
+func wrongType(want string, value []byte) error {
+	return fmt.Errorf("want %s, got %s", want, shortened(value))
+}
+
+// integerText returns the exact integer that a JSON number is, in digits alone. The error
+// says that it is none, or is one beyond 64 bits.
+func integerText(dst, value []byte) ([]byte, error) {
+	if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+		return strconv.AppendInt(dst, n, 10), nil
+	}
+	r, err := rational(value)
+	if err != nil {
+		return dst, err
+	}
+	if !r.IsInt() {
+		return dst, fmt.Errorf("%s is no integer", shortened(value))
+	}
+	if !r.Num().IsInt64() {
+		return dst, fmt.Errorf("%s is beyond an integer of 64 bits", shortened(value))
+	}
+	return strconv.AppendInt(dst, r.Num().Int64(), 10), nil
+}
+
+// scaled returns what multiplies by times/by. An integer is cut off toward zero.
+func scaled(times, by int64, integer bool) transform {
+	factor := big.NewRat(times, by)
+	return func(dst, value []byte) ([]byte, error) {
+		if !isNumeric(value) {
+			return dst, wrongType("a number", value)
+		}
+		if integer {
+			if n, err := strconv.ParseInt(string(value), 10, 64); err == nil {
+				return appendScaled(dst, n, times, by)
+			}
+		}
+		r, err := rational(value)
+		if err != nil {
+			return dst, err
+		}
+		r.Mul(r, factor)
+		if !integer {
+			return appendDecimal(dst, r, value)
+		}
+		whole := new(big.Int).Quo(r.Num(), r.Denom())
+		if !whole.IsInt64() {
+			return dst, errScaled(value, times, by)
+		}
+		return strconv.AppendInt(dst, whole.Int64(), 10), nil
+	}
+}
+
+func errScaled[T []byte | int64](value T, times, by int64) error {
+	text := fmt.Sprint(value)
+	if b, ok := any(value).([]byte); ok {
+		text = shortened(b)
+	}
+	if by == 1 {
+		return fmt.Errorf("%s times %d is beyond an integer of 64 bits", text, times)
+	}
+	return fmt.Errorf("%s times %d/%d is beyond an integer of 64 bits", text, times, by)
+}
+
+// appendScaled appends n*times/by, cut off toward zero; times and by are positive.
+func appendScaled(dst []byte, n, times, by int64) ([]byte, error) {
+	magnitude := uint64(n) //nolint:gosec // The bits of a negative one are negated below.
+	if n < 0 {
+		magnitude = -magnitude
+	}
+	high, low := bits.Mul64(magnitude, uint64(times)) //nolint:gosec // Positive.
+	if high >= uint64(by) {                           //nolint:gosec // Positive.
+		return dst, errScaled(n, times, by)
+	}
+	result, _ := bits.Div64(high, low, uint64(by)) //nolint:gosec // Positive.
+	switch {
+	case n >= 0 && result <= math.MaxInt64:
+		return strconv.AppendUint(dst, result, 10), nil
+	case n < 0 && result == 0:
+		return append(dst, '0'), nil
+	case n < 0 && result <= 1<<63:
+		return strconv.AppendUint(append(dst, '-'), result, 10), nil
+	default:
+		return dst, errScaled(n, times, by)
+	}
+}
+
+// appendDecimal appends a number: exactly if its digits end, or else as the float64 that is
+// nearest.
+func appendDecimal(dst []byte, r *big.Rat, value []byte) ([]byte, error) {
+	nearest, _ := r.Float64()
+	if math.IsInf(nearest, 0) {
+		return dst, fmt.Errorf("%s becomes a number that is out of range", shortened(value))
+	}
+	if digits, exact := r.FloatPrec(); exact {
+		return append(dst, r.FloatString(digits)...), nil
+	}
+	return strconv.AppendFloat(dst, nearest, 'g', -1, 64), nil
+}

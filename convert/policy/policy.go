@@ -1,0 +1,66 @@
+package policy
+
+import (
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
+	"refract.dev/structural"
+)
+
+// Policy is a ConversionPolicySpec, compiled against the versions of a definition. It is
+// immutable, and safe for concurrent use.
+type Policy struct {
+	resource convert.Resource
+	versions []string
+	spokes   []*spoke
+}
+
+// Compile compiles a spec against a definition. It keeps nothing of spec, and modifies
+// neither. The findings are sorted as [structural.Sort] does; no findings are nil. Their
+// paths are those of the policy, such as spec.spokes[0].fields[2].toHub. If one of them is
+// an error there is no Policy: what the findings are about would not come back.
+func Compile(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) (*Policy, []structural.Finding) {
+	spec = spec.DeepCopy()
+	r := &report{}
+	if !r.versions(spec, def) {
+		return nil, structural.Sort(r.findings)
+	}
+	p := &Policy{
+		resource: convert.Resource{Group: def.Group(), Kind: def.Kind(), Hub: spec.Hub},
+		versions: []string{spec.Hub},
+	}
+	hub := schemaOf(def, spec.Hub)
+	for i := range spec.Spokes {
+		s := compileSpoke(i, spec, [2]*schema.Structural{onSpoke: schemaOf(def, spec.Spokes[i].Version), onHub: hub})
+		if !s.failed() {
+			p.resource.Spokes = append(p.resource.Spokes, s.resource(def.Group(), def.Kind()))
+		}
+		p.versions = append(p.versions, s.version())
+		p.spokes = append(p.spokes, s)
+		r.findings = append(r.findings, s.findings...)
+	}
+	if r.failed() {
+		return nil, structural.Sort(r.findings)
+	}
+	return p, structural.Sort(r.findings)
+}
+
+// schemaOf returns the schema of a version that there is.
+func schemaOf(def *structural.Definition, version string) *schema.Structural {
+	v, err := def.Version(version)
+	if err != nil {
+		return anything
+	}
+	return v.Structural()
+}
+
+// Resource returns the conversions, for [convert.New].
+func (p *Policy) Resource() convert.Resource { return p.resource }
+
+// Hub returns the version that all conversions go through.
+func (p *Policy) Hub() string { return p.versions[0] }
+
+// Versions returns the hub, and then the spokes in their order. The slice is not to be
+// modified.
+func (p *Policy) Versions() []string { return p.versions }

@@ -1,0 +1,367 @@
+package policy
+
+import (
+	"fmt"
+	"slices"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
+)
+
+// scope is what is converted of the root, or of each element of a list or a table.
+type scope struct {
+	// at are the places of the list or table, from the root on, and in the same from the
+	// surrounding scope on.
+	at, in  [2]place
+	table   bool
+	keys    [2][]string
+	entries []*entry
+	inner   []*scope
+	claims  [2]*claim
+}
+
+// scopes sorts the entries by the lists and tables that they are in.
+func (s *spoke) scopes(lists []v1alpha1.ListKeys) {
+	s.root = &scope{}
+	for _, e := range s.entries {
+		if e.has(onSpoke) && e.has(onHub) {
+			s.put(e)
+		}
+	}
+	for _, e := range s.entries { // Of these only one place is known: where the others have put it.
+		if e.has(onSpoke) != e.has(onHub) {
+			s.putOneSided(e)
+		}
+	}
+	s.settle(s.root)
+	s.listKeys(lists)
+}
+
+func (s *spoke) put(e *entry) {
+	at, e2 := s.root, e.at
+	for {
+		spokeHead, spokeRest, found := e2[onSpoke].cut()
+		hubHead, hubRest, _ := e2[onHub].cut()
+		if !found {
+			break
+		}
+		inner := at.scopeAt([2]place{spokeHead, hubHead})
+		if inner == nil {
+			s.errorf(e.path, ruleOverlap, "%s of %s and %s of %s are not each other's: another entry has another place for one of them",
+				at.at[onSpoke].join(spokeHead), s.versions[onSpoke], at.at[onHub].join(hubHead), s.versions[onHub])
+			return
+		}
+		at, e2 = inner, [2]place{spokeRest, hubRest}
+	}
+	e.in = e2
+	at.entries = append(at.entries, e)
+}
+
+// scopeAt returns the scope of a pair of lists, a new one if there is none; nil if one of
+// them has another counterpart.
+func (c *scope) scopeAt(head [2]place) *scope {
+	for _, inner := range c.inner {
+		spokes, hubs := inner.in[onSpoke].String() == head[onSpoke].String(), inner.in[onHub].String() == head[onHub].String()
+		switch {
+		case spokes && hubs:
+			return inner
+		case spokes || hubs:
+			return nil
+		}
+	}
+	inner := &scope{in: head}
+	for sd := range head {
+		inner.at[sd] = head[sd]
+		if c.at[sd].steps != nil {
+			inner.at[sd] = c.at[sd].elements().join(head[sd])
+		}
+	}
+	c.inner = append(c.inner, inner)
+	return inner
+}
+
+// putOneSided puts an entry of which one place is known.
+func (s *spoke) putOneSided(e *entry) {
+	sd := onSpoke
+	if e.has(onHub) {
+		sd = onHub
+	}
+	at, in := s.root, e.at[sd]
+	for {
+		head, rest, found := in.cut()
+		if !found {
+			break
+		}
+		other, err := s.counterpart(at, sd, head)
+		if err != nil {
+			s.errorf(e.path, rulePlace, "%v", err)
+			return
+		}
+		var pair [2]place
+		pair[sd], pair[sd.other()] = head, other
+		if at = at.scopeAt(pair); at == nil {
+			s.errorf(e.path, ruleOverlap, "%s of %s is the counterpart of another list", other, s.versions[sd.other()])
+			return
+		}
+		in = rest
+	}
+	if len(in.steps) == 0 && in.group == nil {
+		s.errorf(e.path, rulePlace, "the elements of %s are in one version alone if the list is: name the list, without [*]", at.at[sd])
+		return
+	}
+	e.in[sd] = in
+	at.entries = append(at.entries, e)
+}
+
+// counterpart returns the place where the other side has a list or table.
+func (s *spoke) counterpart(at *scope, sd side, head place) (place, error) {
+	for _, inner := range at.inner {
+		if inner.in[sd].String() == head.String() {
+			return inner.in[sd.other()], nil
+		}
+	}
+	for _, e := range at.entries {
+		if e.plain && e.in[sd].String() == head.String() {
+			return e.in[sd.other()], nil
+		}
+	}
+	other := s.schemas[sd.other()]
+	if at.at[sd.other()].steps != nil {
+		other = s.within(at, sd.other())
+	}
+	list, err := find(other, head)
+	if err == nil && elementOf(list) == nil {
+		err = fmt.Errorf("%s has no elements", head)
+	}
+	if err != nil {
+		return place{}, fmt.Errorf("%s has no list or table at %s (%w): say with an entry of its own where it is", s.versions[sd.other()], head, err)
+	}
+	return head, nil
+}
+
+// within returns the schema of the elements of a scope; of the root that of the object.
+func (s *spoke) within(c *scope, sd side) *schema.Structural {
+	if c.at[sd].steps == nil {
+		return s.schemas[sd]
+	}
+	found, err := find(s.schemas[sd], c.at[sd].elements())
+	if err != nil {
+		return anything // Its entries were found, so it is there.
+	}
+	return found
+}
+
+// settle claims the places of a scope's entries, and of those inside.
+func (s *spoke) settle(c *scope) {
+	c.entries = slices.DeleteFunc(c.entries, func(e *entry) bool {
+		// A list that moves, and elements that are converted, are one conversion.
+		return e.plain && slices.ContainsFunc(c.inner, func(inner *scope) bool {
+			return inner.in[onSpoke].String() == e.in[onSpoke].String() && inner.in[onHub].String() == e.in[onHub].String()
+		})
+	})
+	c.claims = [2]*claim{{}, {}}
+	for _, e := range c.entries {
+		if e.plain {
+			s.checkMove(e)
+		}
+		for sd := range e.in {
+			if !e.has(side(sd)) {
+				continue
+			}
+			for _, p := range e.in[sd].members() {
+				s.claim(c, side(sd), p, e.path)
+			}
+		}
+	}
+	for _, inner := range c.inner {
+		for sd := range inner.in {
+			s.claim(c, side(sd), inner.in[sd], inner.path())
+		}
+		s.settleElements(inner)
+		s.settle(inner)
+	}
+}
+
+// path returns the path of an entry that is inside.
+func (c *scope) path() string {
+	if len(c.entries) > 0 {
+		return c.entries[0].path
+	}
+	return c.inner[0].path()
+}
+
+func (s *spoke) claim(c *scope, sd side, p place, by string) {
+	other := c.claims[sd].add(p, by)
+	if other == "" {
+		return
+	}
+	whole := p
+	if c.at[sd].steps != nil {
+		whole = c.at[sd].elements().join(p)
+	}
+	s.errorf(by, ruleOverlap, "%s of %s is a place of %s too, or one is inside the other: convert what contains both as one value", whole, s.versions[sd], other)
+}
+
+// settleElements says how the elements of a scope are told from each other.
+func (s *spoke) settleElements(c *scope) {
+	var lists [2]*schema.Structural
+	for sd := range lists {
+		found, err := find(s.schemas[sd], c.at[sd])
+		if err != nil {
+			return // An error was reported about the entry.
+		}
+		lists[sd] = found
+	}
+	spokes, hubs := lists[onSpoke].Items != nil, lists[onHub].Items != nil
+	if spokes != hubs {
+		s.errorf(c.path(), ruleType, "%s is %s in %s, and %s is %s in %s: convert them as a whole, with keyed, or with toHub and toSpoke",
+			c.at[onSpoke], article(described(lists[onSpoke])), s.versions[onSpoke], c.at[onHub], article(described(lists[onHub])), s.versions[onHub])
+		return
+	}
+	c.table = !hubs
+	if !c.table {
+		c.key(lists[onHub].XListMapKeys)
+	}
+}
+
+// key names the keys, and what the spoke calls them.
+func (c *scope) key(hub []string) {
+	if len(hub) == 0 {
+		return
+	}
+	c.keys[onHub] = hub
+	c.keys[onSpoke] = slices.Clone(hub)
+	for i, key := range hub {
+		for _, e := range c.entries {
+			if e.has(onSpoke) && e.has(onHub) && e.in[onHub].String() == keyText(key, true) && e.in[onSpoke].group == nil && len(e.in[onSpoke].steps) == 1 {
+				c.keys[onSpoke][i] = e.in[onSpoke].steps[0].key
+			}
+		}
+	}
+}
+
+// listKeys applies the keys that the policy names, and warns about lists without any.
+func (s *spoke) listKeys(lists []v1alpha1.ListKeys) {
+	for i, l := range lists {
+		path := fmt.Sprintf("%s.lists[%d]", s.path, i)
+		p, err := parsePlace(l.Hub)
+		var list *schema.Structural
+		if err == nil {
+			list, err = find(s.schemas[onHub], p)
+		}
+		if err != nil {
+			s.errorf(path+".hub", ruleLists, "in %s: %v", s.versions[onHub], err)
+			continue
+		}
+		if list.Items == nil || kindOf(list.Items) != isObject {
+			s.errorf(path+".hub", ruleLists, "%s of %s is %s: only lists of objects have keys", p, s.versions[onHub], article(described(list)))
+			continue
+		}
+		known := true
+		for j, key := range l.Keys {
+			if fieldOf(list.Items, key) == nil {
+				s.errorf(fmt.Sprintf("%s.keys[%d]", path, j), ruleLists, "in %s: %v", s.versions[onHub], unknown(list.Items, p.elements(), key))
+				known = false
+			}
+		}
+		if known && !s.root.applyKeys(p.String(), l.Keys) {
+			s.warnf(path, warnNoEffect, "has no effect: nothing in %s is converted", p)
+		}
+	}
+	s.warnKeys(s.root)
+}
+
+// applyKeys gives keys to the list at a place of the hub, and reports whether an entry
+// converts it or its elements.
+func (c *scope) applyKeys(hub string, keys []string) bool {
+	for _, e := range c.entries {
+		if e.to[onHub] != nil && e.at[onHub].String() == hub {
+			e.hubKeys = keys
+			return true
+		}
+	}
+	for _, inner := range c.inner {
+		if inner.at[onHub].String() == hub {
+			inner.key(keys)
+			return true
+		}
+		if inner.applyKeys(hub, keys) {
+			return true
+		}
+	}
+	return false
+}
+
+func (s *spoke) warnKeys(c *scope) {
+	for _, inner := range c.inner {
+		if !inner.table && len(inner.keys[onHub]) == 0 && kindOf(s.within(inner, onHub)) == isObject {
+			s.warnf(inner.path(), warnKeys, "%s of %s has no keys, so that what is kept of its elements is found by their position: "+
+				"add {hub: %s, keys: [...]} to %s.lists if fields tell them from each other",
+				inner.at[onHub], s.versions[onHub], quotedPlace(inner.at[onHub]), s.path)
+		}
+		s.warnKeys(inner)
+	}
+}
+
+// conversions returns the conversions of a scope as the engine takes them.
+func (s *spoke) conversions(c *scope) []convert.Conversion {
+	all := make([]convert.Conversion, 0, len(c.entries)+len(c.inner))
+	for _, e := range c.entries {
+		if !e.plain {
+			all = append(all, e.conversion())
+			continue
+		}
+		spokes, hubs := e.in[onSpoke].members(), e.in[onHub].members()
+		for i := range spokes {
+			all = append(all, convert.Move(spokes[i].String(), hubs[i].String()))
+		}
+	}
+	for _, inner := range c.inner {
+		spokePlace, hubPlace := inner.in[onSpoke].String(), inner.in[onHub].String()
+		if inner.table {
+			all = append(all, convert.Values(spokePlace, hubPlace, s.conversions(inner)))
+			continue
+		}
+		var o []convert.Option
+		if len(inner.keys[onHub]) > 0 {
+			o = append(o, convert.Keys(inner.keys[onSpoke], inner.keys[onHub]))
+		}
+		all = append(all, convert.Items(spokePlace, hubPlace, s.conversions(inner), o...))
+	}
+	return all
+}
+
+// conversion returns the entry as the engine takes it.
+func (e *entry) conversion() convert.Conversion {
+	var o []convert.Option
+	if e.fill != nil {
+		o = append(o, convert.Default(e.fill))
+	}
+	spokePlace, hubPlace := e.in[onSpoke].String(), e.in[onHub].String()
+	switch {
+	case !e.has(onHub):
+		return convert.SpokeOnly(spokePlace, o...)
+	case !e.has(onSpoke):
+		return convert.HubOnly(hubPlace, o...)
+	}
+	if keys := e.keys(); len(keys[onSpoke])+len(keys[onHub]) > 0 {
+		o = append(o, convert.Keys(keys[onSpoke], keys[onHub]))
+	}
+	if e.normal[onSpoke] != nil || e.normal[onHub] != nil {
+		o = append(o, convert.Equivalent(equivalent(e.normal[onSpoke]), equivalent(e.normal[onHub])))
+	}
+	return convert.RawField(spokePlace, hubPlace, e.to[onHub], e.to[onSpoke], o...)
+}
+
+// keys returns what tells the elements of lists apart that an entry converts as a whole.
+func (e *entry) keys() [2][]string {
+	keys := [2][]string{onHub: e.hubKeys}
+	for sd, s := range e.schemas {
+		if s.Items != nil && keys[sd] == nil {
+			keys[sd] = s.XListMapKeys
+		}
+	}
+	return keys
+}

@@ -1,0 +1,330 @@
+package suggest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+)
+
+// operation returns how a value becomes one of another shape, without places; false if
+// the schemas do not say.
+func (d *differences) operation(hub, spoke *schema.Structural) (entry, bool) {
+	at, from := kindOf(hub), kindOf(spoke)
+	for _, try := range []func(hub, spoke *schema.Structural, at, from kind) (entry, bool){
+		d.mapped, d.narrowed, cast, intOrString, keyed, wrapped, d.listed, d.boxed,
+	} {
+		if e, ok := try(hub, spoke, at, from); ok {
+			return e, true
+		}
+	}
+	return entry{}, false
+}
+
+// mapped is about enums, and booleans that become one.
+func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	ours, theirs := enumOf(hub), enumOf(spoke)
+	switch {
+	case at == boolean && theirs != nil:
+		ours = []any{true, false}
+	case from == boolean && ours != nil:
+		theirs = []any{true, false}
+	case at != from, ours == nil, theirs == nil, !at.scalar():
+		return entry{}, false
+	}
+	var e entry
+	var left []any // Of the spoke.
+	taken := map[any]bool{}
+	for _, value := range theirs {
+		i := slices.IndexFunc(ours, func(v any) bool { return v == value || !taken[v] && meansSame(v, value) })
+		if i < 0 {
+			left = append(left, value)
+			continue
+		}
+		taken[ours[i]] = true
+		e.Map = append(e.Map, pairOf(ours[i], value))
+	}
+	for _, value := range left {
+		i := slices.IndexFunc(ours, func(v any) bool { return !taken[v] && !slices.Contains(theirs, v) })
+		if i < 0 {
+			i = 0
+		}
+		taken[ours[i]] = true
+		e.Map = append(e.Map, pairOf(ours[i], value))
+		e.notes = append(e.notes, fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), d.spokeVersion, d.hubVersion, show(ours[i])))
+	}
+	for _, value := range ours {
+		if !taken[value] {
+			e.Map = append(e.Map, pairOf(value, theirs[0]))
+			e.notes = append(e.notes, fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), d.hubVersion, d.spokeVersion, show(theirs[0])))
+		}
+	}
+	return e, true
+}
+
+// narrowed is about an enum whose value may be any other in the other version.
+func (d *differences) narrowed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	ours, theirs := enumOf(hub), enumOf(spoke)
+	if at != from || !at.scalar() || (ours == nil) == (theirs == nil) {
+		return entry{}, false
+	}
+	known, strict := ours, d.hubVersion
+	if known == nil {
+		known, strict = theirs, d.spokeVersion
+	}
+	all := show(known)
+	narrow := fmt.Sprintf("value in %s ? value : %s", all, show(known[0]))
+	e := entry{FieldConversion: v1alpha1.FieldConversion{ToHub: "value", ToSpoke: narrow, Lossy: true}}
+	if ours != nil {
+		e.ToHub, e.ToSpoke = narrow, "value"
+	}
+	e.notes = []string{fmt.Sprintf("decide what a value is that %s does not know: it has %s, and %s is a guess. The value itself is kept", strict, all, show(known[0]))}
+	return e, true
+}
+
+// meansSame reports whether two values of enums seem to be one.
+func meansSame(a, b any) bool {
+	if yes, ok := a.(bool); ok {
+		return saysSo(b, yes)
+	}
+	if yes, ok := b.(bool); ok {
+		return saysSo(a, yes)
+	}
+	first, isText := a.(string)
+	second, too := b.(string)
+	return isText && too && strings.Join(words(first), "") == strings.Join(words(second), "")
+}
+
+// saysSo reports whether a value is a word for yes, or for no.
+func saysSo(value any, yes bool) bool {
+	word, _ := value.(string)
+	word = strings.ToLower(word)
+	if yes {
+		return slices.Contains([]string{"true", "yes", "on", "enabled", "enable", "active", "always", "allow", "allowed"}, word)
+	}
+	return slices.Contains([]string{"false", "no", "off", "disabled", "disable", "inactive", "never", "deny", "denied", "none"}, word)
+}
+
+func pairOf(hub, spoke any) v1alpha1.ValuePair {
+	return v1alpha1.ValuePair{Hub: *jsonOf(hub), Spoke: *jsonOf(spoke)}
+}
+
+func show(value any) string { return string(jsonOf(value).Raw) }
+
+// cast is about texts that are numbers or booleans, and numbers that are integers.
+func cast(_, _ *schema.Structural, at, from kind) (entry, bool) {
+	if at == from || !at.scalar() || !from.scalar() || at != text && from != text && (at == boolean || from == boolean) {
+		return entry{}, false
+	}
+	e := entry{FieldConversion: v1alpha1.FieldConversion{Cast: &v1alpha1.CastConversion{}}}
+	if at == text || from == text {
+		other := at
+		if at == text {
+			other = from
+		}
+		e.notes = []string{fmt.Sprintf("decide what becomes of a text that is no %s: an object with one is not converted, unless you write cast: {otherwise: VALUE}; "+
+			"the text is then kept", other)}
+	} else {
+		e.notes = []string{"decide what becomes of a number that is no integer: an object with one is not converted, unless you write cast: {otherwise: VALUE}; the number is then kept"}
+	}
+	return e, true
+}
+
+// intOrString is about values that are an integer or a text in one version.
+func intOrString(_, _ *schema.Structural, at, from kind) (entry, bool) {
+	other, back := from, "toHub"
+	if from == either {
+		other, back = at, "toSpoke"
+	}
+	if at == from || at != either && from != either || other != text && other != integer {
+		return entry{}, false
+	}
+	narrow := "string(value)"
+	if other == integer {
+		narrow = "type(value) == int ? value : 0"
+	}
+	e := entry{FieldConversion: v1alpha1.FieldConversion{Lossy: true, ToHub: "value", ToSpoke: narrow}}
+	if back == "toSpoke" {
+		e.ToHub, e.ToSpoke = narrow, "value"
+	}
+	e.notes = []string{"decide what becomes of an integer or text where the other version takes one of them: what does not fit is kept"}
+	return e, true
+}
+
+// keyed is about lists of objects that are tables in the other version.
+func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	list, values := hub, spoke
+	if at == table {
+		list, values = spoke, hub
+	}
+	if at == from || at != array && from != array || at != table && from != table || kindOf(list.Items) != object {
+		return entry{}, false
+	}
+	element, value := list.Items, values.AdditionalProperties.Structural
+	key := keyOf(list)
+	if key == "" {
+		return entry{}, false
+	}
+	k := &v1alpha1.KeyedConversion{Key: key}
+	rest := *element
+	rest.Properties = maps.Clone(element.Properties)
+	delete(rest.Properties, key)
+	if !sameFields(&rest, value) {
+		if k.Value = onlyOf(&rest, value); k.Value == "" {
+			return entry{}, false
+		}
+	}
+	e := entry{FieldConversion: v1alpha1.FieldConversion{Keyed: k}}
+	if len(list.XListMapKeys) == 0 {
+		e.notes = []string{fmt.Sprintf("decide whether %s is the table's key: a guess", key)}
+	}
+	return e, true
+}
+
+// keyOf returns the field that names an element of a list; empty if there is none.
+func keyOf(list *schema.Structural) string {
+	if len(list.XListMapKeys) == 1 {
+		return list.XListMapKeys[0]
+	}
+	if key := nameOf(list.Items); key != "" {
+		return key
+	}
+	for _, name := range []string{"name", "key", "id"} {
+		if value, ok := list.Items.Properties[name]; ok && kindOf(&value) == text {
+			return name
+		}
+	}
+	return ""
+}
+
+// sameFields reports whether two objects have the same members.
+func sameFields(a, b *schema.Structural) bool {
+	if kindOf(b) != object || len(a.Properties) != len(b.Properties) {
+		return false
+	}
+	for name, value := range a.Properties {
+		if other, ok := b.Properties[name]; !ok || !sameShape(&value, &other) {
+			return false
+		}
+	}
+	return true
+}
+
+// onlyOf returns the only member of an object, if it is a value of another schema.
+func onlyOf(s, value *schema.Structural) string {
+	if len(s.Properties) != 1 {
+		return ""
+	}
+	for name, member := range s.Properties {
+		if sameShape(&member, value) {
+			return name
+		}
+	}
+	return ""
+}
+
+// wrapped is about values that stand in a list in the other version.
+func wrapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	list, value, other := hub, spoke, "the spoke"
+	if from == array {
+		list, value, other = spoke, hub, "the hub"
+	}
+	if (at == array) == (from == array) {
+		return entry{}, false
+	}
+	w := &v1alpha1.WrapConversion{}
+	if !sameShape(list.Items, value) {
+		if kindOf(list.Items) != object {
+			return entry{}, false
+		}
+		if w.Key = onlyOf(list.Items, value); w.Key == "" {
+			return entry{}, false
+		}
+	}
+	return entry{
+		FieldConversion: v1alpha1.FieldConversion{Wrap: w},
+		notes:           []string{"decide whether the first of the list is the one value of " + other + ": the others are kept in the annotation"},
+	}, true
+}
+
+// listed is about lists of scalars that are lists of objects in the other version.
+func (d *differences) listed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	if at != array || from != array {
+		return entry{}, false
+	}
+	box, toBox, toValue := hub.Items, "toHub", spoke.Items
+	if kindOf(hub.Items).scalar() {
+		box, toBox, toValue = spoke.Items, "toSpoke", hub.Items
+	}
+	key := mainOf(box, toValue)
+	if key == "" {
+		return entry{}, false
+	}
+	wrap := fmt.Sprintf("value.map(v, {%s: v})", strconv.Quote(key))
+	unwrap := fmt.Sprintf("value.filter(v, has(v.%s)).map(v, v.%s)", key, key)
+	if requires(box, key) {
+		unwrap = fmt.Sprintf("value.map(v, v.%s)", key)
+	}
+	return pairOfExpressions(toBox, wrap, unwrap, fmt.Sprintf("decide what else the objects of the list are to hold when they are made of values: they get %s alone. "+
+		"What else they hold is kept", key)), true
+}
+
+// boxed is about scalars that are a member of an object in the other version.
+func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	box, toBox, value := hub, "toHub", spoke
+	if at.scalar() {
+		box, toBox, value = spoke, "toSpoke", hub
+	}
+	if at != object && from != object {
+		return entry{}, false
+	}
+	key := mainOf(box, value)
+	if key == "" {
+		return entry{}, false
+	}
+	wrap := fmt.Sprintf("{%s: value}", strconv.Quote(key))
+	unwrap := "value." + key
+	if !requires(box, key) {
+		unwrap = fmt.Sprintf("value.?%s.orValue(%s)", key, jsonOf(least(value, 0)).Raw)
+	}
+	return pairOfExpressions(toBox, wrap, unwrap, fmt.Sprintf("decide whether the value is the object's %s: a guess. What else is in the object is kept", key)), true
+}
+
+func pairOfExpressions(toBox, wrap, unwrap, note string) entry {
+	e := entry{FieldConversion: v1alpha1.FieldConversion{ToHub: wrap, ToSpoke: unwrap, Lossy: true}, notes: []string{note}}
+	if toBox == "toSpoke" {
+		e.ToHub, e.ToSpoke = unwrap, wrap
+	}
+	return e
+}
+
+// mainOf returns the member of an object that a scalar is, if only one can be meant and
+// the object needs no other: the only one that is required, or else the only one of its
+// kind.
+func mainOf(box, value *schema.Structural) string {
+	if kindOf(box) != object || !kindOf(value).scalar() {
+		return ""
+	}
+	var fitting, required []string
+	for name, member := range box.Properties {
+		if fits := kindOf(&member) == kindOf(value) && strings.Trim(name, plainLetters) == "" && !strings.Contains(name, "-"); fits {
+			fitting = append(fitting, name)
+		}
+		if requires(box, name) && !hasDefault(&member) {
+			required = append(required, name)
+		}
+	}
+	switch {
+	case len(required) == 1 && slices.Contains(fitting, required[0]):
+		return required[0]
+	case len(required) == 0 && len(fitting) == 1:
+		return fitting[0]
+	default:
+		return ""
+	}
+}

@@ -1,0 +1,315 @@
+package suggest
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"unicode"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+)
+
+// pairing is a guess that two values are one, by another name.
+type pairing struct {
+	added, removed int // Indexes.
+	score          int // How much speaks for it.
+	entry          entry
+}
+
+// renames finds values of one object that have another name in the other version, and
+// returns those that it finds no counterpart for.
+func (d *differences) renames(added, removed []oneSided) []oneSided {
+	var guesses []pairing
+	for i := range added {
+		for j := range removed {
+			score := likeness(&added[i], &removed[j])
+			if score == 0 {
+				continue
+			}
+			e, ok := d.renamed(added[i].value, removed[j].value)
+			if !ok {
+				continue
+			}
+			if kindOf(added[i].value) == kindOf(removed[j].value) {
+				score++
+			}
+			e.Hub, e.Spoke = added[i].place, removed[j].place
+			guesses = append(guesses, pairing{i, j, score, e})
+		}
+	}
+	slices.SortStableFunc(guesses, func(a, b pairing) int { return cmp.Compare(b.score, a.score) })
+	usedAdded, usedRemoved := map[int]bool{}, map[int]bool{}
+	for i := range guesses {
+		g := &guesses[i]
+		if usedAdded[g.added] || usedRemoved[g.removed] {
+			continue
+		}
+		usedAdded[g.added], usedRemoved[g.removed] = true, true
+		d.pair(g.entry, &added[g.added], &removed[g.removed])
+	}
+	var left []oneSided
+	for i := range added {
+		if !usedAdded[i] {
+			left = append(left, added[i])
+		}
+	}
+	for j := range removed {
+		if !usedRemoved[j] {
+			left = append(left, removed[j])
+		}
+	}
+	return left
+}
+
+// renamed returns how a value becomes one of another name: as it is, or by an operation.
+func (d *differences) renamed(hub, spoke *schema.Structural) (entry, bool) {
+	if sameShape(hub, spoke) {
+		return entry{}, true
+	}
+	return d.operation(hub, spoke)
+}
+
+// pair adds an entry for two values that seem to be one: with what to decide, and what to
+// write instead.
+func (d *differences) pair(e entry, added, removed *oneSided) {
+	same := fmt.Sprintf("decide whether %s of %s is %s of %s: a guess, by name and type. If not, write {hub: %s, added: {}} and {spoke: %s, removed: {}}",
+		added.place, d.hubVersion, removed.place, d.spokeVersion, added.place, removed.place)
+	if scale, from, to := unitsOf(added, removed); scale != nil && e.moves() {
+		e.Scale = scale
+		e.notes = append(e.notes, fmt.Sprintf("decide whether the hub counts in %s and the spoke in %s: a guess, by their names", to, from))
+	}
+	e.notes = append([]string{same}, e.notes...)
+	d.entries = append(d.entries, e)
+	switch {
+	case added.required == removed.required || hasDefault(added.value) || hasDefault(removed.value):
+	case added.required:
+		d.required(true, added.place)
+	default:
+		d.required(false, removed.place)
+	}
+}
+
+// moves reports whether the value of an entry is not changed.
+func (e *entry) moves() bool {
+	return e.Map == nil && e.Cast == nil && e.Keyed == nil && e.Wrap == nil && e.ToHub == ""
+}
+
+// moves finds values that have another place in the other version: of the same name and
+// shape, and the only ones.
+func (d *differences) moves() {
+	for i := 0; i < len(d.lonely); i++ {
+		if o := d.lonely[i]; d.hasMove(&o) {
+			d.lonely = append(d.lonely, o.members()...)
+			d.lonely = slices.Delete(d.lonely, i, i+1)
+			i--
+		}
+	}
+	var left []oneSided
+	moved := make([]bool, len(d.lonely))
+	for i := range d.lonely {
+		a := &d.lonely[i]
+		if !a.hub || moved[i] {
+			continue
+		}
+		at := slices.IndexFunc(d.lonely, func(r oneSided) bool { return d.isMove(a, &r) })
+		if at < 0 || moved[at] || d.count(func(r *oneSided) bool { return d.isMove(a, r) }) > 1 ||
+			d.count(func(other *oneSided) bool { return other.hub && d.isMove(other, &d.lonely[at]) }) > 1 {
+			continue
+		}
+		moved[i], moved[at] = true, true
+		d.pair(entry{FieldConversion: v1alpha1.FieldConversion{Hub: a.place, Spoke: d.lonely[at].place}}, a, &d.lonely[at])
+	}
+	for i := range d.lonely {
+		if !moved[i] {
+			left = append(left, d.lonely[i])
+		}
+	}
+	d.lonely = left
+}
+
+func (d *differences) count(is func(*oneSided) bool) int {
+	n := 0
+	for i := range d.lonely {
+		if is(&d.lonely[i]) {
+			n++
+		}
+	}
+	return n
+}
+
+// hasMove reports whether a member of an object, at any depth, may be a value of the other
+// version that stands alone there.
+func (d *differences) hasMove(o *oneSided) bool {
+	if kindOf(o.value) != object || keepsAll(o.value) || o.value.XEmbeddedResource {
+		return false
+	}
+	for _, m := range o.members() {
+		if d.hasMove(&m) || slices.ContainsFunc(d.lonely, func(other oneSided) bool { return d.isMove(&m, &other) || d.isMove(&other, &m) }) {
+			return true
+		}
+	}
+	return false
+}
+
+// members returns the members of an object as values of their own, sorted by name.
+func (o *oneSided) members() []oneSided {
+	var out []oneSided
+	for _, name := range slices.Sorted(maps.Keys(o.value.Properties)) {
+		value := o.value.Properties[name]
+		out = append(out, oneSided{below(o.place, name), name, o.scope, &value, requires(o.value, name), o.hub})
+	}
+	return out
+}
+
+// isMove reports whether a value of the hub may be one of the spoke.
+func (d *differences) isMove(hub, spoke *oneSided) bool {
+	return hub.hub && !spoke.hub && hub.scope == spoke.scope && hub.name == spoke.name && sameShape(hub.value, spoke.value)
+}
+
+// likeness says how much two values seem to be one; 0 for not at all.
+func likeness(a, b *oneSided) int {
+	score := 0
+	if describesSame(a.value.Description, b.value.Description) {
+		score += 4
+	}
+	first, second := words(a.name), words(b.name)
+	switch {
+	case slices.Equal(first, second):
+		score += 6
+	case common(first, second)*2 >= max(len(first), len(second)):
+		score += 3
+	case distance(strings.Join(first, ""), strings.Join(second, ""))*3 <= min(len(a.name), len(b.name)):
+		score += 2
+	}
+	return score
+}
+
+// describesSame reports whether two descriptions say about the same.
+func describesSame(a, b string) bool {
+	if a == "" || b == "" {
+		return false
+	}
+	first, second := strings.Fields(strings.ToLower(a)), strings.Fields(strings.ToLower(b))
+	return common(first, second)*3 >= 2*max(len(first), len(second))
+}
+
+// words takes a name such as maxSurgePods apart, without the s of plurals.
+func words(name string) []string {
+	var out []string
+	start := 0
+	runes := []rune(name)
+	add := func(end int) {
+		if word := strings.ToLower(string(runes[start:end])); word != "" {
+			out = append(out, strings.TrimSuffix(word, "s"))
+		}
+	}
+	for i, r := range runes {
+		switch {
+		case !unicode.IsLetter(r) && !unicode.IsDigit(r):
+			add(i)
+			start = i + 1
+		case i > start && unicode.IsUpper(r) && (!unicode.IsUpper(runes[i-1]) || i+1 < len(runes) && unicode.IsLower(runes[i+1])):
+			add(i)
+			start = i
+		}
+	}
+	add(len(runes))
+	return out
+}
+
+// common counts the words that two texts have in common.
+func common(a, b []string) int {
+	left := slices.Clone(b)
+	n := 0
+	for _, word := range a {
+		if i := slices.Index(left, word); i >= 0 {
+			left = slices.Delete(left, i, i+1)
+			n++
+		}
+	}
+	return n
+}
+
+// distance counts the letters that have to be changed, added or taken away.
+func distance(a, b string) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range len(a) {
+		before := row[0]
+		row[0] = i + 1
+		for j := range len(b) {
+			cost := 1
+			if a[i] == b[j] {
+				cost = 0
+			}
+			before, row[j+1] = row[j+1], min(row[j+1]+1, row[j]+1, before+cost)
+		}
+	}
+	return row[len(b)]
+}
+
+// unit is one that names of fields end with.
+type unit struct {
+	words  []string
+	of     string // What it measures.
+	factor int64  // How many of the least unit it is.
+}
+
+// units are those known: of time in milliseconds, of size in bytes. That M stands for
+// 1,024 K is a guess too.
+var units = []unit{
+	{[]string{"millisecond", "milli", "m"}, "time", 1},
+	{[]string{"second", "sec"}, "time", 1000},
+	{[]string{"minute", "min"}, "time", 60_000},
+	{[]string{"hour"}, "time", 3_600_000},
+	{[]string{"day"}, "time", 86_400_000},
+	{[]string{"byte"}, "size", 1},
+	{[]string{"kib", "kb", "kilobyte"}, "size", 1 << 10},
+	{[]string{"mib", "mb", "megabyte"}, "size", 1 << 20},
+	{[]string{"gib", "gb", "gigabyte"}, "size", 1 << 30},
+	{[]string{"tib", "tb", "terabyte"}, "size", 1 << 40},
+}
+
+// unitsOf returns the scale between two numbers whose names end with different units of
+// the same thing, and the units; nil for all others.
+func unitsOf(hub, spoke *oneSided) (scale *v1alpha1.ScaleConversion, from, to string) {
+	if k := kindOf(hub.value); k != integer && k != number || kindOf(spoke.value) != k {
+		return nil, "", ""
+	}
+	at, of := unitOf(hub.name), unitOf(spoke.name)
+	if at == nil || of == nil || at.of != of.of || at.factor == of.factor {
+		return nil, "", ""
+	}
+	// So many of the hub's units are so many of the spoke's.
+	scale = &v1alpha1.ScaleConversion{Hub: of.factor, Spoke: at.factor}
+	divisor := gcd(scale.Hub, scale.Spoke)
+	scale.Hub, scale.Spoke = scale.Hub/divisor, scale.Spoke/divisor
+	return scale, of.words[0] + "s", at.words[0] + "s"
+}
+
+func gcd(a, b int64) int64 {
+	for b != 0 {
+		a, b = b, a%b
+	}
+	return a
+}
+
+func unitOf(name string) *unit {
+	parts := words(name)
+	if len(parts) == 0 {
+		return nil
+	}
+	last := parts[len(parts)-1]
+	for i := range units {
+		if slices.Contains(units[i].words, last) {
+			return &units[i]
+		}
+	}
+	return nil
+}

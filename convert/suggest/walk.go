@@ -1,0 +1,177 @@
+package suggest
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/api/refract/v1alpha1"
+)
+
+// object compares two objects, at one place. Scope is that of the innermost list or
+// table around them.
+func (d *differences) object(hub, spoke *schema.Structural, place, scope string) {
+	var added, removed []oneSided
+	for _, name := range slices.Sorted(maps.Keys(hub.Properties)) {
+		value := hub.Properties[name]
+		if other, both := spoke.Properties[name]; both {
+			d.both(&value, &other, requires(hub, name), requires(spoke, name), below(place, name), scope)
+		} else if !keepsAll(spoke) {
+			added = append(added, oneSided{below(place, name), name, scope, &value, requires(hub, name), true})
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(spoke.Properties)) {
+		value := spoke.Properties[name]
+		if _, both := hub.Properties[name]; !both && !keepsAll(hub) {
+			removed = append(removed, oneSided{below(place, name), name, scope, &value, requires(spoke, name), false})
+		}
+	}
+	d.lonely = append(d.lonely, d.renames(added, removed)...)
+}
+
+// both compares what both versions have at a place.
+func (d *differences) both(hub, spoke *schema.Structural, hubRequires, spokeRequires bool, place, scope string) {
+	at, from := kindOf(hub), kindOf(spoke)
+	switch {
+	case sameShape(hub, spoke):
+	case at == anything && from == anything:
+	case at == object && from == object && keepsAll(hub) == keepsAll(spoke):
+		d.object(hub, spoke, place, scope)
+	case at == array && from == array && d.elements(hub.Items, spoke.Items, place):
+		d.lists = append(d.lists, list{place, hub})
+	case at == table && from == table && d.elements(hub.AdditionalProperties.Structural, spoke.AdditionalProperties.Structural, place):
+	default:
+		if e, ok := d.operation(hub, spoke); ok {
+			e.Hub, e.Spoke = place, place
+			d.entries = append(d.entries, e)
+			return
+		}
+		undecided := fmt.Sprintf("%s is %s in %s and %s in %s, and what becomes of one in the other is to be decided: until then each is kept for its own version. "+
+			"If one can be made of the other, take both entries away and write {hub: %s, spoke: %s, toHub: EXPRESSION, toSpoke: EXPRESSION}",
+			place, described(hub), d.hubVersion, described(spoke), d.spokeVersion, place, place)
+		d.keep(&oneSided{place, "", scope, hub, hubRequires, true})
+		d.entries[len(d.entries)-1].notes = []string{undecided}
+		d.keep(&oneSided{place, "", scope, spoke, spokeRequires, false})
+		d.entries[len(d.entries)-1].notes = []string{"see the entry of " + place + " above"}
+		return
+	}
+	if hubRequires != spokeRequires && !hasDefault(hub) && !hasDefault(spoke) {
+		d.required(hubRequires, place)
+	}
+}
+
+// elements compares the elements of lists or tables at a place, and reports whether that
+// made sense.
+func (d *differences) elements(hub, spoke *schema.Structural, place string) bool {
+	if hub == nil || spoke == nil {
+		return false
+	}
+	inside := place + "[*]"
+	switch at, from := kindOf(hub), kindOf(spoke); {
+	case at == object && from == object && keepsAll(hub) == keepsAll(spoke):
+		d.object(hub, spoke, inside, inside)
+	case at == array && from == array && d.elements(hub.Items, spoke.Items, inside):
+		d.lists = append(d.lists, list{inside, hub})
+	case at == table && from == table:
+		return d.elements(hub.AdditionalProperties.Structural, spoke.AdditionalProperties.Structural, inside)
+	default:
+		return sameShape(hub, spoke)
+	}
+	return true
+}
+
+// required notes a value that both versions have and one of them requires.
+func (d *differences) required(inHub bool, place string) {
+	strict, other := d.hubVersion, d.spokeVersion
+	if !inHub {
+		strict, other = other, strict
+	}
+	d.unfilled = append(d.unfilled, fmt.Sprintf("decide what %s is in %s for an object that has none in %s: %s requires it, and %s does not. "+
+		"Give it a default in both schemas, or require it in both", place, strict, other, strict, other))
+}
+
+// keep has a value that only one version has kept for it.
+func (d *differences) keep(o *oneSided) {
+	side := &v1alpha1.OneSided{}
+	has, other := d.hubVersion, d.spokeVersion
+	if !o.hub {
+		has, other = other, has
+	}
+	note := fmt.Sprintf("only %s has %s: objects in %s keep it in an annotation", has, o.place, other)
+	switch {
+	case hasDefault(o.value):
+		side.Default = jsonOf(o.value.Default.Object)
+		note += ", if it is not the default"
+	case o.required:
+		side.Default = jsonOf(least(o.value, 0))
+		note = fmt.Sprintf("only %s has %s, and requires it: decide what it is for objects that were written in %s; %s is a guess",
+			has, o.place, other, side.Default.Raw)
+	}
+	e := entry{notes: []string{note}}
+	if o.hub {
+		e.Hub, e.Added = o.place, side
+	} else {
+		e.Spoke, e.Removed = o.place, side
+	}
+	d.entries = append(d.entries, e)
+}
+
+// keys returns keys for lists that have none and whose elements differ, and a note for
+// each.
+func (d *differences) keys() (out []v1alpha1.ListKeys, notes []string) {
+	for _, l := range d.lists {
+		if len(l.hub.XListMapKeys) > 0 || !slices.ContainsFunc(d.entries, func(e entry) bool {
+			return strings.HasPrefix(e.Hub, l.place+"[*]") || strings.HasPrefix(e.Spoke, l.place+"[*]")
+		}) {
+			continue
+		}
+		key := nameOf(l.hub.Items)
+		if key == "" {
+			continue
+		}
+		out = append(out, v1alpha1.ListKeys{Hub: l.place, Keys: []string{key}})
+		notes = append(notes, fmt.Sprintf("decide whether %s tells the elements of %s from each other; without keys they are told from each other by position", key, l.place))
+	}
+	return out, notes
+}
+
+// nameOf returns the field that names an element of a list; empty if there is none.
+func nameOf(element *schema.Structural) string {
+	for _, name := range []string{"name", "key", "id", "type"} {
+		if value, ok := element.Properties[name]; ok && requires(element, name) && kindOf(&value) == text {
+			return name
+		}
+	}
+	return ""
+}
+
+// below returns the place of a member.
+func below(place, name string) string {
+	switch plain := strings.Trim(name, plainLetters) == "" && name != ""; {
+	case !plain:
+		return place + "[" + strconv.Quote(name) + "]"
+	case place == "":
+		return name
+	default:
+		return place + "." + name
+	}
+}
+
+// plainLetters are those of keys that need no quotes.
+const plainLetters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_"
+
+// requires reports whether an object requires a member.
+func requires(s *schema.Structural, name string) bool {
+	return s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, name)
+}
+
+// keepsAll reports whether an object keeps members that it does not name.
+func keepsAll(s *schema.Structural) bool {
+	return s.XPreserveUnknownFields || s.AdditionalProperties != nil && s.AdditionalProperties.Structural == nil && s.AdditionalProperties.Bool
+}
+
+func hasDefault(s *schema.Structural) bool { return s.Default.Object != nil }

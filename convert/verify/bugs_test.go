@@ -1,0 +1,383 @@
+package verify_test
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"refract.dev/convert"
+	"refract.dev/convert/verify"
+	"refract.dev/structural"
+)
+
+const (
+	plainV1 = "v1: {type: object, properties: {size: {type: string}, count: {type: integer}, list: {type: array, items: {type: string}}}}"
+	plainV2 = "v2: {type: object, properties: {size: {type: string}, count: {type: integer}, list: {type: array, items: {type: string}}}}"
+)
+
+// annotate sets an annotation of an object that has a name.
+func annotate(obj map[string]any, key, value string) {
+	metadata, _ := obj["metadata"].(map[string]any)
+	if metadata["name"] == nil {
+		return
+	}
+	annotations, _ := metadata["annotations"].(map[string]any)
+	annotations = maps.Clone(annotations)
+	if annotations == nil {
+		annotations = map[string]any{}
+	}
+	annotations[key] = value
+	metadata["annotations"] = annotations
+}
+
+// annotation takes an annotation away, and returns it.
+func annotation(obj map[string]any, key string) string {
+	metadata, _ := obj["metadata"].(map[string]any)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	text, _ := annotations[key].(string)
+	if delete(annotations, key); len(annotations) == 0 {
+		delete(metadata, "annotations")
+	}
+	return text
+}
+
+// blindStash keeps the whole spec, and brings it back whatever has happened meanwhile.
+func blindStash(obj map[string]any, _, to string) (map[string]any, error) {
+	if old := annotation(obj, convert.Annotation); old != "" {
+		var was map[string]any
+		if err := utiljson.Unmarshal([]byte(old), &was); err != nil {
+			return nil, err
+		}
+		if s, ok := was[to]; ok {
+			obj["spec"] = s
+			return obj, nil
+		}
+	}
+	if s, ok := spec(obj); ok {
+		text, err := json.Marshal(map[string]any{map[string]string{"v1": "v2", "v2": "v1"}[to]: s})
+		if err != nil {
+			return nil, err
+		}
+		annotate(obj, convert.Annotation, string(text))
+	}
+	return obj, nil
+}
+
+// nervousStash keeps what only v1 has, and forgets it as soon as anything changes.
+func nervousStash(obj map[string]any, _, to string) (map[string]any, error) {
+	s, ok := spec(obj)
+	if !ok {
+		return obj, nil
+	}
+	old := annotation(obj, convert.Annotation)
+	if to == "v2" {
+		v, ok := s["only"]
+		delete(s, "only")
+		if text := fmt.Sprint(s, obj["status"]); ok {
+			annotate(obj, convert.Annotation, fmt.Sprint(v)+"|"+text)
+		}
+		return obj, nil
+	}
+	if v, of, ok := strings.Cut(old, "|"); ok && of == fmt.Sprint(s, obj["status"]) {
+		s["only"] = v
+	}
+	return obj, nil
+}
+
+// shuffled converts in the wrong order.
+type shuffled struct{ each }
+
+func (s shuffled) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
+	out, err := s.each.Convert(ctx, objects, apiVersion)
+	slices.Reverse(out)
+	return out, err
+}
+
+// forgetful converts all objects but the last of several.
+type forgetful struct{ each }
+
+func (s forgetful) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
+	if len(objects) > 1 {
+		objects = objects[1:]
+	}
+	return s.each.Convert(ctx, objects, apiVersion)
+}
+
+// scribbler writes into what it is given.
+type scribbler struct{ each }
+
+func (s scribbler) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
+	out, err := s.each.Convert(ctx, objects, apiVersion)
+	for _, o := range objects {
+		copy(o, bytes.ToUpper(o))
+	}
+	return out, err
+}
+
+// numbered counts conversions, and leaves a trace.
+func numbered() each {
+	n := 0
+	return func(obj map[string]any, _, to string) (map[string]any, error) {
+		n++
+		if s, ok := spec(obj); ok && to == "v2" && s["size"] == "" {
+			s["size"] = fmt.Sprint(n % 2)
+		} else if ok && to == "v1" && (s["size"] == "0" || s["size"] == "1") {
+			s["size"] = ""
+		}
+		return obj, nil
+	}
+}
+
+func same(obj map[string]any, _, _ string) (map[string]any, error) { return obj, nil }
+
+// bug is a conversion that is wrong.
+type bug struct {
+	reason     string
+	definition *structural.Definition
+	hub        string
+	subject    verify.Subject
+	knowledge  verify.Knowledge
+	// law is the one that is broken: the only one that is asked for if alone, otherwise
+	// one of those that are.
+	law   verify.Law
+	alone bool
+	path  string
+}
+
+func bugs(t *testing.T) map[string]bug {
+	t.Helper()
+	two := definition(t, plainV1, plainV2)
+	add := func(n int64) func(int64) (int64, error) { return func(i int64) (int64, error) { return i + n, nil } }
+	return map[string]bug{
+		"WrongInverse": {
+			reason:     "The annotation hides that the functions are no inverses of each other, but not of a part.",
+			definition: two, law: verify.RoundTripSpoke, path: "spec.count",
+			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
+				convert.Field("spec.count", "spec.count", add(1), add(-2)),
+			}})),
+		},
+		"LostField": {
+			reason:     "A field that the other version does not have is dropped.",
+			definition: definition(t, strings.Replace(plainV1, "size:", "only: {type: string}, size:", 1), plainV2), law: verify.RoundTripSpoke, path: "spec.only",
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				if s, ok := spec(obj); ok {
+					delete(s, "only")
+				}
+				return obj, nil
+			}),
+		},
+		"LostInTheHub": {
+			reason:     "Lists lose what is there twice.",
+			definition: two, law: verify.RoundTripHub, path: "spec.list",
+			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
+				if s, ok := spec(obj); ok && to == "v1" {
+					if l, ok := s["list"].([]any); ok {
+						s["list"] = slices.Compact(l)
+					}
+				}
+				return obj, nil
+			}),
+		},
+		"InventedField": {
+			reason:     "A part of an object gets a field that nobody has said anything about.",
+			definition: two, law: verify.Partial, path: "spec.count",
+			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
+				if s, ok := spec(obj); ok && to == "v2" && s["size"] == nil && s["count"] == nil {
+					s["count"] = int64(1)
+				}
+				return obj, nil
+			}),
+		},
+		"InventedParent": {
+			reason:     "A part that says nothing of the spec gets an empty one.",
+			definition: two, law: verify.Partial, path: "spec", alone: true,
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				if _, ok := spec(obj); !ok {
+					obj["spec"] = map[string]any{}
+				}
+				return obj, nil
+			}),
+		},
+		"PartThatFails": {
+			reason:     "A part of an object has no status, which is no reason to fail.",
+			definition: two, law: verify.Partial, alone: true,
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				if s, _ := spec(obj); s["size"] != nil && s["count"] == nil {
+					return nil, fmt.Errorf("spec.count is missing")
+				}
+				return obj, nil
+			}),
+		},
+		"BlindStash": {
+			reason:     "What is kept undoes an edit.",
+			definition: two, law: verify.Edit, subject: each(blindStash),
+		},
+		"NervousStash": {
+			reason:     "What is kept gets lost by an edit of something else.",
+			definition: definition(t, strings.Replace(plainV1, "size:", "only: {type: string}, size:", 1), plainV2), law: verify.Edit, path: "spec.only",
+			subject: each(nervousStash), knowledge: known{mayLose: map[string][]string{"v1": {"spec.only"}}},
+		},
+		"TooMany": {
+			reason:     "What one version allows is too much for the other one.",
+			definition: definition(t, plainV1, strings.Replace(plainV2, "items: {type: string}", "maxItems: 2, items: {type: string}", 1)), law: verify.Valid, path: "spec.list",
+			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
+		},
+		"Unknown": {
+			reason:     "A field that the schema of the other version does not know is pruned.",
+			definition: definition(t, plainV1, strings.Replace(plainV2, "count:", "number:", 1)), law: verify.Valid, path: "spec.number",
+			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
+		},
+		"Fails": {
+			reason:     "A valid object that cannot be converted cannot be read.",
+			definition: two, law: verify.Valid, path: "spec.list",
+			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
+				convert.Field("spec.list", "spec.list", func(l []string) ([]string, error) {
+					if len(l) > 1 {
+						return nil, fmt.Errorf("more than one")
+					}
+					return l, nil
+				}, func(l []string) ([]string, error) { return l, nil }),
+			}})),
+		},
+		"OtherDefault": {
+			reason:     "Whether v1 or v2 fills in the default makes a difference.",
+			definition: definition(t, strings.Replace(plainV1, "size: {", "size: {default: L, ", 1), strings.Replace(plainV2, "size: {", "size: {default: M, ", 1)),
+			law:        verify.Defaulting, path: "spec.size",
+			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1"})),
+		},
+		"DefaultOverValue": {
+			reason:     "A value that goes elsewhere in v2 meets its default on the way back.",
+			definition: definition(t, plainV1, strings.Replace(plainV2, "size: {", "length: {type: string}, size: {default: M, ", 1)),
+			law:        verify.Defaulting, path: "spec.size", alone: true,
+			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
+				if to == "v2" {
+					move(obj, "size", "length")
+					return obj, nil
+				}
+				if s, ok := spec(obj); ok && s["size"] == nil {
+					move(obj, "length", "size")
+				}
+				return obj, nil
+			}),
+		},
+		"Triangle": {
+			reason:     "The direct way from v1 to v3 does something that the one over v2 does not.",
+			definition: definition(t, plainV1, plainV2, strings.Replace(plainV2, "v2", "v3", 1)), law: verify.Triangle, path: "spec.size",
+			subject: each(func(obj map[string]any, from, to string) (map[string]any, error) {
+				if s, ok := spec(obj); ok && from+to == "v1v3" && s["size"] != nil {
+					s["size"] = fmt.Sprint(s["size"]) + "!"
+				}
+				return obj, nil
+			}),
+		},
+		"Numbered": {
+			reason:     "What comes out depends on what was converted before.",
+			definition: two, law: verify.Deterministic, path: "spec.size", alone: true, subject: numbered(),
+		},
+		"Scribbler": {
+			reason:     "What is given to a conversion is not its own.",
+			definition: two, law: verify.Deterministic, subject: scribbler{same},
+		},
+		"Growing": {
+			reason:     "With each trip the object gets larger.",
+			definition: two, law: verify.Bounded,
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				annotate(obj, "note", annotation(obj, "note")+"+")
+				return obj, nil
+			}),
+		},
+		"Bomb": {
+			reason:     "A number becomes as many elements.",
+			definition: definition(t, strings.Replace(plainV1, "count: {", "count: {minimum: 0, maximum: 100000, ", 1), plainV2), law: verify.Bounded, alone: true,
+			subject: each(func(obj map[string]any, _, to string) (map[string]any, error) {
+				s, ok := spec(obj)
+				n, isNumber := s["count"].(int64)
+				if ok && isNumber && to == "v2" {
+					s["list"] = slices.Repeat([]any{"x"}, int(n))
+				}
+				return obj, nil
+			}),
+		},
+		"Shuffled": {
+			reason:     "The answer has the objects in another order.",
+			definition: two, law: verify.Contract, path: "metadata.name", alone: true, subject: shuffled{same},
+		},
+		"Forgetful": {
+			reason:     "The answer has fewer objects than the review.",
+			definition: two, law: verify.Contract, subject: forgetful{same},
+		},
+		"Labels": {
+			reason:     "Labels are not the conversion's.",
+			definition: two, law: verify.Contract, path: "metadata.labels",
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				if metadata, ok := obj["metadata"].(map[string]any); ok {
+					delete(metadata, "labels")
+				}
+				return obj, nil
+			}),
+		},
+		"Panics": {
+			reason:     "A panic is a failure of the object.",
+			definition: two, law: verify.Valid,
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				s, _ := spec(obj)
+				list, _ := s["list"].([]any)
+				if len(list) > 0 && list[0] == nil || len(list) == 1 {
+					panic("index out of range")
+				}
+				return obj, nil
+			}),
+		},
+	}
+}
+
+// Every bug is found, and comes with a small object that shows it.
+func TestBugsAreFound(t *testing.T) {
+	for name, tc := range bugs(t) {
+		t.Run(name, func(t *testing.T) {
+			o := verify.Options{Definition: tc.definition, Hub: "v2", Versions: []string{"v1", "v2"}, Knowledge: tc.knowledge, Objects: 200}
+			if tc.law == verify.Triangle {
+				o.Versions = append(o.Versions, "v3")
+			}
+			if tc.alone {
+				o.Laws = []verify.Law{tc.law}
+			}
+			if tc.knowledge == nil {
+				o.Knowledge = known{}
+			}
+			r, err := verify.Run(within(t), tc.subject, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !r.Complete {
+				t.Fatalf("%s\nit was not found in time", tc.reason)
+			}
+			var found *verify.Violation
+			for _, v := range r.Violations() {
+				if v.Law == tc.law {
+					found = &v
+				}
+			}
+			if found == nil {
+				t.Fatalf("%s\nit was not found: %s", tc.reason, text(t, r))
+			}
+			if tc.path != "" && found.Path != tc.path {
+				t.Errorf("%s\npath %q, want %q: %s", tc.reason, found.Path, tc.path, found.Message)
+			}
+			if n := leaves(body(found.Object)); n > 5 {
+				t.Errorf("%s\nthe object has %d leaves: %v", tc.reason, n, found.Object)
+			}
+			if found.Path != "" && found.Rule != "rule of "+found.Path && tc.knowledge == nil {
+				t.Errorf("rule %q of %s", found.Rule, found.Path)
+			}
+			t.Logf("%s from %s to %s: %s\n%v", found.Law, found.From, found.To, found.Message, found.Object)
+		})
+	}
+}

@@ -1,0 +1,126 @@
+package verify
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"refract.dev/convert"
+	"refract.dev/structural/generate"
+	"refract.dev/tree"
+)
+
+// contract judges the answer to a review of two objects like this one, with all that
+// metadata may have, and one in the wanted version. It follows what API servers check:
+// https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion
+func (r *runner) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
+	out, err := r.forward(t)
+	if errors.Is(err, ErrContract) {
+		return r.broken(t, t.version, "", "%v", err), true
+	}
+	if err != nil {
+		return nil, false
+	}
+	given := []map[string]any{stored(t.object, "first"), stored(t.object, "second"), stored(out.object, "third")}
+	texts := make([][]byte, len(given))
+	for i, obj := range given {
+		texts[i] = encode(obj)
+	}
+	all, err := r.convertAll(r.ctx, texts, t.to)
+	if err != nil {
+		return r.broken(t, t.version, "", "converts to %s, but not among others, with metadata as API servers have it: %v", t.to.Name(), err), true
+	}
+	for i, text := range all {
+		d, err := parse(text)
+		if err != nil {
+			return r.broken(t, t.version, "", "object %d of the answer: %v", i, err), true
+		}
+		if v := r.identity(t, i, given[i], d.object); v != nil {
+			return v, true
+		}
+	}
+	if d, err := parse(all[2]); err == nil && !tree.Equal(d.object, given[2]) {
+		return r.broken(t, t.to, "", "an object that is in %s already is changed", t.to.Name()), true
+	}
+	part, err := r.convertObject(headless(t.object), t.to)
+	if err != nil {
+		return nil, true
+	}
+	if _, ok := part.object["metadata"].(map[string]any); !ok {
+		v := r.broken(t, t.to, "metadata", "metadata is missing in the answer, which API servers refuse, for an object without")
+		v.Object = headless(t.object)
+		return v, true
+	}
+	return nil, true
+}
+
+// stored returns an object with metadata as an API server has it.
+func stored(obj map[string]any, name string) map[string]any {
+	old, _ := obj["metadata"].(map[string]any)
+	metadata := maps.Clone(old)
+	if metadata == nil {
+		metadata = map[string]any{}
+	}
+	maps.Copy(metadata, map[string]any{
+		"name":              name,
+		"uid":               "705ab4f5-6393-11e8-b7cc-42010a80000" + fmt.Sprint(len(name)),
+		"resourceVersion":   "12345",
+		"generation":        int64(3),
+		"creationTimestamp": "2026-01-01T00:00:00Z",
+		"finalizers":        []any{"example.org/last"},
+		"ownerReferences": []any{map[string]any{
+			"apiVersion": "v1", "kind": "ConfigMap", "name": "owner", "uid": "705ab4f5-6393-11e8-b7cc-42010a80000f",
+		}},
+		"labels": map[string]any{"example.org/tier": "back"},
+	})
+	annotations := map[string]any{"example.org/note": "größer"}
+	if old, ok := metadata["annotations"].(map[string]any); ok {
+		maps.Copy(annotations, old)
+	}
+	metadata["annotations"] = annotations
+	obj = maps.Clone(obj)
+	obj["metadata"] = metadata
+	return obj
+}
+
+// identity returns a violation if an object of an answer is not the one at its place in
+// the review.
+func (r *runner) identity(t *trial, i int, given, got map[string]any) *Violation {
+	for key, want := range map[string]any{"apiVersion": t.to.APIVersion(), "kind": t.to.Kind()} {
+		if got[key] != want {
+			v := r.broken(t, t.to, key, "object %d of the answer has %s %s, not %s", i, key, brief(got[key]), brief(want))
+			v.Got, v.Want = got[key], want
+			return v
+		}
+	}
+	want, _ := given["metadata"].(map[string]any)
+	is, ok := got["metadata"].(map[string]any)
+	if !ok {
+		return r.broken(t, t.to, "metadata", "metadata is missing in object %d of the answer", i)
+	}
+	for _, key := range keysOf(want, is) {
+		path := member("metadata", key)
+		w, g := memberOf(want, key), memberOf(is, key)
+		var d *difference
+		if key == "annotations" {
+			d = differ{lenient: true}.first(path, othersOf(w), othersOf(g), strict)
+		} else {
+			d = differ{}.first(path, w, g, strict)
+		}
+		if d != nil {
+			return r.differs(t, t.to, d, fmt.Sprintf("in object %d of the answer", i))
+		}
+	}
+	return nil
+}
+
+// othersOf returns annotations that are not the engine's.
+func othersOf(annotations any) any {
+	m, ok := annotations.(map[string]any)
+	if !ok {
+		return annotations
+	}
+	m = maps.Clone(m)
+	delete(m, convert.Annotation)
+	return m
+}

@@ -1,0 +1,221 @@
+package verify
+
+import (
+	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
+	"refract.dev/structural"
+	"refract.dev/structural/generate"
+)
+
+// mostEdits is how many edits are made at once.
+const mostEdits = 2
+
+// planEdit makes edits of the object in the other version.
+func (r *runner) planEdit(t *trial, src generate.Source) []generate.Edit {
+	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+		return nil
+	}
+	return generate.Edits(src, t.to, t.decoded.Object, mostEdits)
+}
+
+// edit judges whether edits in the other version stay, and everything else does.
+func (r *runner) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
+	if _, err := r.forward(t); err != nil || len(edits) == 0 || r.arrive(t) != nil {
+		return nil, false
+	}
+	edited, ok := r.edited(t, edits)
+	if !ok {
+		return nil, false
+	}
+	when := "after " + described(edits) + " in " + t.to.Name()
+	stored, err := r.convertObject(edited, t.version)
+	if err != nil {
+		if _, clean := r.convertObject(bare(edited), t.version); clean != nil {
+			return nil, false // It is not what was kept that keeps it from being converted.
+		}
+		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, does not convert back: %v", when, err), true
+	}
+	seen, err := r.convert(stored.text, t.to)
+	if err != nil {
+		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, converts back to %s, but not there again: %v", when, t.version.Name(), err), true
+	}
+	way := comparison{version: t.to, toward: []*structural.Version{t.version}, via: inside(t.version, stored)}
+	if d := r.compare(edited, seen.object, way); d != nil {
+		return r.differs(t, t.to, d, when+", and the way to "+t.version.Name()+" and back"), true
+	}
+	if d := r.untouched(t, edited, stored.object); d != nil {
+		return r.differs(t, t.version, d, when+", which is elsewhere"), true
+	}
+	return nil, true
+}
+
+// edited returns what an API server makes of edits, if it accepts them.
+func (*runner) edited(t *trial, edits []generate.Edit) (map[string]any, bool) {
+	changed, ok := generate.Apply(t.decoded.Object, edits)
+	if !ok {
+		return nil, false
+	}
+	result, err := t.to.Decode(changed)
+	if err != nil || same(result.Object, t.decoded.Object) || len(t.to.ValidateUpdate(result.Object, t.decoded.Object)) > 0 {
+		return nil, false
+	}
+	return result.Object, true
+}
+
+// described returns edits in words.
+func described(edits []generate.Edit) string {
+	words := make([]string, len(edits))
+	for i, e := range edits {
+		if words[i] = pathOf(e.Path) + " is removed"; !e.Removed {
+			words[i] = pathOf(e.Path) + " is set to " + brief(e.Value)
+		}
+	}
+	return strings.Join(words, " and ")
+}
+
+// untouched returns the first difference between the object as it was, and as it comes
+// back from an edit elsewhere. What an edit touches is what it changes in an object for which
+// nothing is kept.
+func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference {
+	before, err := r.convertObject(headless(t.out.object), t.version)
+	if err != nil {
+		return nil
+	}
+	after, err := r.convertObject(headless(edited), t.version)
+	if err != nil {
+		return nil
+	}
+	got, err := t.version.Decode(bare(stored))
+	if err != nil {
+		return &difference{want: none, got: none, unreadable: err.Error()}
+	}
+	want := headless(t.object)
+	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: headless(got.Object), via: inside(t.to, t.out)}
+	found := k.lost("", t.version.Structural())
+	if found == nil {
+		return nil
+	}
+	var okBefore, okWant bool
+	k.before, k.after, okBefore = r.pair(t, k.before, k.after)
+	k.want, k.got, okWant = r.pair(t, k.want, k.got)
+	if okBefore && okWant {
+		return k.lost("", t.version.Structural())
+	}
+	return found
+}
+
+// pair returns the normal forms of two values that are objects.
+func (r *runner) pair(t *trial, a, b any) (x, y any, ok bool) {
+	one, _ := a.(map[string]any)
+	other, _ := b.(map[string]any)
+	return pairOf(r.normalized(t.version, t.to, one, other))
+}
+
+func pairOf(a, b map[string]any, ok bool) (x, y any, _ bool) { return a, b, ok }
+
+// kept are four values of the same place.
+type kept struct {
+	// before and after are what becomes of the other version's value, without and with the
+	// edit, if nothing is kept: where they are equal the edit touches nothing.
+	before, after any
+	// want is what was there at first, and got what is there after the edit.
+	want, got any
+	// via is where want has been in between.
+	via between
+}
+
+// lost returns the first difference where the edit touches nothing. A list is touched as
+// a whole, unless its schema says what its elements are told from each other by.
+func (k kept) lost(path string, s *schema.Structural) *difference {
+	if same(k.before, k.after) {
+		return differ{}.first(path, k.want, k.got, k.via)
+	}
+	b, okB := k.before.(map[string]any)
+	a, okA := k.after.(map[string]any)
+	w, okW := k.want.(map[string]any)
+	g, okG := k.got.(map[string]any)
+	if okB && okA && okW && okG {
+		for _, key := range keysOf(w, g) {
+			inner := kept{before: memberOf(b, key), after: memberOf(a, key), want: w[key], got: memberOf(g, key), via: k.via.member(key)}
+			if _, ok := w[key]; !ok {
+				inner.want = none
+			}
+			if d := inner.lost(member(path, key), below(s, key)); d != nil {
+				return d
+			}
+		}
+		return nil
+	}
+	if s == nil || s.XListType == nil || *s.XListType != "map" {
+		return nil
+	}
+	return k.lostElements(path, s)
+}
+
+// lostElements is lost for a list with keys.
+func (k kept) lostElements(path string, s *schema.Structural) *difference {
+	list, _ := k.want.([]any)
+	for i, want := range list {
+		inner := kept{before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s), via: k.via.element()}
+		if inner.before == none || inner.after == none || inner.got == none {
+			continue
+		}
+		if d := inner.lost(element(path, i), s.Items); d != nil {
+			return d
+		}
+	}
+	return nil
+}
+
+// like returns the element of a list with the same keys as another one; nothing if there
+// is none, or there are several.
+func like(list, want any, s *schema.Structural) any {
+	elements, _ := list.([]any)
+	found := none
+	for _, e := range elements {
+		equal := true
+		for _, key := range s.XListMapKeys {
+			equal = equal && same(keyOf(e, key, s), keyOf(want, key, s))
+		}
+		if equal && found != none {
+			return none
+		}
+		if equal {
+			found = e
+		}
+	}
+	return found
+}
+
+// keyOf returns the value of a key, which may be the default.
+func keyOf(element any, key string, s *schema.Structural) any {
+	if v := memberOf(element, key); v != none {
+		return v
+	}
+	if v := s.Items.Properties[key].Default.Object; v != nil {
+		return v
+	}
+	return none
+}
+
+// anything is the schema of what has none, and is kept all the same.
+var anything = &schema.Structural{Extensions: schema.Extensions{XPreserveUnknownFields: true}}
+
+// below returns the schema of a member; nil if there is none.
+func below(s *schema.Structural, key string) *schema.Structural {
+	if s == nil {
+		return nil
+	}
+	if property, ok := s.Properties[key]; ok {
+		return &property
+	}
+	if s.AdditionalProperties != nil && s.AdditionalProperties.Structural != nil {
+		return s.AdditionalProperties.Structural
+	}
+	if s.XPreserveUnknownFields || s.AdditionalProperties != nil {
+		return anything
+	}
+	return nil
+}

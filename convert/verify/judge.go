@@ -1,0 +1,437 @@
+package verify
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+
+	"refract.dev/structural"
+	"refract.dev/structural/generate"
+	"refract.dev/tree"
+)
+
+// broken returns a violation by a trial. The runner fills in the law, and the object
+// unless the law is about another one.
+func (r *runner) broken(t *trial, at *structural.Version, path, format string, args ...any) *Violation {
+	other := t.version
+	if at == t.version {
+		other = t.to
+	}
+	v := &Violation{From: t.version.Name(), To: t.to.Name(), Path: path, Message: fmt.Sprintf(format, args...)}
+	if r.options.Knowledge != nil && path != "" {
+		v.Rule = r.options.Knowledge.RuleAt(at.Name(), other.Name(), path)
+	}
+	return v
+}
+
+// differs returns a violation that is a difference between objects of a version. The
+// message is "subject verb", such as "spec.size is lost, after the way there and back".
+func (r *runner) differs(t *trial, at *structural.Version, d *difference, when string) *Violation {
+	subject := d.path
+	if subject == "" {
+		subject = "the object"
+	}
+	v := r.broken(t, at, d.path, "%s %v, %s", subject, d, when)
+	v.Want, v.Got = shown(d.want), shown(d.got)
+	return v
+}
+
+// roundTrip judges the way there and back: of the object, and of the object without
+// metadata. Nothing can be kept for the latter, so that it shows whether what computes is
+// inverse.
+func (r *runner) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
+	out, err := r.forward(t)
+	if err != nil {
+		return nil, false
+	}
+	back, err := r.backward(t)
+	if err != nil {
+		return r.broken(t, t.version, "", "converts to %s, but not back: %v", t.to.Name(), err), true
+	}
+	way := comparison{version: t.version, toward: []*structural.Version{t.to}, via: inside(t.to, out)}
+	if d := r.compare(t.object, back.object, way); d != nil {
+		return r.differs(t, t.version, d, "from "+t.version.Name()+" to "+t.to.Name()+" and back"), true
+	}
+	part := headless(t.object)
+	if out, err = r.convertObject(part, t.to); err != nil {
+		return nil, true // That is for the law of parts.
+	}
+	if back, err = r.convert(out.text, t.version); err != nil {
+		v := r.broken(t, t.version, "", "without metadata, converts to %s, but not back: %v", t.to.Name(), err)
+		v.Object = part
+		return v, true
+	}
+	way.via, way.loses = inside(t.to, out), r.mayLose(t.version, t.to)
+	if d := r.compare(part, back.object, way); d != nil {
+		v := r.differs(t, t.version, d, "from "+t.version.Name()+" to "+t.to.Name()+" and back without metadata, so that no annotation helps")
+		v.Object = part
+		return v, true
+	}
+	return nil, true
+}
+
+// planPartial takes away what other managers may have applied, and metadata but, at times,
+// labels.
+func (*runner) planPartial(t *trial, src generate.Source) []generate.Edit {
+	edits := generate.Parts(src, t.version, t.object)
+	if src.Uint64()%4 == 0 {
+		labels := map[string]any{"labels": map[string]any{"app": "web"}}
+		return append(edits, generate.Edit{Path: []any{"metadata"}, Value: labels})
+	}
+	return append(edits, generate.Edit{Path: []any{"metadata"}, Removed: true})
+}
+
+// partial judges a part of an object by what becomes of the whole.
+func (r *runner) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
+	whole, err := r.forward(t)
+	if err != nil {
+		return nil, false
+	}
+	part, ok := generate.Apply(t.object, edits)
+	if metadata, there := part["metadata"]; there && memberOf(metadata, "labels") == none {
+		return nil, false
+	}
+	if !ok || memberOf(part["metadata"], "name") != none || memberOf(part["metadata"], "generateName") != none {
+		return nil, false
+	}
+	out, err := r.convertObject(part, t.to)
+	if err != nil {
+		v := r.broken(t, t.version, "", "the part cannot be converted to %s, unlike the whole: %v", t.to.Name(), err)
+		v.Object = part
+		return v, true
+	}
+	for _, key := range keysOf(out.object) {
+		if key == "metadata" {
+			continue
+		}
+		if path, value := invented(key, whole.object[key], out.object[key], memberOf(whole.object, key) != none); path != "" {
+			v := r.broken(t, t.to, path, "%s comes from nowhere: what the whole object converts to does not have it", path)
+			v.Object, v.Got = part, value
+			return v, true
+		}
+	}
+	if v := r.hollowed(t, part, out); v != nil {
+		return v, true
+	}
+	annotations, _ := memberOf(part["metadata"], "annotations").(map[string]any)
+	kept, _ := memberOf(out.object["metadata"], "annotations").(map[string]any)
+	for _, key := range keysOf(kept) {
+		if memberOf(annotations, key) == none {
+			path := member("metadata.annotations", key)
+			v := r.broken(t, t.to, path, "%s comes from nowhere: a part of an object keeps nothing", path)
+			v.Object, v.Got = part, kept[key]
+			return v, true
+		}
+	}
+	return nil, true
+}
+
+// hollowed returns a violation if a part comes back with an object without values that it
+// did not have, such as a spec of which it says nothing.
+func (r *runner) hollowed(t *trial, part map[string]any, out *document) *Violation {
+	back, err := r.convert(out.text, t.version)
+	if err != nil {
+		return nil // That is for the round trips.
+	}
+	path := emptied("", headless(part), headless(back.object))
+	if path == "" {
+		return nil
+	}
+	v := r.broken(t, t.version, path, "%s comes from nowhere, when the part comes back from %s", path, t.to.Name())
+	v.Object, v.Got = part, map[string]any{}
+	return v
+}
+
+// emptied returns the first path at which there is nothing, and then an object without
+// values.
+func emptied(path string, was, is any) string {
+	if was == none && hollow(is) {
+		return path
+	}
+	members, _ := is.(map[string]any)
+	for _, key := range keysOf(members) {
+		if found := emptied(member(path, key), memberOf(was, key), members[key]); found != "" {
+			return found
+		}
+	}
+	return ""
+}
+
+// invented returns the first path at which a part has something, and the whole nothing. All
+// elements of a list are one place.
+func invented(path string, whole, part any, there bool) (string, any) {
+	if !there && hollow(part) {
+		return "", nil // It is what was around something.
+	}
+	if !there {
+		return path, part
+	}
+	switch p := part.(type) {
+	case map[string]any:
+		w, _ := whole.(map[string]any)
+		for _, key := range keysOf(p) {
+			inner, there := w[key]
+			if found, value := invented(member(path, key), inner, p[key], there); found != "" {
+				return found, value
+			}
+		}
+	case []any:
+		w, _ := whole.([]any)
+		merged := merge(w)
+		for i, inner := range p {
+			if found, value := invented(element(path, i), merged, inner, len(w) > 0); found != "" {
+				return found, value
+			}
+		}
+	}
+	return "", nil
+}
+
+// merge returns a value with all places that the elements of a list have. Those that are
+// lists have one element.
+func merge(list []any) any {
+	var out any
+	for _, element := range list {
+		out = overlay(out, element)
+	}
+	return out
+}
+
+func overlay(a, b any) any {
+	switch b := b.(type) {
+	case map[string]any:
+		m := map[string]any{}
+		if old, ok := a.(map[string]any); ok {
+			m = old
+		}
+		for key, inner := range b {
+			m[key] = overlay(m[key], inner)
+		}
+		return m
+	case []any:
+		inner := []any{}
+		if old, ok := a.([]any); ok {
+			inner = old
+		}
+		if len(b) > 0 {
+			inner = []any{overlay(merge(inner), merge(b))}
+		}
+		return inner
+	case nil:
+		return a
+	default:
+		if a == nil {
+			return b
+		}
+		return a
+	}
+}
+
+// valid judges what comes out by the schema.
+func (r *runner) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
+	if !t.sample.valid {
+		return nil, false
+	}
+	_, err := r.forward(t)
+	switch {
+	case errors.Is(err, ErrContract):
+		return nil, false
+	case err != nil:
+		return r.broken(t, t.version, placeOf(err), "cannot be converted to %s: %v", t.to.Name(), err), true
+	}
+	if err := r.arrive(t); err != nil {
+		return r.broken(t, t.to, "", "what comes out cannot be read: %v", err), true
+	}
+	for _, path := range t.pruned.Unknown {
+		if !strings.HasPrefix(path, "metadata.") && !hollow(valueAt(t.out.object, path)) {
+			return r.broken(t, t.to, path, "%s is unknown in %s, so it is pruned", path, t.to.Name()), true
+		}
+	}
+	for _, c := range t.pruned.Changes {
+		if path := pointed(c.Path, t.out.object); !strings.HasPrefix(path, "metadata") && !hollow(c.Before) {
+			v := r.broken(t, t.to, path, "%s is %s, which is pruned in %s", path, brief(c.Before), t.to.Name())
+			v.Got, v.Want = c.Before, c.After
+			return v, true
+		}
+	}
+	for _, f := range t.to.Validate(t.decoded.Object) {
+		return r.broken(t, t.to, f.Path, "is not valid in %s: %v", t.to.Name(), f), true
+	}
+	return nil, true
+}
+
+// placeOf returns the place that an error begins with, if it does.
+func placeOf(err error) string {
+	place, _, found := strings.Cut(err.Error(), ": ")
+	if !found || strings.ContainsAny(place, " ") {
+		return ""
+	}
+	return place
+}
+
+// pointed returns a JSON pointer into an object as a path.
+func pointed(pointer string, obj map[string]any) string {
+	var path string
+	at := any(obj)
+	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
+		token = strings.NewReplacer("~1", "/", "~0", "~").Replace(token)
+		if list, ok := at.([]any); ok {
+			i, err := strconv.Atoi(token)
+			if err != nil || i < 0 || i >= len(list) {
+				return path
+			}
+			path, at = element(path, i), list[i]
+			continue
+		}
+		path, at = member(path, token), memberOf(at, token)
+	}
+	return path
+}
+
+// defaulting judges what defaults change: those of the version before the conversion, and
+// those of the other one if objects are stored in that.
+func (r *runner) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
+	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+		return nil, false
+	}
+	if !tree.Equal(t.raw, t.object) {
+		bare, err := r.convertObject(t.raw, t.to)
+		if err != nil {
+			return nil, false
+		}
+		want, err := t.to.Decode(bare.object)
+		if err != nil {
+			return nil, false
+		}
+		way := comparison{version: t.to, toward: []*structural.Version{t.version}, via: inside(t.version, &document{object: t.object}), lenient: true}
+		if d := r.compare(want.Object, t.out.object, way); d != nil {
+			return r.differs(t, t.to, d, "if the defaults of "+t.version.Name()+" are filled in before it is converted"), true
+		}
+	}
+	if tree.Equal(t.out.object, t.decoded.Object) {
+		return nil, true
+	}
+	back, err := r.convertObject(t.decoded.Object, t.version)
+	if err != nil {
+		return r.broken(t, t.version, "", "does not convert back from %s with the defaults of that: %v", t.to.Name(), err), true
+	}
+	way := comparison{version: t.version, toward: []*structural.Version{t.to}, via: inside(t.to, t.out), lenient: true}
+	if d := r.compare(t.object, back.object, way); d != nil {
+		return r.differs(t, t.version, d, "when it comes back from "+t.to.Name()+" with the defaults of that"), true
+	}
+	return nil, true
+}
+
+// triangle judges the way over a third version by the direct one.
+func (r *runner) triangle(t *trial, _ []generate.Edit) (*Violation, bool) {
+	if t.over == nil {
+		return nil, false
+	}
+	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+		return nil, false
+	}
+	between, err := r.convert(t.text, t.over)
+	if err != nil {
+		return nil, false
+	}
+	out, err := r.convert(between.text, t.to)
+	if err != nil {
+		return r.broken(t, t.version, "", "converts to %s, but not over %s: %v", t.to.Name(), t.over.Name(), err), true
+	}
+	way := comparison{version: t.to, toward: []*structural.Version{t.version, t.over}, via: inside(t.over, between)}
+	if d := r.compare(t.decoded.Object, out.object, way); d != nil {
+		return r.differs(t, t.to, d, "if the way from "+t.version.Name()+" to "+t.to.Name()+" is over "+t.over.Name()), true
+	}
+	return nil, true
+}
+
+// repeats is how often the same object is converted alone.
+const repeats = 3
+
+// deterministic judges bytes.
+func (r *runner) deterministic(t *trial, _ []generate.Edit) (*Violation, bool) {
+	out, err := r.forward(t)
+	if err != nil {
+		return nil, false
+	}
+	given := bytes.Clone(t.text)
+	for range repeats {
+		again, err := r.convert(given, t.to)
+		if !bytes.Equal(given, t.text) {
+			return r.broken(t, t.version, "", "is modified when it is converted to %s", t.to.Name()), true
+		}
+		if v := r.unlike(t, out, again, err, "the second time"); v != nil {
+			return v, true
+		}
+	}
+	mate := t.mate
+	if mate == nil {
+		mate = t.text
+	}
+	all, err := r.convertAll(r.ctx, [][]byte{mate, t.text, mate}, t.to)
+	if err != nil {
+		return r.unlike(t, out, nil, err, "between others"), true
+	}
+	among, err := parse(all[1])
+	return r.unlike(t, out, among, err, "between others"), true
+}
+
+// unlike returns a violation if what comes out is not what came out before.
+func (r *runner) unlike(t *trial, out, again *document, err error, when string) *Violation {
+	switch {
+	case errors.Is(err, ErrContract):
+		return nil
+	case err != nil:
+		return r.broken(t, t.version, "", "converts to %s, but not %s: %v", t.to.Name(), when, err)
+	case bytes.Equal(out.text, again.text):
+		return nil
+	}
+	if d := (differ{}).first("", out.object, again.object, strict); d != nil {
+		return r.differs(t, t.to, d, when+" that the same is converted")
+	}
+	return r.broken(t, t.to, "", "converts to %s in other bytes %s", t.to.Name(), when)
+}
+
+// The bounds of what may come out.
+const (
+	growth = 16
+	extra  = 64 << 10
+	trips  = 5
+)
+
+// bounded judges sizes.
+func (r *runner) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
+	out, err := r.forward(t)
+	if err != nil {
+		return nil, false
+	}
+	if len(out.text) > growth*len(t.text)+extra {
+		return r.broken(t, t.version, "", "%d bytes become %d in %s", len(t.text), len(out.text), t.to.Name()), true
+	}
+	at, err := r.backward(t)
+	if err != nil {
+		return nil, false
+	}
+	last := t.text
+	sizes := make([]string, 0, trips)
+	for trip := 1; ; trip++ {
+		if bytes.Equal(at.text, last) || trip > 2 && len(at.text) <= len(last) {
+			return nil, true
+		}
+		if sizes = append(sizes, strconv.Itoa(len(at.text))); trip == trips {
+			break
+		}
+		last = at.text
+		there, err := r.convert(last, t.to)
+		if err != nil {
+			return nil, true
+		}
+		if at, err = r.convert(there.text, t.version); err != nil {
+			return nil, true
+		}
+	}
+	return r.broken(t, t.version, "", "grows with each trip to %s and back: %d bytes become %s",
+		t.to.Name(), len(t.text), strings.Join(sizes, ", ")), true
+}

@@ -1,0 +1,148 @@
+package verify
+
+import (
+	"maps"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// plain are keys that a path has as they are.
+var plain = regexp.MustCompile(`^[A-Za-z0-9_-]+$`)
+
+// member returns the path of a member of what is at a path.
+func member(path, key string) string {
+	switch {
+	case !plain.MatchString(key):
+		return path + "[" + strconv.Quote(key) + "]"
+	case path == "":
+		return key
+	default:
+		return path + "." + key
+	}
+}
+
+// element returns the path of an element of what is at a path.
+func element(path string, i int) string { return path + "[" + strconv.Itoa(i) + "]" }
+
+// pathOf returns what leads to a place as a path.
+func pathOf(place []any) string {
+	var path string
+	for _, step := range place {
+		switch step := step.(type) {
+		case string:
+			path = member(path, step)
+		case int:
+			path = element(path, step)
+		}
+	}
+	return path
+}
+
+// each is the step of a place that stands for all elements of a list, or values of a
+// table.
+const each = "[*]"
+
+// parsePlace returns the steps of a place. Several fields of one object are several
+// places.
+func parsePlace(text string) [][]string {
+	if open := strings.IndexByte(text, '{'); open >= 0 && !strings.Contains(text[:open], `"`) {
+		if end := strings.IndexByte(text[open:], '}'); end > 0 {
+			var out [][]string
+			for name := range strings.SplitSeq(text[open+1:open+end], ",") {
+				out = append(out, parsePlace(text[:open]+strings.TrimSpace(name)+text[open+end+1:])...)
+			}
+			return out
+		}
+	}
+	var steps []string
+	for text != "" {
+		var step string
+		step, text = nextStep(text)
+		if step != "" {
+			steps = append(steps, step)
+		}
+	}
+	return [][]string{steps}
+}
+
+// nextStep returns the first step of a place, without quotes, and what is behind it.
+func nextStep(text string) (step, rest string) {
+	switch {
+	case strings.HasPrefix(text, each):
+		return each, text[len(each):]
+	case strings.HasPrefix(text, `["`):
+		if quoted, err := strconv.QuotedPrefix(text[1:]); err == nil {
+			key, _ := strconv.Unquote(quoted) // It has just been found to be quoted.
+			return key, strings.TrimPrefix(text[1+len(quoted):], "]")
+		}
+	case strings.HasPrefix(text, "."):
+		return "", text[1:]
+	}
+	if end := strings.IndexAny(text[1:], ".["); end >= 0 {
+		return text[:end+1], text[end+1:]
+	}
+	return text, ""
+}
+
+// without returns a tree in which there is nothing at a place, and no empty object or list
+// above it. It copies what it changes.
+func without(value any, place []string) (out any, gone bool) {
+	if len(place) == 0 {
+		return nil, true
+	}
+	switch value := value.(type) {
+	case map[string]any:
+		changed := maps.Clone(value)
+		for key, inner := range value {
+			if key != place[0] && place[0] != each {
+				continue
+			}
+			if left, gone := without(inner, place[1:]); gone {
+				delete(changed, key)
+			} else {
+				changed[key] = left
+			}
+		}
+		return changed, len(changed) == 0
+	case []any:
+		if place[0] != each {
+			return value, false
+		}
+		changed := make([]any, 0, len(value))
+		for _, inner := range value {
+			if left, gone := without(inner, place[1:]); !gone {
+				changed = append(changed, left)
+			}
+		}
+		return changed, len(changed) == 0
+	default:
+		return value, false
+	}
+}
+
+// valueAt returns what is at a path such as API servers write: without quotes, so that a
+// key with dots in it is not found.
+func valueAt(value any, path string) any {
+	for path != "" {
+		step, rest := nextStep(path)
+		path = rest
+		index, isIndex := strings.CutPrefix(step, "[")
+		index = strings.TrimSuffix(index, "]")
+		i, err := strconv.Atoi(index)
+		list, isList := value.([]any)
+		switch {
+		case step == "":
+		case isIndex && isList && err == nil && i >= 0 && i < len(list):
+			value = list[i]
+		case isIndex:
+			value = memberOf(value, index)
+		default:
+			value = memberOf(value, step)
+		}
+		if value == none {
+			return nil
+		}
+	}
+	return value
+}

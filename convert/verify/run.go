@@ -1,0 +1,287 @@
+package verify
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"refract.dev/structural"
+	"refract.dev/structural/generate"
+)
+
+// runner checks laws with one object after the other.
+type runner struct {
+	ctx      context.Context //nolint:containedctx // It lives as long as a call of Run.
+	subject  Subject
+	options  Options
+	versions []*structural.Version
+	laws     []law
+	report   *Report
+	// mates are objects that can be converted, by the name of their version.
+	mates map[string][]byte
+	// seen are violations that were found, apart from their objects.
+	seen map[string]bool
+}
+
+// newRunner checks options, and fills in what they leave open.
+func newRunner(ctx context.Context, s Subject, o Options) (*runner, error) {
+	if o.Definition == nil {
+		return nil, errors.New("verifying: want a definition")
+	}
+	o.Objects = max(0, orDefault(o.Objects, defaultObjects))
+	o.Leaves = orDefault(o.Leaves, defaultLeaves)
+	o.Violations = max(1, orDefault(o.Violations, defaultViolations))
+	r := &runner{
+		ctx: ctx, subject: s, options: o, mates: map[string][]byte{}, seen: map[string]bool{},
+		report: &Report{Seed: o.Seed},
+	}
+	for _, name := range o.Versions {
+		v, err := o.Definition.Version(name)
+		if err != nil {
+			return nil, fmt.Errorf("verifying %s: %w", o.Definition.Name(), err)
+		}
+		r.versions = append(r.versions, v)
+		r.report.Versions = append(r.report.Versions, VersionResult{Version: name, Leaves: -1})
+	}
+	if !slices.Contains(o.Versions, o.Hub) || len(o.Versions) < 2 {
+		return nil, fmt.Errorf("verifying %s: want two versions or more, the hub %q among them, got %q", o.Definition.Name(), o.Hub, o.Versions)
+	}
+	for _, l := range laws {
+		if len(o.Laws) == 0 || slices.Contains(o.Laws, l.Name) {
+			r.laws = append(r.laws, l)
+			r.report.Laws = append(r.report.Laws, LawResult{Law: l.Name, Violations: []Violation{}})
+		}
+	}
+	for _, name := range o.Laws {
+		if !slices.ContainsFunc(laws, func(l law) bool { return l.Name == name }) {
+			return nil, fmt.Errorf("verifying %s: there is no law %q", o.Definition.Name(), name)
+		}
+	}
+	return r, nil
+}
+
+func orDefault(n, usual int) int {
+	if n == 0 {
+		return usual
+	}
+	return n
+}
+
+// run checks the recorded objects first, and then generated ones, of each version in
+// turn: so that if the time is not sufficient all of them have had some.
+func (r *runner) run() (*Report, error) {
+	err := r.each(func(s *sample, of, i int) { r.check(s, of, i) })
+	if err != nil {
+		return nil, err
+	}
+	return r.report, nil
+}
+
+// each calls do with each object, with the index of its version, and with its number
+// among those of the version.
+func (r *runner) each(do func(s *sample, of, i int)) error {
+	numbers := make([]int, len(r.versions))
+	take := func(s *sample, of int) {
+		r.report.Objects++
+		r.report.Versions[of].Objects++
+		do(s, of, numbers[of])
+		numbers[of]++
+	}
+	if err := r.recorded(take); err != nil {
+		return err
+	}
+	pools := make([]*pool, len(r.versions))
+	for i, v := range r.versions {
+		pools[i] = r.newPool(v, i)
+	}
+	for left := true; left && r.ctx.Err() == nil && !r.done(); {
+		left = false
+		for i, p := range pools {
+			if s := p.next(); s != nil && r.ctx.Err() == nil {
+				left = true
+				take(s, i)
+			}
+		}
+	}
+	r.report.Complete = r.ctx.Err() == nil
+	if r.report.Objects == 0 && r.report.Complete {
+		last := r.report.Versions[0]
+		return fmt.Errorf("verifying %s: of %d generated objects none is valid, give recorded ones; the last one of %s: %s",
+			r.options.Definition.Name(), r.report.Refused, last.Version, last.Why)
+	}
+	return nil
+}
+
+// recorded takes the recorded objects.
+func (r *runner) recorded(take func(*sample, int)) error {
+	for i, obj := range r.options.Recorded {
+		v, err := r.options.Definition.VersionOf(obj)
+		if err != nil {
+			return fmt.Errorf("verifying %s: recorded object %d: %w", r.options.Definition.Name(), i, err)
+		}
+		of := slices.Index(r.options.Versions, v.Name())
+		if of < 0 {
+			return fmt.Errorf("verifying %s: recorded object %d is of version %s, which is not converted", r.options.Definition.Name(), i, v.Name())
+		}
+		s, why := newSample(v, obj)
+		if s == nil {
+			return fmt.Errorf("verifying %s: recorded object %d: %s", r.options.Definition.Name(), i, why)
+		}
+		if r.ctx.Err() != nil {
+			return nil
+		}
+		take(s, of)
+	}
+	return nil
+}
+
+// done is whether all laws have as many violations as are wanted.
+func (r *runner) done() bool {
+	return !slices.ContainsFunc(r.report.Laws, func(l LawResult) bool { return len(l.Violations) < r.options.Violations })
+}
+
+// pool generates the objects of a version.
+type pool struct {
+	version *structural.Version
+	options generate.ObjectOptions
+	result  *VersionResult
+	report  *Report
+	src     generate.Source
+	small   []map[string]any
+	// left is how many are wanted, attempts how many may be made at random for that.
+	left, attempts int
+}
+
+// attempts is how many random objects are made at most for one that is wanted.
+const attempts = 10
+
+func (r *runner) newPool(v *structural.Version, of int) *pool {
+	p := &pool{
+		version: v, result: &r.report.Versions[of], report: r.report,
+		options: generate.ObjectOptions{Valid: true, Texts: r.texts()},
+		src:     r.source(uint64(of)), //nolint:gosec // An index.
+		left:    r.options.Objects, attempts: attempts * r.options.Objects,
+	}
+	if r.options.Definition.Namespaced() {
+		p.options.Namespace = "default"
+	}
+	if r.options.Leaves >= 0 {
+		p.small, p.result.Leaves = generate.Small(v, p.options, r.options.Leaves, r.options.Objects/2)
+	}
+	return p
+}
+
+// next returns the next valid object; nil if there is none any more.
+func (p *pool) next() *sample {
+	for p.left > 0 {
+		var obj map[string]any
+		switch {
+		case len(p.small) > 0:
+			obj, p.small = p.small[0], p.small[1:]
+		case p.attempts > 0:
+			p.attempts--
+			obj = generate.Object(p.src, p.version, p.options)
+		default:
+			return nil
+		}
+		s, why := newSample(p.version, obj)
+		if s != nil && s.valid {
+			p.left--
+			return s
+		}
+		p.report.Refused++
+		p.result.Refused++
+		p.result.Why = why
+	}
+	return nil
+}
+
+// check holds all laws against an object.
+func (r *runner) check(s *sample, of, i int) {
+	for _, t := range r.trials(s, of, i) {
+		for l := range r.laws {
+			if r.ctx.Err() != nil {
+				return
+			}
+			if len(r.report.Laws[l].Violations) < r.options.Violations {
+				r.hold(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i)) //nolint:gosec // Indexes.
+			}
+		}
+		if t.out != nil && r.mates[t.version.Name()+t.to.Name()] == nil {
+			r.mates[t.version.Name()+t.to.Name()] = s.text
+		}
+	}
+}
+
+// trials returns the ways that an object goes: one of the hub to all spokes, one of a spoke
+// to the hub and to one other spoke, by turns.
+func (r *runner) trials(s *sample, of, i int) []*trial {
+	var others []int
+	for j := range r.versions {
+		if j != of {
+			others = append(others, j)
+		}
+	}
+	var out []*trial
+	for n, j := range others {
+		name := r.versions[j].Name()
+		if s.version.Name() != r.options.Hub && name != r.options.Hub && n != i%len(others) {
+			continue
+		}
+		t := &trial{sample: s, to: r.versions[j], mate: r.mates[s.version.Name()+name]}
+		if len(others) > 1 {
+			t.over = r.versions[others[(n+1+i%(len(others)-1))%len(others)]]
+		}
+		out = append(out, t)
+	}
+	return out
+}
+
+// hold holds a law against a trial.
+func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
+	if l.about != nil && !l.about(t.version.Name() == r.options.Hub) {
+		return
+	}
+	var edits []generate.Edit
+	for try := range max(1, l.tries) {
+		if l.plan != nil {
+			edits = l.plan(r, t, r.source(of, i, uint64(try))) //nolint:gosec // An index.
+		}
+		v, checked := l.judge(r, t, edits)
+		if r.ctx.Err() != nil {
+			return // A conversion may have failed for that.
+		}
+		if !checked {
+			continue
+		}
+		result.Checks++
+		r.report.Checks++
+		if v != nil {
+			r.record(l, result, t, edits, v)
+		}
+		return
+	}
+}
+
+// record makes a violation smaller and adds it, unless it is there.
+func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
+	if key := keyOfViolation(l, v); r.seen[key] {
+		return
+	} else { //nolint:revive // Key is of no use behind it.
+		r.seen[key] = true
+	}
+	v = r.shrink(l, t, edits, v)
+	v.Law = l.Name
+	if slices.ContainsFunc(result.Violations, func(o Violation) bool { return keyOfViolation(l, &o) == keyOfViolation(l, v) }) {
+		return
+	}
+	r.seen[keyOfViolation(l, v)] = true
+	result.Violations = append(result.Violations, *v)
+}
+
+// keyOfViolation returns what violations have in common that are the same but for their
+// objects.
+func keyOfViolation(l *law, v *Violation) string {
+	return fmt.Sprintf("%s %s %s %s %s", l.Name, v.From, v.To, v.Rule, indexes.ReplaceAllString(v.Path, each))
+}

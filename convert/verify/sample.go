@@ -1,0 +1,166 @@
+package verify
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+
+	"refract.dev/structural"
+	"refract.dev/structural/generate"
+)
+
+// sample is an object that an API server may have.
+type sample struct {
+	version *structural.Version
+	// raw is as somebody has written it, object has the defaults, and text is its JSON.
+	raw, object map[string]any
+	text        []byte
+	// valid is false for a recorded object that its version's schema would not accept.
+	valid bool
+}
+
+// newSample returns what an API server makes of an object, and why it would refuse that:
+// empty if it would not.
+func newSample(version *structural.Version, obj map[string]any) (s *sample, why string) {
+	pruned, err := version.Prune(obj)
+	if err != nil {
+		return nil, err.Error()
+	}
+	defaulted, err := version.Default(pruned.Object)
+	if err != nil {
+		return nil, err.Error()
+	}
+	s = &sample{version: version, raw: pruned.Object, object: defaulted.Object, text: encode(defaulted.Object)}
+	if wrong := version.Validate(s.object); len(wrong) > 0 {
+		return s, wrong[0].String()
+	}
+	s.valid = true
+	return s, ""
+}
+
+// encode returns a value as JSON.
+func encode(v any) []byte {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false)
+	if err := e.Encode(v); err != nil {
+		panic(fmt.Errorf("writing what has been read: %w", err)) // It has come from JSON.
+	}
+	return bytes.TrimSuffix(b.Bytes(), []byte{'\n'})
+}
+
+// document is an object that has come out of a conversion.
+type document struct {
+	text   []byte
+	object map[string]any
+}
+
+// trial is a sample on its way to another version. What is computed once for all laws is
+// kept.
+type trial struct {
+	*sample
+
+	to *structural.Version
+	// over is a third version; nil if there are two only.
+	over *structural.Version
+	// mate is another object of the version, which can be converted; nil if there is none.
+	mate []byte
+
+	out     *document
+	outErr  error
+	back    *document
+	backErr error
+	// pruned and decoded are what an API server makes of out.
+	pruned, decoded *structural.Result
+	decodeErr       error
+	// theirs is what another subject makes of it, if two are compared.
+	theirs    *document
+	theirsErr error
+}
+
+// forward returns the object in the other version.
+func (r *runner) forward(t *trial) (*document, error) {
+	if t.out == nil && t.outErr == nil {
+		t.out, t.outErr = r.convert(t.text, t.to)
+	}
+	return t.out, t.outErr
+}
+
+// backward returns what comes back from the other version.
+func (r *runner) backward(t *trial) (*document, error) {
+	if t.back == nil && t.backErr == nil {
+		t.back, t.backErr = r.convert(t.out.text, t.version)
+	}
+	return t.back, t.backErr
+}
+
+// arrive makes of what comes out what an API server makes of it if it is written back.
+func (*runner) arrive(t *trial) error {
+	if t.decoded != nil || t.decodeErr != nil {
+		return t.decodeErr
+	}
+	if t.pruned, t.decodeErr = t.to.Prune(t.out.object); t.decodeErr != nil {
+		return t.decodeErr
+	}
+	t.decoded, t.decodeErr = t.to.Default(t.pruned.Object)
+	return t.decodeErr
+}
+
+// convert converts one object.
+func (r *runner) convert(text []byte, to *structural.Version) (*document, error) {
+	all, err := r.convertAll(r.ctx, [][]byte{text}, to)
+	if err != nil {
+		return nil, err
+	}
+	return parse(all[0])
+}
+
+// convertObject converts one object.
+func (r *runner) convertObject(obj map[string]any, to *structural.Version) (*document, error) {
+	return r.convert(encode(obj), to)
+}
+
+// convertAll converts objects. A panic is an error.
+func (r *runner) convertAll(ctx context.Context, texts [][]byte, to *structural.Version) ([][]byte, error) {
+	return convertAll(ctx, r.subject, texts, to)
+}
+
+func convertAll(ctx context.Context, s Subject, texts [][]byte, to *structural.Version) (out [][]byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("panic: %v", p)
+		}
+	}()
+	out, err = s.Convert(ctx, texts, to.APIVersion())
+	if err != nil {
+		return nil, err //nolint:wrapcheck // It is what is reported.
+	}
+	if len(out) != len(texts) {
+		return nil, fmt.Errorf("%w: it has %d objects, want %d", ErrContract, len(out), len(texts))
+	}
+	return out, nil
+}
+
+// parse reads what has come out of a conversion.
+func parse(text []byte) (*document, error) {
+	d := &document{text: text}
+	if err := utiljson.Unmarshal(text, &d.object); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrContract, err)
+	}
+	if d.object == nil {
+		return nil, fmt.Errorf("%w: null instead of an object", ErrContract)
+	}
+	return d, nil
+}
+
+// source returns a source for a place in the order of objects.
+func (r *runner) source(parts ...uint64) generate.Source {
+	seed := r.options.Seed
+	for _, p := range parts {
+		seed = generate.Seeded(seed + p).Uint64()
+	}
+	return generate.Seeded(seed)
+}

@@ -1,0 +1,74 @@
+package verify
+
+import (
+	"maps"
+	"regexp"
+	"strconv"
+
+	"refract.dev/structural/generate"
+)
+
+var indexes = regexp.MustCompile(`\[\d+\]`)
+
+// shrink returns the violation by the smallest object, and the smallest edits, that break
+// the law in the same way.
+func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *Violation {
+	best, object := v, t.raw
+	fails := func(together map[string]any) bool {
+		if r.ctx.Err() != nil {
+			return false
+		}
+		obj, ok := together["object"].(map[string]any)
+		if !ok {
+			return false
+		}
+		s, _ := newSample(t.version, obj)
+		if s == nil || t.sample.valid && !s.valid {
+			return false
+		}
+		smaller := &trial{sample: s, to: t.to, over: t.over, mate: t.mate}
+		found, _ := l.judge(r, smaller, unpack(edits, together["edits"]))
+		if found == nil || (found.Path == "") != (v.Path == "") {
+			return false
+		}
+		best, object = found, s.raw
+		return true
+	}
+	generate.Shrink(map[string]any{"object": t.raw, "edits": pack(edits)}, fails)
+	if best.Object == nil {
+		best.Object = object
+	}
+	best.Object = maps.Clone(best.Object)
+	return best
+}
+
+// pack returns the values of edits by their numbers, as something to make smaller. Places
+// do not get smaller.
+func pack(edits []generate.Edit) map[string]any {
+	out := map[string]any{}
+	for i, e := range edits {
+		value := map[string]any{}
+		if !e.Removed {
+			value["value"] = e.Value
+		}
+		out[strconv.Itoa(i)] = value
+	}
+	return out
+}
+
+// unpack returns the edits that are left.
+func unpack(edits []generate.Edit, packed any) []generate.Edit {
+	var out []generate.Edit
+	for i, e := range edits {
+		value, ok := memberOf(packed, strconv.Itoa(i)).(map[string]any)
+		if !ok {
+			continue
+		}
+		inner, set := value["value"]
+		if e.Removed == set {
+			continue
+		}
+		out = append(out, generate.Edit{Path: e.Path, Value: inner, Removed: e.Removed})
+	}
+	return out
+}

@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/convert"
+	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/manifest/nearest"
+	"refract.dev/structural"
+)
+
+// crdConvertOptions are the flags of crd convert.
+type crdConvertOptions struct {
+	policies policyInputs
+	inputs   inputs
+	to       string
+	review   bool
+	output   string
+}
+
+func newCRDConvertCommand(s *streams) *cobra.Command {
+	o := &crdConvertOptions{}
+	cmd := &cobra.Command{
+		Use:   "convert --crd CRD --policy POLICY --to VERSION -f OBJECTS",
+		Short: "Convert objects between versions by a ConversionPolicy",
+		Long: `Convert objects to a version of their kinds by ConversionPolicies, with the engine that
+serves them to API servers. An object that is in the version already passes as it is.
+What the other version cannot hold is kept in the annotation refract.dev/complement,
+and is there again when the object is converted back. An object without a name is
+converted as a part of one, as server-side apply has it: nothing is kept.
+
+The converted objects go to stdout, as YAML for kubectl apply -f - or, with -o json,
+as a List. What does not convert is left out, with a message for each object. Nothing
+is pruned, defaulted or validated, which crd prune, default and validate do.
+
+With --review the input is one ConversionReview, such as an API server sends, and the
+output the one that answers it. Its objects are converted all or not at all.
+
+CustomResourceDefinitions and ConversionPolicies among the files are passed over. The
+exit code is 1 if an object does not convert, and 2 if the input cannot be read, has
+objects of a kind or version that is not defined, or a policy does not compile; crd
+verify says more about that.`,
+		Example: `  refract crd convert --crd conversion/rename/crd.yaml --policy conversion/rename/policy.yaml --to v1alpha2 -f conversion/rename/objects.yaml
+  refract crd convert --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --to v1beta1 -f evolution/pizza/objects.yaml -o json
+  refract crd prune --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/objects.yaml | ` +
+			`refract crd convert --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --to v1beta1 -f -`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error { return o.run(s) },
+	}
+	f := cmd.Flags()
+	o.policies.addFlags(cmd)
+	o.inputs.addFileFlag(cmd)
+	f.StringVar(&o.to, "to", "", "`version` to convert to; required, but with --review")
+	must(cmd.RegisterFlagCompletionFunc("to", o.policies.completeVersion))
+	f.BoolVar(&o.review, "review", false, "take one ConversionReview, and answer it")
+	transformOutputs.addFlag(cmd, &o.output)
+	return cmd
+}
+
+func (o *crdConvertOptions) run(s *streams) error {
+	write, err := transformOutputs.find(o.output)
+	switch {
+	case err != nil:
+		return err
+	case !o.inputs.given():
+		return withHint(errors.New("there is nothing to read"), "-f names a file, a folder, or - for stdin")
+	case o.review && o.to != "":
+		return withHint(errors.New("--review and --to exclude each other"), "a review says itself which version is wanted")
+	case !o.review && o.to == "":
+		return withHint(errors.New("it is not said to which version to convert"), "--to names it")
+	}
+	compiled, err := o.policies.compile(s, flagPaths{"-f", o.inputs.files})
+	if err != nil {
+		return err
+	}
+	engine, err := compiled.engine(s)
+	if err != nil {
+		return err
+	}
+	if o.review {
+		return o.answer(s, engine)
+	}
+	objects, err := o.objects(s, compiled)
+	if err != nil {
+		return err
+	}
+	result := crd.Convert(engine, objects, o.to)
+	if len(result.Refused) > 0 {
+		report(s.err, problemsAsError(result.Refused))
+	}
+	if err := write(s, result); err != nil {
+		return err
+	}
+	if len(result.Refused) > 0 {
+		return errFound
+	}
+	return nil
+}
+
+// objects reads the objects, each of a kind that has the version, and a policy if it is
+// not in the version already.
+func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]crd.Object, error) {
+	documents, problems := manifest.Documents(o.inputs.files, s.in)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	documents = slices.DeleteFunc(documents, func(d manifest.Document) bool { return crd.IsPolicy(&d) })
+	matched := crd.Match(documents, compiled.definitions, o.inputs.files)
+	if problems := append(matched.Problems, crd.Strangers(matched.Foreign, compiled.definitions)...); len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	if len(matched.Objects) == 0 {
+		fmt.Fprintf(s.err, "note: no object is in %s\n", pathsText(o.inputs.files))
+	}
+	for i := range matched.Objects {
+		object := &matched.Objects[i]
+		if err := hasVersion("--to", object.Definition.Definition, o.to); err != nil {
+			return nil, err
+		}
+		if object.Version.Name() != o.to && !compiled.covers(object.Definition) {
+			return nil, withHint(fmt.Errorf("%s: %s is in %s, and no policy of the input is for %s",
+				object.Document.Place, object, object.Version.Name(), object.Definition.Name()), "--policy names it")
+		}
+	}
+	return matched.Objects, nil
+}
+
+// hasVersion returns an error if a definition lacks the version that a flag names.
+func hasVersion(flag string, d *structural.Definition, version string) error {
+	names := crd.VersionNames(d)
+	if slices.Contains(names, version) {
+		return nil
+	}
+	hint := "it has " + strings.Join(names, ", ")
+	if near := nearest.To(version, names); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return withHint(fmt.Errorf("%s: %s has no version %q", flag, d.Name(), version), hint)
+}
+
+// answer answers a ConversionReview.
+func (o *crdConvertOptions) answer(s *streams, engine *convert.Engine) error {
+	if len(o.inputs.files) != 1 {
+		return withHint(fmt.Errorf("one review can be answered, and -f names %d files", len(o.inputs.files)), "give one file, or - for stdin")
+	}
+	name := o.inputs.files[0]
+	body, err := readReview(name, s.in)
+	if err != nil {
+		return err
+	}
+	answer, err := engine.Review(body)
+	if err != nil {
+		return withHint(fmt.Errorf("%s: %w", pathsText(o.inputs.files), err), "without --review, objects are converted")
+	}
+	text := append(answer.Bytes(), '\n')
+	if o.output != "json" {
+		if text, err = yaml.JSONToYAML(text); err != nil {
+			return fmt.Errorf("writing YAML: %w", err)
+		}
+	}
+	if _, err := s.out.Write(text); err != nil {
+		return err
+	}
+	if answer.Err() != nil {
+		report(s.err, answer.Err())
+		return errFound
+	}
+	return nil
+}
+
+// readReview reads a review: JSON as it is, so that it is converted byte for byte, and
+// YAML as JSON.
+func readReview(name string, stdin io.Reader) ([]byte, error) {
+	var body []byte
+	var err error
+	if name == manifest.Stdin {
+		body, err = io.ReadAll(stdin)
+	} else {
+		body, err = os.ReadFile(name)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if json.Valid(body) {
+		return body, nil
+	}
+	if body, err = yaml.YAMLToJSONStrict(body); err != nil {
+		return nil, fmt.Errorf("%s: %w", pathsText([]string{name}), err)
+	}
+	return body, nil
+}

@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/spf13/cobra"
+
+	"refract.dev/convert"
+	"refract.dev/internal/crd"
+	"refract.dev/internal/manifest"
+	"refract.dev/structural"
+)
+
+// policyInputs are the flags that say which definitions and policies a command reads.
+type policyInputs struct {
+	definitions []string
+	policies    []string
+}
+
+func (in *policyInputs) addFlags(cmd *cobra.Command) {
+	addDefinitionFlag(cmd, &in.definitions)
+	cmd.Flags().StringArrayVar(&in.policies, "policy", nil,
+		"`file` or folder with the ConversionPolicy of the CustomResourceDefinition, or - for stdin; may be repeated")
+	must(cmd.MarkFlagFilename("policy", "yaml", "yml", "json"))
+}
+
+// completeVersion completes the versions of the definitions given so far.
+func (in *policyInputs) completeVersion(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	return versionsIn(in.definitions), cobra.ShellCompDirectiveNoFileComp
+}
+
+// versionsIn returns the versions of the definitions in files, for completion.
+func versionsIn(files []string) []cobra.Completion {
+	files = slices.DeleteFunc(slices.Clone(files), func(name string) bool { return name == manifest.Stdin })
+	documents, _ := manifest.Documents(files, nil) // Problems are for the command to report.
+	definitions, _ := crd.Compile(documents)
+	var names []cobra.Completion
+	for i := range definitions {
+		names = append(names, crd.VersionNames(definitions[i].Definition)...)
+	}
+	return names
+}
+
+// flagPaths are what a flag names.
+type flagPaths struct {
+	flag  string
+	paths []string
+}
+
+// compiledPolicies are policies and what they are for.
+type compiledPolicies struct {
+	definitions []crd.Definition
+	documents   []manifest.Document // Of policies.
+	policies    []crd.Policy
+	report      *crd.Report
+}
+
+// compile reads the definitions and policies. The others are flags that read too: stdin
+// can be read once. What is wrong with the policies is in the report.
+func (in *policyInputs) compile(s *streams, others ...flagPaths) (*compiledPolicies, error) {
+	switch {
+	case len(in.definitions) == 0:
+		return nil, errNoDefinition()
+	case len(in.policies) == 0:
+		return nil, withHint(errors.New("there is no ConversionPolicy to go by"),
+			"--policy names a file, a folder, or - for stdin; refract crd suggest writes a first one")
+	}
+	if err := stdinOnce(append([]flagPaths{{"--crd", in.definitions}, {"--policy", in.policies}}, others...)...); err != nil {
+		return nil, err
+	}
+	var c compiledPolicies
+	var err error
+	if c.definitions, err = compileDefinitions(in.definitions, s); err != nil {
+		return nil, err
+	}
+	documents, problems := manifest.Documents(in.policies, s.in)
+	if len(problems) > 0 {
+		return nil, problemsAsError(problems)
+	}
+	for i := range documents {
+		if crd.IsPolicy(&documents[i]) {
+			c.documents = append(c.documents, documents[i])
+		}
+	}
+	if len(c.documents) == 0 {
+		err := fmt.Errorf("--policy: there is no %s in %s", crd.PolicyKind, pathsText(in.policies))
+		if len(documents) > 0 {
+			err = withHint(err, whatIsThere(documents))
+		}
+		return nil, err
+	}
+	c.policies, c.report, problems = crd.CompilePolicies(c.documents, c.definitions)
+	return &c, problemsAsError(problems)
+}
+
+// stdinOnce returns an error if two flags read stdin.
+func stdinOnce(flags ...flagPaths) error {
+	first := ""
+	for _, f := range flags {
+		switch {
+		case !slices.Contains(f.paths, manifest.Stdin):
+		case first != "":
+			return bothStdin(first + " and " + f.flag)
+		default:
+			first = f.flag
+		}
+	}
+	return nil
+}
+
+// engine returns what converts by the policies, and shows on stderr what is wrong with
+// them.
+func (c *compiledPolicies) engine(s *streams) (*convert.Engine, error) {
+	if c.report.Has(structural.Warning) {
+		if err := c.report.WriteText(s.err); err != nil {
+			return nil, err
+		}
+	}
+	if c.report.Has(structural.Error) {
+		return nil, withHint(errors.New("the policy does not compile"), "what is wrong with it is above")
+	}
+	return crd.Engine(c.policies)
+}
+
+// covers reports whether there is a policy for a definition.
+func (c *compiledPolicies) covers(d *crd.Definition) bool {
+	return slices.ContainsFunc(c.policies, func(p crd.Policy) bool { return p.Definition.Name() == d.Name() })
+}

@@ -1,0 +1,171 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/pem"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
+	"refract.dev/convert/policy"
+	"refract.dev/structural"
+	"refract.dev/webhook/conversion"
+)
+
+// definitionOfJars has a version in which a size has another name.
+const definitionOfJars = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: jars.example.com}
+spec:
+  group: example.com
+  names: {kind: Jar, listKind: JarList, plural: jars, singular: jar}
+  scope: Namespaced
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {size: {type: string}, lid: {type: string}}}}}}
+  - name: v2
+    served: true
+    storage: false
+    schema: {openAPIV3Schema: {type: object, properties: {spec: {type: object, properties: {volume: {type: string}, lid: {type: string}}}}}}
+`
+
+// policyOfJars renames the size.
+const policyOfJars = `
+apiVersion: refract.dev/v1alpha1
+kind: ConversionPolicy
+metadata: {name: jars}
+spec: {crd: jars.example.com, hub: v2, spokes: [{version: v1, fields: [{hub: spec.volume, spoke: spec.size}]}]}
+`
+
+// webhookOfJars converts jars by a policy. It returns the URL, a file with the certificate,
+// and how many reviews were answered.
+func webhookOfJars(t *testing.T, text string) (url, authority string, reviews *atomic.Int64) {
+	t.Helper()
+	var crd map[string]any
+	if err := yaml.Unmarshal([]byte(definitionOfJars), &crd); err != nil {
+		t.Fatal(err)
+	}
+	definition, err := structural.New(crd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var spec v1alpha1.ConversionPolicy
+	if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
+		t.Fatal(err)
+	}
+	compiled, findings := policy.Compile(&spec.Spec, definition)
+	if compiled == nil {
+		t.Fatalf("the policy does not compile: %v", findings)
+	}
+	engine, err := convert.New(compiled.Resource())
+	if err != nil {
+		t.Fatal(err)
+	}
+	handler := conversion.Handler(engine, conversion.Options{})
+	reviews = &atomic.Int64{}
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		reviews.Add(1)
+		if r.URL.Path != "/convert" {
+			http.Error(w, "nothing is here", http.StatusNotFound)
+			return
+		}
+		handler.ServeHTTP(w, r)
+	}))
+	t.Cleanup(server.Close)
+	authority = filepath.Join(t.TempDir(), "ca.crt")
+	certificate := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})
+	if err := os.WriteFile(authority, certificate, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return server.URL, authority, reviews
+}
+
+// TestVerifyAgainst compares a policy with webhooks that convert alike, and otherwise.
+func TestVerifyAgainst(t *testing.T) {
+	other := strings.Replace(policyOfJars, "{hub: spec.volume, spoke: spec.size}",
+		`{hub: spec.volume, spoke: spec.size, toHub: 'value + "l"', toSpoke: 'value.replace("l", "")', lossy: true}`, 1)
+	alike, alikeAuthority, reviews := webhookOfJars(t, policyOfJars)
+	otherwise, otherAuthority, _ := webhookOfJars(t, other)
+	dir := t.TempDir()
+	files := map[string]string{
+		"crd.yaml": definitionOfJars, "policy.yaml": policyOfJars,
+		"objects.yaml": "{apiVersion: example.com/v1, kind: Jar, metadata: {name: jam, namespace: default}, spec: {size: large}}\n",
+	}
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cases := map[string]struct {
+		reason string
+		args   []string
+		code   int
+		stdout []string
+		stderr string
+	}{
+		"Alike": {
+			reason: "A webhook that converts the same agrees.", args: []string{"--against", alike + "/convert", "--ca", alikeAuthority},
+			stdout: []string{"and " + alike + "/convert: seed 1\n", "✔ Agreement", ": 0 violations\n"},
+		},
+		"Insecure": {
+			reason: "Whoever asks for it trusts anybody.", args: []string{"--against", alike + "/convert", "--insecure"},
+			stdout: []string{"✔ Agreement"},
+		},
+		"Named": {
+			reason: "Behind a tunnel a webhook has the name of its Service.",
+			args:   []string{"--against", alike + "/convert", "--ca", alikeAuthority, "--tls-server-name", "example.com"},
+			stdout: []string{"✔ Agreement"},
+		},
+		"Otherwise": {
+			reason: "What comes out differently is a violation, at the entry of the policy.", code: exitFound,
+			args:   []string{"--against", otherwise + "/convert", "--ca", otherAuthority, "--objects", "objects.yaml"},
+			stdout: []string{"✗ Agreement", "policy.yaml:5: Agreement: spec.spokes[0].fields[0]: spec.volume", "  object:\n    apiVersion: example.com/v1\n"},
+		},
+		"Untrusted": {
+			reason: "A certificate of somebody unknown is no answer.", code: exitError, args: []string{"--against", alike + "/convert"},
+			stderr: "hint: --ca names a file with the certificate of who signed that of the webhook\n",
+		},
+		"OtherName": {
+			reason: "A certificate for another name is no answer.", code: exitError,
+			args:   []string{"--against", alike + "/convert", "--ca", alikeAuthority, "--tls-server-name", "webhook.jars.svc"},
+			stderr: "hint: --tls-server-name says which name is meant: the certificate is for example.com, *.example.com\n",
+		},
+		"NotFound": {
+			reason: "Another path is no webhook, and what it says is shown.", code: exitError,
+			args:   []string{"--against", alike + "/elsewhere", "--ca", alikeAuthority},
+			stderr: "error: asking " + alike + "/elsewhere: it answers with the HTTP status 404 Not Found: nothing is here\n",
+		},
+	}
+	t.Chdir(dir)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			args := append([]string{"refract", "crd", "verify", "--crd", "crd.yaml", "--policy", "policy.yaml", "--count", "200"}, tc.args...)
+			var stdout, stderr bytes.Buffer
+			if code := Main(t.Context(), args, strings.NewReader(""), &stdout, &stderr); code != tc.code {
+				t.Errorf("%s\nexit code %d, want %d\n%s%s", tc.reason, code, tc.code, &stdout, &stderr)
+			}
+			for _, want := range tc.stdout {
+				if !strings.Contains(stdout.String(), want) {
+					t.Errorf("%s\nstdout: %s\nwant: %s", tc.reason, &stdout, want)
+				}
+			}
+			if !strings.HasSuffix(stderr.String(), tc.stderr) {
+				t.Errorf("%s\nstderr: %s\nwant: %s", tc.reason, &stderr, tc.stderr)
+			}
+		})
+	}
+	if n := reviews.Load(); n == 0 || n > 300 {
+		t.Errorf("%d reviews for 3 times 400 objects and some mistakes: want them in batches", n)
+	}
+}

@@ -1,0 +1,131 @@
+package serve
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/yaml"
+)
+
+// TestReduced: what a conversion does not depend on is left out, and a field may be named
+// like a keyword.
+func TestReduced(t *testing.T) {
+	crd := read(t, widgets)
+	before := crd.DeepCopy()
+	got, err := yaml.Marshal(reduced(crd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata:
+  name: widgets.example.com
+spec:
+  group: example.com
+  names:
+    kind: Widget
+    listKind: WidgetList
+    plural: widgets
+    singular: widget
+  scope: Namespaced
+  versions:
+  - name: v1
+    schema:
+      openAPIV3Schema:
+        properties:
+          spec:
+            properties:
+              description:
+                type: string
+              size:
+                type: integer
+            type: object
+        type: object
+    served: true
+    storage: true
+  - name: v2
+    schema:
+      openAPIV3Schema:
+        properties:
+          spec:
+            properties:
+              capacity:
+                type: integer
+              description:
+                type: string
+            type: object
+        type: object
+    served: true
+    storage: false
+status:
+  storedVersions:
+  - v1
+`
+	if diff := cmp.Diff(want, string(got)); diff != "" {
+		t.Errorf("reduced(): -want, +got:\n%s", diff)
+	}
+	if diff := cmp.Diff(before, crd); diff != "" {
+		t.Errorf("reduced() changed its input: -before, +after:\n%s", diff)
+	}
+}
+
+// TestPacked: what is in a status is what was put there.
+func TestPacked(t *testing.T) {
+	definition := reduced(read(t, widgets))
+	packed, err := pack(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, text, err := unpack(packed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := json.Marshal(definition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), string(text)); diff != "" {
+		t.Errorf("unpack(): -want, +got:\n%s", diff)
+	}
+	if !samePacked(packed, got) {
+		t.Error("It is not the same as itself.")
+	}
+	got["spec"].(map[string]any)["scope"] = "Cluster"
+	if samePacked(packed, got) || samePacked(nil, got) || samePacked([]byte("x"), got) {
+		t.Error("It is the same as another one.")
+	}
+	for name, broken := range map[string][]byte{"nothing": nil, "text": []byte("{}"), "cut off": packed[:len(packed)/2]} {
+		if _, _, err := unpack(broken); err == nil {
+			t.Errorf("unpack(%s): got no error", name)
+		}
+	}
+	bomb, err := pack(map[string]any{"x": strings.Repeat("x", mostDefinition)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := unpack(bomb); err == nil || !strings.Contains(err.Error(), "more than") {
+		t.Errorf("%d bytes become any number of them: %v", len(bomb), err)
+	}
+}
+
+// TestCompiler: a policy is compiled once for each definition.
+func TestCompiler(t *testing.T) {
+	c, p, definition := newCompiler(), policyFrom(t, mapped, "widgets", 1), reduced(read(t, widgets))
+	first := c.compile(p, definition)
+	if first.err != nil {
+		t.Fatal(first.err)
+	}
+	if c.compile(p, reduced(read(t, widgets))).program != first.program {
+		t.Error("Nothing has changed, and it was compiled again.")
+	}
+	p.Generation++
+	if c.compile(p, definition).program == first.program {
+		t.Error("The policy has changed, and was not compiled.")
+	}
+	third := read(t, strings.Replace(widgets, "served: true\n    storage: false", "served: false\n    storage: false", 1))
+	if c.compile(p, reduced(third)).about == first.about {
+		t.Error("The definition has changed, and nobody has noticed.")
+	}
+}

@@ -1,0 +1,310 @@
+// Package live tests the conversion by policies with a real API server.
+package live
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/go-logr/logr/funcr"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/config"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/evolution/serve"
+	"refract.dev/internal/hub"
+	"refract.dev/internal/playground"
+	"refract.dev/internal/webhook"
+)
+
+// secret is the one that the documented role names.
+const secret = "refract-conversion-webhook"
+
+// definition is of a kind whose field has another name in each version. PLURAL, KIND and
+// MORE are put in.
+const definition = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: PLURAL.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: PLURAL, singular: SINGULAR, kind: KIND, listKind: KINDList}
+  versions:
+  - name: v1
+    served: true
+    storage: true
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {size: {type: integer, description: How large it is.}, name: {type: string}}}
+  - name: v2
+    served: true
+    storage: false
+    schema:
+      openAPIV3Schema:
+        type: object
+        properties:
+          spec: {type: object, properties: {capacity: {type: integer}, name: {type: string}MORE}}
+`
+
+// policy is one for it.
+const policy = `
+apiVersion: refract.dev/v1alpha1
+kind: ConversionPolicy
+metadata: {name: NAME}
+spec:
+  crd: PLURAL.example.com
+  hub: v2
+  mode: Serve
+  spokes:
+  - version: v1
+    fields:
+    - {hub: spec.capacity, spoke: spec.size}
+`
+
+// of puts a kind of its own into a text, so that tests leave each other alone.
+func of(text, kind string, pairs ...string) string {
+	singular := strings.ToLower(kind)
+	all := append(pairs, "PLURAL", singular+"s", "SINGULAR", singular, "KIND", kind, "NAME", singular+"s", "MORE", "")
+	return strings.NewReplacer(all...).Replace(text)
+}
+
+// world is a cluster and the program that serves it.
+type world struct {
+	cfg        *rest.Config     // Of who may do everything.
+	own        *rest.Config     // Of the program, which may do what the documented roles say.
+	client     client.WithWatch // Of who may do everything.
+	kubectl    string
+	kubeconfig string
+	address    string
+	touches    atomic.Int64
+	whole      *testing.T // The program runs on when a part of the test has ended.
+	stop       func()     // Ends the program.
+}
+
+func begin(t *testing.T) *world {
+	t.Helper()
+	assets, err := playground.Assets("../../../../bin/refract")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "cluster"), Assets: assets})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Stop() })
+	w := &world{whole: t, kubectl: filepath.Join(assets, "kubectl"), kubeconfig: p.Hub().Kubeconfig}
+	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
+		t.Fatal(err)
+	}
+	w.cfg.QPS = -1
+	scheme, err := hub.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = client.NewWithWatch(w.cfg, client.Options{Scheme: scheme}); err != nil {
+		t.Fatal(err)
+	}
+	w.must(t, "", "create", "namespace", corev1alpha1.SystemNamespace)
+	w.must(t, "", "apply", "-k", "../../../../config/rbac/conversion")
+	w.own = rest.CopyConfig(w.cfg)
+	w.own.Impersonate.UserName = "system:serviceaccount:" + corev1alpha1.SystemNamespace + ":refract-conversion"
+	w.own.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
+	if err := hub.InstallConversionCRD(t.Context(), w.own); err != nil {
+		t.Fatal(err)
+	}
+	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.address = l.Addr().String()
+	l.Close()
+	return w
+}
+
+// serve runs what `refract run --conversion` does, from now on, until stop is called.
+func (w *world) serve() {
+	t := w.whole
+	t.Helper()
+	ctrllog.SetLogger(logr.Discard())
+	log := funcr.New(func(prefix, args string) { t.Log(prefix, args) }, funcr.Options{})
+	live, err := client.NewWithWatch(w.own, client.Options{Scheme: w.client.Scheme()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	mgr, err := ctrl.NewManager(w.own, ctrl.Options{
+		Scheme: w.client.Scheme(), Logger: logr.Discard(), Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
+		Controller: config.Controller{SkipNameValidation: new(true)},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	server, err := webhook.New(webhook.Options{
+		Client: live, Namespace: corev1alpha1.SystemNamespace, Secret: secret, BindAddress: w.address, URL: "https://" + w.address, Log: log,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := mgr.Add(server); err != nil {
+		t.Fatal(err)
+	}
+	served, err := serve.Setup(t.Context(), mgr, serve.Options{Server: server, Client: live, Log: log})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := mgr.Start(ctx); err != nil {
+			t.Errorf("The manager ended: %v", err)
+		}
+	})
+	w.stop = sync.OnceFunc(func() {
+		cancel()
+		running.Wait()
+	})
+	t.Cleanup(w.stop)
+	eventually(t, "it is ready", func() error { return errors.Join(server.Ready(), served.Ready()) })
+	eventually(t, "the API server asks about policies", func() error {
+		_, err := w.do("", "get", "validatingwebhookconfiguration", serve.ConfigurationName)
+		return err
+	})
+}
+
+// restart has the program end, and another one begin.
+func (w *world) restart() {
+	w.stop()
+	w.serve()
+}
+
+// do runs kubectl and returns all that it prints.
+func (w *world) do(stdin string, args ...string) (string, error) {
+	cmd := exec.Command(w.kubectl, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
+	cmd.Stdin = strings.NewReader(stdin)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	err := cmd.Run()
+	return out.String(), err
+}
+
+// must runs kubectl, which must succeed, and returns what it prints.
+func (w *world) must(t *testing.T, stdin string, args ...string) string {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err != nil {
+		t.Fatalf("kubectl %s: %v\n%s", strings.Join(args, " "), err, out)
+	}
+	return out
+}
+
+// refused runs kubectl, which must fail with this text.
+func (w *world) refused(t *testing.T, text, stdin string, args ...string) {
+	t.Helper()
+	out, err := w.do(stdin, args...)
+	if err == nil || !strings.Contains(out, text) {
+		t.Fatalf("kubectl %s: got %v, want an error with %q in it\n%s", strings.Join(args, " "), err, text, out)
+	}
+}
+
+// eventually waits until there is no error.
+func eventually(t *testing.T, what string, is func() error) {
+	t.Helper()
+	ticks := time.NewTicker(20 * time.Millisecond)
+	defer ticks.Stop()
+	deadline := time.After(time.Minute)
+	for {
+		err := is()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ticks.C:
+		case <-deadline:
+			t.Fatalf("Waiting until %s: %v", what, err)
+		}
+	}
+}
+
+// policy returns a policy.
+func (w *world) policy(t *testing.T, name string) *refractv1alpha1.ConversionPolicy {
+	t.Helper()
+	p := &refractv1alpha1.ConversionPolicy{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: name}, p); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// condition waits until a condition of a policy has this reason, for its generation of
+// now, and returns its message.
+func (w *world) condition(t *testing.T, name, condition, reason string) string {
+	t.Helper()
+	message := ""
+	eventually(t, fmt.Sprintf("%s of %s is %s", condition, name, reason), func() error {
+		p := &refractv1alpha1.ConversionPolicy{}
+		if err := w.client.Get(t.Context(), client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		c := meta.FindStatusCondition(p.Status.Conditions, condition)
+		if c == nil || c.Reason != reason || c.ObservedGeneration != p.Generation {
+			return fmt.Errorf("it is %+v", p.Status.Conditions)
+		}
+		message = c.Message
+		return nil
+	})
+	return message
+}
+
+// conversion returns spec.conversion of the definition of a kind.
+func (w *world) conversion(t *testing.T, kind string) *apiextensionsv1.CustomResourceConversion {
+	t.Helper()
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Name: strings.ToLower(kind) + "s.example.com"}, crd); err != nil {
+		t.Fatal(err)
+	}
+	return crd.Spec.Conversion
+}
+
+// define creates the definition of a kind, and waits until it is served.
+func (w *world) define(t *testing.T, kind string) {
+	t.Helper()
+	w.must(t, of(definition, kind), "apply", "-f", "-")
+	w.must(t, "", "wait", "--for=condition=Established", "crd/"+of("PLURAL.example.com", kind))
+}
+
+// reads waits until a field of an object in a version is as it should be.
+func (w *world) reads(t *testing.T, kind, version, name, path, want string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("%s of %s in %s is %s", path, name, version, want), func() error {
+		out, err := w.do("", "get", of("PLURAL", kind)+"."+version+".example.com", name, "-o", "jsonpath={"+path+"}")
+		if err != nil || out != want {
+			return fmt.Errorf("got %q, %w", out, err)
+		}
+		return nil
+	})
+}
+
+// touched returns another number each time.
+func (w *world) touched() int64 { return w.touches.Add(1) }

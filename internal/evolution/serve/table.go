@@ -1,0 +1,252 @@
+package serve
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/webhook/conversion"
+)
+
+// Path is where the API server finds the conversion of a definition: its name follows.
+const Path = "/convert/"
+
+// patience is how long a review waits for a policy that is not known here yet: it may be
+// on its way, as when another replica has told the API server to ask.
+const patience = time.Second
+
+// table is what this replica converts by. It depends on the policies alone, and not on
+// the definitions of the moment: what status.served says was compiled and verified once,
+// and is the same in all replicas.
+type table struct {
+	log     logr.Logger
+	shadows *comparer
+
+	writing sync.Mutex // Held while an entry is made, so that nobody who reads waits for that.
+
+	mu      sync.Mutex
+	entries map[string]*entry
+	changed chan struct{} // Closed when an entry has changed, and made anew.
+	synced  bool
+}
+
+// entry is what becomes of the objects of one definition. It is immutable.
+type entry struct {
+	key     identity
+	policy  string
+	program *program // Nil with err.
+	handler http.Handler
+	err     error
+	shadows []*shadow
+}
+
+// identity tells what is served from what was before.
+type identity struct {
+	uid        types.UID
+	generation int64
+	definition string
+}
+
+func newTable(log logr.Logger) *table {
+	return &table{log: log, shadows: newComparer(log), entries: map[string]*entry{}, changed: make(chan struct{})}
+}
+
+func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
+	return identity{uid: p.UID, generation: p.Status.Served.Generation, definition: string(p.Status.Served.Definition)}
+}
+
+// put takes up the policies of a definition as they are now, and reports why what they
+// say cannot be compiled.
+func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) error {
+	t.writing.Lock()
+	defer t.writing.Unlock()
+	t.mu.Lock()
+	before := t.entries[crd]
+	t.mu.Unlock()
+	r := rolesOf(policies)
+	if r.serving == nil {
+		t.set(crd, nil)
+		return nil
+	}
+	now := t.compile(r.serving, before)
+	if now.program != nil {
+		now.shadows = t.shadowsOf(r.shadows, now, before)
+	}
+	t.set(crd, now)
+	return now.err
+}
+
+// set puts an entry in its place, nil for none, and tells those who wait for it.
+func (t *table) set(crd string, e *entry) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	defer t.count()
+	if e == nil {
+		delete(t.entries, crd)
+	} else {
+		t.entries[crd] = e
+	}
+	close(t.changed)
+	t.changed = make(chan struct{})
+}
+
+// compile returns the entry of a policy, which is the one from before if it serves the
+// same.
+func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
+	key := identityOf(p)
+	if before != nil && before.key == key {
+		out := *before
+		return &out
+	}
+	e := &entry{key: key, policy: p.Name}
+	definition, _, err := unpack(p.Status.Served.Definition)
+	if err == nil {
+		e.program, _, err = compile(&p.Status.Served.Spec, definition)
+	}
+	if err != nil {
+		e.err = fmt.Errorf("ConversionPolicy %s, generation %d, which all replicas serve: this one cannot compile it: %w. "+
+			"Are they all of one version of Refract?", p.Name, key.generation, err)
+		t.log.Error(e.err, "Objects cannot be converted here", "crd", p.Spec.CRD, "policy", p.Name)
+		return e
+	}
+	e.handler = conversion.Handler(e.program.engine, conversion.Options{Metrics: metrics.Registry, Log: t.log})
+	t.log.Info("Objects of a definition are converted as a policy says now", "crd", p.Spec.CRD, "policy", p.Name, "generation", key.generation)
+	return e
+}
+
+// count is called with the lock held.
+func (t *table) count() {
+	var serving, broken, shadows int
+	for _, e := range t.entries {
+		if e.program == nil {
+			broken++
+		} else {
+			serving++
+		}
+		shadows += len(e.shadows)
+	}
+	policiesHeld.WithLabelValues(stateServing).Set(float64(serving))
+	policiesHeld.WithLabelValues(stateBroken).Set(float64(broken))
+	policiesHeld.WithLabelValues(stateShadow).Set(float64(shadows))
+}
+
+// sync says that every policy was taken up that there was at the start.
+func (t *table) sync() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.synced = true
+}
+
+// ready returns an error until every policy was taken up, and if one of them cannot be
+// compiled: whoever has another version of the program is asked then.
+func (t *table) ready() error {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !t.synced {
+		return errors.New("not all conversion policies are known yet")
+	}
+	var errs []error
+	for _, e := range t.entries {
+		if e.err != nil {
+			errs = append(errs, e.err)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// serves returns the identity of what a definition's objects are converted by here.
+func (t *table) serves(crd string) (identity, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	e := t.entries[crd]
+	if e == nil || e.program == nil {
+		return identity{}, false
+	}
+	return e.key, true
+}
+
+// get returns the entry of a definition. If there is none it waits for a moment.
+func (t *table) get(ctx context.Context, crd string) *entry {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		t.mu.Lock()
+		e, changed := t.entries[crd], t.changed
+		t.mu.Unlock()
+		if e != nil {
+			return e
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return nil
+		}
+	}
+}
+
+// MaxBytes returns the largest review that is read.
+func (*table) MaxBytes() int64 { return conversion.DefaultMaxBytes }
+
+// ServeHTTP answers one review.
+func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	crd := strings.TrimPrefix(r.URL.Path, Path)
+	e := t.get(r.Context(), crd)
+	switch {
+	case e == nil:
+		refused.WithLabelValues("unknown").Inc()
+		fail(w, r, fmt.Sprintf("Refract has no ConversionPolicy for %s that it could convert by: "+
+			"kubectl get conversionpolicies says whether there is one, and why it does not serve", crd))
+	case e.err != nil:
+		refused.WithLabelValues("broken").Inc()
+		fail(w, r, e.err.Error())
+	case len(e.shadows) > 0:
+		t.shadows.serve(e, crd, w, r)
+	default:
+		e.handler.ServeHTTP(w, r)
+	}
+}
+
+// fail answers a review with Failure, as API servers want it: they repeat the message.
+func fail(w http.ResponseWriter, r *http.Request, message string) {
+	var review struct {
+		metav1.TypeMeta `json:",inline"`
+
+		Request *struct {
+			UID string `json:"uid"`
+		} `json:"request"`
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, conversion.DefaultMaxBytes))
+	if err == nil {
+		err = json.Unmarshal(body, &review)
+	}
+	if err != nil || review.Request == nil {
+		http.Error(w, "the request is no ConversionReview", http.StatusBadRequest)
+		return
+	}
+	answer, err := json.Marshal(map[string]any{
+		"apiVersion": review.APIVersion, "kind": review.Kind,
+		"response": map[string]any{
+			"uid": review.Request.UID, "convertedObjects": []any{},
+			"result": map[string]any{"status": metav1.StatusFailure, "message": message},
+		},
+	})
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_, _ = bytes.NewReader(answer).WriteTo(w) // Who has gone does not hear the answer.
+}

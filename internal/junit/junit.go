@@ -1,0 +1,94 @@
+// Package junit writes results as JUnit XML, which CI systems show.
+package junit
+
+import (
+	"encoding/xml"
+	"fmt"
+	"io"
+)
+
+// Suite is a group of cases.
+type Suite struct {
+	// Name says what it tests, and File where that stands.
+	Name, File string
+	Cases      []Case
+}
+
+// Case is one test.
+type Case struct {
+	// Class is the group that CI systems show it in.
+	Class, Name string
+	// File and Line are where it stands.
+	File string
+	Line int
+	// Failure is nil if it passed.
+	Failure *Failure
+}
+
+// Failure says why a case failed.
+type Failure struct {
+	// Message is one line, Type the kind of failure, and Text all there is to say.
+	Message, Type, Text string
+}
+
+// Source: https://github.com/testmoapp/junitxml. There are no times, so that the
+// same results are the same bytes.
+type suitesXML struct {
+	XMLName  xml.Name   `xml:"testsuites"`
+	Name     string     `xml:"name,attr"`
+	Tests    int        `xml:"tests,attr"`
+	Failures int        `xml:"failures,attr"`
+	Suites   []suiteXML `xml:"testsuite"`
+}
+
+type suiteXML struct {
+	Name     string    `xml:"name,attr"`
+	File     string    `xml:"file,attr"`
+	Tests    int       `xml:"tests,attr"`
+	Failures int       `xml:"failures,attr"`
+	Cases    []caseXML `xml:"testcase"`
+}
+
+type caseXML struct {
+	Class   string      `xml:"classname,attr"`
+	Name    string      `xml:"name,attr"`
+	File    string      `xml:"file,attr"`
+	Line    int         `xml:"line,attr"`
+	Failure *failureXML `xml:"failure"`
+}
+
+type failureXML struct {
+	Message string `xml:"message,attr"`
+	Type    string `xml:"type,attr"`
+	Text    string `xml:",chardata"`
+}
+
+// Write writes suites, which are the results of a command of this name.
+func Write(w io.Writer, name string, suites []Suite) error {
+	all := suitesXML{Name: name}
+	for _, s := range suites {
+		suite := suiteXML{Name: s.Name, File: s.File, Tests: len(s.Cases)}
+		for i := range s.Cases {
+			c := &s.Cases[i]
+			to := caseXML{Class: c.Class, Name: c.Name, File: c.File, Line: c.Line}
+			if c.Failure != nil {
+				suite.Failures++
+				to.Failure = &failureXML{Message: c.Failure.Message, Type: c.Failure.Type, Text: c.Failure.Text}
+			}
+			suite.Cases = append(suite.Cases, to)
+		}
+		all.Tests += suite.Tests
+		all.Failures += suite.Failures
+		all.Suites = append(all.Suites, suite)
+	}
+	if _, err := io.WriteString(w, xml.Header); err != nil {
+		return err
+	}
+	e := xml.NewEncoder(w)
+	e.Indent("", "  ")
+	if err := e.Encode(all); err != nil {
+		return fmt.Errorf("writing XML: %w", err)
+	}
+	_, err := io.WriteString(w, "\n")
+	return err
+}

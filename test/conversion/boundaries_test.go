@@ -1,0 +1,260 @@
+package conversion
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// soon is how long what is refused may take: it is refused before anything is made of it.
+const soon = 10 * time.Second
+
+// send posts or gets JSON byte for byte, and returns the code and the answer.
+func (s *scene) send(method, version, name, query, body string) (int, string) {
+	s.Helper()
+	c, err := rest.HTTPClientFor(s.cfg)
+	s.must(err)
+	url := strings.TrimSuffix(fmt.Sprintf("%s/apis/%s/%s/namespaces/%s/%s/%s", s.cfg.Host, s.group, version, ns, s.plural, name), "/") + query
+	req, err := http.NewRequestWithContext(s.Context(), method, url, strings.NewReader(body))
+	s.must(err)
+	req.Header.Set("Content-Type", "application/json")
+	resp, err := c.Do(req)
+	s.must(err)
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	s.must(err)
+	return resp.StatusCode, string(text)
+}
+
+// TestValues sends values at the edges through all versions: what etcd holds is what was
+// sent, and so is what is read anywhere.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "widget")
+	s.serve(s.policy("widget"))
+	cases := map[string]struct {
+		alpha, v1 string // JSON, but for retries.
+	}{
+		"empty":         {`{}`, `{}`},
+		"empty-values":  {`{"title":"","ports":[],"settings":{},"legacy":""}`, `{"display":{"title":""},"ports":[],"settings":{}}`},
+		"null":          {`{"title":null}`, `{"display":{"title":null}}`},
+		"null-within":   {`{"settings":{"a":null,"b":[null],"c":{"d":null}}}`, `{"settings":{"a":null,"b":[null],"c":{"d":null}}}`},
+		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server takes them away: no schema allows them.
+		"beyond-double": {`{"serial":9007199254740993}`, `{"serial":9007199254740993}`},
+		"most":          {`{"serial":9223372036854775807}`, `{"serial":9223372036854775807}`},
+		"least":         {`{"serial":-9223372036854775808}`, `{"serial":-9223372036854775808}`},
+		"numbers": {
+			`{"settings":{"i":9007199254740993,"f":1.5,"e":1e300,"z":-0.5,"s":5e-324}}`,
+			`{"settings":{"i":9007199254740993,"f":1.5,"e":1e300,"z":-0.5,"s":5e-324}}`,
+		},
+		"astral":     {`{"title":"𝄞😀"}`, `{"display":{"title":"𝄞😀"}}`},
+		"escaped":    {`{"title":"\ud834\udd1e"}`, `{"display":{"title":"𝄞"}}`},
+		"combining":  {`{"title":"e\u0301é"}`, `{"display":{"title":"é\u00e9"}}`},
+		"nul":        {`{"title":"a\u0000b"}`, `{"display":{"title":"a\u0000b"}}`},
+		"separators": {`{"title":"\u2028\u2029\ufeff\u200b"}`, `{"display":{"title":"\u2028\u2029\ufeff\u200b"}}`},
+		"markup":     {`{"title":"<&>\"\\/\u0001\t"}`, `{"display":{"title":"<&>\"\\/\u0001\t"}}`},
+		"keys": {
+			`{"settings":{"":1,"a.b":2,"c/d~e":3,"[*]":4,"\"":5,"\u0000":6,"é":7}}`,
+			`{"settings":{"":1,"a.b":2,"c/d~e":3,"[*]":4,"\"":5,"\u0000":6,"é":7}}`,
+		},
+		"kept": {`{"legacy":"\u0000\u2028𝄞<","ports":[{"name":"\u0000","color":"\ud834\udd1e"}]}`, `{"ports":[{"name":"\u0000"}]}`},
+		"long": {`{"title":"` + strings.Repeat("é", 50_000) + `"}`, `{"display":{"title":"` + strings.Repeat("é", 50_000) + `"}}`},
+	}
+	for name, tc := range cases {
+		code, answer := s.send(http.MethodPost, alpha, "", "", fmt.Sprintf(
+			`{"apiVersion":"%s/v1alpha1","kind":"Widget","metadata":{"name":%q},"spec":%s}`, s.group, name, tc.alpha))
+		if code != http.StatusCreated {
+			t.Errorf("%s: %d %s", name, code, answer)
+			continue
+		}
+		before := s.stored(name)["spec"]
+		var sent map[string]any
+		s.must(decode(tc.alpha, &sent))
+		if name != "null-refused" {
+			if diff := cmp.Diff(any(sent), before); diff != "" {
+				t.Errorf("%s: -sent, +stored:\n%s", name, diff)
+			}
+		}
+		var want map[string]any
+		s.must(decode(tc.v1, &want))
+		want["retries"] = int64(3)
+		if diff := cmp.Diff(any(want), s.get(v1, name).Object["spec"]); diff != "" {
+			t.Errorf("%s in v1: -want, +got:\n%s", name, diff)
+		}
+		for _, through := range []string{beta, v1} { // What etcd holds is written anew, from what another version says.
+			u := s.get(through, name)
+			u.SetLabels(map[string]string{"through": through})
+			s.must(s.api.Update(t.Context(), u))
+			if diff := cmp.Diff(before, s.stored(name)["spec"]); diff != "" {
+				t.Errorf("%s, written in %s: -before, +after:\n%s", name, through, diff)
+			}
+		}
+	}
+}
+
+// TestDuplicates sends a key or an element twice: no API server has two, and nobody
+// guesses which of them counts.
+func TestDuplicates(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "widget")
+	s.serve(s.policy("widget"))
+	twice := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"twice"},"spec":{"display":{"title":"one","title":"two"}}}`, s.group)
+	code, answer := s.send(http.MethodPost, v1, "", "?fieldValidation=Strict", twice)
+	if code != http.StatusBadRequest || !strings.Contains(answer, `duplicate field \"spec.display.title\"`) {
+		t.Errorf("A strict API server says so: %d %s", code, answer)
+	}
+	if code, answer = s.send(http.MethodPost, v1, "", "?fieldValidation=Ignore", twice); code != http.StatusCreated {
+		t.Errorf("Another one takes the last: %d %s", code, answer)
+	}
+	s.wantSpec("The last counts for the API server, and only then it is converted.", alpha, "twice", `{title: two}`)
+	s.wantError("An element is there twice.", s.api.Create(t.Context(), s.object(v1, "elements", `{ports: [{name: a}, {name: a}]}`)), 422,
+		`spec.ports[1]: Duplicate value: {"name":"a"}`)
+
+	review := func(object string) (string, []map[string]any) {
+		out, err := s.post(s.crd, fmt.Sprintf(`{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"u",
+			"desiredAPIVersion":"%s/v1","objects":[{"apiVersion":"%s/v1alpha1","kind":"Widget",%s}]}}`, s.group, s.group, object))
+		s.must(err)
+		result, _, err := unstructured.NestedString(out, "response", "result", "message")
+		s.must(err)
+		return result, converted(out)
+	}
+	for object, want := range map[string]string{
+		`"metadata":{"name":"n"},"spec":{},"spec":{}`:                       "spec: the key is there twice",
+		`"metadata":{"name":"n","name":"m"},"spec":{}`:                      "metadata.name: the key is there twice",
+		`"metadata":{"name":"n"},"spec":{"title":"a","title":"b"}`:          "spec.title: the key is there twice",
+		`"metadata":{"name":"n"},"spec":{"ports":[{"color":1,"color":2}]}}`: "",
+	} {
+		if message, objects := review(object); !strings.Contains(message, want) || message == "" || len(objects) > 0 {
+			t.Errorf("%s: want %q, got %q, %v", object, want, message, objects)
+		}
+	}
+	if message, objects := review(`"metadata":{"name":"n"},"spec":{"settings":{"a":1,"a":2}}`); message != "" || len(objects) != 1 {
+		t.Errorf("What nobody looks at passes: %q, %v", message, objects)
+	}
+}
+
+// TestAnnotations fills the annotations up: what is kept must find room there, or the
+// object is not converted. It stays where it is, and can be made smaller there.
+func TestAnnotations(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "widget")
+	s.serve(s.policy("widget"))
+	sized := func(name string, annotation, note int) *unstructured.Unstructured {
+		u := s.object(v1, name, `{note: "`+strings.Repeat("n", note)+`"}`)
+		u.SetAnnotations(map[string]string{"a": strings.Repeat("a", annotation)})
+		return u
+	}
+	const limit = 256 << 10
+	near := sized("near", limit-60_000, 59_000)
+	s.must(s.api.Create(t.Context(), near))
+	if diff := cmp.Diff(near.Object["spec"], s.get(v1, "near").Object["spec"]); diff != "" {
+		t.Errorf("There is room for what v1alpha1 cannot hold: -want, +got:\n%s", diff)
+	}
+	const failure = "cannot hold this value: to keep it in the annotation refract.dev/complement takes"
+	s.wantError("There is no room.", s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)), 500,
+		"conversion webhook for "+s.group+"/v1, Kind=Widget failed:", "default/over", "spec.note", failure)
+	if stored := s.bytes("over"); stored != nil {
+		t.Errorf("It was stored all the same: %d bytes", len(stored))
+	}
+	s.wantError("There is no room left.", s.patch(v1, "near", `{"metadata":{"annotations":{"b":"`+strings.Repeat("b", 2000)+`"}}}`), 500, "spec.note", failure)
+	if diff := cmp.Diff(near.Object["spec"], s.get(v1, "near").Object["spec"]); diff != "" {
+		t.Errorf("Nothing has changed: -want, +got:\n%s", diff)
+	}
+
+	s.storeAs(v1)
+	s.must(s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)))
+	before := s.bytes("over")
+	_, err := s.tryGet(t.Context(), alpha, "over")
+	s.wantError("It is stored in v1, and v1alpha1 cannot say it.", err, 500, "default/over", "spec.note", failure)
+	s.wantError("So v1alpha1 cannot be listed.", s.list(alpha), 500, "default/over", failure)
+	s.must(s.list(v1))
+	s.must(s.list(beta)) // Which has the note.
+	s.wantError("Nor written.", s.patch(alpha, "over", `{"spec":{"title":"T"}}`), 500, failure)
+	if diff := cmp.Diff(string(before), string(s.bytes("over"))); diff != "" {
+		t.Error("It was changed all the same.")
+	}
+	s.must(s.patch(v1, "over", `{"spec":{"note":"short"}}`))
+	s.wantSpec("Made smaller.", alpha, "over", `{}`)
+	s.wantSpec("Made smaller.", v1, "over", `{note: short, retries: 3}`)
+	s.must(s.list(alpha))
+}
+
+// list reads all objects in a version.
+func (s *scene) list(version string) error {
+	list := &unstructured.UnstructuredList{}
+	list.SetAPIVersion(s.group + "/" + version)
+	list.SetKind(s.kind + "List")
+	return s.api.List(s.Context(), list, client.InNamespace(ns))
+}
+
+// TestLimits has objects that would take too much: too many items, and too much to
+// compute. Neither takes long, or anything away.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	s := begin(t, "crate")
+	p := s.policy("crate", func(spec *refractv1alpha1.ConversionPolicySpec) {
+		// Which looks at all bottles for each of them.
+		f := field(spec, alpha, "spec.bottles")
+		f.ToHub = `value.distinct().map(n, {"name": n, "quantity": value.filter(t, t == n).size()})`
+	})
+	s.serve(p)
+	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for _, v := range []string{alpha, v1} {
+			property(crd, v, func(bottles *apiextensionsv1.JSONSchemaProps) {
+				bottles.MaxItems, bottles.XValidations = nil, nil
+			}, "spec", "bottles")
+		}
+		property(crd, v1, func(quantity *apiextensionsv1.JSONSchemaProps) { quantity.Maximum = nil }, "spec", "bottles", "*", "quantity")
+	})
+	for _, quantity := range []string{"1000000000", "9223372036854775807"} {
+		name := "bomb-" + quantity
+		began := time.Now()
+		s.untilCreated(s.object(v1, name, `{bottles: [{name: a}, {name: b, quantity: `+quantity+`}]}`))
+		_, err := s.tryGet(t.Context(), alpha, name)
+		s.wantError("Nothing is expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
+		if took := time.Since(began); took > soon {
+			t.Errorf("It took %s.", took)
+		}
+		s.wantSpec("It is there.", v1, name, `{bottles: [{name: a, quantity: 1}, {name: b, quantity: `+quantity+`}]}`)
+		s.must(s.patch(v1, name, `{"spec":{"bottles":[{"name":"b","quantity":2}]}}`))
+		s.wantSpec("It was made smaller.", alpha, name, `{bottles: [b, b]}`)
+	}
+
+	var many []string
+	for i := range 2000 {
+		many = append(many, fmt.Sprintf("b%d", i))
+	}
+	list, err := json.Marshal(many)
+	s.must(err)
+	began := time.Now()
+	s.wantError("It is too much to compute.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
+		"conversion webhook for "+s.group+"/v1alpha1, Kind=Crate failed:", "default/many", "spec.bottles", "cost")
+	if took := time.Since(began); took > soon {
+		t.Errorf("It took %s.", took)
+	}
+	if stored := s.bytes("many"); stored != nil {
+		t.Errorf("It was stored all the same: %d bytes", len(stored))
+	}
+	s.create(alpha, "few", `{bottles: [b, a, b]}`)
+	s.wantSpec("Others are converted.", v1, "few", `{bottles: [{name: b, quantity: 2}, {name: a, quantity: 1}]}`)
+}
+
+// untilCreated creates an object as soon as the API server has taken up a schema that
+// allows it.
+func (s *scene) untilCreated(u *unstructured.Unstructured) {
+	s.Helper()
+	s.until(u.GetName()+" is allowed", func(ctx context.Context) error { return s.api.Create(ctx, u.DeepCopy()) })
+}

@@ -1,0 +1,550 @@
+// Package conversion tests ConversionPolicies as their users see them: two replicas of
+// `refract run --conversion`, as processes with no more rights than they are given,
+// beside a real API server. What counts is what clients see, and what etcd holds.
+package conversion
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/google/go-cmp/cmp"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/test/fleet"
+)
+
+const (
+	root = "../.."
+	// ns is the namespace of all objects: they have a definition for each test.
+	ns = "default"
+	// patience is how long anything may take that has no limit of its own. A machine
+	// that is busy with other things is slow.
+	patience = 90 * time.Second
+)
+
+// The versions of the definitions in testdata.
+const (
+	alpha = "v1alpha1"
+	beta  = "v1beta1"
+	v1    = "v1"
+)
+
+// shared is the world of all tests.
+var shared *world
+
+func TestMain(m *testing.M) {
+	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
+	code, err := run(m)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "conversion:", err)
+		code = 1
+	}
+	os.Exit(code)
+}
+
+func run(m *testing.M) (code int, err error) {
+	dir, err := os.MkdirTemp("", "refract-conversion-")
+	if err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	shared = &world{}
+	if shared.fleet, err = fleet.StartControlled(context.Background(), fleet.Options{Dir: dir, Root: root}); err != nil {
+		return 0, err
+	}
+	defer func() { err = errors.Join(err, shared.fleet.Stop()) }()
+	if err := shared.start(context.Background(), dir); err != nil {
+		return 0, err
+	}
+	defer shared.front.close()
+	return m.Run(), nil
+}
+
+// world is an API server and the replicas that convert for it.
+type world struct {
+	fleet    *fleet.Fleet
+	cfg      *rest.Config
+	api      client.WithWatch
+	front    *front
+	replicas *replicas
+}
+
+func (w *world) start(ctx context.Context, dir string) (err error) {
+	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.fleet.Kubeconfig("hub")); err != nil {
+		return err
+	}
+	w.cfg.QPS, w.cfg.UserAgent, w.cfg.WarningHandler = -1, "test", rest.NoWarnings{}
+	if w.api, err = connect(w.cfg); err != nil {
+		return err
+	}
+	w.replicas, err = startReplicas(ctx, w, dir)
+	return err
+}
+
+func connect(cfg *rest.Config) (client.WithWatch, error) {
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, refractv1alpha1.AddToScheme} {
+		if err := add(kinds); err != nil {
+			return nil, err
+		}
+	}
+	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
+}
+
+// scene is one test, with a definition of its own that nobody else's group has.
+type scene struct {
+	*testing.T
+	*world
+
+	group string
+	// kind and plural are those of the definition; crd is its name.
+	kind, plural, crd string
+}
+
+// begin creates the definition in testdata, for a group of the test's own, and waits
+// until it is served. Its objects are not converted yet.
+func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
+	t.Helper()
+	name := strings.ToLower(strings.NewReplacer("/", ".", "_", "-").Replace(t.Name()))
+	s := &scene{T: t, world: shared, group: name + ".example.org"}
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	s.must(yaml.UnmarshalStrict(s.file(definition+".yaml"), crd))
+	s.kind, s.plural, s.crd = crd.Spec.Names.Kind, crd.Spec.Names.Plural, crd.Name
+	for _, edit := range edits {
+		edit(crd)
+	}
+	s.must(s.api.Create(t.Context(), crd))
+	t.Cleanup(s.end)
+	s.untilServed()
+	return s
+}
+
+// end explains what has failed, and takes the definition away, and then the policies.
+func (s *scene) end() {
+	ctx := context.WithoutCancel(s.Context())
+	if s.Failed() {
+		s.Logf("the replicas say:\n%s", s.replicas.logs())
+		all := &refractv1alpha1.ConversionPolicyList{}
+		s.must(s.api.List(ctx, all))
+		for i := range all.Items {
+			if p := &all.Items[i]; p.Spec.CRD == s.crd {
+				s.Logf("the status of %s is %s", p.Name, asJSON(p.Status))
+			}
+		}
+	}
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: s.crd}}
+	s.must(client.IgnoreNotFound(s.api.Delete(ctx, crd)))
+	s.until("the definition is gone", func(ctx context.Context) error { return s.gone(ctx, crd) })
+	all := &refractv1alpha1.ConversionPolicyList{}
+	s.must(s.api.List(ctx, all))
+	for i := range all.Items {
+		p := &all.Items[i]
+		if p.Spec.CRD != s.crd {
+			continue
+		}
+		s.until("its policy can go", func(ctx context.Context) error { return client.IgnoreNotFound(s.api.Delete(ctx, p)) })
+		s.until("its policy is gone", func(ctx context.Context) error { return s.gone(ctx, p) })
+	}
+}
+
+// gone returns an error while an object is there.
+func (s *scene) gone(ctx context.Context, o client.Object) error {
+	err := s.api.Get(ctx, client.ObjectKeyFromObject(o), o)
+	if err == nil {
+		err = fmt.Errorf("%s is there, with finalizers %v", o.GetName(), o.GetFinalizers())
+	}
+	return client.IgnoreNotFound(err)
+}
+
+// file returns a file of testdata, for the test's group.
+func (s *scene) file(name string) []byte {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join("testdata", name))
+	s.must(err)
+	return bytes.ReplaceAll(text, []byte("example.org"), []byte(s.group))
+}
+
+// policy returns a policy in testdata, for the test's definition.
+func (s *scene) policy(name string, edits ...func(*refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
+	s.Helper()
+	p := &refractv1alpha1.ConversionPolicy{}
+	s.must(yaml.UnmarshalStrict(s.file(name+"-policy.yaml"), p))
+	p.Name = strings.ReplaceAll(s.crd, ".", "-")
+	for _, edit := range edits {
+		edit(&p.Spec)
+	}
+	return p
+}
+
+// serve creates a policy, and waits until the API server converts by it.
+func (s *scene) serve(p *refractv1alpha1.ConversionPolicy) {
+	s.Helper()
+	s.must(s.api.Create(s.Context(), p))
+	s.untilReady(p.Name)
+	s.untilConverted()
+}
+
+// untilReady waits until the latest generation of a policy is served, or compared.
+func (s *scene) untilReady(name string) {
+	s.Helper()
+	s.until("the policy is ready", func(ctx context.Context) error {
+		p := &refractv1alpha1.ConversionPolicy{}
+		if err := s.api.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		ready := meta.FindStatusCondition(p.Status.Conditions, refractv1alpha1.ConversionReady)
+		if ready == nil || ready.Status != metav1.ConditionTrue || p.Status.ObservedGeneration != p.Generation {
+			return fmt.Errorf("generation %d has the status %s", p.Generation, asJSON(p.Status))
+		}
+		return nil
+	})
+}
+
+// untilCondition waits until a condition of the latest generation is as wanted, with all
+// of the texts in its message, and returns it.
+func (s *scene) untilCondition(name, condition string, want metav1.ConditionStatus, texts ...string) *metav1.Condition {
+	s.Helper()
+	var is *metav1.Condition
+	s.until(condition+" is "+string(want), func(ctx context.Context) error {
+		p := &refractv1alpha1.ConversionPolicy{}
+		if err := s.api.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		is = meta.FindStatusCondition(p.Status.Conditions, condition)
+		if is == nil || is.Status != want || is.ObservedGeneration != p.Generation {
+			return fmt.Errorf("generation %d has the status %s", p.Generation, asJSON(p.Status))
+		}
+		for _, text := range texts {
+			if !strings.Contains(is.Message, text) {
+				return fmt.Errorf("%q is not in the message %q", text, is.Message)
+			}
+		}
+		return nil
+	})
+	return is
+}
+
+// untilConverted waits until the API server has taken up that objects are converted.
+func (s *scene) untilConverted() {
+	s.Helper()
+	s.until("the API server asks", func(ctx context.Context) error {
+		crd, err := s.definition(ctx)
+		if err != nil {
+			return err
+		}
+		if c := crd.Spec.Conversion; c.Strategy != apiextensionsv1.WebhookConverter {
+			return fmt.Errorf("spec.conversion is %s", asJSON(c))
+		}
+		for _, v := range crd.Spec.Versions {
+			if !v.Served || v.Storage {
+				continue
+			}
+			asked := s.front.asked(s.crd)
+			if err := s.api.Create(ctx, s.object(v.Name, "probe", `{}`), client.DryRunAll); err != nil {
+				return err
+			}
+			if s.front.asked(s.crd) == asked {
+				return errors.New("it does not ask yet")
+			}
+		}
+		return nil
+	})
+}
+
+// untilServed waits until the API server serves all versions that it is to serve.
+func (s *scene) untilServed() {
+	s.Helper()
+	s.until("all versions are served", func(ctx context.Context) error {
+		crd, err := s.definition(ctx)
+		if err != nil {
+			return err
+		}
+		for _, v := range crd.Spec.Versions {
+			_, err := s.tryGet(ctx, v.Name, "nobody")
+			if known := named(err, "nobody"); known != v.Served {
+				return fmt.Errorf("%s: %w", v.Name, err)
+			}
+			if v.Storage && v.Served {
+				// An API server lets nobody create anything for a moment.
+				if err := s.api.Create(ctx, s.object(v.Name, "probe", `{}`), client.DryRunAll); err != nil {
+					return err
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// named reports whether the API server knows the kind, and has no object of that name.
+func named(err error, name string) bool {
+	var status apierrors.APIStatus
+	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name
+}
+
+// definition returns the definition as it is.
+func (s *scene) definition(ctx context.Context) (*apiextensionsv1.CustomResourceDefinition, error) {
+	crd := &apiextensionsv1.CustomResourceDefinition{}
+	return crd, s.api.Get(ctx, client.ObjectKey{Name: s.crd}, crd)
+}
+
+// redefine changes the definition.
+func (s *scene) redefine(edit func(*apiextensionsv1.CustomResourceDefinition)) {
+	s.Helper()
+	for {
+		crd, err := s.definition(s.Context())
+		s.must(err)
+		edit(crd)
+		err = s.api.Update(s.Context(), crd)
+		if !apierrors.IsConflict(err) {
+			s.must(err)
+			return
+		}
+	}
+}
+
+// amend changes a policy.
+func (s *scene) amend(name string, edit func(*refractv1alpha1.ConversionPolicySpec)) error {
+	for {
+		p := &refractv1alpha1.ConversionPolicy{}
+		if err := s.api.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
+			return err
+		}
+		edit(&p.Spec)
+		if err := s.api.Update(s.Context(), p); !apierrors.IsConflict(err) {
+			return err
+		}
+	}
+}
+
+// version returns a version of a definition.
+func version(crd *apiextensionsv1.CustomResourceDefinition, name string) *apiextensionsv1.CustomResourceDefinitionVersion {
+	i := slices.IndexFunc(crd.Spec.Versions, func(v apiextensionsv1.CustomResourceDefinitionVersion) bool { return v.Name == name })
+	return &crd.Spec.Versions[i]
+}
+
+// property returns the schema of a field of a version.
+func property(crd *apiextensionsv1.CustomResourceDefinition, name string, change func(*apiextensionsv1.JSONSchemaProps), at ...string) {
+	within(version(crd, name).Schema.OpenAPIV3Schema, change, at...)
+}
+
+func within(schema *apiextensionsv1.JSONSchemaProps, change func(*apiextensionsv1.JSONSchemaProps), at ...string) {
+	if len(at) == 0 {
+		change(schema)
+		return
+	}
+	if at[0] == "*" {
+		within(schema.Items.Schema, change, at[1:]...)
+		return
+	}
+	child := schema.Properties[at[0]]
+	within(&child, change, at[1:]...)
+	schema.Properties[at[0]] = child
+}
+
+// storeAs has objects be stored in a version, and waits until they are.
+func (s *scene) storeAs(name string) {
+	s.Helper()
+	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
+		for i := range crd.Spec.Versions {
+			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == name
+		}
+	})
+	n := 0
+	s.until("objects are stored as "+name, func(ctx context.Context) error {
+		n++
+		probe := s.object(name, fmt.Sprintf("probe-%d", n), `{}`)
+		if err := s.api.Create(ctx, probe); err != nil {
+			return err
+		}
+		is := s.stored(probe.GetName())["apiVersion"]
+		if err := s.api.Delete(ctx, probe); err != nil {
+			return err
+		}
+		if is != s.group+"/"+name {
+			return fmt.Errorf("one is stored as %v", is)
+		}
+		return nil
+	})
+}
+
+// object returns one of the test's kind, with a spec as YAML or JSON.
+func (s *scene) object(version, name, spec string) *unstructured.Unstructured {
+	s.Helper()
+	u := s.empty(version, name)
+	var value map[string]any
+	s.must(decode(spec, &value))
+	u.Object["spec"] = value
+	return u
+}
+
+func (s *scene) empty(version, name string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(s.group + "/" + version)
+	u.SetKind(s.kind)
+	u.SetNamespace(ns)
+	u.SetName(name)
+	return u
+}
+
+// decode reads YAML as an API server does: whole numbers are int64.
+func decode(text string, into *map[string]any) error {
+	raw, err := yaml.ToJSON([]byte(text))
+	if err != nil {
+		return fmt.Errorf("%w in\n%s", err, text)
+	}
+	u := map[string]any{}
+	wrapped, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "v": json.RawMessage(raw)})
+	if err != nil {
+		return err
+	}
+	o := unstructured.Unstructured{}
+	if err := o.UnmarshalJSON(wrapped); err != nil {
+		return err
+	}
+	u, _ = o.Object["v"].(map[string]any)
+	*into = u
+	return nil
+}
+
+// create creates an object.
+func (s *scene) create(version, name, spec string) *unstructured.Unstructured {
+	s.Helper()
+	u := s.object(version, name, spec)
+	s.must(s.api.Create(s.Context(), u))
+	return u
+}
+
+// get returns an object in a version.
+func (s *scene) get(version, name string) *unstructured.Unstructured {
+	s.Helper()
+	u, err := s.tryGet(s.Context(), version, name)
+	s.must(err)
+	return u
+}
+
+func (s *scene) tryGet(ctx context.Context, version, name string) (*unstructured.Unstructured, error) {
+	u := s.empty(version, name)
+	return u, s.api.Get(ctx, client.ObjectKeyFromObject(u), u)
+}
+
+// patch merges a patch into an object, as a version says it.
+func (s *scene) patch(version, name, patch string) error {
+	return s.api.Patch(s.Context(), s.empty(version, name), client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// wantSpec compares what an object is in a version with what it should be.
+func (s *scene) wantSpec(reason, version, name, want string) {
+	s.Helper()
+	var spec map[string]any
+	s.must(decode(want, &spec))
+	if diff := cmp.Diff(spec, s.get(version, name).Object["spec"]); diff != "" {
+		s.Errorf("%s\n%s in %s: -want, +got:\n%s", reason, name, version, diff)
+	}
+}
+
+// bytes returns what etcd holds of an object.
+func (s *scene) bytes(name string) []byte {
+	s.Helper()
+	key := "/registry/" + s.group + "/" + s.plural + "/" + ns + "/" + name
+	all, err := s.fleet.Playground.Stored(context.WithoutCancel(s.Context()), "hub", key)
+	s.must(err)
+	return all[key]
+}
+
+// stored returns what etcd holds of an object; nil if it holds none.
+func (s *scene) stored(name string) map[string]any {
+	s.Helper()
+	text := s.bytes(name)
+	if text == nil {
+		return nil
+	}
+	u := &unstructured.Unstructured{}
+	s.must(u.UnmarshalJSON(text))
+	return u.Object
+}
+
+func (s *scene) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+// until waits until there is no error.
+func (s *scene) until(what string, try func(context.Context) error) {
+	s.Helper()
+	if err := await(context.WithoutCancel(s.Context()), try); err != nil { // It may be asked for by a cleanup.
+		s.Fatalf("%s: %v", what, err)
+	}
+}
+
+// await tries until there is no error, and returns the last one after a while.
+func await(ctx context.Context, try func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	var last error
+	for every := 10 * time.Millisecond; ; every = min(2*every, 200*time.Millisecond) {
+		err := try(ctx)
+		if err == nil {
+			return nil
+		}
+		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
+			last = err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("not within %s: %w", patience, last)
+		case <-time.After(every):
+		}
+	}
+}
+
+// wantError fails the test unless there is an error of an API server with the code,
+// and with all of the texts.
+func (s *scene) wantError(reason string, err error, code int32, texts ...string) {
+	s.Helper()
+	if err == nil {
+		s.Errorf("%s\nwant an error with %q", reason, texts)
+		return
+	}
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) || status.Status().Code != code {
+		s.Errorf("%s\nwant the code %d: %v", reason, code, err)
+	}
+	for _, text := range texts {
+		if !strings.Contains(err.Error(), text) {
+			s.Errorf("%s\n%q is not in the error:\n%v", reason, text, err)
+		}
+	}
+}
+
+func asJSON(v any) string {
+	text, err := json.MarshalIndent(v, "", " ")
+	if err != nil {
+		return err.Error()
+	}
+	return string(text)
+}

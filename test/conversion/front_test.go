@@ -1,0 +1,233 @@
+package conversion
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	"refract.dev/webhook/pki"
+)
+
+// front is what the API server takes for the webhook. It passes what it is sent to the
+// replicas in turn, as a Service does: one that refuses is passed over, as a Service
+// leaves out what is not ready.
+//
+// It has the replicas' certificate, and so can count what is asked, and do what nobody
+// should be able to: change what they answer.
+type front struct {
+	server *http.Server
+	at     string
+	to     []string
+
+	mu       sync.Mutex
+	turn     int
+	requests map[string]int                         // By path.
+	alter    map[string]func(review map[string]any) // By path.
+	// passing has connections be passed on as they are.
+	passing bool
+}
+
+// listen starts a front that presents what the certificate says.
+func listen(certificate func(context.Context) (*tls.Certificate, error), to ...string) (*front, error) {
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		return nil, err
+	}
+	f := &front{at: l.Addr().String(), to: to, requests: map[string]int{}, alter: map[string]func(map[string]any){}}
+	f.server = &http.Server{
+		Handler: &httputil.ReverseProxy{
+			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: f.at}) },
+			Transport:      &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: f.dial, DisableKeepAlives: true},
+			ModifyResponse: f.answer,
+			ErrorLog:       log.New(io.Discard, "", 0),
+		},
+		ErrorLog:          log.New(io.Discard, "", 0),
+		ReadHeaderTimeout: patience,
+		TLSConfig: &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return certificate(hello.Context())
+		}},
+	}
+	terminated := &handed{conns: make(chan net.Conn), at: l.Addr()}
+	go func() { _ = f.server.ServeTLS(terminated, "", "") }() // It ends when it is closed.
+	go f.accept(l, terminated)
+	f.server.RegisterOnShutdown(func() { _ = l.Close() })
+	return f, nil
+}
+
+// accept passes connections on, or hands them to who reads what is said.
+func (f *front) accept(l net.Listener, to *handed) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			close(to.conns)
+			return
+		}
+		f.mu.Lock()
+		passing := f.passing
+		f.mu.Unlock()
+		if !passing {
+			to.conns <- c
+			continue
+		}
+		go func() {
+			defer c.Close()
+			if other, err := f.dial(context.Background(), "tcp4", ""); err == nil {
+				exchange(c, other)
+			}
+		}()
+	}
+}
+
+// handed is a listener whose connections somebody else accepts.
+type handed struct {
+	conns chan net.Conn
+	at    net.Addr
+}
+
+func (h *handed) Accept() (net.Conn, error) {
+	c, ok := <-h.conns
+	if !ok {
+		return nil, net.ErrClosed
+	}
+	return c, nil
+}
+
+func (h *handed) Close() error   { return nil }
+func (h *handed) Addr() net.Addr { return h.at }
+
+// dial connects to the next replica that takes it.
+func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
+	f.mu.Lock()
+	f.turn++
+	first := f.turn
+	f.mu.Unlock()
+	err := fmt.Errorf("there is nobody behind the front")
+	for i := range f.to {
+		var c net.Conn
+		dialer := net.Dialer{Timeout: time.Second}
+		if c, err = dialer.DialContext(ctx, network, f.to[(first+i)%len(f.to)]); err == nil {
+			return c, nil
+		}
+	}
+	return nil, err
+}
+
+// exchange passes on what either says until one of them ends.
+func exchange(a, b net.Conn) {
+	var both sync.WaitGroup
+	for _, c := range [][2]net.Conn{{a, b}, {b, a}} {
+		both.Go(func() {
+			_, _ = io.Copy(c[0], c[1]) // The end of a connection is no failure here.
+			_ = a.Close()
+			_ = b.Close()
+		})
+	}
+	both.Wait()
+}
+
+// answer counts an answer, and changes it if somebody wants that.
+func (f *front) answer(r *http.Response) error {
+	path := r.Request.URL.Path
+	f.mu.Lock()
+	f.requests[path]++
+	alter := f.alter[path]
+	f.mu.Unlock()
+	if alter == nil || r.StatusCode != http.StatusOK {
+		return nil
+	}
+	review := map[string]any{}
+	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
+		return err
+	}
+	alter(review)
+	text, err := json.Marshal(review)
+	if err != nil {
+		return err
+	}
+	r.Body, r.ContentLength = io.NopCloser(bytes.NewReader(text)), int64(len(text))
+	r.Header.Set("Content-Length", fmt.Sprint(len(text)))
+	return nil
+}
+
+func (f *front) url() string { return "https://" + f.at }
+
+func (f *front) close() { _ = f.server.Close() }
+
+// path is where the reviews of a definition's objects go.
+func path(crd string) string { return "/convert/" + crd }
+
+// asked returns how often somebody was asked for a definition's objects.
+func (f *front) asked(crd string) int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.requests[path(crd)]
+}
+
+// lie changes what is answered for a definition's objects; nil is for the truth.
+func (f *front) lie(crd string, alter func(review map[string]any)) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.alter[path(crd)] = alter
+}
+
+// pass has connections that are made from now on be passed on as they are, or not.
+func (f *front) pass(on bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.passing = on
+}
+
+// presented returns the certificate in the replicas' Secret.
+func (w *world) presented(ctx context.Context) (*tls.Certificate, error) {
+	secret, err := w.secret(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := tls.X509KeyPair(secret.Data[pki.ServingCertificate], secret.Data[pki.ServingKey])
+	return &c, err
+}
+
+// converted returns the objects of a review's answer.
+func converted(review map[string]any) []map[string]any {
+	response, _ := review["response"].(map[string]any)
+	list, _ := response["convertedObjects"].([]any)
+	var out []map[string]any
+	for _, o := range list {
+		if o, ok := o.(map[string]any); ok {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// post sends a review to the replicas, past the API server, and returns the answer.
+func (w *world) post(crd, review string) (map[string]any, error) {
+	c := &http.Client{Timeout: patience, Transport: &http.Transport{
+		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
+	}}
+	resp, err := c.Post(w.front.url()+path(crd), "application/json", strings.NewReader(review))
+	if err != nil {
+		return nil, err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", resp.Status, text)
+	}
+	out := map[string]any{}
+	return out, json.Unmarshal(text, &out)
+}

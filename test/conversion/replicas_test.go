@@ -1,0 +1,198 @@
+package conversion
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/fleet"
+	"refract.dev/webhook/pki"
+)
+
+// rights is what `refract run --conversion` may do, as an administrator is told to
+// apply it, and account whom it gives that.
+const (
+	rights  = root + "/config/rbac/conversion/conversion.yaml"
+	account = "refract-conversion"
+	// certificates is the Secret with those of the replicas.
+	certificates = "refract-conversion-webhook"
+)
+
+// replicas are two replicas of `refract run --conversion` behind one address, as they
+// are behind a Service.
+type replicas struct {
+	world      *world
+	kubeconfig string
+	slots      [2]*slot
+}
+
+// slot is a replica and where it serves; it may be started again.
+type slot struct {
+	name, address string
+	now           *fleet.Replica
+}
+
+// startReplicas starts both, with certificates that were issued a while ago, so that
+// renewing them can be seen.
+func startReplicas(ctx context.Context, w *world, dir string) (*replicas, error) {
+	r := &replicas{world: w}
+	var err error
+	if r.kubeconfig, err = w.kubeconfig(ctx, dir); err != nil {
+		return nil, err
+	}
+	bundle, err := issue(nil)
+	if err != nil {
+		return nil, err
+	}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: certificates}, Type: corev1.SecretTypeTLS, Data: bundle,
+	}
+	if err := w.api.Create(ctx, secret); err != nil {
+		return nil, err
+	}
+	addresses, err := fleet.FreePorts(2)
+	if err != nil {
+		return nil, err
+	}
+	if w.front, err = listen(w.presented, addresses...); err != nil {
+		return nil, err
+	}
+	for i, name := range []string{"one", "two"} {
+		r.slots[i] = &slot{name: name, address: addresses[i]}
+	}
+	return r, r.restore(ctx)
+}
+
+// kubeconfig makes a kubeconfig with which `refract run --conversion` may do what it
+// needs, and nothing else.
+func (w *world) kubeconfig(ctx context.Context, dir string) (string, error) {
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
+	if err := client.IgnoreAlreadyExists(w.api.Create(ctx, namespace)); err != nil {
+		return "", err
+	}
+	if _, err := w.fleet.Kubectl("hub", "", "apply", "-f", rights); err != nil {
+		return "", err
+	}
+	token, err := w.fleet.Kubectl("hub", "", "create", "token", account, "-n", namespace.Name, "--duration", "2h")
+	if err != nil {
+		return "", err
+	}
+	to, err := w.fleet.Access("hub")
+	if err != nil {
+		return "", err
+	}
+	text, err := clientcmd.Write(clientcmdapi.Config{
+		Clusters:       map[string]*clientcmdapi.Cluster{"hub": {Server: to.Endpoint, CertificateAuthorityData: to.CA}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{account: {Token: strings.TrimSpace(token)}},
+		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "hub", AuthInfo: account}},
+		CurrentContext: "hub",
+	})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, account+".yaml")
+	return path, os.WriteFile(path, text, 0o600)
+}
+
+// kill ends both replicas as a crash does.
+func (r *replicas) kill() error {
+	for _, s := range r.slots {
+		if err := s.now.Stop(syscall.SIGKILL); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore starts what does not run, and waits until all are at work.
+func (r *replicas) restore(ctx context.Context) (err error) {
+	for _, s := range r.slots {
+		if s.now != nil && !s.now.Ended() {
+			continue
+		}
+		s.now, err = r.world.fleet.StartReplica(s.name, "--kubeconfig", r.kubeconfig, "--conversion",
+			"--webhook-url", r.world.front.url(), "--webhook-bind-address", s.address)
+		if err != nil {
+			return err
+		}
+	}
+	for _, s := range r.slots {
+		if err := await(ctx, s.now.Ready); err != nil {
+			return fmt.Errorf("replica %s is not ready: %w\n%s", s.name, err, fleet.LogTail(s.now.Log))
+		}
+	}
+	return nil
+}
+
+// logs returns the end of what both have logged.
+func (r *replicas) logs() string {
+	var out strings.Builder
+	for _, s := range r.slots {
+		fmt.Fprintf(&out, "--- %s\n%s\n", s.name, fleet.LogTail(s.now.Log))
+	}
+	return out.String()
+}
+
+// metrics returns the lines of both replicas' metrics that have all of the texts.
+func (r *replicas) metrics(ctx context.Context, texts ...string) ([]string, error) {
+	var out []string
+	for _, s := range r.slots {
+		all, err := s.now.Metrics(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(all) {
+			has := !strings.HasPrefix(line, "#")
+			for _, text := range texts {
+				has = has && strings.Contains(line, text)
+			}
+			if has {
+				out = append(out, strings.TrimSpace(line))
+			}
+		}
+	}
+	return out, nil
+}
+
+// secret returns the Secret with the replicas' certificates.
+func (w *world) secret(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	return secret, w.api.Get(ctx, client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: certificates}, secret)
+}
+
+// issue returns the data of the Secret with an authority that has been trusted for
+// hours, beside what there was.
+func issue(old map[string][]byte) (map[string][]byte, error) {
+	var before *pki.Bundle
+	ago := 6 * time.Hour
+	if old != nil {
+		ago = 3 * time.Hour
+		without := map[string][]byte{}
+		for key, value := range old {
+			if key != pki.AuthorityKeys { // An authority that cannot sign has a successor issued.
+				without[key] = value
+			}
+		}
+		var err error
+		if before, err = pki.Parse(without); err != nil {
+			return nil, err
+		}
+	}
+	issuer := pki.Issuer{Names: []string{"127.0.0.1"}, Now: func() time.Time { return time.Now().Add(-ago) }}
+	after, _, err := issuer.Renew(before)
+	if err != nil {
+		return nil, err
+	}
+	return after.Data()
+}

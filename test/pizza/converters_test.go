@@ -1,0 +1,286 @@
+package pizza
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/playground"
+	"refract.dev/test/fleet"
+	"refract.dev/webhook/pki"
+)
+
+// each plays a test in both worlds: in one the webhook of the example converts pizzas,
+// in the other a ConversionPolicy does. They have nothing in common, and so do not wait
+// for each other.
+func each(t *testing.T, play func(t *testing.T, w *world)) {
+	t.Helper()
+	for _, w := range []*world{byServer, byPolicy} {
+		t.Run(w.by.name(), func(t *testing.T) {
+			t.Parallel()
+			play(t, w)
+		})
+	}
+}
+
+// converter is what converts the pizzas of a world.
+type converter interface {
+	// name is that of the subtests.
+	name() string
+	// manifests is the folder with the definitions for it.
+	manifests() string
+	// open starts the API server.
+	open(ctx context.Context, dir, assets string) (*playground.Playground, error)
+	// run starts what it needs for all tests, and close ends what it has started.
+	run(ctx context.Context) error
+	close() error
+	// log is what it has logged, unless the scene has it.
+	log() string
+	// defined is called when the definitions of a scene are there, and begin when they are
+	// served: when it returns pizzas are converted.
+	defined(s *scene)
+	begin(s *scene)
+	// leave has the definition of the pizzas be deleted, and left is called when it is.
+	leave(s *scene)
+	left(s *scene)
+	// stop has nobody answer any more, start somebody again.
+	stop(s *scene)
+	start(s *scene)
+	// retire takes v1alpha1 out of the definition, when it is neither stored nor served,
+	// and has nobody be asked any more.
+	retire(s *scene)
+	// secret is where its certificate is.
+	secret() types.NamespacedName
+	// reviews are the versions of the reviews that an API server can be told to send, by
+	// what they are called in a test.
+	reviews() map[string][]string
+	// tooMany are what it says of 2,147,483,647 toppings at spec.toppings[1].
+	tooMany() []string
+}
+
+// book is the webhook of the example, as the book has it.
+type book struct{}
+
+func (book) name() string      { return "Go" }
+func (book) manifests() string { return "playground/conversion" }
+
+func (book) open(ctx context.Context, dir, assets string) (*playground.Playground, error) {
+	return playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "playground"), Assets: assets})
+}
+
+func (book) run(context.Context) error { return nil }
+func (book) close() error              { return nil }
+func (book) log() string               { return "" }
+
+func (book) defined(*scene) {}
+
+func (book) begin(s *scene) { s.serve(serving{}) }
+
+// leave has nobody be asked first: the webhook may be gone.
+func (book) leave(s *scene) {
+	none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
+	s.must(client.IgnoreNotFound(s.api.Patch(s.Context(), crd, none)))
+}
+
+func (book) left(*scene) {}
+
+func (book) stop(s *scene)  { s.at.stop() }
+func (book) start(s *scene) { s.serve(serving{}) }
+
+func (b book) retire(s *scene) {
+	s.must(s.update(withoutAlpha))
+	b.stop(s)
+}
+
+func (book) secret() types.NamespacedName { return types.NamespacedName{Namespace: home, Name: secret} }
+
+func (book) reviews() map[string][]string {
+	return map[string][]string{
+		"V1": {"v1"}, "V1beta1": {"v1beta1"}, "V1beta1First": {"v1beta1", "v1"}, "OneFromTheFuture": {"v2", "v1beta1"},
+	}
+}
+
+func (book) tooMany() []string {
+	return []string{"spec.toppings[1].quantity", "2147483647 exceeds 1000"}
+}
+
+// policy is the ConversionPolicy of the example, which a replica of `refract run
+// --conversion` converts by.
+type policy struct {
+	fleet   *fleet.Fleet
+	address string
+	replica *fleet.Replica
+}
+
+func (*policy) name() string      { return "Policy" }
+func (*policy) manifests() string { return "crds" }
+
+func (p *policy) open(ctx context.Context, dir, _ string) (_ *playground.Playground, err error) {
+	if p.fleet, err = fleet.StartControlled(ctx, fleet.Options{Dir: dir, Root: root}); err != nil {
+		return nil, err
+	}
+	return p.fleet.Playground, nil
+}
+
+func (p *policy) run(ctx context.Context) (err error) {
+	if p.address, err = freeAddress(ctx); err != nil {
+		return err
+	}
+	return p.restart(ctx)
+}
+
+func (p *policy) close() error { return p.replica.Stop(syscall.SIGTERM) }
+func (p *policy) log() string  { return fleet.LogTail(p.replica.Log) }
+
+func (p *policy) restart(ctx context.Context) (err error) {
+	p.replica, err = p.fleet.StartReplica("policy", "--conversion", "--leader-elect=false",
+		"--webhook-url", "https://"+p.address, "--webhook-bind-address", p.address)
+	if err != nil {
+		return err
+	}
+	if err := await(ctx, p.replica.Ready); err != nil {
+		return fmt.Errorf("%w\n%s", err, fleet.LogTail(p.replica.Log))
+	}
+	return nil
+}
+
+// read returns the policy of the example.
+func (*policy) read(s *scene) *refractv1alpha1.ConversionPolicy {
+	s.Helper()
+	text, err := os.ReadFile(filepath.Join(examples, "policy.yaml"))
+	s.must(err)
+	p := &refractv1alpha1.ConversionPolicy{}
+	s.must(yaml.UnmarshalStrict(text, p))
+	return p
+}
+
+func (p *policy) defined(s *scene) { s.must(s.api.Create(s.Context(), p.read(s))) }
+
+func (p *policy) begin(s *scene) {
+	is := p.read(s)
+	s.until("the policy is ready", func(ctx context.Context) error {
+		if err := s.api.Get(ctx, client.ObjectKeyFromObject(is), is); err != nil {
+			return err
+		}
+		if !meta.IsStatusConditionTrue(is.Status.Conditions, refractv1alpha1.ConversionReady) {
+			return fmt.Errorf("its status is %+v", is.Status)
+		}
+		return nil
+	})
+	s.untilTrusted()
+}
+
+func (*policy) leave(*scene) {}
+
+func (p *policy) left(s *scene) {
+	is := p.read(s)
+	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), is)))
+	s.until("the policy is gone", func(ctx context.Context) error {
+		err := s.api.Get(ctx, client.ObjectKeyFromObject(is), is)
+		if err == nil {
+			err = fmt.Errorf("it is there, with finalizers %v", is.Finalizers)
+		}
+		return client.IgnoreNotFound(err)
+	})
+}
+
+func (p *policy) stop(s *scene) { s.must(p.replica.Stop(syscall.SIGTERM)) }
+
+func (p *policy) start(s *scene) {
+	s.must(p.restart(s.Context()))
+	s.untilTrusted()
+}
+
+func (p *policy) retire(s *scene) {
+	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }))
+	p.left(s)
+	crd, err := s.definition(s.Context(), pizzas)
+	s.must(err)
+	if crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
+		s.Errorf("when the policy is gone nobody is asked, but spec.conversion is %+v", crd.Spec.Conversion)
+	}
+}
+
+func (*policy) secret() types.NamespacedName {
+	return types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: "refract-conversion-webhook"}
+}
+
+// reviews are those that refract has API servers send: it would put others right.
+func (*policy) reviews() map[string][]string { return map[string][]string{"Both": {"v1", "v1beta1"}} }
+
+func (*policy) tooMany() []string { return []string{"spec.toppings", "1000"} }
+
+// untilTrusted waits until the definition of the pizzas trusts who converts them, and
+// the API server has taken that up.
+func (s *scene) untilTrusted() {
+	s.Helper()
+	s.until("the definition trusts the converter", func(ctx context.Context) error {
+		crd, err := s.definition(ctx, pizzas)
+		if err != nil {
+			return err
+		}
+		if crd.Spec.Conversion.Webhook == nil {
+			return errors.New("there is none")
+		}
+		secret, err := s.certificate(ctx)
+		if err != nil {
+			return err
+		}
+		want := secret.Data[pki.Authorities]
+		if got := crd.Spec.Conversion.Webhook.ClientConfig.CABundle; len(want) == 0 || !bytes.Equal(bytes.TrimSpace(got), bytes.TrimSpace(want)) {
+			return fmt.Errorf("it trusts\n%s", got)
+		}
+		return nil
+	})
+	s.until("pizzas are converted", func(ctx context.Context) error {
+		crd, err := s.definition(ctx, pizzas)
+		if err != nil {
+			return err
+		}
+		probe, read, want := s.read(pizza(alpha, "probe", `[a, a]`)), beta, "[2 a]"
+		if crd.Spec.Versions[len(crd.Spec.Versions)-1].Storage {
+			probe, read, want = s.read(pizza(beta, "probe", `[{name: a, quantity: 2}]`)), alpha, "[a a]"
+		}
+		err = s.api.Create(ctx, probe)
+		if err != nil && (strings.Contains(err.Error(), "admission") || strings.Contains(err.Error(), "failed calling webhook")) {
+			return nil // Which does not know the topping.
+		}
+		if err != nil && !apierrors.IsAlreadyExists(err) {
+			return err
+		}
+		p, err := s.tryGet(ctx, read, "probe")
+		if err == nil && fmt.Sprint(names(p)) != want {
+			err = fmt.Errorf("it has %v", names(p))
+		}
+		if err != nil {
+			return err
+		}
+		return s.api.Delete(ctx, probe)
+	})
+}
+
+// certificate returns the Secret of who converts.
+func (s *scene) certificate(ctx context.Context) (*corev1.Secret, error) {
+	secret := &corev1.Secret{}
+	key := s.by.secret()
+	secret.Namespace, secret.Name = key.Namespace, key.Name
+	return secret, s.api.Get(ctx, key, secret)
+}
