@@ -32,8 +32,9 @@ func Move(spoke, hub string) Conversion {
 
 // SpokeOnly says that only the spoke has a value at this place. It is taken away on the way
 // to the hub, always kept in the annotation, and put back if there is still none at its
-// place and its parent is still there. A parent that is left empty stays. The hub may
-// have another value at the same place, if another conversion says so.
+// place and its parent is still there. A parent that is left empty stays, as {}: see
+// [SpokeParent] if the hub has no such object. The hub may have another value at the same
+// place, if another conversion says so. Partial objects keep nothing.
 func SpokeOnly(place string, o ...Option) Conversion { return oneSided(place, spokeSide, o) }
 
 // HubOnly is [SpokeOnly] for a value that only the hub has.

@@ -179,8 +179,8 @@ func (w *work) appendInside(dst []byte, f *field, converted []byte, kept []keepi
 			dst = append(append(append(dst, `"key":`...), e.name...), ',')
 		}
 		if same := named[e.name]; e.name == "" || len(same) > 1 {
-			at, _ := slices.BinarySearch(same, k.index)
-			dst = strconv.AppendInt(append(dst, `"at":`...), int64(at), 10)
+			position, _ := slices.BinarySearch(same, k.index)
+			dst = strconv.AppendInt(append(dst, `"at":`...), int64(position), 10)
 			dst = strconv.AppendInt(append(dst, `,"size":`...), int64(len(same)), 10)
 			of := w.comparer.fingerprint(e.text)
 			dst = append(raw.AppendString(append(dst, `,"of":`...), of[:]), ',')

@@ -7,8 +7,10 @@ import (
 
 // SpokeParent says that only the spoke has an object at this place, as the parent of values
 // for which there are conversions. On the way to the hub it goes with the last of them;
-// on the way back it comes with the first. What does not come back in this way, such as
-// an empty object, is kept in the annotation.
+// on the way back it comes with the first. If none of them would bring it back, as with an
+// empty object or one of which all is kept in the annotation, it is kept there, too. It
+// stays if something is left in it that no conversion names. It may be inside another
+// parent.
 func SpokeParent(place string) Conversion { return parent(place, spokeSide) }
 
 // HubParent is [SpokeParent] for an object that only the hub has.
@@ -71,12 +73,12 @@ func (w *work) leaveParents(p *plan, partial bool) {
 	for i := range slices.Backward(p.leaving) {
 		f := &p.leaving[i]
 		n := f.from[0]
-		at := &w.facts[n]
+		m := &w.facts[n]
 		switch {
-		case !at.present, at.kind != '{' && at.kind != 'n', at.members != w.deletedIn(p, n):
+		case !m.present, m.kind != '{' && m.kind != 'n', m.members != w.deletedIn(p, n):
 			continue
-		case at.kind == 'n':
-			w.takeAway(f, w.src[at.start:at.end:at.end], partial)
+		case m.kind == 'n':
+			w.takeAway(f, w.src[m.start:m.end:m.end], partial)
 			continue
 		}
 		returns := w.movesOut(p, n) && !w.keepsIn(p, n, i)

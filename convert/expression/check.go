@@ -51,11 +51,11 @@ func (c *checker) result(e ast.Expr, out *schema.Structural) {
 	}
 	switch e.Kind() {
 	case ast.ListKind:
-		if c.kind(e, out) {
+		if c.outer(e, out) {
 			c.elements(e.AsList(), out)
 		}
 	case ast.MapKind:
-		if c.kind(e, out) {
+		if c.outer(e, out) {
 			c.members(e.AsMap().Entries(), out)
 		}
 	case ast.ComprehensionKind:
@@ -135,7 +135,7 @@ func (c *checker) comprehension(e ast.Expr, out *schema.Structural) {
 		c.result(fold.Result(), out)
 		return
 	}
-	if !c.kind(e, out) {
+	if !c.outer(e, out) {
 		return
 	}
 	step := fold.LoopStep()
@@ -223,6 +223,7 @@ func (c *checker) constructed(e ast.Expr, out *schema.Structural) {
 		if e.AsCall().FunctionName() != "omit" {
 			c.result(e, out)
 		}
+	default:
 	}
 }
 
@@ -251,6 +252,16 @@ func (c *checker) kind(e ast.Expr, out *schema.Structural) bool {
 	}
 	c.report(e, "this is %s", message)
 	return false
+}
+
+// outer is kind without what is inside of lists and maps, which is looked at where it
+// stands.
+func (c *checker) outer(e ast.Expr, out *schema.Structural) bool {
+	got := kind(c.ast.GetType(e.ID()))
+	if got == out.Type || got == "" || out.Type == "" || out.XIntOrString {
+		return true
+	}
+	return c.kind(e, out)
 }
 
 // misfit says why values of a type do not fit a schema, and "" if they may.

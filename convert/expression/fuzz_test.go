@@ -46,7 +46,7 @@ func expression(r *rand.Rand, depth int) string {
 // JSON and an error that does not speak of one show, and always end alike.
 func FuzzConvert(f *testing.F) {
 	values := []string{`null`, `1`, `"a"`, `[1,2.5,"x",null,[true]]`, `{"a":1,"list":[3,1,2],"value":1e400}`, `[{"value":"x","count":3},{"value":1}]`, `{"a":{"a":"1Gi"},"b":-0.0}`, `[`, `{"a":"\ud800","\u0000":18446744073709551616}`}
-	for i := range uint64(300) {
+	for i := range uint64(150) {
 		f.Add(i, values[i%uint64(len(values))], "")
 	}
 	f.Add(uint64(0), `{"a":[1]}`, `value.map(x, value[x].`)

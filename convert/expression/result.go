@@ -135,16 +135,30 @@ func (w *writer) list(l traits.Lister) error {
 
 func (w *writer) mapper(m traits.Mapper) error {
 	n, _ := m.Size().(types.Int)
-	keys, values := make([]string, 0, n), make([]ref.Val, 0, n)
-	for it := m.Iterator(); it.HasNext() == types.True; {
-		k := it.Next()
-		key, ok := k.(types.String)
-		if !ok {
-			return fmt.Errorf("the result has a key that is of type %s: write string(...)", typeName(k))
-		}
-		keys, values = append(keys, string(key)), append(values, m.Get(k))
+	found := &members{keys: make([]string, 0, n), values: make([]ref.Val, 0, n)}
+	types.ToFoldableMap(m).Fold(found)
+	if found.err != nil {
+		return found.err
 	}
-	return w.members(keys, values)
+	return w.members(found.keys, found.values)
+}
+
+// members collects those of a map.
+type members struct {
+	keys   []string
+	values []ref.Val
+	err    error
+}
+
+// FoldEntry implements [traits.Folder].
+func (m *members) FoldEntry(k, v any) bool {
+	key, ok := k.(types.String)
+	if !ok {
+		m.err = fmt.Errorf("the result has a key that is of type %s: write string(...)", typeName(types.DefaultTypeAdapter.NativeToValue(k)))
+		return false
+	}
+	m.keys, m.values = append(m.keys, string(key)), append(m.values, types.DefaultTypeAdapter.NativeToValue(v))
+	return true
 }
 
 // members writes an object, its keys sorted.

@@ -210,6 +210,14 @@ func (v values) add(operation string) string {
 	return fmt.Sprintf("add {hub: %s, spoke: %s, %s}", quotedPlace(v.at[onHub]), quotedPlace(v.at[onSpoke]), operation)
 }
 
+// named returns a place as it stands in a sentence.
+func named(p place) string {
+	if len(p.steps) == 0 {
+		return "the object"
+	}
+	return p.String()
+}
+
 // quotedPlace returns a place as it is written in YAML.
 func quotedPlace(p place) string {
 	text := p.String()
@@ -244,15 +252,25 @@ func (s *spoke) compareObjects(v values) {
 	for sd, own := range v.schemas {
 		other := v.schemas[side(sd).other()]
 		if rest := restOf(own); rest != "" && !open(other) {
-			s.errorf(v.path, ruleCoverage, "%s of %s keeps %s, and %s of %s does not: add a pair toHub and toSpoke for it, or {%s: %s, %s: {}}",
-				v.at[sd], s.versions[sd], rest, v.at[side(sd).other()], s.versions[side(sd).other()],
-				side(sd).name(), quotedPlace(v.at[sd]), [2]string{onSpoke: "removed", onHub: "added"}[sd])
+			s.errorf(v.path, ruleCoverage, "%s of %s keeps %s, and %s of %s does not: %s",
+				named(v.at[sd]), s.versions[sd], rest, named(v.at[side(sd).other()]), s.versions[side(sd).other()], v.add("toHub: ..., toSpoke: ..."))
 		}
-		if own.XEmbeddedResource && !other.XEmbeddedResource && !open(other) {
-			s.errorf(v.path, ruleType, "%s of %s is an embedded resource, and %s of %s is none: add a pair toHub and toSpoke for it",
-				v.at[sd], s.versions[sd], v.at[side(sd).other()], s.versions[side(sd).other()])
+		if own.XEmbeddedResource && !other.XEmbeddedResource {
+			s.embedded(v, side(sd))
 		}
 	}
+}
+
+// embedded judges a resource that is embedded on one side only.
+func (s *spoke) embedded(v values, sd side) {
+	other := sd.other()
+	if open(v.schemas[other]) {
+		s.warnf(v.path, warnRequired, "%s of %s is an embedded resource, and %s of %s is none: an object without apiVersion, kind and metadata there is not valid in %s",
+			v.at[sd], s.versions[sd], v.at[other], s.versions[other], s.versions[sd])
+		return
+	}
+	s.errorf(v.path, ruleType, "%s of %s is an embedded resource, and %s of %s is none: %s",
+		v.at[sd], s.versions[sd], v.at[other], s.versions[other], v.add("toHub: ..., toSpoke: ..."))
 }
 
 // compareRequired finds fields that only one side requires.
@@ -263,10 +281,23 @@ func (s *spoke) compareRequired(v, inner values, key string) {
 			continue
 		}
 		if requires(own, key) && !requires(v.schemas[other], key) && inner.schemas[sd].Default.Object == nil {
-			s.warnf(v.path, warnRequired, "%s requires %s, and %s does not: an object without it is not valid in %s",
-				s.versions[sd], inner.at[sd], s.versions[other], s.versions[sd])
+			s.requiredByOne(v.path, inner.at, side(sd))
 		}
 	}
+}
+
+func (s *spoke) requiredByOne(path string, at [2]place, sd side) {
+	other := sd.other()
+	s.warnf(path, warnRequired, "%s requires %s, and %s does not require %s: an object without it is not valid in %s",
+		s.versions[sd], at[sd], s.versions[other], at[other], s.versions[sd])
+}
+
+// requiredAt reports whether the schema of a side requires what is at a place, so that
+// somebody must write it.
+func (s *spoke) requiredAt(sd side, at place) bool {
+	last := at.steps[len(at.steps)-1]
+	parent, err := find(s.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
+	return err == nil && !last.each && requires(parent, last.key) && fieldOf(parent, last.key).Default.Object == nil
 }
 
 // keysOf returns the fields that a schema or an entry names.

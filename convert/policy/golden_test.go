@@ -24,8 +24,8 @@ var update = flag.Bool("update", false, "write what came out into the golden fil
 // TestGolden compiles the policy of every archive in testdata, and converts its objects by
 // it. The archives are meant to be read: each begins with what it shows.
 //
-// Schemas.yaml has the schema of spec per version, of the kind Thing in example.com; or
-// there is a whole crd.yaml. Policy.yaml is a policy's spec. Each object*.yaml is converted
+// Schemas.yaml has the schema of spec per version, of the kind Thing in example.com, with
+// the word properties left out. Policy.yaml is a policy's spec. Each object*.yaml is converted
 // to each other version and back. It must come back as it was; otherwise there is a
 // want/back-*.yaml.
 func TestGolden(t *testing.T) {
@@ -74,13 +74,9 @@ func texts(files []txtar.File) map[string]string {
 // run returns the wanted files.
 func run(t *testing.T, in map[string]string) []txtar.File {
 	t.Helper()
-	spec := &v1alpha1.ConversionPolicySpec{}
-	if err := yaml.UnmarshalStrict([]byte(in["policy.yaml"]), spec); err != nil {
-		t.Fatal(err)
-	}
+	spec := policySpec(t, in)
 	before := spec.DeepCopy()
-	def := definition(t, in)
-	p, findings := Compile(spec, def)
+	p, findings := Compile(spec, definition(t, in))
 	if diff := cmp.Diff(before, spec); diff != "" {
 		t.Errorf("Compile() changed the policy: -before, +after:\n%s", diff)
 	}
@@ -107,6 +103,26 @@ func run(t *testing.T, in map[string]string) []txtar.File {
 		files = append(files, there(t, e, p, name, in[name])...)
 	}
 	return files
+}
+
+func policySpec(t *testing.T, in map[string]string) *v1alpha1.ConversionPolicySpec {
+	t.Helper()
+	spec := &v1alpha1.ConversionPolicySpec{}
+	if err := yaml.UnmarshalStrict([]byte(in["policy.yaml"]), spec); err != nil {
+		t.Fatal(err)
+	}
+	return spec
+}
+
+// compiled returns the policy of an archive, which must compile.
+func compiled(t *testing.T, in map[string]string) (*Policy, *structural.Definition) {
+	t.Helper()
+	def := definition(t, in)
+	p, findings := Compile(policySpec(t, in), def)
+	if p == nil {
+		t.Fatal(findings)
+	}
+	return p, def
 }
 
 // there returns what becomes of an object in each other version, and what comes back if
@@ -168,28 +184,19 @@ func toYAML(t *testing.T, object []byte) []byte {
 // definition returns the definition of an archive.
 func definition(t *testing.T, in map[string]string) *structural.Definition {
 	t.Helper()
-	crd := map[string]any{}
-	if text, ok := in["crd.yaml"]; ok {
-		if err := yaml.Unmarshal([]byte(text), &crd); err != nil {
-			t.Fatal(err)
-		}
-	} else {
-		crd = thing(t, in["schemas.yaml"])
-	}
-	def, err := structural.New(crd)
+	def, err := define(in["schemas.yaml"])
 	if err != nil {
 		t.Fatal(err)
 	}
 	return def
 }
 
-// thing returns a definition of the kind Thing in example.com, whose versions have these
+// define returns a definition of the kind Thing in example.com, whose versions have these
 // schemas of spec. The first of them is stored.
-func thing(t *testing.T, schemas string) map[string]any {
-	t.Helper()
+func define(schemas string) (*structural.Definition, error) {
 	var of map[string]any
 	if err := yaml.Unmarshal([]byte(schemas), &of); err != nil {
-		t.Fatal(err)
+		return nil, err
 	}
 	var versions []any
 	for line := range strings.Lines(schemas) {
@@ -198,6 +205,9 @@ func thing(t *testing.T, schemas string) map[string]any {
 			continue
 		}
 		spec, _ := of[name].(map[string]any)
+		if spec == nil {
+			spec = map[string]any{}
+		}
 		if spec["type"] == nil && spec["properties"] == nil {
 			spec = map[string]any{"properties": spec}
 		}
@@ -207,12 +217,12 @@ func thing(t *testing.T, schemas string) map[string]any {
 			"schema": map[string]any{"openAPIV3Schema": map[string]any{"type": "object", "properties": map[string]any{"spec": spec}}},
 		})
 	}
-	return map[string]any{
+	return structural.New(map[string]any{
 		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
 		"metadata": map[string]any{"name": "things.example.com"},
 		"spec": map[string]any{
 			"group": "example.com", "scope": "Namespaced", "versions": versions,
 			"names": map[string]any{"plural": "things", "kind": "Thing", "singular": "thing", "listKind": "ThingList"},
 		},
-	}
+	})
 }

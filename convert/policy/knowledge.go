@@ -60,6 +60,10 @@ type placed struct {
 // one are at places of the hub: those that the version has elsewhere, too, are
 // found there.
 func (p *Policy) entries(version, other string) []placed {
+	return p.placed[[2]string{version, other}]
+}
+
+func (p *Policy) place(version, other string) []placed {
 	var all []placed
 	for i, l := range p.legs(version, other) {
 		for _, e := range l.spoke.entries {

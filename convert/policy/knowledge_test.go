@@ -5,9 +5,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
-
-	"refract.dev/api/refract/v1alpha1"
-	"refract.dev/structural"
 )
 
 const knownSchemas = `
@@ -83,21 +80,9 @@ spokes:
   - {hub: spec.new, added: {}}
 `
 
-func knownSpec(t *testing.T) (*v1alpha1.ConversionPolicySpec, *structural.Definition) {
-	t.Helper()
-	spec := &v1alpha1.ConversionPolicySpec{}
-	if err := yaml.UnmarshalStrict([]byte(knownPolicy), spec); err != nil {
-		t.Fatal(err)
-	}
-	return spec, definition(t, map[string]string{"schemas.yaml": knownSchemas})
-}
-
 func known(t *testing.T) *Policy {
 	t.Helper()
-	p, findings := Compile(knownSpec(t))
-	if p == nil {
-		t.Fatal(findings)
-	}
+	p, _ := compiled(t, map[string]string{"schemas.yaml": knownSchemas, "policy.yaml": knownPolicy})
 	return p
 }
 

@@ -23,6 +23,14 @@ func (s *spoke) move(e *entry) {
 // checkMove finds what of a value does not pass to another place.
 func (s *spoke) checkMove(e *entry) {
 	s.compare(values{path: e.path, at: e.at, schemas: e.schemas, within: e})
+	if e.at[onSpoke].group != nil || e.at[onHub].group != nil {
+		return // Their fields are compared like those of an object.
+	}
+	for _, sd := range []side{onSpoke, onHub} {
+		if s.requiredAt(sd, e.at[sd]) && !s.requiredAt(sd.other(), e.at[sd.other()]) {
+			s.requiredByOne(e.path, e.at, sd)
+		}
+	}
 }
 
 // oneSided compiles a value that only one side has.

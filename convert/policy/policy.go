@@ -14,6 +14,8 @@ type Policy struct {
 	resource convert.Resource
 	versions []string
 	spokes   []*spoke
+	// placed are the entries between two versions.
+	placed map[[2]string][]placed
 }
 
 // Compile compiles a spec against a definition. It keeps nothing of spec, and modifies
@@ -42,6 +44,12 @@ func Compile(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) (*
 	}
 	if r.failed() {
 		return nil, structural.Sort(r.findings)
+	}
+	p.placed = map[[2]string][]placed{}
+	for _, version := range p.versions {
+		for _, other := range p.versions {
+			p.placed[[2]string{version, other}] = p.place(version, other)
+		}
 	}
 	return p, structural.Sort(r.findings)
 }

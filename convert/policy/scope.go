@@ -176,6 +176,9 @@ func (s *spoke) settle(c *scope) {
 		}
 	}
 	for _, inner := range c.inner {
+		if inner.path() == "" {
+			continue
+		}
 		for sd := range inner.in {
 			s.claim(c, side(sd), inner.in[sd], inner.path())
 		}
@@ -184,12 +187,17 @@ func (s *spoke) settle(c *scope) {
 	}
 }
 
-// path returns the path of an entry that is inside.
+// path returns the path of an entry that is inside; empty if all of them were refused.
 func (c *scope) path() string {
 	if len(c.entries) > 0 {
 		return c.entries[0].path
 	}
-	return c.inner[0].path()
+	for _, inner := range c.inner {
+		if path := inner.path(); path != "" {
+			return path
+		}
+	}
+	return ""
 }
 
 func (s *spoke) claim(c *scope, sd side, p place, by string) {

@@ -288,10 +288,8 @@ func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry
 		return entry{}, false
 	}
 	wrap := fmt.Sprintf("{%s: value}", strconv.Quote(key))
-	unwrap := "value." + key
-	if !requires(box, key) {
-		unwrap = fmt.Sprintf("value.?%s.orValue(%s)", key, jsonOf(least(value, 0)).Raw)
-	}
+	// Also one that is required may be absent: in what one manager has applied.
+	unwrap := fmt.Sprintf("value.?%s.orValue(%s)", key, jsonOf(least(value, 0)).Raw)
 	return pairOfExpressions(toBox, wrap, unwrap, fmt.Sprintf("decide whether the value is the object's %s: a guess. What else is in the object is kept", key)), true
 }
 

@@ -84,13 +84,6 @@ func (d *differences) pair(e entry, added, removed *oneSided) {
 	}
 	e.notes = append([]string{same}, e.notes...)
 	d.entries = append(d.entries, e)
-	switch {
-	case added.required == removed.required || hasDefault(added.value) || hasDefault(removed.value):
-	case added.required:
-		d.required(true, added.place)
-	default:
-		d.required(false, removed.place)
-	}
 }
 
 // moves reports whether the value of an entry is not changed.
@@ -177,8 +170,8 @@ func likeness(a, b *oneSided) int {
 		score += 4
 	}
 	first, second := words(a.name), words(b.name)
-	switch {
-	case slices.Equal(first, second):
+	switch scale, _, _ := unitsOf(a, b); {
+	case slices.Equal(first, second), scale != nil && stem(a.name) == stem(b.name):
 		score += 6
 	case common(first, second)*2 >= max(len(first), len(second)):
 		score += 3
@@ -256,24 +249,25 @@ func distance(a, b string) int {
 
 // unit is one that names of fields end with.
 type unit struct {
-	words  []string
-	of     string // What it measures.
-	factor int64  // How many of the least unit it is.
+	of       string // What it measures.
+	name     string
+	factor   int64 // How many of the least unit it is.
+	suffixes []string
 }
 
-// units are those known: of time in milliseconds, of size in bytes. That M stands for
-// 1,024 K is a guess too.
+// units are those known: of time in milliseconds, of size in bytes. That MB stands for
+// 1,024 KB is a guess, too.
 var units = []unit{
-	{[]string{"millisecond", "milli", "m"}, "time", 1},
-	{[]string{"second", "sec"}, "time", 1000},
-	{[]string{"minute", "min"}, "time", 60_000},
-	{[]string{"hour"}, "time", 3_600_000},
-	{[]string{"day"}, "time", 86_400_000},
-	{[]string{"byte"}, "size", 1},
-	{[]string{"kib", "kb", "kilobyte"}, "size", 1 << 10},
-	{[]string{"mib", "mb", "megabyte"}, "size", 1 << 20},
-	{[]string{"gib", "gb", "gigabyte"}, "size", 1 << 30},
-	{[]string{"tib", "tb", "terabyte"}, "size", 1 << 40},
+	{"time", "milliseconds", 1, []string{"Milliseconds", "Millis", "Ms", "MS"}},
+	{"time", "seconds", 1000, []string{"Seconds", "Second", "Secs", "Sec"}},
+	{"time", "minutes", 60_000, []string{"Minutes", "Minute", "Mins"}},
+	{"time", "hours", 3_600_000, []string{"Hours", "Hour"}},
+	{"time", "days", 86_400_000, []string{"Days", "Day"}},
+	{"size", "KiB", 1 << 10, []string{"KiB", "Kib", "KB", "Kilobytes"}},
+	{"size", "MiB", 1 << 20, []string{"MiB", "Mib", "MB", "Megabytes"}},
+	{"size", "GiB", 1 << 30, []string{"GiB", "Gib", "GB", "Gigabytes"}},
+	{"size", "TiB", 1 << 40, []string{"TiB", "Tib", "TB", "Terabytes"}},
+	{"size", "bytes", 1, []string{"Bytes", "Byte"}},
 }
 
 // unitsOf returns the scale between two numbers whose names end with different units of
@@ -290,7 +284,7 @@ func unitsOf(hub, spoke *oneSided) (scale *v1alpha1.ScaleConversion, from, to st
 	scale = &v1alpha1.ScaleConversion{Hub: of.factor, Spoke: at.factor}
 	divisor := gcd(scale.Hub, scale.Spoke)
 	scale.Hub, scale.Spoke = scale.Hub/divisor, scale.Spoke/divisor
-	return scale, of.words[0] + "s", at.words[0] + "s"
+	return scale, of.name, at.name
 }
 
 func gcd(a, b int64) int64 {
@@ -300,16 +294,26 @@ func gcd(a, b int64) int64 {
 	return a
 }
 
+// unitOf returns the unit of a value with this name; nil if it is not known.
 func unitOf(name string) *unit {
-	parts := words(name)
-	if len(parts) == 0 {
-		return nil
-	}
-	last := parts[len(parts)-1]
 	for i := range units {
-		if slices.Contains(units[i].words, last) {
-			return &units[i]
+		for _, suffix := range units[i].suffixes {
+			if strings.HasSuffix(name, suffix) || strings.EqualFold(name, suffix) {
+				return &units[i]
+			}
 		}
 	}
 	return nil
+}
+
+// stem returns a name without its unit.
+func stem(name string) string {
+	if u := unitOf(name); u != nil {
+		for _, suffix := range u.suffixes {
+			if rest, ok := strings.CutSuffix(name, suffix); ok {
+				return rest
+			}
+		}
+	}
+	return ""
 }

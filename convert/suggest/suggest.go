@@ -64,7 +64,9 @@ func Policy(def *structural.Definition, hub string) (*v1alpha1.ConversionPolicy,
 var errOneVersion = errors.New("there is no other version that is served or stored: nothing is to be converted")
 
 // used reports whether clients or the storage may have objects of a version.
-func used(def *structural.Definition, v *structural.Version) bool { return v.Served() || v.Name() == def.Storage() }
+func used(def *structural.Definition, v *structural.Version) bool {
+	return v.Served() || v.Name() == def.Storage()
+}
 
 // preferred returns the version that Kubernetes prefers, of those that are used.
 func preferred(def *structural.Definition) string {
@@ -81,10 +83,9 @@ func preferred(def *structural.Definition) string {
 type differences struct {
 	hubVersion, spokeVersion string
 
-	entries  []entry
-	lists    []list     // Those that both have, whose elements are looked into.
-	unfilled []string   // Notes on values that only one of them requires.
-	lonely   []oneSided // What only one of them has, as far as is known.
+	entries []entry
+	lists   []list     // Those that both have, whose elements are looked into.
+	lonely  []oneSided // What only one of them has, as far as is known.
 }
 
 // entry is a difference, and what is to be said of it.
@@ -138,9 +139,6 @@ func (d *differences) spoke(hub, spoke *schema.Structural, index int) (v1alpha1.
 	out.Lists = keys
 	for i, n := range said {
 		notes = append(notes, fmt.Sprintf("spec.spokes[%d].lists[%d]: %s", index, i, n))
-	}
-	for _, n := range d.unfilled {
-		notes = append(notes, fmt.Sprintf("spec.spokes[%d]: %s", index, n))
 	}
 	return out, notes
 }

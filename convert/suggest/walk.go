@@ -59,9 +59,6 @@ func (d *differences) both(hub, spoke *schema.Structural, hubRequires, spokeRequ
 		d.entries[len(d.entries)-1].notes = []string{"see the entry of " + place + " above"}
 		return
 	}
-	if hubRequires != spokeRequires && !hasDefault(hub) && !hasDefault(spoke) {
-		d.required(hubRequires, place)
-	}
 }
 
 // elements compares the elements of lists or tables at a place, and reports whether that
@@ -82,16 +79,6 @@ func (d *differences) elements(hub, spoke *schema.Structural, place string) bool
 		return sameShape(hub, spoke)
 	}
 	return true
-}
-
-// required notes a value that both versions have and one of them requires.
-func (d *differences) required(inHub bool, place string) {
-	strict, other := d.hubVersion, d.spokeVersion
-	if !inHub {
-		strict, other = other, strict
-	}
-	d.unfilled = append(d.unfilled, fmt.Sprintf("decide what %s is in %s for an object that has none in %s: %s requires it, and %s does not. "+
-		"Give it a default in both schemas, or require it in both", place, strict, other, strict, other))
 }
 
 // keep has a value that only one version has kept for it.

@@ -215,11 +215,11 @@ func (r *runner) compare(want, got map[string]any, c comparison) *difference {
 	if len(c.loses) == 0 && d.first("", want, got, c.via) == nil {
 		return nil
 	}
-	decoded, err := c.version.Decode(got)
+	decoded, err := decode(c.version, got)
 	if err != nil {
 		return &difference{want: none, got: none, unreadable: err.Error()}
 	}
-	a, b := any(want), any(decoded.Object)
+	a, b := any(want), any(decoded)
 	for _, place := range c.loses {
 		a, _ = without(a, place)
 		b, _ = without(b, place)

@@ -17,7 +17,7 @@ func (r *runner) planEdit(t *trial, src generate.Source) []generate.Edit {
 	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
 		return nil
 	}
-	return generate.Edits(src, t.to, t.decoded.Object, mostEdits)
+	return generate.Edits(src, t.to, t.decoded, mostEdits)
 }
 
 // edit judges whether edits in the other version stay, and everything else does.
@@ -53,15 +53,15 @@ func (r *runner) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 
 // edited returns what an API server makes of edits, if it accepts them.
 func (*runner) edited(t *trial, edits []generate.Edit) (map[string]any, bool) {
-	changed, ok := generate.Apply(t.decoded.Object, edits)
+	changed, ok := generate.Apply(t.decoded, edits)
 	if !ok {
 		return nil, false
 	}
-	result, err := t.to.Decode(changed)
-	if err != nil || same(result.Object, t.decoded.Object) || len(t.to.ValidateUpdate(result.Object, t.decoded.Object)) > 0 {
+	result, err := decode(t.to, changed)
+	if err != nil || same(result, t.decoded) || len(t.to.ValidateUpdate(result, t.decoded)) > 0 {
 		return nil, false
 	}
-	return result.Object, true
+	return result, true
 }
 
 // described returns edits in words.
@@ -87,12 +87,12 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 	if err != nil {
 		return nil
 	}
-	got, err := t.version.Decode(bare(stored))
+	got, err := decode(t.version, bare(stored))
 	if err != nil {
 		return &difference{want: none, got: none, unreadable: err.Error()}
 	}
 	want := headless(t.object)
-	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: headless(got.Object), via: inside(t.to, t.out)}
+	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: headless(got), via: inside(t.to, t.out)}
 	found := k.lost("", t.version.Structural())
 	if found == nil {
 		return nil

@@ -44,7 +44,7 @@ func ExampleRun() {
 		fmt.Println(v.Object["spec"], "want", v.Want, "got", v.Got)
 	}
 	// Output:
-	// 4 2 true
+	// 16 8 true
 	// RoundTripSpoke spec.count is 1, not 0, from v1 to v2 and back without metadata, so that no annotation helps
 	// map[count:0] want 0 got 1
 }
@@ -79,7 +79,7 @@ func ExampleCompare() {
 		fmt.Printf("%s of %s in %s at %s: %s\n", v.Law, v.From, v.To, v.Path, v.Message)
 	}
 	// Output:
-	// Agreement of v1 in v2 at spec.list: ours is ["",""], theirs [""], in v2
+	// Agreement of v1 in v2 at spec.list: ours is ["a","a"], theirs ["a"], in v2
 }
 
 func ExampleLaws() {

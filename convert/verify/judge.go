@@ -102,15 +102,10 @@ func (r *runner) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 		v.Object = part
 		return v, true
 	}
-	for _, key := range keysOf(out.object) {
-		if key == "metadata" {
-			continue
-		}
-		if path, value := invented(key, whole.object[key], out.object[key], memberOf(whole.object, key) != none); path != "" {
-			v := r.broken(t, t.to, path, "%s comes from nowhere: what the whole object converts to does not have it", path)
-			v.Object, v.Got = part, value
-			return v, true
-		}
+	if path, value := invented("", []any{whole.object}, headless(out.object)); path != "" {
+		v := r.broken(t, t.to, path, "%s comes from nowhere: what the whole object converts to does not have it", path)
+		v.Object, v.Got = part, value
+		return v, true
 	}
 	if v := r.hollowed(t, part, out); v != nil {
 		return v, true
@@ -160,73 +155,40 @@ func emptied(path string, was, is any) string {
 }
 
 // invented returns the first path at which a part has something, and the whole nothing. All
-// elements of a list are one place.
-func invented(path string, whole, part any, there bool) (string, any) {
-	if !there && hollow(part) {
-		return "", nil // It is what was around something.
-	}
-	if !there {
+// elements of a list are one place: wholes are the values that the whole has there.
+func invented(path string, wholes []any, part any) (string, any) {
+	if len(wholes) == 0 {
+		if hollow(part) {
+			return "", nil // It is what was around something.
+		}
 		return path, part
 	}
 	switch p := part.(type) {
 	case map[string]any:
-		w, _ := whole.(map[string]any)
 		for _, key := range keysOf(p) {
-			inner, there := w[key]
-			if found, value := invented(member(path, key), inner, p[key], there); found != "" {
+			var inner []any
+			for _, w := range wholes {
+				if v := memberOf(w, key); v != none {
+					inner = append(inner, v)
+				}
+			}
+			if found, value := invented(member(path, key), inner, p[key]); found != "" {
 				return found, value
 			}
 		}
 	case []any:
-		w, _ := whole.([]any)
-		merged := merge(w)
-		for i, inner := range p {
-			if found, value := invented(element(path, i), merged, inner, len(w) > 0); found != "" {
+		var inner []any
+		for _, w := range wholes {
+			list, _ := w.([]any)
+			inner = append(inner, list...)
+		}
+		for i, v := range p {
+			if found, value := invented(element(path, i), inner, v); found != "" {
 				return found, value
 			}
 		}
 	}
 	return "", nil
-}
-
-// merge returns a value with all places that the elements of a list have. Those that are
-// lists have one element.
-func merge(list []any) any {
-	var out any
-	for _, element := range list {
-		out = overlay(out, element)
-	}
-	return out
-}
-
-func overlay(a, b any) any {
-	switch b := b.(type) {
-	case map[string]any:
-		m := map[string]any{}
-		if old, ok := a.(map[string]any); ok {
-			m = old
-		}
-		for key, inner := range b {
-			m[key] = overlay(m[key], inner)
-		}
-		return m
-	case []any:
-		inner := []any{}
-		if old, ok := a.([]any); ok {
-			inner = old
-		}
-		if len(b) > 0 {
-			inner = []any{overlay(merge(inner), merge(b))}
-		}
-		return inner
-	case nil:
-		return a
-	default:
-		if a == nil {
-			return b
-		}
-		return a
-	}
 }
 
 // valid judges what comes out by the schema.
@@ -256,7 +218,7 @@ func (r *runner) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
 			return v, true
 		}
 	}
-	for _, f := range t.to.Validate(t.decoded.Object) {
+	for _, f := range t.to.Validate(t.decoded) {
 		return r.broken(t, t.to, f.Path, "is not valid in %s: %v", t.to.Name(), f), true
 	}
 	return nil, true
@@ -301,19 +263,19 @@ func (r *runner) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
 		if err != nil {
 			return nil, false
 		}
-		want, err := t.to.Decode(bare.object)
+		want, err := decode(t.to, bare.object)
 		if err != nil {
 			return nil, false
 		}
 		way := comparison{version: t.to, toward: []*structural.Version{t.version}, via: inside(t.version, &document{object: t.object}), lenient: true}
-		if d := r.compare(want.Object, t.out.object, way); d != nil {
+		if d := r.compare(want, t.out.object, way); d != nil {
 			return r.differs(t, t.to, d, "if the defaults of "+t.version.Name()+" are filled in before it is converted"), true
 		}
 	}
-	if tree.Equal(t.out.object, t.decoded.Object) {
+	if tree.Equal(t.out.object, t.decoded) {
 		return nil, true
 	}
-	back, err := r.convertObject(t.decoded.Object, t.version)
+	back, err := r.convertObject(t.decoded, t.version)
 	if err != nil {
 		return r.broken(t, t.version, "", "does not convert back from %s with the defaults of that: %v", t.to.Name(), err), true
 	}
@@ -341,7 +303,7 @@ func (r *runner) triangle(t *trial, _ []generate.Edit) (*Violation, bool) {
 		return r.broken(t, t.version, "", "converts to %s, but not over %s: %v", t.to.Name(), t.over.Name(), err), true
 	}
 	way := comparison{version: t.to, toward: []*structural.Version{t.version, t.over}, via: inside(t.over, between)}
-	if d := r.compare(t.decoded.Object, out.object, way); d != nil {
+	if d := r.compare(t.decoded, out.object, way); d != nil {
 		return r.differs(t, t.to, d, "if the way from "+t.version.Name()+" to "+t.to.Name()+" is over "+t.over.Name()), true
 	}
 	return nil, true

@@ -1,18 +1,22 @@
 package verify_test
 
 import (
+	"flag"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"refract.dev/convert"
 	"refract.dev/convert/verify"
 	"refract.dev/structural"
+	"refract.dev/structural/generate"
 )
 
-const (
-	seeds   = 3
-	objects = 80
-)
+// objects is how many are generated per version and seed: more take longer, and say more.
+var objects = flag.Int("objects", 60, "objects per version for which right conversions have no violation")
+
+const seeds = 3
 
 // Conversions that are right have no violation: with so many objects, whatever the seed.
 func TestRightConversions(t *testing.T) {
@@ -112,7 +116,7 @@ func TestRightConversions(t *testing.T) {
 			}
 			for seed := range uint64(seeds) {
 				r, err := verify.Run(t.Context(), tc.subject, verify.Options{
-					Definition: tc.definition, Hub: "v2", Versions: versions, Knowledge: tc.knowledge, Seed: seed, Objects: objects,
+					Definition: tc.definition, Hub: "v2", Versions: versions, Knowledge: tc.knowledge, Seed: seed, Objects: *objects,
 				})
 				if err != nil {
 					t.Fatal(err)
@@ -120,7 +124,7 @@ func TestRightConversions(t *testing.T) {
 				for _, v := range r.Violations() {
 					t.Errorf("%s\nseed %d: %s from %s to %s: %s\n%v", tc.reason, seed, v.Law, v.From, v.To, v.Message, v.Object)
 				}
-				if !r.Complete || r.Objects != objects*len(versions) {
+				if !r.Complete || r.Objects != *objects*len(versions) {
 					t.Errorf("seed %d: Run() = %s", seed, text(t, r))
 				}
 				for _, l := range r.Laws {
@@ -130,5 +134,34 @@ func TestRightConversions(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A kind whose versions have the same schema needs no conversion, whatever the schema.
+func TestAnySchema(t *testing.T) {
+	for seed := range uint64(400) {
+		crd := generate.CRD(generate.Seeded(seed), "things."+group, generate.SchemaOptions{})
+		s, _ := crd["spec"].(map[string]any)
+		list, _ := s["versions"].([]any)
+		v1, _ := runtime.DeepCopyJSONValue(list[0]).(map[string]any)
+		v2, _ := runtime.DeepCopyJSONValue(list[0]).(map[string]any)
+		v1["name"], v2["name"], v2["storage"] = "v1", "v2", false
+		s["versions"] = []any{v1, v2}
+		d, err := structural.New(crd)
+		if err != nil {
+			t.Fatalf("seed %d: %v", seed, err)
+		}
+		e, err := convert.New(convert.Resource{Group: group, Kind: d.Kind(), Hub: "v2", Spokes: []convert.Spoke{{Version: "v1"}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		r, err := verify.Run(t.Context(), verify.Engine(e), verify.Options{Definition: d, Hub: "v2", Versions: []string{"v1", "v2"}, Seed: seed, Objects: 10})
+		if err != nil {
+			t.Logf("seed %d: %v", seed, err)
+			continue
+		}
+		for _, v := range r.Violations() {
+			t.Errorf("seed %d: %s from %s to %s: %s\n%v", seed, v.Law, v.From, v.To, v.Message, v.Object)
+		}
 	}
 }

@@ -139,14 +139,15 @@ func spots(out []spot, path []any, s *schema.Structural, value any) []spot {
 	case map[string]any:
 		return memberSpots(out, path, s, value)
 	case []any:
+		if s.Items == nil {
+			return out
+		}
 		for i, element := range value {
 			at := append(slices.Clone(path), i)
 			out = append(out, spot{path: at, schema: s.Items, there: true, value: element})
 			out = spots(out, at, s.Items, element)
 		}
-		if s.Items != nil {
-			out = append(out, spot{path: append(slices.Clone(path), len(value)), schema: s.Items})
-		}
+		out = append(out, spot{path: append(slices.Clone(path), len(value)), schema: s.Items})
 	}
 	return out
 }

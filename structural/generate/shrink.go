@@ -191,9 +191,9 @@ func simplerIntegers(n int64) []any {
 	case n == 0:
 		return nil
 	case n < 0:
-		return []any{int64(0), n / 2, n + 1}
+		return []any{int64(0), n / 2, n - n/4, n - n/32, n + 1}
 	default:
-		return []any{int64(0), n / 2, n - 1}
+		return []any{int64(0), n / 2, n - n/4, n - n/32, n - 1}
 	}
 }
 

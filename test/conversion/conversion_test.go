@@ -25,6 +25,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	k8sjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
@@ -151,7 +152,7 @@ func (s *scene) end() {
 		s.must(s.api.List(ctx, all))
 		for i := range all.Items {
 			if p := &all.Items[i]; p.Spec.CRD == s.crd {
-				s.Logf("the status of %s is %s", p.Name, asJSON(p.Status))
+				s.Logf("the status of %s is %s", p.Name, statusOf(p))
 			}
 		}
 	}
@@ -217,7 +218,7 @@ func (s *scene) untilReady(name string) {
 		}
 		ready := meta.FindStatusCondition(p.Status.Conditions, refractv1alpha1.ConversionReady)
 		if ready == nil || ready.Status != metav1.ConditionTrue || p.Status.ObservedGeneration != p.Generation {
-			return fmt.Errorf("generation %d has the status %s", p.Generation, asJSON(p.Status))
+			return fmt.Errorf("generation %d has the status %s", p.Generation, statusOf(p))
 		}
 		return nil
 	})
@@ -235,7 +236,7 @@ func (s *scene) untilCondition(name, condition string, want metav1.ConditionStat
 		}
 		is = meta.FindStatusCondition(p.Status.Conditions, condition)
 		if is == nil || is.Status != want || is.ObservedGeneration != p.Generation {
-			return fmt.Errorf("generation %d has the status %s", p.Generation, asJSON(p.Status))
+			return fmt.Errorf("generation %d has the status %s", p.Generation, statusOf(p))
 		}
 		for _, text := range texts {
 			if !strings.Contains(is.Message, text) {
@@ -411,22 +412,11 @@ func (s *scene) empty(version, name string) *unstructured.Unstructured {
 
 // decode reads YAML as an API server does: whole numbers are int64.
 func decode(text string, into *map[string]any) error {
-	raw, err := yaml.ToJSON([]byte(text))
-	if err != nil {
+	var raw runtime.RawExtension
+	if err := yaml.NewYAMLOrJSONDecoder(strings.NewReader(text), 4096).Decode(&raw); err != nil {
 		return fmt.Errorf("%w in\n%s", err, text)
 	}
-	u := map[string]any{}
-	wrapped, err := json.Marshal(map[string]any{"apiVersion": "v1", "kind": "List", "v": json.RawMessage(raw)})
-	if err != nil {
-		return err
-	}
-	o := unstructured.Unstructured{}
-	if err := o.UnmarshalJSON(wrapped); err != nil {
-		return err
-	}
-	u, _ = o.Object["v"].(map[string]any)
-	*into = u
-	return nil
+	return k8sjson.Unmarshal(raw.Raw, into)
 }
 
 // create creates an object.
@@ -539,6 +529,15 @@ func (s *scene) wantError(reason string, err error, code int32, texts ...string)
 			s.Errorf("%s\n%q is not in the error:\n%v", reason, text, err)
 		}
 	}
+}
+
+// statusOf returns the status of a policy without what is long.
+func statusOf(p *refractv1alpha1.ConversionPolicy) string {
+	is := p.Status.DeepCopy()
+	if is.Served != nil {
+		is.Served.Spec, is.Served.Definition = refractv1alpha1.ConversionPolicySpec{}, nil
+	}
+	return asJSON(is)
 }
 
 func asJSON(v any) string {

@@ -13,8 +13,12 @@ func TestRoles(t *testing.T) {
 		Chosen, Serving string
 		Late, Shadows   []string
 	}
-	wanting := func(name string, minutes int) *refractv1alpha1.ConversionPolicy { return policyFrom(t, mapped, name, minutes) }
-	shadow := func(name string, minutes int) *refractv1alpha1.ConversionPolicy { return policyFrom(t, other, name, minutes) }
+	wanting := func(name string, minutes int) *refractv1alpha1.ConversionPolicy {
+		return policyFrom(t, mapped, name, minutes)
+	}
+	shadow := func(name string, minutes int) *refractv1alpha1.ConversionPolicy {
+		return policyFrom(t, other, name, minutes)
+	}
 	cases := map[string]struct {
 		reason   string
 		policies []*refractv1alpha1.ConversionPolicy

@@ -53,12 +53,16 @@ func TestReadiness(t *testing.T) {
 		},
 		"EarlierSchemas": {
 			"The definition has changed.",
-			func(p *refractv1alpha1.ConversionPolicy) { no(reasonInvalid, "spec.size").into(p, refractv1alpha1.ConversionCompiled) },
+			func(p *refractv1alpha1.ConversionPolicy) {
+				no(reasonInvalid, "spec.size").into(p, refractv1alpha1.ConversionCompiled)
+			},
 			false, good, metav1.ConditionFalse, reasonEarlier, []string{"schemas that the definition had before", "spec.size"},
 		},
 		"ToGo": {
 			"It is deleted, and needed.",
-			func(p *refractv1alpha1.ConversionPolicy) { p.DeletionTimestamp = &metav1.Time{Time: p.CreationTimestamp.Time} },
+			func(p *refractv1alpha1.ConversionPolicy) {
+				p.DeletionTimestamp = &metav1.Time{Time: p.CreationTimestamp.Time}
+			},
 			true, good, metav1.ConditionTrue, reasonNeeded, []string{"v1, v2 are served or stored"},
 		},
 		"Shadow": {

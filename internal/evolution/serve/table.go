@@ -32,8 +32,9 @@ const patience = time.Second
 // the definitions of the moment: what status.served says was compiled and verified once,
 // and is the same in all replicas.
 type table struct {
-	log     logr.Logger
-	shadows *comparer
+	log      logr.Logger
+	shadows  *comparer
+	patience time.Duration
 
 	writing sync.Mutex // Held while an entry is made, so that nobody who reads waits for that.
 
@@ -61,7 +62,7 @@ type identity struct {
 }
 
 func newTable(log logr.Logger) *table {
-	return &table{log: log, shadows: newComparer(log), entries: map[string]*entry{}, changed: make(chan struct{})}
+	return &table{log: log, shadows: newComparer(log), patience: patience, entries: map[string]*entry{}, changed: make(chan struct{})}
 }
 
 func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
@@ -167,20 +168,9 @@ func (t *table) ready() error {
 	return errors.Join(errs...)
 }
 
-// serves returns the identity of what a definition's objects are converted by here.
-func (t *table) serves(crd string) (identity, bool) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	e := t.entries[crd]
-	if e == nil || e.program == nil {
-		return identity{}, false
-	}
-	return e.key, true
-}
-
 // get returns the entry of a definition. If there is none it waits for a moment.
 func (t *table) get(ctx context.Context, crd string) *entry {
-	ctx, cancel := context.WithTimeout(ctx, patience)
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	for {
 		t.mu.Lock()

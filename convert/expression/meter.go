@@ -1,0 +1,204 @@
+package expression
+
+import (
+	"fmt"
+	"math/bits"
+	"strings"
+
+	"github.com/google/cel-go/cel"
+	"github.com/google/cel-go/common/functions"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"github.com/google/cel-go/common/types/traits"
+	"github.com/google/cel-go/interpreter"
+)
+
+// meter counts the cost of one evaluation.
+//
+// That of cel-go searches all that it has seen so far, again and again, where operators
+// did not look at all of their arguments: a loop that may take a million steps takes
+// minutes before it is over the limit.
+type meter struct {
+	cost, limit uint64
+}
+
+// add panics when the limit is exceeded, with what cel-go's own meter panics with: the
+// program's Eval makes an error of it.
+func (m *meter) add(n int64) {
+	m.cost += uint64(max(n, 0))
+	if m.cost > m.limit {
+		panic(interpreter.EvalCancelledError{Cause: interpreter.CostLimitExceeded, Message: "over the limit of the cost"})
+	}
+}
+
+// metered is a variable, a field or a choice, which costs one.
+type metered struct {
+	interpreter.InterpretableAttribute
+
+	meter *meter
+}
+
+// Eval implements [interpreter.Interpretable].
+func (m *metered) Eval(vars interpreter.Activation) ref.Val {
+	return m.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (m *metered) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	m.meter.add(1)
+	return m.InterpretableAttribute.Exec(frame)
+}
+
+// guarded is a call that is looked at before it is made, and paid for afterwards.
+type guarded struct {
+	interpreter.InterpretableCall
+
+	args     []interpreter.InterpretableV2
+	values   []ref.Val // Of the arguments, for as long as the call takes.
+	guard    guard
+	function *functions.Overload // nil if only cel-go knows how it is called.
+	limits   Limits
+	meter    *meter
+}
+
+// decorate puts guards and the meter into a program.
+func decorate(implementations map[string]*functions.Overload, l Limits, m *meter) cel.ProgramOption {
+	return cel.CustomDecoratorV2(func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
+		switch node := i.(type) {
+		case *metered, *guarded:
+			return i, nil
+		case interpreter.InterpretableAttribute:
+			return &metered{InterpretableAttribute: node, meter: m}, nil
+		case interpreter.InterpretableCall:
+			function := implementations[node.OverloadID()]
+			if function == nil {
+				function = implementations[node.Function()]
+			}
+			if function != nil && function.NonStrict {
+				function = nil // It is called even if there is an error among the arguments.
+			}
+			return &guarded{
+				InterpretableCall: node, args: node.Args(), values: make([]ref.Val, len(node.Args())),
+				guard: guards[node.Function()], function: function, limits: l, meter: m,
+			}, nil
+		default:
+			return i, nil
+		}
+	})
+}
+
+// Eval implements [interpreter.Interpretable].
+func (g *guarded) Eval(vars interpreter.Activation) ref.Val {
+	return g.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	if g.function == nil && g.guard.do == nil {
+		g.meter.add(1)
+		return g.InterpretableCall.Exec(frame)
+	}
+	// An expression is a tree, and an evaluation has one caller: a call is over before the
+	// next one of it begins.
+	args := g.values
+	defer clear(args)
+	for i, a := range g.args {
+		v := a.Exec(frame)
+		if types.IsUnknownOrError(v) {
+			return v
+		}
+		args[i] = v
+	}
+	if g.guard.check != nil {
+		if err := g.guard.check(g.limits, args); err != nil {
+			return types.LabelErrNode(g.ID(), types.WrapErr(fmt.Errorf("%s: %w", name(g.Function()), err)))
+		}
+	}
+	result := g.call(args)
+	g.meter.add(cost(g.Function(), args, result))
+	return types.LabelErrNode(g.ID(), result)
+}
+
+func (g *guarded) call(args []ref.Val) ref.Val {
+	f := g.function
+	switch {
+	case g.guard.do != nil:
+		return g.guard.do(args)
+	case len(args) > 0 && f.OperandTrait != 0 && !args[0].Type().HasTrait(f.OperandTrait):
+	case f.Unary != nil && len(args) == 1:
+		return f.Unary(args[0])
+	case f.Binary != nil && len(args) == 2:
+		return f.Binary(args[0], args[1])
+	case f.Function != nil:
+		return f.Function(args...)
+	}
+	names := make([]string, len(args))
+	for i, a := range args {
+		names[i] = typeName(a)
+	}
+	return types.NewErr("no such overload: %s(%s)", name(g.Function()), strings.Join(names, ", "))
+}
+
+// cost is what a call costs: one, and what there is to look at in its arguments and to
+// make. Ten bytes of text cost one.
+func cost(function string, args []ref.Val, result ref.Val) int64 {
+	const bytes = 10
+	switch function {
+	case "_==_", "_!=_":
+		if composite(args[0]) && composite(args[1]) {
+			return 1 + min(weigh(args[0], maxValues), weigh(args[1], maxValues))
+		}
+		return 1 + min(texts(args[:1]), texts(args[1:]))/bytes
+	case "@in":
+		if _, ok := args[1].(traits.Lister); ok {
+			return weigh(args[1], maxValues)
+		}
+		return 1
+	case "_+_":
+		return 1 + texts(args)/bytes // Lists are put together in no time.
+	case "distinct", "count", "json.encode":
+		return 1 + weigh(args[0], maxValues)
+	case "format":
+		return 1 + texts(args)/bytes + weigh(args[1], maxValues)
+	case "lists.range", "expand", "merge", "omit", "flatten", "slice", "reverse", "split", "join", "math.@min", "math.@max":
+		return 1 + texts(args)/bytes + elements(args[0]) + elements(result)
+	case "sort", "@sortByAssociatedKeys":
+		return 1 + weigh(args[0], maxValues)*int64(bits.Len64(uint64(size(args[0]))))
+	case "sets.contains", "sets.equivalent", "sets.intersects":
+		return 1 + weigh(args[0], maxValues)*weigh(args[1], maxValues)
+	case "matches", "regex.extract", "regex.extractAll", "regex.replace", "indexOf", "lastIndexOf":
+		const each = 40 // As CEL reckons with text times pattern.
+		return 1 + (1+size(args[0]))*(1+size(args[1]))/each
+	default:
+		return 1 + texts(args)/bytes
+	}
+}
+
+// texts is how many bytes the texts have.
+func texts(args []ref.Val) int64 {
+	n := int64(0)
+	for _, a := range args {
+		switch a.(type) {
+		case types.String, types.Bytes:
+			n += size(a)
+		}
+	}
+	return n
+}
+
+// elements is how many a list or a table has.
+func elements(v ref.Val) int64 {
+	if composite(v) {
+		return size(v)
+	}
+	return 0
+}
+
+func composite(v ref.Val) bool {
+	switch v.(type) {
+	case traits.Lister, traits.Mapper:
+		return true
+	default:
+		return false
+	}
+}
