@@ -139,7 +139,7 @@ func TestRightConversions(t *testing.T) {
 
 // A kind whose versions have the same schema needs no conversion, whatever the schema.
 func TestAnySchema(t *testing.T) {
-	for seed := range uint64(400) {
+	for seed := range uint64(40) {
 		crd := generate.CRD(generate.Seeded(seed), "things."+group, generate.SchemaOptions{})
 		s, _ := crd["spec"].(map[string]any)
 		list, _ := s["versions"].([]any)
@@ -157,8 +157,7 @@ func TestAnySchema(t *testing.T) {
 		}
 		r, err := verify.Run(t.Context(), verify.Engine(e), verify.Options{Definition: d, Hub: "v2", Versions: []string{"v1", "v2"}, Seed: seed, Objects: 10})
 		if err != nil {
-			t.Logf("seed %d: %v", seed, err)
-			continue
+			t.Fatalf("seed %d: %v", seed, err)
 		}
 		for _, v := range r.Violations() {
 			t.Errorf("seed %d: %s from %s to %s: %s\n%v", seed, v.Law, v.From, v.To, v.Message, v.Object)

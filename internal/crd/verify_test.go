@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
@@ -250,7 +251,7 @@ func TestWebhookBatches(t *testing.T) {
 	if diff := cmp.Diff([]int{batchObjects, 4, 1}, sizes); diff != "" {
 		t.Errorf("reviews: -want, +got:\n%s", diff)
 	}
-	if !cmp.Equal(want, got) {
+	if !slices.EqualFunc(want, got, bytes.Equal) {
 		t.Error("the objects are not as they were, in their order")
 	}
 	if webhook.Err() != nil {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"refract.dev/structural"
+	"refract.dev/tree"
 )
 
 // Small returns the smallest objects for a version, those with the fewest leaves first,
@@ -201,7 +202,9 @@ func (e *small) scalars(s *schema.Structural) []any {
 	switch limits := s.ValueValidation; {
 	case len(limits.Enum) > 0:
 		for _, v := range limits.Enum {
-			out = append(out, v.Object)
+			if !slices.ContainsFunc(out, func(other any) bool { return tree.Equal(other, v.Object) }) {
+				out = append(out, v.Object)
+			}
 		}
 	case s.XIntOrString:
 		out = append(e.integers(s), e.texts(s)...)

@@ -57,9 +57,10 @@ type converter interface {
 	// served: when it returns pizzas are converted.
 	defined(s *scene)
 	begin(s *scene)
-	// leave has the definition of the pizzas be deleted, and left is called when it is.
+	// leave is called before the definition of the pizzas is deleted, and forget has
+	// nobody convert, when it is.
 	leave(s *scene)
-	left(s *scene)
+	forget(s *scene)
 	// stop has nobody answer any more, start somebody again.
 	stop(s *scene)
 	start(s *scene)
@@ -100,7 +101,7 @@ func (book) leave(s *scene) {
 	s.must(client.IgnoreNotFound(s.api.Patch(s.Context(), crd, none)))
 }
 
-func (book) left(*scene) {}
+func (book) forget(*scene) {}
 
 func (book) stop(s *scene)  { s.at.stop() }
 func (book) start(s *scene) { s.serve(serving{}) }
@@ -172,7 +173,11 @@ func (*policy) read(s *scene) *refractv1alpha1.ConversionPolicy {
 	return p
 }
 
-func (p *policy) defined(s *scene) { s.must(s.api.Create(s.Context(), p.read(s))) }
+// defined creates the policy, or finds it there: if it has served this definition before
+// it need not be verified again.
+func (p *policy) defined(s *scene) {
+	s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), p.read(s))))
+}
 
 func (p *policy) begin(s *scene) {
 	is := p.read(s)
@@ -181,7 +186,7 @@ func (p *policy) begin(s *scene) {
 			return err
 		}
 		if !meta.IsStatusConditionTrue(is.Status.Conditions, refractv1alpha1.ConversionReady) {
-			return fmt.Errorf("its status is %+v", is.Status)
+			return fmt.Errorf("its conditions are %+v", is.Status.Conditions)
 		}
 		return nil
 	})
@@ -190,7 +195,7 @@ func (p *policy) begin(s *scene) {
 
 func (*policy) leave(*scene) {}
 
-func (p *policy) left(s *scene) {
+func (p *policy) forget(s *scene) {
 	is := p.read(s)
 	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), is)))
 	s.until("the policy is gone", func(ctx context.Context) error {
@@ -211,7 +216,7 @@ func (p *policy) start(s *scene) {
 
 func (p *policy) retire(s *scene) {
 	s.must(s.update(func(crd *apiextensionsv1.CustomResourceDefinition) { crd.Spec.Versions = crd.Spec.Versions[1:] }))
-	p.left(s)
+	p.forget(s)
 	crd, err := s.definition(s.Context(), pizzas)
 	s.must(err)
 	if crd.Spec.Conversion.Strategy != apiextensionsv1.NoneConverter {
@@ -226,7 +231,9 @@ func (*policy) secret() types.NamespacedName {
 // reviews are those that refract has API servers send: it would put others right.
 func (*policy) reviews() map[string][]string { return map[string][]string{"Both": {"v1", "v1beta1"}} }
 
-func (*policy) tooMany() []string { return []string{"spec.toppings", "1000"} }
+func (*policy) tooMany() []string {
+	return []string{"spec.toppings", `"quantity" of element 1 is 2147483647`, "more than 3000 elements"}
+}
 
 // untilTrusted waits until the definition of the pizzas trusts who converts them, and
 // the API server has taken that up.

@@ -237,6 +237,9 @@ func begin(t *testing.T, w *world, as setting) *scene {
 	s.must(s.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
 	t.Cleanup(s.end)
 	s.clear()
+	if as.alone {
+		s.by.forget(s)
+	}
 	for _, crd := range s.kinds {
 		crd = crd.DeepCopy()
 		if crd.GetName() == pizzas && as.edit != nil {
@@ -300,7 +303,6 @@ func (s *scene) clear() {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	s.by.left(s)
 	err := s.api.DeleteAllOf(s.Context(), object(alpha, "Topping", "", ""))
 	if !notServed(err) {
 		s.must(err)
