@@ -24,7 +24,7 @@ type checker struct {
 // text.
 func check(a *ast.AST, out *schema.Structural, one bool) []Problem {
 	c := &checker{ast: a, one: one}
-	c.result(a.Expr(), out)
+	c.whole(a.Expr(), out)
 	c.arguments(a.Expr())
 	return sorted(c.problems)
 }
@@ -130,8 +130,7 @@ func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.S
 // comprehension is about macros: what they give is in their steps.
 func (c *checker) comprehension(e ast.Expr, out *schema.Structural) {
 	fold := e.AsComprehension()
-	bound := fold.IterRange().Kind() == ast.ListKind && fold.IterRange().AsList().Size() == 0
-	if bound { // cel.bind and sortBy.
+	if binds(fold) {
 		c.result(fold.Result(), out)
 		return
 	}
@@ -246,7 +245,12 @@ func (c *checker) counted(args []ast.Expr, out *schema.Structural) {
 
 // kind reports whether what is known of an expression's type fits the schema.
 func (c *checker) kind(e ast.Expr, out *schema.Structural) bool {
-	message := misfit(c.ast.GetType(e.ID()), out)
+	return c.fits(e, c.ast.GetType(e.ID()), out)
+}
+
+// fits is kind for an expression that gives values of this type.
+func (c *checker) fits(e ast.Expr, t *types.Type, out *schema.Structural) bool {
+	message := misfit(t, out)
 	if message == "" {
 		return true
 	}
@@ -264,12 +268,15 @@ func (c *checker) outer(e ast.Expr, out *schema.Structural) bool {
 	return c.kind(e, out)
 }
 
+// mayBeAbsent is what to do about an optional value inside of the result.
+const mayBeAbsent = `add .orValue(...), or write {?"key": ...} or [?...]`
+
 // misfit says why values of a type do not fit a schema, and "" if they may.
 func misfit(t *types.Type, out *schema.Structural) string {
 	got := kind(t)
 	switch {
 	case optional(t):
-		return "an optional value, which may be absent: add .orValue(...)"
+		return "an optional value, which may be absent: " + mayBeAbsent
 	case got == "" && foreign(t):
 		return fmt.Sprintf("a %s, which JSON does not have: write string(...)", typeText(t.TypeName()))
 	case out == nil || out.XIntOrString || out.Type == "":

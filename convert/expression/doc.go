@@ -44,9 +44,20 @@
 //
 // The result is null, a boolean, a number, a text, a list, or a map with texts as keys; a
 // timestamp, a duration, a quantity, bytes and the like have to become one of these, most
-// often with string(...). A value that may be absent is written {?"key": value.?key} or
-// [?value.?key]. Made objects have their keys sorted; lists and objects of the value that
-// are passed on keep their JSON, byte for byte.
+// often with string(...). Made objects have their keys sorted; lists and objects of the value
+// that are passed on keep their JSON, byte for byte.
+//
+// The whole result may be absent: null, which says that the other version has no such value,
+// fits every schema. So do optional values: optional.none() becomes null, and optional.of(x)
+// becomes x. The percentage of the first metric that is named cpu, if there is one:
+//
+//	value.filter(m, m.name == "cpu").map(m, m.percent).first()
+//
+// null and optional.none() go with values of any type in the branches of ?: that are the
+// whole result, and null in its orValue: has(value.size) ? value.size : null.
+//
+// Inside of the result a value that may be absent is written {?"key": value.?key} or
+// [?value.?key], and a null is one that the schema has to allow.
 //
 // When compiling, the result is held against the schema as far as the text shows what it is:
 // literals, choices, macros such as map and filter, and lists that are put together are

@@ -145,7 +145,12 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	if err != nil {
 		return nil, fail(err)
 	}
-	checked, issues := env.Compile(text)
+	parsed, issues := env.Parse(text)
+	if issues != nil && issues.Err() != nil {
+		return nil, syntax(issues, one)
+	}
+	loosen(parsed.NativeRep())
+	checked, issues := env.Check(parsed)
 	if issues != nil && issues.Err() != nil {
 		return nil, syntax(issues, one)
 	}
@@ -218,7 +223,7 @@ func (v *variables) ResolveName(name string) (any, bool) {
 func (*variables) Parent() interpreter.Activation { return nil }
 
 // Convert appends to dst what becomes of value, which is JSON, as JSON, and returns the
-// longer slice. It neither changes nor keeps value. If the evaluation is over a limit, or
+// longer slice. If the other version has no such value, that is null. It neither changes nor keeps value. If the evaluation is over a limit, or
 // fails, or its result cannot be written as JSON, it returns an error that says where in
 // the expression and why, and dst is not to be used any more. It never panics.
 func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
@@ -236,7 +241,7 @@ func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
 		return nil, p.explain(err)
 	}
 	w := &writer{out: dst, start: len(dst), items: p.limits.OutputItems, limit: p.limits.OutputItems}
-	if err := w.value(result); err != nil {
+	if err := w.value(present(result)); err != nil {
 		return nil, err
 	}
 	if len(w.out)-w.start > maxText {

@@ -61,6 +61,27 @@ func Example() {
 	// [column 15: undefined field 'nme']
 }
 
+// A result that may be absent is an optional value, or null.
+func Example_absent() {
+	quantity := &schema.Structural{Generic: schema.Generic{Type: "integer"}}
+	for _, text := range []string{`value.filter(t, t.name == "salami").map(t, t.quantity).first()`, `value.size() > 0 ? value[0].quantity : null`} {
+		p, problems := expression.Compile(text, toppings, quantity, expression.Limits{})
+		if p == nil {
+			fmt.Println(problems)
+			return
+		}
+		for _, value := range []string{`[{"name":"salami","quantity":2}]`, `[]`} {
+			out, err := p.Convert(nil, []byte(value))
+			fmt.Println(string(out), err)
+		}
+	}
+	// Output:
+	// 2 <nil>
+	// null <nil>
+	// 2 <nil>
+	// null <nil>
+}
+
 func compile(t testing.TB, text string, in, out *schema.Structural) *expression.Program {
 	t.Helper()
 	p, problems := expression.Compile(text, in, out, expression.Limits{})

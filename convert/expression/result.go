@@ -75,7 +75,7 @@ func (w *writer) value(v ref.Val) error {
 	case traits.Mapper:
 		return w.mapper(v)
 	case *types.Optional:
-		return errors.New("the result has an optional value, which may be absent: add .orValue(...), or write {?\"key\": ...} or [?...]")
+		return errors.New("the result has an optional value inside, which may be absent: " + mayBeAbsent)
 	default:
 		return fmt.Errorf("the result has a value of type %s, which JSON does not have: write string(...)", typeName(v))
 	}

@@ -265,7 +265,8 @@ func (s *spoke) compareObjects(v values) {
 func (s *spoke) embedded(v values, sd side) {
 	other := sd.other()
 	if open(v.schemas[other]) {
-		s.warnf(v.path, warnRequired, "%s of %s is an embedded resource, and %s of %s is none: an object without apiVersion, kind and metadata there is not valid in %s",
+		s.warnf(v.path, warnRequired, "%s of %s is an embedded resource, and %s of %s is none: "+
+			"an object without apiVersion, kind and metadata there is not valid in %s",
 			v.at[sd], s.versions[sd], v.at[other], s.versions[other], s.versions[sd])
 		return
 	}

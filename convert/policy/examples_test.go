@@ -141,12 +141,12 @@ func TestExamplesVerify(t *testing.T) {
 			}
 			report, err := verify.Run(t.Context(), c.subject, verify.Options{
 				Definition: c.definition, Hub: c.policy.Hub(), Versions: c.policy.Versions(), Knowledge: c.policy,
-				Seed: 1, Objects: 300, Recorded: recorded,
+				Seed: 1, Objects: made, Recorded: recorded,
 			})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if want := 300 * len(c.policy.Versions()); !report.Complete || report.Objects < want {
+			if want := made * len(c.policy.Versions()); !report.Complete || report.Objects < want {
 				t.Errorf("%d objects, complete: %t; want %d or more, and all", report.Objects, report.Complete, want)
 			}
 			if got, want := len(report.Laws), len(verify.Laws()); got != want {

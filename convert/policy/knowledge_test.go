@@ -62,7 +62,11 @@ spokes:
     toHub: value.count()
     toSpoke: value.expand("value", "count")
     equivalence: {spoke: value.sort(), hub: 'value.expand("value", "count").sort()'}
-  - {hub: 'spec.containers[*].labels', spoke: 'spec.pods[*].tags', toHub: value.reverse(), toSpoke: value.reverse(), equivalence: {spoke: value.sort(), hub: value.sort()}}
+  - hub: spec.containers[*].labels
+    spoke: spec.pods[*].tags
+    toHub: value.reverse()
+    toSpoke: value.reverse()
+    equivalence: {spoke: value.sort(), hub: value.sort()}
   - {spoke: 'spec.pods[*].was', removed: {}}
   - {hub: 'spec.containers[*].size', spoke: 'spec.pods[*].size', scale: {hub: 1024, spoke: 1}}
   - hub: spec.{host,path}

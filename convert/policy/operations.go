@@ -219,7 +219,8 @@ func (s *spoke) wrap(e *entry) {
 		if key != "" {
 			what = "the field " + key + " of its elements"
 		}
-		s.errorf(e.path+".wrap", ruleType, "%s is %s in %s, and %s is %s in %s: wrap is for a value and a list whose elements, or a field of them, are such values, not %s",
+		s.errorf(e.path+".wrap", ruleType, "%s is %s in %s, and %s is %s in %s: "+
+			"wrap is for a value and a list whose elements, or a field of them, are such values, not %s",
 			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke], e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub], what)
 		return
 	}
@@ -311,10 +312,10 @@ func (s *spoke) pair(e *entry, m *pairing, path string, pair [2][]byte) {
 		s.warnf(path, warnNoEffect, "has no effect: there are pairs with both values before it")
 	case spokeTwice:
 		m.many[onHub] = true
-		s.warnf(path, warnPairs, "%s of %s has more than one value in %s: which one it was is kept in the annotation", pair[onSpoke], s.versions[onSpoke], s.versions[onHub])
+		s.manyToOne(path, pair[onSpoke], onSpoke)
 	case hubTwice:
 		m.many[onSpoke] = true
-		s.warnf(path, warnPairs, "%s of %s has more than one value in %s: which one it was is kept in the annotation", pair[onHub], s.versions[onHub], s.versions[onSpoke])
+		s.manyToOne(path, pair[onHub], onHub)
 	}
 	for sd := range pair {
 		if _, twice := m.from[sd][keys[sd]]; !twice {
@@ -322,6 +323,11 @@ func (s *spoke) pair(e *entry, m *pairing, path string, pair [2][]byte) {
 			m.texts[sd][string(pair[sd])] = pair[side(sd).other()]
 		}
 	}
+}
+
+func (s *spoke) manyToOne(path string, value []byte, sd side) {
+	s.warnf(path, warnPairs, "%s of %s has more than one value in %s: which one it was is kept in the annotation",
+		value, s.versions[sd], s.versions[sd.other()])
 }
 
 // unpaired judges the values of a side that are in no pair.

@@ -55,9 +55,12 @@ func TestScaled(t *testing.T) {
 		"Beyond53":        {"integers beyond 2^53 are exact", scaled(2, 1, true), "4503599627370497", "9007199254740994"},
 		"Largest":         {"the largest integer is one", scaled(1, 1, true), "9223372036854775807", "9223372036854775807"},
 		"Smallest":        {"the smallest, too", scaled(3, 3, true), "-9223372036854775808", "-9223372036854775808"},
-		"Between":         {"what is on the way may be larger than 64 bits", scaled(math.MaxInt64, math.MaxInt64, true), "-9223372036854775808", "-9223372036854775808"},
-		"Overflow":        {"an integer that is none is an error", thousand, "9223372036854776", "error: 9223372036854776 times 1000 is beyond an integer of 64 bits"},
-		"OverflowBelow":   {"below, too", scaled(3, 2, true), "-9223372036854775808", "error: -9223372036854775808 times 3/2 is beyond an integer of 64 bits"},
+		"Between": {
+			"what is on the way may be larger than 64 bits", scaled(math.MaxInt64, math.MaxInt64, true),
+			"-9223372036854775808", "-9223372036854775808",
+		},
+		"Overflow":      {"so is too large a result", thousand, "9223372036854776", "error: 9223372036854776 times 1000 is beyond an integer of 64 bits"},
+		"OverflowBelow": {"below, too", scaled(3, 2, true), "-9223372036854775808", "error: -9223372036854775808 times 3/2 is beyond an integer of 64 bits"},
 		"OverflowRational": {
 			"a number beyond 64 bits is one to divide", scaled(1, 10, true), "10000000000000000000", "1000000000000000000",
 		},
@@ -128,10 +131,13 @@ func TestKeyed(t *testing.T) {
 	table, list := tableOf("name", ""), listOf("name", "")
 	values, pairs := tableOf("k", "v"), listOf("k", "v")
 	testConversions(t, map[string]conversion{
-		"Table":         {"the key is no field of the table's values", table, `[{"name":"a","x":1.0},{"y":2,"name":"b"}]`, `{"a":{"x":1.0},"b":{"y":2}}`},
-		"TableEmpty":    {"an empty list is an empty table", table, `[]`, `{}`},
-		"TableTwice":    {"of elements with the same key the last one counts", table, `[{"name":"a","x":1},{"name":"b"},{"name":"a","x":2}]`, `{"a":{"x":2},"b":{}}`},
-		"TableUnicode":  {"keys are what they say, however they are written", table, `[{"name":"\u00e9","x":1},{"name":"é","x":2},{"name":"\""}]`, `{"é":{"x":2},"\"":{}}`},
+		"Table":      {"the key is no field of the table's values", table, `[{"name":"a","x":1.0},{"y":2,"name":"b"}]`, `{"a":{"x":1.0},"b":{"y":2}}`},
+		"TableEmpty": {"an empty list is an empty table", table, `[]`, `{}`},
+		"TableTwice": {"of elements with the same key the last one counts", table, `[{"name":"a","x":1},{"name":"b"},{"name":"a","x":2}]`, `{"a":{"x":2},"b":{}}`},
+		"TableUnicode": {
+			"keys are what they say, however they are written", table,
+			`[{"name":"\u00e9","x":1},{"name":"é","x":2},{"name":"\""}]`, `{"é":{"x":2},"\"":{}}`,
+		},
 		"TableNoKey":    {"an element without a key has no place", table, `[{"name":"a"},{"x":1}]`, `error: [1]: has no name, which is its key in the other version`},
 		"TableNull":     {"null is no key", table, `[{"name":null}]`, `error: [0]: has no name, which is its key in the other version`},
 		"TableNumber":   {"neither is a number", table, `[{"name":7}]`, `error: [0]: name: want a string, got 7`},
@@ -173,20 +179,21 @@ func TestWrapped(t *testing.T) {
 func TestMapped(t *testing.T) {
 	t.Parallel()
 	pairs := map[string][]byte{`"a`: []byte(`"A"`), "1/2": []byte(`"half"`), "9007199254740993": []byte(`"large"`), "true": []byte(`"on"`)}
+	const refused = ` is in no pair of map, and the versions have different types here`
 	strict, passing := mapped(pairs, map[string][]byte{`"a"`: []byte(`"A"`)}, false), mapped(pairs, nil, true)
 	testConversions(t, map[string]conversion{
 		"Text":      {"a text", strict, `"a"`, `"A"`},
 		"Escaped":   {"a text that is written in another way", strict, `"\u0061"`, `"A"`},
 		"Number":    {"numbers are equal by their value", strict, `5e-1`, `"half"`},
 		"Beyond53":  {"to the last digit", strict, `9007199254740993`, `"large"`},
-		"Neighbour": {"so its neighbour is another one", strict, `9007199254740992`, `error: 9007199254740992 is in no pair of map, and the versions have different types here`},
+		"Neighbour": {"so its neighbour is another one", strict, `9007199254740992`, `error: 9007199254740992` + refused},
 		"Boolean":   {"a boolean", strict, `true`, `"on"`},
-		"NoBoolean": {"which is no text", strict, `"true"`, `error: "true" is in no pair of map, and the versions have different types here`},
-		"NoNumber":  {"a number's text is no number", strict, `"0.5"`, `error: "0.5" is in no pair of map, and the versions have different types here`},
+		"NoBoolean": {"which is no text", strict, `"true"`, `error: "true"` + refused},
+		"NoNumber":  {"a number's text is no number", strict, `"0.5"`, `error: "0.5"` + refused},
 		"Passes":    {"other values pass as they are", passing, `1.50`, `1.50`},
 		"Object":    {"whatever they are", passing, `{"a":1}`, `{"a":1}`},
 		"Huge":      {"however large they are", passing, `1e999999999999`, `1e999999999999`},
-		"Long":      {"errors are short", strict, `"` + strings.Repeat("x", 100) + `"`, `error: "` + strings.Repeat("x", 63) + `... is in no pair of map, and the versions have different types here`},
+		"Long":      {"errors are short", strict, `"` + strings.Repeat("x", 100) + `"`, `error: "` + strings.Repeat("x", 63) + "..." + refused},
 	})
 }
 

@@ -56,15 +56,20 @@ func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entr
 		}
 		taken[ours[i]] = true
 		e.Map = append(e.Map, pairOf(ours[i], value))
-		e.notes = append(e.notes, fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), d.spokeVersion, d.hubVersion, show(ours[i])))
+		e.notes = append(e.notes, guess(value, d.spokeVersion, ours[i], d.hubVersion))
 	}
 	for _, value := range ours {
 		if !taken[value] {
 			e.Map = append(e.Map, pairOf(value, theirs[0]))
-			e.notes = append(e.notes, fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), d.hubVersion, d.spokeVersion, show(theirs[0])))
+			e.notes = append(e.notes, guess(value, d.hubVersion, theirs[0], d.spokeVersion))
 		}
 	}
 	return e, true
+}
+
+// guess notes that a value of one version may be another one of the other.
+func guess(value any, from string, other any, to string) string {
+	return fmt.Sprintf("decide what %s of %s is in %s: %s is a guess", show(value), from, to, show(other))
 }
 
 // narrowed is about an enum whose value may be any other in the other version.
@@ -83,7 +88,8 @@ func (d *differences) narrowed(hub, spoke *schema.Structural, at, from kind) (en
 	if ours != nil {
 		e.ToHub, e.ToSpoke = narrow, "value"
 	}
-	e.notes = []string{fmt.Sprintf("decide what a value is that %s does not know: it has %s, and %s is a guess. The value itself is kept", strict, all, show(known[0]))}
+	e.notes = []string{fmt.Sprintf("decide what a value is that %s does not know: it has %s, and %s is a guess. The value itself is kept",
+		strict, all, show(known[0]))}
 	return e, true
 }
 
@@ -127,10 +133,11 @@ func cast(_, _ *schema.Structural, at, from kind) (entry, bool) {
 		if at == text {
 			other = from
 		}
-		e.notes = []string{fmt.Sprintf("decide what becomes of a text that is no %s: an object with one is not converted, unless you write cast: {otherwise: VALUE}; "+
-			"the text is then kept", other)}
+		e.notes = []string{fmt.Sprintf("decide what becomes of a text that is no %s: an object with one is not converted, "+
+			"unless you write cast: {otherwise: VALUE}; the text is then kept", other)}
 	} else {
-		e.notes = []string{"decide what becomes of a number that is no integer: an object with one is not converted, unless you write cast: {otherwise: VALUE}; the number is then kept"}
+		e.notes = []string{"decide what becomes of a number that is no integer: an object with one is not converted, " +
+			"unless you write cast: {otherwise: VALUE}; the number is then kept"}
 	}
 	return e, true
 }
@@ -270,8 +277,9 @@ func (d *differences) listed(hub, spoke *schema.Structural, at, from kind) (entr
 	if requires(box, key) {
 		unwrap = fmt.Sprintf("value.map(v, v.%s)", key)
 	}
-	return pairOfExpressions(toBox, wrap, unwrap, fmt.Sprintf("decide what else the objects of the list are to hold when they are made of values: they get %s alone. "+
-		"What else they hold is kept", key)), true
+	note := fmt.Sprintf("decide what else the objects of the list are to hold when they are made of values: they get %s alone. "+
+		"What else they hold is kept", key)
+	return pairOfExpressions(toBox, wrap, unwrap, note), true
 }
 
 // boxed is about scalars that are a member of an object in the other version.
@@ -290,7 +298,8 @@ func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry
 	wrap := fmt.Sprintf("{%s: value}", strconv.Quote(key))
 	// Also one that is required may be absent: in what one manager has applied.
 	unwrap := fmt.Sprintf("value.?%s.orValue(%s)", key, jsonOf(least(value, 0)).Raw)
-	return pairOfExpressions(toBox, wrap, unwrap, fmt.Sprintf("decide whether the value is the object's %s: a guess. What else is in the object is kept", key)), true
+	note := fmt.Sprintf("decide whether the value is the object's %s: a guess. What else is in the object is kept", key)
+	return pairOfExpressions(toBox, wrap, unwrap, note), true
 }
 
 func pairOfExpressions(toBox, wrap, unwrap, note string) entry {

@@ -43,11 +43,26 @@ func TestVersions(t *testing.T) {
 		want     result
 		err      error
 	}{
-		"Stable":    {"A stable version is preferred to newer ones that are not.", []string{"v2alpha1", "v1", "v1beta1"}, "", result{"v1", []string{"v2alpha1", "v1beta1"}}, nil},
-		"Newest":    {"Among equally stable ones it is the newest.", []string{"v1beta2", "v1beta10", "v1beta9"}, "", result{"v1beta10", []string{"v1beta2", "v1beta9"}}, nil},
-		"Asked":     {"It is the one that is asked for, even if nobody uses it.", []string{"v1", "v2 unused"}, "v2", result{"v2", []string{"v1"}}, nil},
-		"Unused":    {"A version that is neither served nor stored needs no conversion.", []string{"v1 stored", "v2", "v3 unused"}, "", result{"v2", []string{"v1"}}, nil},
-		"OneIsLeft": {"Then there may be nothing to convert.", []string{"v1", "v2 unused"}, "", result{}, errOneVersion},
+		"Stable": {
+			reason: "A stable version is preferred to newer ones that are not.", versions: []string{"v2alpha1", "v1", "v1beta1"},
+			want: result{"v1", []string{"v2alpha1", "v1beta1"}},
+		},
+		"Newest": {
+			reason: "Among equally stable ones it is the newest.", versions: []string{"v1beta2", "v1beta10", "v1beta9"},
+			want: result{"v1beta10", []string{"v1beta2", "v1beta9"}},
+		},
+		"Asked": {
+			reason: "It is the one that is asked for, even if nobody uses it.", versions: []string{"v1", "v2 unused"}, hub: "v2",
+			want: result{"v2", []string{"v1"}},
+		},
+		"Unused": {
+			reason: "A version that is neither served nor stored needs no conversion.", versions: []string{"v1 stored", "v2", "v3 unused"},
+			want: result{"v2", []string{"v1"}},
+		},
+		"OneIsLeft": {
+			reason: "Then there may be nothing to convert.", versions: []string{"v1", "v2 unused"},
+			err: errOneVersion,
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -121,7 +121,8 @@ func (d *differences) keys() (out []v1alpha1.ListKeys, notes []string) {
 			continue
 		}
 		out = append(out, v1alpha1.ListKeys{Hub: l.place, Keys: []string{key}})
-		notes = append(notes, fmt.Sprintf("decide whether %s tells the elements of %s from each other; without keys they are told from each other by position", key, l.place))
+		notes = append(notes, fmt.Sprintf("decide whether %s tells the elements of %s from each other; "+
+			"without keys they are told from each other by position", key, l.place))
 	}
 	return out, notes
 }

@@ -342,7 +342,7 @@ func bugs(t *testing.T) map[string]bug {
 func TestBugsAreFound(t *testing.T) {
 	for name, tc := range bugs(t) {
 		t.Run(name, func(t *testing.T) {
-			o := verify.Options{Definition: tc.definition, Hub: "v2", Versions: []string{"v1", "v2"}, Knowledge: tc.knowledge, Objects: 100}
+			o := verify.Options{Definition: tc.definition, Hub: "v2", Versions: []string{"v1", "v2"}, Knowledge: tc.knowledge, Objects: 50}
 			if tc.law == verify.Triangle {
 				o.Versions = append(o.Versions, "v3")
 			}
@@ -356,9 +356,6 @@ func TestBugsAreFound(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if !r.Complete {
-				t.Fatalf("%s\nit was not found in time", tc.reason)
-			}
 			var found *verify.Violation
 			for _, v := range r.Violations() {
 				if v.Law == tc.law {
@@ -366,7 +363,7 @@ func TestBugsAreFound(t *testing.T) {
 				}
 			}
 			if found == nil {
-				t.Fatalf("%s\nit was not found: %s", tc.reason, text(t, r))
+				t.Fatalf("%s\nit was not found in time: %s", tc.reason, text(t, r))
 			}
 			if tc.path != "" && found.Path != tc.path {
 				t.Errorf("%s\npath %q, want %q: %s", tc.reason, found.Path, tc.path, found.Message)

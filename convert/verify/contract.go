@@ -26,7 +26,7 @@ func (r *runner) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
 	for i, obj := range given {
 		texts[i] = encode(obj)
 	}
-	all, err := r.convertAll(r.ctx, texts, t.to)
+	all, err := convertAll(r.ctx, r.subject, texts, t.to)
 	if err != nil {
 		return r.broken(t, t.version, "", "converts to %s, but not among others, with metadata as API servers have it: %v", t.to.Name(), err), true
 	}

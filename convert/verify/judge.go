@@ -332,7 +332,7 @@ func (r *runner) deterministic(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if mate == nil {
 		mate = t.text
 	}
-	all, err := r.convertAll(r.ctx, [][]byte{mate, t.text, mate}, t.to)
+	all, err := convertAll(r.ctx, r.subject, [][]byte{mate, t.text, mate}, t.to)
 	if err != nil {
 		return r.unlike(t, out, nil, err, "between others"), true
 	}

@@ -96,7 +96,7 @@ var laws = []law{
 		judge:   (*runner).bounded,
 	},
 	{
-		LawInfo: LawInfo{Contract, "A review is answered as API servers demand: as many objects, in their order, each the same one, with its metadata but for annotations."},
+		LawInfo: LawInfo{Contract, "A review is answered as API servers demand: the same objects in their order, with their metadata but for annotations."},
 		judge:   (*runner).contract,
 	},
 }

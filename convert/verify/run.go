@@ -266,14 +266,14 @@ func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
 
 // record makes a violation smaller and adds it, unless it is there.
 func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
-	if key := keyOfViolation(l, v); r.seen[key] {
+	first := keyOfViolation(l, v)
+	if r.seen[first] {
 		return
-	} else { //nolint:revive // Key is of no use behind it.
-		r.seen[key] = true
 	}
+	r.seen[first] = true
 	v = r.shrink(l, t, edits, v)
 	v.Law = l.Name
-	if slices.ContainsFunc(result.Violations, func(o Violation) bool { return keyOfViolation(l, &o) == keyOfViolation(l, v) }) {
+	if last := keyOfViolation(l, v); last != first && r.seen[last] {
 		return
 	}
 	r.seen[keyOfViolation(l, v)] = true

@@ -125,7 +125,7 @@ func (*runner) arrive(t *trial) error {
 
 // convert converts one object.
 func (r *runner) convert(text []byte, to *structural.Version) (*document, error) {
-	all, err := r.convertAll(r.ctx, [][]byte{text}, to)
+	all, err := convertAll(r.ctx, r.subject, [][]byte{text}, to)
 	if err != nil {
 		return nil, err
 	}
@@ -138,10 +138,6 @@ func (r *runner) convertObject(obj map[string]any, to *structural.Version) (*doc
 }
 
 // convertAll converts objects. A panic is an error.
-func (r *runner) convertAll(ctx context.Context, texts [][]byte, to *structural.Version) ([][]byte, error) {
-	return convertAll(ctx, r.subject, texts, to)
-}
-
 func convertAll(ctx context.Context, s Subject, texts [][]byte, to *structural.Version) (out [][]byte, err error) {
 	defer func() {
 		if p := recover(); p != nil {

@@ -14,7 +14,7 @@ import (
 )
 
 // objects is how many are generated per version and seed: more take longer, and say more.
-var objects = flag.Int("objects", 60, "objects per version for which right conversions have no violation")
+var objects = flag.Int("objects", 50, "objects per version for which right conversions have no violation")
 
 const seeds = 3
 

@@ -96,9 +96,15 @@ var core = []string{
 	"refract.dev/structural/...",
 }
 
-// waitless is the core without structural: the API server's own functions, which
-// that calls, ask for a context, and do not wait either.
-var waitless = slices.DeleteFunc(slices.Clone(core), func(pattern string) bool { return pattern == "refract.dev/structural/..." })
+// waitless is the core without structural and without convert/verify: the API server's own
+// functions, which the one calls, ask for a context, and do not wait either; the other
+// searches for as long as its caller allows.
+var waitless = append(
+	slices.DeleteFunc(slices.Clone(core), func(pattern string) bool {
+		return pattern == "refract.dev/structural/..." || pattern == "refract.dev/convert/..."
+	}),
+	"refract.dev/convert", "refract.dev/convert/expression/...", "refract.dev/convert/policy/...", "refract.dev/convert/suggest/...",
+)
 
 // bans make the core pure: bytes and objects in, bytes and objects out.
 var bans = []Ban{

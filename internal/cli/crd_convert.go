@@ -50,7 +50,7 @@ CustomResourceDefinitions and ConversionPolicies among the files are passed over
 exit code is 1 if an object does not convert, and 2 if the input cannot be read, has
 objects of a kind or version that is not defined, or a policy does not compile; crd
 verify says more about that.`,
-		Example: `  refract crd convert --crd conversion/rename/crd.yaml --policy conversion/rename/policy.yaml --to v1alpha2 -f conversion/rename/objects.yaml
+		Example: `  refract crd convert --crd conversion/rename/crd.yaml --policy conversion/rename/policy.yaml --to v1 -f conversion/rename/objects.yaml
   refract crd convert --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --to v1beta1 -f evolution/pizza/objects.yaml -o json
   refract crd prune --crd evolution/pizza/2-two-versions.yaml -f evolution/pizza/objects.yaml | ` +
 			`refract crd convert --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --to v1beta1 -f -`,

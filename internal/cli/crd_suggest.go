@@ -35,7 +35,7 @@ compile yet a comment says so, and a note on stderr.
 Then refract crd verify proves that it loses nothing. The exit code is 2 if there is no
 definition, several, or one with a single version.`,
 		Example: `  refract crd suggest --crd evolution/pizza/2-two-versions.yaml
-  refract crd suggest --crd conversion/rename/crd.yaml --hub v1alpha2 > policy.yaml`,
+  refract crd suggest --crd conversion/rename/crd.yaml --hub v1 > policy.yaml`,
 		Args: noArgs,
 		RunE: func(*cobra.Command, []string) error { return o.run(s) },
 	}

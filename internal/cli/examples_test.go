@@ -65,6 +65,7 @@ var documented = []struct{ file, dir string }{
 	{"docs/guide/test-policies.md", "."},
 	{"docs/guide/inject-services.md", "."},
 	{"docs/guide/add-a-version.md", "examples/evolution"},
+	{"docs/guide/convert-without-code.md", "examples/conversion"},
 	{"examples/evolution/README.md", "examples/evolution"},
 	{"examples/injection/README.md", "."},
 }

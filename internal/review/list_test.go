@@ -19,7 +19,9 @@ func relabel(t *testing.T, request map[string]any) string {
 	t.Helper()
 	objects, _ := request["objects"].([]any)
 	for _, o := range objects {
-		o.(map[string]any)["apiVersion"] = request["desiredAPIVersion"]
+		if object, ok := o.(map[string]any); ok {
+			object["apiVersion"] = request["desiredAPIVersion"]
+		}
 	}
 	text, err := json.Marshal(objects)
 	if err != nil {

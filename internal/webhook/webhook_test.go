@@ -135,3 +135,34 @@ func TestOptions(t *testing.T) {
 		})
 	}
 }
+
+// TestClientConfig: what another than an admission webhook is to be found by, with
+// certificates in a Secret of its own.
+func TestClientConfig(t *testing.T) {
+	c := hub()
+	s, err := New(Options{
+		Client: c, Namespace: system, Secret: "its-own", BindAddress: "127.0.0.1:0", Service: types.NamespacedName{Namespace: "shop", Name: "webhook"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	changes := s.Changes()
+	if is := s.ClientConfig("/convert/a"); len(is.CABundle) > 0 {
+		t.Errorf("Nothing was issued yet, and this is to be trusted: %s", is.CABundle)
+	}
+	start(t, s)
+	<-changes
+	is := s.ClientConfig("/convert/a")
+	if is.URL != nil || is.Service.Namespace != "shop" || is.Service.Name != "webhook" || *is.Service.Path != "/convert/a" || *is.Service.Port != 443 {
+		t.Errorf("ClientConfig(): got %+v", is)
+	}
+	if len(is.CABundle) == 0 {
+		t.Error("Nothing is to be trusted.")
+	}
+	for name, there := range map[string]bool{"its-own": true, SecretName: false} {
+		err := c.Get(t.Context(), client.ObjectKey{Namespace: system, Name: name}, &corev1.Secret{})
+		if (err == nil) != there {
+			t.Errorf("Secret %s: got %v, want it there: %t", name, err, there)
+		}
+	}
+}

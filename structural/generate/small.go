@@ -92,11 +92,11 @@ func (e *small) value(s *schema.Structural, n int, must bool, yield func(any) bo
 		return true
 	}
 	for i, v := range e.scalars(s) {
-		if leaves := 1; must && i == 0 {
-			if leaves = 0; n == leaves && !yield(v) {
-				return false
-			}
-		} else if n == leaves && !yield(v) {
+		leaves := 1
+		if must && i == 0 {
+			leaves = 0
+		}
+		if n == leaves && !yield(v) {
 			return false
 		}
 	}
@@ -197,6 +197,7 @@ func (e *small) elements(s *schema.Structural, least, n int, out []any, yield fu
 
 // scalars returns a few values of a schema, the plainest first.
 func (e *small) scalars(s *schema.Structural) []any {
+	e.src = Seeded(0) // The same ones each time.
 	s = e.settled(s)
 	var out []any
 	switch limits := s.ValueValidation; {

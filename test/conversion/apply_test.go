@@ -48,11 +48,11 @@ func TestApply(t *testing.T) {
 }
 
 func (s *scene) applied(name, stored string) {
-	s.must(s.apply("new", v1, name, `{size: Large, retries: 5, steps: [a, b], note: N, ports: [
+	s.must(s.apply("new", v1, name, `{size: Large, retries: 5, steps: [a, b], note: some, ports: [
 		{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 1}, {zone: b, weight: 2}]}]}`, false))
 	s.must(s.apply("old", alpha, name, `{legacy: L, timeoutSeconds: 3, ports: [
 		{name: dns, number: 53, color: red, targets: [{zone: c}]}, {name: http, color: blue, targets: [{zone: d}]}]}`, false))
-	s.wantSpec("Both have applied.", v1, name, `{size: Large, retries: 5, steps: [a, b], note: N, timeoutMillis: 3000, ports: [
+	s.wantSpec("Both have applied.", v1, name, `{size: Large, retries: 5, steps: [a, b], note: some, timeoutMillis: 3000, ports: [
 		{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 1}, {zone: b, weight: 2}, {zone: d}]},
 		{name: dns, number: 53, targets: [{zone: c}]}]}`)
 	s.wantSpec("Both have applied.", alpha, name, `{size: large, script: "a,b", legacy: L, timeoutSeconds: 3, ports: [

@@ -8,6 +8,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -58,6 +59,10 @@ var shared *world
 
 func TestMain(m *testing.M) {
 	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
+	flag.Parse()
+	if err := flag.Set("test.parallel", "8"); err != nil { // They wait most of the time.
+		panic(err)
+	}
 	code, err := run(m)
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "conversion:", err)

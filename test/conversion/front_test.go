@@ -36,6 +36,7 @@ type front struct {
 	alter    map[string]func(review map[string]any) // By path.
 	// passing has connections be passed on as they are.
 	passing bool
+	conns   map[net.Conn]bool
 }
 
 // listen starts a front that presents what the certificate says.
@@ -44,13 +45,14 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 	if err != nil {
 		return nil, err
 	}
-	f := &front{at: l.Addr().String(), to: to, requests: map[string]int{}, alter: map[string]func(map[string]any){}}
+	f := &front{at: l.Addr().String(), to: to, requests: map[string]int{}, alter: map[string]func(map[string]any){}, conns: map[net.Conn]bool{}}
 	f.server = &http.Server{
 		Handler: &httputil.ReverseProxy{
 			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: f.at}) },
 			Transport:      &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DialContext: f.dial, DisableKeepAlives: true},
 			ModifyResponse: f.answer,
-			ErrorLog:       log.New(io.Discard, "", 0),
+			// Where nobody listens no connection is made, or it ends at once.
+			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		},
 		ErrorLog:          log.New(io.Discard, "", 0),
 		ReadHeaderTimeout: patience,
@@ -75,6 +77,7 @@ func (f *front) accept(l net.Listener, to *handed) {
 		}
 		f.mu.Lock()
 		passing := f.passing
+		f.conns[c] = true
 		f.mu.Unlock()
 		if !passing {
 			to.conns <- c
@@ -181,11 +184,15 @@ func (f *front) lie(crd string, alter func(review map[string]any)) {
 	f.alter[path(crd)] = alter
 }
 
-// pass has connections that are made from now on be passed on as they are, or not.
+// pass has connections be passed on as they are, or not. Those that are there end.
 func (f *front) pass(on bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.passing = on
+	for c := range f.conns {
+		_ = c.Close() // It may have ended before.
+	}
+	clear(f.conns)
 }
 
 // presented returns the certificate in the replicas' Secret.

@@ -25,19 +25,19 @@ var versions = []string{alpha, beta, v1}
 // can, and one that says all that v1 can.
 var widgets = map[string]map[string]string{
 	"old": {
-		alpha: `{script: "a,b,c", size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {y: 1}},
+		alpha: `{script: "a,b,c", size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {z: 1}},
 			ports: [{name: http, number: 80, color: red, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
-		beta: `{steps: [a, b, c], size: small, timeoutSeconds: 30, title: T, serial: 7, settings: {x: {y: 1}},
+		beta: `{steps: [a, b, c], size: small, timeoutSeconds: 30, title: T, serial: 7, settings: {x: {z: 1}},
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
-		v1: `{steps: [a, b, c], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {y: 1}},
+		v1: `{steps: [a, b, c], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {z: 1}},
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
 	},
 	"new": {
 		alpha: `{script: d, size: large, timeoutSeconds: 1, title: U,
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns, number: 53}]}`,
-		beta: `{steps: [d], size: large, timeoutSeconds: 1, title: U, note: N,
+		beta: `{steps: [d], size: large, timeoutSeconds: 1, title: U, note: some,
 			ports: [{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 3}, {zone: b}]}, {name: dns, number: 53, protocol: UDP}]}`,
-		v1: `{steps: [d], size: Large, timeoutMillis: 1500, display: {title: U}, note: N, retries: 5,
+		v1: `{steps: [d], size: Large, timeoutMillis: 1500, display: {title: U}, note: some, retries: 5,
 			ports: [{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 3}, {zone: b}]}, {name: dns, number: 53, protocol: UDP}]}`,
 	},
 }
@@ -92,7 +92,7 @@ func (s *scene) roundTrip() {
 				case created == beta: // So what only v1 says.
 					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3").Replace(want)
 				default:
-					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3", ", note: N", "", ", weight: 3", "",
+					want = strings.NewReplacer("1500", "1000", "retries: 5", "retries: 3", ", note: some", "", ", weight: 3", "",
 						", protocol: TCP", "", ", protocol: UDP", "").Replace(want)
 				}
 				s.wantSpec("created in "+created, read, is, want)
@@ -151,23 +151,23 @@ func (s *scene) editWins() {
 	s.must(s.patch(alpha, "edited", `{"spec":{"size":"small","title":null,
 		"ports":[{"name":"ssh","number":22},{"name":"dns","number":54},{"name":"http","targets":[{"zone":"c"},{"zone":"a"}]}]}}`))
 	s.wantSpec("Ports and targets that stay keep what v1alpha1 does not know, wherever they are.", v1, "edited",
-		`{steps: [d], size: Small, timeoutMillis: 2000, note: N, retries: 5, ports: [
+		`{steps: [d], size: Small, timeoutMillis: 2000, note: some, retries: 5, ports: [
 			{name: ssh, number: 22}, {name: dns, number: 54, protocol: UDP},
 			{name: http, protocol: TCP, targets: [{zone: c}, {zone: a, weight: 3}]}]}`)
 
-	s.must(s.patch(v1, "edited", `{"spec":{"retries":null,"note":"M"}}`))
+	s.must(s.patch(v1, "edited", `{"spec":{"retries":null,"note":"other"}}`))
 	s.wantSpec("Without retries the schema's default holds.", v1, "edited",
-		`{steps: [d], size: Small, timeoutMillis: 2000, note: M, retries: 3, ports: [
+		`{steps: [d], size: Small, timeoutMillis: 2000, note: other, retries: 3, ports: [
 			{name: ssh, number: 22}, {name: dns, number: 54, protocol: UDP},
 			{name: http, protocol: TCP, targets: [{zone: c}, {zone: a, weight: 3}]}]}`)
 
 	s.create(alpha, "edited-old", widgets["old"][alpha])
 	s.must(s.patch(v1, "edited-old", `{"spec":{"steps":["x"],"ports":[{"name":"new","protocol":"TCP"},{"name":"http","number":81}]}}`))
 	s.wantSpec("So do those that v1 changes.", alpha, "edited-old",
-		`{script: x, size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {y: 1}},
+		`{script: x, size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {z: 1}},
 			ports: [{name: new}, {name: http, number: 81, color: red}]}`)
 	s.wantSpec("What v1alpha1 cannot hold of the new port is kept.", v1, "edited-old",
-		`{steps: [x], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {y: 1}},
+		`{steps: [x], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {z: 1}},
 			ports: [{name: new, protocol: TCP}, {name: http, number: 81}]}`)
 }
 

@@ -255,7 +255,11 @@ func (k *keeper) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 	if e == nil || e.program == nil {
 		return errors.New("this replica does not serve it")
 	}
-	about := fmt.Sprint(e.key.uid, e.key.generation, e.key.definition, want)
+	config, err := clientConfig(want)
+	if err != nil {
+		return err
+	}
+	about := fmt.Sprint(e.key, config)
 	k.mu.Lock()
 	known := k.probed[p.Spec.CRD] == about
 	k.mu.Unlock()
@@ -324,12 +328,12 @@ func (k *keeper) refuse(ctx context.Context, p, older *refractv1alpha1.Conversio
 			return err
 		}
 	}
-	old := p.DeepCopy()
+	old, does := p.DeepCopy(), "is to convert"
 	if older.Status.Served != nil {
-		p.Status.Served = nil
+		p.Status.Served, does = nil, "converts"
 	}
-	no(reasonOlder, fmt.Sprintf("ConversionPolicy %s is older, and converts the objects of %s. Delete one of them, or have mode: Shadow in this one",
-		older.Name, p.Spec.CRD)).into(p, refractv1alpha1.ConversionReady)
+	no(reasonOlder, fmt.Sprintf("ConversionPolicy %s is older, and %s the objects of %s. Delete one of them, or have mode: Shadow in this one",
+		older.Name, does, p.Spec.CRD)).into(p, refractv1alpha1.ConversionReady)
 	return k.report(ctx, old, p)
 }
 
@@ -347,26 +351,27 @@ func (k *keeper) shadow(ctx context.Context, p, serving *refractv1alpha1.Convers
 	if serving != nil {
 		p.Status.Served = nil
 	}
-	state := no(reasonNoDefinition, fmt.Sprintf("There is no CustomResourceDefinition %s", p.Spec.CRD))
-	if crd != nil {
-		c := k.compiler.compile(p, reduced(crd))
-		compiledState(c.findings, c.err).into(p, refractv1alpha1.ConversionCompiled)
-		switch {
-		case c.err != nil:
-			state = no(reasonInvalid, "It does not fit the definition: see the condition Compiled")
-		case serving == nil:
-			state = no(reasonNothing, fmt.Sprintf("No policy converts the objects of %s that it could be compared with", p.Spec.CRD))
-		default:
-			state = yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name))
-		}
-		if c.err == nil {
-			k.verifier.verify(ctx, p, c).into(p)
-		}
-	} else {
-		state.into(p, refractv1alpha1.ConversionCompiled)
-	}
-	state.into(p, refractv1alpha1.ConversionReady)
+	k.compareWith(ctx, p, serving, crd).into(p, refractv1alpha1.ConversionReady)
 	return k.report(ctx, old, p)
+}
+
+// compareWith judges a shadow, and returns whether it is being compared.
+func (k *keeper) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) state {
+	if crd == nil {
+		missing := no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD)
+		missing.into(p, refractv1alpha1.ConversionCompiled)
+		return missing
+	}
+	c := k.compiler.compile(p, reduced(crd))
+	compiledState(c.findings, c.err).into(p, refractv1alpha1.ConversionCompiled)
+	if c.err != nil {
+		return no(reasonInvalid, because(p))
+	}
+	k.verifier.verify(ctx, p, c).into(p)
+	if serving == nil {
+		return no(reasonNothing, fmt.Sprintf("No policy converts the objects of %s that it could be compared with", p.Spec.CRD))
+	}
+	return yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name))
 }
 
 // report writes the status of a policy if it has changed. What is counted of shadows is

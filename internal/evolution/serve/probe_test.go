@@ -7,11 +7,13 @@ import (
 	"net/url"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/webhook/pki"
 )
 
 // TestProbe asks servers that answer, and others that do so in other ways than an API
@@ -31,8 +33,14 @@ func TestProbe(t *testing.T) {
 		change  func(*admissionregistrationv1.WebhookClientConfig)
 		err     string
 	}{
-		"Good":      {"All pairs are converted.", tab, nil, ""},
-		"Untrusted": {"The API server would not trust it.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = nil }, "certificate"},
+		"Good": {"All pairs are converted.", tab, nil, ""},
+		"Untrusted": {
+			"The API server would not trust it.", tab,
+			func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = another(t) }, "certificate",
+		},
+		"AuthorityOfOthers": {
+			"Nobody knows yet what it is to trust.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = nil }, "",
+		},
 		"NoAuthority": {
 			"Nor with this.", tab, func(c *admissionregistrationv1.WebhookClientConfig) { c.CABundle = []byte("x") }, "hold no certificate",
 		},
@@ -103,6 +111,16 @@ func TestProbeOfService(t *testing.T) {
 	if asked != "converter.shop.svc /convert/widgets.example.com" {
 		t.Errorf("It was asked as %q", asked)
 	}
+}
+
+// another returns an authority that has signed nothing.
+func another(t *testing.T) []byte {
+	t.Helper()
+	b, _, err := pki.Issuer{Names: []string{"elsewhere"}, Now: time.Now}.Renew(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Trusted()
 }
 
 func mustCompile(t *testing.T) *program {

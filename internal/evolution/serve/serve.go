@@ -38,7 +38,7 @@ type Options struct {
 	// run it. Required.
 	Server *webhook.Server
 	// Client reads what is there now, not what a cache remembers. Required.
-	Client client.WithWatch
+	Client client.Client
 	// Log is told what an operator acts on.
 	Log logr.Logger
 }
@@ -58,7 +58,7 @@ const concurrent = 2
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newTable(o.Log)
 	o.Server.Handle(Path, t)
-	o.Server.Handle(ValidatePath, validate(o.Client, o.Server, o.Log))
+	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
 	if err := follow(ctx, mgr, t); err != nil {
 		return nil, fmt.Errorf("watching conversion policies: %w", err)
 	}

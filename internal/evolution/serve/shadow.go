@@ -1,7 +1,6 @@
 package serve
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -111,12 +110,12 @@ func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Re
 	copied := r.WithContext(r.Context())
 	copied.Body = &teeing{ReadCloser: r.Body, to: in}
 	e.handler.ServeHTTP(out, copied)
-	if out.code != 0 && out.code != http.StatusOK || in.over || out.over {
+	if out.code != 0 && out.code != http.StatusOK || in.over || out.to.over {
 		c.held.Add(-2 * mostCompared)
 		shadowed.WithLabelValues(crd, shadowSkipped).Inc()
 		return
 	}
-	j := job{crd: crd, entry: e, review: in.Bytes(), answer: out.Bytes()}
+	j := job{crd: crd, entry: e, review: in.copied, answer: out.to.copied}
 	c.held.Add(j.size() - 2*mostCompared)
 	select {
 	case c.queue <- j:
@@ -142,17 +141,16 @@ func (j *job) size() int64 { return int64(cap(j.review) + cap(j.answer)) }
 
 // tee holds what was copied, up to a bound.
 type tee struct {
-	bytes.Buffer
-
-	over bool
+	copied []byte
+	over   bool
 }
 
 func (t *tee) add(p []byte) {
-	if t.over || t.Len()+len(p) > mostCompared {
-		t.over = true
+	if t.over || len(t.copied)+len(p) > mostCompared {
+		t.over, t.copied = true, nil
 		return
 	}
-	t.Write(p)
+	t.copied = append(t.copied, p...)
 }
 
 // teeing is a body that is copied as it is read.
@@ -172,8 +170,8 @@ func (t *teeing) Read(p []byte) (int, error) {
 // answering is an answer that is copied as it is written.
 type answering struct {
 	http.ResponseWriter
-	tee
 
+	to   tee
 	code int
 }
 
@@ -186,7 +184,7 @@ func (a *answering) WriteHeader(code int) {
 // Write writes.
 func (a *answering) Write(p []byte) (int, error) {
 	n, err := a.ResponseWriter.Write(p)
-	a.add(p[:n])
+	a.to.add(p[:n])
 	return n, err
 }
 
@@ -360,28 +358,7 @@ func difference(a, b any, at string) (string, bool) {
 		if !ok {
 			return at, true
 		}
-		keys := map[string]bool{}
-		for key := range a {
-			keys[key] = true
-		}
-		for key := range b {
-			keys[key] = true
-		}
-		for _, key := range slices.Sorted(maps.Keys(keys)) {
-			place := key
-			if at != "" {
-				place = at + "." + key
-			}
-			was, inA := a[key]
-			is, inB := b[key]
-			if inA != inB {
-				return place, true
-			}
-			if where, differs := difference(was, is, place); differs {
-				return where, true
-			}
-		}
-		return "", false
+		return differenceOfObjects(a, b, at)
 	case []any:
 		b, ok := b.([]any)
 		if !ok || len(a) != len(b) {
@@ -396,6 +373,26 @@ func difference(a, b any, at string) (string, bool) {
 	default:
 		return at, !sameScalar(a, b)
 	}
+}
+
+func differenceOfObjects(a, b map[string]any, at string) (string, bool) {
+	keys := slices.AppendSeq(slices.Collect(maps.Keys(a)), maps.Keys(b))
+	slices.Sort(keys)
+	for _, key := range slices.Compact(keys) {
+		place := key
+		if at != "" {
+			place = at + "." + key
+		}
+		was, inA := a[key]
+		is, inB := b[key]
+		if inA != inB {
+			return place, true
+		}
+		if where, differs := difference(was, is, place); differs {
+			return where, true
+		}
+	}
+	return "", false
 }
 
 // sameScalar compares numbers by their value.

@@ -138,11 +138,14 @@ func TestVerdict(t *testing.T) {
 		is      string
 		message string
 	}{
-		"Good":   {"No law was seen broken.", verdict{report: &verify.Report{Objects: 7, Checks: 9, Complete: true}}, reasonVerified, "by 7 objects"},
-		"Slow":   {"Some is better than nothing, and said.", verdict{report: &verify.Report{Objects: 7, Checks: 9}}, reasonVerified, "how far it came"},
-		"Stuck":  {"Nothing is no proof.", verdict{report: &verify.Report{}}, reasonUnverified, "Nothing could be checked"},
-		"Error":  {"It could not be found out.", verdict{err: errors.New("no generator")}, reasonUnverified, "no generator"},
-		"Broken": {"Law, rule and object are named.", verdict{report: broken}, reasonBroken, "RoundTripSpoke, v1 to v2, spec.size (spec.spokes[0].fields[0]): 1 came back as 2\nspec:\n  size: 1\n"},
+		"Good":  {"No law was seen broken.", verdict{report: &verify.Report{Objects: 7, Checks: 9, Complete: true}}, reasonVerified, "by 7 objects"},
+		"Slow":  {"Some is better than nothing, and said.", verdict{report: &verify.Report{Objects: 7, Checks: 9}}, reasonVerified, "how far it came"},
+		"Stuck": {"Nothing is no proof.", verdict{report: &verify.Report{}}, reasonUnverified, "Nothing could be checked"},
+		"Error": {"It could not be found out.", verdict{err: errors.New("no generator")}, reasonUnverified, "no generator"},
+		"Broken": {
+			"Law, rule and object are named.", verdict{report: broken}, reasonBroken,
+			"RoundTripSpoke, v1 to v2, spec.size (spec.spokes[0].fields[0]): 1 came back as 2\nspec:\n  size: 1\n",
+		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

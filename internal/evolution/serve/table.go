@@ -74,9 +74,7 @@ func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
 func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
-	t.mu.Lock()
-	before := t.entries[crd]
-	t.mu.Unlock()
+	before, _ := t.look(crd)
 	r := rolesOf(policies)
 	if r.serving == nil {
 		t.set(crd, nil)
@@ -170,12 +168,13 @@ func (t *table) ready() error {
 
 // get returns the entry of a definition. If there is none it waits for a moment.
 func (t *table) get(ctx context.Context, crd string) *entry {
+	if e, _ := t.look(crd); e != nil {
+		return e
+	}
 	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	for {
-		t.mu.Lock()
-		e, changed := t.entries[crd], t.changed
-		t.mu.Unlock()
+		e, changed := t.look(crd)
 		if e != nil {
 			return e
 		}
@@ -185,6 +184,13 @@ func (t *table) get(ctx context.Context, crd string) *entry {
 			return nil
 		}
 	}
+}
+
+// look returns the entry of a definition as it is now, and what is closed when it changes.
+func (t *table) look(crd string) (*entry, <-chan struct{}) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.entries[crd], t.changed
 }
 
 // MaxBytes returns the largest review that is read.

@@ -1,13 +1,13 @@
 package serve
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -69,14 +69,13 @@ type addressed interface {
 
 // validate returns the handler that decides whether a policy is stored, or deleted. Its
 // client reads what is there now.
-func validate(c client.Reader, server addressed, log logr.Logger) http.Handler {
-	return admission.Handler((&validator{client: c, server: server, log: log}).handle)
+func validate(c client.Reader, server addressed) http.Handler {
+	return admission.Handler((&validator{client: c, server: server}).handle)
 }
 
 type validator struct {
 	client client.Reader
 	server addressed
-	log    logr.Logger
 }
 
 // handle answers one request.
@@ -131,7 +130,8 @@ func (v *validator) needed(ctx context.Context, p *refractv1alpha1.ConversionPol
 	if err != nil {
 		return "", err
 	}
-	if r := rolesOf(policies); r.serving == nil || r.serving.UID != p.UID {
+	r := rolesOf(policies)
+	if holds := cmp.Or(r.serving, r.chosen); holds == nil || holds.UID != p.UID {
 		return "", nil
 	}
 	crd, err := definition(ctx, v.client, p.Spec.CRD)

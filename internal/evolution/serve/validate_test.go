@@ -2,11 +2,11 @@ package serve
 
 import (
 	"encoding/json"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 
-	"github.com/go-logr/logr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,22 +43,34 @@ func TestValidate(t *testing.T) {
 		status   metav1.StatusReason // Of the refusal; empty for none.
 		text     []string            // In the refusal, or the warnings.
 	}{
-		"Good":     {"It fits the definition.", []client.Object{crd}, nil, policyFrom(t, mapped, "widgets", 0), "", nil},
-		"Findings": {"Each is at its place.", []client.Object{crd}, nil, wrong, metav1.StatusReasonInvalid, []string{`"widgets" is invalid`, "spec.spokes[0]", "capacitor"}},
+		"Good": {"It fits the definition.", []client.Object{crd}, nil, policyFrom(t, mapped, "widgets", 0), "", nil},
+		"Findings": {
+			"Each is at its place.",
+			[]client.Object{crd}, nil, wrong, metav1.StatusReasonInvalid, []string{`"widgets" is invalid`, "spec.spokes[0]", "capacitor"},
+		},
 		"NoDefinition": {
 			"It may come later, as when both are applied together.", []client.Object{crd}, nil, unknown, "",
 			[]string{"there is no CustomResourceDefinition gadgets.example.com yet"},
 		},
-		"Second":          {"One converts.", []client.Object{crd, served}, nil, policyFrom(t, mapped, "late", 0), metav1.StatusReasonConflict, []string{"ConversionPolicy widgets converts"}},
+		"Second": {
+			"One converts.",
+			[]client.Object{crd, served}, nil, policyFrom(t, mapped, "late", 0), metav1.StatusReasonConflict, []string{"ConversionPolicy widgets converts"},
+		},
 		"SecondAsShadow":  {"Any number are compared.", []client.Object{crd, served}, nil, policyFrom(t, other, "late", 0), "", nil},
 		"SecondOfAnother": {"Another definition is nobody's.", []client.Object{crd, served}, nil, unknown, "", nil},
 		"Change": {
 			"It may become another one.", []client.Object{crd, served}, policyFrom(t, strings.Replace(other, "Shadow", "Serve", 1), "widgets", 9),
 			policyFrom(t, mapped, "widgets", 9), "", nil,
 		},
-		"Metadata":      {"Labels say nothing new, even if the definition has changed meanwhile.", []client.Object{crd}, wrong, labelled, "", nil},
-		"BecomesShadow": {"Then nobody would convert.", []client.Object{crd, served}, served, asShadow, metav1.StatusReasonConflict, []string{"is needed by"}},
-		"Deletion":      {"It is needed.", []client.Object{crd, served}, served, nil, metav1.StatusReasonConflict, []string{"is needed by", "v1, v2", "refract crd migrate"}},
+		"Metadata": {"Labels say nothing new, even if the definition has changed meanwhile.", []client.Object{crd}, wrong, labelled, "", nil},
+		"BecomesShadow": {
+			"Then nobody would convert.",
+			[]client.Object{crd, served}, served, asShadow, metav1.StatusReasonConflict, []string{"is needed by"},
+		},
+		"Deletion": {
+			"It is needed.",
+			[]client.Object{crd, served}, served, nil, metav1.StatusReasonConflict, []string{"is needed by", "v1, v2", "refract crd migrate"},
+		},
 		"DeletionOfShadow": {
 			"A shadow is not needed.", []client.Object{crd, served, policyFrom(t, other, "late", 0)}, policyFrom(t, other, "late", 0), nil, "", nil,
 		},
@@ -77,7 +89,7 @@ func TestValidate(t *testing.T) {
 			for _, o := range tc.there {
 				there = append(there, o.DeepCopyObject().(client.Object))
 			}
-			v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).Build(), server: here{}, log: logr.Discard()}
+			v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).Build(), server: here{}}
 			r := &admission.Request{Operation: admission.Create}
 			switch {
 			case tc.now == nil:
@@ -125,13 +137,16 @@ func TestValidateOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).Build(), server: here{}, log: logr.Discard()}
+	v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).Build(), server: here{}}
 	cases := map[string]struct {
 		reason  string
 		request *admission.Request
 		denied  bool
 	}{
-		"Status":     {"Conditions are written all the time.", &admission.Request{Operation: admission.Update, SubResource: "status", Object: []byte("x")}, false},
+		"Status": {
+			"Conditions are written all the time.",
+			&admission.Request{Operation: admission.Update, SubResource: "status", Object: []byte("x")}, false,
+		},
 		"Connect":    {"Nothing is written.", &admission.Request{Operation: admission.Connect}, false},
 		"Unreadable": {"Nobody knows what it says.", &admission.Request{Operation: admission.Create, Object: []byte("x")}, true},
 		"Forced":     {"What nobody can read serves nobody.", &admission.Request{Operation: admission.Delete, OldObject: []byte("x")}, false},
@@ -158,8 +173,8 @@ func TestInvalid(t *testing.T) {
 	if err == nil {
 		t.Fatal("It compiles.")
 	}
-	status, ok := invalid("widgets", findings).(apierrors.APIStatus)
-	if !ok || status.Status().Code != http.StatusUnprocessableEntity || len(status.Status().Details.Causes) != mostCauses {
+	var status apierrors.APIStatus
+	if !errors.As(invalid("widgets", findings), &status) || status.Status().Code != http.StatusUnprocessableEntity || len(status.Status().Details.Causes) != mostCauses {
 		t.Fatalf("It is %+v", status)
 	}
 	if !strings.Contains(status.Status().Message, " more]") {

@@ -57,7 +57,11 @@ func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPoli
 	if ctx.Err() != nil {
 		return verdict{err: ctx.Err()} // The program ends. Of that nothing is learned.
 	}
-	verifications.WithLabelValues(out.state().reason).Inc()
+	reason := out.state().reason
+	verifications.WithLabelValues(reason).Inc()
+	if reason == reasonUnverified {
+		return out // The next time there may be more time.
+	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if len(v.verdicts) >= mostKnown {

@@ -219,11 +219,15 @@ func versionsInUse(crd *unstructured.Unstructured) []string {
 	return names
 }
 
-// neededBy returns why a policy that serves cannot go, as it is told to who would delete
-// it; empty if it can. The definition is nil if there is none. One that asks nobody at the
-// moment needs it too: it is about to ask again.
+// neededBy returns why the policy of a definition that serves, or is to, cannot go, as it
+// is told to who would delete it; empty if it can. The definition is nil if there is none.
+// One that asks nobody at the moment needs a policy that serves, too: it is about to ask
+// again. So it does if a backup has brought the policy back without its status.
 func neededBy(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
-	if p.Status.Served == nil || crd == nil || wiringOf(crd, want).theirs != "" {
+	if crd == nil {
+		return ""
+	}
+	if w := wiringOf(crd, want); w.theirs != "" || !w.ours && p.Status.Served == nil {
 		return ""
 	}
 	versions := versionsInUse(crd)

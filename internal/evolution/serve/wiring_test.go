@@ -114,7 +114,8 @@ func TestNeededBy(t *testing.T) {
 	}{
 		"TwoServed":   {"Objects are read in both.", ours, nil, false, true},
 		"NobodyAsked": {"Somebody has taken that away, and it is put right in a moment.", "{strategy: None}", nil, false, true},
-		"NeverServed": {"What never converted is needed by nobody.", ours, nil, true, false},
+		"NeverServed": {"What never converted is needed by nobody.", "{strategy: None}", nil, true, false},
+		"Restored":    {"A backup may have no status.", ours, nil, true, true},
 		"Others":      {"Another webhook converts.", `{strategy: Webhook, webhook: {clientConfig: {url: "https://there"}}}`, nil, false, false},
 		"OneServed": {"There is nothing to convert.", ours, func(crd *unstructured.Unstructured) {
 			version(crd, 1)["served"] = false

@@ -1,0 +1,145 @@
+package expression
+
+import (
+	"github.com/google/cel-go/common/ast"
+	"github.com/google/cel-go/common/operators"
+	"github.com/google/cel-go/common/types"
+	"github.com/google/cel-go/common/types/ref"
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+)
+
+// The result as a whole may be absent: null, or an optional without a value. What follows
+// is about the parts of an expression that may be its whole result.
+
+// outcomes are the parts of an expression one of which is its result, if this is known
+// from the kind of expression that it is.
+func outcomes(e ast.Expr) []ast.Expr {
+	switch e.Kind() {
+	case ast.ComprehensionKind:
+		if binds(e.AsComprehension()) {
+			return []ast.Expr{e.AsComprehension().Result()}
+		}
+	case ast.CallKind:
+		args := arguments(e)
+		switch function := e.AsCall().FunctionName(); {
+		case function == operators.Conditional && len(args) == 3:
+			return args[1:]
+		case function == "dyn" && len(args) == 1:
+			return args
+		}
+	default:
+	}
+	return nil
+}
+
+// binds says whether it is what cel.bind and sortBy are made into.
+func binds(c ast.ComprehensionExpr) bool {
+	return c.IterRange().Kind() == ast.ListKind && c.IterRange().AsList().Size() == 0
+}
+
+// loosen makes dyn(null) of each null, and dyn(optional.none()) of each optional.none(),
+// that may be the whole result: both branches of a choice have to be of one type otherwise,
+// and null is of none that numbers, texts and lists are of.
+func loosen(a *ast.AST) {
+	l := &loosener{ast: a, id: ast.MaxID(a), factory: ast.NewExprFactory()}
+	l.expression(a.Expr())
+}
+
+type loosener struct {
+	ast     *ast.AST
+	id      int64 // The last one that was given.
+	factory ast.ExprFactory
+}
+
+func (l *loosener) expression(e ast.Expr) {
+	if absent(e) {
+		if e.Kind() == ast.CallKind && !e.AsCall().IsMemberFunction() {
+			return // A macro has made it, and the other branch too.
+		}
+		l.id++
+		inside := l.factory.NewLiteral(l.id, types.NullValue)
+		if e.Kind() == ast.CallKind {
+			inside = l.factory.NewMemberCall(l.id, e.AsCall().FunctionName(), e.AsCall().Target())
+		}
+		if at, ok := l.ast.SourceInfo().GetOffsetRange(e.ID()); ok {
+			l.ast.SourceInfo().SetOffsetRange(l.id, at)
+		}
+		e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // It keeps its number.
+		return
+	}
+	below := outcomes(e)
+	if args := callOf(e, "orValue", 2); args != nil {
+		below = args[1:]
+	}
+	for _, b := range below {
+		l.expression(b)
+	}
+}
+
+// absent says whether it is written as null or optional.none().
+func absent(e ast.Expr) bool {
+	switch e.Kind() {
+	case ast.LiteralKind:
+		return e.AsLiteral() == types.NullValue
+	case ast.CallKind:
+		call := e.AsCall()
+		if call.FunctionName() == "optional.none" { // Of a macro, or once it is checked.
+			return true
+		}
+		return call.FunctionName() == "none" && len(call.Args()) == 0 && call.IsMemberFunction() &&
+			call.Target().Kind() == ast.IdentKind && call.Target().AsIdent() == "optional"
+	default:
+		return false
+	}
+}
+
+// whole holds what may be the whole result against a schema.
+func (c *checker) whole(e ast.Expr, out *schema.Structural) {
+	if absent(e) {
+		return
+	}
+	if below := outcomes(e); below != nil {
+		for _, b := range below {
+			c.whole(b, out)
+		}
+		return
+	}
+	if args := callOf(e, "optional.of", 1); args != nil {
+		c.whole(args[0], out)
+		return
+	}
+	if args := callOf(e, "orValue", 2); args != nil {
+		c.whole(args[0], out)
+		c.whole(args[1], out)
+		return
+	}
+	if args := callOf(e, "or", 2); args != nil {
+		c.whole(args[0], out)
+		c.whole(args[1], out)
+		return
+	}
+	t := c.ast.GetType(e.ID())
+	if !optional(t) {
+		c.result(e, out)
+		return
+	}
+	for optional(t) {
+		t = t.Parameters()[0]
+	}
+	c.fits(e, t, out)
+}
+
+// present is the value of an optional, null if it has none, and what is no optional as it
+// is.
+func present(v ref.Val) ref.Val {
+	for {
+		o, ok := v.(*types.Optional)
+		switch {
+		case !ok:
+			return v
+		case !o.HasValue():
+			return types.NullValue
+		}
+		v = o.GetValue()
+	}
+}
