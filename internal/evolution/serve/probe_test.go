@@ -116,7 +116,8 @@ func TestProbeOfService(t *testing.T) {
 // another returns an authority that has signed nothing.
 func another(t *testing.T) []byte {
 	t.Helper()
-	b, _, err := pki.Issuer{Names: []string{"elsewhere"}, Now: time.Now}.Renew(nil)
+	issuer := pki.Issuer{Names: []string{"elsewhere"}, Now: time.Now}
+	b, _, err := issuer.Renew(nil)
 	if err != nil {
 		t.Fatal(err)
 	}

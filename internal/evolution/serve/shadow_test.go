@@ -6,7 +6,9 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/go-logr/logr"
@@ -212,5 +214,54 @@ func TestDifference(t *testing.T) {
 	}
 	if _, is := difference(int64(1), 1.0, ""); is {
 		t.Error("An integer is the same as a float of its value.")
+	}
+}
+
+// TestComparing has reviews answered and compared at the same time, while policies
+// change: every object is counted once.
+func TestComparing(t *testing.T) {
+	tab, shadow := shadowing(t)
+	scheme, err := hub.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(shadow).WithObjects(shadow).Build()
+	skipped := shadowed.WithLabelValues("widgets.example.com", shadowSkipped)
+	before := counted(t, skipped)
+	ctx, cancel := context.WithCancel(t.Context())
+	var comparing, asking sync.WaitGroup
+	comparing.Go(func() {
+		if err := tab.shadows.runnable(c)(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	const askers, reviews = 4, 100
+	for range askers {
+		asking.Go(func() {
+			for range reviews {
+				if got := post(t, tab, "widgets.example.com", review); !strings.Contains(got.Body.String(), `"Success"`) {
+					t.Errorf("The answer is %s", got.Body)
+				}
+			}
+		})
+	}
+	primary := serving(t, policyFrom(t, mapped, "widgets", 2), widgets)
+	for range 20 {
+		if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
+			t.Error(err)
+		}
+	}
+	asking.Wait()
+	for tab.shadows.held.Load() > 0 {
+		runtime.Gosched()
+	}
+	cancel()
+	comparing.Wait()
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(shadow), shadow); err != nil {
+		t.Fatal(err)
+	}
+	want := int64(askers*reviews) - int64(counted(t, skipped)-before)
+	if s := shadow.Status.Shadow; s == nil || s.Compared != 2*want || s.Different != want {
+		t.Errorf("%d reviews of two objects were compared: the status is %+v", want, s)
 	}
 }
