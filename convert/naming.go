@@ -101,12 +101,13 @@ func (w *work) assign(items []item, elements []element) map[int][]entry {
 			continue
 		}
 		several = append(several, i)
-		for _, index := range same {
-			if !printed[i.name] {
-				a.prints[index] = w.comparer.fingerprint(elements[index].text)
-			}
+		if printed[i.name] { // Once: anybody may write many items of one name.
+			continue
 		}
 		printed[i.name] = true
+		for _, index := range same {
+			a.prints[index] = w.comparer.fingerprint(elements[index].text)
+		}
 	}
 	for _, i := range several {
 		if index, ok := a.at(i); ok && a.prints[index] == i.of {

@@ -240,6 +240,18 @@ func (w *work) convert(p *plan) error {
 
 var emptyObject = []byte("{}")
 
+// isEmptyObject reports whether a value is an object without members: of a group nothing is
+// there then.
+func isEmptyObject(value []byte) bool {
+	var s raw.Scanner
+	s.Reset(value)
+	if s.Next() != '{' || !s.OpenObject() {
+		return false
+	}
+	_, _, some := s.NextKey(true)
+	return !some
+}
+
 // metadata sees to it that there is metadata, as API servers demand.
 func (w *work) metadata(p *plan) error {
 	switch f := &w.facts[nodeMetadata]; {
@@ -430,7 +442,7 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 		return nil, err
 	}
 	out = w.arena.keep(out)
-	lost := !partial && !worker.returns(value, out, p.toHub)
+	lost := !partial && (f.toGroup && isEmptyObject(out) || !worker.returns(value, out, p.toHub))
 	if e != nil && !raw.IsNull(out) {
 		if restored := p.fits(f, w.restored(e, out, f.toKeys, w.passing(f, p.toHub), w.passing(f, !p.toHub))); restored != nil {
 			out = restored
@@ -447,6 +459,9 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 func (w *work) restoreAbsent(p *plan, f *field) {
 	if len(w.complement.restorable) == 0 || len(f.to) == 0 || f.passes || f.elements != nil {
 		return
+	}
+	if w.facts[nodeRoot].kind != '{' {
+		return // An element may have become null, or a text.
 	}
 	for n := p.nodes[f.to[0]].parent; n != nodeRoot; n = p.nodes[n].parent {
 		if (!w.facts[n].present || w.facts[n].kind != '{') && !(p.nodes[n].returns && w.puts[n] != nil) {

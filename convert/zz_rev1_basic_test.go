@@ -51,7 +51,7 @@ func TestZZNonObject(t *testing.T) {
 func TestZZQuadratic(t *testing.T) {
 	e := engineOf(t, Items("spec.a", "spec.a", []Conversion{SpokeOnly("note")}))
 	items := strings.TrimSuffix(strings.Repeat(`{"at":0},`, 20000), ",")
-	for _, n := range []int{10000, 20000, 100000} {
+	for _, n := range []int{20000,100000} {
 		spec := `{"a":[` + strings.TrimSuffix(strings.Repeat(`{},`, n), ",") + `]}`
 		start := time.Now()
 		_, err := e.Convert(zzObj("v1beta1", `{"v1alpha1":{"spec.a":{"items":[`+items+`]}}}`, spec), pizzaGroup+"/v1alpha1")

@@ -147,12 +147,12 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	}
 	parsed, issues := env.Parse(text)
 	if issues != nil && issues.Err() != nil {
-		return nil, syntax(issues, one)
+		return nil, findings(issues, one)
 	}
 	loosen(parsed.NativeRep())
 	checked, issues := env.Check(parsed)
 	if issues != nil && issues.Err() != nil {
-		return nil, syntax(issues, one)
+		return nil, findings(issues, one)
 	}
 	native := checked.NativeRep()
 	if problems := check(native, out, one); len(problems) > 0 {
@@ -195,8 +195,8 @@ func (p *Program) evaluate(value ref.Val) (ref.Val, error) {
 	return out, err
 }
 
-// syntax are the findings of CEL.
-func syntax(issues *cel.Issues, one bool) []Problem {
+// findings are those of CEL.
+func findings(issues *cel.Issues, one bool) []Problem {
 	var out []Problem
 	for _, e := range issues.Errors() {
 		fact, _, _ := strings.Cut(e.Message, "\n")

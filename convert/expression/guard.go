@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"reflect"
+	"regexp/syntax"
 	"strings"
 
 	"github.com/google/cel-go/common/types"
@@ -289,13 +290,51 @@ func checkPairs(l Limits, args []ref.Val) error {
 	return nil
 }
 
-// checkPattern is about a text and a regular expression.
+// checkPattern is about a text and a regular expression, of which x{1000} takes as many
+// steps as a thousand times x.
 func checkPattern(_ Limits, args []ref.Val) error {
-	const most = 10_000_000
-	if size(args[0])*(size(args[1])+8) > most {
-		return errWork
+	const most, longest = 10_000_000, 10_000
+	if size(args[1]) > longest {
+		return fmt.Errorf("the pattern has more than %d bytes", longest)
 	}
-	return nil
+	n, groups := steps(args[1])
+	switch {
+	case n*(groups+1) > 2*longest:
+		return errors.New("the pattern has too many parts, repeated ones counted as often as they are repeated: the limit is 20000, divided by its groups")
+	case (size(args[0])+1)*(n+8) > most:
+		return errWork
+	default:
+		return nil
+	}
+}
+
+// steps are those of a regular expression, repeated ones as often as they are repeated, and
+// how many groups it has. They are 0 for what is none.
+func steps(pattern ref.Val) (n, groups int64) {
+	text, ok := pattern.(types.String)
+	if !ok {
+		return 0, 0
+	}
+	parsed, err := syntax.Parse(string(text), syntax.Perl)
+	if err != nil {
+		return 0, 0
+	}
+	return stepsOf(parsed), int64(parsed.MaxCap())
+}
+
+func stepsOf(e *syntax.Regexp) int64 {
+	n := int64(1)
+	for _, s := range e.Sub {
+		n += stepsOf(s)
+	}
+	switch e.Op {
+	case syntax.OpLiteral:
+		n = int64(len(e.Rune))
+	case syntax.OpRepeat:
+		n *= int64(max(e.Min, e.Max, 1))
+	default:
+	}
+	return n
 }
 
 func checkPatternReplace(l Limits, args []ref.Val) error {

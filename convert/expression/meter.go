@@ -49,6 +49,25 @@ func (m *metered) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	return m.InterpretableAttribute.Exec(frame)
 }
 
+// constructed is a list or an object that is written out, which costs one for each element
+// or member.
+type constructed struct {
+	interpreter.InterpretableConstructor
+
+	meter *meter
+}
+
+// Eval implements [interpreter.Interpretable].
+func (c *constructed) Eval(vars interpreter.Activation) ref.Val {
+	return c.Exec(interpreter.AsFrame(vars))
+}
+
+// Exec implements [interpreter.InterpretableV2].
+func (c *constructed) Exec(frame *interpreter.ExecutionFrame) ref.Val {
+	c.meter.add(int64(len(c.InitVals())))
+	return c.InterpretableConstructor.Exec(frame)
+}
+
 // guarded is a call that is looked at before it is made, and paid for afterwards.
 type guarded struct {
 	interpreter.InterpretableCall
@@ -65,8 +84,10 @@ type guarded struct {
 func decorate(implementations map[string]*functions.Overload, l Limits, m *meter) cel.ProgramOption {
 	return cel.CustomDecoratorV2(func(i interpreter.InterpretableV2) (interpreter.InterpretableV2, error) {
 		switch node := i.(type) {
-		case *metered, *guarded:
+		case *metered, *guarded, *constructed:
 			return i, nil
+		case interpreter.InterpretableConstructor:
+			return &constructed{InterpretableConstructor: node, meter: m}, nil
 		case interpreter.InterpretableAttribute:
 			return &metered{InterpretableAttribute: node, meter: m}, nil
 		case interpreter.InterpretableCall:
@@ -114,8 +135,9 @@ func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 			return types.LabelErrNode(g.ID(), types.WrapErr(fmt.Errorf("%s: %w", name(g.Function()), err)))
 		}
 	}
+	g.meter.add(cost(g.Function(), args))
 	result := g.call(args)
-	g.meter.add(cost(g.Function(), args, result))
+	g.meter.add(made(g.Function(), result))
 	return types.LabelErrNode(g.ID(), result)
 }
 
@@ -139,9 +161,9 @@ func (g *guarded) call(args []ref.Val) ref.Val {
 	return types.NewErr("no such overload: %s(%s)", name(g.Function()), strings.Join(names, ", "))
 }
 
-// cost is what a call costs: one, and what there is to look at in its arguments and to
-// make. Ten bytes of text cost one.
-func cost(function string, args []ref.Val, result ref.Val) int64 {
+// cost is what a call costs: one, and what there is to look at in its arguments. Ten bytes
+// of text cost one.
+func cost(function string, args []ref.Val) int64 {
 	const bytes = 10
 	switch function {
 	case "_==_", "_!=_":
@@ -161,16 +183,31 @@ func cost(function string, args []ref.Val, result ref.Val) int64 {
 	case "format":
 		return 1 + texts(args)/bytes + weigh(args[1], maxValues)
 	case "lists.range", "expand", "merge", "omit", "flatten", "slice", "reverse", "split", "join", "math.@min", "math.@max":
-		return 1 + texts(args)/bytes + elements(args[0]) + elements(result)
+		return 1 + texts(args)/bytes + elements(args[0])
 	case "sort", "@sortByAssociatedKeys":
 		return 1 + weigh(args[0], maxValues)*int64(bits.Len64(uint64(size(args[0]))))
 	case "sets.contains", "sets.equivalent", "sets.intersects":
 		return 1 + weigh(args[0], maxValues)*weigh(args[1], maxValues)
-	case "matches", "regex.extract", "regex.extractAll", "regex.replace", "indexOf", "lastIndexOf":
-		const each = 40 // As CEL reckons with text times pattern.
+	case "matches", "regex.extract", "regex.extractAll", "regex.replace":
+		const each, compiled = 40, 4 // CEL reckons with text times pattern divided by 40 too.
+		n, _ := steps(args[1])
+		return 1 + (size(args[1])+n)/compiled + (1+size(args[0]))*(1+n)/each
+	case "indexOf", "lastIndexOf":
+		const each = 40
 		return 1 + (1+size(args[0]))*(1+size(args[1]))/each
 	default:
 		return 1 + texts(args)/bytes
+	}
+}
+
+// made is what a call costs besides, for what it makes: one for each element. How many these
+// may be is looked at before.
+func made(function string, result ref.Val) int64 {
+	switch function {
+	case "lists.range", "expand", "merge", "omit", "flatten", "slice", "reverse", "split", "regex.extractAll":
+		return elements(result)
+	default:
+		return 0
 	}
 }
 

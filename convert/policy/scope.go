@@ -315,7 +315,7 @@ func (s *spoke) warnKeys(c *scope) {
 
 // conversions returns the conversions of a scope as the engine takes them.
 func (s *spoke) conversions(c *scope) []convert.Conversion {
-	all := make([]convert.Conversion, 0, len(c.entries)+len(c.inner))
+	all := s.parents(c)
 	for _, e := range c.entries {
 		if !e.plain {
 			all = append(all, e.conversion())

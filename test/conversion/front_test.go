@@ -60,10 +60,9 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 			return certificate(hello.Context())
 		}},
 	}
-	terminated := &handed{conns: make(chan net.Conn), at: l.Addr()}
+	terminated := &handed{Listener: l, conns: make(chan net.Conn), done: make(chan struct{})}
 	go func() { _ = f.server.ServeTLS(terminated, "", "") }() // It ends when it is closed.
 	go f.accept(l, terminated)
-	f.server.RegisterOnShutdown(func() { _ = l.Close() })
 	return f, nil
 }
 
@@ -72,15 +71,17 @@ func (f *front) accept(l net.Listener, to *handed) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
-			close(to.conns)
-			return
+			return // It was closed.
 		}
 		f.mu.Lock()
 		passing := f.passing
 		f.conns[c] = true
 		f.mu.Unlock()
 		if !passing {
-			to.conns <- c
+			select {
+			case to.conns <- c:
+			case <-to.done:
+			}
 			continue
 		}
 		go func() {
@@ -92,22 +93,26 @@ func (f *front) accept(l net.Listener, to *handed) {
 	}
 }
 
-// handed is a listener whose connections somebody else accepts.
+// handed is a listener whose connections somebody else accepts. It is closed once.
 type handed struct {
+	net.Listener
 	conns chan net.Conn
-	at    net.Addr
+	done  chan struct{}
 }
 
 func (h *handed) Accept() (net.Conn, error) {
-	c, ok := <-h.conns
-	if !ok {
+	select {
+	case c := <-h.conns:
+		return c, nil
+	case <-h.done:
 		return nil, net.ErrClosed
 	}
-	return c, nil
 }
 
-func (h *handed) Close() error   { return nil }
-func (h *handed) Addr() net.Addr { return h.at }
+func (h *handed) Close() error {
+	close(h.done)
+	return h.Listener.Close()
+}
 
 // dial connects to the next replica that takes it.
 func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
