@@ -65,11 +65,15 @@ func parseCount(value []byte, n *int) bool {
 	return err == nil && parsed >= 0
 }
 
-// groups returns the indexes of the elements by their names.
+// groups returns the indexes of the elements by their names, and of all by "": an item that
+// was written before there were keys may be of any.
 func groups(elements []element) map[string][]int {
 	all := map[string][]int{}
 	for i, e := range elements {
 		all[e.name] = append(all[e.name], i)
+		if e.name != "" {
+			all[""] = append(all[""], i)
+		}
 	}
 	return all
 }
@@ -152,7 +156,7 @@ func (a *assignment) giveElsewhere(items []*item) {
 		for !i.given && len(free[i.of]) > 0 {
 			index := free[i.of][0]
 			free[i.of] = free[i.of][1:]
-			if a.elements[index].name == i.name {
+			if i.name == "" || a.elements[index].name == i.name {
 				a.give(i, index)
 			}
 		}

@@ -397,12 +397,13 @@ func (p *plan) split(f *field, converted []byte) ([][]byte, error) {
 	return values, cmp.Or(wrong, err)
 }
 
-// fits returns what was kept, nil if it is no value of the group that the field goes to.
+// fits returns what was kept, nil if it is no value of the group that the field goes to. One
+// without fields is none: the value that the object has would go with it.
 func (p *plan) fits(f *field, kept []byte) []byte {
 	if kept == nil || !f.toGroup {
 		return kept
 	}
-	if _, err := p.split(f, kept); err != nil {
+	if _, err := p.split(f, kept); err != nil || isEmptyObject(kept) {
 		return nil
 	}
 	return kept

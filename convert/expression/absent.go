@@ -40,9 +40,22 @@ func binds(c ast.ComprehensionExpr) bool {
 // loosen makes dyn(null) of each null, and dyn(optional.none()) of each optional.none(),
 // that may be the whole result: both branches of a choice have to be of one type otherwise,
 // and null is of none that numbers, texts and lists are of.
+//
+// It makes dyn(k) of each key k of an object that is not written out too: a type that has
+// another one twice, in its keys and in its values, doubles what CEL looks at when checking.
 func loosen(a *ast.AST) {
 	l := &loosener{ast: a, id: ast.MaxID(a), factory: ast.NewExprFactory()}
 	l.expression(a.Expr())
+	ast.PostOrderVisit(a.Expr(), ast.NewExprVisitor(func(e ast.Expr) {
+		if e.Kind() != ast.MapKind {
+			return
+		}
+		for _, entry := range e.AsMap().Entries() {
+			if key := entry.AsMapEntry().Key(); key.Kind() != ast.LiteralKind {
+				l.dynamic(key)
+			}
+		}
+	}))
 }
 
 type loosener struct {
@@ -51,20 +64,23 @@ type loosener struct {
 	factory ast.ExprFactory
 }
 
+// dynamic makes dyn(e) of e.
+func (l *loosener) dynamic(e ast.Expr) {
+	l.id++
+	inside := l.factory.NewUnspecifiedExpr(l.id)
+	inside.SetKindCase(e)
+	if at, ok := l.ast.SourceInfo().GetOffsetRange(e.ID()); ok {
+		l.ast.SourceInfo().SetOffsetRange(l.id, at)
+	}
+	e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // It keeps its number.
+}
+
 func (l *loosener) expression(e ast.Expr) {
 	if absent(e) {
 		if e.Kind() == ast.CallKind && !e.AsCall().IsMemberFunction() {
 			return // A macro has made it, and the other branch too.
 		}
-		l.id++
-		inside := l.factory.NewLiteral(l.id, types.NullValue)
-		if e.Kind() == ast.CallKind {
-			inside = l.factory.NewMemberCall(l.id, e.AsCall().FunctionName(), e.AsCall().Target())
-		}
-		if at, ok := l.ast.SourceInfo().GetOffsetRange(e.ID()); ok {
-			l.ast.SourceInfo().SetOffsetRange(l.id, at)
-		}
-		e.SetKindCase(l.factory.NewCall(e.ID(), "dyn", inside)) // It keeps its number.
+		l.dynamic(e)
 		return
 	}
 	below := outcomes(e)

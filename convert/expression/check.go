@@ -83,6 +83,9 @@ func (c *checker) members(entries []ast.EntryExpr, out *schema.Structural) {
 			below = c.key(m.Key(), key, out)
 		} else {
 			below = nil
+			if got := kind(c.ast.GetType(m.Key().ID())); got != "" && got != "string" {
+				c.report(m.Key(), "this key is %s, and those of JSON are texts: write string(...)", article(got))
+			}
 		}
 		if !m.IsOptional() {
 			c.result(m.Value(), below)
@@ -109,7 +112,7 @@ func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.S
 		return &p
 	}
 	switch additional := out.AdditionalProperties; {
-	case additional != nil:
+	case additional != nil && (additional.Bool || additional.Structural != nil):
 		return additional.Structural
 	case out.XPreserveUnknownFields:
 	case out.XEmbeddedResource && slices.Contains([]string{"apiVersion", "kind", "metadata"}, key):
@@ -278,7 +281,7 @@ func misfit(t *types.Type, out *schema.Structural) string {
 	case optional(t):
 		return "an optional value, which may be absent: " + mayBeAbsent
 	case got == "" && foreign(t):
-		return fmt.Sprintf("a %s, which JSON does not have: write string(...)", typeText(t.TypeName()))
+		return fmt.Sprintf("of type %s, which JSON does not have: write %s", typeText(t.TypeName()), instead(t.TypeName()))
 	case out == nil || out.XIntOrString || out.Type == "":
 	case got == "" || got == out.Type || got == "integer" && out.Type == "number":
 	case got == "null" && out.Nullable:

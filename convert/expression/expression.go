@@ -123,6 +123,10 @@ func newLanguage() (*language, error) {
 	return &language{env: env, implementations: implementations}, nil
 }
 
+// maxOptionalMacros is how often an expression may have macros that double what they are
+// called on.
+const maxOptionalMacros = 8
+
 // Compile checks the expression against the schema of value, and its result against the
 // schema out as far as types and the expression's text say what it is. A schema that is
 // nil knows nothing. It returns the program, or what is wrong, in the order of the text.
@@ -145,6 +149,12 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	if err != nil {
 		return nil, fail(err)
 	}
+	if strings.TrimSpace(text) == "" {
+		return nil, fail(errors.New("the expression is empty"))
+	}
+	if strings.Count(text, "optMap")+strings.Count(text, "optFlatMap") > maxOptionalMacros {
+		return nil, fail(fmt.Errorf("more than %d times optMap and optFlatMap: in a chain, each doubles the expression; write has(...) and ?:", maxOptionalMacros))
+	}
 	parsed, issues := env.Parse(text)
 	if issues != nil && issues.Err() != nil {
 		return nil, findings(issues, one)
@@ -152,7 +162,7 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	loosen(parsed.NativeRep())
 	checked, issues := env.Check(parsed)
 	if issues != nil && issues.Err() != nil {
-		return nil, findings(issues, one)
+		return nil, known.explain(findings(issues, one))
 	}
 	native := checked.NativeRep()
 	if problems := check(native, out, one); len(problems) > 0 {
@@ -160,8 +170,10 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	}
 	l = l.orDefaults()
 	build := func() (*evaluation, error) {
+		// Without cel-go's optimizations: they evaluate parts when compiling, and put calls
+		// that no guard looks at in the place of those with constant patterns and lists.
 		m := &meter{limit: l.Cost}
-		program, err := env.Program(checked, cel.EvalOptions(cel.OptOptimize), decorate(lang.implementations, l, m))
+		program, err := env.Program(checked, decorate(lang.implementations, l, m))
 		return &evaluation{program: program, meter: m}, err
 	}
 	first, err := build()
@@ -201,6 +213,10 @@ func findings(issues *cel.Issues, one bool) []Problem {
 	for _, e := range issues.Errors() {
 		fact, _, _ := strings.Cut(e.Message, "\n")
 		fact = strings.ReplaceAll(fact, " (in container '')", "")
+		fact, _, _ = strings.Cut(fact, " expecting {") // All that there is.
+		if len(fact) > maxMessage {
+			fact = strings.ToValidUTF8(fact[:maxMessage], "") + "…"
+		}
 		out = append(out, Problem{Line: max(e.Location.Line(), 1), Column: max(e.Location.Column()+1, 1), Message: fact, one: one})
 	}
 	return sorted(out)
@@ -250,6 +266,9 @@ func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
 	return w.out, nil
 }
 
+// maxMessage is how many bytes a message may have, but for where in the expression it is.
+const maxMessage = 500
+
 // explain says where in the expression an error is.
 func (p *Program) explain(err error) error {
 	var cancelled interpreter.EvalCancelledError
@@ -259,6 +278,9 @@ func (p *Program) explain(err error) error {
 	var at *types.Err
 	if !errors.As(err, &at) {
 		return err
+	}
+	if text := err.Error(); len(text) > maxMessage { // It may have a text of the value in it.
+		err = errors.New(strings.ToValidUTF8(text[:maxMessage], "") + "…")
 	}
 	where := p.source.GetStartLocation(at.NodeID())
 	switch {

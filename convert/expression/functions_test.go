@@ -71,6 +71,7 @@ func TestFunctions(t *testing.T) {
 		"Unsigned":          {`uint(value)`, `18446744073709551`, `18446744073709551`},
 		"MixedSort":         {`value.sort()`, `[1,"a"]`, `! column 11: list elements must have the same type`},
 		"KeysNoTexts":       {`{true: 1}`, `1`, `! the result has a key that is of type bool: write string(...)`},
+		"Empty":             {" ", `1`, `! column 1: the expression is empty`},
 		"FunctionOfNoValue": {`now()`, `1`, `! column 4: undeclared reference to 'now'`},
 	}
 	for name, tc := range cases {

@@ -86,6 +86,12 @@ func name(function string) string {
 	switch function {
 	case "@sortByAssociatedKeys":
 		return "sortBy"
+	case "_[_]":
+		return "[]"
+	case "math.@max":
+		return "math.greatest"
+	case "math.@min":
+		return "math.least"
 	default:
 		return strings.Trim(strings.ReplaceAll(function, "@", ""), "_")
 	}

@@ -11,6 +11,7 @@ import (
 // soon and without having made it.
 func TestBombs(t *testing.T) {
 	long := `"` + strings.Repeat("a", 1<<20) + `"`
+	texts := "[" + strings.Repeat(long+",", 6) + long + "]"
 	numbers := "[" + strings.Repeat("1,", 200_000) + "1]"
 	// Lists inside lists that share what is in them: 2^40 elements, in 40 lists.
 	shared := share(40, "[%, %]", "x40 == x40 && x40 in [x40]")
@@ -51,6 +52,17 @@ func TestBombs(t *testing.T) {
 		"Cost":             {"The limit is the policy's.", `value.map(a, a + 1)`, `[1,2,3,4,5,6,7,8,9]`, Limits{Cost: 20}, "it costs more than 20 units"},
 		"Items":            {"Members and all that is inside count.", `{"a": value}`, `{"b":[1,2]}`, Limits{OutputItems: 3}, "the result has more than 3 elements and members"},
 		"Base64":           {"A third longer each time.", strings.Repeat("base64.encode(bytes(", 60) + "value" + strings.Repeat("))", 60), long, Limits{Cost: 1 << 40}, "base64.encode: the text would have more"},
+		"PatternRepeated":  {"A short pattern that is a long one.", `value.matches("(x?x?){1000}y")`, `"` + strings.Repeat("x", 10_000) + `"`, Limits{}, "matches: the values are too big for this"},
+		"PatternCompiled":  {"One that takes long to compile.", `"".matches(value)`, `"` + strings.Repeat("x{1000}", 30) + `"`, Limits{}, "matches: the pattern has too many parts"},
+		"PatternGroups":    {"Groups take as much as there are steps, each.", `regex.extractAll("", value)`, `"` + strings.Repeat("(a)", 300) + `"`, Limits{}, "regex.extractAll: the pattern has too many parts"},
+		"PatternLong":      {"One of a mebibyte.", `"".matches(value)`, long, Limits{}, "matches: the pattern has more than 10000 bytes"},
+		"PatternInLoop":    {"To compile it costs something too, and a constant one is no exception.", `lists.range(100000).all(i, "".matches("x{1000}") || true)`, `1`, Limits{}, "it costs more than 1000000 units"},
+		"SortTexts":        {"Texts that differ at their end.", `lists.range(100000).map(i, value[i % 7]).sort().size()`, texts, Limits{}, "it costs more than 1000000 units"},
+		"Written":          {"A long list that is written out, in a loop.", `lists.range(100000).map(i, [` + strings.Repeat("1,", 10_000) + `i]).size()`, `1`, Limits{}, "it costs more than 1000000 units"},
+		"Constant":         {"What no value is in is not computed when compiling.", `lists.range(1000).size()`, `1`, Limits{Cost: 1}, "it costs more than 1 units"},
+		"Message":          {"A text of the value is not all in the message.", `{"a": 1}[value]`, long, Limits{}, strings.Repeat("a", 450) + "…"},
+		"DeepResult":       {"A result is inside of an object, of which Go reads 10,000 levels.", `[[value]]`, strings.Repeat("[", 9_899) + strings.Repeat("]", 9_899), Limits{}, "the result has more than 9900 lists and objects inside each other"},
+		"DeepMade":         {"It does not matter who made the levels.", `value.map(x, {"a": x})`, strings.Repeat("[", 9_900) + strings.Repeat("]", 9_900), Limits{}, "the result has more than 9900 lists and objects inside each other"},
 		"Deep":             {"More levels than JSON may have.", `value`, strings.Repeat("[", 20_000) + strings.Repeat("]", 20_000), Limits{}, "the value is no JSON"},
 	}
 	for name, tc := range cases {
@@ -78,6 +90,35 @@ func TestBombs(t *testing.T) {
 				t.Errorf("%s\nConvert() allocated %d bytes", tc.reason, allocated)
 			}
 			t.Logf("%v, %d KiB", took, (after.TotalAlloc-before.TotalAlloc)>>10)
+		})
+	}
+}
+
+// TestCompileBombs has expressions that would take very much to compile.
+func TestCompileBombs(t *testing.T) {
+	cases := map[string]struct {
+		reason, expression string
+		want               string // Part of the problem; "" if there is none.
+	}{
+		"Types":  {"A type that has the one before twice, 40 times.", share(40, "{%: %}", "x40.size()"), ""},
+		"Macros": {"A macro that doubles what it is called on.", "value.?a" + strings.Repeat(".optMap(x, x)", 40), "more than 8 times optMap"},
+		"Nested": {"Parentheses in parentheses.", strings.Repeat("(", 10_000) + "1" + strings.Repeat(")", 10_000), "recursion limit"},
+		"Long":   {"More text than there may be.", strings.Repeat("a", 200_000), "exceeds limit"},
+		"Name":   {"A type with a long name.", share(40, "[[[[[[[[[[[[[[%]]]]]]]]]]]]]]", "x40 + 1"), "…"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			start := time.Now()
+			p, problems := Compile(tc.expression, nil, nil, Limits{})
+			if took := time.Since(start); took > 3*time.Second {
+				t.Errorf("%s\nCompile() took %v", tc.reason, took)
+			}
+			switch {
+			case tc.want == "" && p == nil:
+				t.Errorf("%s\nCompile() = %v", tc.reason, problems)
+			case tc.want != "" && (len(problems) == 0 || !strings.Contains(problems[0].Message, tc.want) || len(problems[0].Message) > 600):
+				t.Errorf("%s\nCompile() = %v, want a short problem with %q", tc.reason, problems, tc.want)
+			}
 		})
 	}
 }

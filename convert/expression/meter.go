@@ -137,6 +137,9 @@ func (g *guarded) Exec(frame *interpreter.ExecutionFrame) ref.Val {
 	}
 	g.meter.add(cost(g.Function(), args))
 	result := g.call(args)
+	if err, ok := result.(*types.Err); ok && err.Error() == "no such overload" {
+		result = g.mismatch(args) // It does not say of what.
+	}
 	g.meter.add(made(g.Function(), result))
 	return types.LabelErrNode(g.ID(), result)
 }
@@ -154,6 +157,11 @@ func (g *guarded) call(args []ref.Val) ref.Val {
 	case f.Function != nil:
 		return f.Function(args...)
 	}
+	return g.mismatch(args)
+}
+
+// mismatch says that there is no such function for values of these types.
+func (g *guarded) mismatch(args []ref.Val) ref.Val {
 	names := make([]string, len(args))
 	for i, a := range args {
 		names[i] = typeName(a)

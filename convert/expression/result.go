@@ -23,10 +23,17 @@ type writer struct {
 	start int // Of the result in out.
 	items int // How many elements and members may follow.
 	limit int
+	level int // Of how many lists and objects that are begun, and not yet at their end.
 	// canonical has numbers that are equal written in one way, and nothing passed on as it
 	// is.
 	canonical bool
 }
+
+// maxLevels is how many lists and objects of a result may be inside each other. Go reads
+// 10,000, and there are some around the result.
+const maxLevels = 9_900
+
+var errDeep = fmt.Errorf("the result has more than %d lists and objects inside each other", maxLevels)
 
 var errLong = fmt.Errorf("the result has more than %d bytes", maxText)
 
@@ -62,14 +69,12 @@ func (w *writer) value(v ref.Val) error {
 		if w.canonical {
 			return w.list(v)
 		}
-		w.out = append(w.out, v.raw...)
-		return w.take(v.weight)
+		return w.raw(v.raw, v.weight, v.levels)
 	case *table:
 		if w.canonical || v.raw == nil {
 			return w.members(v.keys, v.values)
 		}
-		w.out = append(w.out, v.raw...)
-		return w.take(v.weight)
+		return w.raw(v.raw, v.weight, v.levels)
 	case traits.Lister:
 		return w.list(v)
 	case traits.Mapper:
@@ -77,9 +82,32 @@ func (w *writer) value(v ref.Val) error {
 	case *types.Optional:
 		return errors.New("the result has an optional value inside, which may be absent: " + mayBeAbsent)
 	default:
-		return fmt.Errorf("the result has a value of type %s, which JSON does not have: write string(...)", typeName(v))
+		return fmt.Errorf("the result has a value of type %s, which JSON does not have: write %s", typeName(v), instead(v.Type().TypeName()))
 	}
 	return nil
+}
+
+// raw writes what passes as it is.
+func (w *writer) raw(raw []byte, weight, levels int) error {
+	if w.level+levels > maxLevels {
+		return errDeep
+	}
+	w.out = append(w.out, raw...)
+	return w.take(weight)
+}
+
+// begin and end are about each list and object that is written.
+func (w *writer) begin(c byte) error {
+	if w.level++; w.level > maxLevels {
+		return errDeep
+	}
+	w.out = append(w.out, c)
+	return nil
+}
+
+func (w *writer) end(c byte) {
+	w.level--
+	w.out = append(w.out, c)
 }
 
 func typeName(v ref.Val) string {
@@ -87,6 +115,14 @@ func typeName(v ref.Val) string {
 		return "value of no type"
 	}
 	return typeText(v.Type().TypeName())
+}
+
+// instead is what makes a text of a type that JSON does not have.
+func instead(typeName string) string {
+	if typeName == types.BytesType.TypeName() {
+		return "base64.encode(...)"
+	}
+	return "string(...)"
 }
 
 // typeText is a type's name without where it comes from: timestamp, quantity.
@@ -118,7 +154,9 @@ func (w *writer) list(l traits.Lister) error {
 	if err := w.take(int(n)); err != nil {
 		return err
 	}
-	w.out = append(w.out, '[')
+	if err := w.begin('['); err != nil {
+		return err
+	}
 	first := true
 	for it := l.Iterator(); it.HasNext() == types.True; {
 		if !first {
@@ -129,7 +167,7 @@ func (w *writer) list(l traits.Lister) error {
 			return err
 		}
 	}
-	w.out = append(w.out, ']')
+	w.end(']')
 	return nil
 }
 
@@ -172,7 +210,9 @@ func (w *writer) members(keys []string, values []ref.Val) error {
 		order = append(order, i)
 	}
 	slices.SortFunc(order, func(a, b int) int { return strings.Compare(keys[a], keys[b]) })
-	w.out = append(w.out, '{')
+	if err := w.begin('{'); err != nil {
+		return err
+	}
 	for n, i := range order {
 		if n > 0 {
 			w.out = append(w.out, ',')
@@ -183,7 +223,7 @@ func (w *writer) members(keys []string, values []ref.Val) error {
 			return err
 		}
 	}
-	w.out = append(w.out, '}')
+	w.end('}')
 	return nil
 }
 

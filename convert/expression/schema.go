@@ -2,8 +2,11 @@ package expression
 
 import (
 	"errors"
+	"fmt"
 	"maps"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/google/cel-go/cel"
 	"github.com/google/cel-go/common/types"
@@ -116,6 +119,46 @@ func (o objects) object(s *schema.Structural, place string) *shape {
 		o[name] = &object{typ: out.typ, fields: known}
 	}
 	return out
+}
+
+var (
+	undefined = regexp.MustCompile(`^undefined field '(.*)'$`)
+	overload  = regexp.MustCompile(`^found no matching overload for '([^']*)' applied`)
+	branches  = regexp.MustCompile(`^found no matching overload for '_\?_:_' applied to '\(bool, (.*)\)'$`)
+)
+
+// explain adds to what CEL says what to do about it.
+func (o objects) explain(problems []Problem) []Problem {
+	for i := range problems {
+		message := &problems[i].Message
+		if m := undefined.FindStringSubmatch(*message); m != nil {
+			*message += o.written(m[1])
+		}
+		if m := branches.FindStringSubmatch(*message); m != nil {
+			*message = "the branches of ?: are of two types (" + m[1] + "): write dyn(...) around one of them"
+		}
+		if m := overload.FindStringSubmatch(*message); m != nil {
+			*message = strings.Replace(*message, m[1], name(m[1]), 1)
+		}
+	}
+	return problems
+}
+
+// written is how a field is written that begins like this in JSON, if that is another way.
+func (o objects) written(field string) string {
+	var found []string
+	for _, object := range o {
+		for escaped := range object.fields {
+			json, ok := apiservercel.Unescape(escaped)
+			if rest, begins := strings.CutPrefix(json, field); ok && escaped != json && begins && (rest == "" || strings.ContainsAny(rest[:1], "-./")) {
+				found = append(found, fmt.Sprintf(": the field %q is written %s", json, escaped))
+			}
+		}
+	}
+	if len(found) == 0 {
+		return ""
+	}
+	return slices.Min(found)
 }
 
 // provider knows the types of objects besides those that the libraries know.

@@ -22,8 +22,9 @@ type list struct {
 	traits.Lister
 
 	raw []byte
-	// weight is how many values there are in it, at any depth.
-	weight int
+	// weight is how many values there are in it, at any depth, and levels how many of them
+	// are inside each other, with itself.
+	weight, levels int
 }
 
 // table is a JSON object: one of the value, or one that a function made.
@@ -35,6 +36,7 @@ type table struct {
 	shape  *shape
 	raw    []byte // nil if a function made it.
 	weight int
+	levels int
 }
 
 // many is from how many keys on a table has an index.
@@ -187,6 +189,7 @@ type reader struct {
 	data   []byte
 	at     int
 	values int
+	levels int // Of the value that was read last.
 	err    error
 }
 
@@ -210,6 +213,7 @@ func (r *reader) value(s *shape) ref.Val {
 	if r.err != nil {
 		return types.NullValue
 	}
+	r.levels = 0
 	switch r.next() {
 	case '{':
 		return r.table(s)
@@ -232,7 +236,7 @@ func (r *reader) value(s *shape) ref.Val {
 }
 
 func (r *reader) list(s *shape) ref.Val {
-	start, before := r.at, r.values
+	start, before, levels := r.at, r.values, 0
 	r.at++
 	values := make([]ref.Val, 0, 4)
 	for r.next() != ']' && r.err == nil {
@@ -240,20 +244,23 @@ func (r *reader) list(s *shape) ref.Val {
 			r.at++
 		}
 		values = append(values, r.value(s.element()))
+		levels = max(levels, r.levels)
 	}
 	if r.err != nil {
 		return types.NullValue
 	}
 	r.at++
+	r.levels = levels + 1
 	return &list{
 		Lister: types.NewRefValList(types.DefaultTypeAdapter, values),
 		raw:    r.data[start:r.at:r.at],
 		weight: r.values - before,
+		levels: r.levels,
 	}
 }
 
 func (r *reader) table(s *shape) ref.Val {
-	start, before := r.at, r.values
+	start, before, levels := r.at, r.values, 0
 	t := &table{shape: s}
 	r.at++
 	for r.next() != '}' && r.err == nil {
@@ -268,12 +275,14 @@ func (r *reader) table(s *shape) ref.Val {
 			r.err = fmt.Errorf("the value has an object with the key %q twice", key)
 		}
 		t.add(key, r.value(s.field(key)))
+		levels = max(levels, r.levels)
 	}
 	if r.err != nil {
 		return types.NullValue
 	}
 	r.at++
-	t.raw, t.weight = r.data[start:r.at:r.at], r.values-before
+	r.levels = levels + 1
+	t.raw, t.weight, t.levels = r.data[start:r.at:r.at], r.values-before, r.levels
 	return t
 }
 

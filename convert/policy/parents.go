@@ -1,51 +1,69 @@
 package policy
 
 import (
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
 	"refract.dev/convert"
 )
 
-// parents returns what a scope has, on one side alone, around the values that entries name:
-// objects that the other side has no place for, so that they come and go with what is in
-// them.
+// parents returns the objects around the values of a scope that come and go with what is in
+// them: those that the other side has no place for, and those that values move into or out
+// of, which nobody can tell otherwise from ones that were there before.
 func (s *spoke) parents(c *scope) []convert.Conversion {
-	var all []convert.Conversion
-	seen := [2]map[string]bool{{}, {}}
-	add := func(sd side, p place) {
-		other := sd.other()
-		at, named := s.within(c, other), c.claims[other]
-		for i := range len(p.steps) - 1 {
-			if at != nil {
-				at, named = fieldOf(at, p.steps[i].key), named.key(p.steps[i].key)
-			}
-			if named.exact() {
-				at = nil // The other side has something else there.
-			}
-			parent := place{steps: p.steps[:i+1]}.String()
-			if at != nil || seen[sd][parent] {
-				continue
-			}
-			seen[sd][parent] = true
-			if sd == onHub {
-				all = append(all, convert.HubParent(parent))
-				continue
-			}
-			all = append(all, convert.SpokeParent(parent))
-		}
+	p := parenting{claims: c.claims, seen: [2]map[string]bool{{}, {}}}
+	for sd := range p.schemas {
+		p.schemas[sd] = s.within(c, side(sd))
 	}
 	for _, e := range c.entries {
 		for sd := range e.in {
-			if !e.has(side(sd)) {
-				continue
-			}
-			for _, p := range e.in[sd].members() {
-				add(side(sd), p)
-			}
+			p.add(side(sd), e.in)
 		}
 	}
 	for _, inner := range c.inner {
 		for sd := range inner.in {
-			add(side(sd), inner.in[sd])
+			p.add(side(sd), inner.in)
 		}
 	}
-	return all
+	return p.all
+}
+
+// parenting collects the parents of a scope.
+type parenting struct {
+	schemas [2]*schema.Structural
+	claims  [2]*claim
+	seen    [2]map[string]bool
+	all     []convert.Conversion
+}
+
+// add adds the parents of a value on one side. In the other it has another place, or none.
+func (p *parenting) add(sd side, in [2]place) {
+	own := in[sd]
+	at, named := p.schemas[sd.other()], p.claims[sd.other()]
+	depth := len(own.steps)
+	if own.group == nil {
+		depth--
+	}
+	for i := range depth {
+		if at != nil {
+			at, named = fieldOf(at, own.steps[i].key), named.key(own.steps[i].key)
+		}
+		if named.exact() {
+			at = nil // The other side has something else there.
+		}
+		if at == nil {
+			p.put(sd, place{steps: own.steps[:i+1]})
+		}
+	}
+}
+
+func (p *parenting) put(sd side, at place) {
+	text := at.String()
+	switch {
+	case p.seen[sd][text]:
+	case sd == onHub:
+		p.all = append(p.all, convert.HubParent(text))
+	default:
+		p.all = append(p.all, convert.SpokeParent(text))
+	}
+	p.seen[sd][text] = true
 }

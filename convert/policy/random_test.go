@@ -78,6 +78,7 @@ func differ(seed uint64) (schemas, text string) {
 	d := &difference{r: rand.New(rand.NewPCG(seed, 1))}
 	both := [2]map[string]any{{}, {}}
 	d.fields([2]string{"spec", "spec"}, both, 0)
+	sweep(both)
 	out := ""
 	for sd, name := range []string{onSpoke: "v1", onHub: "v2"} {
 		properties, _ := yaml.Marshal(map[string]any{name: map[string]any{"type": "object", "properties": both[sd]}})
@@ -119,6 +120,22 @@ func (d *difference) target(properties map[string]any) (path string, in map[stri
 		path += "." + name
 	}
 	return path, in
+}
+
+// sweep takes parents away that nothing came into.
+func sweep(both [2]map[string]any) {
+	for _, properties := range both {
+		for _, name := range parentNames {
+			parent, ok := properties[name].(map[string]any)
+			if !ok {
+				continue
+			}
+			inner, _ := parent["properties"].(map[string]any)
+			if sweep([2]map[string]any{inner}); len(inner) == 0 {
+				delete(properties, name)
+			}
+		}
+	}
 }
 
 // reach returns the object at a path, whose parents are made.
@@ -185,8 +202,8 @@ func (d *difference) entry(places [2]string, operation string) {
 // nested adds lists of objects, or tables, whose elements differ.
 func (d *difference) nested(places [2]string, depth int, set func(spoke, hub map[string]any)) {
 	elements := [2]map[string]any{{}, {}}
-	keyed := d.chance(40)
-	table := !keyed && d.chance(40)
+	table := d.chance(40)
+	keyed := !table // Elements without keys are told from each other by what they are: an edit of one may be taken for another.
 	if keyed {
 		for sd := range elements {
 			elements[sd]["id"] = map[string]any{"type": "string"}
@@ -194,17 +211,16 @@ func (d *difference) nested(places [2]string, depth int, set func(spoke, hub map
 	}
 	before := len(d.entries)
 	d.fields([2]string{places[0] + "[*]", places[1] + "[*]"}, elements, depth+1)
+	sweep(elements)
 	var schemas [2]map[string]any
 	for sd := range elements {
 		element := map[string]any{"type": "object", "properties": elements[sd]}
 		switch {
 		case table:
 			schemas[sd] = map[string]any{"type": "object", "additionalProperties": element}
-		case keyed:
+		default:
 			element["required"] = []any{"id"}
 			schemas[sd] = map[string]any{"type": "array", "items": element, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": []any{"id"}}
-		default:
-			schemas[sd] = map[string]any{"type": "array", "items": element}
 		}
 	}
 	set(schemas[onSpoke], schemas[onHub])

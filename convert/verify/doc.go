@@ -36,7 +36,8 @@
 //   - Triangle: of three versions, the way over the third leads to where the direct one does.
 //   - Deterministic: the same object gives the same bytes, the second time and among others.
 //     What is given is not modified.
-//   - Bounded: sizes have a limit, and do not grow with each trip.
+//   - Bounded: sizes have a limit, and do not grow with each trip. Of a list that the schema
+//     of the other version limits with maxItems only the largest element counts.
 //   - Contract: a review has as many answers, in their order, with their apiVersion, kind
 //     and metadata, annotations excepted: none is lost. An object in the wanted version is
 //     not changed. Metadata is there always.

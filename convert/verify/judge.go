@@ -7,6 +7,8 @@ import (
 	"strconv"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
 	"refract.dev/tree"
@@ -369,7 +371,8 @@ func (r *runner) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if err != nil {
 		return nil, false
 	}
-	if len(out.text) > growth*len(t.text)+extra {
+	most := growth*len(t.text) + extra
+	if len(out.text) > most && weight(out.object, t.to.Structural()) > most {
 		return r.broken(t, t.version, "", "%d bytes become %d in %s", len(t.text), len(out.text), t.to.Name()), true
 	}
 	at, err := r.backward(t)
@@ -396,4 +399,32 @@ func (r *runner) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
 	}
 	return r.broken(t, t.version, "", "grows with each trip to %s and back: %d bytes become %s",
 		t.to.Name(), len(t.text), strings.Join(sizes, ", ")), true
+}
+
+// weight returns how many bytes a value has, where of a list that its schema limits only the
+// largest element counts: how long it can get was agreed on.
+func weight(value any, s *schema.Structural) int {
+	n := 0
+	switch value := value.(type) {
+	case map[string]any:
+		for key, inner := range value {
+			n += len(key) + len(`"":,`) + weight(inner, below(s, key))
+		}
+	case []any:
+		var items *schema.Structural
+		limited := false
+		if s != nil {
+			items, limited = s.Items, s.ValueValidation != nil && s.ValueValidation.MaxItems != nil
+		}
+		for _, inner := range value {
+			if one := weight(inner, items) + len(","); limited {
+				n = max(n, one)
+			} else {
+				n += one
+			}
+		}
+	default:
+		return len(encode(value))
+	}
+	return n + len("{}")
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/bits"
 	"slices"
 
 	"refract.dev/structural"
@@ -151,6 +152,27 @@ type pool struct {
 	small   []map[string]any
 	// left is how many are wanted, attempts how many may be made at random for that.
 	left, attempts int
+	// random is how many were made at random and are valid, and large how many large ones
+	// were made in vain since.
+	random, large int
+}
+
+// Large objects take long, and show little that small ones do not: the 1st, 4th, 16th
+// object made at random and so on is one, if it is valid within some tries.
+const (
+	room       = 4000
+	largeTries = 8
+)
+
+// object makes one at random.
+func (p *pool) object() map[string]any {
+	o := p.options
+	o.Room = -1
+	if n := p.random + 1; n&(n-1) == 0 && bits.TrailingZeros(uint(n))%2 == 0 && p.large < largeTries { //nolint:gosec // A count.
+		o.Room = room
+		p.large++
+	}
+	return generate.Object(p.src, p.version, o)
 }
 
 // attempts is how many random objects are made at most for one that is wanted.
@@ -176,18 +198,22 @@ func (r *runner) newPool(v *structural.Version, of int) *pool {
 func (p *pool) next() *sample {
 	for p.left > 0 {
 		var obj map[string]any
+		var random int
 		switch {
 		case len(p.small) > 0:
 			obj, p.small = p.small[0], p.small[1:]
 		case p.attempts > 0:
 			p.attempts--
-			obj = generate.Object(p.src, p.version, p.options)
+			obj, random = p.object(), 1
 		default:
 			return nil
 		}
 		s, why := newSample(p.version, obj)
 		if s != nil && s.valid {
 			p.left--
+			if p.random += random; random > 0 {
+				p.large = 0
+			}
 			return s
 		}
 		p.report.Refused++

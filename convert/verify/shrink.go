@@ -3,6 +3,7 @@ package verify
 import (
 	"maps"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"refract.dev/structural/generate"
@@ -27,7 +28,7 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 			return false
 		}
 		smaller := &trial{sample: s, to: t.to, over: t.over, mate: t.mate}
-		found, _ := l.judge(r, smaller, unpack(edits, together["edits"]))
+		found, _ := l.judge(r, smaller, fitted(r.editable(l, smaller), unpack(edits, together["edits"])))
 		if found == nil || (found.Path == "") != (v.Path == "") {
 			return false
 		}
@@ -69,6 +70,48 @@ func unpack(edits []generate.Edit, packed any) []generate.Edit {
 			continue
 		}
 		out = append(out, generate.Edit{Path: e.Path, Value: inner, Removed: e.Removed})
+	}
+	return out
+}
+
+// editable returns what the edits for a law are made of.
+func (r *runner) editable(l *law, t *trial) map[string]any {
+	if l.Name != Edit {
+		return t.object
+	}
+	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+		return nil
+	}
+	return t.decoded
+}
+
+// fitted returns edits of lists that may have become shorter: what was about an element
+// behind the last one is about the last one.
+func fitted(obj map[string]any, edits []generate.Edit) []generate.Edit {
+	out := slices.Clone(edits)
+	for n, e := range out {
+		e.Path = slices.Clone(e.Path)
+		at := any(obj)
+		for i, step := range e.Path {
+			list, ok := at.([]any)
+			index, isIndex := step.(int)
+			if !ok || !isIndex {
+				key, _ := step.(string)
+				at = memberOf(at, key)
+				continue
+			}
+			last := len(list) - 1
+			if i == len(e.Path)-1 && !e.Removed {
+				last++ // It is appended.
+			}
+			if index = min(index, last); index < 0 {
+				break
+			}
+			if e.Path[i] = index; index < len(list) {
+				at = list[index]
+			}
+		}
+		out[n] = e
 	}
 	return out
 }

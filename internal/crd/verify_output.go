@@ -72,7 +72,7 @@ func mark(l *verify.LawResult) string {
 func (v *Verification) writeViolation(out *bufio.Writer, w *verify.Violation) error {
 	at := v.at(w)
 	fmt.Fprintf(out, "\n%s:%d: %s: %s\n  %s → %s: %s\n", at.File, at.Line, w.Law, ruleText(w), w.From, w.To, summaries()[w.Law])
-	text, err := evidence(w)
+	text, err := evidence(w, mostLines)
 	if err != nil {
 		return err
 	}
@@ -82,9 +82,12 @@ func (v *Verification) writeViolation(out *bufio.Writer, w *verify.Violation) er
 	return nil
 }
 
+// mostLines is how many lines of an object stand in a text: more than that nobody reads.
+const mostLines = 20
+
 // evidence is the smallest object that breaks a law, and what was got and wanted, as
-// YAML.
-func evidence(w *verify.Violation) (string, error) {
+// YAML: the first lines of each; all if most is 0.
+func evidence(w *verify.Violation, most int) (string, error) {
 	var text strings.Builder
 	for _, part := range []struct {
 		name  string
@@ -97,9 +100,20 @@ func evidence(w *verify.Violation) (string, error) {
 		if err != nil {
 			return "", fmt.Errorf("writing YAML: %w", err)
 		}
-		text.Write(said)
+		text.WriteString(firstLines(string(said), most))
 	}
 	return text.String(), nil
+}
+
+// firstLines returns the first lines of a text, and how many more there are; all if most
+// is 0, or if just one would be left out.
+func firstLines(text string, most int) string {
+	lines := strings.SplitAfter(strings.TrimSuffix(text, "\n"), "\n")
+	left := len(lines) - most
+	if most == 0 || left <= 1 {
+		return text
+	}
+	return strings.Join(lines[:most], "") + fmt.Sprintf("  … %d more lines (-o json has all)\n", left)
 }
 
 // compileCase is the case of a policy that does not compile, and so is held against no
@@ -140,7 +154,7 @@ func (v *Verification) junitCase(l *verify.LawResult) (junit.Case, error) {
 	c := junit.Case{Class: file, Name: string(l.Law), File: file, Line: v.document.Place.Line}
 	var texts []string
 	for i := range l.Violations {
-		text, err := evidence(&l.Violations[i])
+		text, err := evidence(&l.Violations[i], 0)
 		if err != nil {
 			return c, err
 		}
@@ -172,7 +186,7 @@ func (v *Verification) WriteSARIF(w io.Writer) error {
 		codes = append(codes, lint.Explanation{Code: lint.Code(l.Law), Severity: lint.Error, Title: title, Text: title + "."})
 		for j := range l.Violations {
 			one := &l.Violations[j]
-			text, err := evidence(one)
+			text, err := evidence(one, 0)
 			if err != nil {
 				return err
 			}

@@ -85,10 +85,10 @@ func fits(parent any, place []any, remove bool) bool {
 
 // Edits returns from one to most changes of an object such as a user makes: a value
 // that is set, added or removed, an element that comes or goes. Metadata, apiVersion and
-// kind stay. Each is meant to be accepted; the caller asks Validate. No edits are nil: the
-// schema leaves nothing to be edited.
+// kind stay. Each is meant to be accepted; the caller asks Validate. What is set is of the
+// usual size, however large it may be. No edits are nil: the schema leaves nothing to be edited.
 func Edits(src Source, version *structural.Version, obj map[string]any, most int) []Edit {
-	v := &values{choices: choices{src}, options: ObjectOptions{Valid: true}, depth: 2}
+	v := &values{choices: choices{src}, options: ObjectOptions{Valid: true, Room: -1}, depth: 2}
 	var out []Edit
 	for range v.between(1, most) {
 		from, ok := Apply(obj, out)

@@ -25,6 +25,11 @@ type ObjectOptions struct {
 	// Texts are some that are likely to matter, such as the values that another version
 	// enumerates: every fifth text is one of them, where the schema says little about it.
 	Texts []string
+	// Room is how many elements and letters more than a few all lists and texts of an
+	// object have together, where the schema lets them be long: none if it is less than 0,
+	// and as many as the schema lets them have if it is 0. Most texts are short then, and
+	// some as long as they may be, up to a few hundred letters.
+	Room int
 }
 
 // Object returns an object for a version: one at the edges of its schema, mostly as
@@ -32,7 +37,7 @@ type ObjectOptions struct {
 // that is unknown, missing, null, of another type, too long or repeated, or metadata
 // that nobody can read. Its numbers are int64 or float64.
 func Object(src Source, version *structural.Version, o ObjectOptions) map[string]any {
-	v := &values{choices: choices{src}, options: o, depth: 3}
+	v := &values{choices: choices{src}, options: o, depth: 3, spare: max(0, o.Room)}
 	root := v.settled(version.Structural())
 	root.XEmbeddedResource = false // What every object has is made here.
 	name := v.nameOf(version, o)

@@ -63,8 +63,11 @@ func (v *values) text(s *schema.Structural) string {
 			return text
 		}
 	}
-	low, high := v.sizes(limits.MinLength, limits.MaxLength, 4)
-	return v.fit(pick(v.choices, "text", "größe", "日本語", "a", "x-1", "forbidden", "true", "17", ""), v.between(low, high))
+	low, high := v.sizes(limits.MinLength, limits.MaxLength, 4, many)
+	text := pick(v.choices, "text", "größe", "日本語", "a", "x-1", "forbidden", "true", "17", "")
+	letters := v.between(low, high)
+	v.take(letters - low - many)
+	return v.fit(text, letters)
 }
 
 // suits is whether a text has a length that a schema allows.

@@ -192,8 +192,10 @@ func simplerIntegers(n int64) []any {
 		return nil
 	case n < 0:
 		return []any{int64(0), n / 2, n - n/4, n - n/32, n + 1}
+	case n < 4:
+		return []any{int64(0), n / 2, n - 1}
 	default:
-		return []any{int64(0), n / 2, n - n/4, n - n/32, n - 1}
+		return []any{int64(0), int64(1), int64(2), n / 2, n - n/4, n - n/32, n - 1}
 	}
 }
 

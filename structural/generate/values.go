@@ -16,6 +16,8 @@ type values struct {
 	options ObjectOptions
 	// depth is how many levels of values without a schema there may be.
 	depth int
+	// spare is what is left of ObjectOptions.Room.
+	spare int
 }
 
 // slips is whether a value is to be one that its schema does not want, or is at
@@ -117,7 +119,7 @@ func (v *values) room(obj map[string]any, most *int64) bool {
 
 // fill adds members with any names.
 func (v *values) fill(out map[string]any, s *schema.Structural) {
-	low, high := v.sizes(s.ValueValidation.MinProperties, s.ValueValidation.MaxProperties, 3)
+	low, high := v.sizes(s.ValueValidation.MinProperties, s.ValueValidation.MaxProperties, 3, few)
 	for _, name := range some(v.choices, low, high, []string{"a", "b-1", "forbidden", "größe", "metadata", "x/y"}) {
 		switch {
 		case s.AdditionalProperties.Structural != nil:
@@ -130,15 +132,25 @@ func (v *values) fill(out map[string]any, s *schema.Structural) {
 	}
 }
 
+// How many elements or letters more than it must something has if there is no room: few
+// elements, and few letters mostly, but no more than many.
+const (
+	few  = 6
+	many = 256
+)
+
 // sizes returns how small and how large something may be, with the usual size for
-// what has no limit from above.
-func (v *values) sizes(least, most *int64, usual int) (low, high int) {
+// what has no limit from above, and more for what has a limit, if there is no room.
+func (v *values) sizes(least, most *int64, usual, more int) (low, high int) {
 	if least != nil {
 		low = int(*least)
 	}
 	high = low + usual
 	if most != nil {
 		high = int(*most)
+	}
+	if v.options.Room != 0 {
+		return v.fitting(low, min(high, low+more+v.spare))
 	}
 	switch {
 	case v.slips():
@@ -154,10 +166,31 @@ func (v *values) sizes(least, most *int64, usual int) (low, high int) {
 	}
 }
 
+// fitting is sizes for what need not be as large as it may be: that it is if there is room.
+func (v *values) fitting(low, high int) (least, most int) {
+	largest := 15
+	if v.spare > 0 {
+		largest = 60
+	}
+	switch {
+	case v.chance(largest):
+		return high, high
+	case v.chance(25):
+		return low, low
+	default:
+		return low, min(high, low+few)
+	}
+}
+
+// take takes from the room there is.
+func (v *values) take(n int) { v.spare = max(0, v.spare-max(0, n)) }
+
 func (v *values) array(s *schema.Structural) []any {
-	low, high := v.sizes(s.ValueValidation.MinItems, s.ValueValidation.MaxItems, 3)
+	low, high := v.sizes(s.ValueValidation.MinItems, s.ValueValidation.MaxItems, 3, few)
 	out := []any{}
-	for range v.between(low, high) {
+	length := v.between(low, high)
+	v.take(length - low - few)
+	for range length {
 		item := v.value(s.Items)
 		if !v.slips() && v.repeated(s, out, item) {
 			continue

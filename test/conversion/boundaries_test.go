@@ -49,8 +49,8 @@ func TestValues(t *testing.T) {
 		alpha, v1 string // JSON, but for retries.
 	}{
 		"empty":         {`{}`, `{}`},
-		"empty-values":  {`{"title":"","ports":[],"settings":{},"legacy":""}`, `{"display":{"title":""},"ports":[],"settings":{}}`},
-		"null":          {`{"title":null}`, `{"display":{"title":null}}`},
+		"empty-values":  {`{"title":"","ports":[],"settings":{},"legacy":""}`, `{"caption":"","ports":[],"settings":{}}`},
+		"null":          {`{"title":null}`, `{"caption":null}`},
 		"null-within":   {`{"settings":{"a":null,"b":[null],"c":{"d":null}}}`, `{"settings":{"a":null,"b":[null],"c":{"d":null}}}`},
 		"null-refused":  {`{"size":null,"ports":null}`, `{}`}, // The API server takes them away: no schema allows them.
 		"beyond-double": {`{"serial":9007199254740993}`, `{"serial":9007199254740993}`},
@@ -60,18 +60,18 @@ func TestValues(t *testing.T) {
 			`{"settings":{"i":9007199254740993,"f":1.5,"e":1e300,"z":-0.5,"s":5e-324}}`,
 			`{"settings":{"i":9007199254740993,"f":1.5,"e":1e300,"z":-0.5,"s":5e-324}}`,
 		},
-		"astral":     {`{"title":"𝄞😀"}`, `{"display":{"title":"𝄞😀"}}`},
-		"escaped":    {`{"title":"\ud834\udd1e"}`, `{"display":{"title":"𝄞"}}`},
-		"combining":  {`{"title":"e\u0301é"}`, `{"display":{"title":"é\u00e9"}}`},
-		"nul":        {`{"title":"a\u0000b"}`, `{"display":{"title":"a\u0000b"}}`},
-		"separators": {`{"title":"\u2028\u2029\ufeff\u200b"}`, `{"display":{"title":"\u2028\u2029\ufeff\u200b"}}`},
-		"markup":     {`{"title":"<&>\"\\/\u0001\t"}`, `{"display":{"title":"<&>\"\\/\u0001\t"}}`},
+		"astral":     {`{"title":"𝄞😀"}`, `{"caption":"𝄞😀"}`},
+		"escaped":    {`{"title":"\ud834\udd1e"}`, `{"caption":"𝄞"}`},
+		"combining":  {`{"title":"e\u0301é"}`, `{"caption":"é\u00e9"}`},
+		"nul":        {`{"title":"a\u0000b"}`, `{"caption":"a\u0000b"}`},
+		"separators": {`{"title":"\u2028\u2029\ufeff\u200b"}`, `{"caption":"\u2028\u2029\ufeff\u200b"}`},
+		"markup":     {`{"title":"<&>\"\\/\u0001\t"}`, `{"caption":"<&>\"\\/\u0001\t"}`},
 		"keys": {
 			`{"settings":{"":1,"a.b":2,"c/d~e":3,"[*]":4,"\"":5,"\u0000":6,"é":7}}`,
 			`{"settings":{"":1,"a.b":2,"c/d~e":3,"[*]":4,"\"":5,"\u0000":6,"é":7}}`,
 		},
 		"kept": {`{"legacy":"\u0000\u2028𝄞<","ports":[{"name":"\u0000","color":"\ud834\udd1e"}]}`, `{"ports":[{"name":"\u0000"}]}`},
-		"long": {`{"title":"` + strings.Repeat("é", 50_000) + `"}`, `{"display":{"title":"` + strings.Repeat("é", 50_000) + `"}}`},
+		"long": {`{"title":"` + strings.Repeat("é", 50_000) + `"}`, `{"caption":"` + strings.Repeat("é", 50_000) + `"}`},
 	}
 	for name, tc := range cases {
 		code, answer := s.send(http.MethodPost, alpha, "", "", fmt.Sprintf(
@@ -111,9 +111,9 @@ func TestDuplicates(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "widget")
 	s.serve(s.policy("widget"))
-	twice := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"twice"},"spec":{"display":{"title":"one","title":"two"}}}`, s.group)
+	twice := fmt.Sprintf(`{"apiVersion":"%s/v1","kind":"Widget","metadata":{"name":"twice"},"spec":{"caption":"one","caption":"two"}}`, s.group)
 	code, answer := s.send(http.MethodPost, v1, "", "?fieldValidation=Strict", twice)
-	if code != http.StatusBadRequest || !strings.Contains(answer, `duplicate field \"spec.display.title\"`) {
+	if code != http.StatusBadRequest || !strings.Contains(answer, `duplicate field \"spec.caption\"`) {
 		t.Errorf("A strict API server says so: %d %s", code, answer)
 	}
 	if code, answer = s.send(http.MethodPost, v1, "", "?fieldValidation=Ignore", twice); code != http.StatusCreated {

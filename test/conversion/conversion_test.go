@@ -152,7 +152,7 @@ func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.Custo
 func (s *scene) end() {
 	ctx := context.WithoutCancel(s.Context())
 	if s.Failed() {
-		s.Logf("the replicas say:\n%s", s.replicas.logs())
+		s.Logf("the replicas say:\n%s", s.replicas.logs(s.group))
 		all := &refractv1alpha1.ConversionPolicyList{}
 		s.must(s.api.List(ctx, all))
 		for i := range all.Items {
@@ -333,16 +333,18 @@ func (s *scene) redefine(edit func(*apiextensionsv1.CustomResourceDefinition)) {
 
 // amend changes a policy.
 func (s *scene) amend(name string, edit func(*refractv1alpha1.ConversionPolicySpec)) error {
-	for {
+	var err error
+	for range 10 { // The status is written meanwhile. A webhook that refuses says Conflict, too.
 		p := &refractv1alpha1.ConversionPolicy{}
 		if err := s.api.Get(s.Context(), client.ObjectKey{Name: name}, p); err != nil {
 			return err
 		}
 		edit(&p.Spec)
-		if err := s.api.Update(s.Context(), p); !apierrors.IsConflict(err) {
+		if err = s.api.Update(s.Context(), p); !apierrors.IsConflict(err) {
 			return err
 		}
 	}
+	return err
 }
 
 // version returns a version of a definition.

@@ -313,8 +313,8 @@ func TestRefused(t *testing.T) {
 			[]string{"spec.spokes[1]", "spec.retries"},
 		},
 		"Unknown": {
-			add(refractv1alpha1.FieldConversion{Hub: "spec.displya", Spoke: "spec.note"}),
-			[]string{"spec.spokes[1].fields[4]", "spec.display"},
+			add(refractv1alpha1.FieldConversion{Hub: "spec.captoin", Spoke: "spec.note"}),
+			[]string{"spec.spokes[1].fields[4]", "spec.caption"},
 		},
 		"Expression": {
 			func(spec *refractv1alpha1.ConversionPolicySpec) {
@@ -360,7 +360,7 @@ func TestShadow(t *testing.T) {
 		s.create(alpha, fmt.Sprint("sized-", i), `{size: small}`)
 		s.create(alpha, fmt.Sprint("plain-", i), `{title: T}`)
 		s.wantSpec("The shadow has no say.", v1, fmt.Sprint("sized-", i), `{size: Small, retries: 3}`)
-		s.wantSpec("The shadow has no say.", v1, fmt.Sprint("plain-", i), `{display: {title: T}, retries: 3}`)
+		s.wantSpec("The shadow has no say.", v1, fmt.Sprint("plain-", i), `{caption: T, retries: 3}`)
 	}
 	s.until("they are counted", func(ctx context.Context) error {
 		if err := s.api.Get(ctx, client.ObjectKeyFromObject(shadow), shadow); err != nil {

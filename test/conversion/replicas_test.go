@@ -135,11 +135,15 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 	return nil
 }
 
-// logs returns the end of what both have logged.
-func (r *replicas) logs() string {
+// logs returns what both have logged last about a group.
+func (r *replicas) logs(group string) string {
 	var out strings.Builder
 	for _, s := range r.slots {
-		fmt.Fprintf(&out, "--- %s\n%s\n", s.name, fleet.LogTail(s.now.Log))
+		for line := range strings.Lines(fleet.LogTail(s.now.Log)) {
+			if strings.Contains(line, group) {
+				fmt.Fprintf(&out, "%s: %s", s.name, line)
+			}
+		}
 	}
 	return out.String()
 }

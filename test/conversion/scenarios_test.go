@@ -29,7 +29,7 @@ var widgets = map[string]map[string]string{
 			ports: [{name: http, number: 80, color: red, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
 		beta: `{steps: [a, b, c], size: small, timeoutSeconds: 30, title: T, serial: 7, settings: {x: {z: 1}},
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
-		v1: `{steps: [a, b, c], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {z: 1}},
+		v1: `{steps: [a, b, c], size: Small, timeoutMillis: 30000, caption: T, serial: 7, retries: 3, settings: {x: {z: 1}},
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns}]}`,
 	},
 	"new": {
@@ -37,7 +37,7 @@ var widgets = map[string]map[string]string{
 			ports: [{name: http, number: 80, targets: [{zone: a}, {zone: b}]}, {name: dns, number: 53}]}`,
 		beta: `{steps: [d], size: large, timeoutSeconds: 1, title: U, note: some,
 			ports: [{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 3}, {zone: b}]}, {name: dns, number: 53, protocol: UDP}]}`,
-		v1: `{steps: [d], size: Large, timeoutMillis: 1500, display: {title: U}, note: some, retries: 5,
+		v1: `{steps: [d], size: Large, timeoutMillis: 1500, caption: U, note: some, retries: 5,
 			ports: [{name: http, number: 80, protocol: TCP, targets: [{zone: a, weight: 3}, {zone: b}]}, {name: dns, number: 53, protocol: UDP}]}`,
 	},
 }
@@ -167,7 +167,7 @@ func (s *scene) editWins() {
 		`{script: x, size: small, timeoutSeconds: 30, title: T, serial: 7, legacy: L, settings: {x: {z: 1}},
 			ports: [{name: new}, {name: http, number: 81, color: red}]}`)
 	s.wantSpec("What v1alpha1 cannot hold of the new port is kept.", v1, "edited-old",
-		`{steps: [x], size: Small, timeoutMillis: 30000, display: {title: T}, serial: 7, retries: 3, settings: {x: {z: 1}},
+		`{steps: [x], size: Small, timeoutMillis: 30000, caption: T, serial: 7, retries: 3, settings: {x: {z: 1}},
 			ports: [{name: new, protocol: TCP}, {name: http, number: 81}]}`)
 }
 
@@ -378,9 +378,9 @@ func (s *scene) liar() {
 			o["spec"].(map[string]any)["unknown"] = true
 		}
 	})
-	s.wantSpec("What no schema knows is pruned.", v1, "honest", `{display: {title: T}, retries: 3}`)
+	s.wantSpec("What no schema knows is pruned.", v1, "honest", `{caption: T, retries: 3}`)
 	s.front.lie(s.crd, nil)
-	s.wantSpec("And then the truth.", v1, "honest", `{display: {title: T}, retries: 3}`)
+	s.wantSpec("And then the truth.", v1, "honest", `{caption: T, retries: 3}`)
 }
 
 // defaults shows whose defaults hold: those of the version that is stored, whenever it
@@ -410,12 +410,12 @@ func (s *scene) defaults() {
 	})
 	s.wantSpec("It is stored without level, and read with the stored version's default.", alpha, "before", `{title: T, level: 7}`)
 	s.wantSpec("So it is in the others, and v1beta1's own default was never written.", beta, "before", `{title: T, level: 7}`)
-	s.wantSpec("The policy's default holds in v1.", v1, "before", `{display: {title: T}, level: 7, retries: 3}`)
+	s.wantSpec("The policy's default holds in v1.", v1, "before", `{caption: T, level: 7, retries: 3}`)
 	if _, ok := s.stored("before")["spec"].(map[string]any)["level"]; ok {
 		s.Error("Reading has stored the default.")
 	}
 	s.create(beta, "after", `{title: T}`)
-	s.wantSpec("Who writes v1beta1 has its defaults.", v1, "after", `{display: {title: T}, note: written, level: 7, retries: 3}`)
+	s.wantSpec("Who writes v1beta1 has its defaults.", v1, "after", `{caption: T, note: written, level: 7, retries: 3}`)
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		property(crd, alpha, set(""), "spec", "level")
 		property(crd, beta, set(""), "spec", "note")
@@ -440,7 +440,7 @@ func (s *scene) pruning() {
 		}
 		return err
 	})
-	s.wantSpec("The policy that no longer fits converts.", v1, "pruned", `{display: {title: T}, size: Small, retries: 3}`)
+	s.wantSpec("The policy that no longer fits converts.", v1, "pruned", `{caption: T, size: Small, retries: 3}`)
 	s.redefine(func(crd *apiextensionsv1.CustomResourceDefinition) {
 		property(crd, alpha, func(spec *apiextensionsv1.JSONSchemaProps) { spec.Properties["legacy"] = legacy }, "spec")
 	})

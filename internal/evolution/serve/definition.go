@@ -37,8 +37,14 @@ type program struct {
 var errFindings = errors.New("the policy does not fit the definition")
 
 // compile returns the program of a spec. The findings may be warnings; with an error that
-// wraps errFindings at least one of them is none.
-func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (*program, []structural.Finding, error) {
+// wraps errFindings at least one of them is none. A panic is an error: one policy must not
+// take all others down.
+func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (of *program, findings []structural.Finding, err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			of, err = nil, fmt.Errorf("compiling the policy of %s: panic: %v", spec.CRD, r)
+		}
+	}()
 	definition, err := structural.New(crd)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", spec.CRD, err)
@@ -54,8 +60,9 @@ func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (*p
 	return &program{policy: p, engine: engine, definition: definition}, findings, nil
 }
 
-// compiler compiles policies against the definitions of the moment, and remembers the
-// last program of each: it is asked again whenever a status has changed.
+// compiler compiles policies against the definitions of the moment, and remembers what
+// came of the last of each: it is asked again whenever a status has changed. It does not
+// hold the programs, of which there is one in use already: schemas are large.
 type compiler struct {
 	mu    sync.Mutex
 	known map[types.UID]compilation
@@ -63,10 +70,11 @@ type compiler struct {
 
 // compilation is what came of it.
 type compilation struct {
-	about    string
-	program  *program
-	findings []structural.Finding
-	err      error
+	about      string
+	definition map[string]any
+	program    *program // Nil with err, and if it was compiled before.
+	findings   []structural.Finding
+	err        error
 }
 
 // mostKnown is how many policies are remembered.
@@ -82,15 +90,15 @@ func (c *compiler) compile(p *refractv1alpha1.ConversionPolicy, definition map[s
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if known, ok := c.known[p.UID]; ok && known.about == about {
+		known.definition = definition
 		return known
 	}
-	out := compilation{about: about}
-	out.program, out.findings, out.err = compile(&p.Spec, definition)
+	built, findings, err := compile(&p.Spec, definition)
 	if len(c.known) >= mostKnown {
 		clear(c.known)
 	}
-	c.known[p.UID] = out
-	return out
+	c.known[p.UID] = compilation{about: about, findings: findings, err: err}
+	return compilation{about: about, definition: definition, program: built, findings: findings, err: err}
 }
 
 // fingerprint tells a spec and a definition from others.

@@ -32,9 +32,13 @@ const (
 	// soon is when something is looked at again that may have passed by itself, such as a
 	// probe that another replica has answered which is behind.
 	soon = 2 * time.Second
-	// calm is the least time between two writes of one spec.conversion: two who want
-	// different things must not keep the API server busy.
-	calm = time.Second
+	// calm is the least time between two writes of one spec.conversion, and patient the
+	// most that it becomes if somebody writes something else each time: an API server that
+	// is told by two what to do must not do nothing else.
+	calm    = time.Second
+	patient = time.Minute
+	// reaction is how soon somebody else writes who acts on what we write.
+	reaction = 10 * time.Second
 )
 
 // server is what of a webhook server the keeper wants to know.
@@ -58,15 +62,26 @@ type keeper struct {
 	log      logr.Logger
 
 	mu     sync.Mutex
-	probed map[string]string    // By definition: what was probed, and where.
-	wrote  map[string]time.Time // By definition: when spec.conversion was written.
+	probed map[string]string  // By definition: what was probed, and where.
+	wrote  map[string]writing // By definition: when spec.conversion was written.
+}
+
+// writing is when spec.conversion of a definition was written, and how long it is then
+// left alone.
+type writing struct {
+	at   time.Time
+	wait time.Duration
 }
 
 // Reconcile does all that is to be done for one definition.
 func (k *keeper) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	policies, err := policiesOf(ctx, k.policies, req.Name)
-	if err != nil || len(policies) == 0 {
+	if err != nil {
 		return reconcile.Result{}, err
+	}
+	if len(policies) == 0 {
+		k.forget(req.Name)
+		return reconcile.Result{}, nil
 	}
 	crd, err := definition(ctx, k.client, req.Name)
 	if err != nil {
@@ -88,7 +103,11 @@ func (k *keeper) Reconcile(ctx context.Context, req reconcile.Request) (reconcil
 		errs = append(errs, k.refuse(ctx, p, r.chosen))
 	}
 	for _, p := range r.shadows {
-		errs = append(errs, k.shadow(ctx, p, r.serving, crd))
+		waits, err := k.shadow(ctx, p, r.serving, crd)
+		errs = append(errs, err)
+		if waits {
+			result.RequeueAfter = min(result.RequeueAfter, verifyWait)
+		}
 	}
 	if err := errors.Join(errs...); err != nil {
 		return quiet(err)
@@ -104,13 +123,28 @@ func quiet(err error) (reconcile.Result, error) {
 	return reconcile.Result{}, err
 }
 
-// policiesOf returns the policies of a definition; they are the caller's.
+// forget lets go of what is remembered of a definition that no policy is about.
+func (k *keeper) forget(crd string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	delete(k.probed, crd)
+	delete(k.wrote, crd)
+}
+
+// policiesOf returns the policies of a definition; they are the caller's. A cache gives
+// out its own, of which there are many with a definition each, and these are copied alone.
 func policiesOf(ctx context.Context, c client.Reader, crd string) ([]refractv1alpha1.ConversionPolicy, error) {
 	all := &refractv1alpha1.ConversionPolicyList{}
-	if err := c.List(ctx, all); err != nil {
+	if err := c.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing ConversionPolicies: %w", err)
 	}
-	return slices.DeleteFunc(all.Items, func(p refractv1alpha1.ConversionPolicy) bool { return p.Spec.CRD != crd }), nil
+	var out []refractv1alpha1.ConversionPolicy
+	for i := range all.Items {
+		if all.Items[i].Spec.CRD == crd {
+			out = append(out, *all.Items[i].DeepCopy())
+		}
+	}
+	return out, nil
 }
 
 // definition returns a definition as it is now; nil if there is none.
@@ -142,8 +176,11 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 			return 0, err
 		}
 	}
+	if err := k.putRight(ctx, p, policies, crd, want); err != nil {
+		return 0, err
+	}
 	old := p.DeepCopy()
-	next, judged := k.judge(ctx, p, crd)
+	next, found := k.judge(ctx, p, crd)
 	if next != nil {
 		p.Status.Served = next
 		k.recorder.Eventf(p, nil, corev1.EventTypeNormal, "Served", "Serve", "Objects of %s are converted by generation %d", p.Spec.CRD, next.Generation)
@@ -152,11 +189,15 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 		}
 		old = p.DeepCopy()
 	}
-	if err := k.table.put(p.Spec.CRD, policies); err != nil {
-		return 0, err // Of which the server tells the API server, too.
-	}
+	broken := k.table.put(p.Spec.CRD, policies)
 	again, state := k.ask(ctx, p, crd, want)
-	state = readiness(p, judged, state, crd, want)
+	if broken != nil {
+		state = no(reasonDamaged, broken.Error())
+	}
+	if found == waiting {
+		again = verifyWait
+	}
+	state = readiness(p, found == good, state, crd, want)
 	state.into(p, refractv1alpha1.ConversionReady)
 	if was := meta.FindStatusCondition(old.Status.Conditions, refractv1alpha1.ConversionReady); was == nil || was.Reason != state.reason {
 		k.recorder.Eventf(p, nil, state.event(), state.reason, "Serve", "%s", cut(state.message))
@@ -164,37 +205,67 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 	return again, k.report(ctx, old, p)
 }
 
+// putRight has the API server ask if it does not, and what is served is known to be good:
+// to judge what is not served yet takes time, in which objects would not be converted.
+func (k *keeper) putRight(ctx context.Context, p *refractv1alpha1.ConversionPolicy, policies []refractv1alpha1.ConversionPolicy,
+	crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig,
+) error {
+	if p.Status.Served == nil || crd == nil || wiringOf(crd, want).current || k.table.put(p.Spec.CRD, policies) != nil {
+		return nil
+	}
+	k.ask(ctx, p, crd, want) // What comes of it is said when it is asked again.
+	now, err := definition(ctx, k.client, p.Spec.CRD)
+	if now != nil {
+		crd.Object = now.Object
+	}
+	return err
+}
+
+// judgement is what came of judging a spec.
+type judgement int
+
+const (
+	bad judgement = iota
+	good
+	waiting // Others are being judged.
+)
+
 // judge compiles and verifies the spec of a policy against the definition as it is now,
 // and writes the conditions that say so. It returns what is to be served from now on, nil
-// for what is served already, and whether the spec is good.
-func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (*refractv1alpha1.ServedConversion, bool) {
+// for what is served already, and whether the spec is good. A status that somebody has
+// changed by hand does not say what was found good.
+func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (*refractv1alpha1.ServedConversion, judgement) {
 	if crd == nil {
 		no(reasonNoDefinition, fmt.Sprintf("There is no CustomResourceDefinition %s. The policy is looked at when there is", p.Spec.CRD)).
 			into(p, refractv1alpha1.ConversionCompiled)
-		return nil, false
+		return nil, bad
 	}
 	now := reduced(crd)
 	served := p.Status.Served
-	same := served != nil && served.Generation == p.Generation && samePacked(served.Definition, now)
+	same := served != nil && served.Generation == p.Generation && samePacked(served.Definition, now) &&
+		equality.Semantic.DeepEqual(served.Spec, p.Spec)
 	c := k.compiler.compile(p, now)
 	compiledState(c.findings, c.err).into(p, refractv1alpha1.ConversionCompiled)
 	if c.err != nil {
-		return nil, false
+		return nil, bad
 	}
 	if same { // It was verified before it was served.
-		return nil, true
+		return nil, good
 	}
 	v := k.verifier.verify(ctx, p, c)
 	v.into(p)
-	if !v.good() {
-		return nil, false
+	switch {
+	case v.waits:
+		return nil, waiting
+	case !v.good():
+		return nil, bad
 	}
 	packed, err := pack(now)
 	if err != nil {
 		no(reasonInvalid, err.Error()).into(p, refractv1alpha1.ConversionCompiled)
-		return nil, false
+		return nil, bad
 	}
-	return &refractv1alpha1.ServedConversion{Generation: p.Generation, Spec: *p.Spec.DeepCopy(), Definition: packed}, true
+	return &refractv1alpha1.ServedConversion{Generation: p.Generation, Spec: *p.Spec.DeepCopy(), Definition: packed}, good
 }
 
 // ask has the API server ask this program, if it answers as it should. It returns when
@@ -220,7 +291,7 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 		return 0, yes(reasonServing, "")
 	}
 	if wait := k.pause(crd.GetName()); wait > 0 {
-		return wait, no(reasonWiring, "spec.conversion of "+crd.GetName()+" was changed a moment ago, and is about to be put right")
+		return wait, no(reasonWiring, fought(crd, w))
 	}
 	if err := wire(ctx, k.client, crd, want, w); err != nil {
 		if apierrors.IsConflict(err) {
@@ -228,21 +299,40 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 		}
 		return soon, no(reasonWiring, err.Error())
 	}
+	k.note(crd.GetName())
 	k.log.Info("The API server asks for the conversion of a definition now", "crd", crd.GetName(), "policy", p.Name)
 	k.recorder.Eventf(p, nil, corev1.EventTypeNormal, "Wired", "Serve", "spec.conversion of %s asks Refract", crd.GetName())
 	return 0, yes(reasonServing, "")
 }
 
-// pause returns how long spec.conversion of a definition is to be left alone, and notes
-// that it is written now if that is over.
+// pause returns how long spec.conversion of a definition is to be left alone.
 func (k *keeper) pause(crd string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if wait := calm - time.Since(k.wrote[crd]); wait > 0 {
-		return wait
+	w := k.wrote[crd]
+	return max(w.wait-time.Since(w.at), 0)
+}
+
+// note remembers that spec.conversion of a definition has been written. If that was so a
+// moment ago, somebody writes it whenever we do, and it is left alone for longer.
+func (k *keeper) note(crd string) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	was, now := k.wrote[crd], writing{at: time.Now(), wait: calm}
+	if was.wait > 0 && now.at.Sub(was.at) < was.wait+reaction {
+		now.wait = min(2*was.wait, patient)
 	}
-	k.wrote[crd] = time.Now()
-	return 0
+	k.wrote[crd] = now
+}
+
+// fought says what to do about somebody who writes spec.conversion as well.
+func fought(crd *unstructured.Unstructured, w wiring) string {
+	what := "caBundle or conversionReviewVersions are others"
+	if !w.ours {
+		what = "the API server asks nobody, and gives objects out as they are stored"
+	}
+	return fmt.Sprintf("spec.conversion of %s was changed by %q after Refract had written it: %s. It is about to be put right. "+
+		"Have that one leave spec.conversion alone, or delete the policy", crd.GetName(), changedBy(crd), what)
 }
 
 // probe asks what the API server will ask, once for each thing that is served at an
@@ -252,8 +342,11 @@ func (k *keeper) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 		return err
 	}
 	e := k.table.get(ctx, p.Spec.CRD)
-	if e == nil || e.program == nil {
+	switch {
+	case e == nil:
 		return errors.New("this replica does not serve it")
+	case e.program == nil:
+		return e.err
 	}
 	config, err := clientConfig(want)
 	if err != nil {
@@ -337,41 +430,45 @@ func (k *keeper) refuse(ctx context.Context, p, older *refractv1alpha1.Conversio
 	return k.report(ctx, old, p)
 }
 
-// shadow says of a shadow whether it is being compared.
-func (k *keeper) shadow(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) error {
+// shadow says of a shadow whether it is being compared, and whether it waits for others
+// to be verified.
+func (k *keeper) shadow(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
 	if serving != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
-			return err
+			return false, err
 		}
 	}
 	if !p.DeletionTimestamp.IsZero() {
-		return nil
+		return false, nil
 	}
 	old := p.DeepCopy()
 	if serving != nil {
 		p.Status.Served = nil
 	}
-	k.compareWith(ctx, p, serving, crd).into(p, refractv1alpha1.ConversionReady)
-	return k.report(ctx, old, p)
+	is, waits := k.compareWith(ctx, p, serving, crd)
+	is.into(p, refractv1alpha1.ConversionReady)
+	return waits, k.report(ctx, old, p)
 }
 
-// compareWith judges a shadow, and returns whether it is being compared.
-func (k *keeper) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) state {
+// compareWith judges a shadow, and returns whether it is being compared, and whether it
+// waits for others to be verified.
+func (k *keeper) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (state, bool) {
 	if crd == nil {
 		missing := no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD)
 		missing.into(p, refractv1alpha1.ConversionCompiled)
-		return missing
+		return missing, false
 	}
 	c := k.compiler.compile(p, reduced(crd))
 	compiledState(c.findings, c.err).into(p, refractv1alpha1.ConversionCompiled)
 	if c.err != nil {
-		return no(reasonInvalid, because(p))
+		return no(reasonInvalid, because(p)), false
 	}
-	k.verifier.verify(ctx, p, c).into(p)
+	v := k.verifier.verify(ctx, p, c)
+	v.into(p)
 	if serving == nil {
-		return no(reasonNothing, fmt.Sprintf("No policy converts the objects of %s that it could be compared with", p.Spec.CRD))
+		return no(reasonNothing, fmt.Sprintf("No policy converts the objects of %s that it could be compared with", p.Spec.CRD)), v.waits
 	}
-	return yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name))
+	return yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name)), v.waits
 }
 
 // report writes the status of a policy if it has changed. What is counted of shadows is

@@ -19,6 +19,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/uuid"
+
+	"refract.dev/structural"
 )
 
 const (
@@ -35,8 +37,9 @@ type prober struct {
 }
 
 // newProber returns one for an address. What to trust may be for somebody else to say, who
-// does so when the API server has been told to ask: then it is not checked. A Service is a name inside a cluster, so that this
-// server is asked itself, by the name that the API server checks.
+// does so when the API server has been told to ask: then it is not checked. With the
+// address that this server listens on, it is asked itself in place of a Service, by the
+// name that the API server checks.
 func newProber(to *admissionregistrationv1.WebhookClientConfig, listens string) (*prober, error) {
 	trust := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: len(to.CABundle) == 0} //nolint:gosec // It is sent no secret.
 	if len(to.CABundle) > 0 {
@@ -53,6 +56,9 @@ func newProber(to *admissionregistrationv1.WebhookClientConfig, listens string) 
 	}
 	s := to.Service
 	p.url = (&url.URL{Scheme: "https", Host: s.Name + "." + s.Namespace + ".svc", Path: *s.Path}).String()
+	if listens == "" {
+		return p, nil
+	}
 	transport.DialContext = func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, listens)
 	}
@@ -69,7 +75,7 @@ func (p *prober) all(ctx context.Context, of *program) error {
 			if from == to {
 				continue
 			}
-			if err := p.one(ctx, of, from, to); err != nil {
+			if err := p.one(ctx, of.definition, from, to); err != nil {
 				return fmt.Errorf("a probe from %s to %s at %s: %w", from, to, p.url, err)
 			}
 		}
@@ -78,13 +84,13 @@ func (p *prober) all(ctx context.Context, of *program) error {
 }
 
 // one probes one pair with an object that has nothing but a name.
-func (p *prober) one(ctx context.Context, of *program, from, to string) error {
+func (p *prober) one(ctx context.Context, definition *structural.Definition, from, to string) error {
 	meta := map[string]any{"name": "refract-probe", "uid": string(uuid.NewUUID())}
-	if of.definition.Namespaced() {
+	if definition.Namespaced() {
 		meta["namespace"] = metav1.NamespaceDefault
 	}
 	object, err := json.Marshal(map[string]any{
-		"apiVersion": of.definition.Group() + "/" + from, "kind": of.definition.Kind(), "metadata": meta,
+		"apiVersion": definition.Group() + "/" + from, "kind": definition.Kind(), "metadata": meta,
 	})
 	if err != nil {
 		return err
@@ -93,7 +99,7 @@ func (p *prober) one(ctx context.Context, of *program, from, to string) error {
 	review := &apiextensionsv1.ConversionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: apiextensionsv1.SchemeGroupVersion.String(), Kind: "ConversionReview"},
 		Request: &apiextensionsv1.ConversionRequest{
-			UID: uid, DesiredAPIVersion: of.definition.Group() + "/" + to, Objects: []runtime.RawExtension{{Raw: object}},
+			UID: uid, DesiredAPIVersion: definition.Group() + "/" + to, Objects: []runtime.RawExtension{{Raw: object}},
 		},
 	}
 	answer, err := p.ask(ctx, review)

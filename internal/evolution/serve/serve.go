@@ -13,7 +13,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,11 +46,12 @@ type Options struct {
 type Service struct{ table *table }
 
 // Ready returns an error until every policy is known, and while one of them cannot be
-// compiled here.
+// compiled here that another replica converts by.
 func (s *Service) Ready() error { return s.table.ready() }
 
-// concurrent is how many definitions are looked at at a time.
-const concurrent = 2
+// concurrent is how many definitions are looked at at a time. It is more than are verified
+// at a time, which takes seconds: what points elsewhere is put right at once.
+const concurrent = verifying + 2
 
 // Setup has the manager run all that conversion takes. The definition of the policies
 // must be served. Every replica answers; the one that the manager has lead does the rest.
@@ -59,7 +59,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	t := newTable(o.Log)
 	o.Server.Handle(Path, t)
 	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
-	if err := follow(ctx, mgr, t); err != nil {
+	if err := follow(ctx, mgr, t, o.Server); err != nil {
 		return nil, fmt.Errorf("watching conversion policies: %w", err)
 	}
 	if err := mgr.Add(t.shadows.runnable(o.Client)); err != nil {
@@ -67,7 +67,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	}
 	k := &keeper{
 		client: o.Client, policies: mgr.GetCache(), server: o.Server, table: t, recorder: mgr.GetEventRecorder("refract"),
-		compiler: newCompiler(), verifier: newVerifier(), log: o.Log, probed: map[string]string{}, wrote: map[string]time.Time{},
+		compiler: newCompiler(), verifier: newVerifier(), log: o.Log, probed: map[string]string{}, wrote: map[string]writing{},
 	}
 	if err := k.setup(mgr, o.Server.Changes()); err != nil {
 		return nil, fmt.Errorf("setting up the controller of conversion policies: %w", err)
@@ -76,7 +76,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 }
 
 // follow has every replica take up policies as they change.
-func follow(ctx context.Context, mgr ctrl.Manager, t *table) error {
+func follow(ctx context.Context, mgr ctrl.Manager, t *table, server addressed) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, &refractv1alpha1.ConversionPolicy{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
@@ -105,6 +105,7 @@ func follow(ctx context.Context, mgr ctrl.Manager, t *table) error {
 		if err := t.begin(ctx, mgr.GetCache()); err != nil && ctx.Err() == nil {
 			return err
 		}
+		t.heed(ctx, server.ClientConfig)
 		return nil
 	}))
 }

@@ -31,6 +31,7 @@ const (
 	reasonNotServed = "NotServed"      // Nothing has been good enough yet.
 	reasonProbe     = "ProbeFailed"
 	reasonWiring    = "NotWired"
+	reasonDamaged   = "CannotServe" // What the status says is served cannot be compiled.
 	reasonOthers    = "ConversionOwnedByOthers"
 	reasonOlder     = "AnotherServes"
 	reasonNeeded    = "Needed" // It is to go, and cannot yet.

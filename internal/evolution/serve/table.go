@@ -24,9 +24,13 @@ import (
 // Path is where the API server finds the conversion of a definition: its name follows.
 const Path = "/convert/"
 
-// patience is how long a review waits for a policy that is not known here yet: it may be
-// on its way, as when another replica has told the API server to ask.
-const patience = time.Second
+const (
+	// patience is how long a review waits for a policy that is not known here yet: it may
+	// be on its way, as when another replica has told the API server to ask.
+	patience = time.Second
+	// beginning is how many times as long it waits while policies are not known at all.
+	beginning = 10
+)
 
 // table is what this replica converts by. It depends on the policies alone, and not on
 // the definitions of the moment: what status.served says was compiled and verified once,
@@ -40,7 +44,8 @@ type table struct {
 
 	mu      sync.Mutex
 	entries map[string]*entry
-	changed chan struct{} // Closed when an entry has changed, and made anew.
+	alone   map[string]identity // By definition: what no other replica can convert by either.
+	changed chan struct{}       // Closed when an entry has changed, and made anew.
 	synced  bool
 }
 
@@ -48,9 +53,10 @@ type table struct {
 type entry struct {
 	key     identity
 	policy  string
-	program *program // Nil with err.
+	program *program // With err it is the last one that was good; nil if there was none.
 	handler http.Handler
-	err     error
+	err     error     // Why what the policy serves cannot be compiled here.
+	asks    *question // With err: what tells whether another replica can.
 	shadows []*shadow
 }
 
@@ -62,7 +68,10 @@ type identity struct {
 }
 
 func newTable(log logr.Logger) *table {
-	return &table{log: log, shadows: newComparer(log), patience: patience, entries: map[string]*entry{}, changed: make(chan struct{})}
+	return &table{
+		log: log, shadows: newComparer(log), patience: patience,
+		entries: map[string]*entry{}, alone: map[string]identity{}, changed: make(chan struct{}),
+	}
 }
 
 func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
@@ -95,6 +104,7 @@ func (t *table) set(crd string, e *entry) {
 	defer t.count()
 	if e == nil {
 		delete(t.entries, crd)
+		delete(t.alone, crd)
 	} else {
 		t.entries[crd] = e
 	}
@@ -103,7 +113,8 @@ func (t *table) set(crd string, e *entry) {
 }
 
 // compile returns the entry of a policy, which is the one from before if it serves the
-// same.
+// same. What was good before stays in use when what is served now cannot be compiled, as
+// when somebody has damaged the status.
 func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
 	key := identityOf(p)
 	if before != nil && before.key == key {
@@ -116,6 +127,10 @@ func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *ent
 		e.program, _, err = compile(&p.Status.Served.Spec, definition)
 	}
 	if err != nil {
+		if before != nil && before.key.uid == key.uid {
+			e.program, e.handler = before.program, before.handler
+		}
+		e.asks = questionOf(&p.Status.Served.Spec, definition)
 		e.err = fmt.Errorf("ConversionPolicy %s, generation %d, which all replicas serve: this one cannot compile it: %w. "+
 			"Are they all of one version of Refract?", p.Name, key.generation, err)
 		t.log.Error(e.err, "Objects cannot be converted here", "crd", p.Spec.CRD, "policy", p.Name)
@@ -130,7 +145,7 @@ func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *ent
 func (t *table) count() {
 	var serving, broken, shadows int
 	for _, e := range t.entries {
-		if e.program == nil {
+		if e.err != nil {
 			broken++
 		} else {
 			serving++
@@ -149,8 +164,10 @@ func (t *table) sync() {
 	t.synced = true
 }
 
-// ready returns an error until every policy was taken up, and if one of them cannot be
-// compiled: whoever has another version of the program is asked then.
+// ready returns an error until every policy was taken up, and while one of them cannot be
+// compiled here that another replica answers by: so a new version of the program does not
+// take over from an old one that knows better. A policy that nobody can compile is no
+// reason to have nobody answer for all others.
 func (t *table) ready() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -158,20 +175,25 @@ func (t *table) ready() error {
 		return errors.New("not all conversion policies are known yet")
 	}
 	var errs []error
-	for _, e := range t.entries {
-		if e.err != nil {
+	for crd, e := range t.entries {
+		if e.err != nil && t.alone[crd] != e.key {
 			errs = append(errs, e.err)
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// get returns the entry of a definition. If there is none it waits for a moment.
+// get returns the entry of a definition. If there is none it waits for a moment; for
+// longer while it is not known what there is.
 func (t *table) get(ctx context.Context, crd string) *entry {
 	if e, _ := t.look(crd); e != nil {
 		return e
 	}
-	ctx, cancel := context.WithTimeout(ctx, t.patience)
+	wait := t.patience
+	if !t.known() {
+		wait *= beginning
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
 	for {
 		e, changed := t.look(crd)
@@ -184,6 +206,13 @@ func (t *table) get(ctx context.Context, crd string) *entry {
 			return nil
 		}
 	}
+}
+
+// known reports whether every policy was taken up that there was at the start.
+func (t *table) known() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.synced
 }
 
 // look returns the entry of a definition as it is now, and what is closed when it changes.
@@ -201,11 +230,14 @@ func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	crd := strings.TrimPrefix(r.URL.Path, Path)
 	e := t.get(r.Context(), crd)
 	switch {
+	case e == nil && !t.known():
+		refused.WithLabelValues("unknown").Inc()
+		fail(w, r, "Refract has just begun, and cannot read its ConversionPolicies yet: try again")
 	case e == nil:
 		refused.WithLabelValues("unknown").Inc()
 		fail(w, r, fmt.Sprintf("Refract has no ConversionPolicy for %s that it could convert by: "+
 			"kubectl get conversionpolicies says whether there is one, and why it does not serve", crd))
-	case e.err != nil:
+	case e.program == nil:
 		refused.WithLabelValues("broken").Inc()
 		fail(w, r, e.err.Error())
 	case len(e.shadows) > 0:

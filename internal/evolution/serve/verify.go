@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
@@ -20,10 +21,19 @@ const (
 	// long it may take to hold the laws against them.
 	verifyObjects = 300
 	verifyBudget  = 5 * time.Second
+	// verifyAgain is when it is tried again to verify what could not be.
+	verifyAgain = time.Minute
+	// verifyWait is when a policy is looked at again that has to wait for others.
+	verifyWait = time.Second
+	// verifying is how many policies are verified at a time. Whoever looks at definitions
+	// beyond that has other things to do.
+	verifying = 1
 )
 
 // verifier holds the laws against policies, once for each spec and definition.
 type verifier struct {
+	busy chan struct{} // Has room for those that are being verified.
+
 	mu       sync.Mutex
 	verdicts map[types.UID]verdict // The last one of each policy.
 }
@@ -34,20 +44,37 @@ type verdict struct {
 	seed   int64
 	report *verify.Report
 	err    error
+	until  time.Time // When it is to be tried again; zero for never.
+	waits  bool      // Others are being verified.
 }
 
-func newVerifier() *verifier { return &verifier{verdicts: map[types.UID]verdict{}} }
+func newVerifier() *verifier {
+	return &verifier{busy: make(chan struct{}, verifying), verdicts: map[types.UID]verdict{}}
+}
 
 // verify returns the verdict on a policy, which is the same each time: the objects are
-// generated from its uid and generation.
+// generated from its uid and generation. It does not wait for others that are being
+// verified: the verdict says so then, and is to be asked for again.
 func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c compilation) verdict {
 	v.mu.Lock()
 	known, ok := v.verdicts[p.UID]
 	v.mu.Unlock()
-	if ok && known.about == c.about {
+	if ok && known.about == c.about && (known.until.IsZero() || time.Now().Before(known.until)) {
 		return known
 	}
+	select {
+	case v.busy <- struct{}{}:
+		defer func() { <-v.busy }()
+	default:
+		return verdict{waits: true}
+	}
 	out, of := verdict{about: c.about, seed: seedOf(p)}, c.program
+	if of == nil { // It was compiled for another reason before.
+		var err error
+		if of, _, err = compile(&p.Spec, c.definition); err != nil {
+			return verdict{err: err}
+		}
+	}
 	limited, cancel := context.WithTimeout(ctx, verifyBudget)
 	defer cancel()
 	out.report, out.err = verify.Run(limited, verify.Engine(of.engine), verify.Options{
@@ -60,7 +87,7 @@ func (v *verifier) verify(ctx context.Context, p *refractv1alpha1.ConversionPoli
 	reason := out.state().reason
 	verifications.WithLabelValues(reason).Inc()
 	if reason == reasonUnverified {
-		return out // The next time there may be more time.
+		out.until = time.Now().Add(verifyAgain) // There may be more time then.
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -97,6 +124,9 @@ func (v verdict) violation() *verify.Violation {
 
 // state is what the condition Verified says.
 func (v verdict) state() state {
+	if v.waits {
+		return no(reasonUnverified, "Others are being verified, and this one is after that")
+	}
 	if v.err != nil {
 		return no(reasonUnverified, v.err.Error())
 	}
@@ -132,6 +162,9 @@ func brokenLaw(b *verify.Violation) string {
 
 // into writes the verdict into the status of a policy.
 func (v verdict) into(p *refractv1alpha1.ConversionPolicy) {
+	if c := meta.FindStatusCondition(p.Status.Conditions, refractv1alpha1.ConversionVerified); v.waits && c != nil && c.ObservedGeneration == p.Generation {
+		return // What was found out before says more.
+	}
 	v.state().into(p, refractv1alpha1.ConversionVerified)
 	if v.report != nil {
 		p.Status.Verification = &refractv1alpha1.ConversionVerification{

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -113,6 +114,26 @@ func applied(crd *unstructured.Unstructured) bool {
 			set.Has(fieldpath.MakePathOrDie(append(slices.Clone(config), "service", "name")...))
 	}
 	return false
+}
+
+// changedBy names the field manager, other than ours, that has written spec.conversion of a
+// definition last; "somebody" if nobody has who is known.
+func changedBy(crd *unstructured.Unstructured) string {
+	name, at := "somebody", time.Time{}
+	for _, m := range crd.GetManagedFields() {
+		if m.Manager == FieldManager || m.FieldsV1 == nil || m.Time == nil || m.Time.Time.Before(at) {
+			continue
+		}
+		set := &fieldpath.Set{}
+		if set.FromJSON(m.FieldsV1.GetRawReader()) != nil {
+			continue
+		}
+		spec, conversion := "spec", "conversion"
+		if !set.WithPrefix(fieldpath.PathElement{FieldName: &spec}).WithPrefix(fieldpath.PathElement{FieldName: &conversion}).Empty() {
+			name, at = m.Manager, m.Time.Time
+		}
+	}
+	return name
 }
 
 // wire has the API server ask us, by server-side apply of spec.conversion alone.
