@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -38,7 +39,6 @@ func keptOf(t *testing.T, object []byte) string {
 // TestElementErrors: what cannot be converted is named with its place, as deep as it is.
 func TestElementErrors(t *testing.T) {
 	fails := func(_, _ []byte) ([]byte, error) { return nil, errors.New("out of tomatoes") }
-	none := func(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }
 	makes := func(text string) func(dst, value []byte) ([]byte, error) {
 		return func(dst, _ []byte) ([]byte, error) { return append(dst, text...), nil }
 	}
@@ -111,6 +111,7 @@ func TestGroups(t *testing.T) {
 		}
 	}
 	drop := func(dst, _ []byte) ([]byte, error) { return append(dst, "{}"...), nil }
+	empty := func(dst, _ []byte) ([]byte, error) { return append(dst, `""`...), nil }
 	cases := map[string]struct {
 		reason     string
 		conversion Conversion
@@ -119,6 +120,7 @@ func TestGroups(t *testing.T) {
 		"Common":  {reason: "A field of both stays where it is.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"a":1,"z":0,"b":2}`, want: `{"a":1,"z":0,"c":2}`},
 		"Part":    {reason: "A field alone is a group, too.", conversion: RawField("spec.{a,b}", "spec.{a,c}", swap("b", "c"), swap("c", "b")), spec: `{"b":null}`, want: `{"c":null}`},
 		"Gone":    {reason: "A field that the result lacks is absent.", conversion: RawField("spec.{a,b}", "spec.{a,b}", drop, drop), spec: `{"a":1,"b":2,"z":0}`, want: `{"z":0}`},
+		"Nothing": {reason: "What has none of the fields is nowhere but in the annotation, also if it would come back from an object without fields.", conversion: RawField("spec.text", "spec.{a,b}", drop, empty), spec: `{"text":""}`, want: `{}`},
 		"Members": {reason: "Fields have any names.", conversion: RawField(`spec.{"a.b",c}`, `top["x.y"]`, keepRaw, keepRaw), spec: `{"c":1,"a.b":2,"z":0}`, want: `{"z":0}`},
 	}
 	for name, tc := range cases {
@@ -146,7 +148,8 @@ func TestEntriesOfElements(t *testing.T) {
 		"Ours":        {reason: "This is how it is written.", content: `{"items":[{"key":["a"],"kept":` + entry + `}]}`, restored: true},
 		"White":       {reason: "It is JSON.", content: ` { "items" : [ { "kept" : ` + entry + `, "key" : [ "\u0061" ] } ] } `, restored: true},
 		"OtherKey":    {reason: "It is another element.", content: `{"items":[{"key":["b"],"kept":` + entry + `}]}`},
-		"NoKey":       {reason: "The list has keys.", content: `{"items":[{"at":0,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
+		"NoKey":       {reason: "It was written before the list had keys.", content: `{"items":[{"at":0,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`, restored: true},
+		"NoKeyNow":    {reason: "It was one of two.", content: `{"items":[{"at":0,"size":2,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
 		"Table":       {reason: "It is a list.", content: `{"members":{"a":` + entry + `}}`},
 		"Negative":    {reason: "Nothing is at -1.", content: `{"items":[{"key":["a"],"at":-1,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
 		"Huge":        {reason: "Nothing is made of a number.", content: `{"items":[{"key":["a"],"at":1000000000000,"size":1,"of":"74234e98afe7498f","kept":` + entry + `}]}`},
@@ -173,6 +176,98 @@ func TestEntriesOfElements(t *testing.T) {
 				t.Errorf("%s\nConvert() = %s, want %s", tc.reason, got, want)
 			}
 		})
+	}
+}
+
+// none is a conversion to a version that has no value.
+func none(dst, _ []byte) ([]byte, error) { return append(dst, "null"...), nil }
+
+// TestElementChangedItsType: what is kept of an element goes nowhere if there is no object any
+// more to put it into.
+func TestElementChangedItsType(t *testing.T) {
+	inner := []Conversion{RawField("cut", "sliced", none, keepRaw), RawField("{host,port}", "address", none, keepRaw), SpokeOnly("note")}
+	e := engineOf(t, Items("spec.list", "spec.list", inner), Values("spec.table", "spec.table", inner))
+	object := alpha(`{"name":"n"}`, `{"list":[{"cut":1,"host":1,"note":1,"x":1}],"table":{"k":{"cut":1,"host":1,"note":1,"x":1}}}`)
+	there := mustConvert(t, e, object, "v1beta1")
+	sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
+	for _, element := range []string{`null`, `"text"`, `[]`, `7`} {
+		edited := bytes.ReplaceAll(there, []byte(`{"x":1}`), []byte(element))
+		want := `{"list":[` + element + `],"table":{"k":` + element + `}}`
+		if got := memberOf(t, mustConvert(t, e, edited, "v1alpha1"), "spec"); string(got) != want {
+			t.Errorf("Convert() = %s, want %s", got, want)
+		}
+	}
+}
+
+// TestAbsentInMovedParent: a value that the other version has none for comes back whatever
+// else was in its parent, and whichever conversion comes first.
+func TestAbsentInMovedParent(t *testing.T) {
+	away, moved := RawField("spec.a.n", "spec.b.n", none, keepRaw), Move("spec.a.x", "spec.b.x")
+	for _, conversions := range [][]Conversion{{away, moved}, {moved, away}, {away}} {
+		e := engineOf(t, conversions...)
+		for _, spec := range []string{`{"a":{"x":1,"n":2}}`, `{"a":{"n":2}}`, `{"a":{"n":2,"z":1}}`} {
+			object := alpha(`{"name":"n"}`, spec)
+			there := mustConvert(t, e, object, "v1beta1")
+			sameObjects(t, "round trip", object, mustConvert(t, e, there, "v1alpha1"))
+			pruned := bytes.Replace(there, []byte(`"a":{},`), nil, 1) // The hub may have no such object.
+			sameObjects(t, "round trip of what the schema knows", object, mustConvert(t, e, pruned, "v1alpha1"))
+		}
+	}
+	object := alpha(`{}`, `{"a":{"n":2}}`)
+	if got := memberOf(t, mustConvert(t, engineOf(t, away, moved), object, "v1beta1"), "spec"); string(got) != `{}` {
+		t.Errorf("partial object: Convert() = %s, want no parent for what does not come back", got)
+	}
+}
+
+// TestKeysAdded: what was kept of a list without keys is still found when it has some.
+func TestKeysAdded(t *testing.T) {
+	list := func(o ...Option) *Engine {
+		return engineOf(t, Items("spec.list", "spec.list", []Conversion{SpokeOnly("note")}, o...))
+	}
+	keyed := list(Keys([]string{"name"}, []string{"name"}))
+	object := alpha(`{"name":"n"}`, `{"list":[{"name":"a","note":1},{"name":"b"},{"name":"c","note":3}]}`)
+	there := mustConvert(t, list(), object, "v1beta1")
+	sameObjects(t, "round trip", object, mustConvert(t, keyed, there, "v1alpha1"))
+	shorter := bytes.Replace(there, []byte(`{"name":"a"},`), nil, 1)
+	const want = `{"list":[{"name":"b"},{"name":"c","note":3}]}`
+	if got := memberOf(t, mustConvert(t, keyed, shorter, "v1alpha1"), "spec"); string(got) != want {
+		t.Errorf("Convert() = %s, want %s", got, want)
+	}
+}
+
+// TestForgedItems: many items of one name take no longer than there are.
+func TestForgedItems(t *testing.T) {
+	e := testEngine(t, "unnamed")
+	const items, elements, most = 20_000, 100_000, 20 * time.Second // Quadratic it is minutes.
+	text, err := json.Marshal(map[string]string{
+		Annotation: `{"v1alpha1":{"spec.toppings":{"items":[` + strings.TrimSuffix(strings.Repeat(`{"at":0},`, items), ",") + `]}}}`,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	object := fmt.Appendf(nil, `{"apiVersion":"%s/v1beta1","kind":"Pizza","metadata":{"name":"n","annotations":%s},"spec":{"toppings":[%s]}}`,
+		pizzaGroup, text, strings.TrimSuffix(strings.Repeat("{},", elements), ","))
+	start := time.Now()
+	if _, err := e.Convert(object, pizzaGroup+"/v1alpha1"); err != nil {
+		t.Fatal(err)
+	}
+	if took := time.Since(start); took > most {
+		t.Errorf("%d items and %d elements took %v, want no more than %v", items, elements, took, most)
+	}
+}
+
+// TestForgedEmptyGroup: an entry does not take a value away that the object has.
+func TestForgedEmptyGroup(t *testing.T) {
+	e := engineOf(t, RawField("spec.text", "spec.{a,b}", func(dst, _ []byte) ([]byte, error) { return append(dst, `{"a":1}`...), nil },
+		func(dst, _ []byte) ([]byte, error) { return append(dst, `""`...), nil }))
+	of := new(comparer).fingerprint([]byte(`""`))
+	text, err := json.Marshal(map[string]string{Annotation: `{"v1beta1":{"spec.{a,b}":{"value":{},"of":"` + string(of[:]) + `"}}}`})
+	if err != nil {
+		t.Fatal(err)
+	}
+	there := mustConvert(t, e, alpha(`{"name":"n","annotations":`+string(text)+`}`, `{"text":""}`), "v1beta1")
+	if got, want := string(memberOf(t, there, "spec")), `{"a":1}`; got != want {
+		t.Errorf("Convert() = %s, want %s", got, want)
 	}
 }
 

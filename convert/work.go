@@ -44,6 +44,7 @@ type work struct {
 	edits    []edit
 	puts     [][]byte // By node: what is to be put there.
 	deleted  []int    // Nodes.
+	gone     []int    // Nodes whose values the wanted version has none for, and which are kept.
 	inserted []int    // Nodes.
 
 	last       lastRoute
@@ -108,7 +109,7 @@ func (w *work) forget() {
 func (w *work) scan(s *raw.Scanner, p *plan) {
 	clear(w.facts[:len(p.nodes)])
 	clear(w.puts[:len(p.nodes)])
-	w.keys, w.edits, w.deleted, w.inserted = w.keys[:0], w.edits[:0], w.deleted[:0], w.inserted[:0]
+	w.keys, w.edits, w.deleted, w.gone, w.inserted = w.keys[:0], w.edits[:0], w.deleted[:0], w.gone[:0], w.inserted[:0]
 	w.trouble = nil
 	w.facts[nodeRoot].present = true
 	w.scanNode(s, p, nodeRoot)
@@ -272,6 +273,11 @@ func (w *work) convertFields(p *plan, partial bool) error {
 			return err
 		}
 	}
+	if len(w.complement.restorable) > 0 {
+		for i := range p.fields { // When the others have moved, which may have made their parents.
+			w.restoreAbsent(p, &p.fields[i])
+		}
+	}
 	for i := range p.fills {
 		w.fillIn(p, &p.fills[i], partial)
 	}
@@ -289,7 +295,6 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 	value := w.value(p, f)
 	switch {
 	case value == nil:
-		w.restoreAbsent(p, f)
 		return nil
 	case len(f.to) == 0:
 		w.takeAway(f, value, partial)
@@ -451,23 +456,19 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 	}
 	if lost {
 		w.keep(f.place, value, out)
+		if raw.IsNull(out) || f.toGroup && isEmptyObject(out) {
+			w.gone = append(w.gone, f.from...)
+		}
 	}
 	return out, nil
 }
 
 // restoreAbsent puts back what the version that is wanted had and the other one had no
-// value for, provided that it still has none.
+// value for, provided that it still has none and there is something to put it into.
 func (w *work) restoreAbsent(p *plan, f *field) {
-	if len(w.complement.restorable) == 0 || len(f.to) == 0 || f.passes || f.elements != nil {
+	there := func(n int) bool { return w.facts[n].present }
+	if len(f.to) == 0 || f.passes || f.elements != nil || slices.ContainsFunc(f.from, there) || !w.hasParent(p, f.to[0]) {
 		return
-	}
-	if w.facts[nodeRoot].kind != '{' {
-		return // An element may have become null, or a text.
-	}
-	for n := p.nodes[f.to[0]].parent; n != nodeRoot; n = p.nodes[n].parent {
-		if (!w.facts[n].present || w.facts[n].kind != '{') && !(p.nodes[n].returns && w.puts[n] != nil) {
-			return // It was taken away with all that was there.
-		}
 	}
 	if kept := p.fits(f, w.keptAbsent(p, f)); kept != nil {
 		_ = w.giveTo(p, f, kept, false) // It fits.
@@ -585,14 +586,15 @@ func (w *work) remove(p *plan) {
 }
 
 // prune deletes the objects that nothing is left in, and that only the version that the
-// object had has values in: they were made for these.
+// object had has values in: they were made for these. Where a value comes back to from the
+// annotation alone, nothing else would make them.
 func (w *work) prune(p *plan) {
 	if len(w.deleted) == 0 {
 		return
 	}
 	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come behind their parents.
 		f := &w.facts[n]
-		if p.nodes[n].stays || f.members == 0 || f.members != w.deletedIn(p, n) {
+		if p.nodes[n].stays || f.members == 0 || f.members != w.deletedIn(p, n) || slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
 			continue
 		}
 		w.deleted = slices.DeleteFunc(w.deleted, func(d int) bool { return p.nodes[d].parent == n })

@@ -108,6 +108,10 @@
 //	values in the value, at any depth                                 1,000,000
 //	levels of the value                                               10,000
 //	text times pattern, in bytes                                      10,000,000
+//	bytes of a pattern; its parts, repeated ones counted as often
+//	as they are repeated, times its groups and one                    10,000; 20,000
+//	lists and objects of the result inside each other                 9,900
+//	optMap and optFlatMap, in an expression                           8
 //	the text of a quantity or a semantic version                      1,024 bytes
 //	the exponent of a quantity                                        3 digits
 //	digits behind the point in format                                 99

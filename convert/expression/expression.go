@@ -213,7 +213,9 @@ func findings(issues *cel.Issues, one bool) []Problem {
 	for _, e := range issues.Errors() {
 		fact, _, _ := strings.Cut(e.Message, "\n")
 		fact = strings.ReplaceAll(fact, " (in container '')", "")
-		fact, _, _ = strings.Cut(fact, " expecting {") // All that there is.
+		if i := strings.Index(fact, " expecting {"); i >= 0 && len(fact)-i > maxExpected {
+			fact = fact[:i] // It expects each token that there is.
+		}
 		if len(fact) > maxMessage {
 			fact = strings.ToValidUTF8(fact[:maxMessage], "") + "…"
 		}
@@ -265,6 +267,9 @@ func (p *Program) Convert(dst, value []byte) (out []byte, err error) {
 	}
 	return w.out, nil
 }
+
+// maxExpected is how many bytes the parser's list of what it expects may have.
+const maxExpected = 60
 
 // maxMessage is how many bytes a message may have, but for where in the expression it is.
 const maxMessage = 500

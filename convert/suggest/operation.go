@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // operation returns how a value becomes one of another shape, without places; false if
@@ -50,10 +50,8 @@ func (d *differences) mapped(hub, spoke *schema.Structural, at, from kind) (entr
 		e.Map = append(e.Map, pairOf(ours[i], value))
 	}
 	for _, value := range left {
-		i := slices.IndexFunc(ours, func(v any) bool { return !taken[v] && !slices.Contains(theirs, v) })
-		if i < 0 {
-			i = 0
-		}
+		// The first one, if all are taken.
+		i := max(0, slices.IndexFunc(ours, func(v any) bool { return !taken[v] && !slices.Contains(theirs, v) }))
 		taken[ours[i]] = true
 		e.Map = append(e.Map, pairOf(ours[i], value))
 		e.notes = append(e.notes, guess(value, d.spokeVersion, ours[i], d.hubVersion))
@@ -84,7 +82,7 @@ func (d *differences) narrowed(hub, spoke *schema.Structural, at, from kind) (en
 	}
 	all := show(known)
 	narrow := fmt.Sprintf("value in %s ? value : %s", all, show(known[0]))
-	e := entry{FieldConversion: v1alpha1.FieldConversion{ToHub: "value", ToSpoke: narrow, Lossy: true}}
+	e := entry{FieldConversion: refractv1alpha1.FieldConversion{ToHub: "value", ToSpoke: narrow, Lossy: true}}
 	if ours != nil {
 		e.ToHub, e.ToSpoke = narrow, "value"
 	}
@@ -116,8 +114,8 @@ func saysSo(value any, yes bool) bool {
 	return slices.Contains([]string{"false", "no", "off", "disabled", "disable", "inactive", "never", "deny", "denied", "none"}, word)
 }
 
-func pairOf(hub, spoke any) v1alpha1.ValuePair {
-	return v1alpha1.ValuePair{Hub: *jsonOf(hub), Spoke: *jsonOf(spoke)}
+func pairOf(hub, spoke any) refractv1alpha1.ValuePair {
+	return refractv1alpha1.ValuePair{Hub: *jsonOf(hub), Spoke: *jsonOf(spoke)}
 }
 
 func show(value any) string { return string(jsonOf(value).Raw) }
@@ -127,7 +125,7 @@ func cast(_, _ *schema.Structural, at, from kind) (entry, bool) {
 	if at == from || !at.scalar() || !from.scalar() || at != text && from != text && (at == boolean || from == boolean) {
 		return entry{}, false
 	}
-	e := entry{FieldConversion: v1alpha1.FieldConversion{Cast: &v1alpha1.CastConversion{}}}
+	e := entry{FieldConversion: refractv1alpha1.FieldConversion{Cast: &refractv1alpha1.CastConversion{}}}
 	if at == text || from == text {
 		other := at
 		if at == text {
@@ -155,7 +153,7 @@ func intOrString(_, _ *schema.Structural, at, from kind) (entry, bool) {
 	if other == integer {
 		narrow = "type(value) == int ? value : 0"
 	}
-	e := entry{FieldConversion: v1alpha1.FieldConversion{Lossy: true, ToHub: "value", ToSpoke: narrow}}
+	e := entry{FieldConversion: refractv1alpha1.FieldConversion{Lossy: true, ToHub: "value", ToSpoke: narrow}}
 	if back == "toSpoke" {
 		e.ToHub, e.ToSpoke = narrow, "value"
 	}
@@ -177,7 +175,7 @@ func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	if key == "" {
 		return entry{}, false
 	}
-	k := &v1alpha1.KeyedConversion{Key: key}
+	k := &refractv1alpha1.KeyedConversion{Key: key}
 	rest := *element
 	rest.Properties = maps.Clone(element.Properties)
 	delete(rest.Properties, key)
@@ -186,7 +184,7 @@ func keyed(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 			return entry{}, false
 		}
 	}
-	e := entry{FieldConversion: v1alpha1.FieldConversion{Keyed: k}}
+	e := entry{FieldConversion: refractv1alpha1.FieldConversion{Keyed: k}}
 	if len(list.XListMapKeys) == 0 {
 		e.notes = []string{fmt.Sprintf("decide whether %s is the table's key: a guess", key)}
 	}
@@ -244,7 +242,7 @@ func wrapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 	if (at == array) == (from == array) {
 		return entry{}, false
 	}
-	w := &v1alpha1.WrapConversion{}
+	w := &refractv1alpha1.WrapConversion{}
 	if !sameShape(list.Items, value) {
 		if kindOf(list.Items) != object {
 			return entry{}, false
@@ -254,7 +252,7 @@ func wrapped(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
 		}
 	}
 	return entry{
-		FieldConversion: v1alpha1.FieldConversion{Wrap: w},
+		FieldConversion: refractv1alpha1.FieldConversion{Wrap: w},
 		notes:           []string{"decide whether the first of the list is the one value of " + other + ": the others are kept in the annotation"},
 	}, true
 }
@@ -303,7 +301,7 @@ func (d *differences) boxed(hub, spoke *schema.Structural, at, from kind) (entry
 }
 
 func pairOfExpressions(toBox, wrap, unwrap, note string) entry {
-	e := entry{FieldConversion: v1alpha1.FieldConversion{ToHub: wrap, ToSpoke: unwrap, Lossy: true}, notes: []string{note}}
+	e := entry{FieldConversion: refractv1alpha1.FieldConversion{ToHub: wrap, ToSpoke: unwrap, Lossy: true}, notes: []string{note}}
 	if toBox == "toSpoke" {
 		e.ToHub, e.ToSpoke = unwrap, wrap
 	}

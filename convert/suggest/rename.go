@@ -10,7 +10,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // pairing is a guess that two values are one, by another name.
@@ -114,7 +114,7 @@ func (d *differences) moves() {
 			continue
 		}
 		moved[i], moved[at] = true, true
-		d.pair(entry{FieldConversion: v1alpha1.FieldConversion{Hub: a.place, Spoke: d.lonely[at].place}}, a, &d.lonely[at])
+		d.pair(entry{FieldConversion: refractv1alpha1.FieldConversion{Hub: a.place, Spoke: d.lonely[at].place}}, a, &d.lonely[at])
 	}
 	for i := range d.lonely {
 		if !moved[i] {
@@ -272,7 +272,7 @@ var units = []unit{
 
 // unitsOf returns the scale between two numbers whose names end with different units of
 // the same thing, and the units; nil for all others.
-func unitsOf(hub, spoke *oneSided) (scale *v1alpha1.ScaleConversion, from, to string) {
+func unitsOf(hub, spoke *oneSided) (scale *refractv1alpha1.ScaleConversion, from, to string) {
 	if k := kindOf(hub.value); k != integer && k != number || kindOf(spoke.value) != k {
 		return nil, "", ""
 	}
@@ -281,7 +281,7 @@ func unitsOf(hub, spoke *oneSided) (scale *v1alpha1.ScaleConversion, from, to st
 		return nil, "", ""
 	}
 	// So many of the hub's units are so many of the spoke's.
-	scale = &v1alpha1.ScaleConversion{Hub: of.factor, Spoke: at.factor}
+	scale = &refractv1alpha1.ScaleConversion{Hub: of.factor, Spoke: at.factor}
 	divisor := gcd(scale.Hub, scale.Spoke)
 	scale.Hub, scale.Spoke = scale.Hub/divisor, scale.Spoke/divisor
 	return scale, of.name, at.name

@@ -58,6 +58,7 @@ func plural(s *schema.Structural, many bool) string {
 		return "integers or texts"
 	case anything:
 		return "values of any type"
+	default: // The others are called by their own names.
 	}
 	if many {
 		return string(k) + "s" + of

@@ -17,7 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/version"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/structural"
 )
 
@@ -31,7 +31,7 @@ import (
 //
 // It is an error if there is no version hub, or no other one. The definition is not
 // modified.
-func Policy(def *structural.Definition, hub string) (*v1alpha1.ConversionPolicy, []string, error) {
+func Policy(def *structural.Definition, hub string) (*refractv1alpha1.ConversionPolicy, []string, error) {
 	if hub == "" {
 		hub = preferred(def)
 	}
@@ -39,10 +39,10 @@ func Policy(def *structural.Definition, hub string) (*v1alpha1.ConversionPolicy,
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for the hub: %w", err)
 	}
-	p := &v1alpha1.ConversionPolicy{
-		TypeMeta:   metav1.TypeMeta{APIVersion: v1alpha1.GroupVersion.String(), Kind: "ConversionPolicy"},
+	p := &refractv1alpha1.ConversionPolicy{
+		TypeMeta:   metav1.TypeMeta{APIVersion: refractv1alpha1.GroupVersion.String(), Kind: "ConversionPolicy"},
 		ObjectMeta: metav1.ObjectMeta{Name: def.Plural()},
-		Spec:       v1alpha1.ConversionPolicySpec{CRD: def.Name(), Hub: hub},
+		Spec:       refractv1alpha1.ConversionPolicySpec{CRD: def.Name(), Hub: hub},
 	}
 	var notes []string
 	for _, v := range def.Versions() {
@@ -90,7 +90,7 @@ type differences struct {
 
 // entry is a difference, and what is to be said of it.
 type entry struct {
-	v1alpha1.FieldConversion
+	refractv1alpha1.FieldConversion
 
 	notes []string
 }
@@ -120,14 +120,14 @@ func (e *entry) place() string {
 }
 
 // spoke returns how a spoke differs, and notes.
-func (d *differences) spoke(hub, spoke *schema.Structural, index int) (v1alpha1.ConversionSpoke, []string) {
+func (d *differences) spoke(hub, spoke *schema.Structural, index int) (refractv1alpha1.ConversionSpoke, []string) {
 	d.object(without(hub), without(spoke), "", "")
 	d.moves()
 	for i := range d.lonely {
 		d.keep(&d.lonely[i])
 	}
 	slices.SortStableFunc(d.entries, func(a, b entry) int { return strings.Compare(a.place(), b.place()) })
-	out := v1alpha1.ConversionSpoke{Version: d.spokeVersion}
+	out := refractv1alpha1.ConversionSpoke{Version: d.spokeVersion}
 	var notes []string
 	for i := range d.entries {
 		out.Fields = append(out.Fields, d.entries[i].FieldConversion)

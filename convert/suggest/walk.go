@@ -9,7 +9,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // object compares two objects, at one place. Scope is that of the innermost list or
@@ -50,7 +50,8 @@ func (d *differences) both(hub, spoke *schema.Structural, hubRequires, spokeRequ
 			d.entries = append(d.entries, e)
 			return
 		}
-		undecided := fmt.Sprintf("%s is %s in %s and %s in %s, and what becomes of one in the other is to be decided: until then each is kept for its own version. "+
+		undecided := fmt.Sprintf("%s is %s in %s and %s in %s, and what becomes of one in the other is to be decided: "+
+			"until then each is kept for its own version. "+
 			"If one can be made of the other, take both entries away and write {hub: %s, spoke: %s, toHub: EXPRESSION, toSpoke: EXPRESSION}",
 			place, described(hub), d.hubVersion, described(spoke), d.spokeVersion, place, place)
 		d.keep(&oneSided{place, "", scope, hub, hubRequires, true})
@@ -83,7 +84,7 @@ func (d *differences) elements(hub, spoke *schema.Structural, place string) bool
 
 // keep has a value that only one version has kept for it.
 func (d *differences) keep(o *oneSided) {
-	side := &v1alpha1.OneSided{}
+	side := &refractv1alpha1.OneSided{}
 	has, other := d.hubVersion, d.spokeVersion
 	if !o.hub {
 		has, other = other, has
@@ -109,7 +110,7 @@ func (d *differences) keep(o *oneSided) {
 
 // keys returns keys for lists that have none and whose elements differ, and a note for
 // each.
-func (d *differences) keys() (out []v1alpha1.ListKeys, notes []string) {
+func (d *differences) keys() (out []refractv1alpha1.ListKeys, notes []string) {
 	for _, l := range d.lists {
 		if len(l.hub.XListMapKeys) > 0 || !slices.ContainsFunc(d.entries, func(e entry) bool {
 			return strings.HasPrefix(e.Hub, l.place+"[*]") || strings.HasPrefix(e.Spoke, l.place+"[*]")
@@ -120,7 +121,7 @@ func (d *differences) keys() (out []v1alpha1.ListKeys, notes []string) {
 		if key == "" {
 			continue
 		}
-		out = append(out, v1alpha1.ListKeys{Hub: l.place, Keys: []string{key}})
+		out = append(out, refractv1alpha1.ListKeys{Hub: l.place, Keys: []string{key}})
 		notes = append(notes, fmt.Sprintf("decide whether %s tells the elements of %s from each other; "+
 			"without keys they are told from each other by position", key, l.place))
 	}

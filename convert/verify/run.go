@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/bits"
 	"slices"
 
 	"refract.dev/structural"
@@ -157,9 +156,10 @@ type pool struct {
 	random, large int
 }
 
-// Large objects take long, and show little that small ones do not: the 1st, 4th, 16th
+// Large objects take long, and show little that small ones do not: the 16th, 32nd, 64th
 // object made at random and so on is one, if it is valid within some tries.
 const (
+	firstLarge = 16
 	room       = 4000
 	largeTries = 8
 )
@@ -168,7 +168,7 @@ const (
 func (p *pool) object() map[string]any {
 	o := p.options
 	o.Room = -1
-	if n := p.random + 1; n&(n-1) == 0 && bits.TrailingZeros(uint(n))%2 == 0 && p.large < largeTries { //nolint:gosec // A count.
+	if n := p.random + 1; n >= firstLarge && n&(n-1) == 0 && p.large < largeTries {
 		o.Room = room
 		p.large++
 	}

@@ -11,12 +11,20 @@ import (
 
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
+// mostShrinking is of how many bytes all objects are that are tried to make one
+// smaller, where each has some more, for what it takes: a second or two.
+const (
+	mostShrinking = 4 << 20
+	perAttempt    = 500
+)
+
 // shrink returns the violation by the smallest object, and the smallest edits, that break
 // the law in the same way.
 func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *Violation {
 	best, object := v, t.raw
+	left := mostShrinking
 	fails := func(together map[string]any) bool {
-		if r.ctx.Err() != nil {
+		if r.ctx.Err() != nil || left <= 0 {
 			return false
 		}
 		obj, ok := together["object"].(map[string]any)
@@ -29,6 +37,9 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 		}
 		smaller := &trial{sample: s, to: t.to, over: t.over, mate: t.mate}
 		found, _ := l.judge(r, smaller, fitted(r.editable(l, smaller), unpack(edits, together["edits"])))
+		if left -= len(s.text) + perAttempt; smaller.out != nil {
+			left -= len(smaller.out.text)
+		}
 		if found == nil || (found.Path == "") != (v.Path == "") {
 			return false
 		}

@@ -116,7 +116,7 @@ func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]c
 	}
 	documents = slices.DeleteFunc(documents, func(d manifest.Document) bool { return crd.IsPolicy(&d) })
 	matched := crd.Match(documents, compiled.definitions, o.inputs.files)
-	if problems := append(matched.Problems, crd.Strangers(matched.Foreign, compiled.definitions)...); len(problems) > 0 {
+	if problems := slices.Concat(matched.Problems, crd.Strangers(matched.Foreign, compiled.definitions)); len(problems) > 0 {
 		return nil, problemsAsError(problems)
 	}
 	if len(matched.Objects) == 0 {

@@ -58,7 +58,7 @@ stands at the entry of the policy.
 
 The exit code is 1 if the policy does not compile or a law is broken, and 2 if the input
 cannot be read or the webhook does not answer.`,
-		Example: `  refract crd verify --crd conversion/rename/crd.yaml --policy conversion/rename/policy.yaml --objects conversion/rename/objects.yaml --count 100
+		Example: `  refract crd verify --crd conversion/rename --policy conversion/rename --objects conversion/rename --count 100
   refract crd verify --crd conversion/enum/crd.yaml --policy conversion/enum/policy.yaml --laws RoundTripHub,Edit --count 100 --seed 7
   refract crd verify --crd conversion/unit/crd.yaml --policy conversion/mistakes/no-inverse.yaml --count 100 -o junit > verify.xml
   refract crd verify --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --against https://127.0.0.1:8443/convert --ca ca.crt`,

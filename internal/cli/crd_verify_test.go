@@ -13,7 +13,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
 	"refract.dev/structural"
@@ -60,7 +60,7 @@ func webhookOfJars(t *testing.T, text string) (url, authority string, reviews *a
 	if err != nil {
 		t.Fatal(err)
 	}
-	var spec v1alpha1.ConversionPolicy
+	var spec refractv1alpha1.ConversionPolicy
 	if err := yaml.Unmarshal([]byte(text), &spec); err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,7 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/config"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
@@ -24,7 +24,7 @@ const PolicyKind = "ConversionPolicy"
 
 // IsPolicy reports whether a document is a ConversionPolicy, of whichever version.
 func IsPolicy(d *manifest.Document) bool {
-	return d.Content["kind"] == PolicyKind && groupOf(d.Content) == v1alpha1.GroupVersion.Group
+	return d.Content["kind"] == PolicyKind && groupOf(d.Content) == refractv1alpha1.GroupVersion.Group
 }
 
 // Policy is a ConversionPolicy of the input, compiled.
@@ -93,7 +93,7 @@ func definitionOf(d *manifest.Document, name string, definitions []Definition) (
 
 // specOf returns the spec of a policy, and what an API server would say to the
 // manifest. There is no spec if it would refuse it.
-func specOf(d *manifest.Document) (*v1alpha1.ConversionPolicySpec, []structural.Finding) {
+func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []structural.Finding) {
 	version, err := policyVersion(d.Content)
 	if err != nil {
 		return nil, []structural.Finding{{Path: "apiVersion", Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
@@ -112,7 +112,7 @@ func specOf(d *manifest.Document) (*v1alpha1.ConversionPolicySpec, []structural.
 	}
 	text, err := json.Marshal(decoded.Object)
 	if err == nil {
-		typed := &v1alpha1.ConversionPolicy{}
+		typed := &refractv1alpha1.ConversionPolicy{}
 		if err = utiljson.Unmarshal(text, typed); err == nil {
 			return &typed.Spec, nil
 		}

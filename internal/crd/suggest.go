@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert/policy"
 	"refract.dev/convert/suggest"
 	"refract.dev/structural"
@@ -25,7 +25,7 @@ type Suggestion struct {
 	// Findings are what keeps it from compiling, and what it is warned of.
 	Findings []structural.Finding
 
-	policy *v1alpha1.ConversionPolicy
+	policy *refractv1alpha1.ConversionPolicy
 	notes  []string
 }
 
@@ -97,7 +97,7 @@ func (s *Suggestion) WriteYAML(w io.Writer) error {
 	return out.Flush()
 }
 
-func writeSpoke(out *bufio.Writer, spoke *v1alpha1.ConversionSpoke, index int, placed remarks) error {
+func writeSpoke(out *bufio.Writer, spoke *refractv1alpha1.ConversionSpoke, index int, placed remarks) error {
 	comments(out, "  ", placed[at(index, "", 0)])
 	fmt.Fprintf(out, "  - version: %s\n", spoke.Version)
 	if len(spoke.Fields) == 0 {
@@ -166,7 +166,7 @@ const commentWidth = 100
 // comment writes a text as a comment that is a sentence.
 func comment(out *bufio.Writer, indent, text string) {
 	line := indent + "#"
-	for _, word := range strings.Fields(sentence(text)) {
+	for _, word := range strings.FieldsSeq(sentence(text)) {
 		if len(line)+1+len(word) > commentWidth && line != indent+"#" {
 			fmt.Fprintln(out, line)
 			line = indent + "#"

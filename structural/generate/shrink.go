@@ -24,6 +24,7 @@ func Shrink(obj map[string]any, fails func(map[string]any) bool) map[string]any 
 	if !s.holds(s.best) {
 		return s.best
 	}
+	s.coarse(nil, s.best)
 	for s.pass(nil, s.best) && s.left > 0 {
 		continue
 	}
@@ -60,7 +61,9 @@ func (s *shrinker) pass(at []any, value any) bool {
 			smaller = s.simplify(place, value[k]) || smaller
 		}
 	case []any:
-		for i, item := range slices.Backward(value) { // From the end, so that the others keep their places.
+		left := s.cut(at, value)
+		smaller = len(left) < len(value)
+		for i, item := range slices.Backward(left) { // From the end, so that the others keep their places.
 			place := append(slices.Clone(at), i)
 			if s.try(place, removed) {
 				smaller = true
@@ -72,15 +75,109 @@ func (s *shrinker) pass(at []any, value any) bool {
 	return smaller
 }
 
+// coarse makes long lists short, or all of their elements the same text, before anything
+// else: whatever is tried takes as long as the object is large.
+func (s *shrinker) coarse(at []any, value any) {
+	switch value := value.(type) {
+	case map[string]any:
+		for _, k := range slices.Sorted(maps.Keys(value)) {
+			s.coarse(append(slices.Clone(at), k), value[k])
+		}
+	case []any:
+		if len(value) > long && s.try(at, []any{}) {
+			return
+		}
+		if len(value) > long && s.try(at, alike(value)) {
+			value = alike(value)
+			for _, v := range simpler(value[0]) {
+				if s.tryTogether(value[0], v) {
+					value = slices.Repeat([]any{v}, len(value))
+					break
+				}
+			}
+		}
+		if len(value) > long {
+			value = s.cut(at, value)
+		}
+		for i, item := range value {
+			if i < long {
+				s.coarse(append(slices.Clone(at), i), item)
+			}
+		}
+	}
+}
+
+// long is how many elements a list has at most that is not long.
+const long = 16
+
+// alike returns as many elements that are all the first one: there may be a limit for their
+// number.
+func alike(list []any) []any { return slices.Repeat(list[:1], len(list)) }
+
+// cut takes away several elements of a long list at once, first many and then ever
+// fewer, and returns those that are left.
+func (s *shrinker) cut(at []any, list []any) []any {
+	for size := len(list) / 2; size > 1; size /= 2 {
+		for end := len(list); end >= size; end -= size {
+			if shorter := slices.Delete(slices.Clone(list), end-size, end); s.try(at, shorter) {
+				list = shorter
+			}
+		}
+	}
+	return list
+}
+
 // simplify replaces the value at a place by the first simpler one that still fails,
 // and then goes on beneath it.
 func (s *shrinker) simplify(place []any, value any) bool {
 	for _, v := range simpler(value) {
-		if s.try(place, v) {
+		if s.try(place, v) || s.tryTogether(value, v) {
 			return true
 		}
 	}
 	return s.pass(place, value)
+}
+
+// tryTogether puts a text wherever another one is: that they are equal may be what
+// matters.
+func (s *shrinker) tryTogether(value, simple any) bool {
+	text, ok := value.(string)
+	if !ok || simple == nil {
+		return false
+	}
+	all, n := replaced(s.best, text, simple)
+	changed, _ := all.(map[string]any)
+	if n < 2 || !s.holds(changed) {
+		return false
+	}
+	s.best = changed
+	return true
+}
+
+// replaced returns a copy of a tree in which a text is replaced, and how many were.
+func replaced(tree any, text string, by any) (out any, n int) {
+	var found int
+	switch tree := tree.(type) {
+	case map[string]any:
+		changed := make(map[string]any, len(tree))
+		for key, inner := range tree {
+			changed[key], found = replaced(inner, text, by)
+			n += found
+		}
+		return changed, n
+	case []any:
+		changed := make([]any, len(tree))
+		for i, inner := range tree {
+			changed[i], found = replaced(inner, text, by)
+			n += found
+		}
+		return changed, n
+	case string:
+		if tree == text {
+			return by, 1
+		}
+	}
+	return tree, 0
 }
 
 // absent is the type of removed, which stands for no value at all.

@@ -88,11 +88,15 @@ func (v *values) embedded(s *schema.Structural) map[string]any {
 func (v *values) object(s *schema.Structural) map[string]any {
 	out := map[string]any{}
 	limits := s.ValueValidation
+	often := 60
+	if v.spare > 0 {
+		often = 90
+	}
 	names := slices.Sorted(maps.Keys(s.Properties))
 	for _, name := range names {
 		property := s.Properties[name]
 		required := slices.Contains(limits.Required, name)
-		if required && !v.slips() || !required && v.chance(60) && v.room(out, limits.MaxProperties) {
+		if required && !v.slips() || !required && v.chance(often) && v.room(out, limits.MaxProperties) {
 			out[name] = v.value(&property)
 		}
 	}
@@ -170,7 +174,7 @@ func (v *values) sizes(least, most *int64, usual, more int) (low, high int) {
 func (v *values) fitting(low, high int) (least, most int) {
 	largest := 15
 	if v.spare > 0 {
-		largest = 60
+		largest = 75
 	}
 	switch {
 	case v.chance(largest):

@@ -13,6 +13,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -126,6 +127,8 @@ type scene struct {
 	*world
 
 	group string
+	// order compares lists without it, if it is set.
+	order cmp.Options
 	// kind and plural are those of the definition; crd is its name.
 	kind, plural, crd string
 }
@@ -307,7 +310,7 @@ func (s *scene) untilServed() {
 // named reports whether the API server knows the kind, and has no object of that name.
 func named(err error, name string) bool {
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && apierrors.IsNotFound(err) && status.Status().Details != nil && status.Status().Details.Name == name
+	return errors.As(err, &status) && apierrors.IsNotFound(err) && strings.HasSuffix(status.Status().Message, strconv.Quote(name)+" not found")
 }
 
 // definition returns the definition as it is.
@@ -457,7 +460,7 @@ func (s *scene) wantSpec(reason, version, name, want string) {
 	s.Helper()
 	var spec map[string]any
 	s.must(decode(want, &spec))
-	if diff := cmp.Diff(spec, s.get(version, name).Object["spec"]); diff != "" {
+	if diff := cmp.Diff(any(spec), s.get(version, name).Object["spec"], s.order); diff != "" {
 		s.Errorf("%s\n%s in %s: -want, +got:\n%s", reason, name, version, diff)
 	}
 }

@@ -336,7 +336,7 @@ func (s *scene) liar() {
 		return func(review map[string]any) { review["response"].(map[string]any)[key] = value }
 	}
 	prefix := "conversion webhook for " + s.group + "/" + alpha + ", Kind=Widget "
-	object := prefix + "returned invalid converted object at index 0: "
+	object := prefix + "returned invalid object: "
 	cases := map[string]struct {
 		lie  func(review map[string]any)
 		want string
@@ -344,7 +344,7 @@ func (s *scene) liar() {
 		"UID":        {metadata("uid", "other"), object + "must have the same UID: "},
 		"Name":       {metadata("name", "other"), object + "must have the same name: honest != other"},
 		"Namespace":  {metadata("namespace", "other"), object + "must have the same namespace: default != other"},
-		"NoMetadata": {func(review map[string]any) { delete(converted(review)[0], "metadata") }, "in converted object"},
+		"NoMetadata": {func(review map[string]any) { delete(converted(review)[0], "metadata") }, object + "must have the same name: honest != "},
 		"Label":      {metadata("labels", map[string]any{"x": 1}), "metadata.labels[x] must be a string"},
 		"LabelName":  {metadata("labels", map[string]any{"/": "x"}), prefix + "returned invalid metadata"},
 		"Kind":       {func(review map[string]any) { converted(review)[0]["kind"] = "Other" }, "invalid kind (expected Widget, received Other)"},

@@ -41,6 +41,7 @@ func TestTable(t *testing.T) {
 	if tab.ready() == nil {
 		t.Error("It is ready, and knows no policy.")
 	}
+	fails(t, tab, "gadgets.example.com", "has just begun")
 	tab.sync()
 	if err := tab.ready(); err != nil {
 		t.Errorf("There is no policy, and that is known: %v", err)
@@ -79,10 +80,17 @@ func TestTable(t *testing.T) {
 	if put(p) == nil {
 		t.Error("It compiles.")
 	}
-	fails(t, tab, "widgets.example.com", "ConversionPolicy widgets, generation 2, which all replicas serve: this one cannot compile it")
 	if tab.ready() == nil {
-		t.Error("It is ready, and cannot convert what others can.")
+		t.Error("It is ready, and cannot convert what others may.")
 	}
+	if r := answerIn(t, post(t, tab, "widgets.example.com", review)); r.Result.Status != metav1.StatusSuccess {
+		t.Errorf("What was good is no longer served: %+v", r)
+	}
+	p.UID = "another" // Of which nothing was good here.
+	if put(p) == nil {
+		t.Error("It compiles.")
+	}
+	fails(t, tab, "widgets.example.com", "ConversionPolicy widgets, generation 2, which all replicas serve: this one cannot compile it")
 
 	if err := tab.put("widgets.example.com", nil); err != nil {
 		t.Fatal(err)

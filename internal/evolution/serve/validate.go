@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"encoding/json"
@@ -27,6 +28,8 @@ const (
 	ConfigurationName = "refract-conversion"
 
 	policiesWebhook = "policies.conversion.refract.dev"
+	// ownDefinition is that of the policies.
+	ownDefinition = "conversionpolicies.refract.dev"
 	// timeout is how long the API server waits, in seconds.
 	timeout = 10
 )
@@ -94,10 +97,32 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	case req.Operation == admission.Delete:
 		return v.deletion(ctx, was)
 	case req.Operation == admission.Create, req.Operation == admission.Update:
+		if err := understood(req.Object); err != nil {
+			return admission.Denied(err), nil
+		}
 		return v.write(ctx, was, now)
 	default:
 		return &admission.Response{}, nil
 	}
+}
+
+// understood returns an error for a policy that says more than this replica knows of, as
+// while another version of the program is being rolled out: what is not understood would
+// not be done, and nobody would notice. The API server has taken out what its definition of
+// policies does not have.
+func understood(text []byte) error {
+	var p struct {
+		Spec json.RawMessage `json:"spec"`
+	}
+	if err := json.Unmarshal(text, &p); err != nil || len(p.Spec) == 0 {
+		return err
+	}
+	known := json.NewDecoder(bytes.NewReader(p.Spec))
+	known.DisallowUnknownFields()
+	if err := known.Decode(&refractv1alpha1.ConversionPolicySpec{}); err != nil {
+		return fmt.Errorf("spec: %w, to this version of Refract: try again when all replicas are of the same version", err)
+	}
+	return nil
 }
 
 // policyIn reads a policy; nil for none.
@@ -146,6 +171,10 @@ func (v *validator) needed(ctx context.Context, p *refractv1alpha1.ConversionPol
 func (v *validator) write(ctx context.Context, was, now *refractv1alpha1.ConversionPolicy) (*admission.Response, error) {
 	if was != nil && equality.Semantic.DeepEqual(was.Spec, now.Spec) {
 		return &admission.Response{}, nil
+	}
+	if now.Spec.CRD == ownDefinition {
+		return &admission.Response{Err: conflict(now.Name, "spec.crd: policies say how objects are converted, and cannot be converted by one: "+
+			"none could be read before one is")}, nil
 	}
 	if now.Spec.Mode == refractv1alpha1.ConversionShadow {
 		if why, err := v.needed(ctx, was); err != nil || why != "" {

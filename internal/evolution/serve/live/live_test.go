@@ -45,8 +45,8 @@ func TestConversion(t *testing.T) {
 func (w *world) converts(t *testing.T, kind string) {
 	t.Helper()
 	w.define(t, kind)
-	w.must(t, of(object, kind), "create", "-f", "-")
-	w.must(t, of(policy, kind), "create", "-f", "-")
+	w.create(t, of(object, kind))
+	w.create(t, of(policy, kind))
 	w.condition(t, of("NAME", kind), refractv1alpha1.ConversionReady, "Serving")
 	w.reads(t, kind, "v2", "a", ".spec.capacity", "5")
 }
@@ -120,7 +120,7 @@ func (w *world) newAuthority(t *testing.T) {
 		}
 		return nil
 	})
-	w.must(t, of(object, "Lever", "name: a", "name: b"), "create", "-f", "-")
+	w.create(t, of(object, "Lever", "name: a", "name: b"))
 	w.reads(t, "Lever", "v2", "b", ".spec.capacity", "5")
 }
 
@@ -129,7 +129,7 @@ func (w *world) othersConvert(t *testing.T) {
 	w.define(t, "Cog")
 	w.must(t, "", "patch", "crd", "cogs.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"Webhook","webhook":{
 		"conversionReviewVersions":["v1"],"clientConfig":{"service":{"namespace":"cogs","name":"converter"}}}}}}`)
-	w.must(t, of(policy, "Cog"), "create", "-f", "-")
+	w.create(t, of(policy, "Cog"))
 	message := w.condition(t, "cogs", refractv1alpha1.ConversionReady, "ConversionOwnedByOthers")
 	if !strings.Contains(message, "Service cogs/converter") || !strings.Contains(message, "kubectl annotate conversionpolicy cogs refract.dev/take-over=true") {
 		t.Errorf("The message is %q", message)
@@ -139,7 +139,7 @@ func (w *world) othersConvert(t *testing.T) {
 	}
 	w.must(t, "", "annotate", "conversionpolicy", "cogs", "refract.dev/take-over=true")
 	w.condition(t, "cogs", refractv1alpha1.ConversionReady, "Serving")
-	w.must(t, of(object, "Cog"), "create", "-f", "-")
+	w.create(t, of(object, "Cog"))
 	w.reads(t, "Cog", "v2", "a", ".spec.capacity", "5")
 	if c := w.conversion(t, "Cog").Webhook.ClientConfig; c.Service != nil || c.URL == nil {
 		t.Errorf("It asks %+v", c)
@@ -159,10 +159,10 @@ func (w *world) definitionChanges(t *testing.T) {
 		t.Errorf("The message is %q", message)
 	}
 	w.condition(t, "pulleys", refractv1alpha1.ConversionReady, "EarlierServing")
-	w.must(t, of(object, "Pulley", "name: a", "name: b"), "create", "-f", "-")
+	w.create(t, of(object, "Pulley", "name: a", "name: b"))
 	w.reads(t, "Pulley", "v2", "b", ".spec.capacity", "5")
 	w.restart()
-	w.must(t, of(object, "Pulley", "name: a", "name: c"), "create", "-f", "-")
+	w.create(t, of(object, "Pulley", "name: a", "name: c"))
 	w.reads(t, "Pulley", "v2", "c", ".spec.capacity", "5")
 	w.refused(t, "v3", "", "get", "pulleys.v3.example.com", "c")
 
@@ -203,7 +203,7 @@ func (w *world) specIsNotGood(t *testing.T) {
 		t.Errorf("The message is %q", message)
 	}
 	w.restart()
-	w.must(t, of(object, "Crank", "name: a", "name: b"), "create", "-f", "-")
+	w.create(t, of(object, "Crank", "name: a", "name: b"))
 	w.reads(t, "Crank", "v2", "b", ".spec.capacity", "5")
 	if p := w.policy(t, "cranks"); p.Status.Served.Generation != 1 {
 		t.Errorf("Generation %d is served", p.Status.Served.Generation)
@@ -228,7 +228,7 @@ spec:
 
 func (w *world) shadow(t *testing.T) {
 	w.converts(t, "Valve")
-	w.must(t, of(other, "Valve"), "create", "-f", "-")
+	w.create(t, of(other, "Valve"))
 	w.condition(t, "valves-shadow", refractv1alpha1.ConversionReady, "Comparing")
 	eventually(t, "differences are counted", func() error {
 		if _, err := w.do("", "annotate", "valves.v1.example.com", "a", "--overwrite", "touched="+t.Name()+fmt.Sprint(w.touched())); err != nil {
@@ -301,7 +301,7 @@ func (w *world) finalizer(t *testing.T) {
 	if message := w.condition(t, "gears", refractv1alpha1.ConversionReady, "Needed"); !strings.Contains(message, "v1, v2") {
 		t.Errorf("The message is %q", message)
 	}
-	w.must(t, of(object, "Gear", "name: a", "name: b"), "create", "-f", "-")
+	w.create(t, of(object, "Gear", "name: a", "name: b"))
 	w.reads(t, "Gear", "v2", "b", ".spec.capacity", "5")
 	w.oneVersion(t, "Gear")
 	w.unwired(t, "Gear")
@@ -312,7 +312,7 @@ func (w *world) twoServe(t *testing.T) {
 	w.converts(t, "Spring")
 	w.stop()
 	w.must(t, "", "delete", "validatingwebhookconfiguration", serve.ConfigurationName)
-	w.must(t, of(policy, "Spring", "NAME", "another"), "create", "-f", "-")
+	w.create(t, of(policy, "Spring", "NAME", "another"))
 	w.serve()
 	if message := w.condition(t, "another", refractv1alpha1.ConversionReady, "AnotherServes"); !strings.Contains(message, "ConversionPolicy springs is older") {
 		t.Errorf("The message is %q", message)
@@ -323,7 +323,7 @@ func (w *world) twoServe(t *testing.T) {
 
 // down has nobody answer.
 func (w *world) down(t *testing.T) {
-	w.must(t, of(object, "Widget", "name: a", "name: z"), "create", "-f", "-")
+	w.create(t, of(object, "Widget", "name: a", "name: z"))
 	w.refused(t, "conversion webhook for example.com/v1, Kind=Widget failed", "", "get", "widgets.v2.example.com", "z")
 	w.refused(t, "policies.conversion.refract.dev", "", "delete", "conversionpolicy", "widgets")
 	w.serve()

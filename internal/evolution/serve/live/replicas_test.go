@@ -36,7 +36,7 @@ func TestReplicas(t *testing.T) {
 
 	w.converts(t, "Widget")
 	f.to.Store(&two.address)
-	w.must(t, of(object, "Widget", "name: a", "name: b"), "create", "-f", "-")
+	w.create(t, of(object, "Widget", "name: a", "name: b"))
 	w.reads(t, "Widget", "v2", "b", ".spec.capacity", "5")
 
 	leader, other := one, two
@@ -51,7 +51,7 @@ func TestReplicas(t *testing.T) {
 	if message := w.condition(t, "widgets", refractv1alpha1.ConversionReady, "Serving"); !strings.Contains(message, "generation 2") {
 		t.Errorf("The message is %q", message)
 	}
-	w.must(t, of(object, "Widget", "name: a", "name: c"), "create", "-f", "-")
+	w.create(t, of(object, "Widget", "name: a", "name: c"))
 	w.reads(t, "Widget", "v2", "c", ".spec.name", "six")
 }
 
