@@ -1,6 +1,7 @@
 package convert
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -278,7 +279,8 @@ func (w *work) annotate(p *plan) error {
 	c.versions = others
 	c.text = appendComplement(c.text[:0], others)
 	if size := w.otherAnnotations() + len(Annotation) + len(c.text); len(c.kept) > 0 && size > maxAnnotations {
-		return at(c.kept[0].place, fmt.Errorf(
+		largest := slices.MaxFunc(c.kept, func(a, b entry) int { return cmp.Compare(len(a.value)+len(a.inside), len(b.value)+len(b.inside)) })
+		return at(largest.place, fmt.Errorf(
 			"%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
 			p.to, Annotation, len(c.text), size, maxAnnotations))
 	}

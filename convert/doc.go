@@ -24,8 +24,9 @@
 //
 // A value whose places differ is put behind the other members of its new parent. Parents
 // that are not there, or are null, are made. The old parent goes if nothing is left in it
-// and the wanted version has no place inside it, since the move back makes it anew. There
-// must not be a value at the new place: it would be taken for a converted one later.
+// and the wanted version has no place inside it, since the move back makes it anew; if a
+// value in it is in the annotation alone it stays, as {}. There must not be a value at the
+// new place: it would be taken for a converted one later.
 //
 // # Places
 //
@@ -81,7 +82,9 @@
 //
 // It belongs to an element that is still what was made of it, wherever that is, and
 // otherwise to the one at its index, if they are as many as they were. An element that was
-// changed in a list that has become shorter or longer is not known again: use keys.
+// changed in a list that has become shorter or longer is not known again: use keys. What
+// was written before there were keys is found in this way, too; not so what was written by
+// other keys.
 //
 // The entries of both versions leave the annotation, those of further versions stay, and
 // it goes when it is empty. Places of an [Object] or [Unstructured] conversion are empty:

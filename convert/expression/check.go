@@ -37,7 +37,7 @@ func sorted(problems []Problem) []Problem {
 	return slices.Compact(problems)
 }
 
-func (c *checker) report(e ast.Expr, format string, args ...any) {
+func (c *checker) reportf(e ast.Expr, format string, args ...any) {
 	at := c.ast.SourceInfo().GetStartLocation(e.ID())
 	c.problems = append(c.problems, Problem{
 		Line: max(at.Line(), 1), Column: max(at.Column()+1, 1), Message: fmt.Sprintf(format, args...), one: c.one,
@@ -78,14 +78,11 @@ func (c *checker) elements(l ast.ListExpr, out *schema.Structural) {
 func (c *checker) members(entries []ast.EntryExpr, out *schema.Structural) {
 	for _, entry := range entries {
 		m := entry.AsMapEntry()
-		below := out.Items
+		var below *schema.Structural
 		if key, ok := literal(m.Key()); ok {
 			below = c.key(m.Key(), key, out)
-		} else {
-			below = nil
-			if got := kind(c.ast.GetType(m.Key().ID())); got != "" && got != "string" {
-				c.report(m.Key(), "this key is %s, and those of JSON are texts: write string(...)", article(got))
-			}
+		} else if got := kind(c.ast.GetType(m.Key().ID())); got != "" && got != "string" {
+			c.reportf(m.Key(), "this key is %s, and those of JSON are texts: write string(...)", article(got))
 		}
 		if !m.IsOptional() {
 			c.result(m.Value(), below)
@@ -117,7 +114,7 @@ func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.S
 	case out.XPreserveUnknownFields:
 	case out.XEmbeddedResource && slices.Contains([]string{"apiVersion", "kind", "metadata"}, key):
 	case len(out.Properties) == 0:
-		c.report(at, "unknown field %q: the schema has no fields here", key)
+		c.reportf(at, "unknown field %q: the schema has no fields here", key)
 	default:
 		const most = 10
 		names := slices.Sorted(maps.Keys(out.Properties))
@@ -125,7 +122,7 @@ func (c *checker) key(at ast.Expr, key string, out *schema.Structural) *schema.S
 		if len(names) > most {
 			names, more = names[:most], " and more"
 		}
-		c.report(at, "unknown field %q: the schema has %s%s", key, strings.Join(names, ", "), more)
+		c.reportf(at, "unknown field %q: the schema has %s%s", key, strings.Join(names, ", "), more)
 	}
 	return nil
 }
@@ -257,7 +254,7 @@ func (c *checker) fits(e ast.Expr, t *types.Type, out *schema.Structural) bool {
 	if message == "" {
 		return true
 	}
-	c.report(e, "this is %s", message)
+	c.reportf(e, "this is %s", message)
 	return false
 }
 
@@ -400,7 +397,7 @@ func (c *checker) arguments(root ast.Expr) {
 		}
 		for _, a := range args {
 			if got := kind(c.ast.GetType(a.ID())); got != "" && got != "object" {
-				c.report(a, "%s takes objects, and this is %s", function, article(got))
+				c.reportf(a, "%s takes objects, and this is %s", function, article(got))
 			}
 		}
 	}))

@@ -114,7 +114,7 @@
 //	optMap and optFlatMap, in an expression                           8
 //	the text of a quantity or a semantic version                      1,024 bytes
 //	the exponent of a quantity                                        3 digits
-//	digits behind the point in format                                 99
+//	places behind the point in format                                 99
 //
 // A value that has a key twice in one object is refused: no two readers agree on what it
 // means.

@@ -153,7 +153,8 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 		return nil, fail(errors.New("the expression is empty"))
 	}
 	if strings.Count(text, "optMap")+strings.Count(text, "optFlatMap") > maxOptionalMacros {
-		return nil, fail(fmt.Errorf("more than %d times optMap and optFlatMap: in a chain, each doubles the expression; write has(...) and ?:", maxOptionalMacros))
+		return nil, fail(fmt.Errorf("more than %d times optMap and optFlatMap: in a chain, each doubles the expression; "+
+			"write has(...) and a choice", maxOptionalMacros))
 	}
 	parsed, issues := env.Parse(text)
 	if issues != nil && issues.Err() != nil {

@@ -82,11 +82,11 @@ func Example_absent() {
 	// null <nil>
 }
 
-func compile(t testing.TB, text string, in, out *schema.Structural) *expression.Program {
-	t.Helper()
+func compile(tb testing.TB, text string, in, out *schema.Structural) *expression.Program {
+	tb.Helper()
 	p, problems := expression.Compile(text, in, out, expression.Limits{})
 	if len(problems) > 0 {
-		t.Fatal(problems)
+		tb.Fatal(problems)
 	}
 	return p
 }

@@ -76,7 +76,7 @@ func TestFunctions(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got := ""
+			var got string
 			p, problems := Compile(tc.expression, nil, nil, Limits{})
 			if len(problems) > 0 {
 				got = "! " + problems[0].String()

@@ -18,22 +18,22 @@ import (
 var update = flag.Bool("update", false, "rewrite the golden files")
 
 // structural reads a schema as a CustomResourceDefinition has it; "" is nil.
-func structural(t testing.TB, text string) *schema.Structural {
-	t.Helper()
+func structural(tb testing.TB, text string) *schema.Structural {
+	tb.Helper()
 	if strings.TrimSpace(text) == "" {
 		return nil
 	}
 	var v1 apiextensionsv1.JSONSchemaProps
 	if err := yaml.UnmarshalStrict([]byte(text), &v1); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	var internal apiextensions.JSONSchemaProps
 	if err := apiextensionsv1.Convert_v1_JSONSchemaProps_To_apiextensions_JSONSchemaProps(&v1, &internal, nil); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	s, err := schema.NewStructural(&internal)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return s
 }

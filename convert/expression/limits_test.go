@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"fmt"
 	"runtime"
 	"strings"
 	"testing"
@@ -14,7 +15,7 @@ func TestBombs(t *testing.T) {
 	texts := "[" + strings.Repeat(long+",", 6) + long + "]"
 	numbers := "[" + strings.Repeat("1,", 200_000) + "1]"
 	// Lists inside lists that share what is in them: 2^40 elements, in 40 lists.
-	shared := share(40, "[%, %]", "x40 == x40 && x40 in [x40]")
+	shared := share("[%, %]", "x40 == x40 && x40 in [x40]")
 	cases := map[string]struct {
 		reason            string
 		expression, value string
@@ -27,20 +28,20 @@ func TestBombs(t *testing.T) {
 		"Expand":           {"The sum counts, before anything is allocated.", `value.expand("k", "n")`, `[{"k":1,"n":50000},{"k":1,"n":50001}]`, Limits{}, `"n" of element 1 is 50001: the list would have more than 100000 elements`},
 		"ExpandOverflow":   {"The sum does not wrap around.", `value.expand("k", "n")`, `[{"k":1,"n":1},{"k":1,"n":9223372036854775807}]`, Limits{}, "more than 100000 elements"},
 		"Flatten":          {"What is made on the way counts.", `[lists.range(60), lists.range(60)].flatten().size()`, `1`, Limits{OutputItems: 100}, "flatten: the list would have more than 100 elements"},
-		"Doubling":         {"a + a of lists takes no memory, and what goes through it does.", share(40, "% + %", "x40.reverse()"), `[1]`, Limits{}, "+: the list would have more than 100000 elements"},
-		"DoublingText":     {"a + a of texts.", share(40, "% + %", "x40"), `"aaaa"`, Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
+		"Doubling":         {"a + a of lists takes no memory, and what goes through it does.", share("% + %", "x40.reverse()"), `[1]`, Limits{}, "+: the list would have more than 100000 elements"},
+		"DoublingText":     {"a + a of texts.", share("% + %", "x40"), `"aaaa"`, Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
 		"Shared":           {"Comparing what is shared goes through it again and again.", shared, `[1]`, Limits{}, "the values are too big for this"},
-		"SharedResult":     {"So does writing it.", share(40, "[%, %]", "x40"), `[1]`, Limits{}, "the result has more than 100000 elements and members: that is the limit"},
-		"SharedTables":     {"So does telling them from each other.", share(40, `{"a": %, "b": %}`, "[x40, x40].distinct()"), `[1]`, Limits{}, "the values are too big for this"},
-		"SharedJSON":       {"And encoding.", share(40, "[%, %]", "json.encode(x40)"), `[1]`, Limits{}, "the values are too big for this"},
-		"SharedFormat":     {"And formatting.", share(40, "[%, %]", `"%s".format([x40])`), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedResult":     {"So does writing it.", share("[%, %]", "x40"), `[1]`, Limits{}, "the result has more than 100000 elements and members: that is the limit"},
+		"SharedTables":     {"So does telling them from each other.", share(`{"a": %, "b": %}`, "[x40, x40].distinct()"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedJSON":       {"And encoding.", share("[%, %]", "json.encode(x40)"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedFormat":     {"And formatting.", share("[%, %]", `"%s".format([x40])`), `[1]`, Limits{}, "the values are too big for this"},
 		"SharedText":       {"A long text, often.", `lists.range(1000).map(i, value)`, long, Limits{}, "the result has more than 8388608 bytes"},
 		"Replace":          {"The product of two texts.", `value.replace("", value)`, long, Limits{}, "replace: the text would have more than 8388608 bytes"},
 		"RegexReplace":     {"The same with a pattern.", `regex.replace(value, "a", value)`, `"` + strings.Repeat("a", 5000) + `"`, Limits{}, "regex.replace: the text would have more than 8388608 bytes"},
 		"Join":             {"A long separator.", `lists.range(100).map(i, "").join(value)`, long, Limits{}, "join: the text would have more than 8388608 bytes"},
 		"Split":            {"Each character.", `value.split("").size()`, long, Limits{}, "split: the list would have more than 100000 elements"},
 		"Format":           {"Digits without end.", `("%." + string(value) + "f").format([1.0])`, `1000000000`, Limits{}, "format: want at most 99 digits"},
-		"FormatOften":      {"A long argument, often.", `"%s%s%s%s%s%s%s%s%s".format([value, value, value, value, value, value, value, value, value])`, long, Limits{}, "format: the text would have more"},
+		"FormatOften":      {"A long argument, often.", `"%s%s%s%s%s%s%s%s%s".format(lists.range(9).map(i, value))`, long, Limits{}, "format: the text would have more"},
 		"IndexOf":          {"Text in text, character by character.", `value.indexOf(value.substring(500000) + "b")`, long, Limits{}, "indexOf: the values are too big for this"},
 		"Pattern":          {"Text times pattern.", `value.matches("aaaaaaaaaaaaaaaa")`, long, Limits{}, "matches: the values are too big for this"},
 		"Quantity":         {"As many digits as the exponent says.", `string(quantity(value).add(1))`, `"1e1000000000"`, Limits{}, "the exponent of"},
@@ -100,11 +101,11 @@ func TestCompileBombs(t *testing.T) {
 		reason, expression string
 		want               string // Part of the problem; "" if there is none.
 	}{
-		"Types":  {"A type that has the one before twice, 40 times.", share(40, "{%: %}", "x40.size()"), ""},
+		"Types":  {"A type that has the one before twice, 40 times.", share("{%: %}", "x40.size()"), ""},
 		"Macros": {"A macro that doubles what it is called on.", "value.?a" + strings.Repeat(".optMap(x, x)", 40), "more than 8 times optMap"},
 		"Nested": {"Parentheses in parentheses.", strings.Repeat("(", 10_000) + "1" + strings.Repeat(")", 10_000), "recursion limit"},
 		"Long":   {"More text than there may be.", strings.Repeat("a", 200_000), "exceeds limit"},
-		"Name":   {"A type with a long name.", share(40, "[[[%]]]", "x40 + 1"), "…"},
+		"Name":   {"A type with a long name.", share("[[[%]]]", "x40 + 1"), "…"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -123,18 +124,20 @@ func TestCompileBombs(t *testing.T) {
 	}
 }
 
-// share is an expression in which x0 is value, each other one is made of the one before,
-// % in step, and the result is of all of them.
-func share(n int, step, result string) string {
+// share is an expression in which x00 is value, each of x01 to x40 is made of the one
+// before, % in step, and the result is of all of them.
+func share(step, result string) string {
+	const n = 40
 	names := make([]string, n+1)
 	for i := range names {
 		names[i] = "x" + string(rune('0'+i/10)) + string(rune('0'+i%10))
 	}
-	text := "cel.bind(" + names[0] + ", value, "
+	var text strings.Builder
+	fmt.Fprintf(&text, "cel.bind(%s, value, ", names[0])
 	for i := 1; i <= n; i++ {
-		text += "cel.bind(" + names[i] + ", " + strings.ReplaceAll(step, "%", names[i-1]) + ", "
+		fmt.Fprintf(&text, "cel.bind(%s, %s, ", names[i], strings.ReplaceAll(step, "%", names[i-1]))
 	}
-	return text + strings.ReplaceAll(result, "x40", names[n]) + strings.Repeat(")", n+1)
+	return text.String() + result + strings.Repeat(")", n+1)
 }
 
 // TestRangeAllocates has the seed's bomb allocate next to nothing.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"reflect"
+	"slices"
 	"strconv"
 	"unicode/utf8"
 
@@ -83,12 +84,7 @@ func (t *table) has(key string) bool {
 		_, ok := t.at[key]
 		return ok
 	}
-	for _, k := range t.keys {
-		if k == key {
-			return true
-		}
-	}
-	return false
+	return slices.Contains(t.keys, key)
 }
 
 // Find implements [traits.Mapper].

@@ -8,6 +8,7 @@ import (
 
 	"refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
+	"refract.dev/structural"
 )
 
 // scope is what is converted of the root, or of each element of a list or a table.
@@ -185,6 +186,43 @@ func (s *spoke) settle(c *scope) {
 		s.settleElements(inner)
 		s.settle(inner)
 	}
+	for _, e := range c.entries {
+		refused := func(f structural.Finding) bool { return f.Path == e.path && f.Rule == ruleOverlap }
+		if !slices.ContainsFunc(s.findings, refused) {
+			s.crossed(c, e)
+		}
+	}
+}
+
+// crossed finds places of an entry that are inside one of the other side: an object that is
+// converted as one value there, and in parts here.
+func (s *spoke) crossed(c *scope, e *entry) {
+	for sd := range e.in {
+		if !e.has(side(sd)) {
+			continue
+		}
+		own, other := side(sd), side(sd).other()
+		for _, p := range e.in[sd].members() {
+			named := c.claims[other]
+			for i := range len(p.steps) - 1 {
+				if named = named.key(p.steps[i].key); !named.exact() {
+					continue
+				}
+				outer := place{steps: e.at[sd].steps[:len(e.at[sd].steps)-len(e.in[sd].steps)+i+1]}
+				s.errorf(e.path, ruleOverlap, "%s of %s is inside %s, which in %s is a value of %s: %s",
+					e.at[sd], s.versions[own], outer, s.versions[other], named.by, e.uncrossed(own, outer))
+			}
+		}
+	}
+}
+
+// uncrossed says what to write instead of an entry whose place is inside one that the other
+// side has something else at.
+func (e *entry) uncrossed(sd side, outer place) string {
+	if e.has(sd.other()) {
+		return fmt.Sprintf("write one entry {hub: %s, spoke: %s, toHub: ..., toSpoke: ...}", quotedPlace(outer), quotedPlace(outer))
+	}
+	return fmt.Sprintf("write {%s: %s, %s: {}} if nothing of it has a counterpart, or one entry with toHub and toSpoke", sd.name(), quotedPlace(outer), sideWord(sd))
 }
 
 // path returns the path of an entry that is inside; empty if all of them were refused.

@@ -79,7 +79,7 @@ func ExampleCompare() {
 		fmt.Printf("%s of %s in %s at %s: %s\n", v.Law, v.From, v.To, v.Path, v.Message)
 	}
 	// Output:
-	// Agreement of v1 in v2 at spec.list: ours is ["a","a"], theirs ["a"], in v2
+	// Agreement of v1 in v2 at spec.list: ours is ["",""], theirs [""], in v2
 }
 
 func ExampleLaws() {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -161,14 +160,6 @@ func body(obj map[string]any) map[string]any {
 	delete(obj, "kind")
 	delete(obj, "metadata")
 	return obj
-}
-
-// within returns a context that ends the test's patience.
-func within(t *testing.T) context.Context {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
-	t.Cleanup(cancel)
-	return ctx
 }
 
 // text returns a report as JSON.

@@ -195,3 +195,46 @@ func FuzzObject(f *testing.F) {
 		}
 	})
 }
+
+// Without room objects are small, however large the schema lets them be; with some a few
+// lists and texts are long.
+func TestObjectRoom(t *testing.T) {
+	d, err := structural.New(map[string]any{
+		"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition", "metadata": map[string]any{"name": "things.example.org"},
+		"spec": map[string]any{
+			"group": "example.org", "scope": "Namespaced", "names": map[string]any{"plural": "things", "singular": "thing", "kind": "Thing", "listKind": "ThingList"},
+			"versions": []any{map[string]any{"name": "v1", "served": true, "storage": true, "schema": map[string]any{"openAPIV3Schema": map[string]any{
+				"type": "object", "properties": map[string]any{"spec": map[string]any{"type": "object", "properties": map[string]any{
+					"list": map[string]any{"type": "array", "maxItems": int64(100000), "items": map[string]any{"type": "array", "maxItems": int64(100000), "items": map[string]any{"type": "boolean"}}},
+					"text": map[string]any{"type": "string", "maxLength": int64(1000000)},
+				}}},
+			}}}},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v := d.Versions()[0]
+	cases := map[string]struct {
+		reason          string
+		room, low, high int
+	}{
+		"None": {"A few elements of a few elements, and a text of 256 letters.", -1, 256, 1500},
+		"Some": {"What there is room for is divided.", 5000, 5000, 60000},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			most := 0
+			for seed := range uint64(50) {
+				raw, err := json.Marshal(Object(source(seed), v, ObjectOptions{Valid: true, Room: tc.room}))
+				if err != nil {
+					t.Fatal(err)
+				}
+				most = max(most, len(raw))
+			}
+			if most < tc.low || most > tc.high {
+				t.Errorf("%s\nthe largest object has %d bytes, want %d to %d", tc.reason, most, tc.low, tc.high)
+			}
+		})
+	}
+}

@@ -57,6 +57,40 @@ func TestShrink(t *testing.T) {
 			fails:  contains(`needle`),
 			want:   `{"s":"needle"}`,
 		},
+		"EqualTextsStayEqual": {
+			reason: "Two texts that have to be equal get shorter together.",
+			obj:    `{"a":"needle","l":["other",{"b":"needle"}]}`,
+			fails: func(obj map[string]any) bool {
+				l, ok := obj["l"].([]any)
+				if !ok || len(l) == 0 {
+					return false
+				}
+				m, _ := l[len(l)-1].(map[string]any)
+				a, ok := obj["a"].(string)
+				return ok && a != "" && a == m["b"]
+			},
+			want: `{"a":"e","l":[{"b":"e"}]}`,
+		},
+		"LongListsGetShort": {
+			reason: "Of very many elements two are found soon.",
+			obj:    `{"l":[` + strings.Repeat(`"hay",`, 2000) + `"c",` + strings.Repeat(`"hay",`, 2000) + `"h"]}`,
+			fails:  contains(`"c"`, `"h"`),
+			want:   `{"l":["c","h"]}`,
+		},
+		"ManyElementsGetAlike": {
+			reason: "If nothing but their number matters they are all the same.",
+			obj:    `{"l":["a long text",` + strings.Repeat(`"some","other",`, 20) + `"text"]}`,
+			fails: func(obj map[string]any) bool {
+				l, ok := obj["l"].([]any)
+				for _, v := range l {
+					if text, _ := v.(string); text == "" {
+						return false
+					}
+				}
+				return ok && len(l) > 17
+			},
+			want: `{"l":[` + strings.Repeat(`"t",`, 17) + `"t"]}`,
+		},
 		"NumbersGetSmaller": {
 			reason: "The least number that fails is the easiest to understand.",
 			obj:    `{"n":9007199254740993}`,

@@ -420,6 +420,14 @@ func (s *scene) defaults() {
 		property(crd, alpha, set(""), "spec", "level")
 		property(crd, beta, set(""), "spec", "note")
 	})
+	s.until("there are no defaults", func(ctx context.Context) error {
+		u := s.object(alpha, "probe", `{}`)
+		err := s.api.Create(ctx, u, client.DryRunAll)
+		if spec, _ := u.Object["spec"].(map[string]any); err == nil && len(spec) > 0 {
+			err = fmt.Errorf("there is %v", spec)
+		}
+		return err
+	})
 }
 
 // pruning shows that what a schema does not know any more is not converted either, and

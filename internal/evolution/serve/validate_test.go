@@ -149,7 +149,19 @@ func TestValidateOthers(t *testing.T) {
 		},
 		"Connect":    {"Nothing is written.", &admission.Request{Operation: admission.Connect}, false},
 		"Unreadable": {"Nobody knows what it says.", &admission.Request{Operation: admission.Create, Object: []byte("x")}, true},
-		"Forced":     {"What nobody can read serves nobody.", &admission.Request{Operation: admission.Delete, OldObject: []byte("x")}, false},
+		"Newer": {
+			"What is not understood would not be done.",
+			&admission.Request{Operation: admission.Create, Object: []byte(`{"spec":{"crd":"widgets.example.com","hub":"v2","rename":true}}`)}, true,
+		},
+		"Metadata": {
+			"A newer API server may say more of any object.",
+			&admission.Request{Operation: admission.Create, Object: []byte(`{"metadata":{"name":"a","more":1},"spec":{"crd":"widgets.example.com","hub":"v2"}}`)}, false,
+		},
+		"Itself": {
+			"No policy could be read before one is.",
+			&admission.Request{Operation: admission.Create, Object: []byte(`{"spec":{"crd":"conversionpolicies.refract.dev","hub":"v1alpha1"}}`)}, true,
+		},
+		"Forced": {"What nobody can read serves nobody.", &admission.Request{Operation: admission.Delete, OldObject: []byte("x")}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
