@@ -219,6 +219,15 @@ func TestAbsentInMovedParent(t *testing.T) {
 	}
 }
 
+// TestTooLargeNames: the failure names the place that takes the room.
+func TestTooLargeNames(t *testing.T) {
+	e := engineOf(t, SpokeOnly("spec.a"), SpokeOnly("spec.b"), SpokeOnly("spec.c"))
+	_, err := e.Convert(alpha(`{"name":"n"}`, `{"a":1,"b":"`+strings.Repeat("b", maxAnnotations)+`","c":1}`), pizzaGroup+"/v1beta1")
+	if err == nil || !strings.Contains(err.Error(), ": spec.b: v1beta1 cannot hold this value: ") {
+		t.Errorf("Convert() error %v, want one about spec.b", err)
+	}
+}
+
 // TestKeysAdded: what was kept of a list without keys is still found when it has some.
 func TestKeysAdded(t *testing.T) {
 	list := func(o ...Option) *Engine {

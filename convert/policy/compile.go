@@ -120,6 +120,8 @@ type spoke struct {
 	schemas  [2]*schema.Structural
 	entries  []*entry
 	root     *scope
+	// hubValues are those of the entries, by their places.
+	hubValues map[string]hubValue
 }
 
 func (s *spoke) version() string { return s.versions[onSpoke] }

@@ -83,25 +83,39 @@ func (p *Policy) place(version, other string) []placed {
 	return all
 }
 
-// fromHub returns where the spoke has what the hub has at a place: false if the spoke has
-// no such value. What is a part of a value that an entry converts is where that is.
-func (s *spoke) fromHub(at place) (place, bool) {
+// hubValue is a single value of an entry in the hub.
+type hubValue struct {
+	entry  *entry
+	member int // Of the entry's place.
+}
+
+// index finds the entries by their places in the hub.
+func (s *spoke) index() {
+	s.hubValues = map[string]hubValue{}
 	for _, e := range s.entries {
 		if !e.has(onHub) {
 			continue
 		}
-		for i, from := range e.at[onHub].members() {
-			if !from.begins(at) {
-				continue
-			}
-			if !e.has(onSpoke) {
-				return place{}, false
-			}
-			if !e.plain {
-				return e.at[onSpoke], true
-			}
-			rest := place{steps: at.steps[len(from.steps):], group: at.group}
-			return e.at[onSpoke].members()[i].join(rest), true
+		for i, at := range e.at[onHub].members() {
+			s.hubValues[at.String()] = hubValue{entry: e, member: i}
+		}
+	}
+}
+
+// fromHub returns where the spoke has what the hub has at a place: false if the spoke has
+// no such value. What is a part of a value that an entry converts is where that is.
+func (s *spoke) fromHub(at place) (place, bool) {
+	for i := range len(at.steps) + 1 {
+		named, ok := s.hubValues[place{steps: at.steps[:i]}.String()]
+		switch e := named.entry; {
+		case !ok:
+		case !e.has(onSpoke):
+			return place{}, false
+		case !e.plain:
+			return e.at[onSpoke], true
+		default:
+			rest := place{steps: at.steps[i:], group: at.group}
+			return e.at[onSpoke].members()[named.member].join(rest), true
 		}
 	}
 	return s.root.fromHub(at), true

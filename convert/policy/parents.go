@@ -1,6 +1,9 @@
 package policy
 
 import (
+	"maps"
+	"slices"
+
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
 	"refract.dev/convert"
@@ -10,7 +13,7 @@ import (
 // them: those that the other side has no place for, and those that values move into or out
 // of, which nobody can tell otherwise from ones that were there before.
 func (s *spoke) parents(c *scope) []convert.Conversion {
-	p := parenting{claims: c.claims, seen: [2]map[string]bool{{}, {}}}
+	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}}
 	for sd := range p.schemas {
 		p.schemas[sd] = s.within(c, side(sd))
 	}
@@ -24,15 +27,35 @@ func (s *spoke) parents(c *scope) []convert.Conversion {
 			p.add(side(sd), inner.in)
 		}
 	}
+	for sd, filled := range p.filled {
+		for _, text := range slices.Sorted(maps.Keys(filled)) {
+			if !filled[text] {
+				s.unfilled(c, side(sd), text)
+			}
+		}
+	}
 	return p.all
+}
+
+// unfilled judges a parent into which nothing comes from the other side.
+func (s *spoke) unfilled(c *scope, sd side, text string) {
+	at, err := parsePlace(text)
+	if err == nil && c.at[sd].steps != nil {
+		at = c.at[sd].elements().join(at)
+	}
+	if err == nil && s.requiredAt(sd, at) {
+		s.errorf(s.path, ruleRequired, "%s requires %s, and %s has nothing for what is in it: name the whole, {%s: %s, %s: {default: ...}}",
+			s.versions[sd], at, s.versions[sd.other()], sd.name(), quotedPlace(at), sideWord(sd))
+	}
 }
 
 // parenting collects the parents of a scope.
 type parenting struct {
 	schemas [2]*schema.Structural
 	claims  [2]*claim
-	seen    [2]map[string]bool
-	all     []convert.Conversion
+	// filled are the parents, and whether something comes into them from the other side.
+	filled [2]map[string]bool
+	all    []convert.Conversion
 }
 
 // add adds the parents of a value on one side. In the other it has another place, or none.
@@ -51,19 +74,20 @@ func (p *parenting) add(sd side, in [2]place) {
 			at = nil // The other side has something else there.
 		}
 		if at == nil {
-			p.put(sd, place{steps: own.steps[:i+1]})
+			p.put(sd, place{steps: own.steps[:i+1]}, in[sd.other()].steps != nil || in[sd.other()].group != nil)
 		}
 	}
 }
 
-func (p *parenting) put(sd side, at place) {
+func (p *parenting) put(sd side, at place, filled bool) {
 	text := at.String()
+	before, there := p.filled[sd][text]
+	p.filled[sd][text] = before || filled
 	switch {
-	case p.seen[sd][text]:
+	case there:
 	case sd == onHub:
 		p.all = append(p.all, convert.HubParent(text))
 	default:
 		p.all = append(p.all, convert.SpokeParent(text))
 	}
-	p.seen[sd][text] = true
 }

@@ -199,6 +199,11 @@ func (p place) member(key string) place {
 	return place{steps: append(slices.Clip(p.steps), step{key: key})}
 }
 
+// equal reports whether two places are the same.
+func (p place) equal(o place) bool {
+	return slices.Equal(p.steps, o.steps) && slices.Equal(p.group, o.group) && (p.group == nil) == (o.group == nil)
+}
+
 // elements returns the place of the elements of the list or table at p.
 func (p place) elements() place {
 	return place{steps: append(slices.Clip(p.steps), each)}

@@ -45,6 +45,9 @@ func Compile(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) (*
 	if r.failed() {
 		return nil, structural.Sort(r.findings)
 	}
+	for _, s := range p.spokes {
+		s.index()
+	}
 	p.placed = map[[2]string][]placed{}
 	for _, version := range p.versions {
 		for _, other := range p.versions {

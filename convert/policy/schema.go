@@ -233,13 +233,17 @@ func requires(s *schema.Structural, key string) bool {
 	return s != nil && s.ValueValidation != nil && slices.Contains(s.ValueValidation.Required, key)
 }
 
+// enumOf returns the values that a schema allows, but null, which passes whatever converts
+// the others; none if they are not counted.
 func enumOf(s *schema.Structural) []any {
 	if s.ValueValidation == nil {
 		return nil
 	}
-	all := make([]any, len(s.ValueValidation.Enum))
-	for i, v := range s.ValueValidation.Enum {
-		all[i] = v.Object
+	all := make([]any, 0, len(s.ValueValidation.Enum))
+	for _, v := range s.ValueValidation.Enum {
+		if v.Object != nil {
+			all = append(all, v.Object)
+		}
 	}
 	return all
 }

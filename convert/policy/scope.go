@@ -64,7 +64,7 @@ func (s *spoke) put(e *entry) {
 // them has another counterpart.
 func (c *scope) scopeAt(head [2]place) *scope {
 	for _, inner := range c.inner {
-		spokes, hubs := inner.in[onSpoke].String() == head[onSpoke].String(), inner.in[onHub].String() == head[onHub].String()
+		spokes, hubs := inner.in[onSpoke].equal(head[onSpoke]), inner.in[onHub].equal(head[onHub])
 		switch {
 		case spokes && hubs:
 			return inner
@@ -119,12 +119,12 @@ func (s *spoke) putOneSided(e *entry) {
 // counterpart returns the place where the other side has a list or table.
 func (s *spoke) counterpart(at *scope, sd side, head place) (place, error) {
 	for _, inner := range at.inner {
-		if inner.in[sd].String() == head.String() {
+		if inner.in[sd].equal(head) {
 			return inner.in[sd.other()], nil
 		}
 	}
 	for _, e := range at.entries {
-		if e.plain && e.in[sd].String() == head.String() {
+		if e.plain && e.in[sd].equal(head) {
 			return e.in[sd.other()], nil
 		}
 	}
@@ -159,7 +159,7 @@ func (s *spoke) settle(c *scope) {
 	c.entries = slices.DeleteFunc(c.entries, func(e *entry) bool {
 		// A list that moves, and elements that are converted, are one conversion.
 		return e.plain && slices.ContainsFunc(c.inner, func(inner *scope) bool {
-			return inner.in[onSpoke].String() == e.in[onSpoke].String() && inner.in[onHub].String() == e.in[onHub].String()
+			return inner.in[onSpoke].equal(e.in[onSpoke]) && inner.in[onHub].equal(e.in[onHub])
 		})
 	})
 	c.claims = [2]*claim{{}, {}}

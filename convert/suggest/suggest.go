@@ -25,9 +25,9 @@ import (
 // that Kubernetes prefers to all others: the newest that is stable, or else the newest.
 // The spokes are the other versions that are served or stored, in the definition's order.
 //
-// The strings are notes on what the author must decide. One that is about an entry begins
-// with its path, such as spec.spokes[0].fields[2], and a colon; they come in the order of
-// the policy. The policy compiles unless a note says what is to be done before.
+// The strings are notes on what the author must decide. One that is about an entry or a
+// spoke begins with its path, such as spec.spokes[0].fields[2], and a colon; they come in
+// the order of the policy. The policy compiles unless a note says what is to be done before.
 //
 // It is an error if there is no version hub, or no other one. The definition is not
 // modified.
@@ -86,6 +86,7 @@ type differences struct {
 	entries []entry
 	lists   []list     // Those that both have, whose elements are looked into.
 	lonely  []oneSided // What only one of them has, as far as is known.
+	notes   []string   // On what is no entry's.
 }
 
 // entry is a difference, and what is to be said of it.
@@ -129,6 +130,9 @@ func (d *differences) spoke(hub, spoke *schema.Structural, index int) (refractv1
 	slices.SortStableFunc(d.entries, func(a, b entry) int { return strings.Compare(a.place(), b.place()) })
 	out := refractv1alpha1.ConversionSpoke{Version: d.spokeVersion}
 	var notes []string
+	for _, n := range d.notes {
+		notes = append(notes, fmt.Sprintf("spec.spokes[%d]: %s", index, n))
+	}
 	for i := range d.entries {
 		out.Fields = append(out.Fields, d.entries[i].FieldConversion)
 		for _, n := range d.entries[i].notes {

@@ -3,6 +3,7 @@ package suggest
 import (
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -38,6 +39,7 @@ func (d *differences) both(hub, spoke *schema.Structural, hubRequires, spokeRequ
 	at, from := kindOf(hub), kindOf(spoke)
 	switch {
 	case sameShape(hub, spoke):
+		d.defaults(hub, spoke, place)
 	case at == anything && from == anything:
 	case at == object && from == object && keepsAll(hub) == keepsAll(spoke):
 		d.object(hub, spoke, place, scope)
@@ -76,10 +78,33 @@ func (d *differences) elements(hub, spoke *schema.Structural, place string) bool
 		d.lists = append(d.lists, list{inside, hub})
 	case at == table && from == table:
 		return d.elements(hub.AdditionalProperties.Structural, spoke.AdditionalProperties.Structural, inside)
+	case sameShape(hub, spoke):
+		d.defaults(hub, spoke, inside)
 	default:
-		return sameShape(hub, spoke)
+		return false
 	}
 	return true
+}
+
+// defaults notes which defaults differ, in values of the same shape: no entry could mend
+// that.
+func (d *differences) defaults(hub, spoke *schema.Structural, place string) {
+	if hasDefault(hub) && hasDefault(spoke) && !reflect.DeepEqual(hub.Default.Object, spoke.Default.Object) {
+		d.notes = append(d.notes, fmt.Sprintf("the default of %s is %s in %s and %s in %s, and which of them an object gets depends on the way it takes: "+
+			"decide for one, and give it to both versions", place, show(hub.Default.Object), d.hubVersion, show(spoke.Default.Object), d.spokeVersion))
+	}
+	switch kindOf(hub) {
+	case object:
+		for _, name := range slices.Sorted(maps.Keys(hub.Properties)) {
+			value, other := hub.Properties[name], spoke.Properties[name]
+			d.defaults(&value, &other, below(place, name))
+		}
+	case array:
+		d.defaults(hub.Items, spoke.Items, place+"[*]")
+	case table:
+		d.defaults(hub.AdditionalProperties.Structural, spoke.AdditionalProperties.Structural, place+"[*]")
+	default: // Nothing is in it.
+	}
 }
 
 // keep has a value that only one version has kept for it.

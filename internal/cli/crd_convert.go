@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -60,7 +61,7 @@ verify says more about that.`,
 	f := cmd.Flags()
 	o.policies.addFlags(cmd)
 	o.inputs.addFileFlag(cmd)
-	f.StringVar(&o.to, "to", "", "`version` to convert to; required, but with --review")
+	f.StringVar(&o.to, "to", "", "`version` to convert to; required without --review")
 	must(cmd.RegisterFlagCompletionFunc("to", o.policies.completeVersion))
 	f.BoolVar(&o.review, "review", false, "take one ConversionReview, and answer it")
 	transformOutputs.addFlag(cmd, &o.output)
@@ -114,7 +115,6 @@ func (o *crdConvertOptions) objects(s *streams, compiled *compiledPolicies) ([]c
 	if len(problems) > 0 {
 		return nil, problemsAsError(problems)
 	}
-	documents = slices.DeleteFunc(documents, func(d manifest.Document) bool { return crd.IsPolicy(&d) })
 	matched := crd.Match(documents, compiled.definitions, o.inputs.files)
 	if problems := slices.Concat(matched.Problems, crd.Strangers(matched.Foreign, compiled.definitions)); len(problems) > 0 {
 		return nil, problemsAsError(problems)
@@ -142,7 +142,8 @@ func hasVersion(flag string, d *structural.Definition, version string) error {
 		return nil
 	}
 	hint := "it has " + strings.Join(names, ", ")
-	if near := nearest.To(version, names); near != "" {
+	name := version[strings.LastIndex(version, "/")+1:] // That of an apiVersion.
+	if near := nearest.To(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	}
 	return withHint(fmt.Errorf("%s: %s has no version %q", flag, d.Name(), version), hint)
@@ -188,10 +189,12 @@ func readReview(name string, stdin io.Reader) ([]byte, error) {
 	} else {
 		body, err = os.ReadFile(name)
 	}
-	if err != nil {
+	switch {
+	case err != nil:
 		return nil, err
-	}
-	if json.Valid(body) {
+	case len(bytes.TrimSpace(body)) == 0:
+		return nil, fmt.Errorf("%s: nothing is in it", pathsText([]string{name}))
+	case json.Valid(body):
 		return body, nil
 	}
 	if body, err = yaml.YAMLToJSONStrict(body); err != nil {

@@ -38,7 +38,11 @@ func versionsIn(files []string) []cobra.Completion {
 	definitions, _ := crd.Compile(documents)
 	var names []cobra.Completion
 	for i := range definitions {
-		names = append(names, crd.VersionNames(definitions[i].Definition)...)
+		for _, name := range crd.VersionNames(definitions[i].Definition) {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
 	}
 	return names
 }

@@ -45,7 +45,7 @@ checked:
 The smallest object that breaks a law is shown, with what came of it and what should
 have, and the entry of the policy that made the value. The same --seed makes the same
 objects. If --timeout is over before all of them were looked at a note says so, which is
-no failure.
+no failure if there were some.
 
 With --against the policy is compared with a webhook that converts already: each object
 is converted by both, and must come out the same but for what the policy declares to be
@@ -67,9 +67,8 @@ cannot be read or the webhook does not answer.`,
 	}
 	f := cmd.Flags()
 	o.policies.addFlags(cmd)
-	names := lawNames()
 	f.StringSliceVar(&o.laws, "laws", nil, "`names` of the laws to check, with commas between them (default: all)")
-	must(cmd.RegisterFlagCompletionFunc("laws", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp)))
+	must(cmd.RegisterFlagCompletionFunc("laws", completeLaws))
 	f.Uint64Var(&o.seed, "seed", 1, "`number` that objects are made up from")
 	f.IntVar(&o.count, "count", 1000, "`number` of objects to make up, per version")
 	f.StringArrayVar(&o.objects, "objects", nil, "`file` or folder with real objects to look at too, or - for stdin; may be repeated")
@@ -102,6 +101,18 @@ func lawNames() []string {
 		names = append(names, string(l.Name))
 	}
 	return names
+}
+
+// completeLaws completes the last of the laws.
+func completeLaws(_ *cobra.Command, _ []string, text string) ([]cobra.Completion, cobra.ShellCompDirective) {
+	given := text[:strings.LastIndex(text, ",")+1]
+	var all []cobra.Completion
+	for _, name := range lawNames() {
+		if !slices.Contains(strings.Split(given, ","), name) {
+			all = append(all, given+name)
+		}
+	}
+	return all, cobra.ShellCompDirectiveNoFileComp
 }
 
 // lawsText lists the laws for the help.
@@ -158,9 +169,10 @@ func (o *crdVerifyOptions) check() error {
 	case o.against != "" && len(o.laws) > 0:
 		return withHint(errors.New("--laws and --against exclude each other"), "what is compared with a webhook is not held against laws")
 	default:
-		for _, name := range o.laws {
-			if !slices.Contains(known, name) {
-				return unknownLaw(name, known)
+		for i, name := range o.laws {
+			o.laws[i] = strings.TrimSpace(name)
+			if !slices.Contains(known, o.laws[i]) {
+				return unknownLaw(o.laws[i], known)
 			}
 		}
 		return nil
@@ -202,7 +214,11 @@ func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verifi
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
-	if !v.Result.Complete {
+	switch {
+	case v.Result.Complete:
+	case v.Result.Checks == 0:
+		return withHint(fmt.Errorf("%s were over before anything was looked at", o.timeout), "--timeout gives more time")
+	default:
 		fmt.Fprintf(s.err, "note: %s were over before all was looked at; --timeout gives more time\n", o.timeout)
 	}
 	return nil

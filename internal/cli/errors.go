@@ -137,8 +137,11 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	hint := cmd.CommandPath() + " --help says what it takes"
-	if cmd.Flags().Lookup("filename") != nil {
+	switch {
+	case cmd.Flags().Lookup("filename") != nil:
 		hint = fmt.Sprintf("did you mean -f %s?", args[0])
+	case cmd.Flags().Lookup("crd") != nil && !cmd.Flags().Changed("crd"):
+		hint = fmt.Sprintf("did you mean --crd %s?", args[0])
 	}
 	return withHint(fmt.Errorf("%s takes no arguments, got %q", cmd.CommandPath(), strings.Join(args, " ")), hint)
 }

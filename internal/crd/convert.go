@@ -82,11 +82,11 @@ func definitionOf(d *manifest.Document, name string, definitions []Definition) (
 		}
 		names = append(names, definitions[i].Name())
 	}
-	hint := ""
+	hint := "--crd takes a file with that, too"
 	if near := nearest.To(name, names); near != "" {
 		hint = fmt.Sprintf("did you mean %s?", near)
 	} else if len(names) == 1 {
-		hint = "there is " + names[0]
+		hint = fmt.Sprintf("there is %s; %s", names[0], hint)
 	}
 	return nil, problem(d, "spec.crd", fmt.Sprintf("no CustomResourceDefinition of the input is %q", name), hint)
 }

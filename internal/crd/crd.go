@@ -193,6 +193,7 @@ func Match(documents []manifest.Document, definitions []Definition, paths []stri
 		switch {
 		case wrong == nil:
 			m.match(d, definition)
+		case IsPolicy(d): // As a definition, it is about objects.
 		case !foreign(d, definitions), named(d.Place.File, paths) && !used[d.Place.File]:
 			m.Problems = append(m.Problems, wrong)
 		default:

@@ -17,6 +17,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert/policy"
 	"refract.dev/convert/suggest"
+	"refract.dev/internal/manifest"
 	"refract.dev/structural"
 )
 
@@ -34,6 +35,13 @@ func Suggest(definition *Definition, hub string) (*Suggestion, error) {
 	p, notes, err := suggest.Policy(definition.Definition, hub)
 	if err != nil {
 		return nil, err
+	}
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(p)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the policy: %w", err)
+	}
+	if _, refused := specOf(&manifest.Document{Content: content}); len(refused) > 0 {
+		return &Suggestion{Findings: refused, policy: p, notes: notes}, nil // It has too many entries, say.
 	}
 	_, findings := policy.Compile(&p.Spec, definition.Definition)
 	return &Suggestion{Findings: findings, policy: p, notes: notes}, nil
@@ -166,7 +174,7 @@ const commentWidth = 100
 // comment writes a text as a comment that is a sentence.
 func comment(out *bufio.Writer, indent, text string) {
 	line := indent + "#"
-	for _, word := range strings.FieldsSeq(sentence(text)) {
+	for word := range strings.FieldsSeq(sentence(text)) {
 		if len(line)+1+len(word) > commentWidth && line != indent+"#" {
 			fmt.Fprintln(out, line)
 			line = indent + "#"

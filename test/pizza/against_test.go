@@ -23,17 +23,20 @@ func TestA15Against(t *testing.T) {
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	var report struct {
-		Objects  int  `json:"objects"`
-		Complete bool `json:"complete"`
-		Laws     []struct {
-			Law    string `json:"law"`
-			Checks int    `json:"checks"`
-		} `json:"laws"`
+	var verification struct {
+		Result struct {
+			Objects  int  `json:"objects"`
+			Complete bool `json:"complete"`
+			Laws     []struct {
+				Law    string `json:"law"`
+				Checks int    `json:"checks"`
+			} `json:"laws"`
+		} `json:"result"`
 	}
-	if err := json.Unmarshal([]byte(out), &report); err != nil {
+	if err := json.Unmarshal([]byte(out), &verification); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	report := verification.Result
 	agreement := 0
 	for _, l := range report.Laws {
 		if l.Law == "Agreement" {

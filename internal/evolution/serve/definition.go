@@ -42,7 +42,7 @@ var errFindings = errors.New("the policy does not fit the definition")
 func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (of *program, findings []structural.Finding, err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			of, err = nil, fmt.Errorf("compiling the policy of %s: panic: %v", spec.CRD, r)
+			of, err = nil, fmt.Errorf("compiling the policy: panic: %v", r)
 		}
 	}()
 	definition, err := structural.New(crd)

@@ -24,21 +24,36 @@ spec: {size: 5, name: five}
 
 // TestConversion has policies take effect, and everything go wrong around them.
 func TestConversion(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.serve()
-	t.Run("TakesEffect", w.takesEffect)
-	t.Run("Refused", w.refusals)
-	t.Run("PutRight", w.putRight)
+	parallel(t, map[string]func(*testing.T){
+		"TakesEffect": w.takesEffect, "PutRight": w.putRight, "OthersConvert": w.othersConvert, "DefinitionChanges": w.definitionChanges,
+		"SpecIsNotGood": w.specIsNotGood, "Shadow": w.shadow, "Deletion": w.deletion, "Damaged": w.damaged,
+	})
+	w.restart()
+	parallel(t, map[string]func(*testing.T){
+		"Refused": w.refusals, "DefinitionHasChanged": w.definitionHasChanged, "SpecIsStillNotGood": w.specIsStillNotGood,
+	})
 	t.Run("NewAuthority", w.newAuthority)
-	t.Run("OthersConvert", w.othersConvert)
-	t.Run("DefinitionChanges", w.definitionChanges)
-	t.Run("SpecIsNotGood", w.specIsNotGood)
-	t.Run("Shadow", w.shadow)
-	t.Run("Deletion", w.deletion)
 	t.Run("Finalizer", w.finalizer)
 	t.Run("TwoServe", w.twoServe)
 	w.stop()
 	t.Run("Down", w.down)
+}
+
+// parallel runs tests that leave each other alone at the same time: they wait, most of
+// the time.
+func parallel(t *testing.T, tests map[string]func(*testing.T)) {
+	t.Helper()
+	t.Run("AtOnce", func(t *testing.T) {
+		for name, test := range tests {
+			t.Run(name, func(t *testing.T) {
+				t.Parallel()
+				test(t)
+			})
+		}
+	})
 }
 
 // converts has a kind converted, with an object.
@@ -109,6 +124,21 @@ func (w *world) putRight(t *testing.T) {
 	w.reads(t, "Sprocket", "v2", "a", ".spec.capacity", "5")
 }
 
+// damaged has somebody damage what a status says is served.
+func (w *world) damaged(t *testing.T) {
+	w.converts(t, "Hinge")
+	w.must(t, "", "patch", "conversionpolicy", "hinges", "--subresource=status", "--type=merge", "-p", `{"status":{"served":{"definition":"eA=="}}}`)
+	eventually(t, "the status is right again", func() error {
+		if s := w.policy(t, "hinges").Status.Served; len(s.Definition) < 10 {
+			return fmt.Errorf("it is %+v", s)
+		}
+		return nil
+	})
+	w.condition(t, "hinges", refractv1alpha1.ConversionReady, "Serving")
+	w.create(t, of(object, "Hinge", "name: a", "name: b"))
+	w.reads(t, "Hinge", "v2", "b", ".spec.capacity", "5")
+}
+
 // newAuthority has the certificates issued anew.
 func (w *world) newAuthority(t *testing.T) {
 	w.converts(t, "Lever")
@@ -150,8 +180,8 @@ func (w *world) othersConvert(t *testing.T) {
 const third = `[{"op":"add","path":"/spec/versions/-","value":{"name":"v3","served":true,"storage":false,
 	"schema":{"openAPIV3Schema":{"type":"object","properties":{"spec":{"type":"object","properties":{"amount":{"type":"integer"}}}}}}}}]`
 
-// definitionChanges has a definition get a version: what was served is, and is after a
-// restart.
+// definitionChanges has a definition get a version: what was served is, and, as the next
+// one has it, after a restart.
 func (w *world) definitionChanges(t *testing.T) {
 	w.converts(t, "Pulley")
 	w.must(t, "", "patch", "crd", "pulleys.example.com", "--type=json", "-p", third)
@@ -161,7 +191,9 @@ func (w *world) definitionChanges(t *testing.T) {
 	w.condition(t, "pulleys", refractv1alpha1.ConversionReady, "EarlierServing")
 	w.create(t, of(object, "Pulley", "name: a", "name: b"))
 	w.reads(t, "Pulley", "v2", "b", ".spec.capacity", "5")
-	w.restart()
+}
+
+func (w *world) definitionHasChanged(t *testing.T) {
 	w.create(t, of(object, "Pulley", "name: a", "name: c"))
 	w.reads(t, "Pulley", "v2", "c", ".spec.capacity", "5")
 	w.refused(t, "v3", "", "get", "pulleys.v3.example.com", "c")
@@ -190,8 +222,8 @@ spec:
     - {hub: spec.capacity, spoke: spec.size, toHub: value + 1, toSpoke: value - 2}
 `
 
-// specIsNotGood has a policy become one that breaks a law: what was good is served, and
-// is after a restart.
+// specIsNotGood has a policy become one that breaks a law: what was good is served, and,
+// as the next one has it, after a restart.
 func (w *world) specIsNotGood(t *testing.T) {
 	w.converts(t, "Crank")
 	w.must(t, of(lossy, "Crank"), "apply", "-f", "-")
@@ -202,7 +234,9 @@ func (w *world) specIsNotGood(t *testing.T) {
 	if !strings.Contains(message, "generation 1") || !strings.Contains(message, "generation 2") {
 		t.Errorf("The message is %q", message)
 	}
-	w.restart()
+}
+
+func (w *world) specIsStillNotGood(t *testing.T) {
 	w.create(t, of(object, "Crank", "name: a", "name: b"))
 	w.reads(t, "Crank", "v2", "b", ".spec.capacity", "5")
 	if p := w.policy(t, "cranks"); p.Status.Served.Generation != 1 {

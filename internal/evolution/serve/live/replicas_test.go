@@ -22,6 +22,7 @@ import (
 // TestReplicas has two processes behind one address, as behind a Service: one leads, both
 // convert, and the other one takes over.
 func TestReplicas(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	program := filepath.Join(t.TempDir(), "refract")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "refract.dev/cmd/refract").CombinedOutput(); err != nil {
