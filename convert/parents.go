@@ -120,3 +120,31 @@ func (p *plan) isIn(n, outer int) bool {
 	}
 	return false
 }
+
+// movedAway reports whether what was in the object at a node, which both versions have, is
+// elsewhere in the wanted version, so that it comes back from there: nothing was taken away
+// but defaults, and no parent in it is kept.
+func (w *work) movedAway(p *plan, n int) bool {
+	return w.puts[n] == nil && w.movesOut(p, n) &&
+		!slices.ContainsFunc(p.fields, func(f field) bool { return w.isNowhere(p, f, n) }) &&
+		!slices.ContainsFunc(p.leaving, func(f field) bool { return w.isLeft(p, f, n) })
+}
+
+// isNowhere reports whether a value in the object at a node is not in the wanted version,
+// and is no default that it gets again.
+func (w *work) isNowhere(p *plan, f field, n int) bool {
+	if !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) ||
+		slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil }) {
+		return false
+	}
+	m := &w.facts[f.from[0]]
+	again := len(f.to) == 0 && f.fill != nil && m.present && w.comparer.equal(w.src[m.start:m.end], f.fill)
+	return !again
+}
+
+// isLeft reports whether a parent in the object at a node was empty, or is kept.
+func (w *work) isLeft(p *plan, f field, n int) bool {
+	m := &w.facts[f.from[0]]
+	return m.present && p.isIn(f.from[0], n) &&
+		(m.members == 0 || slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == f.place }))
+}

@@ -594,7 +594,8 @@ func (w *work) prune(p *plan) {
 	}
 	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come behind their parents.
 		f := &w.facts[n]
-		if p.nodes[n].stays || f.members == 0 || f.members != w.deletedIn(p, n) || slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
+		if f.members == 0 || f.members != w.deletedIn(p, n) || p.nodes[n].stays && !w.movedAway(p, n) ||
+			slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
 			continue
 		}
 		w.deleted = slices.DeleteFunc(w.deleted, func(d int) bool { return p.nodes[d].parent == n })

@@ -52,5 +52,6 @@
 //
 // Entries inside lists and tables ([*]) are conversions of their elements: see
 // [refract.dev/convert.Items]. The place of a list that moves follows from its elements'
-// entries; an entry for the list itself may say it, too.
+// entries; an entry for the list itself may say it, too. An object that one version alone
+// has around its values comes with the first of them and goes with the last.
 package policy

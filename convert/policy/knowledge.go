@@ -60,7 +60,10 @@ type placed struct {
 // one are at places of the hub: those that the version has elsewhere, too, are
 // found there.
 func (p *Policy) entries(version, other string) []placed {
-	return p.placed[[2]string{version, other}]
+	if placed := p.placed[[2]string{version, other}]; placed != nil {
+		return placed()
+	}
+	return nil
 }
 
 func (p *Policy) place(version, other string) []placed {

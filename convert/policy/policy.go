@@ -1,6 +1,8 @@
 package policy
 
 import (
+	"sync"
+
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
 	"refract.dev/api/refract/v1alpha1"
@@ -14,8 +16,8 @@ type Policy struct {
 	resource convert.Resource
 	versions []string
 	spokes   []*spoke
-	// placed are the entries between two versions.
-	placed map[[2]string][]placed
+	// placed are the entries between two versions: made when somebody asks.
+	placed map[[2]string]func() []placed
 }
 
 // Compile compiles a spec against a definition. It keeps nothing of spec, and modifies
@@ -48,10 +50,10 @@ func Compile(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) (*
 	for _, s := range p.spokes {
 		s.index()
 	}
-	p.placed = map[[2]string][]placed{}
+	p.placed = map[[2]string]func() []placed{}
 	for _, version := range p.versions {
 		for _, other := range p.versions {
-			p.placed[[2]string{version, other}] = p.place(version, other)
+			p.placed[[2]string{version, other}] = sync.OnceValue(func() []placed { return p.place(version, other) })
 		}
 	}
 	return p, structural.Sort(r.findings)

@@ -70,7 +70,8 @@ func judge(t *testing.T, schemas, text string, seed uint64) string {
 		if v.Got == nil && hollow(v.Want) {
 			continue // Without annotations an object that nothing is in is nothing.
 		}
-		fmt.Fprintf(&all, "\n%s from %s to %s, at %q by %q: %s\n  object %s\n  got %s\n  want %s", v.Law, v.From, v.To, v.Path, v.Rule, v.Message, jsonText(v.Object), jsonText(v.Got), jsonText(v.Want))
+		fmt.Fprintf(&all, "\n%s from %s to %s, at %q by %q: %s\n  object %s\n  got %s\n  want %s",
+			v.Law, v.From, v.To, v.Path, v.Rule, v.Message, jsonText(v.Object), jsonText(v.Got), jsonText(v.Want))
 	}
 	return all.String()
 }
@@ -319,7 +320,8 @@ func (d *difference) operation() (spoke, hub map[string]any, text string) {
 	case 6:
 		spoke, hub, text = scalar("string"), list(scalar("string")), ", wrap: {}"
 	case 7:
-		spoke, hub, text = object(map[string]any{"x": scalar("integer")}), list(object(map[string]any{"v": object(map[string]any{"x": scalar("integer")})}, "v")), ", wrap: {key: v}"
+		spoke, hub, text = object(map[string]any{"x": scalar("integer")}), nil, ", wrap: {key: v}"
+		hub = list(object(map[string]any{"v": spoke}, "v"))
 	default:
 		items := object(map[string]any{"name": scalar("string"), "n": scalar("integer"), "m": list(scalar("string"))}, "name")
 		spoke = list(items)

@@ -222,7 +222,8 @@ func (e *entry) uncrossed(sd side, outer place) string {
 	if e.has(sd.other()) {
 		return fmt.Sprintf("write one entry {hub: %s, spoke: %s, toHub: ..., toSpoke: ...}", quotedPlace(outer), quotedPlace(outer))
 	}
-	return fmt.Sprintf("write {%s: %s, %s: {}} if nothing of it has a counterpart, or one entry with toHub and toSpoke", sd.name(), quotedPlace(outer), sideWord(sd))
+	return fmt.Sprintf("write {%s: %s, %s: {}} if nothing of it has a counterpart, or one entry with toHub and toSpoke",
+		sd.name(), quotedPlace(outer), sideWord(sd))
 }
 
 // path returns the path of an entry that is inside; empty if all of them were refused.

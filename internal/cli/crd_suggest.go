@@ -67,7 +67,7 @@ func (o *crdSuggestOptions) run(s *streams) error {
 	}
 	suggestion, err := crd.Suggest(&definitions[0], o.hub)
 	if err != nil {
-		return fmt.Errorf("%s: %w", definitions[0].Name(), err)
+		return withHint(fmt.Errorf("%s: %w", definitions[0].Name(), err), "add the other version to the definition first")
 	}
 	if err := suggestion.WriteYAML(s.out); err != nil {
 		return err

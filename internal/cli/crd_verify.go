@@ -45,7 +45,7 @@ checked:
 The smallest object that breaks a law is shown, with what came of it and what should
 have, and the entry of the policy that made the value. The same --seed makes the same
 objects. If --timeout is over before all of them were looked at a note says so, which is
-no failure if there were some.
+no failure; if nothing was looked at it is an error.
 
 With --against the policy is compared with a webhook that converts already: each object
 is converted by both, and must come out the same but for what the policy declares to be

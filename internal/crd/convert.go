@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"slices"
+	"strings"
 
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
@@ -75,16 +77,17 @@ func CompilePolicies(documents []manifest.Document, definitions []Definition) ([
 
 // definitionOf finds the definition that a policy is for.
 func definitionOf(d *manifest.Document, name string, definitions []Definition) (*Definition, *manifest.Problem) {
-	var names []string
+	var names, plurals []string
 	for i := range definitions {
 		if definitions[i].Name() == name {
 			return &definitions[i], nil
 		}
-		names = append(names, definitions[i].Name())
+		names, plurals = append(names, definitions[i].Name()), append(plurals, definitions[i].Plural())
 	}
 	hint := "--crd takes a file with that, too"
-	if near := nearest.To(name, names); near != "" {
-		hint = fmt.Sprintf("did you mean %s?", near)
+	plural, _, _ := strings.Cut(name, ".") // A group that is the same makes nothing near.
+	if near := nearest.To(plural, plurals); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", names[slices.Index(plurals, near)])
 	} else if len(names) == 1 {
 		hint = fmt.Sprintf("there is %s; %s", names[0], hint)
 	}

@@ -157,16 +157,22 @@ func TestVerificationSARIF(t *testing.T) {
 		Runs []struct {
 			Tool struct {
 				Driver struct {
-					Rules []struct{ ID string }
-				}
-			}
+					Rules []struct {
+						ID string `json:"id"`
+					} `json:"rules"`
+				} `json:"driver"`
+			} `json:"tool"`
 			Results []struct {
-				RuleID    string
+				RuleID    string `json:"ruleId"`
 				Locations []struct {
-					PhysicalLocation struct{ Region struct{ StartLine int } }
-				}
-			}
-		}
+					PhysicalLocation struct {
+						Region struct {
+							StartLine int `json:"startLine"`
+						} `json:"region"`
+					} `json:"physicalLocation"`
+				} `json:"locations"`
+			} `json:"results"`
+		} `json:"runs"`
 	}
 	if err := json.Unmarshal(text.Bytes(), &log); err != nil {
 		t.Fatal(err)

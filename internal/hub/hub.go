@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io/fs"
+	"slices"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -95,27 +97,46 @@ func install(ctx context.Context, cfg *rest.Config, pattern string) error {
 		}
 		names = append(names, crd.GetName())
 	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return err
+	}
 	for _, name := range names {
-		if err := waitEstablished(ctx, c, name); err != nil {
+		if err := waitServed(ctx, c, disco, name); err != nil {
 			return fmt.Errorf("waiting for CustomResourceDefinition %s to be served: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func waitEstablished(ctx context.Context, c client.Client, name string) error {
+// waitServed returns when a type is established, and discovery tells of each of its
+// versions, which may be a moment later: who asks in between is told that there is no such
+// type.
+func waitServed(ctx context.Context, c client.Client, disco discovery.ServerResourcesInterface, name string) error {
 	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, established, true, func(ctx context.Context) (bool, error) {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
 			return false, err
 		}
-		for _, condition := range crd.Status.Conditions {
-			if condition.Type == apiextensionsv1.Established && condition.Status == apiextensionsv1.ConditionTrue {
-				return true, nil
-			}
-		}
-		return false, nil
+		established := slices.ContainsFunc(crd.Status.Conditions, func(c apiextensionsv1.CustomResourceDefinitionCondition) bool {
+			return c.Type == apiextensionsv1.Established && c.Status == apiextensionsv1.ConditionTrue
+		})
+		return established && discovered(disco, crd), nil
 	})
+}
+
+// discovered reports whether discovery tells of each served version of a type.
+func discovered(disco discovery.ServerResourcesInterface, crd *apiextensionsv1.CustomResourceDefinition) bool {
+	for i := range crd.Spec.Versions {
+		if !crd.Spec.Versions[i].Served {
+			continue
+		}
+		list, err := disco.ServerResourcesForGroupVersion(crd.Spec.Group + "/" + crd.Spec.Versions[i].Name)
+		if err != nil || !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == crd.Spec.Names.Plural }) {
+			return false
+		}
+	}
+	return true
 }
 
 // Reachable returns an error that says what is wrong if the API server does not

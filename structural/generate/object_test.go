@@ -220,7 +220,7 @@ func TestObjectRoom(t *testing.T) {
 		room, low, high int
 	}{
 		"None": {"A few elements of a few elements, and a text of 256 letters.", -1, 256, 1500},
-		"Some": {"What there is room for is divided.", 5000, 5000, 60000},
+		"Some": {"What there is room for is divided.", 5000, 5000, 200000},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -66,7 +66,7 @@ func (v *values) text(s *schema.Structural) string {
 	low, high := v.sizes(limits.MinLength, limits.MaxLength, 4, many)
 	text := pick(v.choices, "text", "größe", "日本語", "a", "x-1", "forbidden", "true", "17", "")
 	letters := v.between(low, high)
-	v.take(letters - low - many)
+	v.take(letters, limits.MinLength, many)
 	return v.fit(text, letters)
 }
 

@@ -186,14 +186,19 @@ func (v *values) fitting(low, high int) (least, most int) {
 	}
 }
 
-// take takes from the room there is.
-func (v *values) take(n int) { v.spare = max(0, v.spare-max(0, n)) }
+// take takes what is more than the least and a few from the room there is.
+func (v *values) take(n int, least *int64, more int) {
+	if least != nil {
+		n -= int(*least)
+	}
+	v.spare = max(0, v.spare-max(0, n-more))
+}
 
 func (v *values) array(s *schema.Structural) []any {
 	low, high := v.sizes(s.ValueValidation.MinItems, s.ValueValidation.MaxItems, 3, few)
 	out := []any{}
 	length := v.between(low, high)
-	v.take(length - low - few)
+	v.take(length, s.ValueValidation.MinItems, few)
 	for range length {
 		item := v.value(s.Items)
 		if !v.slips() && v.repeated(s, out, item) {

@@ -162,6 +162,8 @@ func (t *table) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.synced = true
+	close(t.changed)
+	t.changed = make(chan struct{})
 }
 
 // ready returns an error until every policy was taken up, and while one of them cannot be
@@ -189,11 +191,10 @@ func (t *table) get(ctx context.Context, crd string) *entry {
 	if e, _ := t.look(crd); e != nil {
 		return e
 	}
-	wait := t.patience
 	if !t.known() {
-		wait *= beginning
+		t.await(ctx, crd)
 	}
-	ctx, cancel := context.WithTimeout(ctx, wait)
+	ctx, cancel := context.WithTimeout(ctx, t.patience)
 	defer cancel()
 	for {
 		e, changed := t.look(crd)
@@ -204,6 +205,24 @@ func (t *table) get(ctx context.Context, crd string) *entry {
 		case <-changed:
 		case <-ctx.Done():
 			return nil
+		}
+	}
+}
+
+// await waits for a definition, or until it is known what there is, for as long as who
+// begins is waited for.
+func (t *table) await(ctx context.Context, crd string) {
+	ctx, cancel := context.WithTimeout(ctx, beginning*t.patience)
+	defer cancel()
+	for {
+		e, changed := t.look(crd)
+		if e != nil || t.known() {
+			return
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
 		}
 	}
 }

@@ -126,3 +126,26 @@ func TestNoReview(t *testing.T) {
 		}
 	}
 }
+
+// TestBeginning: who has just begun has a review wait until it is known what there is, and
+// not for longer.
+func TestBeginning(t *testing.T) {
+	tab := newTable(logr.Discard())
+	tab.patience = 10 * time.Second
+	begun := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		close(begun)
+		tab.await(t.Context(), "widgets.example.com")
+	})
+	<-begun
+	if err := tab.put("gadgets.example.com", nil); err != nil { // Which is another one.
+		t.Fatal(err)
+	}
+	began := time.Now()
+	tab.sync()
+	waiting.Wait()
+	if time.Since(began) >= tab.patience || !tab.known() {
+		t.Error("It waits on although it is known what there is.")
+	}
+}

@@ -1,0 +1,51 @@
+package crd
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/internal/manifest"
+)
+
+// TestSuggestTooMany: a policy that an API server would refuse says so, at the spoke.
+func TestSuggestTooMany(t *testing.T) {
+	var properties []string
+	for i := range 257 {
+		properties = append(properties, fmt.Sprintf("a%d: {type: string}", i))
+	}
+	var content map[string]any
+	if err := yaml.Unmarshal(fmt.Appendf(nil, `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: wides.example.com}
+spec:
+  group: example.com
+  names: {kind: Wide, listKind: WideList, plural: wides, singular: wide}
+  scope: Cluster
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {%s}}}}
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, }}}
+`, strings.Join(properties, ", ")), &content); err != nil {
+		t.Fatal(err)
+	}
+	definitions, problems := Compile([]manifest.Document{{Content: content}})
+	if len(problems) > 0 {
+		t.Fatal(problems)
+	}
+	suggestion, err := Suggest(&definitions[0], "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got bytes.Buffer
+	if err := suggestion.WriteYAML(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := "  # It does not compile: Too many: 257: must have at most 256 items.\n  - version: v1\n"
+	if !strings.Contains(got.String(), want) || len(suggestion.Findings) != 1 {
+		t.Errorf("%d findings; got:\n%.800s\nwant: %s", len(suggestion.Findings), &got, want)
+	}
+}
