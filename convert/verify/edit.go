@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"maps"
+	"slices"
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -78,6 +80,9 @@ func described(edits []generate.Edit) string {
 // untouched returns the first difference between the object as it was, and as it comes
 // back from an edit elsewhere. What an edit touches is what it changes in an object for which
 // nothing is kept.
+//
+// An object that is removed in the other version takes with it what stands at the same
+// place in this one.
 func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference {
 	before, err := r.convertObject(headless(t.out.object), t.version)
 	if err != nil {
@@ -93,6 +98,7 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 	}
 	want := headless(t.object)
 	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: headless(got), via: inside(t.to, t.out)}
+	k.removed = vanished(nil, "", t.decoded, edited)
 	found := k.lost("", t.version.Structural())
 	if found == nil {
 		return nil
@@ -104,6 +110,22 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 		return k.lost("", t.version.Structural())
 	}
 	return found
+}
+
+// vanished appends the places of objects that are in before and not in after.
+func vanished(places []string, path string, before, after map[string]any) []string {
+	for _, key := range slices.Sorted(maps.Keys(before)) {
+		was, ok := before[key].(map[string]any)
+		if !ok {
+			continue
+		}
+		if is, ok := after[key].(map[string]any); ok {
+			places = vanished(places, member(path, key), was, is)
+			continue
+		}
+		places = append(places, member(path, key))
+	}
+	return places
 }
 
 // pair returns the normal forms of two values that are objects.
@@ -124,12 +146,17 @@ type kept struct {
 	want, got any
 	// via is where want has been in between.
 	via between
+	// removed are the places of objects that edits have removed.
+	removed []string
 }
 
 // lost returns the first difference where the edit touches nothing. A list is touched as
 // a whole, unless its schema says what its elements are told from each other by.
 func (k kept) lost(path string, s *schema.Structural) *difference {
-	if same(k.before, k.after) {
+	if k.got == none && slices.Contains(k.removed, path) {
+		return nil
+	}
+	if same(k.before, k.after) && !k.hasRemoved(path) {
 		return differ{}.first(path, k.want, k.got, k.via)
 	}
 	b, okB := k.before.(map[string]any)
@@ -138,7 +165,7 @@ func (k kept) lost(path string, s *schema.Structural) *difference {
 	g, okG := k.got.(map[string]any)
 	if okB && okA && okW && okG {
 		for _, key := range keysOf(w, g) {
-			inner := kept{before: memberOf(b, key), after: memberOf(a, key), want: w[key], got: memberOf(g, key), via: k.via.member(key)}
+			inner := kept{before: memberOf(b, key), after: memberOf(a, key), want: w[key], got: memberOf(g, key), via: k.via.member(key), removed: k.removed}
 			if _, ok := w[key]; !ok {
 				inner.want = none
 			}
@@ -154,11 +181,16 @@ func (k kept) lost(path string, s *schema.Structural) *difference {
 	return k.lostElements(path, s)
 }
 
+// hasRemoved reports whether something was removed inside a place.
+func (k kept) hasRemoved(path string) bool {
+	return slices.ContainsFunc(k.removed, func(removed string) bool { return path == "" || strings.HasPrefix(removed, path+".") })
+}
+
 // lostElements is lost for a list with keys.
 func (k kept) lostElements(path string, s *schema.Structural) *difference {
 	list, _ := k.want.([]any)
 	for i, want := range list {
-		inner := kept{before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s), via: k.via.element()}
+		inner := kept{before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s), via: k.via.element(), removed: k.removed}
 		if inner.before == none || inner.after == none || inner.got == none {
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 	"refract.dev/convert"
 	"refract.dev/internal/crd"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/manifest/nearest"
 	"refract.dev/structural"
 )
 
@@ -90,8 +91,12 @@ func (in *policyInputs) compile(s *streams, others ...flagPaths) (*compiledPolic
 	}
 	if len(c.documents) == 0 {
 		err := fmt.Errorf("--policy: there is no %s in %s", crd.PolicyKind, pathsText(in.policies))
-		if len(documents) > 0 {
+		switch near := nearest.To(crd.PolicyKind, kindsOf(documents)); {
+		case near != "":
+			err = withHint(err, fmt.Sprintf("%s: did you mean kind %s in refract.dev/v1alpha1?", near, crd.PolicyKind))
+		case len(documents) > 0:
 			err = withHint(err, whatIsThere(documents))
+		default:
 		}
 		return nil, err
 	}

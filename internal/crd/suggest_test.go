@@ -28,7 +28,7 @@ spec:
   scope: Cluster
   versions:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, properties: {%s}}}}
-  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, }}}
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
 `, strings.Join(properties, ", ")), &content); err != nil {
 		t.Fatal(err)
 	}

@@ -234,7 +234,9 @@ const (
 // and writes the conditions that say so. It returns what is to be served from now on, nil
 // for what is served already, and whether the spec is good. A status that somebody has
 // changed by hand does not say what was found good.
-func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (*refractv1alpha1.ServedConversion, judgement) {
+func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
+	crd *unstructured.Unstructured,
+) (*refractv1alpha1.ServedConversion, judgement) {
 	if crd == nil {
 		no(reasonNoDefinition, fmt.Sprintf("There is no CustomResourceDefinition %s. The policy is looked at when there is", p.Spec.CRD)).
 			into(p, refractv1alpha1.ConversionCompiled)

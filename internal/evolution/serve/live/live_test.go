@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -27,12 +28,12 @@ func TestConversion(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
 	w.serve()
-	parallel(t, map[string]func(*testing.T){
+	atOnce(t, map[string]func(*testing.T){
 		"TakesEffect": w.takesEffect, "PutRight": w.putRight, "OthersConvert": w.othersConvert, "DefinitionChanges": w.definitionChanges,
 		"SpecIsNotGood": w.specIsNotGood, "Shadow": w.shadow, "Deletion": w.deletion, "Damaged": w.damaged,
 	})
 	w.restart()
-	parallel(t, map[string]func(*testing.T){
+	atOnce(t, map[string]func(*testing.T){
 		"Refused": w.refusals, "DefinitionHasChanged": w.definitionHasChanged, "SpecIsStillNotGood": w.specIsStillNotGood,
 	})
 	t.Run("NewAuthority", w.newAuthority)
@@ -42,18 +43,15 @@ func TestConversion(t *testing.T) {
 	t.Run("Down", w.down)
 }
 
-// parallel runs tests that leave each other alone at the same time: they wait, most of
-// the time.
-func parallel(t *testing.T, tests map[string]func(*testing.T)) {
+// atOnce runs tests that leave each other alone at the same time, however few processors
+// there are: they wait, most of the time.
+func atOnce(t *testing.T, tests map[string]func(*testing.T)) {
 	t.Helper()
-	t.Run("AtOnce", func(t *testing.T) {
-		for name, test := range tests {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				test(t)
-			})
-		}
-	})
+	var running sync.WaitGroup
+	for name, test := range tests {
+		running.Go(func() { t.Run(name, test) })
+	}
+	running.Wait()
 }
 
 // converts has a kind converted, with an object.
