@@ -7,7 +7,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/structural"
 )
@@ -74,7 +74,7 @@ func (r *report) failed() bool {
 
 // versions judges which versions a policy names, and reports whether their schemas can be
 // compared.
-func (r *report) versions(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) bool {
+func (r *report) versions(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) bool {
 	names := make([]string, 0, len(def.Versions()))
 	for _, v := range def.Versions() {
 		names = append(names, v.Name())
@@ -127,7 +127,7 @@ type spoke struct {
 func (s *spoke) version() string { return s.versions[onSpoke] }
 
 // compileSpoke compiles the fields of a spoke.
-func compileSpoke(i int, spec *v1alpha1.ConversionPolicySpec, schemas [2]*schema.Structural) *spoke {
+func compileSpoke(i int, spec *refractv1alpha1.ConversionPolicySpec, schemas [2]*schema.Structural) *spoke {
 	from := &spec.Spokes[i]
 	s := &spoke{
 		path:     fmt.Sprintf("spec.spokes[%d]", i),

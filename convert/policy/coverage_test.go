@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
 )
@@ -25,7 +25,7 @@ func TestCoverage(t *testing.T) {
 		if def == nil {
 			continue
 		}
-		spec := &v1alpha1.ConversionPolicySpec{CRD: def.Name(), Hub: "v2", Spokes: []v1alpha1.ConversionSpoke{{Version: "v1"}}}
+		spec := &refractv1alpha1.ConversionPolicySpec{CRD: def.Name(), Hub: "v2", Spokes: []refractv1alpha1.ConversionSpoke{{Version: "v1"}}}
 		if p, _ := Compile(spec, def); p == nil {
 			refused++
 			continue

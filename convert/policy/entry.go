@@ -6,14 +6,14 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert/expression"
 )
 
 // entry is a FieldConversion, compiled.
 type entry struct {
 	path  string // spec.spokes[0].fields[2]
-	field *v1alpha1.FieldConversion
+	field *refractv1alpha1.FieldConversion
 	// at are the places, from the root on; in are the same from the innermost list or table
 	// on. A side that has none has no schema either.
 	at, in  [2]place
@@ -35,7 +35,7 @@ type entry struct {
 func (e *entry) has(s side) bool { return e.schemas[s] != nil }
 
 // entry compiles a field; nil if its places are unknown.
-func (s *spoke) entry(i int, f *v1alpha1.FieldConversion) *entry {
+func (s *spoke) entry(i int, f *refractv1alpha1.FieldConversion) *entry {
 	e := &entry{path: fmt.Sprintf("%s.fields[%d]", s.path, i), field: f}
 	if !s.shape(e) {
 		return nil
@@ -140,7 +140,7 @@ func (s *spoke) operation(e *entry) {
 	}
 }
 
-func limits(f *v1alpha1.FieldConversion) expression.Limits {
+func limits(f *refractv1alpha1.FieldConversion) expression.Limits {
 	if f.Limits == nil {
 		return expression.Limits{}
 	}

@@ -5,7 +5,7 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
 	"refract.dev/structural"
@@ -47,7 +47,7 @@ const exampleFields = `
 // are converted, and nothing gets lost.
 func ExampleCompile() {
 	var crd map[string]any
-	var fields []v1alpha1.FieldConversion
+	var fields []refractv1alpha1.FieldConversion
 	for text, into := range map[string]any{exampleDefinition: &crd, exampleFields: &fields} {
 		if err := yaml.Unmarshal([]byte(text), into); err != nil {
 			fmt.Println(err)
@@ -59,14 +59,14 @@ func ExampleCompile() {
 		fmt.Println(err)
 		return
 	}
-	spec := &v1alpha1.ConversionPolicySpec{
+	spec := &refractv1alpha1.ConversionPolicySpec{
 		CRD: "doors.example.com", Hub: "v2",
-		Spokes: []v1alpha1.ConversionSpoke{{Version: "v1", Fields: fields}},
+		Spokes: []refractv1alpha1.ConversionSpoke{{Version: "v1", Fields: fields}},
 	}
 	_, findings := policy.Compile(spec, doors)
 	fmt.Println(findings)
 
-	spec.Spokes[0].Fields = append(fields, v1alpha1.FieldConversion{Spoke: "spec.color", Removed: &v1alpha1.OneSided{}})
+	spec.Spokes[0].Fields = append(fields, refractv1alpha1.FieldConversion{Spoke: "spec.color", Removed: &refractv1alpha1.OneSided{}})
 	p, findings := policy.Compile(spec, doors)
 	fmt.Println(findings)
 	engine, err := convert.New(p.Resource())

@@ -16,7 +16,7 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
 	"refract.dev/convert/verify"
@@ -72,7 +72,7 @@ func (e *example) compile(t *testing.T) compiled {
 	if err != nil {
 		t.Fatal(err)
 	}
-	written := &v1alpha1.ConversionPolicy{}
+	written := &refractv1alpha1.ConversionPolicy{}
 	read(t, e.policy, written)
 	p, found := policy.Compile(&written.Spec, definition)
 	for _, f := range found {

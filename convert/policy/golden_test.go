@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/structural"
 )
@@ -105,9 +105,9 @@ func run(t *testing.T, in map[string]string) []txtar.File {
 	return files
 }
 
-func policySpec(t *testing.T, in map[string]string) *v1alpha1.ConversionPolicySpec {
+func policySpec(t *testing.T, in map[string]string) *refractv1alpha1.ConversionPolicySpec {
 	t.Helper()
-	spec := &v1alpha1.ConversionPolicySpec{}
+	spec := &refractv1alpha1.ConversionPolicySpec{}
 	if err := yaml.UnmarshalStrict([]byte(in["policy.yaml"]), spec); err != nil {
 		t.Fatal(err)
 	}

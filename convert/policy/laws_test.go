@@ -8,7 +8,7 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/verify"
 )
@@ -61,7 +61,7 @@ func FuzzCompile(f *testing.F) {
 		f.Add(in["schemas.yaml"], in["policy.yaml"])
 	}
 	f.Fuzz(func(t *testing.T, schemas, text string) {
-		spec := &v1alpha1.ConversionPolicySpec{}
+		spec := &refractv1alpha1.ConversionPolicySpec{}
 		if yaml.Unmarshal([]byte(text), spec) != nil || !strings.HasPrefix(schemas, "v1:") {
 			return
 		}

@@ -9,7 +9,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // move compiles a value that is at another place.
@@ -34,7 +34,7 @@ func (s *spoke) checkMove(e *entry) {
 }
 
 // oneSided compiles a value that only one side has.
-func (s *spoke) oneSided(e *entry, sd side, f *v1alpha1.OneSided) {
+func (s *spoke) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided) {
 	e.loses[sd] = true
 	at := e.at[sd]
 	if at.group != nil {

@@ -5,7 +5,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/structural"
 )
@@ -24,7 +24,7 @@ type Policy struct {
 // neither. The findings are sorted as [structural.Sort] does; no findings are nil. Their
 // paths are those of the policy, such as spec.spokes[0].fields[2].toHub. If one of them is
 // an error there is no Policy: what the findings are about would not come back.
-func Compile(spec *v1alpha1.ConversionPolicySpec, def *structural.Definition) (*Policy, []structural.Finding) {
+func Compile(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) (*Policy, []structural.Finding) {
 	spec = spec.DeepCopy()
 	r := &report{}
 	if !r.versions(spec, def) {

@@ -6,7 +6,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/structural"
 )
@@ -24,7 +24,7 @@ type scope struct {
 }
 
 // scopes sorts the entries by the lists and tables that they are in.
-func (s *spoke) scopes(lists []v1alpha1.ListKeys) {
+func (s *spoke) scopes(lists []refractv1alpha1.ListKeys) {
 	s.root = &scope{}
 	for _, e := range s.entries {
 		if e.has(onSpoke) && e.has(onHub) {
@@ -290,7 +290,7 @@ func (c *scope) key(hub []string) {
 }
 
 // listKeys applies the keys that the policy names, and warns about lists without any.
-func (s *spoke) listKeys(lists []v1alpha1.ListKeys) {
+func (s *spoke) listKeys(lists []refractv1alpha1.ListKeys) {
 	for i, l := range lists {
 		path := fmt.Sprintf("%s.lists[%d]", s.path, i)
 		p, err := parsePlace(l.Hub)

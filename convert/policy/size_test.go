@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"refract.dev/api/refract/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // TestCompileLarge compiles a policy with as many fields as one may have, for a schema of
@@ -14,7 +14,7 @@ import (
 func TestCompileLarge(t *testing.T) {
 	t.Parallel()
 	var schemas [2]strings.Builder
-	var fields []v1alpha1.FieldConversion
+	var fields []refractv1alpha1.FieldConversion
 	for i := range 250 {
 		for sd, name := range []string{onSpoke: "old", onHub: "new"} {
 			fmt.Fprintf(&schemas[sd], "  l%d: {type: array, items: {type: object, properties: {%s: {type: string}", i, name)
@@ -23,13 +23,13 @@ func TestCompileLarge(t *testing.T) {
 			}
 			schemas[sd].WriteString("}}}\n")
 		}
-		fields = append(fields, v1alpha1.FieldConversion{Hub: fmt.Sprintf("spec.l%d[*].new", i), Spoke: fmt.Sprintf("spec.l%d[*].old", i)})
+		fields = append(fields, refractv1alpha1.FieldConversion{Hub: fmt.Sprintf("spec.l%d[*].new", i), Spoke: fmt.Sprintf("spec.l%d[*].old", i)})
 	}
 	def, err := define("v1:\n" + schemas[onSpoke].String() + "v2:\n" + schemas[onHub].String())
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := &v1alpha1.ConversionPolicySpec{CRD: "things.example.com", Hub: "v2", Spokes: []v1alpha1.ConversionSpoke{{Version: "v1", Fields: fields}}}
+	spec := &refractv1alpha1.ConversionPolicySpec{CRD: "things.example.com", Hub: "v2", Spokes: []refractv1alpha1.ConversionSpoke{{Version: "v1", Fields: fields}}}
 	best := time.Hour
 	for range 5 {
 		start := time.Now()

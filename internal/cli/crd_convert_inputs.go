@@ -96,7 +96,6 @@ func (in *policyInputs) compile(s *streams, others ...flagPaths) (*compiledPolic
 			err = withHint(err, fmt.Sprintf("%s: did you mean kind %s in refract.dev/v1alpha1?", near, crd.PolicyKind))
 		case len(documents) > 0:
 			err = withHint(err, whatIsThere(documents))
-		default:
 		}
 		return nil, err
 	}
