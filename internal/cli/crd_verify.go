@@ -216,6 +216,8 @@ func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verifi
 	}
 	switch {
 	case v.Result.Complete:
+	case v.Result.Checks == 0 && o.against != "":
+		return withHint(fmt.Errorf("%s did not answer within %s", o.against, o.timeout), "--timeout gives more time")
 	case v.Result.Checks == 0:
 		return withHint(fmt.Errorf("%s were over before anything was looked at", o.timeout), "--timeout gives more time")
 	default:

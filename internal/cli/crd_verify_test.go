@@ -169,3 +169,25 @@ func TestVerifyAgainst(t *testing.T) {
 		t.Errorf("%d reviews for 3 times 400 objects and some mistakes: want them in batches", n)
 	}
 }
+
+// TestVerifyAgainstSilence: a webhook that never answers is no webhook that agrees.
+func TestVerifyAgainstSilence(t *testing.T) {
+	done := make(chan struct{})
+	server := httptest.NewTLSServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-done }))
+	t.Cleanup(server.Close)
+	t.Cleanup(func() { close(done) })
+	dir := t.TempDir()
+	for name, text := range map[string]string{"crd.yaml": definitionOfJars, "policy.yaml": policyOfJars} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(dir)
+	args := []string{"refract", "crd", "verify", "--crd", "crd.yaml", "--policy", "policy.yaml", "--against", server.URL, "--insecure", "--timeout", "1s"}
+	var stdout, stderr bytes.Buffer
+	code := Main(t.Context(), args, strings.NewReader(""), &stdout, &stderr)
+	want := "error: " + server.URL + " did not answer within 1s\nhint: --timeout gives more time\n"
+	if code != exitError || stdout.Len() > 0 || stderr.String() != want {
+		t.Errorf("exit code %d, want %d\n%s%s\nwant: %s", code, exitError, &stdout, &stderr, want)
+	}
+}
