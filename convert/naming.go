@@ -29,7 +29,8 @@ func (w *work) nameOf(value []byte, keys [][]string) string {
 	if len(keys) == 0 {
 		return ""
 	}
-	name := append(w.scratch[:0], '[')
+	name := w.scratch[:0]
+	name = append(name, '[')
 	for i, path := range keys {
 		if i > 0 {
 			name = append(name, ',')
@@ -40,7 +41,8 @@ func (w *work) nameOf(value []byte, keys [][]string) string {
 		}
 		name = append(name, part...)
 	}
-	w.scratch = append(name, ']')
+	name = append(name, ']')
+	w.scratch = name
 	return string(w.comparer.canonical(nil, w.scratch))
 }
 

@@ -49,9 +49,9 @@ func TestNewElements(t *testing.T) {
 		"DefaultOfField":    {reason: "A conversion decides itself.", conversions: []Conversion{RawField("spec.a", "spec.a", keepRaw, keepRaw, Default([]byte("1")))}, err: "spec.a: only SpokeOnly and HubOnly have a default"},
 		"KeysOfTable":       {reason: "A table has keys.", conversions: []Conversion{Values("spec.a", "spec.a", nil, Keys([]string{"a"}, nil))}, err: "spec.a: only Field, RawField and Items have keys"},
 		"KeysOfSide":        {reason: "Nothing is told apart.", conversions: []Conversion{HubOnly("spec.a", Keys([]string{"a"}, nil))}, err: "spec.a: only Field, RawField and Items have keys"},
-		"EquivalenceOfSide": {reason: "Nothing is compared.", conversions: []Conversion{HubOnly("spec.a", Equivalent[[]byte, []byte](nil, func(a, b []byte) bool { return true }))}, err: "spec.a: only conversions with functions have an equivalence"},
+		"EquivalenceOfSide": {reason: "Nothing is compared.", conversions: []Conversion{HubOnly("spec.a", Equivalent[[]byte, []byte](nil, func(_, _ []byte) bool { return true }))}, err: "spec.a: only conversions with functions have an equivalence"},
 		"KeyGroup":          {reason: "A key is a field.", conversions: []Conversion{Items("spec.a", "spec.a", nil, Keys([]string{"{a,b}"}, nil))}, err: `spec.a: key "{a,b}": want the place of one field of an element`},
-		"Equivalence":       {reason: "There is no value that is converted.", conversions: []Conversion{Items("spec.a", "spec.a", nil, Equivalent[[]byte, []byte](nil, func(a, b []byte) bool { return true }))}, err: "spec.a: only conversions with functions have an equivalence"},
+		"Equivalence":       {reason: "There is no value that is converted.", conversions: []Conversion{Items("spec.a", "spec.a", nil, Equivalent[[]byte, []byte](nil, func(_, _ []byte) bool { return true }))}, err: "spec.a: only conversions with functions have an equivalence"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -258,17 +258,18 @@ type namedItems struct {
 func (t *tree) named(keys [][]string) (namedItems, bool) {
 	n := namedItems{items: map[string]*tree{}}
 	for i := range t.items {
-		name := ""
+		var key strings.Builder
 		for _, path := range keys {
 			part := &t.items[i]
-			for _, key := range path {
-				part = part.get(key)
+			for _, step := range path {
+				part = part.get(step)
 			}
 			if part != nil {
-				name += string(part.sum[:])
+				key.Write(part.sum[:])
 			}
-			name += "/"
+			key.WriteByte('/')
 		}
+		name := key.String()
 		n.names = append(n.names, name)
 		n.items[name] = &t.items[i]
 	}

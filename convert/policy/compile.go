@@ -106,7 +106,8 @@ func (r *report) versions(spec *refractv1alpha1.ConversionPolicySpec, def *struc
 			if v.Name() == def.Storage() {
 				use = "stored"
 			}
-			r.errorf("spec.spokes", ruleLeftOut, "%s of %s is %s, and neither the hub nor a spoke: add a spoke with version: %s", v.Name(), def.Name(), use, v.Name())
+			r.errorf("spec.spokes", ruleLeftOut, "%s of %s is %s, and neither the hub nor a spoke: add a spoke with version: %s",
+				v.Name(), def.Name(), use, v.Name())
 		}
 	}
 	return known

@@ -144,7 +144,7 @@ func limits(f *refractv1alpha1.FieldConversion) expression.Limits {
 	if f.Limits == nil {
 		return expression.Limits{}
 	}
-	return expression.Limits{OutputItems: int(f.Limits.MaxOutputItems), Cost: uint64(max(f.Limits.MaxCost, 0))} //nolint:gosec // Not negative.
+	return expression.Limits{OutputItems: int(f.Limits.MaxOutputItems), Cost: uint64(max(f.Limits.MaxCost, 0))}
 }
 
 // expands finds calls that make a list longer than anything in the value.

@@ -66,7 +66,8 @@ func ExampleCompile() {
 	_, findings := policy.Compile(spec, doors)
 	fmt.Println(findings)
 
-	spec.Spokes[0].Fields = append(fields, refractv1alpha1.FieldConversion{Spoke: "spec.color", Removed: &refractv1alpha1.OneSided{}})
+	spoke := &spec.Spokes[0]
+	spoke.Fields = append(spoke.Fields, refractv1alpha1.FieldConversion{Spoke: "spec.color", Removed: &refractv1alpha1.OneSided{}})
 	p, findings := policy.Compile(spec, doors)
 	fmt.Println(findings)
 	engine, err := convert.New(p.Resource())

@@ -9,6 +9,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -131,6 +132,7 @@ func (e *example) read(t *testing.T) [][]byte {
 
 // TestExamplesVerify holds the ten laws against the examples.
 func TestExamplesVerify(t *testing.T) {
+	t.Parallel()
 	for _, e := range examples(t) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
@@ -168,24 +170,27 @@ func TestExamplesVerify(t *testing.T) {
 // TestExamplesConvert converts the objects of the examples to each other version, which
 // must give what stands in testdata/examples, and back, which must give the object.
 func TestExamplesConvert(t *testing.T) {
+	t.Parallel()
 	for _, e := range examples(t) {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
 			c := e.compile(t)
-			got := "# The objects of the example in each other version.\n"
+			var text strings.Builder
+			text.WriteString("# The objects of the example in each other version.\n")
 			from := map[string]bool{}
 			for _, object := range e.read(t) {
 				version := c.version(t, object)
 				from[version] = true
 				for _, other := range c.policy.Versions() {
 					if other != version {
-						got += c.both(t, object, version, other)
+						text.WriteString(c.both(t, object, version, other))
 					}
 				}
 			}
 			if len(from) != len(c.policy.Versions()) {
 				t.Errorf("there are objects in %d of %d versions", len(from), len(c.policy.Versions()))
 			}
+			got := text.String()
 			golden := filepath.Join("testdata", "examples", e.name+".yaml")
 			if *updateExamples {
 				if err := os.WriteFile(golden, []byte(got), 0o600); err != nil {

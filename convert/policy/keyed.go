@@ -86,7 +86,8 @@ func keyedMember(element []byte, key, value string) (member, error) {
 		return m, convert.ErrorAt(key, wrongType("a string", name))
 	}
 	if value == "" {
-		m.value = append(rest, '}')
+		rest = append(rest, '}')
+		m.value = rest
 	}
 	return m, nil
 }
@@ -104,7 +105,8 @@ func listOf(key, value string) transform {
 			return dst, wrongType("an object", table)
 		}
 		slices.SortStableFunc(members, func(a, b member) int { return strings.Compare(a.key, b.key) })
-		out := append(dst, '[')
+		out := dst
+		out = append(out, '[')
 		for i, m := range members {
 			if i > 0 {
 				out = append(out, ',')

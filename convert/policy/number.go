@@ -116,15 +116,15 @@ func errScaled[T []byte | int64](value T, times, by int64) error {
 
 // appendScaled appends n*times/by, cut off toward zero; times and by are positive.
 func appendScaled(dst []byte, n, times, by int64) ([]byte, error) {
-	magnitude := uint64(n) //nolint:gosec // The bits of a negative one are negated below.
+	magnitude := uint64(n)
 	if n < 0 {
 		magnitude = -magnitude
 	}
-	high, low := bits.Mul64(magnitude, uint64(times)) //nolint:gosec // Positive.
-	if high >= uint64(by) {                           //nolint:gosec // Positive.
+	high, low := bits.Mul64(magnitude, uint64(times))
+	if high >= uint64(by) {
 		return dst, errScaled(n, times, by)
 	}
-	result, _ := bits.Div64(high, low, uint64(by)) //nolint:gosec // Positive.
+	result, _ := bits.Div64(high, low, uint64(by))
 	switch {
 	case n >= 0 && result <= math.MaxInt64:
 		return strconv.AppendUint(dst, result, 10), nil

@@ -160,7 +160,8 @@ func (s *spoke) keyed(e *entry) {
 		return
 	}
 	if !requires(items, f.Key) && key.Default.Object == nil {
-		s.warnf(path+".key", warnValues, "%s does not require %s: an object with an element that has none is not converted", s.versions[list], elements.member(f.Key))
+		s.warnf(path+".key", warnValues, "%s does not require %s: an object with an element that has none is not converted",
+			s.versions[list], elements.member(f.Key))
 	}
 	s.keyedValues(e, list, elements)
 	e.to[table] = tableOf(f.Key, f.Value)
@@ -200,7 +201,8 @@ func valuesAt(e *entry, sd side, at place, own *schema.Structural) values {
 func (s *spoke) onlyFields(e *entry, list side, items *schema.Structural, but ...string) {
 	for _, key := range slices.Sorted(maps.Keys(items.Properties)) {
 		if !slices.Contains(but, key) {
-			s.errorf(e.path, ruleCoverage, "%s has %s, and %s of %s has no place for it: use a pair toHub and toSpoke, with lossy if it is to be kept in the annotation",
+			s.errorf(e.path, ruleCoverage, "%s has %s, and %s of %s has no place for it: "+
+				"use a pair toHub and toSpoke, with lossy if it is to be kept in the annotation",
 				s.versions[list], e.at[list].elements().member(key), e.at[list.other()], s.versions[list.other()])
 		}
 	}
@@ -221,7 +223,8 @@ func (s *spoke) wrap(e *entry) {
 		}
 		s.errorf(e.path+".wrap", ruleType, "%s is %s in %s, and %s is %s in %s: "+
 			"wrap is for a value and a list whose elements, or a field of them, are such values, not %s",
-			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke], e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub], what)
+			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke],
+			e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub], what)
 		return
 	}
 	elements := e.at[list].elements()

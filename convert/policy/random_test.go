@@ -40,6 +40,7 @@ func TestRandomPolicies(t *testing.T) {
 
 // judge returns what is wrong with a policy; "" if it is as it should be.
 func judge(t *testing.T, schemas, text string, seed uint64) string {
+	t.Helper()
 	def, err := define(schemas)
 	if err != nil {
 		return err.Error()
@@ -80,12 +81,12 @@ func differ(seed uint64) (schemas, text string) {
 	both := [2]map[string]any{{}, {}}
 	d.fields([2]string{"spec", "spec"}, both, 0)
 	sweep(both)
-	out := ""
+	var out strings.Builder
 	for sd, name := range []string{onSpoke: "v1", onHub: "v2"} {
 		properties, _ := yaml.Marshal(map[string]any{name: map[string]any{"type": "object", "properties": both[sd]}})
-		out += string(properties)
+		out.Write(properties)
 	}
-	return out, "crd: things.example.com\nhub: v2\nspokes:\n- version: v1\n  fields:\n" + strings.Join(d.entries, "")
+	return out.String(), "crd: things.example.com\nhub: v2\nspokes:\n- version: v1\n  fields:\n" + strings.Join(d.entries, "")
 }
 
 // difference makes schemas that differ.
@@ -308,7 +309,7 @@ func (d *difference) operation() (spoke, hub map[string]any, text string) {
 	case 6:
 		spoke, hub, text = scalar("string"), list(scalar("string")), ", wrap: {}"
 	case 7:
-		spoke, hub, text = object(map[string]any{"x": scalar("integer")}), nil, ", wrap: {key: v}"
+		spoke, text = object(map[string]any{"x": scalar("integer")}), ", wrap: {key: v}"
 		hub = list(object(map[string]any{"v": spoke}, "v"))
 	default:
 		items := object(map[string]any{"name": scalar("string"), "n": scalar("integer"), "m": list(scalar("string"))}, "name")

@@ -248,7 +248,8 @@ func (s *spoke) claim(c *scope, sd side, p place, by string) {
 	if c.at[sd].steps != nil {
 		whole = c.at[sd].elements().join(p)
 	}
-	s.errorf(by, ruleOverlap, "%s of %s is a place of %s too, or one is inside the other: convert what contains both as one value", whole, s.versions[sd], other)
+	s.errorf(by, ruleOverlap, "%s of %s is a place of %s too, or one is inside the other: convert what contains both as one value",
+		whole, s.versions[sd], other)
 }
 
 // settleElements says how the elements of a scope are told from each other.

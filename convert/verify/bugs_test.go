@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -137,11 +138,10 @@ func numbered() each {
 
 func same(obj map[string]any, _, _ string) (map[string]any, error) { return obj, nil }
 
-// bug is a conversion that is wrong.
+// A bug is a conversion that is wrong.
 type bug struct {
 	reason     string
 	definition *structural.Definition
-	hub        string
 	subject    verify.Subject
 	knowledge  verify.Knowledge
 	// law is the one that is broken: the only one that is asked for if alone, otherwise
@@ -210,7 +210,7 @@ func bugs(t *testing.T) map[string]bug {
 			definition: two, law: verify.Partial, alone: true,
 			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
 				if s, _ := spec(obj); s["size"] != nil && s["count"] == nil {
-					return nil, fmt.Errorf("spec.count is missing")
+					return nil, errors.New("spec.count is missing")
 				}
 				return obj, nil
 			}),
@@ -240,7 +240,7 @@ func bugs(t *testing.T) map[string]bug {
 			subject: verify.Engine(engine(t, convert.Spoke{Version: "v1", Conversions: []convert.Conversion{
 				convert.Field("spec.list", "spec.list", func(l []string) ([]string, error) {
 					if len(l) > 1 {
-						return nil, fmt.Errorf("more than one")
+						return nil, errors.New("more than one")
 					}
 					return l, nil
 				}, func(l []string) ([]string, error) { return l, nil }),

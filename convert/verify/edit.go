@@ -190,7 +190,10 @@ func (k kept) hasRemoved(path string) bool {
 func (k kept) lostElements(path string, s *schema.Structural) *difference {
 	list, _ := k.want.([]any)
 	for i, want := range list {
-		inner := kept{before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s), via: k.via.element(), removed: k.removed}
+		inner := kept{
+			before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s),
+			via: k.via.element(), removed: k.removed,
+		}
 		if inner.before == none || inner.after == none || inner.got == none {
 			continue
 		}

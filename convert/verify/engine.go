@@ -39,8 +39,7 @@ func (r *reviewer) Convert(_ context.Context, objects [][]byte, apiVersion strin
 	}
 	text := answer.Bytes()
 	if err := answer.Err(); err != nil {
-		var about *convert.ObjectError
-		if errors.As(err, &about) {
+		if about, ok := errors.AsType[*convert.ObjectError](err); ok {
 			return nil, about.Err
 		}
 		return nil, err //nolint:wrapcheck // It is the subject's.

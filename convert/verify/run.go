@@ -129,7 +129,7 @@ func (r *runner) recorded(take func(*sample, int)) error {
 			return fmt.Errorf("verifying %s: recorded object %d: %s", r.options.Definition.Name(), i, why)
 		}
 		if r.ctx.Err() != nil {
-			return nil
+			break
 		}
 		take(s, of)
 	}
@@ -182,7 +182,7 @@ func (r *runner) newPool(v *structural.Version, of int) *pool {
 	p := &pool{
 		version: v, result: &r.report.Versions[of], report: r.report,
 		options: generate.ObjectOptions{Valid: true, Texts: r.texts()},
-		src:     r.source(uint64(of)), //nolint:gosec // An index.
+		src:     r.source(uint64(of)),
 		left:    r.options.Objects, attempts: attempts * r.options.Objects,
 	}
 	if r.options.Definition.Namespaced() {
@@ -231,7 +231,7 @@ func (r *runner) check(s *sample, of, i int) {
 				return
 			}
 			if len(r.report.Laws[l].Violations) < r.options.Violations {
-				r.hold(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i)) //nolint:gosec // Indexes.
+				r.hold(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i))
 			}
 		}
 		if t.out != nil && r.mates[t.version.Name()+t.to.Name()] == nil {
@@ -272,7 +272,7 @@ func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
 	var edits []generate.Edit
 	for try := range max(1, l.tries) {
 		if l.plan != nil {
-			edits = l.plan(r, t, r.source(of, i, uint64(try))) //nolint:gosec // An index.
+			edits = l.plan(r, t, r.source(of, i, uint64(try)))
 		}
 		v, checked := l.judge(r, t, edits)
 		if r.ctx.Err() != nil {

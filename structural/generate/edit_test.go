@@ -1,6 +1,7 @@
 package generate
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -110,15 +111,15 @@ func TestParts(t *testing.T) {
 	seen := map[string]bool{}
 	for seed := range uint64(200) {
 		for _, e := range Parts(Seeded(seed), v, obj) {
-			path := ""
+			var path strings.Builder
 			for _, step := range e.Path {
 				if key, ok := step.(string); ok {
-					path += "/" + key
+					path.WriteString("/" + key)
 				} else {
-					path += "/*"
+					path.WriteString("/*")
 				}
 			}
-			seen[path] = true
+			seen[path.String()] = true
 		}
 	}
 	want := map[string]bool{

@@ -207,7 +207,7 @@ func TestLimits(t *testing.T) {
 	s := begin(t, "crate")
 	p := s.policy("crate", func(spec *refractv1alpha1.ConversionPolicySpec) {
 		// Which looks at all bottles for each of them.
-		f := field(spec, alpha, "spec.bottles")
+		f := field(spec, "spec.bottles")
 		f.ToHub = `value.distinct().map(n, {"name": n, "quantity": value.filter(t, t == n).size()})`
 	})
 	s.serve(p)

@@ -233,16 +233,15 @@ func (s *scene) untilReady(name string) {
 }
 
 // untilCondition waits until a condition of the latest generation is as wanted, with all
-// of the texts in its message, and returns it.
-func (s *scene) untilCondition(name, condition string, want metav1.ConditionStatus, texts ...string) *metav1.Condition {
+// of the texts in its message.
+func (s *scene) untilCondition(name, condition string, want metav1.ConditionStatus, texts ...string) {
 	s.Helper()
-	var is *metav1.Condition
 	s.until(condition+" is "+string(want), func(ctx context.Context) error {
 		p := &refractv1alpha1.ConversionPolicy{}
 		if err := s.api.Get(ctx, client.ObjectKey{Name: name}, p); err != nil {
 			return err
 		}
-		is = meta.FindStatusCondition(p.Status.Conditions, condition)
+		is := meta.FindStatusCondition(p.Status.Conditions, condition)
 		if is == nil || is.Status != want || is.ObservedGeneration != p.Generation {
 			return fmt.Errorf("generation %d has the status %s", p.Generation, statusOf(p))
 		}
@@ -253,7 +252,6 @@ func (s *scene) untilCondition(name, condition string, want metav1.ConditionStat
 		}
 		return nil
 	})
-	return is
 }
 
 // untilConverted waits until the API server has taken up that objects are converted.

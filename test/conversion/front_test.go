@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/tls"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log"
@@ -120,7 +121,7 @@ func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	f.turn++
 	first := f.turn
 	f.mu.Unlock()
-	err := fmt.Errorf("there is nobody behind the front")
+	err := errors.New("there is nobody behind the front")
 	for i := range f.to {
 		var c net.Conn
 		dialer := net.Dialer{Timeout: time.Second}

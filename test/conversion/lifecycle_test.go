@@ -23,10 +23,10 @@ import (
 // manager is who writes spec.conversion.
 const manager = "refract-conversion"
 
-// field returns the entry of a spoke for a place in it, or in the hub.
-func field(spec *refractv1alpha1.ConversionPolicySpec, spoke, place string) *refractv1alpha1.FieldConversion {
+// field returns the entry of v1alpha1 for a place in it, or in the hub.
+func field(spec *refractv1alpha1.ConversionPolicySpec, place string) *refractv1alpha1.FieldConversion {
 	for i := range spec.Spokes {
-		if spec.Spokes[i].Version != spoke {
+		if spec.Spokes[i].Version != alpha {
 			continue
 		}
 		for j := range spec.Spokes[i].Fields {
@@ -41,11 +41,11 @@ func field(spec *refractv1alpha1.ConversionPolicySpec, spoke, place string) *ref
 // backwards is a policy that brings steps back in the wrong order, which only shows when
 // nothing is kept.
 func backwards(spec *refractv1alpha1.ConversionPolicySpec) {
-	field(spec, alpha, "spec.script").ToSpoke = `value.reverse().join(",")`
+	field(spec, "spec.script").ToSpoke = `value.reverse().join(",")`
 }
 
 func forwards(spec *refractv1alpha1.ConversionPolicySpec) {
-	field(spec, alpha, "spec.script").ToSpoke = `value.join(",")`
+	field(spec, "spec.script").ToSpoke = `value.join(",")`
 }
 
 // TestLifecycle is the life of a policy, with all that can happen to it: a definition is
@@ -118,12 +118,13 @@ func (s *scene) wired() {
 	if diff := cmp.Diff(want, crd.Spec.Conversion); diff != "" {
 		s.Errorf("spec.conversion: -want, +got:\n%s", diff)
 	}
-	owns := ""
+	var fields strings.Builder
 	for _, m := range crd.ManagedFields {
 		if m.Manager == manager {
-			owns += m.FieldsV1.String()
+			fields.WriteString(m.FieldsV1.String())
 		}
 	}
+	owns := fields.String()
 	if !strings.HasPrefix(owns, `{"f:spec":{"f:conversion":{`) || strings.Contains(owns, "f:versions") {
 		s.Errorf("%s owns %s", manager, owns)
 	}
@@ -318,12 +319,12 @@ func TestRefused(t *testing.T) {
 		},
 		"Expression": {
 			func(spec *refractv1alpha1.ConversionPolicySpec) {
-				field(spec, alpha, "spec.script").ToSpoke = "value.jion(',')"
+				field(spec, "spec.script").ToSpoke = "value.jion(',')"
 			},
 			[]string{"spec.spokes[0].fields[0].toSpoke", "column", "jion"},
 		},
 		"OneWay": {
-			func(spec *refractv1alpha1.ConversionPolicySpec) { field(spec, alpha, "spec.script").ToSpoke = "" },
+			func(spec *refractv1alpha1.ConversionPolicySpec) { field(spec, "spec.script").ToSpoke = "" },
 			[]string{"toHub and toSpoke go together"},
 		},
 		"Version": {
@@ -350,7 +351,7 @@ func TestShadow(t *testing.T) {
 	s.serve(s.policy("widget"))
 	shadow := s.policy("widget", func(spec *refractv1alpha1.ConversionPolicySpec) {
 		spec.Mode = refractv1alpha1.ConversionShadow
-		sizes := field(spec, alpha, "spec.size").Map
+		sizes := field(spec, "spec.size").Map
 		sizes[0].Hub, sizes[1].Hub = sizes[1].Hub, sizes[0].Hub
 	})
 	shadow.Name += "-shadow"

@@ -41,7 +41,7 @@ func each(t *testing.T, play func(t *testing.T, w *world)) {
 }
 
 // converter is what converts the pizzas of a world.
-type converter interface {
+type converter interface { //nolint:interfacebloat // All in which the two worlds differ.
 	// name is that of the subtests.
 	name() string
 	// manifests is the folder with the definitions for it.

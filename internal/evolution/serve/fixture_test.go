@@ -89,9 +89,9 @@ func policyFrom(t *testing.T, text, name string, minutes int) *refractv1alpha1.C
 }
 
 // serving has the status of a policy say that it serves.
-func serving(t *testing.T, p *refractv1alpha1.ConversionPolicy, definition string) *refractv1alpha1.ConversionPolicy {
+func serving(t *testing.T, p *refractv1alpha1.ConversionPolicy) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
-	packed, err := pack(reduced(read(t, definition)))
+	packed, err := pack(reduced(read(t, widgets)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,10 +105,10 @@ func at(url string) *admissionregistrationv1.WebhookClientConfig {
 }
 
 // behind is the same behind a Service.
-func behind(namespace, name string) *admissionregistrationv1.WebhookClientConfig {
+func behind(name string) *admissionregistrationv1.WebhookClientConfig {
 	path, port := Path+"widgets.example.com", int32(443)
 	return &admissionregistrationv1.WebhookClientConfig{
-		Service:  &admissionregistrationv1.ServiceReference{Namespace: namespace, Name: name, Path: &path, Port: &port},
+		Service:  &admissionregistrationv1.ServiceReference{Namespace: "shop", Name: name, Path: &path, Port: &port},
 		CABundle: []byte("authority"),
 	}
 }

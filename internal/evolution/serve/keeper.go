@@ -210,8 +210,11 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 func (k *keeper) putRight(ctx context.Context, p *refractv1alpha1.ConversionPolicy, policies []refractv1alpha1.ConversionPolicy,
 	crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig,
 ) error {
-	if p.Status.Served == nil || crd == nil || wiringOf(crd, want).current || k.table.put(p.Spec.CRD, policies) != nil {
+	if p.Status.Served == nil || crd == nil || wiringOf(crd, want).current {
 		return nil
+	}
+	if k.table.put(p.Spec.CRD, policies) != nil {
+		return nil //nolint:nilerr // What cannot be compiled is said where it is judged.
 	}
 	k.ask(ctx, p, crd, want) // What comes of it is said when it is asked again.
 	now, err := definition(ctx, k.client, p.Spec.CRD)

@@ -85,10 +85,10 @@ func (k *keeper) keep(t *testing.T) time.Duration {
 }
 
 // now returns a policy and the definition as they are.
-func (k *keeper) now(t *testing.T, name string) (*refractv1alpha1.ConversionPolicy, *unstructured.Unstructured) {
+func (k *keeper) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unstructured.Unstructured) {
 	t.Helper()
 	p := &refractv1alpha1.ConversionPolicy{}
-	if err := k.client.Get(t.Context(), client.ObjectKey{Name: name}, p); err != nil {
+	if err := k.client.Get(t.Context(), client.ObjectKey{Name: "widgets"}, p); err != nil {
 		t.Fatal(err)
 	}
 	crd, err := definition(t.Context(), k.client, "widgets.example.com")
@@ -111,7 +111,7 @@ func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, me
 func TestKeeper(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
-	p, crd := k.now(t, "widgets")
+	p, crd := k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonServing, "generation 1")
 	if !wiringOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
 		t.Errorf("The API server asks %+v", conversionOf(crd))
@@ -127,7 +127,7 @@ func TestKeeper(t *testing.T) {
 			t.Fatal(err)
 		}
 		k.keep(t)
-		if p, _ = k.now(t, "widgets"); p.Status.Served.Spec.Spokes[0].Fields[0].Hub != good.Spec.Spokes[0].Fields[0].Hub ||
+		if p, _ = k.now(t); p.Status.Served.Spec.Spokes[0].Fields[0].Hub != good.Spec.Spokes[0].Fields[0].Hub ||
 			!samePacked(p.Status.Served.Definition, reduced(crd)) {
 			t.Errorf("The %s in the status was damaged, and is %+v", name, p.Status.Served)
 		}
@@ -136,20 +136,20 @@ func TestKeeper(t *testing.T) {
 
 // TestDamaged: nothing good is known of a policy any more, and its status says so.
 func TestDamaged(t *testing.T) {
-	p := serving(t, policyFrom(t, strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), "widgets", 1), widgets)
+	p := serving(t, policyFrom(t, strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), "widgets", 1))
 	p.Status.Served.Definition = []byte("damaged")
 	k := keeping(t, read(t, widgets), p)
 	if again := k.keep(t); again > soon {
 		t.Errorf("It looks again in %s", again)
 	}
-	p, _ = k.now(t, "widgets")
+	p, _ = k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonDamaged, "cannot compile it")
 }
 
 // TestPutRightFirst: while another policy is verified, and this one's new spec waits for
 // that, the API server is told to ask for what is served already.
 func TestPutRightFirst(t *testing.T) {
-	p := serving(t, policyFrom(t, mapped, "widgets", 1), widgets)
+	p := serving(t, policyFrom(t, mapped, "widgets", 1))
 	p.Generation = 2
 	p.Spec.Spokes[0].Fields[0].Limits = &refractv1alpha1.ExpressionLimits{}
 	k := keeping(t, read(t, widgets), p)
@@ -157,7 +157,7 @@ func TestPutRightFirst(t *testing.T) {
 	if again := k.keep(t); again != verifyWait {
 		t.Errorf("It looks again in %s", again)
 	}
-	p, crd := k.now(t, "widgets")
+	p, crd := k.now(t)
 	if !wiringOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
 		t.Errorf("The API server asks %+v", conversionOf(crd))
 	}
@@ -165,7 +165,7 @@ func TestPutRightFirst(t *testing.T) {
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "Others are being verified")
 	<-k.verifier.busy
 	k.keep(t)
-	p, _ = k.now(t, "widgets")
+	p, _ = k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonServing, "generation 2")
 }
 
@@ -176,7 +176,7 @@ func TestFight(t *testing.T) {
 	k.keep(t)
 	wait := calm
 	for range 8 {
-		_, crd := k.now(t, "widgets")
+		_, crd := k.now(t)
 		before := crd.DeepCopy()
 		if err := unstructured.SetNestedMap(crd.Object, map[string]any{"strategy": "None"}, "spec", "conversion"); err != nil {
 			t.Fatal(err)
@@ -187,12 +187,12 @@ func TestFight(t *testing.T) {
 		if again := k.keep(t); again > wait || again <= wait/2 {
 			t.Errorf("It is put right in %s, want %s", again, wait)
 		}
-		p, _ := k.now(t, "widgets")
+		p, _ := k.now(t)
 		is(t, p, refractv1alpha1.ConversionReady, reasonWiring, "gives objects out as they are stored")
 		k.wrote["widgets.example.com"] = writing{at: time.Now().Add(-wait), wait: wait} // That time has passed.
 		k.keep(t)
 		wait = min(2*wait, patient)
-		if p, crd = k.now(t, "widgets"); conversionOf(crd).Strategy != apiextensionsv1.WebhookConverter {
+		if p, crd = k.now(t); conversionOf(crd).Strategy != apiextensionsv1.WebhookConverter {
 			t.Errorf("The strategy is %s", conversionOf(crd).Strategy)
 		}
 		is(t, p, refractv1alpha1.ConversionReady, reasonServing, "")

@@ -18,13 +18,13 @@ import (
 // answers to that one. If there is none it answers for all other definitions.
 func TestOthers(t *testing.T) {
 	knows := newTable(logr.Discard())
-	if err := knows.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1), widgets)}); err != nil {
+	if err := knows.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	// A newer version of the program may find a mistake in what an older one serves.
-	strange := serving(t, policyFrom(t, mapped, "widgets", 1), widgets)
+	strange := serving(t, policyFrom(t, mapped, "widgets", 1))
 	strange.Status.Served.Spec.Spokes[0].Fields[0].Hub = "spec.newer"
-	damaged := serving(t, policyFrom(t, mapped, "widgets", 1), widgets)
+	damaged := serving(t, policyFrom(t, mapped, "widgets", 1))
 	damaged.Status.Served.Definition = []byte("damaged")
 	cases := map[string]struct {
 		reason string

@@ -20,7 +20,7 @@ import (
 // server demands.
 func TestProbe(t *testing.T) {
 	tab := newTable(logr.Discard())
-	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1), widgets)}); err != nil {
+	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	program := tab.entries["widgets.example.com"].program
@@ -92,11 +92,11 @@ func TestProbeOfService(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := newProber(behind("shop", "converter"), listens.Host)
+	p, err := newProber(behind("converter"), listens.Host)
 	if err == nil {
 		t.Fatalf("%s is no authority, and is taken for one: %v", "authority", p)
 	}
-	config := behind("shop", "converter")
+	config := behind("converter")
 	config.CABundle = pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw})
 	if p, err = newProber(config, listens.Host); err != nil {
 		t.Fatal(err)

@@ -28,27 +28,27 @@ func TestRoles(t *testing.T) {
 		"First": {"It serves nothing yet.", []*refractv1alpha1.ConversionPolicy{wanting("a", 1)}, want{Chosen: "a"}},
 		"Oldest": {
 			"Who came first converts.",
-			[]*refractv1alpha1.ConversionPolicy{wanting("a", 1), serving(t, wanting("b", 2), widgets), wanting("c", 1)},
+			[]*refractv1alpha1.ConversionPolicy{wanting("a", 1), serving(t, wanting("b", 2)), wanting("c", 1)},
 			want{Chosen: "b", Serving: "b", Late: []string{"a", "c"}},
 		},
 		"NotGoodYet": {
 			"Objects are converted by what is good until the one that is older is, too.",
-			[]*refractv1alpha1.ConversionPolicy{serving(t, wanting("a", 1), widgets), wanting("b", 2)},
+			[]*refractv1alpha1.ConversionPolicy{serving(t, wanting("a", 1)), wanting("b", 2)},
 			want{Chosen: "b", Serving: "a", Late: []string{"a"}},
 		},
 		"Shadow": {
 			"A shadow never takes a place, however old it is.",
-			[]*refractv1alpha1.ConversionPolicy{shadow("s", 9), serving(t, wanting("a", 1), widgets)},
+			[]*refractv1alpha1.ConversionPolicy{shadow("s", 9), serving(t, wanting("a", 1))},
 			want{Chosen: "a", Serving: "a", Shadows: []string{"s"}},
 		},
 		"BecameShadow": {
 			"Somebody must convert until there is one version.",
-			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1), widgets), shadow("t", 2)},
+			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), shadow("t", 2)},
 			want{Chosen: "s", Serving: "s", Shadows: []string{"t"}},
 		},
 		"ShadowUntilThen": {
 			"So it is while the one that is to convert is not good yet.",
-			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1), widgets), wanting("a", 2)},
+			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), wanting("a", 2)},
 			want{Chosen: "a", Serving: "s", Shadows: []string{"s"}},
 		},
 		"ShadowsAlone": {"They convert nothing.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Shadows: []string{"s"}}},

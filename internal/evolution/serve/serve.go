@@ -49,7 +49,7 @@ type Service struct{ table *table }
 // compiled here that another replica converts by.
 func (s *Service) Ready() error { return s.table.ready() }
 
-// concurrent is how many definitions are looked at at a time. It is more than are verified
+// concurrent is how many definitions are looked at in parallel. It is more than are verified
 // at a time, which takes seconds: what points elsewhere is put right at once.
 const concurrent = verifying + 2
 

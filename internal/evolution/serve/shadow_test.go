@@ -52,7 +52,7 @@ func shadowing(t *testing.T) (*table, *refractv1alpha1.ConversionPolicy) {
 	t.Helper()
 	tab := newTable(logr.Discard())
 	shadow := policyFrom(t, other, "shadow", 1)
-	err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2), widgets), *shadow})
+	err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2)), *shadow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,7 +63,7 @@ func shadowing(t *testing.T) (*table, *refractv1alpha1.ConversionPolicy) {
 func TestShadow(t *testing.T) {
 	tab, shadow := shadowing(t)
 	alone := newTable(logr.Discard())
-	if err := alone.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2), widgets)}); err != nil {
+	if err := alone.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2))}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -102,7 +102,7 @@ func TestShadow(t *testing.T) {
 func TestShadowIsKept(t *testing.T) {
 	tab, shadow := shadowing(t)
 	before := tab.entries["widgets.example.com"].shadows[0]
-	primary := serving(t, policyFrom(t, mapped, "widgets", 2), widgets)
+	primary := serving(t, policyFrom(t, mapped, "widgets", 2))
 	put := func() *table {
 		t.Helper()
 		if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
@@ -245,7 +245,7 @@ func TestComparing(t *testing.T) {
 			}
 		})
 	}
-	primary := serving(t, policyFrom(t, mapped, "widgets", 2), widgets)
+	primary := serving(t, policyFrom(t, mapped, "widgets", 2))
 	for range 20 {
 		if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
 			t.Error(err)

@@ -73,7 +73,7 @@ func TestReadiness(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			p := serving(t, policyFrom(t, mapped, "widgets", 1), widgets)
+			p := serving(t, policyFrom(t, mapped, "widgets", 1))
 			if tc.change != nil {
 				tc.change(p)
 			}

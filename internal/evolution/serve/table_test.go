@@ -57,7 +57,7 @@ func TestTable(t *testing.T) {
 	}
 	fails(t, tab, "widgets.example.com", "no ConversionPolicy")
 
-	serving(t, p, widgets)
+	serving(t, p)
 	if err := put(p); err != nil {
 		t.Fatal(err)
 	}
@@ -107,7 +107,7 @@ func TestWaiting(t *testing.T) {
 	var waiting sync.WaitGroup
 	var got *httptest.ResponseRecorder
 	waiting.Go(func() { got = post(t, tab, "widgets.example.com", review) })
-	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1), widgets)}); err != nil {
+	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	waiting.Wait()

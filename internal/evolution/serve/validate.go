@@ -181,7 +181,7 @@ func (v *validator) write(ctx context.Context, was, now *refractv1alpha1.Convers
 			return &admission.Response{Err: conflict(now.Name, why)}, err
 		}
 	} else if err := v.alone(ctx, was, now); err != nil {
-		return &admission.Response{Err: err}, nil
+		return &admission.Response{Err: err}, nil //nolint:nilerr // It is the answer.
 	}
 	crd, err := definition(ctx, v.client, now.Spec.CRD)
 	if err != nil {

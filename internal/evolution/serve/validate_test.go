@@ -28,7 +28,7 @@ func (here) ClientConfig(path string) *admissionregistrationv1.WebhookClientConf
 const wired = `{strategy: Webhook, webhook: {clientConfig: {url: "https://here/convert/widgets.example.com"}, conversionReviewVersions: [v1]}}`
 
 func TestValidate(t *testing.T) {
-	served := serving(t, policyFrom(t, mapped, "widgets", 9), widgets)
+	served := serving(t, policyFrom(t, mapped, "widgets", 9))
 	asShadow := served.DeepCopy()
 	asShadow.Spec.Mode = refractv1alpha1.ConversionShadow
 	wrong := policyFrom(t, strings.Replace(mapped, "spec.capacity", "spec.capacitor", 1), "widgets", 1)

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 	"strings"
@@ -179,7 +181,7 @@ func clientConfig(want *admissionregistrationv1.WebhookClientConfig) (map[string
 		s := want.Service
 		config["service"] = map[string]any{"namespace": s.Namespace, "name": s.Name, "path": *s.Path, "port": int64(*s.Port)}
 	default:
-		return nil, fmt.Errorf("the webhook has no address")
+		return nil, errors.New("the webhook has no address")
 	}
 	return config, nil
 }
@@ -188,9 +190,7 @@ func clientConfig(want *admissionregistrationv1.WebhookClientConfig) (map[string
 // in one step: there may be no moment without any.
 func replace(ctx context.Context, c client.Client, crd *unstructured.Unstructured, config map[string]any) (*unstructured.Unstructured, error) {
 	patch := map[string]any{"url": nil, "service": nil, "caBundle": nil}
-	for key, value := range config {
-		patch[key] = value
-	}
+	maps.Copy(patch, config)
 	out, err := patchConversion(ctx, c, crd, map[string]any{
 		"strategy": string(apiextensionsv1.WebhookConverter),
 		"webhook":  map[string]any{"clientConfig": patch, "conversionReviewVersions": reviewVersions},

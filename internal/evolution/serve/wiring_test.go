@@ -65,7 +65,7 @@ func TestWiring(t *testing.T) {
 			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url), wiring{ours: true},
 		},
 		"OldURLToService": {
-			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("shop", "s"),
+			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
 			wiring{ours: true, replace: true},
 		},
 		"OtherService": {
@@ -75,11 +75,11 @@ func TestWiring(t *testing.T) {
 		"Service": {
 			"The API server writes the port.",
 			webhook("{service: {namespace: shop, name: s, path: /convert/widgets.example.com, port: 443}, caBundle: "+trusted+"}", "[v1, v1beta1]"), "",
-			behind("shop", "s"), wiring{current: true, ours: true},
+			behind("s"), wiring{current: true, ours: true},
 		},
 		"OtherPath": {
 			"A Service may be in front of several.", webhook("{service: {namespace: shop, name: s, path: /theirs}}", "[v1]"), "",
-			behind("shop", "s"), wiring{theirs: "Service shop/s"},
+			behind("s"), wiring{theirs: "Service shop/s"},
 		},
 	}
 	for name, tc := range cases {
@@ -135,7 +135,7 @@ func TestNeededBy(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			p := policyFrom(t, mapped, "widgets", 1)
 			if !tc.unserved {
-				serving(t, p, widgets)
+				serving(t, p)
 			}
 			crd := asking(t, tc.conversion)
 			if tc.change != nil {
@@ -150,7 +150,7 @@ func TestNeededBy(t *testing.T) {
 			}
 		})
 	}
-	if got := neededBy(serving(t, policyFrom(t, mapped, "widgets", 1), widgets), nil, at(url)); got != "" {
+	if got := neededBy(serving(t, policyFrom(t, mapped, "widgets", 1)), nil, at(url)); got != "" {
 		t.Errorf("There is no definition, and the policy is needed: %s", got)
 	}
 }

@@ -2,6 +2,7 @@ package live
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"strings"
 	"sync"
@@ -144,7 +145,7 @@ func (w *world) newAuthority(t *testing.T) {
 	w.must(t, "", "delete", "secret", secret, "-n", corev1alpha1.SystemNamespace)
 	eventually(t, "the API server trusts another authority", func() error {
 		if bytes.Equal(was, w.conversion(t, "Lever").Webhook.ClientConfig.CABundle) {
-			return fmt.Errorf("it is the same")
+			return errors.New("it is the same")
 		}
 		return nil
 	})

@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -94,7 +95,7 @@ spec:
 // of puts a kind of its own into a text, so that tests leave each other alone.
 func of(text, kind string, pairs ...string) string {
 	singular := strings.ToLower(kind)
-	all := append(pairs, "PLURAL", singular+"s", "SINGULAR", singular, "KIND", kind, "NAME", singular+"s", "MORE", "")
+	all := slices.Concat(pairs, []string{"PLURAL", singular + "s", "SINGULAR", singular, "KIND", kind, "NAME", singular + "s", "MORE", ""})
 	return strings.NewReplacer(all...).Replace(text)
 }
 
