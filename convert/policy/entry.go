@@ -177,6 +177,9 @@ func (r *report) expression(path, text string, in, out *schema.Structural, l exp
 	return program
 }
 
+// usesValue matches an expression that looks at what it is given.
+var usesValue = regexp.MustCompile(`\bvalue\b`)
+
 // equivalence compiles what the values of an entry come down to.
 func (s *spoke) equivalence(e *entry) {
 	q := e.field.Equivalence
@@ -188,8 +191,14 @@ func (s *spoke) equivalence(e *entry) {
 		return
 	}
 	for sd, text := range []string{onSpoke: q.Spoke, onHub: q.Hub} {
-		if text != "" {
-			e.normal[sd] = s.expression(e.path+".equivalence."+side(sd).name(), text, e.schemas[sd], nil, limits(e.field))
+		if text == "" {
+			continue
 		}
+		path := e.path + ".equivalence." + side(sd).name()
+		if !usesValue.MatchString(text) {
+			s.errorf(path, ruleExpression, "does not look at value: all values would mean the same, and any of them could get lost")
+			continue
+		}
+		e.normal[sd] = s.expression(path, text, e.schemas[sd], nil, limits(e.field))
 	}
 }

@@ -45,7 +45,7 @@ const (
 	ns = "default"
 	// patience is how long anything may take that has no limit of its own. A machine
 	// that is busy with other things is slow.
-	patience = 30 * time.Second
+	patience = 90 * time.Second
 )
 
 // The versions of the definitions in testdata.

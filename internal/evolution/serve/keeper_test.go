@@ -153,7 +153,9 @@ func TestPutRightFirst(t *testing.T) {
 	p.Generation = 2
 	p.Spec.Spokes[0].Fields[0].Limits = &refractv1alpha1.ExpressionLimits{}
 	k := keeping(t, read(t, widgets), p)
-	k.verifier.busy <- struct{}{}
+	for range verifying {
+		k.verifier.busy <- struct{}{}
+	}
 	if again := k.keep(t); again != verifyWait {
 		t.Errorf("It looks again in %s", again)
 	}
@@ -163,7 +165,9 @@ func TestPutRightFirst(t *testing.T) {
 	}
 	is(t, p, refractv1alpha1.ConversionVerified, reasonUnverified, "Others are being verified")
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "Others are being verified")
-	<-k.verifier.busy
+	for range verifying {
+		<-k.verifier.busy
+	}
 	k.keep(t)
 	p, _ = k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonServing, "generation 2")

@@ -19,7 +19,7 @@ import (
 const (
 	// verifyObjects is how many objects are generated for each version, verifyBudget how
 	// long it may take to hold the laws against them.
-	verifyObjects = 300
+	verifyObjects = 200
 	verifyBudget  = 5 * time.Second
 	// verifyAgain is when it is tried again to verify what could not be.
 	verifyAgain = time.Minute
@@ -27,7 +27,7 @@ const (
 	verifyWait = time.Second
 	// verifying is how many policies are verified at a time. Whoever looks at definitions
 	// beyond that has other things to do.
-	verifying = 1
+	verifying = 2
 )
 
 // verifier holds the laws against policies, once for each spec and definition.
