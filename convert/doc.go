@@ -24,9 +24,9 @@
 //
 // A value whose places differ is put behind the other members of its new parent. Parents
 // that are not there, or are null, are made. The old parent goes if nothing is left in it
-// and the wanted version has no place inside it, since the move back makes it anew; if a
-// value in it is in the annotation alone it stays, as {}. There must not be a value at the
-// new place: it would be taken for a converted one later.
+// and all that was in it is elsewhere now, since the move back makes it anew; if a value in
+// it is in the annotation alone it stays, as {}. There must not be a value at the new place:
+// it would be taken for a converted one later.
 //
 // # Places
 //
