@@ -418,7 +418,7 @@ func TestAway(t *testing.T) {
 	if _, err := m.run(t.Context()); err == nil || !strings.Contains(err.Error(), "ServiceUnavailable") {
 		t.Fatalf("run(): want why it ended, got %v", err)
 	}
-	s.before = nil
+	s.heal()
 	r, err := s.migration(t, nil).run(t.Context())
 	if err != nil {
 		t.Fatal(err)

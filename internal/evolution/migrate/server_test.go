@@ -33,7 +33,7 @@ type server struct {
 	stored  map[string]*widget
 	version int
 	crd     map[string]any
-	// before, if set, may answer a request itself.
+	// before, if set, may answer a request itself, while mu is held.
 	before func(w http.ResponseWriter, r *http.Request) (answered bool)
 	// wrote, if set, is told of every object that was rewritten, while mu is held.
 	wrote func(name string)
@@ -221,6 +221,14 @@ func (s *server) widget(w http.ResponseWriter, r *http.Request, name string) {
 		}
 	}
 	reply(w, o.metadata())
+}
+
+// heal lets the server answer by itself again. The last migration may have ended
+// before its requests did.
+func (s *server) heal() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.before = nil
 }
 
 // storedIn counts the objects by the version in which they are stored.
