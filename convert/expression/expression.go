@@ -84,6 +84,7 @@ func (p Problem) String() string {
 type language struct {
 	env             *cel.Env
 	implementations map[string]*functions.Overload
+	wraps           map[string]bool
 }
 
 // common makes the language once: it takes longer than to compile an expression, and is
@@ -120,7 +121,7 @@ func newLanguage() (*language, error) {
 			implementations[b.Operator] = b
 		}
 	}
-	return &language{env: env, implementations: implementations}, nil
+	return &language{env: env, implementations: implementations, wraps: wrapping(env)}, nil
 }
 
 // maxOptionalMacros is how often an expression may have macros that double what they are
@@ -161,6 +162,11 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 		return nil, findings(issues, one)
 	}
 	loosen(parsed.NativeRep())
+	if at := lang.tooNested(parsed.NativeRep()); at != nil {
+		c := &checker{ast: parsed.NativeRep(), one: one}
+		c.reportf(at, "more than %d lists, maps and optional values inside each other: that is the limit", maxNesting)
+		return nil, c.problems
+	}
 	checked, issues := env.Check(parsed)
 	if issues != nil && issues.Err() != nil {
 		return nil, known.explain(findings(issues, one))

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
@@ -18,9 +17,6 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
-
-// soon is how long what is refused may take: it is refused before anything is made of it.
-const soon = 10 * time.Second
 
 // send posts or gets JSON byte for byte, and returns the code and the answer.
 func (s *scene) send(method, version, name, query, body string) (int, string) {
@@ -201,7 +197,8 @@ func (s *scene) list(version string) error {
 }
 
 // TestLimits has objects that would take too much: too many items, and too much to
-// compute. Neither takes long, or anything away.
+// compute. Neither hangs, which the API server would say after 30 s, or takes anything
+// away.
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	s := begin(t, "crate")
@@ -221,13 +218,9 @@ func TestLimits(t *testing.T) {
 	})
 	for _, quantity := range []string{"1000000000", "9223372036854775807"} {
 		name := "bomb-" + quantity
-		began := time.Now()
 		s.untilCreated(s.object(v1, name, `{bottles: [{name: a}, {name: b, quantity: `+quantity+`}]}`))
 		_, err := s.tryGet(t.Context(), alpha, name)
 		s.wantError("Nothing is expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
-		if took := time.Since(began); took > soon {
-			t.Errorf("It took %s.", took)
-		}
 		s.wantSpec("It is there.", v1, name, `{bottles: [{name: a, quantity: 1}, {name: b, quantity: `+quantity+`}]}`)
 		s.must(s.patch(v1, name, `{"spec":{"bottles":[{"name":"b","quantity":2}]}}`))
 		s.wantSpec("It was made smaller.", alpha, name, `{bottles: [b, b]}`)
@@ -239,12 +232,8 @@ func TestLimits(t *testing.T) {
 	}
 	list, err := json.Marshal(many)
 	s.must(err)
-	began := time.Now()
 	s.wantError("It is too much to compute.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
 		"conversion webhook for "+s.group+"/v1alpha1, Kind=Crate failed:", "default/many", "spec.bottles", "cost")
-	if took := time.Since(began); took > soon {
-		t.Errorf("It took %s.", took)
-	}
 	if stored := s.bytes("many"); stored != nil {
 		t.Errorf("It was stored all the same: %d bytes", len(stored))
 	}

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
@@ -41,20 +40,16 @@ func bookAbsentQuantity(t *testing.T, w *world) {
 	}
 }
 
-// TestBookBomb: the book expanded any quantity. The review fails as a whole, at once,
-// and says which object it was.
+// TestBookBomb: the book expanded any quantity. The review fails as a whole, and
+// says which object it was.
 func TestBookBomb(t *testing.T) { each(t, bookBomb) }
 
 func bookBomb(t *testing.T, w *world) {
 	s := begin(t, w, setting{})
-	began := time.Now()
 	r := s.review("v1", alpha,
 		spec(beta, "one", `{"toppings":[{"name":"a"}]}`),
 		spec(beta, "two", `{"toppings":[{"name":"a"},{"name":"b","quantity":2147483647}]}`),
 		spec(beta, "three", `{"toppings":[{"name":"a"}]}`))
-	if took := time.Since(began); took > 5*time.Second {
-		t.Errorf("it took %s", took)
-	}
 	if r.Response.Result.Status != metav1.StatusFailure || len(r.Response.ConvertedObjects) > 0 {
 		t.Errorf("the answer is %+v", r.Response)
 	}
