@@ -112,6 +112,7 @@
 //	as they are repeated, times its groups and one                    10,000; 20,000
 //	lists and objects of the result inside each other                 9,900
 //	optMap and optFlatMap, in an expression                           8
+//	lists, maps and optional values inside each other, in a type      32
 //	the text of a quantity or a semantic version                      1,024 bytes
 //	the exponent of a quantity                                        3 digits
 //	places behind the point in format                                 99

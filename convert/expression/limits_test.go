@@ -18,8 +18,8 @@ func TestBombs(t *testing.T) {
 	long := `"` + strings.Repeat("a", 1<<20) + `"`
 	texts := "[" + strings.Repeat(long+",", 6) + long + "]"
 	numbers := "[" + strings.Repeat("1,", 200_000) + "1]"
-	// Lists inside lists that share what is in them: 2^40 elements, in 40 lists.
-	shared := share("[%, %]", "x40 == x40 && x40 in [x40]")
+	// Lists inside lists that share what is in them: 2^30 elements, in 30 lists.
+	shared := share("[%, %]", "x30 == x30 && x30 in [x30]")
 	cases := map[string]struct {
 		reason            string
 		expression, value string
@@ -32,13 +32,13 @@ func TestBombs(t *testing.T) {
 		"Expand":           {"The sum counts, before anything is allocated.", `value.expand("k", "n")`, `[{"k":1,"n":50000},{"k":1,"n":50001}]`, Limits{}, `"n" of element 1 is 50001: the list would have more than 100000 elements`},
 		"ExpandOverflow":   {"The sum does not wrap around.", `value.expand("k", "n")`, `[{"k":1,"n":1},{"k":1,"n":9223372036854775807}]`, Limits{}, "more than 100000 elements"},
 		"Flatten":          {"What is made on the way counts.", `[lists.range(60), lists.range(60)].flatten().size()`, `1`, Limits{OutputItems: 100}, "flatten: the list would have more than 100 elements"},
-		"Doubling":         {"a + a of lists takes no memory, and what goes through it does.", share("% + %", "x40.reverse()"), `[1]`, Limits{}, "+: the list would have more than 100000 elements"},
-		"DoublingText":     {"a + a of texts.", share("% + %", "x40"), `"aaaa"`, Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
+		"Doubling":         {"a + a of lists takes no memory, and what goes through it does.", share("% + %", "x30.reverse()"), `[1]`, Limits{}, "+: the list would have more than 100000 elements"},
+		"DoublingText":     {"a + a of texts.", share("% + %", "x30"), `"aaaa"`, Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
 		"Shared":           {"Comparing what is shared goes through it again and again.", shared, `[1]`, Limits{}, "the values are too big for this"},
-		"SharedResult":     {"So does writing it.", share("[%, %]", "x40"), `[1]`, Limits{}, "the result has more than 100000 elements and members: that is the limit"},
-		"SharedTables":     {"So does telling them from each other.", share(`{"a": %, "b": %}`, "[x40, x40].distinct()"), `[1]`, Limits{}, "the values are too big for this"},
-		"SharedJSON":       {"And encoding.", share("[%, %]", "json.encode(x40)"), `[1]`, Limits{}, "the values are too big for this"},
-		"SharedFormat":     {"And formatting.", share("[%, %]", `"%s".format([x40])`), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedResult":     {"So does writing it.", share("[%, %]", "x30"), `[1]`, Limits{}, "the result has more than 100000 elements and members: that is the limit"},
+		"SharedTables":     {"So does telling them from each other.", share(`{"a": %, "b": %}`, "[x30, x30].distinct()"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedJSON":       {"And encoding.", share("[%, %]", "json.encode(x30)"), `[1]`, Limits{}, "the values are too big for this"},
+		"SharedFormat":     {"And formatting.", share("[%, %]", `"%s".format([x30])`), `[1]`, Limits{}, "the values are too big for this"},
 		"SharedText":       {"A long text, often.", `lists.range(1000).map(i, value)`, long, Limits{}, "the result has more than 8388608 bytes"},
 		"Replace":          {"The product of two texts.", `value.replace("", value)`, long, Limits{}, "replace: the text would have more than 8388608 bytes"},
 		"RegexReplace":     {"The same with a pattern.", `regex.replace(value, "a", value)`, `"` + strings.Repeat("a", 5000) + `"`, Limits{}, "regex.replace: the text would have more than 8388608 bytes"},
@@ -103,15 +103,15 @@ func TestCompileBombs(t *testing.T) {
 		reason, expression string
 		want               string // Part of the problem; "" if there is none.
 	}{
-		"Types":    {"A type that has the one before twice, 40 times.", share("{%: %}", "x40.size()"), ""},
+		"Types":    {"A type that has the one before twice, 30 times.", share("{%: %}", "x30.size()"), ""},
 		"Macros":   {"A macro that doubles what it is called on.", "value.?a" + strings.Repeat(".optMap(x, x)", 40), "more than 8 times optMap"},
 		"Nested":   {"Parentheses in parentheses.", strings.Repeat("(", 10_000) + "1" + strings.Repeat(")", 10_000), "recursion limit"},
 		"Long":     {"More text than there may be.", strings.Repeat("a", 200_000), "exceeds limit"},
-		"Name":     {"A type with a long name.", share(`{"a": %}`, "x40 + 1"), "…"},
-		"Deep":     {"A type of 560 levels.", share(strings.Repeat("[", 14)+"%"+strings.Repeat("]", 14), "x40 == x40"), "more than 64 lists, maps and optional values inside each other"},
-		"Maps":     {"One of tables.", share(`{"a": {"b": %}}`, "x40 == x40"), "more than 64 lists, maps and"},
-		"Loops":    {"One that loops make.", share("[1].map(i, [%])", "x40 == x40"), "more than 64 lists, maps and"},
-		"Optional": {"One of values that may be absent.", share("optional.of(optional.of(%))", "x40 == x40"), "more than 64 lists, maps and"},
+		"Name":     {"A type with a long name.", share(`{"a": %}`, "x30 + {1: x30}"), "…"},
+		"Deep":     {"A type of 420 levels.", share(strings.Repeat("[", 14)+"%"+strings.Repeat("]", 14), "x30 == x30"), "more than 32 lists, maps and optional values inside each other"},
+		"Maps":     {"One of tables.", share(`{"a": {"b": %}}`, "x30 == x30"), "more than 32 lists, maps and"},
+		"Loops":    {"One that loops make.", share("[1].map(i, [%])", "x30 == x30"), "more than 32 lists, maps and"},
+		"Optional": {"One of values that may be absent.", share("optional.of(optional.of(%))", "x30 == x30"), "more than 32 lists, maps and"},
 		"Broad":    {"Long, and not deep.", "[" + strings.Repeat("[[1]],", 1000) + "[[1]]].flatten()" + strings.Repeat(".reverse()", 100) + ".size()", ""},
 	}
 	for name, tc := range cases {
@@ -131,10 +131,10 @@ func TestCompileBombs(t *testing.T) {
 	}
 }
 
-// share is an expression in which x00 is value, each of x01 to x40 is made of the one
+// share is an expression in which x00 is value, each of x01 to x30 is made of the one
 // before, % in step, and the result is of all of them.
 func share(step, result string) string {
-	const n = 40
+	const n = 30
 	names := make([]string, n+1)
 	for i := range names {
 		names[i] = "x" + string(rune('0'+i/10)) + string(rune('0'+i%10))

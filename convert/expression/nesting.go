@@ -12,7 +12,7 @@ import (
 // each other. The type checker goes through a type again for each place that it is
 // used in, and for each level of it: 560 levels, in an expression of 2 KB, took it more
 // than a minute.
-const maxNesting = 64
+const maxNesting = 32
 
 // nesting finds where an expression's types would be too deep, before they are checked.
 type nesting struct {
