@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/tree/raw"
 )
 
@@ -29,7 +30,7 @@ func seeds(f *testing.F) [][]byte {
 		if err != nil {
 			f.Fatal(err)
 		}
-		all = append(all, []byte(texts(txtar.Parse(data).Files)["review.json"]))
+		all = append(all, []byte(golden.Texts(txtar.Parse(data).Files)["review.json"]))
 	}
 	return all
 }

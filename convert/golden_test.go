@@ -3,21 +3,15 @@ package convert
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/tree/raw"
 )
-
-var update = flag.Bool("update", false, "write what was answered into the golden files")
 
 // TestGolden answers the review of every archive in testdata. The archives are meant to be
 // read: each begins with what it shows.
@@ -26,50 +20,13 @@ var update = flag.Bool("update", false, "write what was answered into the golden
 // back.txt the objects of the answer are converted once more, to the version that it names;
 // with an edit.txt only after its first line has been replaced by its second one.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("no golden files")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") })
-			if n < 0 {
-				n = len(archive.Files)
-			}
-			got := answerArchive(t, archive.Files[:n])
-			if *update {
-				archive.Files = append(archive.Files[:n:n], got...)
-				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(texts(archive.Files[n:]), texts(got)); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./convert -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
-}
-
-func texts(files []txtar.File) map[string]string {
-	m := map[string]string{}
-	for _, f := range files {
-		m[f.Name] = string(f.Data)
-	}
-	return m
+	golden.Run(t, "testdata/*.txtar", answerArchive)
 }
 
 // answerArchive returns the wanted files.
-func answerArchive(t *testing.T, files []txtar.File) []txtar.File {
+func answerArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	in := texts(files)
+	in := golden.Texts(golden.Inputs(archive))
 	e := testEngine(t, strings.TrimSpace(in["engine"]))
 	answered := answer(t, e, []byte(in["review.json"]))
 	out := []txtar.File{{Name: "want/answer.json", Data: answered}}

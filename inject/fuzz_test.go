@@ -15,6 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/golden"
 )
 
 // TestLaws checks the laws for pods and policies that are put together at random, the
@@ -145,7 +146,7 @@ func FuzzPod(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		pod, err := yaml.YAMLToJSON([]byte(texts(inputs(archive))["pod.yaml"]))
+		pod, err := yaml.YAMLToJSON([]byte(golden.Texts(golden.Inputs(archive))["pod.yaml"]))
 		if err != nil {
 			f.Fatal(err)
 		}

@@ -3,24 +3,18 @@ package inject
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	yamlv3 "go.yaml.in/yaml/v3"
 	"sigs.k8s.io/yaml"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/golden"
 )
-
-var update = flag.Bool("update", false, "write what was injected into the golden files")
 
 // TestGolden injects into the pod of every archive in testdata. The archives are meant
 // to be read: each begins with what it shows.
@@ -32,56 +26,13 @@ var update = flag.Bool("update", false, "write what was injected into the golden
 // update of its ephemeral containers. It wants the pod, a report, and the patch if it
 // had one before.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("no golden files")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			n := len(inputs(archive))
-			got := injectArchive(t, archive)
-			if *update {
-				archive.Files = append(archive.Files[:n:n], got...)
-				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(texts(archive.Files[n:]), texts(got)); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./inject -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
-}
-
-// inputs returns the files before the first wanted one.
-func inputs(archive *txtar.Archive) []txtar.File {
-	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") })
-	if i < 0 {
-		return archive.Files
-	}
-	return archive.Files[:i]
-}
-
-func texts(files []txtar.File) map[string]string {
-	m := map[string]string{}
-	for _, f := range files {
-		m[f.Name] = string(f.Data)
-	}
-	return m
+	golden.Run(t, "testdata/*.txtar", injectArchive)
 }
 
 // injectArchive returns the wanted files.
 func injectArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	in := texts(inputs(archive))
+	in := golden.Texts(golden.Inputs(archive))
 	var report strings.Builder
 	set := parseSet(t, in["policies.yaml"], &report)
 	pod := parseYAML(t, in["pod.yaml"])
@@ -143,7 +94,7 @@ func wanted(t *testing.T, archive *txtar.Archive, report *strings.Builder, befor
 	if !jsonpatch.Equal(before, after) {
 		out = append(out, txtar.File{Name: "want/pod.yaml", Data: block(t, after)})
 	}
-	if _, has := texts(archive.Files)["want/patch.json"]; has {
+	if _, has := golden.Texts(archive.Files)["want/patch.json"]; has {
 		out = append(out, txtar.File{Name: "want/patch.json", Data: lines(t, patch)})
 	}
 	return append(out, txtar.File{Name: "want/report.txt", Data: []byte(report.String())})

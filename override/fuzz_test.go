@@ -21,6 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/golden"
 	"refract.dev/match"
 	"refract.dev/tree"
 )
@@ -54,7 +55,7 @@ func FuzzRenderJSON(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		in := texts(inputs(archive))
+		in := golden.Texts(golden.Inputs(archive))
 		obj, err := yaml.YAMLToJSON([]byte(in["object.yaml"]))
 		if err != nil {
 			f.Fatal(err)

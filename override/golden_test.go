@@ -2,10 +2,7 @@ package override
 
 import (
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -14,66 +11,22 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
 
+	"refract.dev/internal/golden"
 	"refract.dev/match"
 	"refract.dev/tree"
 )
 
-var update = flag.Bool("update", false, "write what was rendered into the golden files")
-
 // TestGolden renders the object of every archive in testdata for its clusters.
 // The archives are meant to be read: each begins with what it shows.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("no golden files")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := renderArchive(t, archive)
-			if *update {
-				archive.Files = append(inputs(archive), got...)
-				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want := archive.Files[len(inputs(archive)):]
-			if diff := cmp.Diff(texts(want), texts(got)); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./override -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
-}
-
-// inputs returns the files before the first wanted one.
-func inputs(archive *txtar.Archive) []txtar.File {
-	i := slices.IndexFunc(archive.Files, func(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") })
-	if i < 0 {
-		return archive.Files
-	}
-	return archive.Files[:i]
-}
-
-func texts(files []txtar.File) map[string]string {
-	m := map[string]string{}
-	for _, f := range files {
-		m[f.Name] = string(f.Data)
-	}
-	return m
+	golden.Run(t, "testdata/*.txtar", renderArchive)
 }
 
 // renderArchive returns the wanted files: the object of each cluster, the
 // changes of each variant, and what went wrong.
 func renderArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	in := texts(inputs(archive))
+	in := golden.Texts(golden.Inputs(archive))
 	obj := parseObject(t, in["object.yaml"])
 	clusters := parseClusters(t, in["clusters.yaml"])
 	policies, errs := parsePolicies(t, in["policies.yaml"])

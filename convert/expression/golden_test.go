@@ -1,21 +1,17 @@
 package expression
 
 import (
-	"flag"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
-	"golang.org/x/tools/txtar"
+	"github.com/rogpeppe/go-internal/txtar"
 	"k8s.io/apiextensions-apiserver/pkg/apis/apiextensions"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	"sigs.k8s.io/yaml"
-)
 
-var update = flag.Bool("update", false, "rewrite the golden files")
+	"refract.dev/internal/golden"
+)
 
 // structural reads a schema as a CustomResourceDefinition has it; "" is nil.
 func structural(tb testing.TB, text string) *schema.Structural {
@@ -42,38 +38,9 @@ func structural(tb testing.TB, text string) *schema.Structural {
 // further lines), each followed by what is wrong with it, on lines with ?, or by values and what becomes of each
 // of them: the result on a line with =, or the error on a line with !.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden files: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			want, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			sections := map[string]string{}
-			for _, f := range want.Files {
-				sections[f.Name] = string(f.Data)
-			}
-			got := &txtar.Archive{Comment: want.Comment}
-			for _, f := range want.Files {
-				if f.Name == "session.txt" {
-					f.Data = session(t, sections)
-				}
-				got.Files = append(got.Files, f)
-			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("-want, +got:\n%s", diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		return []txtar.File{{Name: "session.txt", Data: session(t, golden.Texts(archive.Files))}}
+	})
 }
 
 func session(t *testing.T, sections map[string]string) []byte {

@@ -1,10 +1,7 @@
 package policy
 
 import (
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,10 +13,9 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
+	"refract.dev/internal/golden"
 	"refract.dev/structural"
 )
-
-var update = flag.Bool("update", false, "write what came out into the golden files")
 
 // TestGolden compiles the policy of every archive in testdata, and converts its objects by
 // it. The archives are meant to be read: each begins with what it shows.
@@ -30,45 +26,10 @@ var update = flag.Bool("update", false, "write what came out into the golden fil
 // want/back-*.yaml.
 func TestGolden(t *testing.T) {
 	t.Parallel()
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(files) == 0 {
-		t.Fatal("no golden files")
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			t.Parallel()
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			in := slices.DeleteFunc(slices.Clone(archive.Files), wanted)
-			got := run(t, texts(in))
-			if *update {
-				archive.Files = slices.Concat(in, got)
-				if err := os.WriteFile(file, txtar.Format(archive), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			want := slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool { return !wanted(f) })
-			if diff := cmp.Diff(texts(want), texts(got)); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./convert/policy -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
-}
-
-func wanted(f txtar.File) bool { return strings.HasPrefix(f.Name, "want/") }
-
-func texts(files []txtar.File) map[string]string {
-	m := map[string]string{}
-	for _, f := range files {
-		m[f.Name] = string(f.Data)
-	}
-	return m
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		t.Parallel()
+		return run(t, golden.Texts(golden.Inputs(archive)))
+	})
 }
 
 // run returns the wanted files.

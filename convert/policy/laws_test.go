@@ -11,6 +11,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/verify"
+	"refract.dev/internal/golden"
 )
 
 // TestLaws verifies the golden policies whose operations take every value that the schemas
@@ -24,7 +25,7 @@ func TestLaws(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			p, def := compiled(t, texts(archive.Files))
+			p, def := compiled(t, golden.Texts(archive.Files))
 			e, err := convert.New(p.Resource())
 			if err != nil {
 				t.Fatal(err)
@@ -57,7 +58,7 @@ func FuzzCompile(f *testing.F) {
 		if err != nil {
 			f.Fatal(err)
 		}
-		in := texts(archive.Files)
+		in := golden.Texts(archive.Files)
 		f.Add(in["schemas.yaml"], in["policy.yaml"])
 	}
 	f.Fuzz(func(t *testing.T, schemas, text string) {

@@ -2,17 +2,15 @@ package cli
 
 import (
 	"bytes"
-	"flag"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-)
 
-var update = flag.Bool("update", false, "take what commands print now for what they should print")
+	"refract.dev/internal/golden"
+)
 
 // root is the folder of the repository.
 const root = "../.."
@@ -22,39 +20,20 @@ const root = "../.."
 // what is printed.
 func TestExamples(t *testing.T) {
 	t.Chdir(root)
-	files, err := filepath.Glob("examples/testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in examples/testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			want, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
+	golden.Run(t, "examples/testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) (got []txtar.File) {
+		for line := range strings.Lines(string(archive.Comment)) {
+			command, ok := strings.CutPrefix(line, "$ ")
+			if !ok || !strings.HasPrefix(command, "refract ") {
+				continue
 			}
-			got := &txtar.Archive{Comment: want.Comment}
-			for line := range strings.Lines(string(want.Comment)) {
-				command, ok := strings.CutPrefix(line, "$ ")
-				if !ok || !strings.HasPrefix(command, "refract ") {
-					continue
-				}
-				var stdout, stderr bytes.Buffer
-				if code := Main(t.Context(), strings.Fields(command), strings.NewReader(""), &stdout, &stderr); code != 0 {
-					t.Errorf("%s: exit code %d\n%s", line, code, &stderr)
-				}
-				got.Files = append(got.Files, txtar.File{Name: "stdout", Data: stdout.Bytes()}, txtar.File{Name: "stderr", Data: stderr.Bytes()})
+			var stdout, stderr bytes.Buffer
+			if code := Main(t.Context(), strings.Fields(command), strings.NewReader(""), &stdout, &stderr); code != 0 {
+				t.Errorf("%s: exit code %d\n%s", line, code, &stderr)
 			}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("-want, +got:\n%s", diff)
-			}
-		})
-	}
+			got = append(got, txtar.File{Name: "want/stdout", Data: stdout.Bytes()}, txtar.File{Name: "want/stderr", Data: stderr.Bytes()})
+		}
+		return got
+	})
 }
 
 // documented are the documents whose commands are run as they stand there, and the

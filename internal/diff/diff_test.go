@@ -4,11 +4,8 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
-	"flag"
 	"io"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -17,11 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 )
-
-var update = flag.Bool("update", false, "write what was found to testdata")
 
 // writers write the files of an archive that say what is wanted.
 var writers = map[string]func(io.Writer, *Diff) error{
@@ -32,42 +28,21 @@ var writers = map[string]func(io.Writer, *Diff) error{
 // after; what is in shared is in both. The file clusters names the clusters asked
 // for. The files named want are what is written, those that the archive has.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := rerun(t, archive)
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s", archive.Comment, diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", rerun)
 }
 
-// rerun returns the archive with its inputs and what is written of them now.
-func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
+// rerun returns the wanted files.
+func rerun(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
 	before, after := fstest.MapFS{}, fstest.MapFS{}
 	var options Options
-	for _, f := range archive.Files {
+	for _, f := range golden.Inputs(archive) {
 		in := &fstest.MapFile{Data: f.Data}
 		folder, _, _ := strings.Cut(f.Name, "/")
-		if folder != "after" && writers[f.Name] == nil && f.Name != "clusters" {
+		if folder != "after" && f.Name != "clusters" {
 			before[f.Name] = in
 		}
-		if folder != "before" && writers[f.Name] == nil && f.Name != "clusters" {
+		if folder != "before" && f.Name != "clusters" {
 			after[f.Name] = in
 		}
 		if f.Name == "clusters" {
@@ -78,12 +53,11 @@ func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := &txtar.Archive{Comment: archive.Comment}
+	var out []txtar.File
 	for _, f := range archive.Files {
 		if write := writers[f.Name]; write != nil {
-			f.Data = []byte(written(t, write, d))
+			out = append(out, txtar.File{Name: f.Name, Data: []byte(written(t, write, d))})
 		}
-		out.Files = append(out.Files, f)
 	}
 	return out
 }

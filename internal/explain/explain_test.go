@@ -3,11 +3,7 @@ package explain
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -15,12 +11,11 @@ import (
 	"github.com/rogpeppe/go-internal/txtar"
 	"sigs.k8s.io/yaml"
 
+	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 	"refract.dev/tree"
 )
-
-var update = flag.Bool("update", false, "write what was explained to testdata")
 
 // question is the file ask of an archive.
 type question struct {
@@ -33,49 +28,18 @@ type question struct {
 // TestGolden answers the question of every archive in testdata. The archives are
 // meant to be read: each begins with what it shows.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := answer(t, archive)
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./internal/explain -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", answer)
 }
 
-// answer returns the archive with its inputs and what they come to now.
-func answer(t *testing.T, archive *txtar.Archive) *txtar.Archive {
+// answer returns the wanted files.
+func answer(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	out := &txtar.Archive{Comment: archive.Comment}
-	in := fstest.MapFS{}
+	in := golden.FS(golden.Inputs(archive))
 	var ask question
-	for _, f := range archive.Files {
-		switch {
-		case f.Name == "ask":
-			if err := yaml.UnmarshalStrict(f.Data, &ask); err != nil {
-				t.Fatal(err)
-			}
-		case strings.HasPrefix(f.Name, "want."):
-			continue
-		default:
-			in[f.Name] = &fstest.MapFile{Data: f.Data}
-		}
-		out.Files = append(out.Files, f)
+	if err := yaml.UnmarshalStrict(in["ask"].Data, &ask); err != nil {
+		t.Fatal(err)
 	}
+	delete(in, "ask")
 	set, problems := manifest.ReadFS(in)
 	if len(problems) > 0 {
 		t.Fatal(problems)
@@ -86,16 +50,15 @@ func answer(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 		if unknown, ok := errors.AsType[*UnknownPathError](err); ok {
 			text += fmt.Sprintln("hint:", unknown.Hint)
 		}
-		out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: []byte(text)})
-		return out
+		return []txtar.File{{Name: "want.txt", Data: []byte(text)}}
 	}
 	var text, document bytes.Buffer
 	if err := errors.Join(WriteText(&text, x), WriteJSON(&document, x)); err != nil {
 		t.Fatal(err)
 	}
-	out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: text.Bytes()})
+	out := []txtar.File{{Name: "want.txt", Data: text.Bytes()}}
 	if ask.JSON {
-		out.Files = append(out.Files, txtar.File{Name: "want.json", Data: document.Bytes()})
+		out = append(out, txtar.File{Name: "want.json", Data: document.Bytes()})
 	}
 	return out
 }

@@ -3,8 +3,6 @@ package lint
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,10 +11,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 )
-
-var update = flag.Bool("update", false, "write what was found into the golden files")
 
 const wantFile = "want.txt"
 
@@ -24,25 +21,23 @@ const wantFile = "want.txt"
 // in the place of its own. What is named clean has no mistake; any other archive
 // has one, which must be found once.
 func TestMistakes(t *testing.T) {
-	for name, archive := range archives(t) {
-		t.Run(name, func(t *testing.T) {
-			result := Lint(manifest.ReadFS(fleetWith(t, archive)))
-			wanted := 1
-			if strings.HasPrefix(name, "clean") {
-				wanted = 0
-			}
-			if len(result.Findings) != wanted {
-				t.Errorf("%s%d findings, want %d", archive.Comment, len(result.Findings), wanted)
-			}
-			var text bytes.Buffer
-			if err := WriteText(&text, result); err != nil {
-				t.Fatal(err)
-			}
-			compareWant(t, filepath.Join("testdata", name+".txtar"), archive, text.Bytes())
-			checkJSON(t, result)
-			checkSARIF(t, result)
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		result := Lint(manifest.ReadFS(fleetWith(t, archive)))
+		wanted := 1
+		if strings.Contains(t.Name(), "/clean") {
+			wanted = 0
+		}
+		if len(result.Findings) != wanted {
+			t.Errorf("%s%d findings, want %d", archive.Comment, len(result.Findings), wanted)
+		}
+		var text bytes.Buffer
+		if err := WriteText(&text, result); err != nil {
+			t.Fatal(err)
+		}
+		checkJSON(t, result)
+		checkSARIF(t, result)
+		return []txtar.File{{Name: wantFile, Data: text.Bytes()}}
+	})
 }
 
 // archives returns the archives in testdata, by name.
@@ -70,36 +65,7 @@ func fleetWith(t *testing.T, archive *txtar.Archive) fstest.MapFS {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files := fstest.MapFS{}
-	for _, f := range append(fleet.Files, archive.Files...) {
-		if f.Name != wantFile {
-			files[f.Name] = &fstest.MapFile{Data: f.Data}
-		}
-	}
-	return files
-}
-
-func compareWant(t *testing.T, file string, archive *txtar.Archive, got []byte) {
-	t.Helper()
-	var inputs []txtar.File
-	var want []byte
-	for _, f := range archive.Files {
-		if f.Name == wantFile {
-			want = f.Data
-		} else {
-			inputs = append(inputs, f)
-		}
-	}
-	if *update {
-		all := &txtar.Archive{Comment: archive.Comment, Files: append(inputs, txtar.File{Name: wantFile, Data: got})}
-		if err := os.WriteFile(file, txtar.Format(all), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if diff := cmp.Diff(string(want), string(got)); diff != "" {
-		t.Errorf("%s-want, +got:\n%s\nIf this is as it should be: go test ./internal/lint -update", archive.Comment, diff)
-	}
+	return golden.FS(append(fleet.Files, golden.Inputs(archive)...))
 }
 
 func checkJSON(t *testing.T, r *Result) {

@@ -2,58 +2,26 @@ package manifest
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"testing/fstest"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
-)
 
-var update = flag.Bool("update", false, "write what was found to testdata")
+	"refract.dev/internal/golden"
+)
 
 // TestGolden reads the files of an archive. Its file want lists what is in the
 // Set, and the problems.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			in := fstest.MapFS{}
-			var want []byte
-			for _, f := range archive.Files {
-				if f.Name == "want" {
-					want = f.Data
-				} else {
-					in[f.Name] = &fstest.MapFile{Data: f.Data}
-				}
-			}
-			set, problems := ReadFS(in)
-			got := []byte(describe(set, problems))
-			if *update {
-				archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want" })
-				archive.Files = append(archive.Files, txtar.File{Name: "want", Data: got})
-				if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(want), string(got)); diff != "" {
-				t.Errorf("%s\nReadFS(): -want, +got:\n%s", archive.Comment, diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		set, problems := ReadFS(golden.FS(golden.Inputs(archive)))
+		return []txtar.File{{Name: "want", Data: []byte(describe(set, problems))}}
+	})
 }
 
 func describe(set *Set, problems []*Problem) string {

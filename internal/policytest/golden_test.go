@@ -2,20 +2,17 @@ package policytest
 
 import (
 	"bytes"
-	"flag"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 )
-
-var update = flag.Bool("update", false, "take what is now for what is wanted")
 
 // TestGolden runs the tests in each archive, in the folder tests of it, and
 // updates them. What is wanted:
@@ -26,49 +23,20 @@ var update = flag.Bool("update", false, "take what is now for what is wanted")
 //   - want/updated.txt and want/tests/*: what the update says, and files that it
 //     changed.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives: %v", err)
-	}
-	for i, file := range files {
-		if files[i], err = filepath.Abs(file); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			want, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := rerun(t, want)
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("-want, +got:\n%s", diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", rerun)
 }
 
-// rerun keeps the comment and the inputs of an archive and makes the rest anew.
-func rerun(t *testing.T, a *txtar.Archive) *txtar.Archive {
+// rerun returns the wanted files.
+func rerun(t *testing.T, archive *txtar.Archive) (got []txtar.File) {
 	t.Helper()
 	t.Chdir(t.TempDir())
-	got := &txtar.Archive{Comment: a.Comment}
-	for _, f := range a.Files {
-		if !strings.HasPrefix(f.Name, "want/") {
-			got.Files = append(got.Files, f)
-			write(t, f.Name, f.Data)
-		}
+	inputs := golden.Inputs(archive)
+	for _, f := range inputs {
+		write(t, f.Name, f.Data)
 	}
 	add := func(name, text string) {
 		if text != "" {
-			got.Files = append(got.Files, txtar.File{Name: "want/" + name, Data: []byte(text)})
+			got = append(got, txtar.File{Name: "want/" + name, Data: []byte(text)})
 		}
 	}
 	result, problems := runAll(t)
@@ -96,8 +64,8 @@ func rerun(t *testing.T, a *txtar.Archive) *txtar.Archive {
 		fmt.Fprintf(&text, "error: %v\n", err)
 	}
 	add("updated.txt", text.String())
-	for _, f := range got.Files {
-		if now := read(t, f.Name); f.Name != "want/result.txt" && f.Name != "want/updated.txt" && now != string(f.Data) {
+	for _, f := range inputs {
+		if now := read(t, f.Name); now != string(f.Data) {
 			add(f.Name, now)
 		}
 	}

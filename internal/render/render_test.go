@@ -3,10 +3,7 @@ package render
 import (
 	"bytes"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"testing/fstest"
@@ -14,54 +11,24 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 
+	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 )
-
-var update = flag.Bool("update", false, "write what was found to testdata")
 
 // TestGolden renders the files of an archive. Its file clusters names the
 // clusters asked for; want.json is the result, want.txt what people are told.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := rerun(t, archive)
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("%s\nRender(): -want, +got:\n%s", archive.Comment, diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", rerun)
 }
 
-// rerun returns the archive with its inputs and what comes of them now.
-func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
+// rerun returns the wanted files.
+func rerun(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	out := &txtar.Archive{Comment: archive.Comment}
-	in := fstest.MapFS{}
+	in := golden.FS(golden.Inputs(archive))
 	var clusters []string
-	for _, f := range archive.Files {
-		switch {
-		case f.Name == "clusters":
-			clusters = strings.Fields(string(f.Data))
-		case strings.HasPrefix(f.Name, "want."):
-			continue
-		default:
-			in[f.Name] = &fstest.MapFile{Data: f.Data}
-		}
-		out.Files = append(out.Files, f)
+	if f, ok := in["clusters"]; ok {
+		clusters = strings.Fields(string(f.Data))
+		delete(in, "clusters")
 	}
 	set, problems := manifest.ReadFS(in)
 	if len(problems) > 0 {
@@ -75,8 +42,7 @@ func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 	var told strings.Builder
 	if err != nil {
 		told.WriteString(err.Error() + "\n")
-		out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: []byte(told.String())})
-		return out
+		return []txtar.File{{Name: "want.txt", Data: []byte(told.String())}}
 	}
 	for _, w := range result.Warnings {
 		told.WriteString("warning: " + w.String() + "\n")
@@ -91,8 +57,7 @@ func rerun(t *testing.T, archive *txtar.Archive) *txtar.Archive {
 	if err := WriteJSON(&asJSON, result); err != nil {
 		t.Fatal(err)
 	}
-	out.Files = append(out.Files, txtar.File{Name: "want.txt", Data: []byte(told.String())}, txtar.File{Name: "want.json", Data: asJSON.Bytes()})
-	return out
+	return []txtar.File{{Name: "want.txt", Data: []byte(told.String())}, {Name: "want.json", Data: asJSON.Bytes()}}
 }
 
 func documents(t *testing.T, set *manifest.Set) []string {

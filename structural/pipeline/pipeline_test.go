@@ -3,10 +3,7 @@ package pipeline_test
 import (
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -16,11 +13,10 @@ import (
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
+	"refract.dev/internal/golden"
 	"refract.dev/structural"
 	"refract.dev/structural/pipeline"
 )
-
-var update = flag.Bool("update", false, "take what happens now for what should happen")
 
 // TestRun runs the archives in testdata. One holds:
 //
@@ -32,41 +28,13 @@ var update = flag.Bool("update", false, "take what happens now for what should h
 //     fails for a version that is not there;
 //   - want/trace and want/stored.yaml: what happens, and what is stored.
 func TestRun(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no archives in testdata: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			want, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := rerun(t, want)
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o644); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(want)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("-want, +got:\n%s", diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", rerun)
 }
 
-// rerun keeps the comment and the inputs, and computes the rest.
-func rerun(t *testing.T, a *txtar.Archive) *txtar.Archive {
+// rerun returns the wanted files.
+func rerun(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
-	out := &txtar.Archive{Comment: a.Comment}
-	in := map[string]string{}
-	for _, f := range a.Files {
-		if !strings.HasPrefix(f.Name, "want/") {
-			out.Files = append(out.Files, f)
-			in[f.Name] = string(f.Data)
-		}
-	}
+	in := golden.Texts(golden.Inputs(archive))
 	definition, err := structural.New(parse(t, in["crd.yaml"]))
 	if err != nil {
 		t.Fatal(err)
@@ -83,10 +51,10 @@ func rerun(t *testing.T, a *txtar.Archive) *txtar.Archive {
 	if trace.Refused() != (trace.Object() == nil) {
 		t.Errorf("Refused() = %v, Object() = %v", trace.Refused(), trace.Object())
 	}
-	out.Files = append(out.Files, txtar.File{Name: "want/trace", Data: []byte(render(trace))})
+	out := []txtar.File{{Name: "want/trace", Data: []byte(render(trace))}}
 	for i := range trace.Steps {
 		if trace.Steps[i].Name == pipeline.Store {
-			out.Files = append(out.Files, txtar.File{Name: "want/stored.yaml", Data: format(t, trace.Steps[i].Object)})
+			out = append(out, txtar.File{Name: "want/stored.yaml", Data: format(t, trace.Steps[i].Object)})
 		}
 	}
 	return out

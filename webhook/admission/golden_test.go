@@ -5,20 +5,15 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
-	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
 	admissionv1 "k8s.io/api/admission/v1"
-)
 
-var update = flag.Bool("update", false, "take what is answered now for what should be")
+	"refract.dev/internal/golden"
+)
 
 // TestGolden answers the review of every archive in testdata, with the restaurant's
 // defaults or its validation. The archives are meant to be read: each begins with what it
@@ -27,28 +22,7 @@ var update = flag.Bool("update", false, "take what is answered now for what shou
 // An archive has mutate.json or validate.json, the review that an API server sends. It wants
 // the answer; and if there is a patch, that as text, and the object that it makes.
 func TestGolden(t *testing.T) {
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("no golden files: %v", err)
-	}
-	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			got := &txtar.Archive{Comment: archive.Comment, Files: append(archive.Files[:1:1], answerArchive(t, archive.Files[0])...)}
-			if *update {
-				if err := os.WriteFile(file, txtar.Format(got), 0o600); err != nil {
-					t.Fatal(err)
-				}
-				return
-			}
-			if diff := cmp.Diff(string(txtar.Format(archive)), string(txtar.Format(got))); diff != "" {
-				t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be: go test ./webhook/admission -run TestGolden -update", archive.Comment, diff)
-			}
-		})
-	}
+	golden.Run(t, "testdata/*.txtar", answerArchive)
 }
 
 // restaurant returns the handler of a name.
@@ -89,8 +63,9 @@ func restaurant(t *testing.T, name string) http.Handler {
 	}
 }
 
-func answerArchive(t *testing.T, review txtar.File) []txtar.File {
+func answerArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	t.Helper()
+	review := archive.Files[0]
 	w := post(t, restaurant(t, review.Name), string(review.Data))
 	if w.Code != http.StatusOK {
 		t.Fatalf("HTTP %d: %s", w.Code, w.Body)

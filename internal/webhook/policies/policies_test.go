@@ -6,12 +6,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,10 +29,9 @@ import (
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
 	kyaml "sigs.k8s.io/yaml"
 
+	"refract.dev/internal/golden"
 	"refract.dev/webhook/admission"
 )
-
-var update = flag.Bool("update", false, "rewrite the files in testdata")
 
 // hub is a fleet that a test holds.
 type hub struct {
@@ -181,69 +177,50 @@ func TestHandle(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("testdata/*.txtar")
-	if err != nil || len(files) == 0 {
-		t.Fatalf("There is no archive: %v", err)
-	}
-	for _, name := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(name), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(name)
-			if err != nil {
-				t.Fatal(err)
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		remembered := file(archive, shared, "remembered.yaml")
+		if remembered == nil {
+			remembered = file(archive, shared, "old.yaml")
+		}
+		fleet := objects(t, slices.Concat(file(archive, shared, "fleet.yaml"), []byte("\n---\n"), remembered), true)
+		before := make([]*unstructured.Unstructured, len(fleet))
+		for i := range fleet {
+			before[i] = fleet[i].DeepCopy()
+		}
+		var was *unstructured.Unstructured
+		if old := objects(t, file(archive, shared, "old.yaml"), true); len(old) > 0 {
+			was = old[0]
+		}
+		now := objects(t, file(archive, shared, "new.yaml"), was != nil)[0]
+		var mu sync.Mutex
+		secrets := strings.Fields(string(file(archive, shared, "denied.txt")))
+		allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+			mu.Lock()
+			defer mu.Unlock()
+			if user.Username != "bob" || what.Verb != "get" {
+				return false, fmt.Errorf("%s is asked for %v", user.Username, what)
 			}
-			remembered := file(archive, shared, "remembered.yaml")
-			if remembered == nil {
-				remembered = file(archive, shared, "old.yaml")
+			return !slices.Contains(secrets, what.Resource+"/"+what.Namespace+"/"+what.Name), nil
+		}
+		o := Options{
+			Fleet: &hub{objects: fleet}, Allowed: allowed, Log: logr.Discard(), Patience: time.Minute,
+			Lenient: file(archive, shared, "lenient") != nil,
+		}
+		response := post(t, o, review(t, was, now))
+		got := shown(response)
+		if diff := cmp.Diff(before, fleet); diff != "" {
+			t.Errorf("What the hub holds is not to be modified: -before, +after:\n%s", diff)
+		}
+		for _, w := range response.Warnings {
+			if len(w) > longestWarning {
+				t.Errorf("A warning has %d bytes: %s", len(w), w)
 			}
-			fleet := objects(t, slices.Concat(file(archive, shared, "fleet.yaml"), []byte("\n---\n"), remembered), true)
-			before := make([]*unstructured.Unstructured, len(fleet))
-			for i := range fleet {
-				before[i] = fleet[i].DeepCopy()
-			}
-			var was *unstructured.Unstructured
-			if old := objects(t, file(archive, shared, "old.yaml"), true); len(old) > 0 {
-				was = old[0]
-			}
-			now := objects(t, file(archive, shared, "new.yaml"), was != nil)[0]
-			var mu sync.Mutex
-			secrets := strings.Fields(string(file(archive, shared, "denied.txt")))
-			allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
-				mu.Lock()
-				defer mu.Unlock()
-				if user.Username != "bob" || what.Verb != "get" {
-					return false, fmt.Errorf("%s is asked for %v", user.Username, what)
-				}
-				return !slices.Contains(secrets, what.Resource+"/"+what.Namespace+"/"+what.Name), nil
-			}
-			o := Options{
-				Fleet: &hub{objects: fleet}, Allowed: allowed, Log: logr.Discard(), Patience: time.Minute,
-				Lenient: file(archive, shared, "lenient") != nil,
-			}
-			response := post(t, o, review(t, was, now))
-			got := shown(response)
-			if *update {
-				archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "want.txt" })
-				archive.Files = append(archive.Files, txtar.File{Name: "want.txt", Data: []byte(got)})
-				if err := os.WriteFile(name, txtar.Format(archive), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
-			if diff := cmp.Diff(string(file(archive, shared, "want.txt")), got); diff != "" && !*update {
-				t.Errorf("%s\nHandle(): -want, +got:\n%s", archive.Comment, diff)
-			}
-			if diff := cmp.Diff(before, fleet); diff != "" {
-				t.Errorf("What the hub holds is not to be modified: -before, +after:\n%s", diff)
-			}
-			for _, w := range response.Warnings {
-				if len(w) > longestWarning {
-					t.Errorf("A warning has %d bytes: %s", len(w), w)
-				}
-			}
-			if strings.Contains(got, "aHVudGVyMg") || strings.Contains(got, "hunter2") {
-				t.Errorf("The value of a Secret is in the answer:\n%s", got)
-			}
-		})
-	}
+		}
+		if strings.Contains(got, "aHVudGVyMg") || strings.Contains(got, "hunter2") {
+			t.Errorf("The value of a Secret is in the answer:\n%s", got)
+		}
+		return []txtar.File{{Name: "want.txt", Data: []byte(got)}}
+	})
 }
 
 // fleetOf returns the shared fleet, and its policy with and without a change.

@@ -1,0 +1,100 @@
+// Package golden holds what tests make against the archives in their testdata, which are
+// meant to be read: each begins with what it shows, has the inputs, and then the files that
+// are wanted. It is for tests only.
+package golden
+
+import (
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+)
+
+// Update says that what is made now is to be written to testdata: go test -update.
+var Update = flag.Bool("update", false, "write what is made now to testdata, as what is wanted")
+
+// Run runs a subtest for each archive that the pattern matches; it fails if there is none.
+// Made returns the files that are made of an archive. They are to be those of its files
+// that are wanted, in this order, and one with the name of an input is to be as the input.
+// It must not change the archive.
+func Run(t *testing.T, pattern string, made func(t *testing.T, archive *txtar.Archive) []txtar.File) {
+	t.Helper()
+	files, err := filepath.Glob(pattern)
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives are %s: %v", pattern, err)
+	}
+	for _, file := range files {
+		path, err := filepath.Abs(file) // The test may go elsewhere.
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			compare(t, path, archive, made(t, archive))
+		})
+	}
+}
+
+// compare holds what was made against an archive, or writes it there.
+func compare(t *testing.T, path string, archive *txtar.Archive, made []txtar.File) {
+	t.Helper()
+	now := merge(archive, made)
+	if *Update {
+		if err := os.WriteFile(path, now, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if diff := cmp.Diff(string(txtar.Format(archive)), string(now)); diff != "" {
+		name, _, _ := strings.Cut(t.Name(), "/")
+		t.Errorf("%s\n-want, +got:\n%s\nIf this is as it should be, go test -run '^%s$' -update, in this folder.", archive.Comment, diff, name)
+	}
+}
+
+// merge returns the text of an archive with its inputs, and what was made of them.
+func merge(archive *txtar.Archive, made []txtar.File) []byte {
+	now := &txtar.Archive{Comment: archive.Comment, Files: Inputs(archive)}
+	for _, f := range made {
+		if i := slices.IndexFunc(Inputs(archive), func(in txtar.File) bool { return in.Name == f.Name }); i >= 0 {
+			now.Files[i] = f
+		} else {
+			now.Files = append(now.Files, f)
+		}
+	}
+	return txtar.Format(now)
+}
+
+// Inputs are the files of an archive that are not wanted: those not named want, want.* or
+// want/*.
+func Inputs(archive *txtar.Archive) []txtar.File {
+	return slices.DeleteFunc(slices.Clone(archive.Files), func(f txtar.File) bool {
+		return f.Name == "want" || strings.HasPrefix(f.Name, "want.") || strings.HasPrefix(f.Name, "want/")
+	})
+}
+
+// FS has the files.
+func FS(files []txtar.File) fstest.MapFS {
+	fs := fstest.MapFS{}
+	for _, f := range files {
+		fs[f.Name] = &fstest.MapFile{Data: f.Data}
+	}
+	return fs
+}
+
+// Texts are files by their names.
+func Texts(files []txtar.File) map[string]string {
+	texts := map[string]string{}
+	for _, f := range files {
+		texts[f.Name] = string(f.Data)
+	}
+	return texts
+}
