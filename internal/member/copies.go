@@ -135,6 +135,13 @@ func (c *copies) each(f func(Key, Copy) bool) bool {
 	return true
 }
 
+// seen is the newest version that a list or watch told of.
+func (c *copies) seen() uint64 {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.seenAt
+}
+
 func (c *copies) len() int {
 	c.mu.RLock()
 	defer c.mu.RUnlock()

@@ -79,8 +79,8 @@ type Member struct {
 	asked, swept int
 	sweptAt      time.Time
 	sweepErr     error
-	awaited      bool      // Whether somebody was told to wait for it.
-	uid          types.UID // Of the cluster: that of its namespace kube-system.
+	awaited      bool     // Whether somebody was told to wait for it.
+	standing     standing // When it was last asked.
 }
 
 func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
@@ -315,11 +315,8 @@ func (m *Member) Forget(key Key) {
 	}
 }
 
-func (m *Member) identity() types.UID {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.uid
-}
+// identity is the UID of the cluster; "" if it is not known.
+func (m *Member) identity() types.UID { return m.stood().uid }
 
 var errUndiscovered = errors.New("the cluster did not say which types this API group has")
 

@@ -41,11 +41,13 @@ type stub struct {
 	peers    map[string]bool
 	patched  func() // Called during each patch.
 	down     bool
+	life     int // Of the data: with another it is another cluster.
+	revision int // Of the data.
 }
 
 func newStub(t *testing.T) *stub {
 	t.Helper()
-	s := &stub{objects: map[string][]metav1.PartialObjectMetadata{}, refuse: map[string]error{}, peers: map[string]bool{}}
+	s := &stub{revision: 40, objects: map[string][]metav1.PartialObjectMetadata{}, refuse: map[string]error{}, peers: map[string]bool{}}
 	s.Server = httptest.NewUnstartedServer(s)
 	s.Config.ErrorLog = log.New(io.Discard, "", 0)
 	s.StartTLS()
@@ -59,7 +61,7 @@ func (s *stub) config() *rest.Config {
 
 func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
-	down := s.down
+	down, life, revision := s.down, s.life, s.revision
 	s.mu.Unlock()
 	if down {
 		panic(http.ErrAbortHandler) // Closes the connection without an answer.
@@ -118,12 +120,17 @@ func (s *stub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			patched()
 		}
 		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: parts[1], UID: firstUID, ResourceVersion: "50"}})
+	case r.URL.Query().Get("fieldSelector") == "metadata.name=kube-system":
+		answer(w, http.StatusOK, metav1.PartialObjectMetadataList{
+			ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)},
+			Items:    []metav1.PartialObjectMetadata{{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: types.UID(fmt.Sprint(s.URL, life)), ResourceVersion: "1"}}},
+		})
 	case r.Method == http.MethodGet && len(parts) > 1:
-		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: parts[1], UID: types.UID(s.URL), ResourceVersion: "1"}})
+		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: parts[1], UID: "that", ResourceVersion: "1"}})
 	case r.Method == http.MethodDelete:
 		answer(w, http.StatusOK, metav1.Status{Status: "Success"})
 	default:
-		answer(w, http.StatusOK, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "40"}, Items: items})
+		answer(w, http.StatusOK, metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(revision)}, Items: items})
 	}
 }
 
@@ -391,7 +398,7 @@ func TestFirstLook(t *testing.T) {
 	if fc := f.look(); !isTrue(&fc.Status, corev1alpha1.ClusterReady) {
 		t.Fatalf("want it ready: got %+v", fc.Status)
 	}
-	if diff := cmp.Diff([]string{"GET /readyz", "GET /api/v1/namespaces/kube-system"}, s.paths); diff != "" {
+	if diff := cmp.Diff([]string{"GET /readyz", "GET /api/v1/namespaces"}, s.paths); diff != "" {
 		t.Errorf("requests: -want, +got:\n%s", diff)
 	}
 	m := f.Set.Get("m")

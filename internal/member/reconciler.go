@@ -281,11 +281,15 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		h.lacking = m.rights.describe()
 		return h, nil
 	}
-	if m.Ready() && (m.misses > 0 || m.probes%probesUntilAsked == 0) {
-		if other, err := m.replaced(ctx); err == nil && other {
+	// One that was lost may have come back as another.
+	if away := !m.Ready() || m.misses > 0; away || m.probes%probesUntilAsked == 0 {
+		why, err := m.replaced(ctx, away)
+		switch {
+		case why != "":
 			r.Set.renew(m)
-			const message = "another cluster, or this one without its data, answers in its place; it is taken up anew"
-			return health{joined: true, reason: "Replaced", message: message}, nil
+			return health{joined: true, reason: "Replaced", message: why}, nil
+		case err != nil && !m.Ready() && !apierrors.IsForbidden(err):
+			return health{joined: true, reason: "Unreadable", message: "identifying the cluster: " + plain(err)}, nil
 		}
 	}
 	m.probes++

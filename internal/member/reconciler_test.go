@@ -135,6 +135,75 @@ func TestClusterThatIsLostStays(t *testing.T) {
 	}
 }
 
+// TestReplacedCluster: of what comes back empty, or as it was some time ago, nothing is
+// known, however long it was away. Watches would not notice.
+func TestReplacedCluster(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		misses int
+		change func(*stub)
+		want   string // Of the condition Ready; "" if it is the cluster that it was.
+	}{
+		"Empty":         {"A look was missed.", 1, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
+		"EmptyLong":     {"It was given up on.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5 }, "another cluster, or this one without its data, "},
+		"EmptyAndAhead": {"It has been written to more often since.", missesUntilLost, func(s *stub) { s.life, s.revision = 1, 5000 }, "another cluster, "},
+		"Older":         {"It is as in a backup.", 1, func(s *stub) { s.revision = 39 }, "its data is older than it was, "},
+		"OlderLong":     {"It is as in a backup, and was given up on.", missesUntilLost, func(s *stub) { s.revision = 39 }, "its data is older than it was, "},
+		"OlderUnseen":   {"No look was missed, and it is time to ask.", 0, func(s *stub) { s.revision = 39 }, "its data is older than it was, "},
+		"EmptyUnseen":   {"As above.", 0, func(s *stub) { s.life = 1 }, "another cluster, "},
+		"Same":          {"It was away.", missesUntilLost, func(*stub) {}, ""},
+		"Newer":         {"Others have written to it.", 1, func(s *stub) { s.revision = 41 }, ""},
+		"Silent":        {"It does not say.", 1, func(s *stub) { s.revision = 0 }, ""},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			s := newStub(t)
+			f := newFleet(t, s.URL)
+			f.look()
+			m := f.Set.Get("m")
+			s.set(func() { s.down = true })
+			for range tc.misses {
+				f.look()
+			}
+			s.set(func() { s.down = false; tc.change(s) })
+			if tc.misses == 0 {
+				m.probes = probesUntilAsked
+			}
+			got := messageOf(f.look(), corev1alpha1.ClusterReady)
+			if tc.want == "" {
+				if now := f.Set.Get("m"); !strings.HasPrefix(got, "True Ready: ") || now != m {
+					t.Errorf("%s\nwant it to go on as it was, got %q", tc.reason, got)
+				}
+				return
+			}
+			if want := "False Replaced: " + tc.want; !strings.HasPrefix(got, want) {
+				t.Errorf("%s\nwant %q, got %q", tc.reason, want, got)
+			}
+			fc := f.look()
+			if now := f.Set.Get("m"); !isTrue(&fc.Status, corev1alpha1.ClusterReady) || now == nil || now == m || m.ctx.Err() == nil {
+				t.Errorf("%s\nwant it ready, with watches that begin anew: got %+v", tc.reason, fc.Status)
+			}
+		})
+	}
+}
+
+// TestClusterThatWatchesAreAheadOf was asked before its last writes, and is as it was
+// then: what watches have told of is newer.
+func TestClusterThatWatchesAreAheadOf(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	m := f.Set.Get("m")
+	s.set(func() { s.revision = 60 })
+	<-m.Watch(configMaps)
+	s.set(func() { s.down = true })
+	f.look()
+	s.set(func() { s.down, s.revision = false, 50 })
+	if got, want := messageOf(f.look(), corev1alpha1.ClusterReady), "False Replaced: its data is older"; !strings.HasPrefix(got, want) {
+		t.Errorf("want %q, got %q", want, got)
+	}
+}
+
 func TestClusterThatWasNeverReadyLeavesAtOnce(t *testing.T) {
 	f := newFleet(t, "ftp://nowhere")
 	f.look()

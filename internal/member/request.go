@@ -183,25 +183,89 @@ func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
 	return err
 }
 
-// replaced reports whether the cluster is another than it was identified as: it
-// lost its data, or another answers at its address.
-func (m *Member) replaced(ctx context.Context) (bool, error) {
-	ns, err := m.Read(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})
+// standing is which cluster answers, and how far its data has got.
+type standing struct {
+	uid types.UID // That of its namespace kube-system.
+	// revision grows with each write; 0 if it is not known. It is of the storage that
+	// namespaces are in, which need not be that of all types.
+	revision uint64
+}
+
+// stand reads who answers at the address of the member. A list that asks for no
+// resourceVersion says what is stored, and not what an API server remembers.
+func (m *Member) stand(ctx context.Context) (standing, error) {
+	var list *metav1.PartialObjectMetadataList
+	err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
+		list, err = m.client.Resource(namespaces).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
+		return err
+	})
 	if err != nil {
-		return false, err
+		return standing{}, err
 	}
-	was := m.identity()
-	return was != "" && was != ns.UID, nil
+	if len(list.Items) == 0 {
+		return standing{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
+	}
+	return standing{list.Items[0].UID, number(list.ResourceVersion)}, nil
+}
+
+// replaced returns why what is known of the member does not hold any more; "" if it does.
+// Watches do not notice: they go on from a version that the cluster has not reached yet,
+// and hear nothing until it has. Away says that it may have happened since the last time
+// that somebody asked.
+func (m *Member) replaced(ctx context.Context, away bool) (why string, err error) {
+	was := m.stood()
+	if was.uid == "" {
+		return "", nil
+	}
+	newest := was.revision
+	if away {
+		newest = max(newest, m.newest())
+	}
+	now, err := m.stand(ctx) // Afterwards: watches go on.
+	if err != nil {
+		return "", err
+	}
+	switch {
+	case was.uid != now.uid:
+		return "another cluster, or this one without its data, answers in its place; it is taken up anew", nil
+	case now.revision != 0 && now.revision < newest:
+		return "its data is older than it was, as from a backup; it is taken up anew", nil
+	}
+	m.recognize(now)
+	return "", nil
+}
+
+// newest is the newest version that a list or watch of any type told of. If a type is
+// stored elsewhere than the others, its versions have nothing to do with theirs: then
+// the member is taken up anew without need, which does no harm if it was away.
+func (m *Member) newest() uint64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	var newest uint64
+	for _, t := range m.types {
+		newest = max(newest, t.seen())
+	}
+	return newest
 }
 
 // Identify reads which cluster this is, whatever its name.
 func (m *Member) Identify(ctx context.Context) error {
-	ns, err := m.Read(ctx, namespaces, types.NamespacedName{Name: metav1.NamespaceSystem})
+	now, err := m.stand(ctx)
 	if err != nil {
 		return fmt.Errorf("identifying the cluster: %w", err)
 	}
+	m.recognize(now)
+	return nil
+}
+
+func (m *Member) recognize(now standing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.uid = ns.UID
-	return nil
+	m.standing = now
+}
+
+func (m *Member) stood() standing {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.standing
 }

@@ -344,8 +344,9 @@ func (c *Controller) clusterChanged(name string) {
 	case a != nil && !owned:
 		a.stop()
 		delete(c.appliers, name)
+		ended := a.ended // There is no a any more by the time that this is asked.
 		c.running.Go(func() {
-			<-a.ended
+			<-ended
 			c.members.Disown(name)
 		})
 		a = nil

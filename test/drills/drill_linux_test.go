@@ -230,12 +230,7 @@ func (d *drill) explain() {
 // wait waits until try succeeds, and says how long that took.
 func (d *drill) wait(what string, try func(context.Context) error) {
 	d.Helper()
-	d.waitFor(patience, what, try)
-}
-
-func (d *drill) waitFor(within time.Duration, what string, try func(context.Context) error) {
-	d.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), within)
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	began, every := time.Now(), 20*time.Millisecond
 	said := began
@@ -255,7 +250,7 @@ func (d *drill) waitFor(within time.Duration, what string, try func(context.Cont
 		}
 		select {
 		case <-ctx.Done():
-			d.Fatalf("%s: not within %s: %v", what, within, last)
+			d.Fatalf("%s: not within %s: %v", what, patience, last)
 		case <-time.After(every):
 		}
 		every = min(2*every, 500*time.Millisecond)

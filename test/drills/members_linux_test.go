@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -66,6 +67,7 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.must(d.Playground.Kill("member-3", playground.Etcd))
 	d.must(d.Playground.Wipe("member-3"))
 	s.changes(20)
+	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Watches do not notice what came of it.
 	d.up("member-3")
 	if now := d.identity("member-3"); now == identity {
 		t.Fatalf("A member that was wiped should be another cluster: its UID is %s as before.", now)
@@ -74,6 +76,35 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.settle()
 	s.changes(20)
 	d.settle()
+}
+
+// TestMemberRestoredFromBackup has a member come back as it was some time ago, after a
+// short outage and after one in which it was given up on: what was written to it since
+// is written again.
+func TestMemberRestoredFromBackup(t *testing.T) {
+	d := start(t)
+	d.work()
+	s := d.tell(40)
+	d.settle()
+	backup := filepath.Join(t.TempDir(), "backup")
+	d.down("member-3")
+	d.must(d.Playground.Save("member-3", backup))
+	d.up("member-3")
+
+	for _, long := range []bool{false, true} {
+		s.changes(40)
+		d.settle()
+		d.down("member-3")
+		if long {
+			d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionFalse)
+		}
+		d.must(d.Playground.Restore("member-3", backup))
+		d.up("member-3")
+		d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+		d.settle()
+		s.changes(20)
+		d.settle()
+	}
 }
 
 // identity returns by what a cluster is known; it waits until a new one has that.
@@ -244,7 +275,7 @@ spec: {teeth: %d}
 	}
 	for _, m := range d.Members {
 		d.apply(m, crd)
-		d.waitFor(30*time.Second, m+" has the objects", func(ctx context.Context) error {
+		d.wait(m+" has the objects", func(ctx context.Context) error {
 			list := listOf("Gear")
 			if err := d.clients[m].List(ctx, list); err != nil {
 				return err
