@@ -114,7 +114,7 @@
 //	optMap and optFlatMap, in an expression                           8
 //	lists, maps and optional values inside each other, in a type      32
 //	the text of a quantity or a semantic version                      1,024 bytes
-//	the exponent of a quantity                                        3 digits
+//	the exponent of a quantity; isQuantity says no of more            3 digits
 //	places behind the point in format                                 99
 //
 // A value that has a key twice in one object is refused: no two readers agree on what it

@@ -11,6 +11,7 @@ import (
 	"github.com/google/cel-go/common/types"
 	"github.com/google/cel-go/common/types/ref"
 	"github.com/google/cel-go/common/types/traits"
+	"k8s.io/apimachinery/pkg/api/resource"
 	apiservercel "k8s.io/apiserver/pkg/cel"
 )
 
@@ -67,7 +68,7 @@ var guards = map[string]guard{
 	"math.@min":             {check: checkItems},
 	"math.@max":             {check: checkItems},
 	"quantity":              {check: checkQuantity},
-	"isQuantity":            {check: checkQuantity},
+	"isQuantity":            {do: doIsQuantity},
 	"semver":                {check: checkNumeral},
 	"isSemver":              {check: checkNumeral},
 }
@@ -458,7 +459,20 @@ func checkQuantity(l Limits, args []ref.Val) error {
 	}
 	i := strings.IndexAny(string(text), "eE")
 	if digits := strings.TrimLeft(string(text[i+1:]), "+-0"); i >= 0 && len(digits) > 3 {
-		return fmt.Errorf("the exponent of %q has more than 3 digits", short(string(text)))
+		return fmt.Errorf("the exponent of %q has more than 3 digits: ask isQuantity before", short(string(text)))
 	}
 	return checkNumeral(l, args)
+}
+
+// doIsQuantity says no of what quantity() refuses to read.
+func doIsQuantity(args []ref.Val) ref.Val {
+	text, ok := args[0].(types.String)
+	if !ok {
+		return types.MaybeNoSuchOverloadErr(args[0])
+	}
+	if checkQuantity(Limits{}, args) != nil {
+		return types.False
+	}
+	_, err := resource.ParseQuantity(string(text))
+	return types.Bool(err == nil)
 }
