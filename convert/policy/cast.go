@@ -2,7 +2,6 @@ package policy
 
 import (
 	"fmt"
-	"math"
 	"strconv"
 	"strings"
 
@@ -83,10 +82,14 @@ func numberOfText(to kind) transform {
 			}
 			return refused()
 		}
-		if f, err := strconv.ParseFloat(number, 64); err != nil || math.IsInf(f, 0) || len(number) > mostDigits {
+		r, err := rational([]byte(number))
+		if err != nil {
 			return refused()
 		}
-		return append(dst, number...), nil
+		if out, err := appendNumber(dst, r, value); err == nil {
+			return out, nil
+		}
+		return refused()
 	}
 }
 
@@ -113,22 +116,29 @@ func decimal(text string) (string, bool) {
 	return sign + trimmed, true
 }
 
-// textOfNumber keeps numbers as they are written, but integers, which may be written as
-// 1e3, are written in digits.
+// textOfNumber writes integers in digits, and numbers as API servers store them.
 func textOfNumber(from kind) transform {
 	return func(dst, value []byte) ([]byte, error) {
 		if !isNumeric(value) {
 			return dst, wrongType("a number", value)
 		}
-		if from == isNumber {
-			return raw.AppendString(dst, value), nil
-		}
-		text, err := integerText(nil, value)
+		text, err := numberText(from, value)
 		if err != nil {
 			return dst, err
 		}
 		return raw.AppendString(dst, text), nil
 	}
+}
+
+func numberText(of kind, value []byte) ([]byte, error) {
+	if of == isInteger {
+		return integerText(nil, value)
+	}
+	r, err := rational(value)
+	if err != nil {
+		return nil, err
+	}
+	return appendNumber(nil, r, value)
 }
 
 func sameNumber(dst, value []byte) ([]byte, error) {

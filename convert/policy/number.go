@@ -2,6 +2,7 @@ package policy
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"math"
 	"math/big"
@@ -93,7 +94,7 @@ func scaled(times, by int64, integer bool) transform {
 		}
 		r.Mul(r, factor)
 		if !integer {
-			return appendDecimal(dst, r, value)
+			return appendNumber(dst, r, value)
 		}
 		whole := new(big.Int).Quo(r.Num(), r.Denom())
 		if !whole.IsInt64() {
@@ -137,15 +138,17 @@ func appendScaled(dst []byte, n, times, by int64) ([]byte, error) {
 	}
 }
 
-// appendDecimal appends a number: exactly if its digits end, or else as the float64 that is
-// nearest.
-func appendDecimal(dst []byte, r *big.Rat, value []byte) ([]byte, error) {
+// appendNumber appends a number in the way in which API servers store numbers: an integer
+// of 64 bits in digits, any other as the float64 that is nearest. What has more digits
+// would come back with fewer, and nobody would know that something was to be kept.
+func appendNumber(dst []byte, r *big.Rat, value []byte) ([]byte, error) {
+	if r.IsInt() && r.Num().IsInt64() {
+		return strconv.AppendInt(dst, r.Num().Int64(), 10), nil
+	}
 	nearest, _ := r.Float64()
 	if math.IsInf(nearest, 0) {
 		return dst, fmt.Errorf("%s becomes a number that is out of range", shortened(value))
 	}
-	if digits, exact := r.FloatPrec(); exact {
-		return append(dst, r.FloatString(digits)...), nil
-	}
-	return strconv.AppendFloat(dst, nearest, 'g', -1, 64), nil
+	text, err := json.Marshal(nearest) // API servers write numbers with it, too.
+	return append(dst, text...), err
 }
