@@ -96,9 +96,9 @@ lint: verify-generated ## Run the linters, go vet and verify-generated.
 .PHONY: unit
 unit: ## Run the tests that need no control plane.
 	$(call say,running unit tests $(or $(RACE),(without -race: there is no C compiler)))
-	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(SERIAL)'); $(GO) test $(RACE) $$pkgs
+	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(SERIAL)'); $(GO) test -timeout 30m $(RACE) $$pkgs
 	$(call say,running tests of generated fleets and of the commands)
-	@$(call packages,'$(SERIAL)'); $(GO) test $$pkgs
+	@$(call packages,'$(SERIAL)'); $(GO) test -timeout 30m $$pkgs
 
 .PHONY: e2e
 e2e: controlplane ## Run the tests against real control planes. ARGS goes to go test.

@@ -140,7 +140,7 @@ func TestBytesInFlight(t *testing.T) {
 
 	large := strings.Repeat("y", 2000)
 	for _, http2 := range []bool{false, true} {
-		resp, text, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+"/echo?timeout=100ms", strings.NewReader(large))
+		resp, text, err := post(t.Context(), keeping(t, s.certificates.Trusted(), http2), url+"/echo?timeout=2s", strings.NewReader(large))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -148,7 +148,7 @@ func TestBytesInFlight(t *testing.T) {
 			t.Errorf("There is no room: got %d, Retry-After %q, %q", resp.code, resp.retryAfter, text)
 		}
 	}
-	if resp, text, err := post(t.Context(), c, url+"/echo?timeout=100ms", strings.NewReader("small")); err != nil || text != "small" {
+	if resp, text, err := post(t.Context(), c, url+"/echo?timeout=20s", strings.NewReader("small")); err != nil || text != "small" {
 		t.Errorf("A small one has room: got %v, %q, %v", resp, text, err)
 	}
 	waited := make(chan string, 1)
@@ -266,6 +266,7 @@ func TestSilentClients(t *testing.T) {
 // it to those who wait for it, and small bodies do not even wait.
 func TestSlowClients(t *testing.T) {
 	s, url := local(t, Options{InFlightBytes: 16 * firstPiece}) // 3 pieces are for those of up to 3.
+	s.slowGrace = time.Second                                   // Who waits for all of them waits longer than a small one may.
 	s.Handle("/echo", echo)
 	start(t, s)
 	var slow []net.Conn
@@ -279,7 +280,7 @@ func TestSlowClients(t *testing.T) {
 		return nil
 	})
 	c := keeping(t, s.certificates.Trusted(), false)
-	if resp, got, err := post(t.Context(), c, url+"/echo?timeout=100ms", strings.NewReader("small")); err != nil || got != "small" {
+	if resp, got, err := post(t.Context(), c, url+"/echo?timeout=2s", strings.NewReader("small")); err != nil || got != "small" {
 		t.Errorf("A small one has room of its own: got %v, %q, %v", resp, got, err)
 	}
 	text := strings.Repeat("y", 3*firstPiece)
@@ -470,7 +471,7 @@ func TestReadiness(t *testing.T) {
 
 // TestDrain has a server that is told to stop take new connections for a while.
 func TestDrain(t *testing.T) {
-	s, url := local(t, Options{Drain: 2 * time.Second})
+	s, url := local(t, Options{Drain: 5 * time.Second})
 	s.Handle("/echo", echo)
 	stop := start(t, s)
 	c := keeping(t, s.certificates.Trusted(), false)

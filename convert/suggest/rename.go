@@ -94,8 +94,10 @@ func (e *entry) moves() bool {
 // moves finds values that have another place in the other version: of the same name and
 // shape, and the only ones.
 func (d *differences) moves() {
+	var apart []oneSided
 	for i := 0; i < len(d.lonely); i++ {
 		if o := d.lonely[i]; d.hasMove(&o) {
+			apart = append(apart, o)
 			d.lonely = append(d.lonely, o.members()...)
 			d.lonely = slices.Delete(d.lonely, i, i+1)
 			i--
@@ -122,6 +124,21 @@ func (d *differences) moves() {
 		}
 	}
 	d.lonely = left
+	for _, o := range slices.Backward(apart) {
+		d.rejoin(&o)
+	}
+}
+
+// rejoin makes one value again of an object that was taken apart in vain: none of its members
+// has moved. Named one by one they could not say what the object is if it is required.
+func (d *differences) rejoin(o *oneSided) {
+	members := o.members()
+	isMember := func(l oneSided) bool {
+		return slices.ContainsFunc(members, func(m oneSided) bool { return m.hub == l.hub && m.place == l.place })
+	}
+	if d.count(func(l *oneSided) bool { return isMember(*l) }) == len(members) {
+		d.lonely = append(slices.DeleteFunc(d.lonely, isMember), *o)
+	}
 }
 
 func (d *differences) count(is func(*oneSided) bool) int {

@@ -98,7 +98,7 @@ func (r *runner) each(do func(s *sample, of, i int)) error {
 	for left := true; left && r.ctx.Err() == nil && !r.done(); {
 		left = false
 		for i, p := range pools {
-			if s := p.next(); s != nil && r.ctx.Err() == nil {
+			if s := p.next(r.ctx); s != nil && r.ctx.Err() == nil {
 				left = true
 				take(s, i)
 			}
@@ -194,9 +194,10 @@ func (r *runner) newPool(v *structural.Version, of int) *pool {
 	return p
 }
 
-// next returns the next valid object; nil if there is none any more.
-func (p *pool) next() *sample {
-	for p.left > 0 {
+// next returns the next valid object; nil if there is none any more, or the time is over: with
+// a schema whose rules refuse nearly all of them, that is long before a valid one is found.
+func (p *pool) next(ctx context.Context) *sample {
+	for p.left > 0 && ctx.Err() == nil {
 		var obj map[string]any
 		var random int
 		switch {

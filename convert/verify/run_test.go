@@ -83,6 +83,33 @@ func TestRunEndsInTime(t *testing.T) {
 	}
 }
 
+// brief is a context that ends when it has been asked some times whether it has.
+type brief struct {
+	context.Context //nolint:containedctx // It is one.
+
+	left int
+}
+
+func (b *brief) Err() error {
+	if b.left--; b.left < 0 {
+		return context.Canceled
+	}
+	return nil
+}
+
+// The end of the time is seen while objects are made that are all refused, too.
+func TestRunEndsWhileNothingIsValid(t *testing.T) {
+	r, err := verify.Run(&brief{Context: t.Context(), left: 20}, each(same), verify.Options{
+		Definition: demanding(t, "self.size == self.size + 'x'"), Hub: "v2", Versions: []string{"v1", "v2"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Complete || r.Refused > 20 {
+		t.Errorf("Run() = %s", text(t, r))
+	}
+}
+
 // demanding returns a definition of things whose specs must be there, and keep a rule.
 func demanding(tb testing.TB, rule string) *structural.Definition {
 	tb.Helper()

@@ -24,7 +24,9 @@ kinds: what it prunes, defaults and refuses, and what becomes of an object that 
 written in one version and read in another. Convert objects between the versions by a
 ConversionPolicy, have it verified that nothing gets lost, and have a first one written.
 All but migrate work without a cluster, on the API server's own packages, so that the
-verdict and its words are the server's.`,
+verdict and its words are the server's.
+
+The files in the examples of the commands are those of the folder examples.`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return nil

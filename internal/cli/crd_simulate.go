@@ -43,8 +43,10 @@ default it.
 No API server is asked. Webhooks are, over HTTPS, if their URLs are given: with real
 reviews, those of admission as dry runs; their answers are judged as an API server
 judges them. A definition whose strategy is None needs no conversion webhook, and one
-that names a URL is taken at its word. What an API server makes up is not there: uid,
-times, generation, managed fields.
+that names a URL is taken at its word. A ConversionPolicy that is served is asked like
+any webhook, if --crd is the definition as the cluster has it; what one that is not
+would make of the object is said by refract crd convert. What an API server makes up is
+not there: uid, times, generation, managed fields.
 
 With -o json one document has all steps, with the object after each.
 

@@ -61,7 +61,7 @@ cannot be read or the webhook does not answer.`,
 		Example: `  refract crd verify --crd conversion/rename --policy conversion/rename --objects conversion/rename --count 100
   refract crd verify --crd conversion/enum/crd.yaml --policy conversion/enum/policy.yaml --laws RoundTripHub,Edit --count 100 --seed 7
   refract crd verify --crd conversion/unit/crd.yaml --policy conversion/mistakes/no-inverse.yaml --count 100 -o junit > verify.xml
-  refract crd verify --crd evolution/pizza/2-two-versions.yaml --policy pizza/policy.yaml --against https://127.0.0.1:8443/convert --ca ca.crt`,
+  refract crd verify --crd pizza/manifests/crds/pizza-crd.yaml --policy pizza/policy.yaml --against https://127.0.0.1:8443/convert/v1beta1/pizza --ca ca.crt`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}

@@ -68,8 +68,10 @@ func (s *Suggestion) remarks() (remarks, []string) {
 		}
 		spoke, _ := strconv.Atoi(m[1]) // Digits.
 		index, _ := strconv.Atoi(m[3])
-		key := at(spoke, m[2], index)
-		placed[key] = append(placed[key], prefix+note[len(m[0]):])
+		key, text := at(spoke, m[2], index), prefix+note[len(m[0]):]
+		if !slices.Contains(placed[key], text) { // Several pairs of one map may have the same to say.
+			placed[key] = append(placed[key], text)
+		}
 	}
 	for _, note := range s.notes {
 		add(note, "")

@@ -40,6 +40,22 @@ func TestObjectDependsOnTheSourceAlone(t *testing.T) {
 	}
 }
 
+// A required value of any type is there: a null would be pruned.
+func TestObjectWithValuesOfAnyType(t *testing.T) {
+	v := thing(t, `{"type":"object","required":["any"],"properties":{"any":{"x-kubernetes-preserve-unknown-fields":true}}}`)
+	src := source(1)
+	for range 300 {
+		obj := Object(src, v, ObjectOptions{Valid: true, Namespace: "default"})
+		r, err := v.Decode(obj)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if wrong := v.Validate(r.Object); len(wrong) > 0 {
+			t.Fatalf("%v: %v", obj, wrong)
+		}
+	}
+}
+
 // verdicts counts what becomes of generated objects.
 type verdicts struct {
 	objects, unreadable, accepted, one, unknown, defaulted int

@@ -128,7 +128,7 @@ func (e *small) members(s *schema.Structural, names []string, n int, out map[str
 		return false
 	}
 	if len(names) == 0 {
-		return n > 0 || yield()
+		return n > 0 || tooFew(s, out) || yield()
 	}
 	name, least := names[0], 1
 	property, declared := s.Properties[name]
@@ -152,6 +152,11 @@ func (e *small) members(s *schema.Structural, names []string, n int, out map[str
 		}
 	}
 	return true
+}
+
+// tooFew is whether an object has fewer members than its schema wants.
+func tooFew(s *schema.Structural, obj map[string]any) bool {
+	return s.ValueValidation != nil && s.ValueValidation.MinProperties != nil && int64(len(obj)) < *s.ValueValidation.MinProperties
 }
 
 // list enumerates lists. An empty one is a leaf itself.

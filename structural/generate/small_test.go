@@ -84,6 +84,13 @@ func TestSmall(t *testing.T) {
 			want: []string{`{}`, `{"o":null}`, `{"o":{}}`, `{"o":{"x":true}}`},
 			upTo: 1,
 		},
+		"LeastMembers": {
+			reason: "What has too few members is none.",
+			spec:   `{"type":"object","minProperties":1,"properties":{"a":{"type":"boolean","enum":[true]},"b":{"type":"boolean","enum":[false]}}}`,
+			leaves: 2, limit: 20,
+			want: []string{`{"b":false}`, `{"a":true}`, `{"a":true,"b":false}`},
+			upTo: 2,
+		},
 		"TooMany": {
 			reason: "If there are more than wanted these are not all.",
 			spec:   `{"type":"object","properties":{"a":{"type":"boolean"},"b":{"type":"boolean"}}}`,

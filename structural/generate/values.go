@@ -57,8 +57,18 @@ func (v *values) value(s *schema.Structural) any {
 	case typeBoolean:
 		return v.chance(50)
 	default:
-		return v.anything()
+		return v.untyped(s)
 	}
+}
+
+// untyped returns a value of any type. A null that the schema does not allow is pruned, and
+// then lacks where it is required.
+func (v *values) untyped(s *schema.Structural) any {
+	out := v.anything()
+	if out == nil && v.options.Valid && !s.Nullable {
+		return map[string]any{}
+	}
+	return out
 }
 
 func (v *values) intOrString(s *schema.Structural) any {

@@ -202,6 +202,10 @@ func TestRotation(t *testing.T) {
 	s.create(alpha, "w", widgets["old"][alpha])
 	s.front.pass(true) // The replicas themselves present what they have.
 	defer s.front.pass(false)
+	s.until("the API server has other connections than those that were ended", func(ctx context.Context) error {
+		_, err := s.tryGet(ctx, v1, "w")
+		return err
+	})
 
 	ctx, cancel := context.WithCancel(t.Context())
 	var readers sync.WaitGroup

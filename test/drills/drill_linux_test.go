@@ -383,6 +383,7 @@ type keeper struct {
 func (d *drill) keep(name string, args ...string) *keeper {
 	d.Helper()
 	k := &keeper{name: name, done: make(chan struct{})}
+	args = append([]string{"--lease-duration", "5s"}, args...) // Drills wait for the end of leases, and who loses one is started again.
 	var err error
 	k.now, err = d.StartReplica(name, args...)
 	d.must(err)

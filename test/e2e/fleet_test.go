@@ -113,8 +113,8 @@ func field(u *unstructured.Unstructured, path ...string) string {
 }
 
 // patience is how long a test waits for what takes milliseconds. How long
-// things take is for benchmarks to say.
-const patience = 30 * time.Second
+// things take is for benchmarks to say. A machine that is busy with other things is slow.
+const patience = 90 * time.Second
 
 // eventually waits until want is what got returns, and logs how long it took.
 func eventually(t *testing.T, what, want string, got func() string) {

@@ -22,6 +22,7 @@ import (
 	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -153,7 +154,7 @@ func freePort(host string) (string, error) {
 }
 
 // define creates the restaurant's definition of pizzas, with the webhook at its place
-// and both authorities trusted.
+// and both authorities trusted. The webhook must have been started.
 func (k *kitchen) define(t *testing.T) {
 	t.Helper()
 	text, err := os.ReadFile(root + "/examples/pizza/manifests/crds/pizza-crd.yaml")
@@ -191,6 +192,10 @@ func (k *kitchen) define(t *testing.T) {
 			}
 		}
 		return nil
+	})
+	eventually(t, "the webhook converts", func(ctx context.Context) error {
+		_, err := k.pizzas[beta].Create(ctx, bare(beta, "probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return err
 	})
 }
 

@@ -80,7 +80,7 @@ func (f *Fleet) Stop() error {
 
 // StartControllers starts `refract run`.
 func (f *Fleet) StartControllers() error {
-	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.Kubeconfig("hub"), "--lease-duration", "5s", "--deletion-guard", "100",
+	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.Kubeconfig("hub"), "--lease-duration", "15s", "--deletion-guard", "100",
 		"--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	f.controller.Stderr = f.log
 	return f.controller.Start()

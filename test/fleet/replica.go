@@ -28,8 +28,14 @@ type Replica struct {
 	ended           chan struct{}
 }
 
-// lease is how long a replica may not be heard of before others take over.
-const lease = 3 * time.Second
+// lease is how long a replica may not be heard of before others take over, unless its
+// arguments say otherwise. One that cannot renew it for two thirds of that ends, and on a
+// busy machine an API server may well be silent for seconds.
+const lease = 15 * time.Second
+
+// patience is how long a replica may take to end, and asking how long for an answer of
+// it. A machine that is busy with other things is slow.
+const patience, asking = time.Minute, 10 * time.Second
 
 // StartReplica starts a replica for the hub with a name, further arguments, and
 // ports of its own.
@@ -89,10 +95,10 @@ func (r *Replica) Stop(s syscall.Signal) error {
 	select {
 	case <-r.ended:
 		return nil
-	case <-time.After(20 * time.Second):
+	case <-time.After(patience):
 		err := r.Signal(syscall.SIGKILL)
 		<-r.ended
-		return errors.Join(err, fmt.Errorf("replica %s did not end within 20 s of signal %q", r.Name, s))
+		return errors.Join(err, fmt.Errorf("replica %s did not end within %s of signal %q", r.Name, patience, s))
 	}
 }
 
@@ -117,7 +123,7 @@ func (r *Replica) Metrics(ctx context.Context) (string, error) { return get(ctx,
 
 // get returns what is at a URL, or an error with that unless it is 200 OK.
 func get(ctx context.Context, url string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, asking)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {

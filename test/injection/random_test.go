@@ -1,11 +1,11 @@
 package injection
 
 import (
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -121,14 +121,14 @@ func (d dice) policy() string {
 		d.env(), d.envFrom(), d.volumes(), d.mounts())
 }
 
+var randomSeed = flag.Uint64("random-seed", 1, "of the pods and policies of TestRandomPods")
+
 // TestRandomPods: a pod that an API server takes without policies it takes with
 // policies, whatever they are; and once more with what became of it, to which
 // nothing is added.
 func TestRandomPods(t *testing.T) {
 	t.Parallel()
-	seed := uint64(time.Now().UnixNano())
-	t.Logf("the seed is %d", seed)
-	d := dice{Rand: rand.New(rand.NewPCG(seed, 0))}
+	d := dice{Rand: rand.New(rand.NewPCG(*randomSeed, 0))}
 	without, with := begin(t), beginOn(t, member, "testrandompods-policies")
 	var names []string
 	wild := dice{d.Rand, true}

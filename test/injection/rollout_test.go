@@ -143,7 +143,7 @@ func TestHaltsAfterCanary(t *testing.T) {
 	}
 	label(`"yes"`)
 	t.Cleanup(func() { label("null") })
-	s.deployments("progressDeadlineSeconds: 5, ", strings.Replace(app, "{", "{nodeSelector: {"+s.ns+`: "yes"}, `, 1), "a", "b", "c")
+	s.deployments("progressDeadlineSeconds: 15, ", strings.Replace(app, "{", "{nodeSelector: {"+s.ns+`: "yes"}, `, 1), "a", "b", "c")
 	label("null")
 	follow := s.readiness()
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))

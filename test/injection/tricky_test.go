@@ -244,14 +244,22 @@ func TestOverlapWarning(t *testing.T) {
 	s := begin(t)
 	s.apply(sip("first", `{selector: {matchLabels: {role: frontend}}, `+port+`}`))
 	s.accepted("first")
-	s.warnings.take()
-	s.apply(sip("second", `{selector: {matchExpressions: [{key: tier, operator: In, values: [gold, silver]}]}, env: [{name: DB_PORT, value: "7000"}]}`))
-	got := s.warnings.take()
-	for _, want := range []string{"first", "DB_PORT", "role", "frontend", "tier", "gold"} {
-		if !strings.Contains(got, want) {
-			t.Errorf("The warning: want %q in it, got %q", want, got)
+	second := sip("second", `{selector: {matchExpressions: [{key: tier, operator: In, values: [gold, silver]}]}, env: [{name: DB_PORT, value: "7000"}]}`)
+	s.until("who writes the second is warned", func(ctx context.Context) error { // Each replica hears of the first by itself.
+		s.warnings.take()
+		if err := s.api.Create(ctx, s.read(second)[0], client.DryRunAll); err != nil {
+			return err
 		}
-	}
+		got := s.warnings.take()
+		for _, want := range []string{"first", "DB_PORT", "role", "frontend", "tier", "gold"} {
+			if !strings.Contains(got, want) {
+				return fmt.Errorf("want %q in the warning, got %q", want, got)
+			}
+		}
+		return nil
+	})
+	s.apply(second)
+	s.warnings.take()
 	s.apply(sip("third", `{selector: {matchExpressions: [{key: role, operator: NotIn, values: [frontend]}, {key: tier, operator: DoesNotExist}]}, env: [{name: DB_PORT, value: "8000"}]}`))
 	if got := s.warnings.take(); strings.Contains(got, "DB_PORT") {
 		t.Errorf("No pod is of two policies: want no warning, got %q", got)

@@ -18,6 +18,10 @@ import (
 	"refract.dev/internal/evolution/migrate"
 )
 
+// underWay is how many requests of a run may be at the API server when it ends, and be
+// done after somebody has looked at what is stored.
+const underWay = 8
+
 // TestInterrupted shows that a run that was interrupted is continued where it was, and
 // begun anew if the definition is another meanwhile.
 func TestInterrupted(t *testing.T) {
@@ -66,7 +70,7 @@ func TestInterrupted(t *testing.T) {
 	if r.Outcome != migrate.Migrated || r.ContinuedAfter != "default/some-00399" || r.Objects != objects || r.Passes != 2 {
 		t.Errorf("Run(...): want it continued, got %+v", r)
 	}
-	if r.Rewritten != counts["v1"] {
+	if r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
 		t.Errorf("Run(...): want the %d rewritten that were left, got %d", counts["v1"], r.Rewritten)
 	}
 	k.wantMigrated(objects)
@@ -150,7 +154,7 @@ func TestKilled(t *testing.T) {
 	k.mustApply(versions{storage: "v2"})
 	before := k.listed()
 
-	victim := refract(t, "crd", "migrate", k.name(), "--to", "v2", "--rate", "100", "--settle", "0s", "--yes")
+	victim := refract(t, "crd", "migrate", k.name(), "--to", "v2", "--rate", "50", "--settle", "0s", "--yes")
 	var said bytes.Buffer
 	victim.Stderr = &said
 	if err := victim.Start(); err != nil {
@@ -187,7 +191,7 @@ func TestKilled(t *testing.T) {
 	if err := json.Unmarshal(out.Bytes(), r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Outcome != migrate.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten != counts["v1"] {
+	if r.Outcome != migrate.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
 		t.Errorf("want it continued, and the %d rewritten that were left, got %+v", counts["v1"], r)
 	}
 	if want := "a run that was interrupted is continued after " + r.ContinuedAfter; !strings.Contains(narration.String(), want) {

@@ -63,7 +63,7 @@ const (
 
 	// patience is how long anything may take that has no limit of its own. A machine
 	// that is busy with other things is slow.
-	patience = time.Minute
+	patience = 90 * time.Second
 )
 
 // byServer and byPolicy are the worlds of the tests.

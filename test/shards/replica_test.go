@@ -21,7 +21,7 @@ import (
 
 const (
 	replicaVariable = "REFRACT_TEST_REPLICA" // The identity: this process is a replica then.
-	duration        = 3 * time.Second        // Of a Lease.
+	leaseVariable   = "REFRACT_TEST_LEASE"   // How long its Lease lasts.
 	members         = 9
 )
 
@@ -53,6 +53,10 @@ func replicate(identity string) error {
 		return err
 	}
 	cfg.QPS = -1
+	duration, err := time.ParseDuration(os.Getenv(leaseVariable))
+	if err != nil {
+		return err
+	}
 	client, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return err

@@ -234,7 +234,18 @@ func namespace(t *testing.T) (name, user string) {
 		}
 		do(t, "hub", "", "delete", "namespace", name, "--wait=false")
 	})
+	allowed(t, "hub", user, "yes", "create", "overridepolicies.core.kubeadmiral.io", "-n", name)
 	return name, user
+}
+
+// allowed waits until an API server has heard of what a user may do, which is a moment
+// after the role was written.
+func allowed(t *testing.T, cluster, user, want string, what ...string) {
+	t.Helper()
+	eventually(t, "whether "+user+" may "+strings.Join(what, " "), want, func() string {
+		out, _ := shared.Kubectl(cluster, "", append([]string{"auth", "can-i", "--as=" + user}, what...)...) // kubectl exits with 1 to say no.
+		return strings.TrimSpace(out)
+	})
 }
 
 // get returns an object of a cluster, or nil.
@@ -264,8 +275,9 @@ func field(u *unstructured.Unstructured, path ...string) string {
 	return fmt.Sprint(v)
 }
 
-// patience is how long a test waits for what takes milliseconds.
-const patience = 30 * time.Second
+// patience is how long a test waits for what takes milliseconds. A machine that is busy
+// with other things is slow.
+const patience = 90 * time.Second
 
 // eventually waits until want is what got returns.
 func eventually(t *testing.T, what, want string, got func() string) {

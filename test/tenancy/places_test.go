@@ -158,6 +158,7 @@ subjects: [{kind: User, name: USER}]
 `
 	user := "nobody-in-" + ns
 	do(t, "hub", strings.ReplaceAll(role, "USER", user), "apply", "-n", ns, "-f", "-")
+	allowed(t, "hub", user, "yes", "create", "pods", "-n", ns)
 	return user
 }
 

@@ -265,8 +265,8 @@ func (s *server) requests(prefix string) int {
 
 // quick is a pace for tests.
 var quick = pace{
-	first: time.Millisecond, longest: 2 * time.Millisecond, away: 2 * time.Second, tries: 3,
-	request: 10 * time.Second, look: time.Millisecond, takeUp: 50 * time.Millisecond,
+	first: time.Millisecond, longest: 2 * time.Millisecond, away: time.Minute, tries: 3,
+	request: time.Minute, look: time.Millisecond, takeUp: 50 * time.Millisecond,
 }
 
 // migration returns one to v2 that is about to run.

@@ -282,7 +282,8 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 	case p.Status.Served == nil:
 		return 0, no(reasonNotServed, "")
 	case crd == nil:
-		return 0, no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD)
+		return 0, no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD+". If it is created again, "+
+			"objects are converted as before, until the policy is found good for it; if not, delete the policy")
 	}
 	w := wiringOf(crd, want)
 	if w.theirs != "" && p.Annotations[refractv1alpha1.TakeOverAnnotation] != "true" {
@@ -332,12 +333,16 @@ func (k *keeper) note(crd string) {
 
 // fought says what to do about somebody who writes spec.conversion as well.
 func fought(crd *unstructured.Unstructured, w wiring) string {
+	if w.elsewhere != "" {
+		return fmt.Sprintf("spec.conversion of %s asks %s: another program of Refract has written that, after this one had written its own address. "+
+			"Have one of them convert (--conversion): its replicas have one --webhook-url or --webhook-service, and one Lease", crd.GetName(), w.elsewhere)
+	}
 	what := "caBundle or conversionReviewVersions are others"
 	if !w.ours {
 		what = "the API server asks nobody, and gives objects out as they are stored"
 	}
 	return fmt.Sprintf("spec.conversion of %s was changed by %q after Refract had written it: %s. It is about to be put right. "+
-		"Have that one leave spec.conversion alone, or delete the policy", crd.GetName(), changedBy(crd), what)
+		"Have that one leave spec.conversion alone", crd.GetName(), changedBy(crd), what)
 }
 
 // probe asks what the API server will ask, once for each thing that is served at an

@@ -210,6 +210,17 @@ func TestFight(t *testing.T) {
 	}
 }
 
+// TestTwoPrograms: two that convert in one cluster, each at an address of its own, are told
+// apart from somebody who writes other authorities.
+func TestTwoPrograms(t *testing.T) {
+	got := fought(read(t, widgets), wiring{ours: true, elsewhere: "https://there/convert"})
+	for _, text := range []string{"asks https://there/convert", "another program of Refract", "one --webhook-url or --webhook-service"} {
+		if !strings.Contains(got, text) {
+			t.Errorf("%q is not in %q", text, got)
+		}
+	}
+}
+
 func TestChangedBy(t *testing.T) {
 	crd := read(t, widgets)
 	if got := changedBy(crd); got != "somebody" {

@@ -5,7 +5,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// What came of an object that a shadow was to be compared with, as it is counted.
+// What came of an object that a shadow was to be compared with, as it is counted. What is
+// skipped is not read, so that reviews are counted then.
 const (
 	shadowSame      = "same"
 	shadowDifferent = "different"
@@ -23,7 +24,8 @@ const (
 var (
 	shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_shadow_total",
-		Help: "Objects that a shadow was to convert too, by definition and by what came of it.",
+		Help: "Objects that a shadow was to convert too, by definition and by what came of it. " +
+			"Those that are skipped or failed are reviews where nobody has counted objects: an API server sends one object in each.",
 	}, []string{"crd", "result"})
 	policiesHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "refract_conversion_policies",

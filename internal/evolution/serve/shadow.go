@@ -224,7 +224,7 @@ func (c *comparer) compare(j *job) {
 	for _, s := range j.entry.shadows {
 		objects, different, last, err := s.compare(j, ours)
 		if err != nil {
-			shadowed.WithLabelValues(j.crd, shadowFailed).Add(float64(objects))
+			shadowed.WithLabelValues(j.crd, shadowFailed).Add(float64(max(objects, 1)))
 			if c.logs.TryAccept() {
 				c.log.Error(err, "A shadow could not be compared", "crd", j.crd, "policy", s.policy.Name)
 			}

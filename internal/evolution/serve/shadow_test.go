@@ -146,6 +146,20 @@ func TestBusyShadow(t *testing.T) {
 	}
 }
 
+// TestUnreadableReview: what a shadow cannot read is counted, although nobody knows how many
+// objects it has.
+func TestUnreadableReview(t *testing.T) {
+	tab, _ := shadowing(t)
+	failed := shadowed.WithLabelValues("widgets.example.com", shadowFailed)
+	before := counted(t, failed)
+	tab.shadows.compare(&job{
+		crd: "widgets.example.com", entry: tab.entries["widgets.example.com"], review: []byte("{"), answer: []byte(`{"response":{}}`),
+	})
+	if got := counted(t, failed) - before; got != 1 {
+		t.Errorf("%v are counted as failed, want 1", got)
+	}
+}
+
 // TestRefusedReview: what is no review is not compared, and leaves no room taken.
 func TestRefusedReview(t *testing.T) {
 	tab, _ := shadowing(t)

@@ -123,7 +123,7 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 	served := p.Status.Served
 	switch {
 	case served == nil:
-		return no(reasonNotServed, "Nothing is converted by it yet. "+because(p))
+		return no(reasonNotServed, notServed(p, crd, want)+because(p))
 	case asked.status != metav1.ConditionTrue:
 		return asked
 	case !p.DeletionTimestamp.IsZero():
@@ -132,12 +132,24 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 		return no(reasonEarlier, fmt.Sprintf("Objects are converted by generation %d, and will be until generation %d is good. %s",
 			served.Generation, p.Generation, because(p)))
 	case !judged:
-		return no(reasonEarlier, "Objects are converted for the schemas that the definition had before. "+because(p))
+		return no(reasonEarlier, "Objects are converted for the schemas that the definition had before. "+
+			"Leave fields and versions that are new unused until the policy covers them: "+
+			"a field is lost when its object is written in a version without it. "+because(p))
 	case p.Spec.Mode == refractv1alpha1.ConversionShadow:
 		return yes(reasonNeeded, "It converts the objects of "+p.Spec.CRD+" although it is a shadow: no other policy does")
 	default:
 		return yes(reasonServing, fmt.Sprintf("Objects of %s are converted by generation %d", p.Spec.CRD, served.Generation))
 	}
+}
+
+// notServed says what it comes to that a policy has never been good. If the API server asks
+// all the same, the policy was created anew or its status has been emptied.
+func notServed(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
+	if crd == nil || !wiringOf(crd, want).ours {
+		return "Nothing is converted by it yet. "
+	}
+	return fmt.Sprintf("Nothing is converted by it, although spec.conversion of %s asks Refract: objects can be read and written in the version "+
+		"that they are stored in alone, but for replicas that have converted by this policy before. Mend it now. ", p.Spec.CRD)
 }
 
 // because returns what keeps a spec from being served.

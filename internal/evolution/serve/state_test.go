@@ -14,7 +14,7 @@ import (
 )
 
 func TestReadiness(t *testing.T) {
-	crd := read(t, widgets)
+	crd := asking(t, `{strategy: Webhook, webhook: {clientConfig: {url: "https://here/convert/widgets.example.com"}, conversionReviewVersions: [v1]}}`)
 	good := yes(reasonServing, "")
 	cases := map[string]struct {
 		reason  string
@@ -33,6 +33,11 @@ func TestReadiness(t *testing.T) {
 				no(reasonInvalid, "spec.hub: no such version").into(p, refractv1alpha1.ConversionCompiled)
 			},
 			false, no(reasonNotServed, ""), metav1.ConditionFalse, reasonNotServed, []string{"Compiled (Invalid): spec.hub: no such version"},
+		},
+		"EmptiedStatus": {
+			"The API server asks for what nobody can answer who begins now: that is an outage, and no beginning.",
+			func(p *refractv1alpha1.ConversionPolicy) { p.Status.Served = nil },
+			false, no(reasonNotServed, ""), metav1.ConditionFalse, reasonNotServed, []string{"although spec.conversion of widgets.example.com asks Refract"},
 		},
 		"NotAsked": {
 			"The API server does not ask.", nil, true, no(reasonProbe, "connection refused"), metav1.ConditionFalse, reasonProbe, []string{"connection refused"},
@@ -56,7 +61,9 @@ func TestReadiness(t *testing.T) {
 			func(p *refractv1alpha1.ConversionPolicy) {
 				no(reasonInvalid, "spec.size").into(p, refractv1alpha1.ConversionCompiled)
 			},
-			false, good, metav1.ConditionFalse, reasonEarlier, []string{"schemas that the definition had before", "spec.size"},
+			false, good, metav1.ConditionFalse, reasonEarlier, []string{
+				"schemas that the definition had before", "a field is lost when its object is written in a version without it", "spec.size",
+			},
 		},
 		"ToGo": {
 			"It is deleted, and needed.",

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -86,7 +87,9 @@ func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) err
 	before, _ := t.look(crd)
 	r := rolesOf(policies)
 	if r.serving == nil {
-		t.set(crd, nil)
+		if !before.forgotten(policies) {
+			t.set(crd, nil)
+		}
 		return nil
 	}
 	now := t.compile(r.serving, before)
@@ -95,6 +98,13 @@ func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) err
 	}
 	t.set(crd, now)
 	return now.err
+}
+
+// forgotten reports whether the policy that an entry is from is there still, and does not
+// say any more what it serves: somebody has emptied its status. Until it is judged anew,
+// objects are converted by what was good, as they are if the status was damaged.
+func (e *entry) forgotten(policies []refractv1alpha1.ConversionPolicy) bool {
+	return e != nil && e.program != nil && slices.ContainsFunc(policies, func(p refractv1alpha1.ConversionPolicy) bool { return p.UID == e.key.uid })
 }
 
 // set puts an entry in its place, nil for none, and tells those who wait for it.

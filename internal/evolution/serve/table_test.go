@@ -101,6 +101,32 @@ func TestTable(t *testing.T) {
 	fails(t, tab, "widgets.example.com", "no ConversionPolicy")
 }
 
+// TestEmptiedStatus: a policy whose status somebody has emptied converts by what was good,
+// until it has gone.
+func TestEmptiedStatus(t *testing.T) {
+	tab := newTable(logr.Discard())
+	tab.patience = time.Millisecond
+	tab.sync()
+	p := serving(t, policyFrom(t, mapped, "widgets", 1))
+	put := func(policies ...refractv1alpha1.ConversionPolicy) {
+		t.Helper()
+		if err := tab.put("widgets.example.com", policies); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(*p)
+	p.Status = refractv1alpha1.ConversionPolicyStatus{}
+	put(*p)
+	if r := answerIn(t, post(t, tab, "widgets.example.com", review)); r.Result.Status != metav1.StatusSuccess {
+		t.Errorf("What was good is no longer served: %+v", r)
+	}
+	if err := tab.ready(); err != nil {
+		t.Errorf("It converts, and is not ready: %v", err)
+	}
+	put(*policyFrom(t, mapped, "another", 1))
+	fails(t, tab, "widgets.example.com", "no ConversionPolicy")
+}
+
 // TestWaiting: a policy that another replica has just begun to serve is on its way here.
 func TestWaiting(t *testing.T) {
 	tab := newTable(logr.Discard())

@@ -53,6 +53,9 @@ type wiring struct {
 	current bool
 	// ours is whether the API server asks us, though it may trust something else.
 	ours bool
+	// elsewhere names where it asks if that is ours and not where we are: it was us before,
+	// or is another program of Refract.
+	elsewhere string
 	// theirs names whom it asks if it is somebody else; empty for nobody.
 	theirs string
 	// replace is whether what it asks now must be taken away: server-side apply leaves
@@ -72,6 +75,9 @@ func wiringOf(crd *unstructured.Unstructured, want *admissionregistrationv1.Webh
 	if !w.ours {
 		w.theirs = endpointOf(config)
 		return w
+	}
+	if !same {
+		w.elsewhere = endpointOf(config)
 	}
 	w.current = same && slices.Equal(is.Webhook.ConversionReviewVersions, reviewVersions) &&
 		(len(want.CABundle) == 0 || string(config.CABundle) == string(want.CABundle))

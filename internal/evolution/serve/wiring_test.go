@@ -62,11 +62,12 @@ func TestWiring(t *testing.T) {
 			wiring{theirs: "https://there/convert"},
 		},
 		"OldURL": {
-			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url), wiring{ours: true},
+			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url),
+			wiring{ours: true, elsewhere: "https://there/convert"},
 		},
 		"OldURLToService": {
 			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
-			wiring{ours: true, replace: true},
+			wiring{ours: true, elsewhere: "https://there/convert", replace: true},
 		},
 		"OtherService": {
 			"Somebody else converts.", webhook("{service: {namespace: shop, name: converter}}", "[v1]"), "", at(url),

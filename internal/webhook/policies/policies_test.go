@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -246,10 +247,11 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
 	cases := map[string]struct {
-		reason string
-		fleet  Fleet
-		want   string
-		logs   string
+		reason   string
+		fleet    Fleet
+		patience time.Duration
+		want     string
+		logs     string
 	}{
 		"Unknown": {
 			reason: "There may be nobody who knows the fleet.",
@@ -257,21 +259,21 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 		},
 		"Error": {
 			reason: "What is not known yet does not keep a valid policy from being written.",
-			fleet:  &hub{err: errors.New("the caches are empty")},
-			want:   "allowed\nwarning: what this does to the fleet is not known: the hub's objects are not known: the caches are empty\n",
-			logs:   "looked at alone",
+			fleet:  &hub{err: errors.New("the caches are empty")}, patience: time.Minute,
+			want: "allowed\nwarning: what this does to the fleet is not known: the hub's objects are not known: the caches are empty\n",
+			logs: "looked at alone",
 		},
 		"Panic": {
 			reason: "Nor does a mistake in this program.",
-			fleet:  &hub{do: func(context.Context) { panic("a mistake") }},
-			want:   "allowed\nwarning: what this does to the fleet is not known: there is a mistake in Refract, which its log tells of\n",
-			logs:   "a mistake",
+			fleet:  &hub{do: func(context.Context) { panic("a mistake") }}, patience: time.Minute,
+			want: "allowed\nwarning: what this does to the fleet is not known: there is a mistake in Refract, which its log tells of\n",
+			logs: "a mistake",
 		},
 		"TooBig": {
 			reason: "Nor a fleet that takes long.",
-			fleet:  &hub{do: func(context.Context) { <-stop }},
-			want:   "allowed\nwarning: what this does to the fleet is not known: it takes too long\n",
-			logs:   "looked at alone",
+			fleet:  &hub{do: func(context.Context) { <-stop }}, patience: 50 * time.Millisecond,
+			want: "allowed\nwarning: what this does to the fleet is not known: it takes too long\n",
+			logs: "looked at alone",
 		},
 	}
 	for name, tc := range cases {
@@ -279,7 +281,7 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 			_, was, now := fleetOf(t)
 			var mu sync.Mutex
 			var log strings.Builder
-			o := Options{Fleet: tc.fleet, Patience: 50 * time.Millisecond, Log: funcr.New(func(_, args string) {
+			o := Options{Fleet: tc.fleet, Patience: tc.patience, Log: funcr.New(func(_, args string) {
 				mu.Lock()
 				defer mu.Unlock()
 				log.WriteString(args)
@@ -305,28 +307,30 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 // TestNoPlace has the fleet asked by as many as may at once: who comes then does
 // not wait for longer than the others, nor does it begin what nobody waits for.
 func TestNoPlace(t *testing.T) {
-	stop, busy := make(chan struct{}), make(chan struct{}, 10)
-	fleet := &hub{do: func(context.Context) {
-		busy <- struct{}{}
-		<-stop
-	}}
-	_, was, now := fleetOf(t)
-	v := &validator{
-		Options: Options{Fleet: fleet, Patience: 20 * time.Millisecond, Log: logr.Discard()}, places: make(chan struct{}, atOnce),
-	}
-	w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for range atOnce + 2 {
-		if got := v.ask(t.Context(), w, nil); len(got.warnings) != 1 {
-			t.Errorf("ask(): got %v", got)
+	synctest.Test(t, func(t *testing.T) {
+		stop, busy := make(chan struct{}), make(chan struct{}, 10)
+		fleet := &hub{do: func(context.Context) {
+			busy <- struct{}{}
+			<-stop
+		}}
+		_, was, now := fleetOf(t)
+		v := &validator{
+			Options: Options{Fleet: fleet, Patience: 20 * time.Millisecond, Log: logr.Discard()}, places: make(chan struct{}, atOnce),
 		}
-	}
-	if len(busy) != atOnce {
-		t.Errorf("The fleet was asked %d times at once, want %d", len(busy), atOnce)
-	}
-	close(stop)
+		w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range atOnce + 2 {
+			if got := v.ask(t.Context(), w, nil); len(got.warnings) != 1 {
+				t.Errorf("ask(): got %v", got)
+			}
+		}
+		if len(busy) != atOnce {
+			t.Errorf("The fleet was asked %d times at once, want %d", len(busy), atOnce)
+		}
+		close(stop)
+	})
 }
 
 func TestHandleRequests(t *testing.T) {
