@@ -149,7 +149,7 @@ func (w *work) convertElement(p *plan, entries []entry, partial bool) error {
 	if err := w.convertFields(p, partial); err != nil {
 		return err
 	}
-	return w.restructure(p)
+	return w.restructure(p, partial)
 }
 
 // item is what an element had, and which one it is.

@@ -16,6 +16,19 @@ func SpokeParent(place string) Conversion { return parent(place, spokeSide) }
 // HubParent is [SpokeParent] for an object that only the hub has.
 func HubParent(place string) Conversion { return parent(place, hubSide) }
 
+// SpokeRequires says that the spoke requires the object at this place, which both versions
+// have: if nothing is left in it on the way to the spoke it stays, as {}.
+func SpokeRequires(place string) Conversion { return required(place, spokeSide) }
+
+// HubRequires is [SpokeRequires] for an object that the hub requires.
+func HubRequires(place string) Conversion { return required(place, hubSide) }
+
+func required(place string, s side) Conversion {
+	c := oneSided(place, s, nil)
+	c.required = true
+	return c
+}
+
 func parent(place string, s side) Conversion {
 	c := oneSided(place, s, nil)
 	c.parent = true
@@ -88,6 +101,47 @@ func (w *work) leaveParents(p *plan, partial bool) {
 			w.complement.kept = append(w.complement.kept, entry{place: f.place, value: emptyObject, of: absent})
 		}
 	}
+}
+
+// keepEmpty keeps the objects that were empty before values moved into them. On the way back
+// they would go with these.
+func (w *work) keepEmpty(p *plan) {
+	for i := range p.fields {
+		f := &p.fields[i]
+		if !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present }) {
+			continue
+		}
+		for _, to := range f.to {
+			n := p.nodes[to].parent
+			if m := &w.facts[n]; n < p.fixed || w.puts[to] == nil || !m.present || m.kind != '{' || m.members > 0 || p.nodes[n].comesBack || w.restoredIn(p, n) {
+				continue
+			}
+			if place := p.nodes[n].path; !slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == place }) {
+				w.complement.kept = append(w.complement.kept, entry{place: place, value: emptyObject, of: absent})
+			}
+		}
+	}
+}
+
+// restoredIn reports whether a value comes into the object at a node from the annotation. It
+// will be in the annotation alone on the way back, and have the object stay.
+func (w *work) restoredIn(p *plan, n int) bool {
+	return slices.ContainsFunc(p.fields, func(f field) bool { return w.isRestored(p, f, n) }) ||
+		slices.ContainsFunc(p.fills, func(f field) bool { return w.isRestored(p, f, n) })
+}
+
+func (w *work) isRestored(p *plan, f field, n int) bool {
+	return !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present }) &&
+		slices.ContainsFunc(f.to, func(to int) bool {
+			return w.puts[to] != nil && p.isIn(to, n) && (f.fill == nil || !w.comparer.equal(w.puts[to], f.fill))
+		})
+}
+
+// wasEmpty reports whether the object at a node was empty before the values moved into it
+// that it has.
+func (w *work) wasEmpty(p *plan, n int) bool {
+	e := w.entryOf(p.nodes[n].path)
+	return e != nil && e.of == absent && isEmptyObject(e.value)
 }
 
 // movesOut reports whether a value in the object at a node is elsewhere in the wanted

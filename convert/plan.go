@@ -42,6 +42,9 @@ type node struct {
 	stays bool
 	// returns says that it is a parent which only the wanted version has.
 	returns bool
+	// required says that the wanted version requires the object, and comesBack that the
+	// version before does.
+	required, comesBack bool
 }
 
 // plan says how objects of one version, or elements of their lists, become those of
@@ -147,6 +150,12 @@ func (p *plan) addField(id int, c *Conversion, elements *plan) {
 	}
 	if c.whole != nil {
 		p.whole = &f
+		return
+	}
+	if c.required {
+		where, _ := parsePlace(c.spoke)
+		n := &p.nodes[p.leaves(where)[0]]
+		n.required, n.comesBack = n.required || c.side == after, n.comesBack || c.side == before
 		return
 	}
 	if c.side != after {
@@ -327,7 +336,7 @@ func (c *Conversion) claims(elements bool) ([]claim, error) {
 			continue
 		}
 		for _, path := range where.paths() {
-			claims = append(claims, claim{side: s.side, path: path, parent: c.parent})
+			claims = append(claims, claim{side: s.side, path: path, parent: c.parent || c.required})
 		}
 	}
 	if c.elements != 0 {

@@ -31,6 +31,8 @@ type Conversion struct {
 	side  side
 	// parent says that the value is the object that others are in.
 	parent bool
+	// required says that the side requires the object at the place.
+	required bool
 	// inside are the conversions of the elements of a list, or the values of a table, and
 	// elements is the byte that those begin with; 0 if it is neither.
 	inside   []Conversion

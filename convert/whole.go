@@ -457,7 +457,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 	if err := w.annotate(p); err != nil {
 		return err
 	}
-	if err := w.restructure(p); err != nil {
+	if err := w.restructure(p, partial); err != nil {
 		return err
 	}
 	out, err := w.assemble(make([]byte, 0, root.end-root.start+len(made)), p.apiVersion, made)

@@ -236,7 +236,7 @@ func (w *work) convert(p *plan) error {
 	if err := w.annotate(p); err != nil {
 		return err
 	}
-	return w.restructure(p)
+	return w.restructure(p, partial)
 }
 
 var emptyObject = []byte("{}")
@@ -283,6 +283,9 @@ func (w *work) convertFields(p *plan, partial bool) error {
 	}
 	w.returnNulls(p)
 	w.leaveParents(p, partial)
+	if !partial {
+		w.keepEmpty(p)
+	}
 	return nil
 }
 
@@ -556,8 +559,8 @@ var below = []byte("{")
 func isBelow(text []byte) bool { return len(text) == 1 && text[0] == '{' }
 
 // restructure turns what is put and deleted into edits, and orders them.
-func (w *work) restructure(p *plan) error {
-	w.remove(p)
+func (w *work) restructure(p *plan, partial bool) error {
+	w.remove(p, partial)
 	if len(w.inserted) > 0 {
 		if err := w.insert(p, nodeRoot); err != nil {
 			return err
@@ -568,8 +571,8 @@ func (w *work) restructure(p *plan) error {
 }
 
 // remove plans the edits that take members away, each with one comma.
-func (w *work) remove(p *plan) {
-	w.prune(p)
+func (w *work) remove(p *plan, partial bool) {
+	w.prune(p, partial)
 	slices.SortFunc(w.deleted, func(a, b int) int { return cmp.Compare(w.facts[a].key, w.facts[b].key) })
 	for i, n := range w.deleted {
 		f := &w.facts[n]
@@ -587,15 +590,16 @@ func (w *work) remove(p *plan) {
 
 // prune deletes the objects that nothing is left in, and that only the version that the
 // object had has values in: they were made for these. Where a value comes back to from the
-// annotation alone, nothing else would make them.
-func (w *work) prune(p *plan) {
+// annotation alone, nothing else would make them. A partial object has what its manager
+// has applied, whatever the version requires.
+func (w *work) prune(p *plan, partial bool) {
 	if len(w.deleted) == 0 {
 		return
 	}
 	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come behind their parents.
 		f := &w.facts[n]
-		if f.members == 0 || f.members != w.deletedIn(p, n) || p.nodes[n].stays && !w.movedAway(p, n) ||
-			slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
+		if f.members == 0 || f.members != w.deletedIn(p, n) || p.nodes[n].required && !partial || w.wasEmpty(p, n) ||
+			p.nodes[n].stays && !w.movedAway(p, n) || slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
 			continue
 		}
 		w.deleted = slices.DeleteFunc(w.deleted, func(d int) bool { return p.nodes[d].parent == n })

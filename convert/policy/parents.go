@@ -13,7 +13,13 @@ import (
 // them: those that the other side has no place for, and those that values move into or out
 // of, which nobody can tell otherwise from ones that were there before.
 func (s *spoke) parents(c *scope) []convert.Conversion {
-	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}}
+	p := parenting{claims: c.claims, filled: [2]map[string]bool{{}, {}}, required: [2]map[string]bool{{}, {}}}
+	p.requires = func(sd side, at place) bool {
+		if c.at[sd].steps != nil {
+			at = c.at[sd].elements().join(at)
+		}
+		return s.requiredAt(sd, at)
+	}
 	for sd := range p.schemas {
 		p.schemas[sd] = s.within(c, side(sd))
 	}
@@ -55,7 +61,11 @@ type parenting struct {
 	claims  [2]*claim
 	// filled are the parents, and whether something comes into them from the other side.
 	filled [2]map[string]bool
-	all    []convert.Conversion
+	// requires reports whether a side requires what is at a place of the scope, and required
+	// has the objects that both have of which that is known.
+	requires func(sd side, at place) bool
+	required [2]map[string]bool
+	all      []convert.Conversion
 }
 
 // add adds the parents of a value on one side. In the other it has another place, or none.
@@ -73,9 +83,27 @@ func (p *parenting) add(sd side, in [2]place) {
 		if named.exact() {
 			at = nil // The other side has something else there.
 		}
+		parent := place{steps: own.steps[:i+1]}
 		if at == nil {
-			p.put(sd, place{steps: own.steps[:i+1]}, in[sd.other()].steps != nil || in[sd.other()].group != nil)
+			p.put(sd, parent, in[sd.other()].steps != nil || in[sd.other()].group != nil)
+		} else {
+			p.remains(sd.other(), parent)
 		}
+	}
+}
+
+// remains is about an object that both sides have: one of them may require it, whatever
+// moves out of it.
+func (p *parenting) remains(sd side, at place) {
+	text := at.String()
+	if p.required[sd][text] || !p.requires(sd, at) {
+		return
+	}
+	p.required[sd][text] = true
+	if sd == onHub {
+		p.all = append(p.all, convert.HubRequires(text))
+	} else {
+		p.all = append(p.all, convert.SpokeRequires(text))
 	}
 }
 
