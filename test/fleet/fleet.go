@@ -69,13 +69,13 @@ func (f *Fleet) Stop() error {
 		var errs []error
 		for _, r := range f.replicas {
 			_ = r.Signal(syscall.SIGCONT) // Or one that is frozen would not hear of its end.
-			errs = append(errs, r.Stop(syscall.SIGTERM))
+			errs = append(errs, r.Stop(syscall.SIGTERM), crashed(r.Log))
 		}
 		return errors.Join(append(errs, f.Playground.Stop())...)
 	}
 	f.StopControllers(syscall.SIGTERM)
 	_, err := f.Refract("down", "--dir", f.dir)
-	return errors.Join(err, f.log.Close())
+	return errors.Join(err, f.log.Close(), crashed(f.log.Name()))
 }
 
 // StartControllers starts `refract run`.

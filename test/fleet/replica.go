@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -100,6 +102,24 @@ func (r *Replica) Stop(s syscall.Signal) error {
 		<-r.ended
 		return errors.Join(err, fmt.Errorf("replica %s did not end within %s of signal %q", r.Name, patience, s))
 	}
+}
+
+// crashed returns an error if a program has crashed that wrote this log. Others take over
+// from one that does, so that nobody else might notice.
+func crashed(log string) error {
+	text, err := os.ReadFile(log)
+	if err != nil {
+		return err
+	}
+	lines := strings.Split(string(text), "\n")
+	i := slices.IndexFunc(lines, func(line string) bool {
+		return strings.HasPrefix(line, "panic: ") || strings.HasPrefix(line, "fatal error: ")
+	})
+	if i < 0 {
+		return nil
+	}
+	const most = 40
+	return fmt.Errorf("%s: a program has crashed:\n%s", filepath.Base(log), strings.Join(lines[i:min(i+most, len(lines))], "\n"))
 }
 
 // Ended says whether the replica has ended.
