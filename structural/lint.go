@@ -28,6 +28,12 @@ const (
 	lintNoneRequires   = "NoneConversionRequires"
 )
 
+// OfStrategyNone reports whether the finding is about what the conversion strategy None does to
+// objects, and is none if something else converts them in the end.
+func (f Finding) OfStrategyNone() bool {
+	return f.Rule == lintNoneDrops || f.Rule == lintNoneType || f.Rule == lintNoneRequires
+}
+
 // lint returns what is hardly meant in a definition, in no order.
 func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
 	l := &linter{}
@@ -214,11 +220,14 @@ func (l *linter) missing(has, lacks side, name string) {
 		return
 	}
 	if lacks.stored {
-		l.warnf(lintNoneDrops, at, "is unknown to %s, which objects are stored in, and the conversion strategy is None: it is never stored", lacks.version)
+		l.warnf(lintNoneDrops, at,
+			"is unknown to %s, which objects are stored in, and the conversion strategy is None: it is never stored; "+
+				"a ConversionPolicy or a webhook would keep it", lacks.version)
 		return
 	}
 	l.warnf(lintNoneDrops, at,
-		"is unknown to %s, and the conversion strategy is None: whoever reads an object there and writes it back drops it", lacks.version)
+		"is unknown to %s, and the conversion strategy is None: whoever reads an object there and writes it back drops it; "+
+			"a ConversionPolicy or a webhook would keep it", lacks.version)
 }
 
 // use says what is done with objects in the version.

@@ -164,22 +164,33 @@ func (p *Policy) MayLose(version, other string) []string {
 
 // RuleAt returns the path of the field of the policy that is about the value at a path in an
 // object of version on the way from or to other, such as spec.spokes[0].fields[2]: the
-// one whose place there the path is, is inside, or contains. It returns "" if there is
-// none: the value passes. Elements may be numbered in path, or be [*].
+// one whose place there the path is or is inside, or else the only one whose place the path
+// contains. It returns "" if there is none, as for a value that passes, and if there are
+// several, as for the whole object. Elements may be numbered in path, or be [*].
 func (p *Policy) RuleAt(version, other, path string) string {
 	at, err := parsePath(path)
 	if err != nil {
 		return ""
 	}
-	found, longest := "", -1
+	around, longest := "", -1
+	var inside []string
+	seen := map[string]bool{} // Places inside: the second leg may be about what the first one is.
 	for _, e := range p.entries(version, other) {
 		for _, member := range e.at.members() {
-			if n := len(member.steps); n > longest && member.matches(at) {
-				found, longest = e.entry.path, n
+			switch n := len(member.steps); {
+			case !member.matches(at), seen[member.String()]:
+			case n > len(at.steps):
+				seen[member.String()] = true
+				inside = append(inside, e.entry.path)
+			case n > longest:
+				around, longest = e.entry.path, n
 			}
 		}
 	}
-	return found
+	if inside = slices.Compact(inside); around == "" && len(inside) == 1 {
+		return inside[0]
+	}
+	return around
 }
 
 // Normalize returns obj, an object of version, with each value that has an equivalence on

@@ -151,6 +151,8 @@ func TestRuleAt(t *testing.T) {
 		"Elements": {"of any", "v1", "v2", "spec.pods[*].size", "spec.spokes[0].fields[3]"},
 		"Group":    {"one of several fields", "v2", "v1", "spec.path", "spec.spokes[0].fields[4]"},
 		"Around":   {"what contains values of entries", "v3", "v2", "spec.cover", "spec.spokes[1].fields[0]"},
+		"Whole":    {"what contains values of several entries is about none of them", "v1", "v2", "spec", ""},
+		"Legs":     {"two entries about one value, one behind the other", "v3", "v1", "spec.cover", "spec.spokes[1].fields[0]"},
 		"Behind":   {"an entry behind the hub, at the place in this version", "v3", "v1", "spec.port", "spec.spokes[0].fields[5]"},
 		"Passes":   {"what passes", "v1", "v2", "spec.pods[0].name", ""},
 		"NoPath":   {"no path at all", "v1", "v2", "[", ""},

@@ -14,7 +14,7 @@ import (
 
 // move compiles a value that is at another place.
 func (s *spoke) move(e *entry) {
-	if e.at[onSpoke].String() == e.at[onHub].String() {
+	if e.at[onSpoke].String() == e.at[onHub].String() && kindOf(e.schemas[onSpoke]) == kindOf(e.schemas[onHub]) {
 		s.warnf(e.path, warnNoEffect, "has no effect: what both versions have at the same place passes without being named")
 	}
 	e.plain = true

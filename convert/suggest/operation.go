@@ -12,18 +12,52 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// operation returns how a value becomes one of another shape, without places; false if
-// the schemas do not say.
-func (d *differences) operation(hub, spoke *schema.Structural) (entry, bool) {
-	at, from := kindOf(hub), kindOf(spoke)
+// operation returns how a value becomes one of another shape; false if the schemas do not
+// say.
+func (d *differences) operation(hub, spoke *oneSided) (entry, bool) {
+	for _, try := range []func(hub, spoke *oneSided) (entry, bool){lasting, only} {
+		if e, ok := try(hub, spoke); ok {
+			return e, true
+		}
+	}
+	at, from := kindOf(hub.value), kindOf(spoke.value)
 	for _, try := range []func(hub, spoke *schema.Structural, at, from kind) (entry, bool){
 		d.mapped, d.narrowed, cast, intOrString, keyed, wrapped, d.listed, d.boxed,
 	} {
-		if e, ok := try(hub, spoke, at, from); ok {
+		if e, ok := try(hub.value, spoke.value, at, from); ok {
+			e.Hub, e.Spoke = hub.place, spoke.place
 			return e, true
 		}
 	}
 	return entry{}, false
+}
+
+// only is about values that are all there is in an object of the other version. At the same
+// place it could not be said: there the one would be inside the other.
+func only(hub, spoke *oneSided) (entry, bool) {
+	if hub.place == spoke.place {
+		return entry{}, false
+	}
+	if name := hub.holds(spoke); name != "" {
+		return moved(below(hub.place, name), spoke.place), true
+	}
+	if name := spoke.holds(hub); name != "" {
+		return moved(hub.place, below(spoke.place, name)), true
+	}
+	return entry{}, false
+}
+
+// holds returns the only member of an object, if it may be a scalar of the other version;
+// empty otherwise. A scalar that is required is no member that may be absent.
+func (o *oneSided) holds(value *oneSided) string {
+	if kindOf(o.value) != object || keepsAll(o.value) || o.value.XEmbeddedResource || !kindOf(value.value).scalar() {
+		return ""
+	}
+	name := onlyOf(o.value, value.value)
+	if value.required && !requires(o.value, name) {
+		return ""
+	}
+	return name
 }
 
 // mapped is about enums, and booleans that become one.
@@ -121,8 +155,11 @@ func pairOf(hub, spoke any) refractv1alpha1.ValuePair {
 func show(value any) string { return string(jsonOf(value).Raw) }
 
 // cast is about texts that are numbers or booleans, and numbers that are integers.
-func cast(_, _ *schema.Structural, at, from kind) (entry, bool) {
-	if at == from || !at.scalar() || !from.scalar() || at != text && from != text && (at == boolean || from == boolean) {
+func cast(hub, spoke *schema.Structural, at, from kind) (entry, bool) {
+	switch {
+	case at == from, !at.scalar(), !from.scalar(), at != text && from != text && (at == boolean || from == boolean):
+		return entry{}, false
+	case at == text && !mayBe(hub, from), from == text && !mayBe(spoke, at):
 		return entry{}, false
 	}
 	e := entry{FieldConversion: refractv1alpha1.FieldConversion{Cast: &refractv1alpha1.CastConversion{}}}

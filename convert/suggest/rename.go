@@ -8,8 +8,6 @@ import (
 	"strings"
 	"unicode"
 
-	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
-
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
@@ -30,14 +28,13 @@ func (d *differences) renames(added, removed []oneSided) []oneSided {
 			if score == 0 {
 				continue
 			}
-			e, ok := d.renamed(added[i].value, removed[j].value)
+			e, ok := d.renamed(&added[i], &removed[j])
 			if !ok {
 				continue
 			}
 			if kindOf(added[i].value) == kindOf(removed[j].value) {
 				score++
 			}
-			e.Hub, e.Spoke = added[i].place, removed[j].place
 			guesses = append(guesses, pairing{i, j, score, e})
 		}
 	}
@@ -49,7 +46,10 @@ func (d *differences) renames(added, removed []oneSided) []oneSided {
 			continue
 		}
 		usedAdded[g.added], usedRemoved[g.removed] = true, true
-		d.pair(g.entry, &added[g.added], &removed[g.removed])
+		d.pair(g.entry, &added[g.added], &removed[g.removed], byName)
+	}
+	if len(added) == 1 && len(removed) == 1 && isReplaced(&added[0], &removed[0]) {
+		added[0].instead, removed[0].instead = removed[0].place, added[0].place
 	}
 	var left []oneSided
 	for i := range added {
@@ -66,24 +66,48 @@ func (d *differences) renames(added, removed []oneSided) []oneSided {
 }
 
 // renamed returns how a value becomes one of another name: as it is, or by an operation.
-func (d *differences) renamed(hub, spoke *schema.Structural) (entry, bool) {
-	if sameShape(hub, spoke) {
-		return entry{}, true
+func (d *differences) renamed(hub, spoke *oneSided) (entry, bool) {
+	if sameShape(hub.value, spoke.value) {
+		return moved(hub.place, spoke.place), true
 	}
 	return d.operation(hub, spoke)
 }
 
+// moved is the entry of a value that has another place, and is the same.
+func moved(hub, spoke string) entry {
+	return entry{FieldConversion: refractv1alpha1.FieldConversion{Hub: hub, Spoke: spoke}}
+}
+
 // pair adds an entry for two values that seem to be one: with what to decide, and what to
 // write instead.
-func (d *differences) pair(e entry, added, removed *oneSided) {
-	same := fmt.Sprintf("decide whether %s of %s is %s of %s: a guess, by name and type. If not, write {hub: %s, added: {}} and {spoke: %s, removed: {}}",
-		added.place, d.hubVersion, removed.place, d.spokeVersion, added.place, removed.place)
+func (d *differences) pair(e entry, added, removed *oneSided, reason string) {
+	same := fmt.Sprintf("decide whether %s of %s is %s of %s: a guess, %s. If not, write {hub: %s, added: %s} and {spoke: %s, removed: %s}",
+		e.Hub, d.hubVersion, e.Spoke, d.spokeVersion, reason, quoted(added.place), added.fill(), quoted(removed.place), removed.fill())
 	if scale, from, to := unitsOf(added, removed); scale != nil && e.moves() {
 		e.Scale = scale
 		e.notes = append(e.notes, fmt.Sprintf("decide whether the hub counts in %s and the spoke in %s: a guess, by their names", to, from))
 	}
 	e.notes = append([]string{same}, e.notes...)
 	d.entries = append(d.entries, e)
+}
+
+// byName is the reason of most guesses.
+const byName = "by name and type"
+
+// replaced takes a value that is required for another name of the one that the other version
+// requires in its place, if neither is found anywhere else.
+func (d *differences) replaced() {
+	for i := 0; i < len(d.lonely); i++ {
+		a := d.lonely[i]
+		j := slices.IndexFunc(d.lonely, func(r oneSided) bool { return a.hub && !r.hub && r.place == a.instead })
+		if j < 0 {
+			continue
+		}
+		r := d.lonely[j]
+		d.pair(moved(a.place, r.place), &a, &r, "as each version requires one of them, of the same type, and that is all the difference there")
+		d.lonely = slices.DeleteFunc(d.lonely, func(o oneSided) bool { return o.place == a.place && o.hub || o.place == r.place && !o.hub })
+		i = -1
+	}
 }
 
 // moves reports whether the value of an entry is not changed.
@@ -104,22 +128,22 @@ func (d *differences) moves() {
 		}
 	}
 	var left []oneSided
-	moved := make([]bool, len(d.lonely))
+	paired := make([]bool, len(d.lonely))
 	for i := range d.lonely {
 		a := &d.lonely[i]
-		if !a.hub || moved[i] {
+		if !a.hub || paired[i] {
 			continue
 		}
 		at := slices.IndexFunc(d.lonely, func(r oneSided) bool { return d.isMove(a, &r) })
-		if at < 0 || moved[at] || d.count(func(r *oneSided) bool { return d.isMove(a, r) }) > 1 ||
+		if at < 0 || paired[at] || d.count(func(r *oneSided) bool { return d.isMove(a, r) }) > 1 ||
 			d.count(func(other *oneSided) bool { return other.hub && d.isMove(other, &d.lonely[at]) }) > 1 {
 			continue
 		}
-		moved[i], moved[at] = true, true
-		d.pair(entry{FieldConversion: refractv1alpha1.FieldConversion{Hub: a.place, Spoke: d.lonely[at].place}}, a, &d.lonely[at])
+		paired[i], paired[at] = true, true
+		d.pair(moved(a.place, d.lonely[at].place), a, &d.lonely[at], byName)
 	}
 	for i := range d.lonely {
-		if !moved[i] {
+		if !paired[i] {
 			left = append(left, d.lonely[i])
 		}
 	}
@@ -169,10 +193,15 @@ func (d *differences) hasMove(o *oneSided) bool {
 func (o *oneSided) members() []oneSided {
 	var out []oneSided
 	for _, name := range slices.Sorted(maps.Keys(o.value.Properties)) {
-		value := o.value.Properties[name]
-		out = append(out, oneSided{below(o.place, name), name, o.scope, &value, requires(o.value, name), o.hub})
+		out = append(out, memberOf(o.value, name, o.place, o.scope, o.hub))
 	}
 	return out
+}
+
+// isReplaced reports whether two values may be one by quite another name: objects without
+// them are valid in neither version.
+func isReplaced(added, removed *oneSided) bool {
+	return added.required && removed.required && !hasDefault(added.value) && !hasDefault(removed.value) && sameShape(added.value, removed.value)
 }
 
 // isMove reports whether a value of the hub may be one of the spoke.

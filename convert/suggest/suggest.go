@@ -110,6 +110,9 @@ type oneSided struct {
 	value    *schema.Structural
 	required bool
 	hub      bool // Which of the versions has it.
+	// instead is the place of the only value that the other version has where it lacks this
+	// one, if both versions require theirs; empty if there is none.
+	instead string
 }
 
 // place returns the place of a sort order: that of the hub, if it has one.
@@ -124,6 +127,7 @@ func (e *entry) place() string {
 func (d *differences) spoke(hub, spoke *schema.Structural, index int) (refractv1alpha1.ConversionSpoke, []string) {
 	d.object(without(hub), without(spoke), "", "")
 	d.moves()
+	d.replaced()
 	for i := range d.lonely {
 		d.keep(&d.lonely[i])
 	}

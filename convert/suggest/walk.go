@@ -18,47 +18,53 @@ import (
 func (d *differences) object(hub, spoke *schema.Structural, place, scope string) {
 	var added, removed []oneSided
 	for _, name := range slices.Sorted(maps.Keys(hub.Properties)) {
-		value := hub.Properties[name]
-		if other, both := spoke.Properties[name]; both {
-			d.both(&value, &other, requires(hub, name), requires(spoke, name), below(place, name), scope)
+		value := memberOf(hub, name, place, scope, true)
+		if _, both := spoke.Properties[name]; both {
+			other := memberOf(spoke, name, place, scope, false)
+			d.both(&value, &other)
 		} else if !keepsAll(spoke) {
-			added = append(added, oneSided{below(place, name), name, scope, &value, requires(hub, name), true})
+			added = append(added, value)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(spoke.Properties)) {
-		value := spoke.Properties[name]
 		if _, both := hub.Properties[name]; !both && !keepsAll(hub) {
-			removed = append(removed, oneSided{below(place, name), name, scope, &value, requires(spoke, name), false})
+			removed = append(removed, memberOf(spoke, name, place, scope, false))
 		}
 	}
 	d.lonely = append(d.lonely, d.renames(added, removed)...)
 }
 
+// memberOf returns the member of an object at a place.
+func memberOf(s *schema.Structural, name, place, scope string, hub bool) oneSided {
+	value := s.Properties[name]
+	return oneSided{place: below(place, name), name: name, scope: scope, value: &value, required: requires(s, name), hub: hub}
+}
+
 // both compares what both versions have at a place.
-func (d *differences) both(hub, spoke *schema.Structural, hubRequires, spokeRequires bool, place, scope string) {
+func (d *differences) both(ours, theirs *oneSided) {
+	hub, spoke, place := ours.value, theirs.value, ours.place
 	at, from := kindOf(hub), kindOf(spoke)
 	switch {
 	case sameShape(hub, spoke):
 		d.defaults(hub, spoke, place)
 	case at == anything && from == anything:
 	case at == object && from == object && keepsAll(hub) == keepsAll(spoke):
-		d.object(hub, spoke, place, scope)
+		d.object(hub, spoke, place, ours.scope)
 	case at == array && from == array && d.elements(hub.Items, spoke.Items, place):
 		d.lists = append(d.lists, list{place, hub})
 	case at == table && from == table && d.elements(hub.AdditionalProperties.Structural, spoke.AdditionalProperties.Structural, place):
 	default:
-		if e, ok := d.operation(hub, spoke); ok {
-			e.Hub, e.Spoke = place, place
+		if e, ok := d.operation(ours, theirs); ok {
 			d.entries = append(d.entries, e)
 			return
 		}
 		undecided := fmt.Sprintf("%s is %s in %s and %s in %s, and what becomes of one in the other is to be decided: "+
 			"until then each is kept for its own version. "+
 			"If one can be made of the other, take both entries away and write {hub: %s, spoke: %s, toHub: EXPRESSION, toSpoke: EXPRESSION}",
-			place, described(hub), d.hubVersion, described(spoke), d.spokeVersion, place, place)
-		d.keep(&oneSided{place, "", scope, hub, hubRequires, true})
+			place, described(hub), d.hubVersion, described(spoke), d.spokeVersion, quoted(place), quoted(place))
+		d.keep(ours)
 		d.entries[len(d.entries)-1].notes = []string{undecided}
-		d.keep(&oneSided{place, "", scope, spoke, spokeRequires, false})
+		d.keep(theirs)
 		d.entries[len(d.entries)-1].notes = []string{"see the entry of " + place + " above"}
 		return
 	}
@@ -116,10 +122,11 @@ func (d *differences) keep(o *oneSided) {
 	}
 	note := fmt.Sprintf("only %s has %s: objects in %s keep it in an annotation", has, o.place, other)
 	switch {
+	case !o.required: // It may be absent; its schema's own default is filled in by whoever writes the object.
 	case hasDefault(o.value):
 		side.Default = jsonOf(o.value.Default.Object)
 		note += ", if it is not the default"
-	case o.required:
+	default:
 		side.Default = jsonOf(least(o.value, 0))
 		note = fmt.Sprintf("only %s has %s, and requires it: decide what it is for objects that were written in %s; %s is a guess",
 			has, o.place, other, side.Default.Raw)
@@ -131,6 +138,14 @@ func (d *differences) keep(o *oneSided) {
 		e.Spoke, e.Removed = o.place, side
 	}
 	d.entries = append(d.entries, e)
+}
+
+// fill returns what is to be written of a value that only one version has.
+func (o *oneSided) fill() string {
+	if !o.required || hasDefault(o.value) {
+		return "{}"
+	}
+	return fmt.Sprintf("{default: %s}", jsonOf(least(o.value, 0)).Raw)
 }
 
 // keys returns keys for lists that have none and whose elements differ, and a note for
@@ -173,6 +188,14 @@ func below(place, name string) string {
 	default:
 		return place + "." + name
 	}
+}
+
+// quoted returns a place as it is written in a map of YAML.
+func quoted(place string) string {
+	if strings.ContainsAny(place, `[]"`) {
+		return "'" + strings.ReplaceAll(place, "'", "''") + "'"
+	}
+	return place
 }
 
 // plainLetters are those of keys that need no quotes.

@@ -136,6 +136,108 @@ func numbered() each {
 	}
 }
 
+// digits has the size of v1 as a number in v2, and counts on it to stay as it was written.
+type digits struct{}
+
+func (digits) Convert(_ context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
+	out := make([][]byte, len(objects))
+	for i, text := range objects {
+		obj := map[string]any{}
+		d := json.NewDecoder(bytes.NewReader(text))
+		d.UseNumber()
+		if err := d.Decode(&obj); err != nil {
+			return nil, err
+		}
+		obj["apiVersion"] = apiVersion
+		if s, ok := spec(obj); ok {
+			switch size := s["size"].(type) {
+			case string:
+				if apiVersion == group+"/v2" && json.Valid([]byte(size)) && strings.Trim(size, "0123456789.e") == "" {
+					s["size"] = json.Number(size)
+				}
+			case json.Number:
+				if apiVersion == group+"/v1" {
+					s["size"] = size.String()
+				}
+			}
+		}
+		var err error
+		if out[i], err = json.Marshal(obj); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+// merged makes the image of v2 of the name and, if it joins them, the tag of v1. What both
+// were is kept, and counts as long as the other side is the same.
+func merged(joins bool) each {
+	return func(obj map[string]any, _, to string) (map[string]any, error) {
+		s, ok := spec(obj)
+		old := strings.SplitN(annotation(obj, convert.Annotation), "|", 2)
+		if !ok {
+			return obj, nil
+		}
+		image, imaged := s["image"].(string)
+		parts := map[string]any{}
+		for _, key := range []string{"name", "tag"} {
+			if v, ok := s[key]; ok {
+				parts[key] = v
+			}
+			delete(s, key)
+		}
+		delete(s, "image")
+		same := func() bool { return len(old) == 2 && old[0] == fmt.Sprint(parts) }
+		if to == "v2" {
+			if len(parts) == 0 {
+				return obj, nil
+			}
+			name, _ := parts["name"].(string)
+			tag, tagged := parts["tag"].(string)
+			if image = name; joins && tagged {
+				image += ":" + tag
+			}
+			if same() {
+				image = old[1]
+			}
+			s["image"] = image
+		} else if imaged {
+			name, tag, _ := strings.Cut(image, ":")
+			if parts["name"] = name; tag != "" {
+				parts["tag"] = tag
+			}
+			if len(old) == 2 && old[1] == image {
+				parts = partsOf(old[0])
+			}
+			maps.Copy(s, parts)
+		} else {
+			return obj, nil
+		}
+		annotate(obj, convert.Annotation, fmt.Sprint(parts)+"|"+image)
+		return obj, nil
+	}
+}
+
+// partsOf reads what fmt.Sprint says of the parts of an image.
+func partsOf(text string) map[string]any {
+	out := map[string]any{}
+	for part := range strings.FieldsSeq(strings.TrimSuffix(strings.TrimPrefix(text, "map["), "]")) {
+		key, value, _ := strings.Cut(part, ":")
+		out[key] = value
+	}
+	return out
+}
+
+const (
+	mergedV1 = "v1: {type: object, properties: {name: {type: string, pattern: '^[a-z]*$'}, tag: {type: string, pattern: '^[a-z]*$'}, count: {type: integer}}}"
+	mergedV2 = "v2: {type: object, properties: {image: {type: string, pattern: '^[a-z:]*$'}, count: {type: integer}}}"
+)
+
+var knownMerged = known{
+	mayLose: map[string][]string{"v1": {"spec.{name,tag}"}, "v2": {"spec.image"}},
+	rules:   map[string]string{"spec.name": "the image", "spec.tag": "the image", "spec.image": "the image"},
+}
+
 func same(obj map[string]any, _, _ string) (map[string]any, error) { return obj, nil }
 
 // A bug is a conversion that is wrong.
@@ -223,6 +325,26 @@ func bugs(t *testing.T) map[string]bug {
 			reason:     "What is kept gets lost by an edit of something else.",
 			definition: definition(t, strings.Replace(plainV1, "size:", "only: {type: string}, size:", 1), plainV2), law: verify.Edit, path: "spec.only",
 			subject: each(nervousStash), knowledge: known{mayLose: map[string][]string{"v1": {"spec.only"}}},
+		},
+		"ForgottenTag": {
+			reason:     "What is kept is of the same rule as what is edited, and gets lost though the edit says nothing of it.",
+			definition: definition(t, mergedV1, mergedV2), law: verify.Edit, path: "spec.tag", alone: true,
+			subject: merged(false), knowledge: knownMerged,
+		},
+		"Digits": {
+			reason:     "A number is stored as a number, not as it was written.",
+			definition: definition(t, plainV1, strings.Replace(plainV2, "size: {type: string}", "size: {type: number}", 1)), law: verify.RoundTripSpoke, path: "spec.size", alone: true,
+			subject: digits{},
+		},
+		"PlaceOfAPart": {
+			reason:     "The error says where a part cannot be converted.",
+			definition: two, law: verify.Partial, path: "spec.size", alone: true,
+			subject: each(func(obj map[string]any, _, _ string) (map[string]any, error) {
+				if s, _ := spec(obj); s["size"] != nil && s["count"] == nil {
+					return nil, errors.New("spec.size: want a count, too")
+				}
+				return obj, nil
+			}),
 		},
 		"TooMany": {
 			reason:     "What one version allows is too much for the other one.",

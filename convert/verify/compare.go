@@ -113,9 +113,9 @@ func (c *comparer) judge(r *runner, t *trial, _ []generate.Edit) (*Violation, bo
 	case err != nil && t.theirsErr != nil:
 		return nil, true
 	case err != nil:
-		return r.broken(t, t.version, placeOf(err), "only theirs converts to %s, ours does not: %v", t.to.Name(), err), true
+		return r.failed(t, err, "only theirs converts to %s, ours does not: %v", t.to.Name()), true
 	case t.theirsErr != nil:
-		return r.broken(t, t.version, placeOf(t.theirsErr), "only ours converts to %s, theirs does not: %v", t.to.Name(), t.theirsErr), true
+		return r.failed(t, t.theirsErr, "only ours converts to %s, theirs does not: %v", t.to.Name()), true
 	}
 	want, got := taken(t.theirs.object), taken(ours.object)
 	d := differ{}.first("", want, got, strict)

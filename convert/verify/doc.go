@@ -11,7 +11,8 @@
 // # What is the same
 //
 // Objects are compared as JSON, after the API server's pruning and defaulting, and
-// without the annotation refract.dev/complement. Beyond that two objects mean the same if
+// without the annotation refract.dev/complement. What has been converted is converted again
+// as an API server stores it, where 1.10 is 1.1. Beyond that two objects mean the same if
 // their normal forms are equal, for which there is [Knowledge]. An object without any
 // values is no loss if the other version has no place for it, or has other things in it:
 // it was only what is around the fields that go elsewhere.
@@ -29,7 +30,8 @@
 //     without metadata and required fields. It converts, nothing comes of it that does not
 //     come of the whole object, and it gets no annotation.
 //   - Valid: a valid object converts, nothing of it is unknown or a null to be pruned in
-//     the other version, and with the defaults of that it is valid there.
+//     the other version, and with the defaults of that it is valid there. A recorded object
+//     that is not valid itself, as it was stored before its schema became stricter, converts.
 //   - Defaulting: an object converts to the same, whether the defaults of its version
 //     are filled in or not, but for those defaults where the other version has nothing. It
 //     comes back with what it had if those of the other version are filled in meanwhile.

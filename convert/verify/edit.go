@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
@@ -39,7 +40,7 @@ func (r *runner) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 		}
 		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, does not convert back: %v", when, err), true
 	}
-	seen, err := r.convert(stored.text, t.to)
+	seen, err := r.convert(stored.text(), t.to)
 	if err != nil {
 		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, converts back to %s, but not there again: %v", when, t.version.Name(), err), true
 	}
@@ -79,7 +80,8 @@ func described(edits []generate.Edit) string {
 
 // untouched returns the first difference between the object as it was, and as it comes
 // back from an edit elsewhere. What an edit touches is what it changes in an object for which
-// nothing is kept.
+// nothing is kept. It also touches the values of one rule that, put back together as they
+// were, would not convert to what was written: they are parts of what was edited.
 //
 // An object that is removed in the other version takes with it what stands at the same
 // place in this one.
@@ -96,20 +98,55 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 	if err != nil {
 		return &difference{want: none, got: none, unreadable: err.Error()}
 	}
-	want := headless(t.object)
-	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: headless(got), via: inside(t.to, t.out)}
+	want, back := headless(t.object), runtime.DeepCopyJSON(headless(got))
+	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: back, via: inside(t.to, t.out)}
 	k.removed = vanished(nil, "", t.decoded, edited)
-	found := k.lost("", t.version.Structural())
-	if found == nil {
+	all := k.lost("", t.version.Structural(), nil)
+	if len(all) == 0 {
 		return nil
 	}
+	found := all
 	var okBefore, okWant bool
 	k.before, k.after, okBefore = r.pair(t, k.before, k.after)
 	k.want, k.got, okWant = r.pair(t, k.want, k.got)
 	if okBefore && okWant {
-		return k.lost("", t.version.Structural())
+		found = k.lost("", t.version.Structural(), nil)
 	}
-	return found
+	free := map[string]bool{}
+	for _, l := range found {
+		rule := r.ruleAt(t.version, t.to, l.path)
+		if _, judged := free[rule]; !judged {
+			free[rule] = rule == "" || r.could(t, back, all, rule)
+		}
+		if free[rule] {
+			return &l.difference
+		}
+	}
+	return nil
+}
+
+// could reports whether the values of a rule could be as they were, all that are lost: an
+// object with them converts to the same. It puts them back into stored.
+func (r *runner) could(t *trial, stored map[string]any, all []loss, rule string) bool {
+	was, err := r.convertObject(stored, t.to)
+	if err != nil {
+		return true
+	}
+	for _, l := range all {
+		switch {
+		case l.in == nil || r.ruleAt(t.version, t.to, l.path) != rule:
+		case l.was == none:
+			delete(l.in, l.key)
+		default:
+			l.in[l.key] = l.was
+		}
+	}
+	is, err := r.convertObject(stored, t.to)
+	if err != nil {
+		return false
+	}
+	want, err := decode(t.to, was.object)
+	return err != nil || r.compare(want, is.object, comparison{version: t.to, toward: []*structural.Version{t.version}, via: strict}) == nil
 }
 
 // vanished appends the places of objects that are in before and not in after.
@@ -150,35 +187,69 @@ type kept struct {
 	removed []string
 }
 
-// lost returns the first difference where the edit touches nothing. A list is touched as
-// a whole, unless its schema says what its elements are told from each other by.
-func (k kept) lost(path string, s *schema.Structural) *difference {
+// loss is a difference, and the member that it is.
+type loss struct {
+	difference
+
+	// in is an object that has it, nil if there is none, key is the member of that where it
+	// is, and was what that was.
+	in  map[string]any
+	key string
+	was any
+}
+
+// lost returns the differences where the edit touches nothing. A list is touched as a
+// whole, unless its schema says what its elements are told from each other by. At says which
+// member of what it is; nil if it is none.
+func (k kept) lost(path string, s *schema.Structural, at *loss) []loss {
 	if k.got == none && slices.Contains(k.removed, path) {
 		return nil
 	}
 	if same(k.before, k.after) && !k.hasRemoved(path) {
-		return differ{}.first(path, k.want, k.got, k.via)
+		return k.differences(path, at)
 	}
 	b, okB := k.before.(map[string]any)
 	a, okA := k.after.(map[string]any)
 	w, okW := k.want.(map[string]any)
 	g, okG := k.got.(map[string]any)
 	if okB && okA && okW && okG {
+		var out []loss
 		for _, key := range keysOf(w, g) {
 			inner := kept{before: memberOf(b, key), after: memberOf(a, key), want: w[key], got: memberOf(g, key), via: k.via.member(key), removed: k.removed}
 			if _, ok := w[key]; !ok {
 				inner.want = none
 			}
-			if d := inner.lost(member(path, key), below(s, key)); d != nil {
-				return d
-			}
+			out = append(out, inner.lost(member(path, key), below(s, key), &loss{in: g, key: key})...)
 		}
-		return nil
+		return out
 	}
 	if s == nil || s.XListType == nil || *s.XListType != "map" {
 		return nil
 	}
 	return k.lostElements(path, s)
+}
+
+// differences returns all of them, one for each member that differs.
+func (k kept) differences(path string, at *loss) []loss {
+	d := differ{}.first(path, k.want, k.got, k.via)
+	if d == nil {
+		return nil
+	}
+	w, okW := k.want.(map[string]any)
+	g, okG := k.got.(map[string]any)
+	if !okW || !okG {
+		l := loss{difference: *d, was: k.want}
+		if at != nil {
+			l.in, l.key = at.in, at.key
+		}
+		return []loss{l}
+	}
+	var out []loss
+	for _, key := range keysOf(w, g) {
+		inner := kept{want: memberOf(w, key), got: memberOf(g, key), via: k.via.member(key)}
+		out = append(out, inner.differences(member(path, key), &loss{in: g, key: key})...)
+	}
+	return out
 }
 
 // hasRemoved reports whether something was removed inside a place.
@@ -187,8 +258,9 @@ func (k kept) hasRemoved(path string) bool {
 }
 
 // lostElements is lost for a list with keys.
-func (k kept) lostElements(path string, s *schema.Structural) *difference {
+func (k kept) lostElements(path string, s *schema.Structural) []loss {
 	list, _ := k.want.([]any)
+	var out []loss
 	for i, want := range list {
 		inner := kept{
 			before: like(k.before, want, s), after: like(k.after, want, s), want: want, got: like(k.got, want, s),
@@ -197,11 +269,9 @@ func (k kept) lostElements(path string, s *schema.Structural) *difference {
 		if inner.before == none || inner.after == none || inner.got == none {
 			continue
 		}
-		if d := inner.lost(element(path, i), s.Items); d != nil {
-			return d
-		}
+		out = append(out, inner.lost(element(path, i), s.Items, nil)...)
 	}
-	return nil
+	return out
 }
 
 // like returns the element of a list with the same keys as another one; nothing if there

@@ -121,6 +121,8 @@ func move(obj map[string]any, from, to string) {
 type known struct {
 	normalize func(version string, obj map[string]any) map[string]any
 	mayLose   map[string][]string
+	// rules are names of rules by paths; nil: each path has its own.
+	rules map[string]string
 }
 
 func (k known) Normalize(version, _ string, obj map[string]any) (map[string]any, error) {
@@ -132,7 +134,12 @@ func (k known) Normalize(version, _ string, obj map[string]any) (map[string]any,
 
 func (k known) MayLose(version, _ string) []string { return k.mayLose[version] }
 
-func (known) RuleAt(_, _, path string) string { return "rule of " + path }
+func (k known) RuleAt(_, _, path string) string {
+	if k.rules != nil {
+		return k.rules[path]
+	}
+	return "rule of " + path
+}
 
 // leaves counts scalars and empty values, but for those of the head.
 func leaves(v any) int {

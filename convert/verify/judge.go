@@ -22,10 +22,34 @@ func (r *runner) broken(t *trial, at *structural.Version, path, format string, a
 		other = t.to
 	}
 	v := &Violation{From: t.version.Name(), To: t.to.Name(), Path: path, Message: fmt.Sprintf(format, args...)}
-	if r.options.Knowledge != nil && path != "" {
-		v.Rule = r.options.Knowledge.RuleAt(at.Name(), other.Name(), path)
-	}
+	v.Rule = r.ruleAt(at, other, path)
 	return v
+}
+
+// ruleAt returns the rule for a path of a version; empty if it is not known.
+func (r *runner) ruleAt(version, other *structural.Version, path string) string {
+	if r.options.Knowledge == nil || path == "" {
+		return ""
+	}
+	return r.options.Knowledge.RuleAt(version.Name(), other.Name(), firstOf(path))
+}
+
+// failed returns a violation by a conversion that fails: at the place that its error begins
+// with, if a version has that place.
+func (r *runner) failed(t *trial, err error, format string, args ...any) *Violation {
+	place, args := placeOf(err), append(args, err)
+	versions := []*structural.Version{t.version, t.to}
+	for _, v := range r.versions {
+		if v.Name() == r.options.Hub { // Between two spokes it may be on the way.
+			versions = append(versions, v)
+		}
+	}
+	for _, at := range versions {
+		if _, ok := general(at.Structural(), firstOf(place)); ok && place != "" {
+			return r.broken(t, at, place, format, args...)
+		}
+	}
+	return r.broken(t, t.version, "", format, args...)
 }
 
 // differs returns a violation that is a difference between objects of a version. The
@@ -50,7 +74,7 @@ func (r *runner) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 	}
 	back, err := r.backward(t)
 	if err != nil {
-		return r.broken(t, t.version, "", "converts to %s, but not back: %v", t.to.Name(), err), true
+		return r.failed(t, err, "converts to %s, but not back: %v", t.to.Name()), true
 	}
 	way := comparison{version: t.version, toward: []*structural.Version{t.to}, via: inside(t.to, out)}
 	if d := r.compare(t.object, back.object, way); d != nil {
@@ -60,8 +84,8 @@ func (r *runner) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if out, err = r.convertObject(part, t.to); err != nil {
 		return nil, true // That is for the law of parts.
 	}
-	if back, err = r.convert(out.text, t.version); err != nil {
-		v := r.broken(t, t.version, "", "without metadata, converts to %s, but not back: %v", t.to.Name(), err)
+	if back, err = r.convert(out.text(), t.version); err != nil {
+		v := r.failed(t, err, "without metadata, converts to %s, but not back: %v", t.to.Name())
 		v.Object = part
 		return v, true
 	}
@@ -100,7 +124,7 @@ func (r *runner) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 	}
 	out, err := r.convertObject(part, t.to)
 	if err != nil {
-		v := r.broken(t, t.version, "", "the part cannot be converted to %s, unlike the whole: %v", t.to.Name(), err)
+		v := r.failed(t, err, "the part cannot be converted to %s, unlike the whole: %v", t.to.Name())
 		v.Object = part
 		return v, true
 	}
@@ -128,7 +152,7 @@ func (r *runner) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 // hollowed returns a violation if a part comes back with an object without values that it
 // did not have, such as a spec of which it says nothing.
 func (r *runner) hollowed(t *trial, part map[string]any, out *document) *Violation {
-	back, err := r.convert(out.text, t.version)
+	back, err := r.convert(out.text(), t.version)
 	if err != nil {
 		return nil // That is for the round trips.
 	}
@@ -193,17 +217,17 @@ func invented(path string, wholes []any, part any) (string, any) {
 	return "", nil
 }
 
-// valid judges what comes out by the schema.
+// valid judges what comes out by the schema. Of a recorded object that is not valid itself
+// it wants no more than that it converts: otherwise nobody could read it any more.
 func (r *runner) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
-	if !t.sample.valid {
-		return nil, false
-	}
 	_, err := r.forward(t)
 	switch {
 	case errors.Is(err, ErrContract):
 		return nil, false
 	case err != nil:
-		return r.broken(t, t.version, placeOf(err), "cannot be converted to %s: %v", t.to.Name(), err), true
+		return r.failed(t, err, "cannot be converted to %s: %v", t.to.Name()), true
+	case t.invalid != "":
+		return nil, true
 	}
 	if err := r.arrive(t); err != nil {
 		return r.broken(t, t.to, "", "what comes out cannot be read: %v", err), true
@@ -279,7 +303,7 @@ func (r *runner) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
 	}
 	back, err := r.convertObject(t.decoded, t.version)
 	if err != nil {
-		return r.broken(t, t.version, "", "does not convert back from %s with the defaults of that: %v", t.to.Name(), err), true
+		return r.failed(t, err, "does not convert back from %s with the defaults of that: %v", t.to.Name()), true
 	}
 	way := comparison{version: t.version, toward: []*structural.Version{t.to}, via: inside(t.to, t.out), lenient: true}
 	if d := r.compare(t.object, back.object, way); d != nil {
@@ -300,9 +324,9 @@ func (r *runner) triangle(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if err != nil {
 		return nil, false
 	}
-	out, err := r.convert(between.text, t.to)
+	out, err := r.convert(between.text(), t.to)
 	if err != nil {
-		return r.broken(t, t.version, "", "converts to %s, but not over %s: %v", t.to.Name(), t.over.Name(), err), true
+		return r.failed(t, err, "converts to %s, but not over %s: %v", t.to.Name(), t.over.Name()), true
 	}
 	way := comparison{version: t.to, toward: []*structural.Version{t.version, t.over}, via: inside(t.over, between)}
 	if d := r.compare(t.decoded, out.object, way); d != nil {
@@ -349,7 +373,7 @@ func (r *runner) unlike(t *trial, out, again *document, err error, when string) 
 		return nil
 	case err != nil:
 		return r.broken(t, t.version, "", "converts to %s, but not %s: %v", t.to.Name(), when, err)
-	case bytes.Equal(out.text, again.text):
+	case bytes.Equal(out.bytes, again.bytes):
 		return nil
 	}
 	if d := (differ{}).first("", out.object, again.object, strict); d != nil {
@@ -372,8 +396,8 @@ func (r *runner) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
 		return nil, false
 	}
 	most := growth*len(t.text) + extra
-	if len(out.text) > most && weight(out.object, t.to.Structural()) > most {
-		return r.broken(t, t.version, "", "%d bytes become %d in %s", len(t.text), len(out.text), t.to.Name()), true
+	if len(out.text()) > most && weight(out.object, t.to.Structural()) > most {
+		return r.broken(t, t.version, "", "%d bytes become %d in %s", len(t.text), len(out.text()), t.to.Name()), true
 	}
 	at, err := r.backward(t)
 	if err != nil {
@@ -382,18 +406,18 @@ func (r *runner) bounded(t *trial, _ []generate.Edit) (*Violation, bool) {
 	last := t.text
 	sizes := make([]string, 0, trips)
 	for trip := 1; ; trip++ {
-		if bytes.Equal(at.text, last) || trip > 2 && len(at.text) <= len(last) {
+		if bytes.Equal(at.text(), last) || trip > 2 && len(at.text()) <= len(last) {
 			return nil, true
 		}
-		if sizes = append(sizes, strconv.Itoa(len(at.text))); trip == trips {
+		if sizes = append(sizes, strconv.Itoa(len(at.text()))); trip == trips {
 			break
 		}
-		last = at.text
+		last = at.text()
 		there, err := r.convert(last, t.to)
 		if err != nil {
 			return nil, true
 		}
-		if at, err = r.convert(there.text, t.version); err != nil {
+		if at, err = r.convert(there.text(), t.version); err != nil {
 			return nil, true
 		}
 	}

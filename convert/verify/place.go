@@ -5,6 +5,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 )
 
 // plain are keys that a path has as they are.
@@ -83,6 +85,51 @@ func nextStep(text string) (step, rest string) {
 		return text[:end+1], text[end+1:]
 	}
 	return text, ""
+}
+
+// firstOf returns a place of several fields as that of the first one, any other as it is.
+func firstOf(place string) string {
+	open := strings.IndexByte(place, '{')
+	if open < 0 || strings.Contains(place[:open], `"`) {
+		return place
+	}
+	names, rest, ok := strings.Cut(place[open+1:], "}")
+	if !ok {
+		return place
+	}
+	name, _, _ := strings.Cut(names, ",")
+	return place[:open] + strings.TrimSpace(name) + rest
+}
+
+// general returns a path of an object with [*] for the elements of lists and the keys that no
+// schema names, and whether the schema has such a place.
+func general(s *schema.Structural, path string) (string, bool) {
+	var out string
+	for rest := path; rest != ""; {
+		var step string
+		if step, rest = nextStep(rest); step == "" {
+			continue
+		}
+		inner := below(s, step)
+		named := false
+		if s != nil {
+			_, named = s.Properties[step]
+		}
+		switch {
+		case named:
+			out = member(out, step)
+		case s != nil && s.Items != nil && strings.HasPrefix(step, "["):
+			out, inner = out+each, s.Items
+		case inner != nil:
+			out += each
+		default:
+			return path, false
+		}
+		if s = inner; s == anything {
+			break
+		}
+	}
+	return out, true
 }
 
 // without returns a tree in which there is nothing at a place, and no empty object or list

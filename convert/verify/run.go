@@ -20,8 +20,11 @@ type runner struct {
 	report   *Report
 	// mates are objects that can be converted, by the name of their version.
 	mates map[string][]byte
-	// seen are violations that were found, apart from their objects.
-	seen map[string]bool
+	// seen are violations that were found, apart from their objects: their places among
+	// those of their law.
+	seen map[string]int
+	// shrunk is how many times each law's violations were made smaller.
+	shrunk map[Law]int
 }
 
 // newRunner checks options, and fills in what they leave open.
@@ -33,7 +36,7 @@ func newRunner(ctx context.Context, s Subject, o Options) (*runner, error) {
 	o.Leaves = orDefault(o.Leaves, defaultLeaves)
 	o.Violations = max(1, orDefault(o.Violations, defaultViolations))
 	r := &runner{
-		ctx: ctx, subject: s, options: o, mates: map[string][]byte{}, seen: map[string]bool{},
+		ctx: ctx, subject: s, options: o, mates: map[string][]byte{}, seen: map[string]int{}, shrunk: map[Law]int{},
 		report: &Report{Seed: o.Seed},
 	}
 	for _, name := range o.Versions {
@@ -131,6 +134,9 @@ func (r *runner) recorded(take func(*sample, int)) error {
 		if r.ctx.Err() != nil {
 			return nil //nolint:nilerr // The report says that it is not complete.
 		}
+		if s.recorded = i + 1; why != "" {
+			r.report.Invalid = append(r.report.Invalid, Invalid{Recorded: i, Why: why})
+		}
 		take(s, of)
 	}
 	return nil
@@ -210,7 +216,7 @@ func (p *pool) next(ctx context.Context) *sample {
 			return nil
 		}
 		s, why := newSample(p.version, obj)
-		if s != nil && s.valid {
+		if s != nil && why == "" {
 			p.left--
 			if p.random += random; random > 0 {
 				p.large = 0
@@ -231,7 +237,7 @@ func (r *runner) check(s *sample, of, i int) {
 			if r.ctx.Err() != nil {
 				return
 			}
-			if len(r.report.Laws[l].Violations) < r.options.Violations {
+			if s.recorded > 0 || len(r.report.Laws[l].Violations) < r.options.Violations {
 				r.hold(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i))
 			}
 		}
@@ -242,7 +248,7 @@ func (r *runner) check(s *sample, of, i int) {
 }
 
 // trials returns the ways that an object goes: one of the hub to all spokes, one of a spoke
-// to the hub and to one other spoke, by turns.
+// to the hub and to one other spoke, by turns, and a recorded one to all.
 func (r *runner) trials(s *sample, of, i int) []*trial {
 	var others []int
 	for j := range r.versions {
@@ -253,7 +259,7 @@ func (r *runner) trials(s *sample, of, i int) []*trial {
 	var out []*trial
 	for n, j := range others {
 		name := r.versions[j].Name()
-		if s.version.Name() != r.options.Hub && name != r.options.Hub && n != i%len(others) {
+		if s.version.Name() != r.options.Hub && name != r.options.Hub && n != i%len(others) && s.recorded == 0 {
 			continue
 		}
 		t := &trial{sample: s, to: r.versions[j], mate: r.mates[s.version.Name()+name]}
@@ -291,24 +297,41 @@ func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
 	}
 }
 
-// record makes a violation smaller and adds it, unless it is there.
+// record makes a violation smaller and adds it, unless it is there or there are enough. One
+// by a recorded object names that in any case.
 func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
-	first := keyOfViolation(l, v)
-	if r.seen[first] {
-		return
+	first := r.keyOf(l, t, v)
+	at, known := r.seen[first]
+	if !known {
+		if len(result.Violations) >= r.options.Violations {
+			return
+		}
+		v = r.shrink(l, t, edits, v)
+		v.Law = l.Name
+		last := r.keyOf(l, t, v)
+		if at, known = r.seen[last]; !known {
+			at = len(result.Violations)
+			result.Violations = append(result.Violations, *v)
+		}
+		r.seen[first], r.seen[last] = at, at
 	}
-	r.seen[first] = true
-	v = r.shrink(l, t, edits, v)
-	v.Law = l.Name
-	if last := keyOfViolation(l, v); last != first && r.seen[last] {
-		return
+	if n := t.recorded - 1; n >= 0 && !slices.Contains(result.Violations[at].Recorded, n) {
+		result.Violations[at].Recorded = append(result.Violations[at].Recorded, n)
 	}
-	r.seen[keyOfViolation(l, v)] = true
-	result.Violations = append(result.Violations, *v)
 }
 
-// keyOfViolation returns what violations have in common that are the same but for their
-// objects.
-func keyOfViolation(l *law, v *Violation) string {
-	return fmt.Sprintf("%s %s %s %s %s", l.Name, v.From, v.To, v.Rule, indexes.ReplaceAllString(v.Path, each))
+// keyOf returns what violations have in common that are the same but for their objects: the
+// rule, or else the place.
+func (*runner) keyOf(l *law, t *trial, v *Violation) string {
+	if v.Rule != "" {
+		return fmt.Sprintf("%s %s", l.Name, v.Rule)
+	}
+	place := indexes.ReplaceAllString(v.Path, each)
+	for _, version := range []*structural.Version{t.version, t.to} {
+		if found, ok := general(version.Structural(), v.Path); ok {
+			place = found
+			break
+		}
+	}
+	return fmt.Sprintf("%s %s %s %s", l.Name, v.From, v.To, place)
 }

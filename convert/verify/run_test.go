@@ -3,6 +3,8 @@ package verify_test
 import (
 	"context"
 	"errors"
+	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -207,18 +209,88 @@ func TestRunWithRecordedObjects(t *testing.T) {
 	want := []verify.Violation{{
 		Law: verify.RoundTripSpoke, From: "v1", To: "v2", Path: "spec.count", Message: "spec.count is lost, from v1 to v2 and back",
 		Object: map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "spec": map[string]any{"count": int64(77)}},
-		Want:   int64(77),
+		Want:   int64(77), Recorded: []int{1},
 	}}
 	got := r.Laws[0].Violations
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("Run(): -want, +got:\n%s", diff)
 	}
-	if r.Objects != 2 || r.Laws[4].Law != verify.Valid || r.Laws[4].Checks != 1 || len(r.Laws[4].Violations) > 0 {
+	if r.Objects != 2 || r.Laws[4].Law != verify.Valid || r.Laws[4].Checks != 2 || len(r.Laws[4].Violations) > 0 {
+		t.Errorf("Run() = %s", text(t, r))
+	}
+	if len(r.Invalid) != 1 || r.Invalid[0].Recorded != 1 || !strings.HasPrefix(r.Invalid[0].Why, "spec.count: ") {
 		t.Errorf("Run() = %s", text(t, r))
 	}
 	after := text(t, &verify.Report{Laws: []verify.LawResult{{Violations: []verify.Violation{{Object: o.Recorded[1]}}}}})
 	if diff := cmp.Diff(before, after); diff != "" {
 		t.Errorf("Run() changed a recorded object: -before, +after:\n%s", diff)
+	}
+}
+
+// A recorded object that does not convert is a violation, valid or not: to each version that
+// is so, and of each object in its own words.
+func TestRunWithRecordedObjectsThatFail(t *testing.T) {
+	thing := func(size string) map[string]any {
+		return map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "metadata": map[string]any{"name": "real"}, "spec": map[string]any{"size": size}}
+	}
+	small := func(schema string) string { return strings.Replace(schema, "size: {", "size: {maxLength: 3, ", 1) }
+	picky := each(func(obj map[string]any, _, to string) (map[string]any, error) {
+		s, _ := spec(obj)
+		if size, _ := s["size"].(string); len(size) > 3 && to == "v3" {
+			return nil, fmt.Errorf("spec.size: %s is too long", size)
+		}
+		return obj, nil
+	})
+	for name, size := range map[string]string{"Invalid": "large", "InvalidToo": "larger"} {
+		r, err := verify.Run(t.Context(), picky, verify.Options{
+			Definition: definition(t, small(plainV1), small(plainV2), strings.Replace(small(plainV2), "v2", "v3", 1)),
+			Hub:        "v2", Versions: []string{"v1", "v2", "v3"}, Objects: 5, Knowledge: known{},
+			Recorded: []map[string]any{thing(size), thing("M"), thing("M"), thing("largest")},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := []verify.Violation{{
+			Law: verify.Valid, From: "v1", To: "v3", Path: "spec.size", Rule: "rule of spec.size", Recorded: []int{0, 3},
+			Message: "cannot be converted to v3: spec.size: " + size + " is too long",
+			Object:  map[string]any{"apiVersion": "example.org/v1", "kind": "Thing", "spec": map[string]any{"size": size}},
+		}}
+		if diff := cmp.Diff(want, r.Violations()); diff != "" {
+			t.Errorf("%s: -want, +got:\n%s", name, diff)
+		}
+	}
+}
+
+// A law has one violation for each rule, however many places of it there are, and not more
+// than are wanted: of a rule, too, that breaks it together with another one alone.
+func TestRunFindsOneOfEachRule(t *testing.T) {
+	drop := each(func(obj map[string]any, _, to string) (map[string]any, error) {
+		if s, ok := spec(obj); ok && to == "v2" {
+			delete(obj, "status")
+			delete(s, "size")
+			if s["list"] != nil {
+				delete(s, "list")
+				delete(s, "count")
+			}
+		}
+		return obj, nil
+	})
+	rules := known{rules: map[string]string{"spec.size": "first", "status": "first", "status.phase": "first", "spec.list": "second", "spec.count": "third"}}
+	for most, want := range map[int][]string{2: {"first", "second"}, 10: {"first", "second", "third"}} {
+		r, err := verify.Run(t.Context(), drop, verify.Options{
+			Definition: definition(t, plainV1, plainV2), Hub: "v2", Versions: []string{"v1", "v2"}, Objects: 50, Knowledge: rules,
+			Laws: []verify.Law{verify.RoundTripSpoke}, Violations: most,
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []string
+		for _, v := range r.Violations() {
+			got = append(got, v.Rule)
+		}
+		if slices.Sort(got); !slices.Equal(got, want) {
+			t.Errorf("rules %q, want %q: %s", got, want, text(t, r))
+		}
 	}
 }
 

@@ -18,8 +18,10 @@ type sample struct {
 	// raw is as somebody has written it, object has the defaults, and text is its JSON.
 	raw, object map[string]any
 	text        []byte
-	// valid is false for a recorded object that its version's schema would not accept.
-	valid bool
+	// invalid is why a recorded object would be refused in its version; empty if it would not.
+	invalid string
+	// recorded is its number among the recorded objects, from 1; 0 if it was made up.
+	recorded int
 }
 
 // newSample returns what an API server makes of an object, and why it would refuse that:
@@ -35,10 +37,9 @@ func newSample(version *structural.Version, obj map[string]any) (s *sample, why 
 	}
 	s = &sample{version: version, raw: pruned.Object, object: object, text: encode(object)}
 	if wrong := version.Validate(s.object); len(wrong) > 0 {
-		return s, wrong[0].String()
+		s.invalid = wrong[0].String()
 	}
-	s.valid = true
-	return s, ""
+	return s, s.invalid
 }
 
 // decode returns what an API server makes of an object in the end: a null inside a default
@@ -67,8 +68,21 @@ func encode(v any) []byte {
 
 // document is an object that has come out of a conversion.
 type document struct {
-	text   []byte
+	// bytes are what came out, and object what an API server reads there: numbers are int64
+	// or float64. It must not be modified.
+	bytes  []byte
 	object map[string]any
+
+	kept []byte
+}
+
+// text returns the object as an API server keeps it, and sends it to whoever converts it
+// next: 1.10 and 1e1 have become 1.1 and 10 then, and digits that no float64 has are gone.
+func (d *document) text() []byte {
+	if d.kept == nil {
+		d.kept = encode(d.object)
+	}
+	return d.kept
 }
 
 // trial is a sample on its way to another version. What is computed once for all laws is
@@ -106,7 +120,7 @@ func (r *runner) forward(t *trial) (*document, error) {
 // backward returns what comes back from the other version.
 func (r *runner) backward(t *trial) (*document, error) {
 	if t.back == nil && t.backErr == nil {
-		t.back, t.backErr = r.convert(t.out.text, t.version)
+		t.back, t.backErr = r.convert(t.out.text(), t.version)
 	}
 	return t.back, t.backErr
 }
@@ -156,7 +170,7 @@ func convertAll(ctx context.Context, s Subject, texts [][]byte, to *structural.V
 
 // parse reads what has come out of a conversion.
 func parse(text []byte) (*document, error) {
-	d := &document{text: text}
+	d := &document{bytes: text}
 	if err := utiljson.Unmarshal(text, &d.object); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrContract, err)
 	}

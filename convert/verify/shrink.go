@@ -12,7 +12,8 @@ import (
 var indexes = regexp.MustCompile(`\[\d+\]`)
 
 // mostShrinking is of how many bytes all objects are that are tried to make one
-// smaller, where each has some more, for what it takes: a second or two.
+// smaller, where each has some more, for what it takes: a second or two for the first
+// violation of a law, and a part of that for each one after it.
 const (
 	mostShrinking = 4 << 20
 	perAttempt    = 500
@@ -22,7 +23,9 @@ const (
 // the law in the same way.
 func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *Violation {
 	best, object := v, t.raw
-	left := mostShrinking
+	left := mostShrinking / (1 + r.shrunk[l.Name])
+	r.shrunk[l.Name]++
+	key := r.keyOf(l, t, v)
 	fails := func(together map[string]any) bool {
 		if r.ctx.Err() != nil || left <= 0 {
 			return false
@@ -32,16 +35,23 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 			return false
 		}
 		s, _ := newSample(t.version, obj)
-		if s == nil || t.sample.valid && !s.valid {
+		if s == nil || t.invalid == "" && s.invalid != "" {
 			return false
 		}
+		s.recorded = t.recorded
 		smaller := &trial{sample: s, to: t.to, over: t.over, mate: t.mate}
 		found, _ := l.judge(r, smaller, fitted(r.editable(l, smaller), unpack(edits, together["edits"])))
 		if left -= len(s.text) + perAttempt; smaller.out != nil {
-			left -= len(smaller.out.text)
+			left -= len(smaller.out.text())
 		}
 		if found == nil || (found.Path == "") != (v.Path == "") {
 			return false
+		}
+		if r.options.Violations > 1 && r.keyOf(l, smaller, found) != key {
+			return false // It is another one of several.
+		}
+		if l.Name == Valid && t.recorded > 0 && found.Message != v.Message {
+			return false // What is said of a real object has to be true of it.
 		}
 		best, object = found, s.raw
 		return true

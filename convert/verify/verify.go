@@ -49,10 +49,12 @@ type Options struct {
 	// Leaves is up to how many leaves all small objects are tried first: 3 if it is 0,
 	// none if it is negative. They are half of the objects at most.
 	Leaves int
-	// Recorded are real objects, in any of the versions. They come first, and are not
-	// modified.
+	// Recorded are real objects, in any of the versions. They come first, each is held
+	// against all laws, valid or not, and none is modified.
 	Recorded []map[string]any
-	// Violations is how many a law has before it is checked no further: 1 if it is 0.
+	// Violations is how many a law has at most, 1 if it is 0: with so many it is checked no
+	// further with objects that are made up. No two of them are about the same rule or, where
+	// no rule is known, the same place.
 	Violations int
 }
 
@@ -73,6 +75,9 @@ type Report struct {
 	Refused int `json:"refused"`
 	// Checks is how many times a law was held against an object.
 	Checks int `json:"checks"`
+	// Invalid are those of the recorded objects that an API server would not accept any
+	// more, in their order.
+	Invalid []Invalid `json:"invalid,omitempty"`
 	// Versions are in the order of the options.
 	Versions []VersionResult `json:"versions"`
 	// Laws are those to be checked, in the order of [Laws]. One without checks says
@@ -80,6 +85,14 @@ type Report struct {
 	Laws []LawResult `json:"laws"`
 	// Complete is false if the time was over before all was checked.
 	Complete bool `json:"complete"`
+}
+
+// Invalid says why a recorded object is not valid in its version.
+type Invalid struct {
+	// Recorded is its number in Options.Recorded.
+	Recorded int `json:"recorded"`
+	// Why is what an API server says.
+	Why string `json:"why"`
 }
 
 // VersionResult says what the objects of a version were.
@@ -113,6 +126,9 @@ type Violation struct {
 	// Rule is the one that converts what is at Path, if it is known.
 	Rule    string `json:"rule,omitempty"`
 	Message string `json:"message"`
+	// Recorded are the numbers, in Options.Recorded, of the real objects that break the law
+	// in this way, in their order; nil if none does.
+	Recorded []int `json:"recorded,omitempty"`
 	// Object is as small as it could be made.
 	Object map[string]any `json:"object"`
 	// Got and Want are what is at Path; nil if nothing is, or nothing is to be compared.

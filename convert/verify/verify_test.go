@@ -78,6 +78,12 @@ func TestRightConversions(t *testing.T) {
 			}})),
 			knowledge: knownPizza,
 		},
+		"Merged": {
+			reason:     "An edit of a value that is made of two fields is one of both.",
+			definition: definition(t, mergedV1, mergedV2),
+			subject:    merged(true),
+			knowledge:  knownMerged,
+		},
 		"OneSided": {
 			reason:     "What only one version has is kept; without metadata it is known to get lost.",
 			definition: definition(t, "v1: {type: object, properties: {both: {type: string}, inner: {type: object, properties: {old: {type: string}, x: {type: integer}}}}}", "v2: {type: object, required: [fresh], properties: {both: {type: string}, fresh: {type: string, default: none}, inner: {type: object, properties: {x: {type: integer}}}}}"),

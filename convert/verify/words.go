@@ -9,8 +9,12 @@ import (
 // mostTexts is how many texts of schemas are used at most.
 const mostTexts = 64
 
+// numbers are texts of numbers that come back in other words if they were numbers meanwhile.
+var numbers = []string{"1.10", "1.0", "1e1", "0.123456789012345678"}
+
 // texts returns the texts that the schemas name as values and as defaults: what one
-// version enumerates is often what another one has as a text.
+// version enumerates is often what another one has as a text. If one has a number, others may
+// have its text.
 func (r *runner) texts() []string {
 	var out []string
 	for _, v := range r.versions {
@@ -27,6 +31,9 @@ func textsOf(out []string, s *schema.Structural) []string {
 	}
 	if text, ok := s.Default.Object.(string); ok {
 		out = append(out, text)
+	}
+	if s.Type == "number" {
+		out = append(out, numbers...)
 	}
 	if s.ValueValidation != nil {
 		for _, v := range s.ValueValidation.Enum {

@@ -189,7 +189,13 @@ func (c *controllers) setUp(ctx context.Context, mgr ctrl.Manager, cfg *rest.Con
 		if err != nil {
 			return err
 		}
-		ready = append(ready, p.Ready)
+		if !c.conversion {
+			// What it lists may have to be converted first, by this very process, to which a
+			// Service sends nothing before it is ready. Little is lost: Leases share the members
+			// out, ready or not; no copy is deleted before all was read; and until then the webhook
+			// judges a policy alone, and warns of that. But a rolling update goes on meanwhile.
+			ready = append(ready, p.Ready)
+		}
 	}
 	if c.injection {
 		i, err := c.inject(ctx, mgr, cfg, s)

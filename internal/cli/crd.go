@@ -121,6 +121,12 @@ func definitionDocuments(flag string, paths []string, s *streams) ([]manifest.Do
 	if len(problems) > 0 {
 		return nil, problemsAsError(problems)
 	}
+	return definitionsAmong(documents, flag, paths)
+}
+
+// definitionsAmong returns the CustomResourceDefinitions among the documents in what a flag
+// names, of which there must be one.
+func definitionsAmong(documents []manifest.Document, flag string, paths []string) ([]manifest.Document, error) {
 	found := slices.DeleteFunc(slices.Clone(documents), func(d manifest.Document) bool { return !crd.IsDefinition(&d) })
 	if len(found) > 0 {
 		return found, nil

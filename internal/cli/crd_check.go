@@ -38,9 +38,10 @@ takes less; a field that is required now; a version that is no longer served. Wh
 the objects that there are fit is what refract crd validate says. A definition that is
 not in --old is judged as new.
 
-What is no CustomResourceDefinition is passed over. The exit code is 1 if something
-was found, with --fail-on error if an error was, and 2 if a file cannot be read or
-holds no CustomResourceDefinition.
+What is no CustomResourceDefinition is passed over. But what strategy None does to
+objects is no finding if a ConversionPolicy among the files converts them. The exit code
+is 1 if something was found, with --fail-on error if an error was, and 2 if a file cannot
+be read or holds no CustomResourceDefinition.
 
 With -o json there is one object, {"findings": [{"path", "message", "severity",
 "rule"}]}, sorted by path; findings of several definitions have "name" and "file",
@@ -72,7 +73,11 @@ func (o *crdCheckOptions) run(s *streams) error {
 	case slices.Contains(o.inputs.files, manifest.Stdin) && slices.Contains(o.old, manifest.Stdin):
 		return bothStdin("-f and --old")
 	}
-	documents, err := definitionDocuments("-f", o.inputs.files, s)
+	documents, problems := manifest.Documents(o.inputs.files, s.in)
+	if len(problems) > 0 {
+		return problemsAsError(problems)
+	}
+	definitions, err := definitionsAmong(documents, "-f", o.inputs.files)
 	if err != nil {
 		return err
 	}
@@ -81,14 +86,14 @@ func (o *crdCheckOptions) run(s *streams) error {
 		if old, err = definitionDocuments("--old", o.old, s); err != nil {
 			return err
 		}
-		noteNew(s, documents, old)
+		noteNew(s, definitions, old)
 	}
-	report, problems := crd.Check(documents, old)
+	report, wrong := crd.Check(documents, old)
 	if err := write(s, report); err != nil {
 		return err
 	}
-	if len(problems) > 0 {
-		return problemsAsError(problems)
+	if len(wrong) > 0 {
+		return problemsAsError(wrong)
 	}
 	return o.failOn.judge(report)
 }

@@ -118,15 +118,13 @@ func stdinOnce(flags ...flagPaths) error {
 	return nil
 }
 
-// engine returns what converts by the policies, and shows on stderr what is wrong with
-// them.
+// engine returns what converts by the policies, and shows on stderr the errors in them.
+// Warnings are for who writes a policy, and not for who uses it.
 func (c *compiledPolicies) engine(s *streams) (*convert.Engine, error) {
-	if c.report.Has(structural.Warning) {
-		if err := c.report.WriteText(s.err); err != nil {
+	if c.report.Has(structural.Error) {
+		if err := c.report.Errors().WriteText(s.err); err != nil {
 			return nil, err
 		}
-	}
-	if c.report.Has(structural.Error) {
 		return nil, withHint(errors.New("the policy does not compile"), "what is wrong with it is above")
 	}
 	return crd.Engine(c.policies)

@@ -13,6 +13,7 @@ import (
 	"refract.dev/convert/verify"
 	"refract.dev/internal/crd"
 	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/render"
 	"refract.dev/internal/review"
 )
 
@@ -38,13 +39,13 @@ func newCRDVerifyCommand(s *streams) *cobra.Command {
 		Short: "Look for objects with which a ConversionPolicy breaks a law",
 		Long: `Look for objects that a ConversionPolicy converts wrongly. Objects are made up from the
 schemas of all versions, at their edges first, and each is one that an API server would
-accept; with --objects real ones are looked at, too. With all of them these laws are
-checked:
+accept; with --objects real ones are looked at, too, valid or not: each has to convert to
+all versions. With all of them these laws are checked:
 
 ` + lawsText() + `
-The smallest object that breaks a law is shown, with what came of it and what should
-have, and the entry of the policy that made the value. The same --seed makes the same
-objects. If --timeout is over before all of them were looked at a note says so, which is
+For each entry of the policy the smallest object that breaks a law is shown, with what came
+of it and what should have, and the real objects that do, too: up to ten a law. The same
+--seed makes the same objects. If --timeout is over before all of them were looked at a note says so, which is
 no failure; if nothing was looked at it is an error.
 
 With --against the policy is compared with a webhook that converts already: each object
@@ -170,10 +171,12 @@ func (o *crdVerifyOptions) check() error {
 		return withHint(errors.New("--laws and --against exclude each other"), "what is compared with a webhook is not held against laws")
 	default:
 		for i, name := range o.laws {
-			o.laws[i] = strings.TrimSpace(name)
-			if !slices.Contains(known, o.laws[i]) {
-				return unknownLaw(o.laws[i], known)
+			name = strings.TrimSpace(name)
+			at := slices.IndexFunc(known, func(law string) bool { return strings.EqualFold(law, name) })
+			if at < 0 {
+				return unknownLaw(name, known)
 			}
+			o.laws[i] = known[at]
 		}
 		return nil
 	}
@@ -189,31 +192,30 @@ func unknownLaw(name string, known []string) error {
 
 // verify holds a policy against the laws, or compares it with the webhook.
 func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verification, p *crd.Policy) error {
-	options := verify.Options{Seed: o.seed, Objects: o.count}
+	options := verify.Options{Seed: o.seed, Objects: o.count, Violations: mostViolations}
 	for _, name := range o.laws {
 		options.Laws = append(options.Laws, verify.Law(name))
 	}
+	var recorded []crd.Object
 	if len(o.objects) > 0 {
-		objects, err := customResources(o.objects, []crd.Definition{*p.Definition}, s)
-		if err != nil {
+		var err error
+		if recorded, err = customResources(o.objects, []crd.Definition{*p.Definition}, s); err != nil {
 			return err
-		}
-		for i := range objects {
-			options.Recorded = append(options.Recorded, objects[i].Document.Content)
 		}
 	}
 	budget, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	if o.against == "" {
-		if err := v.Verify(budget, p, nil, options); err != nil {
+		if err := v.Verify(budget, p, nil, recorded, options); err != nil {
 			return err
 		}
-	} else if err := o.compare(budget, v, p, options); err != nil {
+	} else if err := o.compare(budget, v, p, recorded, options); err != nil {
 		return err
 	}
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
+	noteInvalid(s, v.Recorded)
 	switch {
 	case v.Result.Complete:
 	case v.Result.Checks == 0 && o.against != "":
@@ -226,8 +228,30 @@ func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verifi
 	return nil
 }
 
+// mostViolations is how many violations of a law are looked for: each is another entry.
+const mostViolations = 10
+
+// mostNotes is how many real objects notes name.
+const mostNotes = 10
+
+// noteInvalid names the real objects that are not valid in their version.
+func noteInvalid(s *streams, recorded []crd.RecordedObject) {
+	n := 0
+	for i := range recorded {
+		if recorded[i].Invalid == "" {
+			continue
+		}
+		if n++; n <= mostNotes {
+			fmt.Fprintf(s.err, "note: %s is not valid in %s, and is tried all the same: %s\n", &recorded[i], recorded[i].Version, recorded[i].Invalid)
+		}
+	}
+	if n > mostNotes {
+		fmt.Fprintf(s.err, "note: so %s, which -o json names\n", render.Count(n-mostNotes, "more is", "more are"))
+	}
+}
+
 // compare compares a policy with the webhook.
-func (o *crdVerifyOptions) compare(ctx context.Context, v *crd.Verification, p *crd.Policy, options verify.Options) error {
+func (o *crdVerifyOptions) compare(ctx context.Context, v *crd.Verification, p *crd.Policy, recorded []crd.Object, options verify.Options) error {
 	authority, err := readCertificates("--ca", o.ca)
 	if err != nil {
 		return err
@@ -239,7 +263,7 @@ func (o *crdVerifyOptions) compare(ctx context.Context, v *crd.Verification, p *
 		return fmt.Errorf("--against: %w", err)
 	}
 	v.Against = o.against
-	err = v.Verify(ctx, p, theirs, options)
+	err = v.Verify(ctx, p, theirs, recorded, options)
 	if theirs.Err() != nil {
 		return explainCertificate(theirs.Err(), "--ca")
 	}

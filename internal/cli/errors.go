@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -112,8 +113,21 @@ func unknownCommand(cmd *cobra.Command, name string) error {
 	return withHint(fmt.Errorf("%s has no command %q", cmd.CommandPath(), name), hint)
 }
 
-// explainFlagError adds the nearest flag to an error of parsing the flags.
+// wanted says what flags take, by the types of their values.
+var wanted = map[string]string{
+	"duration": "a duration such as 5s or 2m", "bool": "true or false", "float64": "a number",
+	"int": "a whole number", "int32": "a whole number", "int64": "a whole number",
+	"uint": "a whole number from 0 on", "uint32": "a whole number from 0 on", "uint64": "a whole number from 0 on",
+}
+
+// explainFlagError says what a flag takes, or adds the nearest one, to an error of parsing
+// the flags.
 func explainFlagError(cmd *cobra.Command, err error) error {
+	var invalid *pflag.InvalidValueError
+	if errors.As(err, &invalid) && wanted[invalid.GetFlag().Value.Type()] != "" {
+		f := invalid.GetFlag()
+		return fmt.Errorf("--%s: want %s, got %q", f.Name, wanted[f.Value.Type()], invalid.GetValue())
+	}
 	var unknown *pflag.NotExistError
 	if !errors.As(err, &unknown) {
 		return err
@@ -125,10 +139,23 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 		}
 	})
 	hint := cmd.CommandPath() + " --help lists the flags"
-	if near := nearest.To(unknown.GetSpecifiedName(), names); near != "" && unknown.GetSpecifiedShortnames() == "" {
+	if near := nearestFlag(unknown.GetSpecifiedName(), names); near != "" && unknown.GetSpecifiedShortnames() == "" {
 		hint = fmt.Sprintf("did you mean --%s?", near)
 	}
 	return withHint(err, hint)
+}
+
+// nearestFlag returns the flag that somebody who mistyped or shortened one may have meant, as
+// file for filename; empty if there is none, or more than one begins so.
+func nearestFlag(name string, names []string) string {
+	if near := nearest.To(name, names); near != "" {
+		return near
+	}
+	longer := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, name) })
+	if len(longer) != 1 {
+		return ""
+	}
+	return longer[0]
 }
 
 // noArgs refuses positional arguments.

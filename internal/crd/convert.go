@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"slices"
 	"strings"
 
+	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
 
@@ -27,6 +29,20 @@ const PolicyKind = "ConversionPolicy"
 // IsPolicy reports whether a document is a ConversionPolicy, of whichever version.
 func IsPolicy(d *manifest.Document) bool {
 	return d.Content["kind"] == PolicyKind && groupOf(d.Content) == refractv1alpha1.GroupVersion.Group
+}
+
+// converted returns the names of the definitions that policies among the documents convert.
+// A shadow does not.
+func converted(documents []manifest.Document) map[string]bool {
+	names := map[string]bool{}
+	for i := range documents {
+		spec, _ := documents[i].Content["spec"].(map[string]any)
+		name, _ := spec["crd"].(string)
+		if IsPolicy(&documents[i]) && name != "" && spec["mode"] != string(refractv1alpha1.ConversionShadow) {
+			names[name] = true
+		}
+	}
+	return names
 }
 
 // Policy is a ConversionPolicy of the input, compiled.
@@ -105,11 +121,11 @@ func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []stru
 	if err != nil {
 		return nil, []structural.Finding{{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
 	}
-	findings := pipeline.Unknown(decoded)
-	for i := range findings {
-		findings[i].Severity = structural.Error // Of a policy nothing may be dropped: it would convert otherwise than it says.
-	}
+	findings := unknownKeys(decoded.Unknown, version)
 	findings = append(findings, version.Validate(decoded.Object)...)
+	if len(findings) > 1 { // That rules were not checked is said at no path: there is enough to do before.
+		findings = slices.DeleteFunc(findings, func(f structural.Finding) bool { return f.Path == "" })
+	}
 	if len(findings) > 0 {
 		return nil, findings
 	}
@@ -121,6 +137,41 @@ func specOf(d *manifest.Document) (*refractv1alpha1.ConversionPolicySpec, []stru
 		}
 	}
 	return nil, []structural.Finding{{Message: err.Error(), Severity: structural.Error, Rule: pipeline.RuleMalformed}}
+}
+
+// unknownKeys returns an error for each path that the version does not know. Of a policy
+// nothing may be dropped: it would convert otherwise than it says.
+func unknownKeys(paths []string, version *structural.Version) []structural.Finding {
+	var findings []structural.Finding
+	for _, path := range paths {
+		key, known := keysAt(version.Structural(), path)
+		message := fmt.Sprintf("unknown field %q", key)
+		if near := nearest.To(key, known); near != "" {
+			message += fmt.Sprintf("; did you mean %s?", near)
+		}
+		findings = append(findings, structural.Finding{Path: path, Message: message, Severity: structural.Error, Rule: pipeline.RuleUnknown})
+	}
+	return findings
+}
+
+// keysAt returns the last key of a path, and the keys that a schema knows there, sorted.
+func keysAt(s *schema.Structural, path string) (key string, known []string) {
+	steps := strings.Split(path, ".")
+	key = steps[len(steps)-1]
+	for _, step := range steps[:len(steps)-1] {
+		name, indexes, _ := strings.Cut(step, "[")
+		member, ok := s.Properties[name]
+		if !ok {
+			return key, nil
+		}
+		s = &member
+		if indexes != "" {
+			if s = s.Items; s == nil {
+				return key, nil
+			}
+		}
+	}
+	return key, slices.Sorted(maps.Keys(s.Properties))
 }
 
 // policyVersion returns the version that a policy is of.

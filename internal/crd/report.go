@@ -65,14 +65,23 @@ func (r *Report) Has(least structural.Severity) bool {
 	})
 }
 
+// Errors returns the report without its warnings.
+func (r *Report) Errors() *Report {
+	errs := *r
+	errs.Findings = slices.DeleteFunc(slices.Clone(r.Findings), func(f Finding) bool { return f.Severity != structural.Error })
+	return &errs
+}
+
 // Check judges CustomResourceDefinitions; those of which there is an old one by the
-// same name, as updates of it. What is no CustomResourceDefinition is passed over.
+// same name, as updates of it. What is no CustomResourceDefinition is passed over; but what
+// strategy None would do to objects is no finding where a ConversionPolicy converts them.
 // A finding tells its name and file if there are several; what cannot be decoded is
 // one. The problems are of old definitions: one that cannot be decoded, and a second
 // one of the same name. The report is of the others.
 func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 	r := &Report{Findings: []Finding{}, one: Kind, many: Kind + "s"}
 	before, problems := byName(old)
+	policies := converted(documents)
 	for i := range documents {
 		d := &documents[i]
 		if !IsDefinition(d) {
@@ -82,6 +91,9 @@ func Check(documents, old []manifest.Document) (*Report, []*manifest.Problem) {
 		if err != nil {
 			problems = append(problems, problem(before[NameOf(d)], "", err.Error(), ""))
 			continue
+		}
+		if policies[NameOf(d)] {
+			findings = slices.DeleteFunc(findings, structural.Finding.OfStrategyNone)
 		}
 		r.add(d, findings)
 	}

@@ -41,8 +41,7 @@ func Suggest(definition *Definition, hub string) (*Suggestion, error) {
 		return nil, fmt.Errorf("encoding the policy: %w", err)
 	}
 	if _, refused := specOf(&manifest.Document{Content: content}); len(refused) > 0 { // It has too many entries, say.
-		placed := slices.DeleteFunc(refused, func(f structural.Finding) bool { return f.Path == "" && len(refused) > 1 })
-		return &Suggestion{Findings: placed, policy: p, notes: notes}, nil
+		return &Suggestion{Findings: refused, policy: p, notes: notes}, nil
 	}
 	_, findings := policy.Compile(&p.Spec, definition.Definition)
 	return &Suggestion{Findings: findings, policy: p, notes: notes}, nil

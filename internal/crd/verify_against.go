@@ -47,10 +47,13 @@ func (w *Webhook) Err() error {
 }
 
 // Convert returns the objects in an API version, in their order, or none and an error. The
-// objects are not modified.
+// objects are not modified. A webhook that once gave no answer is not asked again.
 func (w *Webhook) Convert(ctx context.Context, objects [][]byte, apiVersion string) ([][]byte, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if w.failed != nil {
+		return nil, w.failed // Nothing is worth knowing any more.
+	}
 	out := make([][]byte, 0, len(objects))
 	for from := 0; from < len(objects); {
 		to, size := from, 0

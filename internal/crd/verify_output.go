@@ -72,7 +72,7 @@ func mark(l *verify.LawResult) string {
 func (v *Verification) writeViolation(out *bufio.Writer, w *verify.Violation) error {
 	at := v.at(w)
 	fmt.Fprintf(out, "\n%s:%d: %s: %s\n  %s → %s: %s\n", at.File, at.Line, w.Law, ruleText(w), w.From, w.To, summaries()[w.Law])
-	text, err := evidence(w, mostLines)
+	text, err := v.evidence(w, mostLines)
 	if err != nil {
 		return err
 	}
@@ -82,13 +82,18 @@ func (v *Verification) writeViolation(out *bufio.Writer, w *verify.Violation) er
 	return nil
 }
 
-// mostLines is how many lines of an object stand in a text: more than that nobody reads.
+// mostLines is how many lines of an object, and how many real objects, stand in a text: more
+// than that nobody reads.
 const mostLines = 20
 
-// evidence is the smallest object that breaks a law, and what was got and wanted, as
-// YAML: the first lines of each; all if most is 0.
-func evidence(w *verify.Violation, most int) (string, error) {
-	var text strings.Builder
+// evidence is which real objects break a law, the smallest object that does and what was got
+// and wanted, as YAML: the first lines of each; all if most is 0.
+func (v *Verification) evidence(w *verify.Violation, most int) (string, error) {
+	var text, found strings.Builder
+	for _, o := range v.objectsOf(w) {
+		fmt.Fprintf(&found, "found in %s\n", &o)
+	}
+	text.WriteString(firstLines(found.String(), most))
 	for _, part := range []struct {
 		name  string
 		value any
@@ -154,7 +159,7 @@ func (v *Verification) junitCase(l *verify.LawResult) (junit.Case, error) {
 	c := junit.Case{Class: file, Name: string(l.Law), File: file, Line: v.document.Place.Line}
 	var texts []string
 	for i := range l.Violations {
-		text, err := evidence(&l.Violations[i], 0)
+		text, err := v.evidence(&l.Violations[i], 0)
 		if err != nil {
 			return c, err
 		}
@@ -186,7 +191,7 @@ func (v *Verification) WriteSARIF(w io.Writer) error {
 		codes = append(codes, lint.Explanation{Code: lint.Code(l.Law), Severity: lint.Error, Title: title, Text: title + "."})
 		for j := range l.Violations {
 			one := &l.Violations[j]
-			text, err := evidence(one, 0)
+			text, err := v.evidence(one, 0)
 			if err != nil {
 				return err
 			}

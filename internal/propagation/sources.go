@@ -298,18 +298,25 @@ func (s *sources) objects() []*unstructured.Unstructured {
 
 func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, selector string, into *view) {
 	resource := s.dynamic.Resource(gvr)
+	heard := func(err error) {
+		if into.heard(err) {
+			s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
+		}
+	}
 	lw := &cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			list, err := resource.List(ctx, o)
-			if into.heard(err) {
-				s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
-			}
+			heard(err)
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
-			return resource.Watch(ctx, o)
+			w, err := resource.Watch(ctx, o)
+			if err != nil && !into.asked() { // The first list may be a watch, which is tried until it works.
+				heard(err)
+			}
+			return w, err
 		},
 	}
 	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{

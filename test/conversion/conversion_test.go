@@ -78,7 +78,7 @@ func run(m *testing.M) (code int, err error) {
 		return 0, err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	shared = &world{}
+	shared = &world{certificates: certificates}
 	if shared.fleet, err = fleet.StartControlled(context.Background(), fleet.Options{Dir: dir, Root: root}); err != nil {
 		return 0, err
 	}
@@ -97,17 +97,25 @@ type world struct {
 	api      client.WithWatch
 	front    *front
 	replicas *replicas
+	// certificates names the Secret with those of the replicas.
+	certificates string
 }
 
 func (w *world) start(ctx context.Context, dir string) (err error) {
+	if err := w.reach(); err != nil {
+		return err
+	}
+	w.replicas, err = startReplicas(ctx, w, dir)
+	return err
+}
+
+// reach makes the clients of the tests.
+func (w *world) reach() (err error) {
 	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.fleet.Kubeconfig("hub")); err != nil {
 		return err
 	}
 	w.cfg.QPS, w.cfg.UserAgent, w.cfg.WarningHandler = -1, "test", rest.NoWarnings{}
-	if w.api, err = connect(w.cfg); err != nil {
-		return err
-	}
-	w.replicas, err = startReplicas(ctx, w, dir)
+	w.api, err = connect(w.cfg)
 	return err
 }
 
@@ -137,8 +145,14 @@ type scene struct {
 // until it is served. Its objects are not converted yet.
 func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
 	t.Helper()
+	return shared.begin(t, definition, edits...)
+}
+
+// begin is [begin] in a world.
+func (w *world) begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
+	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("/", ".", "_", "-").Replace(t.Name()))
-	s := &scene{T: t, world: shared, group: name + ".example.org"}
+	s := &scene{T: t, world: w, group: name + ".example.org"}
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	s.must(yaml.UnmarshalStrict(s.file(definition+".yaml"), crd))
 	s.kind, s.plural, s.crd = crd.Spec.Names.Kind, crd.Spec.Names.Plural, crd.Name

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httputil"
@@ -35,6 +36,8 @@ type front struct {
 	turn     int
 	requests map[string]int                         // By path.
 	alter    map[string]func(review map[string]any) // By path.
+	// ready tells by address whether a replica is ready, if whether it listens does not.
+	ready map[string]func(context.Context) error
 	// passing has connections be passed on as they are.
 	passing bool
 	conns   map[net.Conn]bool
@@ -46,7 +49,8 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 	if err != nil {
 		return nil, err
 	}
-	f := &front{at: l.Addr().String(), to: to, requests: map[string]int{}, alter: map[string]func(map[string]any){}, conns: map[net.Conn]bool{}}
+	f := &front{at: l.Addr().String(), to: to, conns: map[net.Conn]bool{}}
+	f.requests, f.alter, f.ready = map[string]int{}, map[string]func(map[string]any){}, map[string]func(context.Context) error{}
 	f.server = &http.Server{
 		Handler: &httputil.ReverseProxy{
 			Rewrite:        func(r *httputil.ProxyRequest) { r.SetURL(&url.URL{Scheme: "https", Host: f.at}) },
@@ -115,17 +119,30 @@ func (h *handed) Close() error {
 	return h.Listener.Close()
 }
 
+// heed has the replica at an address be sent nothing while it says that it is not ready.
+func (f *front) heed(address string, ready func(context.Context) error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.ready[address] = ready
+}
+
 // dial connects to the next replica that takes it.
 func (f *front) dial(ctx context.Context, network, _ string) (net.Conn, error) {
 	f.mu.Lock()
 	f.turn++
-	first := f.turn
+	first, ready := f.turn, maps.Clone(f.ready)
 	f.mu.Unlock()
 	err := errors.New("there is nobody behind the front")
 	for i := range f.to {
+		to := f.to[(first+i)%len(f.to)]
+		if is := ready[to]; is != nil {
+			if err = is(ctx); err != nil {
+				continue
+			}
+		}
 		var c net.Conn
 		dialer := net.Dialer{Timeout: time.Second}
-		if c, err = dialer.DialContext(ctx, network, f.to[(first+i)%len(f.to)]); err == nil {
+		if c, err = dialer.DialContext(ctx, network, to); err == nil {
 			return c, nil
 		}
 	}

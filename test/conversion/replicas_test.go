@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -29,12 +30,15 @@ const (
 	certificates = "refract-conversion-webhook"
 )
 
-// replicas are two replicas of `refract run --conversion` behind one address, as they
-// are behind a Service.
+// replicas are those of `refract run --conversion` behind one address, as they are behind
+// a Service.
 type replicas struct {
-	world      *world
-	kubeconfig string
-	slots      [2]*slot
+	world *world
+	// args are what each is run with, but for where it serves.
+	args  []string
+	slots []*slot
+	// heeded has the front send nothing to a replica that is not ready.
+	heeded bool
 }
 
 // slot is a replica and where it serves; it may be started again.
@@ -46,9 +50,8 @@ type slot struct {
 // startReplicas starts both, with certificates that were issued a while ago, so that
 // renewing them can be seen.
 func startReplicas(ctx context.Context, w *world, dir string) (*replicas, error) {
-	r := &replicas{world: w}
-	var err error
-	if r.kubeconfig, err = w.kubeconfig(ctx, dir); err != nil {
+	kubeconfig, err := w.kubeconfig(ctx, dir)
+	if err != nil {
 		return nil, err
 	}
 	bundle, err := issue(nil)
@@ -56,7 +59,7 @@ func startReplicas(ctx context.Context, w *world, dir string) (*replicas, error)
 		return nil, err
 	}
 	secret := &corev1.Secret{
-		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: certificates}, Type: corev1.SecretTypeTLS, Data: bundle,
+		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: w.certificates}, Type: corev1.SecretTypeTLS, Data: bundle,
 	}
 	if err := w.api.Create(ctx, secret); err != nil {
 		return nil, err
@@ -68,8 +71,9 @@ func startReplicas(ctx context.Context, w *world, dir string) (*replicas, error)
 	if w.front, err = listen(w.presented, addresses...); err != nil {
 		return nil, err
 	}
+	r := &replicas{world: w, args: []string{"--kubeconfig", kubeconfig, "--conversion"}}
 	for i, name := range []string{"one", "two"} {
-		r.slots[i] = &slot{name: name, address: addresses[i]}
+		r.slots = append(r.slots, &slot{name: name, address: addresses[i]})
 	}
 	return r, r.restore(ctx)
 }
@@ -105,10 +109,13 @@ func (w *world) kubeconfig(ctx context.Context, dir string) (string, error) {
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// kill ends both replicas as a crash does.
-func (r *replicas) kill() error {
+// kill ends all replicas as a crash does.
+func (r *replicas) kill() error { return r.stop(syscall.SIGKILL) }
+
+// stop ends all replicas with a signal.
+func (r *replicas) stop(with syscall.Signal) error {
 	for _, s := range r.slots {
-		if err := s.now.Stop(syscall.SIGKILL); err != nil {
+		if err := s.now.Stop(with); err != nil {
 			return err
 		}
 	}
@@ -121,10 +128,12 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 		if s.now != nil && !s.now.Ended() {
 			continue
 		}
-		s.now, err = r.world.fleet.StartReplica(s.name, "--kubeconfig", r.kubeconfig, "--conversion",
-			"--webhook-url", r.world.front.url(), "--webhook-bind-address", s.address)
-		if err != nil {
+		where := []string{"--webhook-url", r.world.front.url(), "--webhook-bind-address", s.address}
+		if s.now, err = r.world.fleet.StartReplica(s.name, slices.Concat(r.args, where)...); err != nil {
 			return err
+		}
+		if r.heeded {
+			r.world.front.heed(s.address, s.now.Ready)
 		}
 	}
 	for _, s := range r.slots {
@@ -135,7 +144,7 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 	return nil
 }
 
-// logs returns what both have logged last about a group.
+// logs returns what all have logged last about a group.
 func (r *replicas) logs(group string) string {
 	var out strings.Builder
 	for _, s := range r.slots {
@@ -148,7 +157,7 @@ func (r *replicas) logs(group string) string {
 	return out.String()
 }
 
-// metrics returns the lines of both replicas' metrics that have all of the texts.
+// metrics returns the lines of all replicas' metrics that have all of the texts.
 func (r *replicas) metrics(ctx context.Context, texts ...string) ([]string, error) {
 	var out []string
 	for _, s := range r.slots {
@@ -172,7 +181,7 @@ func (r *replicas) metrics(ctx context.Context, texts ...string) ([]string, erro
 // secret returns the Secret with the replicas' certificates.
 func (w *world) secret(ctx context.Context) (*corev1.Secret, error) {
 	secret := &corev1.Secret{}
-	return secret, w.api.Get(ctx, client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: certificates}, secret)
+	return secret, w.api.Get(ctx, client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: w.certificates}, secret)
 }
 
 // issue returns the data of the Secret with an authority that has been trusted for
