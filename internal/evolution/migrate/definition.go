@@ -88,7 +88,7 @@ func judge(crd *apiextensionsv1.CustomResourceDefinition, to string) error {
 	}
 	switch {
 	case target == nil:
-		return fmt.Errorf("%s: version %s: %w: it has %s", crd.Name, to, ErrNoVersion, strings.Join(names, ", "))
+		return fmt.Errorf("%s: %s: %w: it has %s", crd.Name, to, ErrNoVersion, strings.Join(names, ", "))
 	case !target.Served:
 		return fmt.Errorf("%s: version %s: %w", crd.Name, to, ErrNotServed)
 	case !target.Storage:

@@ -37,7 +37,7 @@ var (
 	// ErrNoDefinition means that there is no CustomResourceDefinition of that name.
 	ErrNoDefinition = errors.New("there is no such CustomResourceDefinition")
 	// ErrNoVersion means that the definition does not have the version.
-	ErrNoVersion = errors.New("it has no such version")
+	ErrNoVersion = errors.New("there is no such version")
 	// ErrNotServed means that the version is not served, so nothing can be written in it.
 	ErrNotServed = errors.New("it is not served")
 	// ErrNotStorage means that another version is the one in which objects are stored.

@@ -494,7 +494,7 @@ func TestJudge(t *testing.T) {
 		},
 		"NoVersion": {
 			reason: "It has others.", to: "v3", want: ErrNoVersion,
-			text: "widgets.example.org: version v3: it has no such version: it has v1, v2",
+			text: "widgets.example.org: v3: there is no such version: it has v1, v2",
 		},
 		"NotServed": {
 			reason: "Nobody could write in it.", to: "v2", want: ErrNotServed,
