@@ -113,7 +113,9 @@ func (w *work) keepEmpty(p *plan) {
 		}
 		for _, to := range f.to {
 			n := p.nodes[to].parent
-			if m := &w.facts[n]; n < p.fixed || w.puts[to] == nil || !m.present || m.kind != '{' || m.members > 0 || p.nodes[n].comesBack || w.restoredIn(p, n) {
+			m := &w.facts[n]
+			if n < p.fixed || w.puts[to] == nil || !m.present || m.kind != '{' || m.members > 0 ||
+				p.nodes[n].comesBack || w.restoredIn(p, n) {
 				continue
 			}
 			if place := p.nodes[n].path; !slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == place }) {

@@ -1,6 +1,7 @@
 package expression
 
 import (
+	"maps"
 	"strings"
 
 	"github.com/google/cel-go/cel"
@@ -92,9 +93,7 @@ func (n *nesting) bind(depths map[string]int) (restore func()) {
 		had[name], n.variables[name] = n.variables[name], d
 	}
 	return func() {
-		for name, d := range had {
-			n.variables[name] = d
-		}
+		maps.Copy(n.variables, had)
 	}
 }
 
@@ -107,8 +106,8 @@ func wrapping(env *cel.Env) map[string]bool {
 		for _, o := range f.OverloadDecls() {
 			takes, generic := 0, false
 			for _, t := range o.ArgTypes() {
-				d, any := levels(t)
-				takes, generic = max(takes, d), generic || any
+				d, some := levels(t)
+				takes, generic = max(takes, d), generic || some
 			}
 			if gives, _ := levels(o.ResultType()); generic && gives > takes {
 				wraps[name[strings.LastIndex(name, ".")+1:]] = true
@@ -122,8 +121,8 @@ func wrapping(env *cel.Env) map[string]bool {
 func levels(t *types.Type) (depth int, generic bool) {
 	generic = t.Kind() == types.TypeParamKind
 	for _, p := range t.Parameters() {
-		d, any := levels(p)
-		depth, generic = max(depth, d+1), generic || any
+		d, some := levels(p)
+		depth, generic = max(depth, d+1), generic || some
 	}
 	return depth, generic
 }

@@ -123,6 +123,9 @@ type spoke struct {
 	root     *scope
 	// hubValues are those of the entries, by their places.
 	hubValues map[string]hubValue
+	// lone are the places that one side has alone, no entry names, and an entry of their own
+	// would cover. Each of them is an error, too.
+	lone []lone
 }
 
 func (s *spoke) version() string { return s.versions[onSpoke] }

@@ -176,6 +176,9 @@ func (s *spoke) uncovered(v values, sd side) {
 		lack = fmt.Sprintf("%s of %s is the counterpart of another value", v.at[sd.other()], other)
 	}
 	advice := v.instead()
+	if advice == "" {
+		s.lone = append(s.lone, lone{side: sd, at: at})
+	}
 	switch {
 	case advice != "":
 	case sd == onHub:

@@ -46,7 +46,8 @@
 //
 //	map    compares strings by their text, and numbers by their value.
 //	scale  cuts integers off toward zero. A number is the float64 that is nearest.
-//	cast   takes decimal numbers, without spaces; zeros in front and a plus sign go. Integers are written in digits, numbers as API servers store them: 1.50 is 1.5.
+//	cast   takes decimal numbers, without spaces; zeros in front and a plus sign go.
+//	       Integers are written in digits, numbers as API servers store them: 1.50 is 1.5.
 //	keyed  of elements with the same key takes the last one. An element without a key is an error; with a value, an element without one has no place.
 //	wrap   takes the first element. An empty list is no value.
 //

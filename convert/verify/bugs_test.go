@@ -188,7 +188,8 @@ func merged(joins bool) each {
 		}
 		delete(s, "image")
 		same := func() bool { return len(old) == 2 && old[0] == fmt.Sprint(parts) }
-		if to == "v2" {
+		switch {
+		case to == "v2":
 			if len(parts) == 0 {
 				return obj, nil
 			}
@@ -201,7 +202,7 @@ func merged(joins bool) each {
 				image = old[1]
 			}
 			s["image"] = image
-		} else if imaged {
+		case imaged:
 			name, tag, _ := strings.Cut(image, ":")
 			if parts["name"] = name; tag != "" {
 				parts["tag"] = tag
@@ -210,7 +211,7 @@ func merged(joins bool) each {
 				parts = partsOf(old[0])
 			}
 			maps.Copy(s, parts)
-		} else {
+		default:
 			return obj, nil
 		}
 		annotate(obj, convert.Annotation, fmt.Sprint(parts)+"|"+image)

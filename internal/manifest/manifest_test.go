@@ -18,7 +18,7 @@ import (
 // TestGolden reads the files of an archive. Its file want lists what is in the
 // Set, and the problems.
 func TestGolden(t *testing.T) {
-	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+	golden.Run(t, "testdata/*.txtar", func(_ *testing.T, archive *txtar.Archive) []txtar.File {
 		set, problems := ReadFS(golden.FS(golden.Inputs(archive)))
 		return []txtar.File{{Name: "want", Data: []byte(describe(set, problems))}}
 	})

@@ -344,12 +344,31 @@ type ConversionPolicyStatus struct {
 type ServedConversion struct {
 	// Generation is the one that the spec is of.
 	Generation int64 `json:"generation"`
-	// Spec is the policy's spec at that time.
+	// Spec is the policy's spec at that time, with the entries for Kept at the end of its
+	// spokes.
 	Spec ConversionPolicySpec `json:"spec"`
+	// Kept are places that one version got alone since then, and that the policy says
+	// nothing of yet: what is there is kept in the annotation refract.dev/complement where a
+	// version does not have it, until the policy says more.
+	// +optional
+	// +listType=atomic
+	Kept []KeptField `json:"kept,omitempty"`
 	// Definition is what the spec was compiled against and verified with: the names and
 	// the schemas of the CustomResourceDefinition at that time, as JSON in gzip. So what is
 	// converted stays the same when the schemas change and the spec no longer fits.
 	Definition []byte `json:"definition"`
+}
+
+// KeptField is a place that the hub or one of the spokes has alone: Hub or Spoke.
+type KeptField struct {
+	// Version is that of the spoke whose entry it is.
+	Version string `json:"version"`
+	// Hub is the place, if the spoke does not have it.
+	// +optional
+	Hub string `json:"hub,omitempty"`
+	// Spoke is the place, if the hub does not have it.
+	// +optional
+	Spoke string `json:"spoke,omitempty"`
 }
 
 // ConversionVerification is what was done to verify a policy.

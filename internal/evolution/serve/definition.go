@@ -75,6 +75,10 @@ type compilation struct {
 	program    *program // Nil with err, and if it was compiled before.
 	findings   []structural.Finding
 	err        error
+	// spec is what was compiled, if that is more than the policy says, and kept what is
+	// more.
+	spec *refractv1alpha1.ConversionPolicySpec
+	kept []refractv1alpha1.KeptField
 }
 
 // mostKnown is how many policies are remembered.
@@ -83,6 +87,27 @@ const mostKnown = 1024
 func newCompiler() *compiler { return &compiler{known: map[types.UID]compilation{}} }
 
 func (c *compiler) compile(p *refractv1alpha1.ConversionPolicy, definition map[string]any) compilation {
+	return c.remembered(p, definition, func() compilation {
+		built, findings, err := compile(&p.Spec, definition)
+		return compilation{program: built, findings: findings, err: err}
+	})
+}
+
+// complete compiles a policy with entries for the places that one version has alone and
+// it does not name. It does not hold the program either.
+func (c *compiler) complete(p *refractv1alpha1.ConversionPolicy, definition map[string]any) compilation {
+	return c.remembered(p, definition, func() compilation {
+		spec, kept, err := completed(&p.Spec, definition)
+		if err != nil {
+			return compilation{err: err}
+		}
+		built, findings, err := compile(spec, definition)
+		return compilation{program: built, findings: findings, err: err, spec: spec, kept: kept}
+	})
+}
+
+// remembered returns what came of compiling, at most once for each spec and definition.
+func (c *compiler) remembered(p *refractv1alpha1.ConversionPolicy, definition map[string]any, build func() compilation) compilation {
 	about, err := fingerprint(p, definition)
 	if err != nil {
 		return compilation{err: err}
@@ -93,17 +118,21 @@ func (c *compiler) compile(p *refractv1alpha1.ConversionPolicy, definition map[s
 		known.definition = definition
 		return known
 	}
-	built, findings, err := compile(&p.Spec, definition)
+	out := build()
+	out.about = about
 	if len(c.known) >= mostKnown {
 		clear(c.known)
 	}
-	c.known[p.UID] = compilation{about: about, findings: findings, err: err}
-	return compilation{about: about, definition: definition, program: built, findings: findings, err: err}
+	known := out
+	known.program = nil
+	c.known[p.UID] = known
+	out.definition = definition
+	return out
 }
 
 // fingerprint tells a spec and a definition from others.
 func fingerprint(p *refractv1alpha1.ConversionPolicy, definition map[string]any) (string, error) {
-	text, err := json.Marshal(definition)
+	text, err := json.Marshal([]any{definition, p.Spec})
 	if err != nil {
 		return "", err
 	}

@@ -183,7 +183,8 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 	next, found := k.judge(ctx, p, crd)
 	if next != nil {
 		p.Status.Served = next
-		k.recorder.Eventf(p, nil, corev1.EventTypeNormal, "Served", "Serve", "Objects of %s are converted by generation %d", p.Spec.CRD, next.Generation)
+		k.recorder.Eventf(p, nil, corev1.EventTypeNormal, "Served", "Serve", "Objects of %s are converted by generation %d.%s",
+			p.Spec.CRD, next.Generation, keptAway(next.Kept))
 		if err := k.report(ctx, old, p); err != nil {
 			return 0, err
 		}
@@ -252,7 +253,7 @@ func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 	c := k.compiler.compile(p, now)
 	compiledState(c.findings, c.err).into(p, refractv1alpha1.ConversionCompiled)
 	if c.err != nil {
-		return nil, bad
+		return k.complete(ctx, p, now)
 	}
 	if same { // It was verified before it was served.
 		return nil, good
@@ -263,7 +264,7 @@ func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 	case v.waits:
 		return nil, waiting
 	case !v.good():
-		return nil, bad
+		return k.complete(ctx, p, now)
 	}
 	packed, err := pack(now)
 	if err != nil {

@@ -129,8 +129,11 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 	case !p.DeletionTimestamp.IsZero():
 		return yes(reasonNeeded, cmp.Or(neededBy(p, crd, want), "It is about to go"))
 	case served.Generation != p.Generation:
-		return no(reasonEarlier, fmt.Sprintf("Objects are converted by generation %d, and will be until generation %d is good. %s",
-			served.Generation, p.Generation, because(p)))
+		return no(reasonEarlier, fmt.Sprintf("Objects are converted by generation %d, and will be until generation %d is good.%s %s",
+			served.Generation, p.Generation, keptAway(served.Kept), because(p)))
+	case !judged && len(served.Kept) > 0 && crd != nil && samePacked(served.Definition, reduced(crd)):
+		return no(reasonEarlier, fmt.Sprintf("Objects are converted by what generation %d says, which does not cover the definition.%s %s",
+			served.Generation, keptAway(served.Kept), because(p)))
 	case !judged:
 		return no(reasonEarlier, "Objects are converted for the schemas that the definition had before. "+
 			"Leave fields and versions that are new unused until the policy covers them: "+

@@ -193,7 +193,7 @@ func (v *validator) write(ctx context.Context, was, now *refractv1alpha1.Convers
 		}}, nil
 	}
 	_, findings, err := compile(&now.Spec, reduced(crd))
-	var warnings []string
+	warnings := stranded(was, now, crd)
 	for _, f := range findings {
 		if f.Severity == structural.Warning {
 			warnings = append(warnings, f.String())

@@ -36,6 +36,9 @@ func TestValidate(t *testing.T) {
 	labelled := wrong.DeepCopy()
 	labelled.Labels = map[string]string{"a": "b"}
 	crd := asking(t, wired)
+	kept := served.DeepCopy()
+	kept.Spec.Spokes[0].Fields = nil
+	kept.Status.Served.Kept = []refractv1alpha1.KeptField{{Version: "v1", Hub: "spec.capacity"}}
 	cases := map[string]struct {
 		reason   string
 		there    []client.Object
@@ -61,6 +64,11 @@ func TestValidate(t *testing.T) {
 		"Change": {
 			"It may become another one.", []client.Object{crd, served}, policyFrom(t, strings.Replace(other, "Shadow", "Serve", 1), "widgets", 9),
 			policyFrom(t, mapped, "widgets", 9), "", nil,
+		},
+		"Stranded": {
+			"What stored objects keep in the annotation comes from nowhere else.", []client.Object{crd, served},
+			kept, policyFrom(t, mapped, "widgets", 9), "",
+			[]string{"spec.capacity of v2 is in the annotation", "store v2", "refract crd migrate widgets.example.com"},
 		},
 		"Metadata": {"Labels say nothing new, even if the definition has changed meanwhile.", []client.Object{crd}, wrong, labelled, "", nil},
 		"BecomesShadow": {

@@ -32,10 +32,12 @@ func TestConversion(t *testing.T) {
 	atOnce(t, map[string]func(*testing.T){
 		"TakesEffect": w.takesEffect, "PutRight": w.putRight, "OthersConvert": w.othersConvert, "DefinitionChanges": w.definitionChanges,
 		"SpecIsNotGood": w.specIsNotGood, "Shadow": w.shadow, "Deletion": w.deletion, "Damaged": w.damaged,
+		"NewFields": w.newFields,
 	})
 	w.restart()
 	atOnce(t, map[string]func(*testing.T){
 		"Refused": w.refusals, "DefinitionHasChanged": w.definitionHasChanged, "SpecIsStillNotGood": w.specIsStillNotGood,
+		"NewFieldsAreKept": w.newFieldsAreKept,
 	})
 	t.Run("NewAuthority", w.newAuthority)
 	t.Run("Finalizer", w.finalizer)

@@ -1,0 +1,78 @@
+package live
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// addField has a version of a definition get a text that the other does not have. Version 0
+// is the one that is stored.
+func (w *world) addField(t *testing.T, kind string, version int, name string) {
+	t.Helper()
+	w.must(t, "", "patch", "crd", of("PLURAL.example.com", kind), "--type=json", "-p", fmt.Sprintf(
+		`[{"op":"add","path":"/spec/versions/%d/schema/openAPIV3Schema/properties/spec/properties/%s","value":{"type":"string"}}]`, version, name))
+}
+
+// write patches an object in a version, until what was written is there: an API server
+// prunes by the schemas from before for a moment.
+func (w *world) write(t *testing.T, kind, version, field, value string) {
+	t.Helper()
+	eventually(t, field+" is written", func() error {
+		resource := of("PLURAL."+version+".example.com", kind)
+		w.must(t, "", "patch", resource, "a", "--type=merge", "-p", fmt.Sprintf(`{"spec":{%q:%q}}`, field, value))
+		if got := w.must(t, "", "get", resource, "a", "-o", "jsonpath={.spec."+field+"}"); got != value {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
+}
+
+// newFields has each version get a field that the policy does not name, and that nobody may
+// name before it is there. What is written there survives writes in the other version.
+func (w *world) newFields(t *testing.T) {
+	w.converts(t, "Spindle")
+	w.addField(t, "Spindle", 0, "only")
+	w.addField(t, "Spindle", 1, "too")
+	eventually(t, "both are kept", func() error {
+		const want = "until the policy names them: spec.only of v1; spec.too, which v1 does not have."
+		if message := w.condition(t, "spindles", refractv1alpha1.ConversionReady, "EarlierServing"); !strings.Contains(message, want) {
+			return fmt.Errorf("the message is %q", message)
+		}
+		return nil
+	})
+	w.write(t, "Spindle", "v1", "only", "x")
+	w.write(t, "Spindle", "v2", "too", "y")
+	w.must(t, "", "patch", "spindles.v2.example.com", "a", "--type=merge", "-p", `{"spec":{"capacity":7}}`)
+	w.must(t, "", "patch", "spindles.v1.example.com", "a", "--type=merge", "-p", `{"spec":{"name":"seven"}}`)
+	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":7}`)
+	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":7,"name":"seven","too":"y"}`)
+}
+
+// newFieldsAreKept is about the same after a restart, until the policy names both.
+func (w *world) newFieldsAreKept(t *testing.T) {
+	w.must(t, "", "patch", "spindles.v2.example.com", "a", "--type=merge", "-p", `{"spec":{"capacity":8}}`)
+	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":8}`)
+	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":8,"name":"seven","too":"y"}`)
+	w.condition(t, "spindles", refractv1alpha1.ConversionReady, "EarlierServing")
+
+	w.must(t, of(policy, "Spindle")+`    - {spoke: spec.only, removed: {}}
+    - {hub: spec.too, added: {}}
+`, "apply", "-f", "-")
+	w.condition(t, "spindles", refractv1alpha1.ConversionReady, "Serving")
+	if kept := w.policy(t, "spindles").Status.Served.Kept; kept != nil {
+		t.Errorf("There is %+v", kept)
+	}
+	w.reads(t, "Spindle", "v1", "a", ".spec", `{"name":"seven","only":"x","size":8}`)
+	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":8,"name":"seven","too":"y"}`)
+
+	w.addField(t, "Spindle", 1, "later")
+	w.condition(t, "spindles", refractv1alpha1.ConversionReady, "EarlierServing")
+	w.must(t, of(policy, "Spindle")+`    - {spoke: spec.only, hub: spec.later}
+    - {hub: spec.too, added: {}}
+`, "apply", "-f", "-")
+	w.condition(t, "spindles", refractv1alpha1.ConversionReady, "Serving")
+	w.reads(t, "Spindle", "v2", "a", ".spec", `{"capacity":8,"later":"x","name":"seven","too":"y"}`)
+}
