@@ -43,7 +43,7 @@ var layers = []Layer{
 	{
 		Name:     "cli",
 		Packages: []string{"refract.dev/internal/cli/..."},
-		Imports:  []string{"service", "support", "kit", "files", "core", "api"},
+		Imports:  []string{"service", "support", "kit", "files", "core", "api", "golden"},
 	},
 	{
 		Name: "service",
@@ -56,14 +56,18 @@ var layers = []Layer{
 		Apart:   true,
 	},
 	{
+		Name:     "golden", // Of tests, all of them.
+		Packages: []string{"refract.dev/internal/golden"},
+	},
+	{
 		Name:     "support",
 		Packages: []string{"refract.dev/internal/..."}, // What the layers above did not claim.
-		Imports:  []string{"kit", "files", "core", "api"},
+		Imports:  []string{"kit", "files", "core", "api", "golden"},
 	},
 	{
 		Name:     "kit", // For servers of others too: public, and not pure.
 		Packages: []string{"refract.dev/webhook/..."},
-		Imports:  []string{"core", "api"},
+		Imports:  []string{"core", "api", "golden"},
 	},
 	{
 		Name:     "files", // Embedded, and no code.
@@ -72,7 +76,7 @@ var layers = []Layer{
 	{
 		Name:     "core",
 		Packages: core,
-		Imports:  []string{"api"},
+		Imports:  []string{"api", "golden"},
 	},
 	{
 		Name:     "api",
@@ -159,6 +163,12 @@ var bans = []Ban{
 		Direct: true,
 		To:     []string{"time", "math/rand/...", "crypto/rand"},
 		Why:    "the core's answer depends on its arguments alone",
+	},
+	{
+		From:   []string{"refract.dev/..."},
+		Direct: true,
+		To:     []string{"refract.dev/internal/golden"},
+		Why:    "it is for tests",
 	},
 }
 
