@@ -75,6 +75,40 @@ func (s *scene) failedOpen() int {
 	return n
 }
 
+// everywhere waits until both replicas know all policies, for tests that are alone. The one
+// that is not asked may be behind: a watch rests for up to half a minute after its API
+// server was away.
+func (s *scene) everywhere() {
+	s.Helper()
+	s.until("both replicas know the policies", func(ctx context.Context) error {
+		policies := &refractv1beta1.ServiceInjectionPolicyList{}
+		if err := s.api.List(ctx, policies); err != nil {
+			return err
+		}
+		for _, slot := range injectors.slots {
+			text, err := slot.now.Metrics(ctx)
+			if err != nil {
+				return err
+			}
+			known := 0
+			for line := range strings.Lines(text) {
+				if value, ok := strings.CutPrefix(line, `refract_injection_policies{state="`); ok {
+					_, count, _ := strings.Cut(value, " ")
+					n, err := strconv.Atoi(strings.TrimSpace(count))
+					if err != nil {
+						return err
+					}
+					known += n
+				}
+			}
+			if known != len(policies.Items) {
+				return fmt.Errorf("replica %s knows %d policies of %d", slot.name, known, len(policies.Items))
+			}
+		}
+		return nil
+	})
+}
+
 // TestRegisteredOnlyWhileNeeded: without a policy no API server asks about a pod.
 // It is the first of those that are alone, and finds what nobody else wants.
 func TestRegisteredOnlyWhileNeeded(t *testing.T) {
@@ -348,6 +382,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 10}}`))
 	s.inEffect("role: web", "db")
+	s.everywhere()
 	before := s.failedOpen()
 	const size = 10
 	lone := start(50, s.lonePod)
