@@ -113,9 +113,11 @@ func (w *work) keepEmpty(p *plan) {
 		}
 		for _, to := range f.to {
 			n := p.nodes[to].parent
+			for n >= p.fixed && !w.facts[n].present { // It was made for the value, in one that may have been empty.
+				n = p.nodes[n].parent
+			}
 			m := &w.facts[n]
-			if n < p.fixed || w.puts[to] == nil || !m.present || m.kind != '{' || m.members > 0 ||
-				p.nodes[n].comesBack || w.restoredIn(p, n) {
+			if n < p.fixed || w.puts[to] == nil || m.kind != '{' || m.members > 0 || p.nodes[n].comesBack || w.restoredIn(p, n) {
 				continue
 			}
 			if place := p.nodes[n].path; !slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == place }) {

@@ -18,7 +18,7 @@ import (
 // allow: not one law is broken, with what the policy itself knows about what it may lose.
 func TestLaws(t *testing.T) {
 	t.Parallel()
-	for _, name := range []string{"enum", "keyed", "no-effect", "reused", "wrap", "lists-and-tables", "defaults", "parents", "parent-of-both", "parent-required", "open", "enum-null"} {
+	for _, name := range []string{"enum", "keyed", "no-effect", "reused", "wrap", "lists-and-tables", "defaults", "parents", "parent-of-both", "parent-required", "parent-of-parent", "open", "enum-null"} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			archive, err := txtar.ParseFile("testdata/" + name + ".txtar")

@@ -288,6 +288,8 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		case why != "":
 			r.Set.renew(m)
 			return health{joined: true, reason: "Replaced", message: why}, nil
+		case errors.Is(err, errLeft):
+			return health{}, err
 		case err != nil && !m.Ready() && !apierrors.IsForbidden(err):
 			return health{joined: true, reason: "Unreadable", message: "identifying the cluster: " + plain(err)}, nil
 		}
