@@ -1,10 +1,10 @@
 // Command controlplane is a Kubernetes control plane in one binary: etcd,
-// kube-apiserver, kube-controller-manager, kube-scheduler, and kubectl to look
-// around with.
+// kube-apiserver, kube-controller-manager, kube-scheduler, kwok in the place of
+// kubelets, and kubectl to look around with.
 //
 // Call it by the name of a component, through a symlink, or give the name as
 // the first argument: `controlplane kube-apiserver --help`. The components
-// share most of their code, so one binary builds and loads faster than five.
+// share most of their code, so one binary builds and loads faster than six.
 package main
 
 import (
@@ -32,6 +32,7 @@ func main() {
 		"kube-controller-manager": func() int { return cli.Run(controllermanager.NewControllerManagerCommand()) },
 		"kube-scheduler":          func() int { return cli.Run(scheduler.NewSchedulerCommand()) },
 		"kubectl":                 runKubectl,
+		"kwok":                    runKwok,
 	}
 	run, args, err := components.Choose(os.Args)
 	if err != nil {

@@ -1,9 +1,3 @@
-// Command kwok plays the kubelets of a playground: it reports fake Nodes as
-// ready and the Pods scheduled there as running.
-//
-// It is the kwok of sigs.k8s.io/kwok with one command more: `kwok stages`
-// prints the stages that this version of kwok publishes for Nodes and Pods that
-// become ready at once. Without stages, given by --config, kwok does nothing.
 package main
 
 import (
@@ -23,14 +17,25 @@ import (
 	"sigs.k8s.io/kwok/pkg/utils/signals"
 )
 
-func main() {
-	if err := run(signals.SetupSignalContext()); err != nil {
+// runKwok plays the kubelets of a playground: it reports fake Nodes as ready and
+// the Pods scheduled there as running.
+//
+// It is the kwok of sigs.k8s.io/kwok with one command more: `kwok stages` prints
+// the stages that this version of kwok publishes for Nodes and Pods that become
+// ready at once. Without stages, given by --config, kwok does nothing.
+func runKwok() int {
+	if err := kwok(signals.SetupSignalContext()); err != nil {
 		fmt.Fprintln(os.Stderr, "kwok:", err)
-		os.Exit(1)
+		return 1
 	}
+	return 0
 }
 
-func run(ctx context.Context) error {
+func kwok(ctx context.Context) error {
+	// The other components have added theirs to the flags of the process, and its
+	// commands have all of those.
+	pflag.CommandLine = pflag.NewFlagSet("kwok", pflag.ExitOnError)
+
 	// kwok reads its configuration before it builds its command, so the flags
 	// for that are parsed on their own first.
 	early := pflag.NewFlagSet("kwok", pflag.ContinueOnError)
