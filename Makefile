@@ -14,26 +14,15 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo devel)
 # More arguments for e2e (`-run TestPizza -v`), bench and demo.
 ARGS ?=
 
-# The race detector takes a C compiler. Without one Go turns cgo off.
-RACE := $(if $(filter 1,$(shell $(GO) env CGO_ENABLED)),-race)
+# Runs the stages of `make test`, and tests: see test/run.
+RUN := GO=$(GO) bin/test-run
 
-# Packages whose tests or benchmarks start real control planes.
-LIVE  := ^refract\.dev/(internal/playground|internal/(webhook|injection|evolution/serve)/live|test/(e2e|injection|shards|drills|tenancy|simulation|structural|pipeline|admission|pizza(/demo)?|migration|evolution|conversion))$$
+# Packages of benchmarks that start control planes of their own.
 BENCH := ^refract\.dev/test/bench(/|$$)
 
-# Packages that go through hundreds of fleets, or start the command hundreds of times,
-# one after the other: a race detector would have nothing to find, and take minutes.
-SERIAL := ^refract\.dev/(test/(generate|offline)|internal/cli)(/|$$)
-
-# Real control planes run one package after the other, as two of them starve
-# each other on two cores, and never from the cache, which does not know the
-# programs that a test starts.
-LIVETEST := KUBEBUILDER_ASSETS=$(CURDIR)/bin $(GO) test -p 1 -count 1 -timeout 20m
-
-# $(call packages,GREP) sets $pkgs to the packages that grep GREP selects. If
-# there are none it ends the recipe; if go list fails, so does the recipe.
-packages = set -eu; all=$$($(GO) list ./...); \
-	pkgs=$$(printf '%s\n' "$$all" | grep -E $(1)) || { echo 'no packages'; exit 0; }
+# Everything is compiled with the same flags, which are none: what is built, tested and
+# linted then finds what the others have compiled, and so do control planes, and
+# `go test` as you run it. Only the race detector takes packages of its own.
 
 say = @echo '==> $(1)'
 
@@ -44,7 +33,8 @@ help: ## Print this list.
 .PHONY: build
 build: ## Build bin/refract.
 	$(call say,building bin/refract $(VERSION))
-	@$(GO) build -trimpath -buildvcs=false -ldflags '-X refract.dev/internal/cli.version=$(VERSION)' -o bin/refract ./cmd/refract
+	@{ $(GO) build -v -buildvcs=false -ldflags '-X refract.dev/internal/cli.version=$(VERSION)' -o bin/refract ./cmd/refract 2>&1; echo "exit $$?"; } | \
+	awk -v all="$$($(GO) list -deps -f '{{if .Stale}}{{.ImportPath}}{{end}}' ./cmd/refract | grep -c .)" -f controlplane/progress.awk
 	@ln -sf refract bin/kubectl-refract
 	@ln -sf refract bin/kubectl_complete-refract
 
@@ -75,48 +65,69 @@ generate: ## Regenerate deep copies, CRDs, schemas and the reference of the comm
 	@$(GO) generate ./...
 
 .PHONY: verify-generated
-verify-generated: ## Fail if `make generate` would change a file.
+verify-generated: ## Fail if `make generate` changes a file. It is up to date then.
 	$(call say,checking that generated files are up to date)
 	@set -eu; tmp=$$(mktemp -d); trap 'rm -rf "$$tmp"' EXIT; trap 'exit 1' INT TERM; \
-	mkdir "$$tmp/now" "$$tmp/generated"; \
-	tar -cf "$$tmp/all.tar" --exclude=./.git --exclude=./bin --exclude=./.refract .; \
-	tar -xf "$$tmp/all.tar" -C "$$tmp/now"; \
-	tar -xf "$$tmp/all.tar" -C "$$tmp/generated"; \
-	(cd "$$tmp/generated" && $(GO) generate ./...); \
-	(cd "$$tmp" && git --no-pager diff --no-index --exit-code now generated) || \
-	{ echo 'Generated files are not up to date: run `make generate`.' >&2; exit 1; }
+	copy() { mkdir "$$tmp/$$1"; tar -cf - --exclude=./.git --exclude=./bin --exclude=./.refract . | tar -xf - -C "$$tmp/$$1"; }; \
+	copy before; \
+	$(GO) generate ./...; \
+	copy after; \
+	(cd "$$tmp" && git --no-pager diff --no-index --exit-code before after) || \
+	{ echo 'Generated files were not up to date. Now they are: commit them.' >&2; exit 1; }
 
 .PHONY: lint
-lint: verify-generated ## Run the linters, go vet and verify-generated.
+lint: verify-generated ## Run the linters, go vet among them, and verify-generated.
 	$(call say,linting (builds the linter at first))
 	@$(TOOL) golangci-lint run ./...
-	$(call say,vetting)
-	@$(GO) vet ./...
+
+bin/test-run: FORCE
+	@$(GO) build -buildvcs=false -o $@ ./test/run
+
+# Keeps control planes for tests.
+bin/test-clusters: FORCE
+	@$(GO) build -buildvcs=false -o $@ ./test/harness/keep
+
+.PHONY: FORCE
+FORCE:
 
 .PHONY: unit
-unit: ## Run the tests that need no control plane.
-	$(call say,running unit tests $(or $(RACE),(without -race: there is no C compiler)))
-	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)' -e '$(SERIAL)'); $(GO) test -timeout 30m $(RACE) $$pkgs
-	$(call say,running tests of generated fleets and of the commands)
-	@$(call packages,'$(SERIAL)'); $(GO) test -timeout 30m $$pkgs
+unit: bin/test-run ## Run the tests that need no control plane. ARGS goes to go test.
+	$(call say,running tests without control planes)
+	@$(RUN) unit $(ARGS)
 
 .PHONY: e2e
-e2e: controlplane ## Run the tests against real control planes. ARGS goes to go test.
-	$(call say,running tests against real control planes)
-	@$(call packages,'$(LIVE)'); $(LIVETEST) $$pkgs $(ARGS)
+e2e: build controlplane bin/test-run bin/test-clusters ## Run the tests against real control planes. ARGS goes to go test.
+	$(call say,running tests with control planes)
+	@$(RUN) live $(ARGS)
+
+.PHONY: check
+check: build bin/test-run ## Build, lint what differs from the last commit, and run unit tests without the race detector.
+	@set -eu; pkgs=$$({ git diff --name-only --diff-filter=d HEAD -- '*.go'; git ls-files --others --exclude-standard -- '*.go'; } | \
+	grep -v '^controlplane/' | xargs -r -n 1 dirname | sort -u | sed 's,^,./,'); \
+	test -z "$$pkgs" || { echo "==> linting" $$pkgs; $(TOOL) golangci-lint run $$pkgs; }
+	$(call say,running unit tests)
+	@$(RUN) quick $(ARGS)
 
 .PHONY: test
-test: build lint unit e2e ## Run all checks and tests, those first that fail fastest.
+test: bin/test-run ## Run all checks and tests, and say what took how long.
+	@MAKE=$(MAKE) $(RUN) stages build lint unit controlplane e2e
+
+.PHONY: soak
+soak: build controlplane bin/test-run ## Run the drills with long outages and many repetitions: half an hour. ARGS goes to go test.
+	$(call say,running long drills)
+	@REFRACT_SOAK=1 $(RUN) live -timeout=60m ./test/drills $(ARGS)
 
 .PHONY: verify
 verify: test ## What CI runs.
 
 .PHONY: bench
-bench: controlplane ## Run the benchmarks: of the code, then of whole control planes. ARGS goes to go test.
+bench: build controlplane bin/test-run ## Run the benchmarks: of the code, then of whole control planes. ARGS goes to go test.
 	$(call say,running benchmarks of the code)
-	@$(call packages,-v -e '$(LIVE)' -e '$(BENCH)'); $(GO) test -run '^$$' -bench . -benchmem $$pkgs $(ARGS)
+	@$(RUN) benchmarks $(ARGS)
 	$(call say,running benchmarks of control planes)
-	@$(call packages,'$(BENCH)'); $(LIVETEST) -run '^$$' -bench . -benchtime 1x $$pkgs $(ARGS)
+	@set -eu; pkgs=$$($(GO) list ./... | grep -E '$(BENCH)'); \
+	KUBEBUILDER_ASSETS=$(CURDIR)/bin REFRACT_TEST_BINARY=$(CURDIR)/bin/refract \
+	$(GO) test -p 1 -count 1 -timeout 20m -run '^$$' -bench . -benchtime 1x $$pkgs $(ARGS)
 
 .PHONY: demo
 demo: build controlplane ## Show Refract at work on local control planes. ARGS goes to refract demo.

@@ -4,6 +4,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"encoding/pem"
@@ -52,12 +53,20 @@ func newAuthority(name string) (*authority, error) {
 	if err != nil {
 		return nil, fmt.Errorf("making the certificate authority %q: %w", name, err)
 	}
-	block, _ := pem.Decode(p.cert)
-	parsed, err := x509.ParseCertificate(block.Bytes)
+	return parseAuthority(p)
+}
+
+// parseAuthority returns the authority with this certificate and key.
+func parseAuthority(p pair) (*authority, error) {
+	both, err := tls.X509KeyPair(p.cert, p.key)
 	if err != nil {
-		return nil, fmt.Errorf("making the certificate authority %q: %w", name, err)
+		return nil, fmt.Errorf("reading a certificate authority: %w", err)
 	}
-	return &authority{pair: p, parsed: parsed, signer: key}, nil
+	signer, ok := both.PrivateKey.(*ecdsa.PrivateKey)
+	if !ok {
+		return nil, fmt.Errorf("reading a certificate authority: want an ECDSA key, got %T", both.PrivateKey)
+	}
+	return &authority{pair: p, parsed: both.Leaf, signer: signer}, nil
 }
 
 // issue returns a certificate with a new key.

@@ -48,7 +48,6 @@ type cluster struct {
 
 	ca, etcdCA *authority
 	pairs      map[string]pair         // By the name of the file, without its ending.
-	etcd       string                  // The URL of etcd, once it answers.
 	servers    map[Component]component // As they were started last, with their ports.
 }
 

@@ -81,7 +81,7 @@ func (c *cluster) etcdComponent(ports []int) component {
 // apiServerComponent returns the API server that serves at the port.
 func (c *cluster) apiServerComponent(ports []int) component {
 	args := []string{
-		"--etcd-servers=" + c.etcd,
+		"--etcd-servers=" + c.Etcd,
 		"--etcd-cafile=" + etcdCAFile + ".crt",
 		"--etcd-certfile=" + etcdClientFile + ".crt",
 		"--etcd-keyfile=" + etcdClientFile + ".key",

@@ -61,7 +61,7 @@ func (p *Playground) Revive(ctx context.Context, cluster string, c Component) er
 	defer cancel()
 	url, newProbe := at.Endpoint, at.apiServerProbe
 	if c == Etcd {
-		url, newProbe = at.etcd, at.etcdProbe
+		url, newProbe = at.Etcd, at.etcdProbe
 	}
 	probe, done, err := newProbe()
 	if err != nil {
@@ -136,29 +136,6 @@ func (p *Playground) Restore(cluster, from string) error {
 	return nil
 }
 
-// AuditLog returns the path of the file in which the cluster's API server records
-// who has written what, if the playground was started with [Options.Audit].
-// Reviving the API server adds to it.
-func (p *Playground) AuditLog(cluster string) (string, error) {
-	at, err := p.cluster(cluster)
-	if err != nil {
-		return "", err
-	}
-	return at.path(auditLogFile), nil
-}
-
-// ClientCertificate returns a certificate and its key, in PEM, with which the
-// cluster knows the bearer as a user of these groups until the given time, which
-// may have passed.
-func (p *Playground) ClientCertificate(cluster, user string, groups []string, until time.Time) (cert, key []byte, err error) {
-	at, err := p.cluster(cluster)
-	if err != nil {
-		return nil, nil, err
-	}
-	out, err := at.ca.issue(subject{name: user, groups: groups, until: until})
-	return out.cert, out.key, err
-}
-
 // lookUp returns a cluster and the process of one of its components.
 func (p *Playground) lookUp(name string, c Component) (*cluster, *process, error) {
 	at, err := p.cluster(name)
@@ -170,16 +147,6 @@ func (p *Playground) lookUp(name string, c Component) (*cluster, *process, error
 		return nil, nil, fmt.Errorf("%s: there is no component %q", name, c)
 	}
 	return at, process, nil
-}
-
-// cluster returns the cluster of this name.
-func (p *Playground) cluster(name string) (*cluster, error) {
-	for _, c := range p.clusters {
-		if c.Name == name {
-			return c, nil
-		}
-	}
-	return nil, fmt.Errorf("there is no cluster %q in the playground", name)
 }
 
 // halted returns the cluster of this name, or an error unless these of its

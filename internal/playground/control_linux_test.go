@@ -23,6 +23,7 @@ import (
 // TestControl takes the components of a hub out of service, in all the ways there
 // are, and puts them back.
 func TestControl(t *testing.T) {
+	t.Parallel()
 	bin, err := Assets("../../bin/refract")
 	if err != nil {
 		t.Fatal(err)

@@ -56,14 +56,17 @@ type Cluster struct {
 	Kubeconfig string `json:"kubeconfig"`
 	// Endpoint is the URL of the API server; empty until that is ready.
 	Endpoint string `json:"endpoint,omitempty"`
+	// Etcd is the URL of the cluster's etcd; empty until that is ready.
+	Etcd string `json:"etcd,omitempty"`
 }
 
 // Playground is a running hub with its members.
 type Playground struct {
-	home     *home
-	crew     *crew
-	starter  *starter
-	clusters []*cluster // The hub is first.
+	View
+
+	home    *home
+	crew    *crew
+	starter *starter
 
 	stopOnce sync.Once
 	stopErr  error
@@ -88,7 +91,7 @@ func Start(ctx context.Context, o Options) (*Playground, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &Playground{home: h, crew: newCrew(), clusters: clusters(o)}
+	p := &Playground{View: View{clusters: clusters(o)}, home: h, crew: newCrew()}
 	if err := p.start(ctx, o); err != nil {
 		calledOff := errors.Is(ctx.Err(), context.Canceled)
 		return nil, errors.Join(err, p.end(!calledOff))
@@ -144,20 +147,6 @@ func (p *Playground) record(o Options, began time.Time, ready bool) error {
 		Dir:     p.home.dir,
 		Created: p.home.created,
 	})
-}
-
-// Hub returns the hub.
-func (p *Playground) Hub() Cluster {
-	return p.clusters[0].Cluster
-}
-
-// Members returns the member clusters in the order of their numbers.
-func (p *Playground) Members() []Cluster {
-	out := make([]Cluster, 0, len(p.clusters)-1)
-	for _, c := range p.clusters[1:] {
-		out = append(out, c.Cluster)
-	}
-	return out
 }
 
 // Wait returns nil once the playground has been told to stop, or, if a component

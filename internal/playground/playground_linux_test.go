@@ -25,6 +25,7 @@ import (
 // TestPlayground runs real control planes, one after the other in one folder, as
 // a user may who tries things out.
 func TestPlayground(t *testing.T) {
+	t.Parallel()
 	bin, err := Assets("../../bin/refract")
 	if err != nil {
 		t.Fatal(err)
@@ -36,6 +37,9 @@ func TestPlayground(t *testing.T) {
 		if len(processesOf(t, dir)) == 0 {
 			t.Fatal("There is nothing to be left over.")
 		}
+		if _, err := Attach(t.Context(), dir); err != nil {
+			t.Errorf("Others may look at what a supervisor runs.\nAttach(): %v", err)
+		}
 		if err := s.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
@@ -43,6 +47,9 @@ func TestPlayground(t *testing.T) {
 		wantNoProcess(t, dir)
 		if state, err := Find(t.Context(), dir); err != nil || state != nil {
 			t.Errorf("A playground without a supervisor is not running: got %v, %v", state, err)
+		}
+		if _, err := Attach(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("Of what its files say nothing is there any more.\nAttach(): want %v, got %v", ErrNotRunning, err)
 		}
 	})
 
@@ -57,6 +64,7 @@ func TestPlayground(t *testing.T) {
 		t.Cleanup(func() { _ = p.Stop() })
 
 		wantOneIn(t, p, dir, bin)
+		wantSameView(t, p, dir)
 		wantDeploymentReady(t, client(t, p.Members()[0]))
 		wantNoController(t, client(t, p.Hub()))
 		if !slices.Contains(progress, "member-1: the API server is ready") {
@@ -239,6 +247,7 @@ func client(t *testing.T, c Cluster) *kubernetes.Clientset {
 	if err != nil {
 		t.Fatal(err)
 	}
+	config.QPS = -1 // Or two hundred objects would take most of a minute to create.
 	out, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)

@@ -73,7 +73,7 @@ func (s *starter) startEtcd(ctx context.Context, c *cluster) error {
 		return err
 	}
 	defer done()
-	c.etcd, err = s.serve(ctx, c, server{ports: 2, with: c.etcdComponent, probe: probe})
+	c.Etcd, err = s.serve(ctx, c, server{ports: 2, with: c.etcdComponent, probe: probe})
 	return err
 }
 

@@ -25,11 +25,11 @@ const storedPage = 200
 // conversion makes of it only when it is read.
 //
 // Source: https://etcd.io/docs/v3.6/dev-guide/api_grpc_gateway/
-func (p *Playground) Stored(ctx context.Context, cluster, prefix string) (map[string][]byte, error) {
+func (v *View) Stored(ctx context.Context, cluster, prefix string) (map[string][]byte, error) {
 	if prefix == "" {
 		return nil, errors.New("reading what is stored: no prefix given")
 	}
-	at, _, err := p.lookUp(cluster, Etcd)
+	at, err := v.cluster(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -42,7 +42,7 @@ func (p *Playground) Stored(ctx context.Context, cluster, prefix string) (map[st
 	stored := map[string][]byte{}
 	page := storedRange{Key: []byte(prefix), RangeEnd: after(prefix), Limit: storedPage}
 	for {
-		answer, err := page.read(ctx, client, at.etcd)
+		answer, err := page.read(ctx, client, at.Etcd)
 		if err != nil {
 			return nil, fmt.Errorf("reading what %s stores under %s: %w", cluster, prefix, err)
 		}

@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -19,11 +20,13 @@ import (
 
 // TestStored reads what a real etcd stores.
 func TestStored(t *testing.T) {
+	t.Parallel()
 	bin, err := Assets("../../bin/refract")
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := Start(t.Context(), Options{Dir: filepath.Join(t.TempDir(), "hub"), Assets: bin})
+	dir := filepath.Join(t.TempDir(), "hub")
+	p, err := Start(t.Context(), Options{Dir: dir, Assets: bin, Audit: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,6 +80,30 @@ func TestStored(t *testing.T) {
 			t.Errorf("Stored(...): want %v, got %v", context.Canceled, err)
 		}
 	})
+	t.Run("Attached", func(t *testing.T) {
+		v := wantSameView(t, p, dir)
+		for _, prefix := range []string{"/registry/configmaps/default/many-", "/registry/there-is-no-such-thing/"} {
+			want, err := p.Stored(t.Context(), "hub", prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := v.Stored(t.Context(), "hub", prefix)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("Stored(%q): -the playground, +another process:\n%s", prefix, diff)
+			}
+		}
+		path, err := v.AuditLog("hub")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if log, err := os.ReadFile(path); err != nil || !strings.Contains(string(log), `"name":"many-204"`) {
+			t.Errorf("AuditLog(...): want who has created what, got %d bytes, %v", len(log), err)
+		}
+		wantKnown(t, v, p.Hub())
+	})
 	t.Run("EtcdHalted", func(t *testing.T) {
 		if err := p.Kill("hub", Etcd); err != nil {
 			t.Fatal(err)
@@ -84,6 +111,14 @@ func TestStored(t *testing.T) {
 		var refused *net.OpError
 		if _, err := p.Stored(t.Context(), "hub", "/registry/"); !errors.As(err, &refused) {
 			t.Errorf("Stored(...): want a refused connection, got %v", err)
+		}
+	})
+	t.Run("AttachedTooLate", func(t *testing.T) {
+		if err := p.Stop(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Attach(t.Context(), dir); !errors.Is(err, ErrNotRunning) {
+			t.Errorf("Attach(...): want %v, got %v", ErrNotRunning, err)
 		}
 	})
 }

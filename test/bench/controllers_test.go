@@ -83,7 +83,8 @@ func (c *controllers) cpu() float64 {
 	return (u + s) / ticks
 }
 
-// await returns when the condition holds, which is looked at often.
+// await returns when the condition holds, which is looked at more often than tests do:
+// how long that took is what is measured.
 func await(b *testing.B, holds func() bool) {
 	b.Helper()
 	ctx, cancel := context.WithTimeout(b.Context(), limit)

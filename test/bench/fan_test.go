@@ -23,7 +23,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 const (
@@ -53,44 +53,61 @@ var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Reso
 //	change   an OverridePolicy that 100 objects use; the floor are 300 applies of other content
 //	lone     one object into the idle system, hub create to the last member
 func BenchmarkFan(b *testing.B) {
-	f, err := fleet.Start(b.TempDir(), "../..", members)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := f.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
+	e := up(b, members)
 	var kubeconfigs []string
-	for _, m := range f.Members {
-		kubeconfigs = append(kubeconfigs, f.Kubeconfig(m))
+	for _, m := range e.Members {
+		kubeconfigs = append(kubeconfigs, e.Kubeconfig(m))
 	}
-	s := newSystem(b, f.Kubeconfig("hub"), kubeconfigs...)
-	s.run, _ = startControllers(b, f.Binary(), f.Kubeconfig("hub"))
+	s := newSystem(b, e.Kubeconfig("hub"), kubeconfigs...)
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"))
 	b.Cleanup(func() { s.run.kill() })
-	s.policies(b, f, "testdata/policies.yaml")
+	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
 		b.ReportMetric(0, "ns/op") // It would hold all of it.
 		// What is deleted later is less than a share that somebody would have to approve.
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
-		s.restart(b, f, kubeconfigs)
+		s.restart(b, e, kubeconfigs)
 		s.fan(b)
-		s.change(b, f)
+		s.change(b, e)
 		s.lone(b)
 		_, most := s.run.resident()
 		b.ReportMetric(most, "peak-MB")
 	}
 }
 
+// up starts control planes of the benchmark's own, which nobody else makes busy, and
+// joins the members to the hub, as refract up does.
+func up(b *testing.B, members int) *harness.Env {
+	b.Helper()
+	e := harness.New(b, harness.Topology{Members: members, Own: true, CRDs: true, Unaudited: true})
+	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
+	for i, m := range e.Members {
+		if _, err := e.Refract("join", m, "--hub-kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", e.Kubeconfig(m),
+			"--label", "region="+regions[i%len(regions)], "--label", "provider="+providers[i%len(providers)]); err != nil {
+			b.Fatal(err)
+		}
+	}
+	return e
+}
+
+// program returns the path of refract.
+func program(b *testing.B, e *harness.Env) string {
+	b.Helper()
+	path, err := e.Binary()
+	if err != nil {
+		b.Fatal(err)
+	}
+	return path
+}
+
 // policies puts the policies in a file on the hub.
-func (s *system) policies(b *testing.B, f *fleet.Fleet, file string) {
+func (s *system) policies(b *testing.B, e *harness.Env, file string) {
 	b.Helper()
 	text, err := os.ReadFile(file)
 	if err != nil {
 		b.Fatal(err)
 	}
-	if _, err := f.Kubectl("hub", string(text), "apply", "-f", "-"); err != nil {
+	if _, err := e.Kubectl("hub", string(text), "apply", "-f", "-"); err != nil {
 		b.Fatal(err)
 	}
 }
@@ -127,7 +144,7 @@ func middle(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-func (s *system) change(b *testing.B, f *fleet.Fleet) {
+func (s *system) change(b *testing.B, e *harness.Env) {
 	b.Helper()
 	var floor, system []float64
 	for round := range rounds {
@@ -139,11 +156,11 @@ func (s *system) change(b *testing.B, f *fleet.Fleet) {
 		s.propagate(b, prefix, changed)
 		done := s.arrivals(b, "hello=earth,bench="+prefix, changed)
 		began := time.Now()
-		s.policies(b, f, "testdata/policies-changed.yaml")
+		s.policies(b, e, "testdata/policies-changed.yaml")
 		done()
 		system = append(system, time.Since(began).Seconds())
 		s.clean(b, prefix, changed, []dynamic.Interface{s.hub})
-		s.policies(b, f, "testdata/policies.yaml")
+		s.policies(b, e, "testdata/policies.yaml")
 	}
 	compare(b, "change", floor, system)
 }
@@ -163,7 +180,7 @@ func (s *system) lone(b *testing.B) {
 	b.ReportMetric(took[len(took)-1], "lone-max-ms")
 }
 
-func (s *system) restart(b *testing.B, f *fleet.Fleet, kubeconfigs []string) {
+func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 	b.Helper()
 	written := func() (n float64) {
 		for _, k := range kubeconfigs {
@@ -177,7 +194,7 @@ func (s *system) restart(b *testing.B, f *fleet.Fleet, kubeconfigs []string) {
 	s.run.kill()
 	began := time.Now()
 	var ready time.Duration
-	s.run, ready = startControllers(b, f.Binary(), f.Kubeconfig("hub"))
+	s.run, ready = startControllers(b, program(b, e), e.Kubeconfig("hub"))
 	s.propagate(b, "after", 1)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")

@@ -12,7 +12,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -25,13 +24,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/hub"
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 	"refract.dev/test/simulation"
 )
 
@@ -146,21 +143,9 @@ const ours = corev1alpha1.ManagedLabel + "=true"
 
 func (s *simulated) start(b *testing.B) {
 	b.Helper()
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		b.Fatal(err)
-	}
-	p, err := playground.Start(b.Context(), playground.Options{Dir: filepath.Join(b.TempDir(), "hub"), Assets: assets})
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	s.hub = p.Hub().Kubeconfig
-	s.program = build(b, "refract.dev/cmd/refract")
+	e := harness.New(b, harness.Topology{Own: true, CRDs: true, Unaudited: true})
+	s.hub = e.Kubeconfig("hub")
+	s.program = program(b, e)
 	cmd := exec.Command(os.Args[0])
 	cmd.Env = append(os.Environ(), fmt.Sprintf("%s=%d", simulateVariable, s.members))
 	cmd.Stderr = os.Stderr
@@ -186,15 +171,7 @@ func (s *simulated) start(b *testing.B) {
 		b.Fatal(err)
 	}
 	s.control = strings.TrimSpace(line)
-	cfg, err := clientcmd.BuildConfigFromFlags("", s.hub)
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg.QPS = -1
-	if err := hub.InstallCRDs(b.Context(), cfg); err != nil {
-		b.Fatal(err)
-	}
-	if s.client, err = hub.Client(cfg); err != nil {
+	if s.client, err = e.Client("hub"); err != nil {
 		b.Fatal(err)
 	}
 	s.system = newSystem(b, s.hub)

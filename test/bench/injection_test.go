@@ -8,7 +8,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -28,10 +27,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/tools/clientcmd"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 const (
@@ -56,22 +54,13 @@ const (
 //	create  pods created one after the other, in turn with the webhook, in a namespace that it is not asked about, and with a
 //	        webhook that does nothing but give the same patch: what any webhook costs that adds as much
 func BenchmarkInjection(b *testing.B) {
-	f, err := fleet.Start(b.TempDir(), "../..", 1)
+	e := up(b, 1)
+	member := e.Members[0]
+	cfg, err := e.Config(member)
 	if err != nil {
 		b.Fatal(err)
 	}
-	b.Cleanup(func() {
-		if err := f.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	member := f.Members[0]
-	cfg, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig(member))
-	if err != nil {
-		b.Fatal(err)
-	}
-	cfg.QPS = -1
-	c := &consumers{f: f, member: member, clients: kubernetes.NewForConfigOrDie(cfg)}
+	c := &consumers{e: e, member: member, clients: kubernetes.NewForConfigOrDie(cfg)}
 	c.start(b)
 	c.prepare(b)
 	for b.Loop() {
@@ -83,7 +72,7 @@ func BenchmarkInjection(b *testing.B) {
 
 // consumers is a cluster with pods that consume services.
 type consumers struct {
-	f       *fleet.Fleet
+	e       *harness.Env
 	member  string
 	clients *kubernetes.Clientset
 	url     string
@@ -92,20 +81,17 @@ type consumers struct {
 // start starts the webhook and ends it with the benchmark.
 func (c *consumers) start(b *testing.B) {
 	b.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := harness.FreePorts(1)
 	if err != nil {
 		b.Fatal(err)
 	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
-		b.Fatal(err)
-	}
+	address := ports[0]
 	c.url = "https://" + address
 	log, err := os.Create(filepath.Join(b.TempDir(), "injection.log"))
 	if err != nil {
 		b.Fatal(err)
 	}
-	cmd := exec.Command(c.f.Binary(), "run", "--injection", "--kubeconfig", c.f.Kubeconfig(c.member),
+	cmd := exec.Command(program(b, c.e), "run", "--injection", "--kubeconfig", c.e.Kubeconfig(c.member),
 		"--webhook-url", c.url, "--webhook-bind-address", address, "--metrics-bind-address", "0", "--health-probe-bind-address", "0")
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
@@ -125,7 +111,7 @@ func (c *consumers) start(b *testing.B) {
 // prepare creates the policies, and returns when pods are injected.
 func (c *consumers) prepare(b *testing.B) {
 	b.Helper()
-	if _, err := c.f.Kubectl(c.member, "", "wait", "--for=create", "validatingwebhookconfiguration/refract-injection", "--timeout=60s"); err != nil {
+	if _, err := c.e.Kubectl(c.member, "", "wait", "--for=create", "validatingwebhookconfiguration/refract-injection", "--timeout=60s"); err != nil {
 		b.Fatal(err)
 	}
 	var text strings.Builder
@@ -152,7 +138,7 @@ spec:
   volumeMounts: [{name: cache-%[1]d, mountPath: /cache-%[1]d}]
 `, i, injecting, role)
 	}
-	if _, err := c.f.Kubectl(c.member, text.String(), "apply", "-f", "-"); err != nil {
+	if _, err := c.e.Kubectl(c.member, text.String(), "apply", "-f", "-"); err != nil {
 		b.Fatal(err)
 	}
 	await(b, func() bool {
@@ -242,7 +228,7 @@ func (c *consumers) review(b *testing.B) {
 // trusting returns a client that trusts whom the API server was told to trust.
 func (c *consumers) trusting(b *testing.B) *http.Client {
 	b.Helper()
-	text, err := c.f.Kubectl(c.member, "", "get", "mutatingwebhookconfiguration", "refract-injection", "-o", "json")
+	text, err := c.e.Kubectl(c.member, "", "get", "mutatingwebhookconfiguration", "refract-injection", "-o", "json")
 	if err != nil {
 		b.Fatal(err)
 	}

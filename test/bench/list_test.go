@@ -22,10 +22,9 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 	refract "refract.dev/webhook/conversion"
 )
 
@@ -43,16 +42,7 @@ const (
 // cache, which converts each of them: in turn with the restaurant's conversion,
 // with the pizzas' ConversionPolicy, and with a webhook that copies what it gets and changes nothing but the apiVersion.
 func BenchmarkConversionList(b *testing.B) {
-	f, err := fleet.Start(b.TempDir(), "../..", 1)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() {
-		if err := f.Stop(); err != nil {
-			b.Error(err)
-		}
-	})
-	l := newListing(b, f)
+	l := newListing(b, up(b, 1))
 	l.create(b)
 	took := map[string][]time.Duration{}
 	for b.Loop() {
@@ -85,13 +75,13 @@ type listing struct {
 	asked  atomic.Int64 // How many reviews there were.
 }
 
-func newListing(b *testing.B, f *fleet.Fleet) *listing {
+func newListing(b *testing.B, e *harness.Env) *listing {
 	b.Helper()
-	cfg, err := clientcmd.BuildConfigFromFlags("", f.Kubeconfig("hub"))
+	cfg, err := e.Config("hub")
 	if err != nil {
 		b.Fatal(err)
 	}
-	cfg.QPS, cfg.DisableCompression = -1, true
+	cfg.DisableCompression = true
 	l := &listing{config: cfg}
 	if l.http, err = rest.HTTPClientFor(cfg); err != nil {
 		b.Fatal(err)

@@ -15,10 +15,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -29,23 +28,17 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	k8sjson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 const (
 	root = "../.."
 	// ns is the namespace of all objects: they have a definition for each test.
 	ns = "default"
-	// patience is how long anything may take that has no limit of its own. A machine
-	// that is busy with other things is slow.
-	patience = 90 * time.Second
 )
 
 // The versions of the definitions in testdata.
@@ -59,74 +52,50 @@ const (
 var shared *world
 
 func TestMain(m *testing.M) {
-	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
-	flag.Parse()
-	if err := flag.Set("test.parallel", "8"); err != nil { // They wait most of the time.
+	// All at once, unless somebody says otherwise: the longest waits for most of its time, and
+	// must not begin when others have ended.
+	if err := flag.Set("test.parallel", "16"); err != nil {
 		panic(err)
 	}
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "conversion:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "refract-conversion-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	shared = &world{certificates: certificates}
-	if shared.fleet, err = fleet.StartControlled(context.Background(), fleet.Options{Dir: dir, Root: root}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, shared.fleet.Stop()) }()
-	if err := shared.start(context.Background(), dir); err != nil {
-		return 0, err
-	}
-	defer shared.front.close()
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{CRDs: true}, func(ctx context.Context, e *harness.Env) (func() error, error) {
+		shared = &world{certificates: certificates}
+		if err := shared.reach(e); err != nil {
+			return nil, err
+		}
+		err := shared.start(ctx)
+		return shared.close, err
+	})
 }
 
 // world is an API server and the replicas that convert for it.
 type world struct {
-	fleet    *fleet.Fleet
+	env      *harness.Env
 	cfg      *rest.Config
 	api      client.WithWatch
 	front    *front
 	replicas *replicas
 	// certificates names the Secret with those of the replicas.
 	certificates string
-}
-
-func (w *world) start(ctx context.Context, dir string) (err error) {
-	if err := w.reach(); err != nil {
-		return err
-	}
-	w.replicas, err = startReplicas(ctx, w, dir)
-	return err
+	// calm is held by each test that needs the replicas, and by one that disturbs them alone.
+	calm sync.RWMutex
 }
 
 // reach makes the clients of the tests.
-func (w *world) reach() (err error) {
-	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.fleet.Kubeconfig("hub")); err != nil {
+func (w *world) reach(e *harness.Env) (err error) {
+	w.env = e
+	if w.cfg, err = e.Config("hub"); err != nil {
 		return err
 	}
-	w.cfg.QPS, w.cfg.UserAgent, w.cfg.WarningHandler = -1, "test", rest.NoWarnings{}
-	w.api, err = connect(w.cfg)
+	w.api, err = e.Client("hub")
 	return err
 }
 
-func connect(cfg *rest.Config) (client.WithWatch, error) {
-	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, refractv1alpha1.AddToScheme} {
-		if err := add(kinds); err != nil {
-			return nil, err
-		}
+// close ends the front. The replicas end with the Env.
+func (w *world) close() error {
+	if w.front != nil {
+		w.front.close()
 	}
-	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
+	return nil
 }
 
 // scene is one test, with a definition of its own that nobody else's group has.
@@ -145,7 +114,18 @@ type scene struct {
 // until it is served. Its objects are not converted yet.
 func begin(t *testing.T, definition string, edits ...func(*apiextensionsv1.CustomResourceDefinition)) *scene {
 	t.Helper()
+	shared.calm.RLock()
+	t.Cleanup(shared.calm.RUnlock)
 	return shared.begin(t, definition, edits...)
+}
+
+// beginAlone is [begin] for who disturbs the replicas: there is no other test of them
+// meanwhile. Those in a world of their own go on.
+func beginAlone(t *testing.T, definition string) *scene {
+	t.Helper()
+	shared.calm.Lock()
+	t.Cleanup(shared.calm.Unlock)
+	return shared.begin(t, definition)
 }
 
 // begin is [begin] in a world.
@@ -161,6 +141,7 @@ func (w *world) begin(t *testing.T, definition string, edits ...func(*apiextensi
 	}
 	s.must(s.api.Create(t.Context(), crd))
 	t.Cleanup(s.end)
+	s.must(harness.Establish(t.Context(), s.api, s.crd))
 	s.untilServed()
 	return s
 }
@@ -481,7 +462,7 @@ func (s *scene) wantSpec(reason, version, name, want string) {
 func (s *scene) bytes(name string) []byte {
 	s.Helper()
 	key := "/registry/" + s.group + "/" + s.plural + "/" + ns + "/" + name
-	all, err := s.fleet.Playground.Stored(context.WithoutCancel(s.Context()), "hub", key)
+	all, err := s.env.View.Stored(context.WithoutCancel(s.Context()), "hub", key)
 	s.must(err)
 	return all[key]
 }
@@ -508,30 +489,7 @@ func (s *scene) must(err error) {
 // until waits until there is no error.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
-	if err := await(context.WithoutCancel(s.Context()), try); err != nil { // It may be asked for by a cleanup.
-		s.Fatalf("%s: %v", what, err)
-	}
-}
-
-// await tries until there is no error, and returns the last one after a while.
-func await(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var last error
-	for every := 10 * time.Millisecond; ; every = min(2*every, 200*time.Millisecond) {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", patience, last)
-		case <-time.After(every):
-		}
-	}
+	harness.Eventually(s.T, what, try)
 }
 
 // wantError fails the test unless there is an error of an API server with the code,

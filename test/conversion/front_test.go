@@ -18,6 +18,7 @@ import (
 	"sync"
 	"time"
 
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
 
@@ -60,7 +61,7 @@ func listen(certificate func(context.Context) (*tls.Certificate, error), to ...s
 			ErrorHandler: func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
 		},
 		ErrorLog:          log.New(io.Discard, "", 0),
-		ReadHeaderTimeout: patience,
+		ReadHeaderTimeout: harness.Patience,
 		TLSConfig: &tls.Config{GetCertificate: func(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			return certificate(hello.Context())
 		}},
@@ -243,7 +244,7 @@ func converted(review map[string]any) []map[string]any {
 
 // post sends a review to the replicas, past the API server, and returns the answer.
 func (w *world) post(crd, review string) (map[string]any, error) {
-	c := &http.Client{Timeout: patience, Transport: &http.Transport{
+	c := &http.Client{Timeout: harness.Patience, Transport: &http.Transport{
 		TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true,
 	}}
 	resp, err := c.Post(w.front.url()+path(crd), "application/json", strings.NewReader(review))

@@ -51,7 +51,8 @@ func forwards(spec *refractv1alpha1.ConversionPolicySpec) {
 // TestLifecycle is the life of a policy, with all that can happen to it: a definition is
 // never wired to a policy that is not good, and what was good once goes on.
 func TestLifecycle(t *testing.T) {
-	s := begin(t, "widget")
+	t.Parallel()
+	s := beginAlone(t, "widget")
 	p := s.policy("widget", backwards)
 	s.must(s.api.Create(t.Context(), p))
 	s.untilCondition(p.Name, refractv1alpha1.ConversionCompiled, metav1.ConditionTrue)
@@ -80,7 +81,7 @@ func TestLifecycle(t *testing.T) {
 	s.untilCondition(p.Name, refractv1alpha1.ConversionReady, metav1.ConditionFalse, "generation 2")
 	s.wantSpec("The last good policy goes on.", v1, "w", widgets["old"][v1])
 
-	s.must(s.replicas.kill())
+	s.must(s.replicas.kill(t.Context()))
 	t.Cleanup(func() { s.must(s.replicas.restore(context.WithoutCancel(t.Context()))) })
 	_, err = s.tryGet(t.Context(), v1, "w")
 	s.wantError("Nobody converts.", err, 500, "conversion webhook for "+s.group+"/"+alpha+", Kind=Widget failed: Post \""+s.front.url()+path(s.crd)+"?timeout=30s\"")
@@ -197,7 +198,8 @@ func (s *scene) released(p *refractv1alpha1.ConversionPolicy) {
 // TestRotation renews the authority and the certificate while widgets are read in the
 // other version all the time: not one of them is missed.
 func TestRotation(t *testing.T) {
-	s := begin(t, "widget")
+	t.Parallel()
+	s := beginAlone(t, "widget")
 	s.serve(s.policy("widget"))
 	s.create(alpha, "w", widgets["old"][alpha])
 	s.front.pass(true) // The replicas themselves present what they have.
@@ -283,12 +285,21 @@ func TestPolicyFirst(t *testing.T) {
 	s.must(s.api.Create(t.Context(), p))
 	s.untilCondition(p.Name, refractv1alpha1.ConversionReady, metav1.ConditionFalse)
 	s.untilCondition(p.Name, refractv1alpha1.ConversionCompiled, metav1.ConditionFalse, s.crd)
-	s.must(s.api.Create(t.Context(), again))
-	s.untilReady(p.Name)
-	s.untilServed()
-	s.untilConverted()
-	s.create(alpha, "c", `{bottles: [beer, beer]}`)
-	s.wantSpec("It is converted.", v1, "c", `{bottles: [{name: beer, quantity: 2}]}`)
+	served := func(reason string) {
+		t.Helper()
+		s.must(s.api.Create(t.Context(), again.DeepCopy()))
+		s.untilReady(p.Name)
+		s.untilServed()
+		s.untilConverted()
+		s.create(alpha, "c", `{bottles: [beer, beer]}`)
+		s.wantSpec(reason, v1, "c", `{bottles: [{name: beer, quantity: 2}]}`)
+	}
+	served("It is converted.")
+
+	s.must(s.api.Delete(t.Context(), &apiextensionsv1.CustomResourceDefinition{ObjectMeta: again.ObjectMeta}))
+	s.until("the definition is gone", func(ctx context.Context) error { return s.gone(ctx, again.DeepCopy()) })
+	s.untilCondition(p.Name, refractv1alpha1.ConversionReady, metav1.ConditionFalse, s.crd)
+	served("It is converted as before.")
 }
 
 // TestRefused writes policies that do not fit the definition: the API server refuses

@@ -15,14 +15,13 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/webhook"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // process starts a hub whose only replica does everything in one process, behind a front
 // that sends it nothing while it is not ready.
 func process(t *testing.T) *world {
 	t.Helper()
-	var err error
 	w := &world{certificates: webhook.SecretName}
 	must := func(err error) {
 		t.Helper()
@@ -30,15 +29,8 @@ func process(t *testing.T) *world {
 			t.Fatal(err)
 		}
 	}
-	w.fleet, err = fleet.StartControlled(t.Context(), fleet.Options{Dir: t.TempDir(), Root: root})
-	must(err)
-	t.Cleanup(func() {
-		if err := w.fleet.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	must(w.reach())
-	addresses, err := fleet.FreePorts(1)
+	must(w.reach(harness.New(t, harness.Topology{CRDs: true})))
+	addresses, err := harness.FreePorts(1)
 	must(err)
 	w.front, err = listen(w.presented, addresses...)
 	must(err)
@@ -84,7 +76,8 @@ func TestOneProcess(t *testing.T) {
 	s.untilRead("w", widgets["old"][v1])
 	s.untilPropagated("again")
 
-	// Propagation alone waits for all kinds, but not for those that nobody converts.
+	// Propagation alone waits for all kinds, but not for those that nobody converts. It takes
+	// 40 s to know that: so often does its client ask an API server that answers 429.
 	all := w.replicas.args
 	for _, args := range [][]string{{"--propagation"}, all} {
 		s.must(w.replicas.stop(syscall.SIGTERM))

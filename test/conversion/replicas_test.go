@@ -10,6 +10,8 @@ import (
 	"syscall"
 	"time"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -17,7 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
 
@@ -44,73 +46,86 @@ type replicas struct {
 // slot is a replica and where it serves; it may be started again.
 type slot struct {
 	name, address string
-	now           *fleet.Replica
+	now           *harness.Replica
 }
 
-// startReplicas starts both, with certificates that were issued a while ago, so that
+// start starts both replicas, with certificates that were issued a while ago, so that
 // renewing them can be seen.
-func startReplicas(ctx context.Context, w *world, dir string) (*replicas, error) {
-	kubeconfig, err := w.kubeconfig(ctx, dir)
+func (w *world) start(ctx context.Context) error {
+	kubeconfig, err := w.kubeconfig(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	bundle, err := issue(nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: w.certificates}, Type: corev1.SecretTypeTLS, Data: bundle,
 	}
 	if err := w.api.Create(ctx, secret); err != nil {
-		return nil, err
+		return err
 	}
-	addresses, err := fleet.FreePorts(2)
+	addresses, err := harness.FreePorts(2)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if w.front, err = listen(w.presented, addresses...); err != nil {
-		return nil, err
+		return err
 	}
-	r := &replicas{world: w, args: []string{"--kubeconfig", kubeconfig, "--conversion"}}
+	w.replicas = &replicas{world: w, args: []string{"--kubeconfig", kubeconfig, "--conversion"}}
 	for i, name := range []string{"one", "two"} {
-		r.slots = append(r.slots, &slot{name: name, address: addresses[i]})
+		w.replicas.slots = append(w.replicas.slots, &slot{name: name, address: addresses[i]})
 	}
-	return r, r.restore(ctx)
+	return w.replicas.restore(ctx)
 }
 
 // kubeconfig makes a kubeconfig with which `refract run --conversion` may do what it
 // needs, and nothing else.
-func (w *world) kubeconfig(ctx context.Context, dir string) (string, error) {
+func (w *world) kubeconfig(ctx context.Context) (string, error) {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: corev1alpha1.SystemNamespace}}
 	if err := client.IgnoreAlreadyExists(w.api.Create(ctx, namespace)); err != nil {
 		return "", err
 	}
-	if _, err := w.fleet.Kubectl("hub", "", "apply", "-f", rights); err != nil {
-		return "", err
-	}
-	token, err := w.fleet.Kubectl("hub", "", "create", "token", account, "-n", namespace.Name, "--duration", "2h")
+	manifest, err := os.ReadFile(rights)
 	if err != nil {
 		return "", err
 	}
-	to, err := w.fleet.Access("hub")
+	if err := harness.ApplyAll(ctx, w.api, string(manifest)); err != nil {
+		return "", err
+	}
+	hours := int64(2 * time.Hour / time.Second)
+	token := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hours}}
+	who := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: namespace.Name, Name: account}}
+	if err := w.api.SubResource("token").Create(ctx, who, token); err != nil {
+		return "", err
+	}
+	to, err := w.env.Access("hub")
 	if err != nil {
 		return "", err
 	}
 	text, err := clientcmd.Write(clientcmdapi.Config{
 		Clusters:       map[string]*clientcmdapi.Cluster{"hub": {Server: to.Endpoint, CertificateAuthorityData: to.CA}},
-		AuthInfos:      map[string]*clientcmdapi.AuthInfo{account: {Token: strings.TrimSpace(token)}},
+		AuthInfos:      map[string]*clientcmdapi.AuthInfo{account: {Token: token.Status.Token}},
 		Contexts:       map[string]*clientcmdapi.Context{"hub": {Cluster: "hub", AuthInfo: account}},
 		CurrentContext: "hub",
 	})
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(dir, account+".yaml")
+	path := filepath.Join(w.env.Dir, account+".yaml")
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// kill ends all replicas as a crash does.
-func (r *replicas) kill() error { return r.stop(syscall.SIGKILL) }
+// kill ends all replicas as a crash does, and takes their Lease away: or whoever is started
+// then would have policies take effect only when it has run out, which others test.
+func (r *replicas) kill(ctx context.Context) error {
+	if err := r.stop(syscall.SIGKILL); err != nil {
+		return err
+	}
+	lease := &coordinationv1.Lease{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: "refract-conversion"}}
+	return r.world.api.Delete(ctx, lease)
+}
 
 // stop ends all replicas with a signal.
 func (r *replicas) stop(with syscall.Signal) error {
@@ -129,7 +144,7 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 			continue
 		}
 		where := []string{"--webhook-url", r.world.front.url(), "--webhook-bind-address", s.address}
-		if s.now, err = r.world.fleet.StartReplica(s.name, slices.Concat(r.args, where)...); err != nil {
+		if s.now, err = r.world.env.Replica(s.name, slices.Concat(r.args, where)...); err != nil {
 			return err
 		}
 		if r.heeded {
@@ -137,8 +152,8 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 		}
 	}
 	for _, s := range r.slots {
-		if err := await(ctx, s.now.Ready); err != nil {
-			return fmt.Errorf("replica %s is not ready: %w\n%s", s.name, err, fleet.LogTail(s.now.Log))
+		if err := harness.Await(ctx, s.now.Ready); err != nil {
+			return fmt.Errorf("replica %s is not ready: %w\n%s", s.name, err, harness.LogTail(s.now.Log))
 		}
 	}
 	return nil
@@ -148,7 +163,7 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 func (r *replicas) logs(group string) string {
 	var out strings.Builder
 	for _, s := range r.slots {
-		for line := range strings.Lines(fleet.LogTail(s.now.Log)) {
+		for line := range strings.Lines(harness.LogTail(s.now.Log)) {
 			if strings.Contains(line, group) {
 				fmt.Fprintf(&out, "%s: %s", s.name, line)
 			}

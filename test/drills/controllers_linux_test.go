@@ -8,14 +8,14 @@ import (
 	"testing"
 	"time"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
-// TestKilledAtRandom kills the controllers 20 times while 500 changes are made.
+// TestKilledAtRandom kills the controllers again and again while changes are made.
 func TestKilledAtRandom(t *testing.T) {
-	const kills, each = 20, 25
+	kills, each := size.kills, size.changesByKill
 	d := start(t)
-	random := rand.New(rand.NewPCG(seed, kills))
+	random := rand.New(rand.NewPCG(seed, uint64(kills)))
 	k := d.work("--leader-elect=false") // Or most of the time would be spent on waiting for leases to expire.
 	s := d.tell(60)
 	for range kills {
@@ -40,7 +40,7 @@ func TestKilledAtRandom(t *testing.T) {
 func TestRestartWritesNothing(t *testing.T) {
 	d := start(t)
 	k := d.work()
-	s := d.tell(300)
+	s := d.tell(size.restarted)
 	s.changes(20)
 	d.settle()
 	for _, signal := range []syscall.Signal{syscall.SIGTERM, syscall.SIGKILL} {
@@ -59,9 +59,9 @@ func TestRestartWritesNothing(t *testing.T) {
 		// When a new change has arrived, the old ones have been looked at.
 		beat := s.pulse(1, d.Members...)
 		d.settle()
-		d.Logf("the first change after the restart took %s", round(beat[0]))
+		d.Logf("the first change after the restart took %s", round(beat.changes[0]))
 		for _, m := range d.Members {
-			var odd []fleet.Write
+			var odd []harness.Write
 			for _, w := range d.writes(m)[before[m]:] {
 				if w.Name != "pulse" {
 					odd = append(odd, w)
@@ -75,7 +75,7 @@ func TestRestartWritesNothing(t *testing.T) {
 }
 
 // writes returns what refract has written to a cluster, so far.
-func (d *drill) writes(cluster string) []fleet.Write {
+func (d *drill) writes(cluster string) []harness.Write {
 	d.Helper()
 	all, err := d.Writes(cluster)
 	d.must(err)

@@ -7,16 +7,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -24,73 +21,28 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/playground"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
-// members is how many member clusters the fleet of the drills has.
-const members = 3
-
-// patience is how long anything may take that has no limit of its own. A machine
-// that is busy with other things is slow.
-const patience = 90 * time.Second
-
-// drills counts those that have begun, so that each has a namespace of its own.
-var drills atomic.Int32
-
-// slow is how long a wait goes on before the drill says what it waits for.
-const slow = 10 * time.Second
-
-// shared is the fleet that the last drill has left in order, or nil.
-var shared *lab
-
-// lab is a fleet with the folder that it is in.
-type lab struct {
-	*fleet.Fleet
-
-	dir string
-}
+// topology is that of the fleets which drills share.
+var topology = harness.Topology{Members: 3, Own: true, CRDs: true}
 
 func TestMain(m *testing.M) {
-	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
-	code := m.Run()
-	if err := shared.close(); err != nil {
-		fmt.Fprintln(os.Stderr, "drills:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-// open starts a fleet.
-func open(ctx context.Context, o fleet.Options) (*lab, error) {
-	dir, err := os.MkdirTemp("", "refract-drills-")
-	if err != nil {
-		return nil, err
-	}
-	o.Dir, o.Root = dir, "../.."
-	f, err := fleet.StartControlled(ctx, o)
-	if err != nil {
-		return nil, errors.Join(err, os.RemoveAll(dir))
-	}
-	return &lab{Fleet: f, dir: dir}, nil
-}
-
-func (l *lab) close() error {
-	if l == nil {
-		return nil
-	}
-	return errors.Join(l.Stop(), os.RemoveAll(l.dir))
+	harness.Main(m, topology, func(_ context.Context, env *harness.Env) (func() error, error) {
+		fleets.add(env)
+		return fleets.close, nil
+	})
 }
 
 // drill is one test: a fleet whose members have joined, a namespace on its hub,
 // and the replicas of the controllers that were started.
 type drill struct {
 	*testing.T
-	*lab
+	*harness.Env
 
 	ns      string
 	clients map[string]client.Client
@@ -98,55 +50,49 @@ type drill struct {
 	began   time.Time
 }
 
-// start begins a drill with the shared fleet, which it leaves in order unless it
+// start begins a drill with a shared fleet, which it leaves in order unless it
 // fails.
 func start(t *testing.T) *drill {
 	t.Helper()
-	if shared == nil {
-		var err error
-		if shared, err = open(t.Context(), fleet.Options{Members: members}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	d := begin(t, shared)
+	t.Parallel()
+	fleets.enter(t)
+	env := fleets.take(t)
+	d := begin(t, env)
 	t.Cleanup(func() {
 		if !t.Failed() {
 			d.clear()
 		}
 		d.end()
-		if t.Failed() {
-			d.discard()
+		if !t.Failed() {
+			fleets.add(env)
+			return
+		}
+		if err := env.Playground.Stop(); err != nil { // Whoever is next has another.
+			t.Error(err)
 		}
 	})
 	return d
 }
 
 // startAlone begins a drill with a fleet of its own.
-func startAlone(t *testing.T, o fleet.Options) *drill {
+func startAlone(t *testing.T, of harness.Topology) *drill {
 	t.Helper()
-	l, err := open(t.Context(), o)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := l.close(); err != nil {
-			t.Error(err)
-		}
-	})
-	d := begin(t, l)
+	t.Parallel()
+	fleets.enter(t)
+	d := begin(t, harness.New(t, of))
 	t.Cleanup(d.end)
 	return d
 }
 
-func begin(t *testing.T, l *lab) *drill {
+func begin(t *testing.T, env *harness.Env) *drill {
 	t.Helper()
-	d := &drill{T: t, lab: l, ns: fmt.Sprintf("%s-%d", strings.ToLower(t.Name()), drills.Add(1)), clients: map[string]client.Client{}, began: time.Now()}
-	for _, cluster := range append([]string{"hub"}, l.Members...) {
-		c, err := l.Client(cluster)
+	d := &drill{T: t, Env: env, ns: harness.NameOf(t), clients: map[string]client.Client{}, began: time.Now()}
+	for _, cluster := range append([]string{"hub"}, env.Members...) {
+		c, err := env.Client(cluster)
 		d.must(err)
 		d.clients[cluster] = c
 	}
-	d.must(l.JoinAll(t.Context()))
+	d.must(env.JoinAll(t.Context()))
 	d.must(d.hub().Create(t.Context(), &corev1.Namespace{ObjectMeta: named(d.ns)}))
 	return d
 }
@@ -160,17 +106,9 @@ func (d *drill) must(err error) {
 	}
 }
 
-// discard ends the shared fleet: the next drill has another.
-func (d *drill) discard() {
-	if err := shared.close(); err != nil {
-		d.Error(err)
-	}
-	shared = nil
-}
-
 // clear takes everything away that the drill has placed.
 func (d *drill) clear() {
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
 	for _, kind := range []string{"ConfigMap", "Deployment"} {
 		d.must(d.hub().DeleteAllOf(ctx, object(kind, d.ns, ""), client.InNamespace(d.ns), client.HasLabels{corev1alpha1.PropagationPolicyLabel}))
@@ -214,7 +152,7 @@ func (d *drill) explain() {
 		k.mu.Lock()
 		d.Logf("replica %s has ended %d times, with\n%s", k.name, k.starts, strings.Join(k.lasts, "\n"))
 		k.mu.Unlock()
-		d.Logf("the log of replica %s ends:\n%s", k.name, fleet.LogTail(filepath.Join(d.dir, k.name+".log")))
+		d.Logf("the log of replica %s ends:\n%s", k.name, harness.LogTail(filepath.Join(d.Dir, k.name+".log")))
 	}
 	if out, err := d.Kubectl("hub", "", "get", "federatedclusters", "-o",
 		`jsonpath={range .items[*]}{.metadata.name}{range .status.conditions[*]}; {.type}={.status} {.reason}: {.message}{end}{"\n"}{end}`); err == nil {
@@ -227,34 +165,10 @@ func (d *drill) explain() {
 	}
 }
 
-// wait waits until try succeeds, and says how long that took.
+// wait waits until try succeeds.
 func (d *drill) wait(what string, try func(context.Context) error) {
 	d.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
-	defer cancel()
-	began, every := time.Now(), 20*time.Millisecond
-	said := began
-	var last error
-	for {
-		err := try(ctx)
-		if err == nil {
-			d.Logf("%s after %s", what, time.Since(began).Round(10*time.Millisecond))
-			return
-		}
-		if ctx.Err() == nil { // Or else the try has failed because its time was over.
-			last = err
-		}
-		if time.Since(said) > slow {
-			d.Logf("%s: not within %s: %v", what, time.Since(began).Round(time.Second), last)
-			said = time.Now()
-		}
-		select {
-		case <-ctx.Done():
-			d.Fatalf("%s: not within %s: %v", what, patience, last)
-		case <-time.After(every):
-		}
-		every = min(2*every, 500*time.Millisecond)
-	}
+	harness.Eventually(d.T, what, try)
 }
 
 // pause lets time pass, where the duration is the fault itself.
@@ -317,7 +231,7 @@ func (d *drill) awaitCondition(cluster, kind string, want metav1.ConditionStatus
 func (d *drill) apply(cluster string, manifests ...string) {
 	d.Helper()
 	text := strings.ReplaceAll(strings.Join(manifests, "\n---\n"), "NS", d.ns)
-	d.must(fleet.ApplyAll(d.Context(), d.clients[cluster], text))
+	d.must(harness.ApplyAll(d.Context(), d.clients[cluster], text))
 }
 
 // get returns an object of a cluster, or nil if it is not there or the cluster
@@ -372,7 +286,7 @@ type keeper struct {
 	name string
 
 	mu      sync.Mutex
-	now     *fleet.Replica
+	now     *harness.Replica
 	starts  int
 	lasts   []string // The last line of the log at each end.
 	stopped bool
@@ -385,7 +299,7 @@ func (d *drill) keep(name string, args ...string) *keeper {
 	k := &keeper{name: name, done: make(chan struct{})}
 	args = append([]string{"--lease-duration", "5s"}, args...) // Drills wait for the end of leases, and who loses one is started again.
 	var err error
-	k.now, err = d.StartReplica(name, args...)
+	k.now, err = d.Replica(name, args...)
 	d.must(err)
 	d.keepers = append(d.keepers, k)
 	go func() {
@@ -400,9 +314,9 @@ func (d *drill) keep(name string, args ...string) *keeper {
 				return
 			}
 			k.starts++
-			tail := fleet.LogTail(k.now.Log)
+			tail := harness.LogTail(k.now.Log)
 			k.lasts = append(k.lasts, tail[strings.LastIndex(tail, "\n")+1:])
-			r, err := d.StartReplica(name, args...)
+			r, err := d.Replica(name, args...)
 			if err != nil {
 				d.Error(err)
 				k.mu.Unlock()
@@ -415,7 +329,7 @@ func (d *drill) keep(name string, args ...string) *keeper {
 	return k
 }
 
-func (k *keeper) replica() *fleet.Replica {
+func (k *keeper) replica() *harness.Replica {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now

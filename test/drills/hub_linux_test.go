@@ -7,14 +7,12 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/playground"
-	"refract.dev/test/fleet"
 )
 
 // TestHubRestarted restarts the hub's API server, and all of the hub, while
@@ -26,7 +24,7 @@ func TestHubRestarted(t *testing.T) {
 	for _, outage := range []func(){
 		func() {
 			d.must(d.Playground.Halt("hub", playground.APIServer))
-			d.pause(2 * time.Second)
+			d.pause(size.hubStopped)
 			d.must(d.Playground.Revive(context.Background(), "hub", playground.APIServer))
 		},
 		func() {
@@ -38,7 +36,7 @@ func TestHubRestarted(t *testing.T) {
 		over := make(chan struct{})
 		go func() {
 			defer close(over)
-			s.changes(100)
+			s.changes(size.hubChanges)
 		}()
 		outage()
 		<-over
@@ -51,7 +49,7 @@ func TestHubRestarted(t *testing.T) {
 // stay until somebody approves that they go, or the objects are there again.
 func TestHubRestoredFromBackup(t *testing.T) {
 	const half = 20
-	d := startAlone(t, fleet.Options{Members: members})
+	d := startAlone(t, topology)
 	k := d.work()
 	d.apply("hub", everywhere)
 	configMaps := func(from, to int) {
@@ -66,7 +64,7 @@ data: {a: b}
 	}
 	configMaps(0, half)
 	d.settle()
-	backup := filepath.Join(d.dir, "backup")
+	backup := filepath.Join(d.Dir, "backup")
 	d.down("hub")
 	d.must(d.Playground.Save("hub", backup))
 	d.up("hub")

@@ -15,23 +15,22 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/playground"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
-// TestMemberStopped has a member's API server be away for a minute while changes
-// are made.
+// TestMemberStopped has a member's API server be away while changes are made, until
+// the member is given up and longer.
 func TestMemberStopped(t *testing.T) {
-	const outage = time.Minute
 	d := start(t)
 	d.work()
 	s := d.tell(60)
 	d.settle()
-	before := s.pulse(20, d.Members...)
+	before := s.measured(20, d.Members...)
 
 	began := time.Now()
 	d.must(d.Playground.Halt("member-3", playground.APIServer))
 	s.removals = 8
-	during := s.meanwhile(outage-time.Since(began), "member-1", "member-2")
+	during := s.meanwhile(size.stopped-time.Since(began), "member-1", "member-2")
 	s.undelayed(before, during)
 	d.awaitCondition("member-3", string(corev1alpha1.ClusterOffline), metav1.ConditionTrue)
 
@@ -42,15 +41,15 @@ func TestMemberStopped(t *testing.T) {
 
 // meanwhile makes changes for a while, and returns how long they take to reach
 // these clusters.
-func (s *story) meanwhile(how time.Duration, clusters ...string) []time.Duration {
+func (s *story) meanwhile(how time.Duration, clusters ...string) beats {
 	s.Helper()
-	var all []time.Duration
+	var all beats
 	for end := time.Now().Add(how); time.Now().Before(end); {
 		s.change()
-		all = append(all, s.pulse(1, clusters...)...)
+		all.add(s.measured(1, clusters...))
 		s.pause(min(100*time.Millisecond, max(0, time.Until(end))))
 	}
-	return sorted(all)
+	return all
 }
 
 // TestMemberLosesItsData has a member come back empty: it is another cluster then,
@@ -117,20 +116,19 @@ func (d *drill) identity(cluster string) types.UID {
 	return ns.UID
 }
 
-// TestMemberEtcdFrozen has a member's etcd say nothing for 15 seconds: its API
+// TestMemberEtcdFrozen has a member's etcd say nothing for a while: its API
 // server takes requests and does not answer them.
 func TestMemberEtcdFrozen(t *testing.T) {
-	const outage = 15 * time.Second
 	d := start(t)
 	d.work()
 	s := d.tell(60)
 	d.settle()
-	before := s.pulse(20, d.Members...)
+	before := s.measured(20, d.Members...)
 
 	d.must(d.Playground.Freeze("member-2", playground.Etcd))
 	t.Cleanup(func() { _ = d.Playground.Thaw("member-2", playground.Etcd) })
 	s.removals = 8
-	during := s.meanwhile(outage, "member-1", "member-3")
+	during := s.meanwhile(size.frozen, "member-1", "member-3")
 	d.must(d.Playground.Thaw("member-2", playground.Etcd))
 	s.undelayed(before, during)
 	d.settle()
@@ -139,27 +137,27 @@ func TestMemberEtcdFrozen(t *testing.T) {
 // TestMemberBehavesBadly has a member answer in all the ways in which it should
 // not, one after the other, and get well again each time.
 func TestMemberBehavesBadly(t *testing.T) {
-	const outage = 8 * time.Second
+	outage := size.misbehaves
 	d := start(t)
-	p, err := d.NewProxy("member-2")
+	p, err := d.Proxy("member-2")
 	d.must(err)
 	t.Cleanup(p.Close)
 	d.must(d.Join(t.Context(), "member-2", p.Access))
 	d.work()
 	s := d.tell(60)
 	d.settle()
-	before := s.pulse(20, d.Members...)
+	before := s.measured(20, d.Members...)
 
 	faults := []struct {
 		name, reason string
-		fault        fleet.Fault
+		fault        harness.Fault
 		writes       int // At most so many while it lasts.
 	}{
-		{"Full", "A member that asks for patience is shown some.", fleet.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
-		{"Broken", "A member that refuses everything is asked now and then.", fleet.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
-		{"Hanging", "A member that hangs costs its own workers only.", fleet.Hang(), len(s.alive)},
-		{"Slow", "A member that is slow is waited for.", fleet.Delay(time.Second), 1000},
-		{"Closed", "A member that does not know the token any more is not hammered.", fleet.RefuseAll(), len(s.alive) + 50},
+		{"Full", "A member that asks for patience is shown some.", harness.RefuseWrites(http.StatusTooManyRequests), len(s.alive) + 50},
+		{"Broken", "A member that refuses everything is asked now and then.", harness.RefuseWrites(http.StatusInternalServerError), len(s.alive) + 50},
+		{"Hanging", "A member that hangs costs its own workers only.", harness.Hang(), len(s.alive)},
+		{"Slow", "A member that is slow is waited for.", harness.Delay(time.Second), 1000},
+		{"Closed", "A member that does not know the token any more is not hammered.", harness.RefuseAll(), len(s.alive) + 50},
 	}
 	for _, f := range faults {
 		// Not t.Run: what was wrong in one may still be wrong in the next.
@@ -205,7 +203,7 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 	d.work()
 	s := d.tell(30)
 	d.settle()
-	before := s.pulse(20, d.Members...)
+	before := s.measured(20, d.Members...)
 
 	good, err := d.Access("member-2")
 	d.must(err)
@@ -220,7 +218,7 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 		return nil
 	})
 	s.removals = 4
-	s.undelayed(before, s.meanwhile(5*time.Second, "member-1", "member-3"))
+	s.undelayed(before, s.meanwhile(size.refused, "member-1", "member-3"))
 	d.must(d.Join(t.Context(), "member-2", good))
 	d.awaitCondition("member-2", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 	d.settle()
@@ -251,7 +249,7 @@ spec: {teeth: %d}
 	d.apply("hub", crd, everywhere)
 	t.Cleanup(func() {
 		for _, c := range d.clients {
-			_ = fleet.DeleteCRD(context.Background(), c, "gears.drills.refract.dev")
+			_ = harness.DeleteCRD(context.Background(), c, "gears.drills.refract.dev")
 		}
 	})
 	const n = 5
@@ -296,7 +294,7 @@ spec: {teeth: %d}
 // TestNamespaceDeletedOnMember deletes a namespace on a member that has copies in
 // it, and something that keeps it from going for some seconds.
 func TestNamespaceDeletedOnMember(t *testing.T) {
-	d := startAlone(t, fleet.Options{Members: 1, Whole: true})
+	d := startAlone(t, harness.Topology{Members: 1, Nodes: true, Own: true, CRDs: true})
 	d.work()
 	s := d.tell(20)
 	d.settle()

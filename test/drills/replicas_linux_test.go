@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // TestLeaderFrozen has two replicas share the members. The one that decides is
@@ -32,17 +32,17 @@ func TestLeaderFrozen(t *testing.T) {
 	frozen := leader.replica()
 	d.must(frozen.Signal(syscall.SIGSTOP))
 	from := time.Now()
-	for range 100 {
+	for range size.frozenChanges {
 		s.change()
 	}
 	took := s.pulse(1, d.Members...)
-	d.Logf("%s took over within %s", other.name, round(took[0]))
+	d.Logf("%s took over within %s", other.name, round(took.changes[0]))
 	d.settle()
 
 	thawed := time.Now()
 	d.must(frozen.Signal(syscall.SIGCONT))
 	s.removals = 8
-	for range 100 {
+	for range size.frozenChanges {
 		s.change()
 		s.pulse(1, d.Members...)
 	}
@@ -81,7 +81,7 @@ func (d *drill) leader() string {
 func (d *drill) oneWriter(member, frozen, other string, from, thawed time.Time) {
 	d.Helper()
 	var takeover time.Time
-	var turns []fleet.Write // The first write of each turn after the takeover.
+	var turns []harness.Write // The first write of each turn after the takeover.
 	for _, w := range d.writes(member) {
 		if w.Time.Before(from) || (w.Agent != frozen && w.Agent != other) {
 			continue

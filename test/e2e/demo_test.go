@@ -39,8 +39,9 @@ func injected(t *testing.T, pods []demoPod, env string) {
 // TestDemo runs the demo in a folder of its own: it compares every copy with
 // what refract render says, and must leave nothing behind.
 func TestDemo(t *testing.T) {
+	t.Parallel()
 	dir := t.TempDir()
-	out, err := shared.RefractIn(dir, "demo", "--once", "-o", "json")
+	out, err := env.RefractIn(dir, "demo", "--once", "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}

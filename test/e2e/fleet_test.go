@@ -1,58 +1,102 @@
 // Package e2e tests the program as its users run it: the binary, as separate
-// processes, against real control planes, driven by kubectl.
+// processes, against real control planes. What users write on the hub, kubectl
+// writes; what tests look at again and again, a client reads.
 package e2e
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // members is how many member clusters the fleet of the tests has.
 const members = 3
 
-// shared is the fleet of all tests, controllers included. Each test works in a
-// namespace of its own.
-var shared *fleet.Fleet
+var (
+	// env has the fleet of all tests. Each test works in a namespace of its own, and has
+	// names of its own for what is in none.
+	env *harness.Env
+	// clients are an administrator's, by the name of the cluster.
+	clients = map[string]client.WithWatch{}
+	// controllers run for all tests. Those that end them are not parallel.
+	controllers *harness.Replica
+)
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "e2e:", err)
-		code = 1
-	}
-	os.Exit(code)
+	harness.Main(m, harness.Topology{Members: members, CRDs: true}, setup)
 }
 
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "refract-e2e-")
-	if err != nil {
-		return 0, err
+// setup has the members join and starts the controllers. Some tests start playgrounds
+// of their own by the program, which has to find the components.
+func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
+	env = e
+	if err := os.Setenv("KUBEBUILDER_ASSETS", env.Assets()); err != nil {
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if shared, err = fleet.Start(dir, "../..", members); err != nil {
-		return 0, err
+	for _, cluster := range append([]string{"hub"}, env.Members...) {
+		if clients[cluster], err = env.Client(cluster); err != nil {
+			return nil, err
+		}
 	}
-	defer func() { err = errors.Join(err, shared.Stop()) }()
-	if err := shared.StartControllers(); err != nil {
-		return 0, err
+	if err := env.JoinAll(ctx); err != nil {
+		return nil, err
 	}
-	return m.Run(), nil
+	if err := startControllers(usual); err != nil {
+		return nil, err
+	}
+	if err := harness.Await(ctx, controllers.Ready); err != nil {
+		return nil, fmt.Errorf("the controllers are not ready: %w\n%s", err, harness.LogTail(controllers.Log))
+	}
+	return nil, nil
+}
+
+// How long the work of controllers rests that were killed. Those that are going to be
+// have the brief lease: the next ones wait for its end, and nothing else happens
+// meanwhile. It is for moments, since an API server that is silent for two thirds of
+// it, as on a busy machine, ends them, too.
+const usual, brief = 15 * time.Second, 5 * time.Second
+
+func startControllers(lease time.Duration) (err error) {
+	controllers, err = env.Replica("controllers", "--lease-duration", lease.String(), "--deletion-guard", "100")
+	return err
+}
+
+// start starts the controllers.
+func start(t *testing.T, lease time.Duration) {
+	t.Helper()
+	if err := startControllers(lease); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// stop ends the controllers with the signal. They run again when the test ends.
+func stop(t *testing.T, signal syscall.Signal) {
+	t.Helper()
+	t.Cleanup(func() {
+		if controllers.Ended() {
+			start(t, usual)
+		}
+	})
+	if err := controllers.Stop(signal); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // do runs kubectl against the hub and fails the test if that fails.
 func do(t *testing.T, manifest string, args ...string) string {
 	t.Helper()
-	out, err := shared.Kubectl("hub", manifest, args...)
+	out, err := env.Kubectl("hub", manifest, args...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,35 +112,95 @@ func apply(t *testing.T, manifest string) {
 // namespace makes a namespace on the hub for one test.
 func namespace(t *testing.T) string {
 	t.Helper()
-	name := strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))
-	do(t, "", "create", "namespace", name)
+	name := env.Namespace(t)
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(do(t, "", "get", "propagations", "-n", name, "-o", "yaml"))
-			if log, err := os.ReadFile(shared.Log); err == nil {
-				t.Logf("the controllers' log ends:\n%s", log[max(0, len(log)-4000):])
-			}
+			t.Log(env.Kubectl("hub", "", "get", "propagations", "-n", name, "-o", "yaml"))
+			t.Logf("the controllers' log ends:\n%s", harness.LogTail(controllers.Log))
 		}
-		do(t, "", "delete", "namespace", name, "--wait=false")
 	})
 	return name
 }
 
-// get returns an object of a cluster, or nil.
-func get(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
+// get returns an object of a cluster, or nil. Its type may be new there.
+func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstructured) {
 	t.Helper()
-	out, err := shared.Kubectl(cluster, "", "get", kind, "-n", ns, name, "--ignore-not-found", "-o", "json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if strings.TrimSpace(out) == "" {
-		return nil
-	}
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(out), &u.Object); err != nil {
-		t.Fatal(err)
+	harness.Eventually(t, "reading "+kind+" "+name, func(ctx context.Context) (err error) {
+		u, err = env.Get(ctx, cluster, kind, ns, name)
+		return err
+	})
+	return u
+}
+
+// there is get for what is there.
+func there(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
+	t.Helper()
+	u := get(t, cluster, kind, ns, name)
+	if u == nil {
+		t.Fatalf("%s: there is no %s %s/%s", cluster, kind, ns, name)
 	}
 	return u
+}
+
+// change patches an object of a cluster, with a merge patch or, if it is a list, with a
+// JSON patch.
+func change(t *testing.T, cluster, kind, ns, name, patch string, options ...client.PatchOption) {
+	t.Helper()
+	of := types.MergePatchType
+	if strings.HasPrefix(patch, "[") {
+		of = types.JSONPatchType
+	}
+	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	if err := clients[cluster].Patch(ctx, there(t, cluster, kind, ns, name), client.RawPatch(of, []byte(patch)), options...); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// somebody is who changes what is not theirs.
+const somebody = client.FieldOwner("somebody")
+
+// annotate sets annotations of an object of the hub, or takes away those that are null.
+func annotate(t *testing.T, kind, ns, name, annotations string) {
+	t.Helper()
+	change(t, "hub", kind, ns, name, `{"metadata":{"annotations":{`+annotations+`}}}`)
+}
+
+// label does the same with labels.
+func label(t *testing.T, kind, ns, name, labels string) {
+	t.Helper()
+	change(t, "hub", kind, ns, name, `{"metadata":{"labels":{`+labels+`}}}`)
+}
+
+// remove deletes an object of a cluster, and waits until it is gone.
+func remove(t *testing.T, cluster, kind, ns, name string) {
+	t.Helper()
+	u := there(t, cluster, kind, ns, name)
+	ctx := context.WithoutCancel(t.Context())
+	if err := clients[cluster].Delete(ctx, u, client.PropagationPolicy("Background")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, kind+" "+name+" of "+cluster, "gone", func() string {
+		if now := get(t, cluster, kind, ns, name); now != nil && now.GetUID() == u.GetUID() {
+			return "there"
+		}
+		return "gone"
+	})
+}
+
+// define has a cluster know the type of a definition until the test ends.
+func define(t *testing.T, cluster, definition, name string) {
+	t.Helper()
+	if err := harness.ApplyAll(t.Context(), clients[cluster], definition); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if get(t, cluster, "crd", "", name) != nil {
+			remove(t, cluster, "crd", "", name)
+		}
+	})
+	eventually(t, cluster+": "+name+" is established", "True", func() string {
+		return condition(get(t, cluster, "crd", "", name), string(apiextensionsv1.Established), "status")
+	})
 }
 
 // field returns a field of an object as text; "absent" for an object that is not
@@ -112,30 +216,18 @@ func field(u *unstructured.Unstructured, path ...string) string {
 	return fmt.Sprint(v)
 }
 
-// patience is how long a test waits for what takes milliseconds. How long
-// things take is for benchmarks to say. A machine that is busy with other things is slow.
-const patience = 90 * time.Second
-
-// eventually waits until want is what got returns, and logs how long it took.
+// eventually waits until want is what got returns.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience) // It may be asked for by a cleanup.
-	defer cancel()
-	began := time.Now()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		is := got()
-		if is == want {
-			t.Logf("%s: %s after %s", what, want, time.Since(began).Round(10*time.Millisecond))
-			return
-		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("%s: want %q, got %q", what, want, is)
-		case <-tick.C:
-		}
+	harness.Eventually(t, what, func(context.Context) error { return is(want, got()) })
+}
+
+// is returns an error if there is something else than is wanted.
+func is(want, got string) error {
+	if got != want {
+		return fmt.Errorf("want %q, got %q", want, got)
 	}
+	return nil
 }
 
 // everywhere waits until a field has these values on member-1, member-2 and so on.

@@ -2,8 +2,12 @@ package e2e
 
 import (
 	"fmt"
+	"os"
 	"strings"
 	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const allowDatabase = `
@@ -38,15 +42,18 @@ spec:
 // with overrides, as soon as a member knows its kind, and without the status, which
 // each member says itself. No Secret travels for it.
 func TestInjectionPolicyTravels(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
+	crd, err := os.ReadFile("../../config/crd/refract.dev_serviceinjectionpolicies.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
 	apply(t, in(ns, placeEverywhere, portOfMember2, allowDatabase))
 	do(t, "", "create", "secret", "generic", "-n", ns, "db", "--from-literal=password=x")
 	const record = "db.serviceinjectionpolicies.refract.dev"
 	rowSays(t, ns, record, "member-1", "TypeNotServed")
-	for i := range members {
-		name := fmt.Sprintf("member-%d", i+1)
-		member(t, name, "apply", "--server-side", "-f", "../../config/crd/refract.dev_serviceinjectionpolicies.yaml")
-		member(t, name, "wait", "--for=condition=Established", "crd/serviceinjectionpolicies.refract.dev", "--timeout=30s")
+	for _, m := range env.Members {
+		define(t, m, string(crd), "serviceinjectionpolicies.refract.dev")
 	}
 	env := func(values ...string) {
 		t.Helper()
@@ -63,19 +70,21 @@ func TestInjectionPolicyTravels(t *testing.T) {
 	}
 	env("6379", "7000", "6379")
 	status(t, ns, record, "Synced")
-	annotations := get(t, "member-1", "serviceinjectionpolicies", ns, "db").GetAnnotations()
+	annotations := there(t, "member-1", "serviceinjectionpolicies", ns, "db").GetAnnotations()
 	if annotations["refract.dev/rollout-paused"] != "true" || annotations["refract.dev/resume-rollout"] != "" {
 		t.Errorf("annotations: a pause is for all members, and to resume is for one; got %v", annotations)
 	}
 
 	// What a member reports is its own, and no drift.
-	member(t, "member-1", "patch", "serviceinjectionpolicies", "-n", ns, "db", "--subresource=status", "--type=merge", "-p", `{"status":{"matched":3,"stale":1}}`)
-	member(t, "member-1", "annotate", "serviceinjectionpolicies", "-n", ns, "db", "refract.dev/resume-rollout=0af4")
-	member(t, "member-1", "patch", "serviceinjectionpolicies", "-n", ns, "db", "--field-manager=somebody", "--type=json",
-		"-p", `[{"op":"replace","path":"/spec/env/0/value","value":"1"}]`)
+	says := client.RawPatch(types.MergePatchType, []byte(`{"status":{"matched":3,"stale":1}}`))
+	if err := clients["member-1"].Status().Patch(t.Context(), there(t, "member-1", "serviceinjectionpolicies", ns, "db"), says); err != nil {
+		t.Fatal(err)
+	}
+	change(t, "member-1", "serviceinjectionpolicies", ns, "db", `{"metadata":{"annotations":{"refract.dev/resume-rollout":"0af4"}}}`)
+	change(t, "member-1", "serviceinjectionpolicies", ns, "db", `[{"op":"replace","path":"/spec/env/0/value","value":"1"}]`, somebody)
 	rowSays(t, ns, record, "member-1", "state:Synced", "count:1", "manager:somebody")
 	env("6379", "7000", "6379")
-	u := get(t, "member-1", "serviceinjectionpolicies", ns, "db")
+	u := there(t, "member-1", "serviceinjectionpolicies", ns, "db")
 	if got := field(u, "status", "matched") + " " + u.GetAnnotations()["refract.dev/resume-rollout"]; got != "3 0af4" {
 		t.Errorf("what the member says itself: want it to stay, got %q", got)
 	}
@@ -83,6 +92,6 @@ func TestInjectionPolicyTravels(t *testing.T) {
 	if s := get(t, "member-1", "secret", ns, "db"); s != nil {
 		t.Error("the Secret that the policy names travelled with it")
 	}
-	do(t, "", "delete", "serviceinjectionpolicy", "-n", ns, "db")
+	remove(t, "hub", "serviceinjectionpolicy", ns, "db")
 	everywhere(t, "deleted", "serviceinjectionpolicies", ns, "db", []string{"absent", "absent", "absent"})
 }

@@ -1,15 +1,49 @@
 package e2e
 
 import (
+	"context"
 	"fmt"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
-// member runs kubectl against a member and fails the test if that fails.
-func member(t *testing.T, name string, args ...string) {
+// theirs makes a Deployment on a member that nobody has asked Refract for.
+func theirs(t *testing.T, member, ns string) {
 	t.Helper()
-	if _, err := shared.Kubectl(name, "", args...); err != nil {
+	const deployment = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: NS}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: NS, labels: {app: web}}
+spec:
+  replicas: 9
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec: {containers: [{name: theirs, image: theirs}]}
+`
+	if err := harness.ApplyAll(t.Context(), clients[member], in(ns, deployment)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// scale has a Deployment of a cluster have so many replicas, as kubectl and autoscalers
+// do: by its subresource.
+func scale(t *testing.T, cluster, ns, name string, replicas int) {
+	t.Helper()
+	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
+	if err := clients[cluster].SubResource("scale").Patch(t.Context(), there(t, cluster, "deployment", ns, name), patch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,15 +86,15 @@ func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 // TestDriftIsCorrected has somebody change a copy: fields that Refract applied come
 // back, others stay, and the report names who did it and what.
 func TestDriftIsCorrected(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 
-	member(t, "member-2", "patch", "deployment", "-n", ns, "web", "--field-manager=somebody", "--type=merge",
-		"-p", `{"metadata":{"labels":{"theirs":"stays"}},"spec":{"replicas":9,"minReadySeconds":3}}`)
+	change(t, "member-2", "deployment", ns, "web", `{"metadata":{"labels":{"theirs":"stays"}},"spec":{"replicas":9,"minReadySeconds":3}}`, somebody)
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	u := get(t, "member-2", "deployment", ns, "web")
+	u := there(t, "member-2", "deployment", ns, "web")
 	if got := u.GetLabels()["theirs"] + " " + field(u, "spec", "minReadySeconds"); got != "stays 3" {
 		t.Errorf("what the cluster added: want it to stay, got %q", got)
 	}
@@ -76,32 +110,44 @@ data: {color: blue, size: large}
 	apply(t, in(ns, config))
 	everywhere(t, "create", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	status(t, ns, "settings.configmaps", "Synced")
-	member(t, "member-3", "patch", "configmap", "-n", ns, "settings", "--field-manager=somebody", "--type=json", "-p", `[{"op":"remove","path":"/data/color"}]`)
+	change(t, "member-3", "configmap", ns, "settings", `[{"op":"remove","path":"/data/color"}]`, somebody)
 	everywhere(t, "corrected", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-3", "fields:[.data.color]")
 
 	// A field that the hub sends no more goes.
-	do(t, "", "patch", "configmap", "-n", ns, "settings", "--type=json", "-p", `[{"op":"remove","path":"/data/size"}]`)
+	change(t, "hub", "configmap", ns, "settings", `[{"op":"remove","path":"/data/size"}]`)
 	everywhere(t, "removed", "configmap", ns, "settings", []string{"", "", ""}, "data", "size")
 
 	// A copy that is deleted comes back, and that is reported, too.
-	member(t, "member-1", "delete", "configmap", "-n", ns, "settings")
+	remove(t, "member-1", "configmap", ns, "settings")
 	everywhere(t, "restored", "configmap", ns, "settings", []string{"blue", "blue", "blue"}, "data", "color")
 	rowSays(t, ns, "settings.configmaps", "member-1", "deleted:true")
-	eventually(t, "event", "true", func() string {
-		return fmt.Sprint(strings.Contains(do(t, "", "get", "events", "-n", ns, "-o", "jsonpath={.items[*].reason}"), "DriftCorrected"))
+	harness.Eventually(t, "event", func(ctx context.Context) error {
+		var events corev1.EventList
+		if err := clients["hub"].List(ctx, &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		var reasons []string
+		for i := range events.Items {
+			reasons = append(reasons, events.Items[i].Reason)
+		}
+		if !slices.Contains(reasons, "DriftCorrected") {
+			return fmt.Errorf("want one for DriftCorrected, got %q", reasons)
+		}
+		return nil
 	})
 }
 
 // TestTugOfWar has somebody change a copy again and again: it is corrected less
 // often, and reported as such.
 func TestTugOfWar(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 	eventually(t, "row", "Drifted", func() string {
-		member(t, "member-2", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+		scale(t, "member-2", ns, "web", 9)
 		return fmt.Sprint(row(t, ns, "web.deployments.apps", "member-2")["state"])
 	})
 	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", "kubeadmiral.io/retain-replicas")
@@ -110,59 +156,61 @@ func TestTugOfWar(t *testing.T) {
 
 // TestReplicasAreRetained leaves replicas to the member, as to an autoscaler there.
 func TestReplicasAreRetained(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/retain-replicas=true")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":"true"`)
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	member(t, "member-2", "scale", "deployment", "-n", ns, "web", "--replicas=9")
+	scale(t, "member-2", ns, "web", 9)
 	// A change of something else arrives, and leaves them alone.
 	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.27")
 	eventually(t, "edit", "true", func() string {
 		return fmt.Sprint(strings.Contains(field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
 	})
 	everywhere(t, "retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
-	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
+	scale(t, "hub", ns, "web", 4)
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "still retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/retain-replicas-")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":null`)
 	everywhere(t, "taken back", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
 
 // TestAdoption takes over an object that is there, where that is asked for alone,
 // and leaves it when it was adopted and its source goes.
 func TestAdoption(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	for _, m := range []string{"member-2", "member-3"} {
-		member(t, m, "create", "namespace", ns)
-		member(t, m, "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9")
+		theirs(t, m, ns)
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	status(t, ns, "web.deployments.apps", "AlreadyExists")
 	everywhere(t, "not asked for", "deployment", ns, "web", []string{"1", "9", "9"}, replicas...)
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/conflict-resolution=adopt",
-		`kubeadmiral.io/clusters-to-adopt={"clusters":["member-2"]}`, "kubeadmiral.io/orphan=adopted")
+	annotate(t, "deployment", ns, "web",
+		`"kubeadmiral.io/conflict-resolution":"adopt","kubeadmiral.io/clusters-to-adopt":"{\"clusters\":[\"member-2\"]}","kubeadmiral.io/orphan":"adopted"`)
 	everywhere(t, "adopted on one", "deployment", ns, "web", []string{"1", "5", "9"}, replicas...)
 	rowSays(t, ns, "web.deployments.apps", "member-2", "adopted:true", "state:Synced")
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "kept where it was adopted", "deployment", ns, "web", []string{"absent", "5", "9"}, replicas...)
 	eventually(t, "it is an object like any other", "", func() string {
-		u := get(t, "member-2", "deployment", ns, "web")
+		u := there(t, "member-2", "deployment", ns, "web")
 		return u.GetLabels()["kubeadmiral.io/managed"] + u.GetAnnotations()["refract.dev/source"]
 	})
 }
 
 // TestOrphans keeps the copies of an object that goes.
 func TestOrphans(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/orphan=all")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/orphan":"all"`)
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	eventually(t, "the copy knows", "all", func() string {
-		return get(t, "member-3", "deployment", ns, "web").GetAnnotations()["refract.dev/orphan"]
+		return there(t, "member-3", "deployment", ns, "web").GetAnnotations()["refract.dev/orphan"]
 	})
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	remove(t, "hub", "deployment", ns, "web")
 	eventually(t, "end of the report", "absent", func() string {
 		return field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
 	})
@@ -171,6 +219,7 @@ func TestOrphans(t *testing.T) {
 
 // TestHeldByAnnotation has an object stay as, and where, it is.
 func TestHeldByAnnotation(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	const usOnly = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -181,25 +230,25 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	apply(t, in(ns, usOnly, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"absent", "5", "absent"}, replicas...)
 
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/no-scheduling=true")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/no-scheduling":"true"`)
 	apply(t, in(ns, placeEverywhere))
-	do(t, "", "patch", "overridepolicy", "-n", ns, "web", "--type=json", "-p", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
+	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
 	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
 	eventually(t, "the report says why", "true", func() string {
 		return fmt.Sprint(strings.Contains(field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
 	})
 
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/dry-run=true", "kubeadmiral.io/no-scheduling-")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":"true","kubeadmiral.io/no-scheduling":null`)
 	rowSays(t, ns, "web.deployments.apps", "member-1", "DryRun", "a copy would be created")
-	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=2")
+	scale(t, "hub", ns, "web", 2)
 	rowSays(t, ns, "web.deployments.apps", "member-2", "DryRun", "the copy would")
 	everywhere(t, "nothing is written", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
-	do(t, "", "annotate", "deployment", "-n", ns, "web", "kubeadmiral.io/dry-run-")
+	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":null`)
 	everywhere(t, "released", "deployment", ns, "web", []string{"1", "6", "7"}, replicas...)
 }
 
 // TestFollowers has what a workload refers to travel with it, and only for as long
-// and as far as it does.
+// and as far as it does. It kills the controllers, and is alone for that.
 func TestFollowers(t *testing.T) {
 	ns := namespace(t)
 	const manifests = `
@@ -255,22 +304,23 @@ spec:
 		t.Errorf("status.follows: want the Deployment, got %s", got)
 	}
 
-	do(t, "", "patch", "configmap", "-n", ns, "settings", "--type=merge", "-p", `{"data":{"color":"red"}}`)
+	change(t, "hub", "configmap", ns, "settings", `{"data":{"color":"red"}}`)
 	everywhere(t, "an edit", "configmap", ns, "settings", []string{"red", "red", "red"}, "data", "color")
 
 	// One that is written after the workload that refers to it.
-	do(t, "", "patch", "deployment", "-n", ns, "web", "--type=json", "-p", `[{"op":"add","path":"/spec/template/spec/imagePullSecrets","value":[{"name":"late"}]}]`)
+	change(t, "hub", "deployment", ns, "web", `[{"op":"add","path":"/spec/template/spec/imagePullSecrets","value":[{"name":"late"}]}]`)
 	apply(t, in(ns, "apiVersion: v1\nkind: Secret\nmetadata: {name: late, namespace: NS}\n"))
 	everywhere(t, "a late one", "secret", ns, "late", []string{"late", "late", "late"}, name...)
 
-	do(t, "", "annotate", "secret", "-n", ns, "late", "kubeadmiral.io/disable-following=true")
+	// Those that take this back are killed, and have to know all before that.
+	stop(t, syscall.SIGTERM)
+	start(t, brief)
+	annotate(t, "secret", ns, "late", `"kubeadmiral.io/disable-following":"true"`)
 	everywhere(t, "one that is not to follow", "secret", ns, "late", []string{"absent", "absent", "absent"}, name...)
 
-	shared.StopControllers(9)
-	if err := shared.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	stop(t, syscall.SIGKILL)
+	start(t, usual)
+	remove(t, "hub", "deployment", ns, "web")
 	for _, kind := range []string{"configmap/settings", "secret/elsewhere"} {
 		of, what, _ := strings.Cut(kind, "/")
 		everywhere(t, "after the Deployment went", of, ns, what, []string{"absent", "absent", "absent"}, name...)
@@ -280,11 +330,15 @@ spec:
 // TestNamespaceIsCleanedUp has a namespace go that was made for copies, and not one
 // in which there is something else.
 func TestNamespaceIsCleanedUp(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	member(t, "member-2", "create", "configmap", "-n", ns, "theirs")
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	const theirs = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: theirs, namespace: NS}\n"
+	if err := harness.ApplyAll(t.Context(), clients["member-2"], in(ns, theirs)); err != nil {
+		t.Fatal(err)
+	}
+	remove(t, "hub", "deployment", ns, "web")
 	phase := func(cluster string) string {
 		u := get(t, cluster, "namespace", "", ns)
 		if u != nil && u.GetDeletionTimestamp() != nil {
@@ -298,7 +352,8 @@ func TestNamespaceIsCleanedUp(t *testing.T) {
 	}
 }
 
-// TestDivide shares replicas out, and moves few when clusters change.
+// TestDivide shares replicas out, and moves few when clusters change. It drains a cluster
+// of everything, and is alone for that.
 func TestDivide(t *testing.T) {
 	ns := namespace(t)
 	const divide = `
@@ -316,9 +371,7 @@ spec:
 	apply(t, in(ns, divide, divided))
 	everywhere(t, "divide", "deployment", ns, "web", []string{"3", "5", "4"}, replicas...)
 	rowSays(t, ns, "web.deployments.apps", "member-3", "replicas:4", "state:Synced")
-	do(t, "", "patch", "federatedcluster", "member-2", "--type=merge", "-p", `{"spec":{"taints":[{"key":"drain","effect":"NoExecute"}]}}`)
-	t.Cleanup(func() {
-		do(t, "", "patch", "federatedcluster", "member-2", "--type=merge", "-p", `{"spec":{"taints":null}}`)
-	})
+	t.Cleanup(func() { change(t, "hub", "federatedcluster", "", "member-2", `{"spec":{"taints":null}}`) })
+	change(t, "hub", "federatedcluster", "", "member-2", `{"spec":{"taints":[{"key":"drain","effect":"NoExecute"}]}}`)
 	everywhere(t, "drained", "deployment", ns, "web", []string{"8", "absent", "4"}, replicas...)
 }

@@ -3,13 +3,20 @@ package e2e
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
 const liveFleet = `
@@ -51,7 +58,8 @@ stringData: {key: open-sesame}
 
 // TestLiveAnswers asks about a hub what the controllers have made of it: the
 // answers from the hub, from its snapshot and from the members must agree, after
-// each of the changes that only somebody with a memory gets right.
+// each of the changes that only somebody with a memory gets right. It is alone, since
+// it takes snapshots of all that the hub holds.
 func TestLiveAnswers(t *testing.T) {
 	ns := namespace(t)
 	do(t, liveFleet, "apply", "-n", ns, "-f", "-")
@@ -61,7 +69,7 @@ func TestLiveAnswers(t *testing.T) {
 	agree(t, ns)
 
 	// The placement could now be any cluster, and stays.
-	do(t, "", "patch", "propagationpolicy.core.kubeadmiral.io", "one", "-n", ns, "--type=merge", "-p", `{"spec":{"placement":null}}`)
+	change(t, "hub", "propagationpolicy.core.kubeadmiral.io", ns, "one", `{"spec":{"placement":null}}`)
 	everywhere(t, "size of once", "configmap", ns, "once", []string{"absent", "large"}, "data", "size")
 	agree(t, ns)
 
@@ -72,7 +80,7 @@ func TestLiveAnswers(t *testing.T) {
 	if err := os.WriteFile(changed, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := exits(t, 1, "diff", "--hub-kubeconfig", shared.Kubeconfig("hub"), "-n", ns, "--to", changed)
+	out := exits(t, 1, "diff", "--hub-kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 	for _, want := range []string{"member-2", "/data/size", "small", "tiny", "OverridePolicy " + ns + "/web"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("refract diff: want it to say %q, got:\n%s", want, out)
@@ -80,15 +88,15 @@ func TestLiveAnswers(t *testing.T) {
 	}
 	apply(t, policy)
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "tiny", "large"}, "data", "size")
-	exits(t, 0, "diff", "--hub-kubeconfig", shared.Kubeconfig("hub"), "-n", ns, "--to", changed)
+	exits(t, 0, "diff", "--hub-kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 
 	// A policy that is deleted is taken back, here as there.
-	do(t, "", "delete", "overridepolicy.core.kubeadmiral.io", "web", "-n", ns)
+	remove(t, "hub", "overridepolicy.core.kubeadmiral.io", ns, "web")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "large", "large"}, "data", "size")
 	agree(t, ns)
 
 	// And copies stay whose placement is no longer decided by anybody.
-	do(t, "", "delete", "propagationpolicy.core.kubeadmiral.io", "one", "-n", ns)
+	remove(t, "hub", "propagationpolicy.core.kubeadmiral.io", ns, "one")
 	status(t, ns, "once.configmaps", "Synced")
 	agree(t, ns)
 }
@@ -110,10 +118,23 @@ func document(t *testing.T, text string) string {
 func agree(t *testing.T, ns string) {
 	t.Helper()
 	const copies = 3 + 1 + 3 // web, once, keys.
-	snapshot := filepath.Join(t.TempDir(), "snapshot")
-	exits(t, 0, "snapshot", snapshot, "--hub-kubeconfig", shared.Kubeconfig("hub"), "--secrets")
-	live := exits(t, 0, "render", "--hub-kubeconfig", shared.Kubeconfig("hub"), "-n", ns, "-o", "json")
-	if replayed := exits(t, 0, "render", "-f", snapshot, "-n", ns, "-o", "json"); live != replayed {
+	hub, dir := env.Kubeconfig("hub"), t.TempDir()
+	snapshot, masked := filepath.Join(dir, "snapshot"), filepath.Join(dir, "masked")
+	var live, replayed string
+	var errs [3]error
+	var all sync.WaitGroup
+	all.Go(func() { live, errs[0] = ends(0, "render", "--hub-kubeconfig", hub, "-n", ns, "-o", "json") })
+	all.Go(func() {
+		if _, errs[1] = ends(0, "snapshot", snapshot, "--hub-kubeconfig", hub, "--secrets"); errs[1] == nil {
+			replayed, errs[1] = ends(0, "render", "-f", snapshot, "-n", ns, "-o", "json")
+		}
+	})
+	all.Go(func() { _, errs[2] = ends(0, "snapshot", masked, "--hub-kubeconfig", hub) })
+	all.Wait()
+	if err := errors.Join(errs[:]...); err != nil {
+		t.Fatal(err)
+	}
+	if live != replayed {
 		t.Errorf("render from the hub and from its snapshot differ:\n%s\n%s", live, replayed)
 	}
 	want := decodeRendered(t, live)
@@ -122,18 +143,17 @@ func agree(t *testing.T, ns string) {
 	}
 	compare(t, want)
 	held := 0
-	for _, cluster := range shared.Members {
-		out, err := shared.Kubectl(cluster, "", "get", "configmaps,secrets", "-n", ns, "-l", "kubeadmiral.io/managed=true", "-o", "name")
-		if err != nil {
-			t.Fatal(err)
+	for _, m := range env.Members {
+		for _, list := range []client.ObjectList{&corev1.ConfigMapList{}, &corev1.SecretList{}} {
+			if err := clients[m].List(t.Context(), list, client.InNamespace(ns), client.MatchingLabels{corev1alpha1.ManagedLabel: "true"}); err != nil {
+				t.Fatal(err)
+			}
+			held += meta.LenList(list)
 		}
-		held += len(strings.Fields(out))
 	}
 	if held != copies {
 		t.Errorf("the members hold %d copies, want %d", held, copies)
 	}
-	masked := filepath.Join(t.TempDir(), "masked")
-	exits(t, 0, "snapshot", masked, "--hub-kubeconfig", shared.Kubeconfig("hub"))
 	if err := filepath.WalkDir(masked, func(path string, d os.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
@@ -152,8 +172,8 @@ func decodeRendered(t *testing.T, text string) []placed {
 	t.Helper()
 	var result struct {
 		Clusters []struct {
-			Name    string           `json:"name"`
-			Objects []map[string]any `json:"objects"`
+			Name    string            `json:"name"`
+			Objects []json.RawMessage `json:"objects"`
 		} `json:"clusters"`
 	}
 	if err := json.Unmarshal([]byte(text), &result); err != nil {
@@ -162,7 +182,11 @@ func decodeRendered(t *testing.T, text string) []placed {
 	var all []placed
 	for _, c := range result.Clusters {
 		for _, o := range c.Objects {
-			all = append(all, placed{c.Name, &unstructured.Unstructured{Object: o}})
+			u := &unstructured.Unstructured{}
+			if err := u.UnmarshalJSON(o); err != nil { // As clients decode, so that numbers compare.
+				t.Fatal(err)
+			}
+			all = append(all, placed{c.Name, u})
 		}
 	}
 	return all
@@ -172,7 +196,16 @@ func decodeRendered(t *testing.T, text string) []placed {
 // prints.
 func exits(t *testing.T, code int, args ...string) string {
 	t.Helper()
-	out, err := shared.Refract(args...)
+	out, err := ends(code, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// ends is exits for those who may not end a test.
+func ends(code int, args ...string) (string, error) {
+	out, err := env.Refract(args...)
 	got := 0
 	if err != nil {
 		got = -1
@@ -181,27 +214,34 @@ func exits(t *testing.T, code int, args ...string) string {
 		}
 	}
 	if got != code {
-		t.Fatalf("refract %s: exit code %d, want %d: %v\n%s", strings.Join(args, " "), got, code, err, out)
+		return out, errors.Join(fmt.Errorf("refract %s: exit code %d, want %d\n%s", strings.Join(args, " "), got, code, out), err)
 	}
-	return out
+	return out, nil
 }
 
 // TestPlugin runs the program as kubectl's plugin.
 func TestPlugin(t *testing.T) {
+	t.Parallel()
+	binary, err := env.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	for _, name := range []string{"kubectl-refract", "kubectl_complete-refract"} {
-		if err := os.Symlink(shared.Binary(), filepath.Join(dir, name)); err != nil {
+		if err := os.Symlink(binary, filepath.Join(dir, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
-	t.Setenv("PATH", dir+string(os.PathListSeparator)+os.Getenv("PATH"))
 	for _, tc := range []struct{ args, want string }{
 		{"refract version", "refract "},
 		{"refract render --help", "kubectl refract render -f FILE"},
 		{"__complete refract rend", "render"},
 	} {
-		out, err := shared.Kubectl("hub", "", strings.Fields(tc.args)...)
-		if err != nil || !strings.Contains(out, tc.want) {
+		cmd := exec.Command(filepath.Join(env.Assets(), "kubectl"), strings.Fields(tc.args)...)
+		// Where kubectl looks for plugins. Others need theirs, so that this is for none but it.
+		cmd.Env = append(os.Environ(), "PATH="+dir+string(os.PathListSeparator)+os.Getenv("PATH"), "KUBECONFIG="+env.Kubeconfig("hub"))
+		out, err := cmd.CombinedOutput()
+		if err != nil || !strings.Contains(string(out), tc.want) {
 			t.Errorf("kubectl %s: want it to print %q, got %v\n%s", tc.args, tc.want, err, out)
 		}
 	}

@@ -1,11 +1,18 @@
 package e2e
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"syscall"
 	"testing"
-	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/test/harness"
 )
 
 const placeEverywhere = `
@@ -55,8 +62,12 @@ func in(ns string, manifests ...string) string {
 var replicas = []string{"spec", "replicas"}
 
 func TestLifeOfAnObject(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
-	apply(t, in(ns, placeEverywhere, webReplicas, web))
+	// A label of its own: others go by the region of the cluster, at the same time.
+	t.Cleanup(func() { label(t, "federatedcluster", "", "member-3", `"life":null`) })
+	label(t, "federatedcluster", "", "member-3", `"life":"ap"`)
+	apply(t, in(ns, placeEverywhere, strings.ReplaceAll(webReplicas, "{region: ap}", "{life: ap}"), web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 
 	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.26")
@@ -68,21 +79,20 @@ func TestLifeOfAnObject(t *testing.T) {
 		return fmt.Sprint(strings.Contains(image(1), "nginx:1.26") && strings.Contains(image(3), "nginx:1.26"))
 	})
 
-	do(t, "", "patch", "overridepolicy", "-n", ns, "web", "--type=json",
-		"-p", `[{"op":"replace","path":"/spec/overrideRules/0/overriders/jsonpatch/0/value","value":2}]`)
+	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/0/overriders/jsonpatch/0/value","value":2}]`)
 	everywhere(t, "policy edit", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 
-	do(t, "", "label", "federatedcluster", "member-3", "region=moon", "--overwrite")
+	label(t, "federatedcluster", "", "member-3", `"life":"moon"`)
 	everywhere(t, "cluster relabel", "deployment", ns, "web", []string{"2", "5", "3"}, replicas...)
-	do(t, "", "label", "federatedcluster", "member-3", "region=ap", "--overwrite")
+	label(t, "federatedcluster", "", "member-3", `"life":"ap"`)
 	everywhere(t, "cluster relabel", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 
-	do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/override-policy-name-")
+	label(t, "deployment", ns, "web", `"kubeadmiral.io/override-policy-name":null`)
 	everywhere(t, "relabel", "deployment", ns, "web", []string{"3", "3", "3"}, replicas...)
-	do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/override-policy-name=web")
+	label(t, "deployment", ns, "web", `"kubeadmiral.io/override-policy-name":"web"`)
 	everywhere(t, "relabel", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 
-	do(t, "", "delete", "overridepolicy", "-n", ns, "web")
+	remove(t, "hub", "overridepolicy", ns, "web")
 	everywhere(t, "policy deletion", "deployment", ns, "web", []string{"3", "3", "3"}, replicas...)
 	p := status(t, ns, "web.deployments.apps", "Synced")
 	if got := field(p, "status", "warnings"); !strings.Contains(got, "was deleted") {
@@ -91,10 +101,10 @@ func TestLifeOfAnObject(t *testing.T) {
 	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
 	everywhere(t, "edit after policy deletion", "deployment", ns, "web", []string{"4", "4", "4"}, replicas...)
 
-	do(t, "", "patch", "propagationpolicy", "-n", ns, "everywhere", "--type=merge", "-p", `{"spec":{"clusterSelector":{"region":"us"}}}`)
+	change(t, "hub", "propagationpolicy", ns, "everywhere", `{"spec":{"clusterSelector":{"region":"us"}}}`)
 	everywhere(t, "placement edit", "deployment", ns, "web", []string{"absent", "4", "absent"}, replicas...)
 
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "object deletion", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
 	eventually(t, "end of the report", "absent", func() string {
 		return field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
@@ -102,14 +112,15 @@ func TestLifeOfAnObject(t *testing.T) {
 }
 
 func TestCopySaysWhereItCameFrom(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	source := get(t, "hub", "deployment", ns, "web")
+	source := there(t, "hub", "deployment", ns, "web")
 	if f := source.GetFinalizers(); len(f) > 0 {
 		t.Errorf("the source object: want no finalizers, got %v", f)
 	}
-	u := get(t, "member-1", "deployment", ns, "web")
+	u := there(t, "member-1", "deployment", ns, "web")
 	if got := u.GetLabels()["kubeadmiral.io/managed"]; got != "true" {
 		t.Errorf("label kubeadmiral.io/managed: want true, got %q", got)
 	}
@@ -131,6 +142,7 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 // TestObjectMovesBetweenLabels has an object pass from one policy label to the
 // other in one update: two watches tell of that, in any order.
 func TestObjectMovesBetweenLabels(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	const clusterWide = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -139,26 +151,37 @@ metadata: {name: e2e-labels}
 spec: {schedulingMode: Duplicate}
 `
 	apply(t, in(ns, clusterWide, placeEverywhere, webReplicas, web))
-	t.Cleanup(func() { do(t, "", "delete", "clusterpropagationpolicy", "e2e-labels") })
+	t.Cleanup(func() { remove(t, "hub", "clusterpropagationpolicy", "", "e2e-labels") })
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	uid := get(t, "member-1", "deployment", ns, "web").GetUID()
+	uid := there(t, "member-1", "deployment", ns, "web").GetUID()
+	const one, other = `"kubeadmiral.io/propagation-policy-name"`, `"kubeadmiral.io/cluster-propagation-policy-name"`
 	for i := range 10 {
-		do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/propagation-policy-name-", "kubeadmiral.io/cluster-propagation-policy-name=e2e-labels", "--overwrite", fmt.Sprintf("step=%d", 2*i))
-		do(t, "", "label", "deployment", "-n", ns, "web", "kubeadmiral.io/cluster-propagation-policy-name-", "kubeadmiral.io/propagation-policy-name=everywhere", "--overwrite", fmt.Sprintf("step=%d", 2*i+1))
+		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"e2e-labels","step":"%d"`, one, other, 2*i))
+		if i%2 == 0 { // Otherwise it is back before anybody may have noticed.
+			arrived(t, ns, fmt.Sprint(2*i))
+		}
+		label(t, "deployment", ns, "web", fmt.Sprintf(`%s:null,%s:"everywhere","step":"%d"`, other, one, 2*i+1))
+		arrived(t, ns, fmt.Sprint(2*i+1))
 	}
-	everywhere(t, "the last step", "deployment", ns, "web", []string{"19", "19", "19"}, "metadata", "labels", "step")
-	if got := get(t, "member-1", "deployment", ns, "web").GetUID(); got != uid {
+	if got := there(t, "member-1", "deployment", ns, "web").GetUID(); got != uid {
 		t.Errorf("the copy was deleted on the way: UID was %s and is %s", uid, got)
 	}
+}
+
+// arrived waits until the copies of web have the label step.
+func arrived(t *testing.T, ns, step string) {
+	t.Helper()
+	everywhere(t, "step "+step, "deployment", ns, "web", []string{step, step, step}, "metadata", "labels", "step")
 }
 
 // TestDerivedObjectIsNoCopy has something on a member carry the label and the
 // annotations of a copy, as controllers do that hand them down.
 func TestDerivedObjectIsNoCopy(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	parent := get(t, "member-1", "deployment", ns, "web")
+	parent := there(t, "member-1", "deployment", ns, "web")
 	child := fmt.Sprintf(`
 apiVersion: apps/v1
 kind: Deployment
@@ -171,19 +194,19 @@ spec:
   selector: {matchLabels: {app: derived}}
   template: {metadata: {labels: {app: derived}}, spec: {containers: [{name: c, image: c}]}}
 `, ns, parent.GetAnnotations()["refract.dev/source"], parent.GetAnnotations()["refract.dev/applied"])
-	if _, err := shared.Kubectl("member-1", child, "apply", "-f", "-"); err != nil {
+	if err := harness.ApplyAll(t.Context(), clients["member-1"], child); err != nil {
 		t.Fatal(err)
 	}
 	// When a later change has arrived, the derived object has been looked at.
-	do(t, "", "label", "deployment", "-n", ns, "web", "later=yes")
+	label(t, "deployment", ns, "web", `"later":"yes"`)
 	everywhere(t, "a later change", "deployment", ns, "web", []string{"yes", "yes", "yes"}, "metadata", "labels", "later")
-	time.Sleep(quiet) //nolint:forbidigo // That nothing happens cannot be waited for.
-	if get(t, "member-1", "deployment", ns, "derived") == nil {
-		t.Error("an object that was derived from a copy was deleted")
-	}
+	harness.Consistently(t, "an object that was derived from a copy", quiet, func(context.Context) error {
+		return is("derived", field(get(t, "member-1", "deployment", ns, "derived"), "metadata", "name"))
+	})
 }
 
 func TestMissingPolicyHoldsTheObject(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, web))
 	p := status(t, ns, "web.deployments.apps", "PolicyNotFound")
@@ -196,10 +219,11 @@ func TestMissingPolicyHoldsTheObject(t *testing.T) {
 }
 
 func TestLastGoodVersionStays(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	do(t, "", "patch", "overridepolicy", "-n", ns, "web", "--type=json", "-p",
+	change(t, "hub", "overridepolicy", ns, "web",
 		`[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0","value":{"path":"/spec/no/where","operator":"add","value":9}},
 		  {"op":"replace","path":"/spec/overrideRules/0/overriders/jsonpatch/0/value","value":2}]`)
 	everywhere(t, "others get theirs", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
@@ -208,35 +232,30 @@ func TestLastGoodVersionStays(t *testing.T) {
 	if got := condition(p, "Synced", "message"); got != want {
 		t.Errorf("message: want %q, got %q", want, got)
 	}
-	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
-	do(t, "", "label", "deployment", "-n", ns, "web", "new=yes")
+	scale(t, "hub", ns, "web", 4)
+	label(t, "deployment", ns, "web", `"new":"yes"`)
 	everywhere(t, "the template changes elsewhere", "deployment", ns, "web", []string{"yes", "", "yes"}, "metadata", "labels", "new")
 	everywhere(t, "the last good version", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)
 }
 
 func TestForeignObjectIsLeftAlone(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
-	if _, err := shared.Kubectl("member-2", "", "create", "namespace", ns); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := shared.Kubectl("member-2", "", "create", "deployment", "-n", ns, "web", "--image=theirs", "--replicas=9"); err != nil {
-		t.Fatal(err)
-	}
+	theirs(t, "member-2", ns)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "AlreadyExists")
-	do(t, "", "delete", "deployment", "-n", ns, "web")
+	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "delete", "deployment", ns, "web", []string{"absent", "9", "absent"}, replicas...)
 }
 
 func TestDeletedCopyComesBack(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	uid := get(t, "member-1", "deployment", ns, "web").GetUID()
-	if _, err := shared.Kubectl("member-1", "", "delete", "deployment", "-n", ns, "web"); err != nil {
-		t.Fatal(err)
-	}
+	uid := there(t, "member-1", "deployment", ns, "web").GetUID()
+	remove(t, "member-1", "deployment", ns, "web")
 	eventually(t, "another copy", "true", func() string {
 		u := get(t, "member-1", "deployment", ns, "web")
 		return fmt.Sprint(u != nil && u.GetUID() != uid && field(u, replicas...) == "1")
@@ -244,6 +263,7 @@ func TestDeletedCopyComesBack(t *testing.T) {
 }
 
 func TestAnyType(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	const crd = `
 apiVersion: apiextensions.k8s.io/v1
@@ -294,26 +314,24 @@ metadata:
   labels: {kubeadmiral.io/cluster-propagation-policy-name: e2e-everywhere, kubeadmiral.io/cluster-override-policy-name: e2e-where}
 spec: {big: 9007199254740993}
 `
-	apply(t, crd)
-	do(t, "", "wait", "--for=condition=Established", "crd/gadgets.e2e.refract.dev")
+	define(t, "hub", crd, "gadgets.e2e.refract.dev")
 	t.Cleanup(func() {
-		do(t, "", "delete", "clusterrole", "e2e:pod-reader")
-		do(t, "", "delete", "crd", "gadgets.e2e.refract.dev")
+		remove(t, "hub", "clusterrole", "", "e2e:pod-reader")
+		remove(t, "hub", "crd", "", "gadgets.e2e.refract.dev")
 		everywhere(t, "CRD gone", "crd", "", "gadgets.e2e.refract.dev", []string{"absent", "absent", "absent"}, "metadata", "name")
 		everywhere(t, "role gone", "clusterrole", "", "e2e:pod-reader", []string{"absent", "absent", "absent"}, "metadata", "name")
-		do(t, "", "delete", "clusterpropagationpolicy", "e2e-everywhere")
-		do(t, "", "delete", "clusteroverridepolicy", "e2e-where")
+		remove(t, "hub", "clusterpropagationpolicy", "", "e2e-everywhere")
+		remove(t, "hub", "clusteroverridepolicy", "", "e2e-where")
 	})
 	apply(t, in(ns, objects))
-	do(t, "", "label", "crd", "gadgets.e2e.refract.dev", "kubeadmiral.io/cluster-propagation-policy-name=e2e-everywhere")
+	label(t, "crd", "", "gadgets.e2e.refract.dev", `"kubeadmiral.io/cluster-propagation-policy-name":"e2e-everywhere"`)
 	annotation := []string{"metadata", "annotations", "apps.my.company/running-in"}
 	everywhere(t, "cluster-scoped", "clusterrole", "", "e2e:pod-reader", []string{"", "member-2", ""}, annotation...)
 	everywhere(t, "without generation", "configmap", ns, "settings", []string{"1", "1", "1"}, "data", "a")
 	everywhere(t, "custom resource", "gadgets.e2e.refract.dev", ns, "one", []string{"", "member-2", ""}, annotation...)
-	for i := range shared.Members {
-		out, err := shared.Kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "gadgets.e2e.refract.dev", "-n", ns, "one", "-o", "jsonpath={.spec.big}")
-		if err != nil || out != "9007199254740993" {
-			t.Errorf("a large integer on member-%d: want 9007199254740993, got %s, %v", i+1, out, err)
+	for _, m := range env.Members {
+		if got := field(get(t, m, "gadgets.e2e.refract.dev", ns, "one"), "spec", "big"); got != "9007199254740993" {
+			t.Errorf("a large integer on %s: want 9007199254740993, got %s", m, got)
 		}
 	}
 }
@@ -321,13 +339,14 @@ spec: {big: 9007199254740993}
 // TestMemberServesAnotherVersion has a member serve an older version of a type
 // only than the one that the hub prefers; an override says so.
 func TestMemberServesAnotherVersion(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	const crd = `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
-metadata: {name: widgets.e2e.refract.dev}
+metadata: {name: widgets.versions.e2e.refract.dev}
 spec:
-  group: e2e.refract.dev
+  group: versions.e2e.refract.dev
   names: {kind: Widget, plural: widgets, singular: widget}
   scope: Namespaced
   versions:
@@ -337,17 +356,7 @@ spec:
   - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 	for cluster, manifest := range map[string]string{"hub": crd + v2, "member-1": crd} {
-		if _, err := shared.Kubectl(cluster, manifest, "apply", "-f", "-"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := shared.Kubectl(cluster, "", "wait", "--for=condition=Established", "crd/widgets.e2e.refract.dev"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if _, err := shared.Kubectl(cluster, "", "delete", "crd", "widgets.e2e.refract.dev"); err != nil {
-				t.Error(err)
-			}
-		})
+		define(t, cluster, manifest, "widgets.versions.e2e.refract.dev")
 	}
 	const widget = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -355,7 +364,7 @@ kind: PropagationPolicy
 metadata: {name: one, namespace: NS}
 spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}]}
 ---
-apiVersion: e2e.refract.dev/v2
+apiVersion: versions.e2e.refract.dev/v2
 kind: Widget
 metadata:
   name: one
@@ -364,27 +373,28 @@ metadata:
 spec: {a: b}
 `
 	apply(t, in(ns, widget))
-	status(t, ns, "one.widgets.e2e.refract.dev", "TypeNotServed")
+	status(t, ns, "one.widgets.versions.e2e.refract.dev", "TypeNotServed")
 	const older = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: OverridePolicy
 metadata: {name: older, namespace: NS}
-spec: {overrideRules: [{overriders: {jsonpatch: [{path: /apiVersion, operator: replace, value: e2e.refract.dev/v1}]}}]}
+spec: {overrideRules: [{overriders: {jsonpatch: [{path: /apiVersion, operator: replace, value: versions.e2e.refract.dev/v1}]}}]}
 `
 	apply(t, in(ns, older))
-	do(t, "", "label", "widgets.e2e.refract.dev", "-n", ns, "one", "kubeadmiral.io/override-policy-name=older")
-	status(t, ns, "one.widgets.e2e.refract.dev", "Synced")
-	everywhere(t, "the version that is served", "widgets.e2e.refract.dev", ns, "one", []string{"b"}, "spec", "a")
-	do(t, "", "delete", "widgets.e2e.refract.dev", "-n", ns, "one")
-	everywhere(t, "deleted", "widgets.e2e.refract.dev", ns, "one", []string{"absent"}, "spec", "a")
+	label(t, "widgets.versions.e2e.refract.dev", ns, "one", `"kubeadmiral.io/override-policy-name":"older"`)
+	status(t, ns, "one.widgets.versions.e2e.refract.dev", "Synced")
+	everywhere(t, "the version that is served", "widgets.versions.e2e.refract.dev", ns, "one", []string{"b"}, "spec", "a")
+	remove(t, "hub", "widgets.versions.e2e.refract.dev", ns, "one")
+	everywhere(t, "deleted", "widgets.versions.e2e.refract.dev", ns, "one", []string{"absent"}, "spec", "a")
 	eventually(t, "end of the report", "absent", func() string {
-		return field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.e2e.refract.dev"), "metadata", "name")
+		return field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.versions.e2e.refract.dev"), "metadata", "name")
 	})
 }
 
 // TestNamespaceThatTravelsLate has a namespace propagated after members got it for
 // the sake of what is in it.
 func TestNamespaceThatTravelsLate(t *testing.T) {
+	t.Parallel()
 	ns := namespace(t)
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
@@ -395,11 +405,12 @@ metadata: {name: e2e-late}
 spec: {schedulingMode: Duplicate}
 `
 	apply(t, everywhereAndAll)
-	t.Cleanup(func() { do(t, "", "delete", "clusterpropagationpolicy", "e2e-late") })
-	do(t, "", "label", "namespace", ns, "kubeadmiral.io/cluster-propagation-policy-name=e2e-late", "team=shop")
+	t.Cleanup(func() { remove(t, "hub", "clusterpropagationpolicy", "", "e2e-late") })
+	label(t, "namespace", "", ns, `"kubeadmiral.io/cluster-propagation-policy-name":"e2e-late","team":"shop"`)
 	everywhere(t, "the namespace's own labels", "namespace", "", ns, []string{"shop", "shop", "shop"}, "metadata", "labels", "team")
 }
 
+// TestRemovalWhileTheControllersAreDown stops the controllers, and is alone for that.
 func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	ns := namespace(t)
 	second := strings.ReplaceAll(web, "name: web\n  namespace", "name: second\n  namespace")
@@ -407,67 +418,87 @@ func TestRemovalWhileTheControllersAreDown(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	everywhere(t, "create", "deployment", ns, "second", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "second.deployments.apps", "Synced")
-	shared.StopControllers(syscall.SIGTERM)
+	stop(t, syscall.SIGTERM)
 	do(t, "", "delete", "deployment", "-n", ns, "web", "--cascade=orphan")
-	do(t, "", "label", "deployment", "-n", ns, "second", "kubeadmiral.io/propagation-policy-name-")
-	if err := shared.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	label(t, "deployment", ns, "second", `"kubeadmiral.io/propagation-policy-name":null`)
+	start(t, usual)
 	everywhere(t, "deleted unseen", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
 	everywhere(t, "unlabelled unseen", "deployment", ns, "second", []string{"absent", "absent", "absent"}, replicas...)
 }
 
+// TestKilledInTheMiddle kills the controllers, and is alone for that.
 func TestKilledInTheMiddle(t *testing.T) {
 	const n = 300
 	ns := namespace(t)
+	stop(t, syscall.SIGTERM)
+	start(t, brief)
 	var all []string
 	for i := range n {
 		all = append(all, strings.ReplaceAll(web, "name: web\n  namespace", fmt.Sprintf("name: web-%03d\n  namespace", i)))
 	}
 	apply(t, in(ns, placeEverywhere, webReplicas))
 	applied := make(chan error, 1)
-	go func() {
-		_, err := shared.Kubectl("hub", in(ns, all...), "apply", "-f", "-")
-		applied <- err
-	}()
-	placed := func() (counts []string) {
-		for i := range shared.Members {
-			out, err := shared.Kubectl(fmt.Sprintf("member-%d", i+1), "", "get", "deployments", "-n", ns, "-o", "jsonpath={range .items[*]}{.spec.replicas}/{.metadata.generation} {end}")
+	go func() { applied <- harness.ApplyAll(t.Context(), clients["hub"], in(ns, all...)) }()
+	deployments := func(ctx context.Context, cluster string) ([]appsv1.Deployment, error) {
+		var list appsv1.DeploymentList
+		err := clients[cluster].List(ctx, &list, client.InNamespace(ns))
+		return list.Items, err
+	}
+	placed := func(ctx context.Context) (string, error) {
+		var counts []string
+		for i, m := range env.Members {
+			there, err := deployments(ctx, m)
 			if err != nil {
-				t.Fatal(err)
+				return "", err
 			}
-			want := []string{"1/1", "5/1", "7/1"}[i]
-			fields := strings.Fields(out)
 			right := 0
-			for _, f := range fields {
-				if f == want {
+			for j := range there {
+				if *there[j].Spec.Replicas == []int32{1, 5, 7}[i] && there[j].Generation == 1 {
 					right++
 				}
 			}
-			counts = append(counts, fmt.Sprintf("%d of %d", right, len(fields)))
+			counts = append(counts, fmt.Sprintf("%d of %d", right, len(there)))
 		}
-		return counts
+		return strings.Join(counts, ", "), nil
 	}
-	eventually(t, "the middle", "true", func() string {
-		out, err := shared.Kubectl("member-1", "", "get", "deployments", "-n", ns, "-o", "name")
-		return fmt.Sprint(err == nil && strings.Count(out, "\n") > n/10)
+	until := func(what, want string) {
+		t.Helper()
+		harness.Eventually(t, what, func(ctx context.Context) error {
+			got, err := placed(ctx)
+			return errors.Join(err, is(want, got))
+		})
+	}
+	harness.Eventually(t, "the middle", func(ctx context.Context) error {
+		there, err := deployments(ctx, "member-1")
+		if len(there) <= n/10 {
+			return errors.Join(err, fmt.Errorf("want more than %d copies, got %d", n/10, len(there)))
+		}
+		return nil
 	})
-	shared.StopControllers(syscall.SIGKILL)
-	t.Logf("killed when the members had %v right copies", placed())
+	stop(t, syscall.SIGKILL)
+	middle, err := placed(t.Context())
+	t.Logf("killed when the members had %s right copies, %v", middle, err)
 	if err := <-applied; err != nil {
 		t.Fatal(err)
 	}
-	if err := shared.StartControllers(); err != nil {
-		t.Fatal(err)
-	}
+	start(t, usual)
 	// A copy that was written twice with the same content has generation 1 all the
 	// same; one that was written without its overrides first has not.
 	want := fmt.Sprintf("%d of %d", n, n)
-	eventually(t, "copies", strings.Join([]string{want, want, want}, ", "), func() string { return strings.Join(placed(), ", ") })
-	eventually(t, "reports", fmt.Sprint(n), func() string {
-		out := do(t, "", "get", "propagations", "-n", ns, "-o", "jsonpath={range .items[*]}{.status.synced} {end}")
-		return fmt.Sprint(strings.Count(out, "3"))
+	until("copies", strings.Join([]string{want, want, want}, ", "))
+	harness.Eventually(t, "reports", func(ctx context.Context) error {
+		var reports refractv1alpha1.PropagationList
+		err := clients["hub"].List(ctx, &reports, client.InNamespace(ns))
+		synced := 0
+		for i := range reports.Items {
+			if reports.Items[i].Status.Synced == members {
+				synced++
+			}
+		}
+		return errors.Join(err, is(fmt.Sprint(n), fmt.Sprint(synced)))
 	})
-	do(t, "", "delete", "deployments", "-n", ns, "--all", "--wait=false")
-	eventually(t, "nothing orphaned", "0 of 0, 0 of 0, 0 of 0", func() string { return strings.Join(placed(), ", ") })
+	if err := clients["hub"].DeleteAllOf(t.Context(), &appsv1.Deployment{}, client.InNamespace(ns), client.PropagationPolicy("Background")); err != nil {
+		t.Fatal(err)
+	}
+	until("nothing orphaned", "0 of 0, 0 of 0, 0 of 0")
 }

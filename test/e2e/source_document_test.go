@@ -8,7 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // echoGroups is the type that the page's example of an imagePath is about.
@@ -28,18 +28,9 @@ spec:
 // names of this fleet's clusters for the page's, and compares what the members get
 // with what refract render says. What that must be is in examples/testdata.
 func TestSourceDocument(t *testing.T) {
-	for _, cluster := range append([]string{"hub"}, shared.Members...) {
-		if _, err := shared.Kubectl(cluster, echoGroups, "apply", "-f", "-"); err != nil {
-			t.Fatal(err)
-		}
-		if _, err := shared.Kubectl(cluster, "", "wait", "--for=condition=Established", "crd/echogroups.apps.my.company"); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			if _, err := shared.Kubectl(cluster, "", "delete", "crd", "echogroups.apps.my.company"); err != nil {
-				t.Error(err)
-			}
-		})
+	t.Parallel()
+	for _, cluster := range append([]string{"hub"}, env.Members...) {
+		define(t, cluster, echoGroups, "echogroups.apps.my.company")
 	}
 	const root = "../../examples/override"
 	clusters, err := os.ReadFile(filepath.Join(root, "clusters.yaml"))
@@ -99,7 +90,7 @@ func (p placed) live(t *testing.T) *unstructured.Unstructured {
 
 func rendered(t *testing.T, dir string) []placed {
 	t.Helper()
-	out, err := shared.Refract("render", "-f", dir, "-o", "json")
+	out, err := env.Refract("render", "-f", dir, "-o", "json")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -121,7 +112,7 @@ func compare(t *testing.T, want []placed) {
 				return "absent"
 			}
 			// Both went through the same decoder, so that numbers compare.
-			if at := fleet.Lacks("", o.object.Object, live.Object); at != "" {
+			if at := harness.Lacks("", o.object.Object, live.Object); at != "" {
 				return at
 			}
 			return "as rendered"

@@ -7,6 +7,7 @@ import (
 	"crypto/ecdsa"
 	"crypto/elliptic"
 	"crypto/rand"
+	"crypto/tls"
 	"crypto/x509"
 	"encoding/pem"
 	"errors"
@@ -24,16 +25,13 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
 
 const (
@@ -44,81 +42,44 @@ const (
 	beta   = "v1beta1"
 
 	root = "../.."
-	// patience is how long anything may take that has no limit of its own.
-	patience = 2 * time.Minute
 )
 
 var shared *kitchen
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "evolution:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "refract-evolution-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	shared = &kitchen{dir: dir}
-	if err := shared.start(context.Background()); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, shared.playground.Stop()) }()
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{}, func(ctx context.Context, e *harness.Env) (func() error, error) {
+		shared = &kitchen{env: e}
+		return nil, shared.start(ctx)
+	})
 }
 
 // kitchen is an API server, and a webhook beside it that is a process of its own.
 type kitchen struct {
-	dir        string
-	playground *playground.Playground
-	kubeconfig string
+	env        *harness.Env
 	definition client.Client
 	pizzas     map[string]dynamic.ResourceInterface // By version.
 
 	program     string // The webhook.
-	host, port  string
+	address     string // Where it serves.
 	authorities []*authority
 	server      *exec.Cmd
 	log         *os.File
 }
 
 func (k *kitchen) start(ctx context.Context) error {
-	assets, err := playground.Assets(root + "/bin/refract")
-	if err != nil {
-		return err
-	}
-	k.program = filepath.Join(k.dir, "webhook")
+	k.program = k.file("webhook")
 	if text, err := exec.CommandContext(ctx, "go", "build", "-o", k.program, "refract.dev/examples/pizza/cmd/pizza-crd-webhook").CombinedOutput(); err != nil {
 		return fmt.Errorf("building the webhook: %w\n%s", err, text)
 	}
-	k.playground, err = playground.Start(ctx, playground.Options{Dir: filepath.Join(k.dir, "playground"), Assets: assets})
-	if err != nil {
-		return err
-	}
-	k.kubeconfig = k.playground.Hub().Kubeconfig
-	if err := k.connect(); err != nil {
-		return errors.Join(err, k.playground.Stop())
-	}
-	return nil
+	return k.connect()
 }
 
 func (k *kitchen) connect() error {
-	cfg, err := clientcmd.BuildConfigFromFlags("", k.kubeconfig)
+	cfg, err := k.env.Config("hub")
 	if err != nil {
 		return err
 	}
-	cfg.QPS, cfg.WarningHandler = -1, rest.NoWarnings{}
-	kinds := runtime.NewScheme()
-	if err := apiextensionsv1.AddToScheme(kinds); err != nil {
-		return err
-	}
-	if k.definition, err = client.New(cfg, client.Options{Scheme: kinds}); err != nil {
+	if k.definition, err = k.env.Client("hub"); err != nil {
 		return err
 	}
 	all, err := dynamic.NewForConfig(cfg)
@@ -136,22 +97,20 @@ func (k *kitchen) connect() error {
 		}
 		k.authorities = append(k.authorities, a)
 	}
-	if k.log, err = os.Create(filepath.Join(k.dir, "webhook.log")); err != nil {
+	if k.log, err = os.Create(k.file("webhook.log")); err != nil {
 		return err
 	}
-	k.host = "127.0.0.1"
-	k.port, err = freePort(k.host)
-	return err
+	at, err := harness.FreePorts(1)
+	if err != nil {
+		return err
+	}
+	k.address = at[0]
+	return nil
 }
 
-func freePort(host string) (string, error) {
-	l, err := net.Listen("tcp", net.JoinHostPort(host, "0"))
-	if err != nil {
-		return "", err
-	}
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	return port, errors.Join(err, l.Close())
-}
+// host and port are those of the webhook.
+func (k *kitchen) host() string { return k.address[:strings.LastIndexByte(k.address, ':')] }
+func (k *kitchen) port() string { return k.address[strings.LastIndexByte(k.address, ':')+1:] }
 
 // define creates the restaurant's definition of pizzas, with the webhook at its place
 // and both authorities trusted. The webhook must have been started.
@@ -165,7 +124,7 @@ func (k *kitchen) define(t *testing.T) {
 	if err := yaml.UnmarshalStrict(text, definition); err != nil {
 		t.Fatal(err)
 	}
-	url := "https://" + net.JoinHostPort(k.host, k.port) + "/convert/v1beta1/pizza"
+	url := "https://" + k.address + "/convert/v1beta1/pizza"
 	var trusted []byte
 	for _, a := range k.authorities {
 		trusted = append(trusted, a.pem()...)
@@ -177,15 +136,21 @@ func (k *kitchen) define(t *testing.T) {
 			ClientConfig:             &apiextensionsv1.WebhookClientConfig{URL: &url, CABundle: trusted},
 		},
 	}
-	if err := k.definition.Create(t.Context(), definition); err != nil {
+	harness.Eventually(t, "no earlier definition is there", func(ctx context.Context) error {
+		return k.definition.Create(ctx, definition)
+	})
+	if err := harness.Establish(t.Context(), k.definition, crd); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := k.definition.Delete(context.WithoutCancel(t.Context()), definition); err != nil {
+		// What is stored goes with it, and there will be nobody to convert that.
+		ctx := context.WithoutCancel(t.Context())
+		none := client.RawPatch(types.MergePatchType, []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`))
+		if err := errors.Join(k.definition.Patch(ctx, definition, none), k.definition.Delete(ctx, definition)); err != nil {
 			t.Error(err)
 		}
 	})
-	eventually(t, "pizzas are served", func(ctx context.Context) error {
+	harness.Eventually(t, "pizzas are served", func(ctx context.Context) error {
 		for _, version := range []string{alpha, beta} {
 			if _, err := k.pizzas[version].List(ctx, limited(1)); err != nil {
 				return err
@@ -193,7 +158,7 @@ func (k *kitchen) define(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the webhook converts", func(ctx context.Context) error {
+	harness.Eventually(t, "the webhook converts", func(ctx context.Context) error {
 		_, err := k.pizzas[beta].Create(ctx, bare(beta, "probe"), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	})
@@ -202,8 +167,8 @@ func (k *kitchen) define(t *testing.T) {
 // serve starts the webhook.
 func (k *kitchen) serve(t *testing.T) {
 	t.Helper()
-	k.server = exec.Command(k.program, "--bind-address", k.host, "--secure-port", k.port, "--kubeconfig", k.kubeconfig,
-		"--tls-cert-file", k.file("tls.crt"), "--tls-private-key-file", k.file("tls.key"))
+	k.server = exec.Command(k.program, "--bind-address", k.host(), "--secure-port", k.port(), "--health-address", "",
+		"--kubeconfig", k.env.Kubeconfig("hub"), "--tls-cert-file", k.file("tls.crt"), "--tls-private-key-file", k.file("tls.key"))
 	k.server.Stdout, k.server.Stderr = k.log, k.log
 	if err := k.server.Start(); err != nil {
 		t.Fatal(err)
@@ -216,12 +181,12 @@ func (k *kitchen) kill() {
 	_ = k.server.Wait() // It was killed: that is no failure here.
 }
 
-func (k *kitchen) file(name string) string { return filepath.Join(k.dir, name) }
+func (k *kitchen) file(name string) string { return filepath.Join(k.env.Dir, name) }
 
 // rotate gives the webhook a certificate of one of the authorities, as somebody does
 // who replaces two files, one after the other.
 func (k *kitchen) rotate(by int) error {
-	cert, key, err := k.authorities[by].issue(k.host)
+	cert, key, err := k.authorities[by].issue(k.host())
 	if err != nil {
 		return err
 	}
@@ -242,7 +207,7 @@ func (k *kitchen) rotate(by int) error {
 // store has the API server store pizzas in a version.
 func (k *kitchen) store(t *testing.T, version string) {
 	t.Helper()
-	eventually(t, "the storage version is "+version, func(ctx context.Context) error {
+	harness.Eventually(t, "the storage version is "+version, func(ctx context.Context) error {
 		definition := &apiextensionsv1.CustomResourceDefinition{}
 		if err := k.definition.Get(ctx, client.ObjectKey{Name: crd}, definition); err != nil {
 			return err
@@ -253,13 +218,13 @@ func (k *kitchen) store(t *testing.T, version string) {
 		}
 		return k.definition.Update(ctx, definition)
 	})
-	eventually(t, "the API server stores "+version, func(ctx context.Context) error {
+	harness.Eventually(t, "the API server stores "+version, func(ctx context.Context) error {
 		const probe = "probe"
 		pizza := bare(version, probe)
 		if _, err := k.pizzas[version].Create(ctx, pizza, created()); err != nil {
 			return err
 		}
-		all, err := k.playground.Stored(ctx, "hub", stored+"default/"+probe)
+		all, err := k.env.View.Stored(ctx, "hub", stored+"default/"+probe)
 		if err := errors.Join(err, k.pizzas[version].Delete(ctx, probe, deleted())); err != nil {
 			return err
 		}
@@ -272,17 +237,14 @@ func (k *kitchen) store(t *testing.T, version string) {
 	})
 }
 
-// eventually waits until f returns no error.
-func eventually(t *testing.T, what string, f func(context.Context) error) {
-	t.Helper()
-	var last error
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		last = f(ctx)
-		return last == nil, nil
-	})
+// presents returns an error unless the webhook presents a certificate of the authority.
+func (k *kitchen) presents(ctx context.Context, by int) error {
+	c, err := (&tls.Dialer{Config: &tls.Config{InsecureSkipVerify: true}}).DialContext(ctx, "tcp", k.address)
 	if err != nil {
-		t.Fatalf("waiting until %s: %v: %v", what, err, last)
+		return err
 	}
+	defer c.Close()
+	return c.(*tls.Conn).ConnectionState().PeerCertificates[0].CheckSignatureFrom(k.authorities[by].certificate)
 }
 
 func bare(version, name string) *unstructured.Unstructured {

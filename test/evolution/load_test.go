@@ -19,20 +19,23 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/test/harness"
 )
 
 const (
 	// all is how many pizzas there are: the first half is stored in v1alpha1, the rest
 	// in v1beta1, and every other one was created in each of the two.
-	all = 5000
+	all = 2000
+	// paged is how many of them are listed at a time: a webhook goes in the middle of lists.
+	paged = 200
 	// applied is how many of them two managers apply, each in its own version.
 	applied = 200
 	// counted is how many of the last ones somebody writes all the time.
 	counted = 100
-	// storm is how long everything goes on at once.
-	storm = 25 * time.Second
-	// between is how long the webhook lives, and gone how long it does not.
-	between, gone = 3 * time.Second, 300 * time.Millisecond
+	// changes is how often the webhook has another certificate, while everything goes on at
+	// once. It is killed first every other time.
+	changes = 8
 )
 
 // menu are the toppings to choose from.
@@ -157,7 +160,7 @@ func TestNothingIsLost(t *testing.T) {
 	}
 	k.list(t)
 
-	s := &guests{k: k, counts: map[string]int64{}}
+	s := &guests{k: k, well: map[string]*atomic.Int64{}, counts: map[string]int64{}}
 	s.storm(t)
 	t.Logf("%s", s)
 
@@ -230,7 +233,7 @@ func (k *kitchen) applyAs(ctx context.Context, version, manager string, i int, f
 // stored returns what etcd holds of the pizzas.
 func (k *kitchen) stored(t *testing.T) map[string][]byte {
 	t.Helper()
-	out, err := k.playground.Stored(t.Context(), "hub", stored)
+	out, err := k.env.View.Stored(t.Context(), "hub", stored)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -254,7 +257,7 @@ func storedIn(t *testing.T, objects map[string][]byte) map[string]int {
 func (k *kitchen) list(t *testing.T) {
 	t.Helper()
 	for _, version := range []string{alpha, beta} {
-		eventually(t, "pizzas are listed in "+version, func(ctx context.Context) error {
+		harness.Eventually(t, "pizzas are listed in "+version, func(ctx context.Context) error {
 			n, err := k.listIn(ctx, version)
 			if err == nil && n != all {
 				t.Fatalf("%d pizzas are listed in %s, want %d", n, version, all)
@@ -268,7 +271,7 @@ func (k *kitchen) list(t *testing.T) {
 // [wrongError].
 func (k *kitchen) listIn(ctx context.Context, version string) (int, error) {
 	n := 0
-	o := limited(500)
+	o := limited(paged)
 	for {
 		page, err := k.pizzas[version].List(ctx, o)
 		if err != nil {
@@ -293,7 +296,8 @@ type wrongError struct{ error }
 type guests struct {
 	k *kitchen
 
-	lists, gets, applies, writes, watched atomic.Int64
+	// well is how often what went well, by what.
+	well map[string]*atomic.Int64
 	// refused is how often the API server could not convert.
 	refused atomic.Int64
 
@@ -303,23 +307,67 @@ type guests struct {
 }
 
 func (s *guests) String() string {
-	return fmt.Sprintf("%d lists, %d gets, %d applications, %d writes and %d events went well; %d requests were refused while the webhook was away",
-		s.lists.Load(), s.gets.Load(), s.applies.Load(), s.writes.Load(), s.watched.Load(), s.refused.Load())
+	var out []string
+	for what, n := range s.served() {
+		out = append(out, fmt.Sprintf("%d %s", n, what))
+	}
+	slices.Sort(out)
+	return fmt.Sprintf("%s went well; %d requests were refused while the webhook was away", strings.Join(out, ", "), s.refused.Load())
 }
 
-// storm lets all of them at it.
+// served is how often what went well until now.
+func (s *guests) served() map[string]int64 {
+	out := map[string]int64{}
+	for what, n := range s.well {
+		out[what] = n.Load()
+	}
+	return out
+}
+
+// storm lets all of them at it, until everybody was served after each change.
 func (s *guests) storm(t *testing.T) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), storm)
-	defer cancel()
+	ctx, cancel := context.WithCancel(t.Context())
 	group := &errgroup.Group{}
-	var watches atomic.Int64 // Their events count.
+	defer func() { _ = group.Wait() }() // Nobody returns an error.
+	defer cancel()
+	s.arrive(ctx, group)
+	s.everybody(t, "is served")
+	for n := range changes {
+		by := (n + 1) % 2
+		if err := s.k.rotate(by); err != nil {
+			t.Fatal(err)
+		}
+		if n%2 == 0 {
+			refused := s.refused.Load()
+			s.k.kill()
+			harness.Eventually(t, "guests are refused", func(context.Context) error {
+				if more := s.refused.Load() - refused; more < int64(len(s.well)) {
+					return fmt.Errorf("%d are", more)
+				}
+				return nil
+			})
+			s.k.serve(t)
+		}
+		// It has read the files as it started, or is told nothing, and finds them by itself.
+		harness.Eventually(t, "the webhook has the other certificate", func(ctx context.Context) error { return s.k.presents(ctx, by) })
+		s.everybody(t, "is served again")
+	}
+	cancel()
+	_ = group.Wait()
+	for _, err := range s.wrong {
+		t.Error(err)
+	}
+}
+
+// arrive has each of them begin, in both versions where there are two.
+func (s *guests) arrive(ctx context.Context, group *errgroup.Group) {
 	for i, version := range []string{alpha, beta} {
-		s.repeat(ctx, group, &s.lists, func(int) error {
+		s.repeat(ctx, group, s.count("lists in "+version), func(int) error {
 			_, err := s.k.listIn(ctx, version)
 			return err
 		})
-		s.repeat(ctx, group, &s.gets, func(n int) error {
+		s.repeat(ctx, group, s.count("gets in "+version), func(n int) error {
 			pizza, err := s.k.pizzas[version].Get(ctx, nameOf((n*7919+i)%all), metav1.GetOptions{})
 			if err != nil {
 				return err
@@ -329,34 +377,36 @@ func (s *guests) storm(t *testing.T) {
 			}
 			return nil
 		})
-		s.repeat(ctx, group, &s.applies, func(n int) error { return s.k.apply(ctx, (2*n+i)%applied*(all/applied)) })
-		s.repeat(ctx, group, &watches, func(int) error { return s.watch(ctx, version) })
+		s.repeat(ctx, group, s.count(fmt.Sprintf("applications from %d", i)), func(n int) error {
+			return s.k.apply(ctx, (2*n+i)%applied*(all/applied))
+		})
+		events := s.count("events in " + version)
+		s.repeat(ctx, group, new(atomic.Int64), func(int) error { return s.watch(ctx, version, events) }) // Its events count.
 	}
-	s.repeat(ctx, group, &s.writes, func(n int) error { return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2]) })
-	for n := 0; pause(ctx, between); n++ {
-		if err := s.k.rotate((n + 1) % 2); err != nil {
-			t.Error(err)
+	s.repeat(ctx, group, s.count("writes"), func(n int) error {
+		return s.write(ctx, all-1-n%counted, []string{alpha, beta}[n/counted%2])
+	})
+}
+
+// count returns a count of what went well.
+func (s *guests) count(what string) *atomic.Int64 {
+	s.well[what] = new(atomic.Int64)
+	return s.well[what]
+}
+
+// everybody waits until everything has gone well that was begun after now: the first that
+// ends may have begun before.
+func (s *guests) everybody(t *testing.T, what string) {
+	t.Helper()
+	before := s.served()
+	harness.Eventually(t, "everybody "+what, func(context.Context) error {
+		for what, n := range s.served() {
+			if more := n - before[what]; more < 2 {
+				return fmt.Errorf("%d more %s", more, what)
+			}
 		}
-		if n%2 == 0 { // Or it is told nothing, and finds the files by itself.
-			s.k.kill()
-			pause(ctx, gone)
-			s.k.serve(t)
-		}
-	}
-	if err := group.Wait(); err != nil {
-		t.Error(err)
-	}
-	for _, err := range s.wrong {
-		t.Error(err)
-	}
-	for what, n := range map[string]int64{
-		"lists": s.lists.Load(), "gets": s.gets.Load(), "applications": s.applies.Load(), "writes": s.writes.Load(), "events": s.watched.Load(),
-		"refusals": s.refused.Load(),
-	} {
-		if n == 0 {
-			t.Errorf("there were no %s: the test has not tested what it is for", what)
-		}
-	}
+		return nil
+	})
 }
 
 // repeat calls f until ctx ends, and counts how often it went well. That the webhook
@@ -424,7 +474,7 @@ func (s *guests) write(ctx context.Context, i int, version string) error {
 
 // watch looks at what a watch tells until it ends, as it does at the latest when the
 // webhook has gone, or has told more than is there.
-func (s *guests) watch(ctx context.Context, version string) error {
+func (s *guests) watch(ctx context.Context, version string, events *atomic.Int64) error {
 	w, err := s.k.pizzas[version].Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
@@ -439,7 +489,7 @@ func (s *guests) watch(ctx context.Context, version string) error {
 		if err := check(pizza); err != nil {
 			return &wrongError{err}
 		}
-		s.watched.Add(1)
+		events.Add(1)
 		if seen++; seen == 2*all {
 			return nil
 		}

@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"bufio"
@@ -31,11 +31,11 @@ func (w Write) String() string {
 		w.Time.Format("15:04:05.000"), w.Agent, w.User, w.Verb, w.Resource, w.Namespace, w.Name, w.Code)
 }
 
-// Writes returns the writes of refract that a cluster's API server has recorded,
-// in the order of their arrival. Reviews of rights, which change nothing, are not
-// among them.
-func (f *Fleet) Writes(cluster string) ([]Write, error) {
-	path, err := f.Playground.AuditLog(cluster)
+// Writes returns the writes of refract that a cluster's API server has recorded since
+// the Env was opened, in the order of their arrival. Reviews of rights, which change
+// nothing, are not among them.
+func (e *Env) Writes(cluster string) ([]Write, error) {
+	path, err := e.View.AuditLog(cluster)
 	if err != nil {
 		return nil, err
 	}
@@ -55,7 +55,7 @@ func (f *Fleet) Writes(cluster string) ([]Write, error) {
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", path, err)
 		}
-		if ok {
+		if ok && w.Time.After(e.began) {
 			out = append(out, w)
 		}
 	}

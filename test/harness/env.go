@@ -1,6 +1,4 @@
-// Package fleet runs the program as its users do, for tests: a hub with bare
-// members, and the controllers, each as processes of their own.
-package fleet
+package harness
 
 import (
 	"bytes"
@@ -10,121 +8,256 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/internal/hub"
 	"refract.dev/internal/playground"
 )
 
-// Fleet is a running hub with its members, and perhaps the controllers. It is
-// for one goroutine but for [Fleet.Kubectl], [Fleet.Refract], [Fleet.Client] and
-// [Fleet.Writes].
-type Fleet struct {
-	// Members are the names of the member clusters.
-	Members []string
-	// Log is the file that the controllers write to.
-	Log string
-
-	// Playground is where the clusters run if they were started by [StartControlled];
-	// nil if they are processes of `refract up`.
-	Playground *playground.Playground
-
-	dir        string // Of the playground.
-	assets     string
-	refract    string // The binary.
-	controller *exec.Cmd
-	log        *os.File
-	replicas   []*Replica
-	mu         sync.Mutex // Of replicas.
+// Topology says which control planes tests need. The zero value is a hub without
+// members.
+type Topology struct {
+	// Members is how many member clusters there are beside the hub.
+	Members int
+	// Nodes gives the members their controllers, a scheduler and Nodes. Without, they
+	// store objects, and nobody acts on them.
+	Nodes bool
+	// Own is for tests that stop, freeze or empty control planes: nobody shares them.
+	Own bool
+	// CRDs has the hub know Refract's types from the beginning.
+	CRDs bool
+	// Unaudited is for benchmarks with [Topology.Own] control planes: nobody writes down
+	// who has written what, which would cost something, and [Env.Writes] knows nothing.
+	Unaudited bool
 }
 
-// Start builds refract from the module's sources and starts a fleet in dir, with
-// the control planes that are beside bin/refract of the module at root, or where
-// $KUBEBUILDER_ASSETS says. The controllers do not run yet.
-func Start(dir, root string, members int) (*Fleet, error) {
-	f, err := build(context.Background(), dir, root)
+// Env is a hub and its members, empty when it is opened, and the programs that tests
+// run with them. Its methods may be called by several goroutines, unless they say
+// otherwise.
+type Env struct {
+	// Members are the names of the member clusters.
+	Members []string
+	// View is what can be read of the control planes beside their API servers.
+	View *playground.View
+	// Playground is where the control planes run if they are [Topology.Own]; nil if
+	// somebody may have a use for them afterwards.
+	Playground *playground.Playground
+	// Dir is a folder for what tests write. It goes with the Env.
+	Dir string
+
+	assets     string
+	began      time.Time
+	kubeconfig map[string]string // By the name of the cluster.
+	release    func() error      // Gives the control planes back, or stops them.
+	binary     func() (string, error)
+	closed     func() error // Closes it, once.
+
+	mu       sync.Mutex
+	replicas []*Replica
+	readers  map[string]*reader // By the name of the cluster.
+}
+
+// Open returns control planes without anybody else's objects. It has to be closed.
+//
+// They are some that `make test` keeps, if those are free; otherwise, as when tests
+// run alone, they are started now, from the binaries in the module's bin or in
+// $KUBEBUILDER_ASSETS.
+func Open(ctx context.Context, t Topology) (_ *Env, err error) {
+	root, err := Root()
 	if err != nil {
 		return nil, err
 	}
-	if err := os.Setenv("KUBEBUILDER_ASSETS", f.assets); err != nil {
+	done, err := opened.begin()
+	if err != nil {
 		return nil, err
 	}
-	if f.log, err = os.Create(f.Log); err != nil {
+	defer done()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(opened.ctx, cancel)()
+	e := &Env{began: time.Now(), readers: map[string]*reader{}, kubeconfig: map[string]string{}}
+	if e.assets, err = playground.Assets(filepath.Join(root, "bin", "refract")); err != nil {
 		return nil, err
 	}
-	if _, err := f.Refract("up", "--dir", f.dir, "--members", strconv.Itoa(members), "--bare", "--detach"); err != nil {
+	if e.Dir, err = os.MkdirTemp("", "refract-test-"); err != nil {
 		return nil, err
 	}
-	for i := range members {
-		f.Members = append(f.Members, fmt.Sprintf("member-%d", i+1))
+	e.closed = sync.OnceValue(e.end)
+	opened.add(e)
+	e.binary = sync.OnceValues(func() (string, error) { return build(root, e.Dir) })
+	if err := e.open(ctx, t); err != nil {
+		return nil, errors.Join(err, e.Close())
 	}
-	return f, nil
+	return e, nil
 }
 
-// Stop ends everything, processes first that need others.
-func (f *Fleet) Stop() error {
-	if f.Playground != nil {
-		var errs []error
-		for _, r := range f.replicas {
-			_ = r.Signal(syscall.SIGCONT) // Or one that is frozen would not hear of its end.
-			errs = append(errs, r.Stop(syscall.SIGTERM), crashed(r.Log))
+func (e *Env) open(ctx context.Context, t Topology) (err error) {
+	var from *loan
+	if !t.Own {
+		if from, err = borrow(ctx, t); err != nil {
+			return err
 		}
-		return errors.Join(append(errs, f.Playground.Stop())...)
 	}
-	f.StopControllers(syscall.SIGTERM)
-	_, err := f.Refract("down", "--dir", f.dir)
-	return errors.Join(err, f.log.Close(), crashed(f.log.Name()))
-}
-
-// StartControllers starts `refract run`.
-func (f *Fleet) StartControllers() error {
-	f.controller = exec.Command(f.refract, "run", "--kubeconfig", f.Kubeconfig("hub"), "--lease-duration", "15s", "--deletion-guard", "100",
-		"--metrics-bind-address", "0", "--health-probe-bind-address", "0")
-	f.controller.Stderr = f.log
-	return f.controller.Start()
-}
-
-// StopControllers ends `refract run` with the signal, and waits for that.
-func (f *Fleet) StopControllers(signal syscall.Signal) {
-	if f.controller == nil {
-		return
+	if from != nil {
+		e.View, e.release = from.view, from.giveBack
+	} else if err := e.start(ctx, t); err != nil {
+		return err
 	}
-	_ = f.controller.Process.Signal(signal)
-	_ = f.controller.Wait() // A signal ends it: that is no failure here.
-	f.controller = nil
+	e.kubeconfig["hub"] = e.View.Hub().Kubeconfig
+	for _, m := range e.View.Members()[:t.Members] {
+		e.Members = append(e.Members, m.Name)
+		e.kubeconfig[m.Name] = m.Kubeconfig
+	}
+	if !t.CRDs {
+		return nil
+	}
+	cfg, err := e.Config("hub")
+	if err != nil {
+		return err
+	}
+	return hub.InstallCRDs(ctx, cfg)
 }
 
-// Binary returns the path of the program.
-func (f *Fleet) Binary() string { return f.refract }
-
-// Kubeconfig returns the path of the kubeconfig of a cluster.
-func (f *Fleet) Kubeconfig(cluster string) string {
-	return filepath.Join(f.dir, "kubeconfigs", cluster+".yaml")
+// start starts control planes that end with the Env, or with the process.
+func (e *Env) start(ctx context.Context, t Topology) error {
+	p, err := playground.Start(ctx, playground.Options{
+		Dir: filepath.Join(e.Dir, "playground"), Assets: e.assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited,
+	})
+	if err != nil {
+		return err
+	}
+	e.View, e.release = &p.View, p.Stop
+	if t.Own {
+		e.Playground = p
+	}
+	return nil
 }
+
+// Close ends the replicas, and then the control planes unless somebody else keeps
+// them. It returns an error if any replica has crashed: others take over from one that
+// does, so that no test might notice. Closing twice is closing once: the second call
+// waits for the first, and returns the same.
+func (e *Env) Close() error { return e.closed() }
+
+func (e *Env) end() error {
+	defer opened.remove(e)
+	var errs []error
+	for _, r := range e.started() {
+		_ = r.Signal(syscall.SIGCONT) // Or one that is frozen would not hear of its end.
+		errs = append(errs, r.Stop(syscall.SIGTERM), crashed(r.Log))
+	}
+	if e.release != nil {
+		errs = append(errs, e.release())
+	}
+	return errors.Join(append(errs, removeAll(e.Dir))...)
+}
+
+func (e *Env) started() []*Replica {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.replicas
+}
+
+// Kubeconfig returns the path of an administrator's kubeconfig of a cluster.
+func (e *Env) Kubeconfig(cluster string) string { return e.kubeconfig[cluster] }
+
+// Config returns an administrator's way into a cluster, which is not throttled, shows
+// no warnings, and says that it is "test". It is the caller's.
+func (e *Env) Config(cluster string) (*rest.Config, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", e.Kubeconfig(cluster))
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS = -1
+	cfg.UserAgent = "test"
+	cfg.WarningHandler = rest.NoWarnings{}
+	return cfg, nil
+}
+
+// Client returns an administrator's client of a cluster. It reads from the API server,
+// and knows the types of Kubernetes and of Refract.
+func (e *Env) Client(cluster string) (client.WithWatch, error) {
+	cfg, err := e.Config(cluster)
+	if err != nil {
+		return nil, err
+	}
+	return ClientFor(cfg)
+}
+
+// ClientFor is [Env.Client] for whom the configuration is of.
+func ClientFor(cfg *rest.Config) (client.WithWatch, error) {
+	kinds, err := hub.Scheme()
+	if err != nil {
+		return nil, err
+	}
+	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
+}
+
+// Binary returns the path of the program: $REFRACT_TEST_BINARY, which `make test` has
+// built, or one that is built from the module's sources, once.
+func (e *Env) Binary() (string, error) { return e.binary() }
+
+// Program returns the path of the program as [Env.Binary] does, for tests that start their
+// control planes in another way. If it has to be built, it is in dir.
+func Program(dir string) (string, error) {
+	root, err := Root()
+	if err != nil {
+		return "", err
+	}
+	return build(root, dir)
+}
+
+func build(root, dir string) (string, error) {
+	if built := os.Getenv(binaryVariable); built != "" {
+		return built, nil
+	}
+	path := filepath.Join(dir, "refract")
+	cmd := exec.CommandContext(opened.ctx, "go", "build", "-o", path, "./cmd/refract")
+	cmd.Dir = root
+	_, err := output(cmd)
+	return path, err
+}
+
+// Assets returns the folder with the binaries of the control planes, kubectl among them.
+func (e *Env) Assets() string { return e.assets }
 
 // Refract runs the program and returns its standard output.
-func (f *Fleet) Refract(args ...string) (string, error) {
-	return output(exec.Command(f.refract, args...))
-}
+func (e *Env) Refract(args ...string) (string, error) { return e.RefractIn("", args...) }
 
 // RefractIn runs the program in a folder and returns its standard output.
-func (f *Fleet) RefractIn(dir string, args ...string) (string, error) {
-	cmd := exec.Command(f.refract, args...)
+func (e *Env) RefractIn(dir string, args ...string) (string, error) {
+	binary, err := e.Binary()
+	if err != nil {
+		return "", err
+	}
+	cmd := exec.CommandContext(opened.ctx, binary, args...)
 	cmd.Dir = dir
 	return output(cmd)
 }
 
 // Kubectl runs kubectl against a cluster and returns its standard output. The
 // manifest is its standard input.
-func (f *Fleet) Kubectl(cluster, manifest string, args ...string) (string, error) {
-	cmd := exec.Command(filepath.Join(f.assets, "kubectl"), args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+f.Kubeconfig(cluster))
+func (e *Env) Kubectl(cluster, manifest string, args ...string) (string, error) {
+	return e.KubectlWith(e.Kubeconfig(cluster), manifest, args...)
+}
+
+// KubectlWith is [Env.Kubectl] with any kubeconfig.
+func (e *Env) KubectlWith(kubeconfig, manifest string, args ...string) (string, error) {
+	cmd := exec.CommandContext(opened.ctx, filepath.Join(e.assets, "kubectl"), args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // Where it keeps what it has discovered.
 	cmd.Stdin = strings.NewReader(manifest)
 	return output(cmd)
 }
 
+// output runs a command and returns its standard output. The error has the command and
+// its standard error.
 func output(cmd *exec.Cmd) (string, error) {
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
@@ -133,4 +266,20 @@ func output(cmd *exec.Cmd) (string, error) {
 		return string(out), fmt.Errorf("%s: %w\n%s", strings.Join(cmd.Args, " "), err, stderr.String())
 	}
 	return string(out), nil
+}
+
+// Root returns the folder of the module: the one above this process's with a go.mod.
+func Root() (string, error) {
+	dir, err := os.Getwd()
+	if err != nil {
+		return "", err
+	}
+	for ; ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
+			return dir, nil
+		}
+		if dir == filepath.Dir(dir) {
+			return "", errors.New("looking for the module: there is no go.mod in this folder or above it")
+		}
+	}
 }

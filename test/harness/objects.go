@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"context"
@@ -6,11 +6,19 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/discovery/cached/memory"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/restmapper"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -46,8 +54,103 @@ func ApplyAll(ctx context.Context, c client.Client, manifest string) error {
 	}
 }
 
+// Establish waits until a CustomResourceDefinition is established, and then has its status
+// say that it was a while ago: an API server lets whoever creates an object in the first
+// two seconds wait for two more.
+func Establish(ctx context.Context, c client.Client, name string) error {
+	return Await(ctx, func(ctx context.Context) error {
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := c.Get(ctx, client.ObjectKey{Name: name}, crd); err != nil {
+			return err
+		}
+		for i := range crd.Status.Conditions {
+			is := &crd.Status.Conditions[i]
+			if is.Type == apiextensionsv1.Established && is.Status == apiextensionsv1.ConditionTrue {
+				is.LastTransitionTime = metav1.NewTime(time.Now().Add(-time.Minute))
+				return c.Status().Update(ctx, crd)
+			}
+		}
+		return fmt.Errorf("%s is not established: %v", name, crd.Status.Conditions)
+	})
+}
+
 // DeleteCRD deletes a CustomResourceDefinition, if it is there.
 func DeleteCRD(ctx context.Context, c client.Client, name string) error {
 	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: name}}
 	return client.IgnoreNotFound(c.Delete(ctx, crd))
+}
+
+// reader reads objects by the names that kubectl knows their types by.
+type reader struct {
+	objects   dynamic.Interface
+	discovery discovery.DiscoveryInterface // Asks each time.
+	known     *restmapper.DeferredDiscoveryRESTMapper
+	types     meta.RESTMapper // With what is short for others.
+}
+
+func (e *Env) reader(cluster string) (*reader, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r := e.readers[cluster]; r != nil {
+		return r, nil
+	}
+	cfg, err := e.Config(cluster)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	types, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	cached := memory.NewMemCacheClient(types)
+	known := restmapper.NewDeferredDiscoveryRESTMapper(cached)
+	r := &reader{objects: objects, discovery: types, known: known, types: restmapper.NewShortcutExpander(known, cached, nil)}
+	e.readers[cluster] = r
+	return r, nil
+}
+
+// Get returns an object of a cluster, or nil if it is not there. The type is named as
+// for kubectl: deployment, deploy or deployments.apps; what has no namespace is read
+// with any. It costs a hundredth of what kubectl does, and so is what to wait with.
+func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*unstructured.Unstructured, error) {
+	r, err := e.reader(cluster)
+	if err != nil {
+		return nil, err
+	}
+	full, brief := schema.ParseResourceArg(strings.ToLower(kind))
+	if full == nil {
+		gvr := brief.WithVersion("")
+		full = &gvr
+	}
+	gvr, err := r.types.ResourceFor(*full)
+	if meta.IsNoMatchError(err) {
+		gvr, err = r.types.ResourceFor(brief.WithVersion(""))
+	}
+	if meta.IsNoMatchError(err) {
+		r.known.Reset() // It may be new.
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cluster, err)
+	}
+	gvk, err := r.types.KindFor(gvr)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cluster, err)
+	}
+	mapping, err := r.types.RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", cluster, err)
+	}
+	var from dynamic.ResourceInterface = r.objects.Resource(gvr)
+	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
+		from = r.objects.Resource(gvr).Namespace(namespace)
+	}
+	u, err := from.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // As the comment says.
+	}
+	return u, err
 }

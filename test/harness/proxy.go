@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"encoding/json"
@@ -37,9 +37,9 @@ type Proxy struct {
 // false to have it passed on after all. Healed is closed when the fault is over.
 type Fault func(w http.ResponseWriter, r *http.Request, healed <-chan struct{}) bool
 
-// NewProxy starts a proxy before a cluster. It has to be closed.
-func (f *Fleet) NewProxy(cluster string) (*Proxy, error) {
-	cfg, err := f.config(cluster)
+// Proxy starts a proxy before a cluster. It has to be closed.
+func (e *Env) Proxy(cluster string) (*Proxy, error) {
+	cfg, err := e.Config(cluster)
 	if err != nil {
 		return nil, err
 	}

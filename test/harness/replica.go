@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"context"
@@ -39,21 +39,25 @@ const lease = 15 * time.Second
 // it. A machine that is busy with other things is slow.
 const patience, asking = time.Minute, 10 * time.Second
 
-// StartReplica starts a replica for the hub with a name, further arguments, and
-// ports of its own.
-func (f *Fleet) StartReplica(name string, args ...string) (*Replica, error) {
-	return f.StartReplicaFor("hub", name, args...)
+// Replica starts a replica for the hub with a name, further arguments, and ports of its
+// own. It ends with the Env, if not before.
+func (e *Env) Replica(name string, args ...string) (*Replica, error) {
+	return e.ReplicaFor("hub", name, args...)
 }
 
-// StartReplicaFor is [Fleet.StartReplica] for any cluster, as a member that injects
-// has replicas of its own.
-func (f *Fleet) StartReplicaFor(cluster, name string, args ...string) (*Replica, error) {
+// ReplicaFor is [Env.Replica] for any cluster, as a member that injects has replicas of
+// its own.
+func (e *Env) ReplicaFor(cluster, name string, args ...string) (*Replica, error) {
+	binary, err := e.Binary()
+	if err != nil {
+		return nil, err
+	}
 	ports, err := FreePorts(2)
 	if err != nil {
 		return nil, err
 	}
 	r := &Replica{
-		Name: name, Log: filepath.Join(filepath.Dir(f.refract), name+".log"),
+		Name: name, Log: filepath.Join(e.Dir, name+".log"),
 		metrics: "http://" + ports[0], health: "http://" + ports[1], ended: make(chan struct{}),
 	}
 	log, err := os.OpenFile(r.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -61,8 +65,8 @@ func (f *Fleet) StartReplicaFor(cluster, name string, args ...string) (*Replica,
 		return nil, err
 	}
 	defer func() { _ = log.Close() }() // The child has a copy.
-	r.cmd = exec.Command(f.refract, append([]string{
-		"run", "--kubeconfig", f.Kubeconfig(cluster), "--identity", name, "--lease-duration", lease.String(),
+	r.cmd = exec.Command(binary, append([]string{
+		"run", "--kubeconfig", e.Kubeconfig(cluster), "--identity", name, "--lease-duration", lease.String(),
 		"--metrics-bind-address", ports[0], "--health-probe-bind-address", ports[1],
 	}, args...)...)
 	r.cmd.Stderr = log
@@ -70,9 +74,9 @@ func (f *Fleet) StartReplicaFor(cluster, name string, args ...string) (*Replica,
 	if err := launch(r.cmd); err != nil {
 		return nil, fmt.Errorf("starting replica %s: %w", name, err)
 	}
-	f.mu.Lock()
-	f.replicas = append(f.replicas, r)
-	f.mu.Unlock()
+	e.mu.Lock()
+	e.replicas = append(e.replicas, r)
+	e.mu.Unlock()
 	go func() {
 		_ = r.cmd.Wait() // How it ends is for the test to judge, by the log.
 		close(r.ended)
@@ -192,4 +196,18 @@ func launch(cmd *exec.Cmd) error {
 	err := make(chan error)
 	launches() <- func() { err <- cmd.Start() }
 	return <-err
+}
+
+// LogTail returns the last lines of a log, for a test that has failed to show;
+// without those that only say that somebody has asked whether it is ready.
+func LogTail(path string) string {
+	const most = 60
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err.Error()
+	}
+	lines := slices.DeleteFunc(strings.Split(strings.TrimSpace(string(text)), "\n"), func(line string) bool {
+		return strings.Contains(line, "healthz check failed")
+	})
+	return strings.Join(lines[max(0, len(lines)-most):], "\n")
 }

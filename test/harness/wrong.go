@@ -1,4 +1,4 @@
-package fleet
+package harness
 
 import (
 	"context"
@@ -14,40 +14,54 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// Wrong returns everything that is not as it should be when nothing is going on:
-// copies that a member lacks, has too many of, or has with another content than
-// `refract render` says; objects of the hub without a Propagation, Propagations
-// without an object, stuck in their deletion, not synced, or with rows for other
-// clusters than those that should have a copy. It is empty when every copy is
-// right, none is too many, and nothing is orphaned.
-func (f *Fleet) Wrong(ctx context.Context) ([]string, error) {
-	want, err := f.rendered()
+// Wrong returns what is not as it should be when nothing is going on: copies that a
+// member lacks, has too many of, or has with another content than `refract render`
+// says; objects of the hub without a Propagation, Propagations without an object, stuck
+// in their deletion, not synced, or with rows for other clusters than those that should
+// have a copy. It is empty when every copy is right, none is too many, and nothing is
+// orphaned.
+//
+// While Propagations say by themselves that they are not synced, or are being deleted,
+// these are all that it returns: that takes milliseconds, and all else a second.
+func (e *Env) Wrong(ctx context.Context) ([]string, error) {
+	reports, err := e.reports(ctx)
 	if err != nil {
 		return nil, err
 	}
-	sources, err := f.objects(ctx, "hub", corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
+	var wrong []string
+	for i := range reports {
+		if text := unsettled(&reports[i]); text != "" {
+			wrong = append(wrong, fmt.Sprintf("hub: %s: %s", describe(&reports[i]), text))
+		}
+	}
+	if len(wrong) > 0 {
+		return wrong, nil
+	}
+	want, err := e.rendered()
 	if err != nil {
 		return nil, err
 	}
-	have := make([]map[string]*unstructured.Unstructured, len(f.Members))
-	errs := make([]error, len(f.Members))
+	sources, err := e.objects(ctx, "hub", corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel)
+	if err != nil {
+		return nil, err
+	}
+	have := make([]map[string]*unstructured.Unstructured, len(e.Members))
+	errs := make([]error, len(e.Members))
 	var all sync.WaitGroup
-	for i, m := range f.Members {
-		all.Go(func() { have[i], errs[i] = f.objects(ctx, m, corev1alpha1.ManagedLabel+"=true") })
+	for i, m := range e.Members {
+		all.Go(func() { have[i], errs[i] = e.objects(ctx, m, corev1alpha1.ManagedLabel+"=true") })
 	}
 	all.Wait()
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	var wrong []string
 	placed := map[string][]string{}
-	for i, m := range f.Members {
+	for i, m := range e.Members {
 		for _, key := range slices.Sorted(maps.Keys(want[m])) {
 			placed[key] = append(placed[key], m)
 			if text := differs(want[m][key], have[i][key]); text != "" {
@@ -60,8 +74,11 @@ func (f *Fleet) Wrong(ctx context.Context) ([]string, error) {
 			}
 		}
 	}
-	reports, err := f.wrongReports(ctx, sources, placed)
-	return append(wrong, reports...), err
+	// Anew: they may have changed since.
+	if reports, err = e.reports(ctx); err != nil {
+		return nil, err
+	}
+	return append(wrong, wrongReports(reports, sources, placed)...), nil
 }
 
 // differs says in what a copy is not as rendered, or "".
@@ -89,29 +106,36 @@ func differs(want, have *unstructured.Unstructured) string {
 	return ""
 }
 
-// wrongReports compares the Propagations with the objects and where they are placed.
-func (f *Fleet) wrongReports(ctx context.Context, sources map[string]*unstructured.Unstructured, placed map[string][]string) ([]string, error) {
-	cfg, err := f.config("hub")
+// reports returns the Propagations and the ClusterPropagations of the hub.
+func (e *Env) reports(ctx context.Context) ([]unstructured.Unstructured, error) {
+	hub, err := e.reader("hub")
 	if err != nil {
 		return nil, err
 	}
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	var wrong []string
-	reported := map[string]bool{}
+	var all []unstructured.Unstructured
 	for _, resource := range []string{"propagations", "clusterpropagations"} {
-		list, err := client.Resource(refractv1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
+		list, err := hub.objects.Resource(refractv1alpha1.GroupVersion.WithResource(resource)).List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return nil, err
 		}
-		for i := range list.Items {
-			key, text := wrongReport(&list.Items[i], sources, placed)
-			reported[key] = true
-			if text != "" {
-				wrong = append(wrong, fmt.Sprintf("hub: %s %s/%s: %s", resource, list.Items[i].GetNamespace(), list.Items[i].GetName(), text))
-			}
+		all = append(all, list.Items...)
+	}
+	return all, nil
+}
+
+func describe(report *unstructured.Unstructured) string {
+	return keyOf(report.GroupVersionKind().GroupKind(), report.GetNamespace(), report.GetName())
+}
+
+// wrongReports compares the Propagations with the objects and where they are placed.
+func wrongReports(reports []unstructured.Unstructured, sources map[string]*unstructured.Unstructured, placed map[string][]string) []string {
+	var wrong []string
+	reported := map[string]bool{}
+	for i := range reports {
+		key, text := wrongReport(&reports[i], sources, placed)
+		reported[key] = true
+		if text != "" {
+			wrong = append(wrong, fmt.Sprintf("hub: %s: %s", describe(&reports[i]), text))
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(sources)) {
@@ -119,7 +143,27 @@ func (f *Fleet) wrongReports(ctx context.Context, sources map[string]*unstructur
 			wrong = append(wrong, fmt.Sprintf("hub: %s has no Propagation", key))
 		}
 	}
-	return wrong, nil
+	return wrong
+}
+
+// unsettled says what a Propagation has to say of itself that is not as it should be
+// when nothing is going on, or "".
+func unsettled(p *unstructured.Unstructured) string {
+	if p.GetDeletionTimestamp() != nil {
+		return "it is stuck in its deletion"
+	}
+	conditions, _, _ := unstructured.NestedSlice(p.Object, "status", "conditions")
+	for _, c := range conditions {
+		c, ok := c.(map[string]any)
+		switch {
+		case !ok || c["type"] != "Synced":
+		case c["status"] == "True":
+			return ""
+		default:
+			return fmt.Sprintf("Synced is %v, %v: %v", c["status"], c["reason"], c["message"])
+		}
+	}
+	return "has no condition Synced"
 }
 
 // wrongReport returns the key of the object that a Propagation is about, and what
@@ -134,21 +178,9 @@ func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.
 		return key, "its object is gone, or does not ask to be propagated"
 	case string(object.GetUID()) != source["uid"]:
 		return key, fmt.Sprintf("it is about another object of the name: UID %s, which is %s", source["uid"], object.GetUID())
-	case p.GetDeletionTimestamp() != nil:
-		return key, "it is stuck in its deletion"
 	}
-	conditions, _, _ := unstructured.NestedSlice(p.Object, "status", "conditions")
-	synced := "has no condition Synced"
-	for _, c := range conditions {
-		if c, ok := c.(map[string]any); ok && c["type"] == "Synced" {
-			synced = fmt.Sprintf("Synced is %v, %v: %v", c["status"], c["reason"], c["message"])
-			if c["status"] == "True" {
-				synced = ""
-			}
-		}
-	}
-	if synced != "" {
-		return key, synced
+	if text := unsettled(p); text != "" {
+		return key, text
 	}
 	rows, _, _ := unstructured.NestedSlice(p.Object, "status", "clusters")
 	var clusters []string
@@ -166,8 +198,8 @@ func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.
 }
 
 // rendered returns what should be on each cluster.
-func (f *Fleet) rendered() (map[string]map[string]*unstructured.Unstructured, error) {
-	out, err := f.Refract("render", "--hub-kubeconfig", f.Kubeconfig("hub"), "-o", "json")
+func (e *Env) rendered() (map[string]map[string]*unstructured.Unstructured, error) {
+	out, err := e.Refract("render", "--hub-kubeconfig", e.Kubeconfig("hub"), "-o", "json")
 	if err != nil {
 		return nil, err
 	}
@@ -196,22 +228,14 @@ func (f *Fleet) rendered() (map[string]map[string]*unstructured.Unstructured, er
 
 // objects returns the objects of all types that a cluster holds and that one of
 // the selectors chooses.
-func (f *Fleet) objects(ctx context.Context, cluster string, selectors ...string) (map[string]*unstructured.Unstructured, error) {
-	cfg, err := f.config(cluster)
+func (e *Env) objects(ctx context.Context, cluster string, selectors ...string) (map[string]*unstructured.Unstructured, error) {
+	from, err := e.reader(cluster)
 	if err != nil {
 		return nil, err
 	}
-	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
-	if err != nil {
-		return nil, err
-	}
-	lists, err := discovery.ServerPreferredResources(disco)
+	lists, err := discovery.ServerPreferredResources(from.discovery) // Not as it is known: one that is new counts.
 	if err != nil {
 		return nil, fmt.Errorf("discovering the types of %s: %w", cluster, err)
-	}
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return nil, err
 	}
 	types, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "watch", "patch"}}, lists))
 	if err != nil {
@@ -223,7 +247,7 @@ func (f *Fleet) objects(ctx context.Context, cluster string, selectors ...string
 			continue
 		}
 		for _, selector := range selectors {
-			list, err := client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: selector})
+			list, err := from.objects.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: selector})
 			if err != nil {
 				return nil, fmt.Errorf("listing %s of %s: %w", gvr.GroupResource(), cluster, err)
 			}

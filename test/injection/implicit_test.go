@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // dbService says what its consumers need.
@@ -200,10 +200,10 @@ func TestAuthorsRights(t *testing.T) {
 		return s.read(sip(strings.ToLower(name), "{selector: {}, "+strings.ReplaceAll(spec, "NAME", "theirs")+"}"))[0].Object
 	}
 	for name, spec := range handsOut {
-		if err := forbidden(fleet.Apply(t.Context(), alice, policy(name, spec)), "theirs"); err != nil {
+		if err := forbidden(harness.Apply(t.Context(), alice, policy(name, spec)), "theirs"); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if err := fleet.Apply(t.Context(), robot, policy(name, spec)); err != nil {
+		if err := harness.Apply(t.Context(), robot, policy(name, spec)); err != nil {
 			t.Errorf("%s: who is trusted may: %v", name, err)
 		}
 	}
@@ -226,7 +226,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: reader}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: alice}]
 `)
 	s.until("alice may hand out what she may read", func(ctx context.Context) error {
-		return fleet.Apply(ctx, alice, s.read(sip("mine", `{selector: {}, envFrom: [{secretRef: {name: mine}}]}`))[0].Object)
+		return harness.Apply(ctx, alice, s.read(sip("mine", `{selector: {}, envFrom: [{secretRef: {name: mine}}]}`))[0].Object)
 	})
 }
 

@@ -1,11 +1,12 @@
 // Package injection tests the injection of pods as its users see it: `refract run
-// --injection` as processes beside the real control plane of a member, with
+// --injection` as processes beside the real control planes of members, with
 // controllers, a scheduler, and Nodes on which pods run.
 package injection
 
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"io"
 	"os"
@@ -15,72 +16,50 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
-	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 const (
-	// member is the cluster of most tests, with two replicas that inject; other is one
-	// whose pods nobody injects, but for the test that says otherwise.
+	// member is the cluster of most tests, with two replicas that inject and that all
+	// of them share; other is that of tests which cannot share theirs: see [alone].
 	member, other = "member-1", "member-2"
-
-	// patience is how long anything may take that has no limit of its own. A machine
-	// that is busy with other things is slow.
-	patience = 90 * time.Second
 
 	// trusted is a user whose policies are taken whatever they may read.
 	trusted = "gitops"
+
+	// parallel is how many tests run at the same time: more than elsewhere, since those
+	// that wait for their turn on other are among them.
+	parallel = "20"
 )
 
 var (
-	// shared is the fleet of all tests.
-	shared *fleet.Fleet
+	// shared is the hub and the members of all tests.
+	shared *harness.Env
 	// injectors are the replicas that inject into the pods of member.
 	injectors *replicas
 )
 
 func TestMain(m *testing.M) {
-	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "injection:", err)
-		code = 1
+	if err := flag.Set("test.parallel", parallel); err != nil { // -parallel says otherwise.
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
 	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	dir, err := os.MkdirTemp("", "refract-injection-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if shared, err = fleet.StartControlled(ctx, fleet.Options{Dir: dir, Root: "../..", Members: 2, Whole: true}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, shared.Stop()) }()
-	if injectors, err = startReplicas(ctx); err != nil {
-		return 0, err
-	}
-	defer injectors.close()
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{Members: 2, Nodes: true, Own: true, CRDs: true}, func(ctx context.Context, e *harness.Env) (_ func() error, err error) {
+		shared = e
+		injectors, err = startReplicas(ctx, member, []string{"one", "two"})
+		return nil, err
+	})
 }
 
 // warnings are those of an API server.
@@ -105,58 +84,40 @@ func (w *warnings) take() string {
 	return text
 }
 
-// config returns a user's way into a cluster; an empty user is an administrator.
-func config(cluster, user string, to rest.WarningHandler) (*rest.Config, error) {
-	cfg, err := clientcmd.BuildConfigFromFlags("", shared.Kubeconfig(cluster))
-	if err != nil {
-		return nil, err
-	}
-	cfg.QPS, cfg.UserAgent, cfg.WarningHandler = -1, "test", to
-	cfg.Impersonate.UserName = user
-	return cfg, nil
-}
-
-// connect returns a client that reads what is there now.
+// connect returns a user's client of a cluster, which reads what is there now; an empty
+// user is an administrator. The handler is told what the API server warns of.
 func connect(cluster, user string, to rest.WarningHandler) (client.WithWatch, error) {
-	cfg, err := config(cluster, user, to)
+	cfg, err := shared.Config(cluster)
 	if err != nil {
 		return nil, err
 	}
-	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{
-		scheme.AddToScheme, apiextensionsv1.AddToScheme, corev1alpha1.AddToScheme, refractv1beta1.AddToScheme,
-	} {
-		if err := add(kinds); err != nil {
-			return nil, err
-		}
-	}
-	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
+	cfg.Impersonate.UserName, cfg.WarningHandler = user, to
+	return harness.ClientFor(cfg)
 }
 
 // scene is one test: a namespace of a cluster, and an administrator's client.
 type scene struct {
 	*testing.T
 
-	cluster  string
-	ns       string
-	api      client.WithWatch
-	warnings *warnings
+	cluster   string
+	ns        string
+	api       client.WithWatch
+	warnings  *warnings
+	injectors *replicas // Of the cluster; nil unless the test has them to itself.
 }
 
 // begin makes a namespace on member for the test.
 func begin(t *testing.T) *scene {
 	t.Helper()
-	return beginOn(t, member, strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name())))
+	return beginOn(t, member, harness.NameOf(t))
 }
 
-// beginOn makes a namespace, whose pods have no token unless they ask for one: so
-// that a pod is as its manifest says.
+// beginOn makes a namespace, whose pods have no token unless they ask for one: so that a
+// pod is as its manifest says. Everything in it stays when the test has ended, until the
+// clusters go: to take away what a test has made costs as much as to make it.
 func beginOn(t *testing.T, cluster, ns string) *scene {
 	t.Helper()
-	s := &scene{T: t, cluster: cluster, ns: ns, warnings: &warnings{}}
-	var err error
-	s.api, err = connect(cluster, "", s.warnings)
-	s.must(err)
+	s := on(t, cluster, ns)
 	s.must(s.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns}}))
 	began := time.Now()
 	t.Cleanup(func() { s.end(began) })
@@ -171,6 +132,16 @@ func beginOn(t *testing.T, cluster, ns string) *scene {
 	return s
 }
 
+// on returns the scene of a namespace that somebody else makes.
+func on(t *testing.T, cluster, ns string) *scene {
+	t.Helper()
+	s := &scene{T: t, cluster: cluster, ns: ns, warnings: &warnings{}}
+	var err error
+	s.api, err = connect(cluster, "", s.warnings)
+	s.must(err)
+	return s
+}
+
 // with returns the scene for a subtest.
 func (s *scene) with(t *testing.T) *scene {
 	t.Helper()
@@ -179,23 +150,21 @@ func (s *scene) with(t *testing.T) *scene {
 	return &sub
 }
 
-// end explains what has failed, and takes away what the test has made. Policies go
-// at once, that no other test finds them.
+// end says how long the test took, and explains what has failed.
 func (s *scene) end(began time.Time) {
 	s.Logf("the test took %s", time.Since(began).Round(100*time.Millisecond))
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	if !s.Failed() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), harness.Patience)
 	defer cancel()
-	if s.Failed() {
-		s.explain(ctx)
-	}
-	in := client.InNamespace(s.ns)
-	if err := s.api.DeleteAllOf(ctx, &refractv1beta1.ServiceInjectionPolicy{}, in); err != nil && !meta.IsNoMatchError(err) {
-		s.Error(err)
-	}
-	if err := s.api.DeleteAllOf(ctx, &corev1.Pod{}, in, client.GracePeriodSeconds(0)); err != nil {
-		s.Error(err)
-	}
-	if err := s.api.Delete(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}); err != nil {
+	s.explain(ctx)
+}
+
+// clear takes the policies away, so that no other test finds them.
+func (s *scene) clear() {
+	ctx := context.WithoutCancel(s.Context())
+	if err := s.api.DeleteAllOf(ctx, &refractv1beta1.ServiceInjectionPolicy{}, client.InNamespace(s.ns)); err != nil {
 		s.Error(err)
 	}
 }
@@ -213,10 +182,10 @@ func (s *scene) explain(ctx context.Context) {
 			s.Logf("the status of %s is %s", list.Items[i].Name, inJSON(list.Items[i].Status))
 		}
 	}
-	logs, err := filepath.Glob(filepath.Join(filepath.Dir(shared.Binary()), "*.log"))
+	logs, err := filepath.Glob(filepath.Join(shared.Dir, "*.log"))
 	s.must(err)
 	for _, log := range logs {
-		s.Logf("%s ends:\n%s", filepath.Base(log), fleet.LogTail(log))
+		s.Logf("%s ends:\n%s", filepath.Base(log), harness.LogTail(log))
 	}
 }
 
@@ -227,51 +196,16 @@ func (s *scene) must(err error) {
 	}
 }
 
-// until waits until there is no error, and says how long that took.
+// until is [harness.Eventually] for the test.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(s.Context()), patience) // It may be asked for by a cleanup.
-	defer cancel()
-	if err := wait(ctx, try); err != nil {
-		s.Fatalf("%s: not within %s: %v", what, patience, err)
-	}
+	harness.Eventually(s.T, what, try)
 }
 
-// wait calls try until there is no error, and returns the last one if ctx ends
-// before.
-func wait(ctx context.Context, try func(context.Context) error) error {
-	var last error
-	for every := 20 * time.Millisecond; ; every = min(2*every, 300*time.Millisecond) {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return last
-		case <-time.After(every):
-		}
-	}
-}
-
-// stays fails the test if there is an error within the time.
+// stays is [harness.Consistently] for the test.
 func (s *scene) stays(what string, during time.Duration, is func(context.Context) error) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.Context(), during)
-	defer cancel()
-	for {
-		if err := is(s.Context()); err != nil {
-			s.Fatalf("%s: not any more: %v", what, err)
-		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
+	harness.Consistently(s.T, what, during, is)
 }
 
 // read returns the documents of a manifest as objects, in the scene's namespace
@@ -306,7 +240,7 @@ func (s *scene) read(manifest string) []*unstructured.Unstructured {
 func (s *scene) apply(manifests ...string) {
 	s.Helper()
 	for _, u := range s.read(strings.Join(manifests, "\n---\n")) {
-		s.must(fleet.Apply(s.Context(), s.api, u.Object))
+		s.must(harness.Apply(s.Context(), s.api, u.Object))
 	}
 }
 

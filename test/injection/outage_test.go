@@ -56,7 +56,7 @@ func (s *scene) podsHook(ctx context.Context) (*admissionregistrationv1.Mutating
 // got no answer about it.
 func (s *scene) failedOpen() int {
 	s.Helper()
-	cfg, err := config(s.cluster, "", nil)
+	cfg, err := shared.Config(s.cluster)
 	s.must(err)
 	c, err := kubernetes.NewForConfig(cfg)
 	s.must(err)
@@ -75,7 +75,7 @@ func (s *scene) failedOpen() int {
 	return n
 }
 
-// everywhere waits until both replicas know all policies, for tests that are alone. The one
+// everywhere waits until both replicas know all policies, for tests that are [alone]. The one
 // that is not asked may be behind: a watch rests for up to half a minute after its API
 // server was away.
 func (s *scene) everywhere() {
@@ -85,7 +85,7 @@ func (s *scene) everywhere() {
 		if err := s.api.List(ctx, policies); err != nil {
 			return err
 		}
-		for _, slot := range injectors.slots {
+		for _, slot := range s.injectors.slots {
 			text, err := slot.now.Metrics(ctx)
 			if err != nil {
 				return err
@@ -110,9 +110,10 @@ func (s *scene) everywhere() {
 }
 
 // TestRegisteredOnlyWhileNeeded: without a policy no API server asks about a pod.
-// It is the first of those that are alone, and finds what nobody else wants.
+// It has all policies of its cluster.
 func TestRegisteredOnlyWhileNeeded(t *testing.T) {
-	s := begin(t)
+	t.Parallel()
+	s := alone(t)
 	registered := func(ctx context.Context) error {
 		_, err := s.podsHook(ctx)
 		return err
@@ -150,7 +151,8 @@ func TestRegisteredOnlyWhileNeeded(t *testing.T) {
 // TestBrokenPolicy is case 17: a policy comes into storage that no API server should
 // have let in. It is reported, and harms no pod.
 func TestBrokenPolicy(t *testing.T) {
-	s := begin(t)
+	t.Parallel()
+	s := alone(t)
 	s.apply(sip("good", `{service: db, selector: {}, `+port+`}`))
 	s.inEffect("a: b", "good")
 	broken := s.read(sip("broken", `{selector: {matchExpressions: [{key: a, operator: Foo, values: [b]}]}, env: [{name: B, value: b}]}`))[0]
@@ -184,13 +186,13 @@ func TestBrokenPolicy(t *testing.T) {
 // TestWebhookKilled: nobody answers. Pods are created all the same, and those that
 // have missed something are found and repaired afterwards.
 func TestWebhookKilled(t *testing.T) {
-	s := begin(t)
-	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	t.Parallel()
+	s := alone(t)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
 	s.inEffect("role: web", "db")
 	s.deployments("", app, "early")
-	for _, slot := range injectors.slots {
-		s.must(injectors.kill(slot))
+	for _, slot := range s.injectors.slots {
+		s.must(s.injectors.kill(slot))
 	}
 	s.deployments("", app, "late")
 	s.apply(workload("StatefulSet", "late-set", "serviceName: late, replicas: 1, ", app))
@@ -206,7 +208,8 @@ func TestWebhookKilled(t *testing.T) {
 	if err := s.api.Create(t.Context(), s.read(sip("unchecked", `{selector: {}, `+port+`}`))[0]); err == nil {
 		t.Error("A policy is taken that nobody has looked at")
 	}
-	s.must(injectors.restore(t.Context()))
+	s.must(s.injectors.bury(t.Context()))
+	s.must(s.injectors.restore(t.Context()))
 	s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if p.Status.Injected != 5 || p.Status.Stale != 1 || p.Status.Manual != 1 {
 			return errors.New("want 5 injected, and one to be restarted by hand")
@@ -219,17 +222,18 @@ func TestWebhookKilled(t *testing.T) {
 // TestWebhookFrozen: nobody answers, and nobody says so. Pods are created when the
 // API server's patience is over, and repaired afterwards.
 func TestWebhookFrozen(t *testing.T) {
-	s := begin(t)
+	t.Parallel()
+	s := alone(t)
 	thaw := sync.OnceFunc(func() {
-		for _, slot := range injectors.slots {
+		for _, slot := range s.injectors.slots {
 			s.must(slot.now.Signal(syscall.SIGCONT))
 		}
-		s.must(injectors.restore(context.WithoutCancel(t.Context()))) // One that finds that it does not lead any more ends.
+		s.must(s.injectors.restore(context.WithoutCancel(t.Context()))) // One that finds that it does not lead any more ends.
 	})
 	t.Cleanup(thaw)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
 	s.inEffect("role: web", "db")
-	for _, slot := range injectors.slots {
+	for _, slot := range s.injectors.slots {
 		s.must(slot.now.Signal(syscall.SIGSTOP))
 	}
 	began := time.Now()
@@ -246,12 +250,12 @@ func TestWebhookFrozen(t *testing.T) {
 
 // TestAPIServerRestarts has the API server be away while a policy is rolled out.
 func TestAPIServerRestarts(t *testing.T) {
-	s := begin(t)
-	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	t.Parallel()
+	s := alone(t)
 	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c")
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
 	s.begun(1)
-	s.must(shared.Playground.Halt(member, playground.APIServer))
+	s.must(shared.Playground.Halt(other, playground.APIServer))
 	s.stays("the API server is away", aWhile, func(ctx context.Context) error {
 		if _, err := s.policy(ctx, "db"); err == nil {
 			return errors.New("it is there")
@@ -259,15 +263,15 @@ func TestAPIServerRestarts(t *testing.T) {
 		return nil
 	})
 	s.until("who leads and cannot say so any more ends", func(context.Context) error {
-		for _, slot := range injectors.slots {
+		for _, slot := range s.injectors.slots {
 			if slot.now.Ended() {
 				return nil
 			}
 		}
 		return errors.New("both replicas run")
 	})
-	s.must(shared.Playground.Revive(t.Context(), member, playground.APIServer))
-	s.must(injectors.restore(t.Context()))
+	s.must(shared.Playground.Revive(t.Context(), other, playground.APIServer))
+	s.must(s.injectors.restore(t.Context()))
 	s.until("the policy is rolled out", func(ctx context.Context) error {
 		p, err := s.policy(ctx, "db")
 		if err != nil {
@@ -378,8 +382,8 @@ func (s *scene) uninjected(app string) []string {
 // TestReplicaKilledUnderLoad kills the replica that is being asked, under a load of
 // 100 pods a second: bare ones, and those of ReplicaSets.
 func TestReplicaKilledUnderLoad(t *testing.T) {
-	s := begin(t)
-	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	t.Parallel()
+	s := alone(t)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 10}}`))
 	s.inEffect("role: web", "db")
 	s.everywhere()
@@ -391,8 +395,9 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 		return s.api.Create(ctx, set)
 	})
 	s.more(lone, 100)
-	killed := injectors.busy()
-	s.must(injectors.kill(killed))
+	killed := s.injectors.busy()
+	s.must(s.injectors.kill(killed))
+	s.must(s.injectors.bury(t.Context())) // It may have led, and this is about who answers.
 	s.more(lone, 150)
 	n, owned := s.endLoad(lone), s.endLoad(sets)*size
 	s.until("the ReplicaSets have their pods", func(ctx context.Context) error {
@@ -429,7 +434,8 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 // TestCertificateRotation has another authority issued, and another certificate by
 // that, under a load of 100 pods a second: every one is asked about.
 func TestCertificateRotation(t *testing.T) {
-	s := begin(t)
+	t.Parallel()
+	s := alone(t)
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`))
 	s.inEffect("role: web", "db")
 	before := s.failedOpen()
@@ -467,14 +473,13 @@ func TestCertificateRotation(t *testing.T) {
 			return nil
 		})
 	})
-	for _, slot := range injectors.slots {
+	for _, slot := range s.injectors.slots {
 		s.until("replica "+slot.name+" presents it", func(context.Context) error { return presents(slot.address, now) })
 	}
 	s.more(pods, 100)
 	// Whoever has a connection keeps it. A replica that ends in order has the API
 	// server make another, to one that presents the new certificate.
-	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
-	s.must(injectors.busy().now.Stop(syscall.SIGTERM))
+	s.must(s.injectors.busy().now.Stop(syscall.SIGTERM))
 	s.more(pods, 100)
 	n := s.endLoad(pods)
 	if missed, failed := s.uninjected("lone"), s.failedOpen()-before; len(missed) > 0 || failed > 0 {

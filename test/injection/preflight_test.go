@@ -13,7 +13,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
@@ -209,18 +208,18 @@ func TestUndone(t *testing.T) {
 // TestLeaderKilled kills the replica that decides while it rolls a policy out: the
 // other goes on where it was.
 func TestLeaderKilled(t *testing.T) {
-	s := begin(t)
-	t.Cleanup(func() { s.must(injectors.restore(context.WithoutCancel(t.Context()))) })
+	t.Parallel()
+	s := alone(t)
 	s.deployments("minReadySeconds: 2, ", app, "a", "b", "c", "d", "e")
 	rolls := s.rolling()
 	s.apply(sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`, rollout: {maxConcurrent: 2}}`))
 	s.begun(2)
 	lease := &coordinationv1.Lease{}
-	s.must(s.api.Get(t.Context(), client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: "refract-injection"}, lease))
+	s.must(s.api.Get(t.Context(), leaseKey, lease))
 	killed := false
-	for _, slot := range injectors.slots {
-		if strings.HasPrefix(*lease.Spec.HolderIdentity, slot.name+"_") {
-			s.must(injectors.kill(slot))
+	for _, slot := range s.injectors.slots {
+		if slot.holds(lease) {
+			s.must(s.injectors.kill(slot))
 			killed = true
 		}
 	}

@@ -9,10 +9,12 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // mayPropagate lets the hub write what the test propagates, and get no Secret.
@@ -38,31 +40,23 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: ` + trusted +
 // there.
 func TestPropagated(t *testing.T) {
 	t.Parallel()
-	hub := beginOn(t, "hub", "propagated")
-	addresses, err := fleet.FreePorts(1)
-	hub.must(err)
-	kubeconfig, err := kubeconfigFor(t.Context(), other)
-	hub.must(err)
-	second, err := shared.StartReplicaFor(other, "other", "--kubeconfig", kubeconfig, "--injection", "--trusted-authors", trusted,
-		"--webhook-url", "https://"+addresses[0], "--webhook-bind-address", addresses[0])
-	hub.must(err)
-	t.Cleanup(func() { hub.must(second.Stop(syscall.SIGTERM)) })
-	hub.until("the other member injects", second.Ready)
-
+	turn(t, "hub")
+	disturb(t) // The members are member and other.
+	hub := beginOn(t, "hub", harness.NameOf(t))
+	t.Cleanup(func() { hub.must(hub.api.Delete(context.WithoutCancel(t.Context()), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hub.ns}})) })
 	members := map[string]*scene{}
-	for _, name := range []string{member, other} {
-		m := &scene{T: t, cluster: name, ns: hub.ns, warnings: &warnings{}}
-		m.api, err = connect(name, "", m.warnings)
-		m.must(err)
+	for _, name := range shared.Members {
+		m := on(t, name, hub.ns)
+		t.Cleanup(m.clear) // When the replica of the hub has ended, which would write them again.
 		m.apply(mayPropagate)
 		to, err := shared.Access(name)
 		m.must(err)
-		to.Cert, to.Key, err = shared.Playground.ClientCertificate(name, trusted, nil, time.Now().Add(time.Hour))
+		to.Cert, to.Key, err = shared.View.ClientCertificate(name, trusted, nil, time.Now().Add(time.Hour))
 		m.must(err)
 		m.must(shared.Join(t.Context(), name, to))
 		members[name] = m
 	}
-	replica, err := shared.StartReplica("hub")
+	replica, err := shared.Replica("hub")
 	hub.must(err)
 	t.Cleanup(func() { hub.must(replica.Stop(syscall.SIGTERM)) })
 	hub.until("the hub is at work", replica.Ready)

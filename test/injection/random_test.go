@@ -129,7 +129,8 @@ var randomSeed = flag.Uint64("random-seed", 1, "of the pods and policies of Test
 func TestRandomPods(t *testing.T) {
 	t.Parallel()
 	d := dice{Rand: rand.New(rand.NewPCG(*randomSeed, 0))}
-	without, with := begin(t), beginOn(t, member, "testrandompods-policies")
+	without := begin(t)
+	with := beginOn(t, member, without.ns+"-policies")
 	var names []string
 	wild := dice{d.Rand, true}
 	for i := 0; len(names) < 15; i++ {

@@ -2,6 +2,7 @@ package injection
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,8 +12,10 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+	"testing"
 	"time"
 
+	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,7 +24,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/webhook"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
 
@@ -32,7 +35,7 @@ const rights = "../../config/rbac/injection/injection.yaml"
 // kubeconfigFor makes a kubeconfig with which `refract run --injection` may do in a
 // cluster what it needs, and nothing else.
 func kubeconfigFor(ctx context.Context, cluster string) (string, error) {
-	api, err := connect(cluster, "", nil)
+	api, err := shared.Client(cluster)
 	if err != nil {
 		return "", err
 	}
@@ -60,33 +63,35 @@ func kubeconfigFor(ctx context.Context, cluster string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	path := filepath.Join(filepath.Dir(shared.Binary()), cluster+"-injection.yaml")
+	path := filepath.Join(shared.Dir, cluster+"-injection.yaml")
 	return path, os.WriteFile(path, text, 0o600)
 }
 
-// replicas are two replicas of `refract run --injection` behind one address, as
-// they are behind a Service.
+// replicas are replicas of `refract run --injection` for a cluster behind one address,
+// as they are behind a Service.
 type replicas struct {
+	cluster    string
 	kubeconfig string
+	args       []string // Further ones of every replica.
 	front      *front
-	slots      [2]*slot
+	slots      []*slot
 }
 
 // slot is a replica and where it serves; it may be started again.
 type slot struct {
 	name, address string
-	now           *fleet.Replica
+	now           *harness.Replica
 }
 
-// startReplicas starts both for member, with certificates that were issued a while
-// ago, so that renewing them can be seen.
-func startReplicas(ctx context.Context) (*replicas, error) {
-	api, err := connect(member, "", nil)
+// startReplicas starts replicas with certificates that were issued a while ago, so that
+// renewing them can be seen. The replicas end with the Env.
+func startReplicas(ctx context.Context, cluster string, names []string, args ...string) (*replicas, error) {
+	api, err := shared.Client(cluster)
 	if err != nil {
 		return nil, err
 	}
-	r := &replicas{}
-	if r.kubeconfig, err = kubeconfigFor(ctx, member); err != nil {
+	r := &replicas{cluster: cluster, args: args}
+	if r.kubeconfig, err = kubeconfigFor(ctx, cluster); err != nil {
 		return nil, err
 	}
 	bundle, err := issue(nil)
@@ -96,23 +101,76 @@ func startReplicas(ctx context.Context) (*replicas, error) {
 	secret := &corev1.Secret{
 		ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: webhook.SecretName}, Type: corev1.SecretTypeTLS, Data: bundle,
 	}
-	if err := api.Create(ctx, secret); err != nil {
+	if err := client.IgnoreAlreadyExists(api.Create(ctx, secret)); err != nil { // Of replicas that were here before.
 		return nil, err
 	}
-	addresses, err := fleet.FreePorts(2)
+	addresses, err := harness.FreePorts(len(names))
 	if err != nil {
 		return nil, err
 	}
 	if r.front, err = listen(addresses...); err != nil {
 		return nil, err
 	}
-	for i, name := range []string{"one", "two"} {
-		r.slots[i] = &slot{name: name, address: addresses[i]}
-		if err := r.start(r.slots[i]); err != nil {
+	for i, name := range names {
+		s := &slot{name: name, address: addresses[i]}
+		r.slots = append(r.slots, s)
+		if err := r.start(s); err != nil {
 			return nil, err
 		}
 	}
 	return r, r.ready(ctx)
+}
+
+// turns is for tests to have a cluster one after the other.
+var turns = map[string]*sync.Mutex{"hub": {}, other: {}}
+
+// turn waits until no other test has the cluster. Who needs both has the hub first.
+func turn(t *testing.T, cluster string) {
+	t.Helper()
+	turns[cluster].Lock()
+	t.Cleanup(turns[cluster].Unlock)
+}
+
+// disturbed are the replicas that inject into the pods of other; nil until a test needs
+// them.
+var disturbed *replicas
+
+// briefLease is that of the disturbed. Tests wait until it is over, or until who leads
+// cannot renew it for two thirds of it and ends; so it is as short as a busy machine
+// allows.
+const briefLease = "8s"
+
+// disturb returns the two replicas that inject into the pods of other, when it is the
+// test's turn. It may do to them what it wants: they run again when the next one has its
+// turn.
+func disturb(t *testing.T) *replicas {
+	t.Helper()
+	turn(t, other)
+	if disturbed == nil {
+		r, err := startReplicas(context.WithoutCancel(t.Context()), other, []string{"three", "four"}, "--lease-duration", briefLease)
+		if err != nil {
+			t.Fatal(err)
+		}
+		disturbed = r
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		if err := errors.Join(disturbed.bury(ctx), disturbed.restore(ctx)); err != nil {
+			t.Error(err)
+		}
+	})
+	return disturbed
+}
+
+// alone is [begin] for a test that stops replicas, or that must have all policies of a
+// cluster: it makes a namespace on other when it is the test's turn.
+func alone(t *testing.T) *scene {
+	t.Helper()
+	r := disturb(t)
+	s := beginOn(t, other, harness.NameOf(t))
+	t.Cleanup(s.clear)
+	s.injectors = r
+	return s
 }
 
 // issue returns the data of the webhook's Secret with an authority that has been
@@ -139,18 +197,18 @@ func issue(old map[string][]byte) (map[string][]byte, error) {
 
 // start starts the replica of a slot.
 func (r *replicas) start(s *slot) (err error) {
-	s.now, err = shared.StartReplicaFor(member, s.name, "--kubeconfig", r.kubeconfig, "--injection", "--trusted-authors", trusted,
-		"--webhook-url", r.front.url(), "--webhook-bind-address", s.address)
+	s.now, err = shared.ReplicaFor(r.cluster, s.name, append([]string{
+		"--kubeconfig", r.kubeconfig, "--injection", "--trusted-authors", trusted,
+		"--webhook-url", r.front.url(), "--webhook-bind-address", s.address,
+	}, r.args...)...)
 	return err
 }
 
-// ready waits until both replicas are at work.
+// ready waits until all replicas are at work.
 func (r *replicas) ready(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
 	for _, s := range r.slots {
-		if err := wait(ctx, s.now.Ready); err != nil {
-			return fmt.Errorf("replica %s is not ready: %w\n%s", s.name, err, fleet.LogTail(s.now.Log))
+		if err := harness.Await(ctx, s.now.Ready); err != nil {
+			return fmt.Errorf("replica %s is not ready: %w\n%s", s.name, err, harness.LogTail(s.now.Log))
 		}
 	}
 	return nil
@@ -159,7 +217,7 @@ func (r *replicas) ready(ctx context.Context) error {
 // kill ends a replica as a crash does.
 func (r *replicas) kill(s *slot) error { return s.now.Stop(syscall.SIGKILL) }
 
-// restore starts what was killed, and waits until all are at work.
+// restore starts what has ended, and waits until all are at work.
 func (r *replicas) restore(ctx context.Context) error {
 	for _, s := range r.slots {
 		if !s.now.Ended() {
@@ -170,6 +228,33 @@ func (r *replicas) restore(ctx context.Context) error {
 		}
 	}
 	return r.ready(ctx)
+}
+
+// bury has nobody wait until the lease of a leader is over that has been killed: that
+// somebody does, and leads then, is for TestLeaderKilled to see.
+func (r *replicas) bury(ctx context.Context) error {
+	api, err := shared.Client(r.cluster)
+	if err != nil {
+		return err
+	}
+	lease := &coordinationv1.Lease{}
+	if err := api.Get(ctx, leaseKey, lease); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	for _, s := range r.slots {
+		if s.now.Ended() && s.holds(lease) {
+			return client.IgnoreNotFound(api.Delete(ctx, lease))
+		}
+	}
+	return nil
+}
+
+// leaseKey is where it stands who leads.
+var leaseKey = client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: "refract-injection"}
+
+// holds says whether the lease is in the name of the replica.
+func (s *slot) holds(lease *coordinationv1.Lease) bool {
+	return lease.Spec.HolderIdentity != nil && strings.HasPrefix(*lease.Spec.HolderIdentity, s.name+"_")
 }
 
 // busy returns the slot of the replica that the API server is connected to, and is
@@ -183,8 +268,6 @@ func (r *replicas) busy() *slot {
 	}
 	return nil
 }
-
-func (r *replicas) close() { r.front.close() }
 
 // front passes TCP connections on to several addresses, in turn, as a Service
 // does. One that refuses is passed over: a Service leaves out what is not ready.
@@ -216,8 +299,6 @@ func listen(to ...string) (*front, error) {
 }
 
 func (f *front) url() string { return "https://" + f.listener.Addr().String() }
-
-func (f *front) close() { _ = f.listener.Close() }
 
 func (f *front) last() string {
 	f.mu.Lock()

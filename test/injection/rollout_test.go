@@ -278,13 +278,26 @@ func TestNoSecondRollout(t *testing.T) {
 	t.Parallel()
 	s := begin(t)
 	s.deployments("", app, "web")
+	// At the same time is when both are known before anything may happen. A change of the
+	// annotations is a generation of a Deployment, too.
+	const before = 3
+	s.patch(&appsv1.Deployment{}, "web", `{"metadata":{"annotations":{"refract.dev/rollout":"false"}}}`)
 	s.apply(
 		sip("db", `{service: db, selector: {matchLabels: {role: web}}, `+port+`}`),
 		sip("mq", `{service: mq, selector: {matchLabels: {app: web}}, env: [{name: MQ, value: mq}]}`),
 	)
+	for _, name := range []string{"db", "mq"} {
+		s.untilPolicy(name, "waits for the owner", func(p *refractv1beta1.ServiceInjectionPolicy) error {
+			if p.Status.Stale != 2 {
+				return errors.New("want 2 stale")
+			}
+			return nil
+		})
+	}
+	s.patch(&appsv1.Deployment{}, "web", `{"metadata":{"annotations":{"refract.dev/rollout":null}}}`)
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
 	s.untilPolicy("mq", "is rolled out", rolledOut(2))
-	s.must(s.generationsStay(2)(t.Context()))
+	s.must(s.generationsStay(before + 1)(t.Context()))
 
 	for what, patch := range map[string]string{
 		"a label":             `{"metadata":{"labels":{"a":"b"},"annotations":{"a":"b"}}}`,
@@ -294,14 +307,14 @@ func TestNoSecondRollout(t *testing.T) {
 		s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", patch)
 		s.untilPolicy("db", "is seen with "+what, rolledOut(2))
 	}
-	s.stays("nothing is rolled out again", aWhile, s.generationsStay(2))
+	s.stays("nothing is rolled out again", aWhile, s.generationsStay(before+1))
 
 	s.patch(&refractv1beta1.ServiceInjectionPolicy{}, "db", `{"spec":{"env":[{"name":"DB_PORT","value":7000}]}}`)
 	s.has("web", "db: db\nmq: mq\napp: env DB_PORT=7000 MQ=mq")
 	s.untilPolicy("db", "is rolled out", rolledOut(2))
-	s.must(s.generationsStay(3)(t.Context()))
+	s.must(s.generationsStay(before + 2)(t.Context()))
 
 	// A policy that is gone leaves pods as they are.
 	s.must(s.api.Delete(t.Context(), &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: "mq"}}))
-	s.stays("nothing is rolled out again", aWhile/2, s.generationsStay(3))
+	s.stays("nothing is rolled out again", aWhile/2, s.generationsStay(before+2))
 }

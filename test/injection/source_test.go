@@ -12,7 +12,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // The examples of the proposal, with the indentation that it has lost, and what is
@@ -177,7 +177,7 @@ func TestSourceDocument(t *testing.T) {
 						return
 					}
 					s.must(s.api.Get(t.Context(), client.ObjectKeyFromObject(workload), workload))
-					if at := fleet.Lacks("", written.Object["spec"], workload.Object["spec"]); at != "" || workload.GetGeneration() != 1 {
+					if at := harness.Lacks("", written.Object["spec"], workload.Object["spec"]); at != "" || workload.GetGeneration() != 1 {
 						t.Errorf("The %s is not as it was written: %s, generation %d", kind, at, workload.GetGeneration())
 					}
 					if got, _, _ := unstructured.NestedMap(workload.Object, "spec", "template", "metadata", "annotations"); len(got) > 0 {
@@ -246,7 +246,7 @@ func (s *scene) arePods(labels client.MatchingLabels, want *unstructured.Unstruc
 				return err
 			}
 			object["apiVersion"], object["kind"] = "v1", "Pod" // A list does not say them.
-			if at := fleet.Lacks("", want.Object, object); at != "" {
+			if at := harness.Lacks("", want.Object, object); at != "" {
 				return fmt.Errorf("pod %s: %s", pods[i].Name, at)
 			}
 		}

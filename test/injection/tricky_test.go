@@ -14,7 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 // longName is 200 characters that can be a policy's name and no annotation's key.
@@ -166,7 +166,7 @@ func TestEveryPod(t *testing.T) {
 		t.Errorf("A policy for every pod: want a warning, got %q", got)
 	}
 	s.inEffect("a: b", longName)
-	cfg, err := config(member, "", nil)
+	cfg, err := shared.Config(member)
 	s.must(err)
 	plain, err := dynamic.NewForConfig(cfg)
 	s.must(err)
@@ -339,7 +339,7 @@ func TestNumbers(t *testing.T) {
 		}
 		generation = u.GetGeneration()
 	}
-	s.must(fleet.Apply(t.Context(), s.api, s.read(sip("server-side", `{selector: {}, env: [{name: DB_PORT, value: 6379}]}`))[0].Object))
+	s.must(harness.Apply(t.Context(), s.api, s.read(sip("server-side", `{selector: {}, env: [{name: DB_PORT, value: 6379}]}`))[0].Object))
 	p, err := s.policy(t.Context(), "server-side")
 	s.must(err)
 	if diff := cmp.Diff([]refractv1beta1.EnvVar{{Name: "DB_PORT", Value: "6379"}}, p.Spec.Env); diff != "" {

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"refract.dev/internal/evolution/migrate"
+	"refract.dev/test/harness"
 )
 
 // underWay is how many requests of a run may be at the API server when it ends, and be
@@ -25,6 +26,7 @@ const underWay = 8
 // TestInterrupted shows that a run that was interrupted is continued where it was, and
 // begun anew if the definition is another meanwhile.
 func TestInterrupted(t *testing.T) {
+	t.Parallel()
 	const objects = 500
 	k := install(t, kind{})
 	k.create("some", objects)
@@ -79,6 +81,7 @@ func TestInterrupted(t *testing.T) {
 // TestInterruptedAndChanged shows that nothing is taken for done that was done for
 // another definition.
 func TestInterruptedAndChanged(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{})
 	k.create("some", 300)
 	k.mustApply(versions{storage: "v2"})
@@ -107,6 +110,7 @@ func TestInterruptedAndChanged(t *testing.T) {
 
 // TestTwice shows that two migrations at the same time do each other no harm.
 func TestTwice(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("some", 400)
 	k.mustApply(versions{storage: "v2"})
@@ -148,6 +152,7 @@ func TestTwice(t *testing.T) {
 // TestKilled kills a process midway, as the command line has it, and has another one
 // finish.
 func TestKilled(t *testing.T) {
+	t.Parallel()
 	const objects = 500
 	k := install(t, kind{})
 	k.create("some", objects)
@@ -161,7 +166,7 @@ func TestKilled(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = victim.Process.Kill() })
-	eventually(t, "some are rewritten", func() error {
+	harness.Eventually(t, "some are rewritten", func(context.Context) error {
 		if _, annotation := k.definition(); !strings.Contains(annotation, "after") {
 			return fmt.Errorf("the annotation is %q", annotation)
 		}
@@ -208,13 +213,14 @@ func TestKilled(t *testing.T) {
 // refract returns the command line as a process.
 func refract(t *testing.T, args ...string) *exec.Cmd {
 	t.Helper()
-	cmd := exec.Command(os.Args[0], append(args, "--kubeconfig", shared.Hub().Kubeconfig)...)
+	cmd := exec.Command(os.Args[0], append(args, "--kubeconfig", shared.Kubeconfig("hub"))...)
 	cmd.Env = append(os.Environ(), asRefract+"=1")
 	return cmd
 }
 
 // TestCommand shows what the command line prints, and its exit codes.
 func TestCommand(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("some", 12)
 	cases := []struct {
@@ -275,12 +281,12 @@ func TestCommand(t *testing.T) {
 	}
 
 	completed := refract(t)
-	completed.Args = []string{completed.Args[0], "__complete", "crd", "migrate", "--kubeconfig", shared.Hub().Kubeconfig, ""}
+	completed.Args = []string{completed.Args[0], "__complete", "crd", "migrate", "--kubeconfig", shared.Kubeconfig("hub"), ""}
 	if out, err := completed.Output(); err != nil || !strings.Contains(string(out), k.name()+"\n") {
 		t.Errorf("want the names of the cluster's definitions completed, got %v\n%s", err, out)
 	}
 	completed = refract(t)
-	completed.Args = []string{completed.Args[0], "__complete", "crd", "migrate", k.name(), "--kubeconfig", shared.Hub().Kubeconfig, "--to", ""}
+	completed.Args = []string{completed.Args[0], "__complete", "crd", "migrate", k.name(), "--kubeconfig", shared.Kubeconfig("hub"), "--to", ""}
 	if out, err := completed.Output(); err != nil || !strings.HasPrefix(string(out), "v2\n") {
 		t.Errorf("want the storage version completed, got %v\n%s", err, out)
 	}

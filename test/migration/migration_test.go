@@ -12,12 +12,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
+	"sync"
 	"testing"
-	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -27,29 +25,32 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"refract.dev/internal/cli"
 	"refract.dev/internal/evolution/migrate"
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
 
-const (
-	// patience is how long anything may take that has no limit of its own.
-	patience = 90 * time.Second
-	// asRefract is set in the environment of a process of this test that is to be the
-	// command line.
-	asRefract = "REFRACT_TEST_AS_REFRACT"
-)
+// asRefract is set in the environment of a process of this test that is to be the
+// command line.
+const asRefract = "REFRACT_TEST_AS_REFRACT"
+
+// hub is a cluster with definitions.
+type hub struct {
+	*harness.Env
+
+	config  *rest.Config
+	objects dynamic.Interface
+}
 
 var (
-	shared  *playground.Playground
-	config  *rest.Config
-	cluster dynamic.Interface
-	// converter is the webhook of all definitions that have one.
+	// shared is the cluster of all tests that leave it at work.
+	shared *hub
+	// converter is the webhook of all definitions that have one, each of which asks at a
+	// path of its own: /GROUP.
 	converter *httptest.Server
-	// lenient has it convert what is negative, too.
-	lenient atomic.Bool
+	// lenient has the paths at which it converts what is negative, too.
+	lenient sync.Map
 
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 )
@@ -58,39 +59,25 @@ func TestMain(m *testing.M) {
 	if os.Getenv(asRefract) != "" {
 		os.Exit(cli.Main(context.Background(), os.Args, os.Stdin, os.Stdout, os.Stderr))
 	}
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "migration:", err)
-		code = 1
-	}
-	os.Exit(code)
+	harness.Main(m, harness.Topology{}, func(_ context.Context, e *harness.Env) (stop func() error, err error) {
+		if shared, err = newHub(e); err != nil {
+			return nil, err
+		}
+		converter = httptest.NewTLSServer(http.HandlerFunc(convertReview))
+		return func() error {
+			converter.Close()
+			return nil
+		}, nil
+	})
 }
 
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		return 0, err
+func newHub(e *harness.Env) (h *hub, err error) {
+	h = &hub{Env: e}
+	if h.config, err = e.Config("hub"); err != nil {
+		return nil, err
 	}
-	dir, err := os.MkdirTemp("", "refract-migration-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if shared, err = playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets}); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, shared.Stop()) }()
-	if config, err = clientcmd.BuildConfigFromFlags("", shared.Hub().Kubeconfig); err != nil {
-		return 0, err
-	}
-	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
-	if cluster, err = dynamic.NewForConfig(config); err != nil {
-		return 0, err
-	}
-	converter = httptest.NewTLSServer(http.HandlerFunc(convertReview))
-	defer converter.Close()
-	return m.Run(), nil
+	h.objects, err = dynamic.NewForConfig(h.config)
+	return h, err
 }
 
 // review is what matters of a ConversionReview.
@@ -123,7 +110,7 @@ func convertReview(w http.ResponseWriter, r *http.Request) {
 	}
 	out := &response{UID: in.Request.UID, ConvertedObjects: []map[string]any{}, Result: map[string]any{"status": "Success"}}
 	for _, o := range in.Request.Objects {
-		if err := convertOne(o, in.Request.DesiredAPIVersion); err != nil {
+		if err := convertOne(o, in.Request.DesiredAPIVersion, lenientAt(r.URL.Path)); err != nil {
 			out.ConvertedObjects, out.Result = []map[string]any{}, map[string]any{"status": "Failure", "message": err.Error()}
 			break
 		}
@@ -135,12 +122,17 @@ func convertReview(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func convertOne(o map[string]any, to string) error {
+func lenientAt(path string) bool {
+	_, is := lenient.Load(path)
+	return is
+}
+
+func convertOne(o map[string]any, to string, lenient bool) error {
 	o["apiVersion"] = to
 	spec, _ := o["spec"].(map[string]any)
 	switch size := spec["size"].(type) {
 	case float64:
-		if size < 0 && !lenient.Load() {
+		if size < 0 && !lenient {
 			return fmt.Errorf("spec.size: %v is negative", size)
 		}
 		spec["size"] = strings.Repeat("x", max(0, int(size)))
@@ -153,11 +145,15 @@ func convertOne(o map[string]any, to string) error {
 // kind is a custom resource of a test.
 type kind struct {
 	t     *testing.T
+	hub   *hub // The shared one, unless a test has its own.
 	group string
 	scope string // Namespaced or Cluster.
 	// webhook has the two versions differ. Without it they are the same.
 	webhook bool
 }
+
+// mend has the webhook convert what is negative, too.
+func (k *kind) mend() { lenient.Store("/"+k.group, true) }
 
 func (k *kind) name() string { return "widgets." + k.group }
 
@@ -209,7 +205,7 @@ func (k *kind) manifest(v versions) *unstructured.Unstructured {
 		ca := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: converter.Certificate().Raw})
 		spec["conversion"] = map[string]any{"strategy": "Webhook", "webhook": map[string]any{
 			"conversionReviewVersions": []any{"v1"},
-			"clientConfig":             map[string]any{"url": converter.URL, "caBundle": base64.StdEncoding.EncodeToString(ca)},
+			"clientConfig":             map[string]any{"url": converter.URL + "/" + k.group, "caBundle": base64.StdEncoding.EncodeToString(ca)},
 		}}
 	}
 	return &unstructured.Unstructured{Object: map[string]any{
@@ -225,19 +221,27 @@ func install(t *testing.T, k kind) *kind {
 	if k.scope == "" {
 		k.scope = "Namespaced"
 	}
-	k.group = strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(strings.TrimPrefix(t.Name(), "Test"))) + ".example.org"
-	if _, err := cluster.Resource(definitions).Create(t.Context(), k.manifest(versions{storage: "v1"}), metav1.CreateOptions{}); err != nil {
+	if k.hub == nil {
+		k.hub = shared
+	}
+	k.group = harness.NameOf(t) + ".example.org"
+	if _, err := k.hub.objects.Resource(definitions).Create(t.Context(), k.manifest(versions{storage: "v1"}), metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx := contextAfter(t)
-		lenient.Store(true) // What does not convert cannot even be deleted.
-		defer lenient.Store(false)
-		if err := cluster.Resource(definitions).Delete(ctx, k.name(), metav1.DeleteOptions{}); err != nil {
+		is := k.hub.objects.Resource(definitions)
+		// What does not convert cannot even be deleted; and an API server that has found
+		// something that does not is in no hurry to look again, unless the definition is
+		// another.
+		simple := []byte(`{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
+		if _, err := is.Patch(contextAfter(t), k.name(), types.MergePatchType, simple, metav1.PatchOptions{}); err != nil {
 			t.Error(err)
 		}
-		eventually(t, "the definition is gone", func() error {
-			_, err := cluster.Resource(definitions).Get(ctx, k.name(), metav1.GetOptions{})
+		if err := is.Delete(contextAfter(t), k.name(), metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+		harness.Eventually(t, "the definition is gone", func(ctx context.Context) error {
+			_, err := is.Get(ctx, k.name(), metav1.GetOptions{})
 			if apierrors.IsNotFound(err) {
 				return nil
 			}
@@ -251,12 +255,12 @@ func install(t *testing.T, k kind) *kind {
 // apply replaces the spec of the definition.
 func (k *kind) apply(v versions) error {
 	for {
-		is, err := cluster.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
+		is, err := k.hub.objects.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
 		if err != nil {
 			return err
 		}
 		is.Object["spec"] = k.manifest(v).Object["spec"]
-		_, err = cluster.Resource(definitions).Update(k.t.Context(), is, metav1.UpdateOptions{})
+		_, err = k.hub.objects.Resource(definitions).Update(k.t.Context(), is, metav1.UpdateOptions{})
 		if !apierrors.IsConflict(err) {
 			return err
 		}
@@ -276,13 +280,13 @@ func (k *kind) mustApply(v versions) {
 func (k *kind) settled(storage string, in ...string) {
 	k.t.Helper()
 	for _, version := range in {
-		eventually(k.t, "what is created in "+version+" is stored in "+storage, func() error {
+		harness.Eventually(k.t, "what is created in "+version+" is stored in "+storage, func(ctx context.Context) error {
 			probe := k.object(version, "probe", 1)
-			if _, err := k.in(version).Create(k.t.Context(), probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
+			if _, err := k.in(version).Create(ctx, probe, metav1.CreateOptions{}); err != nil && !apierrors.IsAlreadyExists(err) {
 				return err
 			}
 			stored := k.stored()["probe"]
-			if err := k.in(version).Delete(k.t.Context(), "probe", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
+			if err := k.in(version).Delete(ctx, "probe", metav1.DeleteOptions{}); err != nil && !apierrors.IsNotFound(err) {
 				return err
 			}
 			if want := k.group + "/" + storage; stored.apiVersion() != want {
@@ -294,7 +298,7 @@ func (k *kind) settled(storage string, in ...string) {
 }
 
 func (k *kind) in(version string) dynamic.ResourceInterface {
-	r := cluster.Resource(k.gvr(version))
+	r := k.hub.objects.Resource(k.gvr(version))
 	if k.scope == "Cluster" {
 		return r
 	}
@@ -345,7 +349,7 @@ func (d document) apiVersion() string {
 func (k *kind) stored() map[string]document {
 	k.t.Helper()
 	prefix := "/registry/" + k.group + "/widgets/"
-	all, err := shared.Stored(k.t.Context(), "hub", prefix)
+	all, err := k.hub.View.Stored(k.t.Context(), "hub", prefix)
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -382,7 +386,7 @@ func (k *kind) listed() map[string]*unstructured.Unstructured {
 // definition returns status.storedVersions, and the annotation of a migration.
 func (k *kind) definition() (stored []string, annotation string) {
 	k.t.Helper()
-	is, err := cluster.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
+	is, err := k.hub.objects.Resource(definitions).Get(k.t.Context(), k.name(), metav1.GetOptions{})
 	if err != nil {
 		k.t.Fatal(err)
 	}
@@ -395,7 +399,7 @@ func (k *kind) definition() (stored []string, annotation string) {
 
 // options of a migration to v2, as fast as it goes.
 func (k *kind) options() migrate.Options {
-	return migrate.Options{Config: config, Name: k.name(), To: "v2"}
+	return migrate.Options{Config: k.hub.config, Name: k.name(), To: "v2"}
 }
 
 // migrate migrates to v2.
@@ -416,25 +420,6 @@ func (k *kind) wantMigrated(objects int) {
 	}
 	if stored, annotation := k.definition(); !slices.Equal(stored, []string{"v2"}) || annotation != "" {
 		k.t.Errorf("want storedVersions [v2] and no annotation, got %v and %q", stored, annotation)
-	}
-}
-
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	ticks := time.NewTicker(50 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(patience)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			t.Fatalf("Waiting until %s: %v", what, err)
-		}
 	}
 }
 

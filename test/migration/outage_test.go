@@ -8,12 +8,18 @@ import (
 
 	"refract.dev/internal/evolution/migrate"
 	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
 
 // TestOutage shows that a migration goes on when the API server comes back.
 func TestOutage(t *testing.T) {
+	t.Parallel()
 	const objects = 400
-	k := install(t, kind{})
+	own, err := newHub(harness.New(t, harness.Topology{Own: true})) // Nobody else's API server is killed.
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := install(t, kind{hub: own})
 	k.create("some", objects)
 	k.mustApply(versions{storage: "v2"})
 	before := k.listed()
@@ -35,10 +41,10 @@ func TestOutage(t *testing.T) {
 		}
 	})
 	<-midway
-	if err := shared.Kill("hub", playground.APIServer); err != nil {
+	if err := own.Playground.Kill("hub", playground.APIServer); err != nil {
 		t.Fatal(err)
 	}
-	if err := shared.Revive(t.Context(), "hub", playground.APIServer); err != nil {
+	if err := own.Playground.Revive(t.Context(), "hub", playground.APIServer); err != nil {
 		t.Fatal(err)
 	}
 	running.Wait()

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"refract.dev/internal/evolution/migrate"
+	"refract.dev/test/harness"
 )
 
 // contextAfter is for what cleans up.
@@ -26,6 +27,7 @@ func contextAfter(t *testing.T) context.Context {
 // TestUnreadable shows that nothing is written if an object does not convert, and which
 // one that is.
 func TestUnreadable(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("good", 20)
 	for _, name := range []string{"bad-1", "good-00007-bad"} {
@@ -58,7 +60,7 @@ func TestUnreadable(t *testing.T) {
 		t.Errorf("want nothing written to the definition, got %v and %q", stored, annotation)
 	}
 
-	lenient.Store(true) // The converter is mended.
+	k.mend()
 	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated {
 		t.Errorf("Run(...): want it migrated, got %+v", r)
 	}
@@ -67,6 +69,7 @@ func TestUnreadable(t *testing.T) {
 
 // TestUnreadableInEveryVersion shows what is said if no version can read an object.
 func TestUnreadableInEveryVersion(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("good", 3)
 	if _, err := k.in("v1").Create(t.Context(), k.object("v1", "good-00001-bad", -1), metav1.CreateOptions{}); err != nil {
@@ -87,6 +90,7 @@ func TestUnreadableInEveryVersion(t *testing.T) {
 // TestTightened shows that a schema that became tighter keeps nobody from migrating,
 // since nothing of the objects is changed.
 func TestTightened(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{})
 	k.create("some", 9)
 	k.mustApply(versions{storage: "v2", rules: []string{"self.size < 2"}})
@@ -99,6 +103,7 @@ func TestTightened(t *testing.T) {
 // TestDenied shows what becomes of objects that an admission policy does not let anybody
 // write: they are named, and the definition keeps its versions.
 func TestDenied(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{})
 	k.create("some", 9) // Of the sizes 0 to 6, 0 and 1.
 	k.mustApply(versions{storage: "v2"})
@@ -151,7 +156,7 @@ func deny(t *testing.T, k *kind, unless string) {
 		if o["kind"] == "ValidatingAdmissionPolicyBinding" {
 			resource = "validatingadmissionpolicybindings"
 		}
-		r := cluster.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
+		r := k.hub.objects.Resource(schema.GroupVersionResource{Group: "admissionregistration.k8s.io", Version: "v1", Resource: resource})
 		if _, err := r.Create(t.Context(), &unstructured.Unstructured{Object: o}, metav1.CreateOptions{}); err != nil {
 			t.Fatal(err)
 		}
@@ -161,8 +166,8 @@ func deny(t *testing.T, k *kind, unless string) {
 			}
 		})
 	}
-	eventually(t, "the policy is in force", func() error {
-		_, err := k.in("v2").Patch(t.Context(), "some-00005", types.MergePatchType, []byte(`{"spec":{"note":"x"}}`),
+	harness.Eventually(t, "the policy is in force", func(ctx context.Context) error {
+		_, err := k.in("v2").Patch(ctx, "some-00005", types.MergePatchType, []byte(`{"spec":{"note":"x"}}`),
 			metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		if err == nil {
 			return errors.New("it lets everything pass")
@@ -176,6 +181,7 @@ func deny(t *testing.T, k *kind, unless string) {
 
 // TestNotStorage shows what is refused before anything is read.
 func TestNotStorage(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{})
 	cases := map[string]struct {
 		reason   string
@@ -188,7 +194,7 @@ func TestNotStorage(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := migrate.Options{Config: config, Name: tc.name, To: tc.to}
+			o := migrate.Options{Config: shared.config, Name: tc.name, To: tc.to}
 			if _, err := migrate.Run(t.Context(), o); !errors.Is(err, tc.want) {
 				t.Errorf("\n%s\nRun(...): want %v, got %v", tc.reason, tc.want, err)
 			}

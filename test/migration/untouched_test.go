@@ -17,12 +17,16 @@ import (
 // TestUntouched shows that nothing of an object changes but the bytes in which it is
 // stored, whoever has written it, and that a second run writes nothing.
 func TestUntouched(t *testing.T) {
+	t.Parallel()
 	for name, k := range map[string]kind{
 		"Namespaced": {},
 		"Cluster":    {scope: "Cluster"},
 		"Webhook":    {webhook: true},
 	} {
-		t.Run(name, func(t *testing.T) { testUntouched(t, install(t, k)) })
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			testUntouched(t, install(t, k))
+		})
 	}
 }
 
@@ -104,6 +108,7 @@ func versionsOf(objects map[string]*unstructured.Unstructured) map[string]string
 
 // TestDryRun shows that a dry run writes nothing.
 func TestDryRun(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("some", 250)
 	k.mustApply(versions{storage: "v2"})
@@ -128,6 +133,7 @@ func TestDryRun(t *testing.T) {
 // TestRemovableAfterwards shows why one migrates: the API server refuses to let go of a
 // version that may be stored, and does not once nothing is.
 func TestRemovableAfterwards(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{})
 	k.create("some", 5)
 	k.mustApply(versions{storage: "v2"})
@@ -145,6 +151,7 @@ func TestRemovableAfterwards(t *testing.T) {
 
 // TestUnserved shows that the old version need not be served any more.
 func TestUnserved(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("some", 5)
 	k.applied("v1", "applied", "one", map[string]any{"size": 3})

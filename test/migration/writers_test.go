@@ -30,6 +30,7 @@ const between = 5 * time.Millisecond
 
 // TestWriters migrates while others update, delete and create objects in both versions.
 func TestWriters(t *testing.T) {
+	t.Parallel()
 	k := install(t, kind{webhook: true})
 	k.create("some", many)
 	k.mustApply(versions{storage: "v2"})

@@ -18,6 +18,7 @@ import (
 // TestA15Against: refract crd verify --against finds no pizza among 10,000 that the policy
 // converts in another way than the webhook, and finds one if the webhook is wrong.
 func TestA15Against(t *testing.T) {
+	t.Parallel()
 	right := restaurant.Resource()
 	out, err := against(t, right, "10000")
 	if err != nil {
@@ -81,6 +82,6 @@ func against(t *testing.T, r convert.Resource, count string) (string, error) {
 	if err := os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw}), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	return byPolicy.by.(*policy).fleet.Refract("crd", "verify", "--crd", examples+"/manifests/crds/pizza-crd.yaml", "--policy", examples+"/policy.yaml",
+	return byPolicy.env.Refract("crd", "verify", "--crd", examples+"/manifests/crds/pizza-crd.yaml", "--policy", examples+"/policy.yaml",
 		"--against", server.URL, "--ca", ca, "--count", count, "--timeout", "100s", "-o", "json")
 }

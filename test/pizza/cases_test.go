@@ -108,7 +108,7 @@ func admissionOfUpdates(t *testing.T, w *world) {
 func TestAdmissionWithSideEffects(t *testing.T) { each(t, admissionWithSideEffects) }
 
 func admissionWithSideEffects(t *testing.T, w *world) {
-	s := begin(t, w, setting{alone: true})
+	s := begin(t, w, setting{whoever: true})
 	for _, u := range s.admission {
 		u = s.asked(u)
 		u.Object["webhooks"].([]any)[0].(map[string]any)["sideEffects"] = "Unknown"
@@ -223,7 +223,7 @@ func bookFreshTopping(t *testing.T, w *world) {
 func TestBookToppingCost(t *testing.T) { each(t, bookToppingCost) }
 
 func bookToppingCost(t *testing.T, w *world) {
-	s := begin(t, w, setting{alone: true})
+	s := begin(t, w, setting{whoever: true})
 	s.must(s.api.Create(t.Context(), s.file("topping-mozzarella.yaml")))
 	kinds := runtime.NewScheme()
 	s.must(v1alpha1.AddToScheme(kinds))

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 
@@ -22,22 +23,35 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/playground"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
 
 // each plays a test in both worlds: in one the webhook of the example converts pizzas,
 // in the other a ConversionPolicy does. They have nothing in common, and so do not wait
-// for each other.
+// for each other: the slower one may be several tests behind.
 func each(t *testing.T, play func(t *testing.T, w *world)) {
 	t.Helper()
+	t.Parallel()
+	var both sync.WaitGroup
 	for _, w := range []*world{byServer, byPolicy} {
-		t.Run(w.by.name(), func(t *testing.T) {
-			t.Parallel()
-			play(t, w)
+		both.Go(func() {
+			t.Run(w.by.name(), func(t *testing.T) {
+				w.take(t)
+				play(t, w)
+			})
 		})
 	}
+	both.Wait()
+}
+
+// take has the test wait for its turn, which it has until it has ended, or says so.
+func (w *world) take(t *testing.T) (over func()) {
+	t.Helper()
+	w.turn.Lock()
+	over = sync.OnceFunc(w.turn.Unlock)
+	t.Cleanup(over)
+	return over
 }
 
 // converter is what converts the pizzas of a world.
@@ -46,19 +60,16 @@ type converter interface { //nolint:interfacebloat // All in which the two world
 	name() string
 	// manifests is the folder with the definitions for it.
 	manifests() string
-	// open starts the API server.
-	open(ctx context.Context, dir, assets string) (*playground.Playground, error)
-	// run starts what it needs for all tests, and close ends what it has started.
-	run(ctx context.Context) error
-	close() error
+	// run starts what it needs for all tests, which ends with the Env.
+	run(ctx context.Context, e *harness.Env) error
 	// log is what it has logged, unless the scene has it.
 	log() string
 	// defined is called when the definitions of a scene are there, and begin when they are
 	// served: when it returns pizzas are converted.
 	defined(s *scene)
 	begin(s *scene)
-	// leave is called before the definition of the pizzas is deleted, and forget has
-	// nobody convert, when it is.
+	// leave is called before the definition of the pizzas is deleted, and forget, which has
+	// nobody convert, when it is gone.
 	leave(s *scene)
 	forget(s *scene)
 	// stop has nobody answer any more, start somebody again.
@@ -82,17 +93,18 @@ type book struct{}
 func (book) name() string      { return "Go" }
 func (book) manifests() string { return "playground/conversion" }
 
-func (book) open(ctx context.Context, dir, assets string) (*playground.Playground, error) {
-	return playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "playground"), Assets: assets})
-}
-
-func (book) run(context.Context) error { return nil }
-func (book) close() error              { return nil }
-func (book) log() string               { return "" }
+func (book) run(context.Context, *harness.Env) error { return nil }
+func (book) log() string                             { return "" }
 
 func (book) defined(*scene) {}
 
-func (book) begin(s *scene) { s.serve(serving{}) }
+func (book) begin(s *scene) {
+	if s.at == nil {
+		s.serve(serving{})
+		return
+	}
+	s.untilTrusted()
+}
 
 // leave has nobody be asked first: the webhook may be gone.
 func (book) leave(s *scene) {
@@ -103,7 +115,7 @@ func (book) leave(s *scene) {
 
 func (book) forget(*scene) {}
 
-func (book) stop(s *scene)  { s.at.stop() }
+func (book) stop(s *scene)  { s.silence() }
 func (book) start(s *scene) { s.serve(serving{}) }
 
 func (b book) retire(s *scene) {
@@ -126,39 +138,33 @@ func (book) tooMany() []string {
 // policy is the ConversionPolicy of the example, which a replica of `refract run
 // --conversion` converts by.
 type policy struct {
-	fleet   *fleet.Fleet
+	env     *harness.Env
 	address string
-	replica *fleet.Replica
+	replica *harness.Replica
 }
 
 func (*policy) name() string      { return "Policy" }
 func (*policy) manifests() string { return "crds" }
 
-func (p *policy) open(ctx context.Context, dir, _ string) (_ *playground.Playground, err error) {
-	if p.fleet, err = fleet.StartControlled(ctx, fleet.Options{Dir: dir, Root: root}); err != nil {
-		return nil, err
-	}
-	return p.fleet.Playground, nil
-}
-
-func (p *policy) run(ctx context.Context) (err error) {
-	if p.address, err = freeAddress(ctx); err != nil {
+func (p *policy) run(ctx context.Context, e *harness.Env) error {
+	at, err := harness.FreePorts(1)
+	if err != nil {
 		return err
 	}
+	p.env, p.address = e, at[0]
 	return p.restart(ctx)
 }
 
-func (p *policy) close() error { return p.replica.Stop(syscall.SIGTERM) }
-func (p *policy) log() string  { return fleet.LogTail(p.replica.Log) }
+func (p *policy) log() string { return harness.LogTail(p.replica.Log) }
 
 func (p *policy) restart(ctx context.Context) (err error) {
-	p.replica, err = p.fleet.StartReplica("policy", "--conversion", "--leader-elect=false",
+	p.replica, err = p.env.Replica("policy", "--conversion", "--leader-elect=false",
 		"--webhook-url", "https://"+p.address, "--webhook-bind-address", p.address)
 	if err != nil {
 		return err
 	}
-	if err := await(ctx, p.replica.Ready); err != nil {
-		return fmt.Errorf("%w\n%s", err, fleet.LogTail(p.replica.Log))
+	if err := harness.Await(ctx, p.replica.Ready); err != nil {
+		return fmt.Errorf("%w\n%s", err, harness.LogTail(p.replica.Log))
 	}
 	return nil
 }
@@ -173,8 +179,8 @@ func (*policy) read(s *scene) *refractv1alpha1.ConversionPolicy {
 	return p
 }
 
-// defined creates the policy, or finds it there: if it has served this definition before
-// it need not be verified again.
+// defined creates the policy, or finds it there if the definition is still that of an
+// earlier test.
 func (p *policy) defined(s *scene) {
 	s.must(client.IgnoreAlreadyExists(s.api.Create(s.Context(), p.read(s))))
 }
@@ -195,6 +201,10 @@ func (p *policy) begin(s *scene) {
 
 func (*policy) leave(*scene) {}
 
+// forget has what is remembered of the definition go with the policy, too: when its
+// spec.conversion was written, so that one of a definition that is made anew a moment later
+// is not taken for one that somebody else writes all the time, and left alone for longer
+// and longer.
 func (p *policy) forget(s *scene) {
 	is := p.read(s)
 	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), is)))

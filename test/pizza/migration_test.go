@@ -112,7 +112,7 @@ func (s *scene) migrate() *migrate.Result {
 func TestMigrationRace(t *testing.T) { each(t, migrationRace) }
 
 func migrationRace(t *testing.T, w *world) {
-	const each, writers = 40, 4
+	const each, writers = 25, 4
 	s := begin(t, w, setting{})
 	for i := range each {
 		for w := range writers {

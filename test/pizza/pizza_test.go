@@ -16,16 +16,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
-	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -33,15 +33,11 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
-	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
-	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/examples/pizza/restaurant"
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 	"refract.dev/webhook"
 )
 
@@ -54,79 +50,78 @@ const (
 	pizzas   = "pizzas." + group
 	toppings = "toppings." + group
 
+	// stored is where etcd has the pizzas.
+	stored = "/registry/" + group + "/pizzas/"
+
 	// home is the namespace of the webhook, and secret where its certificate is.
 	home   = "pizza-crd"
 	secret = "serving-cert"
 
 	root     = "../.."
 	examples = root + "/examples/pizza"
-
-	// patience is how long anything may take that has no limit of its own. A machine
-	// that is busy with other things is slow.
-	patience = 90 * time.Second
 )
 
 // byServer and byPolicy are the worlds of the tests.
 var byServer, byPolicy *world
 
 func TestMain(m *testing.M) {
-	ctrllog.SetLogger(logr.Discard()) // Clients of the tests have nothing to say.
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pizza:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "refract-pizza-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	for into, by := range map[**world]converter{&byServer: book{}, &byPolicy: &policy{}} {
-		if *into, err = newWorld(context.Background(), filepath.Join(dir, by.name()), by); err != nil {
-			return 0, err
+	harness.Main(m, harness.Topology{}, func(ctx context.Context, e *harness.Env) (func() error, error) {
+		other, err := harness.Open(ctx, harness.Topology{CRDs: true})
+		if err != nil {
+			return nil, err
 		}
-		defer func() { err = errors.Join(err, (*into).playground.Stop()) }()
-		if err = by.run(context.Background()); err != nil {
-			return 0, err
+		if byServer, err = newWorld(ctx, e, book{}); err == nil {
+			byPolicy, err = newWorld(ctx, other, &policy{})
 		}
-		defer func() { err = errors.Join(err, by.close()) }()
-	}
-	return m.Run(), nil
+		return func() error {
+			var both sync.WaitGroup
+			both.Go(byServer.close)
+			both.Go(byPolicy.close)
+			both.Wait()
+			return other.Close()
+		}, err
+	})
 }
 
 // world is an API server, and who converts beside it.
 type world struct {
-	by         converter
-	dir        string
-	playground *playground.Playground
-	cfg        *rest.Config
-	api        client.WithWatch
-	kubectl    string
-	kubeconfig string
+	by  converter
+	env *harness.Env
+	cfg *rest.Config
+	api client.WithWatch
 	// address is where the webhook serves, in one test after the other.
 	address string
 	// kinds and admission are the manifests for that address.
 	kinds, admission []*unstructured.Unstructured
+	// at is the webhook that serves; nil while none does, as when nobody needs it. Its log
+	// is that of one test.
+	at  *service
+	log journal
+
+	// turn is had by one test at a time: all are about the definition of the pizzas.
+	turn sync.Mutex
+	// made is what that was when it was made, and from what; nil if the next test must not
+	// have it.
+	made *definition
 }
 
-func newWorld(ctx context.Context, dir string, by converter) (*world, error) {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return nil, err
-	}
-	assets, err := playground.Assets(root + "/bin/refract")
+// definition is that of the pizzas when it was made.
+type definition struct {
+	from *unstructured.Unstructured
+	is   *apiextensionsv1.CustomResourceDefinition
+}
+
+func newWorld(ctx context.Context, e *harness.Env, by converter) (w *world, err error) {
+	w = &world{by: by, env: e}
+	at, err := harness.FreePorts(1)
 	if err != nil {
 		return nil, err
 	}
-	assets, err = filepath.Abs(assets)
-	if err != nil {
+	w.address = at[0]
+	if w.cfg, err = e.Config("hub"); err != nil {
 		return nil, err
 	}
-	w := &world{by: by, dir: dir, kubectl: filepath.Join(assets, "kubectl")}
-	if w.address, err = freeAddress(ctx); err != nil {
+	if w.api, err = e.Client("hub"); err != nil {
 		return nil, err
 	}
 	for into, of := range map[*[]*unstructured.Unstructured]string{
@@ -136,53 +131,23 @@ func newWorld(ctx context.Context, dir string, by converter) (*world, error) {
 			return nil, err
 		}
 	}
-	if w.playground, err = by.open(ctx, dir, assets); err != nil {
-		return nil, err
-	}
-	if err := w.connect(); err != nil {
-		return nil, errors.Join(err, w.playground.Stop())
-	}
-	return w, nil
+	return w, by.run(ctx, e)
 }
 
-func (w *world) connect() (err error) {
-	w.kubeconfig = w.playground.Hub().Kubeconfig
-	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
-		return err
+// close ends the webhook.
+func (w *world) close() {
+	if w != nil && w.at != nil {
+		w.at.stop()
 	}
-	w.cfg.QPS, w.cfg.UserAgent = -1, "test"
-	w.cfg.WarningHandler = rest.NoWarnings{}
-	w.api, err = w.client(w.cfg)
-	return err
-}
-
-func (*world) client(cfg *rest.Config) (client.WithWatch, error) {
-	kinds := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, apiextensionsv1.AddToScheme, refractv1alpha1.AddToScheme} {
-		if err := add(kinds); err != nil {
-			return nil, err
-		}
-	}
-	return client.NewWithWatch(cfg, client.Options{Scheme: kinds})
 }
 
 // manifests returns those of a folder for the playground, with our address.
 func (w *world) manifests(folder string) ([]*unstructured.Unstructured, error) {
-	cmd := exec.Command(w.kubectl, "kustomize", examples+"/manifests/"+folder)
-	out, err := cmd.CombinedOutput()
+	out, err := w.env.Kubectl("hub", "", "kustomize", examples+"/manifests/"+folder)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %s", err, out)
+		return nil, err
 	}
-	return decode(strings.ReplaceAll(string(out), "127.0.0.1:8443", w.address))
-}
-
-// freeAddress returns an address of this machine on which nobody listens.
-func freeAddress(ctx context.Context) (string, error) {
-	l, err := new(net.ListenConfig).Listen(ctx, "tcp4", "127.0.0.1:0")
-	if err != nil {
-		return "", err
-	}
-	return l.Addr().String(), l.Close()
+	return decode(strings.ReplaceAll(out, "127.0.0.1:8443", w.address))
 }
 
 // decode returns the documents of a manifest.
@@ -212,10 +177,9 @@ type scene struct {
 	*testing.T
 	*world
 
-	ns  string
-	log *journal
-	// at is the webhook that serves; nil while none does, as when nobody needs it.
-	at *service
+	ns string
+	// end is called when the test ends, if not before.
+	end func()
 }
 
 // setting says how a scene differs from the usual: pizzas are converted by the
@@ -223,47 +187,102 @@ type scene struct {
 type setting struct {
 	// edit changes the definition of the pizzas before it is created.
 	edit func(crd map[string]any)
-	// alone has nobody convert.
+	// alone has nobody convert. The definition is the test's own.
 	alone bool
+	// whoever is for tests in which nobody asks for a pizza in the other version: somebody
+	// may convert, or not.
+	whoever bool
 	// admission has the API server ask about pizzas, too.
 	admission bool
 	// toppings are there from the beginning.
 	toppings []string
 }
 
+// begin sets a scene. A definition that an earlier test has left as it was made, with no
+// pizza of it, is not made again: that would take seconds.
 func begin(t *testing.T, w *world, as setting) *scene {
 	t.Helper()
-	s := &scene{T: t, world: w, log: &journal{}, ns: strings.ToLower(strings.NewReplacer("/", "-", "_", "-").Replace(t.Name()))}
-	s.must(s.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
-	t.Cleanup(s.end)
-	s.clear()
-	if as.alone {
-		s.by.forget(s)
-	}
-	for _, crd := range s.kinds {
-		crd = crd.DeepCopy()
+	s := empty(t, w)
+	from := s.kinds
+	for i, crd := range from {
 		if crd.GetName() == pizzas && as.edit != nil {
-			as.edit(crd.Object)
-		}
-		err := s.api.Create(t.Context(), crd)
-		if crd.GetName() != toppings || !apierrors.IsAlreadyExists(err) {
-			s.must(err)
+			from = slices.Clone(from)
+			from[i] = crd.DeepCopy()
+			as.edit(from[i].Object)
 		}
 	}
-	if !as.alone {
+	if as.alone {
+		s.silence()
+	}
+	if as.alone || !s.still(from) {
+		s.clear()
+		s.define(from)
+	}
+	if !as.alone && !as.whoever {
 		s.by.defined(s)
 	}
 	s.untilServed()
 	for _, name := range as.toppings {
 		s.topping(name)
 	}
-	if !as.alone {
+	if !as.alone && !as.whoever {
 		s.by.begin(s)
 	}
 	if as.admission {
 		s.admit()
 	}
 	return s
+}
+
+// empty sets a scene in a namespace of its own, with whatever definitions there are.
+func empty(t *testing.T, w *world) *scene {
+	t.Helper()
+	s := &scene{T: t, world: w, ns: w.env.Namespace(t)}
+	s.end = sync.OnceFunc(s.leave)
+	t.Cleanup(s.end)
+	s.log.clear()
+	s.unasked()
+	return s
+}
+
+// define creates the definitions. That of the toppings may be there.
+func (s *scene) define(from []*unstructured.Unstructured) {
+	s.Helper()
+	for _, u := range from {
+		err := s.api.Create(s.Context(), u.DeepCopy())
+		if u.GetName() != toppings || !apierrors.IsAlreadyExists(err) {
+			s.must(err)
+		}
+		s.must(harness.Establish(s.Context(), s.api, u.GetName()))
+		if u.GetName() == pizzas {
+			is, err := s.definition(s.Context(), pizzas)
+			s.must(err)
+			s.made = &definition{from: u, is: is}
+		}
+	}
+}
+
+// still reports whether the definition of the pizzas was made from one of these and is
+// as it was then, but for who converts, and no pizza is left.
+func (s *scene) still(from []*unstructured.Unstructured) bool {
+	s.Helper()
+	made := s.made
+	if made == nil || !slices.ContainsFunc(from, func(u *unstructured.Unstructured) bool { return equality.Semantic.DeepEqual(u, made.from) }) {
+		return false
+	}
+	is, err := s.definition(s.Context(), pizzas)
+	if apierrors.IsNotFound(err) {
+		return false
+	}
+	s.must(err)
+	is.Spec.Conversion = made.is.Spec.Conversion
+	if is.UID != made.is.UID || is.DeletionTimestamp != nil || !equality.Semantic.DeepEqual(is.Spec, made.is.Spec) ||
+		!slices.Equal(is.Status.StoredVersions, []string{"v1alpha1"}) {
+		return false
+	}
+	left, err := s.env.View.Stored(s.Context(), "hub", stored)
+	s.must(err)
+	return len(left) == 0
 }
 
 // with returns the scene for a subtest.
@@ -274,28 +293,45 @@ func (s *scene) with(t *testing.T) *scene {
 	return &sub
 }
 
-// end explains what has failed and ends the webhook.
-func (s *scene) end() {
+// leave explains what has failed, and takes the pizzas away.
+func (s *scene) leave() {
 	if s.at != nil {
-		s.at.stop()
+		s.working()
+	}
+	if s.Failed() || s.at != nil && s.at.deaf {
+		s.silence()
 	}
 	if s.Failed() {
 		s.Logf("the webhook says:\n%s\nthe converter says:\n%s", s.log.String(), s.by.log())
 	}
-	s.must(s.api.Delete(context.Background(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: s.ns}}))
+	// As they are stored, if they are as at first: nobody may be there to convert them.
+	err := s.api.DeleteAllOf(context.WithoutCancel(s.Context()), object(alpha, "Pizza", "", ""), client.InNamespace(s.ns))
+	if err != nil {
+		s.made = nil
+	}
 }
 
-// clear takes away what an earlier test has left: the pizzas with their definition,
-// and the toppings.
-func (s *scene) clear() {
+// unasked has nobody be asked about pizzas, and takes the toppings away.
+func (s *scene) unasked() {
 	s.Helper()
-	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
-	s.by.leave(s)
-	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), crd)))
 	for _, kind := range []client.Object{&admissionregistrationv1.MutatingWebhookConfiguration{}, &admissionregistrationv1.ValidatingWebhookConfiguration{}} {
 		kind.SetName(group)
 		s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), kind)))
 	}
+	err := s.api.DeleteAllOf(s.Context(), object(alpha, "Topping", "", ""))
+	if !notServed(err) {
+		s.must(err)
+	}
+}
+
+// clear takes the definition of the pizzas away, and them with it, and then has nobody
+// convert.
+func (s *scene) clear() {
+	s.Helper()
+	s.made = nil
+	crd := &apiextensionsv1.CustomResourceDefinition{ObjectMeta: metav1.ObjectMeta{Name: pizzas}}
+	s.by.leave(s)
+	s.must(client.IgnoreNotFound(s.api.Delete(s.Context(), crd)))
 	s.until("the definition of the pizzas is gone", func(ctx context.Context) error {
 		err := s.api.Get(ctx, client.ObjectKeyFromObject(crd), crd)
 		if err == nil {
@@ -303,10 +339,7 @@ func (s *scene) clear() {
 		}
 		return client.IgnoreNotFound(err)
 	})
-	err := s.api.DeleteAllOf(s.Context(), object(alpha, "Topping", "", ""))
-	if !notServed(err) {
-		s.must(err)
-	}
+	s.by.forget(s)
 }
 
 // untilServed waits until the API server serves both definitions, in all versions.
@@ -383,8 +416,14 @@ func (s *scene) admit() {
 		} else if err != nil && !strings.Contains(err.Error(), "not known") {
 			return err
 		}
-		if err := s.api.Create(ctx, s.read(pizza(alpha, "probe", `[nobody-has-this]`)), client.DryRunAll); err == nil {
-			return errors.New("any topping will do")
+		for _, name := range []string{"nobody-has-this", "tomato", "mozzarella", "salami", "ham"} { // An earlier test may have had them.
+			topping := object(alpha, "Topping", "", name)
+			if err := s.api.Get(ctx, client.ObjectKeyFromObject(topping), topping); !apierrors.IsNotFound(err) {
+				continue
+			}
+			if err := s.api.Create(ctx, s.read(pizza(alpha, "probe", "["+name+"]")), client.DryRunAll); err == nil {
+				return fmt.Errorf("%s will do", name)
+			}
 		}
 		return nil
 	})
@@ -411,30 +450,7 @@ func (s *scene) must(err error) {
 // until waits until there is no error.
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
-	if err := await(context.WithoutCancel(s.Context()), try); err != nil { // It may be asked for by a cleanup.
-		s.Fatalf("%s: %v", what, err)
-	}
-}
-
-// await tries until there is no error, and returns the last one after a while.
-func await(ctx context.Context, try func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, patience)
-	defer cancel()
-	var last error
-	for every := 10 * time.Millisecond; ; every = min(2*every, 200*time.Millisecond) {
-		err := try(ctx)
-		if err == nil {
-			return nil
-		}
-		if ctx.Err() == nil || last == nil { // Or else the try has failed because its time was over.
-			last = err
-		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("not within %s: %w", patience, last)
-		case <-time.After(every):
-		}
-	}
+	harness.Eventually(s.T, what, try)
 }
 
 // wantError fails the test unless there is an error of an API server with the code,
@@ -464,13 +480,15 @@ type serving struct {
 
 // service is a webhook that serves.
 type service struct {
-	server       *webhook.Server
-	certificates webhook.Certificates
-	stop         func()
+	serving
+
+	stop  func() // Ends it, which takes a second: HTTP/2 has its clients be told first.
+	ended chan error
 }
 
 // serve starts the webhook in this process, and waits until the API server trusts
-// it, or, if it is deaf, until it answers.
+// it, or, if it is deaf, until it answers. It serves the tests that follow, too, until
+// somebody silences it.
 func (s *scene) serve(as serving) {
 	s.Helper()
 	log := s.log.logger()
@@ -493,17 +511,18 @@ func (s *scene) serve(as serving) {
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.Context()))
 	var running sync.WaitGroup
+	ended := make(chan error, len(parts))
 	for _, part := range parts {
 		running.Go(func() {
 			if err := part.Start(ctx); err != nil {
-				s.Errorf("%T has ended: %v", part, err)
+				ended <- fmt.Errorf("%T has ended: %w", part, err)
 			}
 		})
 	}
-	s.at = &service{server: server, certificates: certificates, stop: sync.OnceFunc(func() {
+	s.at = &service{serving: as, ended: ended, stop: func() {
 		cancel()
 		running.Wait()
-	})}
+	}}
 	s.until("the webhook is ready", func(context.Context) error {
 		err := server.Ready()
 		if as.deaf && err != nil && strings.HasPrefix(err.Error(), "toppings:") {
@@ -513,6 +532,27 @@ func (s *scene) serve(as serving) {
 	})
 	if len(targets.CRDs) > 0 {
 		s.untilTrusted()
+	}
+}
+
+// silence ends the webhook, if it serves.
+func (s *scene) silence() {
+	s.Helper()
+	if s.at == nil {
+		return
+	}
+	s.at.stop()
+	s.working()
+	s.at = nil
+}
+
+// working fails the test if a part of the webhook has ended with an error.
+func (s *scene) working() {
+	s.Helper()
+	select {
+	case err := <-s.at.ended:
+		s.Error(err)
+	default:
 	}
 }
 
@@ -528,6 +568,12 @@ func (j *journal) logger() logr.Logger {
 		defer j.mu.Unlock()
 		fmt.Fprintln(&j.text, prefix, args)
 	}, funcr.Options{})
+}
+
+func (j *journal) clear() {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.text.Reset()
 }
 
 func (j *journal) String() string {
@@ -603,8 +649,8 @@ func (s *scene) tryGet(ctx context.Context, version, name string) (*unstructured
 // stored returns the pizzas of the namespace as they lie in etcd, by name.
 func (s *scene) stored() map[string]map[string]any {
 	s.Helper()
-	prefix := "/registry/" + group + "/pizzas/" + s.ns + "/"
-	all, err := s.playground.Stored(s.Context(), "hub", prefix)
+	prefix := stored + s.ns + "/"
+	all, err := s.env.View.Stored(s.Context(), "hub", prefix)
 	s.must(err)
 	out := map[string]map[string]any{}
 	for key, value := range all {
@@ -641,11 +687,11 @@ func (s *scene) run(args ...string) (string, error) {
 	return s.kubectlIn(append([]string{"-n", s.ns}, args...)...)
 }
 
-// kubectlIn runs kubectl in the folder of the repository.
+// kubectlIn runs kubectl in the folder of the repository, and returns its warnings, too.
 func (w *world) kubectlIn(args ...string) (string, error) {
-	cmd := exec.Command(w.kubectl, args...)
+	cmd := exec.Command(filepath.Join(w.env.Assets(), "kubectl"), args...)
 	cmd.Dir = root
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig, "HOME="+w.dir)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.env.Kubeconfig("hub"), "HOME="+w.env.Dir)
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	err := cmd.Run()

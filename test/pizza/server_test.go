@@ -29,14 +29,18 @@ import (
 
 	"refract.dev/examples/pizza/restaurant"
 	"refract.dev/internal/schema"
+	"refract.dev/test/harness"
 	"refract.dev/webhook"
 )
 
 // TestManifests: a cluster takes the manifests for it, and the webhook's account may
 // do what the webhook does: know the toppings, keep its certificate, and be trusted.
 func TestManifests(t *testing.T) {
-	s := begin(t, byServer, setting{alone: true})
-	s.clear() // The manifests bring their own definitions.
+	t.Parallel()
+	byServer.take(t)
+	s := empty(t, byServer)
+	s.silence() // Another one serves here.
+	s.clear()   // The manifests bring their own definitions.
 	out, err := s.kubectlIn("apply", "-k", "examples/pizza/manifests/cluster")
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
@@ -50,7 +54,7 @@ func TestManifests(t *testing.T) {
 		UserName: "system:serviceaccount:" + home + ":webhook",
 		Groups:   []string{"system:serviceaccounts", "system:serviceaccounts:" + home, "system:authenticated"},
 	}
-	account, err := s.world.client(cfg)
+	account, err := harness.ClientFor(cfg)
 	s.must(err)
 	host, _, err := net.SplitHostPort(s.address)
 	s.must(err)
@@ -122,6 +126,7 @@ func TestManifests(t *testing.T) {
 // TestRendered: what the kustomizations make of the manifests is what Kubernetes knows,
 // and with cert-manager the webhook has no say in what is trusted.
 func TestRendered(t *testing.T) {
+	t.Parallel()
 	known, err := schema.New(nil)
 	if err != nil {
 		t.Fatal(err)
@@ -153,30 +158,44 @@ func TestRendered(t *testing.T) {
 	}
 }
 
-// TestCommand: the program as its users start it, until it is told to stop.
+// TestCommand: the program as its users start it, until it is told to stop. It takes its
+// time then, for those who have not heard of it yet, and so has an address and a Secret of
+// its own, and others have their turn meanwhile.
 func TestCommand(t *testing.T) {
-	s := begin(t, byServer, setting{alone: true})
+	t.Parallel()
 	program := filepath.Join(t.TempDir(), "pizza-crd-webhook")
 	build := exec.Command("go", "build", "-o", program, "./examples/pizza/cmd/pizza-crd-webhook")
 	build.Dir = root
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	ports, err := harness.FreePorts(2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, health := ports[0], ports[1]
+	over := byServer.take(t)
+	s := begin(t, byServer, setting{alone: true, edit: func(crd map[string]any) {
+		at := "https://" + address + "/convert/v1beta1/pizza"
+		if err := unstructured.SetNestedField(crd, at, "spec", "conversion", "webhook", "clientConfig", "url"); err != nil {
+			t.Fatal(err)
+		}
+	}})
 	if err := s.api.Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: home}}); err != nil {
 		s.must(client.IgnoreAlreadyExists(err))
 	}
-	host, port, err := net.SplitHostPort(s.address)
+	host, port, err := net.SplitHostPort(address)
 	s.must(err)
-	health, err := freeAddress(t.Context())
-	s.must(err)
-	cmd := exec.Command(program, "--kubeconfig="+s.kubeconfig, "--bind-address="+host, "--secure-port="+port, "--health-address="+health, "-v=4")
+	cmd := exec.Command(program, "--kubeconfig="+s.env.Kubeconfig("hub"), "--bind-address="+host, "--secure-port="+port, "--health-address="+health,
+		"--secret=command-cert", "-v=4")
 	var log bytes.Buffer
 	cmd.Stderr = &log
 	s.must(cmd.Start())
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
+	tell := sync.OnceFunc(func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	end := sync.OnceValue(func() error {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
+		tell()
 		return <-ended
 	})
 	t.Cleanup(func() {
@@ -196,6 +215,9 @@ func TestCommand(t *testing.T) {
 		return err
 	})
 	s.must(ask(health, "/metrics", "refract_conversion_objects_total{"))
+	tell()
+	s.end()
+	over()
 	if err := end(); err != nil {
 		t.Errorf("it was told to stop, and ended with %v", err)
 	}

@@ -227,7 +227,7 @@ func a7(t *testing.T, w *world) {
 func TestA8(t *testing.T) { each(t, a8) }
 
 func a8(t *testing.T, w *world) {
-	s := begin(t, w, setting{alone: true})
+	s := begin(t, w, setting{whoever: true})
 	const file = "examples/pizza/objects/topping-salami-with-unknown-fields.yaml"
 	out, err := s.run("create", "-f", file)
 	want := `Topping in version "v1alpha1" cannot be handled as a Topping: strict decoding error: unknown field "spec.color"`
@@ -333,14 +333,14 @@ func a14(t *testing.T, w *world) {
 	if _, err := s.tryGet(t.Context(), alpha, "salami"); !apierrors.IsNotFound(err) {
 		t.Errorf("a dry run stores nothing: %v", err)
 	}
-	s.at.stop()
+	s.silence()
 	s.serve(serving{deaf: true})
 	s.wantError("Nobody knows.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
 		`failed calling webhook "restaurant.programming-kubernetes.info"`)
 	if _, err := s.tryGet(t.Context(), alpha, "margherita"); !apierrors.IsNotFound(err) {
 		t.Errorf("what was not taken is not there: %v", err)
 	}
-	s.at.stop()
+	s.silence()
 	s.serve(serving{})
 	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
 }

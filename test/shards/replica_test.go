@@ -20,9 +20,10 @@ import (
 )
 
 const (
-	replicaVariable = "REFRACT_TEST_REPLICA" // The identity: this process is a replica then.
-	leaseVariable   = "REFRACT_TEST_LEASE"   // How long its Lease lasts.
-	members         = 9
+	replicaVariable   = "REFRACT_TEST_REPLICA"   // The identity: this process is a replica then.
+	namespaceVariable = "REFRACT_TEST_NAMESPACE" // Where its Lease is.
+	leaseVariable     = "REFRACT_TEST_LEASE"     // How long that lasts.
+	members           = 9
 )
 
 // An event is a line that a replica writes.
@@ -72,7 +73,7 @@ func replicate(identity string) error {
 	}
 	var s *shards.Shards
 	s, err = shards.New(shards.Options{
-		Leases: client.CoordinationV1(), Namespace: "default", Identity: identity, LeaseDuration: duration,
+		Leases: client.CoordinationV1(), Namespace: os.Getenv(namespaceVariable), Identity: identity, LeaseDuration: duration,
 		Log: funcr.New(func(prefix, args string) {
 			fmt.Fprintln(os.Stderr, time.Now().Format(time.StampMicro), identity, prefix, args)
 		}, funcr.Options{}),

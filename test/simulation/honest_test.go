@@ -15,9 +15,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
 
 const (
@@ -85,20 +84,8 @@ func steps() []step {
 
 // TestHonest holds the double's answers against those of a real API server.
 func TestHonest(t *testing.T) {
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p, err := playground.Start(t.Context(), playground.Options{Dir: t.TempDir(), Assets: assets, Members: 1, Bare: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := p.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
-	cfg, err := clientcmd.BuildConfigFromFlags("", p.Members()[0].Kubeconfig)
+	e := harness.New(t, harness.Topology{Members: 1})
+	cfg, err := e.Config(e.Members[0])
 	if err != nil {
 		t.Fatal(err)
 	}

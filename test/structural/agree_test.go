@@ -18,10 +18,11 @@ import (
 
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
+	"refract.dev/test/harness"
 )
 
 const (
-	// group is that of all generated definitions.
+	// group is that of generated definitions that are tried out.
 	group = "generated.example"
 	// schemas times objects are the pairs that are compared.
 	schemas, objects = 170, 8
@@ -267,6 +268,10 @@ func (c *comparison) report(t *testing.T, s *subject, seed uint64, obj, old map[
 		seed, difference, yamlOf(decode(t, encode(t, smallest))), before, yamlOf(s.crd))
 }
 
+// groupOf is a group for the generated definitions of a test: others, or the test itself,
+// may have left some with these names behind.
+func groupOf(t *testing.T) string { t.Helper(); return harness.NameOf(t) + ".example" }
+
 // each runs a test of its own for every seed below n, some of them at a time: the
 // server is not idle while this side thinks.
 func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
@@ -284,7 +289,8 @@ func each(t *testing.T, n uint64, do func(t *testing.T, seed uint64)) {
 // What structural says of an object is what a server says: the object that it
 // makes of it, the fields that it does not know, and why it refuses it.
 func TestAgreesWithTheServer(t *testing.T) {
-	all := make([]*subject, schemas)
+	t.Parallel()
+	all, group := make([]*subject, schemas), groupOf(t)
 	for seed := range all {
 		name := fmt.Sprintf("things%d.%s", seed, group)
 		all[seed] = newSubject(t, generate.CRD(source(uint64(seed)), name, generate.SchemaOptions{}))

@@ -1,6 +1,7 @@
 package structural
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
@@ -11,10 +12,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"refract.dev/structural"
+	"refract.dev/test/harness"
 )
 
 // The examples of chapter 9 of Programming Kubernetes, on a current API server and
-// offline.
+// offline. A server lets who creates an object wait for two seconds if its definition is
+// younger, so they all go on at the same time.
 
 const chapterGroup = "cnat.programming-kubernetes.info"
 
@@ -113,6 +116,7 @@ anyOf:
 `
 
 func TestChapterNotStructural(t *testing.T) {
+	t.Parallel()
 	const root = "spec.versions[0].schema.openAPIV3Schema."
 	want := verdict{Code: http.StatusUnprocessableEntity, Causes: set([]string{
 		"FieldValueRequired | " + root + "type | Required value: must not be empty at the root",
@@ -168,6 +172,7 @@ const withImage = `
 const schedule = `spec: {schedule: "2019-07-03T02:00:00Z", command: 'echo "Hello, world!"'}`
 
 func TestChapterPruning(t *testing.T) {
+	t.Parallel()
 	s := newSubject(t, definition(t, "ats", atSchema("")))
 	shared.install(t, s.crd)
 	got := s.created(t, s.object(t, "example-at", `spec: {schedule: "2019-07-03T02:00:00Z", command: 'echo "Hello, world!"', someGarbage: 42}`))
@@ -180,6 +185,7 @@ func TestChapterPruning(t *testing.T) {
 }
 
 func TestChapterPreserving(t *testing.T) {
+	t.Parallel()
 	cases := map[string]struct {
 		plural, schema, obj, want string
 		unknown, causes           []string
@@ -207,6 +213,7 @@ func TestChapterPreserving(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel()
 			s := newSubject(t, definition(t, tc.plural, strings.ReplaceAll(tc.schema, "\t", " ")))
 			shared.install(t, s.crd)
 			got := s.created(t, s.object(t, "example", tc.obj))
@@ -222,6 +229,7 @@ func TestChapterPreserving(t *testing.T) {
 }
 
 func TestChapterIntOrStringAndEmbedded(t *testing.T) {
+	t.Parallel()
 	s := newSubject(t, definition(t, "raws", `
 type: object
 properties:
@@ -276,6 +284,7 @@ properties:
 // The directive that the chapter writes does not exist: the server drops it, or
 // refuses it if it is asked to be strict, and Check says what was meant.
 func TestChapterMisspeltDirective(t *testing.T) {
+	t.Parallel()
 	crd := definition(t, "misspelts", `
 type: object
 properties:
@@ -306,6 +315,7 @@ properties:
 }
 
 func TestChapterDefault(t *testing.T) {
+	t.Parallel()
 	s := newSubject(t, definition(t, "imagers", atSchema(withImage)))
 	shared.install(t, s.crd)
 	got := s.created(t, s.object(t, "example-at", schedule))
@@ -318,6 +328,7 @@ func TestChapterDefault(t *testing.T) {
 // An object that is older than a default has it when it is read, and in storage only
 // after it has been written again, be it without a change.
 func TestChapterOldObjectsGainDefaults(t *testing.T) {
+	t.Parallel()
 	before := newSubject(t, definition(t, "olders", atSchema("")))
 	after := newSubject(t, definition(t, "olders", atSchema(withImage)))
 	shared.install(t, before.crd)
@@ -329,9 +340,12 @@ func TestChapterOldObjectsGainDefaults(t *testing.T) {
 
 	replace(t, after.crd)
 	var read map[string]any
-	shared.eventually(t, "the object has an image", func() bool {
+	harness.Eventually(t, "the object has an image", func(context.Context) error {
 		read = shared.must(t, http.MethodGet, after.path("example-at"), nil)
-		return at(read, "spec", "image") == "busybox"
+		if image := at(read, "spec", "image"); image != "busybox" {
+			return fmt.Errorf("it is %v", image)
+		}
+		return nil
 	})
 	offline, err := after.version.Decode(obj)
 	if err != nil {
@@ -354,7 +368,7 @@ func TestChapterOldObjectsGainDefaults(t *testing.T) {
 func stored(t *testing.T, s *subject, name string) map[string]any {
 	t.Helper()
 	key := fmt.Sprintf("/registry/%s/%s/%s/%s", s.definition.Group(), s.definition.Plural(), s.namespace, name)
-	all, err := shared.playground.Stored(t.Context(), shared.playground.Hub().Name, key)
+	all, err := shared.env.View.Stored(t.Context(), "hub", key)
 	if err != nil {
 		t.Fatal(err)
 	}

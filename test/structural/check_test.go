@@ -17,6 +17,7 @@ import (
 
 // What Check says of a definition is what a server says, cause by cause.
 func TestCheckAgreesWithTheServer(t *testing.T) {
+	t.Parallel()
 	const definitions = 600
 	var refused, accepted, unreadable atomic.Int64
 	var mu sync.Mutex

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -17,40 +16,73 @@ import (
 // What the golden files of refract.dev/structural say of definitions, and of objects
 // that are created, is what a server says.
 func TestGoldenFilesAgreeWithTheServer(t *testing.T) {
+	t.Parallel()
 	files, err := filepath.Glob("../../structural/testdata/*.txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
-	var checked, created atomic.Int64
+	all, group := make([]*golden, len(files)), groupOf(t)
+	for i, file := range files {
+		all[i] = readGolden(t, file, fmt.Sprintf("golden%d.%s", i, group))
+	}
+	for _, g := range all {
+		if g.subject != nil {
+			shared.must(t, http.MethodPost, definitions, g.crd)
+		}
+	}
+	checked, created := 0, 0
+	for _, g := range all {
+		if g.crd != nil && g.subject == nil {
+			checked++
+		}
+		created += len(g.objects)
+	}
+	if checked < 10 || created < 20 {
+		t.Errorf("%d definitions and %d objects are to be compared, want 10 and 20 or more", checked, created)
+	}
 	each(t, uint64(len(files)), func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
-		file := files[i]
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			in := inputs(t, file, fmt.Sprintf("golden%d.example", i))
-			if in["old.yaml"] != "" || in["old-crd.yaml"] != "" { // A change: TestRatchetingAgreesWithTheServer has many.
-				return
-			}
-			crd := goldenCRD(t, in)
-			var objects []string
-			for _, name := range slices.Sorted(maps.Keys(in)) {
-				if strings.HasPrefix(name, "object") {
-					objects = append(objects, name)
-				}
-			}
-			if len(objects) == 0 {
-				checked.Add(1)
-				checkGolden(t, crd)
-				return
-			}
-			s := newSubject(t, crd)
-			shared.install(t, crd)
-			for _, name := range objects {
-				created.Add(1)
-				createGolden(t, s, name, parse(t, in[name]))
-			}
-		})
+		t.Run(strings.TrimSuffix(filepath.Base(files[i]), ".txtar"), all[i].compare)
 	})
-	if checked.Load() < 10 || created.Load() < 20 {
-		t.Errorf("%d definitions and %d objects were compared, want 10 and 20 or more", checked.Load(), created.Load())
+}
+
+// golden is an archive.
+type golden struct {
+	in  map[string]string
+	crd map[string]any // Nil if the archive is about a change: TestRatchetingAgreesWithTheServer has many.
+	// If objects are created: what of, and the names of their files.
+	subject *subject
+	objects []string
+}
+
+func readGolden(t *testing.T, file, group string) *golden {
+	t.Helper()
+	g := &golden{in: inputs(t, file, group)}
+	if g.in["old.yaml"] != "" || g.in["old-crd.yaml"] != "" {
+		return g
+	}
+	g.crd = goldenCRD(t, g.in)
+	for _, name := range slices.Sorted(maps.Keys(g.in)) {
+		if strings.HasPrefix(name, "object") {
+			g.objects = append(g.objects, name)
+		}
+	}
+	if len(g.objects) > 0 {
+		g.subject = newSubject(t, g.crd)
+	}
+	return g
+}
+
+// compare compares what an archive has.
+func (g *golden) compare(t *testing.T) {
+	switch {
+	case g.crd == nil:
+	case g.subject == nil:
+		checkGolden(t, g.crd)
+	default:
+		shared.served(t, g.crd)
+		for _, name := range g.objects {
+			createGolden(t, g.subject, name, parse(t, g.in[name]))
+		}
 	}
 }
 

@@ -1,8 +1,10 @@
 package structural
 
 import (
+	"context"
 	"fmt"
 	"maps"
+	"math/rand/v2"
 	"net/http"
 	"slices"
 	"sync/atomic"
@@ -11,24 +13,26 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"refract.dev/structural/generate"
+	"refract.dev/test/harness"
 )
 
 // What was stored before a schema became stricter may stay as it is, where it does not
 // change: https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definitions/#validation-ratcheting.
 // What structural says of updates of such objects is what a server says.
 func TestRatchetingAgreesWithTheServer(t *testing.T) {
-	const definitions = 22
+	t.Parallel()
+	const schemas = 22
 	updates, tolerated := &comparison{}, &atomic.Int64{}
-	each(t, definitions, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
-		src := source(i + 3_000_000)
-		strict := generate.CRD(src, fmt.Sprintf("ratchets%d.%s", i, group), generate.SchemaOptions{Depth: 3})
-		mark(strict)
-		lax := runtime.DeepCopyJSON(strict)
-		for _, node := range schemaNodes(lax) {
-			loosen(node)
-		}
-		before, after := newSubject(t, lax), newSubject(t, strict)
-		shared.install(t, lax)
+	all, group := make([]*change, schemas), groupOf(t)
+	for i := range all {
+		all[i] = newChange(t, uint64(i), fmt.Sprintf("ratchets%d.%s", i, group))
+	}
+	for _, c := range all {
+		shared.must(t, http.MethodPost, definitions, c.before.crd)
+	}
+	each(t, schemas, func(t *testing.T, i uint64) { //nolint:thelper // It is the test.
+		src, before, after := all[i].src, all[i].before, all[i].after
+		shared.served(t, before.crd)
 		stored := map[string]map[string]any{}
 		for n := range objects {
 			name := fmt.Sprintf("object-%d", n)
@@ -39,20 +43,26 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 				stored[name] = obj
 			}
 		}
-		replace(t, strict)
+		replace(t, after.crd)
 		for n := range objects {
 			name := fmt.Sprintf("object-%d", n)
 			obj, ok := stored[name]
 			if !ok {
 				continue
 			}
-			shared.eventually(t, "the strict schema is served", func() bool {
-				a, err := shared.do(t.Context(), http.MethodGet, after.path(name), nil)
-				if err != nil || a.code != http.StatusOK {
-					return false
+			harness.Eventually(t, "the strict schema is served", func(ctx context.Context) error {
+				a, err := shared.do(ctx, http.MethodGet, after.path(name), nil)
+				if err != nil {
+					return err
+				}
+				if err := a.want(http.StatusOK); err != nil {
+					return err
 				}
 				got, err := a.object()
-				return err == nil && got["marked"] == true
+				if err == nil && got["marked"] != true {
+					err = fmt.Errorf("it is not: %s", a.body)
+				}
+				return err
 			})
 			old := shared.must(t, http.MethodGet, after.path(name), nil)
 			compareUpdate(t, updates, after, i, obj, old)
@@ -72,6 +82,24 @@ func TestRatchetingAgreesWithTheServer(t *testing.T) {
 	if updates.accepted.Load() < 100 || updates.refused.Load() < 50 || tolerated.Load() < 15 {
 		t.Error("too few of something were compared")
 	}
+}
+
+// change is a schema that becomes stricter.
+type change struct {
+	src           *rand.PCG // Where the objects come from, as both schemas have.
+	before, after *subject
+}
+
+func newChange(t *testing.T, seed uint64, name string) *change {
+	t.Helper()
+	src := source(seed + 3_000_000)
+	strict := generate.CRD(src, name, generate.SchemaOptions{Depth: 3})
+	mark(strict)
+	lax := runtime.DeepCopyJSON(strict)
+	for _, node := range schemaNodes(lax) {
+		loosen(node)
+	}
+	return &change{src: src, before: newSubject(t, lax), after: newSubject(t, strict)}
 }
 
 // mark gives every schema a field that shows by its default that it is served.
@@ -101,15 +129,18 @@ func loosen(schema map[string]any) {
 func replace(t *testing.T, crd map[string]any) {
 	t.Helper()
 	path := definitions + "/" + text(crd, "metadata", "name")
-	shared.eventually(t, "the definition is replaced", func() bool {
+	harness.Eventually(t, "the definition is replaced", func(ctx context.Context) error {
 		now := shared.must(t, http.MethodGet, path, nil)
 		next := runtime.DeepCopyJSON(crd)
 		metadata, _ := next["metadata"].(map[string]any)
 		metadata["resourceVersion"] = text(now, "metadata", "resourceVersion")
-		a, err := shared.do(t.Context(), http.MethodPut, path, encode(t, next))
-		if err == nil && a.code != http.StatusOK && a.code != http.StatusConflict {
+		a, err := shared.do(ctx, http.MethodPut, path, encode(t, next))
+		if err != nil {
+			return err
+		}
+		if a.code != http.StatusOK && a.code != http.StatusConflict {
 			t.Fatalf("PUT %s: %d %s", path, a.code, a.body)
 		}
-		return err == nil && a.code == http.StatusOK
+		return a.want(http.StatusOK)
 	})
 }

@@ -10,26 +10,17 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
-
-// patience is how long anything may take that has no limit of its own. A machine
-// that is busy with other things is slow.
-const patience = 90 * time.Second
 
 // definitions is where CustomResourceDefinitions are.
 const definitions = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
@@ -40,46 +31,21 @@ var shared *server
 // server is an API server, spoken to without a client library in between: what it
 // answers is compared byte for byte, or nearly so.
 type server struct {
-	playground *playground.Playground
-	client     *http.Client
-	url        string
+	env    *harness.Env
+	client *http.Client
+	url    string
 }
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "structural:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "refract-structural-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, p.Stop()) }()
-	cfg, err := clientcmd.BuildConfigFromFlags("", p.Hub().Kubeconfig)
-	if err != nil {
-		return 0, err
-	}
-	client, err := rest.HTTPClientFor(cfg)
-	if err != nil {
-		return 0, err
-	}
-	shared = &server{playground: p, client: client, url: cfg.Host}
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{}, func(_ context.Context, e *harness.Env) (func() error, error) {
+		cfg, err := e.Config("hub")
+		if err != nil {
+			return nil, err
+		}
+		client, err := rest.HTTPClientFor(cfg)
+		shared = &server{env: e, client: client, url: cfg.Host}
+		return nil, err
+	})
 }
 
 // answer is what the server has answered.
@@ -112,6 +78,14 @@ func (s *server) do(ctx context.Context, method, path string, body []byte) (*ans
 		out.warnings = append(out.warnings, h.Text)
 	}
 	return out, errors.Join(errs...)
+}
+
+// want returns an error unless the answer has this code.
+func (a *answer) want(code int) error {
+	if a.code != code {
+		return fmt.Errorf("got %d %s, want %d", a.code, a.body, code)
+	}
+	return nil
 }
 
 // object is the body of an answer as what it was decoded to.
@@ -153,12 +127,29 @@ func (s *server) must(t *testing.T, method, path string, obj map[string]any) map
 	return out
 }
 
-// install creates a definition, or replaces the one that is there, and waits until
-// its versions are served.
+// install creates a definition, waits until its versions are served, and removes it when
+// the test ends.
 func (s *server) install(t *testing.T, crd map[string]any) {
 	t.Helper()
 	s.must(t, http.MethodPost, definitions, crd)
+	t.Cleanup(func() { s.remove(t, text(crd, "metadata", "name")) })
 	s.served(t, crd)
+}
+
+// remove removes a definition, until it is gone.
+func (s *server) remove(t *testing.T, name string) {
+	t.Helper()
+	path := definitions + "/" + name
+	if _, err := s.do(context.WithoutCancel(t.Context()), http.MethodDelete, path, nil); err != nil {
+		t.Error(err)
+	}
+	harness.Eventually(t, name+" is gone", func(ctx context.Context) error {
+		a, err := s.do(ctx, http.MethodGet, path, nil)
+		if err != nil {
+			return err
+		}
+		return a.want(http.StatusNotFound)
+	})
 }
 
 // served waits until all versions of a definition are.
@@ -167,21 +158,13 @@ func (s *server) served(t *testing.T, crd map[string]any) {
 	for _, version := range list(crd, "spec", "versions") {
 		name, _ := version.(map[string]any)["name"].(string)
 		path := fmt.Sprintf("/apis/%s/%s/%s", text(crd, "spec", "group"), name, text(crd, "spec", "names", "plural"))
-		s.eventually(t, path+" is served", func() bool {
-			a, err := s.do(t.Context(), http.MethodGet, path, nil)
-			return err == nil && a.code == http.StatusOK
+		harness.Eventually(t, path+" is served", func(ctx context.Context) error {
+			a, err := s.do(ctx, http.MethodGet, path, nil)
+			if err != nil {
+				return err
+			}
+			return a.want(http.StatusOK)
 		})
-	}
-}
-
-// eventually waits until something holds.
-func (s *server) eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 20*time.Millisecond, patience, true, func(context.Context) (bool, error) {
-		return holds(), nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
 	}
 }
 

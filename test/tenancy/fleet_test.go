@@ -5,188 +5,256 @@ package tenancy
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
+	"io"
 	"path/filepath"
-	"regexp"
 	"strings"
-	"syscall"
+	"sync"
 	"testing"
-	"time"
 
-	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
-	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/internal/hub"
-	"refract.dev/test/fleet"
+	"refract.dev/test/harness"
 )
 
 const (
-	root    = "../.."
-	members = 2
-	system  = "kube-admiral-system"
+	root   = "../.."
+	system = "kube-admiral-system"
+
+	// members is how many there are: what most tests write goes to all, and two of them
+	// tell as much as more. The third is for rights that are missing on one.
+	members = 3
 )
 
-// shared is the fleet of all tests. Its controllers have the rights of
-// config/rbac, on the hub and on the members, and no others.
-var shared *fleet.Fleet
+var (
+	// env has the fleet of all tests.
+	env *harness.Env
+	// controllers have the rights of config/rbac, on the hub and on the members, and no
+	// others.
+	controllers *harness.Replica
+	// clients are an administrator's, by the name of the cluster.
+	clients = map[string]client.Client{}
+)
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "tenancy:", err)
-		code = 1
-	}
-	os.Exit(code)
+	harness.Main(m, harness.Topology{Members: members, CRDs: true}, setup)
 }
 
-func run(m *testing.M) (code int, err error) {
-	dir, err := os.MkdirTemp("", "refract-tenancy-")
+// setup installs the documented roles, has the members join with them, and runs the
+// controllers with them.
+func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
+	env = e
+	for _, cluster := range append([]string{"hub"}, env.Members...) {
+		cfg, err := env.Config(cluster)
+		if err != nil {
+			return nil, err
+		}
+		if clients[cluster], err = clientOf(cfg); err != nil {
+			return nil, err
+		}
+	}
+	account, err := restrict(ctx)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	if shared, err = fleet.Start(dir, root, members); err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, shared.Stop()) }()
-	account, err := restrict(dir)
+	return nil, runAs(ctx, account)
+}
+
+// clientOf returns a client by which no field is written that the API server does not
+// know, as with kubectl.
+func clientOf(cfg *rest.Config) (client.Client, error) {
+	c, err := harness.ClientFor(cfg)
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
-	stop, err := runAs(account)
-	if err != nil {
-		return 0, err
-	}
-	defer stop()
-	return m.Run(), nil
+	return client.WithFieldValidation(c, metav1.FieldValidationStrict), nil
 }
 
 // restrict installs the documented roles, has the members reached with them, and
 // returns a kubeconfig of the account that they are for on the hub.
-func restrict(dir string) (kubeconfig string, err error) {
+func restrict(ctx context.Context) (kubeconfig string, err error) {
 	// Twice, as for everybody: a namespace must be there before what is in it.
 	for _, what := range []string{"-f=" + filepath.Join(root, "config/install/namespace.yaml"), "-k=" + filepath.Join(root, "config/install")} {
-		if _, err := shared.Kubectl("hub", "", "apply", "--server-side", "--force-conflicts", what); err != nil {
+		if _, err := env.Kubectl("hub", "", "apply", "--server-side", "--force-conflicts", what); err != nil {
 			return "", err
 		}
 	}
-	for _, name := range shared.Members {
-		if _, err := shared.Kubectl(name, "", "apply", "-f", filepath.Join(root, "config/rbac/member.yaml")); err != nil {
+	for _, name := range env.Members {
+		if _, err := env.Kubectl(name, "", "apply", "-f", filepath.Join(root, "config/rbac/member.yaml")); err != nil {
 			return "", err
 		}
-		cfg, err := clientcmd.LoadFromFile(shared.Kubeconfig(name))
+		to, err := env.Access(name)
 		if err != nil {
 			return "", err
 		}
-		token, err := shared.Kubectl(name, "", "create", "token", "refract-member", "-n", system, "--duration=2h")
-		if err != nil {
+		to.Cert, to.Key = nil, nil
+		if to.Token, err = token(ctx, name, "refract-member"); err != nil {
 			return "", err
 		}
-		secret, err := json.Marshal(map[string]any{
-			"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"name": name, "namespace": system},
-			"data": map[string][]byte{
-				"service-account-token-data": []byte(strings.TrimSpace(token)),
-				"certificate-authority-data": cfg.Clusters[cfg.Contexts[cfg.CurrentContext].Cluster].CertificateAuthorityData,
-			},
-		})
-		if err != nil {
-			return "", err
-		}
-		if _, err := shared.Kubectl("hub", string(secret), "replace", "-f", "-"); err != nil {
-			return "", err
-		}
-		if _, err := shared.Kubectl("hub", "", "patch", "federatedcluster", name, "--type=merge", `-p={"spec":{"useServiceAccount":true}}`); err != nil {
+		if err := env.Join(ctx, name, to); err != nil {
 			return "", err
 		}
 	}
-	cfg, err := clientcmd.LoadFromFile(shared.Kubeconfig("hub"))
-	if err != nil {
-		return "", err
-	}
-	token, err := shared.Kubectl("hub", "", "create", "token", "refract", "-n", system, "--duration=2h")
+	cfg, err := clientcmd.LoadFromFile(env.Kubeconfig("hub"))
 	if err != nil {
 		return "", err
 	}
 	user := cfg.AuthInfos[cfg.Contexts[cfg.CurrentContext].AuthInfo]
-	user.ClientCertificateData, user.ClientKeyData, user.Token = nil, nil, strings.TrimSpace(token)
-	kubeconfig = filepath.Join(dir, "account.yaml")
+	user.ClientCertificateData, user.ClientKeyData = nil, nil
+	if user.Token, err = token(ctx, "hub", "refract"); err != nil {
+		return "", err
+	}
+	kubeconfig = filepath.Join(env.Dir, "account.yaml")
 	return kubeconfig, clientcmd.WriteToFile(*cfg, kubeconfig)
 }
 
-// runAs runs the controllers with the kubeconfig, until stop is called.
-func runAs(kubeconfig string) (stop func(), err error) {
+// token returns one of an account of Refract's on a cluster, as kubectl create token does.
+func token(ctx context.Context, cluster, account string) (string, error) {
+	hours := int64(2 * 60 * 60)
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: &hours}}
+	of := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: account, Namespace: system}}
+	err := clients[cluster].SubResource("token").Create(ctx, of, request)
+	return request.Status.Token, err
+}
+
+// runAs runs the controllers with the kubeconfig, and returns when they are at work.
+func runAs(ctx context.Context, kubeconfig string) error {
 	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ctrllog.SetLogger(logr.Discard())
 	// The controllers do so, too; it must be there when the first test begins.
-	if err := hub.InstallAdmission(context.Background(), cfg); err != nil {
-		return nil, err
+	if err := hub.InstallAdmission(ctx, cfg); err != nil {
+		return err
 	}
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	ports, err := harness.FreePorts(1)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	webhook := listener.Addr().String()
-	if err := listener.Close(); err != nil {
-		return nil, err
-	}
-	log, err := os.Create(shared.Log)
+	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
 	if err != nil {
-		return nil, err
+		return err
 	}
-	cmd := exec.Command(shared.Binary(), "run", "--kubeconfig", kubeconfig, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--webhook-bind-address="+webhook, "--webhook-url=https://"+webhook)
-	cmd.Stderr = log
-	if err := cmd.Start(); err != nil {
-		return nil, errors.Join(err, log.Close())
+	err = harness.Await(ctx, func(ctx context.Context) error {
+		if err := controllers.Ready(ctx); err != nil {
+			return err
+		}
+		asked, err := env.Get(ctx, "hub", "validatingwebhookconfigurations", "", "refract-policies")
+		if asked == nil {
+			return errors.Join(err, errors.New("the hub does not ask the webhook"))
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("the controllers are not at work: %w\n%s", err, harness.LogTail(controllers.Log))
 	}
-	stop = func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM)
-		_ = cmd.Wait() // How it ends is for other tests.
-		_ = log.Close()
-	}
-	if _, err := shared.Kubectl("hub", "", "wait", "--for=create", "validatingwebhookconfiguration/refract-policies", "--timeout=60s"); err != nil {
-		stop()
-		written, _ := os.ReadFile(shared.Log) // It is only to explain the error.
-		return nil, fmt.Errorf("%w\n%s", err, written)
-	}
-	return stop, nil
+	return nil
 }
 
-// do runs kubectl against a cluster and fails the test if that fails.
-func do(t *testing.T, cluster, manifest string, args ...string) string {
+// objects returns what a manifest has, in a namespace unless there is none.
+func objects(t *testing.T, ns, manifest string) (all []*unstructured.Unstructured) {
 	t.Helper()
-	out, err := shared.Kubectl(cluster, manifest, args...)
+	docs := yaml.NewYAMLOrJSONDecoder(strings.NewReader(manifest), 4096)
+	for {
+		u := &unstructured.Unstructured{}
+		switch err := docs.Decode(&u.Object); {
+		case errors.Is(err, io.EOF):
+			return all
+		case err != nil:
+			t.Fatal(err)
+		case len(u.Object) > 0:
+			u.SetNamespace(ns)
+			all = append(all, u)
+		}
+	}
+}
+
+// create makes what a manifest has, in a namespace unless there is none, and returns what
+// the API server has against that.
+func create(t *testing.T, c client.Client, ns, manifest string, options ...client.CreateOption) error {
+	t.Helper()
+	for _, u := range objects(t, ns, manifest) {
+		if err := c.Create(t.Context(), u, options...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// replace is create for what is there.
+func replace(t *testing.T, c client.Client, ns, manifest string) error {
+	t.Helper()
+	for _, u := range objects(t, ns, manifest) {
+		now := u.DeepCopy()
+		if err := c.Get(t.Context(), client.ObjectKeyFromObject(u), now); err != nil {
+			return err
+		}
+		u.SetResourceVersion(now.GetResourceVersion())
+		if err := c.Update(t.Context(), u); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// given has an administrator create what a manifest has.
+func given(t *testing.T, cluster, ns, manifest string) {
+	t.Helper()
+	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	for _, u := range objects(t, ns, manifest) {
+		if err := clients[cluster].Create(ctx, u); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// remove has an administrator delete an object, if it is there.
+func remove(t *testing.T, cluster, kind, ns, name string) {
+	t.Helper()
+	u := get(t, cluster, kind, ns, name)
+	if u == nil {
+		return
+	}
+	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	err := clients[cluster].Delete(ctx, u, client.PropagationPolicy(metav1.DeletePropagationBackground), client.GracePeriodSeconds(0))
+	if client.IgnoreNotFound(err) != nil {
+		t.Fatal(err)
+	}
+}
+
+// users are clients of the hub, by the user's name.
+var users = struct {
+	sync.Mutex
+	of map[string]client.Client
+}{of: map[string]client.Client{}}
+
+// as returns a client of the hub for a user, who is in these groups.
+func as(t *testing.T, user string, groups ...string) client.Client {
+	t.Helper()
+	users.Lock()
+	defer users.Unlock()
+	if c := users.of[user]; c != nil {
+		return c
+	}
+	cfg, err := env.Config("hub")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
-}
-
-// as runs kubectl against the hub as a user, and returns what it says and whether
-// it was refused.
-func as(t *testing.T, user, manifest string, args ...string) (out string, refused bool) {
-	t.Helper()
-	out, err := shared.Kubectl("hub", manifest, append([]string{"--as=" + user}, args...)...)
-	var exit *exec.ExitError
-	switch {
-	case err == nil:
-		return out, false
-	case errors.As(err, &exit):
-		return err.Error(), true
-	default:
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: user, Groups: groups}
+	if users.of[user], err = clientOf(cfg); err != nil {
 		t.Fatal(err)
-		return "", true
 	}
+	return users.of[user]
 }
 
 // author is what the user of a namespace may do there.
@@ -221,44 +289,85 @@ spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}]}
 // author in it.
 func namespace(t *testing.T) (name, user string) {
 	t.Helper()
-	name = strings.ToLower(regexp.MustCompile("[^A-Za-z0-9]+").ReplaceAllString(t.Name(), "-"))
+	name = env.Namespace(t)
 	user = "author-of-" + name
-	do(t, "hub", "", "create", "namespace", name)
-	do(t, "hub", strings.ReplaceAll(author, "USER", user), "apply", "-n", name, "-f", "-")
+	given(t, "hub", name, strings.ReplaceAll(author, "USER", user))
 	t.Cleanup(func() {
 		if t.Failed() {
-			t.Log(do(t, "hub", "", "get", "propagations", "-n", name, "-o", "yaml"))
-			if log, err := os.ReadFile(shared.Log); err == nil {
-				t.Logf("the controllers' log ends:\n%s", log[max(0, len(log)-4000):])
-			}
+			t.Log(env.Kubectl("hub", "", "get", "propagations", "-n", name, "-o", "yaml"))
+			t.Logf("the controllers' log ends:\n%s", harness.LogTail(controllers.Log))
 		}
-		do(t, "hub", "", "delete", "namespace", name, "--wait=false")
 	})
-	allowed(t, "hub", user, "yes", "create", "overridepolicies.core.kubeadmiral.io", "-n", name)
+	allowed(t, "hub", user, true, "create", "overridepolicies.core.kubeadmiral.io", name)
+	eventually(t, "the account of pods", "default", func() string {
+		return field(get(t, "hub", "serviceaccount", name, "default"), "metadata", "name")
+	})
+	heeded(t, name, user)
 	return name, user
 }
 
-// allowed waits until an API server has heard of what a user may do, which is a moment
-// after the role was written.
-func allowed(t *testing.T, cluster, user, want string, what ...string) {
+var heedful sync.Mutex
+var heeds bool
+
+// heeded waits until the hub asks about what it is to ask about: its API server hears of
+// admission policies and webhooks a moment after they are written.
+func heeded(t *testing.T, ns, user string) {
 	t.Helper()
-	eventually(t, "whether "+user+" may "+strings.Join(what, " "), want, func() string {
-		out, _ := shared.Kubectl(cluster, "", append([]string{"auth", "can-i", "--as=" + user}, what...)...) // kubectl exits with 1 to say no.
-		return strings.TrimSpace(out)
+	heedful.Lock()
+	defer heedful.Unlock()
+	if heeds {
+		return
+	}
+	for what, manifest := range map[string]string{
+		"what refers to a Secret": workload(labelled, "", "theirs"),
+		"what names a follower":   configMap("heeded", labelled, "kubeadmiral.io/followers: x"),
+		"an override": `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: heeded}, spec: {overrideRules: [{overriders: {
+			envs: [{containerName: c, operator: addIfAbsent, value: [{name: A, valueFrom: {secretKeyRef: {name: theirs, key: k}}}]}]}}]}}`,
+	} {
+		harness.Eventually(t, "the hub asks about "+what, func(context.Context) error {
+			if err := create(t, as(t, user), ns, manifest, client.DryRunAll); err == nil {
+				return errors.New("it is not refused")
+			}
+			return nil
+		})
+	}
+	heeds = true
+}
+
+// allowed waits until an API server has heard of what a user may do, which is a moment
+// after the role was written. The resource is as in resources.group/subresource.
+func allowed(t *testing.T, cluster, user string, want bool, verb, resource, ns string) {
+	t.Helper()
+	harness.Eventually(t, "what "+user+" may do", func(context.Context) error {
+		if got := may(t, cluster, user, verb, resource, ns); got != want {
+			return fmt.Errorf("may %s %s in namespace %q? want %t, got %t", verb, resource, ns, want, got)
+		}
+		return nil
 	})
 }
 
-// get returns an object of a cluster, or nil.
-func get(t *testing.T, cluster, kind, ns, name string) *unstructured.Unstructured {
+// may asks an API server what a user may do.
+func may(t *testing.T, cluster, user, verb, resource, ns string) bool {
 	t.Helper()
-	out := do(t, cluster, "", "get", kind, "-n", ns, name, "--ignore-not-found", "-o", "json")
-	if strings.TrimSpace(out) == "" {
-		return nil
-	}
-	u := &unstructured.Unstructured{}
-	if err := json.Unmarshal([]byte(out), &u.Object); err != nil {
+	resource, sub, _ := strings.Cut(resource, "/")
+	resource, group, _ := strings.Cut(resource, ".")
+	review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+		User: user, Groups: []string{"system:authenticated"},
+		ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: verb, Group: group, Resource: resource, Subresource: sub, Namespace: ns},
+	}}
+	if err := clients[cluster].Create(t.Context(), review); err != nil {
 		t.Fatal(err)
 	}
+	return review.Status.Allowed
+}
+
+// get returns an object of a cluster, or nil. Its type may be new there.
+func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstructured) {
+	t.Helper()
+	harness.Eventually(t, "reading "+kind+" "+name, func(ctx context.Context) (err error) {
+		u, err = env.Get(ctx, cluster, kind, ns, name)
+		return err
+	})
 	return u
 }
 
@@ -275,10 +384,6 @@ func field(u *unstructured.Unstructured, path ...string) string {
 	return fmt.Sprint(v)
 }
 
-// patience is how long a test waits for what takes milliseconds. A machine that is busy
-// with other things is slow.
-const patience = 90 * time.Second
-
 // eventually waits until want is what got returns.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
@@ -291,22 +396,12 @@ func eventually(t *testing.T, what, want string, got func() string) {
 // until waits until ok reports true; it returns what there is, for the failure.
 func until(t *testing.T, what string, ok func() (bool, string)) {
 	t.Helper()
-	// Clean-ups wait, too; the test's own context has ended by then.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), patience)
-	defer cancel()
-	tick := time.NewTicker(50 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		yes, is := ok()
-		if yes {
-			return
+	harness.Eventually(t, what, func(context.Context) error {
+		if yes, is := ok(); !yes {
+			return fmt.Errorf("there is %q", is)
 		}
-		select {
-		case <-ctx.Done():
-			t.Fatalf("want that %s, got %q", what, is)
-		case <-tick.C:
-		}
-	}
+		return nil
+	})
 }
 
 // everywhere waits until a field has these values on member-1, member-2 and so on.

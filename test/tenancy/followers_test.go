@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 // workload is a Deployment that the labels and annotations are put into, and whose
@@ -33,6 +35,7 @@ const (
 
 // TestFollowersNeedTheRight: what newly follows must be what the writer may get.
 func TestFollowersNeedTheRight(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
 	cases := map[string]struct {
 		reason string
@@ -76,31 +79,38 @@ func TestFollowersNeedTheRight(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			defer do(t, "hub", "", "delete", "deployment", "web", "-n", ns, "--ignore-not-found", "--cascade=background")
-			if tc.before != "" {
-				do(t, "hub", tc.before, "create", "-n", ns, "-f", "-")
-			}
-			verb := "create"
-			if tc.before != "" {
-				verb = "replace"
-			}
-			expect(t, tc.reason, tc.want, user, tc.after, verb, "-n", ns, "-f", "-")
+			defer remove(t, "hub", "deployment", ns, "web")
+			expect(t, tc.reason, tc.want, written(t, user, ns, tc.before, tc.after))
 		})
 	}
 }
 
-// expect runs kubectl as a user and wants it refused with the text, or not at all
-// if that is empty.
-func expect(t *testing.T, reason, want, user, manifest string, args ...string) {
+// written has an administrator create what is before, if it is not empty, and the user
+// what is after, in its place. It returns what the API server says to the user.
+func written(t *testing.T, user, ns, before, after string) error {
 	t.Helper()
-	out, refused := as(t, user, manifest, args...)
-	if refused != (want != "") || !strings.Contains(out, want) {
-		t.Errorf("%s\nkubectl %s: want refusal %q, got: %s", reason, strings.Join(args, " "), want, out)
+	if before == "" {
+		return create(t, as(t, user), ns, after)
+	}
+	given(t, "hub", ns, before)
+	return replace(t, as(t, user), ns, after)
+}
+
+// expect wants a request of a user to be refused with the text, or not at all if that is
+// empty.
+func expect(t *testing.T, reason, want string, err error) {
+	t.Helper()
+	switch {
+	case want == "" && err != nil:
+		t.Errorf("%s\nwant no refusal, got: %v", reason, err)
+	case want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+		t.Errorf("%s\nwant refusal %q, got: %v", reason, want, err)
 	}
 }
 
 // TestNamedFollowersNeedTheRight: so must what is named in the annotation.
 func TestNamedFollowersNeedTheRight(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
 	named := func(followers string) string {
 		return fmt.Sprintf("kubeadmiral.io/followers: '%s'", followers)
@@ -137,13 +147,12 @@ func TestNamedFollowersNeedTheRight(t *testing.T) {
 			object := func(annotations string) string {
 				return "{apiVersion: v1, kind: ConfigMap, metadata: {name: web, labels: {" + labelled + "}, annotations: {" + annotations + "}}}"
 			}
-			defer do(t, "hub", "", "delete", "configmap", "web", "-n", ns, "--ignore-not-found")
-			verb := "create"
+			defer remove(t, "hub", "configmap", ns, "web")
+			before := ""
 			if tc.before != "" {
-				verb = "replace"
-				do(t, "hub", object(tc.before), "create", "-n", ns, "-f", "-")
+				before = object(tc.before)
 			}
-			expect(t, tc.reason, tc.want, user, object(tc.after), verb, "-n", ns, "-f", "-")
+			expect(t, tc.reason, tc.want, written(t, user, ns, before, object(tc.after)))
 		})
 	}
 }
@@ -151,6 +160,7 @@ func TestNamedFollowersNeedTheRight(t *testing.T) {
 // TestLargeWorkloads: CEL counts what an expression costs. Workloads larger than
 // most are still judged by what they refer to.
 func TestLargeWorkloads(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
 	list := func(n int, format string) string {
 		var items []string
@@ -188,17 +198,18 @@ func TestLargeWorkloads(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			args := []string{"create", "-n", ns, "--dry-run=server", "-o", "name", "-f", "-"}
+			var groups []string
 			if tc.user == "system:admin" {
-				args = append(args, "--as-group=system:masters")
+				groups = []string{"system:masters"}
 			}
-			expect(t, tc.reason, tc.want, tc.user, tc.manifest, args...)
+			expect(t, tc.reason, tc.want, create(t, as(t, tc.user, groups...), ns, tc.manifest, client.DryRunAll))
 		})
 	}
 }
 
 // TestEveryKindIsAskedFor: whatever kind has the pod template.
 func TestEveryKindIsAskedFor(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
 	const pods = `{metadata: {labels: {app: web}}, spec: {restartPolicy: POLICY, containers: [{name: c, image: i}], volumes: [{name: v, secret: {secretName: theirs}}]}}`
 	always, never := strings.Replace(pods, "POLICY", "Always", 1), strings.Replace(pods, "POLICY", "Never", 1)
@@ -216,9 +227,8 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 		t.Run(kind, func(t *testing.T) {
 			at := strings.LastIndexByte(kind, '/')
 			manifest := fmt.Sprintf("{apiVersion: %s, kind: %s, metadata: {name: web, labels: {%s}}, %s}", kind[:at], kind[at+1:], labelled, rest)
-			args := []string{"create", "-n", ns, "--dry-run=server", "-o", "name", "-f", "-"}
-			do(t, "hub", manifest, args...)
-			expect(t, "It names a Secret that the user may not get.", "Secret/theirs would follow", user, manifest, args...)
+			expect(t, "An administrator may.", "", create(t, clients["hub"], ns, manifest, client.DryRunAll))
+			expect(t, "It names a Secret that the user may not get.", "Secret/theirs would follow", create(t, as(t, user), ns, manifest, client.DryRunAll))
 		})
 	}
 }
@@ -226,6 +236,7 @@ func TestEveryKindIsAskedFor(t *testing.T) {
 // TestOverridesNeedTheRight: what an override would have follow must be what who
 // writes it may get, whether a workload names the override yet or not.
 func TestOverridesNeedTheRight(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
 	policy := func(patch string) string {
 		return "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: web}, spec: {overrideRules: [{overriders: {" + patch + "}}]}}"
@@ -250,8 +261,8 @@ func TestOverridesNeedTheRight(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			defer do(t, "hub", "", "delete", "overridepolicy.core.kubeadmiral.io", "web", "-n", ns, "--ignore-not-found")
-			expect(t, tc.reason, tc.want, user, tc.policy, "create", "-n", ns, "-f", "-")
+			defer remove(t, "hub", "overridepolicy.core.kubeadmiral.io", ns, "web")
+			expect(t, tc.reason, tc.want, create(t, as(t, user), ns, tc.policy))
 		})
 	}
 }

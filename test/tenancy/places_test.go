@@ -9,7 +9,10 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/podtemplate"
 )
@@ -120,7 +123,9 @@ func pod(path []string, text string) *unstructured.Unstructured {
 // TestEveryPlaceIsFollowedAndAskedFor: what References finds and what the hub's
 // API server asks for are the same, and nothing that Kubernetes knows is missing.
 func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
+	t.Parallel()
 	ns, user := namespace(t)
+	pods := nobody(t, ns)
 	all := places(reflect.TypeFor[corev1.PodSpec](), nil)
 	const atLeast = 3*4 + 1 + 2*2 + 8 // Containers; pull secrets; volumes of today; volumes of old.
 	if len(all) < atLeast {
@@ -133,10 +138,11 @@ func TestEveryPlaceIsFollowedAndAskedFor(t *testing.T) {
 			if got := podtemplate.References(obj); !slices.Equal(got, want) {
 				t.Errorf("References(): want %v, got %v", want, got)
 			}
+			who := user
 			if p.kind == "ConfigMap" {
-				user = nobody(t, ns)
+				who = pods // The author may get ConfigMaps.
 			}
-			refusedFor(t, ns, user, obj, p.kind+"/theirs")
+			refusedFor(t, ns, who, obj, p.kind+"/theirs")
 		})
 	}
 }
@@ -157,8 +163,8 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: pods}
 subjects: [{kind: User, name: USER}]
 `
 	user := "nobody-in-" + ns
-	do(t, "hub", strings.ReplaceAll(role, "USER", user), "apply", "-n", ns, "-f", "-")
-	allowed(t, "hub", user, "yes", "create", "pods", "-n", ns)
+	given(t, "hub", ns, strings.ReplaceAll(role, "USER", user))
+	allowed(t, "hub", user, true, "create", "pods", ns)
 	return user
 }
 
@@ -166,20 +172,19 @@ subjects: [{kind: User, name: USER}]
 // the reference.
 func refusedFor(t *testing.T, ns, user string, obj *unstructured.Unstructured, reference string) {
 	t.Helper()
-	args := []string{"create", "-n", ns, "--dry-run=server", "-o", "name", "-f", "-"}
-	manifest := encode(t, obj)
+	write := func(c client.Client) error { return create(t, c, ns, encode(t, obj), client.DryRunAll) }
 	if containers, ok, _ := unstructured.NestedFieldNoCopy(obj.Object, "spec", "ephemeralContainers"); ok {
 		// They can be put into a pod that is there only.
-		manifest = ""
+		given(t, "hub", ns, encode(t, pod([]string{"serviceAccountName"}, "default")))
+		defer remove(t, "hub", "pod", ns, "p")
+		there := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: "p", Namespace: ns}}
 		patch := encode(t, &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"ephemeralContainers": containers}}})
-		args = []string{"patch", "pod", "p", "-n", ns, "--subresource=ephemeralcontainers", "--dry-run=server", "-o", "name", "-p", patch}
-		do(t, "hub", encode(t, pod([]string{"serviceAccountName"}, "default")), "create", "-n", ns, "-f", "-")
-		defer do(t, "hub", "", "delete", "pod", "p", "-n", ns, "--now")
+		write = func(c client.Client) error {
+			return c.SubResource("ephemeralcontainers").Patch(t.Context(), there.DeepCopy(), client.RawPatch(types.StrategicMergePatchType, []byte(patch)), client.DryRunAll)
+		}
 	}
-	do(t, "hub", manifest, args...)
-	if out, refused := as(t, user, manifest, args...); !refused || !strings.Contains(out, reference+" would follow") {
-		t.Errorf("as %s: want it refused for %s, got: %s", user, reference, out)
-	}
+	expect(t, "An administrator may.", "", write(clients["hub"]))
+	expect(t, "As "+user, reference+" would follow", write(as(t, user)))
 }
 
 func encode(t *testing.T, obj *unstructured.Unstructured) string {

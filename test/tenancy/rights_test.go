@@ -1,19 +1,30 @@
 package tenancy
 
 import (
-	"encoding/json"
+	"context"
+	"errors"
 	"fmt"
 	"os"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
+	eventsv1 "k8s.io/api/events/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
 // TestDocumentedRightsAreEnough: with the roles of config/rbac everything works
 // that an object goes through.
 func TestDocumentedRightsAreEnough(t *testing.T) {
+	t.Parallel()
 	ns, _ := namespace(t)
 	const manifest = `
 apiVersion: core.kubeadmiral.io/v1alpha1
@@ -41,7 +52,7 @@ spec:
   selector: {matchLabels: {app: web}}
   template: {metadata: {labels: {app: web}}, spec: {containers: [{name: c, image: i}]}}
 `
-	do(t, "hub", manifest, "apply", "-n", ns, "-f", "-")
+	given(t, "hub", ns, manifest)
 	everywhere(t, "configmap", ns, "web", []string{"large", "small"}, "data", "size")
 	everywhere(t, "secret", ns, "web", []string{"b3Blbi1zZXNhbWU=", "b3Blbi1zZXNhbWU="}, "data", "key")
 	everywhere(t, "deployment", ns, "web", []string{"web", "web"}, "metadata", "name")
@@ -51,21 +62,32 @@ spec:
 	eventually(t, "the policy", "True", func() string {
 		return condition(get(t, "hub", "overridepolicies.core.kubeadmiral.io", ns, "web"), "Accepted", "status")
 	})
-	until(t, "there is an event", func() (bool, string) {
-		out := do(t, "hub", "", "get", "events.events.k8s.io", "-n", ns, "-o", "name")
-		return strings.TrimSpace(out) != "", out
+	harness.Eventually(t, "there is an event", func(ctx context.Context) error {
+		var events eventsv1.EventList
+		if err := clients["hub"].List(ctx, &events, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		if len(events.Items) == 0 {
+			return errors.New("there is none")
+		}
+		return nil
 	})
-	for _, name := range shared.Members {
+	for _, name := range env.Members {
 		if got := condition(get(t, "hub", "federatedclusters", "", name), "Ready", "status"); got != "True" {
 			t.Errorf("cluster %s: condition Ready is %q", name, got)
 		}
 	}
 
-	do(t, "hub", "", "patch", "configmap", "web", "-n", ns, "--type=merge", `-p={"data":{"size":"huge"}}`)
+	web := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "web", Namespace: ns}}
+	if err := clients["hub"].Patch(t.Context(), web, client.RawPatch(types.MergePatchType, []byte(`{"data":{"size":"huge"}}`))); err != nil {
+		t.Fatal(err)
+	}
 	everywhere(t, "configmap", ns, "web", []string{"huge", "small"}, "data", "size")
-	do(t, "member-1", "", "delete", "configmap", "web", "-n", ns)
+	remove(t, "member-1", "configmap", ns, "web")
 	everywhere(t, "configmap", ns, "web", []string{"huge", "small"}, "data", "size")
-	do(t, "hub", "", "delete", "configmap/web", "secret/web", "deployment/web", "-n", ns)
+	for _, kind := range []string{"configmap", "secret", "deployment"} {
+		remove(t, "hub", kind, ns, "web")
+	}
 	for _, kind := range []string{"configmap", "secret", "deployment"} {
 		everywhere(t, kind, ns, "web", []string{"absent", "absent"})
 	}
@@ -76,7 +98,7 @@ spec:
 // that it asked for.
 func nothingForbidden(t *testing.T, user string) {
 	t.Helper()
-	log, err := os.ReadFile(shared.Log)
+	log, err := os.ReadFile(controllers.Log)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,6 +112,7 @@ func nothingForbidden(t *testing.T, user string) {
 // TestCustomResourcesTakeARule: a type of one's own wants a rule on the members, and
 // nothing on the hub.
 func TestCustomResourcesTakeARule(t *testing.T) {
+	t.Parallel()
 	ns, _ := namespace(t)
 	const crd = `
 apiVersion: apiextensions.k8s.io/v1
@@ -103,41 +126,55 @@ spec:
   - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
 `
 	// Taken back last: what is there must be allowed.
-	restore := changeRole(t, shared.Members, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
-		return append(rules, rbacv1.PolicyRule{
-			APIGroups: []string{"tenancy.example.com"}, Resources: []string{"widgets"},
-			Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
-		})
+	grant(t, rbacv1.PolicyRule{
+		APIGroups: []string{"tenancy.example.com"}, Resources: []string{"widgets"},
+		Verbs: []string{"get", "list", "watch", "create", "patch", "delete"},
 	})
-	t.Cleanup(restore)
-	for _, cluster := range append([]string{"hub"}, shared.Members...) {
-		do(t, cluster, crd, "apply", "-f", "-")
-		do(t, cluster, "", "wait", "--for=condition=Established", "crd/widgets.tenancy.example.com")
-		t.Cleanup(func() { do(t, cluster, "", "delete", "crd", "widgets.tenancy.example.com") })
+	for _, cluster := range append([]string{"hub"}, env.Members...) {
+		given(t, cluster, "", crd)
+		t.Cleanup(func() {
+			remove(t, cluster, "crd", "", "widgets.tenancy.example.com")
+			eventually(t, "the type on "+cluster, "absent", func() string { return field(get(t, cluster, "crd", "", "widgets.tenancy.example.com")) })
+		})
+		eventually(t, "the type on "+cluster, "True", func() string {
+			return condition(get(t, cluster, "crd", "", "widgets.tenancy.example.com"), "Established", "status")
+		})
 	}
-	do(t, "hub", "{apiVersion: tenancy.example.com/v1, kind: Widget, metadata: {name: web, labels: {"+labelled+"}}, size: 1}", "apply", "-n", ns, "-f", "-")
+	given(t, "hub", ns, "{apiVersion: tenancy.example.com/v1, kind: Widget, metadata: {name: web, labels: {"+labelled+"}}, size: 1}")
 	everywhere(t, "widget", ns, "web", []string{"1", "1"}, "size")
 }
 
-// changeRole changes the rules of refract-member on the clusters, and returns what
-// restores them.
-func changeRole(t *testing.T, clusters []string, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) (restore func()) {
+// changeRole changes the rules of refract-member on a cluster, and returns those that it
+// had. Others may change them at the same time.
+func changeRole(t *testing.T, cluster string, change func([]rbacv1.PolicyRule) []rbacv1.PolicyRule) (before []rbacv1.PolicyRule) {
 	t.Helper()
-	write := func(rules []rbacv1.PolicyRule) {
-		patch, err := json.Marshal(map[string]any{"rules": rules})
-		if err != nil {
-			t.Fatal(err)
+	ctx := context.WithoutCancel(t.Context()) // It may be asked for by a cleanup.
+	err := retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "refract-member"}}
+		if err := clients[cluster].Get(ctx, client.ObjectKeyFromObject(role), role); err != nil {
+			return err
 		}
-		for _, cluster := range clusters {
-			do(t, cluster, "", "patch", "clusterrole", "refract-member", "--type=merge", "-p", string(patch))
-		}
-	}
-	role := &rbacv1.ClusterRole{}
-	if err := json.Unmarshal([]byte(do(t, clusters[0], "", "get", "clusterrole", "refract-member", "-o", "json")), role); err != nil {
+		before = role.DeepCopy().Rules
+		role.Rules = change(role.Rules)
+		return clients[cluster].Update(ctx, role)
+	})
+	if err != nil {
 		t.Fatal(err)
 	}
-	write(change(role.DeepCopy().Rules))
-	return func() { write(role.Rules) }
+	return before
+}
+
+// grant adds a rule to refract-member on all members until the test ends.
+func grant(t *testing.T, rule rbacv1.PolicyRule) {
+	t.Helper()
+	for _, cluster := range env.Members {
+		changeRole(t, cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return append(rules, rule) })
+		t.Cleanup(func() {
+			changeRole(t, cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+				return slices.DeleteFunc(rules, func(r rbacv1.PolicyRule) bool { return reflect.DeepEqual(r, rule) })
+			})
+		})
+	}
 }
 
 // without takes a verb on a resource from the rules.
@@ -163,7 +200,8 @@ func without(verb, resource string) func([]rbacv1.PolicyRule) []rbacv1.PolicyRul
 }
 
 // TestMissingRightIsNamed: what a member does not allow is said in the condition
-// Authorized of its FederatedCluster, and other types and clusters go on.
+// Authorized of its FederatedCluster, and other types and clusters go on. It is alone,
+// since the rights are missing for everybody.
 func TestMissingRightIsNamed(t *testing.T) {
 	object := func(kind, labels string) string {
 		if kind == "deployment" {
@@ -171,55 +209,90 @@ func TestMissingRightIsNamed(t *testing.T) {
 		}
 		return fmt.Sprintf("{apiVersion: v1, kind: %s, metadata: {name: web, labels: {%s}}}", map[string]string{"secret": "Secret", "configmap": "ConfigMap"}[kind], labels)
 	}
+	// On the first member nothing is missing. What is on another is missing there for all
+	// cases of that: each has a type of its own.
+	for _, cluster := range env.Members[1:] {
+		before := changeRole(t, cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule { return rules })
+		t.Cleanup(func() {
+			changeRole(t, cluster, func([]rbacv1.PolicyRule) []rbacv1.PolicyRule { return before })
+		})
+	}
 	cases := map[string]struct {
-		reason, verb, resource, kind string
+		reason, cluster, verb, resource, kind string
 		// before: the copies are there when the right is taken away, and the object is
 		// deleted then.
 		before bool
 	}{
-		"PatchSecrets":      {reason: "Secrets cannot be written.", verb: "patch", resource: "secrets", kind: "secret"},
-		"CreateSecrets":     {reason: "Nor be made anew: a server-side apply asks for both.", verb: "create", resource: "secrets", kind: "secret"},
-		"CreateNamespaces":  {reason: "The namespace cannot be made.", verb: "create", resource: "namespaces", kind: "secret"},
-		"DeleteDeployments": {reason: "The copy cannot be removed.", verb: "delete", resource: "deployments", kind: "deployment", before: true},
+		"PatchSecrets":      {reason: "Secrets cannot be written.", cluster: "member-2", verb: "patch", resource: "secrets", kind: "secret"},
+		"CreateSecrets":     {reason: "Nor be made anew: a server-side apply asks for both.", cluster: "member-3", verb: "create", resource: "secrets", kind: "secret"},
+		"CreateNamespaces":  {reason: "The namespace cannot be made.", cluster: "member-2", verb: "create", resource: "namespaces", kind: "configmap"},
+		"DeleteDeployments": {reason: "The copy cannot be removed.", cluster: "member-3", verb: "delete", resource: "deployments.apps", kind: "deployment", before: true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
+			t.Parallel() // Most of the time they wait for the next look at the cluster.
 			ns, _ := namespace(t)
+			t.Cleanup(func() {
+				if t.Failed() {
+					for _, m := range append([]string{"hub"}, env.Members...) {
+						w, err := env.Writes(m)
+						for _, x := range w {
+							if x.Namespace == ns {
+								t.Log("DEBUG", m, x)
+							}
+						}
+						t.Log("DEBUG", m, err, field(get(t, m, "deployment", ns, "web"), "metadata"))
+					}
+				}
+			})
 			if tc.resource != "namespaces" {
 				// One that Refract made would go with its last copy, and bare members have no
 				// controller that brings that to an end.
-				for _, cluster := range shared.Members {
-					do(t, cluster, "", "create", "namespace", ns)
+				for _, cluster := range env.Members {
+					given(t, cluster, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+ns+"}}")
 				}
 			}
 			if tc.before {
-				do(t, "hub", object(tc.kind, labelled), "apply", "-n", ns, "-f", "-")
-				everywhere(t, tc.kind, ns, "web", []string{"web", "web"}, "metadata", "name")
+				given(t, "hub", ns, object(tc.kind, labelled))
+				everywhere(t, tc.kind, ns, "web", []string{"web", "web", "web"}, "metadata", "name")
 			}
-			restore := changeRole(t, []string{"member-2"}, without(tc.verb, tc.resource))
-			t.Cleanup(restore)
-			allowed(t, "member-2", "system:serviceaccount:"+system+":refract-member", "no", tc.verb, tc.resource, "-n", ns)
+			resource, group, _ := strings.Cut(tc.resource, ".")
+			restore := func() {
+				changeRole(t, tc.cluster, func(rules []rbacv1.PolicyRule) []rbacv1.PolicyRule {
+					return append(rules, rbacv1.PolicyRule{APIGroups: []string{group}, Resources: []string{resource}, Verbs: []string{tc.verb}})
+				})
+			}
+			t.Cleanup(restore) // The others wait for it.
+			changeRole(t, tc.cluster, without(tc.verb, resource))
+			allowed(t, tc.cluster, "system:serviceaccount:"+system+":refract-member", false, tc.verb, tc.resource, ns)
 			there, gone := []string{"web", "absent"}, []string{"web", "web"}
 			if tc.before {
-				do(t, "hub", "", "delete", tc.kind, "web", "-n", ns)
+				remove(t, "hub", tc.kind, ns, "web")
 				there, gone = []string{"absent", "web"}, []string{"absent", "absent"}
 			} else {
-				do(t, "hub", object(tc.kind, labelled), "apply", "-n", ns, "-f", "-")
+				given(t, "hub", ns, object(tc.kind, labelled))
 			}
 			until(t, tc.reason+" The condition Authorized says so", func() (bool, string) {
-				fc := get(t, "hub", "federatedclusters", "", "member-2")
+				fc := get(t, "hub", "federatedclusters", "", tc.cluster)
 				is := condition(fc, "Authorized", "status") + ": " + condition(fc, "Authorized", "message")
-				return strings.HasPrefix(is, "False: ") && strings.Contains(is, tc.verb+" "+tc.resource), is
+				return strings.HasPrefix(is, "False: ") && strings.Contains(is, tc.verb+" "+resource), is
 			})
-			everywhere(t, tc.kind, ns, "web", there, "metadata", "name")
+			names := func(kind string, want []string) {
+				t.Helper()
+				eventually(t, kind+" on member-1 and "+tc.cluster, strings.Join(want, " "), func() string {
+					name := func(cluster string) string { return field(get(t, cluster, kind, ns, "web"), "metadata", "name") }
+					return name("member-1") + " " + name(tc.cluster)
+				})
+			}
+			names(tc.kind, there)
 			if tc.resource != "namespaces" {
-				do(t, "hub", object("configmap", labelled), "apply", "-n", ns, "-f", "-")
-				everywhere(t, "configmap", ns, "web", []string{"web", "web"}, "metadata", "name")
+				given(t, "hub", ns, object("configmap", labelled))
+				names("configmap", []string{"web", "web"})
 			}
 			restore()
-			everywhere(t, tc.kind, ns, "web", gone, "metadata", "name")
+			names(tc.kind, gone)
 			until(t, "nothing is missing any more", func() (bool, string) {
-				fc := get(t, "hub", "federatedclusters", "", "member-2")
+				fc := get(t, "hub", "federatedclusters", "", tc.cluster)
 				is := condition(fc, "Authorized", "status")
 				return is == "True", is + ": " + condition(fc, "Authorized", "message")
 			})
@@ -230,9 +303,11 @@ func TestMissingRightIsNamed(t *testing.T) {
 // TestUserRoles: who may edit or view a namespace may do the same to what is
 // Refract's there, and does not decide where things go.
 func TestUserRoles(t *testing.T) {
+	t.Parallel()
 	ns, _ := namespace(t)
 	for _, role := range []string{"edit", "view"} {
-		do(t, "hub", "", "create", "rolebinding", role, "--clusterrole="+role, "--user="+role+"-of-"+ns, "-n", ns)
+		given(t, "hub", ns, fmt.Sprintf(`{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: %[1]s},
+			roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: %[1]s}, subjects: [{kind: User, name: %[1]s-of-%[2]s}]}`, role, ns))
 	}
 	cases := []struct {
 		role, verb, resource string
@@ -250,13 +325,7 @@ func TestUserRoles(t *testing.T) {
 	}
 	for _, tc := range cases {
 		t.Run(tc.role+"/"+tc.verb+"/"+tc.resource, func(t *testing.T) {
-			want := map[bool]string{true: "yes", false: "no"}[tc.want]
-			resource, sub, _ := strings.Cut(tc.resource, "/")
-			what := []string{tc.verb, resource, "-n", ns}
-			if sub != "" {
-				what = append(what, "--subresource="+sub)
-			}
-			allowed(t, "hub", tc.role+"-of-"+ns, want, what...) // The aggregation of roles is a controller's work, too.
+			allowed(t, "hub", tc.role+"-of-"+ns, tc.want, tc.verb, tc.resource, ns) // The aggregation of roles is a controller's work, too.
 		})
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 )
 
 const root = "../../.."
@@ -21,8 +22,16 @@ func TestDemo(t *testing.T) {
 	}
 	// Beside the control plane the demo takes a refract, which is to be this one.
 	dir := t.TempDir()
+	binary, err := harness.Program(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := map[string]string{"refract": binary}
 	for _, name := range []string{"etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubectl", "kwok"} {
-		target, err := filepath.EvalSymlinks(filepath.Join(assets, name))
+		from[name] = filepath.Join(assets, name)
+	}
+	for name, path := range from {
+		target, err := filepath.EvalSymlinks(path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -30,12 +39,10 @@ func TestDemo(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for program, of := range map[string]string{"refract": "./cmd/refract", "demo": "./examples/pizza/demo"} {
-		build := exec.Command("go", "build", "-o", filepath.Join(dir, program), of)
-		build.Dir = root
-		if out, err := build.CombinedOutput(); err != nil {
-			t.Fatalf("%v\n%s", err, out)
-		}
+	build := exec.Command("go", "build", "-o", filepath.Join(dir, "demo"), "./examples/pizza/demo")
+	build.Dir = root
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
 	}
 	temporary := filepath.Join(dir, "temporary")
 	if err := os.Mkdir(temporary, 0o755); err != nil {

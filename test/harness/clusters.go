@@ -1,0 +1,173 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+
+	"golang.org/x/sync/errgroup"
+
+	"refract.dev/internal/playground"
+)
+
+// Kept are the control planes that `make test` keeps for the tests of many packages: two
+// hubs, and one with members. Tests that need something else start their own.
+func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
+
+// Files of kept control planes, in a folder for each.
+const (
+	fleetDir   = "fleet"      // The playground.
+	initialSet = "initial"    // What each of its clusters held at first.
+	leaseFile  = "lease.lock" // Held by who uses them.
+)
+
+// Keep starts control planes in dir that any number of processes may use from then on,
+// one after the other: those whose environment has the variable that it returns. They
+// end when stop is called, or with this process.
+func Keep(ctx context.Context, dir, assets string, all []Topology) (variable string, stop func() error, err error) {
+	kept := make([]*playground.Playground, len(all))
+	stop = func() error {
+		var each errgroup.Group
+		for _, p := range kept {
+			if p != nil {
+				each.Go(p.Stop)
+			}
+		}
+		return each.Wait()
+	}
+	each, ctx := errgroup.WithContext(ctx)
+	for i, t := range all {
+		each.Go(func() (err error) {
+			at := filepath.Join(dir, strconv.Itoa(i))
+			kept[i], err = playground.Start(ctx, playground.Options{
+				Dir: filepath.Join(at, fleetDir), Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: true,
+			})
+			if err != nil {
+				return err
+			}
+			return remember(ctx, &kept[i].View, at)
+		})
+	}
+	if err := each.Wait(); err != nil {
+		return "", nil, errors.Join(err, stop())
+	}
+	return clustersVariable + "=" + dir, stop, nil
+}
+
+// remember writes down what the clusters hold now.
+func remember(ctx context.Context, v *playground.View, at string) error {
+	initial := map[string][]string{}
+	for _, c := range everyCluster(v) {
+		in, err := newInventory(c.Kubeconfig)
+		if err != nil {
+			return err
+		}
+		if initial[c.Name], err = in.uids(ctx); err != nil {
+			return fmt.Errorf("listing what %s holds: %w", c.Name, err)
+		}
+	}
+	text, err := json.Marshal(initial)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(at, initialSet), text, 0o600)
+}
+
+func everyCluster(v *playground.View) []playground.Cluster {
+	return append([]playground.Cluster{v.Hub()}, v.Members()...)
+}
+
+// loan is the use of kept control planes.
+type loan struct {
+	view *playground.View
+	file *os.File // Locked.
+}
+
+// borrow returns kept control planes that nobody uses and that are of the topology, as
+// they were at first; nil if there are none.
+func borrow(ctx context.Context, t Topology) (*loan, error) {
+	dir := os.Getenv(clustersVariable)
+	if dir == "" {
+		return nil, nil //nolint:nilnil // As the comment says.
+	}
+	all, err := filepath.Glob(filepath.Join(dir, "*", fleetDir))
+	if err != nil {
+		return nil, err
+	}
+	slices.Sort(all)
+	for _, fleet := range all {
+		at := filepath.Dir(fleet)
+		s, err := playground.Find(ctx, fleet)
+		if err != nil {
+			return nil, err
+		}
+		if s == nil || !s.Ready || !suits(t, s) {
+			continue
+		}
+		l, err := take(ctx, at)
+		if l != nil || err != nil {
+			return l, err
+		}
+	}
+	return nil, nil //nolint:nilnil // As the comment says.
+}
+
+// suits reports whether a playground is of the topology. One with members that nobody
+// has asked for is not: others might.
+func suits(t Topology, s *playground.State) bool {
+	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
+}
+
+// take returns the control planes of a folder, unless somebody has them.
+func take(ctx context.Context, at string) (*loan, error) {
+	file, err := os.OpenFile(filepath.Join(at, leaseFile), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if !lock(file) {
+		return nil, file.Close()
+	}
+	l := &loan{file: file}
+	if l.view, err = playground.Attach(ctx, filepath.Join(at, fleetDir)); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	if err := empty(ctx, l.view, at); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return l, nil
+}
+
+// giveBack lets others have the control planes. What is left there they remove: who
+// holds them may end in any way.
+func (l *loan) giveBack() error { return l.file.Close() }
+
+// empty removes everything from the clusters that they did not hold at first.
+func empty(ctx context.Context, v *playground.View, at string) error {
+	text, err := os.ReadFile(filepath.Join(at, initialSet))
+	if err != nil {
+		return err
+	}
+	initial := map[string][]string{}
+	if err := json.Unmarshal(text, &initial); err != nil {
+		return err
+	}
+	each, ctx := errgroup.WithContext(ctx)
+	for _, c := range everyCluster(v) {
+		each.Go(func() error {
+			in, err := newInventory(c.Kubeconfig)
+			if err != nil {
+				return err
+			}
+			if err := in.empty(ctx, initial[c.Name]); err != nil {
+				return fmt.Errorf("emptying %s: %w", c.Name, err)
+			}
+			return nil
+		})
+	}
+	return each.Wait()
+}

@@ -1,0 +1,289 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"runtime"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
+)
+
+// childVariable makes this program one that [Main] runs tests in: TestChild.
+const childVariable = "REFRACT_TEST_HARNESS_CHILD"
+
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == "run" {
+		asReplica()
+		return
+	}
+	if os.Getenv(childVariable) != "" {
+		Main(m, Topology{}, nil)
+	}
+	ctrllog.SetLogger(logr.Discard()) // As Main does.
+	m.Run()
+}
+
+// asReplica is what a replica is to the harness: something that ends when it is asked to.
+func asReplica() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, syscall.SIGTERM)
+	<-asked
+}
+
+// recorder stands for the test that somebody else's mistake fails. What it has no method
+// for nobody may call.
+type recorder struct {
+	testing.TB
+
+	ctx   context.Context
+	name  string
+	fatal string
+	logs  []string
+}
+
+func (r *recorder) Helper()                  {}
+func (r *recorder) Name() string             { return r.name }
+func (r *recorder) Context() context.Context { return r.ctx }
+func (r *recorder) Logf(format string, args ...any) {
+	r.logs = append(r.logs, fmt.Sprintf(format, args...))
+}
+
+func (r *recorder) Fatalf(format string, args ...any) {
+	r.fatal = fmt.Sprintf(format, args...)
+	runtime.Goexit()
+}
+
+// record returns what a test has to say that does this.
+func record(ctx context.Context, do func(testing.TB)) *recorder {
+	r := &recorder{ctx: ctx}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		do(r)
+	}()
+	<-ended
+	return r
+}
+
+var errFirst, errNext = errors.New("the first"), errors.New("the next")
+
+func TestAwait(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		// try is given how often it was called, and since when there is something to wait for.
+		try func(ctx context.Context, n int, began time.Time) error
+		// until is when the caller gives up; 0 for never.
+		until time.Duration
+		want  error
+		// It takes from after to most.
+		after, most time.Duration
+	}{
+		"AtOnce": {
+			reason: "What is true already is not waited for.",
+			try:    func(context.Context, int, time.Time) error { return nil },
+		},
+		"Soon": {
+			reason: "What becomes true soon is soon noticed.",
+			try: func(_ context.Context, n int, _ time.Time) error {
+				if n < 3 {
+					return errFirst
+				}
+				return nil
+			},
+			after: 30 * time.Millisecond, most: 30 * time.Millisecond,
+		},
+		"Later": {
+			reason: "What becomes true late is noticed within a fifth of a second, and not asked for all the time.",
+			try: func(_ context.Context, n int, began time.Time) error {
+				if n > 60 {
+					return fmt.Errorf("it was asked for %d times", n)
+				}
+				if time.Since(began) < 10*time.Second {
+					return errFirst
+				}
+				return nil
+			},
+			after: 10 * time.Second, most: 10200 * time.Millisecond,
+		},
+		"Never": {
+			reason: "The last error tells why.",
+			try: func(_ context.Context, n int, _ time.Time) error {
+				if n == 1 {
+					return errFirst
+				}
+				return errNext
+			},
+			want: errNext, after: Patience, most: Patience,
+		},
+		"CallerEnds": {
+			reason: "Who has no time left is told what was wrong, not that there is no time left.",
+			try:    func(context.Context, int, time.Time) error { return errNext },
+			until:  time.Second,
+			want:   errNext, after: time.Second, most: time.Second,
+		},
+		"Hangs": {
+			reason: "That a try was interrupted says less than why the one before has failed.",
+			try: func(ctx context.Context, n int, _ time.Time) error {
+				if n == 1 {
+					return errFirst
+				}
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			want: errFirst, after: Patience, most: Patience,
+		},
+		"HangsAtOnce": {
+			reason: "If nothing else is known, that it was interrupted is said.",
+			try: func(ctx context.Context, _ int, _ time.Time) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			want: context.DeadlineExceeded, after: Patience, most: Patience,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				ctx, began, n := t.Context(), time.Now(), 0
+				if tc.until > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.until)
+					defer cancel()
+				}
+				err := Await(ctx, func(ctx context.Context) error {
+					n++
+					return tc.try(ctx, n, began)
+				})
+				if !errors.Is(err, tc.want) || (err == nil) != (tc.want == nil) {
+					t.Errorf("\n%s\nAwait(...): want %v, got %v", tc.reason, tc.want, err)
+				}
+				if took := time.Since(began); took < tc.after || took > tc.most {
+					t.Errorf("\n%s\nAwait(...): want it to take %s to %s, got %s", tc.reason, tc.after, tc.most, took)
+				}
+			})
+		})
+	}
+}
+
+func TestEventually(t *testing.T) {
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	cases := map[string]struct {
+		reason string
+		ctx    context.Context
+		after  time.Duration // When it is so; 0 for at once, and less for never.
+		fatal  string
+		logs   int
+	}{
+		"Soon":    {reason: "Nobody has to know.", ctx: t.Context(), after: 500 * time.Millisecond},
+		"Late":    {reason: "What takes long is worth a line.", ctx: t.Context(), after: 5 * time.Second, logs: 1},
+		"Never":   {reason: "The test fails, and it is said why.", ctx: t.Context(), after: -1, fatal: "it is so: not within 1m30s: the first"},
+		"Cleanup": {reason: "Cleanups may wait too, when the context of the test has ended.", ctx: ended, after: 500 * time.Millisecond},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began := time.Now()
+				// A context of this bubble that ends when the other has.
+				ctx, cancel := context.WithCancel(t.Context())
+				defer cancel()
+				if tc.ctx.Err() != nil {
+					cancel()
+				}
+				got := record(ctx, func(t testing.TB) {
+					Eventually(t, "it is so", func(ctx context.Context) error {
+						if ctx.Err() != nil {
+							return ctx.Err()
+						}
+						if tc.after < 0 || time.Since(began) < tc.after {
+							return errFirst
+						}
+						return nil
+					})
+				})
+				if got.fatal != tc.fatal || len(got.logs) != tc.logs {
+					t.Errorf("\n%s\nEventually(...): want the failure %q and %d lines, got %q and %q", tc.reason, tc.fatal, tc.logs, got.fatal, got.logs)
+				}
+			})
+		})
+	}
+}
+
+func TestConsistently(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		during  time.Duration
+		until   time.Duration // When it is not so any more; 0 for never.
+		ends    time.Duration // When the context of the test does; 0 for never.
+		fatal   string
+		took    time.Duration
+		atLeast int // How often it is asked.
+	}{
+		"Always":  {reason: "It is asked ten times a second.", during: time.Second, took: time.Second, atLeast: 10},
+		"AtOnce":  {reason: "It is asked at least once.", during: 0, atLeast: 1},
+		"NotLong": {reason: "Once is enough to fail.", during: time.Second, until: 450 * time.Millisecond, fatal: "it is so: not any more: the first", took: 500 * time.Millisecond, atLeast: 6},
+		"Ends":    {reason: "A test that is over does not go on.", during: time.Hour, ends: time.Second, fatal: "it is so: context deadline exceeded", took: time.Second, atLeast: 10},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				began, ctx, asked := time.Now(), t.Context(), 0
+				if tc.ends > 0 {
+					var cancel context.CancelFunc
+					ctx, cancel = context.WithTimeout(ctx, tc.ends)
+					defer cancel()
+				}
+				got := record(ctx, func(t testing.TB) {
+					Consistently(t, "it is so", tc.during, func(context.Context) error {
+						asked++
+						if tc.until > 0 && time.Since(began) > tc.until {
+							return errFirst
+						}
+						return nil
+					})
+				})
+				if took := time.Since(began); got.fatal != tc.fatal || took != tc.took || asked < tc.atLeast {
+					t.Errorf("\n%s\nConsistently(...): want the failure %q after %s and %d times, got %q after %s and %d times",
+						tc.reason, tc.fatal, tc.took, tc.atLeast, got.fatal, took, asked)
+				}
+			})
+		})
+	}
+}
+
+// TestNameOf gives names to tests of all kinds of names.
+func TestNameOf(t *testing.T) {
+	base := fmt.Sprintf("TestNameOf%d", time.Now().UnixNano()) // As this test may run several times.
+	fifty := base + "/" + strings.Repeat("x", 50)
+	var got []string
+	for _, name := range []string{
+		base, base, base, // As with -count 3.
+		base + "/2", base + "_2", base + "#3", // Which are to be read as those before.
+		base + "/Größe_ß/#00", base + "/", base + "/...",
+		fifty, fifty, fifty + "/one", fifty + "/two", fifty[:55] + "/-/", fifty[:55] + "/-/y", fifty[:56] + "/y",
+	} {
+		is := NameOf(&recorder{name: name})
+		if msgs := validation.IsDNS1123Label(is); msgs != nil {
+			t.Errorf("NameOf(%s): want the name of a namespace, got %q: %v", name, is, msgs)
+		}
+		if slices.Contains(got, is) {
+			t.Errorf("NameOf(%s): %q is the name of another: %q", name, is, got)
+		}
+		got = append(got, is)
+	}
+	name := strings.ToLower(base)
+	if want := []string{name, name + "-2", name + "-3"}; !slices.Equal(want, got[:3]) {
+		t.Errorf("NameOf(...): want %q, got %q", want, got[:3])
+	}
+}

@@ -1,0 +1,301 @@
+package harness
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd"
+)
+
+// inventory knows everything that a cluster holds, but for what its control plane keeps
+// for itself and makes anew.
+type inventory struct {
+	core    kubernetes.Interface
+	whole   dynamic.Interface
+	objects metadata.Interface
+}
+
+func newInventory(kubeconfig string) (*inventory, error) {
+	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	cfg.QPS, cfg.WarningHandler = -1, rest.NoWarnings{}
+	in := &inventory{}
+	if in.core, err = kubernetes.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	if in.whole, err = dynamic.NewForConfig(cfg); err != nil {
+		return nil, err
+	}
+	in.objects, err = metadata.NewForConfig(cfg)
+	return in, err
+}
+
+// item is an object of a cluster.
+type item struct {
+	gvr schema.GroupVersionResource
+	metav1.PartialObjectMetadata
+}
+
+func (i *item) String() string {
+	return fmt.Sprintf("%s %s", i.gvr.GroupResource(), strings.TrimPrefix(i.Namespace+"/"+i.Name, "/"))
+}
+
+// uids returns those of everything that is there.
+func (in *inventory) uids(ctx context.Context) ([]string, error) {
+	all, err := in.list(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var uids []string
+	for i := range all {
+		uids = append(uids, string(all[i].UID))
+	}
+	return uids, nil
+}
+
+// list returns everything that is there. Beside an error it returns what could be read.
+func (in *inventory) list(ctx context.Context) ([]item, error) {
+	of, err := in.types()
+	if err != nil {
+		return nil, err
+	}
+	return in.listOf(ctx, of)
+}
+
+// types returns those whose objects are listed, in order.
+func (in *inventory) types() ([]schema.GroupVersionResource, error) {
+	lists, err := in.core.Discovery().ServerPreferredResources()
+	if err != nil && !discovery.IsGroupDiscoveryFailedError(err) {
+		return nil, err
+	}
+	of, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list", "delete"}}, lists))
+	if err != nil {
+		return nil, err
+	}
+	maps.DeleteFunc(of, func(gvr schema.GroupVersionResource, _ struct{}) bool { return kept(gvr.GroupResource()) })
+	return slices.SortedFunc(maps.Keys(of), func(a, b schema.GroupVersionResource) int { return strings.Compare(a.String(), b.String()) }), nil
+}
+
+// listOf is list for some types.
+func (in *inventory) listOf(ctx context.Context, of []schema.GroupVersionResource) ([]item, error) {
+	var mu sync.Mutex
+	var all []item
+	var errs []error
+	var some errgroup.Group
+	some.SetLimit(8)
+	for _, gvr := range of {
+		some.Go(func() error {
+			list, err := in.objects.Resource(gvr).List(ctx, metav1.ListOptions{})
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				if !apierrors.IsNotFound(err) && !apierrors.IsMethodNotSupported(err) {
+					errs = append(errs, fmt.Errorf("listing %s: %w", gvr.GroupResource(), err))
+				}
+				return nil
+			}
+			for i := range list.Items {
+				if it := (item{gvr, list.Items[i]}); !it.kept() {
+					all = append(all, it)
+				}
+			}
+			return nil
+		})
+	}
+	err := some.Wait()
+	return all, errors.Join(append(errs, err)...)
+}
+
+// kept reports whether a type is the control plane's own.
+func kept(of schema.GroupResource) bool {
+	switch of.Group {
+	case "flowcontrol.apiserver.k8s.io", "events.k8s.io", "internal.apiserver.k8s.io":
+		return true
+	}
+	return slices.Contains([]string{"servicecidrs", "ipaddresses", "clustertrustbundles"}, of.Resource)
+}
+
+// kept reports whether an object is the control plane's own, which it may make when
+// others are long there.
+func (i *item) kept() bool {
+	switch i.gvr.Resource {
+	case "namespaces":
+		return i.Name == metav1.NamespaceDefault || system(i.Name)
+	case "apiservices": // Those of the types that the API server itself serves.
+		return i.Labels["kube-aggregator.kubernetes.io/automanaged"] != ""
+	case "serviceaccounts":
+		return system(i.Namespace) || i.Namespace == metav1.NamespaceDefault && i.Name == "default"
+	case "leases", "events":
+		return system(i.Namespace)
+	case "configmaps":
+		return i.Name == "kube-root-ca.crt" && (system(i.Namespace) || i.Namespace == metav1.NamespaceDefault) ||
+			i.Namespace == metav1.NamespaceSystem && slices.Contains([]string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}, i.Name)
+	case "services":
+		return i.Namespace == metav1.NamespaceDefault && i.Name == "kubernetes"
+	case "roles", "rolebindings":
+		return system(i.Namespace) && strings.HasPrefix(i.Name, "system:")
+	}
+	return false
+}
+
+// system reports whether a namespace is the control plane's own.
+func system(namespace string) bool {
+	return slices.Contains([]string{metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease}, namespace)
+}
+
+// empty removes all but what has one of the UIDs, whatever finalizers and webhooks
+// may want.
+func (in *inventory) empty(ctx context.Context, but []string) error {
+	initial := map[types.UID]bool{}
+	for _, uid := range but {
+		initial[types.UID(uid)] = true
+	}
+	policies := false
+	err := Await(ctx, func(ctx context.Context) error {
+		of, err := in.types()
+		if err != nil {
+			return err
+		}
+		left := func(of []schema.GroupVersionResource) ([]item, error) {
+			all, err := in.listOf(ctx, of)
+			return slices.DeleteFunc(all, func(i item) bool { return initial[i.UID] }), err
+		}
+		sayers, err := left(slices.DeleteFunc(slices.Clone(of), func(gvr schema.GroupVersionResource) bool { return !hasSay(gvr) }))
+		policies = policies || slices.ContainsFunc(sayers, item.policy)
+		if err := errors.Join(err, in.each(ctx, sayers, in.removeOne), in.unhook(ctx, initial)); err != nil {
+			return err
+		}
+		rest, err := left(slices.DeleteFunc(of, hasSay))
+		if len(rest) == 0 && len(sayers) == 0 {
+			return err
+		}
+		both := slices.Concat(sayers, rest)
+		some := fmt.Errorf("%d objects are left, such as %s", len(both), &both[len(both)-1])
+		return errors.Join(some, err, in.remove(ctx, rest, err == nil))
+	})
+	if err != nil || !policies {
+		return err
+	}
+	// An API server looks once a second which policies there are, and nothing tells when
+	// it has.
+	select {
+	case <-time.After(1500 * time.Millisecond):
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// policy reports whether it is an admission policy, or its binding.
+func (i item) policy() bool {
+	return i.gvr.Group == "admissionregistration.k8s.io" && strings.Contains(i.gvr.Resource, "admissionpolic")
+}
+
+// hasSay reports whether objects of the type have a say in what becomes of others.
+func hasSay(gvr schema.GroupVersionResource) bool {
+	return gvr.Group == "admissionregistration.k8s.io" || gvr.Resource == "apiservices"
+}
+
+// remove removes what has no say about others. What others are in goes when nothing is
+// in it any more, if these are all: what is in a namespace could not be changed any more.
+func (in *inventory) remove(ctx context.Context, some []item, all bool) error {
+	around := func(i item) bool {
+		return i.gvr.Resource == "customresourcedefinitions" || i.gvr.Resource == "namespaces"
+	}
+	if err := in.each(ctx, slices.DeleteFunc(slices.Clone(some), around), in.removeOne); err != nil || !all {
+		return err
+	}
+	return in.each(ctx, slices.DeleteFunc(some, func(i item) bool { return !around(i) }), in.removeOne)
+}
+
+// each does something to all, several at a time.
+func (in *inventory) each(ctx context.Context, all []item, do func(context.Context, *item) error) error {
+	var some errgroup.Group
+	some.SetLimit(8)
+	for i := range all {
+		some.Go(func() error { return do(ctx, &all[i]) })
+	}
+	return some.Wait()
+}
+
+// unhook has the objects of types that are to go be read without a webhook, which may
+// answer no more: an API server has whoever lists them wait for a minute then.
+func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
+	crds := in.whole.Resource(apiextensionsv1.SchemeGroupVersion.WithResource("customresourcedefinitions"))
+	list, err := crds.List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	const patch = `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`
+	for i := range list.Items {
+		crd := &list.Items[i]
+		strategy, _, _ := unstructured.NestedString(crd.Object, "spec", "conversion", "strategy")
+		if but[crd.GetUID()] || strategy != string(apiextensionsv1.WebhookConverter) {
+			continue
+		}
+		if _, err := crds.Patch(ctx, crd.GetName(), types.MergePatchType, []byte(patch), metav1.PatchOptions{}); ignoreGone(err) != nil {
+			return fmt.Errorf("preparing the removal of CustomResourceDefinition %s: %w", crd.GetName(), err)
+		}
+	}
+	return nil
+}
+
+func (in *inventory) removeOne(ctx context.Context, i *item) error {
+	from := in.objects.Resource(i.gvr).Namespace(i.Namespace)
+	// The API server's own finalizer is what it removes the objects of a type by.
+	ours := func(f string) bool { return f != apiextensionsv1.CustomResourceCleanupFinalizer }
+	if slices.ContainsFunc(i.Finalizers, ours) {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"finalizers": slices.DeleteFunc(slices.Clone(i.Finalizers), ours)}})
+		if err != nil {
+			return err
+		}
+		if _, err := from.Patch(ctx, i.Name, types.MergePatchType, patch, metav1.PatchOptions{}); ignoreGone(err) != nil {
+			return fmt.Errorf("preparing the removal of %s: %w", i, err)
+		}
+	}
+	if i.DeletionTimestamp == nil {
+		now := int64(0)
+		if err := from.Delete(ctx, i.Name, metav1.DeleteOptions{GracePeriodSeconds: &now}); ignoreGone(err) != nil {
+			return fmt.Errorf("removing %s: %w", i, err)
+		}
+	}
+	if i.gvr.Resource != "namespaces" {
+		return nil
+	}
+	// A member has nobody else to do this. What was in it is gone.
+	ns := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: i.Name}}
+	if _, err := in.core.CoreV1().Namespaces().Finalize(ctx, ns, metav1.UpdateOptions{}); ignoreGone(err) != nil {
+		return fmt.Errorf("removing %s: %w", i, err)
+	}
+	return nil
+}
+
+// ignoreGone returns err unless it says that the object is gone, or about to go.
+func ignoreGone(err error) error {
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,13 @@
+//go:build !unix
+
+package main
+
+import (
+	"os"
+	"os/exec"
+)
+
+func apart(*exec.Cmd) {}
+
+// signalAll sends a signal to the command.
+func signalAll(cmd *exec.Cmd, s os.Signal) { _ = cmd.Process.Signal(s) }

@@ -1,0 +1,139 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+const (
+	module  = "refract.dev/"
+	harness = module + "test/harness"
+)
+
+// kind is how the tests of a package are run.
+type kind int
+
+const (
+	none  kind = iota // There are none, or they are benchmarks.
+	plain             // Alone.
+	race              // With the race detector.
+	alive             // With control planes.
+)
+
+// serial are packages that have goroutines and are tested without the race detector:
+// their tests go through hundreds of fleets, or start the command hundreds of times, one
+// after the other, in minutes. What they call is tested with it elsewhere.
+var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli"}
+
+// longest are the live packages that take longest, which begin first: or the end of all
+// would be waiting for one.
+var longest = []string{"test/drills", "test/injection", "test/pizza", "test/e2e", "test/conversion", "test/tenancy"}
+
+// pkg is what `go list` says of a package.
+type pkg struct {
+	ImportPath   string   `json:"ImportPath"`
+	Dir          string   `json:"Dir"`
+	GoFiles      []string `json:"GoFiles"`
+	TestGoFiles  []string `json:"TestGoFiles"`
+	XTestGoFiles []string `json:"XTestGoFiles"`
+	TestImports  []string `json:"TestImports"`
+	XTestImports []string `json:"XTestImports"`
+}
+
+// list returns the packages that the patterns name.
+func list(ctx context.Context, patterns ...string) ([]pkg, error) {
+	args := append([]string{"list", "-json=ImportPath,Dir,GoFiles,TestGoFiles,XTestGoFiles,TestImports,XTestImports"}, patterns...)
+	cmd := exec.CommandContext(ctx, goTool(), args...)
+	cmd.Stderr = os.Stderr
+	out, err := cmd.Output()
+	if err != nil {
+		return nil, fmt.Errorf("listing packages: %w", err)
+	}
+	var all []pkg
+	for d := json.NewDecoder(bytes.NewReader(out)); ; {
+		var p pkg
+		if err := d.Decode(&p); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("decoding the list of packages: %w", err)
+		}
+		all = append(all, p)
+	}
+}
+
+// goTool is the go command that make was told to use.
+func goTool() string {
+	if name := os.Getenv("GO"); name != "" {
+		return name
+	}
+	return "go"
+}
+
+// concurrent finds goroutines, and what guards what they share.
+var concurrent = regexp.MustCompile(`(?m)^\s*go (func|[a-z])|\.Go\(|"sync"|"sync/atomic"|\.Parallel\(\)|"golang\.org/x/sync`)
+
+// kind returns how the package is to be tested.
+func (p *pkg) kind() (kind, error) {
+	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
+	switch {
+	case len(tests) == 0 || strings.HasPrefix(p.ImportPath, module+"test/bench"):
+		return none, nil
+	case p.ImportPath == harness, p.ImportPath == module+"internal/playground", slices.Contains(slices.Concat(p.TestImports, p.XTestImports), harness):
+		return alive, nil
+	case slices.Contains(serial, p.ImportPath):
+		return plain, nil
+	}
+	for _, file := range slices.Concat(p.GoFiles, tests) {
+		text, err := os.ReadFile(filepath.Join(p.Dir, file))
+		if err != nil {
+			return none, err
+		}
+		if concurrent.Match(text) {
+			return race, nil
+		}
+	}
+	return plain, nil
+}
+
+// ofKind returns the import paths of those packages that are of the kind. Live ones are
+// in the order in which they should begin.
+func ofKind(all []pkg, want kind) ([]string, error) {
+	var paths []string
+	for i := range all {
+		k, err := all[i].kind()
+		if err != nil {
+			return nil, err
+		}
+		if k == want {
+			paths = append(paths, all[i].ImportPath)
+		}
+	}
+	rank := func(path string) int {
+		if i := slices.Index(longest, strings.TrimPrefix(path, module)); i >= 0 {
+			return i
+		}
+		return len(longest)
+	}
+	slices.SortStableFunc(paths, func(a, b string) int { return rank(a) - rank(b) })
+	return paths, nil
+}
+
+// withoutControlPlanes returns the import paths of those packages that need none.
+func withoutControlPlanes(all []pkg) ([]string, error) {
+	alone, err := ofKind(all, plain)
+	if err != nil {
+		return nil, err
+	}
+	detected, err := ofKind(all, race)
+	return append(alone, detected...), err
+}

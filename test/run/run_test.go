@@ -1,0 +1,164 @@
+package main
+
+import (
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestShow reads what go test says of two packages that it really tests.
+func TestShow(t *testing.T) {
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"go.mod":         "module example.com/m\n\ngo 1.26\n",
+		"good/a_test.go": "package good\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) { t.Log(\"nobody wants to know\") }\n",
+		"bad/a_test.go": "package bad\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) {\n\tt.Run(\"part\", func(t *testing.T) { t.Error(\"this is why\") })\n}\n\n" +
+			"func TestFine(t *testing.T) { t.Log(\"nobody wants to know\") }\n",
+		"broken/a_test.go": "package broken\n\nvar unknown = undefined\n",
+	} {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cmd := exec.Command("go", "test", "-json", "-vet=off", "./...")
+	cmd.Dir = dir
+	out, err := cmd.Output()
+	if err == nil {
+		t.Fatal("go test passes, and two of the packages are no good")
+	}
+
+	var shown strings.Builder
+	times, err := show(strings.NewReader("go: not an event\n"+string(out)), &shown, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"go: not an event\n", "ok  \texample.com/m/good", "FAIL\texample.com/m/bad", "--- FAIL: TestBad/part", "this is why", "undefined: undefined"} {
+		if !strings.Contains(shown.String(), want) {
+			t.Errorf("show(...): want %q to be printed, got\n%s", want, &shown)
+		}
+	}
+	if strings.Contains(shown.String(), "nobody wants to know") || strings.Contains(shown.String(), "PASS") {
+		t.Errorf("show(...): of what passes only the package is of interest, got\n%s", &shown)
+	}
+	var of []string
+	for _, took := range times {
+		of = append(of, strings.TrimSpace(took.What+" "+took.Test))
+	}
+	for _, want := range []string{"example.com/m/good TestGood", "example.com/m/good", "example.com/m/bad TestBad/part", "example.com/m/bad"} {
+		if !strings.Contains(strings.Join(of, "\n")+"\n", want+"\n") {
+			t.Errorf("show(...): want a time for %s, got %q", want, of)
+		}
+	}
+	shown.Reset()
+	if _, err := show(strings.NewReader(string(out)), &shown, true); err != nil || !strings.Contains(shown.String(), "nobody wants to know") {
+		t.Errorf("show(..., all): got %v and\n%s", err, &shown)
+	}
+}
+
+func TestReport(t *testing.T) {
+	var got strings.Builder
+	stages := []took{{What: "build", Seconds: 3.21}, {What: "e2e", Seconds: 601.4}}
+	parts := []took{
+		{What: "test/e2e", Test: "TestA", Seconds: 2}, {What: "test/e2e", Test: "TestB", Seconds: 30}, {What: "test/e2e", Test: "TestB/part", Seconds: 29},
+		{What: "test/e2e", Seconds: 90}, {What: "tree", Seconds: 0.1},
+	}
+	if err := report(&got, 605*time.Second, stages, parts); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+What took how long:
+        3.2 s  build
+  10 min 01 s  e2e
+  10 min 05 s  all
+
+The slowest packages:
+  1 min 30 s  test/e2e
+       0.1 s  tree
+
+The slowest tests:
+  30.0 s  test/e2e TestB
+   2.0 s  test/e2e TestA
+`
+	if diff := cmp.Diff(want, got.String()); diff != "" {
+		t.Errorf("report(...): -want, +got:\n%s", diff)
+	}
+}
+
+// TestStages runs make, and ends with the first target that fails.
+func TestStages(t *testing.T) {
+	t.Chdir(t.TempDir())
+	const makefile = "one:\n\t@echo '{\"what\":\"p\",\"seconds\":1}' >> $$" + timesVariable + "; touch one\ntwo:\n\t@false\nthree:\n\t@touch three\n"
+	if err := os.WriteFile("Makefile", []byte(makefile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := stages(t.Context(), io.Discard, []string{"one"}); err != nil {
+		t.Errorf("stages(one): %v", err)
+	}
+	if err := stages(t.Context(), io.Discard, []string{"one", "two", "three"}); err == nil || !strings.Contains(err.Error(), "make two") {
+		t.Errorf("stages(one, two, three): want an error that names two, got %v", err)
+	}
+	if _, err := os.Stat("one"); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat("three"); err == nil {
+		t.Error("stages(one, two, three): what comes after a stage that fails must not run")
+	}
+}
+
+// TestKinds: no package of this module is forgotten, and those with control planes and
+// those with goroutines are known.
+func TestKinds(t *testing.T) {
+	all, err := list(t.Context(), "refract.dev/...")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]kind{}
+	tested := 0
+	for i := range all {
+		if got[strings.TrimPrefix(all[i].ImportPath, module)], err = all[i].kind(); err != nil {
+			t.Fatal(err)
+		}
+		if len(all[i].TestGoFiles)+len(all[i].XTestGoFiles) > 0 {
+			tested++
+		}
+	}
+	for path, want := range map[string]kind{
+		"api": none, "test/bench": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
+		"internal/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
+	} {
+		if got[path] != want {
+			t.Errorf("%s is of kind %d, want %d", path, got[path], want)
+		}
+	}
+	run := 0
+	for _, k := range []kind{plain, race, alive} {
+		paths, err := ofKind(all, k)
+		if err != nil {
+			t.Fatal(err)
+		}
+		run += len(paths)
+	}
+	if benchmarks := 1; run != tested-benchmarks {
+		t.Errorf("Of %d packages with tests %d are run, and test/bench is not: the others are forgotten.", tested, run)
+	}
+}
+
+func TestSplit(t *testing.T) {
+	flags, patterns := split([]string{"-run", "TestA", "./test/e2e", "-v"})
+	if diff := cmp.Diff([][]string{{"-run", "TestA", "-v"}, {"./test/e2e"}}, [][]string{flags, patterns}); diff != "" {
+		t.Errorf("split(...): -want, +got:\n%s", diff)
+	}
+	if _, patterns := split([]string{"-v"}); !cmp.Equal([]string{"./..."}, patterns) {
+		t.Errorf("split(-v): want all packages, got %q", patterns)
+	}
+}

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"text/tabwriter"
+	"time"
+)
+
+// timesVariable names the file to which stages add how long their parts took.
+const timesVariable = "REFRACT_TEST_TIMES"
+
+// took is how long something took.
+type took struct {
+	What    string  `json:"what"`           // A stage or a package.
+	Test    string  `json:"test,omitempty"` // If it was a test of that package.
+	Seconds float64 `json:"seconds"`
+}
+
+// record adds to the file that stages reads, if there is one.
+func record(times []took) (err error) {
+	path := os.Getenv(timesVariable)
+	if path == "" {
+		return nil
+	}
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	to := json.NewEncoder(file)
+	for _, t := range times {
+		if err := to.Encode(t); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stages runs make for each target, and then prints how long they took, and the packages
+// and tests in them.
+func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
+	dir, err := os.MkdirTemp("", "refract-times-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	path := filepath.Join(dir, "times")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		return err
+	}
+	began := time.Now()
+	var all []took
+	var failed error
+	for _, target := range targets {
+		from := time.Now()
+		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) //nolint:noctx // It hears of an interrupt as we do.
+		cmd.Env = append(os.Environ(), timesVariable+"="+path)
+		cmd.Stdout, cmd.Stderr = to, os.Stderr
+		failed = runMake(ctx, cmd)
+		all = append(all, took{What: target, Seconds: time.Since(from).Seconds()})
+		if failed != nil {
+			failed = fmt.Errorf("make %s: %w", target, failed)
+			break
+		}
+	}
+	if ctx.Err() != nil {
+		return errors.Join(errors.New("interrupted"), failed)
+	}
+	parts, err := read(path)
+	if err != nil {
+		return errors.Join(failed, err)
+	}
+	return errors.Join(failed, report(to, time.Since(began), all, parts))
+}
+
+// runMake runs make and passes an interrupt on.
+func runMake(ctx context.Context, cmd *exec.Cmd) error {
+	if err := cmd.Start(); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) }) // It may have ended.
+	defer stop()
+	return cmd.Wait()
+}
+
+func read(path string) ([]took, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = file.Close() }() // It was only read from.
+	var all []took
+	for from := json.NewDecoder(bufio.NewReader(file)); ; {
+		var t took
+		if err := from.Decode(&t); errors.Is(err, io.EOF) {
+			return all, nil
+		} else if err != nil {
+			return nil, fmt.Errorf("reading %s: %w", path, err)
+		}
+		all = append(all, t)
+	}
+}
+
+// report prints the stages in their order, then the packages and the tests that took
+// longest. Packages and tests may have run side by side.
+func report(to io.Writer, whole time.Duration, stages, parts []took) error {
+	const packages, tests = 15, 10
+	slices.SortStableFunc(parts, func(a, b took) int { return cmp.Compare(b.Seconds, a.Seconds) })
+	w := tabwriter.NewWriter(to, 0, 0, 2, ' ', tabwriter.AlignRight)
+	section := func(title string, of []took) {
+		fmt.Fprintf(w, "\n%s\n", title)
+		for _, t := range of {
+			fmt.Fprintf(w, "%s\t  %s\n", seconds(t.Seconds), strings.TrimSpace(t.What+" "+t.Test))
+		}
+	}
+	section("What took how long:", append(stages, took{What: "all", Seconds: whole.Seconds()}))
+	section("The slowest packages:", first(packages, parts, func(t took) bool { return t.Test == "" }))
+	section("The slowest tests:", first(tests, parts, func(t took) bool { return t.Test != "" && !strings.Contains(t.Test, "/") }))
+	return w.Flush()
+}
+
+// first returns the first so many that are wanted.
+func first(n int, of []took, wanted func(took) bool) []took {
+	var out []took
+	for _, t := range of {
+		if wanted(t) && len(out) < n {
+			out = append(out, t)
+		}
+	}
+	return out
+}
+
+// seconds returns a duration for people: 12.3 s, 4 min 5 s.
+func seconds(s float64) string {
+	if s < 60 {
+		return fmt.Sprintf("%.1f s", s)
+	}
+	whole := int(s + 0.5)
+	return fmt.Sprintf("%d min %02d s", whole/60, whole%60)
+}

@@ -1,0 +1,283 @@
+package main
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// atOnce is how many live packages run at the same time, on any machine: most of the time
+// they wait.
+const atOnce = 3
+
+// unit runs the tests that need no control plane: those of packages with goroutines with
+// the race detector, if there is a C compiler, which that takes.
+func unit(ctx context.Context, args []string) error {
+	flags, patterns := split(args)
+	all, err := list(ctx, patterns...)
+	if err != nil {
+		return err
+	}
+	detector, err := detector(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, of := range []struct {
+		kind  kind
+		flags []string
+	}{{plain, nil}, {race, detector}} {
+		paths, err := ofKind(all, of.kind)
+		if err != nil {
+			return err
+		}
+		errs = append(errs, test(ctx, slices.Concat([]string{"-timeout=30m"}, of.flags, flags), paths, nil))
+	}
+	return errors.Join(errs...)
+}
+
+// quick is [unit] without the race detector.
+func quick(ctx context.Context, args []string) error {
+	flags, patterns := split(args)
+	all, err := list(ctx, patterns...)
+	if err != nil {
+		return err
+	}
+	paths, err := withoutControlPlanes(all)
+	if err != nil {
+		return err
+	}
+	return test(ctx, append([]string{"-timeout=30m"}, flags...), paths, nil)
+}
+
+// detector returns the flag of the race detector, which takes a C compiler. Without one
+// Go turns cgo off.
+func detector(ctx context.Context) ([]string, error) {
+	out, err := exec.CommandContext(ctx, goTool(), "env", "CGO_ENABLED").Output()
+	if err != nil {
+		return nil, fmt.Errorf("asking whether there is a C compiler: %w", err)
+	}
+	if strings.TrimSpace(string(out)) == "1" {
+		return []string{"-race"}, nil
+	}
+	fmt.Fprintln(os.Stderr, "There is no C compiler: testing without the race detector.")
+	return nil, nil
+}
+
+// live runs the tests that need control planes, several packages at a time, and never
+// from the cache, which does not know the programs that a test starts.
+func live(ctx context.Context, args []string) (err error) {
+	flags, patterns := split(args)
+	all, err := list(ctx, patterns...)
+	if err != nil {
+		return err
+	}
+	paths, err := ofKind(all, alive)
+	if err != nil || len(paths) == 0 {
+		return err
+	}
+	// What an interrupted test leaves goes with this folder.
+	dir, err := os.MkdirTemp("", "refract-live-")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	bin, err := filepath.Abs("bin")
+	if err != nil {
+		return err
+	}
+	env := []string{
+		"TMPDIR=" + dir,
+		"REFRACT_TEST_BINARY=" + filepath.Join(bin, "refract"),
+		"KUBEBUILDER_ASSETS=" + cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), bin),
+	}
+	if len(paths) > 1 { // One alone starts what it needs.
+		kept, stop, err := keep(ctx, filepath.Join(bin, "test-clusters"), filepath.Join(dir, "clusters"), env)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, stop()) }()
+		env = append(env, kept)
+	}
+	flags = append([]string{"-count=1", "-timeout=20m", fmt.Sprint("-p=", atOnce)}, flags...)
+	return test(ctx, flags, paths, env)
+}
+
+// keep starts the program that keeps control planes, and returns the variable by which
+// tests find them.
+func keep(ctx context.Context, program, dir string, env []string) (variable string, stop func() error, err error) {
+	began := time.Now()
+	cmd := exec.Command(program, dir) //nolint:noctx // It ends in order, with its input.
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	apart(cmd)
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return "", nil, err
+	}
+	if err := cmd.Start(); err != nil {
+		return "", nil, fmt.Errorf("starting control planes for all: %w", err)
+	}
+	stop = func() error { return errors.Join(in.Close(), cmd.Wait()) }
+	called := context.AfterFunc(ctx, func() { _ = in.Close() })
+	line, err := bufio.NewReader(out).ReadString('\n')
+	called()
+	if err != nil {
+		return "", nil, errors.Join(fmt.Errorf("starting control planes for all: %w", err), stop())
+	}
+	fmt.Fprintf(os.Stderr, "control planes that tests share are ready after %.1f s\n", time.Since(began).Seconds())
+	return strings.TrimSpace(line), stop, nil
+}
+
+// benchmarks runs those of packages that need no control plane.
+func benchmarks(ctx context.Context, args []string) error {
+	flags, patterns := split(args)
+	all, err := list(ctx, patterns...)
+	if err != nil {
+		return err
+	}
+	paths, err := withoutControlPlanes(all)
+	if err != nil {
+		return err
+	}
+	return test(ctx, append([]string{"-v", "-run=^$", "-bench=.", "-benchmem"}, flags...), paths, nil)
+}
+
+// split parts what go test is given into flags and packages; all packages if there are
+// none.
+func split(args []string) (flags, patterns []string) {
+	for _, a := range args {
+		if strings.HasPrefix(a, "./") {
+			patterns = append(patterns, a)
+			continue
+		}
+		flags = append(flags, a)
+	}
+	if patterns == nil {
+		patterns = []string{"./..."}
+	}
+	return flags, patterns
+}
+
+// event is one of `go test -json`: https://pkg.go.dev/cmd/test2json
+type event struct {
+	Action  string  `json:"Action"`
+	Package string  `json:"Package"`
+	Test    string  `json:"Test"`
+	Output  string  `json:"Output"`
+	Elapsed float64 `json:"Elapsed"` // Seconds.
+}
+
+// test runs go test and prints what it would, and writes down how long things took for
+// who has asked for that.
+func test(ctx context.Context, flags, packages, env []string) (err error) {
+	if len(packages) == 0 {
+		return nil
+	}
+	// The linter vets.
+	args := slices.Concat([]string{"test", "-json", "-vet=off"}, flags, packages)
+	cmd := exec.Command(goTool(), args...) //nolint:noctx // It is interrupted, and then has to clean up.
+	cmd.Env = append(os.Environ(), env...)
+	cmd.Stderr = os.Stderr
+	apart(cmd)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		return err
+	}
+	if err := cmd.Start(); err != nil {
+		return fmt.Errorf("starting go test: %w", err)
+	}
+	ended := make(chan struct{})
+	go interrupt(ctx, cmd, ended)
+	times, err := show(out, os.Stdout, slices.Contains(flags, "-v"))
+	err = errors.Join(err, cmd.Wait())
+	close(ended)
+	if ctx.Err() != nil {
+		return errors.Join(errors.New("interrupted"), err)
+	}
+	return errors.Join(err, record(times))
+}
+
+// grace is how long tests may take to clean up when they are interrupted.
+const grace = 30 * time.Second
+
+// interrupt interrupts go test and all tests when ctx ends, and kills them if they do
+// not end.
+func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
+	select {
+	case <-ended:
+		return
+	case <-ctx.Done():
+	}
+	signalAll(cmd, os.Interrupt)
+	select {
+	case <-ended:
+	case <-time.After(grace):
+		signalAll(cmd, os.Kill)
+	}
+}
+
+// show prints events as go test does without -json: of tests that pass nothing, unless
+// all is wanted. It returns how long packages and tests took.
+func show(from io.Reader, to io.Writer, all bool) ([]took, error) {
+	var times []took
+	output := map[string]*strings.Builder{} // Of tests that have not ended, by package and test.
+	lines := bufio.NewReader(from)
+	for {
+		line, err := lines.ReadBytes('\n')
+		if len(line) > 0 {
+			var e event
+			if json.Unmarshal(line, &e) != nil {
+				fmt.Fprintf(to, "%s", line) // It is not of test2json.
+				continue
+			}
+			times = append(times, e.show(to, output, all)...)
+		}
+		if errors.Is(err, io.EOF) {
+			return times, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}
+
+func (e *event) show(to io.Writer, output map[string]*strings.Builder, all bool) []took {
+	key := e.Package + " " + e.Test
+	switch e.Action {
+	case "build-output":
+		fmt.Fprint(to, e.Output)
+	case "output":
+		if all || (e.Test == "" && e.Output != "PASS\n") {
+			fmt.Fprint(to, e.Output)
+			return nil
+		}
+		if output[key] == nil {
+			output[key] = &strings.Builder{}
+		}
+		output[key].WriteString(e.Output)
+	case "fail":
+		if text := output[key]; text != nil {
+			fmt.Fprint(to, text)
+		}
+		fallthrough
+	case "pass", "skip":
+		delete(output, key)
+		return []took{{What: strings.TrimPrefix(e.Package, module), Test: e.Test, Seconds: e.Elapsed}}
+	}
+	return nil
+}
