@@ -9,13 +9,9 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
@@ -23,68 +19,40 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/playground"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/admission"
 	"refract.dev/webhook/lookup"
 )
 
-// patience is how long anything may take on a machine that is busy with other things.
-const patience = 90 * time.Second
-
 // shared is the API server of all tests, and what talks to it.
 var shared struct {
-	config              *rest.Config
-	client              client.Client
-	kubectl, kubeconfig string
+	env    *harness.Env
+	config *rest.Config
+	client client.Client
 }
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "admission:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	ctx := context.Background()
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "refract-admission-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	p, err := playground.Start(ctx, playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, p.Stop()) }()
-	shared.kubectl, shared.kubeconfig = filepath.Join(assets, "kubectl"), p.Hub().Kubeconfig
-	cfg, err := clientcmd.BuildConfigFromFlags("", shared.kubeconfig)
-	if err != nil {
-		return 0, err
-	}
-	shared.config = cfg
-	if shared.client, err = client.New(cfg, client.Options{Scheme: scheme.Scheme}); err != nil {
-		return 0, err
-	}
-	server := httptest.NewTLSServer(handler())
-	defer server.Close()
-	if err := register(ctx, server); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{}, func(ctx context.Context, e *harness.Env) (func() error, error) {
+		shared.env = e
+		var err error
+		if shared.config, err = e.Config("hub"); err != nil {
+			return nil, err
+		}
+		if shared.client, err = harness.ClientFor(shared.config); err != nil {
+			return nil, err
+		}
+		server := httptest.NewTLSServer(handler())
+		stop := func() error {
+			server.Close()
+			return nil
+		}
+		return stop, register(ctx, server)
+	})
 }
 
 // register has the API server ask about ConfigMaps whose label review is a version of
@@ -120,16 +88,18 @@ func register(ctx context.Context, server *httptest.Server) error {
 		return err
 	}
 	// It takes a moment until an API server asks.
-	return wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+	return harness.Await(ctx, func(ctx context.Context) error {
 		for _, label := range []string{"v1", "v1beta1", "ignored"} {
 			probe := configMap("probe", label, map[string]string{"deny": "not yet"})
 			if err := shared.client.Create(ctx, probe, client.DryRunAll); err == nil || !strings.Contains(err.Error(), "not yet") {
-				return false, nil
+				return fmt.Errorf("the webhook for %s is not asked: got %w", label, err)
+			}
+			probe = configMap("probe", label, nil)
+			if err := shared.client.Create(ctx, probe, client.DryRunAll); err != nil || probe.Data["greeting"] != "hello" {
+				return fmt.Errorf("the webhook for %s sets no default: got %v: %w", label, probe.Data, err)
 			}
 		}
-		probe := configMap("probe", "v1", nil)
-		err := shared.client.Create(ctx, probe, client.DryRunAll)
-		return err == nil && probe.Data["greeting"] == "hello", nil
+		return nil
 	})
 }
 
@@ -172,6 +142,7 @@ func handler() http.Handler {
 }
 
 func TestAnswers(t *testing.T) {
+	t.Parallel()
 	const because = `topping "tomato" not known: <b>50%</b> of "ä"`
 	forbidden := metav1.StatusReasonForbidden
 	cases := map[string]struct {
@@ -193,6 +164,7 @@ func TestAnswers(t *testing.T) {
 	for _, review := range []string{"v1", "v1beta1"} {
 		for name, tc := range cases {
 			t.Run(review+"/"+name, func(t *testing.T) {
+				t.Parallel()
 				c := configMap("answer", review, tc.data)
 				err := shared.client.Create(t.Context(), c, client.DryRunAll)
 				if tc.want == "" {
@@ -214,6 +186,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	t.Run("Ignored", func(t *testing.T) {
+		t.Parallel()
 		c := configMap("answer", "ignored", map[string]string{"unavailable": "informers not ready"})
 		if err := shared.client.Create(t.Context(), c, client.DryRunAll); err != nil {
 			t.Errorf("What is no denial is passed over where the failurePolicy says so: got %v", err)
@@ -223,6 +196,7 @@ func TestAnswers(t *testing.T) {
 
 // TestKubectl reads what a user does.
 func TestKubectl(t *testing.T) {
+	t.Parallel()
 	const manifest = "apiVersion: v1\nkind: ConfigMap\nmetadata: {name: told, labels: {review: v1}}\ndata: {%s}\n"
 	cases := map[string]struct{ data, want string }{
 		"Denied":    {"deny: topping not known", `Error from server: error when creating "STDIN": admission webhook "v1.admission.example" denied the request: topping not known` + "\n"},
@@ -230,11 +204,9 @@ func TestKubectl(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			cmd := exec.CommandContext(t.Context(), shared.kubectl, "create", "--dry-run=server", "-f", "-")
-			cmd.Env = append(os.Environ(), "KUBECONFIG="+shared.kubeconfig)
-			cmd.Stdin = strings.NewReader(fmt.Sprintf(manifest, tc.data))
-			out, _ := cmd.CombinedOutput() // Its text is what is looked at.
-			if diff := cmp.Diff(tc.want, string(out)); diff != "" {
+			t.Parallel()
+			out, _ := shared.env.KubectlSays("hub", fmt.Sprintf(manifest, tc.data), "create", "--dry-run=server", "-f", "-") // Its text is what is looked at.
+			if diff := cmp.Diff(tc.want, out); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
 		})
@@ -243,10 +215,12 @@ func TestKubectl(t *testing.T) {
 
 // TestLife has an object written, changed and deleted.
 func TestLife(t *testing.T) {
+	t.Parallel()
 	for _, review := range []string{"v1", "v1beta1"} {
 		t.Run(review, func(t *testing.T) {
+			t.Parallel()
 			ctx := t.Context()
-			c := configMap("life", review, map[string]string{"fixed": "1", "greeting": "hi", "warn": "mind the gap"})
+			c := configMap(harness.NameOf(t), review, map[string]string{"fixed": "1", "greeting": "hi", "warn": "mind the gap"})
 			if err := shared.client.Create(ctx, c); err != nil {
 				t.Fatal(err)
 			}
@@ -268,6 +242,7 @@ func TestLife(t *testing.T) {
 
 // TestFinder looks up what is cluster-scoped, in a cache of its own.
 func TestFinder(t *testing.T) {
+	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	informers, err := cache.New(shared.config, cache.Options{Scheme: scheme.Scheme})
 	if err != nil {
@@ -285,18 +260,15 @@ func TestFinder(t *testing.T) {
 	})
 	defer running.Wait()
 	defer cancel()
-	err = wait.PollUntilContextTimeout(ctx, 10*time.Millisecond, patience, true, func(context.Context) (bool, error) {
+	harness.Eventually(t, "the finder is ready", func(context.Context) error {
 		err := finder.Ready()
 		if err != nil && !errors.Is(err, lookup.ErrNotSynced) {
-			return false, err
+			t.Fatal(err)
 		}
-		return err == nil, nil
+		return err
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i := range 20 {
-		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("topping-", i)}}
+	for range 20 {
+		namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: harness.NameOf(t)}}
 		if _, err := finder.Get(ctx, "", namespace.Name); !apierrors.IsNotFound(err) {
 			t.Errorf("It is not there: got %v", err)
 		}

@@ -39,9 +39,16 @@ func injected(t *testing.T, pods []demoPod, env string) {
 // TestDemo runs the demo in a folder of its own: it compares every copy with
 // what refract render says, and must leave nothing behind.
 func TestDemo(t *testing.T) {
-	t.Parallel()
 	dir := t.TempDir()
-	out, err := env.RefractIn(dir, "demo", "--once", "-o", "json")
+	var out string
+	var err error
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		out, err = env.RefractIn(dir, "demo", "--once", "-o", "json")
+	}()
+	t.Parallel() // Not before it has begun, as it takes longer than all others.
+	<-ended
 	if err != nil {
 		t.Fatal(err)
 	}

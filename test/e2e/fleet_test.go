@@ -1,6 +1,6 @@
 // Package e2e tests the program as its users run it: the binary, as separate
-// processes, against real control planes. What users write on the hub, kubectl
-// writes; what tests look at again and again, a client reads.
+// processes, against real control planes. Some tests write with kubectl, too, as users
+// do; most write with a client, which costs a hundredth.
 package e2e
 
 import (
@@ -106,7 +106,9 @@ func do(t *testing.T, manifest string, args ...string) string {
 // apply applies a manifest to the hub.
 func apply(t *testing.T, manifest string) {
 	t.Helper()
-	do(t, manifest, "apply", "-f", "-")
+	if err := harness.ApplyAll(t.Context(), clients["hub"], manifest); err != nil {
+		t.Fatal(err)
+	}
 }
 
 // namespace makes a namespace on the hub for one test.

@@ -49,7 +49,7 @@ func TestInjectionPolicyTravels(t *testing.T) {
 		t.Fatal(err)
 	}
 	apply(t, in(ns, placeEverywhere, portOfMember2, allowDatabase))
-	do(t, "", "create", "secret", "generic", "-n", ns, "db", "--from-literal=password=x")
+	apply(t, in(ns, "apiVersion: v1\nkind: Secret\nmetadata: {name: db, namespace: NS}\nstringData: {password: x}\n"))
 	const record = "db.serviceinjectionpolicies.refract.dev"
 	rowSays(t, ns, record, "member-1", "TypeNotServed")
 	for _, m := range env.Members {

@@ -165,7 +165,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	scale(t, "member-2", ns, "web", 9)
 	// A change of something else arrives, and leaves them alone.
-	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.27")
+	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"nginx:1.27"}]`)
 	eventually(t, "edit", "true", func() string {
 		return fmt.Sprint(strings.Contains(field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
 	})

@@ -86,7 +86,7 @@ func TestLiveAnswers(t *testing.T) {
 			t.Errorf("refract diff: want it to say %q, got:\n%s", want, out)
 		}
 	}
-	apply(t, policy)
+	do(t, policy, "apply", "-f", "-")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "tiny", "large"}, "data", "size")
 	exits(t, 0, "diff", "--hub-kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 

@@ -67,7 +67,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	// A label of its own: others go by the region of the cluster, at the same time.
 	t.Cleanup(func() { label(t, "federatedcluster", "", "member-3", `"life":null`) })
 	label(t, "federatedcluster", "", "member-3", `"life":"ap"`)
-	apply(t, in(ns, placeEverywhere, strings.ReplaceAll(webReplicas, "{region: ap}", "{life: ap}"), web))
+	do(t, in(ns, placeEverywhere, strings.ReplaceAll(webReplicas, "{region: ap}", "{life: ap}"), web), "apply", "-f", "-")
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 
 	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.26")
@@ -323,7 +323,7 @@ spec: {big: 9007199254740993}
 		remove(t, "hub", "clusterpropagationpolicy", "", "e2e-everywhere")
 		remove(t, "hub", "clusteroverridepolicy", "", "e2e-where")
 	})
-	apply(t, in(ns, objects))
+	do(t, in(ns, objects), "apply", "-f", "-")
 	label(t, "crd", "", "gadgets.e2e.refract.dev", `"kubeadmiral.io/cluster-propagation-policy-name":"e2e-everywhere"`)
 	annotation := []string{"metadata", "annotations", "apps.my.company/running-in"}
 	everywhere(t, "cluster-scoped", "clusterrole", "", "e2e:pod-reader", []string{"", "member-2", ""}, annotation...)

@@ -62,7 +62,7 @@ func TestSourceDocument(t *testing.T) {
 				t.Fatal(err)
 			}
 			want := rendered(t, dir)
-			apply(t, all)
+			do(t, all, "apply", "-f", "-")
 			compare(t, want)
 			do(t, all, "delete", "-f", "-")
 			for _, o := range want {

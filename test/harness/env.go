@@ -250,10 +250,21 @@ func (e *Env) Kubectl(cluster, manifest string, args ...string) (string, error) 
 
 // KubectlWith is [Env.Kubectl] with any kubeconfig.
 func (e *Env) KubectlWith(kubeconfig, manifest string, args ...string) (string, error) {
+	return output(e.kubectl(kubeconfig, manifest, args...))
+}
+
+// KubectlSays is [Env.Kubectl] for tests of what users read: it returns all that kubectl
+// prints, with warnings and errors; err has none of it.
+func (e *Env) KubectlSays(cluster, manifest string, args ...string) (all string, err error) {
+	out, err := e.kubectl(e.Kubeconfig(cluster), manifest, args...).CombinedOutput()
+	return string(out), err
+}
+
+func (e *Env) kubectl(kubeconfig, manifest string, args ...string) *exec.Cmd {
 	cmd := exec.CommandContext(opened.ctx, filepath.Join(e.assets, "kubectl"), args...)
 	cmd.Env = append(os.Environ(), "KUBECONFIG="+kubeconfig, "HOME="+e.Dir) // Where it keeps what it has discovered.
 	cmd.Stdin = strings.NewReader(manifest)
-	return output(cmd)
+	return cmd
 }
 
 // output runs a command and returns its standard output. The error has the command and

@@ -109,7 +109,7 @@ func TestThousandPolicies(t *testing.T) {
 		policies, forAll = 1000, 10
 		groups           = (policies - forAll) / 2
 		pods             = 5000
-		workers          = 32
+		workers          = 16
 	)
 	t.Parallel()
 	turn(t, "hub")

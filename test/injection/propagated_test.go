@@ -43,7 +43,9 @@ func TestPropagated(t *testing.T) {
 	turn(t, "hub")
 	disturb(t) // The members are member and other.
 	hub := beginOn(t, "hub", harness.NameOf(t))
-	t.Cleanup(func() { hub.must(hub.api.Delete(context.WithoutCancel(t.Context()), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hub.ns}})) })
+	t.Cleanup(func() {
+		hub.must(hub.api.Delete(context.WithoutCancel(t.Context()), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: hub.ns}}))
+	})
 	members := map[string]*scene{}
 	for _, name := range shared.Members {
 		m := on(t, name, hub.ns)

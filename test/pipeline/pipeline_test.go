@@ -5,13 +5,9 @@ package pipeline
 
 import (
 	"context"
-	"errors"
-	"fmt"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/rogpeppe/go-internal/txtar"
@@ -22,24 +18,18 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
-	"refract.dev/internal/playground"
 	"refract.dev/structural"
 	"refract.dev/structural/pipeline"
+	"refract.dev/test/harness"
 )
 
-// patience is how long anything may take. A machine that is busy is slow.
-const patience = 90 * time.Second
-
-const (
-	group  = "evolution.example.com"
-	prefix = "/registry/" + group + "/ovens/"
-)
+// group is that of the archives. Here each has one below it, and so its own definition.
+const group = "evolution.example.com"
 
 var (
-	hub    *playground.Playground
+	env    *harness.Env
 	client dynamic.Interface
 
 	definitions = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
@@ -48,38 +38,15 @@ var (
 )
 
 func TestMain(m *testing.M) {
-	code, err := run(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "pipeline:", err)
-		code = 1
-	}
-	os.Exit(code)
-}
-
-func run(m *testing.M) (code int, err error) {
-	assets, err := playground.Assets("../../bin/refract")
-	if err != nil {
-		return 0, err
-	}
-	dir, err := os.MkdirTemp("", "refract-pipeline-")
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	hub, err = playground.Start(context.Background(), playground.Options{Dir: filepath.Join(dir, "hub"), Assets: assets})
-	if err != nil {
-		return 0, err
-	}
-	defer func() { err = errors.Join(err, hub.Stop()) }()
-	cfg, err := clientcmd.BuildConfigFromFlags("", hub.Hub().Kubeconfig)
-	if err != nil {
-		return 0, err
-	}
-	cfg.QPS = -1
-	if client, err = dynamic.NewForConfig(cfg); err != nil {
-		return 0, err
-	}
-	return m.Run(), nil
+	harness.Main(m, harness.Topology{}, func(_ context.Context, e *harness.Env) (func() error, error) {
+		env = e
+		cfg, err := e.Config("hub")
+		if err != nil {
+			return nil, err
+		}
+		client, err = dynamic.NewForConfig(cfg)
+		return nil, err
+	})
 }
 
 // TestAgrees runs the archives of structural/pipeline, in which hooks answer what
@@ -89,40 +56,51 @@ func TestAgrees(t *testing.T) {
 	if err != nil || len(files) == 0 {
 		t.Fatalf("no archives: %v", err)
 	}
+	// All are installed at first: an API server lets who creates an object wait for two
+	// seconds if its definition is younger.
+	var all []*webhooks
 	for _, file := range files {
-		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-			archive, err := txtar.ParseFile(file)
-			if err != nil {
-				t.Fatal(err)
-			}
-			in := map[string]string{}
-			for _, f := range archive.Files {
-				in[f.Name] = string(f.Data)
-			}
-			agree(t, in)
+		all = append(all, install(t, file))
+	}
+	for _, hooks := range all {
+		t.Run(hooks.archive, func(t *testing.T) {
+			t.Parallel()
+			agree(t, hooks)
 		})
 	}
 }
 
-func agree(t *testing.T, in map[string]string) {
+// read returns the files of an archive, about another group.
+func read(t *testing.T, file, another string) map[string]string {
 	t.Helper()
-	crd := parse(t, in["crd.yaml"])
-	object := parse(t, in["object.yaml"])
-	read := strings.TrimSpace(in["read"])
-	definition, err := structural.New(crd)
+	archive, err := txtar.ParseFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
-	hooks := serve(t, in)
+	in := map[string]string{}
+	for _, f := range archive.Files {
+		in[f.Name] = strings.ReplaceAll(string(f.Data), group, another)
+	}
+	return in
+}
+
+func agree(t *testing.T, hooks *webhooks) {
+	t.Helper()
+	object := parse(t, hooks.in["object.yaml"])
+	read := strings.TrimSpace(hooks.in["read"])
+	definition, err := structural.New(parse(t, hooks.in["crd.yaml"]))
+	if err != nil {
+		t.Fatal(err)
+	}
 	trace, err := pipeline.Run(definition, object, read, hooks.offline(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	hooks.install(t, crd)
+	hooks.wait(t)
 
 	stored, last := step(trace, pipeline.Store), trace.Steps[len(trace.Steps)-1]
-	version := strings.TrimPrefix((&unstructured.Unstructured{Object: object}).GetAPIVersion(), group+"/")
-	_, err = ovens(version).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
+	version := strings.TrimPrefix((&unstructured.Unstructured{Object: object}).GetAPIVersion(), hooks.group+"/")
+	_, err = hooks.ovens(version).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{})
 	if last.Phase == pipeline.Read && last.Refused() && version == read {
 		t.Fatal("an archive whose create stores the object and cannot answer is not handled")
 	}
@@ -133,12 +111,13 @@ func agree(t *testing.T, in map[string]string) {
 	if err != nil {
 		t.Fatalf("create: %v; the pipeline stores it", err)
 	}
-	etcd, err := hub.Stored(t.Context(), hub.Hub().Name, prefix)
+	key := "/registry/" + hooks.group + "/ovens/default/old"
+	etcd, err := env.View.Stored(t.Context(), "hub", key)
 	if err != nil {
 		t.Fatal(err)
 	}
-	same(t, "what is stored", stored.Object, parse(t, string(etcd[prefix+"default/old"])))
-	got, err := ovens(read).Get(t.Context(), "old", metav1.GetOptions{})
+	same(t, "what is stored", stored.Object, parse(t, string(etcd[key])))
+	got, err := hooks.ovens(read).Get(t.Context(), "old", metav1.GetOptions{})
 	if trace.Refused() {
 		refused(t, &last, err)
 		return
@@ -149,8 +128,8 @@ func agree(t *testing.T, in map[string]string) {
 	same(t, "what is read", trace.Object(), got.Object)
 }
 
-func ovens(version string) dynamic.ResourceInterface {
-	return client.Resource(schema.GroupVersionResource{Group: group, Version: version, Resource: "ovens"}).Namespace("default")
+func (w *webhooks) ovens(version string) dynamic.ResourceInterface {
+	return client.Resource(schema.GroupVersionResource{Group: w.group, Version: version, Resource: "ovens"}).Namespace("default")
 }
 
 // step returns the first step of this name; nil if there is none.

@@ -5,42 +5,66 @@ import (
 	"context"
 	"encoding/json"
 	"encoding/pem"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	admissionv1 "k8s.io/api/admission/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
+	ctrlclient "sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/structural/pipeline"
+	"refract.dev/test/harness"
 )
 
 // webhooks answer what stands in an archive.
 type webhooks struct {
-	in     map[string]string
-	server *httptest.Server
+	archive string
+	group   string // That of the objects.
+	in      map[string]string
+	server  *httptest.Server
 	// asked counts the admission reviews.
 	asked atomic.Int64
 }
 
-func serve(t *testing.T, in map[string]string) *webhooks {
+// install has the API server know the definition of an archive, and ask webhooks that
+// answer what stands there, until the test ends.
+func install(t *testing.T, file string) *webhooks {
 	t.Helper()
-	w := &webhooks{in: in}
+	name := strings.TrimSuffix(filepath.Base(file), ".txtar")
+	w := &webhooks{archive: name, group: name + "." + harness.NameOf(t) + "." + group}
+	w.in = read(t, file, w.group)
 	mux := http.NewServeMux()
 	mux.HandleFunc("/convert", func(out http.ResponseWriter, r *http.Request) { w.convert(t, out, r) })
 	mux.HandleFunc("/mutate", func(out http.ResponseWriter, r *http.Request) { w.mutate(t, out, r) })
 	mux.HandleFunc("/validate", func(out http.ResponseWriter, r *http.Request) { w.validate(t, out, r) })
 	w.server = httptest.NewTLSServer(mux)
 	t.Cleanup(w.server.Close)
+
+	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
+	config := func(path string) map[string]any {
+		return map[string]any{"url": w.server.URL + path, "caBundle": encoded(t, authority)}
+	}
+	crd := parse(t, w.in["crd.yaml"])
+	if w.converts() {
+		crd["spec"].(map[string]any)["conversion"] = map[string]any{
+			"strategy": "Webhook", "webhook": map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": config("/convert")},
+		}
+	}
+	create(t, definitions, crd)
+	if w.has("mutated.yaml") {
+		create(t, mutating, w.configuration("MutatingWebhookConfiguration", config("/mutate")))
+	}
+	if w.has("denied") {
+		create(t, validating, w.configuration("ValidatingWebhookConfiguration", config("/validate")))
+	}
 	return w
 }
 
@@ -58,7 +82,7 @@ func (w *webhooks) converts() bool {
 // converted returns what stands there of the object in a version; nil for nothing.
 func (w *webhooks) converted(t *testing.T, apiVersion string, metadata any) map[string]any {
 	t.Helper()
-	name := "converted/" + strings.TrimPrefix(apiVersion, group+"/") + ".yaml"
+	name := "converted/" + strings.TrimPrefix(apiVersion, w.group+"/") + ".yaml"
 	if !w.has(name) {
 		return nil
 	}
@@ -76,7 +100,7 @@ func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
 	}
 	if w.has("denied") {
 		h.Admit = func(map[string]any) error {
-			return &pipeline.RefusedError{Rule: "AdmissionDenied", Message: `admission webhook "ovens.` + group + `" denied the request: too hot`}
+			return &pipeline.RefusedError{Rule: "AdmissionDenied", Message: `admission webhook "ovens.` + w.group + `" denied the request: too hot`}
 		}
 	}
 	if w.converts() {
@@ -90,33 +114,14 @@ func (w *webhooks) offline(t *testing.T) pipeline.Hooks {
 	return h
 }
 
-// install creates the definition and the configurations of the webhooks, waits until
-// they hold, and removes them at the end.
-func (w *webhooks) install(t *testing.T, crd map[string]any) {
+// wait waits until the API server knows all that was installed.
+func (w *webhooks) wait(t *testing.T) {
 	t.Helper()
-	crd = runtime.DeepCopyJSON(crd)
-	authority := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: w.server.Certificate().Raw})
-	config := func(path string) map[string]any {
-		return map[string]any{"url": w.server.URL + path, "caBundle": encoded(t, authority)}
-	}
-	if w.converts() {
-		crd["spec"].(map[string]any)["conversion"] = map[string]any{
-			"strategy": "Webhook", "webhook": map[string]any{"conversionReviewVersions": []any{"v1"}, "clientConfig": config("/convert")},
-		}
-	}
-	name, _, _ := unstructured.NestedString(crd, "metadata", "name")
-	create(t, definitions, crd, name)
-	for _, v := range versions(crd) {
-		eventually(t, v+" is served", func(ctx context.Context) bool {
-			_, err := ovens(v).List(ctx, metav1.ListOptions{})
-			return err == nil
+	for _, v := range versions(parse(t, w.in["crd.yaml"])) {
+		harness.Eventually(t, v+" is served", func(ctx context.Context) error {
+			_, err := w.ovens(v).List(ctx, metav1.ListOptions{})
+			return err
 		})
-	}
-	if w.has("mutated.yaml") {
-		create(t, mutating, configuration("MutatingWebhookConfiguration", config("/mutate")), "ovens")
-	}
-	if w.has("denied") {
-		create(t, validating, configuration("ValidatingWebhookConfiguration", config("/validate")), "ovens")
 	}
 	if w.has("mutated.yaml") || w.has("denied") {
 		w.waitAsked(t)
@@ -128,24 +133,27 @@ func (w *webhooks) install(t *testing.T, crd map[string]any) {
 func (w *webhooks) waitAsked(t *testing.T) {
 	t.Helper()
 	probe := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": group + "/v1alpha1", "kind": "Oven", "metadata": map[string]any{"name": "probe"}, "spec": map[string]any{},
+		"apiVersion": w.group + "/v1alpha1", "kind": "Oven", "metadata": map[string]any{"name": "probe"}, "spec": map[string]any{},
 	}}
-	eventually(t, "the webhook is asked", func(ctx context.Context) bool {
-		_, err := ovens("v1alpha1").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+	harness.Eventually(t, "the webhook is asked", func(ctx context.Context) error {
+		_, err := w.ovens("v1alpha1").Create(ctx, probe, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if err != nil && !strings.Contains(err.Error(), "too hot") {
 			t.Errorf("probing: %v", err)
 		}
-		return w.asked.Load() > 0
+		if w.asked.Load() == 0 {
+			return errors.New("it is not")
+		}
+		return nil
 	})
 }
 
-func configuration(kind string, client map[string]any) map[string]any {
+func (w *webhooks) configuration(kind string, client map[string]any) map[string]any {
 	return map[string]any{
-		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "ovens"},
+		"apiVersion": "admissionregistration.k8s.io/v1", "kind": kind, "metadata": map[string]any{"name": "ovens." + w.group},
 		"webhooks": []any{map[string]any{
-			"name": "ovens." + group, "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
+			"name": "ovens." + w.group, "clientConfig": client, "sideEffects": "None", "admissionReviewVersions": []any{"v1"},
 			"rules": []any{map[string]any{
-				"apiGroups": []any{group}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"ovens"},
+				"apiGroups": []any{w.group}, "apiVersions": []any{"*"}, "operations": []any{"CREATE"}, "resources": []any{"ovens"},
 			}},
 		}},
 	}
@@ -163,35 +171,27 @@ func versions(crd map[string]any) []string {
 	return names
 }
 
-// create creates an object, and deletes it at the end, until it is gone.
-func create(t *testing.T, resource schema.GroupVersionResource, object map[string]any, name string) {
+// create creates an object, and deletes it at the end, until it is gone: what is left in a
+// definition may not be read without its webhook.
+func create(t *testing.T, resource schema.GroupVersionResource, content map[string]any) {
 	t.Helper()
-	if _, err := client.Resource(resource).Create(t.Context(), &unstructured.Unstructured{Object: object}, metav1.CreateOptions{}); err != nil {
+	object := &unstructured.Unstructured{Object: content}
+	if _, err := client.Resource(resource).Create(t.Context(), object, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
+	name := object.GetName()
 	t.Cleanup(func() {
-		ctx := context.WithoutCancel(t.Context())
-		if err := client.Resource(resource).Delete(ctx, name, metav1.DeleteOptions{}); err != nil {
+		if err := client.Resource(resource).Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
 			t.Error(err)
 		}
-		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
+		harness.Eventually(t, resource.Resource+" "+name+" is gone", func(ctx context.Context) error {
 			_, err := client.Resource(resource).Get(ctx, name, metav1.GetOptions{})
-			return apierrors.IsNotFound(err), nil
+			if err == nil {
+				return errors.New("it is there")
+			}
+			return ctrlclient.IgnoreNotFound(err)
 		})
-		if err != nil {
-			t.Errorf("%s %s is still there: %v", resource.Resource, name, err)
-		}
 	})
-}
-
-func eventually(t *testing.T, what string, holds func(context.Context) bool) {
-	t.Helper()
-	err := wait.PollUntilContextTimeout(t.Context(), 50*time.Millisecond, patience, true, func(ctx context.Context) (bool, error) {
-		return holds(ctx), nil
-	})
-	if err != nil {
-		t.Fatalf("%s: %v", what, err)
-	}
 }
 
 func (w *webhooks) convert(t *testing.T, out http.ResponseWriter, r *http.Request) {
@@ -204,7 +204,7 @@ func (w *webhooks) convert(t *testing.T, out http.ResponseWriter, r *http.Reques
 		} `json:"request"`
 	}
 	if err := json.NewDecoder(r.Body).Decode(&review); err != nil {
-		t.Error(err)
+		t.Errorf("%s: %v", w.archive, err)
 	}
 	result, objects := map[string]any{"status": "Success"}, []any{}
 	for _, object := range review.Request.Objects {
@@ -227,7 +227,7 @@ func (w *webhooks) mutate(t *testing.T, out http.ResponseWriter, r *http.Request
 	wanted := parse(t, w.in["mutated.yaml"])
 	patch, err := json.Marshal([]any{map[string]any{"op": "replace", "path": "/spec", "value": wanted["spec"]}})
 	if err != nil {
-		t.Error(err)
+		t.Errorf("%s: %v", w.archive, err)
 	}
 	kind := admissionv1.PatchTypeJSONPatch
 	review.Response = &admissionv1.AdmissionResponse{UID: review.Request.UID, Allowed: true, Patch: patch, PatchType: &kind}
@@ -245,7 +245,7 @@ func (w *webhooks) review(t *testing.T, r *http.Request) *admissionv1.AdmissionR
 	t.Helper()
 	review := &admissionv1.AdmissionReview{}
 	if err := json.NewDecoder(r.Body).Decode(review); err != nil {
-		t.Error(err)
+		t.Errorf("%s: %v", w.archive, err)
 	}
 	w.asked.Add(1)
 	return review
