@@ -124,7 +124,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		return a.done(key, r, 0)
 	}
 	if t != nil && t.variant != nil && !p.dryRun {
-		a.member.Watch(t.variant.gvr) //nolint:contextcheck // The watch lives as long as the member.
+		a.member.Watch(t.variant.gvr)
 	}
 	have, sight := a.member.Copy(key)
 	switch {

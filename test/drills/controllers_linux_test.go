@@ -19,7 +19,7 @@ func TestKilledAtRandom(t *testing.T) {
 	k := d.work("--leader-elect=false") // Or most of the time would be spent on waiting for leases to expire.
 	s := d.tell(60)
 	for range kills {
-		s.removals = 8
+		s.removals = few
 		at, delay := random.IntN(each), time.Duration(random.IntN(150))*time.Millisecond
 		for i := range each {
 			if i == at {
@@ -39,7 +39,7 @@ func TestKilledAtRandom(t *testing.T) {
 // TestRestartWritesNothing restarts controllers that have nothing to do.
 func TestRestartWritesNothing(t *testing.T) {
 	d := start(t)
-	k := d.work()
+	k := d.work(briefLease)
 	s := d.tell(size.restarted)
 	s.changes(20)
 	d.settle()
@@ -57,9 +57,9 @@ func TestRestartWritesNothing(t *testing.T) {
 		})
 		d.atWork(k)
 		// When a new change has arrived, the old ones have been looked at.
-		beat := s.pulse(1, d.Members...)
+		beat := s.pulse(d.Members...)
 		d.settle()
-		d.Logf("the first change after the restart took %s", round(beat.changes[0]))
+		d.Logf("the first change after the restart took %s", round(beat))
 		for _, m := range d.Members {
 			var odd []harness.Write
 			for _, w := range d.writes(m)[before[m]:] {

@@ -59,16 +59,18 @@ func start(t *testing.T) *drill {
 	env := fleets.take(t)
 	d := begin(t, env)
 	t.Cleanup(func() {
+		defer func() {
+			d.end()
+			if !t.Failed() {
+				fleets.add(env)
+				return
+			}
+			if err := env.Close(); err != nil { // Whoever is next has another.
+				t.Error(err)
+			}
+		}()
 		if !t.Failed() {
 			d.clear()
-		}
-		d.end()
-		if !t.Failed() {
-			fleets.add(env)
-			return
-		}
-		if err := env.Playground.Stop(); err != nil { // Whoever is next has another.
-			t.Error(err)
 		}
 	})
 	return d
@@ -293,11 +295,18 @@ type keeper struct {
 	done    chan struct{}
 }
 
+// briefLease is for drills that wait for the end of leases. In others a machine that is busy
+// with other things should not cost a replica its lease.
+const briefLease = "--lease-duration=5s"
+
+// restDelay is how long a replica that has ended is not started again. A kubelet waits
+// longer.
+const restDelay = 500 * time.Millisecond
+
 // keep starts a replica, with further arguments, and keeps it running.
 func (d *drill) keep(name string, args ...string) *keeper {
 	d.Helper()
 	k := &keeper{name: name, done: make(chan struct{})}
-	args = append([]string{"--lease-duration", "5s"}, args...) // Drills wait for the end of leases, and who loses one is started again.
 	var err error
 	k.now, err = d.Replica(name, args...)
 	d.must(err)
@@ -308,25 +317,35 @@ func (d *drill) keep(name string, args ...string) *keeper {
 			for !k.replica().Ended() {
 				<-time.After(20 * time.Millisecond)
 			}
-			k.mu.Lock()
-			if k.stopped {
-				k.mu.Unlock()
-				return
-			}
-			k.starts++
-			tail := harness.LogTail(k.now.Log)
-			k.lasts = append(k.lasts, tail[strings.LastIndex(tail, "\n")+1:])
-			r, err := d.Replica(name, args...)
+			<-time.After(restDelay)
+			again, err := k.again(func() (*harness.Replica, error) { return d.Replica(name, args...) })
 			if err != nil {
 				d.Error(err)
-				k.mu.Unlock()
+			}
+			if !again {
 				return
 			}
-			k.now = r
-			k.mu.Unlock()
 		}
 	}()
 	return k
+}
+
+// again starts the replica again, unless it was stopped for good.
+func (k *keeper) again(start func() (*harness.Replica, error)) (bool, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.stopped {
+		return false, nil
+	}
+	tail := harness.LogTail(k.now.Log)
+	r, err := start()
+	if err != nil {
+		return false, err
+	}
+	k.now = r
+	k.starts++
+	k.lasts = append(k.lasts, tail[strings.LastIndex(tail, "\n")+1:])
+	return true, nil
 }
 
 func (k *keeper) replica() *harness.Replica {

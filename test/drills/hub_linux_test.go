@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,7 @@ import (
 // changes are made.
 func TestHubRestarted(t *testing.T) {
 	d := start(t)
-	k := d.work()
+	k := d.work(briefLease)
 	s := d.tell(60)
 	for _, outage := range []func(){
 		func() {
@@ -33,13 +34,20 @@ func TestHubRestarted(t *testing.T) {
 			d.up("hub")
 		},
 	} {
-		over := make(chan struct{})
+		var over atomic.Bool
+		done := make(chan struct{})
 		go func() {
-			defer close(over)
-			s.changes(size.hubChanges)
+			defer close(done)
+			s.removals = few
+			n := 0
+			for ; n < size.hubChanges || !over.Load(); n++ {
+				s.change()
+			}
+			d.Logf("%d changes were made", n)
 		}()
 		outage()
-		<-over
+		over.Store(true)
+		<-done
 		d.settle()
 	}
 	d.Logf("the controllers were started again %d times", k.restarts())
@@ -50,7 +58,7 @@ func TestHubRestarted(t *testing.T) {
 func TestHubRestoredFromBackup(t *testing.T) {
 	const half = 20
 	d := startAlone(t, topology)
-	k := d.work()
+	k := d.work(briefLease)
 	d.apply("hub", everywhere)
 	configMaps := func(from, to int) {
 		for i := range to - from {
@@ -79,7 +87,7 @@ data: {a: b}
 		d.down("hub")
 		d.must(d.Playground.Restore("hub", backup))
 		d.up("hub")
-		k = d.work()
+		k = d.work(briefLease)
 		for _, m := range d.Members {
 			want := fmt.Sprintf("%d of %d copies", half, 2*half)
 			d.wait(m+": deletions are held", func(ctx context.Context) error {

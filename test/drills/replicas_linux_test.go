@@ -14,7 +14,7 @@ import (
 // out when it goes on.
 func TestLeaderFrozen(t *testing.T) {
 	d := start(t)
-	one, two := d.work(), d.keep("two")
+	one, two := d.work(briefLease), d.keep("two", briefLease)
 	d.atWork(two)
 	s := d.tell(60)
 	d.settle()
@@ -25,30 +25,33 @@ func TestLeaderFrozen(t *testing.T) {
 	d.Logf("%s decides", leader.name)
 
 	// With changes under way, so that there is something to be written twice.
-	s.removals = 8
+	s.removals = few
 	for range 20 {
 		s.change()
 	}
-	frozen := leader.replica()
+	frozen, lost := leader.replica(), leader.restarts()+other.restarts()
 	d.must(frozen.Signal(syscall.SIGSTOP))
 	from := time.Now()
 	for range size.frozenChanges {
 		s.change()
 	}
-	took := s.pulse(1, d.Members...)
-	d.Logf("%s took over within %s", other.name, round(took.changes[0]))
+	took := s.pulse(d.Members...)
+	d.Logf("%s took over within %s", other.name, round(took))
 	d.settle()
 
 	thawed := time.Now()
 	d.must(frozen.Signal(syscall.SIGCONT))
-	s.removals = 8
+	s.removals = few
 	for range size.frozenChanges {
 		s.change()
-		s.pulse(1, d.Members...)
+		s.pulse(d.Members...)
 	}
 	d.settle()
+	// The one that was frozen has to end. More of that is the machine's doing, which was
+	// too busy to renew leases: then a member may go to the other and come back.
+	turns := 2 + 2*max(0, leader.restarts()+other.restarts()-lost-1)
 	for _, m := range d.Members {
-		d.oneWriter(m, "refract/"+leader.name, "refract/"+other.name, from, thawed)
+		d.oneWriter(m, turns, "refract/"+leader.name, "refract/"+other.name, from, thawed)
 	}
 	d.Logf("the replica that was frozen was started again %d times", leader.restarts())
 
@@ -58,7 +61,7 @@ func TestLeaderFrozen(t *testing.T) {
 	other.mu.Unlock()
 	d.must(other.replica().Stop(syscall.SIGKILL))
 	s.changes(30)
-	s.pulse(1, d.Members...)
+	s.pulse(d.Members...)
 	d.settle()
 }
 
@@ -77,8 +80,9 @@ func (d *drill) leader() string {
 }
 
 // oneWriter fails the drill if both replicas have written to a member at a time:
-// the one that was frozen may have it back, once, and not write before.
-func (d *drill) oneWriter(member, frozen, other string, from, thawed time.Time) {
+// the one that was frozen may have it back, once, and not write before. There may be
+// at most so many turns.
+func (d *drill) oneWriter(member string, most int, frozen, other string, from, thawed time.Time) {
 	d.Helper()
 	var takeover time.Time
 	var turns []harness.Write // The first write of each turn after the takeover.
@@ -99,7 +103,7 @@ func (d *drill) oneWriter(member, frozen, other string, from, thawed time.Time) 
 			turns = append(turns, w)
 		}
 	}
-	if len(turns) > 2 {
+	if len(turns) > most {
 		d.Errorf("%s has two writers at a time; their turns begin with\n%s", member, fmt.Sprint(turns))
 	}
 	d.Logf("%s: %d turns after the takeover", member, len(turns))

@@ -91,9 +91,11 @@ func (s *story) change() {
 	}
 }
 
+// few is how many objects go at a time: the guard asks from 11 copies of a member on.
+const few = 8
+
 // changes makes n changes, of which at most a few take objects away.
 func (s *story) changes(n int) {
-	const few = 8 // The guard asks from 11 copies of a member on.
 	s.removals = few
 	for range n {
 		s.change()
@@ -167,13 +169,13 @@ func (s *story) again() {
 // relabel has an object be overridden or not, or placed by the other policy.
 func (s *story) relabel() {
 	o := s.any()
-	const few = 4 // As many as that may leave a member at once without a question.
+	const most = 4 // As many as that may leave a member at once without a question.
 	switch {
 	case s.random.IntN(2) == 0:
 		s.plain[o] = !s.plain[o]
 	case s.few[o]:
 		delete(s.few, o)
-	case len(s.few) < few:
+	case len(s.few) < most:
 		s.few[o] = true
 	}
 	s.write(o)
@@ -221,28 +223,24 @@ func (b *beats) add(more beats) {
 	slices.Sort(b.bare)
 }
 
-// pulse puts a change on the hub again and again, each time when the last has
-// arrived on all these members, and returns how long the changes took.
-func (s *story) pulse(n int, clusters ...string) beats {
+// pulse puts a change on the hub, and returns how long it took to arrive on all these
+// members.
+func (s *story) pulse(clusters ...string) time.Duration {
 	s.Helper()
-	var all beats
-	for range n {
-		s.number++
-		beat := fmt.Sprint(s.number)
-		u := object("ConfigMap", s.ns, "pulse")
-		u.SetLabels(map[string]string{corev1alpha1.PropagationPolicyLabel: "everywhere"})
-		u.Object["data"] = map[string]any{"beat": beat}
-		began := time.Now()
-		s.must(harness.Apply(s.Context(), s.hub(), u.Object))
-		for _, c := range clusters {
-			err := harness.Await(s.Context(), func(ctx context.Context) error { return s.beatIs(ctx, c, beat) })
-			if err != nil {
-				s.Fatalf("a change did not arrive on %s: %v", c, err)
-			}
+	s.number++
+	beat := fmt.Sprint(s.number)
+	u := object("ConfigMap", s.ns, "pulse")
+	u.SetLabels(map[string]string{corev1alpha1.PropagationPolicyLabel: "everywhere"})
+	u.Object["data"] = map[string]any{"beat": beat}
+	began := time.Now()
+	s.must(harness.Apply(s.Context(), s.hub(), u.Object))
+	for _, c := range clusters {
+		err := harness.Await(s.Context(), func(ctx context.Context) error { return s.beatIs(ctx, c, beat) })
+		if err != nil {
+			s.Fatalf("a change did not arrive on %s: %v", c, err)
 		}
-		all.add(beats{changes: []time.Duration{time.Since(began)}})
 	}
-	return all
+	return time.Since(began)
 }
 
 // measured is pulse, each time with how long it takes to write as much to the hub and
@@ -251,7 +249,7 @@ func (s *story) measured(n int, clusters ...string) beats {
 	s.Helper()
 	var all beats
 	for range n {
-		all.add(s.pulse(1, clusters...))
+		all.add(beats{changes: []time.Duration{s.pulse(clusters...)}})
 		began := time.Now()
 		for _, c := range append([]string{"hub"}, clusters...) {
 			u := object("ConfigMap", metav1.NamespaceDefault, s.ns)

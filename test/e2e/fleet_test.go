@@ -58,7 +58,7 @@ func setup(ctx context.Context, e *harness.Env) (stop func() error, err error) {
 	if err := harness.Await(ctx, controllers.Ready); err != nil {
 		return nil, fmt.Errorf("the controllers are not ready: %w\n%s", err, harness.LogTail(controllers.Log))
 	}
-	return nil, nil
+	return nil, nil //nolint:nilnil // There is nothing to stop.
 }
 
 // How long the work of controllers rests that were killed. Those that are going to be

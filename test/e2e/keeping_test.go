@@ -38,12 +38,12 @@ spec:
 	}
 }
 
-// scale has a Deployment of a cluster have so many replicas, as kubectl and autoscalers
+// scale has the Deployment web of a cluster have so many replicas, as kubectl and autoscalers
 // do: by its subresource.
-func scale(t *testing.T, cluster, ns, name string, replicas int) {
+func scale(t *testing.T, cluster, ns string, replicas int) {
 	t.Helper()
 	patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas))
-	if err := clients[cluster].SubResource("scale").Patch(t.Context(), there(t, cluster, "deployment", ns, name), patch); err != nil {
+	if err := clients[cluster].SubResource("scale").Patch(t.Context(), there(t, cluster, "deployment", ns, "web"), patch); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -147,7 +147,7 @@ func TestTugOfWar(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 	eventually(t, "row", "Drifted", func() string {
-		scale(t, "member-2", ns, "web", 9)
+		scale(t, "member-2", ns, 9)
 		return fmt.Sprint(row(t, ns, "web.deployments.apps", "member-2")["state"])
 	})
 	rowSays(t, ns, "web.deployments.apps", "member-2", "ChangedAgainAndAgain", "kubeadmiral.io/retain-replicas")
@@ -163,14 +163,14 @@ func TestReplicasAreRetained(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":"true"`)
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
-	scale(t, "member-2", ns, "web", 9)
+	scale(t, "member-2", ns, 9)
 	// A change of something else arrives, and leaves them alone.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"nginx:1.27"}]`)
 	eventually(t, "edit", "true", func() string {
 		return fmt.Sprint(strings.Contains(field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
 	})
 	everywhere(t, "retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
-	scale(t, "hub", ns, "web", 4)
+	scale(t, "hub", ns, 4)
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "still retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":null`)
@@ -240,7 +240,7 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":"true","kubeadmiral.io/no-scheduling":null`)
 	rowSays(t, ns, "web.deployments.apps", "member-1", "DryRun", "a copy would be created")
-	scale(t, "hub", ns, "web", 2)
+	scale(t, "hub", ns, 2)
 	rowSays(t, ns, "web.deployments.apps", "member-2", "DryRun", "the copy would")
 	everywhere(t, "nothing is written", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":null`)

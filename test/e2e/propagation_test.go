@@ -232,7 +232,7 @@ func TestLastGoodVersionStays(t *testing.T) {
 	if got := condition(p, "Synced", "message"); got != want {
 		t.Errorf("message: want %q, got %q", want, got)
 	}
-	scale(t, "hub", ns, "web", 4)
+	scale(t, "hub", ns, 4)
 	label(t, "deployment", ns, "web", `"new":"yes"`)
 	everywhere(t, "the template changes elsewhere", "deployment", ns, "web", []string{"yes", "", "yes"}, "metadata", "labels", "new")
 	everywhere(t, "the last good version", "deployment", ns, "web", []string{"2", "5", "7"}, replicas...)

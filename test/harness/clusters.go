@@ -5,10 +5,12 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 
@@ -123,7 +125,12 @@ func suits(t Topology, s *playground.State) bool {
 	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
-// take returns the control planes of a folder, unless somebody has them.
+// emptying is how long it may take until control planes are empty. An API server that
+// has failed to remove the objects of a type may rest for minutes before it tries again.
+const emptying = 30 * time.Second
+
+// take returns the control planes of a folder, unless somebody has them, or they cannot
+// be emptied: nobody uses them again then.
 func take(ctx context.Context, at string) (*loan, error) {
 	file, err := os.OpenFile(filepath.Join(at, leaseFile), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -132,12 +139,21 @@ func take(ctx context.Context, at string) (*loan, error) {
 	if !lock(file) {
 		return nil, file.Close()
 	}
+	if _, err := os.Stat(filepath.Join(at, initialSet)); errors.Is(err, fs.ErrNotExist) {
+		return nil, file.Close()
+	}
 	l := &loan{file: file}
 	if l.view, err = playground.Attach(ctx, filepath.Join(at, fleetDir)); err != nil {
 		return nil, errors.Join(err, file.Close())
 	}
-	if err := empty(ctx, l.view, at); err != nil {
-		return nil, errors.Join(err, file.Close())
+	limited, cancel := context.WithTimeout(ctx, emptying)
+	defer cancel()
+	if err := empty(limited, l.view, at); err != nil {
+		if ctx.Err() != nil {
+			return nil, errors.Join(err, file.Close())
+		}
+		fmt.Fprintf(os.Stderr, "control planes in %s are not used any more: %v\n", at, err)
+		return nil, errors.Join(os.Remove(filepath.Join(at, initialSet)), file.Close())
 	}
 	return l, nil
 }

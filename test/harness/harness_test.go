@@ -199,6 +199,7 @@ func TestEventually(t *testing.T) {
 					cancel()
 				}
 				got := record(ctx, func(t testing.TB) {
+					t.Helper()
 					Eventually(t, "it is so", func(ctx context.Context) error {
 						if ctx.Err() != nil {
 							return ctx.Err()
@@ -242,6 +243,7 @@ func TestConsistently(t *testing.T) {
 					defer cancel()
 				}
 				got := record(ctx, func(t testing.TB) {
+					t.Helper()
 					Consistently(t, "it is so", tc.during, func(context.Context) error {
 						asked++
 						if tc.until > 0 && time.Since(began) > tc.until {

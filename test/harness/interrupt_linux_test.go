@@ -94,7 +94,7 @@ func TestChild(t *testing.T) {
 	}
 	fmt.Fprintln(os.Stderr, middle)
 	for i := 0; ; i++ { // Who is interrupted may well be writing.
-		time.Sleep(time.Millisecond)
+		<-time.After(time.Millisecond)
 		_ = os.WriteFile(filepath.Join(e.Dir, strconv.Itoa(i%1000)), nil, 0o600)
 	}
 }

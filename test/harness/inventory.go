@@ -33,6 +33,7 @@ type inventory struct {
 	core    kubernetes.Interface
 	whole   dynamic.Interface
 	objects metadata.Interface
+	hurried time.Time // When API servers were last told that there are types to remove.
 }
 
 func newInventory(kubeconfig string) (*inventory, error) {
@@ -58,7 +59,7 @@ type item struct {
 	metav1.PartialObjectMetadata
 }
 
-func (i *item) String() string {
+func (i item) String() string {
 	return fmt.Sprintf("%s %s", i.gvr.GroupResource(), strings.TrimPrefix(i.Namespace+"/"+i.Name, "/"))
 }
 
@@ -139,7 +140,7 @@ func kept(of schema.GroupResource) bool {
 
 // kept reports whether an object is the control plane's own, which it may make when
 // others are long there.
-func (i *item) kept() bool {
+func (i item) kept() bool {
 	switch i.gvr.Resource {
 	case "namespaces":
 		return i.Name == metav1.NamespaceDefault || system(i.Name)
@@ -151,7 +152,7 @@ func (i *item) kept() bool {
 		return system(i.Namespace)
 	case "configmaps":
 		return i.Name == "kube-root-ca.crt" && (system(i.Namespace) || i.Namespace == metav1.NamespaceDefault) ||
-			i.Namespace == metav1.NamespaceSystem && slices.Contains([]string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}, i.Name)
+			i.Namespace == metav1.NamespaceSystem && (i.Name == "extension-apiserver-authentication" || i.Name == "kube-apiserver-legacy-service-account-token-tracking")
 	case "services":
 		return i.Namespace == metav1.NamespaceDefault && i.Name == "kubernetes"
 	case "roles", "rolebindings":
@@ -193,7 +194,7 @@ func (in *inventory) empty(ctx context.Context, but []string) error {
 		}
 		both := slices.Concat(sayers, rest)
 		some := fmt.Errorf("%d objects are left, such as %s", len(both), &both[len(both)-1])
-		return errors.Join(some, err, in.remove(ctx, rest, err == nil))
+		return errors.Join(some, err, in.remove(ctx, rest, err == nil), in.hurry(ctx, rest))
 	})
 	if err != nil || !policies {
 		return err
@@ -260,6 +261,27 @@ func (in *inventory) unhook(ctx context.Context, but map[types.UID]bool) error {
 		}
 	}
 	return nil
+}
+
+// hurry has an API server go on with the removal of types: after failures it rests, twice
+// as long each time, unless something about the type is new. It is told once a second, so
+// that it is done in between.
+func (in *inventory) hurry(ctx context.Context, all []item) error {
+	if time.Since(in.hurried) < time.Second {
+		return nil
+	}
+	in.hurried = time.Now()
+	patch := fmt.Appendf(nil, `{"metadata":{"annotations":{"refract.dev/test":"go on at %s"}}}`, in.hurried.Format(time.RFC3339))
+	var errs []error
+	for _, i := range all {
+		if i.gvr.Resource != "customresourcedefinitions" || i.DeletionTimestamp == nil || time.Since(i.DeletionTimestamp.Time) < 2*time.Second {
+			continue
+		}
+		if _, err := in.objects.Resource(i.gvr).Patch(ctx, i.Name, types.MergePatchType, patch, metav1.PatchOptions{}); ignoreGone(err) != nil {
+			errs = append(errs, fmt.Errorf("hurrying the removal of %s: %w", i, err))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 func (in *inventory) removeOne(ctx context.Context, i *item) error {

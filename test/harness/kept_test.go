@@ -1,3 +1,5 @@
+//go:build unix
+
 package harness
 
 import (
@@ -215,16 +217,25 @@ func leaveNasty(t *testing.T, e *Env, cluster string) {
 	// From now on nobody can read it, as nobody answers who could convert it.
 	dead, err := FreePorts(1)
 	must(err)
-	must(ApplyAll(t.Context(), c, strings.NewReplacer(
+	unreadable := strings.NewReplacer(
 		"storage: true", "storage: false", "storage: false", "storage: true", "strategy: None",
 		"strategy: Webhook, webhook: {conversionReviewVersions: [v1], clientConfig: {url: 'https://"+dead[0]+"/convert'}}",
-	).Replace(nastyType)))
+	).Replace(nastyType)
+	must(ApplyAll(t.Context(), c, unreadable))
 	Eventually(t, cluster+": nobody can read the widget", func(ctx context.Context) error {
 		if w, err := e.Get(ctx, cluster, "widgets.v2.nasty.example.org", "default", "stuck"); err == nil {
 			return fmt.Errorf("got %v", w)
 		}
 		return nil
 	})
+
+	// One that the API server has begun to remove, and cannot: it will try again, but in
+	// longer and longer intervals.
+	gadgets := strings.NewReplacer("widget", "gadget", "Widget", "Gadget", ", finalizers: [example.org/hold]", "")
+	must(ApplyAll(t.Context(), c, gadgets.Replace(nastyType)))
+	Eventually(t, cluster+": there are gadgets", func(ctx context.Context) error { return ApplyAll(ctx, c, gadgets.Replace(nastyWidget)) })
+	must(ApplyAll(t.Context(), c, gadgets.Replace(unreadable)))
+	must(DeleteCRD(t.Context(), c, "gadgets.nasty.example.org"))
 
 	must(ApplyAll(t.Context(), c, nastyObjects))
 	for _, name := range []string{"terminating", "held"} { // What they hold keeps them.

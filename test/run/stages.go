@@ -64,7 +64,7 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	var failed error
 	for _, target := range targets {
 		from := time.Now()
-		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) //nolint:noctx // It hears of an interrupt as we do.
+		cmd := exec.Command(cmp.Or(os.Getenv("MAKE"), "make"), target) // It hears of an interrupt as we do.
 		cmd.Env = append(os.Environ(), timesVariable+"="+path)
 		cmd.Stdout, cmd.Stderr = to, os.Stderr
 		failed = runMake(ctx, cmd)

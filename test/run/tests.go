@@ -117,7 +117,7 @@ func live(ctx context.Context, args []string) (err error) {
 // tests find them.
 func keep(ctx context.Context, program, dir string, env []string) (variable string, stop func() error, err error) {
 	began := time.Now()
-	cmd := exec.Command(program, dir) //nolint:noctx // It ends in order, with its input.
+	cmd := exec.Command(program, dir) // It ends in order, with its input.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)
@@ -190,7 +190,7 @@ func test(ctx context.Context, flags, packages, env []string) (err error) {
 	}
 	// The linter vets.
 	args := slices.Concat([]string{"test", "-json", "-vet=off"}, flags, packages)
-	cmd := exec.Command(goTool(), args...) //nolint:noctx // It is interrupted, and then has to clean up.
+	cmd := exec.Command(goTool(), args...) // It is interrupted, and then has to clean up.
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	apart(cmd)

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) {
 	}
 	harness.Main(m, harness.Topology{}, func(_ context.Context, e *harness.Env) (func() error, error) {
 		env = e
-		return nil, nil
+		return nil, nil //nolint:nilnil // There is nothing to stop.
 	})
 }
 
