@@ -1,6 +1,10 @@
-package live
+package conversionwebhook
 
 import (
+	"context"
+
+	"refract.dev/test/harness"
+
 	"bytes"
 	"errors"
 	"fmt"
@@ -15,6 +19,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/evolution/serve"
 )
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
 // object is one in the version that is stored.
 const object = `
@@ -85,7 +91,7 @@ func (w *world) takesEffect(t *testing.T) {
 	if fmt.Sprint(p.Finalizers) != "["+refractv1alpha1.ConversionFinalizer+"]" {
 		t.Errorf("The finalizers are %v", p.Finalizers)
 	}
-	eventually(t, "there is an event", func() error {
+	harness.Eventually(t, "there is an event", func(context.Context) error {
 		out, err := w.do("", "get", "events", "-n", "default", "-o", "jsonpath={.items[*].reason}")
 		if err != nil || !strings.Contains(out, "Wired") {
 			return fmt.Errorf("%w: %s", err, out)
@@ -116,7 +122,7 @@ func (w *world) refusals(t *testing.T) {
 func (w *world) putRight(t *testing.T) {
 	w.converts(t, "Sprocket")
 	w.must(t, "", "patch", "crd", "sprockets.example.com", "--type=merge", "-p", `{"spec":{"conversion":{"strategy":"None","webhook":null}}}`)
-	eventually(t, "it asks again", func() error {
+	harness.Eventually(t, "it asks again", func(context.Context) error {
 		if c := w.conversion(t, "Sprocket"); c.Strategy != apiextensionsv1.WebhookConverter {
 			return fmt.Errorf("it is %s", c.Strategy)
 		}
@@ -129,7 +135,7 @@ func (w *world) putRight(t *testing.T) {
 func (w *world) damaged(t *testing.T) {
 	w.converts(t, "Hinge")
 	w.must(t, "", "patch", "conversionpolicy", "hinges", "--subresource=status", "--type=merge", "-p", `{"status":{"served":{"definition":"eA=="}}}`)
-	eventually(t, "the status is right again", func() error {
+	harness.Eventually(t, "the status is right again", func(context.Context) error {
 		if s := w.policy(t, "hinges").Status.Served; len(s.Definition) < 10 {
 			return fmt.Errorf("it is %+v", s)
 		}
@@ -145,7 +151,7 @@ func (w *world) newAuthority(t *testing.T) {
 	w.converts(t, "Lever")
 	was := w.conversion(t, "Lever").Webhook.ClientConfig.CABundle
 	w.must(t, "", "delete", "secret", secret, "-n", corev1alpha1.SystemNamespace)
-	eventually(t, "the API server trusts another authority", func() error {
+	harness.Eventually(t, "the API server trusts another authority", func(context.Context) error {
 		if bytes.Equal(was, w.conversion(t, "Lever").Webhook.ClientConfig.CABundle) {
 			return errors.New("it is the same")
 		}
@@ -265,7 +271,7 @@ func (w *world) shadow(t *testing.T) {
 	w.converts(t, "Valve")
 	w.create(t, of(other, "Valve"))
 	w.condition(t, "valves-shadow", refractv1alpha1.ConversionReady, "Comparing")
-	eventually(t, "differences are counted", func() error {
+	harness.Eventually(t, "differences are counted", func(context.Context) error {
 		if _, err := w.do("", "annotate", "valves.v1.example.com", "a", "--overwrite", "touched="+t.Name()+fmt.Sprint(w.touched())); err != nil {
 			return err
 		}
@@ -296,7 +302,7 @@ func (w *world) oneVersion(t *testing.T, kind string) {
 	crd := of("PLURAL.example.com", kind)
 	w.must(t, "", "patch", "crd", crd, "--type=json", "-p", `[
 		{"op":"replace","path":"/spec/versions/0/storage","value":false},{"op":"replace","path":"/spec/versions/1/storage","value":true}]`)
-	eventually(t, "objects are stored in v2", func() error {
+	harness.Eventually(t, "objects are stored in v2", func(context.Context) error {
 		w.must(t, "", "annotate", of("PLURAL", kind)+".v1.example.com", "a", "--overwrite", "touched="+fmt.Sprint(w.touched()))
 		out := w.must(t, "", "get", "--raw", "/apis/example.com/v2", "-v=0")
 		if !strings.Contains(out, "storageVersionHash") {
@@ -311,7 +317,7 @@ func (w *world) oneVersion(t *testing.T, kind string) {
 // unwired waits until a definition is converted by nobody, and its policy has gone.
 func (w *world) unwired(t *testing.T, kind string) {
 	t.Helper()
-	eventually(t, "the policy has gone", func() error {
+	harness.Eventually(t, "the policy has gone", func(context.Context) error {
 		err := w.client.Get(t.Context(), client.ObjectKey{Name: of("NAME", kind)}, &refractv1alpha1.ConversionPolicy{})
 		if client.IgnoreNotFound(err) != nil || err == nil {
 			return fmt.Errorf("it is there: %w", err)
@@ -326,7 +332,7 @@ func (w *world) unwired(t *testing.T, kind string) {
 // finalizer has a policy deleted while nobody refuses that.
 func (w *world) finalizer(t *testing.T) {
 	w.converts(t, "Gear")
-	eventually(t, "it is deleted, for now", func() error {
+	harness.Eventually(t, "it is deleted, for now", func(context.Context) error {
 		w.must(t, "", "delete", "validatingwebhookconfiguration", serve.ConfigurationName, "--ignore-not-found")
 		if out, err := w.do("", "delete", "conversionpolicy", "gears", "--wait=false"); err != nil {
 			return fmt.Errorf("%w: %s", err, out)

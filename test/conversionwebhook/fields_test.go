@@ -1,6 +1,10 @@
-package live
+package conversionwebhook
 
 import (
+	"context"
+
+	"refract.dev/test/harness"
+
 	"fmt"
 	"strings"
 	"testing"
@@ -20,7 +24,7 @@ func (w *world) addField(t *testing.T, kind string, version int, name string) {
 // prunes by the schemas from before for a moment.
 func (w *world) write(t *testing.T, kind, version, field, value string) {
 	t.Helper()
-	eventually(t, field+" is written", func() error {
+	harness.Eventually(t, field+" is written", func(context.Context) error {
 		resource := of("PLURAL."+version+".example.com", kind)
 		w.must(t, "", "patch", resource, "a", "--type=merge", "-p", fmt.Sprintf(`{"spec":{%q:%q}}`, field, value))
 		if got := w.must(t, "", "get", resource, "a", "-o", "jsonpath={.spec."+field+"}"); got != value {
@@ -36,7 +40,7 @@ func (w *world) newFields(t *testing.T) {
 	w.converts(t, "Spindle")
 	w.addField(t, "Spindle", 0, "only")
 	w.addField(t, "Spindle", 1, "too")
-	eventually(t, "both are kept", func() error {
+	harness.Eventually(t, "both are kept", func(context.Context) error {
 		const want = "until the policy names them: spec.only of v1; spec.too, which v1 does not have."
 		if message := w.condition(t, "spindles", refractv1alpha1.ConversionReady, "EarlierServing"); !strings.Contains(message, want) {
 			return fmt.Errorf("the message is %q", message)

@@ -1,14 +1,13 @@
-package live
+package conversionwebhook
 
 import (
+	"syscall"
+
+	"refract.dev/test/harness"
+
 	"context"
-	"errors"
-	"fmt"
 	"io"
 	"net"
-	"net/http"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -24,13 +23,9 @@ import (
 func TestReplicas(t *testing.T) {
 	t.Parallel()
 	w := begin(t)
-	program := filepath.Join(t.TempDir(), "refract")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", program, "refract.dev/cmd/refract").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
 	kubeconfig := w.asItself(t)
 	f := inFront(t, w.address)
-	one, two := start(t, program, kubeconfig, w.address, "one"), start(t, program, kubeconfig, w.address, "two")
+	one, two := w.start(t, kubeconfig, "one"), w.start(t, kubeconfig, "two")
 	one.ready(t)
 	two.ready(t)
 	f.to.Store(&one.address)
@@ -60,7 +55,7 @@ func TestReplicas(t *testing.T) {
 // say.
 func (w *world) asItself(t *testing.T) string {
 	t.Helper()
-	config, err := clientcmd.LoadFromFile(w.kubeconfig)
+	config, err := clientcmd.LoadFromFile(w.env.Kubeconfig("hub"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,35 +110,30 @@ func (f *front) pass(in net.Conn) {
 	_, _ = io.Copy(in, out)
 }
 
-// replica is a process.
+// replica is a process, and where it serves.
 type replica struct {
-	name, address, health string
-	cmd                   *exec.Cmd
+	*harness.Replica
+
+	address string
 }
 
-func start(t *testing.T, program, kubeconfig, front, name string) *replica {
+// start starts a replica behind the front.
+func (w *world) start(t *testing.T, kubeconfig, name string) *replica {
 	t.Helper()
-	r := &replica{name: name, address: free(t), health: free(t)}
-	r.cmd = exec.Command(program, "run", "--conversion", "--kubeconfig", kubeconfig, "--webhook-url", "https://"+front,
-		"--webhook-bind-address", r.address, "--health-probe-bind-address", r.health, "--metrics-bind-address", "0",
-		"--identity", name, "--lease-duration", "2s")
-	log, err := os.Create(filepath.Join(t.TempDir(), name+".log"))
+	addresses, err := harness.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.cmd.Stdout, r.cmd.Stderr = log, log
-	if err := r.cmd.Start(); err != nil {
+	r := &replica{address: addresses[0]}
+	r.Replica, err = w.env.Replica(name, "--conversion", "--kubeconfig", kubeconfig, "--webhook-url", "https://"+w.address,
+		"--webhook-bind-address", r.address, "--lease-duration", "2s")
+	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if r.cmd.ProcessState == nil {
-			r.end(t)
-		}
 		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("%s:\n%s", name, text)
+			t.Logf("%s:\n%s", name, harness.LogTail(r.Log))
 		}
-		log.Close()
 	})
 	return r
 }
@@ -151,41 +141,16 @@ func start(t *testing.T, program, kubeconfig, front, name string) *replica {
 // end has a replica crash.
 func (r *replica) end(t *testing.T) {
 	t.Helper()
-	if err := r.cmd.Process.Kill(); err != nil {
-		t.Error(err)
+	if r.Ended() {
+		t.Errorf("Replica %s ended by itself", r.Name)
 	}
-	if _, ok := errors.AsType[*exec.ExitError](r.cmd.Wait()); !ok {
-		t.Errorf("Replica %s ended by itself", r.name)
+	if err := r.Stop(syscall.SIGKILL); err != nil {
+		t.Error(err)
 	}
 }
 
 // ready waits until a replica says that it is ready.
 func (r *replica) ready(t *testing.T) {
 	t.Helper()
-	eventually(t, "replica "+r.name+" is ready", func() error {
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+r.health+"/readyz", nil)
-		if err != nil {
-			return err
-		}
-		resp, err := http.DefaultClient.Do(req)
-		if err != nil {
-			return err
-		}
-		defer resp.Body.Close()
-		if resp.StatusCode != http.StatusOK {
-			return fmt.Errorf("it answers %s", resp.Status)
-		}
-		return nil
-	})
-}
-
-// free returns an address that nobody listens on.
-func free(t *testing.T) string {
-	t.Helper()
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer l.Close()
-	return l.Addr().String()
+	harness.Eventually(t, "replica "+r.Name+" is ready", r.Ready)
 }

@@ -1,21 +1,16 @@
-// Package live tests the conversion by policies with a real API server.
-package live
+// Package conversionwebhook tests the conversion by policies with a real API server.
+package conversionwebhook
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -28,7 +23,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/jsonpath"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -41,8 +35,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/evolution/serve"
 	"refract.dev/internal/hub"
-	"refract.dev/internal/playground"
 	"refract.dev/internal/webhook"
+	"refract.dev/test/harness"
 )
 
 // secret is the one that the documented role names.
@@ -101,58 +95,43 @@ func of(text, kind string, pairs ...string) string {
 
 // world is a cluster and the program that serves it.
 type world struct {
-	cfg        *rest.Config     // Of who may do everything.
-	own        *rest.Config     // Of the program, which may do what the documented roles say.
-	client     client.WithWatch // Of who may do everything.
-	objects    dynamic.Interface
-	kubectl    string
-	kubeconfig string
-	address    string
-	touches    atomic.Int64
-	whole      *testing.T // The program runs on when a part of the test has ended.
-	stop       func()     // Ends the program.
+	env     *harness.Env
+	cfg     *rest.Config     // Of who may do everything.
+	own     *rest.Config     // Of the program, which may do what the documented roles say.
+	client  client.WithWatch // Of who may do everything.
+	objects dynamic.Interface
+	address string
+	touches atomic.Int64
+	whole   *testing.T // The program runs on when a part of the test has ended.
+	stop    func()     // Ends the program.
 }
 
 func begin(t *testing.T) *world {
 	t.Helper()
-	assets, err := playground.Assets("../../../../bin/refract")
-	if err != nil {
+	w := &world{whole: t, env: harness.New(t, harness.Topology{})}
+	var err error
+	if w.cfg, err = w.env.Config("hub"); err != nil {
 		t.Fatal(err)
 	}
-	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "cluster"), Assets: assets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Stop() })
-	w := &world{whole: t, kubectl: filepath.Join(assets, "kubectl"), kubeconfig: p.Hub().Kubeconfig}
-	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	w.cfg.QPS = -1
-	scheme, err := hub.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.client, err = client.NewWithWatch(w.cfg, client.Options{Scheme: scheme}); err != nil {
+	if w.client, err = harness.ClientFor(w.cfg); err != nil {
 		t.Fatal(err)
 	}
 	if w.objects, err = dynamic.NewForConfig(w.cfg); err != nil {
 		t.Fatal(err)
 	}
 	w.must(t, "", "create", "namespace", corev1alpha1.SystemNamespace)
-	w.must(t, "", "apply", "-k", "../../../../config/rbac/conversion")
+	w.must(t, "", "apply", "-k", "../../config/rbac/conversion")
 	w.own = rest.CopyConfig(w.cfg)
 	w.own.Impersonate.UserName = "system:serviceaccount:" + corev1alpha1.SystemNamespace + ":refract-conversion"
 	w.own.Impersonate.Groups = []string{"system:serviceaccounts", "system:authenticated"}
 	if err := hub.InstallConversionCRD(t.Context(), w.own); err != nil {
 		t.Fatal(err)
 	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	addresses, err := harness.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.address = l.Addr().String()
-	l.Close()
+	w.address = addresses[0]
 	return w
 }
 
@@ -198,8 +177,8 @@ func (w *world) serve() {
 		running.Wait()
 	})
 	t.Cleanup(w.stop)
-	eventually(t, "it is ready", func() error { return errors.Join(server.Ready(), served.Ready()) })
-	eventually(t, "the API server asks about policies", func() error {
+	harness.Eventually(t, "it is ready", func(context.Context) error { return errors.Join(server.Ready(), served.Ready()) })
+	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
 		return w.client.Get(t.Context(), client.ObjectKey{Name: serve.ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	})
 }
@@ -212,13 +191,7 @@ func (w *world) restart() {
 
 // do runs kubectl and returns all that it prints.
 func (w *world) do(stdin string, args ...string) (string, error) {
-	cmd := exec.Command(w.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.String(), err
+	return w.env.KubectlSays("hub", stdin, args...)
 }
 
 // must runs kubectl, which must succeed, and returns what it prints.
@@ -240,25 +213,6 @@ func (w *world) refused(t *testing.T, text, stdin string, args ...string) {
 	}
 }
 
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	ticks := time.NewTicker(20 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(time.Minute)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			t.Fatalf("Waiting until %s: %v", what, err)
-		}
-	}
-}
-
 // policy returns a policy.
 func (w *world) policy(t *testing.T, name string) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
@@ -274,7 +228,7 @@ func (w *world) policy(t *testing.T, name string) *refractv1alpha1.ConversionPol
 func (w *world) condition(t *testing.T, name, condition, reason string) string {
 	t.Helper()
 	message := ""
-	eventually(t, fmt.Sprintf("%s of %s is %s", condition, name, reason), func() error {
+	harness.Eventually(t, fmt.Sprintf("%s of %s is %s", condition, name, reason), func(context.Context) error {
 		p := &refractv1alpha1.ConversionPolicy{}
 		if err := w.client.Get(t.Context(), client.ObjectKey{Name: name}, p); err != nil {
 			return err
@@ -303,7 +257,7 @@ func (w *world) conversion(t *testing.T, kind string) *apiextensionsv1.CustomRes
 func (w *world) define(t *testing.T, kind string) {
 	t.Helper()
 	w.create(t, of(definition, kind))
-	eventually(t, kind+" is served", func() error {
+	harness.Eventually(t, kind+" is served", func(context.Context) error {
 		crd := &apiextensionsv1.CustomResourceDefinition{}
 		if err := w.client.Get(t.Context(), client.ObjectKey{Name: of("PLURAL.example.com", kind)}, crd); err != nil {
 			return err
@@ -329,7 +283,7 @@ func (w *world) create(t *testing.T, text string) {
 	if gvk.Kind == refractv1alpha1.KindConversionPolicy {
 		resource.Resource = "conversionpolicies"
 	}
-	eventually(t, "a "+gvk.Kind+" is created", func() error { // A kind may be established before it is served.
+	harness.Eventually(t, "a "+gvk.Kind+" is created", func(context.Context) error { // A kind may be established before it is served.
 		_, err := w.objects.Resource(resource).Namespace(object.GetNamespace()).Create(t.Context(), object, metav1.CreateOptions{})
 		if err != nil && !apierrors.IsNotFound(err) {
 			t.Fatal(err)
@@ -350,7 +304,7 @@ func (w *world) reads(t *testing.T, kind, version, name, path, want string) {
 	if err := at.Parse("{" + path + "}"); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, fmt.Sprintf("%s of %s in %s is %s", path, name, version, want), func() error {
+	harness.Eventually(t, fmt.Sprintf("%s of %s in %s is %s", path, name, version, want), func(context.Context) error {
 		object, err := w.objects.Resource(resourceOf("example.com", version, kind)).Namespace("default").Get(t.Context(), name, metav1.GetOptions{})
 		if err != nil {
 			return err

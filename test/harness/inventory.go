@@ -152,7 +152,8 @@ func (i item) kept() bool {
 		return system(i.Namespace)
 	case "configmaps":
 		return i.Name == "kube-root-ca.crt" && (system(i.Namespace) || i.Namespace == metav1.NamespaceDefault) ||
-			i.Namespace == metav1.NamespaceSystem && (i.Name == "extension-apiserver-authentication" || i.Name == "kube-apiserver-legacy-service-account-token-tracking")
+			i.Namespace == metav1.NamespaceSystem && i.Name == "extension-apiserver-authentication" ||
+			i.Namespace == metav1.NamespaceSystem && i.Name == "kube-apiserver-legacy-service-account-token-tracking"
 	case "services":
 		return i.Namespace == metav1.NamespaceDefault && i.Name == "kubernetes"
 	case "roles", "rolebindings":

@@ -37,8 +37,9 @@ const (
 // when they have ended; nil if there is nothing to be done.
 type Setup func(context.Context, *Env) (stop func() error, err error)
 
-// Main runs the tests of a package with control planes, and ends the process. An
-// interrupt ends them too, and leaves neither process nor folder behind.
+// Main runs the tests of a package with control planes, and ends the process. If setup
+// is nil there are none but those that tests open, and the topology is of no interest.
+// An interrupt ends them too, and leaves neither process nor folder behind.
 func Main(m *testing.M, t Topology, setup Setup) {
 	flag.Parse()
 	code, err := run(m, t, setup)
@@ -86,13 +87,16 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 // prepare opens an Env and has it prepared. An interrupt waits for that, and so knows
 // how to stop what setup has begun.
 func prepare(ctx context.Context, t Topology, setup Setup, stop *func() error) error {
+	if setup == nil {
+		return nil
+	}
 	done, err := opened.begin()
 	if err != nil {
 		return err
 	}
 	defer done()
 	env, err := Open(ctx, t)
-	if err != nil || setup == nil {
+	if err != nil {
 		return err
 	}
 	to, err := setup(ctx, env)

@@ -1,21 +1,15 @@
-// Package live tests the injection into pods with a real API server.
-package live
+// Package podwebhook tests the injection into pods with a real API server.
+package podwebhook
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
@@ -23,7 +17,6 @@ import (
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/config"
@@ -32,11 +25,12 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/hub"
 	"refract.dev/internal/injection"
-	"refract.dev/internal/playground"
 	"refract.dev/internal/webhook"
+	"refract.dev/test/harness"
 )
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
 // namespaces of users.
 var namespaces = []string{"myns", "elsewhere"}
@@ -102,45 +96,27 @@ func changed(text string, pairs ...string) string { return strings.NewReplacer(p
 
 // world is a cluster and the program that serves it.
 type world struct {
-	cfg        *rest.Config
-	client     client.WithWatch
-	kubectl    string
-	kubeconfig string
-	address    string
+	env     *harness.Env
+	cfg     *rest.Config
+	client  client.WithWatch
+	address string
 }
 
 func begin(t *testing.T) *world {
 	t.Helper()
-	assets, err := playground.Assets("../../../bin/refract")
+	w := &world{env: harness.New(t, harness.Topology{CRDs: true})}
+	var err error
+	if w.cfg, err = w.env.Config("hub"); err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = harness.ClientFor(w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := harness.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "hub"), Assets: assets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Stop() })
-	w := &world{kubectl: filepath.Join(assets, "kubectl"), kubeconfig: p.Hub().Kubeconfig}
-	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	w.cfg.QPS = -1
-	scheme, err := hub.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.client, err = client.NewWithWatch(w.cfg, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	if err := hub.InstallCRDs(t.Context(), w.cfg); err != nil {
-		t.Fatal(err)
-	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.address = l.Addr().String()
-	l.Close()
+	w.address = addresses[0]
 	return w
 }
 
@@ -183,19 +159,13 @@ func (w *world) serve(t *testing.T) (stop func()) {
 		running.Wait()
 	})
 	t.Cleanup(stop)
-	eventually(t, "it is ready", func() error { return errors.Join(server.Ready(), served.Ready()) })
+	harness.Eventually(t, "it is ready", func(context.Context) error { return errors.Join(server.Ready(), served.Ready()) })
 	return stop
 }
 
 // do runs kubectl and returns all that it prints.
 func (w *world) do(stdin string, args ...string) (string, error) {
-	cmd := exec.Command(w.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.String(), err
+	return w.env.KubectlSays("hub", stdin, args...)
 }
 
 // must runs kubectl, which must succeed, and returns what it prints.
@@ -219,29 +189,10 @@ func (w *world) create(t *testing.T, text string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	ticks := time.NewTicker(20 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(time.Minute)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			t.Fatalf("Waiting until %s: %v", what, err)
-		}
-	}
-}
-
 // asks waits until the API server is told to ask about these.
 func (w *world) asks(t *testing.T, what string, want ...string) {
 	t.Helper()
-	eventually(t, what, func() error {
+	harness.Eventually(t, what, func(context.Context) error {
 		is := &admissionregistrationv1.MutatingWebhookConfiguration{}
 		if err := w.client.Get(t.Context(), client.ObjectKey{Name: injection.ConfigurationName}, is); err != nil {
 			return err
@@ -262,7 +213,7 @@ func (w *world) asks(t *testing.T, what string, want ...string) {
 // injects waits until a pod that is tried out has DB_PORT in it, or not.
 func (w *world) injects(t *testing.T, pod string, want bool) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("DB_PORT is injected: %t", want), func() error {
+	harness.Eventually(t, fmt.Sprintf("DB_PORT is injected: %t", want), func(context.Context) error {
 		out, err := w.do(pod, "create", "--dry-run=server", "-o", "json", "-f", "-")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -275,10 +226,11 @@ func (w *world) injects(t *testing.T, pod string, want bool) {
 }
 
 func TestInjection(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	for _, namespace := range namespaces {
 		w.must(t, "", "create", "namespace", namespace)
-		eventually(t, "pods can be created in it", func() error {
+		harness.Eventually(t, "pods can be created in it", func(context.Context) error {
 			return w.client.Get(t.Context(), client.ObjectKey{Namespace: namespace, Name: "default"}, &corev1.ServiceAccount{})
 		})
 	}
@@ -364,7 +316,7 @@ func (w *world) answers(t *testing.T) {
 	}
 	w.must(t, changed(database, "allow-database", "strict", "service: db", "onConflict: Reject"), "apply", "-f", "-")
 	defer w.must(t, "", "delete", "serviceinjectionpolicy", "strict", "-n", "myns")
-	eventually(t, "the pod is refused", func() error {
+	harness.Eventually(t, "the pod is refused", func(context.Context) error {
 		out, err := w.do(conflicting, "create", "--dry-run=server", "-f", "-")
 		if err == nil || !strings.Contains(out, `admission webhook "pods.injection.refract.dev" denied the request: `) || !strings.Contains(out, port) {
 			return fmt.Errorf("%w: %s", err, out)
@@ -391,7 +343,7 @@ spec: {selector: {}, env: [{name: TERM, value: xterm}], containers: {ephemeralCo
 `, "apply", "-f", "-")
 	w.asks(t, "it asks about ephemeral containers", "serviceinjectionpolicies", "pods", "pods/ephemeralcontainers")
 	n := 0
-	eventually(t, "a debugger gets its variable", func() error {
+	harness.Eventually(t, "a debugger gets its variable", func(context.Context) error {
 		n++
 		pod := &corev1.Pod{}
 		if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: "myns", Name: "website"}, pod); err != nil {
@@ -422,7 +374,7 @@ func (w *world) restored(t *testing.T) {
 		"Taken.":    {"patch", "--type=json", "-p", `[{"op":"remove","path":"/webhooks/1"}]`},
 	} {
 		w.must(t, "", append(args, "mutatingwebhookconfiguration", injection.ConfigurationName)...)
-		eventually(t, "it is as it was: "+reason, func() error {
+		harness.Eventually(t, "it is as it was: "+reason, func(context.Context) error {
 			is := &admissionregistrationv1.MutatingWebhookConfiguration{}
 			if err := w.client.Get(t.Context(), client.ObjectKey{Name: injection.ConfigurationName}, is); err != nil {
 				return err

@@ -1,6 +1,10 @@
-package live
+package podwebhook
 
 import (
+	"context"
+
+	"refract.dev/test/harness"
+
 	"errors"
 	"fmt"
 	"strings"
@@ -47,13 +51,14 @@ type authors struct{ *world }
 // TestPolicies has policies and Services written by those who may, and those who
 // may not.
 func TestPolicies(t *testing.T) {
+	t.Parallel()
 	w := &authors{begin(t)}
 	if err := hub.InstallServiceAdmission(t.Context(), w.cfg, trusted); err != nil {
 		t.Fatal(err)
 	}
 	stop := w.serve(t)
 	w.takes(t, "Where to try.", strings.ReplaceAll(ofAuthors, "NAMESPACE", "early"), nil, "apply", "-f", "-")
-	eventually(t, "the API server asks about policies", func() error {
+	harness.Eventually(t, "the API server asks about policies", func(context.Context) error {
 		out, err := w.do(policy("early", "number", `env: [{name: A, value: 1}]`), "create", "--dry-run=server", "-o", "yaml", "-f", "-")
 		if err != nil || !strings.Contains(out, `value: "1"`) {
 			return fmt.Errorf("a number stays one: %w: %s", err, out)
@@ -63,7 +68,7 @@ func TestPolicies(t *testing.T) {
 		}
 		return nil
 	})
-	eventually(t, "the API server heeds the policy about Services", func() error {
+	harness.Eventually(t, "the API server heeds the policy about Services", func(context.Context) error {
 		if out, err := w.do(service("early", "db", `{refract.dev/env-from: secret/a}`), "create", "--dry-run=server", "--as=bob", "-f", "-"); err == nil {
 			return fmt.Errorf("bob's Service is taken: %s", out)
 		}
@@ -212,7 +217,7 @@ func (w *authors) refusals(t *testing.T) {
 		policy(ns, "wrong", `env: [{name: "A=B", value: x}], volumes: [{name: Big, emptyDir: {}}]`),
 		[]string{`The ServiceInjectionPolicy "wrong" is invalid`, "spec.env[0].name", "spec.volumes[0].name"}, "apply", "-f", "-")
 	w.takes(t, "Somebody else has a hand in pods.", spoiler, nil, "apply", "-f", "-")
-	eventually(t, "a pod cannot have what the policy says, and the API server says where", func() error {
+	harness.Eventually(t, "a pod cannot have what the policy says, and the API server says where", func(context.Context) error {
 		out, err := w.do(policy(ns, "spoilt", `env: [{name: A, value: b}], volumes: [{name: v, emptyDir: {}}, {name: spoilt, emptyDir: {}}], `+
 			`volumeMounts: [{name: v, mountPath: /a}, {name: spoilt, mountPath: /b}]`), "apply", "--dry-run=server", "-f", "-")
 		const want = `The ServiceInjectionPolicy "spoilt" is invalid: spec.volumeMounts[1].mountPath: Invalid value: "/a": must be unique`
@@ -233,7 +238,7 @@ func (w *authors) refusals(t *testing.T) {
 func (w *authors) warnings(t *testing.T) {
 	ns := w.place(t)
 	w.takes(t, "There is one already.", policy(ns, "z-first", `service: db, env: [{name: DB_PORT, value: 6379}]`), nil, "apply", "-f", "-")
-	eventually(t, "the contradiction is told", func() error {
+	harness.Eventually(t, "the contradiction is told", func(context.Context) error {
 		out, err := w.do(policy(ns, "a-second", `env: [{name: DB_PORT, value: 7000}]`), "apply", "--dry-run=server", "-f", "-")
 		const want = "Warning: a pod with the label role=frontend is selected by both z-first and a-second, which differ in variable DB_PORT: " +
 			"the former is applied and the latter is left out for it"
@@ -252,7 +257,7 @@ func (w *authors) warnings(t *testing.T) {
 	w.takes(t, "The namespace becomes strict.", "", nil, "label", "namespace", ns, "pod-security.kubernetes.io/enforce=restricted")
 	const host = `volumes: [{name: host, hostPath: {path: /etc}}], volumeMounts: [{name: host, mountPath: /host}]`
 	why := "pods of namespace " + ns + ` that get this would be refused: violates PodSecurity "restricted:latest": `
-	eventually(t, "it is, and refuses what makes all pods be refused", func() error {
+	harness.Eventually(t, "it is, and refuses what makes all pods be refused", func(context.Context) error {
 		out, err := w.do(policy(ns, "host", host), "apply", "--dry-run=server", "-f", "-")
 		if want := `The ServiceInjectionPolicy "host" is invalid: spec: ` + why; err == nil || !strings.Contains(out, want) {
 			return fmt.Errorf("%w: want %q in\n%s", err, want, out)
@@ -291,7 +296,7 @@ func (w *authors) secrets(t *testing.T) {
 	} {
 		w.takes(t, "Bob is given the right.", "", nil, args...)
 	}
-	eventually(t, "bob's right is known", func() error {
+	harness.Eventually(t, "bob's right is known", func(context.Context) error {
 		out, err := w.do("", "patch", "sip", "db", "-n", ns, "--as=bob", "--type=merge", "-p", `{"spec":{"containers":{"include":["web"]}}}`)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -366,7 +371,7 @@ func (w *authors) services(t *testing.T) {
 	} {
 		w.takes(t, "Bob is given the right to some.", "", nil, args...)
 	}
-	eventually(t, "bob's right is known", func() error {
+	harness.Eventually(t, "bob's right is known", func(context.Context) error {
 		out, err := w.do("", "annotate", "service", "db-none", "-n", ns, "refract.dev/env-from=secret/db-tls,configmap/settings", "--overwrite", "--as=bob")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -397,7 +402,7 @@ func (w *authors) implicit(t *testing.T) {
 	becomes := func(reason string, want state) {
 		t.Helper()
 		begun := time.Now()
-		eventually(t, reason, func() error {
+		harness.Eventually(t, reason, func(context.Context) error {
 			if diff := cmp.Diff(want, is()); diff != "" {
 				return errors.New("-want, +got:\n" + diff)
 			}
@@ -419,7 +424,7 @@ func (w *authors) implicit(t *testing.T) {
 	becomes("the port changes", state{"Found", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
 	w.takes(t, "It makes a mistake.", "", nil, "annotate", "service", "db", "-n", ns, "refract.dev/derive=prot", "--overwrite")
 	becomes("the mistake is told, and nothing taken away", state{"InvalidAnnotations", []string{"PORT=6380", "OWN=2", "OTHER=3"}, []string{"OWN=1", "PORT=6380", "OTHER=3"}})
-	eventually(t, "it stands in an event", func() error {
+	harness.Eventually(t, "it stands in an event", func(context.Context) error {
 		out, err := w.do("", "get", "events", "-n", ns, "-o", `jsonpath={range .items[*]}{.reason}{" "}{end}`)
 		if err != nil || !strings.Contains(out, "ServiceInvalidAnnotations") || !strings.Contains(out, "ServiceFound") {
 			return fmt.Errorf("%w: %s", err, out)
@@ -474,7 +479,7 @@ func (w *authors) forged(t *testing.T) {
 	patch := func(status string) []string {
 		return []string{"patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge", "--as=carol", "-p", `{"status":` + status + `}`}
 	}
-	eventually(t, "carol's right is known", func() error {
+	harness.Eventually(t, "carol's right is known", func(context.Context) error {
 		out, err := w.do("", patch(`{"matched":7}`)...)
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -489,7 +494,7 @@ func (w *authors) forged(t *testing.T) {
 	w.takes(t, "Refract's own account may write what nobody can read.", "", nil, "patch", "sip", "db", "-n", ns, "--subresource=status", "--type=merge",
 		"-p", `{"status":{"fromService":{"env":"none"}}}`)
 	w.takes(t, "The Service is put right.", "", nil, "annotate", "service", "db", "-n", ns, `refract.dev/env={"C":"d"}`, "--overwrite")
-	eventually(t, "one policy that nobody can read is put right, and stops no other", func() error {
+	harness.Eventually(t, "one policy that nobody can read is put right, and stops no other", func(context.Context) error {
 		out, err := w.do("", "get", "sip", "db", "-n", ns, "-o", "jsonpath={.status.fromService}")
 		if want := `{"env":[{"name":"C","value":"d"}]}`; err != nil || out != want {
 			return fmt.Errorf("%w: got %s, want %s", err, out, want)
@@ -502,7 +507,7 @@ func (w *authors) forged(t *testing.T) {
 func (w *authors) mountable(t *testing.T) {
 	ns := w.place(t)
 	w.takes(t, "Of none.", "", nil, "annotate", "serviceaccount", "default", "-n", ns, "kubernetes.io/enforce-mountable-secrets=true")
-	eventually(t, "a policy after which no pod could be created is refused", func() error {
+	harness.Eventually(t, "a policy after which no pod could be created is refused", func(context.Context) error {
 		out, err := w.do(policy(ns, "db", `envFrom: [{secretRef: {name: db-cred}}]`), "apply", "--dry-run=server", "-f", "-")
 		if want := "pods of namespace " + ns + " that get this would be refused: "; err == nil || !strings.Contains(out, want) || !strings.Contains(out, `secret.secretName="db-cred"`) {
 			return fmt.Errorf("%w: want %q in\n%s", err, want, out)

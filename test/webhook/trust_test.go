@@ -1,6 +1,8 @@
-package live
+package webhook
 
 import (
+	"refract.dev/test/harness"
+
 	"context"
 	"errors"
 	"strings"
@@ -60,6 +62,7 @@ webhooks:
 // TestTrust has what is in a Secret trusted by all that ask, as an API server keeps
 // who owns which field.
 func TestTrust(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.must(t, "The objects are somebody else's.", restaurant, nil, "apply", "--server-side", "-f", "-")
 	certificates := kit.Issued(w.client, types.NamespacedName{Namespace: "pizza", Name: "webhook"}, []string{"webhook.pizza.svc"}, kit.IssuedOptions{Log: quiet})
@@ -84,7 +87,7 @@ func TestTrust(t *testing.T) {
 	}
 	trusted := func(what string) {
 		t.Helper()
-		eventually(t, what, func() error {
+		harness.Eventually(t, what, func(context.Context) error {
 			want, err := w.do("", "get", "secret", "webhook", "-n", "pizza", "-o", `jsonpath={.data.ca\.crt}`)
 			if err != nil {
 				return err

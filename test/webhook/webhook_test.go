@@ -1,15 +1,11 @@
-// Package live tests the webhooks of a hub with a real API server.
-package live
+// Package webhook tests the webhooks of a hub with a real API server.
+package webhook
 
 import (
 	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,17 +18,18 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/hub"
-	"refract.dev/internal/playground"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/policies"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
+
+func TestMain(m *testing.M) { harness.Main(m, harness.Topology{}, nil) }
 
 const fleet = `
 apiVersion: v1
@@ -101,47 +98,29 @@ func (r reader) Objects(ctx context.Context) ([]*unstructured.Unstructured, erro
 
 // world is a hub and the programs that work with it.
 type world struct {
-	cfg        *rest.Config
-	client     client.WithWatch
-	kubectl    string
-	kubeconfig string
-	address    string
+	env     *harness.Env
+	cfg     *rest.Config
+	client  client.WithWatch
+	address string
 	// ahead is how far the webhook's clock is ahead of the real one.
 	ahead atomic.Int64
 }
 
 func begin(t *testing.T) *world {
 	t.Helper()
-	assets, err := playground.Assets("../../../bin/refract")
+	w := &world{env: harness.New(t, harness.Topology{CRDs: true})}
+	var err error
+	if w.cfg, err = w.env.Config("hub"); err != nil {
+		t.Fatal(err)
+	}
+	if w.client, err = harness.ClientFor(w.cfg); err != nil {
+		t.Fatal(err)
+	}
+	addresses, err := harness.FreePorts(1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	p, err := playground.Start(t.Context(), playground.Options{Dir: filepath.Join(t.TempDir(), "hub"), Assets: assets})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = p.Stop() })
-	w := &world{kubectl: filepath.Join(assets, "kubectl"), kubeconfig: p.Hub().Kubeconfig}
-	if w.cfg, err = clientcmd.BuildConfigFromFlags("", w.kubeconfig); err != nil {
-		t.Fatal(err)
-	}
-	w.cfg.QPS = -1
-	scheme, err := hub.Scheme()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if w.client, err = client.NewWithWatch(w.cfg, client.Options{Scheme: scheme}); err != nil {
-		t.Fatal(err)
-	}
-	if err := hub.InstallCRDs(t.Context(), w.cfg); err != nil {
-		t.Fatal(err)
-	}
-	l, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	w.address = l.Addr().String()
-	l.Close()
+	w.address = addresses[0]
 	return w
 }
 
@@ -179,19 +158,13 @@ func (w *world) serve(t *testing.T) (stop func()) {
 		running.Wait()
 	})
 	t.Cleanup(stop)
-	eventually(t, "the server is ready", server.Ready)
+	harness.Eventually(t, "the server is ready", func(context.Context) error { return server.Ready() })
 	return stop
 }
 
 // do runs kubectl and returns all that it prints.
 func (w *world) do(stdin string, args ...string) (string, error) {
-	cmd := exec.Command(w.kubectl, args...)
-	cmd.Env = append(os.Environ(), "KUBECONFIG="+w.kubeconfig)
-	cmd.Stdin = strings.NewReader(stdin)
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &out
-	err := cmd.Run()
-	return out.String(), err
+	return w.env.KubectlSays("hub", stdin, args...)
 }
 
 // must runs kubectl, which must succeed and print all of these.
@@ -223,25 +196,6 @@ func wantAll(t *testing.T, reason, out string, want []string) {
 	}
 }
 
-// eventually waits until there is no error.
-func eventually(t *testing.T, what string, is func() error) {
-	t.Helper()
-	ticks := time.NewTicker(20 * time.Millisecond)
-	defer ticks.Stop()
-	deadline := time.After(time.Minute)
-	for {
-		err := is()
-		if err == nil {
-			return
-		}
-		select {
-		case <-ticks.C:
-		case <-deadline:
-			t.Fatalf("Waiting until %s: %v", what, err)
-		}
-	}
-}
-
 func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
 	t.Helper()
 	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
@@ -251,7 +205,7 @@ func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingW
 // checked waits until the API server asks the webhook.
 func (w *world) checked(t *testing.T) {
 	t.Helper()
-	eventually(t, "the API server asks", func() error {
+	harness.Eventually(t, "the API server asks", func(context.Context) error {
 		if out, err := w.do(policy(`[{overriders: {jsonpatch: [{path: no-pointer}]}}]`), "apply", "--dry-run=server", "-f", "-"); err == nil {
 			return fmt.Errorf("a broken policy is taken: %s", out)
 		}
@@ -260,6 +214,7 @@ func (w *world) checked(t *testing.T) {
 }
 
 func TestWebhook(t *testing.T) {
+	t.Parallel()
 	w := begin(t)
 	w.must(t, "Nothing asks a webhook yet.", fleet, nil, "apply", "-f", "-")
 	w.must(t, "As the controllers do.", "", nil, "patch", "federatedcluster", "eu-1", "--subresource=status", "--type=merge", "-p",
@@ -311,7 +266,7 @@ func (w *world) secrets(t *testing.T) {
 	} {
 		w.must(t, "Bob is given the right.", "", nil, args...)
 	}
-	eventually(t, "bob's right is known", func() error {
+	harness.Eventually(t, "bob's right is known", func(context.Context) error {
 		out, err := w.do(refers, "replace", "-f", "-", "--as", "bob")
 		if err != nil {
 			return fmt.Errorf("%w: %s", err, out)
@@ -329,7 +284,7 @@ func (w *world) restored(t *testing.T) {
 	} {
 		args = append(args, "validatingwebhookconfiguration", webhook.ConfigurationName)
 		w.must(t, reason, "", nil, args...)
-		eventually(t, "it is as it was: "+reason, func() error {
+		harness.Eventually(t, "it is as it was: "+reason, func(context.Context) error {
 			is, err := w.registration(t)
 			if err != nil {
 				return err
@@ -383,7 +338,7 @@ func (w *world) rotation(t *testing.T) {
 	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: webhook.SecretName}
 	store := func(change func()) {
 		t.Helper()
-		eventually(t, "the Secret is written", func() error {
+		harness.Eventually(t, "the Secret is written", func(context.Context) error {
 			if err := w.client.Get(t.Context(), key, secret); err != nil {
 				return err
 			}
@@ -394,7 +349,7 @@ func (w *world) rotation(t *testing.T) {
 	store(func() { secret.Data = data })
 	w.ahead.Store(int64(ago))
 	w.serve(t)
-	eventually(t, "both authorities are trusted", func() error {
+	harness.Eventually(t, "both authorities are trusted", func(context.Context) error {
 		is, err := w.registration(t)
 		if err != nil {
 			return err
@@ -426,7 +381,7 @@ func (w *world) rotation(t *testing.T) {
 	}
 	more := func() {
 		before := written.Load()
-		eventually(t, "policies are written", func() error {
+		harness.Eventually(t, "policies are written", func(context.Context) error {
 			if written.Load() < before+20 && !t.Failed() {
 				return errors.New("not enough")
 			}
@@ -436,7 +391,7 @@ func (w *world) rotation(t *testing.T) {
 	more()
 	w.ahead.Store(0)
 	store(func() { metav1.SetMetaDataAnnotation(&secret.ObjectMeta, "example.com/look", "now") })
-	eventually(t, "the certificate is renewed", func() error {
+	harness.Eventually(t, "the certificate is renewed", func(context.Context) error {
 		if err := w.client.Get(t.Context(), key, secret); err != nil {
 			return err
 		}
