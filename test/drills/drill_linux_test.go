@@ -317,7 +317,7 @@ func (d *drill) keep(name string, args ...string) *keeper {
 			for !k.replica().Ended() {
 				<-time.After(20 * time.Millisecond)
 			}
-			<-time.After(restDelay)
+			k.rest()
 			again, err := k.again(func() (*harness.Replica, error) { return d.Replica(name, args...) })
 			if err != nil {
 				d.Error(err)
@@ -328,6 +328,16 @@ func (d *drill) keep(name string, args ...string) *keeper {
 		}
 	}()
 	return k
+}
+
+// rest waits for restDelay, unless the replica was stopped for good.
+func (k *keeper) rest() {
+	k.mu.Lock()
+	stopped := k.stopped
+	k.mu.Unlock()
+	if !stopped {
+		<-time.After(restDelay)
+	}
 }
 
 // again starts the replica again, unless it was stopped for good.

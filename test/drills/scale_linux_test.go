@@ -56,8 +56,8 @@ var brief = scale{
 	// More than are decided about at once, and than are written at once.
 	restarted:  100,
 	hubChanges: 50,
-	// As many as keep both replicas busy for longer than a takeover.
-	frozenChanges: 40,
+	// Takes longer than it takes for whoever was frozen to end and to be back at work.
+	frozenChanges: 60,
 }
 
 // size is the scale of this run.

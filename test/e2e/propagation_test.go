@@ -94,10 +94,10 @@ func TestLifeOfAnObject(t *testing.T) {
 
 	remove(t, "hub", "overridepolicy", ns, "web")
 	everywhere(t, "policy deletion", "deployment", ns, "web", []string{"3", "3", "3"}, replicas...)
-	p := status(t, ns, "web.deployments.apps", "Synced")
-	if got := field(p, "status", "warnings"); !strings.Contains(got, "was deleted") {
-		t.Errorf("status.warnings: want a word about the deleted policy, got %s", got)
-	}
+	eventually(t, "a word about the deleted policy", "true", func() string { // It is said a moment after the copies are written.
+		return fmt.Sprint(strings.Contains(field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "was deleted"))
+	})
+	status(t, ns, "web.deployments.apps", "Synced")
 	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
 	everywhere(t, "edit after policy deletion", "deployment", ns, "web", []string{"4", "4", "4"}, replicas...)
 

@@ -2,21 +2,13 @@ package e2e
 
 import (
 	"context"
-	"errors"
 	"fmt"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/tools/clientcmd"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/test/harness"
 )
 
@@ -194,75 +186,6 @@ spec: {overrideRules: [{targetClusters: {clusters: [member-2]}, overriders: {jso
 		t.Errorf("message: want it about member-2 alone, got %q", got)
 	}
 	everywhere(t, "the others", "configmap", ns, "large", []string{"large", "absent", "large"}, "metadata", "name")
-}
-
-// TestSecondUpFindsTheFirst has a playground of its own, in which the member has joined
-// the hub: controllers find it ready.
-func TestSecondUpFindsTheFirst(t *testing.T) {
-	t.Parallel()
-	dir := filepath.Join(t.TempDir(), "playground")
-	t.Cleanup(func() {
-		if _, err := env.Refract("down", "--dir", dir); err != nil {
-			t.Error(err)
-		}
-		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
-			t.Errorf("down: want nothing left, got %v", err)
-		}
-	})
-	up := func(args ...string) (string, error) {
-		return env.Refract(append([]string{"up", "--dir", dir}, args...)...)
-	}
-	first, err := up("--members", "1", "--bare", "--detach")
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := up("--members", "1", "--bare")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !strings.Contains(out, "member-1") || out != first {
-		t.Errorf("up: want the running members, as the first said them:\n%s\ngot:\n%s", first, out)
-	}
-	if _, err := up("--members", "7"); err == nil || !strings.Contains(err.Error(), "already running") {
-		t.Errorf("up with other members: want it refused, got %v", err)
-	}
-
-	hub := filepath.Join(dir, "kubeconfigs", "hub.yaml")
-	cfg, err := clientcmd.BuildConfigFromFlags("", hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	c, err := harness.ClientFor(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "member-1"}}
-	if err := c.Get(t.Context(), client.ObjectKeyFromObject(fc), fc); err != nil {
-		t.Fatal(err)
-	}
-	if got := fc.Labels["region"] + " " + fc.Labels["provider"]; got != "eu alpha" {
-		t.Errorf("the labels region and provider of member-1: want eu alpha, got %s", got)
-	}
-	r, err := env.Replica("up", "--kubeconfig", hub)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := r.Stop(syscall.SIGTERM); err != nil {
-			t.Error(err)
-		}
-	})
-	harness.Eventually(t, "member-1 is ready", func(ctx context.Context) error {
-		if err := c.Get(ctx, client.ObjectKeyFromObject(fc), fc); err != nil {
-			return err
-		}
-		for _, c := range fc.Status.Conditions {
-			if c.Type == corev1alpha1.ClusterReady && c.Status == metav1.ConditionTrue {
-				return nil
-			}
-		}
-		return fmt.Errorf("its conditions: %v", fc.Status.Conditions)
-	})
 }
 
 // quiet is how long a test watches for what should not happen: many times as long as it

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if os.Getenv(childVariable) != "" {
-		Main(m, Topology{}, nil)
+		Main(m, Topology{}, func(context.Context, *Env) (func() error, error) { return nil, nil }) //nolint:nilnil // There is nothing to stop.
 	}
 	ctrllog.SetLogger(logr.Discard()) // As Main does.
 	m.Run()

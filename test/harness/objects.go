@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/discovery/cached/memory"
@@ -117,6 +118,44 @@ func (e *Env) reader(cluster string) (*reader, error) {
 // for kubectl: deployment, deploy or deployments.apps; what has no namespace is read
 // with any. It costs a hundredth of what kubectl does, and so is what to wait with.
 func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*unstructured.Unstructured, error) {
+	of, err := e.resource(cluster, kind, namespace)
+	if err != nil {
+		return nil, err
+	}
+	u, err := of.Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // As the comment says.
+	}
+	return u, err
+}
+
+// Patch changes an object, or the given part of it, such as its status. The type is named
+// as for Get. A patch that is a list is one of RFC 6902, and any other is merged.
+func (e *Env) Patch(ctx context.Context, cluster, kind, namespace, name, patch string, part ...string) error {
+	of, err := e.resource(cluster, kind, namespace)
+	if err != nil {
+		return err
+	}
+	how := types.MergePatchType
+	if strings.HasPrefix(strings.TrimSpace(patch), "[") {
+		how = types.JSONPatchType
+	}
+	_, err = of.Patch(ctx, name, how, []byte(patch), metav1.PatchOptions{FieldManager: "test"}, part...)
+	return err
+}
+
+// Delete asks for an object to be deleted, and does not wait until it is gone; it returns
+// no error if it is not there. The type is named as for Get.
+func (e *Env) Delete(ctx context.Context, cluster, kind, namespace, name string) error {
+	of, err := e.resource(cluster, kind, namespace)
+	if err != nil {
+		return err
+	}
+	return client.IgnoreNotFound(of.Delete(ctx, name, metav1.DeleteOptions{}))
+}
+
+// resource returns where the objects of a type are, in a namespace if it has any.
+func (e *Env) resource(cluster, kind, namespace string) (dynamic.ResourceInterface, error) {
 	r, err := e.reader(cluster)
 	if err != nil {
 		return nil, err
@@ -126,12 +165,17 @@ func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*
 		gvr := brief.WithVersion("")
 		full = &gvr
 	}
-	gvr, err := r.types.ResourceFor(*full)
-	if meta.IsNoMatchError(err) {
-		gvr, err = r.types.ResourceFor(brief.WithVersion(""))
+	find := func() (schema.GroupVersionResource, error) {
+		gvr, err := r.types.ResourceFor(*full)
+		if meta.IsNoMatchError(err) {
+			gvr, err = r.types.ResourceFor(brief.WithVersion(""))
+		}
+		return gvr, err
 	}
-	if meta.IsNoMatchError(err) {
-		r.known.Reset() // It may be new.
+	gvr, err := find()
+	if meta.IsNoMatchError(err) { // It may be new.
+		r.known.Reset()
+		gvr, err = find()
 	}
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cluster, err)
@@ -144,13 +188,8 @@ func (e *Env) Get(ctx context.Context, cluster, kind, namespace, name string) (*
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", cluster, err)
 	}
-	var from dynamic.ResourceInterface = r.objects.Resource(gvr)
 	if mapping.Scope.Name() == meta.RESTScopeNameNamespace {
-		from = r.objects.Resource(gvr).Namespace(namespace)
+		return r.objects.Resource(gvr).Namespace(namespace), nil
 	}
-	u, err := from.Get(ctx, name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil //nolint:nilnil // As the comment says.
-	}
-	return u, err
+	return r.objects.Resource(gvr), nil
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -141,7 +142,14 @@ func runAs(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
+	guard := "100"
+	if os.Getenv("DEBUG_GUARD") != "" {
+		guard = "30"
+	}
+	// Tests that end at the same time take many copies along, and none of them is about
+	// the guard, which would hold them back.
+	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--deletion-guard", guard,
+		"--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
 	if err != nil {
 		return err
 	}

@@ -241,6 +241,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 								t.Log("DEBUG", m, x)
 							}
 						}
+						t.Log("DEBUG", m, field(get(t, "hub", "federatedcluster", "", m), "status", "conditions"))
 						t.Log("DEBUG", m, err, field(get(t, m, "deployment", ns, "web"), "metadata"))
 					}
 				}

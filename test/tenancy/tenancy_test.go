@@ -91,7 +91,7 @@ func outside(t *testing.T, ns, others string) string {
 func TestAnnotationsDecideNothing(t *testing.T) {
 	t.Parallel()
 	ns, _, user := tenants(t)
-	for name, annotation := range map[string]string{
+	annotations := map[string]string{
 		"placements":  `kubeadmiral.io/placements: '[{"cluster":"member-2"}]'`,
 		"tolerations": `kubeadmiral.io/tolerations: '[{"operator":"Exists"}]'`,
 		"selector":    `kubeadmiral.io/clusterSelector: '{}'`,
@@ -99,10 +99,18 @@ func TestAnnotationsDecideNothing(t *testing.T) {
 		"max":         `kubeadmiral.io/maxClusters: "5"`,
 		"mode":        `kubeadmiral.io/scheduling-mode: Duplicate`,
 		"sticky":      `kubeadmiral.io/sticky-cluster: "true"`,
-	} {
+	}
+	for name, annotation := range annotations {
 		if err := create(t, as(t, user), ns, configMap(name, "kubeadmiral.io/propagation-policy-name: first", annotation)); err != nil {
 			t.Fatal(err)
 		}
+		everywhere(t, "configmap", ns, name, []string{"1", "absent"}, "data", "size")
+	}
+	// When something that was written after them has arrived, so have they where they are
+	// going to.
+	given(t, "hub", ns, configMap("everywhere", labelled, ""))
+	everywhere(t, "configmap", ns, "everywhere", []string{"1", "1"}, "data", "size")
+	for name := range annotations {
 		everywhere(t, "configmap", ns, name, []string{"1", "absent"}, "data", "size")
 	}
 }
@@ -267,10 +275,17 @@ metadata: {name: `+ns+`-scoped, labels: {kubeadmiral.io/cluster-propagation-poli
 	const policy = `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: mine},
 		spec: {overrideRules: [{overriders: {labels: [{operator: addIfAbsent, value: {taken: over}}]}}]}}`
 	expect(t, "The policy is a policy like others.", "", create(t, as(t, user), ns, policy))
+	eventually(t, "whether the policy is known", "True", func() string {
+		return condition(get(t, "hub", "overridepolicies.core.kubeadmiral.io", ns, "mine"), "Accepted", "status")
+	})
+	later := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"labels":{"later":"yes"}}}`))
+	if err := clients["hub"].Patch(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: ns + "-scoped"}}, later); err != nil {
+		t.Fatal(err)
+	}
 	for _, cluster := range env.Members {
-		eventually(t, "the namespace on "+cluster, ns+"-scoped ", func() string {
+		eventually(t, "the namespace on "+cluster, "yes ", func() string {
 			u := get(t, cluster, "namespace", "", ns+"-scoped")
-			return field(u, "metadata", "name") + " " + strings.TrimPrefix(field(u, "metadata", "labels", "taken"), "absent")
+			return field(u, "metadata", "labels", "later") + " " + strings.TrimPrefix(field(u, "metadata", "labels", "taken"), "absent")
 		})
 	}
 }
