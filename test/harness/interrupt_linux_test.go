@@ -45,14 +45,13 @@ func TestInterrupted(t *testing.T) {
 			t.Parallel()
 			dir := t.TempDir()
 			c := startChild(t, dir)
-			var components []process
 			Eventually(t, "it is time to interrupt it", func(context.Context) error {
-				components = processesOf(t, dir, c.Process.Pid)
-				if !tc.when(c.said(t), namesOf(components)) {
-					return fmt.Errorf("it has said %q, and started %q", c.said(t), namesOf(components))
+				if some := namesOf(processesOf(t, dir, c.Process.Pid)); !tc.when(c.said(t), some) {
+					return fmt.Errorf("it has said %q, and started %q", c.said(t), some)
 				}
 				return nil
 			})
+			components := processesOf(t, dir, c.Process.Pid)
 			ports := portsOf(components)
 			if err := c.Process.Signal(tc.signal); err != nil {
 				t.Fatal(err)
@@ -73,11 +72,11 @@ func TestInterrupted(t *testing.T) {
 					t.Errorf("\n%s\nSomebody listens on port %s.", tc.reason, port)
 				}
 			}
-			if t.Failed() {
-				t.Log(c.said(t))
-			}
 			if want := []string{"etcd", "etcd", "kube-apiserver", "kube-apiserver", "replica"}; name == "Testing" && (!isSubset(want, namesOf(components)) || len(ports) < 6) {
 				t.Errorf("want at least %q to be interrupted, got %q on %q", want, namesOf(components), ports)
+			}
+			if t.Failed() {
+				t.Logf("It was %q, and has said:\n%s", components, c.said(t))
 			}
 		})
 	}
