@@ -58,6 +58,8 @@ func (b *breaker) note(err error) {
 	switch {
 	case err == nil:
 		b.failures = 0
+	case was && b.now().Before(b.until):
+		// It was under way when the others began to wait: a try it was not.
 	case concernsAll(err):
 		b.failures++
 		if b.failures >= breakerTrips {

@@ -78,6 +78,13 @@ func TestBreaker(t *testing.T) {
 	for range 100 {
 		b.note(down)
 	}
+	if d := b.pause(); !about(d, 2*firstPause) {
+		t.Errorf("pause(): writes that were under way say no more than the one that tried: want about %v, got %v", 2*firstPause, d)
+	}
+	for range 100 {
+		now = now.Add(2 * lastPause)
+		b.note(down)
+	}
 	if d := b.pause(); !about(d, lastPause) {
 		t.Errorf("pause(): want at most about %v, got %v", lastPause, d)
 	}
