@@ -85,10 +85,10 @@ func rowSays(t *testing.T, ns, record, cluster string, words ...string) {
 
 // marked gives web a label on the hub, and waits until the copies are as wanted: those
 // that have the label know what was written before it, too.
-func marked(t *testing.T, ns, mark, want string) {
+func marked(t *testing.T, ns, mark string, want ...string) {
 	t.Helper()
 	label(t, "deployment", ns, "web", `"`+mark+`":"yes"`)
-	everywhere(t, "label "+mark, "deployment", ns, "web", strings.Fields(want), "metadata", "labels", mark)
+	everywhere(t, "label "+mark, "deployment", ns, "web", want, "metadata", "labels", mark)
 }
 
 // TestDriftIsCorrected has somebody change a copy: fields that Refract applied come
@@ -169,7 +169,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	apply(t, in(ns, placeEverywhere, webReplicas, web))
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":"true"`)
-	marked(t, ns, "retained", "yes yes yes")
+	marked(t, ns, "retained", "yes", "yes", "yes")
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "nothing is lost by that", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	scale(t, "member-2", ns, 9)
@@ -180,7 +180,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	})
 	everywhere(t, "retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
 	scale(t, "hub", ns, 4)
-	marked(t, ns, "scaled", "yes yes yes")
+	marked(t, ns, "scaled", "yes", "yes", "yes")
 	status(t, ns, "web.deployments.apps", "Synced")
 	everywhere(t, "still retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/retain-replicas":null`)
@@ -239,7 +239,7 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	everywhere(t, "create", "deployment", ns, "web", []string{"absent", "5", "absent"}, replicas...)
 
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/no-scheduling":"true"`)
-	marked(t, ns, "held", "absent yes absent") // Before the policy changes.
+	marked(t, ns, "held", "absent", "yes", "absent") // Before the policy changes.
 	apply(t, in(ns, placeEverywhere))
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
 	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)

@@ -81,7 +81,7 @@ func Open(ctx context.Context, t Topology) (_ *Env, err error) {
 	defer done()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(opened.ctx, cancel)() //nolint:contextcheck // Whichever of the two ends first.
+	defer context.AfterFunc(opened.ctx, cancel)()
 	e := &Env{began: time.Now(), readers: map[string]*reader{}, kubeconfig: map[string]string{}}
 	if e.assets, err = playground.Assets(filepath.Join(root, "bin", "refract")); err != nil {
 		return nil, err

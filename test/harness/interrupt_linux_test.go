@@ -76,7 +76,7 @@ func TestInterrupted(t *testing.T) {
 				t.Errorf("want at least %q to be interrupted, got %q on %q", want, namesOf(components), ports)
 			}
 			if t.Failed() {
-				t.Logf("It was %q, and has said:\n%s", components, c.said(t))
+				t.Logf("It was %v, and has said:\n%s", components, c.said(t))
 			}
 		})
 	}
