@@ -8,7 +8,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -142,13 +141,9 @@ func runAs(ctx context.Context, kubeconfig string) error {
 	if err != nil {
 		return err
 	}
-	guard := "100"
-	if os.Getenv("DEBUG_GUARD") != "" {
-		guard = "30"
-	}
 	// Tests that end at the same time take many copies along, and none of them is about
 	// the guard, which would hold them back.
-	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--deletion-guard", guard,
+	controllers, err = env.Replica("controllers", "--kubeconfig", kubeconfig, "--deletion-guard", "100",
 		"--webhook-bind-address", ports[0], "--webhook-url", "https://"+ports[0])
 	if err != nil {
 		return err

@@ -232,20 +232,6 @@ func TestMissingRightIsNamed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // Most of the time they wait for the next look at the cluster.
 			ns, _ := namespace(t)
-			t.Cleanup(func() {
-				if t.Failed() {
-					for _, m := range append([]string{"hub"}, env.Members...) {
-						w, err := env.Writes(m)
-						for _, x := range w {
-							if x.Namespace == ns {
-								t.Log("DEBUG", m, x)
-							}
-						}
-						t.Log("DEBUG", m, field(get(t, "hub", "federatedcluster", "", m), "status", "conditions"))
-						t.Log("DEBUG", m, err, field(get(t, m, "deployment", ns, "web"), "metadata"))
-					}
-				}
-			})
 			if tc.resource != "namespaces" {
 				// One that Refract made would go with its last copy, and bare members have no
 				// controller that brings that to an end.
