@@ -26,9 +26,9 @@ import (
 const (
 	// all is how many pizzas there are: the first half is stored in v1alpha1, the rest
 	// in v1beta1, and every other one was created in each of the two.
-	all = 5000
+	all = 2000
 	// paged is how many of them are listed at a time: a webhook goes in the middle of lists.
-	paged = 500
+	paged = 200
 	// applied is how many of them two managers apply, each in its own version.
 	applied = 200
 	// counted is how many of the last ones somebody writes all the time.
