@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/test/harness"
 )
 
 // send posts or gets JSON byte for byte, and returns the code and the answer.
@@ -116,7 +117,7 @@ func TestDuplicates(t *testing.T) {
 		t.Errorf("Another one takes the last: %d %s", code, answer)
 	}
 	s.wantSpec("The last counts for the API server, and only then it is converted.", alpha, "twice", `{title: two}`)
-	s.wantError("An element is there twice.", s.api.Create(t.Context(), s.object(v1, "elements", `{ports: [{name: a}, {name: a}]}`)), 422,
+	harness.WantStatus(s.T, "An element is there twice.", s.api.Create(t.Context(), s.object(v1, "elements", `{ports: [{name: a}, {name: a}]}`)), 422,
 		`spec.ports[1]: Duplicate value: {"name":"a"}`)
 
 	review := func(object string) (string, []map[string]any) {
@@ -160,12 +161,12 @@ func TestAnnotations(t *testing.T) {
 		t.Errorf("There is room for what v1alpha1 cannot hold: -want, +got:\n%s", diff)
 	}
 	const failure = "cannot hold this value: to keep it in the annotation refract.dev/complement takes"
-	s.wantError("There is no room.", s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)), 500,
+	harness.WantStatus(s.T, "There is no room.", s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)), 500,
 		"conversion webhook for "+s.group+"/v1, Kind=Widget failed:", "default/over", "spec.note", failure)
 	if stored := s.bytes("over"); stored != nil {
 		t.Errorf("It was stored all the same: %d bytes", len(stored))
 	}
-	s.wantError("There is no room left.", s.patch(v1, "near", `{"metadata":{"annotations":{"b":"`+strings.Repeat("b", 2000)+`"}}}`), 500, "spec.note", failure)
+	harness.WantStatus(s.T, "There is no room left.", s.patch(v1, "near", `{"metadata":{"annotations":{"b":"`+strings.Repeat("b", 2000)+`"}}}`), 500, "spec.note", failure)
 	if diff := cmp.Diff(near.Object["spec"], s.get(v1, "near").Object["spec"]); diff != "" {
 		t.Errorf("Nothing has changed: -want, +got:\n%s", diff)
 	}
@@ -174,11 +175,11 @@ func TestAnnotations(t *testing.T) {
 	s.must(s.api.Create(t.Context(), sized("over", limit-60_000, 61_000)))
 	before := s.bytes("over")
 	_, err := s.tryGet(t.Context(), alpha, "over")
-	s.wantError("It is stored in v1, and v1alpha1 cannot say it.", err, 500, "default/over", "spec.note", failure)
-	s.wantError("So v1alpha1 cannot be listed.", s.list(alpha), 500, "default/over", failure)
+	harness.WantStatus(s.T, "It is stored in v1, and v1alpha1 cannot say it.", err, 500, "default/over", "spec.note", failure)
+	harness.WantStatus(s.T, "So v1alpha1 cannot be listed.", s.list(alpha), 500, "default/over", failure)
 	s.must(s.list(v1))
 	s.must(s.list(beta)) // Which has the note.
-	s.wantError("Nor written.", s.patch(alpha, "over", `{"spec":{"title":"T"}}`), 500, failure)
+	harness.WantStatus(s.T, "Nor written.", s.patch(alpha, "over", `{"spec":{"title":"T"}}`), 500, failure)
 	if diff := cmp.Diff(string(before), string(s.bytes("over"))); diff != "" {
 		t.Error("It was changed all the same.")
 	}
@@ -220,7 +221,7 @@ func TestLimits(t *testing.T) {
 		name := "bomb-" + quantity
 		s.untilCreated(s.object(v1, name, `{bottles: [{name: a}, {name: b, quantity: `+quantity+`}]}`))
 		_, err := s.tryGet(t.Context(), alpha, name)
-		s.wantError("Nothing is expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
+		harness.WantStatus(s.T, "Nothing is expanded.", err, 500, "conversion webhook for "+s.group+"/v1, Kind=Crate failed:", "default/"+name, "spec.bottles", "200")
 		s.wantSpec("It is there.", v1, name, `{bottles: [{name: a, quantity: 1}, {name: b, quantity: `+quantity+`}]}`)
 		s.must(s.patch(v1, name, `{"spec":{"bottles":[{"name":"b","quantity":2}]}}`))
 		s.wantSpec("It was made smaller.", alpha, name, `{bottles: [b, b]}`)
@@ -232,7 +233,7 @@ func TestLimits(t *testing.T) {
 	}
 	list, err := json.Marshal(many)
 	s.must(err)
-	s.wantError("It is too much to compute.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
+	harness.WantStatus(s.T, "It is too much to compute.", s.api.Create(t.Context(), s.object(alpha, "many", `{"bottles":`+string(list)+`}`)), 500,
 		"conversion webhook for "+s.group+"/v1alpha1, Kind=Crate failed:", "default/many", "spec.bottles", "cost")
 	if stored := s.bytes("many"); stored != nil {
 		t.Errorf("It was stored all the same: %d bytes", len(stored))

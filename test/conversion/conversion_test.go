@@ -492,25 +492,6 @@ func (s *scene) until(what string, try func(context.Context) error) {
 	harness.Eventually(s.T, what, try)
 }
 
-// wantError fails the test unless there is an error of an API server with the code,
-// and with all of the texts.
-func (s *scene) wantError(reason string, err error, code int32, texts ...string) {
-	s.Helper()
-	if err == nil {
-		s.Errorf("%s\nwant an error with %q", reason, texts)
-		return
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != code {
-		s.Errorf("%s\nwant the code %d: %v", reason, code, err)
-	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			s.Errorf("%s\n%q is not in the error:\n%v", reason, text, err)
-		}
-	}
-}
-
 // statusOf returns the status of a policy without what is long.
 func statusOf(p *refractv1alpha1.ConversionPolicy) string {
 	is := p.Status.DeepCopy()

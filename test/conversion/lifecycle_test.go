@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/test/harness"
 	"refract.dev/webhook/pki"
 )
 
@@ -84,7 +85,7 @@ func TestLifecycle(t *testing.T) {
 	s.must(s.replicas.kill(t.Context()))
 	t.Cleanup(func() { s.must(s.replicas.restore(context.WithoutCancel(t.Context()))) })
 	_, err = s.tryGet(t.Context(), v1, "w")
-	s.wantError("Nobody converts.", err, 500, "conversion webhook for "+s.group+"/"+alpha+", Kind=Widget failed: Post \""+s.front.url()+path(s.crd)+"?timeout=30s\"")
+	harness.WantStatus(s.T, "Nobody converts.", err, 500, "conversion webhook for "+s.group+"/"+alpha+", Kind=Widget failed: Post \""+s.front.url()+path(s.crd)+"?timeout=30s\"")
 	s.wantSpec("What is stored can be read in its version.", alpha, "w", widgets["old"][alpha])
 	s.must(s.patch(alpha, "w", `{"metadata":{"labels":{"written":"meanwhile"}}}`))
 	s.must(s.replicas.restore(t.Context()))
@@ -163,12 +164,12 @@ func (s *scene) undone() {
 // needed fails the test unless a policy that serves can neither be deleted nor step back.
 func (s *scene) needed(p *refractv1alpha1.ConversionPolicy) {
 	s.Helper()
-	s.wantError("Two versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)
+	harness.WantStatus(s.T, "Two versions are stored or served.", s.api.Delete(s.Context(), p), 409, "needed by ", s.crd)
 	err := s.amend(p.Name, func(spec *refractv1alpha1.ConversionPolicySpec) { spec.Mode = refractv1alpha1.ConversionShadow })
-	s.wantError("Nobody would serve.", err, 409, "needed by ")
+	harness.WantStatus(s.T, "Nobody would serve.", err, 409, "needed by ")
 	another := s.policy("widget")
 	another.Name += "-another"
-	s.wantError("One serves already.", s.api.Create(s.Context(), another), 409, "ConversionPolicy "+p.Name+" converts the objects of "+s.crd+" already")
+	harness.WantStatus(s.T, "One serves already.", s.api.Create(s.Context(), another), 409, "ConversionPolicy "+p.Name+" converts the objects of "+s.crd+" already")
 
 	// A finalizer is the second guard, should the webhook not be asked.
 	is := &refractv1alpha1.ConversionPolicy{}
@@ -349,7 +350,7 @@ func TestRefused(t *testing.T) {
 	}
 	for name, tc := range cases {
 		p := s.policy("widget", tc.edit)
-		s.wantError(name, s.api.Create(t.Context(), p), 422, tc.want...)
+		harness.WantStatus(s.T, name, s.api.Create(t.Context(), p), 422, tc.want...)
 	}
 	crd, err := s.definition(t.Context())
 	s.must(err)

@@ -70,7 +70,7 @@ func TestOneProcess(t *testing.T) {
 	})
 	dead.create(alpha, "c", `{bottles: [a]}`)
 	_, err := dead.tryGet(t.Context(), v1, "c")
-	dead.wantError("Nobody converts it.", err, 500, addressOfNobody)
+	harness.WantStatus(dead.T, "Nobody converts it.", err, 500, addressOfNobody)
 	s.must(w.replicas.stop(syscall.SIGTERM))
 	s.must(w.replicas.restore(t.Context()))
 	s.untilRead("w", widgets["old"][v1])

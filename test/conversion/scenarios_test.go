@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
 // complement is the annotation with what a version cannot hold.
@@ -359,7 +361,7 @@ func (s *scene) liar() {
 	for name, tc := range cases {
 		s.front.lie(s.crd, tc.lie)
 		_, err := s.tryGet(s.Context(), v1, "honest")
-		s.wantError(name, err, 500, tc.want)
+		harness.WantStatus(s.T, name, err, 500, tc.want)
 		s.wantSpec(name, alpha, "honest", `{title: T}`)
 	}
 

@@ -17,7 +17,7 @@ func TestKilledAtRandom(t *testing.T) {
 	d := start(t)
 	random := rand.New(rand.NewPCG(seed, uint64(kills)))
 	k := d.work("--leader-elect=false") // Or most of the time would be spent on waiting for leases to expire.
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	for range kills {
 		s.removals = few
 		at, delay := random.IntN(each), time.Duration(random.IntN(150))*time.Millisecond

@@ -21,7 +21,7 @@ import (
 func TestHubRestarted(t *testing.T) {
 	d := start(t)
 	k := d.work(briefLease)
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	for _, outage := range []func(){
 		func() {
 			d.must(d.Playground.Halt("hub", playground.APIServer))

@@ -23,7 +23,7 @@ import (
 func TestMemberStopped(t *testing.T) {
 	d := start(t)
 	d.work()
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	d.settle()
 	before := s.measured(20, d.Members...)
 
@@ -122,7 +122,7 @@ func (d *drill) identity(cluster string) types.UID {
 func TestMemberEtcdFrozen(t *testing.T) {
 	d := start(t)
 	d.work()
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	d.settle()
 	before := s.measured(20, d.Members...)
 
@@ -145,7 +145,7 @@ func TestMemberBehavesBadly(t *testing.T) {
 	t.Cleanup(p.Close)
 	d.must(d.Join(t.Context(), "member-2", p.Access))
 	d.work()
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	d.settle()
 	before := s.measured(20, d.Members...)
 

@@ -16,7 +16,7 @@ func TestLeaderFrozen(t *testing.T) {
 	d := start(t)
 	one, two := d.work(briefLease), d.keep("two", briefLease)
 	d.atWork(two)
-	s := d.tell(60)
+	s := d.tell(size.objects)
 	d.settle()
 	leader, other := one, two
 	if d.leader() == "refract/two" {

@@ -18,6 +18,8 @@ type scale struct {
 	// hubStopped is how long the API server of the hub is away.
 	hubStopped time.Duration
 
+	// objects is how many objects there are in the beginning.
+	objects int
 	// kills is how often controllers are killed, and between how many changes each time.
 	kills, changesByKill int
 	// restarted is how many objects there are when controllers with nothing to do restart.
@@ -33,7 +35,7 @@ type scale struct {
 // it does, and that what comes about now and then does.
 var soak = scale{
 	stopped: time.Minute, frozen: 15 * time.Second, misbehaves: 8 * time.Second, refused: 5 * time.Second, hubStopped: 2 * time.Second,
-	kills: 20, changesByKill: 25, restarted: 300, hubChanges: 100, frozenChanges: 100,
+	objects: 60, kills: 20, changesByKill: 25, restarted: 300, hubChanges: 100, frozenChanges: 100,
 }
 
 // brief is for `make test`.
@@ -52,7 +54,9 @@ var brief = scale{
 	// More than requests take to be refused and tried again, and watches to break.
 	hubStopped: time.Second,
 
-	kills: 5, changesByKill: 25,
+	// More than are written at once.
+	objects: 30,
+	kills:   5, changesByKill: 25,
 	// More than are decided about at once, and than are written at once.
 	restarted:  100,
 	hubChanges: 50,

@@ -205,19 +205,6 @@ func define(t *testing.T, cluster, definition, name string) {
 	})
 }
 
-// field returns a field of an object as text; "absent" for an object that is not
-// there, "" for a field that is not.
-func field(u *unstructured.Unstructured, path ...string) string {
-	if u == nil {
-		return "absent"
-	}
-	v, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...)
-	if err != nil || !ok {
-		return ""
-	}
-	return fmt.Sprint(v)
-}
-
 // eventually waits until want is what got returns.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
@@ -238,7 +225,7 @@ func everywhere(t *testing.T, what, kind, ns, name string, want []string, path .
 	eventually(t, what, strings.Join(want, " "), func() string {
 		var got []string
 		for i := range want {
-			got = append(got, field(get(t, fmt.Sprintf("member-%d", i+1), kind, ns, name), path...))
+			got = append(got, harness.Field(get(t, fmt.Sprintf("member-%d", i+1), kind, ns, name), path...))
 		}
 		return strings.Join(got, " ")
 	})

@@ -8,6 +8,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
 const allowDatabase = `
@@ -60,7 +62,7 @@ func TestInjectionPolicyTravels(t *testing.T) {
 		eventually(t, "values", strings.Join(values, " "), func() string {
 			var got []string
 			for i := range values {
-				text := field(get(t, fmt.Sprintf("member-%d", i+1), "serviceinjectionpolicies", ns, "db"), "spec", "env")
+				text := harness.Field(get(t, fmt.Sprintf("member-%d", i+1), "serviceinjectionpolicies", ns, "db"), "spec", "env")
 				_, value, _ := strings.Cut(text, "name:DB_PORT value:")
 				value, _, _ = strings.Cut(value, "]")
 				got = append(got, value)
@@ -85,7 +87,7 @@ func TestInjectionPolicyTravels(t *testing.T) {
 	rowSays(t, ns, record, "member-1", "state:Synced", "count:1", "manager:somebody")
 	env("6379", "7000", "6379")
 	u := there(t, "member-1", "serviceinjectionpolicies", ns, "db")
-	if got := field(u, "status", "matched") + " " + u.GetAnnotations()["refract.dev/resume-rollout"]; got != "3 0af4" {
+	if got := harness.Field(u, "status", "matched") + " " + u.GetAnnotations()["refract.dev/resume-rollout"]; got != "3 0af4" {
 		t.Errorf("what the member says itself: want it to stay, got %q", got)
 	}
 

@@ -103,7 +103,7 @@ func TestDriftIsCorrected(t *testing.T) {
 	change(t, "member-2", "deployment", ns, "web", `{"metadata":{"labels":{"theirs":"stays"}},"spec":{"replicas":9,"minReadySeconds":3}}`, somebody)
 	everywhere(t, "corrected", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	u := there(t, "member-2", "deployment", ns, "web")
-	if got := u.GetLabels()["theirs"] + " " + field(u, "spec", "minReadySeconds"); got != "stays 3" {
+	if got := u.GetLabels()["theirs"] + " " + harness.Field(u, "spec", "minReadySeconds"); got != "stays 3" {
 		t.Errorf("what the cluster added: want it to stay, got %q", got)
 	}
 	rowSays(t, ns, "web.deployments.apps", "member-2", "state:Synced", "count:1", "fields:[.spec.replicas]", "manager:somebody")
@@ -176,7 +176,7 @@ func TestReplicasAreRetained(t *testing.T) {
 	// A change of something else arrives, and leaves them alone.
 	change(t, "hub", "deployment", ns, "web", `[{"op":"replace","path":"/spec/template/spec/containers/0/image","value":"nginx:1.27"}]`)
 	eventually(t, "edit", "true", func() string {
-		return fmt.Sprint(strings.Contains(field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
+		return fmt.Sprint(strings.Contains(harness.Field(get(t, "member-2", "deployment", ns, "web"), "spec", "template", "spec", "containers"), "nginx:1.27"))
 	})
 	everywhere(t, "retained", "deployment", ns, "web", []string{"1", "9", "7"}, replicas...)
 	scale(t, "hub", ns, 4)
@@ -220,7 +220,7 @@ func TestOrphans(t *testing.T) {
 	everywhere(t, "the copies know", "deployment", ns, "web", []string{"all", "all", "all"}, "metadata", "annotations", "refract.dev/orphan")
 	remove(t, "hub", "deployment", ns, "web")
 	eventually(t, "end of the report", "absent", func() string {
-		return field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
+		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
 	})
 	everywhere(t, "kept", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 }
@@ -244,7 +244,7 @@ spec: {schedulingMode: Duplicate, clusterSelector: {region: us}}
 	change(t, "hub", "overridepolicy", ns, "web", `[{"op":"replace","path":"/spec/overrideRules/1/overriders/jsonpatch/0/value","value":6}]`)
 	everywhere(t, "where it is it is kept up to date", "deployment", ns, "web", []string{"absent", "6", "absent"}, replicas...)
 	eventually(t, "the report says why", "true", func() string {
-		return fmt.Sprint(strings.Contains(field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
+		return fmt.Sprint(strings.Contains(harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "member-1"))
 	})
 
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/dry-run":"true","kubeadmiral.io/no-scheduling":null`)
@@ -306,10 +306,10 @@ spec:
 	// write that: see test/tenancy for when somebody does.
 	eventually(t, "the Secret that an override brings in", "true", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
-		return fmt.Sprint(strings.Contains(field(p, "status", "warnings"), "Secret eu, which an override brings in"))
+		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which an override brings in"))
 	})
 	p := status(t, ns, "settings.configmaps", "Synced")
-	if got := field(p, "status", "follows"); !strings.Contains(got, "deployments.apps") || !strings.Contains(got, "name:web") {
+	if got := harness.Field(p, "status", "follows"); !strings.Contains(got, "deployments.apps") || !strings.Contains(got, "name:web") {
 		t.Errorf("status.follows: want the Deployment, got %s", got)
 	}
 
@@ -353,7 +353,7 @@ func TestNamespaceIsCleanedUp(t *testing.T) {
 		if u != nil && u.GetDeletionTimestamp() != nil {
 			return "absent" // A bare member has nobody who finishes it.
 		}
-		return field(u, "metadata", "name")
+		return harness.Field(u, "metadata", "name")
 	}
 	eventually(t, "empty", "absent", func() string { return phase("member-1") })
 	harness.Consistently(t, "a namespace with something else in it", quiet, func(context.Context) error { return is(ns, phase("member-2")) })

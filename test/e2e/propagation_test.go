@@ -73,7 +73,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	do(t, "", "set", "image", "-n", ns, "deployment/web", "web=nginx:1.26")
 	image := func(i int) string {
 		u := get(t, fmt.Sprintf("member-%d", i), "deployment", ns, "web")
-		return field(u, "spec", "template", "spec", "containers")
+		return harness.Field(u, "spec", "template", "spec", "containers")
 	}
 	eventually(t, "edit", "true", func() string {
 		return fmt.Sprint(strings.Contains(image(1), "nginx:1.26") && strings.Contains(image(3), "nginx:1.26"))
@@ -95,7 +95,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	remove(t, "hub", "overridepolicy", ns, "web")
 	everywhere(t, "policy deletion", "deployment", ns, "web", []string{"3", "3", "3"}, replicas...)
 	eventually(t, "a word about the deleted policy", "true", func() string { // It is said a moment after the copies are written.
-		return fmt.Sprint(strings.Contains(field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "was deleted"))
+		return fmt.Sprint(strings.Contains(harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "status", "warnings"), "was deleted"))
 	})
 	status(t, ns, "web.deployments.apps", "Synced")
 	do(t, "", "scale", "deployment", "-n", ns, "web", "--replicas=4")
@@ -107,7 +107,7 @@ func TestLifeOfAnObject(t *testing.T) {
 	remove(t, "hub", "deployment", ns, "web")
 	everywhere(t, "object deletion", "deployment", ns, "web", []string{"absent", "absent", "absent"}, replicas...)
 	eventually(t, "end of the report", "absent", func() string {
-		return field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
+		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps"), "metadata", "name")
 	})
 }
 
@@ -134,7 +134,7 @@ func TestCopySaysWhereItCameFrom(t *testing.T) {
 	}
 	p := status(t, ns, "web.deployments.apps", "Synced")
 	want := "/spec/replicas: 3 → 1 (OverridePolicy " + ns + "/web rule 0 jsonpatch[0])"
-	if got := field(p, "status", "variants"); !strings.Contains(got, want) {
+	if got := harness.Field(p, "status", "variants"); !strings.Contains(got, want) {
 		t.Errorf("status.variants: want %q in it, got %s", want, got)
 	}
 }
@@ -201,7 +201,7 @@ spec:
 	label(t, "deployment", ns, "web", `"later":"yes"`)
 	everywhere(t, "a later change", "deployment", ns, "web", []string{"yes", "yes", "yes"}, "metadata", "labels", "later")
 	harness.Consistently(t, "an object that was derived from a copy", quiet, func(context.Context) error {
-		return is("derived", field(get(t, "member-1", "deployment", ns, "derived"), "metadata", "name"))
+		return is("derived", harness.Field(get(t, "member-1", "deployment", ns, "derived"), "metadata", "name"))
 	})
 }
 
@@ -258,7 +258,7 @@ func TestDeletedCopyComesBack(t *testing.T) {
 	remove(t, "member-1", "deployment", ns, "web")
 	eventually(t, "another copy", "true", func() string {
 		u := get(t, "member-1", "deployment", ns, "web")
-		return fmt.Sprint(u != nil && u.GetUID() != uid && field(u, replicas...) == "1")
+		return fmt.Sprint(u != nil && u.GetUID() != uid && harness.Field(u, replicas...) == "1")
 	})
 }
 
@@ -330,7 +330,7 @@ spec: {big: 9007199254740993}
 	everywhere(t, "without generation", "configmap", ns, "settings", []string{"1", "1", "1"}, "data", "a")
 	everywhere(t, "custom resource", "gadgets.e2e.refract.dev", ns, "one", []string{"", "member-2", ""}, annotation...)
 	for _, m := range env.Members {
-		if got := field(get(t, m, "gadgets.e2e.refract.dev", ns, "one"), "spec", "big"); got != "9007199254740993" {
+		if got := harness.Field(get(t, m, "gadgets.e2e.refract.dev", ns, "one"), "spec", "big"); got != "9007199254740993" {
 			t.Errorf("a large integer on %s: want 9007199254740993, got %s", m, got)
 		}
 	}
@@ -387,7 +387,7 @@ spec: {overrideRules: [{overriders: {jsonpatch: [{path: /apiVersion, operator: r
 	remove(t, "hub", "widgets.versions.e2e.refract.dev", ns, "one")
 	everywhere(t, "deleted", "widgets.versions.e2e.refract.dev", ns, "one", []string{"absent"}, "spec", "a")
 	eventually(t, "end of the report", "absent", func() string {
-		return field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.versions.e2e.refract.dev"), "metadata", "name")
+		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.versions.e2e.refract.dev"), "metadata", "name")
 	})
 }
 

@@ -199,7 +199,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 	everywhere(t, "create", "deployment", ns, "web", []string{"1", "5", "7"}, replicas...)
 	status(t, ns, "web.deployments.apps", "Synced")
 	version := func() string {
-		return field(get(t, "member-1", "deployment", ns, "web"), "metadata", "resourceVersion")
+		return harness.Field(get(t, "member-1", "deployment", ns, "web"), "metadata", "resourceVersion")
 	}
 	before := version()
 	// A change that concerns another cluster, and one that concerns nobody.
@@ -207,7 +207,7 @@ func TestNothingIsWrittenWithoutCause(t *testing.T) {
 	annotate(t, "deployment", ns, "web", `"kubeadmiral.io/anything":"else"`)
 	eventually(t, "the report knows the new policy", "2", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
-		if got := field(p, "status", "overridePolicies"); strings.Contains(got, "generation:2") {
+		if got := harness.Field(p, "status", "overridePolicies"); strings.Contains(got, "generation:2") {
 			return "2"
 		}
 		return "1"

@@ -66,7 +66,7 @@ func TestSourceDocument(t *testing.T) {
 			compare(t, want)
 			do(t, all, "delete", "-f", "-")
 			for _, o := range want {
-				eventually(t, o.cluster+": "+o.object.GetName()+" is gone", "absent", func() string { return field(o.live(t), "kind") })
+				eventually(t, o.cluster+": "+o.object.GetName()+" is gone", "absent", func() string { return harness.Field(o.live(t), "kind") })
 			}
 		})
 	}

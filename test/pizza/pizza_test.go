@@ -285,14 +285,6 @@ func (s *scene) still(from []*unstructured.Unstructured) bool {
 	return len(left) == 0
 }
 
-// with returns the scene for a subtest.
-func (s *scene) with(t *testing.T) *scene {
-	t.Helper()
-	sub := *s
-	sub.T = t
-	return &sub
-}
-
 // leave explains what has failed, and takes the pizzas away.
 func (s *scene) leave() {
 	if s.at != nil {
@@ -451,25 +443,6 @@ func (s *scene) must(err error) {
 func (s *scene) until(what string, try func(context.Context) error) {
 	s.Helper()
 	harness.Eventually(s.T, what, try)
-}
-
-// wantError fails the test unless there is an error of an API server with the code,
-// and with all of the texts.
-func (s *scene) wantError(reason string, err error, code int32, texts ...string) {
-	s.Helper()
-	if err == nil {
-		s.Errorf("%s\nwant an error with %q", reason, texts)
-		return
-	}
-	var status apierrors.APIStatus
-	if !errors.As(err, &status) || status.Status().Code != code {
-		s.Errorf("%s\nwant the code %d: %v", reason, code, err)
-	}
-	for _, text := range texts {
-		if !strings.Contains(err.Error(), text) {
-			s.Errorf("%s\n%q is not in the error:\n%v", reason, text, err)
-		}
-	}
 }
 
 // serving says how a webhook differs from the usual.

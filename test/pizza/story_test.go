@@ -12,6 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/discovery"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
 // TestA1: both kinds are established, in the versions of the book, and their schemas
@@ -174,7 +176,7 @@ func TestA6(t *testing.T) { each(t, a6) }
 
 func a6(t *testing.T, w *world) {
 	s := begin(t, w, setting{admission: true})
-	s.wantError("The restaurant has nothing yet.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 400,
+	harness.WantStatus(s.T, "The restaurant has nothing yet.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 400,
 		`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "mozzarella" not known`)
 	if stored := s.stored(); len(stored) > 0 {
 		t.Errorf("a pizza was stored all the same: %v", stored)
@@ -235,7 +237,7 @@ func a8(t *testing.T, w *world) {
 		t.Errorf("kubectl is strict by itself: %v\n%s", err, out)
 	}
 	salami := s.file("topping-salami-with-unknown-fields.yaml")
-	s.wantError("A strict client hears of it.",
+	harness.WantStatus(s.T, "A strict client hears of it.",
 		client.WithFieldValidation(s.api, "Strict").Create(t.Context(), salami.DeepCopy()), 400, want)
 	for _, how := range []string{"warn", "ignore"} {
 		out, err := s.run("create", "-f", file, "--validate="+how)
@@ -282,7 +284,7 @@ func a10(t *testing.T, w *world) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			err := s.api.Create(t.Context(), s.read(pizza(beta, "wrong", tc.toppings)))
-			s.with(t).wantError("The schema refuses it.", err, 422, tc.want)
+			harness.WantStatus(t, "The schema refuses it.", err, 422, tc.want)
 		})
 	}
 	s.create(pizza(beta, "full", `[{name: a, quantity: 600}, {name: b, quantity: 400}]`))
@@ -313,7 +315,7 @@ func a10Schemaless(t *testing.T, w *world) {
 		}
 		return nil
 	})
-	s.wantError("Nothing is expanded.", err, 500,
+	harness.WantStatus(s.T, "Nothing is expanded.", err, 500,
 		append(w.by.tooMany(), "conversion webhook for "+beta+", Kind=Pizza failed:")...)
 	if stored := s.stored(); len(stored) > 0 {
 		t.Errorf("it was stored: %v", stored)
@@ -335,7 +337,7 @@ func a14(t *testing.T, w *world) {
 	}
 	s.silence()
 	s.serve(serving{deaf: true})
-	s.wantError("Nobody knows.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
+	harness.WantStatus(s.T, "Nobody knows.", s.api.Create(t.Context(), s.file("margherita-pizza.yaml")), 500,
 		`failed calling webhook "restaurant.programming-kubernetes.info"`)
 	if _, err := s.tryGet(t.Context(), alpha, "margherita"); !apierrors.IsNotFound(err) {
 		t.Errorf("what was not taken is not there: %v", err)

@@ -13,6 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"refract.dev/test/harness"
 )
 
 // TestA11: whichever version of its reviews an API server speaks, it is understood.
@@ -54,7 +56,7 @@ func a11(t *testing.T, w *world) {
 				}
 			}
 			if name == "OneFromTheFuture" {
-				s.wantError("No API server speaks v2.", s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
+				harness.WantStatus(s.T, "No API server speaks v2.", s.update(func(crd *apiextensionsv1.CustomResourceDefinition) {
 					crd.Spec.Conversion.Webhook.ConversionReviewVersions = []string{"v2"}
 				}), 422, "must include at least one of v1, v1beta1")
 				return
@@ -71,7 +73,7 @@ func a11(t *testing.T, w *world) {
 			if diff := cmp.Diff([]string{"1 tomato", "1 mozzarella", "1 salami"}, names(s.get(beta, "salami"))); diff != "" {
 				t.Errorf("-want, +got:\n%s", diff)
 			}
-			s.wantError("It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "refused", `[{name: pineapple}]`))), 400,
+			harness.WantStatus(s.T, "It is refused, in the same words.", s.api.Create(t.Context(), s.read(pizza(beta, "refused", `[{name: pineapple}]`))), 400,
 				`admission webhook "restaurant.programming-kubernetes.info" denied the request: topping "pineapple" not known`)
 		})
 	}
@@ -86,7 +88,7 @@ func a12(t *testing.T, w *world) {
 	s.must(s.api.Create(t.Context(), s.file("margherita-pizza.yaml")))
 	s.by.stop(s)
 	_, err := s.tryGet(t.Context(), beta, "margherita")
-	s.wantError("Nobody converts.", err, 500, fmt.Sprintf(`conversion webhook for %s, Kind=Pizza failed: Post "%s?timeout=30s"`, alpha, s.asks()))
+	harness.WantStatus(s.T, "Nobody converts.", err, 500, fmt.Sprintf(`conversion webhook for %s, Kind=Pizza failed: Post "%s?timeout=30s"`, alpha, s.asks()))
 	if diff := cmp.Diff([]string{"mozzarella", "tomato"}, names(s.get(alpha, "margherita"))); diff != "" {
 		t.Errorf("the version that is stored: -want, +got:\n%s", diff)
 	}

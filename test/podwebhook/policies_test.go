@@ -116,7 +116,7 @@ func (w *authors) takes(t *testing.T, reason, stdin string, want []string, args 
 	if err != nil {
 		t.Errorf("%s\nkubectl %s: %v\n%s", reason, strings.Join(args, " "), err, out)
 	}
-	wantAll(t, reason, out, want)
+	harness.WantAll(t, reason, out, want)
 }
 
 // refuses runs kubectl, which must fail and print all of these.
@@ -126,16 +126,7 @@ func (w *authors) refuses(t *testing.T, reason, stdin string, want []string, arg
 	if err == nil {
 		t.Errorf("%s\nkubectl %s must fail:\n%s", reason, strings.Join(args, " "), out)
 	}
-	wantAll(t, reason, out, want)
-}
-
-func wantAll(t *testing.T, reason, out string, want []string) {
-	t.Helper()
-	for _, text := range want {
-		if !strings.Contains(out, text) {
-			t.Errorf("%s\n%q is not in what kubectl prints:\n%s", reason, text, out)
-		}
-	}
+	harness.WantAll(t, reason, out, want)
 }
 
 // read returns a policy as it is stored.

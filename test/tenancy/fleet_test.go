@@ -303,7 +303,7 @@ func namespace(t *testing.T) (name, user string) {
 	})
 	allowed(t, "hub", user, true, "create", "overridepolicies.core.kubeadmiral.io", name)
 	eventually(t, "the account of pods", "default", func() string {
-		return field(get(t, "hub", "serviceaccount", name, "default"), "metadata", "name")
+		return harness.Field(get(t, "hub", "serviceaccount", name, "default"), "metadata", "name")
 	})
 	heeded(t, name, user)
 	return name, user
@@ -374,19 +374,6 @@ func get(t *testing.T, cluster, kind, ns, name string) (u *unstructured.Unstruct
 	return u
 }
 
-// field returns a field of an object as text; "absent" for an object that is not
-// there, "" for a field that is not.
-func field(u *unstructured.Unstructured, path ...string) string {
-	if u == nil {
-		return "absent"
-	}
-	v, ok, err := unstructured.NestedFieldNoCopy(u.Object, path...)
-	if err != nil || !ok {
-		return ""
-	}
-	return fmt.Sprint(v)
-}
-
 // eventually waits until want is what got returns.
 func eventually(t *testing.T, what, want string, got func() string) {
 	t.Helper()
@@ -413,7 +400,7 @@ func everywhere(t *testing.T, kind, ns, name string, want []string, path ...stri
 	eventually(t, kind+" "+name, strings.Join(want, " "), func() string {
 		var got []string
 		for i := range want {
-			got = append(got, field(get(t, fmt.Sprintf("member-%d", i+1), kind, ns, name), path...))
+			got = append(got, harness.Field(get(t, fmt.Sprintf("member-%d", i+1), kind, ns, name), path...))
 		}
 		return strings.Join(got, " ")
 	})

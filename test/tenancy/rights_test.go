@@ -134,7 +134,7 @@ spec:
 		given(t, cluster, "", crd)
 		t.Cleanup(func() {
 			remove(t, cluster, "crd", "", "widgets.tenancy.example.com")
-			eventually(t, "the type on "+cluster, "absent", func() string { return field(get(t, cluster, "crd", "", "widgets.tenancy.example.com")) })
+			eventually(t, "the type on "+cluster, "absent", func() string { return harness.Field(get(t, cluster, "crd", "", "widgets.tenancy.example.com")) })
 		})
 		eventually(t, "the type on "+cluster, "True", func() string {
 			return condition(get(t, cluster, "crd", "", "widgets.tenancy.example.com"), "Established", "status")
@@ -267,7 +267,9 @@ func TestMissingRightIsNamed(t *testing.T) {
 			names := func(kind string, want []string) {
 				t.Helper()
 				eventually(t, kind+" on member-1 and "+tc.cluster, strings.Join(want, " "), func() string {
-					name := func(cluster string) string { return field(get(t, cluster, kind, ns, "web"), "metadata", "name") }
+					name := func(cluster string) string {
+						return harness.Field(get(t, cluster, kind, ns, "web"), "metadata", "name")
+					}
 					return name("member-1") + " " + name(tc.cluster)
 				})
 			}

@@ -14,6 +14,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
 )
 
 // tenants makes two namespaces for a test: one of the user, and one of others, with
@@ -195,29 +197,29 @@ func TestCopyKeepsItsIdentity(t *testing.T) {
 	t.Parallel()
 	ns, others, user := tenants(t)
 	theirs := get(t, "member-1", "configmap", others, "theirs")
-	source := field(theirs, "metadata", "annotations", "refract.dev/source")
+	source := harness.Field(theirs, "metadata", "annotations", "refract.dev/source")
 	annotations := "refract.dev/source: " + source + ", refract.dev/applied: '0', refract.dev/created-by: x, refract.dev/adopted: 'true'"
 	expect(t, "Annotations are free.", "", create(t, as(t, user), ns, configMap("mine", labelled+", kubeadmiral.io/managed: 'true'", annotations)))
 	everywhere(t, "configmap", ns, "mine", []string{"1", "1"}, "data", "size")
 	copied := get(t, "member-1", "configmap", ns, "mine")
-	if got := field(copied, "metadata", "annotations", "refract.dev/source"); got == source || !strings.HasSuffix(got, "/configmaps/"+ns+"/mine") {
+	if got := harness.Field(copied, "metadata", "annotations", "refract.dev/source"); got == source || !strings.HasSuffix(got, "/configmaps/"+ns+"/mine") {
 		t.Errorf("the copy claims to come from %q", got)
 	}
 	for _, key := range []string{"refract.dev/created-by", "refract.dev/adopted"} {
-		if got := field(copied, "metadata", "annotations", key); got != "" {
+		if got := harness.Field(copied, "metadata", "annotations", key); got != "" {
 			t.Errorf("the copy has annotation %s: %q", key, got)
 		}
 	}
-	if got := field(copied, "metadata", "ownerReferences"); got != "" {
+	if got := harness.Field(copied, "metadata", "ownerReferences"); got != "" {
 		t.Errorf("the copy has owners: %s", got)
 	}
 	// On the hub, an owner in another namespace is none; on members there are none.
 	owned := strings.Replace(configMap("owned", labelled, ""), "annotations: {}", "ownerReferences: [{apiVersion: v1, kind: ServiceAccount, name: default, uid: "+
-		field(get(t, "hub", "serviceaccount", ns, "default"), "metadata", "uid")+"}]", 1)
+		harness.Field(get(t, "hub", "serviceaccount", ns, "default"), "metadata", "uid")+"}]", 1)
 	expect(t, "Owners are free.", "", create(t, as(t, user), ns, owned))
 	everywhere(t, "configmap", ns, "owned", []string{"1", "1"}, "data", "size")
 	for _, cluster := range env.Members {
-		if got := field(get(t, cluster, "configmap", ns, "owned"), "metadata", "ownerReferences"); got != "" {
+		if got := harness.Field(get(t, cluster, "configmap", ns, "owned"), "metadata", "ownerReferences"); got != "" {
 			t.Errorf("the copy on %s has owners: %s", cluster, got)
 		}
 	}
@@ -285,7 +287,7 @@ metadata: {name: `+ns+`-scoped, labels: {kubeadmiral.io/cluster-propagation-poli
 	for _, cluster := range env.Members {
 		eventually(t, "the namespace on "+cluster, "yes ", func() string {
 			u := get(t, cluster, "namespace", "", ns+"-scoped")
-			return field(u, "metadata", "labels", "later") + " " + strings.TrimPrefix(field(u, "metadata", "labels", "taken"), "absent")
+			return harness.Field(u, "metadata", "labels", "later") + " " + strings.TrimPrefix(harness.Field(u, "metadata", "labels", "taken"), "absent")
 		})
 	}
 }

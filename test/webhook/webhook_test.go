@@ -174,7 +174,7 @@ func (w *world) must(t *testing.T, reason, stdin string, want []string, args ...
 	if err != nil {
 		t.Errorf("%s\nkubectl %s: %v\n%s", reason, strings.Join(args, " "), err, out)
 	}
-	wantAll(t, reason, out, want)
+	harness.WantAll(t, reason, out, want)
 }
 
 // mustNot runs kubectl, which must fail and print all of these.
@@ -184,16 +184,7 @@ func (w *world) mustNot(t *testing.T, reason, stdin string, want []string, args 
 	if err == nil {
 		t.Errorf("%s\nkubectl %s must fail:\n%s", reason, strings.Join(args, " "), out)
 	}
-	wantAll(t, reason, out, want)
-}
-
-func wantAll(t *testing.T, reason, out string, want []string) {
-	t.Helper()
-	for _, text := range want {
-		if !strings.Contains(out, text) {
-			t.Errorf("%s\n%q is not in what kubectl prints:\n%s", reason, text, out)
-		}
-	}
+	harness.WantAll(t, reason, out, want)
 }
 
 func (w *world) registration(t *testing.T) (*admissionregistrationv1.ValidatingWebhookConfiguration, error) {
