@@ -23,6 +23,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -128,7 +129,10 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 	ctx, cancel := p.crew.bind(ctx)
 	defer cancel()
 
-	p.starter = &starter{crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts}
+	p.starter = &starter{
+		crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts,
+		processors: runtime.NumCPU() / len(p.clusters),
+	}
 	if err := p.starter.startAll(ctx, p.clusters); err != nil {
 		return err
 	}

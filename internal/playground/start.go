@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 )
 
@@ -21,6 +22,9 @@ type starter struct {
 	progress  func(string)
 	freePorts func(ctx context.Context, n int) ([]int, error)
 	stages    []byte // For kwok.
+	// processors is how many each component may use at a time: its cluster's share. With
+	// more, dozens of processes wake threads that find nothing to run.
+	processors int
 }
 
 // startAll starts the clusters, and returns when all are usable.
@@ -197,7 +201,7 @@ func (s *starter) spec(c *cluster, what component) spec {
 		rank:      what.rank,
 		binary:    filepath.Join(s.assets, what.name),
 		args:      what.args,
-		env:       []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")},
+		env:       []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=" + strconv.Itoa(max(s.processors, 1))},
 		dir:       c.dir,
 		log:       c.path(logsDir + "/" + what.name + ".log"),
 	}
