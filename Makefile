@@ -14,8 +14,9 @@ VERSION := $(shell git describe --always --dirty 2>/dev/null || echo devel)
 # More arguments for e2e (`-run TestPizza -v`), bench and demo.
 ARGS ?=
 
-# Runs the stages of `make test`, and tests: see test/run.
-RUN := GO=$(GO) bin/test-run
+# Runs the stages of `make test`, and tests: see test/run. It takes the place of the
+# shell, so that a signal which make passes on reaches it.
+RUN := exec env GO=$(GO) MAKE=$(MAKE) bin/test-run
 
 # Packages of benchmarks that start control planes of their own.
 BENCH := ^refract\.dev/test/bench(/|$$)
@@ -110,12 +111,12 @@ check: build bin/test-run ## Build, lint what differs from the last commit, and 
 
 .PHONY: test
 test: bin/test-run ## Run all checks and tests, and say what took how long.
-	@MAKE=$(MAKE) $(RUN) stages build lint unit controlplane e2e
+	@$(RUN) stages build lint unit controlplane e2e
 
 .PHONY: soak
 soak: build controlplane bin/test-run ## Run the drills with long outages and many repetitions: half an hour. ARGS goes to go test.
 	$(call say,running long drills)
-	@REFRACT_SOAK=1 $(RUN) live -timeout=60m ./test/drills $(ARGS)
+	@export REFRACT_SOAK=1; $(RUN) live -timeout=60m ./test/drills $(ARGS)
 
 .PHONY: verify
 verify: test ## What CI runs.

@@ -9,8 +9,12 @@ import (
 	"refract.dev/test/harness"
 )
 
+// atATime is how many drills may be under way at a time, each with a fleet: they wait
+// half of the time.
+const atATime = 2
+
 // fleets are those that drills share, one after the other.
-var fleets = &pool{places: make(chan struct{}, size.fleets)}
+var fleets = &pool{places: make(chan struct{}, atATime)}
 
 type pool struct {
 	places chan struct{}

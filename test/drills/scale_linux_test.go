@@ -18,8 +18,6 @@ type scale struct {
 	// hubStopped is how long the API server of the hub is away.
 	hubStopped time.Duration
 
-	// fleets is how many drills may be under way at a time, each with a fleet.
-	fleets int
 	// objects is how many objects there are in the beginning.
 	objects int
 	// kills is how often controllers are killed, and between how many changes each time.
@@ -37,7 +35,6 @@ type scale struct {
 // it does, and that what comes about now and then does.
 var soak = scale{
 	stopped: time.Minute, frozen: 15 * time.Second, misbehaves: 8 * time.Second, refused: 5 * time.Second, hubStopped: 2 * time.Second,
-	fleets:  2, // They wait most of the time.
 	objects: 60, kills: 20, changesByKill: 25, restarted: 300, hubChanges: 100, frozenChanges: 100,
 }
 
@@ -57,7 +54,6 @@ var brief = scale{
 	// More than requests take to be refused and tried again, and watches to break.
 	hubStopped: time.Second,
 
-	fleets: 1, // The processors are busy with other tests.
 	// More than are written at once.
 	objects: 30,
 	kills:   5, changesByKill: 25,

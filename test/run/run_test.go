@@ -1,9 +1,11 @@
 package main
 
 import (
+	"context"
 	"io"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -112,6 +114,30 @@ func TestStages(t *testing.T) {
 	}
 	if _, err := os.Stat("three"); err == nil {
 		t.Error("stages(one, two, three): what comes after a stage that fails must not run")
+	}
+}
+
+// TestStagesInterrupted: what is under way ends, also where no interrupt is heard, as in
+// the background of a script.
+func TestStagesInterrupted(t *testing.T) {
+	t.Chdir(t.TempDir())
+	signal.Ignore(os.Interrupt)
+	defer signal.Reset(os.Interrupt)
+	if err := os.WriteFile("Makefile", []byte("slow:\n\t@touch begun; exec sleep 600\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() {
+		defer cancel()
+		for {
+			if _, err := os.Stat("begun"); err == nil || ctx.Err() != nil {
+				return
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}()
+	if err := stages(ctx, io.Discard, []string{"slow"}); err == nil || !strings.Contains(err.Error(), "interrupted") {
+		t.Errorf("stages(slow), interrupted: got %v", err)
 	}
 }
 

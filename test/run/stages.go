@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"text/tabwriter"
 	"time"
 )
@@ -84,12 +85,13 @@ func stages(ctx context.Context, to io.Writer, targets []string) (err error) {
 	return errors.Join(failed, report(to, time.Since(began), all, parts))
 }
 
-// runMake runs make and passes an interrupt on.
+// runMake runs make and has it end when ctx does. The terminal interrupts both; to end
+// make alone takes another signal, as it may have been told not to hear that one.
 func runMake(ctx context.Context, cmd *exec.Cmd) error {
 	if err := cmd.Start(); err != nil {
 		return err
 	}
-	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(os.Interrupt) }) // It may have ended.
+	stop := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) }) // It may have ended.
 	defer stop()
 	return cmd.Wait()
 }
