@@ -10,6 +10,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -121,10 +122,19 @@ func (p *process) end() string {
 }
 
 func (p *process) signal(s syscall.Signal) {
-	if s == syscall.SIGSTOP {
-		p.stopped = time.Now().UnixNano()
-	}
 	_ = p.Process.Signal(s)
+	if s != syscall.SIGSTOP {
+		return
+	}
+	// Whatever it has begun was begun before it stands still, and not before this test was
+	// about to send the signal, which may have had to wait for a processor.
+	var status syscall.WaitStatus
+	for {
+		if _, err := syscall.Wait4(p.Process.Pid, &status, syscall.WUNTRACED, nil); !errors.Is(err, syscall.EINTR) {
+			break
+		}
+	}
+	p.stopped = time.Now().UnixNano()
 }
 
 func (p *process) state() event {
