@@ -23,7 +23,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"runtime"
 	"sync"
 	"time"
 )
@@ -129,10 +128,7 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 	ctx, cancel := p.crew.bind(ctx)
 	defer cancel()
 
-	p.starter = &starter{
-		crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts,
-		processors: runtime.NumCPU() / len(p.clusters),
-	}
+	p.starter = &starter{crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts}
 	if err := p.starter.startAll(ctx, p.clusters); err != nil {
 		return err
 	}

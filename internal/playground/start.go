@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 )
 
@@ -22,9 +21,6 @@ type starter struct {
 	progress  func(string)
 	freePorts func(ctx context.Context, n int) ([]int, error)
 	stages    []byte // For kwok.
-	// processors is how many each component may use at a time: its cluster's share. With
-	// more, dozens of processes wake threads that find nothing to run.
-	processors int
 }
 
 // startAll starts the clusters, and returns when all are usable.
@@ -201,7 +197,7 @@ func (s *starter) spec(c *cluster, what component) spec {
 		rank:      what.rank,
 		binary:    filepath.Join(s.assets, what.name),
 		args:      what.args,
-		env:       []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH"), "GOMAXPROCS=" + strconv.Itoa(max(s.processors, 1))},
+		env:       []string{"HOME=" + c.dir, "PATH=" + os.Getenv("PATH")},
 		dir:       c.dir,
 		log:       c.path(logsDir + "/" + what.name + ".log"),
 	}

@@ -123,7 +123,7 @@ func TestStagesInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
 	signal.Ignore(os.Interrupt)
 	defer signal.Reset(os.Interrupt)
-	if err := os.WriteFile("Makefile", []byte("slow:\n\t@echo begun; exec sleep 600\n"), 0o600); err != nil {
+	if err := os.WriteFile("Makefile", []byte("slow:\n\t@echo begun; exec sleep 3600\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
