@@ -99,10 +99,13 @@ func TestPodSecurity(t *testing.T) {
 		return nil
 	})
 	s.stays("nothing is recreated", aWhile, s.generationsStay(1))
-	err := s.api.Create(t.Context(), s.read(strings.Replace(policy, "name: db", "name: another", 1))[0])
-	if err == nil || !strings.Contains(err.Error(), "PodSecurity") {
-		t.Errorf("A policy for what the namespace does not allow: want it refused for PodSecurity, got %v", err)
-	}
+	s.until("a policy for what the namespace does not allow is refused", func(ctx context.Context) error { // Unless that takes too long to find out.
+		err := s.api.Create(ctx, s.read(strings.Replace(policy, "name: db", "name: another", 1))[0], client.DryRunAll)
+		if err == nil || !strings.Contains(err.Error(), "PodSecurity") {
+			return errors.Join(errors.New("want it refused for PodSecurity"), err)
+		}
+		return nil
+	})
 	s.apply(`{apiVersion: v1, kind: Namespace, metadata: {name: ` + s.ns + `}}`)
 	s.untilPolicy("db", "is rolled out when it may be", rolledOut(2))
 }
