@@ -29,7 +29,7 @@ import (
 )
 
 // topology is that of the fleets which drills share.
-var topology = harness.Topology{Members: 3, Own: true, CRDs: true}
+var topology = harness.Topology{Members: size.members, Own: true, CRDs: true}
 
 func TestMain(m *testing.M) {
 	harness.Main(m, topology, func(_ context.Context, env *harness.Env) (func() error, error) {
@@ -100,6 +100,11 @@ func begin(t *testing.T, env *harness.Env) *drill {
 }
 
 func (d *drill) hub() client.Client { return d.clients["hub"] }
+
+// struck is the member that a fault happens to, spared are the others.
+func (d *drill) struck() string { return d.Members[len(d.Members)-1] }
+
+func (d *drill) spared() []string { return d.Members[:len(d.Members)-1] }
 
 func (d *drill) must(err error) {
 	d.Helper()

@@ -28,14 +28,14 @@ func TestMemberStopped(t *testing.T) {
 	before := s.measured(20, d.Members...)
 
 	began := time.Now()
-	d.must(d.Playground.Halt("member-3", playground.APIServer))
+	d.must(d.Playground.Halt(d.struck(), playground.APIServer))
 	s.removals = few
-	during := s.meanwhile(size.stopped-time.Since(began), "member-1", "member-2")
+	during := s.meanwhile(size.stopped-time.Since(began), d.spared()...)
 	s.undelayed(before, during)
-	d.awaitCondition("member-3", string(corev1alpha1.ClusterOffline), metav1.ConditionTrue)
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterOffline), metav1.ConditionTrue)
 
-	d.must(d.Playground.Revive(t.Context(), "member-3", playground.APIServer))
-	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.must(d.Playground.Revive(t.Context(), d.struck(), playground.APIServer))
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 	d.settle()
 }
 
@@ -61,18 +61,18 @@ func TestMemberLosesItsData(t *testing.T) {
 	d.work()
 	s := d.tell(40)
 	d.settle()
-	identity := d.identity("member-3")
+	identity := d.identity(d.struck())
 
-	d.must(d.Playground.Kill("member-3", playground.APIServer))
-	d.must(d.Playground.Kill("member-3", playground.Etcd))
-	d.must(d.Playground.Wipe("member-3"))
+	d.must(d.Playground.Kill(d.struck(), playground.APIServer))
+	d.must(d.Playground.Kill(d.struck(), playground.Etcd))
+	d.must(d.Playground.Wipe(d.struck()))
 	s.changes(20)
-	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Watches do not notice what came of it.
-	d.up("member-3")
-	if now := d.identity("member-3"); now == identity {
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse) // Watches do not notice what came of it.
+	d.up(d.struck())
+	if now := d.identity(d.struck()); now == identity {
 		t.Fatalf("A member that was wiped should be another cluster: its UID is %s as before.", now)
 	}
-	d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 	d.settle()
 	s.changes(20)
 	d.settle()
@@ -87,20 +87,20 @@ func TestMemberRestoredFromBackup(t *testing.T) {
 	s := d.tell(40)
 	d.settle()
 	backup := filepath.Join(t.TempDir(), "backup")
-	d.down("member-3")
-	d.must(d.Playground.Save("member-3", backup))
-	d.up("member-3")
+	d.down(d.struck())
+	d.must(d.Playground.Save(d.struck(), backup))
+	d.up(d.struck())
 
 	for _, long := range []bool{false, true} {
 		s.changes(40)
 		d.settle()
-		d.down("member-3")
+		d.down(d.struck())
 		if long {
-			d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionFalse)
+			d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionFalse)
 		}
-		d.must(d.Playground.Restore("member-3", backup))
-		d.up("member-3")
-		d.awaitCondition("member-3", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+		d.must(d.Playground.Restore(d.struck(), backup))
+		d.up(d.struck())
+		d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 		d.settle()
 		s.changes(20)
 		d.settle()
@@ -126,11 +126,11 @@ func TestMemberEtcdFrozen(t *testing.T) {
 	d.settle()
 	before := s.measured(20, d.Members...)
 
-	d.must(d.Playground.Freeze("member-2", playground.Etcd))
-	t.Cleanup(func() { _ = d.Playground.Thaw("member-2", playground.Etcd) })
+	d.must(d.Playground.Freeze(d.struck(), playground.Etcd))
+	t.Cleanup(func() { _ = d.Playground.Thaw(d.struck(), playground.Etcd) })
 	s.removals = few
-	during := s.meanwhile(size.frozen, "member-1", "member-3")
-	d.must(d.Playground.Thaw("member-2", playground.Etcd))
+	during := s.meanwhile(size.frozen, d.spared()...)
+	d.must(d.Playground.Thaw(d.struck(), playground.Etcd))
 	s.undelayed(before, during)
 	d.settle()
 }
@@ -140,10 +140,10 @@ func TestMemberEtcdFrozen(t *testing.T) {
 func TestMemberBehavesBadly(t *testing.T) {
 	outage := size.misbehaves
 	d := start(t)
-	p, err := d.Proxy("member-2")
+	p, err := d.Proxy(d.struck())
 	d.must(err)
 	t.Cleanup(p.Close)
-	d.must(d.Join(t.Context(), "member-2", p.Access))
+	d.must(d.Join(t.Context(), d.struck(), p.Access))
 	d.work()
 	s := d.tell(size.objects)
 	d.settle()
@@ -166,7 +166,7 @@ func TestMemberBehavesBadly(t *testing.T) {
 		p.Behave(f.fault)
 		s.removals = 2
 		s.override() // Concerns nearly every copy.
-		during := s.meanwhile(outage, "member-1", "member-3")
+		during := s.meanwhile(outage, d.spared()...)
 		counts := p.Count()
 		p.Behave(nil)
 		d.Logf("%s: requests to the member in %s: %v", f.name, outage, counts)
@@ -176,7 +176,7 @@ func TestMemberBehavesBadly(t *testing.T) {
 			t.Errorf("%s: %s\n%d writes in %s, want at most %d", f.name, f.reason, writes, outage, most)
 		}
 		d.wait(f.name+": it is ready again", func(ctx context.Context) error {
-			if c := d.clusterCondition(ctx, "member-2", string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionTrue {
+			if c := d.clusterCondition(ctx, d.struck(), string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionTrue {
 				return errors.New(c.Message)
 			}
 			return nil
@@ -191,9 +191,9 @@ func TestMemberBehavesBadly(t *testing.T) {
 	d.settle()
 
 	// The proxy ends before what is cleaned up is gone.
-	direct, err := d.Access("member-2")
+	direct, err := d.Access(d.struck())
 	d.must(err)
-	d.must(d.Join(t.Context(), "member-2", direct))
+	d.must(d.Join(t.Context(), d.struck(), direct))
 	d.settle()
 }
 
@@ -206,22 +206,22 @@ func TestMemberRefusesTheCredentials(t *testing.T) {
 	d.settle()
 	before := s.measured(20, d.Members...)
 
-	good, err := d.Access("member-2")
+	good, err := d.Access(d.struck())
 	d.must(err)
 	expired := good
-	expired.Cert, expired.Key, err = d.Playground.ClientCertificate("member-2", "late", []string{"system:masters"}, time.Now().Add(-time.Minute))
+	expired.Cert, expired.Key, err = d.Playground.ClientCertificate(d.struck(), "late", []string{"system:masters"}, time.Now().Add(-time.Minute))
 	d.must(err)
-	d.must(d.Join(t.Context(), "member-2", expired))
+	d.must(d.Join(t.Context(), d.struck(), expired))
 	d.wait("the status says so", func(ctx context.Context) error {
-		if c := d.clusterCondition(ctx, "member-2", string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionFalse || c.Reason != "Unauthorized" {
+		if c := d.clusterCondition(ctx, d.struck(), string(corev1alpha1.ClusterReady)); c.Status != metav1.ConditionFalse || c.Reason != "Unauthorized" {
 			return fmt.Errorf("Ready is %s, %s: %s", c.Status, c.Reason, c.Message)
 		}
 		return nil
 	})
 	s.removals = 4
-	s.undelayed(before, s.meanwhile(size.refused, "member-1", "member-3"))
-	d.must(d.Join(t.Context(), "member-2", good))
-	d.awaitCondition("member-2", string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
+	s.undelayed(before, s.meanwhile(size.refused, d.spared()...))
+	d.must(d.Join(t.Context(), d.struck(), good))
+	d.awaitCondition(d.struck(), string(corev1alpha1.ClusterReady), metav1.ConditionTrue)
 	d.settle()
 }
 

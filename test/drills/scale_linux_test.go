@@ -7,6 +7,8 @@ import (
 
 // scale is how long faults last and how often they come.
 type scale struct {
+	// members is how many members a fleet has.
+	members int
 	// stopped is how long an API server is away while it is to be found out.
 	stopped time.Duration
 	// frozen is how long an etcd does not answer.
@@ -34,12 +36,14 @@ type scale struct {
 // soak is for `make soak`: long enough that whatever backs off has backed off as far as
 // it does, and that what comes about now and then does.
 var soak = scale{
+	members: 3,
 	stopped: time.Minute, frozen: 15 * time.Second, misbehaves: 8 * time.Second, refused: 5 * time.Second, hubStopped: 2 * time.Second,
 	objects: 60, kills: 20, changesByKill: 25, restarted: 300, hubChanges: 100, frozenChanges: 100,
 }
 
 // brief is for `make test`.
 var brief = scale{
+	members: 2, // One that a fault happens to, and one that is not to notice.
 	// More than two probes of a member may take to fail, 2 × 6 s: changes are made before
 	// it is given up, and after.
 	stopped: 15 * time.Second,
