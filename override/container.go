@@ -48,6 +48,7 @@ func (r *rendering) containers() ([]container, error) {
 			found = append(found, container{list: l, index: i, name: name, fields: fields})
 		}
 	}
+	r.work += workOfContainer * len(found)
 	return found, nil
 }
 
@@ -121,6 +122,7 @@ func (a *listAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return failAt(at.String(), err)
 	}
+	r.work += workOfItem * (len(before) + len(after) + len(absent))
 	if len(absent) > 0 {
 		r.warnf(by, at.String(), "%s has no %s, and overwrite adds nothing", at, strings.Join(absent, ", "))
 	}
@@ -134,7 +136,7 @@ func (a *listAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return err
 	}
-	r.record(change, by)
+	r.note(change, by)
 	return nil
 }
 

@@ -15,9 +15,9 @@ var entrypoints = map[string]podtemplate.Part{"command": podtemplate.Command, "a
 // compileEntrypoint compiles an item of command or args.
 func compileEntrypoint(name string, o *corev1alpha1.EntrypointOverrider, path *field.Path) (action, field.ErrorList) {
 	errs := requireContainerName(o.ContainerName, path)
-	value := make([]any, len(o.Value))
+	value, unwanted := make([]any, len(o.Value)), make(map[any]bool, len(o.Value))
 	for i, s := range o.Value {
-		value[i] = s
+		value[i], unwanted[s] = s, true
 	}
 	a := &listAction{container: o.ContainerName, part: entrypoints[name]}
 	switch o.Operator {
@@ -30,7 +30,10 @@ func compileEntrypoint(name string, o *corev1alpha1.EntrypointOverrider, path *f
 		a.edit = func(before []any) ([]any, []string, error) { return slices.Concat(before, value), nil, nil }
 	case corev1alpha1.OpDelete:
 		a.edit = func(before []any) ([]any, []string, error) {
-			return without(before, func(item any) bool { return contains(value, item) }), nil, nil
+			return without(before, func(item any) bool {
+				s, ok := item.(string)
+				return ok && unwanted[s]
+			}), nil, nil
 		}
 	default:
 		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"append", "overwrite", "delete"}))
@@ -54,10 +57,4 @@ func without(items []any, unwanted func(any) bool) []any {
 		}
 	}
 	return kept
-}
-
-// contains reports whether item is one of values, all of which are strings.
-func contains(values []any, item any) bool {
-	s, ok := item.(string)
-	return ok && slices.Contains(values, any(s))
 }

@@ -3,7 +3,6 @@ package override
 import (
 	"errors"
 	"fmt"
-	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -20,11 +19,15 @@ var ErrPresent = errors.New("is already there: addIfAbsent does not replace it")
 type imageAction struct {
 	at         tree.Pointer // Of the image; the zero Pointer means the containers.
 	containers []string     // Empty means all.
+	named      map[string]bool
 	operations []corev1alpha1.ImageOperation
 }
 
 func compileImage(_ string, o *corev1alpha1.ImageOverrider, path *field.Path) (action, field.ErrorList) {
-	a := &imageAction{containers: o.ContainerNames, operations: o.Operations}
+	a := &imageAction{containers: o.ContainerNames, named: make(map[string]bool, len(o.ContainerNames)), operations: o.Operations}
+	for _, name := range o.ContainerNames {
+		a.named[name] = true
+	}
 	var errs field.ErrorList
 	if o.ImagePath != "" {
 		a.at, errs = compileImagePath(o.ImagePath, path.Child("imagePath"))
@@ -110,11 +113,13 @@ func (a *imageAction) applyToContainers(r *rendering, by *tree.Author) error {
 		r.warnf(by, r.pods.Containers.String(), "there are no containers")
 		return nil
 	}
+	found := make(map[string]bool, len(a.named))
 	for i := range containers {
 		c := &containers[i]
-		if len(a.containers) > 0 && !slices.Contains(a.containers, c.name) {
+		if len(a.named) > 0 && !a.named[c.name] {
 			continue
 		}
+		found[c.name] = true
 		v, ok := c.fields["image"]
 		if !ok {
 			return failAt(r.place(c, podtemplate.Image).String(), tree.ErrNotFound)
@@ -122,9 +127,12 @@ func (a *imageAction) applyToContainers(r *rendering, by *tree.Author) error {
 		if err := a.rewrite(r, by, v, r.place(c, podtemplate.Image)); err != nil {
 			return err
 		}
+		if err := r.exceeded(); err != nil {
+			return err
+		}
 	}
 	for _, name := range a.containers {
-		if containerNamed(containers, name) == nil {
+		if !found[name] {
 			r.warnNoContainer(by, name)
 		}
 	}
@@ -137,6 +145,7 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 	if !ok {
 		return wrongType(at.String(), "an image (a string)", v)
 	}
+	r.work += workOfOperation * len(a.operations)
 	after, err := a.operate(before)
 	switch {
 	case err != nil && r.kind == secret:
@@ -150,7 +159,7 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 	if err != nil {
 		return err
 	}
-	r.record(c, by)
+	r.note(c, by)
 	return nil
 }
 

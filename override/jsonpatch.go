@@ -57,6 +57,9 @@ func parsePointer(s string, path *field.Path) (tree.Pointer, *field.Error) {
 	if err != nil {
 		return tree.Pointer{}, field.Invalid(path, s, "must have ~0 for ~ and ~1 for / in a key, as every JSON pointer does")
 	}
+	if n := len(p.Keys()); n > MaxDepth {
+		return tree.Pointer{}, forbidden(path, fmt.Errorf("%w: it has %d segments, and a path may have %d", ErrTooMuch, n, MaxDepth))
+	}
 	return p, nil
 }
 
@@ -175,7 +178,7 @@ func (a *patchAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return err
 	}
-	r.record(c, by)
+	r.note(c, by)
 	return nil
 }
 

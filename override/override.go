@@ -75,14 +75,10 @@ func (e *RuleError) Unwrap() error { return e.Err }
 // Policies take effect in the order given (see [Order]), rules in the order of
 // their policy, and each sees the result of the ones before it. A rule that
 // fails, fails its variant: a half-overridden object is worse than none.
+//
+// What all of it may take together has a bound: see [Budget].
 func Render(obj *unstructured.Unstructured, clusters []match.Cluster, policies ...*Policy) []Variant {
-	groups := group(clusters, policies)
-	variants := make([]Variant, len(groups))
-	for i, g := range groups {
-		variants[i] = render(obj, policies, g.rules)
-		variants[i].Clusters = g.clusters
-	}
-	return variants
+	return new(Budget).Render(obj, clusters, policies...)
 }
 
 // Apply is [Render] for one cluster.

@@ -75,6 +75,9 @@ func (p *Policy) Rules() int { return len(p.rules) }
 func (p *Policy) Target(rule int) *match.Clusters { return p.targets.Selector(rule) }
 
 func compile(ref tree.Policy, spec *corev1alpha1.OverridePolicySpec) (*Policy, field.ErrorList) {
+	if mistake := excessive(spec); mistake != nil {
+		return failing(ref, len(spec.OverrideRules), mistake), field.ErrorList{mistake}
+	}
 	p := &Policy{Ref: ref, rules: make([]rule, len(spec.OverrideRules))}
 	targets := make([]match.Clusters, len(spec.OverrideRules))
 	var errs field.ErrorList

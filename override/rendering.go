@@ -17,17 +17,21 @@ type rendering struct {
 	doc      *tree.Doc
 	kind     schema.GroupKind
 	pods     *podtemplate.Places // Nil for a kind without a pod template.
-	changes  []tree.Change
+	record   tree.Record
 	warnings []Warning
 	emptied  []emptied
+
+	budget *Budget
+	work   int // Other than what the doc has copied.
 
 	scratch [8]container // For containers.
 }
 
 // render applies the rules of the set.
-func render(obj *unstructured.Unstructured, policies []*Policy, rules ruleSet) Variant {
+func render(budget *Budget, obj *unstructured.Unstructured, policies []*Policy, rules ruleSet) Variant {
 	var v Variant
 	r := begin(obj)
+	r.budget = budget
 	bit := 0
 	for i, p := range policies {
 		holds := false
@@ -44,11 +48,14 @@ func render(obj *unstructured.Unstructured, policies []*Policy, rules ruleSet) V
 			v.Policies = append(v.Policies, i)
 		}
 	}
+	changes, work := r.spent()
+	budget.changes += changes
+	budget.work += work
 	v.Warnings = r.warnings
 	if v.Err != nil {
 		return v
 	}
-	v.Changes = r.changes
+	v.Changes = r.record.Changes()
 	v.Object = &unstructured.Unstructured{Object: r.finish()}
 	return v
 }
@@ -59,26 +66,35 @@ func (r *rendering) apply(rule *rule) error {
 	}
 	for i := range rule.steps {
 		s := &rule.steps[i]
-		if err := s.action.apply(r, s.author); err != nil {
-			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
-		}
-		if err := r.granted(s.author); err != nil {
+		if err := r.step(s); err != nil {
 			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
 		}
 	}
 	return nil
 }
 
-// granted returns an error if a namespaced policy has changed what an object
-// permits: who may write such a policy need not have the rights that it would
+func (r *rendering) step(s *step) error {
+	before := r.record.Len()
+	r.work += workOfStep
+	if err := s.action.apply(r, s.author); err != nil {
+		return err
+	}
+	if err := r.exceeded(); err != nil {
+		return err
+	}
+	return r.granted(s.author, r.record.Changes()[before:])
+}
+
+// granted returns an error if a namespaced policy has, by these changes, changed what an
+// object permits: who may write such a policy need not have the rights that it would
 // grant, and the hub's API server has checked those of the object alone.
-func (r *rendering) granted(by *tree.Author) error {
+func (r *rendering) granted(by *tree.Author, changes []tree.Change) error {
 	if by.Policy.Kind != corev1alpha1.KindOverridePolicy || r.kind.Group != "rbac.authorization.k8s.io" {
 		return nil
 	}
-	for i := range r.changes {
-		if c := &r.changes[i]; c.By == by && permits(c.Path) {
-			return failAt(c.Path, errGrants)
+	for i := range changes {
+		if permits(changes[i].Path) {
+			return failAt(changes[i].Path, errGrants)
 		}
 	}
 	return nil
@@ -95,16 +111,16 @@ func permits(path string) bool {
 	return false
 }
 
-// record adds a change that was made, unless it changed nothing.
-func (r *rendering) record(c tree.Change, by *tree.Author) {
+// note adds a change that was made, unless it changed nothing.
+func (r *rendering) note(c tree.Change, by *tree.Author) {
 	if c.Op == tree.OpReplace && tree.Equal(c.Before, c.After) {
 		return
 	}
 	c.By = by
-	if r.changes == nil {
-		r.changes = make([]tree.Change, 0, 16)
+	if r.record.Len() == 0 {
+		r.record.Grow(16)
 	}
-	r.changes = tree.Record(r.changes, c)
+	r.record.Add(c)
 }
 
 func (r *rendering) warnf(by *tree.Author, path, format string, args ...any) {

@@ -77,6 +77,7 @@ func (a *mapAction) apply(r *rendering, by *tree.Author) error {
 	if !ok {
 		return wrongType(a.at.String(), "an object", v)
 	}
+	r.work += workOfEntry * len(a.entries)
 	if a.operator == corev1alpha1.OpAddIfAbsent {
 		for i := range a.entries { // All before any is added.
 			if _, there := present[a.entries[i].key]; there {
@@ -112,6 +113,6 @@ func (a *mapAction) applyEntry(r *rendering, by *tree.Author, e *entry, present 
 	if err != nil {
 		return err
 	}
-	r.record(c, by)
+	r.note(c, by)
 	return nil
 }

@@ -1,9 +1,6 @@
 package tree
 
-import (
-	"fmt"
-	"slices"
-)
+import "fmt"
 
 // Op says what a [Change] did to its place.
 type Op string
@@ -32,9 +29,10 @@ type Change struct {
 	After any `json:"after,omitempty"`
 	// By is who made the change; shared, not to be modified.
 	By *Author `json:"by,omitempty"`
-	// Shadows are the indexes, in the same list, of earlier changes that this one
-	// hides: those of the same value or of something inside it. Where elements of
-	// an array have moved in between, so have the places.
+	// Shadows are the indexes, in the same list and ascending, of earlier changes that
+	// this one hides and no change in between has hidden: those of the same value or of
+	// something inside it. Where elements of an array have moved in between, so have the
+	// places. [Hidden] tells of those that they hid in turn.
 	Shadows []int `json:"shadows,omitempty"`
 }
 
@@ -79,27 +77,4 @@ func (a Author) String() string {
 		return rule
 	}
 	return fmt.Sprintf("%s %s[%d]", rule, a.Overrider, a.Item)
-}
-
-// Record appends c to changes, with what it shadows filled in. The changes are
-// those of one object, from the first on.
-func Record(changes []Change, c Change) []Change {
-	c.Shadows = shadows(changes, &c)
-	return append(changes, c)
-}
-
-// shadows returns the changes at c's place or inside it, made to the value that c
-// writes to.
-func shadows(changes []Change, c *Change) []int {
-	if c.Element && c.Op == OpAdd {
-		return nil // What was there has moved up.
-	}
-	var hidden []int
-	for i, place := range touches(changes, c.Path) {
-		if Covers(place, changes[i].Path) {
-			hidden = append(hidden, i)
-		}
-	}
-	slices.Reverse(hidden)
-	return hidden
 }

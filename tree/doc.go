@@ -75,6 +75,7 @@ type Doc struct {
 	// collected, and its address used again, while it is listed.
 	objects members[unsafe.Pointer]
 	arrays  members[*any]
+	copied  int
 }
 
 // Edit returns a Doc of root. Objects that nobody else refers to may be named as
@@ -93,6 +94,13 @@ func Edit(root map[string]any, owned ...map[string]any) *Doc {
 // the original: to write to it, use the Doc, which then may or may not write to
 // the very map that Root returned before.
 func (d *Doc) Root() map[string]any { return d.root }
+
+// Copied returns how much the Doc has copied and moved so far, as a measure of what the
+// edits cost: an element of an array counts 1, a member of an object 32.
+func (d *Doc) Copied() int { return d.copied }
+
+// costOfMember is what it costs to copy a member of an object, in elements of an array.
+const costOfMember = 32
 
 // Lookup returns the value at p as the function [Lookup] does. A later write
 // inside that value may or may not show in it.
@@ -245,6 +253,11 @@ func (e *edit) element(n []any, s segment, depth int) (Change, error) {
 	c := Change{Path: e.path, Element: true, Before: n[i], After: e.value}
 	if e.verb == remove {
 		c.Op = OpRemove
+		e.copied += len(n)
+		if len(n) > 1 && e.arrays.has(&n[0]) {
+			e.hang(slices.Delete(n, i, i+1))
+			return c, nil
+		}
 		e.hang(append(append(make([]any, 0, len(n)-1), n[:i]...), n[i+1:]...))
 		return c, nil
 	}
@@ -266,8 +279,14 @@ func (e *edit) insert(n []any, s segment, depth int) (Change, error) {
 		}
 		return Change{}, &PathError{Path: e.path, Err: noElement(n, hint)}
 	}
+	c := Change{Path: e.path, Op: OpAdd, Element: true, After: e.value}
+	e.copied += len(n) + 1
+	if len(n) > 0 && e.arrays.has(&n[0]) {
+		e.hang(slices.Insert(n, i, e.value))
+		return c, nil
+	}
 	e.hang(append(append(append(make([]any, 0, len(n)+1), n[:i]...), e.value), n[i:]...))
-	return Change{Path: e.path, Op: OpAdd, Element: true, After: e.value}, nil
+	return c, nil
 }
 
 // ownObject returns m if it is the Doc's own, else a copy that now hangs in its
@@ -276,6 +295,7 @@ func (e *edit) ownObject(m map[string]any) map[string]any {
 	if m != nil && e.objects.has(address(m)) {
 		return m
 	}
+	e.copied += costOfMember * (len(m) + 1)
 	m = maps.Clone(m)
 	if m == nil {
 		m = map[string]any{}
@@ -298,15 +318,16 @@ func (e *edit) ownArray(a []any) []any {
 	if e.arrays.has(&a[0]) {
 		return a
 	}
+	e.copied += len(a)
 	a = slices.Clone(a)
 	e.hang(a)
 	return a
 }
 
-// hang puts a new array in the place of the one that was reached. That never is
-// the root, which is an object.
+// hang puts an array of the Doc's own in the place of the one that was reached. That
+// never is the root, which is an object.
 func (e *edit) hang(a []any) {
-	if len(a) > 0 {
+	if len(a) > 0 && !e.arrays.has(&a[0]) {
 		e.arrays.add(&a[0])
 	}
 	if e.at.object != nil {

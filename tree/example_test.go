@@ -17,20 +17,20 @@ func ExampleDoc() {
 		},
 	}
 	doc := tree.Edit(original)
-	var changes []tree.Change
-	record := func(c tree.Change, err error) {
+	var record tree.Record
+	note := func(c tree.Change, err error) {
 		if err != nil {
 			fmt.Println(err)
 			return
 		}
-		changes = tree.Record(changes, c)
+		record.Add(c)
 	}
-	record(doc.Replace(tree.MustParse("/spec/containers/0/image"), "web:v2"))
-	record(doc.Add(tree.MustParse("/spec/containers/0"), map[string]any{"name": "first"}))
-	record(doc.Replace(tree.MustParse("/spec/containers/1/image"), "web:v3"))
-	record(doc.Remove(tree.MustParse("/spec/paused")))
+	note(doc.Replace(tree.MustParse("/spec/containers/0/image"), "web:v2"))
+	note(doc.Add(tree.MustParse("/spec/containers/0"), map[string]any{"name": "first"}))
+	note(doc.Replace(tree.MustParse("/spec/containers/1/image"), "web:v3"))
+	note(doc.Remove(tree.MustParse("/spec/paused")))
 
-	for i, c := range changes {
+	for i, c := range record.Changes() {
 		fmt.Println(i, c.Op, c.Path, "shadows", c.Shadows)
 	}
 	fmt.Println(text(doc.Root()))
@@ -47,7 +47,7 @@ func ExampleDoc() {
 // A value is followed to its authors, wherever it was when they wrote to it.
 func ExampleTrace() {
 	doc := tree.Edit(map[string]any{"args": []any{"-v", "--port=80"}})
-	var changes []tree.Change
+	var record tree.Record
 	for i, edit := range []func() (tree.Change, error){
 		func() (tree.Change, error) { return doc.Replace(tree.MustParse("/args/1"), "--port=81") },
 		func() (tree.Change, error) { return doc.Add(tree.MustParse("/args/0"), "serve") },
@@ -60,9 +60,10 @@ func ExampleTrace() {
 			return
 		}
 		c.By = &tree.Author{Policy: tree.Policy{Kind: "OverridePolicy", Name: "web"}, Overrider: "jsonpatch", Item: i}
-		changes = tree.Record(changes, c)
+		record.Add(c)
 	}
 
+	changes := record.Changes()
 	thread := tree.Trace(changes, "/args/1", len(changes))
 	fmt.Println(text(doc.Root()))
 	fmt.Println(thread.Last, "was", thread.First, "and is by", thread.Author())

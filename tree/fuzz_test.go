@@ -256,12 +256,13 @@ func FuzzRecord(f *testing.F) {
 	f.Add([]byte("0123456789abcdefghijklmnopqrstuvwxyz"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		type element struct {
-			changes []int // Of the element or inside it.
-			inside  []int // Of its member v.
+			changes []int // Of the element or inside it, unless another has hidden them.
+			inside  []int // Of its member v, likewise.
 		}
 		model := []*element{{}, {}, {}}
 		d := Edit(map[string]any{"l": []any{map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}, map[string]any{"v": int64(0)}}})
-		var changes []Change
+		var changes Record
+		hidden := map[int]bool{}
 		c := &choices{rest: data}
 		for n := 0; n < 30 && len(c.rest) > 0; n++ {
 			verb, i := c.below(4), c.below(len(model)+1)
@@ -284,19 +285,25 @@ func FuzzRecord(f *testing.F) {
 			case 2:
 				change, err = d.Replace(at, fresh)
 				want = model[i].changes
-				model[i].changes = append(slices.Clone(model[i].changes), n)
+				model[i] = &element{changes: []int{n}}
 			case 3:
 				change, err = d.Replace(at.Member("v"), int64(-n))
 				want = model[i].inside
-				model[i].inside = append(slices.Clone(model[i].inside), n)
-				model[i].changes = append(slices.Clone(model[i].changes), n)
+				model[i].inside = []int{n}
+				model[i].changes = append(slices.DeleteFunc(model[i].changes, func(j int) bool { return slices.Contains(want, j) }), n)
 			}
 			if err != nil {
 				t.Fatal(err)
 			}
-			changes = Record(changes, change)
-			if diff := cmp.Diff(want, changes[n].Shadows); diff != "" {
-				t.Fatalf("%+v\nShadows: -want, +got:\n%s", changes, diff)
+			changes.Add(change)
+			if diff := cmp.Diff(want, changes.Changes()[n].Shadows); diff != "" {
+				t.Fatalf("%+v\nShadows: -want, +got:\n%s", changes.Changes(), diff)
+			}
+			for _, j := range want {
+				if hidden[j] {
+					t.Fatalf("%+v\nchange %d is hidden twice", changes.Changes(), j)
+				}
+				hidden[j] = true
 			}
 		}
 	})

@@ -29,7 +29,7 @@ type Thread struct {
 // Trace follows the value that is at place, the text of a [Pointer], before the
 // change with index at: back to its first place and on to its last. If at is the
 // number of changes, that is the value there in the end. The changes are those of
-// one object, as [Record] lists them; the thread shares them. The value need not
+// one object, as a [Record] lists them; the thread shares them. The value need not
 // be there: what is absent has authors, too.
 func Trace(changes []Change, place string, at int) Thread {
 	t := Thread{Born: -1, Gone: len(changes), First: place, Last: place, changes: changes}

@@ -28,6 +28,7 @@ type change struct {
 func recorded(object map[string]any, kind schema.GroupKind, changes ...change) *history {
 	doc := tree.Edit(object)
 	v := &override.Variant{}
+	var record tree.Record
 	for i, c := range changes {
 		at := tree.MustParse(c.path)
 		do := map[string]func() (tree.Change, error){
@@ -40,8 +41,9 @@ func recorded(object map[string]any, kind schema.GroupKind, changes ...change) *
 			continue
 		}
 		made.By = &tree.Author{Policy: tree.Policy{Kind: "P", Name: "p"}, Overrider: "jsonpatch", Item: i}
-		v.Changes = tree.Record(v.Changes, made)
+		record.Add(made)
 	}
+	v.Changes = record.Changes()
 	v.Object = &unstructured.Unstructured{Object: doc.Root()}
 	return historyOf(kind, object, v)
 }

@@ -148,14 +148,7 @@ func lastKey(path string) string {
 // observeChanges notes what items changed, and which of it later ones hide.
 func (f *fleet) observeChanges(at run) {
 	changes := at.variant.Changes
-	hider := map[int]*tree.Author{}
-	for i := range changes {
-		for _, j := range changes[i].Shadows {
-			if *changes[j].By != *changes[i].By {
-				hider[j] = changes[i].By
-			}
-		}
-	}
+	hider := lastHiders(changes)
 	for i := range changes {
 		it := f.byAuthor[*changes[i].By]
 		if it == nil {
@@ -163,11 +156,35 @@ func (f *fleet) observeChanges(at run) {
 		}
 		it.changed++
 		it.meet(&changes[i])
-		if by, ok := hider[i]; ok {
+		if by := hider[i]; by != nil {
 			it.hidden++
 			it.hiders[*by] = true
 		}
 	}
+}
+
+// lastHiders returns, for each change, who made the last change that hides it and is
+// somebody else's; nil if there is none.
+func lastHiders(changes []tree.Change) []*tree.Author {
+	// Who made the last change of a chain of which each hides the one before, and the last
+	// one of somebody else.
+	type end struct{ last, other *tree.Author }
+	ends := make([]end, len(changes)) // Of the chain that begins with the change.
+	hiders := make([]*tree.Author, len(changes))
+	for i := len(changes) - 1; i >= 0; i-- {
+		if ends[i].last == nil {
+			ends[i].last = changes[i].By
+		} else if ends[i].other == nil && *ends[i].last != *changes[i].By {
+			ends[i].other = changes[i].By
+		}
+		for _, j := range changes[i].Shadows { // Nothing else hides them.
+			ends[j] = ends[i]
+			if hiders[j] = ends[i].last; *hiders[j] == *changes[j].By {
+				hiders[j] = ends[i].other
+			}
+		}
+	}
+	return hiders
 }
 
 // meet notes what a delete found.

@@ -124,12 +124,20 @@ func checkBoth(f *fleet, out *report) {
 	}
 }
 
+// mostHidden is how many pairs of changes of one variant are looked at: those of policies
+// that change the same places again and again are too many, and all say the same.
+const mostHidden = 1_000_000
+
 // pairs returns the items of different policies of which the second overrules the
 // first, and where.
 func (f *fleet) pairs(changes []tree.Change) func(yield func(pair, string) bool) {
 	return func(yield func(pair, string) bool) {
+		looked := 0
 		for i := range changes {
-			for _, j := range changes[i].Shadows {
+			for j := range tree.Hidden(changes, i) {
+				if looked++; looked > mostHidden {
+					return
+				}
 				first, second := f.byAuthor[*changes[j].By], f.byAuthor[*changes[i].By]
 				if first == nil || second == nil || first.rule.policy == second.rule.policy || !second.overrules(first) {
 					continue

@@ -59,13 +59,14 @@ func Render(
 	}
 	author := &tree.Author{Policy: by, Rule: tree.NoRule}
 	var variants []override.Variant
+	var budget override.Budget
 	for _, s := range shares(targets) {
 		some := make([]match.Cluster, len(s.clusters))
 		for i, c := range s.clusters {
 			some[i] = clusters[c]
 		}
 		given, change := s.of(obj)
-		for _, v := range override.Render(given, some, policies...) {
+		for _, v := range budget.Render(given, some, policies...) {
 			for i, c := range v.Clusters {
 				v.Clusters[i] = s.clusters[c]
 			}
@@ -127,10 +128,11 @@ func (s *share) of(obj *unstructured.Unstructured) (*unstructured.Unstructured, 
 // after returns the changes after the first one.
 func after(first tree.Change, by *tree.Author, changes []tree.Change) []tree.Change {
 	first.By = by
-	all := make([]tree.Change, 0, len(changes)+1)
-	all = tree.Record(all, first)
+	var all tree.Record
+	all.Grow(len(changes) + 1)
+	all.Add(first)
 	for i := range changes {
-		all = tree.Record(all, changes[i])
+		all.Add(changes[i])
 	}
-	return all
+	return all.Changes()
 }

@@ -76,6 +76,8 @@ type ClusterOverridePolicyList struct {
 
 // OverridePolicySpec is the specification of an OverridePolicy and of a
 // ClusterOverridePolicy.
+//
+// +kubebuilder:validation:XValidation:rule="!has(self.overrideRules) || self.overrideRules.map(r, has(r.overriders) ? (has(r.overriders.image) ? size(r.overriders.image) : 0) + (has(r.overriders.command) ? size(r.overriders.command) : 0) + (has(r.overriders.args) ? size(r.overriders.args) : 0) + (has(r.overriders.envs) ? size(r.overriders.envs) : 0) + (has(r.overriders.annotations) ? size(r.overriders.annotations) : 0) + (has(r.overriders.labels) ? size(r.overriders.labels) : 0) + (has(r.overriders.jsonpatch) ? size(r.overriders.jsonpatch) : 0) : 0).sum() <= 5000",message="the rules may have 5000 items together: make several policies of it"
 type OverridePolicySpec struct {
 	// OverrideRules take effect in the order given; each sees the result of the
 	// ones before it.
@@ -116,6 +118,8 @@ type TargetClusters struct {
 // Overriders are the changes of one rule. They take effect in the order of the
 // fields: image, command, args, envs, annotations, labels, jsonpatch; and
 // within a field in the order given.
+//
+// +kubebuilder:validation:XValidation:rule="(has(self.image) ? size(self.image) : 0) + (has(self.command) ? size(self.command) : 0) + (has(self.args) ? size(self.args) : 0) + (has(self.envs) ? size(self.envs) : 0) + (has(self.annotations) ? size(self.annotations) : 0) + (has(self.labels) ? size(self.labels) : 0) + (has(self.jsonpatch) ? size(self.jsonpatch) : 0) <= 1000",message="a rule may have 1000 items: make several rules of it, or several policies"
 type Overriders struct {
 	// Image changes components of container images.
 	// +optional
@@ -151,6 +155,14 @@ type Overriders struct {
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	JSONPatch []JSONPatchOverrider `json:"jsonpatch,omitempty"`
+}
+
+// Items returns how many items all overriders have together; none if there are none.
+func (o *Overriders) Items() int {
+	if o == nil {
+		return 0
+	}
+	return len(o.Image) + len(o.Command) + len(o.Args) + len(o.Envs) + len(o.Annotations) + len(o.Labels) + len(o.JSONPatch)
 }
 
 // ImageComponent is a part of an image reference
