@@ -290,7 +290,7 @@ func (s *story) undelayed(before, during beats) {
 	if got := median(during.changes); got > limit {
 		s.Errorf("one broken member delays the others: median %s, want at most %s", round(got), round(limit))
 	}
-	const most = 10 * time.Second // Requests to the member end later.
+	most := time.Duration(slower * float64(10*time.Second)) // Requests to the member end later.
 	if got := worst(during.changes); got > most+worst(during.bare) {
 		s.Errorf("one broken member delays the others: the slowest change took %s, want at most %s", round(got), round(most))
 	}

@@ -37,7 +37,7 @@ const lease = 15 * time.Second
 
 // patience is how long a replica may take to end, and asking how long for an answer of
 // it. A machine that is busy with other things is slow.
-const patience, asking = time.Minute, 10 * time.Second
+const patience, asking = time.Minute, 30 * time.Second
 
 // Replica starts a replica for the hub with a name, further arguments, and ports of its
 // own. It ends with the Env, if not before.

@@ -109,7 +109,7 @@ func live(ctx context.Context, args []string) (err error) {
 		defer func() { err = errors.Join(err, stop()) }()
 		env = append(env, kept)
 	}
-	flags = append([]string{"-count=1", "-timeout=20m", fmt.Sprint("-p=", atOnce)}, flags...)
+	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	return test(ctx, flags, paths, env)
 }
 
