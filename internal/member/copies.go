@@ -184,6 +184,9 @@ func (c *copies) see(s *sighting) news {
 		// The answer to a write does not have the status.
 		return news{readied: s.Readiness != "" && before.ready(s.Readiness, s.ReadinessMessage)}
 	}
+	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
+		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
+	}
 	n := c.set(s.name, s.Copy, before)
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
 		if lost := before.owned.without(s.Owned); !lost.Empty() {
