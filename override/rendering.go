@@ -59,26 +59,32 @@ func (r *rendering) apply(rule *rule) error {
 	}
 	for i := range rule.steps {
 		s := &rule.steps[i]
+		before := len(r.changes)
 		if err := s.action.apply(r, s.author); err != nil {
 			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
 		}
-		if err := r.granted(s.author); err != nil {
+		if err := r.granted(s.author, r.changes[before:]); err != nil {
 			return &RuleError{Author: *s.author, Path: placeOf(err), Err: err}
 		}
 	}
 	return nil
 }
 
-// granted returns an error if a namespaced policy has changed what an object
-// permits: who may write such a policy need not have the rights that it would
+// granted returns an error if one of these changes, which a step of a policy has
+// made, is not for a namespaced policy to make: to finalizers, or to what an object
+// permits. Who may write such a policy need not have the rights that it would
 // grant, and the hub's API server has checked those of the object alone.
-func (r *rendering) granted(by *tree.Author) error {
-	if by.Policy.Kind != corev1alpha1.KindOverridePolicy || r.kind.Group != "rbac.authorization.k8s.io" {
+func (r *rendering) granted(by *tree.Author, changes []tree.Change) error {
+	if by.Policy.Kind != corev1alpha1.KindOverridePolicy {
 		return nil
 	}
-	for i := range r.changes {
-		if c := &r.changes[i]; c.By == by && permits(c.Path) {
-			return failAt(c.Path, errGrants)
+	for i := range changes {
+		path := changes[i].Path
+		if err := held(by, path); err != nil {
+			return err
+		}
+		if r.kind.Group == "rbac.authorization.k8s.io" && permits(path) {
+			return failAt(path, errGrants)
 		}
 	}
 	return nil
