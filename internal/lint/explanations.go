@@ -38,9 +38,10 @@ var Codes = []Explanation{
 		"The API server refuses the policy. It is left out of what is checked.",
 	},
 	{
-		ProtectedField, Error, "A policy overrides what no policy may",
+		ProtectedField, Error, "A policy overrides what it may not",
 		"What an object is (group, kind, name, namespace), what API servers keep in its metadata, and Refract's own label and " +
-			"annotations stay as they are on every copy.",
+			"annotations stay as they are on every copy. Finalizers, and what a role or a binding of one permits, are for a " +
+			"ClusterOverridePolicy to change, not for an OverridePolicy.",
 	},
 	{
 		InvalidImage, Error, "An image is not a valid reference",
