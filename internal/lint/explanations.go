@@ -97,6 +97,12 @@ var Codes = []Explanation{
 			"there, the object comes to no cluster and leaves none.",
 	},
 	{
+		MadeByClusters, Error, "An object that each cluster makes for itself asks to be placed",
+		"It goes nowhere, and what clusters have stays as it is: the Service kubernetes, for example, the ConfigMap kube-root-ca.crt, " +
+			"the ServiceAccount default, the Namespace kube-system, or what carries the label by which Kubernetes marks its own roles. " +
+			"Take the label off that names the propagation policy.",
+	},
+	{
 		PolicyNotUsed, Warning, "No object names a policy",
 		"The policy does nothing. Objects name policies by label; a label may be missing.",
 	},
