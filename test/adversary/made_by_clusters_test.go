@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"refract.dev/test/harness"
@@ -90,6 +91,14 @@ spec: {schedulingMode: Duplicate}
 // all, and what each cluster makes for itself, of all sorts.
 func natives(t *testing.T) (ns, policy string, all []native) {
 	t.Helper()
+	verbs := []string{"get", "list", "watch", "create", "patch", "delete"}
+	for _, rule := range []rbacv1.PolicyRule{
+		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: verbs},
+		{APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"clusterroles"}, Verbs: verbs},
+		{APIGroups: []string{"scheduling.k8s.io"}, Resources: []string{"priorityclasses"}, Verbs: verbs},
+	} {
+		grant(t, rule)
+	}
 	ns = env.Namespace(t)
 	policy = ns
 	apply(t, "hub", strings.ReplaceAll(anywhere, "POLICY", policy))
