@@ -116,7 +116,7 @@ test: bin/test-run ## Run all checks and tests, and say what took how long.
 .PHONY: soak
 soak: build controlplane bin/test-run ## Run the drills with long outages and many repetitions: half an hour. ARGS goes to go test.
 	$(call say,running long drills)
-	@export REFRACT_SOAK=1; $(RUN) live -timeout=60m ./test/drills $(ARGS)
+	@export REFRACT_SOAK=1; $(RUN) live -timeout=60m ./test/drills ./test/adversary $(ARGS)
 
 .PHONY: verify
 verify: test ## What CI runs.

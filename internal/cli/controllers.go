@@ -47,6 +47,11 @@ type controllers struct {
 	webhook                       webhookOptions
 	// guard is the share of a member's copies that may go at once unasked, in percent.
 	guard int
+	// namespaceLabels are the labels that namespaces on members have as on the hub.
+	namespaceLabels []string
+	// emptyAfter is how long such a namespace is marked as empty before it is deleted; zero
+	// if it stays.
+	emptyAfter time.Duration
 	// trusted are the users whose policies may hand out what they may not read.
 	trusted []string
 	// noRollout has pods that are there already left as they are.
@@ -236,6 +241,7 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
 		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, Checked: s.server != nil, Started: c.started,
+		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter,
 	})
 	if err != nil {
 		return nil, err

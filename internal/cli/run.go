@@ -117,6 +117,10 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
 		"`percent` of a member's copies that may go at once without refract approve; 100 for all")
+	f.StringSliceVar(&c.namespaceLabels, "namespace-labels", nil,
+		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
+	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,
+		"delete namespaces that were made on members when they were marked as empty for this long, 2m or more; 0 leaves them there")
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
@@ -129,6 +133,8 @@ func (c *controllers) check() error {
 		return withHint(errors.New("there is nothing to run"), "leave out --propagation=false, or give --injection or --conversion")
 	case c.guard < 0 || c.guard > 100:
 		return fmt.Errorf("--deletion-guard: want a percentage from 0 to 100, got %d", c.guard)
+	case c.emptyAfter != 0 && c.emptyAfter < propagation.LeastEmpty:
+		return fmt.Errorf("--remove-empty-namespaces-after: want %s or more, or 0, got %s", propagation.LeastEmpty, c.emptyAfter)
 	case c.elect && c.leaseDuration < 2*time.Second:
 		return fmt.Errorf("--lease-duration: want 2s or more, got %s", c.leaseDuration)
 	case c.injection && !c.webhook.wanted():
@@ -139,9 +145,13 @@ func (c *controllers) check() error {
 			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
 	case c.noRollout && !c.injection:
 		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")
-	default:
-		return nil
 	}
+	for _, pattern := range c.namespaceLabels {
+		if err := propagation.CheckNamespaceLabel(pattern); err != nil {
+			return fmt.Errorf("--namespace-labels: %w", err)
+		}
+	}
+	return nil
 }
 
 func hostName() string {

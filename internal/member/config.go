@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"regexp"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -12,30 +13,43 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // ErrCredentials is wrapped by errors about a Secret that does not hold what is
 // needed to reach a cluster.
 var ErrCredentials = errors.New("incomplete credentials")
 
+// ErrEndpoint is wrapped by errors about a FederatedCluster that would have credentials
+// sent elsewhere than to the API server that its Secret records.
+var ErrEndpoint = errors.New("the credentials are not sent")
+
 // Config returns how to reach the cluster with the credentials in the Secret:
 // a client certificate, a token, or a whole kubeconfig. A kubeconfig may not
 // run programs or name files: it was written by somebody else.
+//
+// Who may write the FederatedCluster need not be allowed to read the Secret. So the
+// Secret says where the credentials may be sent, by its annotations, or by the server
+// that a kubeconfig names; it is an error that wraps [ErrEndpoint] if it does not say
+// so, or if the FederatedCluster says something else.
 func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Config, error) {
-	host, err := endpoint(fc.Spec.APIEndpoint)
+	asked, err := endpoint(fc.Spec.APIEndpoint)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("spec.apiEndpoint: %w", err)
 	}
-	cfg := &rest.Config{Host: host}
+	cfg := &rest.Config{}
 	if kubeconfig, ok := secret.Data[corev1alpha1.SecretKubeconfig]; ok {
 		cfg, err = fromKubeconfig(kubeconfig)
 		if err != nil {
 			return nil, fmt.Errorf("secret %s/%s: key %s: %w", secret.Namespace, secret.Name, corev1alpha1.SecretKubeconfig, err)
 		}
-		cfg.Host = host
 	} else if err := fromKeys(cfg, fc, secret); err != nil {
 		return nil, fmt.Errorf("secret %s/%s: %w", secret.Namespace, secret.Name, err)
 	}
+	if err := permitted(asked, fc.Spec.Insecure, secret, cfg); err != nil {
+		return nil, err
+	}
+	cfg.Host = asked
 	if fc.Spec.Insecure {
 		cfg.TLSClientConfig.Insecure = true
 		cfg.TLSClientConfig.CAData = nil // The two exclude each other.
@@ -46,18 +60,60 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 	return cfg, nil
 }
 
+// permitted returns an error unless the Secret says that its credentials are for the
+// endpoint, and may be sent there without a look at its certificate if that is asked
+// for. What a kubeconfig in it says is in cfg; annotations are above that.
+func permitted(asked string, insecure bool, secret *corev1.Secret, cfg *rest.Config) error {
+	name := secret.Namespace + "/" + secret.Name
+	said, annotated := secret.Annotations[refractv1alpha1.EndpointAnnotation]
+	if !annotated {
+		said = cfg.Host
+	}
+	careless := cfg.Insecure || secret.Annotations[refractv1alpha1.InsecureAnnotation] == "true"
+	annotate := fmt.Sprintf("kubectl annotate secret %s -n %s --overwrite '%s=%s'",
+		secret.Name, secret.Namespace, refractv1alpha1.EndpointAnnotation, asked)
+	if insecure {
+		annotate += " " + refractv1alpha1.InsecureAnnotation + "=true"
+	}
+	if said == "" {
+		return fmt.Errorf("%w: secret %s does not say which API server they are for; if you know that it is %s: %s", ErrEndpoint, name, asked, annotate)
+	}
+	recorded, err := endpoint(said)
+	switch {
+	case err != nil:
+		return fmt.Errorf("%w: secret %s: endpoint: %w; if you know that it is %s: %s", ErrEndpoint, name, err, asked, annotate)
+	case recorded != asked:
+		return fmt.Errorf("%w: secret %s says that they are for %s, and spec.apiEndpoint is %s; set that back or, if you know that the cluster has moved: %s",
+			ErrEndpoint, name, recorded, asked, annotate)
+	case insecure && !careless:
+		return fmt.Errorf("%w: with spec.insecure anybody on the way to %s could take them; set that to false or, if you trust the network: %s",
+			ErrEndpoint, asked, annotate)
+	default:
+		return nil
+	}
+}
+
+// plainURL has only what stands for itself in a command and in a message.
+var plainURL = regexp.MustCompile(`^https?://(\[[0-9A-Za-z:.%_-]+\]|[0-9A-Za-z._-]+)(:[0-9]+)?(/[0-9A-Za-z._~%:@+=,/-]*)?$`)
+
+// endpoint returns the URL of an API server in the one form in which it is compared.
 func endpoint(s string) (string, error) {
 	if s == "" {
-		return "", errors.New("spec.apiEndpoint: is empty; want https://HOST:PORT")
+		return "", errors.New("is empty; want https://HOST:PORT")
 	}
-	if !strings.Contains(s, "://") {
-		s = "https://" + s
+	text := s
+	if !strings.Contains(text, "://") {
+		text = "https://" + text
 	}
-	u, err := url.Parse(s)
-	if err != nil || u.Host == "" || (u.Scheme != "https" && u.Scheme != "http") {
-		return "", fmt.Errorf("spec.apiEndpoint: %q is not a URL of an API server; want https://HOST:PORT", s)
+	u, err := url.Parse(text)
+	if err != nil || !plainURL.MatchString(u.String()) {
+		return "", fmt.Errorf("%q is not a URL of an API server; want https://HOST:PORT", s)
 	}
-	return s, nil
+	u.Host = strings.ToLower(u.Host)
+	if u.Port() == map[string]string{"https": "443", "http": "80"}[u.Scheme] {
+		u.Host = strings.TrimSuffix(u.Host, ":"+u.Port())
+	}
+	return strings.TrimRight(u.String(), "/"), nil
 }
 
 func fromKeys(cfg *rest.Config, fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) error {

@@ -33,9 +33,12 @@ users: [{name: u, user: {token: t}}]
 
 func TestConfig(t *testing.T) {
 	type want struct{ Host, Token, Cert string }
+	at := func(endpoint string) map[string]string { return destination(endpoint, false) }
+	token := map[string]string{"service-account-token-data": "t"}
 	cases := map[string]struct {
 		reason  string
 		spec    corev1alpha1.FederatedClusterSpec
+		record  map[string]string // Annotations of the Secret.
 		data    map[string]string
 		want    want
 		err     error
@@ -44,20 +47,91 @@ func TestConfig(t *testing.T) {
 		"Certificate": {
 			reason: "A client certificate and its key suffice.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
+			record: at("https://10.0.0.1:6443"),
 			data:   map[string]string{"client-certificate-data": "c", "client-key-data": "k"},
 			want:   want{Host: "https://10.0.0.1:6443", Cert: "c"},
 		},
 		"Token": {
 			reason: "With useServiceAccount the token is used, although there is a certificate.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "10.0.0.1:6443", UseServiceAccountToken: true},
+			record: at("https://10.0.0.1:6443"),
 			data:   map[string]string{"client-certificate-data": "c", "client-key-data": "k", "service-account-token-data": "t"},
 			want:   want{Host: "https://10.0.0.1:6443", Token: "t"},
 		},
 		"Kubeconfig": {
-			reason: "A whole kubeconfig is accepted; the endpoint is the cluster's.",
+			reason: "A whole kubeconfig says itself which server it is for.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://elsewhere:1"},
+			data:   map[string]string{"kubeconfig": tokenKubeconfig},
+			want:   want{Host: "https://elsewhere:1", Token: "t"},
+		},
+		"KubeconfigOfAnother": {
+			reason: "It is not sent to a server that it does not name.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
 			data:   map[string]string{"kubeconfig": tokenKubeconfig},
+			err:    ErrEndpoint, message: "secret sys/s says that they are for https://elsewhere:1, and spec.apiEndpoint is https://10.0.0.1:6443",
+		},
+		"KubeconfigAnnotated": {
+			reason: "Who may write the Secret may say that the server has another address here.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
+			record: at("https://10.0.0.1:6443"),
+			data:   map[string]string{"kubeconfig": tokenKubeconfig},
 			want:   want{Host: "https://10.0.0.1:6443", Token: "t"},
+		},
+		"NoRecord": {
+			reason: "A Secret of KubeAdmiral's does not say where it may be sent: whoever may say so does, by a command that is complete.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443", Insecure: true}, data: token, err: ErrEndpoint,
+			message: "if you know that it is https://10.0.0.1:6443: " +
+				"kubectl annotate secret s -n sys --overwrite 'refract.dev/endpoint=https://10.0.0.1:6443' refract.dev/insecure=true",
+		},
+		"AnotherHost": {
+			reason: "Who may write FederatedClusters is not given the token.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://attacker.example:6443"}, record: at("https://10.0.0.1:6443"), data: token,
+			err: ErrEndpoint, message: "says that they are for https://10.0.0.1:6443, and spec.apiEndpoint is https://attacker.example:6443",
+		},
+		"AnotherPort": {
+			reason: "Another port is another server.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:1"}, record: at("https://10.0.0.1:6443"), data: token, err: ErrEndpoint,
+			message: "spec.apiEndpoint is https://10.0.0.1:1",
+		},
+		"AnotherPath": {
+			reason: "Behind a proxy another path is another cluster.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://p.example/b"}, record: at("https://p.example/a"), data: token, err: ErrEndpoint,
+			message: "spec.apiEndpoint is https://p.example/b",
+		},
+		"WithoutTLS": {
+			reason: "Everybody on the way reads what is not encrypted.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "http://10.0.0.1:6443"}, record: at("https://10.0.0.1:6443"), data: token, err: ErrEndpoint,
+			message: "spec.apiEndpoint is http://10.0.0.1:6443",
+		},
+		"NewlyInsecure": {
+			reason: "Nor is the token for who comes in between.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443", Insecure: true}, record: at("https://10.0.0.1:6443"), data: token,
+			err: ErrEndpoint, message: "with spec.insecure anybody on the way to https://10.0.0.1:6443 could take them",
+		},
+		"SpelledOtherwise": {
+			reason: "The same server, however it is written.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "API.example:443/"}, record: at("https://api.example"), data: token,
+			want: want{Host: "https://api.example", Token: "t"},
+		},
+		"IPv6": {
+			reason: "Brackets belong to an address.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://[fd00::1]:6443"}, record: at("https://[FD00::1]:6443"), data: token,
+			want: want{Host: "https://[fd00::1]:6443", Token: "t"},
+		},
+		"BadRecord": {
+			reason: "What is no URL allows nothing.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"}, record: at("everything?"), data: token, err: ErrEndpoint,
+			message: `secret sys/s: endpoint: "everything?" is not a URL of an API server`,
+		},
+		"Command": {
+			reason: "What stands in a command that somebody will run must be nothing but an address.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://h/'; reboot; '"}, data: token,
+			message: "is not a URL of an API server",
+		},
+		"User": {
+			reason: "What comes before an @ is no host.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443@attacker.example"}, record: at("https://10.0.0.1:6443"), data: token,
+			message: "is not a URL of an API server",
 		},
 		"KubeconfigThatRunsPrograms": {
 			reason: "Whoever may write the Secret must not be able to run programs in the controller.",
@@ -84,7 +158,7 @@ func TestConfig(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "s"}, Data: map[string][]byte{}}
+			secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "s", Annotations: tc.record}, Data: map[string][]byte{}}
 			for k, v := range tc.data {
 				secret.Data[k] = []byte(v)
 			}
@@ -107,7 +181,7 @@ func TestConfig(t *testing.T) {
 }
 
 func TestInsecureDropsTheAuthority(t *testing.T) {
-	secret := &corev1.Secret{Data: map[string][]byte{
+	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Annotations: destination("https://h:1", true)}, Data: map[string][]byte{
 		"client-certificate-data": []byte("c"), "client-key-data": []byte("k"), "certificate-authority-data": []byte("a"),
 	}}
 	cfg, err := Config(&corev1alpha1.FederatedCluster{Spec: corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://h:1", Insecure: true}}, secret)

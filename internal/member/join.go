@@ -45,13 +45,19 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	if err != nil {
 		return fmt.Errorf("credentials of cluster %q: %w", name, err)
 	}
+	address, err := endpoint(cfg.Host)
+	if err != nil {
+		return fmt.Errorf("server of cluster %q: %w", name, err)
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.Host = address
 	if err := answers(ctx, cfg); err != nil {
 		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
 	}
 	fc := &corev1alpha1.FederatedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Finalizers: []string{refractv1alpha1.Finalizer}},
 		Spec: corev1alpha1.FederatedClusterSpec{
-			APIEndpoint:            cfg.Host,
+			APIEndpoint:            address,
 			Insecure:               cfg.Insecure,
 			UseServiceAccountToken: cfg.BearerToken != "",
 			SecretRef:              corev1alpha1.LocalSecretReference{Name: name},
@@ -68,7 +74,9 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	if err := hub.Create(ctx, ns); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating namespace %q: %w", ns.Name, err)
 	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name}, Data: data}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: name, Annotations: destination(address, cfg.Insecure)}, Data: data,
+	}
 	switch err := hub.Create(ctx, secret); {
 	case apierrors.IsAlreadyExists(err):
 		return fmt.Errorf("secret %s/%s %w", ns.Name, name, ErrLeftSecret)
@@ -183,6 +191,15 @@ func Approve(ctx context.Context, hub client.Client, name, token string) error {
 	})
 }
 
+// destination returns the annotations that say where the credentials of a Secret go.
+func destination(endpoint string, insecure bool) map[string]string {
+	a := map[string]string{refractv1alpha1.EndpointAnnotation: endpoint}
+	if insecure {
+		a[refractv1alpha1.InsecureAnnotation] = "true"
+	}
+	return a
+}
+
 // credentials returns the data of the Secret.
 func credentials(cfg *rest.Config) (map[string][]byte, error) {
 	if cfg.ExecProvider != nil || cfg.AuthProvider != nil {
@@ -210,9 +227,14 @@ func credentials(cfg *rest.Config) (map[string][]byte, error) {
 
 // answers returns an error unless the cluster answers to the credentials.
 func answers(ctx context.Context, cfg *rest.Config) error {
-	cfg = rest.CopyConfig(cfg)
-	cfg.Timeout = probeTimeout
-	clientset, err := kubernetes.NewForConfig(cfg)
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	web, closeIdle, err := httpClient(cfg)
+	if err != nil {
+		return err
+	}
+	defer closeIdle()
+	clientset, err := kubernetes.NewForConfigAndClient(cfg, web)
 	if err != nil {
 		return err
 	}

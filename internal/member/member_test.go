@@ -491,6 +491,51 @@ func TestNamespaceEmpty(t *testing.T) {
 	}
 }
 
+func TestNamespaceOf(t *testing.T) {
+	manages := func(manager, fields string) metav1.ManagedFieldsEntry {
+		return metav1.ManagedFieldsEntry{Manager: manager, Operation: "Update", FieldsV1: metav1.NewFieldsV1(`{"f:metadata":{` + fields + `}}`)}
+	}
+	const enforce = "pod-security.kubernetes.io/enforce"
+	ours := manages("refract", `"f:labels":{".":{},"f:`+enforce+`":{}},"f:annotations":{".":{},"f:refract.dev/created-by":{},"f:refract.dev/remove-after":{}}`)
+	labels := map[string]string{"kubernetes.io/metadata.name": "d", enforce: "baseline"}
+	annotations := map[string]string{"refract.dev/created-by": "h", "refract.dev/remove-after": "2026-01-02T03:04:05Z"}
+	type want struct {
+		Own, Shared, Marked bool
+		RemoveAfter         string
+	}
+	marked := func(own, shared bool) want { return want{own, shared, true, "2026-01-02T03:04:05Z"} }
+	cases := map[string]struct {
+		reason      string
+		labels      map[string]string // Beside those.
+		annotations map[string]string
+		owners      int
+		managers    []metav1.ManagedFieldsEntry
+		want        want
+	}{
+		"Ours":       {reason: "Everything on it is Refract's or the API server's.", managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, false)},
+		"Label":      {reason: "Somebody counts on it.", labels: map[string]string{"team": "a"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:labels":{"f:team":{}}`)}, want: marked(true, true)},
+		"Annotation": {reason: "The same.", annotations: map[string]string{"note": "mine"}, managers: []metav1.ManagedFieldsEntry{ours, manages("kubectl", `"f:annotations":{"f:note":{}}`)}, want: marked(true, true)},
+		"Owner":      {reason: "The same.", owners: 1, managers: []metav1.ManagedFieldsEntry{ours}, want: marked(true, true)},
+		"Agreed":     {reason: "Who has set the same value wants it, too.", managers: []metav1.ManagedFieldsEntry{ours, manages("gitops", `"f:labels":{"f:`+enforce+`":{}}`)}, want: marked(false, true)},
+		"Unknown":    {reason: "Without a record nobody knows who has set it.", want: marked(false, true)},
+		"Unreadable": {reason: "The same.", managers: []metav1.ManagedFieldsEntry{ours, {Manager: "x", FieldsV1: metav1.NewFieldsV1("[")}}, want: marked(false, true)},
+		"BadMark":    {reason: "A mark that is no time allows nothing.", annotations: map[string]string{"refract.dev/remove-after": "now"}, managers: []metav1.ManagedFieldsEntry{ours}, want: want{Own: true, Marked: true, RemoveAfter: "0001-01-01T00:00:00Z"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			o := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+				Name: "d", Labels: maps.Clone(labels), Annotations: maps.Clone(annotations), ManagedFields: tc.managers, OwnerReferences: make([]metav1.OwnerReference, tc.owners),
+			}}
+			maps.Copy(o.Labels, tc.labels)
+			maps.Copy(o.Annotations, tc.annotations)
+			n := namespaceOf(o)
+			if diff := cmp.Diff(tc.want, want{n.Own[enforce], n.Shared, n.Marked, n.RemoveAfter.Format(time.RFC3339)}); diff != "" {
+				t.Errorf("%s\nnamespaceOf(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestDelete(t *testing.T) {
 	s := newStub(t)
 	m := connect(t, s)

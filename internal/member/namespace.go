@@ -4,16 +4,126 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/placement"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
+
+// namespacesListed is how many namespaces are listed at a time.
+const namespacesListed = 500
+
+// Namespace is what is known of a namespace on a member.
+type Namespace struct {
+	Copy
+
+	Name   string
+	Labels map[string]string
+	// Own are the labels that nobody but Refract has set.
+	Own map[string]bool
+	// RemoveAfter is when Refract may delete it; zero if it has no valid mark of that.
+	RemoveAfter time.Time
+	// Marked is whether it has a mark, valid or not.
+	Marked bool
+	// Shared is whether somebody else has a hand in it: by a label, an annotation, an
+	// owner or a finalizer.
+	Shared bool
+}
+
+// Namespace reads a namespace.
+func (m *Member) Namespace(ctx context.Context, name string) (Namespace, error) {
+	var got *metav1.PartialObjectMetadata
+	err := m.read(ctx, action{"get", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
+		got, err = m.client.Resource(namespaces).Get(ctx, name, metav1.GetOptions{})
+		return err
+	})
+	if err != nil {
+		return Namespace{}, err
+	}
+	return namespaceOf(got), nil
+}
+
+// EachNamespace calls f for every namespace that there is.
+func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
+	options := metav1.ListOptions{Limit: namespacesListed}
+	for {
+		var page *metav1.PartialObjectMetadataList
+		err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
+			page, err = m.client.Resource(namespaces).List(ctx, options)
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := range page.Items {
+			f(namespaceOf(&page.Items[i]))
+		}
+		if options.Continue = page.Continue; options.Continue == "" {
+			return nil
+		}
+	}
+}
+
+// PatchNamespace changes a namespace by a JSON merge patch, which has to name the version
+// that it is for.
+func (m *Member) PatchNamespace(ctx context.Context, name string, mergePatch []byte) error {
+	return m.Patch(ctx, namespaces, types.NamespacedName{Name: name}, mergePatch)
+}
+
+func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
+	n := Namespace{
+		Copy: copyOf(o, namespaces.GroupResource()), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
+		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
+	}
+	sole := soleOwner(o.ManagedFields)
+	for label := range o.Labels {
+		n.Own[label] = sole("labels", label)
+		n.Shared = n.Shared || (!n.Own[label] && label != corev1.LabelMetadataName)
+	}
+	for annotation := range o.Annotations {
+		n.Shared = n.Shared || !sole("annotations", annotation)
+	}
+	mark, marked := o.Annotations[refractv1alpha1.RemoveAfterAnnotation]
+	n.Marked = marked
+	n.RemoveAfter, _ = time.Parse(time.RFC3339, mark) // Zero if it is none.
+	return n
+}
+
+// soleOwner returns what reports whether nobody but Refract manages a label or an
+// annotation.
+func soleOwner(managers []metav1.ManagedFieldsEntry) func(member, key string) bool {
+	var own, others fieldpath.Set
+	unread := false
+	for i := range managers {
+		e := &managers[i]
+		if e.FieldsV1 == nil {
+			continue
+		}
+		of := &others
+		if e.Manager == FieldManager {
+			of = &own
+		}
+		s := &fieldpath.Set{}
+		if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+			unread = true // Of what cannot be read nobody knows whose it is.
+			continue
+		}
+		*of = *of.Union(s)
+	}
+	return func(member, key string) bool {
+		at := fieldpath.MakePathOrDie("metadata", member, key)
+		return !unread && own.Has(at) && !others.Has(at)
+	}
+}
 
 // nativesListed is how many objects of a type are listed to find one that
 // Kubernetes did not put into the namespace itself: it puts few of each type.

@@ -260,6 +260,9 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return health{reason: "SecretUnreadable", message: fmt.Sprintf("reading secret %s: %v", key, err)}, nil
 	}
 	cfg, err := Config(fc, secret)
+	if errors.Is(err, ErrEndpoint) {
+		return health{reason: "EndpointNotRecorded", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
+	}
 	if err != nil {
 		return health{reason: "InvalidCredentials", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
 	}
@@ -334,9 +337,12 @@ func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
 func judge(err error, endpoint string) health {
 	var status apierrors.APIStatus
 	var untrusted *tls.CertificateVerificationError
+	var elsewhere *redirected
 	switch {
 	case err == nil:
 		return health{ready: true, joined: true}
+	case errors.As(err, &elsewhere):
+		return health{reason: "Redirected", message: fmt.Sprintf("%s answers with %s; spec.apiEndpoint must be the address of the API server itself", endpoint, elsewhere)}
 	case apierrors.IsUnauthorized(err):
 		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + err.Error()}
 	case apierrors.IsForbidden(err):

@@ -1,6 +1,8 @@
 package member
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -36,7 +39,10 @@ func newFleet(t *testing.T, endpoint string) *fleet {
 	}
 	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
 	fc.Spec = corev1alpha1.FederatedClusterSpec{APIEndpoint: endpoint, Insecure: true, SecretRef: corev1alpha1.LocalSecretReference{Name: "m"}}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "m"}, Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")}}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "m", Annotations: destination(endpoint, true)},
+		Data:       map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
+	}
 	f := &fleet{t: t, Reconciler: &Reconciler{
 		Client:          fake.NewClientBuilder().WithScheme(scheme).WithObjects(fc, secret).WithStatusSubresource(fc).Build(),
 		Set:             &Set{OnCopy: func(*Member, Key) {}, OnChange: func(string) {}},
@@ -300,4 +306,47 @@ func TestTwoNamesForOneCluster(t *testing.T) {
 	if got := messageOf(other, corev1alpha1.ClusterReady); !strings.HasPrefix(got, "False AlreadyJoined: this is the cluster that has joined as m") {
 		t.Errorf("want it refused, got %q", got)
 	}
+}
+
+// TestTokenStaysWhereItWasJoined: who may write the FederatedCluster, and read no Secret,
+// gets nothing of what is in it.
+func TestTokenStaysWhereItWasJoined(t *testing.T) {
+	s, attacker := newStub(t), newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	fc := f.read()
+	fc.Spec.APIEndpoint = attacker.URL
+	if err := f.Client.Update(t.Context(), fc); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := messageOf(f.look(), corev1alpha1.ClusterReady), "False EndpointNotRecorded: the credentials are not sent: secret sys/m says that they are for "+s.URL; !strings.HasPrefix(got, want) {
+		t.Errorf("want %q, got %q", want, got)
+	}
+	attacker.set(func() {
+		if len(attacker.peers) > 0 {
+			t.Errorf("want nothing sent, got %v", attacker.paths)
+		}
+	})
+}
+
+// TestRedirectIsNotFollowed: the credentials are added to each request, so that one who
+// may answer for a member could have them sent on.
+func TestRedirectIsNotFollowed(t *testing.T) {
+	attacker := newStub(t)
+	front := httptest.NewTLSServer(http.RedirectHandler(attacker.URL+"/readyz?n=1", http.StatusTemporaryRedirect))
+	t.Cleanup(front.Close)
+	f := newFleet(t, front.URL)
+	want := "False Redirected: " + front.URL + " answers with a redirect to \"" + attacker.URL + "\", where the credentials are not sent; "
+	if got := messageOf(f.look(), corev1alpha1.ClusterReady); !strings.HasPrefix(got, want) {
+		t.Errorf("want %q, got %q", want, got)
+	}
+	cfg := &rest.Config{Host: front.URL, BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
+	if err := answers(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "where the credentials are not sent") {
+		t.Errorf("answers(): want no redirect followed when a cluster joins, got %v", err)
+	}
+	attacker.set(func() {
+		if len(attacker.peers) > 0 {
+			t.Errorf("want nothing sent, got %v", attacker.paths)
+		}
+	})
 }

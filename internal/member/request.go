@@ -159,14 +159,15 @@ func (m *Member) delete(ctx context.Context, gvr schema.GroupVersionResource, na
 	return err == nil, err
 }
 
-// CreateNamespace creates a namespace that copies need; hub marks it as made for
-// them. One that is there already is left as it is.
-func (m *Member) CreateNamespace(ctx context.Context, name, hub string) error {
+// CreateNamespace creates a namespace that copies need, with the labels; hub marks it
+// as made for them. One that is there already is left as it is.
+func (m *Member) CreateNamespace(ctx context.Context, name, hub string, labels map[string]string) error {
 	body, err := json.Marshal(map[string]any{
 		"apiVersion": "v1",
 		"kind":       "Namespace",
 		"metadata": map[string]any{
 			"name":        name,
+			"labels":      labels,
 			"annotations": map[string]string{refractv1alpha1.NamespaceAnnotation: hub},
 		},
 	})

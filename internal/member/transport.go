@@ -1,6 +1,7 @@
 package member
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"time"
@@ -45,7 +46,20 @@ func httpClient(cfg *rest.Config) (client *http.Client, closeIdle func(), err er
 	if err != nil {
 		return nil, nil, err
 	}
-	return &http.Client{Transport: wrapped}, transport.CloseIdleConnections, nil
+	return &http.Client{Transport: wrapped, CheckRedirect: stay}, transport.CloseIdleConnections, nil
+}
+
+// redirected is the error of a request that was answered with a redirect. The
+// credentials are added to each request, wherever it goes: none is followed.
+type redirected struct{ to string }
+
+// Error implements error. It has no path and no query, which may be others each time.
+func (r *redirected) Error() string {
+	return fmt.Sprintf("a redirect to %q, where the credentials are not sent", r.to)
+}
+
+func stay(r *http.Request, _ []*http.Request) error {
+	return &redirected{to: r.URL.Scheme + "://" + r.URL.Host}
 }
 
 // connectionsKept is for API servers behind something that speaks HTTP/1.1 only:

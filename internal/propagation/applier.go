@@ -51,7 +51,9 @@ type applier struct {
 
 	member     *member.Member
 	work       *work[Key]
-	namespaces *work[string] // That may not be needed any more.
+	namespaces *work[string] // With other labels than they should have, or not needed any more.
+	now        func() time.Time
+	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
 	guard      *guard
 	stop       context.CancelFunc
 	ended      chan struct{} // Closed when nothing is in flight any more.
@@ -67,6 +69,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 		Controller: c,
 		member:     m,
 		guard:      newGuard(c.guardPercent, time.Now),
+		now:        time.Now,
 		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
 		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
@@ -77,8 +80,11 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 	if a.work, err = newWork("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
 		return nil, err
 	}
-	a.namespaces, err = newWork("namespaces-"+m.Name, 1, log, a.tidyNamespace)
-	return a, err
+	if a.namespaces, err = newWork("namespaces-"+m.Name, 1, log, a.tendNamespace); err != nil {
+		return nil, err
+	}
+	a.namespaces.add(allNamespaces, resync)
+	return a, nil
 }
 
 // run works until ctx ends and nothing is in flight any more.
@@ -249,8 +255,8 @@ func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r ro
 		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
 		return a.failed(key, r)
 	case namespaceMissing(err):
-		if err := a.member.CreateNamespace(ctx, key.Namespace, a.hub); err != nil {
-			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), fmt.Sprintf("creating namespace %s: %v", key.Namespace, err)
+		if reason, err := a.makeNamespace(ctx, key.Namespace); err != nil {
+			r.state, r.reason, r.message = refractv1alpha1.StateFailed, reason, err.Error()
 			return a.failed(key, r)
 		}
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil

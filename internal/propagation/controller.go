@@ -66,6 +66,12 @@ type Options struct {
 	// Guard is the share of a member's copies, in percent, that may go at once without
 	// somebody's approval; 100 for all.
 	Guard int
+	// NamespaceLabels are the labels, beside those of pod security, that a namespace which
+	// is made on a member has as on the hub; see [CheckNamespaceLabel].
+	NamespaceLabels []string
+	// EmptyAfter is for how long a namespace that was made on a member is marked as empty
+	// before it is deleted; zero if it stays. It is [LeastEmpty] or more.
+	EmptyAfter time.Duration
 	// Checked is whether a webhook asks, when an override policy is written, if who
 	// writes it may read what it has workloads refer to. Otherwise such Secrets and
 	// ConfigMaps do not travel.
@@ -102,6 +108,10 @@ type Controller struct {
 	held      *work[string]   // Clusters on which deletions are held back.
 
 	guardPercent int
+	emptyAfter   time.Duration // Of namespaces; zero if they stay.
+
+	carried       namespaceLabels
+	hubNamespaces *view
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -112,6 +122,7 @@ type Controller struct {
 	mu       sync.Mutex
 	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
 	appliers map[string]*applier
+	labels   map[string]map[string]string // Those of the hub's namespaces that members have, too.
 	running  sync.WaitGroup
 }
 
@@ -139,6 +150,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		log:          mgr.GetLogger().WithName("propagation"),
 		checked:      o.Checked,
 		guardPercent: o.Guard,
+		emptyAfter:   o.EmptyAfter,
+		carried:      o.NamespaceLabels,
+		labels:       map[string]map[string]string{},
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
@@ -158,6 +172,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		}
 		c.decide.add(key, urgencyOf(key, u))
 	})
+	c.hubNamespaces = &view{changed: c.namespaceChanged}
 	c.policies = newPolicies(c.policyChanged)
 	c.records = &records{
 		items:   map[Key]*known{},
@@ -231,6 +246,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if err := r.clusters.Prime(ctx); err != nil {
 		return err
 	}
+	r.running.Go(func() { r.sources.reflect(ctx, namespaceResource, "", r.hubNamespaces) })
 	r.shards.SetMembers(r.members.Names())
 	for _, name := range r.members.Names() {
 		r.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.

@@ -41,7 +41,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.release(ctx, key, r, have, nil)
 	}
 	if key.GroupResource == namespaceResource.GroupResource() {
-		// What is in it is not for one copy to take along: it goes when it is empty.
+		// What is in it is not for one copy to take along: it stays, or goes when it is empty.
 		var mark any
 		if !have.Adopted && !r.adopted {
 			mark = a.hub
@@ -123,7 +123,7 @@ func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy,
 		"annotations": map[string]any{
 			refractv1alpha1.SourceAnnotation: nil, refractv1alpha1.AppliedAnnotation: nil,
 			refractv1alpha1.OrphanAnnotation: nil, refractv1alpha1.AdoptedAnnotation: nil,
-			refractv1alpha1.NamespaceAnnotation: mark,
+			refractv1alpha1.NamespaceAnnotation: mark, refractv1alpha1.RemoveAfterAnnotation: nil,
 		},
 	}})
 	if err != nil {

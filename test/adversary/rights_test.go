@@ -233,8 +233,7 @@ func TestMissingRightIsNamed(t *testing.T) {
 			t.Parallel() // Most of the time they wait for the next look at the cluster.
 			ns, _ := namespace(t)
 			if tc.resource != "namespaces" {
-				// One that Refract made would go with its last copy, and bare members have no
-				// controller that brings that to an end.
+				// Another case takes the right away to make it.
 				for _, cluster := range env.Members {
 					given(t, cluster, "", "{apiVersion: v1, kind: Namespace, metadata: {name: "+ns+"}}")
 				}

@@ -262,7 +262,6 @@ func TestClusterScopedTargets(t *testing.T) {
 		expect(t, "RBAC says so.", "forbidden", as(t, user).Patch(t.Context(), o, label))
 	}
 	// A policy of a namespace has no say about what has none, even if the label is there.
-	grant(t, rbacv1.PolicyRule{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"patch"}})
 	given(t, "hub", "", `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: ClusterPropagationPolicy

@@ -28,6 +28,7 @@ import (
 	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/test/harness"
 	"refract.dev/test/simulation"
 )
@@ -216,7 +217,9 @@ func (s *simulated) join(b *testing.B) {
 	err := s.system.each(len(members), func(i int) error {
 		m := members[i]
 		secret := &corev1.Secret{
-			ObjectMeta: metav1.ObjectMeta{Namespace: ns.Name, Name: m.Name},
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: ns.Name, Name: m.Name, Annotations: map[string]string{refractv1alpha1.EndpointAnnotation: m.Endpoint},
+			},
 			Data: map[string][]byte{
 				corev1alpha1.SecretCertificateAuth: m.CA, corev1alpha1.SecretServiceAccountToken: []byte(m.Token),
 			},

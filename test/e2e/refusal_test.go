@@ -12,19 +12,19 @@ import (
 	"refract.dev/test/harness"
 )
 
-// cluster is a FederatedCluster with a Secret, whose data are as given.
+// cluster is a FederatedCluster with a Secret for its endpoint, whose data are as given.
 func cluster(name, endpoint, data string) string {
 	return fmt.Sprintf(`
 apiVersion: v1
 kind: Secret
-metadata: {name: %s, namespace: kube-admiral-system}
+metadata: {name: %s, namespace: kube-admiral-system, annotations: {refract.dev/endpoint: %q}}
 stringData: {%s}
 ---
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: FederatedCluster
 metadata: {name: %s, labels: {broken: "true"}}
 spec: {apiEndpoint: %q, secretRef: {name: %s}, taints: [{key: broken, effect: NoExecute}]}
-`, name, data, name, endpoint, name)
+`, name, endpoint, data, name, endpoint, name)
 }
 
 func TestClusterThatCannotBeReached(t *testing.T) {

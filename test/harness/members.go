@@ -9,6 +9,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // Access is how a hub reaches a member.
@@ -57,7 +58,11 @@ func (e *Env) Join(ctx context.Context, name string, to Access) error {
 	for _, o := range []map[string]any{
 		{
 			"apiVersion": "v1", "kind": "Secret",
-			"metadata": map[string]any{"name": name, "namespace": corev1alpha1.SystemNamespace}, "data": data,
+			"metadata": map[string]any{
+				"name": name, "namespace": corev1alpha1.SystemNamespace,
+				"annotations": map[string]any{refractv1alpha1.EndpointAnnotation: to.Endpoint},
+			},
+			"data": data,
 		},
 		{
 			"apiVersion": corev1alpha1.GroupVersion.String(), "kind": corev1alpha1.KindFederatedCluster,

@@ -41,10 +41,13 @@ type FederatedClusterList struct {
 
 // FederatedClusterSpec says how a member cluster is reached.
 type FederatedClusterSpec struct {
-	// APIEndpoint is the URL of the cluster's API server: https://HOST:PORT.
+	// APIEndpoint is the URL of the cluster's API server: https://HOST:PORT. Nothing is
+	// sent to it unless the Secret says the same, in its annotation refract.dev/endpoint
+	// or as the server of its kubeconfig.
 	APIEndpoint string `json:"apiEndpoint"`
 
-	// Insecure skips the verification of the API server's certificate.
+	// Insecure skips the verification of the API server's certificate, if the Secret has
+	// the annotation refract.dev/insecure: "true", or a kubeconfig that skips it.
 	// +optional
 	Insecure bool `json:"insecure,omitempty"`
 

@@ -35,6 +35,22 @@ const (
 	OrphanAnnotation = Prefix + "orphan"
 	// AdoptedAnnotation is "true" on a copy that was there before it became one.
 	AdoptedAnnotation = Prefix + "adopted"
+	// RemoveAfterAnnotation is on a namespace that was created for copies, has none any
+	// more and was found empty; its value is the time from which on it may be deleted,
+	// as RFC 3339 has it. It goes if anything comes into the namespace before that.
+	RemoveAfterAnnotation = Prefix + "remove-after"
+)
+
+// Annotations on the Secret with the credentials of a member. They are there, and not
+// in the FederatedCluster, so that nobody has credentials sent anywhere who may not
+// read them.
+const (
+	// EndpointAnnotation is the URL of the API server that the credentials are for:
+	// they are sent to no other.
+	EndpointAnnotation = Prefix + "endpoint"
+	// InsecureAnnotation "true" allows that they are sent without a look at the
+	// certificate of who answers there.
+	InsecureAnnotation = Prefix + "insecure"
 )
 
 // ApproveAnnotation on a FederatedCluster approves the deletion of copies that

@@ -1,0 +1,376 @@
+package propagation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+)
+
+const (
+	enforceLabel = "pod-security.kubernetes.io/enforce"
+	theHub       = "hub-uid"
+)
+
+// shop is the API server of a member with one namespace, shop, and Secrets in it.
+type shop struct {
+	mu       sync.Mutex
+	object   *metav1.ObjectMeta // Nil while there is none.
+	owners   map[string]string  // Of labels and annotations, by PART/KEY.
+	secrets  int
+	version  int
+	requests []string // That change something.
+}
+
+func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w.Header().Set("Content-Type", "application/json")
+	const partial = "meta.k8s.io/v1"
+	reply := func(code int, body any) {
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(body) // The client went away.
+	}
+	list := func(items ...metav1.PartialObjectMetadata) metav1.PartialObjectMetadataList {
+		return metav1.PartialObjectMetadataList{
+			TypeMeta: metav1.TypeMeta{APIVersion: partial, Kind: "PartialObjectMetadataList"}, ListMeta: metav1.ListMeta{ResourceVersion: fmt.Sprint(s.version)}, Items: items,
+		}
+	}
+	refuse := func(code int32, reason metav1.StatusReason) {
+		reply(int(code), metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Failure", Code: code, Reason: reason})
+	}
+	if r.Method != http.MethodGet {
+		s.requests = append(s.requests, r.Method)
+	}
+	switch path := r.Method + " " + r.URL.Path; {
+	case path == "GET /readyz":
+		fmt.Fprint(w, "ok")
+	case path == "GET /api":
+		reply(http.StatusOK, metav1.APIVersions{Versions: []string{"v1"}})
+	case path == "GET /apis":
+		reply(http.StatusOK, metav1.APIGroupList{})
+	case path == "GET /api/v1":
+		reply(http.StatusOK, metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "namespaces", Kind: "Namespace", Verbs: []string{"list"}},
+			{Name: "secrets", Kind: "Secret", Namespaced: true, Verbs: []string{"list", "watch", "patch", "delete"}},
+		}})
+	case r.URL.Query().Get("fieldSelector") == "metadata.name=kube-system":
+		reply(http.StatusOK, list(metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "kube-system", UID: "member-uid"}}))
+	case path == "GET /api/v1/namespaces/shop/secrets":
+		reply(http.StatusOK, list(make([]metav1.PartialObjectMetadata, s.secrets)...))
+	case path == "POST /api/v1/namespaces":
+		var made metav1.PartialObjectMetadata
+		_ = json.NewDecoder(r.Body).Decode(&made) // Then it has no name.
+		s.object, s.owners = &metav1.ObjectMeta{Name: made.Name, UID: "1"}, map[string]string{}
+		s.set("refract", made.Labels, made.Annotations)
+		reply(http.StatusCreated, s.shown())
+	case r.URL.Path == "/api/v1/namespaces":
+		if s.object == nil {
+			reply(http.StatusOK, list())
+			return
+		}
+		reply(http.StatusOK, list(s.shown()))
+	case s.object == nil:
+		refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
+	case path == "GET /api/v1/namespaces/shop":
+		reply(http.StatusOK, s.shown())
+	case path == "PATCH /api/v1/namespaces/shop":
+		var patch struct {
+			Metadata struct {
+				ResourceVersion     string
+				Labels, Annotations map[string]*string
+			}
+		}
+		_ = json.NewDecoder(r.Body).Decode(&patch) // Then it has no version.
+		if patch.Metadata.ResourceVersion != fmt.Sprint(s.version) {
+			refuse(http.StatusConflict, metav1.StatusReasonConflict)
+			return
+		}
+		for part, changes := range map[string]map[string]*string{"labels": patch.Metadata.Labels, "annotations": patch.Metadata.Annotations} {
+			for key, value := range changes {
+				if value == nil {
+					s.unset(part, key)
+				} else if part == "labels" {
+					s.set("refract", map[string]string{key: *value}, nil)
+				} else {
+					s.set("refract", nil, map[string]string{key: *value})
+				}
+			}
+		}
+		reply(http.StatusOK, s.shown())
+	case path == "DELETE /api/v1/namespaces/shop":
+		s.object = nil
+		reply(http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Success"})
+	default:
+		refuse(http.StatusNotFound, metav1.StatusReasonNotFound)
+	}
+}
+
+// set has somebody set labels and annotations. The lock must be held.
+func (s *shop) set(manager string, labels, annotations map[string]string) {
+	for part, change := range map[string]struct {
+		to   *map[string]string
+		with map[string]string
+	}{"labels": {&s.object.Labels, labels}, "annotations": {&s.object.Annotations, annotations}} {
+		if *change.to == nil {
+			*change.to = map[string]string{}
+		}
+		maps.Copy(*change.to, change.with)
+		for key := range change.with {
+			s.owners[part+"/"+key] = manager
+		}
+	}
+	s.version++
+}
+
+func (s *shop) unset(part, key string) {
+	delete(map[string]map[string]string{"labels": s.object.Labels, "annotations": s.object.Annotations}[part], key)
+	delete(s.owners, part+"/"+key)
+	s.version++
+}
+
+// shown is the namespace as the API server shows it. The lock must be held.
+func (s *shop) shown() metav1.PartialObjectMetadata {
+	o := metav1.PartialObjectMetadata{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}, ObjectMeta: *s.object}
+	o.ResourceVersion = fmt.Sprint(s.version)
+	for field, manager := range s.owners {
+		part, key, _ := strings.Cut(field, "/")
+		o.ManagedFields = append(o.ManagedFields, metav1.ManagedFieldsEntry{
+			Manager: manager, Operation: "Update", FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fmt.Sprintf(`{"f:metadata":{"f:%s":{"f:%s":{}}}}`, part, key)),
+		})
+	}
+	return o
+}
+
+// change changes what is there.
+func (s *shop) change(by func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	by()
+}
+
+// state is what can be seen of the namespace: "gone", "kept", or "marked".
+func (s *shop) state() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case s.object == nil:
+		return "gone"
+	case s.object.Annotations[refractv1alpha1.RemoveAfterAnnotation] != "":
+		return "marked"
+	default:
+		return "kept"
+	}
+}
+
+// all are shards of which this replica owns everything.
+type all struct{ others }
+
+func (*all) Owns(string) bool { return true }
+func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool) {
+	return ctx, func() {}, true
+}
+
+// shopkeeper is what writes to the member, with these objects on the hub.
+func shopkeeper(t *testing.T, s *shop, emptyAfter time.Duration, objects ...client.Object) *applier {
+	t.Helper()
+	server := httptest.NewTLSServer(s)
+	t.Cleanup(server.Close)
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{corev1.AddToScheme, corev1alpha1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: "m"}}
+	fc.Spec = corev1alpha1.FederatedClusterSpec{APIEndpoint: server.URL, Insecure: true, SecretRef: corev1alpha1.LocalSecretReference{Name: "m"}}
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "sys", Name: "m", Annotations: map[string]string{
+			refractv1alpha1.EndpointAnnotation: server.URL, refractv1alpha1.InsecureAnnotation: "true",
+		}},
+		Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
+	}
+	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, fc, secret)...).WithStatusSubresource(fc).Build()
+	set := &member.Set{OnCopy: func(*member.Member, Key) {}, OnChange: func(string) {}}
+	t.Cleanup(set.Close)
+	clusters := &member.Reconciler{Client: hub, Set: set, SystemNamespace: "sys"}
+	if _, err := clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
+		t.Fatal(err)
+	}
+	m := set.Get("m")
+	if m == nil || !m.Ready() {
+		t.Fatal("want a member that is ready")
+	}
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Swept(), nil })
+	if err != nil {
+		t.Fatalf("looking for copies on the member: %v", err)
+	}
+	c := &Controller{
+		hub: theHub, live: hub, log: discard, ledger: newLedger(), shards: &all{}, members: set, emptyAfter: emptyAfter,
+		hubNamespaces: &view{changed: func(types.NamespacedName, bool) {}}, labels: map[string]map[string]string{}, appliers: map[string]*applier{},
+	}
+	c.primed.Store(true)
+	a, err := newApplier(c, m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// tend has the namespace looked at.
+func tend(t *testing.T, a *applier, name string) reconcile.Result {
+	t.Helper()
+	result, err := a.tendNamespace(t.Context(), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result
+}
+
+func onHub(labels map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "shop", Labels: labels}}
+}
+
+// TestNamespaceHasTheLabelsOfTheHub from its first moment, and after they have changed on
+// the hub, or on the member while nobody looked.
+func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
+	s := &shop{}
+	ns := onHub(map[string]string{enforceLabel: "restricted", "team": "a"})
+	a := shopkeeper(t, s, 0, ns)
+	enforced := func() (value string) {
+		s.change(func() { value = s.object.Labels[enforceLabel] })
+		return value
+	}
+	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	if got, requests := enforced(), s.requests; got != "restricted" || len(requests) != 1 {
+		t.Errorf("want it made with the label, in one request: got %q by %v", got, requests)
+	}
+	if _, there := s.object.Labels["team"]; there {
+		t.Error("a label that is not asked for stays on the hub")
+	}
+	if _, err := a.makeNamespace(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "it is gone from the hub") {
+		t.Errorf("want no namespace made of which the hub says nothing, got %v", err)
+	}
+
+	ns.Labels[enforceLabel] = "baseline"
+	if err := a.live.(client.Client).Update(t.Context(), ns); err != nil {
+		t.Fatal(err)
+	}
+	tend(t, a, "shop")
+	if got := enforced(); got != "baseline" {
+		t.Errorf("a change on the hub: want baseline, got %q", got)
+	}
+
+	s.change(func() { s.unset("labels", enforceLabel) })
+	a.hubNamespaces.Add(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{ //nolint:errcheck // It returns none.
+		"name": "shop", "labels": map[string]any{enforceLabel: "baseline"},
+	}}})
+	a.hubNamespaces.synced = true
+	a.namespaces.queue = queue[string]{}
+	tend(t, a, allNamespaces)
+	if name, _, _, ok := a.namespaces.queue.take(); name != "shop" || !ok {
+		t.Errorf("want a namespace found that has lost a label, got %q", name)
+	}
+	tend(t, a, "shop")
+	if got := enforced(); got != "baseline" {
+		t.Errorf("a label that was removed: want baseline, got %q", got)
+	}
+
+	s.change(func() { s.set("kubectl", map[string]string{enforceLabel: "restricted"}, nil) })
+	tend(t, a, "shop")
+	if got := enforced(); got != "restricted" {
+		t.Errorf("what the member's administrator has set: want restricted, got %q", got)
+	}
+}
+
+// TestEmptyNamespace goes when that is asked for, and not before anybody could see it.
+func TestEmptyNamespace(t *testing.T) {
+	const after = 3 * time.Minute
+	now := time.Now()
+	steps := []struct {
+		reason     string
+		emptyAfter time.Duration
+		passes     time.Duration
+		change     func(*shop)
+		want       string
+	}{
+		{"Nobody has asked for it.", 0, 0, nil, "kept"},
+		{"It is found empty.", after, 0, nil, "marked"},
+		{"It was marked a moment ago.", after, time.Second, nil, "marked"},
+		{"It may not go yet.", after, after - 3*time.Second, nil, "marked"},
+		{"Somebody has put something into it meanwhile.", after, 5 * time.Second, func(s *shop) { s.secrets = 1 }, "kept"},
+		{"It is empty again, for the first time since.", after, time.Hour, func(s *shop) { s.secrets = 0 }, "marked"},
+		{"Somebody has a hand in it by now.", after, after + 2*time.Second, func(s *shop) { s.set("kubectl", map[string]string{"team": "a"}, nil) }, "kept"},
+		{"And has as long as the label is there.", after, time.Hour, nil, "kept"},
+		{"The label is gone.", after, 0, func(s *shop) { s.unset("labels", "team") }, "marked"},
+		{"It is not asked for any more.", 0, time.Hour, nil, "kept"},
+		{"It is again.", after, 0, nil, "marked"},
+		{"It was empty for long enough, as often as it was looked at.", after, after + 2*time.Second, nil, "gone"},
+	}
+	s := &shop{}
+	a := shopkeeper(t, s, 0, onHub(nil))
+	a.now = func() time.Time { return now }
+	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	for i, step := range steps {
+		a.emptyAfter = step.emptyAfter
+		now = now.Add(step.passes)
+		if step.change != nil {
+			s.change(func() { step.change(s) })
+		}
+		tend(t, a, "shop")
+		if got := s.state(); got != step.want {
+			t.Errorf("step %d: %s\nwant it %s, got %s", i, step.reason, step.want, got)
+		}
+	}
+}
+
+// TestMarkedNamespaceIsFound after the controllers were down.
+func TestMarkedNamespaceIsFound(t *testing.T) {
+	s := &shop{}
+	a := shopkeeper(t, s, LeastEmpty, onHub(nil))
+	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+		t.Fatal(err)
+	}
+	a.hubNamespaces.synced = true
+	found := func() bool {
+		a.namespaces.queue = queue[string]{}
+		tend(t, a, allNamespaces)
+		_, _, _, ok := a.namespaces.queue.take()
+		return ok
+	}
+	if !found() {
+		t.Error("want one found that has become empty while nobody looked")
+	}
+	tend(t, a, "shop")
+	if found() {
+		t.Error("want nothing to do before the time is over")
+	}
+	a.now = func() time.Time { return time.Now().Add(LeastEmpty + 2*time.Second) }
+	if !found() {
+		t.Error("want one found whose time is over")
+	}
+}

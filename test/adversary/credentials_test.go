@@ -1,0 +1,157 @@
+package adversary
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/harness"
+)
+
+// fleetKeeper may write FederatedClusters, and read no Secret.
+const fleetKeeper = `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: fleet-keeper}
+rules: [{apiGroups: [core.kubeadmiral.io], resources: [federatedclusters], verbs: [get, patch]}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: fleet-keeper}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: fleet-keeper}
+subjects: [{kind: User, name: mallory}]
+`
+
+// keeper is a client of the hub for who may write FederatedClusters alone.
+func keeper(t *testing.T, env *harness.Env) client.Client {
+	t.Helper()
+	hub, err := env.Client("hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.ApplyAll(t.Context(), hub, fleetKeeper); err != nil {
+		t.Fatal(err)
+	}
+	cfg, err := env.Config("hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Impersonate = rest.ImpersonationConfig{UserName: "mallory"}
+	mallory, err := harness.ClientFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return mallory
+}
+
+// listener is a server with a certificate of its own that counts who connects to it.
+func listener(t *testing.T) (url string, connections *atomic.Int64) {
+	t.Helper()
+	connections = &atomic.Int64{}
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprint(w, "ok") }))
+	server.Config.ErrorLog = log.New(io.Discard, "", 0)
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		if s == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	server.StartTLS()
+	t.Cleanup(server.Close)
+	return server.URL, connections
+}
+
+// TestCredentialsStayWithTheirMember: who may write FederatedClusters can have the
+// credentials of a member sent nowhere.
+func TestCredentialsStayWithTheirMember(t *testing.T) {
+	env := harness.New(t, harness.Topology{Members: 1, CRDs: true})
+	if err := env.JoinAll(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	controllers, err := env.Replica("controllers")
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the controllers are at work", controllers.Ready)
+	to, err := env.Access("member-1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	// becomes waits for the condition Ready of the cluster, and returns its message.
+	becomes := func(reason, status, cause string) (message string) {
+		t.Helper()
+		harness.Eventually(t, reason, func(ctx context.Context) error {
+			fc := &corev1alpha1.FederatedCluster{}
+			hub, err := env.Client("hub")
+			if err != nil {
+				return err
+			}
+			if err := hub.Get(ctx, types.NamespacedName{Name: "member-1"}, fc); err != nil {
+				return err
+			}
+			for _, c := range fc.Status.Conditions {
+				if c.Type == corev1alpha1.ClusterReady && string(c.Status) == status && c.Reason == cause {
+					message = c.Message
+					return nil
+				}
+			}
+			return fmt.Errorf("want Ready %s %s, got %+v", status, cause, fc.Status.Conditions)
+		})
+		return message
+	}
+	becomes("the member has joined", "True", "Ready")
+
+	mallory := keeper(t, env)
+	patch := func(spec string) {
+		t.Helper()
+		fc := &corev1alpha1.FederatedCluster{}
+		fc.Name = "member-1"
+		harness.Eventually(t, "the right is known", func(ctx context.Context) error {
+			return mallory.Patch(ctx, fc, client.RawPatch(types.MergePatchType, []byte(`{"spec":`+spec+`}`)))
+		})
+	}
+	theirs, connections := listener(t)
+	attacks := map[string]struct{ reason, spec, want string }{
+		"Endpoint": {
+			"Another server, whose certificate is not looked at.", fmt.Sprintf(`{"apiEndpoint":%q,"insecure":true,"useServiceAccount":true}`, theirs),
+			"says that they are for " + to.Endpoint + ", and spec.apiEndpoint is " + theirs,
+		},
+		"Insecure": {"Whoever answers in the name of the member.", `{"insecure":true}`, "with spec.insecure anybody on the way to " + to.Endpoint},
+		"Plain":    {"Whoever listens.", fmt.Sprintf(`{"apiEndpoint":%q}`, strings.Replace(to.Endpoint, "https", "http", 1)), "and spec.apiEndpoint is http://"},
+	}
+	for name, tc := range attacks {
+		t.Run(name, func(t *testing.T) {
+			patch(tc.spec)
+			if message := becomes(tc.reason, "False", "EndpointNotRecorded"); !strings.Contains(message, tc.want) {
+				t.Errorf("%s\nwant %q in the message, got %q", tc.reason, tc.want, message)
+			}
+			patch(fmt.Sprintf(`{"apiEndpoint":%q,"insecure":null,"useServiceAccount":null}`, to.Endpoint))
+			becomes("set back", "True", "Ready")
+		})
+	}
+	if n := connections.Load(); n > 0 {
+		t.Errorf("want nothing sent to the server of somebody else, got %d connections", n)
+	}
+
+	// As KubeAdmiral writes it, the Secret says nothing. The message has what to do.
+	if _, err := env.Kubectl("hub", "", "annotate", "secret", "member-1", "-n", corev1alpha1.SystemNamespace, "refract.dev/endpoint-"); err != nil {
+		t.Fatal(err)
+	}
+	message := becomes("a Secret without a record", "False", "EndpointNotRecorded")
+	_, command, _ := strings.Cut(message, ": kubectl ")
+	if _, err := env.Kubectl("hub", "", strings.Fields(strings.ReplaceAll(command, "'", ""))...); err != nil {
+		t.Fatalf("the command of the message %q: %v", message, err)
+	}
+	becomes("what the message says was done", "True", "Ready")
+}
