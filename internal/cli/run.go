@@ -116,7 +116,9 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
-		"`percent` of a member's copies that may go at once without refract approve; 100 for all")
+		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; 100 for all")
+	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
+		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
