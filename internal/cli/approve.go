@@ -27,10 +27,11 @@ func newApproveCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "approve CLUSTER --hub-kubeconfig FILE",
 		Short: "Let deletions go on that were held back",
-		Long: `Let deletions go on that were held back. When many of the copies on a cluster
-are to go at once, as they are after a hub was restored from an old backup or a
-policy was emptied by mistake, none of them is removed until somebody has looked:
-the condition DeletionsHeld of the FederatedCluster says so.
+		Long: `Let deletions go on that were held back. When many of the copies of a namespace
+on a cluster are to go at once that nobody has deleted on the hub, as they are after
+it was restored from an old backup or a policy was emptied by mistake, none of them
+is removed until somebody has looked: the condition DeletionsHeld of the
+FederatedCluster says so, with namespaces and causes.
 
 This command lists what is to go, asks, and approves exactly that. What comes to be
 held later must be approved again. Without a terminal it lists, and approves only

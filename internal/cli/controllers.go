@@ -45,8 +45,10 @@ type controllers struct {
 	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
-	// guard is the share of a member's copies that may go at once unasked, in percent.
-	guard int
+	// guard is the share of a namespace's copies on a member that may go at once unasked,
+	// in percent; guardAll is whether those count whose objects somebody deleted.
+	guard    int
+	guardAll bool
 	// namespaceLabels are the labels that namespaces on members have as on the hub.
 	namespaceLabels []string
 	// emptyAfter is how long such a namespace is marked as empty before it is deleted; zero
@@ -240,7 +242,7 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 		return nil, err
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, Checked: s.server != nil, Started: c.started,
+		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Checked: s.server != nil, Started: c.started,
 		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter,
 	})
 	if err != nil {

@@ -116,7 +116,9 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
-		"`percent` of a member's copies that may go at once without refract approve; 100 for all")
+		"`percent` of a namespace's copies on a member that may go at once without refract approve, unless somebody deleted their objects; 100 for all")
+	f.BoolVar(&c.guardAll, "deletion-guard-all", false,
+		"have --deletion-guard ask about copies, too, whose objects somebody deleted on the hub by a call")
 	f.StringSliceVar(&c.namespaceLabels, "namespace-labels", nil,
 		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
 	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,

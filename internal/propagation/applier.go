@@ -190,7 +190,7 @@ func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight 
 
 // apply writes the copy unless it is there as it should be.
 func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	a.guard.done(key)
+	a.guard.stays(key)
 	r := a.rowFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	body := t.variant.forNew()

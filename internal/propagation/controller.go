@@ -72,6 +72,9 @@ type Options struct {
 	// EmptyAfter is for how long a namespace that was made on a member is marked as empty
 	// before it is deleted; zero if it stays. It is [LeastEmpty] or more.
 	EmptyAfter time.Duration
+	// GuardAll has it judge copies, too, of objects that somebody deleted on the hub by
+	// a call.
+	GuardAll bool
 	// Checked is whether a webhook asks, when an override policy is written, if who
 	// writes it may read what it has workloads refer to. Otherwise such Secrets and
 	// ConfigMaps do not travel.
@@ -112,6 +115,7 @@ type Controller struct {
 
 	carried       namespaceLabels
 	hubNamespaces *view
+	guardAll      bool
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -153,6 +157,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		emptyAfter:   o.EmptyAfter,
 		carried:      o.NamespaceLabels,
 		labels:       map[string]map[string]string{},
+		guardAll:     o.GuardAll,
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
@@ -457,6 +462,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	// What changes from here on, while the key is not yet in the ledger or with
 	// other policies, is found by this number.
 	epoch := c.epoch.Load()
+	told := c.sources.deletion(key)
 	was, seen := c.ledger.recall(key)
 	if !seen {
 		was = c.remembered(key)
@@ -470,15 +476,18 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
+	var found cause
 	if src.object == nil {
-		var gone bool
 		var err error
-		if src.object, gone, err = c.sources.look(ctx, key, src); err != nil {
+		if src.object, found, err = c.sources.look(ctx, key, src); err != nil {
 			return reconcile.Result{}, err
 		}
-		if src.object == nil && !gone {
+		if src.object == nil && found == "" {
 			return reconcile.Result{RequeueAfter: time.Second}, nil
 		}
+	}
+	if src.object != nil {
+		found = asksNothing(src.object)
 	}
 	s := &surroundings{
 		hub:         c.hub,
@@ -494,14 +503,23 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		s.recorded = &memory{placed: k.placed, hash: k.hash}
 		if src.object != nil && (!found || k.source != src.object.GetUID()) {
 			c.ledger.none(key)
+			c.sources.noted(key, told)
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
 	p := decide(src, was, s)
 	p.made = time.Now()
 	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
+		c.sources.noted(key, told)
 		return reconcile.Result{}, nil
 	}
+	if p.gone {
+		var err error
+		if p.cause, err = c.whyGone(ctx, key, found, told, &was, seen); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	c.sources.noted(key, told)
 	clusters, reviewed, followers := c.ledger.put(key, p, was, policyNames(src.object))
 	if !seen {
 		c.records.taken(key)

@@ -1,24 +1,27 @@
 package propagation
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultGuard is the share of a member's copies that may go unasked, in percent.
+// DefaultGuard is the share of a namespace's copies on a member that may go unasked,
+// in percent.
 const DefaultGuard = 30
 
-// A member may lose at most guardCopies in one pass unasked, or the share. So that
-// many small steps are as one big one, and what comes and goes all the time is none,
-// what it lost of the most that it held within the window must not be more than
-// the share either, once that is guardPasses.
+// A member may lose at most guardCopies of a namespace in one pass unasked, or the
+// share. So that many small steps are as one big one, what it lost within the window
+// and did not get back must not be more than the share either, once that is
+// guardPasses.
 const (
 	guardCopies = 10
 	guardPasses = 30
@@ -27,15 +30,16 @@ const (
 const (
 	// guardSettles is how long the guard waits for what else is to go.
 	guardSettles = time.Second
-	// guardWindow is how long it counts how many copies a member held.
+	// guardWindow is how long it counts what went.
 	guardWindow = time.Minute
 )
 
-// guard stands between a member and the removal of its copies. It collects what is
-// to go, and when that is more than may go unasked, none of it goes until somebody
-// has approved exactly this: a hub that was emptied by mistake, or was set back to
-// an old state, must not empty the fleet. What is then to go from other namespaces
-// is looked at by itself, so that one tenant does not stop the others.
+// guard stands between a member and the removal of copies that nobody has asked for.
+// It collects what is to go, and when that is more than may go unasked, none of it
+// goes until somebody has approved exactly this: a hub that was emptied by mistake, or
+// was set back to an old state, must not empty the fleet. Each namespace is judged by
+// itself, and each cause in it, so that one tenant does not stop the others; see
+// [guard.excess] for what is judged beyond that.
 type guard struct {
 	share    float64
 	mu       sync.Mutex
@@ -45,11 +49,11 @@ type guard struct {
 	held     map[Key]removal // To go, and more than may go unasked.
 	token    string          // Names what is held; empty if nothing is.
 	issued   []issue         // What tokens were given for, the newest last.
-	total    int             // Copies of the member when it was held.
-	allowed  map[Key]bool    // May go unasked.
+	allowed  map[Key]removal // May go unasked.
 	approved map[Key]bool    // May go, as somebody said so.
-	peak     int             // The most copies that the member held,
-	peaked   time.Time       // and when.
+	lost     map[Key]loss    // Went unasked within the window.
+	copies   map[string]int  // That the member had when it was last judged, by namespace.
+	judged   time.Time       // When that was; zero if what is held is less since.
 	now      func() time.Time
 }
 
@@ -57,9 +61,25 @@ type guard struct {
 type removal struct {
 	Key
 
-	uid types.UID
+	uid   types.UID
+	cause cause
 	// grave is whether more goes with it than itself.
 	grave bool
+}
+
+// group is what is judged together.
+type group struct {
+	namespace string
+	cause     cause
+}
+
+func (r *removal) group() group { return group{r.Namespace, r.cause} }
+
+// loss is a copy that went.
+type loss struct {
+	group
+
+	at time.Time
 }
 
 // issue is what a token stands for.
@@ -78,7 +98,7 @@ const guardCollects = 5 * guardSettles
 func newGuard(percent int, now func() time.Time) *guard {
 	return &guard{
 		share:   float64(percent) / 100,
-		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]bool{}, approved: map[Key]bool{},
+		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
 		now: now,
 	}
 }
@@ -92,60 +112,67 @@ const (
 	hold                 // It may not go until that is approved.
 )
 
-// ask returns what to do with a copy that is to go. Total returns the number of
-// copies that the member holds; approved is the token that somebody approved.
-func (g *guard) ask(r removal, total func() int, approved string) (answer, time.Duration) {
+// ask returns what to do with a copy that is to go. Copies returns how many the member
+// has, by namespace; approved is the token that somebody approved.
+func (g *guard) ask(r removal, copies func() map[string]int, approved string) (answer, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.approve(approved)
-	now, holds := g.now(), total()-len(g.approved)
-	if holds >= g.peak || now.Sub(g.peaked) > guardWindow {
-		g.peak, g.peaked = holds, now
-	}
-	_, isHeld := g.held[r.Key]
+	now := g.now()
+	was, isHeld := g.held[r.Key]
 	switch {
-	case g.allowed[r.Key], g.approved[r.Key]:
+	case g.passes(r.Key):
 		return pass, 0
-	case r.grave:
+	case r.grave: // It is held alone: it says nothing about others.
 		delete(g.pending, r.Key)
-		g.hold(holds, map[Key]removal{r.Key: r}) // Alone: it says nothing about others.
+		g.copies = copies()
+		g.hold(r)
 		return hold, 0
 	case isHeld:
-		g.held[r.Key] = r // It may be less grave by now.
-		light := maps.Clone(g.held)
-		maps.DeleteFunc(light, func(_ Key, r removal) bool { return r.grave })
-		if g.many(light, holds) {
+		g.held[r.Key] = r // It may be less grave by now, or have another cause.
+		if was.grave || was.cause != r.cause {
+			g.judged = time.Time{}
+		}
+		if g.collecting(now) > 0 || now.Sub(g.judged) < guardSettles {
 			return hold, 0
 		}
-		maps.DeleteFunc(g.held, func(_ Key, r removal) bool { return !r.grave })
-		g.name()
-		g.allow(light)
-		return pass, 0
-	case g.holds(r.Namespace):
-		g.hold(holds, map[Key]removal{r.Key: r})
+	case g.holds(r.group()):
+		g.hold(r)
 		return hold, 0
-	}
-	if _, there := g.pending[r.Key]; !there {
-		if len(g.pending) == 0 {
-			g.since = now
+	default:
+		if _, there := g.pending[r.Key]; !there {
+			if len(g.pending) == 0 {
+				g.since = now
+			}
+			g.changed = now
 		}
 		g.pending[r.Key] = r
-		g.changed = now
+		if left := g.collecting(now); left > 0 {
+			return notYet, left
+		}
+	}
+	g.judge(copies(), now)
+	if g.passes(r.Key) {
+		return pass, 0
+	}
+	return hold, 0
+}
+
+func (g *guard) passes(key Key) bool {
+	_, allowed := g.allowed[key]
+	return allowed || g.approved[key]
+}
+
+// collecting is how long to wait for what else is to go.
+func (g *guard) collecting(now time.Time) time.Duration {
+	if len(g.pending) == 0 {
+		return 0
 	}
 	until := g.changed.Add(guardSettles)
 	if most := g.since.Add(guardCollects); most.Before(until) {
 		until = most // A steady stream must not hold itself up.
 	}
-	if left := until.Sub(now); left > 0 {
-		return notYet, left
-	}
-	if g.many(g.pending, holds) {
-		g.hold(holds, g.pending)
-		clear(g.pending)
-		return hold, 0
-	}
-	g.allow(g.pending)
-	return pass, 0
+	return until.Sub(now)
 }
 
 // approve lets go what the token was given for and is still held.
@@ -161,44 +188,178 @@ func (g *guard) approve(token string) {
 		if is, still := g.held[key]; still && is.uid == r.uid {
 			delete(g.held, key)
 			g.approved[key] = true
-			g.peak-- // It is no loss.
 		}
 	}
 	g.issued = slices.Delete(g.issued, 0, at+1)
 	g.name()
 }
 
-func (g *guard) allow(removals map[Key]removal) {
-	for key := range removals {
-		g.allowed[key] = true
+// judge sorts what was collected, and what is held, into what may go and what may not.
+func (g *guard) judge(copies map[string]int, now time.Time) {
+	g.copies, g.judged = copies, now
+	maps.DeleteFunc(g.lost, func(_ Key, l loss) bool { return now.Sub(l.at) > guardWindow })
+	excess := g.excess()
+	for key, r := range g.pending {
+		if excess[r.group()] {
+			g.held[key] = r
+			continue
+		}
+		g.allowed[key] = r
 	}
-	clear(removals)
+	clear(g.pending)
+	for key, r := range g.held {
+		if !r.grave && !excess[r.group()] {
+			delete(g.held, key)
+			g.allowed[key] = r
+		}
+	}
+	g.name()
 }
 
-// many reports whether these are more than may go unasked from a member that holds so
-// many copies.
-func (g *guard) many(removals map[Key]removal, holds int) bool {
-	n := len(removals) + len(g.allowed)
-	return g.over(n, guardCopies, holds) || g.over(g.peak-holds+n, guardPasses, g.peak)
+// toll is what removals come to, and what they are taken from.
+type toll struct {
+	now, held  int // Copies that are to go, of those that there are;
+	lost, most int // with those that went within the window, of all that there were.
+}
+
+func (t *toll) add(o toll) {
+	t.now, t.held, t.lost, t.most = t.now+o.now, t.held+o.held, t.lost+o.lost, t.most+o.most
+}
+
+func (t *toll) subtract(o toll) {
+	t.add(toll{now: -o.now, held: -o.held, lost: -o.lost, most: -o.most})
+}
+
+// excess returns the groups of which more is to go than may go unasked.
+//
+// A namespace is judged by itself, for each cause. A cause that no user of a single
+// namespace can bring about is judged over the whole member, too, as are all causes
+// together once the hub has forgotten that much: it was set back, and nothing that it
+// says is certain. What tenants can bring about is judged over the namespaces that are
+// not held by themselves, but for the one that loses most: many that lose little each
+// are a mistake of somebody who has rights in all of them, and no single tenant can
+// use up what the others may lose.
+func (g *guard) excess() map[group]bool {
+	spaces, groups := g.tolls()
+	excess, full := map[group]bool{}, map[string]bool{}
+	exceed := func(which func(group) bool) {
+		for of := range groups {
+			excess[of] = excess[of] || which(of)
+		}
+	}
+	var member toll
+	for _, of := range spaces {
+		member.add(of)
+	}
+	wide := map[cause]toll{}
+	for of, t := range groups {
+		sum := wide[of.cause]
+		sum.add(t)
+		wide[of.cause] = sum
+		t.add(spaces[of.namespace])
+		excess[of] = g.much(t)
+		full[of.namespace] = full[of.namespace] || excess[of]
+	}
+	forgotten := false
+	for c, t := range wide {
+		t.add(member)
+		if c.wide() && g.much(t) {
+			exceed(func(of group) bool { return of.cause == c })
+		}
+	}
+	for of, is := range excess {
+		forgotten = forgotten || (is && of.cause == causeForgotten)
+	}
+	if forgotten {
+		exceed(func(group) bool { return true })
+		return excess
+	}
+	shares := map[string]toll{}
+	for name, of := range spaces {
+		if !full[name] {
+			shares[name] = of
+		}
+	}
+	for of, t := range groups {
+		if share, counts := shares[of.namespace]; counts && !of.cause.wide() {
+			share.add(t)
+			shares[of.namespace] = share
+		}
+	}
+	if g.much(rest(shares)) {
+		exceed(func(of group) bool { _, counts := shares[of.namespace]; return counts && !of.cause.wide() })
+	}
+	return excess
+}
+
+// rest is what namespaces come to without the one that loses most.
+func rest(shares map[string]toll) toll {
+	var sum, most toll
+	for _, name := range slices.Sorted(maps.Keys(shares)) {
+		t := shares[name]
+		sum.add(t)
+		if t.lost > most.lost {
+			most = t
+		}
+	}
+	sum.subtract(most)
+	return sum
+}
+
+// tolls returns what namespaces have and had, and what groups lose of that.
+func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
+	spaces, groups = map[string]toll{}, map[group]toll{}
+	has := func(namespace string, t toll) {
+		sum := spaces[namespace]
+		sum.add(t)
+		spaces[namespace] = sum
+	}
+	loses := func(of group, t toll) {
+		sum := groups[of]
+		sum.add(t)
+		groups[of] = sum
+	}
+	for namespace, n := range g.copies {
+		has(namespace, toll{held: n, most: n})
+	}
+	for key := range g.approved { // They are no loss.
+		has(key.Namespace, toll{held: -1, most: -1})
+	}
+	for _, l := range g.lost {
+		has(l.namespace, toll{most: 1})
+		loses(l.group, toll{lost: 1})
+	}
+	for _, removals := range []map[Key]removal{g.pending, g.allowed, g.held} {
+		for _, r := range removals {
+			if !r.grave {
+				loses(r.group(), toll{now: 1, lost: 1})
+			}
+		}
+	}
+	return spaces, groups
+}
+
+// much reports whether that is more than may go unasked.
+func (g *guard) much(t toll) bool {
+	return g.over(t.now, guardCopies, t.held) || g.over(t.lost, guardPasses, t.most)
 }
 
 func (g *guard) over(n, least, of int) bool {
 	return g.share < 1 && n > least && float64(n) > g.share*float64(of)
 }
 
-// holds reports whether something in the namespace is held because it is much.
-func (g *guard) holds(namespace string) bool {
-	for key, r := range g.held {
-		if key.Namespace == namespace && !r.grave {
+// holds reports whether something of the group is held because it is much.
+func (g *guard) holds(of group) bool {
+	for _, r := range g.held {
+		if r.group() == of && !r.grave {
 			return true
 		}
 	}
 	return false
 }
 
-func (g *guard) hold(total int, removals map[Key]removal) {
-	maps.Copy(g.held, removals)
-	g.total = total
+func (g *guard) hold(r removal) {
+	g.held[r.Key] = r
 	g.name()
 }
 
@@ -222,7 +383,28 @@ func (g *guard) issue() {
 	}
 }
 
-// done is told that a copy is gone, or is not to go any more, or could not go.
+// went is told that a copy was deleted.
+func (g *guard) went(key Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if r, unasked := g.allowed[key]; unasked {
+		now := g.now()
+		maps.DeleteFunc(g.lost, func(_ Key, l loss) bool { return now.Sub(l.at) > guardWindow })
+		g.lost[key] = loss{r.group(), now}
+	}
+	g.drop(key)
+}
+
+// stays is told that a copy is not to go any more, or is there again.
+func (g *guard) stays(key Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	delete(g.lost, key)
+	g.drop(key)
+}
+
+// done is told that nothing is to be asked about a copy for now: it is not there, or
+// could not be deleted.
 func (g *guard) done(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -235,28 +417,73 @@ func (g *guard) drop(key Key) {
 	delete(g.pending, key)
 	if _, is := g.held[key]; is {
 		delete(g.held, key)
+		g.judged = time.Time{}
 		g.name()
 	}
 }
 
-// waiting says what is held and what to do; empty when nothing is.
-func (g *guard) waiting(cluster string) string {
+// says tells of a copy that is held what it is held with, to those who may see its
+// object: of other namespaces it says nothing.
+func (g *guard) says(r removal, cluster string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.message(cluster)
+	if r.grave {
+		const format = "%s, and the cluster has objects of the type, which would go with the copy: " +
+			"`refract approve %s` shows it and lets it go, and what comes back to the hub stays"
+		return fmt.Sprintf(format, r.cause.of(), cluster)
+	}
+	const format = "%s, wait until somebody approves that they go: `refract approve %s` shows them and lets them go, and what comes back to the hub stays"
+	return fmt.Sprintf(format, g.describe(r.group(), g.tally()[r.group()]), cluster)
 }
+
+// tally is how much of each group is held.
+func (g *guard) tally() map[group]int {
+	n := map[group]int{}
+	for _, r := range g.held {
+		n[r.group()]++
+	}
+	return n
+}
+
+// describe says how much of a group is held, where and why.
+func (g *guard) describe(of group, n int) string {
+	where := "in namespace " + of.namespace
+	if of.namespace == "" {
+		where = "without a namespace"
+	}
+	return fmt.Sprintf("%d of %d copies %s, %s", n, g.copies[of.namespace], where, of.cause.ofMany())
+}
+
+// groupsShown is of how many groups a message tells.
+const groupsShown = 5
 
 func (g *guard) message(cluster string) string {
 	if g.token == "" {
 		return ""
 	}
-	const format = "%d of %d copies are to go at once, which nobody has asked for yet: " +
+	tally, total := g.tally(), 0
+	for _, n := range g.copies {
+		total += n
+	}
+	groups := slices.SortedFunc(maps.Keys(tally), func(a, b group) int {
+		return cmp.Or(cmp.Compare(tally[b], tally[a]), strings.Compare(a.namespace, b.namespace), strings.Compare(string(a.cause), string(b.cause)))
+	})
+	shown := groups[:min(len(groups), groupsShown)]
+	parts, left := make([]string, 0, groupsShown+1), len(g.held)
+	for _, of := range shown {
+		parts = append(parts, g.describe(of, tally[of]))
+		left -= tally[of]
+	}
+	if left > 0 {
+		parts = append(parts, fmt.Sprintf("and %d of others", left))
+	}
+	const format = "%d of %d copies are to go at once, which nobody has approved yet (%s): " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
-	return fmt.Sprintf(format, len(g.held), g.total, cluster, g.token)
+	return fmt.Sprintf(format, len(g.held), total, strings.Join(parts, "; "), cluster, g.token)
 }
 
-// show is waiting for where people read it: what the token stands for now is
-// remembered.
+// show says what is held and what to do, empty when nothing is, and names it: what the
+// token stands for now is remembered.
 func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -1,10 +1,14 @@
 package propagation
 
 import (
+	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestGuard lets some copies go, and asks before many do.
@@ -41,7 +45,10 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-func of(n int) func() int { return func() int { return n } }
+// of is a member that has so many copies, all of one namespace.
+func of(n int) func() map[string]int {
+	return func() map[string]int { return map[string]int{"shop": n} }
+}
 
 func numbered(i int) Key { return keyOf("configmaps", strconv.Itoa(i)) }
 
@@ -64,7 +71,7 @@ func token(t *testing.T, g *guard) string {
 	message, _ := g.show("eu-1")
 	_, token, ok := strings.Cut(message, "token=")
 	if !ok {
-		t.Fatalf("waiting() has no token: %q", message)
+		t.Fatalf("show() has no token: %q", message)
 	}
 	return token
 }
@@ -80,10 +87,10 @@ func TestGuardIsApproved(t *testing.T) {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != pass {
 			t.Fatalf("ask() with the token: want pass, got %v", got)
 		}
-		g.done(numbered(i))
+		g.went(numbered(i))
 	}
-	if message := g.waiting("eu-1"); message != "" {
-		t.Errorf("waiting() after all went: %q", message)
+	if message, _ := g.show("eu-1"); message != "" {
+		t.Errorf("show() after all went: %q", message)
 	}
 }
 
@@ -143,7 +150,7 @@ func TestGuardRemembers(t *testing.T) {
 		if got, _ := g.ask(removal{Key: numbered(i)}, of(100-went), ""); got == hold {
 			break
 		}
-		g.done(numbered(i))
+		g.went(numbered(i))
 		went++
 	}
 	if went != 30 {
@@ -175,7 +182,7 @@ func TestGuardForgetsApprovals(t *testing.T) {
 	approved := token(t, g)
 	for i := range 20 {
 		g.ask(removal{Key: numbered(i)}, of(40), approved)
-		g.done(numbered(i))
+		g.went(numbered(i))
 	}
 	now = now.Add(2 * guardWindow)
 	for i := range 20 {
@@ -247,5 +254,220 @@ func TestGuardIsOff(t *testing.T) {
 	now = now.Add(guardSettles)
 	if got, _ := g.ask(removal{Key: numbered(0)}, of(20), ""); got != pass {
 		t.Errorf("ask(): want pass, got %v", got)
+	}
+}
+
+// step is what is to go at a time.
+type step struct {
+	namespace string
+	cause     cause
+	n         int
+}
+
+// play plays the removals of a member: each step is asked for, waited for, and carried
+// out if it may be. It returns what went and what is held, by namespace and cause.
+func play(g *guard, now *time.Time, copies map[string]int, together bool, steps ...step) (went, held map[string]int) {
+	went, held = map[string]int{}, map[string]int{}
+	var all []removal
+	settle := func() {
+		*now = now.Add(guardSettles)
+		for _, r := range all {
+			if got, _ := g.ask(r, func() map[string]int { return maps.Clone(copies) }, ""); got == pass {
+				went[fmt.Sprintf("%s %s", r.Namespace, r.cause)]++
+				copies[r.Namespace]--
+				g.went(r.Key)
+				continue
+			}
+			held[fmt.Sprintf("%s %s", r.Namespace, r.cause)]++
+		}
+		all = nil
+	}
+	for i, s := range steps {
+		for j := range s.n {
+			r := removal{Key: numbered(100*i + j), cause: s.cause}
+			r.Namespace = s.namespace
+			all = append(all, r)
+			g.ask(r, func() map[string]int { return maps.Clone(copies) }, "")
+		}
+		if !together {
+			settle()
+		}
+	}
+	settle()
+	return went, held
+}
+
+// TestGuardJudgesByNamespaceAndCause holds back what one tenant loses without a word,
+// and nothing of another; and what happens to all of them at once.
+func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
+	type counts = map[string]int
+	small := func(n, size int) counts {
+		all := counts{}
+		for i := range n {
+			all[fmt.Sprintf("team-%02d", i)] = size
+		}
+		return all
+	}
+	each := func(c cause, n, of int) []step {
+		var steps []step
+		for i := range n {
+			steps = append(steps, step{fmt.Sprintf("team-%02d", i), c, of})
+		}
+		return steps
+	}
+	of := func(c cause, n, size int) counts {
+		all := counts{}
+		for i := range n {
+			all[fmt.Sprintf("team-%02d %s", i, c)] = size
+		}
+		return all
+	}
+	with := func(all, more counts) counts {
+		maps.Copy(all, more)
+		return all
+	}
+	cases := map[string]struct {
+		reason     string
+		copies     counts
+		apart      bool // In a pass each; else all in one.
+		steps      []step
+		went, held counts
+	}{
+		"OneTenantsLabels": {
+			reason: "Forty labels of one tenant are gone: they wait, and one object of another goes.",
+			copies: counts{"a": 40, "b": 1},
+			steps:  []step{{"a", causeWithdrawn, 40}, {"b", causeWithdrawn, 1}},
+			went:   counts{"b Withdrawn": 1}, held: counts{"a Withdrawn": 40},
+		},
+		"Later": {
+			reason: "What comes later from another namespace is judged by itself, too.",
+			copies: counts{"a": 40, "b": 12}, apart: true,
+			steps: []step{{"a", causeWithdrawn, 40}, {"b", causeWithdrawn, 5}, {"b", causeWithdrawn, 3}},
+			went:  counts{"b Withdrawn": 8}, held: counts{"a Withdrawn": 40},
+		},
+		"Causes": {
+			reason: "What is held for one cause does not hold what goes for another.",
+			copies: counts{"a": 60},
+			steps:  []step{{"a", causePlacement, 40}, {"a", causeWithdrawn, 2}},
+			went:   counts{"a Withdrawn": 2}, held: counts{"a NoLongerPlaced": 40},
+		},
+		"SameGroup": {
+			reason: "What is added to what is held waits with it.",
+			copies: counts{"a": 60}, apart: true,
+			steps: []step{{"a", causeWithdrawn, 40}, {"a", causeWithdrawn, 1}},
+			went:  counts{}, held: counts{"a Withdrawn": 41},
+		},
+		"AllIUsed": {
+			reason: "A tenant who loses all that may go unasked does not use up what others may.",
+			copies: counts{"a": 10, "b": 10},
+			steps:  []step{{"a", causeWithdrawn, 10}, {"b", causeWithdrawn, 4}},
+			went:   counts{"a Withdrawn": 10, "b Withdrawn": 4}, held: counts{},
+		},
+		"AllIUsedInTime": {
+			reason: "Neither in one pass nor in many.",
+			copies: counts{"a": 100, "b": 10}, apart: true,
+			steps: []step{{"a", causeWithdrawn, 10}, {"a", causeWithdrawn, 10}, {"a", causeWithdrawn, 10}, {"b", causeWithdrawn, 10}},
+			went:  counts{"a Withdrawn": 30, "b Withdrawn": 10}, held: counts{},
+		},
+		"SmallNamespaces": {
+			reason: "A mistake in all namespaces at once, little in each, is caught over all of them.",
+			copies: small(10, 5), steps: each(causeWithdrawn, 10, 5),
+			went: counts{}, held: of(causeWithdrawn, 10, 5),
+		},
+		"SmallBesideLarge": {
+			reason: "A large namespace that is held, or whole, does not make the others' loss a small share.",
+			copies: with(small(10, 5), counts{"a": 500}),
+			steps:  append(each(causeWithdrawn, 10, 5), step{"a", causeWithdrawn, 500}),
+			went:   counts{}, held: with(of(causeWithdrawn, 10, 5), counts{"a Withdrawn": 500}),
+		},
+		"SomeOfAll": {
+			reason: "A share of each that may go is a share of all that may go.",
+			copies: small(10, 50), steps: each(causePlacement, 10, 15),
+			went: of(causePlacement, 10, 15), held: counts{},
+		},
+		"Forgotten": {
+			reason: "A hub that was set back knows nothing of what is new: that is judged over the whole member, and all else that it says waits.",
+			copies: counts{"a": 9, "b": 9, "c": 20},
+			steps:  []step{{"a", causeForgotten, 8}, {"b", causeForgotten, 8}, {"c", causePlacement, 1}},
+			went:   counts{}, held: counts{"a Forgotten": 8, "b Forgotten": 8, "c NoLongerPlaced": 1},
+		},
+		"ForgottenLittle": {
+			reason: "Few copies that the hub does not know are no disaster.",
+			copies: counts{"a": 9, "b": 9},
+			steps:  []step{{"a", causeForgotten, 3}, {"b", causePlacement, 1}},
+			went:   counts{"a Forgotten": 3, "b NoLongerPlaced": 1}, held: counts{},
+		},
+		"Type": {
+			reason: "A type that was deleted is judged over the whole member, and holds nothing else.",
+			copies: counts{"a": 9, "b": 9},
+			steps:  []step{{"a", causeType, 6}, {"b", causeType, 6}, {"b", causeWithdrawn, 1}},
+			went:   counts{"b Withdrawn": 1}, held: counts{"a TypeDeleted": 6, "b TypeDeleted": 6},
+		},
+		"Leaves": {
+			reason: "A cluster that leaves loses all of its copies, however small the namespaces.",
+			copies: counts{"": 4, "a": 4, "b": 4},
+			steps:  []step{{"", causeLeaves, 4}, {"a", causeLeaves, 4}, {"b", causeLeaves, 4}},
+			went:   counts{}, held: counts{" ClusterLeaves": 4, "a ClusterLeaves": 4, "b ClusterLeaves": 4},
+		},
+		"ClusterScoped": {
+			reason: "What has no namespace is a group of its own.",
+			copies: counts{"": 20, "a": 5},
+			steps:  []step{{"", causeWithdrawn, 20}, {"a", causeWithdrawn, 5}},
+			went:   counts{"a Withdrawn": 5}, held: counts{" Withdrawn": 20},
+		},
+		"Outage": {
+			reason: "What a tenant deleted while nobody watched waits, and nothing of others that went meanwhile.",
+			copies: counts{"a": 40, "b": 40},
+			steps:  []step{{"a", causeMissing, 40}, {"b", causeMissing, 3}},
+			went:   counts{"b Missing": 3}, held: counts{"a Missing": 40},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			now := time.Unix(0, 0)
+			g := newGuard(DefaultGuard, func() time.Time { return now })
+			went, held := play(g, &now, tc.copies, !tc.apart, tc.steps...)
+			if diff := cmp.Diff([]counts{tc.went, tc.held}, []counts{went, held}); diff != "" {
+				t.Errorf("%s\nwhat went and what is held: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestGuardCountsWhatIsLost forgets losses that came back.
+func TestGuardCountsWhatIsLost(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(DefaultGuard, func() time.Time { return now })
+	for i := range 100 { // One comes and goes all the time.
+		g.ask(removal{Key: numbered(0)}, of(50), "")
+		now = now.Add(guardSettles)
+		if got, _ := g.ask(removal{Key: numbered(0)}, of(50), ""); got != pass {
+			t.Fatalf("ask() number %d for a copy that comes and goes: want pass, got %v", i, got)
+		}
+		g.went(numbered(0))
+		g.stays(numbered(0))
+	}
+}
+
+// TestGuardSays tells members' administrators everything, and tenants what is theirs.
+func TestGuardSays(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(DefaultGuard, func() time.Time { return now })
+	play(g, &now, map[string]int{"a": 40, "b": 15, "c": 5}, true,
+		step{"a", causeWithdrawn, 40}, step{"b", causePlacement, 12}, step{"c", causeWithdrawn, 1})
+	message, _ := g.show("eu-1")
+	before, _, _ := strings.Cut(message, "token=")
+	want := "52 of 60 copies are to go at once, which nobody has approved yet (40 of 40 copies in namespace a, whose objects do not ask to be " +
+		"propagated any more; 12 of 15 copies in namespace b, which are not placed here any more): `refract approve eu-1` shows them and lets " +
+		"them go, and what comes back to the hub stays; "
+	if diff := cmp.Diff(want, before); diff != "" {
+		t.Errorf("show(): -want, +got:\n%s", diff)
+	}
+	r := removal{Key: numbered(0), cause: causeWithdrawn}
+	r.Namespace = "a"
+	want = "40 of 40 copies in namespace a, whose objects do not ask to be propagated any more, wait until somebody approves that they go: " +
+		"`refract approve eu-1` shows them and lets them go, and what comes back to the hub stays"
+	if diff := cmp.Diff(want, g.says(r, "eu-1")); diff != "" {
+		t.Errorf("says(): -want, +got:\n%s", diff)
 	}
 }

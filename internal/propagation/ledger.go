@@ -577,16 +577,30 @@ func (l *ledger) on(cluster string) []Key {
 	return keys
 }
 
-// holds is how many keys have a copy on the cluster, as far as is known.
-func (l *ledger) holds(cluster string) (n int) {
+// holds is how many keys have a copy on the cluster, as far as is known, by namespace.
+func (l *ledger) holds(cluster string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for _, e := range l.entries {
+	n := map[string]int{}
+	for key, e := range l.entries {
 		if _, reported := e.rows[cluster]; reported {
-			n++
+			n[key.Namespace]++
 		}
 	}
 	return n
+}
+
+// deleted reports whether somebody deleted the objects of all of these keys by calls,
+// of which there is one at least.
+func (l *ledger) deleted(keys []Key) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, key := range keys {
+		if e := l.entries[key]; e == nil || !e.plan.gone || e.plan.cause != causeDeleted {
+			return false
+		}
+	}
+	return len(keys) > 0
 }
 
 // needs reports whether a copy in the namespace is, or is to be, on the cluster.

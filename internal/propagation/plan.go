@@ -59,8 +59,10 @@ type plan struct {
 	uid        types.UID
 	generation int64
 
-	// gone: there is no such object, or it asks for nothing: copies are removed.
-	gone bool
+	// gone: there is no such object, or it asks for nothing: copies are removed. The
+	// cause is why.
+	gone  bool
+	cause cause
 	// held says why nothing may be written or removed for now; empty if it may.
 	held, heldMessage string
 	// dryRun: nothing is written or removed; what would be is reported.
@@ -115,6 +117,8 @@ type memory struct {
 	rendered []tree.Policy
 	// following are what the object travelled with.
 	following []Key
+	// cause is why the object is gone; empty while it is not.
+	cause cause
 	// rows and warned are what was reported before a restart.
 	rows   []refractv1alpha1.ClusterStatus
 	warned []string
@@ -437,6 +441,7 @@ func (p *plan) variant(v *variant) *variant {
 // remember is the memory after p.
 func (p *plan) remember(was memory) memory {
 	if p.gone {
+		was.cause = p.cause
 		return was
 	}
 	if p.held != "" {

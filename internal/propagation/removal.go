@@ -26,13 +26,15 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		r.absent = true
 		return a.done(key, r, 0)
 	}
-	r.state, r.reason, r.message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, "the object is not placed here any more"
+	why := causePlacement
+	r.state, r.reason = refractv1alpha1.StateDeleting, reasonNoLongerPlaced
 	switch {
 	case p.gone:
-		r.reason, r.message = reasonSourceGone, "the object is gone from the hub, or does not ask to be propagated any more"
+		why, r.reason = p.cause, reasonSourceGone
 	case leaving:
-		r.reason, r.message = reasonClusterLeaves, "the cluster is leaving the fleet"
+		why, r.reason = causeLeaves, reasonClusterLeaves
 	}
+	r.message = why.of()
 	if have.Deleting {
 		r.message = "the copy is being deleted and still has finalizers on the cluster"
 		return a.done(key, r, 0) // Its going is an event.
@@ -49,7 +51,8 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		}
 		return a.release(ctx, key, r, have, mark)
 	}
-	if !a.primed.Load() || !a.member.Swept() {
+	asked := why == causeDeleted && !a.guardAll
+	if !asked && (!a.primed.Load() || !a.member.Swept()) {
 		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
 	}
 	grave, err := a.grave(ctx, key)
@@ -57,12 +60,16 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
-	total := func() int { return a.ledger.holds(a.member.Name) }
-	switch answer, left := a.guard.ask(removal{key, have.UID, grave}, total, a.members.Approved(a.member.Name)); answer {
+	if asked && !grave {
+		return a.delete(ctx, key, r, have)
+	}
+	going := removal{key, have.UID, why, grave}
+	holds := func() map[string]int { return a.ledger.holds(a.member.Name) }
+	switch answer, left := a.guard.ask(going, holds, a.members.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case hold:
-		r.reason, r.message = reasonDeletionHeld, a.guard.waiting(a.member.Name)
+		r.reason, r.message = reasonDeletionHeld, a.guard.says(going, a.member.Name)
 		a.held.addAfter(a.member.Name, heldDelay) // Its condition says so.
 		if grave {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
@@ -92,7 +99,7 @@ func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) 
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
 	}
-	a.guard.done(key)
+	a.guard.went(key)
 	if !found {
 		a.member.Forget(key)
 		r.absent = true

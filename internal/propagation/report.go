@@ -77,7 +77,7 @@ func (c *Controller) remembered(key Key) memory {
 	if !found || k.status == nil {
 		return memory{}
 	}
-	m := memory{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings}
+	m := memory{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
 	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
 		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
@@ -378,6 +378,11 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
 	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
+	if gone := sourceGone(p); gone != nil {
+		meta.SetStatusCondition(&s.Conditions, *gone)
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionSourceGone)
+	}
 	s.Compact()
 	return s
 }

@@ -50,9 +50,19 @@ type sources struct {
 	mu    sync.RWMutex
 	types map[schema.GroupResource]*sourceType
 	// wanted are objects without a label that travel with others.
-	wanted     map[schema.GroupResource]map[types.NamespacedName]bool
+	wanted map[schema.GroupResource]map[types.NamespacedName]bool
+	// deletions are those that watches told of and nobody has taken note of.
+	deletions map[Key]*deletion
+	// defined are the types that a CustomResourceDefinition was seen of, by its name.
+	defined    map[string]bool
 	discovered bool            // Whether the types were discovered once.
 	doubtful   map[string]bool // Groups that the hub could not tell of the last time.
+}
+
+// deletion is one that a watch told of: somebody deleted the object by a call, or took
+// its label away.
+type deletion struct {
+	created metav1.Time // When the object was made.
 }
 
 // sourceType is one type and its labelled objects. A selector cannot say "one
@@ -72,15 +82,22 @@ type sourceType struct {
 func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(key Key, initial bool)) *sources {
 	return &sources{
 		dynamic: dyn, discovery: disco, log: log, notify: notify,
-		wake:   make(chan struct{}, 1),
-		types:  map[schema.GroupResource]*sourceType{},
-		wanted: map[schema.GroupResource]map[types.NamespacedName]bool{},
+		wake:      make(chan struct{}, 1),
+		types:     map[schema.GroupResource]*sourceType{},
+		wanted:    map[schema.GroupResource]map[types.NamespacedName]bool{},
+		deletions: map[Key]*deletion{},
+		defined:   map[string]bool{},
 	}
 }
 
 // run follows the hub's types until ctx ends.
 func (s *sources) run(ctx context.Context) error {
-	crds := &view{changed: func(types.NamespacedName, bool) { s.lookAgain() }}
+	crds := &view{changed: func(name types.NamespacedName, _ bool) {
+		s.mu.Lock()
+		s.defined[name.Name] = true
+		s.mu.Unlock()
+		s.lookAgain()
+	}}
 	watches := &s.watches
 	defer watches.Wait()
 	watches.Go(func() { s.reflect(ctx, crdResource, "", crds) })
@@ -170,9 +187,7 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r
 	t := &sourceType{gvr: gvr, kind: r.Kind, namespaced: r.Namespaced, ctx: ctx, stop: stop}
 	s.types[gvr.GroupResource()] = t
 	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
-		v := &view{changed: func(name types.NamespacedName, initial bool) {
-			s.notify(Key{GroupResource: gvr.GroupResource(), NamespacedName: name}, initial)
-		}}
+		v := s.viewOf(gvr.GroupResource())
 		t.views = append(t.views, v)
 		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
 	}
@@ -182,19 +197,45 @@ func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r
 	return before
 }
 
+// viewOf makes a view of objects of a type.
+func (s *sources) viewOf(resource schema.GroupResource) *view {
+	keyed := func(name types.NamespacedName) Key { return Key{GroupResource: resource, NamespacedName: name} }
+	return &view{
+		changed: func(name types.NamespacedName, initial bool) { s.notify(keyed(name), initial) },
+		deleted: func(name types.NamespacedName, created metav1.Time) {
+			s.mu.Lock()
+			s.deletions[keyed(name)] = &deletion{created: created}
+			s.mu.Unlock()
+		},
+	}
+}
+
+// deletion returns what a watch told of the deletion of an object, until that is
+// [sources.noted]; nil if nothing.
+func (s *sources) deletion(key Key) *deletion {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.deletions[key]
+}
+
+// noted forgets a deletion, unless the watch has told of another since.
+func (s *sources) noted(key Key, d *deletion) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.deletions[key] == d {
+		delete(s.deletions, key)
+	}
+}
+
 // watchOthers begins to watch the objects of a type that have no label. The lock must
 // be held.
 func (s *sources) watchOthers(t *sourceType) {
 	resource := t.gvr.GroupResource()
-	t.others = &view{
-		changed: func(name types.NamespacedName, initial bool) {
-			s.notify(Key{GroupResource: resource, NamespacedName: name}, initial)
-		},
-		keep: func(name types.NamespacedName) bool {
-			s.mu.RLock()
-			defer s.mu.RUnlock()
-			return s.wanted[resource][name]
-		},
+	t.others = s.viewOf(resource)
+	t.others.keep = func(name types.NamespacedName) bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return s.wanted[resource][name]
 	}
 	s.watches.Go(func() { s.reflect(t.ctx, t.gvr, "", t.others) })
 }
@@ -364,42 +405,94 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 }
 
 // look asks the hub for an object that was not seen: it returns the object if it
-// travels with others, and whether it is really not there, or does not ask to be
-// propagated. What is seen may be behind (an object passes from one label to the
+// travels with others, and whether it is really not there (Missing, or TypeDeleted if
+// the hub serves no such type any more), is being deleted (Deleted), or does not ask
+// to be propagated (Withdrawn); nothing if its copies are to stay. What is seen may be behind (an object passes from one label to the
 // other through two watches), and a type may be missing because an API server has
 // just begun. Copies are removed on proof only: the object is not found by a
 // server that serves its type, or the type was that of a CRD, and that is not
 // found. Kubernetes' own types, and those of API servers that cannot be reached now,
 // do not go away.
-func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone bool, err error) {
+func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone cause, err error) {
 	if src.gvr.Resource != "" {
 		live, err := s.dynamic.Resource(src.gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
 		switch {
 		case err == nil && s.keep(key, live):
-			return live, false, nil
+			return live, "", nil
 		case err == nil:
-			_, asks, _, _ := placement.Named(live.GetLabels(), live.GetNamespace()) // A label that is not valid asks, too.
-			return nil, !asks || live.GetDeletionTimestamp() != nil, nil
+			return nil, asksNothing(live), nil
 		case notFound(err):
-			return nil, true, nil
+			return nil, causeMissing, nil
 		case !apierrors.IsNotFound(err):
-			return nil, false, fmt.Errorf("looking for the source of copies: %w", err)
+			return nil, "", fmt.Errorf("looking for the source of copies: %w", err)
 		}
 	}
 	s.mu.RLock()
 	doubtful := s.doubtful[key.Group]
 	s.mu.RUnlock()
 	if doubtful || scheme.Scheme.IsGroupRegistered(key.Group) {
-		return nil, false, nil
+		return nil, "", nil
 	}
 	_, err = s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})
 	switch {
 	case notFound(err):
-		return nil, true, nil
+		return nil, causeType, nil
 	case err != nil && !apierrors.IsNotFound(err):
-		return nil, false, fmt.Errorf("looking for the type of copies: %w", err)
+		return nil, "", fmt.Errorf("looking for the type of copies: %w", err)
 	}
-	return nil, false, nil
+	return nil, "", nil
+}
+
+// asksNothing says of an object that is there why its copies are to go; nothing if it
+// asks to be propagated.
+func asksNothing(obj *unstructured.Unstructured) cause {
+	_, asks, _, _ := placement.Named(obj.GetLabels(), obj.GetNamespace()) // A label that is not valid asks, too.
+	switch {
+	case obj.GetDeletionTimestamp() != nil:
+		return causeDeleted
+	case !asks:
+		return causeWithdrawn
+	default:
+		return ""
+	}
+}
+
+// around returns what was deleted around an object that is gone or going: its type, or
+// its namespace, which is being deleted, is not there, or was made after the object.
+// It returns Missing if the hub does not say. Namespaces and types outlive what is in
+// them, and the hub is asked after the object went: the one that took it along cannot
+// be taken for one that is still whole.
+func (s *sources) around(ctx context.Context, key Key, told *deletion) (cause, error) {
+	s.mu.RLock()
+	custom := s.defined[key.GroupResource.String()]
+	s.mu.RUnlock()
+	for _, holder := range []struct {
+		cause    cause
+		resource schema.GroupVersionResource
+		name     string
+		is       bool
+	}{
+		{causeType, crdResource, key.GroupResource.String(), custom},
+		{causeNamespace, namespaceResource, key.Namespace, key.Namespace != ""},
+	} {
+		if !holder.is {
+			continue
+		}
+		live, err := s.dynamic.Resource(holder.resource).Get(ctx, holder.name, metav1.GetOptions{})
+		switch {
+		case apierrors.IsNotFound(err):
+			return holder.cause, nil
+		case apierrors.IsForbidden(err):
+			return causeMissing, nil
+		case err != nil:
+			return "", fmt.Errorf("looking for what was deleted around the source of copies: %w", err)
+		}
+		made := live.GetCreationTimestamp()
+		if live.GetDeletionTimestamp() != nil || (told != nil && told.created.Before(&made)) {
+			return holder.cause, nil
+		}
+	}
+	return "", nil
 }
 
 // keep adds an object to those that travel with others, if it is wanted there.
@@ -436,6 +529,9 @@ func (t *sourceType) keys() []Key {
 // view is a store of objects that a reflector keeps up to date.
 type view struct {
 	changed func(name types.NamespacedName, initial bool)
+	// deleted, if it is not nil, is called before changed when a watch told of a
+	// deletion.
+	deleted func(name types.NamespacedName, created metav1.Time)
 	keep    func(types.NamespacedName) bool // Which objects are kept; nil for all.
 
 	mu     sync.RWMutex
@@ -518,13 +614,16 @@ func (v *view) Update(obj any) error { return v.Add(obj) }
 
 // Delete is called by the reflector, also for an object that lost the label.
 func (v *view) Delete(obj any) error {
-	_, name, ok := named(obj)
+	u, name, ok := named(obj)
 	if !ok || (v.keep != nil && !v.keep(name)) {
 		return nil
 	}
 	v.mu.Lock()
 	delete(v.items, name)
 	v.mu.Unlock()
+	if v.deleted != nil {
+		v.deleted(name, u.GetCreationTimestamp())
+	}
 	v.changed(name, false)
 	return nil
 }

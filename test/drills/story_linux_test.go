@@ -32,7 +32,8 @@ type story struct {
 	plain  map[string]bool
 	few    map[string]bool // Those that are placed by the policy "few".
 	number int             // Of the last change.
-	// removals is how many objects may still go before anybody has to ask the guard.
+	// removals is how many objects may still go while nobody watches, before anybody has
+	// to ask the guard.
 	removals int
 }
 
@@ -91,7 +92,8 @@ func (s *story) change() {
 	}
 }
 
-// few is how many objects go at a time: the guard asks from 11 copies of a member on.
+// few is how many objects go at a time: of those that go while nobody watches the guard
+// asks from 11 copies of a member on.
 const few = 8
 
 // changes makes n changes, of which at most a few take objects away.

@@ -88,7 +88,7 @@ const (
 	// Its message names what is missing.
 	ClusterAuthorized ClusterConditionType = "Authorized"
 	// ClusterDeletionsHeld: more copies are to go at once than the guard lets pass
-	// unasked. Its message says how many, and how to approve it.
+	// unasked. Its message says of which namespaces, why, how many, and how to approve it.
 	ClusterDeletionsHeld ClusterConditionType = "DeletionsHeld"
 )
 

@@ -107,6 +107,12 @@ const (
 	// ConditionReady is True when the object is synced and ready on every placed
 	// cluster.
 	ConditionReady = "Ready"
+	// ConditionSourceGone is True while copies of an object are to go that is not
+	// there, or does not ask to be propagated any more. Its reason is why: Deleted
+	// (somebody deleted it by a call), Withdrawn (its label, or what referred to it, is
+	// gone), NamespaceDeleted or TypeDeleted (it went with that), Missing (it went
+	// while nobody watched), or Forgotten (the hub does not know it).
+	ConditionSourceGone = "SourceGone"
 )
 
 // PropagationStatus is the report on one object.
@@ -163,7 +169,8 @@ type PropagationStatus struct {
 	// +listType=atomic
 	Follows []FollowedObject `json:"follows,omitempty"`
 
-	// Conditions: Synced and Ready.
+	// Conditions: Synced and Ready, and SourceGone while copies of an object that is
+	// gone are being removed.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -1,0 +1,171 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// cause is why a copy is to go. Those of objects that are gone are reasons of the
+// condition SourceGone, so that a restart does not turn what somebody has asked for
+// into something that nobody has.
+type cause string
+
+const (
+	causeDeleted   cause = "Deleted"            // Somebody deleted the object on the hub, by a call.
+	causeWithdrawn cause = "Withdrawn"          // The object is there and does not ask to be propagated any more.
+	causeNamespace cause = "NamespaceDeleted"   // It went with its namespace.
+	causeType      cause = "TypeDeleted"        // It went with its CustomResourceDefinition.
+	causeMissing   cause = "Missing"            // It went while nobody watched.
+	causeForgotten cause = "Forgotten"          // It is not there, nor is the Propagation that outlives it.
+	causePlacement cause = reasonNoLongerPlaced // The policy, the clusters or the object's replicas are others.
+	causeLeaves    cause = reasonClusterLeaves  // The cluster leaves the fleet.
+)
+
+// wide reports whether nobody who has rights in one namespace alone can bring the
+// cause about. What has such a cause is judged over the whole member, too.
+func (c cause) wide() bool { return c == causeForgotten || c == causeType || c == causeLeaves }
+
+// of says it of the object of a copy.
+func (c cause) of() string {
+	switch c {
+	case causeDeleted:
+		return "the object was deleted on the hub"
+	case causeWithdrawn:
+		return "the object does not ask to be propagated any more: its label, or what referred to it, is gone"
+	case causeNamespace:
+		return "the object's namespace was deleted on the hub"
+	case causeType:
+		return "the object's type was deleted on the hub"
+	case causeForgotten:
+		return "the hub has neither the object nor a Propagation of it, as after a restore"
+	case causePlacement:
+		return "the object is not placed here any more"
+	case causeLeaves:
+		return "the cluster is leaving the fleet"
+	default:
+		return "the object went from the hub while nobody watched"
+	}
+}
+
+// ofMany says it of copies, after their number and namespace.
+func (c cause) ofMany() string {
+	switch c {
+	case causeDeleted:
+		return "whose objects were deleted on the hub"
+	case causeWithdrawn:
+		return "whose objects do not ask to be propagated any more"
+	case causeNamespace:
+		return "whose namespace was deleted on the hub"
+	case causeType:
+		return "whose type was deleted on the hub"
+	case causeForgotten:
+		return "of which the hub has neither an object nor a Propagation"
+	case causePlacement:
+		return "which are not placed here any more"
+	case causeLeaves:
+		return "as the cluster leaves the fleet"
+	default:
+		return "whose objects went from the hub while nobody watched"
+	}
+}
+
+// evidence is what is known of an object that is not there, or asks for nothing.
+type evidence struct {
+	// found is what the hub says of it: Deleted while it has a deletionTimestamp,
+	// Withdrawn, TypeDeleted, or Missing.
+	found cause
+	// watched is whether a watch told of its deletion.
+	watched bool
+	// around is what was deleted around it, NamespaceDeleted or TypeDeleted; Missing if
+	// the hub does not say; empty if nothing was.
+	around cause
+	// known is whether the hub, or this process, knows that it was propagated.
+	known bool
+	// led is whether it travelled with others, and all of them were deleted by calls.
+	led bool
+}
+
+// cause decides. Only a deletion that was seen has been asked for, and only if it was
+// not that of something larger: who deletes a namespace or a type has not named the
+// objects, and a hub that was set back, or wiped, tells of no deletion.
+func (e *evidence) cause() cause {
+	switch {
+	case !e.known:
+		return causeForgotten
+	case e.found == causeWithdrawn && e.led:
+		return causeDeleted
+	case e.found == causeWithdrawn, e.found == causeType:
+		return e.found
+	case e.around != "":
+		return e.around
+	case e.found == causeDeleted, e.watched:
+		return causeDeleted
+	default:
+		return causeMissing
+	}
+}
+
+// whyGone returns why the copies of an object are to go that is not there, or asks for
+// nothing; found is what the hub says of it, seen is whether this process has decided
+// about the key before. What was found out once holds until the object is there again:
+// namespaces come back, and Propagations go.
+func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *memory, seen bool) (cause, error) {
+	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
+		return was.cause, nil
+	}
+	_, recorded := c.records.get(key)
+	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
+	var err error
+	switch {
+	case found == causeWithdrawn:
+		e.led = c.ledger.deleted(was.following)
+	case found == causeDeleted || found == causeMissing:
+		if e.around, err = c.sources.around(ctx, key, told); err != nil {
+			return "", err
+		}
+	}
+	if found == causeMissing && told == nil && seen {
+		// The hub may have been set back under the eyes of this process, which remembers
+		// what the hub does not.
+		if e.known, err = c.recorded(ctx, key); err != nil {
+			return "", err
+		}
+	}
+	return e.cause(), nil
+}
+
+// recorded asks the hub whether it has a record of the key.
+func (c *Controller) recorded(ctx context.Context, key Key) (bool, error) {
+	r := newRecord(key.Namespace != "")
+	err := c.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("reading the report on %s %s: %w", key.GroupResource, key.NamespacedName, err)
+	}
+	return err == nil, nil
+}
+
+// sourceGone says in one condition why the object is gone; nil if it is not.
+func sourceGone(p *plan) *metav1.Condition {
+	if !p.gone {
+		return nil
+	}
+	return &metav1.Condition{
+		Type: refractv1alpha1.ConditionSourceGone, Status: metav1.ConditionTrue,
+		Reason: string(p.cause), Message: p.cause.of(), ObservedGeneration: p.generation,
+	}
+}
+
+// causeIn is what sourceGone said; empty if nothing.
+func causeIn(conditions []metav1.Condition) cause {
+	if c := meta.FindStatusCondition(conditions, refractv1alpha1.ConditionSourceGone); c != nil && c.Status == metav1.ConditionTrue {
+		return cause(c.Reason)
+	}
+	return ""
+}

@@ -1,0 +1,273 @@
+package adversary
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/harness"
+)
+
+// many is how many objects a tenant has: more than may go unasked.
+const many = 40
+
+// deletions is a fleet on which tenants have objects go.
+type deletions struct {
+	*testing.T
+	*harness.Env
+
+	clients     map[string]client.Client
+	controllers *harness.Replica
+}
+
+// startDeletions opens a fleet and starts the controllers, with further arguments.
+func startDeletions(t *testing.T, args ...string) *deletions {
+	t.Helper()
+	d := &deletions{T: t, Env: harness.New(t, harness.Topology{Members: 2, CRDs: true}), clients: map[string]client.Client{}}
+	for _, cluster := range append([]string{"hub"}, d.Members...) {
+		c, err := d.Client(cluster)
+		d.must(err)
+		d.clients[cluster] = c
+	}
+	d.must(d.JoinAll(t.Context()))
+	d.run(args...)
+	return d
+}
+
+func (d *deletions) must(err error) {
+	d.Helper()
+	if err != nil {
+		d.Fatal(err)
+	}
+}
+
+// run starts the controllers and waits until they are at work.
+func (d *deletions) run(args ...string) {
+	d.Helper()
+	var err error
+	d.controllers, err = d.Replica("controllers", append([]string{"--lease-duration=5s"}, args...)...)
+	d.must(err)
+	harness.Eventually(d.T, "the controllers are at work", d.controllers.Ready)
+}
+
+// tenant makes a namespace with a policy and n objects that it places on all members, and
+// waits until they are there.
+func (d *deletions) tenant(ns string, n int) {
+	d.Helper()
+	d.must(harness.ApplyAll(d.Context(), d.clients["hub"], strings.ReplaceAll(`
+{apiVersion: v1, kind: Namespace, metadata: {name: NS}}
+---
+{apiVersion: core.kubeadmiral.io/v1alpha1, kind: PropagationPolicy, metadata: {name: everywhere, namespace: NS}, spec: {schedulingMode: Duplicate}}
+`, "NS", ns)))
+	d.label(ns, 0, n, "kubeadmiral.io/propagation-policy-name: everywhere")
+	d.left(ns, n)
+}
+
+// label writes objects with these labels, from the first to before the last.
+func (d *deletions) label(ns string, first, last int, labels string) {
+	d.Helper()
+	const manifest = `{apiVersion: v1, kind: ConfigMap, metadata: {name: %s, namespace: %s, labels: {%s}}}`
+	d.each(first, last, func(name string) error {
+		return harness.ApplyAll(d.Context(), d.clients["hub"], fmt.Sprintf(manifest, name, ns, labels))
+	})
+}
+
+// drop deletes objects, from the first to before the last, each by a call.
+func (d *deletions) drop(ns string, first, last int) {
+	d.Helper()
+	d.each(first, last, func(name string) error { return d.Delete(d.Context(), "hub", "configmap", ns, name) })
+}
+
+// each does it for objects, from the first to before the last, all at once: what goes
+// little by little may go unasked.
+func (d *deletions) each(first, last int, do func(name string) error) {
+	d.Helper()
+	errs := make([]error, last-first)
+	var all sync.WaitGroup
+	for i := range errs {
+		all.Go(func() { errs[i] = do(fmt.Sprintf("config-%02d", first+i)) })
+	}
+	all.Wait()
+	d.must(errors.Join(errs...))
+}
+
+// has returns an error unless every member holds n copies in the namespace.
+func (d *deletions) has(ctx context.Context, ns string, n int) error {
+	for _, m := range d.Members {
+		var list corev1.ConfigMapList
+		if err := d.clients[m].List(ctx, &list, client.InNamespace(ns), client.MatchingLabels{corev1alpha1.ManagedLabel: "true"}); err != nil {
+			return err
+		}
+		if len(list.Items) != n {
+			return fmt.Errorf("%s holds %d copies in namespace %s, want %d", m, len(list.Items), ns, n)
+		}
+	}
+	return nil
+}
+
+func (d *deletions) left(ns string, n int) {
+	d.Helper()
+	harness.Eventually(d.T, fmt.Sprintf("%d copies in namespace %s", n, ns), func(ctx context.Context) error { return d.has(ctx, ns, n) })
+}
+
+// held returns what a member's condition says; empty if nothing is held there.
+func (d *deletions) held(ctx context.Context, member string) (string, error) {
+	fc := &corev1alpha1.FederatedCluster{}
+	if err := d.clients["hub"].Get(ctx, types.NamespacedName{Name: member}, fc); err != nil {
+		return "", err
+	}
+	at := slices.IndexFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
+		return c.Type == corev1alpha1.ClusterDeletionsHeld && c.Status == metav1.ConditionTrue
+	})
+	if at < 0 {
+		return "", nil
+	}
+	return fc.Status.Conditions[at].Message, nil
+}
+
+// waits waits until every member says all of this of what it holds back, and nothing of
+// the rest.
+func (d *deletions) waits(says []string, rest ...string) {
+	d.Helper()
+	harness.Eventually(d.T, "deletions are held: "+strings.Join(says, ", "), func(ctx context.Context) error {
+		for _, m := range d.Members {
+			message, err := d.held(ctx, m)
+			if err != nil {
+				return err
+			}
+			for _, want := range says {
+				if !strings.Contains(message, want) {
+					return fmt.Errorf("%s: want %q, got %q", m, want, message)
+				}
+			}
+			for _, other := range rest {
+				if strings.Contains(message, other) {
+					return fmt.Errorf("%s: want nothing of %q, got %q", m, other, message)
+				}
+			}
+		}
+		return nil
+	})
+}
+
+// nothingWaits fails the test if a member holds something back.
+func (d *deletions) nothingWaits() {
+	d.Helper()
+	for _, m := range d.Members {
+		switch message, err := d.held(d.Context(), m); {
+		case err != nil:
+			d.Fatal(err)
+		case message != "":
+			d.Errorf("%s holds deletions back that were asked for: %s", m, message)
+		}
+	}
+}
+
+// approve approves all that is held back.
+func (d *deletions) approve() {
+	d.Helper()
+	for _, m := range d.Members {
+		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // More may come to be held meanwhile.
+			_, err := d.Refract("approve", m, "--yes", "--hub-kubeconfig", d.Kubeconfig("hub"))
+			return err
+		})
+	}
+	harness.Eventually(d.T, "nothing is held any more", func(ctx context.Context) error {
+		for _, m := range d.Members {
+			if message, err := d.held(ctx, m); err != nil || message != "" {
+				return errors.Join(err, errors.New(message))
+			}
+		}
+		return nil
+	})
+}
+
+// TestDeletionsThatWereAskedFor go without approval, however many.
+func TestDeletionsThatWereAskedFor(t *testing.T) {
+	d := startDeletions(t)
+	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
+	d.tenant(a, many)
+	d.tenant(b, 5)
+	d.drop(a, 0, many)
+	d.drop(b, 0, 1)
+	d.left(a, 0)
+	d.left(b, 4)
+	d.nothingWaits()
+}
+
+// TestDeletionsThatNobodyAskedFor wait, and hold nothing of another tenant.
+func TestDeletionsThatNobodyAskedFor(t *testing.T) {
+	d := startDeletions(t)
+	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
+	d.tenant(a, many)
+	d.tenant(b, 8)
+
+	d.must(d.Delete(t.Context(), "hub", "propagationpolicy", a, "everywhere"))
+	d.label(a, 0, many, "")
+	d.waits([]string{fmt.Sprintf("%d of %d copies in namespace %s, whose objects do not ask to be propagated any more", many, many, a), "refract approve "})
+	d.drop(b, 0, 1)
+	d.left(b, 7) // What B deletes goes,
+	d.label(b, 1, 2, "")
+	d.left(b, 6) // and the little that B lets go of in another way.
+	d.waits([]string{"in namespace " + a}, b)
+	d.must(d.has(t.Context(), a, many))
+	out, err := d.Refract("get", "clusters", "--hub-kubeconfig", d.Kubeconfig("hub"))
+	if !strings.Contains(out, "copies in namespace "+a) {
+		t.Errorf("refract get clusters does not say what waits: %v\n%s", err, out)
+	}
+	d.approve()
+	d.left(a, 0)
+}
+
+// TestDeletionsThatNobodySaw wait: of objects that went while the controllers were down,
+// or with their namespace.
+func TestDeletionsThatNobodySaw(t *testing.T) {
+	d := startDeletions(t)
+	a, b, c := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b", harness.NameOf(t)+"-c"
+	d.tenant(a, many)
+	d.tenant(b, 5)
+	d.tenant(c, 20)
+
+	d.must(d.controllers.Stop(syscall.SIGTERM))
+	d.drop(a, 0, many)
+	d.drop(b, 0, 1)
+	d.run()
+	d.waits([]string{fmt.Sprintf("%d of %d copies in namespace %s, whose objects went from the hub while nobody watched", many, many, a)}, "in namespace "+b)
+	d.left(b, 4)
+	d.must(d.has(t.Context(), a, many))
+
+	d.must(d.Delete(t.Context(), "hub", "namespace", "", c))
+	d.waits([]string{"20 of 20 copies in namespace " + c + ", whose namespace was deleted on the hub"})
+	d.drop(b, 1, 2)
+	d.left(b, 3)
+	d.must(d.has(t.Context(), c, 20))
+	d.approve()
+	d.left(a, 0)
+	d.left(c, 0)
+}
+
+// TestDeletionsAreAllAskedAbout where an administrator wants that.
+func TestDeletionsAreAllAskedAbout(t *testing.T) {
+	d := startDeletions(t, "--deletion-guard-all")
+	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
+	d.tenant(a, many)
+	d.tenant(b, 5)
+	d.drop(a, 0, many)
+	d.waits([]string{fmt.Sprintf("%d of %d copies in namespace %s, whose objects were deleted on the hub", many, many, a)})
+	d.drop(b, 0, 1)
+	d.left(b, 4)
+	d.must(d.has(t.Context(), a, many))
+	d.approve()
+	d.left(a, 0)
+}
