@@ -69,7 +69,8 @@
 // body.
 //
 // Whoever reaches the port may connect: an API server does not say who it is unless
-// it is configured to. Those who connect and send nothing, or slowly, take no room
+// it is configured to, and can be for admission alone. Then [Options].ClientCAFile
+// keeps everybody else out. Those who connect and send nothing, or slowly, take no room
 // from others, but for what a connection itself takes, and up to 64 KiB of what has
 // come: see [Options].InFlightBytes. How many connections there may be is for the
 // operating system and a NetworkPolicy to say.

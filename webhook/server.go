@@ -25,6 +25,17 @@ type Options struct {
 	Listener net.Listener
 	// Certificates are what the server presents. It runs them. Required.
 	Certificates Certificates
+	// ClientCAFile, if set, is a file of authorities, as PEM. Whoever connects must show
+	// a certificate for clients that one of them has signed, or the handshake ends: no
+	// handler hears of it. The file is read for each connection; while it cannot be, what
+	// it said last counts. Connections that are open go on.
+	//
+	// An API server shows one to admission webhooks, if it is configured to, and never to
+	// conversion webhooks.
+	ClientCAFile string
+	// ClientNames are the common names that the certificates of clients may have; any
+	// if there are none. They take ClientCAFile.
+	ClientNames []string
 	// Log is told what an operator acts on.
 	Log logr.Logger
 	// Metrics is where the server's metrics are registered; nil for nowhere. Servers
@@ -58,6 +69,7 @@ const defaultGrace = 10 * time.Second
 type Server struct {
 	log          logr.Logger
 	certificates Certificates
+	clients      *clients // Nil if anybody may connect.
 	bindAddress  string
 	drain, grace time.Duration
 	bodyTimeout  time.Duration
@@ -81,8 +93,8 @@ type check struct {
 }
 
 // New returns a server that does not serve yet. It returns an error if there are no
-// certificates, if [Issued] ones are for names that no certificate can have, or if
-// other metrics have the names of ours.
+// certificates, if [Issued] ones are for names that no certificate can have, if the
+// authorities of clients cannot be read, or if other metrics have the names of ours.
 func New(o Options) (*Server, error) {
 	if o.Certificates == nil {
 		return nil, errors.New("the webhook server has no certificates: give it Files or Issued ones")
@@ -96,12 +108,16 @@ func New(o Options) (*Server, error) {
 	if o.Grace == 0 {
 		o.Grace = defaultGrace
 	}
+	allowed, err := o.clients()
+	if err != nil {
+		return nil, err
+	}
 	counted, err := newMetrics(o.Metrics)
 	if err != nil {
 		return nil, err
 	}
 	s := &Server{
-		log: o.Log, certificates: o.Certificates, bindAddress: o.BindAddress,
+		log: o.Log, certificates: o.Certificates, clients: allowed, bindAddress: o.BindAddress,
 		drain: o.Drain, grace: o.Grace, bodyTimeout: bodyTimeout, slowGrace: slowGrace, now: o.Now,
 		mux: http.NewServeMux(), room: newRoom(o.InFlightBytes), metrics: counted,
 	}
@@ -109,6 +125,17 @@ func New(o Options) (*Server, error) {
 		s.listener.Store(&o.Listener)
 	}
 	return s, nil
+}
+
+// clients returns who may connect; nil for everybody.
+func (o *Options) clients() (*clients, error) {
+	if o.ClientCAFile != "" {
+		return newClients(o.ClientCAFile, o.ClientNames, o.Log, o.Now)
+	}
+	if len(o.ClientNames) > 0 {
+		return nil, errors.New("the webhook's clients have names, and no authority whose certificates say so: give it a ClientCAFile")
+	}
+	return nil, nil //nolint:nilnil // Everybody.
 }
 
 // HandlerOption says how one handler is served.
@@ -243,6 +270,13 @@ func (s *Server) Start(ctx context.Context) error {
 
 // server returns the HTTP server.
 func (s *Server) server() *http.Server {
+	secured := &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificates.Serving() },
+	}
+	if s.clients != nil {
+		s.clients.require(secured)
+	}
 	return &http.Server{
 		Handler:           s.mux,
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
@@ -251,10 +285,7 @@ func (s *Server) server() *http.Server {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams: streams, MaxReceiveBufferPerStream: streamBuffer, MaxReceiveBufferPerConnection: connectionBuffer,
 		},
-		TLSConfig: &tls.Config{
-			MinVersion:     tls.VersionTLS12,
-			GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return s.certificates.Serving() },
-		},
+		TLSConfig: secured,
 	}
 }
 

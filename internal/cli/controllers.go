@@ -73,6 +73,10 @@ type controllers struct {
 type webhookOptions struct {
 	address, url, certDir string
 	service               types.NamespacedName
+	// clientCA is a file of authorities, one of which must have signed the certificate of
+	// whoever connects; empty for none. clientNames are those it may be for; none for all.
+	clientCA    string
+	clientNames []string
 	// lenient has what only the fleet of the moment speaks against come back as a
 	// warning.
 	lenient bool
@@ -331,7 +335,8 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	}
 	server, err := webhook.New(webhook.Options{
 		Client: live, Namespace: c.systemNamespace, BindAddress: c.webhook.address, URL: c.webhook.url,
-		Service: c.webhook.service, CertDir: c.webhook.certDir, Secret: c.secret(), Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
+		Service: c.webhook.service, CertDir: c.webhook.certDir, Secret: c.secret(),
+		ClientCAFile: c.webhook.clientCA, ClientNames: c.webhook.clientNames, Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
 	})
 	if err != nil {
 		return nil, err

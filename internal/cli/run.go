@@ -37,7 +37,8 @@ crashed.
 With --webhook-url or --webhook-service the hub's API server asks the controllers
 before it stores a policy or a cluster: what refract lint calls an error is
 refused, and what the change comes to is a warning that kubectl shows. The
-certificates are their own affair, unless --webhook-cert-dir says otherwise.
+certificates are their own affair, unless --webhook-cert-dir says otherwise. With
+--webhook-client-ca-file the API server must show one, too.
 
 With --injection services are injected into the pods of the cluster itself, as its
 ServiceInjectionPolicies say: new pods get what the policies hold when they are
@@ -113,6 +114,10 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.StringVar(&c.webhook.address, "webhook-bind-address", ":9443", "`address` of the webhook")
 	f.StringVar(&c.webhook.url, "webhook-url", "", "`URL` at which the API server finds the webhook")
 	f.StringVar(&c.webhook.certDir, "webhook-cert-dir", "", "`folder` with tls.crt, tls.key and ca.crt that somebody else keeps, as cert-manager does")
+	f.StringVar(&c.webhook.clientCA, "webhook-client-ca-file", "",
+		"`file` of authorities, as PEM: whoever asks the webhook must show a certificate that one of them has signed")
+	f.StringSliceVar(&c.webhook.clientNames, "webhook-client-names", nil,
+		"common `names`, joined by commas, that these certificates may be for (default: any)")
 	f.BoolVar(&c.webhook.lenient, "webhook-lenient", false,
 		"warn of what only the objects of the moment speak against, for tools that try everything out before they write anything")
 	f.IntVar(&c.guard, "deletion-guard", propagation.DefaultGuard,
@@ -145,6 +150,14 @@ func (c *controllers) check() error {
 	case c.conversion && !c.webhook.wanted():
 		return withHint(errors.New("--conversion needs a webhook, which the API server asks for objects in another version"),
 			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")
+	case c.webhook.clientCA != "" && !c.webhook.wanted():
+		return withHint(errors.New("--webhook-client-ca-file is about who asks the webhook, and there is none"),
+			"give --webhook-service or --webhook-url")
+	case c.webhook.clientCA != "" && c.conversion:
+		return withHint(errors.New("--webhook-client-ca-file would keep the API server out, which shows no certificate when it has objects converted"),
+			"run --conversion as a program of its own, and let only the control plane reach its port by a NetworkPolicy")
+	case len(c.webhook.clientNames) > 0 && c.webhook.clientCA == "":
+		return withHint(errors.New("--webhook-client-names are those in certificates, and none is asked for"), "give --webhook-client-ca-file")
 	case c.noRollout && !c.injection:
 		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")
 	}

@@ -14,6 +14,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -415,7 +416,7 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 // do not go away.
 func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone cause, err error) {
 	if src.gvr.Resource != "" {
-		live, err := s.dynamic.Resource(src.gvr).Namespace(key.Namespace).Get(ctx, key.Name, metav1.GetOptions{})
+		live, err := readByName(ctx, s.dynamic.Resource(src.gvr).Namespace(key.Namespace), key.GroupResource, key.Name)
 		switch {
 		case err == nil && s.keep(key, live):
 			return live, "", nil
@@ -433,7 +434,7 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 	if doubtful || scheme.Scheme.IsGroupRegistered(key.Group) {
 		return nil, "", nil
 	}
-	_, err = s.dynamic.Resource(crdResource).Get(ctx, key.GroupResource.String(), metav1.GetOptions{})
+	_, err = readByName(ctx, s.dynamic.Resource(crdResource), crdResource.GroupResource(), key.GroupResource.String())
 	switch {
 	case notFound(err):
 		return nil, causeType, nil
@@ -493,6 +494,29 @@ func (s *sources) around(ctx context.Context, key Key, told *deletion) (cause, e
 		}
 	}
 	return "", nil
+}
+
+// readByName reads one object as it is now, of whatever type, by a list of its name. A
+// right to get every type would be one to nodes/proxy and pods/exec as well, which a
+// list does not reach. The error is as that of a get: [apierrors.IsNotFound] if there
+// is no such object, and what the server says if it does not serve the type.
+//
+// A server may not heed the selector: so the object is looked for in what it lists,
+// and that it is not in a part of a list proves nothing.
+func readByName(ctx context.Context, in dynamic.ResourceInterface, of schema.GroupResource, name string) (*unstructured.Unstructured, error) {
+	list, err := in.List(ctx, metav1.ListOptions{FieldSelector: fields.OneTermEqualSelector(metav1.ObjectNameField, name).String()})
+	if err != nil {
+		return nil, err
+	}
+	for i := range list.Items {
+		if list.Items[i].GetName() == name {
+			return &list.Items[i], nil
+		}
+	}
+	if list.GetContinue() != "" {
+		return nil, fmt.Errorf("listing %s by the name %s: want a whole list, got a part without it", of, name)
+	}
+	return nil, apierrors.NewNotFound(of, name)
 }
 
 // keep adds an object to those that travel with others, if it is wanted there.

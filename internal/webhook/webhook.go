@@ -54,6 +54,11 @@ type Options struct {
 	// as cert-manager does. If ca.crt is there too it is what the API server is told to
 	// trust; if not, what it is told is left to somebody else.
 	CertDir string
+	// ClientCAFile, if set, is a file of authorities: whoever connects must show a
+	// certificate that one of them has signed, of one of ClientNames if there are any. An
+	// API server does only if it is configured to, and never to convert.
+	ClientCAFile string
+	ClientNames  []string
 	// Metrics is where the server's metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
 	// Log is told what an operator acts on.
@@ -84,7 +89,8 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	server, err := kit.New(kit.Options{
-		BindAddress: o.BindAddress, Listener: o.Listener, Certificates: certificates, Log: o.Log, Metrics: o.Metrics, Now: o.Now,
+		BindAddress: o.BindAddress, Listener: o.Listener, Certificates: certificates,
+		ClientCAFile: o.ClientCAFile, ClientNames: o.ClientNames, Log: o.Log, Metrics: o.Metrics, Now: o.Now,
 	})
 	if err != nil {
 		return nil, err
