@@ -7,19 +7,20 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/podtemplate"
+	"refract.dev/tree"
 )
 
 // entrypoints are what the overriders change.
 var entrypoints = map[string]podtemplate.Part{"command": podtemplate.Command, "args": podtemplate.Args}
 
 // compileEntrypoint compiles an item of command or args.
-func compileEntrypoint(name string, o *corev1alpha1.EntrypointOverrider, path *field.Path) (action, field.ErrorList) {
+func compileEntrypoint(by *tree.Author, o *corev1alpha1.EntrypointOverrider, path *field.Path) (action, field.ErrorList) {
 	errs := requireContainerName(o.ContainerName, path)
 	value, unwanted := make([]any, len(o.Value)), make(map[any]bool, len(o.Value))
 	for i, s := range o.Value {
 		value[i], unwanted[s] = s, true
 	}
-	a := &listAction{container: o.ContainerName, part: entrypoints[name]}
+	a := &listAction{container: o.ContainerName, part: entrypoints[by.Overrider]}
 	switch o.Operator {
 	case "", corev1alpha1.OpOverwrite:
 		a.edit = func([]any) ([]any, []string, error) { return value, nil, nil }

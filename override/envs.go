@@ -10,6 +10,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/podtemplate"
+	"refract.dev/tree"
 )
 
 // variables are environment variables as they stand in an object.
@@ -18,7 +19,7 @@ type variables struct {
 	byName map[string]any
 }
 
-func compileEnvs(_ string, o *corev1alpha1.EnvOverrider, path *field.Path) (action, field.ErrorList) {
+func compileEnvs(_ *tree.Author, o *corev1alpha1.EnvOverrider, path *field.Path) (action, field.ErrorList) {
 	errs := requireContainerName(o.ContainerName, path)
 	vars, varErrs := compileVariables(o, path.Child("value"))
 	errs = append(errs, varErrs...)

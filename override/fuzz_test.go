@@ -161,6 +161,9 @@ func checkVariant(t *testing.T, obj *unstructured.Unstructured, policies []*Poli
 		if c.By == nil || !slices.ContainsFunc(v.Policies, func(p int) bool { return policies[p].Ref == c.By.Policy }) {
 			t.Errorf("change %d is by %v", i, c.By)
 		}
+		if c.By != nil && c.By.Policy.Kind == corev1alpha1.KindOverridePolicy && strings.HasPrefix(c.Path, "/metadata/finalizers") {
+			t.Errorf("change %d is to finalizers, by %v", i, c.By)
+		}
 		if slices.ContainsFunc(c.Shadows, func(j int) bool { return j >= i }) || !slices.IsSorted(c.Shadows) {
 			t.Errorf("change %d shadows %v", i, c.Shadows)
 		}

@@ -23,14 +23,14 @@ type imageAction struct {
 	operations []corev1alpha1.ImageOperation
 }
 
-func compileImage(_ string, o *corev1alpha1.ImageOverrider, path *field.Path) (action, field.ErrorList) {
+func compileImage(by *tree.Author, o *corev1alpha1.ImageOverrider, path *field.Path) (action, field.ErrorList) {
 	a := &imageAction{containers: o.ContainerNames, named: make(map[string]bool, len(o.ContainerNames)), operations: o.Operations}
 	for _, name := range o.ContainerNames {
 		a.named[name] = true
 	}
 	var errs field.ErrorList
 	if o.ImagePath != "" {
-		a.at, errs = compileImagePath(o.ImagePath, path.Child("imagePath"))
+		a.at, errs = compileImagePath(by, o.ImagePath, path.Child("imagePath"))
 	}
 	for i := range o.Operations {
 		if err := checkOperation(&o.Operations[i], path.Child("operations").Index(i)); err != nil {
@@ -40,7 +40,7 @@ func compileImage(_ string, o *corev1alpha1.ImageOverrider, path *field.Path) (a
 	return a, errs
 }
 
-func compileImagePath(s string, path *field.Path) (tree.Pointer, field.ErrorList) {
+func compileImagePath(by *tree.Author, s string, path *field.Path) (tree.Pointer, field.ErrorList) {
 	p, err := parsePointer(s, path)
 	if err != nil {
 		return p, field.ErrorList{err}
@@ -49,6 +49,9 @@ func compileImagePath(s string, path *field.Path) (tree.Pointer, field.ErrorList
 		return p, field.ErrorList{forbidden(path, failAt(s, errIdentity))}
 	}
 	if err := protected(p); err != nil {
+		return p, field.ErrorList{forbidden(path, err)}
+	}
+	if err := held(by, s); err != nil {
 		return p, field.ErrorList{forbidden(path, err)}
 	}
 	return p, nil

@@ -23,7 +23,7 @@ type patchAction struct {
 	empty    any // What takes the place of a member that always exists for the rules, when this removes it.
 }
 
-func compileJSONPatch(_ string, o *corev1alpha1.JSONPatchOverrider, path *field.Path) (action, field.ErrorList) {
+func compileJSONPatch(by *tree.Author, o *corev1alpha1.JSONPatchOverrider, path *field.Path) (action, field.ErrorList) {
 	a := &patchAction{operator: o.Operator}
 	var errs field.ErrorList
 	switch o.Operator {
@@ -45,7 +45,7 @@ func compileJSONPatch(_ string, o *corev1alpha1.JSONPatchOverrider, path *field.
 	if len(errs) > 0 {
 		return nil, errs
 	}
-	return a, a.compilePlace(path)
+	return a, a.compilePlace(by, path)
 }
 
 // parsePointer parses the pointer of a place that is to be written.
@@ -77,7 +77,7 @@ func parseValue(o *corev1alpha1.JSONPatchOverrider, path *field.Path) (any, *fie
 }
 
 // compilePlace looks at the few places that are the same in every object.
-func (a *patchAction) compilePlace(path *field.Path) field.ErrorList {
+func (a *patchAction) compilePlace(by *tree.Author, path *field.Path) field.ErrorList {
 	if err := protected(a.at); err != nil {
 		return field.ErrorList{forbidden(path.Child("path"), err)}
 	}
@@ -92,7 +92,7 @@ func (a *patchAction) compilePlace(path *field.Path) field.ErrorList {
 	case keys[1] == "labels", keys[1] == "annotations":
 		return a.compileStrings(keys[1:], path)
 	case keys[1] == "finalizers":
-		return a.compileFinalizers(keys[1:], path)
+		return a.compileFinalizers(by, keys[1:], path)
 	}
 	return nil
 }
@@ -141,15 +141,19 @@ func shown(v any) any {
 	return v
 }
 
-func (a *patchAction) compileFinalizers(keys []string, path *field.Path) field.ErrorList {
+func (a *patchAction) compileFinalizers(by *tree.Author, keys []string, path *field.Path) field.ErrorList {
 	wrong := func(v any) field.ErrorList {
 		return field.ErrorList{field.TypeInvalid(path.Child("value"), shown(v), "finalizers are an array of strings")}
 	}
+	if a.operator == corev1alpha1.OpRemove && len(keys) == 1 {
+		a.empty = noFinalizers // Which changes nothing, unless a ClusterOverridePolicy has added some: see granted.
+		return nil
+	}
+	if err := held(by, a.at.String()); err != nil {
+		return field.ErrorList{forbidden(path.Child("path"), err)}
+	}
 	switch {
 	case a.operator == corev1alpha1.OpRemove:
-		if len(keys) == 1 {
-			a.empty = noFinalizers
-		}
 	case len(keys) == 1:
 		list, ok := a.value.([]any)
 		if !ok {

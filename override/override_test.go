@@ -77,6 +77,19 @@ func TestApplyErrors(t *testing.T) {
 			path: "/metadata/labels/kubeadmiral.io~1managed", err: ErrProtected,
 			text: " labels[0]: spec.overrideRules[0].overriders.labels[0].value[kubeadmiral.io/managed]: Forbidden: /metadata/labels/kubeadmiral.io~1managed may not be overridden: Refract keeps it on every copy",
 		},
+		"Grants": {
+			reason:     "What a role permits is not a namespace's to say, and what other steps have changed is none of it.",
+			obj:        "{apiVersion: rbac.authorization.k8s.io/v1, kind: RoleBinding, metadata: {name: r, namespace: default}, subjects: []}",
+			overriders: "{labels: [{operator: addIfAbsent, value: {a: b}}], jsonpatch: [{path: /metadata/annotations/a, value: b}, {path: /subjects/-, operator: add, value: {kind: User, name: me}}]}",
+			path:       "/subjects/0", err: ErrProtected,
+			text: " jsonpatch[1]: /subjects/0 may not be overridden by a namespaced policy: it says who may do what",
+		},
+		"Finalizers": {
+			reason: "Nor is how long a copy stays.",
+			obj:    web, overriders: "{jsonpatch: [{path: /metadata/finalizers/-, operator: add, value: example.com/f}]}",
+			path: "/metadata/finalizers/-", err: ErrProtected,
+			text: " jsonpatch[0]: spec.overrideRules[0].overriders.jsonpatch[0].path: Forbidden: /metadata/finalizers/- may not be overridden by a namespaced policy: finalizers say when a copy may go and its cluster may leave",
+		},
 		"AnotherGroup": {
 			reason: "Only the object can say which group is right.",
 			obj:    web, overriders: "{jsonpatch: [{path: /apiVersion, value: batch/v1}]}",

@@ -122,11 +122,11 @@ func (c *compiler) compile(from *corev1alpha1.OverrideRule, path *field.Path) {
 }
 
 // steps compiles the items of one overrider, whose name is that of its list.
-func steps[T any](c *compiler, name string, items []T, path *field.Path, compileItem func(name string, item *T, path *field.Path) (action, field.ErrorList)) {
+func steps[T any](c *compiler, name string, items []T, path *field.Path, compileItem func(*tree.Author, *T, *field.Path) (action, field.ErrorList)) {
 	for i := range items {
 		author := c.author
 		author.Overrider, author.Item = name, i
-		a, errs := compileItem(name, &items[i], path.Child(name).Index(i))
+		a, errs := compileItem(&author, &items[i], path.Child(name).Index(i))
 		if len(errs) > 0 {
 			c.fail(author, errs)
 			continue

@@ -19,6 +19,7 @@ var (
 	errAround   = fmt.Errorf("%w: it holds what says which object this is", ErrProtected)
 	errServer   = fmt.Errorf("%w: the API server keeps it", ErrProtected)
 	errGrants   = fmt.Errorf("%w by a namespaced policy: it says who may do what", ErrProtected)
+	errHolds    = fmt.Errorf("%w by a namespaced policy: finalizers say when a copy may go and its cluster may leave", ErrProtected)
 	errOwn      = fmt.Errorf("%w: Refract keeps it on every copy", ErrProtected)
 )
 
@@ -46,6 +47,18 @@ func protectedMetadata(p tree.Pointer, keys []string) error {
 		return failAt(p.String(), errServer)
 	case len(keys) > 1 && own(key, keys[1]):
 		return failAt(p.String(), errOwn)
+	}
+	return nil
+}
+
+// held returns an error if a namespaced policy may not write to a place, since that
+// is about finalizers. One that nobody on the cluster takes away keeps the copy for
+// ever, and with it the cluster, which is not the namespace's to keep. Those of the
+// object on the hub are no part of a copy, so one that is there was added by a
+// ClusterOverridePolicy, and is not the namespace's to take away either.
+func held(by *tree.Author, path string) error {
+	if by.Policy.Kind == corev1alpha1.KindOverridePolicy && tree.Covers("/metadata/finalizers", path) {
+		return failAt(path, errHolds)
 	}
 	return nil
 }

@@ -85,16 +85,21 @@ func (r *rendering) step(s *step) error {
 	return r.granted(s.author, r.record.Changes()[before:])
 }
 
-// granted returns an error if a namespaced policy has, by these changes, changed what an
-// object permits: who may write such a policy need not have the rights that it would
+// granted returns an error if one of these changes, which a step of a policy has
+// made, is not for a namespaced policy to make: to finalizers, or to what an object
+// permits. Who may write such a policy need not have the rights that it would
 // grant, and the hub's API server has checked those of the object alone.
 func (r *rendering) granted(by *tree.Author, changes []tree.Change) error {
-	if by.Policy.Kind != corev1alpha1.KindOverridePolicy || r.kind.Group != "rbac.authorization.k8s.io" {
+	if by.Policy.Kind != corev1alpha1.KindOverridePolicy {
 		return nil
 	}
 	for i := range changes {
-		if permits(changes[i].Path) {
-			return failAt(changes[i].Path, errGrants)
+		path := changes[i].Path
+		if err := held(by, path); err != nil {
+			return err
+		}
+		if r.kind.Group == "rbac.authorization.k8s.io" && permits(path) {
+			return failAt(path, errGrants)
 		}
 	}
 	return nil

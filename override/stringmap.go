@@ -28,8 +28,8 @@ type entry struct {
 
 // compileStringMap compiles an item of annotations or labels: the overrider has
 // the name of what it changes.
-func compileStringMap(name string, o *corev1alpha1.StringMapOverrider, path *field.Path) (action, field.ErrorList) {
-	a := &mapAction{operator: o.Operator, at: tree.MustParse("/metadata").Member(name)}
+func compileStringMap(by *tree.Author, o *corev1alpha1.StringMapOverrider, path *field.Path) (action, field.ErrorList) {
+	a := &mapAction{operator: o.Operator, at: tree.MustParse("/metadata").Member(by.Overrider)}
 	var errs field.ErrorList
 	switch o.Operator {
 	case "":
@@ -49,7 +49,7 @@ func compileStringMap(name string, o *corev1alpha1.StringMapOverrider, path *fie
 			errs = append(errs, forbidden(at, err))
 		}
 		if a.operator != corev1alpha1.OpDelete {
-			errs = append(errs, checkEntry(name, key, o.Value[key], at)...)
+			errs = append(errs, checkEntry(by.Overrider, key, o.Value[key], at)...)
 		}
 		a.entries = append(a.entries, e)
 	}

@@ -70,8 +70,8 @@ func resolve(path string) (string, error) {
 	return filepath.Join(dir, name), nil
 }
 
-// explainOutput adds to an error of [render.WriteDir] the folder, and what to do.
-func explainOutput(dir string, err error) error {
+// explainOutput adds to an error of [render.WriteDir] what to do.
+func explainOutput(err error) error {
 	hint := ""
 	if kept := (*render.KeptError)(nil); errors.As(err, &kept) {
 		hint = "give each command a folder of its own"
@@ -79,5 +79,8 @@ func explainOutput(dir string, err error) error {
 			hint = fmt.Sprintf("if nothing else keeps it, remove %s", kept.Inventory)
 		}
 	}
-	return withHint(fmt.Errorf("writing to %s: %w", dir, err), hint)
+	if link := (*render.LinkError)(nil); errors.As(err, &link) {
+		hint = "remove the link: only what is inside the folder is read, written and removed"
+	}
+	return withHint(err, hint)
 }

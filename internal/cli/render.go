@@ -127,7 +127,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 	whole := len(result.Errors) == 0 && len(o.clusters) == 0 && !o.selection.given()
 	done, err := render.WriteDir(o.outputDir, "refract render", files, whole)
 	if err != nil {
-		return explainOutput(o.outputDir, err)
+		return explainOutput(err)
 	}
 	for _, name := range done.Written {
 		fmt.Fprintf(s.err, "wrote %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))

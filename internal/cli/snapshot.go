@@ -76,7 +76,7 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 	}
 	done, err := render.WriteDir(dir, "refract snapshot", files, true)
 	if err != nil {
-		return explainOutput(dir, err)
+		return explainOutput(err)
 	}
 	for _, name := range done.Removed {
 		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(dir, filepath.FromSlash(name)))

@@ -29,6 +29,7 @@ const (
 	IgnoredAnnotation          Code = "ignored-annotation"
 	InvalidAnnotation          Code = "invalid-annotation"
 	HeldObject                 Code = "held-object"
+	MadeByClusters             Code = "made-by-each-cluster"
 	PolicyNotUsed              Code = "policy-not-used"
 )
 

@@ -38,9 +38,10 @@ var Codes = []Explanation{
 		"The API server refuses the policy. It is left out of what is checked.",
 	},
 	{
-		ProtectedField, Error, "A policy overrides what no policy may",
+		ProtectedField, Error, "A policy overrides what it may not",
 		"What an object is (group, kind, name, namespace), what API servers keep in its metadata, and Refract's own label and " +
-			"annotations stay as they are on every copy.",
+			"annotations stay as they are on every copy. Finalizers, and what a role or a binding of one permits, are for a " +
+			"ClusterOverridePolicy to change, not for an OverridePolicy.",
 	},
 	{
 		InvalidImage, Error, "An image is not a valid reference",
@@ -94,6 +95,12 @@ var Codes = []Explanation{
 		HeldObject, Warning, "An object is held as it is",
 		"While annotation dry-run is there, nothing is written to clusters and nothing removed from them. While no-scheduling is " +
 			"there, the object comes to no cluster and leaves none.",
+	},
+	{
+		MadeByClusters, Error, "An object that each cluster makes for itself asks to be placed",
+		"It goes nowhere, and what clusters have stays as it is: the Service kubernetes, for example, the ConfigMap kube-root-ca.crt, " +
+			"the ServiceAccount default, the Namespace kube-system, or what carries the label by which Kubernetes marks its own roles. " +
+			"Take the label off that names the propagation policy.",
 	},
 	{
 		PolicyNotUsed, Warning, "No object names a policy",

@@ -60,6 +60,23 @@ func checkLabels(f *fleet, out *report) {
 	}
 }
 
+// checkNatives looks for objects that ask to be placed and that each cluster makes for
+// itself.
+func checkNatives(f *fleet, out *report) {
+	for i := range f.outcomes {
+		o := &f.outcomes[i]
+		if o.Native == "" || o.Gone != "" {
+			continue
+		}
+		at := labelField(corev1alpha1.ClusterPropagationPolicyLabel)
+		if _, ok := o.Object.Content.GetLabels()[corev1alpha1.PropagationPolicyLabel]; ok {
+			at = labelField(corev1alpha1.PropagationPolicyLabel)
+		}
+		s := subjectOf(o.Object)
+		out.add(s.finding(MadeByClusters, at, "%s", o.Native).hint("take the label off").on([]string{s.object.String()}, nil))
+	}
+}
+
 func labelField(key string) string { return "metadata.labels[" + key + "]" }
 
 // names looks at one label that names a policy.

@@ -123,6 +123,7 @@ type check func(*fleet, *report)
 // one has found something is left alone by those after it.
 var checks = []check{
 	checkLabels,      // Objects that name policies wrongly.
+	checkNatives,     // Objects that are none to be placed.
 	checkAnnotations, // Objects that ask for what is not done.
 	checkKnown,       // No clusters at all.
 	checkPlacing,     // Propagation policies that choose clusters wrongly.

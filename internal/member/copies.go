@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
 )
 
 // Copy is what is known of an object on a member that carries the managed
@@ -31,6 +32,8 @@ type Copy struct {
 	Orphan string
 	// Adopted is whether it was there before it became a copy.
 	Adopted bool
+	// Native is whether the member makes it for itself, as [placement.Native] has it.
+	Native bool
 	// Deleting is whether its deletion has begun.
 	Deleting bool
 	// Owned are the fields that Refract applied and nobody changed since.
@@ -184,6 +187,9 @@ func (c *copies) see(s *sighting) news {
 		// The answer to a write does not have the status.
 		return news{readied: s.Readiness != "" && before.ready(s.Readiness, s.ReadinessMessage)}
 	}
+	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
+		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
+	}
 	n := c.set(s.name, s.Copy, before)
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
 		if lost := before.owned.without(s.Owned); !lost.Empty() {
@@ -230,7 +236,7 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record) news 
 	}
 	return news{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
-			before.orphan != after.orphan || before.adopted != after.adopted || before.deleting != after.deleting,
+			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting,
 		readied: before.readiness != after.readiness || before.message != after.message,
 	}
 }
@@ -405,6 +411,7 @@ func copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 		Hash:       annotations[refractv1alpha1.AppliedAnnotation],
 		Orphan:     annotations[refractv1alpha1.OrphanAnnotation],
 		Adopted:    annotations[refractv1alpha1.AdoptedAnnotation] == "true",
+		Native:     placement.Native(resource, o) != "",
 		Deleting:   o.GetDeletionTimestamp() != nil,
 		Owned:      ours(o.GetManagedFields()),
 		generation: o.GetGeneration(),
@@ -439,6 +446,7 @@ type record struct {
 	version    uint64
 	readiness  uint8 // Index of readinesses.
 	adopted    bool
+	native     bool
 	deleting   bool
 }
 
@@ -469,6 +477,7 @@ func recordOf(key Key, c *Copy) *record {
 		generation: c.generation,
 		version:    c.version,
 		adopted:    c.Adopted,
+		native:     c.Native,
 		deleting:   c.Deleting,
 	}
 	r.ready(c.Readiness, c.ReadinessMessage)
@@ -483,6 +492,7 @@ func (r *record) copy(key Key) Copy {
 		Hash:             r.hash.String(),
 		Orphan:           r.orphan.String(),
 		Adopted:          r.adopted,
+		Native:           r.native,
 		Deleting:         r.deleting,
 		Owned:            r.owned,
 		Readiness:        readinesses[r.readiness],

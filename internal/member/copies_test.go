@@ -87,6 +87,23 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 	}
 }
 
+// TestNativeCopies has a cluster say by its own mark that it made what had become a copy.
+func TestNativeCopies(t *testing.T) {
+	var got told
+	c := newCopies(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, got.hooks())
+	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
+	if item, _ := c.get(webName); item.Native {
+		t.Error("a Role without the mark is anybody's")
+	}
+	got = told{}
+	marked := seen(t, firstUID, "11", "h1", applied)
+	marked.Labels = map[string]string{"kubernetes.io/bootstrapping": "rbac-defaults"}
+	_ = c.Update(marked)
+	if item, _ := c.get(webName); !item.Native || got != (told{changed: 1}) {
+		t.Errorf("a Role with the mark is the cluster's, which is news: got %t, %+v", item.Native, got)
+	}
+}
+
 func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 	var got told
 	c := newCopies(configMaps, got.hooks())

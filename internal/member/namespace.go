@@ -9,6 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/placement"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -67,14 +69,8 @@ func isNative(r schema.GroupResource, o metav1.Object) bool {
 	if r.Group != "" {
 		return false
 	}
-	switch r.Resource {
-	case "serviceaccounts":
-		return o.GetName() == "default"
-	case "configmaps":
-		return o.GetName() == "kube-root-ca.crt"
-	case "secrets": // Of Kubernetes before 1.24.
+	if r.Resource == "secrets" { // Of Kubernetes before 1.24.
 		return o.GetAnnotations()[corev1.ServiceAccountNameKey] == "default"
-	default:
-		return false
 	}
+	return placement.Native(r, o) != ""
 }

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"unique"
@@ -16,20 +17,54 @@ import (
 // FieldManager is the name under which Refract applies fields.
 const FieldManager = "refract"
 
-// Ownership is a set of fields of an object: those that Refract applied and that
-// nobody has changed or removed since. Whoever changes one takes it over, so that
-// a copy that was changed is one with another Ownership than it was written with.
-// Ownerships are comparable. The zero Ownership has no fields.
-type Ownership struct{ fields text }
+// Ownership is a set of fields of an object, those that Refract applied and that
+// nobody has changed or removed since, and when it did. Whoever changes one takes it
+// over; whoever does that under the name of Refract makes it be later. So a copy that
+// was changed is one with another Ownership than it was written with. Ownerships are
+// comparable. The zero Ownership has no fields.
+type Ownership struct {
+	fields text
+	// at is when the fields were applied with other values than they had before, in
+	// seconds since 1970, as the API server of the member says; 0 if it does not. An
+	// apply that changes nothing does not count.
+	at int64
+}
 
-// Hash identifies the set: 16 hexadecimal characters, or "" for no fields.
+// Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds
+// since 1970; or "" for no fields.
 func (o Ownership) Hash() string {
-	if o == (Ownership{}) {
+	if o.fields == (text{}) {
 		return ""
 	}
+	return o.hashOfFields() + "@" + strconv.FormatInt(o.at, 10)
+}
+
+func (o Ownership) hashOfFields() string {
 	sum := sha256.Sum256([]byte(o.fields.String()))
 	return hex.EncodeToString(sum[:8])
 }
+
+// Is reports whether the hash is that of o. One without a time, as hashes once were,
+// is that of the fields.
+func (o Ownership) Is(hash string) bool {
+	if strings.Contains(hash, "@") {
+		return hash == o.Hash()
+	}
+	return o.HasFieldsOf(hash)
+}
+
+// HasFieldsOf reports whether the hash is one of the same fields, at whatever time.
+func (o Ownership) HasFieldsOf(hash string) bool {
+	fields, _, _ := strings.Cut(hash, "@")
+	if o.fields == (text{}) {
+		return fields == ""
+	}
+	return fields == o.hashOfFields()
+}
+
+// AppliedWith reports whether nobody has applied anything else in the name of Refract
+// between the two.
+func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
 // Replicas reports whether .spec.replicas is in the set.
 func (o Ownership) Replicas() bool {
@@ -40,7 +75,7 @@ func (o Ownership) Replicas() bool {
 // .spec.template.spec.containers[name="web"].image, sorted. Of a field and what
 // is in it, the latter is returned alone.
 func (o Ownership) Lost(now Ownership) []string {
-	if o == now {
+	if o.fields == now.fields {
 		return nil
 	}
 	var lost []string
@@ -53,7 +88,7 @@ func (o Ownership) without(now Ownership) *fieldpath.Set { return o.set().Differ
 
 func (o Ownership) set() *fieldpath.Set {
 	s := &fieldpath.Set{}
-	if o == (Ownership{}) {
+	if o.fields == (text{}) {
 		return s
 	}
 	if err := s.FromJSON(strings.NewReader(o.fields.String())); err != nil {
@@ -67,10 +102,32 @@ func ours(managers []metav1.ManagedFieldsEntry) Ownership {
 	for i := range managers {
 		e := &managers[i]
 		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
-			return ownerships.of(e.FieldsV1.GetRawBytes())
+			o := Ownership{fields: ownerships.of(e.FieldsV1.GetRawBytes())}
+			if e.Time != nil {
+				o.at = e.Time.Unix()
+			}
+			return o
 		}
 	}
 	return Ownership{}
+}
+
+// unsigned reports whether an object was written since the fields were applied without
+// any manager's entry saying so: then it may be that Refract's own fields were written in
+// its name, within the second that the time of an entry is given in. Statuses are written
+// by others all the time, and are no reason if something else was written, too. Of two
+// API servers, the clock of one may be a little behind.
+func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatus bool) bool {
+	for i := range managers {
+		e := &managers[i]
+		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply || otherThanStatus && e.Subresource == "status" {
+			continue
+		}
+		if e.Time == nil || e.Time.Unix() >= o.at-1 {
+			return false
+		}
+	}
+	return true
 }
 
 // culprit names who took fields from Refract: the manager that has one of them
@@ -115,32 +172,32 @@ func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
 
 // ownerships are the sets that were met lately, by the digest of how an API server
 // wrote them: all copies of a variant have the same, on every cluster.
-var ownerships = ownershipCache{sets: map[[sha256.Size]byte]Ownership{}}
+var ownerships = ownershipCache{sets: map[[sha256.Size]byte]text{}}
 
 type ownershipCache struct {
 	mu   sync.Mutex
-	sets map[[sha256.Size]byte]Ownership
+	sets map[[sha256.Size]byte]text
 }
 
 // knownOwnerships bounds the cache. An entry takes as much as the set: some KB.
 const knownOwnerships = 2048
 
-func (c *ownershipCache) of(raw []byte) Ownership {
+func (c *ownershipCache) of(raw []byte) text {
 	digest := sha256.Sum256(raw)
 	c.mu.Lock()
-	o, ok := c.sets[digest]
+	fields, ok := c.sets[digest]
 	c.mu.Unlock()
 	if ok {
-		return o
+		return fields
 	}
-	o = Ownership{intern(string(canonical(raw)))}
+	fields = intern(string(canonical(raw)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.sets) >= knownOwnerships {
 		clear(c.sets)
 	}
-	c.sets[digest] = o
-	return o
+	c.sets[digest] = fields
+	return fields
 }
 
 // canonical writes a set in one way, whatever order and escapes an API server

@@ -3,6 +3,7 @@ package member
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -33,7 +34,7 @@ func managersOf(tb testing.TB, text string) []metav1.ManagedFieldsEntry {
 func TestOwnership(t *testing.T) {
 	before := ours(managersOf(t, applied))
 	// What another version of the API server makes of the same set.
-	reordered := `[{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:name":{},"f:image":{},"f:env":{"k:{\"name\":\"A\"}":{"f:value":{},"f:name":{},".":{}}},".":{}}}},"f:metadata":{"f:labels":{"f:a":{}}}},"f:selector":{},"f:replicas":{}},"f:metadata":{"f:labels":{"f:kubeadmiral.io\u002fmanaged":{}},"f:annotations":{"f:refract.dev/applied":{}}}},"manager":"refract","operation":"Apply"}]`
+	reordered := `[{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:name":{},"f:image":{},"f:env":{"k:{\"name\":\"A\"}":{"f:value":{},"f:name":{},".":{}}},".":{}}}},"f:metadata":{"f:labels":{"f:a":{}}}},"f:selector":{},"f:replicas":{}},"f:metadata":{"f:labels":{"f:kubeadmiral.io\u002fmanaged":{}},"f:annotations":{"f:refract.dev/applied":{}}}},"manager":"refract","operation":"Apply","time":"2026-11-21T15:47:53Z"}]`
 	cases := map[string]struct {
 		reason   string
 		managers string
@@ -100,8 +101,8 @@ func TestNoOwnership(t *testing.T) {
 	if none.Hash() != "" || none.Replicas() || none.Lost(none) != nil {
 		t.Error("the zero Ownership has no fields")
 	}
-	if h := ours(managersOf(t, applied)).Hash(); len(h) != 16 {
-		t.Errorf("Hash(): want 16 characters, as it is kept in reports, got %q", h)
+	if h, seconds, _ := strings.Cut(ours(managersOf(t, applied)).Hash(), "@"); len(h) != 16 || seconds != "1795276073" {
+		t.Errorf("Hash(): want 16 characters, as it is kept in reports, and the time, got %q and %q", h, seconds)
 	}
 	broken := []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"x":`)}}
 	if o := ours(broken); o == none || o.Replicas() || o != ours(broken) {
@@ -110,11 +111,53 @@ func TestNoOwnership(t *testing.T) {
 }
 
 func TestOwnershipCacheIsBounded(t *testing.T) {
-	c := ownershipCache{sets: map[[32]byte]Ownership{}}
+	c := ownershipCache{sets: map[[32]byte]text{}}
 	for i := range knownOwnerships + 10 {
 		c.of(fmt.Appendf(nil, `{"f:data":{"f:%d":{}}}`, i))
 	}
 	if len(c.sets) > knownOwnerships {
 		t.Errorf("want at most %d sets, got %d", knownOwnerships, len(c.sets))
+	}
+}
+
+// TestAppliedInOurName has somebody apply the very fields that Refract does, under its
+// name.
+func TestAppliedInOurName(t *testing.T) {
+	before := ours(managersOf(t, applied))
+	entry := func(manager, operation, subresource, seconds string) string {
+		return fmt.Sprintf(`{"manager":%q,"operation":%q,"subresource":%q,"time":"2026-11-21T15:47:%sZ","fieldsV1":{"f:data":{}}}`, manager, operation, subresource, seconds)
+	}
+	later := ours(managersOf(t, strings.Replace(applied, "15:47:53Z", "15:47:54Z", 1)))
+	if later == before || later.Is(before.Hash()) || !later.HasFieldsOf(before.Hash()) || later.AppliedWith(before) || before.Lost(later) != nil {
+		t.Errorf("The same fields, applied later, are another Ownership: %s, %s", before.Hash(), later.Hash())
+	}
+	if old, _, _ := strings.Cut(before.Hash(), "@"); !before.Is(old) || !later.Is(old) || later.Is("") || later.Is("0123456789abcdef") {
+		t.Error("A hash that was kept without a time is one of fields")
+	}
+	ourEntry := entry("refract", "Apply", "", "53")
+	for name, tc := range map[string]struct {
+		reason          string
+		others          string
+		otherThanStatus bool
+		want            bool
+	}{
+		"Nobody":      {"Nobody else has left a trace: it is somebody in our name.", "", false, true},
+		"Status":      {"A controller has written a status in the same second.", entry("controller", "Update", "status", "53"), false, false},
+		"MoreStatus":  {"A controller has written a status, and somebody more than that.", entry("controller", "Update", "status", "53"), true, true},
+		"Other":       {"Who writes something of their own says so.", entry("kubectl", "Update", "", "58"), true, false},
+		"Before":      {"Who wrote something before did not now.", entry("kubectl", "Update", "", "50"), true, true},
+		"Clock":       {"The API server that another asks may be behind.", entry("kubectl", "Update", "", "52"), true, false},
+		"OurUpdate":   {"An update in our name is one of another manager, and takes fields from us.", entry("refract", "Update", "", "53"), true, false},
+		"WithoutTime": {"When it was is not known.", `{"manager":"kubectl","operation":"Update","subresource":"scale"}`, true, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			managers := ourEntry
+			if tc.others != "" {
+				managers += "," + tc.others
+			}
+			if got := before.unsigned(managersOf(t, "["+managers+"]"), tc.otherThanStatus); got != tc.want {
+				t.Errorf("%s\nunsigned(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
 	}
 }

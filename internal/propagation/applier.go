@@ -19,6 +19,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 // A write that failed is tried again after these times, doubling from the first
@@ -188,6 +189,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	r.adopted = r.adopted || have.Adopted
 	body := t.variant.forNew()
 	switch {
+	case sight == member.Present && have.Native:
+		return a.native(key, r)
 	case sight == member.Present && !a.ours(key, have) && !r.stripped(have):
 		if !a.adopts(p, have) {
 			return a.exists(key, r, have)
@@ -241,6 +244,10 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 // refused deals with a write that failed.
 func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r row, err error) (reconcile.Result, error) {
 	switch {
+	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
+		return a.failed(key, r)
 	case namespaceMissing(err):
 		if err := a.member.CreateNamespace(ctx, key.Namespace, a.hub); err != nil {
 			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), fmt.Sprintf("creating namespace %s: %v", key.Namespace, err)
@@ -272,6 +279,8 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *tar
 	case err != nil:
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 		return a.failed(key, r)
+	case have.Native:
+		return a.native(key, r)
 	case have.MadeFor == a.hub && have.Source == "", !a.ours(key, have) && a.adopts(p, have):
 		// A namespace that copies needed before its own copy came, or what the object
 		// asks to take over.
@@ -320,6 +329,13 @@ func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, er
 	if have.Source != "" {
 		r.message = "the cluster has an object of this name that is a copy from another hub, or of another object; it is left as it is"
 	}
+	return a.failed(key, r)
+}
+
+// native leaves what the cluster made for itself as it is.
+func (a *applier) native(key Key, r row) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+	r.message = "the cluster has an object of this name that it made for itself; it is left as it is, whether it is to be adopted or not"
 	return a.failed(key, r)
 }
 

@@ -35,23 +35,35 @@ type round struct {
 // known reports whether the copy with the hash is known to be as it was written;
 // after a restart in the wrong moment it is not.
 func (r *row) known(have member.Copy, hash string) bool {
-	return r.baseline() == have.Owned.Hash() && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
+	return r.asWritten(have) && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
+}
+
+// asWritten reports whether nobody has changed the copy, as far as who has which field
+// tells. Of a copy with other content than the row says the last write was not noted any
+// more, before a restart: when that was is not known.
+func (r *row) asWritten(have member.Copy) bool {
+	if r.hash == have.Hash {
+		return have.Owned.Is(r.baseline())
+	}
+	return have.Owned.HasFieldsOf(r.baseline())
 }
 
 // drift returns what somebody changed of a copy that has the right hash; nil if
 // nobody did, or if it cannot be told.
 func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
-	base := r.baseline()
-	if base == "" || base == have.Owned.Hash() {
+	if r.baseline() == "" || r.asWritten(have) {
 		return nil
 	}
 	lost := r.owned.Lost(have.Owned)
 	if t.variant.retained && r.owned == (member.Ownership{}) {
 		return nil // What was taken cannot be told; it is written once more, without replicas.
 	}
-	if t.variant.retained && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
+	if t.variant.retained && have.Owned.AppliedWith(r.owned) && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
 		r.owned = have.Owned // It is the cluster's now, and has just been taken.
 		return nil
+	}
+	if len(lost) == 0 && r.owned != (member.Ownership{}) {
+		return r.corrected(nil, member.FieldManager)
 	}
 	return r.corrected(lost, a.member.Culprit(key))
 }
@@ -74,6 +86,8 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 	switch {
 	case d.Deleted:
 		return "the copy had been deleted and was restored"
+	case d.Manager == member.FieldManager:
+		return "somebody who calls themselves " + member.FieldManager + " had changed the copy; it was corrected"
 	case len(d.Fields) == 0:
 		return fmt.Sprintf("%s had changed the copy; it was corrected", by)
 	default:

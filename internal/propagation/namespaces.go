@@ -55,8 +55,8 @@ func (a *applier) tidyNamespace(ctx context.Context, namespace string) (reconcil
 		return reconcile.Result{RequeueAfter: tidyAgain}, nil
 	case err != nil:
 		return reconcile.Result{}, fmt.Errorf("reading namespace %s of cluster %s: %w", namespace, a.member.Name, err)
-	case ns.MadeFor != a.hub || ns.Source != "" || ns.Deleting:
-		return reconcile.Result{}, nil // Somebody else's, or a copy itself.
+	case ns.MadeFor != a.hub || ns.Source != "" || ns.Native || ns.Deleting:
+		return reconcile.Result{}, nil // Somebody else's, or a copy itself, or the cluster's own.
 	}
 	empty, err := a.member.NamespaceEmpty(ctx, namespace)
 	switch {

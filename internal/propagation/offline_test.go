@@ -58,6 +58,10 @@ func TestRenderSaysWhatIsDecided(t *testing.T) {
 	}
 	compareAnswers(t, `{apiVersion: coordination.k8s.io/v1, kind: Lease,
  metadata: {name: web, namespace: shop, labels: {kubeadmiral.io/propagation-policy-name: everywhere}}}`, "", "", "u-1", "True")
+	for _, labels := range []string{"", "kubeadmiral.io/propagation-policy-name: everywhere"} {
+		compareAnswers(t, fmt.Sprintf(`{apiVersion: v1, kind: ConfigMap,
+ metadata: {name: kube-root-ca.crt, namespace: shop, uid: u-1, labels: {%s}}}`, labels), "", "", "u-1", "True")
+	}
 }
 
 const surroundingsYAML = `

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -26,6 +27,7 @@ const (
 	reasonSynced          = "Synced"
 	reasonProgressing     = "Progressing"
 	reasonNoCluster       = "NoClusterMatches"
+	reasonNative          = "MadeByEachCluster"
 	reasonPolicyNotFound  = "PolicyNotFound"
 	reasonPolicyDeleted   = "PolicyDeleted"
 	reasonInvalidPolicy   = "InvalidPolicy"
@@ -186,6 +188,9 @@ func decide(src source, was memory, s *surroundings) *plan {
 	}
 	p.before = was
 	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations))
+	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
+		return p.hold(reasonNative, why)
+	}
 	if err != nil {
 		return p.hold(reasonInvalidLabel, err.Error())
 	}
@@ -362,12 +367,15 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 // lead finds what travels with the object to the clusters that are its own: what its
 // pod template refers to, on each cluster as it is there, and what it names.
 func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *surroundings) {
+	native := func(resource schema.GroupResource, name string) string {
+		return placement.Native(resource, &metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: name})
+	}
 	add := func(to *map[Key][]string, resource schema.GroupResource, name string, clusters []string) {
 		clusters = slices.DeleteFunc(slices.Clone(clusters), func(cluster string) bool {
 			_, its := find(own, cluster)
 			return !its
 		})
-		if len(clusters) == 0 {
+		if len(clusters) == 0 || native(resource, name) != "" {
 			return
 		}
 		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
@@ -404,6 +412,10 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 		if !served {
 			w := fmt.Sprintf("annotation %s: the hub serves no kind %s of group %q", corev1alpha1.FollowersAnnotation, f.Kind, f.Group)
 			p.warnings = append(p.warnings, w)
+			continue
+		}
+		if why := native(resource, f.Name); why != "" {
+			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
 			continue
 		}
 		for i := range own {

@@ -14,6 +14,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -217,6 +218,78 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestNativesAreHeld has objects placed that each cluster makes for itself.
+func TestNativesAreHeld(t *testing.T) {
+	placed := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}
+	cases := map[string]struct {
+		reason    string
+		namespace string
+		labels    map[string]string
+		was       memory
+		wantHeld  string
+		wantGone  bool
+		wantOn    []string
+	}{
+		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantHeld: reasonNative},
+		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: memory{placed: on("us-1")}, wantHeld: reasonNative, wantOn: []string{"us-1"}},
+		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: memory{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
+		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantHeld: reasonNative},
+		"Elsewhere":     {reason: "In another namespace it is a Service like others.", namespace: "shop", labels: placed, wantOn: []string{"eu-1", "us-1"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			obj := &unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": "v1", "kind": "Service", "metadata": map[string]any{"name": "kubernetes", "namespace": tc.namespace, "uid": "1"},
+			}}
+			obj.SetLabels(tc.labels)
+			obj.SetAnnotations(map[string]string{
+				corev1alpha1.ConflictResolutionAnnotation: "adopt", corev1alpha1.ClustersToAdoptAnnotation: `{"regexp":".*"}`,
+			})
+			tc.was.uid = "1"
+			s := around(t, "", false, nil)
+			src := source{gvr: schema.GroupVersionResource{Version: "v1", Resource: "services"}, kind: "Service", object: obj}
+			p := decide(src, tc.was, s)
+			var on []string
+			for _, target := range p.remember(tc.was).placed {
+				on = append(on, target.Cluster)
+			}
+			if p.held != tc.wantHeld || p.gone != tc.wantGone || !slices.Equal(on, tc.wantOn) || (p.held != "" && len(p.targets) > 0) {
+				t.Errorf("%s\ndecide(): want held %q, gone %t, on %q, got %q (%s), %t, %q",
+					tc.reason, tc.wantHeld, tc.wantGone, tc.wantOn, p.held, p.heldMessage, p.gone, on)
+			}
+		})
+	}
+}
+
+// TestStays says which copies are left to their clusters rather than deleted.
+func TestStays(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		row    row
+		have   member.Copy
+		gone   bool
+		want   bool
+	}{
+		"Copy":                 {"It goes with its object.", row{}, member.Copy{}, true, false},
+		"Adopted":              {"So does one that was there before, unless it was asked to stay.", row{adopted: true}, member.Copy{Adopted: true}, true, false},
+		"OrphanAll":            {"It was asked to stay.", row{}, member.Copy{Orphan: placement.OrphanAll}, true, true},
+		"OrphanAllElsewhere":   {"While its object is placed elsewhere it is no orphan.", row{}, member.Copy{Orphan: placement.OrphanAll}, false, false},
+		"OrphanAdopted":        {"It was asked to stay if it was there before.", row{}, member.Copy{Orphan: placement.OrphanAdopted, Adopted: true}, true, true},
+		"OrphanAdoptedLost":    {"The mark may have been removed.", row{adopted: true}, member.Copy{Orphan: placement.OrphanAdopted}, true, true},
+		"OrphanAdoptedNot":     {"It was not.", row{}, member.Copy{Orphan: placement.OrphanAdopted}, true, false},
+		"Native":               {"The cluster made it, and an earlier version adopted it.", row{}, member.Copy{Native: true, Adopted: true}, true, true},
+		"NativeWithoutMark":    {"Nobody knows any more that it was adopted.", row{}, member.Copy{Native: true}, true, true},
+		"NativeNoLongerPlaced": {"It is the cluster's wherever its object is.", row{}, member.Copy{Native: true}, false, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := tc.row.stays(tc.have, tc.gone); got != tc.want {
+				t.Errorf("%s\nstays(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
 // on are targets on clusters.
 func on(clusters ...string) []placement.Target {
 	var targets []placement.Target
@@ -229,7 +302,7 @@ func on(clusters ...string) []placement.Target {
 // TestLeads says what travels with a workload, and where.
 func TestLeads(t *testing.T) {
 	obj := deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp", corev1alpha1.OverridePolicyLabel: "op"},
-		map[string]string{corev1alpha1.FollowersAnnotation: `[{"kind":"ConfigMap","name":"extra"}]`}, false)
+		map[string]string{corev1alpha1.FollowersAnnotation: `[{"kind":"ConfigMap","name":"extra"},{"kind":"ConfigMap","name":"kube-root-ca.crt"}]`}, false)
 	secret := func(name string) string {
 		return `{"metadata":{},"spec":{"containers":[{"name":"web","image":"web","envFrom":[{"secretRef":{"name":"` + name + `"}}]}]}}`
 	}
@@ -254,9 +327,14 @@ func TestLeads(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("follows: -want, +got:\n%s", diff)
 	}
+	wantWarnings := []string{"annotation kubeadmiral.io/followers: ConfigMap kube-root-ca.crt does not travel: " +
+		"each cluster makes this object for itself, and keeps its own"}
+	if diff := cmp.Diff(wantWarnings, p.warnings); diff != "" {
+		t.Errorf("warnings: -want, +got:\n%s", diff)
+	}
 	s.may = nobodyMay
 	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
-	if len(p.follows) != 1 || len(p.withheld) != 2 || len(p.warnings) != 2 {
+	if len(p.follows) != 1 || len(p.withheld) != 2 || len(p.warnings) != 3 {
 		t.Errorf("What overrides bring in travels only if who wrote them was asked: follows %v, withheld %v, warnings %v", p.follows, p.withheld, p.warnings)
 	}
 }

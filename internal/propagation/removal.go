@@ -37,7 +37,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		r.message = "the copy is being deleted and still has finalizers on the cluster"
 		return a.done(key, r, 0) // Its going is an event.
 	}
-	if (p.gone || leaving) && (have.Orphan == placement.OrphanAll || (have.Orphan == placement.OrphanAdopted && (have.Adopted || r.adopted))) {
+	if r.stays(have, p.gone || leaving) {
 		return a.release(ctx, key, r, have, nil)
 	}
 	if key.GroupResource == namespaceResource.GroupResource() {
@@ -71,6 +71,14 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	case pass:
 	}
 	return a.delete(ctx, key, r, have)
+}
+
+// stays reports whether a copy that does not belong on the cluster any more is left to
+// it as it is: because its source, which is gone for the cluster, had asked for that, or
+// because the cluster made it, and it became a copy when Refract did not mind.
+func (r *row) stays(have member.Copy, gone bool) bool {
+	adopted := have.Adopted || r.adopted
+	return have.Native || gone && (have.Orphan == placement.OrphanAll || have.Orphan == placement.OrphanAdopted && adopted)
 }
 
 // delete deletes a copy that may go.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -33,6 +34,23 @@ func (e *KeptError) Error() string {
 	return fmt.Sprintf("%s keeps this folder, says %s", e.Keeper, e.Inventory)
 }
 
+// LinkError is that something stands behind a symbolic link in a folder that does
+// not lead to a place inside of it.
+type LinkError struct {
+	// Link is the path of the link in the folder.
+	Link string
+	// Err is what could not be done.
+	Err error
+}
+
+// Error names the link, and what could not be done.
+func (e *LinkError) Error() string {
+	return fmt.Sprintf("%s is a symbolic link that leads to nothing inside the folder: %v", e.Link, e.Err)
+}
+
+// Unwrap returns what could not be done.
+func (e *LinkError) Unwrap() error { return e.Err }
+
 // Written is what [WriteDir] did. Paths are as it was given them.
 type Written struct {
 	// Written were not there with the same content.
@@ -53,10 +71,30 @@ type Written struct {
 // them. A file is never seen half-written. Its mode is what the umask leaves, or
 // 0600 if it is private.
 //
+// Nothing outside of dir is read, written or removed, whatever symbolic links lead
+// there; dir itself may be one. What cannot be done for one of them is a
+// [*LinkError].
+//
 // WriteDir returns a [*KeptError], and has written nothing, if another command
-// keeps the folder.
+// keeps the folder. Every error names dir.
 func WriteDir(dir, keeper string, files []File, prune bool) (*Written, error) {
-	before, err := readInventory(dir, keeper)
+	done, err := writeDir(dir, keeper, files, prune)
+	if err != nil {
+		return nil, fmt.Errorf("in %s: %w", dir, err)
+	}
+	return done, nil
+}
+
+func writeDir(dir, keeper string, files []File, prune bool) (*Written, error) {
+	if err := os.MkdirAll(dir, 0o777); err != nil {
+		return nil, err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { _ = root.Close() }() // Nothing is written to the folder itself.
+	before, err := readInventory(root, keeper)
 	if err != nil {
 		return nil, err
 	}
@@ -66,15 +104,15 @@ func WriteDir(dir, keeper string, files []File, prune bool) (*Written, error) {
 	}
 	slices.Sort(names)
 	// First, so that nothing is forgotten if this ends half-way.
-	if err := writeInventory(dir, keeper, slices.Concat(before, names)); err != nil {
+	if err := writeInventory(root, keeper, slices.Concat(before, names)); err != nil {
 		return nil, err
 	}
 	done := &Written{}
 	for _, f := range files {
-		wrote, err := write(dir, f)
+		wrote, err := write(root, f)
 		switch {
 		case err != nil:
-			return nil, err
+			return nil, blame(root, f.Path, err)
 		case wrote:
 			done.Written = append(done.Written, f.Path)
 		default:
@@ -89,37 +127,55 @@ func WriteDir(dir, keeper string, files []File, prune bool) (*Written, error) {
 			done.Stale = append(done.Stale, name)
 			continue
 		}
-		if err := remove(dir, name); err != nil {
-			return nil, err
+		if err := remove(root, name); err != nil {
+			return nil, blame(root, name, err)
 		}
 		done.Removed = append(done.Removed, name)
 	}
-	return done, writeInventory(dir, keeper, slices.Concat(names, done.Stale))
+	return done, writeInventory(root, keeper, slices.Concat(names, done.Stale))
+}
+
+// blame returns the error about a file as a [*LinkError] if there is a symbolic link
+// on the way to it that nothing can be reached by.
+func blame(root *os.Root, name string, err error) error {
+	for i := range len(name) + 1 {
+		if i < len(name) && name[i] != '/' {
+			continue
+		}
+		link := name[:i]
+		info, lstatErr := root.Lstat(link)
+		if lstatErr != nil || info.Mode()&fs.ModeSymlink == 0 {
+			continue
+		}
+		if _, statErr := root.Stat(link); statErr != nil {
+			return &LinkError{Link: link, Err: err}
+		}
+	}
+	return err
 }
 
 // keptBy begins the line of an inventory that names the command which keeps the
 // folder.
 const keptBy = "# kept by: "
 
-func writeInventory(dir, keeper string, names []string) error {
+func writeInventory(root *os.Root, keeper string, names []string) error {
 	slices.Sort(names)
 	lines := append([]string{keptBy + keeper, "# These are its files here. It removes those that it does not write any more."}, slices.Compact(names)...)
-	_, err := write(dir, File{Path: Inventory, Content: []byte(strings.Join(lines, "\n") + "\n")})
+	_, err := write(root, File{Path: Inventory, Content: []byte(strings.Join(lines, "\n") + "\n")})
 	return err
 }
 
 // readInventory returns the paths that were written before, sorted. It is a
 // [*KeptError] if that was not by the keeper.
-func readInventory(dir, keeper string) ([]string, error) {
-	at := filepath.Join(dir, Inventory)
-	text, err := os.ReadFile(at)
+func readInventory(root *os.Root, keeper string) ([]string, error) {
+	text, err := root.ReadFile(Inventory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("reading what was written before: %w", err)
+		return nil, blame(root, Inventory, fmt.Errorf("reading what was written before: %w", err))
 	}
-	kept := &KeptError{Inventory: at}
+	kept := &KeptError{Inventory: filepath.Join(root.Name(), Inventory)}
 	var names []string
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimRight(line, "\r\n")
@@ -130,7 +186,7 @@ func readInventory(dir, keeper string) ([]string, error) {
 			continue
 		}
 		if !filepath.IsLocal(filepath.FromSlash(name)) { // It would be removed.
-			return nil, fmt.Errorf("%s: %q is not a file of the folder", at, name)
+			return nil, fmt.Errorf("%s: %q is not a file of the folder", Inventory, name)
 		}
 		names = append(names, name)
 	}
@@ -143,17 +199,16 @@ func readInventory(dir, keeper string) ([]string, error) {
 
 // remove removes a file, and the folders that are then empty. That it is not there
 // is as good.
-func remove(dir, name string) error {
-	at := filepath.Join(dir, filepath.FromSlash(name))
-	if err := os.Remove(at); err != nil && !errors.Is(err, fs.ErrNotExist) {
+func remove(root *os.Root, name string) error {
+	if err := root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	for at = filepath.Dir(at); at != filepath.Clean(dir); at = filepath.Dir(at) {
-		left, err := os.ReadDir(at)
+	for at := path.Dir(name); at != "."; at = path.Dir(at) {
+		left, err := fs.ReadDir(root.FS(), at)
 		if err != nil || len(left) > 0 {
 			return nil //nolint:nilerr // What cannot be looked at is not known to be empty.
 		}
-		if err := os.Remove(at); err != nil {
+		if err := root.Remove(at); err != nil {
 			return err
 		}
 	}
@@ -161,36 +216,35 @@ func remove(dir, name string) error {
 }
 
 // write reports whether the file was not there with the same content.
-func write(dir string, f File) (bool, error) {
-	to := filepath.Join(dir, filepath.FromSlash(f.Path))
-	is, err := os.ReadFile(to)
+func write(root *os.Root, f File) (bool, error) {
+	is, err := root.ReadFile(f.Path)
 	switch {
 	case err == nil && bytes.Equal(is, f.Content):
-		return false, f.protect(to)
+		return false, f.protect(root)
 	case err != nil && !errors.Is(err, fs.ErrNotExist):
 		return false, fmt.Errorf("reading what is there: %w", err)
 	}
-	return true, replace(to, f)
+	return true, f.replace(root)
 }
 
 // protect takes a private file that is there from everybody else.
-func (f *File) protect(at string) error {
+func (f *File) protect(root *os.Root) error {
 	if !f.Private {
 		return nil
 	}
-	info, err := os.Stat(at)
+	info, err := root.Stat(f.Path)
 	if err != nil || info.Mode().Perm()&0o077 == 0 {
 		return err
 	}
-	return os.Chmod(at, privateMode)
+	return root.Chmod(f.Path, privateMode)
 }
 
 const privateMode fs.FileMode = 0o600
 
 // replace writes a file under another name and then renames it.
-func replace(to string, f File) (err error) {
-	dir := filepath.Dir(to)
-	if err := os.MkdirAll(dir, 0o777); err != nil {
+func (f *File) replace(root *os.Root) (err error) {
+	dir := path.Dir(f.Path)
+	if err := root.MkdirAll(dir, 0o777); err != nil {
 		return err
 	}
 	mode := fs.FileMode(0o666)
@@ -198,18 +252,19 @@ func replace(to string, f File) (err error) {
 		mode = privateMode
 	}
 	// Not os.CreateTemp, whose files only their owner may read, whatever the umask.
-	temp, err := os.OpenFile(filepath.Join(dir, ".refract-"+rand.Text()), os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+	name := path.Join(dir, ".refract-"+rand.Text())
+	temp, err := root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
 	if err != nil {
 		return err
 	}
 	defer func() {
 		if err != nil {
-			err = errors.Join(err, os.Remove(temp.Name()))
+			err = errors.Join(err, root.Remove(name))
 		}
 	}()
 	_, err = temp.Write(f.Content)
 	if err := errors.Join(err, temp.Close()); err != nil {
 		return err
 	}
-	return os.Rename(temp.Name(), to)
+	return root.Rename(name, f.Path)
 }

@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -66,8 +67,11 @@ type Outcome struct {
 	Held string
 	// Follows are the objects that the object travels with, by resource and name.
 	Follows []refractv1alpha1.FollowedObject
-	// Gone says why the object asks for nothing, so that copies go; empty if it asks
-	// for something.
+	// Native says why the object is one that each cluster makes for itself, so that
+	// none gets another; empty if it is not.
+	Native string
+	// Gone says why the object asks for nothing, so that copies go, unless they are
+	// native; empty if it asks for something.
 	Gone string
 	// Before are the clusters that had, or may have had, a copy; sorted, shared and
 	// not to be modified.
@@ -231,6 +235,7 @@ func (e *evaluator) show(only []string) {
 // object decides about one object, in the order in which the controllers do.
 func (e *evaluator) object(m *manifest.Object) *Outcome {
 	o := &Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
+	o.Native = placement.Native(e.followers.resource(o.ID.GroupKind), m.Content)
 	was := e.before(m)
 	o.Before, o.after = was.placed.names, was
 	e.decide(o, was)
@@ -247,6 +252,9 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 		o.Follows, taken = e.followers.with(o.ID, was)
 	}
 	switch {
+	case o.Native != "" && (!labelled || content.GetDeletionTimestamp() != nil):
+		o.leave(o.Native)
+		return
 	case content.GetDeletionTimestamp() != nil:
 		o.leave("is being deleted: its copies go, too")
 		return
@@ -264,7 +272,17 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 	for _, w := range slices.Concat(warnings, doubts, placement.Ignored(annotations)) {
 		o.warn(nil, w)
 	}
-	if err != nil {
+	for _, f := range keeping.Followers {
+		named := &metav1.ObjectMeta{Namespace: content.GetNamespace(), Name: f.Name}
+		if why := placement.Native(e.followers.resource(schema.GroupKind{Group: f.Group, Kind: f.Kind}), named); why != "" {
+			o.warn(nil, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
+		}
+	}
+	switch {
+	case o.Native != "":
+		o.fail(nil, o.Native, "")
+		return
+	case err != nil:
 		o.fail(nil, err.Error(), "")
 	}
 	if o.Held != "" {

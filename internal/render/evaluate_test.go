@@ -33,7 +33,11 @@ spec: {overrideRules: [{targetClusters: {clusterSelector: {tier: gold}}, overrid
 		object = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {" + labels + "}}, data: {k: v}}\n---\n"
 		held   = `{apiVersion: v1, kind: ConfigMap, metadata: {name: a, labels: {` + labels + `}, annotations: {kubeadmiral.io/no-scheduling: "true"}}, data: {k: v}}` + "\n---\n"
 		plain  = "{apiVersion: v1, kind: ConfigMap, metadata: {name: a}, data: {k: v}}\n---\n"
-		onUS   = `
+		native = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, labels: {" + labels + "}}}\n---\n"
+
+		nativePlain = "{apiVersion: v1, kind: ServiceAccount, metadata: {name: default}}\n---\n"
+
+		onUS = `
 apiVersion: refract.dev/v1alpha1
 kind: Propagation
 metadata: {name: a.configmaps}
@@ -57,6 +61,8 @@ status: {clusters: [{name: us-1, state: Synced}], overridePolicies: [{kind: Over
 		"RolledBack":      {reason: "Reported policies are known to have been there.", before: eu + us + one + object + onUS, after: eu + us + one + object, want: "us-1 v"},
 		"Held":            {reason: "What is held stays where it is, whatever would be chosen now.", before: eu + us + one + tiers + held + onUS, after: eu + us + one + tiers + object, want: "us-1 v"},
 		"Unlabelled":      {reason: "An object that asks for nothing any more goes.", before: eu + all + tiers + object, after: eu + all + tiers + plain, want: "gone"},
+		"Native":          {reason: "What each cluster makes for itself is placed nowhere.", before: eu + all, after: eu + all + native, want: "error"},
+		"NativePlain":     {reason: "Nor is it shown for any cluster.", before: eu + us + all, after: eu + us + all + nativePlain, want: "gone"},
 		"AlwaysPlain":     {reason: "One that never asked is shown for every cluster, both times.", before: eu + us + plain, after: eu + us + plain, want: "eu-1 v us-1 v"},
 	}
 	for name, tc := range cases {

@@ -52,17 +52,18 @@ func newFollowers(set *manifest.Set) *followers {
 		held:    map[leader]bool{},
 		plurals: map[schema.GroupKind]string{},
 	}
-	for i := range set.Objects {
-		if id := set.Objects[i].Identity(); id.Namespace != "" && placement.Follows(id.GroupKind) {
-			f.could[id] = true
-		}
-	}
 	for i := range set.Definitions {
 		content := set.Definitions[i].Content.Object
 		group, _, _ := unstructured.NestedString(content, "spec", "group")
 		kind, _, _ := unstructured.NestedString(content, "spec", "names", "kind")
 		plural, _, _ := unstructured.NestedString(content, "spec", "names", "plural")
 		f.plurals[schema.GroupKind{Group: group, Kind: kind}] = plural
+	}
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		if id := o.Identity(); id.Namespace != "" && placement.Follows(id.GroupKind) && placement.Native(f.resource(id.GroupKind), o.Content) == "" {
+			f.could[id] = true
+		}
 	}
 	return f
 }
@@ -117,7 +118,7 @@ func (e *evaluator) lead(o *Outcome) {
 	if o.Gone != "" || (o.policy != nil && o.policy.DisableFollowers) {
 		return
 	}
-	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: e.followers.resource(o.ID.GroupKind), Name: o.ID.Name}}
+	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: e.followers.resource(o.ID.GroupKind).String(), Name: o.ID.Name}}
 	if o.Held != "" || (len(o.Variants) == 0 && len(o.errors) > 0) {
 		e.followers.held[by] = true
 		return
@@ -153,13 +154,13 @@ func (e *evaluator) lead(o *Outcome) {
 	}
 }
 
-// resource names the resource of a kind.
-func (f *followers) resource(kind schema.GroupKind) string {
+// resource returns the resource of a kind.
+func (f *followers) resource(kind schema.GroupKind) schema.GroupResource {
 	if plural := f.plurals[kind]; plural != "" {
-		return schema.GroupResource{Group: kind.Group, Resource: plural}.String()
+		return schema.GroupResource{Group: kind.Group, Resource: plural}
 	}
 	guess, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
-	return guess.GroupResource().String()
+	return guess.GroupResource()
 }
 
 // with returns what an object travels with, and where that takes it, each sorted.

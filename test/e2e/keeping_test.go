@@ -303,7 +303,7 @@ spec:
 	name := []string{"metadata", "name"}
 	everywhere(t, "the Secret of two clusters", "secret", ns, "elsewhere", []string{"absent", "elsewhere", "elsewhere"}, name...)
 	// The Secret of the third comes in by an override, and nobody checks here who may
-	// write that: see test/tenancy for when somebody does.
+	// write that: see test/adversary for when somebody does.
 	eventually(t, "the Secret that an override brings in", "true", func() string {
 		p := get(t, "hub", "propagations.refract.dev", ns, "web.deployments.apps")
 		return fmt.Sprint(strings.Contains(harness.Field(p, "status", "warnings"), "Secret eu, which OverridePolicy "+ns+"/web brings in"))

@@ -117,7 +117,7 @@ func (b *builder) overridePolicy() (Document, []any, *author, bool) {
 		o = objects[i]
 	}
 	rules, _ := member(policy, "spec")["overrideRules"].([]any)
-	return policy, rules, b.authorFor(o), true
+	return policy, rules, b.authorFor(kindOf(policy), o), true
 }
 
 // names reports whether the object names the override policy.

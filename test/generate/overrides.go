@@ -15,13 +15,14 @@ import (
 type author struct {
 	*builder
 
+	kind       string // Of the policy.
 	object     Document
 	pod        *podtemplate.Places // Nil when there is no pod template.
 	containers []Document          // Init containers first.
 }
 
-func (b *builder) authorFor(o Document) *author {
-	a := &author{builder: b, object: o}
+func (b *builder) authorFor(kind string, o Document) *author {
+	a := &author{builder: b, kind: kind, object: o}
 	gvk := (&unstructured.Unstructured{Object: o}).GroupVersionKind()
 	if a.pod = podtemplate.Of(gvk.GroupKind()); a.pod == nil {
 		return a
@@ -44,7 +45,7 @@ func (b *builder) addOverride(namespace string, o Document) Document {
 		kind, metadata["namespace"] = corev1alpha1.KindOverridePolicy, namespace
 	}
 	metadata["name"] = b.name(kind, namespace, pick(b.choices, "overrides", "regions", "release"))
-	a := b.authorFor(o)
+	a := b.authorFor(kind, o)
 	var rules []Document
 	for range b.between(1, 3) {
 		rules = append(rules, a.rule())

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/tree"
 )
 
@@ -55,15 +56,21 @@ func (a *author) patchPod() Document {
 }
 
 func (a *author) patchMetadata() Document {
-	return pick(a.choices,
+	patches := []Document{
 		a.item("add", "/metadata/annotations/example.com~1note", "set by a patch"),
 		a.item("replace", "/metadata/annotations/example.com~1owner", "team-c"),
 		a.item("add", "/metadata/labels/tier", "patched"),
 		a.item("replace", "/metadata/labels", Document{"app": "renamed", "tier": "front"}),
 		a.item("remove", "/metadata/annotations", nil),
-		a.item("replace", "/metadata/finalizers", []string{"example.com/member"}),
-		a.item("add", "/metadata/finalizers/-", "example.com/other"),
-	)
+		a.item("remove", "/metadata/finalizers", nil),
+	}
+	if a.kind == corev1alpha1.KindClusterOverridePolicy { // No other may add any.
+		patches = append(patches,
+			a.item("replace", "/metadata/finalizers", []string{"example.com/member"}),
+			a.item("add", "/metadata/finalizers/-", "example.com/other"),
+		)
+	}
+	return pick(a.choices, patches...)
 }
 
 // patchAnywhere changes a value that is in the object, or adds one beside it.

@@ -186,7 +186,7 @@ func TestEventually(t *testing.T) {
 	}{
 		"Soon":    {reason: "Nobody has to know.", after: 500 * time.Millisecond},
 		"Late":    {reason: "What takes long is worth a line.", after: 5 * time.Second, logs: 1},
-		"Never":   {reason: "The test fails, and it is said why.", after: -1, fatal: "it is so: not within 1m30s: the first"},
+		"Never":   {reason: "The test fails, and it is said why.", after: -1, fatal: "it is so: not within 5m0s: the first"},
 		"Cleanup": {reason: "Cleanups may wait too, when the context of the test has ended.", ended: true, after: 500 * time.Millisecond},
 	}
 	for name, tc := range cases {

@@ -126,6 +126,9 @@ func crashed(log string) error {
 	return fmt.Errorf("%s: a program has crashed:\n%s", filepath.Base(log), strings.Join(lines[i:min(i+most, len(lines))], "\n"))
 }
 
+// PID returns the ID of its process.
+func (r *Replica) PID() int { return r.cmd.Process.Pid }
+
 // Ended says whether the replica has ended.
 func (r *Replica) Ended() bool {
 	select {

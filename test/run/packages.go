@@ -37,7 +37,7 @@ var serial = []string{module + "test/generate", module + "test/offline", module 
 
 // longest are the live packages that take longest, which begin first: or the end of all
 // would be waiting for one.
-var longest = []string{"test/drills", "test/injection", "test/pizza", "test/e2e", "test/conversion", "test/tenancy"}
+var longest = []string{"test/drills", "test/injection", "test/pizza", "test/e2e", "test/conversion", "test/adversary"}
 
 // pkg is what `go list` says of a package.
 type pkg struct {

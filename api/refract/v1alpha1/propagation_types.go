@@ -262,7 +262,8 @@ type ClusterStatus struct {
 	Replicas *int64 `json:"replicas,omitempty"`
 
 	// Fields is the hash of the set of fields that Refract owned in the copy after
-	// it was last written. A copy with another set has drifted.
+	// it was last written, and the time that its API server gave to that. A copy with
+	// another set, or another time, has drifted.
 	// +optional
 	Fields string `json:"fields,omitempty"`
 

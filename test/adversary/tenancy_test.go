@@ -1,4 +1,4 @@
-package tenancy
+package adversary
 
 import (
 	"context"
@@ -144,7 +144,8 @@ spec: {overrideRules: [{overriders: {jsonpatch: [{path: /data/size, value: "2"}]
 	}
 }
 
-// TestOverridesOfIdentity: an override does not make another object of a copy.
+// TestOverridesOfIdentity: an override does not make another object of a copy, nor one
+// that stays when it is to go.
 func TestOverridesOfIdentity(t *testing.T) {
 	t.Parallel()
 	ns, others, user := tenants(t)
@@ -171,6 +172,8 @@ func TestOverridesOfIdentity(t *testing.T) {
 		"orphan":            `{path: /metadata/annotations/refract.dev~1orphan, operator: add, value: all}`,
 		"deletion":          `{path: /metadata/deletionTimestamp, operator: add, value: "2026-01-01T00:00:00Z"}`,
 		"namespace-removed": `{path: /metadata/namespace, operator: remove}`,
+		"finalizer":         `{path: /metadata/finalizers/-, operator: add, value: example.com/hold}`,
+		"finalizers":        `{path: /metadata/finalizers, operator: add, value: [example.com/hold]}`,
 	}
 	for name, patch := range cases {
 		t.Run(name, func(t *testing.T) {

@@ -1,7 +1,7 @@
-// Package tenancy tests who may do what: that the documented rights are enough
+// Package adversary tests who may do what: that the documented rights are enough
 // for Refract, that what is missing is named, and that somebody who may edit one
 // namespace of the hub can affect nothing outside it.
-package tenancy
+package adversary
 
 import (
 	"context"

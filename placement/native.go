@@ -1,0 +1,119 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	flowcontrolv1 "k8s.io/api/flowcontrol/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// natives are some objects of a type that each cluster makes for itself. What is
+// empty says nothing.
+type natives struct {
+	// all is whether each object of the type is one.
+	all bool
+	// names are theirs, in the namespace or, if that is empty, in any and in none.
+	namespace string
+	names     []string
+	// prefix is what their names begin with.
+	prefix string
+	// label is what they carry, and annotation what is "true" on them.
+	label, annotation string
+}
+
+// How Kubernetes marks what it makes and keeps up to date, where it says so.
+const (
+	bootstrapLabel  = "kubernetes.io/bootstrapping"
+	aggregatorLabel = "kube-aggregator.kubernetes.io/automanaged"
+)
+
+// front are the Service of the API server and what says where that is.
+var front = natives{namespace: metav1.NamespaceDefault, names: []string{"kubernetes"}}
+
+// nativesOf are those of kube-apiserver, kube-controller-manager and kubelet. What
+// people install on each cluster, with kubeadm for example, is not among them: it may
+// as well come from a hub. A name that begins with "system:" is not enough, as add-ons
+// have such names, too.
+var nativesOf = map[schema.GroupResource][]natives{
+	{Resource: "namespaces"}: {{
+		names: []string{metav1.NamespaceDefault, metav1.NamespaceSystem, metav1.NamespacePublic, corev1.NamespaceNodeLease},
+	}},
+	{Resource: "services"}:                                  {front},
+	{Resource: "endpoints"}:                                 {front},
+	{Group: "discovery.k8s.io", Resource: "endpointslices"}: {front},
+	{Resource: "configmaps"}: {
+		{names: []string{"kube-root-ca.crt"}},
+		{namespace: metav1.NamespaceSystem, names: []string{"extension-apiserver-authentication", "kube-apiserver-legacy-service-account-token-tracking"}},
+	},
+	{Resource: "serviceaccounts"}: {{names: []string{"default"}}, {namespace: metav1.NamespaceSystem, names: controllers}},
+	{Resource: "nodes"}:           {{all: true}},
+
+	{Group: "storage.k8s.io", Resource: "csinodes"}:                           {{all: true}},
+	{Group: "storage.k8s.io", Resource: "volumeattachments"}:                  {{all: true}},
+	{Group: "resource.k8s.io", Resource: "resourceslices"}:                    {{all: true}},
+	{Group: "internal.apiserver.k8s.io", Resource: "storageversions"}:         {{all: true}},
+	{Group: "networking.k8s.io", Resource: "ipaddresses"}:                     {{all: true}},
+	{Group: "networking.k8s.io", Resource: "servicecidrs"}:                    {{names: []string{"kubernetes"}}},
+	{Group: "scheduling.k8s.io", Resource: "priorityclasses"}:                 {{prefix: "system-"}},
+	{Group: "certificates.k8s.io", Resource: "clustertrustbundles"}:           {{prefix: "kubernetes.io:"}},
+	{Group: "apiregistration.k8s.io", Resource: "apiservices"}:                {{label: aggregatorLabel}},
+	{Group: flowcontrolv1.GroupName, Resource: "flowschemas"}:                 configuredFlow,
+	{Group: flowcontrolv1.GroupName, Resource: "prioritylevelconfigurations"}: configuredFlow,
+
+	{Group: rbacv1.GroupName, Resource: "clusterroles"}:        {{label: bootstrapLabel}, {names: []string{"cluster-admin", "admin", "edit", "view"}}},
+	{Group: rbacv1.GroupName, Resource: "clusterrolebindings"}: {{label: bootstrapLabel}, {names: []string{"cluster-admin"}}},
+	{Group: rbacv1.GroupName, Resource: "roles"}:               {{label: bootstrapLabel}},
+	{Group: rbacv1.GroupName, Resource: "rolebindings"}:        {{label: bootstrapLabel}},
+}
+
+// configuredFlow is how an API server shares itself out.
+var configuredFlow = []natives{{annotation: flowcontrolv1.AutoUpdateAnnotationKey}, {names: []string{"exempt", "catch-all"}}}
+
+// controllers are those of kube-controller-manager, each of which has an account of
+// its own: https://kubernetes.io/docs/reference/access-authn-authz/rbac/#controller-roles.
+var controllers = []string{
+	"attachdetach-controller", "bootstrap-signer", "certificate-controller", "clusterrole-aggregation-controller", "cronjob-controller",
+	"daemon-set-controller", "deployment-controller", "device-taint-eviction-controller", "disruption-controller", "endpoint-controller",
+	"endpointslice-controller", "endpointslicemirroring-controller", "ephemeral-volume-controller", "expand-controller",
+	"generic-garbage-collector", "horizontal-pod-autoscaler", "job-controller", "kube-apiserver-serving-clustertrustbundle-publisher",
+	"legacy-service-account-token-cleaner", "namespace-controller", "node-controller", "persistent-volume-binder", "pod-garbage-collector",
+	"podcertificaterequestcleaner", "podgroup-protection-controller", "pv-protection-controller", "pvc-protection-controller",
+	"replicaset-controller", "replication-controller", "resource-claim-controller", "resourcepoolstatusrequest-controller",
+	"resourcequota-controller", "root-ca-cert-publisher", "route-controller", "selinux-warning-controller", "service-account-controller",
+	"service-cidrs-controller", "service-controller", "statefulset-controller", "storage-version-garbage-collector",
+	"storage-version-migrator-controller", "taint-eviction-controller", "token-cleaner", "ttl-after-finished-controller", "ttl-controller",
+	"validatingadmissionpolicy-status-controller", "volumeattributesclass-protection-controller",
+}
+
+// Native returns why an object of a type is one that each cluster makes for itself,
+// as a sentence without an end mark; empty if it is not. Nothing of another cluster
+// belongs in its place: it is not created, adopted, changed or deleted. It is found by
+// its name, or by how Kubernetes marks it, on the hub as on members; what else is in a
+// system namespace is not native. Native keeps and changes nothing of the object.
+func Native(resource schema.GroupResource, o metav1.Object) (why string) {
+	const keeps = "each cluster makes this object for itself, and keeps its own"
+	for _, n := range nativesOf[resource] {
+		switch {
+		case n.all, n.named(o):
+			return keeps
+		case n.label != "" && o.GetLabels()[n.label] != "":
+			return fmt.Sprintf("%s, as label %s says; one of your own is to have another name, and not the label", keeps, n.label)
+		case n.annotation != "" && o.GetAnnotations()[n.annotation] == "true":
+			return fmt.Sprintf("%s, as annotation %s says; one of your own is to have another name, and not the annotation", keeps, n.annotation)
+		}
+	}
+	return ""
+}
+
+// named reports whether an object has one of the names.
+func (n *natives) named(o metav1.Object) bool {
+	if n.prefix != "" && strings.HasPrefix(o.GetName(), n.prefix) {
+		return true
+	}
+	return slices.Contains(n.names, o.GetName()) && (n.namespace == "" || n.namespace == o.GetNamespace())
+}
