@@ -93,6 +93,7 @@ var core = []string{
 	"refract.dev/tree/...",
 	"refract.dev/match/...",
 	"refract.dev/podtemplate/...",
+	"refract.dev/reference/...",
 	"refract.dev/override/...",
 	"refract.dev/placement/...",
 	"refract.dev/inject/...",

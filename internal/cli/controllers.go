@@ -246,7 +246,7 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 		return nil, err
 	}
 	p, err := propagation.Setup(ctx, mgr, propagation.Options{
-		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Checked: s.server != nil, Started: c.started,
+		SystemNamespace: c.systemNamespace, Shards: part, Identity: c.identity, Guard: c.guard, GuardAll: c.guardAll, Started: c.started,
 		NamespaceLabels: c.namespaceLabels, EmptyAfter: c.emptyAfter,
 	})
 	if err != nil {
@@ -348,7 +348,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 // included: they are written here, and members take what comes from here.
 func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *shards.Shards) error {
 	handler, err := policies.New(policies.Options{
-		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
+		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the webhook: %w", err)

@@ -75,10 +75,6 @@ type Options struct {
 	// GuardAll has it judge copies, too, of objects that somebody deleted on the hub by
 	// a call.
 	GuardAll bool
-	// Checked is whether a webhook asks, when an override policy is written, if who
-	// writes it may read what it has workloads refer to. Otherwise such Secrets and
-	// ConfigMaps do not travel.
-	Checked bool
 	// Identity names this replica to members, in its user agent.
 	Identity string
 	// Started, if it is not nil, is called once when the policies and clusters are
@@ -94,7 +90,6 @@ type Controller struct {
 	log      logr.Logger
 	hub      string // UID of the hub: that of its namespace kube-system.
 
-	checked  bool
 	shards   Shards
 	members  *member.Set
 	clusters *member.Reconciler
@@ -152,7 +147,6 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		live:         mgr.GetAPIReader(),
 		recorder:     mgr.GetEventRecorder("refract"),
 		log:          mgr.GetLogger().WithName("propagation"),
-		checked:      o.Checked,
 		guardPercent: o.Guard,
 		emptyAfter:   o.EmptyAfter,
 		carried:      o.NamespaceLabels,
@@ -496,7 +490,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		override:    c.policies.override,
 		resource:    c.sources.resource,
 		leading:     lead,
-		checked:     c.checked,
+		may:         c.policies.may,
 	}
 	if !c.shards.Leads() {
 		k, found := c.records.get(key)

@@ -32,7 +32,9 @@ type entry struct {
 	memory  memory
 	names   []tree.Policy    // Policies that the object names.
 	follows map[Key][]string // What travels with the object, and to which clusters.
-	warned  []string         // Warnings that were reported.
+	// withheld is what would, were it known that it may.
+	withheld map[Key][]string
+	warned   []string // Warnings that were reported.
 	// corrected says what was corrected on clusters since that was last announced.
 	corrected []string
 	// behind are the clusters that are to have a copy and have not reported on the
@@ -153,7 +155,7 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 		l.index(key, e, names)
 	}
 	if p.held == "" && !p.dryRun {
-		followers = l.lead(key, e, p.follows)
+		followers = slices.Concat(l.lead(key, e, p.follows), e.withhold(p.withheld))
 	}
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
 }
@@ -220,6 +222,18 @@ func (l *ledger) lead(key Key, e *entry, follows map[Key][]string) (touched []Ke
 	return touched
 }
 
+// withhold records what is withheld from travelling with the key. It returns those for
+// which that is something else than before.
+func (e *entry) withhold(withheld map[Key][]string) (touched []Key) {
+	for follower, clusters := range e.withheld {
+		if !slices.Equal(withheld[follower], clusters) {
+			touched = append(touched, follower)
+		}
+	}
+	e.withheld = withheld
+	return touched
+}
+
 // leading says what the key travels with. Before are those that it travelled with
 // before a restart: while one of them is not decided the key loses no cluster.
 func (l *ledger) leading(key Key, before []Key) leading {
@@ -235,6 +249,7 @@ func (l *ledger) leading(key Key, before []Key) leading {
 		lead.by = append(lead.by, leader)
 		lead.orphan = max(lead.orphan, orphaning(e.plan.keeping.Orphan))
 		lead.fail(e.plan)
+		lead.keep(e.withheld[key])
 	}
 	for _, leader := range before {
 		e := l.entries[leader]
@@ -244,8 +259,12 @@ func (l *ledger) leading(key Key, before []Key) leading {
 		case (e.plan.held != "" || e.plan.dryRun) && !l.leaders[key][leader]:
 			lead.held = true
 			lead.by = append(lead.by, leader)
-		case !l.leaders[key][leader] && lead.fail(e.plan):
-			lead.by = append(lead.by, leader)
+		case l.leaders[key][leader]:
+		default:
+			failing, withheld := lead.fail(e.plan), lead.keep(e.withheld[key])
+			if failing || withheld {
+				lead.by = append(lead.by, leader)
+			}
 		}
 	}
 	lead.clusters = slices.Sorted(maps.Keys(clusters))
@@ -256,17 +275,24 @@ func (l *ledger) leading(key Key, before []Key) leading {
 // fail adds the clusters for which the plan of a leader failed, and reports whether
 // there are any.
 func (l *leading) fail(p *plan) (some bool) {
+	var clusters []string
 	for name, t := range p.targets {
-		if t.err == nil {
-			continue
+		if t.err != nil {
+			clusters = append(clusters, name)
 		}
+	}
+	return l.keep(clusters)
+}
+
+// keep adds clusters that the key does not lose, and reports whether there are any.
+func (l *leading) keep(clusters []string) (some bool) {
+	for _, name := range clusters {
 		if l.failing == nil {
 			l.failing = map[string]bool{}
 		}
 		l.failing[name] = true
-		some = true
 	}
-	return some
+	return len(clusters) > 0
 }
 
 // dismiss forgets that anything travelled with the leader, which is not there. It

@@ -18,6 +18,7 @@ import (
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/podtemplate"
+	"refract.dev/reference"
 	"refract.dev/tree"
 )
 
@@ -83,7 +84,10 @@ type plan struct {
 	following []Key
 	// follows are what travels with the object, and to which clusters.
 	follows map[Key][]string
-	before  memory // What the plan was made with.
+	// withheld are what would travel with the object to these clusters, were it known
+	// that somebody may have it so. What is there stays.
+	withheld map[Key][]string
+	before   memory // What the plan was made with.
 }
 
 // target is what should be true on one cluster.
@@ -129,7 +133,8 @@ type leading struct {
 	clusters []string // Sorted.
 	by       []Key
 	// failing are clusters for which one of them cannot be rendered, so that nobody
-	// knows what it refers to there: what is there stays.
+	// knows what it refers to there, or from which the key is withheld: what is there
+	// stays.
 	failing map[string]bool
 	// held is whether one of them cannot say now where it goes; unknown are those that
 	// have not been decided about. Until they are no cluster is lost.
@@ -152,9 +157,9 @@ type surroundings struct {
 	leading     leading
 	// resource returns the resource of a kind that the hub serves.
 	resource func(schema.GroupKind) (schema.GroupResource, bool)
-	// checked is whether somebody asks, when an override policy is written, if who
-	// writes it may read what it has workloads refer to.
-	checked bool
+	// may reports whether an override policy may have an object of a namespace refer to
+	// something.
+	may func(policy tree.Policy, namespace string, ref reference.Reference) bool
 	// recorded, when it is not nil, is where somebody else decided that the object
 	// belongs: another replica of the controllers, which leads.
 	recorded *memory
@@ -224,7 +229,7 @@ func (p *plan) hold(reason, message string) *plan {
 	// What the copies were rendered with is still true of them.
 	p.overrides, p.deleted = nil, nil
 	for _, ref := range p.before.rendered {
-		p.overrides = append(p.overrides, *reference(ref))
+		p.overrides = append(p.overrides, *policyReference(ref))
 	}
 	return p
 }
@@ -243,7 +248,7 @@ func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool,
 		p.placed, p.hash = present(was.placed, s.clusters), was.hash
 		return false
 	}
-	p.propagation = reference(policy.Ref)
+	p.propagation = policyReference(policy.Ref)
 	p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
 	decision, err := policy.Place(&placement.Request{
 		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
@@ -296,9 +301,9 @@ func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surr
 		switch {
 		case policy != nil:
 			policies = append(policies, policy)
-			p.overrides = append(p.overrides, *reference(policy.Ref))
+			p.overrides = append(p.overrides, *policyReference(policy.Ref))
 		case slices.Contains(was.rendered, ref):
-			p.deleted = append(p.deleted, *reference(ref))
+			p.deleted = append(p.deleted, *policyReference(ref))
 			p.warnings = append(p.warnings, fmt.Sprintf("%s: %s was deleted: what it changed is taken back", reasonPolicyDeleted, ref))
 		default:
 			p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it, so that it does not go out without its overrides", ref))
@@ -312,6 +317,8 @@ func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surr
 type arrival struct {
 	object   *unstructured.Unstructured
 	clusters []string
+	// unasked is what override policies have it refer to without leave.
+	unasked map[reference.Reference]tree.Policy
 }
 
 // render makes the targets. It returns what was rendered.
@@ -333,7 +340,12 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 			t.warnings = append(t.warnings, w.String())
 		}
 		for _, i := range v.Policies {
-			t.policies = append(t.policies, *reference(policies[i].Ref))
+			t.policies = append(t.policies, *policyReference(policies[i].Ref))
+		}
+		var without map[reference.Reference]tree.Policy
+		if v.Err == nil {
+			without, v.Err = unasked(obj, &v, clusters[v.Clusters[0]], policies, s)
+			t.err = v.Err
 		}
 		if v.Err == nil {
 			c, err := encode(v.Object, p.gvr, source, &p.keeping)
@@ -341,7 +353,7 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 			if err == nil {
 				t.variant = p.variant(&variant{content: c, changes: v.Changes, secret: secret})
 			}
-			rendered = append(rendered, arrival{object: v.Object})
+			rendered = append(rendered, arrival{object: v.Object, unasked: without})
 		}
 		// Clusters of one variant have one share.
 		t.replicas = targets[v.Clusters[0]].Replicas
@@ -362,7 +374,7 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 	native := func(resource schema.GroupResource, name string) string {
 		return placement.Native(resource, &metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: name})
 	}
-	add := func(resource schema.GroupResource, name string, clusters []string) {
+	add := func(to *map[Key][]string, resource schema.GroupResource, name string, clusters []string) {
 		clusters = slices.DeleteFunc(slices.Clone(clusters), func(cluster string) bool {
 			_, its := find(own, cluster)
 			return !its
@@ -371,25 +383,25 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 			return
 		}
 		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
-		if p.follows == nil {
-			p.follows = map[Key][]string{}
+		if *to == nil {
+			*to = map[Key][]string{}
 		}
-		all := slices.Concat(p.follows[key], clusters)
+		all := slices.Concat((*to)[key], clusters)
 		slices.Sort(all)
-		p.follows[key] = slices.Compact(all)
+		(*to)[key] = slices.Compact(all)
 	}
-	said := podtemplate.References(obj)
 	for _, a := range rendered {
 		for _, ref := range podtemplate.References(a.object) {
-			if !s.checked && (ref.Kind == "Secret" || ref.Kind == "ConfigMap") && !slices.Contains(said, ref) {
-				const format = "%s %s, which an override brings in, does not travel with the object: nobody checks whether " +
-					"the policy's author may read it. Run the controllers with --webhook-url or --webhook-service"
-				if w := fmt.Sprintf(format, ref.Kind, ref.Name); !slices.Contains(p.warnings, w) {
+			to := &p.follows
+			if by, without := a.unasked[reference.Reference{Kind: ref.Kind, Name: ref.Name}]; without {
+				to = &p.withheld
+				w := fmt.Sprintf("%s %s, which %s brings in, does not travel with the object to where it is not yet: %v: %s",
+					ref.Kind, ref.Name, anyGeneration(by), errUnasked, approve)
+				if !slices.Contains(p.warnings, w) {
 					p.warnings = append(p.warnings, w)
 				}
-				continue
 			}
-			add(schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
+			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
 		}
 	}
 	if obj.GetNamespace() == "" {
@@ -411,7 +423,7 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 			continue
 		}
 		for i := range own {
-			add(resource, f.Name, []string{own[i].Cluster})
+			add(&p.follows, resource, f.Name, []string{own[i].Cluster})
 		}
 	}
 }
@@ -463,11 +475,11 @@ func (p *plan) remember(was memory) memory {
 // uses reports whether the plan was made with the policy at this generation.
 func (p *plan) uses(ref tree.Policy, generation int64) bool {
 	ref.Generation = generation
-	is := *reference(ref)
+	is := *policyReference(ref)
 	return (p.propagation != nil && *p.propagation == is) || slices.Contains(p.overrides, is)
 }
 
-func reference(p tree.Policy) *refractv1alpha1.PolicyReference {
+func policyReference(p tree.Policy) *refractv1alpha1.PolicyReference {
 	return &refractv1alpha1.PolicyReference{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name, Generation: p.Generation}
 }
 

@@ -18,6 +18,7 @@ import (
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/reference"
 	"refract.dev/tree"
 )
 
@@ -310,7 +311,9 @@ func TestLeads(t *testing.T) {
 	s.resource = func(gk schema.GroupKind) (schema.GroupResource, bool) {
 		return schema.GroupResource{Group: gk.Group, Resource: "configmaps"}, gk.Kind == "ConfigMap"
 	}
-	s.checked = true
+	s.may = func(policy tree.Policy, namespace string, _ reference.Reference) bool {
+		return policy.Name == "op" && namespace == "shop"
+	}
 	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
 	got := map[string][]string{}
 	for key, clusters := range p.follows {
@@ -329,12 +332,14 @@ func TestLeads(t *testing.T) {
 	if diff := cmp.Diff(wantWarnings, p.warnings); diff != "" {
 		t.Errorf("warnings: -want, +got:\n%s", diff)
 	}
-	s.checked = false
+	s.may = nobodyMay
 	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
-	if len(p.follows) != 1 || len(p.warnings) != 3 {
-		t.Errorf("What overrides bring in travels only if somebody checks who writes them: follows %v, warnings %v", p.follows, p.warnings)
+	if len(p.follows) != 1 || len(p.withheld) != 2 || len(p.warnings) != 3 {
+		t.Errorf("What overrides bring in travels only if who wrote them was asked: follows %v, withheld %v, warnings %v", p.follows, p.withheld, p.warnings)
 	}
 }
+
+func nobodyMay(tree.Policy, string, reference.Reference) bool { return false }
 
 // TestFollowersWait says what happens to followers after a restart.
 func TestFollowersWait(t *testing.T) {
@@ -440,7 +445,7 @@ func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overr
 		t.Fatal(errs.ToAggregate())
 	}
 	return &surroundings{
-		hub: "hub",
+		hub: "hub", may: nobodyMay,
 		clusters: []placement.Cluster{
 			{Cluster: match.Cluster{Name: "eu-1"}, Ready: true},
 			{Cluster: match.Cluster{Name: "us-1"}, Ready: true},

@@ -3,9 +3,11 @@ package propagation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -20,6 +22,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/reference"
 	"refract.dev/tree"
 )
 
@@ -31,6 +34,8 @@ type policies struct {
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
 	problems     map[tree.Policy]error // Of policies that are not valid.
+	// checked is what override policies may have objects refer to.
+	checked map[tree.Policy]*corev1alpha1.CheckedReferences
 }
 
 func newPolicies(changed func(tree.Policy)) *policies {
@@ -39,6 +44,7 @@ func newPolicies(changed func(tree.Policy)) *policies {
 		overrides:    map[tree.Policy]*override.Policy{},
 		propagations: map[tree.Policy]*placement.Policy{},
 		problems:     map[tree.Policy]error{},
+		checked:      map[tree.Policy]*corev1alpha1.CheckedReferences{},
 	}
 }
 
@@ -59,6 +65,19 @@ func (p *policies) problem(ref tree.Policy) error {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.problems[ref]
+}
+
+// may reports whether an override policy, of this generation, may have an object of a
+// namespace refer to something: whether it was found that who wrote the policy, or
+// approved it, may read that.
+func (p *policies) may(policy tree.Policy, namespace string, ref reference.Reference) bool {
+	p.mu.RLock()
+	checked := p.checked[anyGeneration(policy)]
+	p.mu.RUnlock()
+	return checked != nil && checked.ObservedGeneration == policy.Generation &&
+		slices.ContainsFunc(checked.Items, func(c corev1alpha1.CheckedReference) bool {
+			return c.Kind == ref.Kind && c.Name == ref.Name && (c.Namespace == "" || c.Namespace == namespace)
+		})
 }
 
 // watch follows the policies until ctx ends, and returns when all of them are known.
@@ -136,8 +155,9 @@ func (v *policyView) Add(obj any) error {
 	before := v.items[client.ObjectKeyFromObject(o)]
 	v.items[client.ObjectKeyFromObject(o)] = o
 	v.lock.Unlock()
-	// A status that was written is no change of the policy.
-	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() {
+	// A status that was written is no change of the policy, but for what it may do.
+	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() ||
+		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) {
 		v.store(o)
 	}
 	return nil
@@ -192,6 +212,18 @@ func (v *policyView) Replace(list []any, _ string) error {
 // Resync is called by the reflector; there is nothing to do.
 func (v *policyView) Resync() error { return nil }
 
+// checkedIn returns what the status of an override policy says of its references.
+func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
+	switch o := obj.(type) {
+	case *corev1alpha1.OverridePolicy:
+		return o.Status.References
+	case *corev1alpha1.ClusterOverridePolicy:
+		return o.Status.References
+	default:
+		return nil
+	}
+}
+
 func (p *policies) store(obj client.Object) {
 	var ref tree.Policy
 	var err error
@@ -214,6 +246,7 @@ func (p *policies) store(obj client.Object) {
 		ref, err = anyGeneration(compiled.Ref), errs.ToAggregate()
 		p.propagations[ref] = compiled
 	}
+	p.checked[ref] = checkedIn(obj)
 	delete(p.problems, ref)
 	if err != nil {
 		p.problems[ref] = err
@@ -228,6 +261,7 @@ func (p *policies) forget(o client.Object) {
 	delete(p.overrides, ref)
 	delete(p.propagations, ref)
 	delete(p.problems, ref)
+	delete(p.checked, ref)
 	p.mu.Unlock()
 	p.changed(ref)
 }

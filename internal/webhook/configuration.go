@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // Kind is that of a configuration, as it stands in a manifest.
@@ -51,6 +52,9 @@ type Webhook struct {
 	Rules []admissionregistrationv1.RuleWithOperations
 	// FailurePolicy is what comes of a write if nobody answers.
 	FailurePolicy admissionregistrationv1.FailurePolicyType
+	// Writes is whether an answer that allows something has effects other than that,
+	// unless it is about a dry run.
+	Writes bool
 	// Reinvocation is whether a mutating webhook is asked again if others have changed
 	// something after it; Never if empty.
 	Reinvocation admissionregistrationv1.ReinvocationPolicyType
@@ -80,8 +84,11 @@ const (
 // reason not to ask: it is in force for as long as a finalizer keeps it. The API
 // server counts the generation up before it asks.
 const newSpec = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
+	"(request.kind.kind in ['ClusterOverridePolicy', 'OverridePolicy'] && object" + approval + " != '' && object" + approval + " != oldObject" + approval + ") || " +
 	"(request.kind.kind == 'FederatedCluster' && " +
 	"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
+
+const approval = ".metadata.?annotations[?'" + refractv1alpha1.ApproveReferencesAnnotation + "'].orValue('')"
 
 // policiesConfiguration is the one of a hub. It stays when the program ends:
 // nobody writes policies unchecked.
@@ -100,6 +107,7 @@ func policiesConfiguration() Configuration {
 			},
 		}},
 		FailurePolicy:  admissionregistrationv1.Fail,
+		Writes:         true,
 		TimeoutSeconds: timeout,
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}}
@@ -109,14 +117,17 @@ func policiesConfiguration() Configuration {
 // entry returns the webhook as an API server has it. That of a mutating webhook
 // has all the fields of a validating one.
 func (w *Webhook) entry(config *admissionregistrationv1.WebhookClientConfig) (map[string]any, error) {
-	equivalent, none := admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClassNone
+	equivalent, effects := admissionregistrationv1.Equivalent, admissionregistrationv1.SideEffectClassNone
+	if w.Writes {
+		effects = admissionregistrationv1.SideEffectClassNoneOnDryRun
+	}
 	hook := &admissionregistrationv1.MutatingWebhook{
 		Name:                    w.Name,
 		ClientConfig:            *config,
 		Rules:                   w.Rules,
 		FailurePolicy:           &w.FailurePolicy,
 		MatchPolicy:             &equivalent,
-		SideEffects:             &none,
+		SideEffects:             &effects,
 		TimeoutSeconds:          &w.TimeoutSeconds,
 		AdmissionReviewVersions: []string{"v1"},
 		NamespaceSelector:       w.Namespaces,

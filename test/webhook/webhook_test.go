@@ -135,7 +135,7 @@ func (w *world) serve(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	handler, err := policies.New(policies.Options{
-		Fleet: reader{w.cfg}, Allowed: policies.Review(w.client), Log: quiet, Patience: 8 * time.Second,
+		Fleet: reader{w.cfg}, Allowed: policies.Review(w.client), Client: w.client, Log: quiet, Patience: 8 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -320,6 +320,11 @@ type PolicyStatus struct {
 	// +listType=atomic
 	UnmatchedRules []int64 `json:"unmatchedRules,omitempty"`
 
+	// References are what an override policy may have objects refer to. What it has
+	// them refer to besides stays on the hub. Nobody but Refract may write this.
+	// +optional
+	References *CheckedReferences `json:"references,omitempty"`
+
 	// Conditions: Accepted says whether every rule of the policy is valid; InEffect
 	// whether every object that names it is, on all its clusters, as this generation
 	// of the policy says.
@@ -327,6 +332,41 @@ type PolicyStatus struct {
 	// +listType=map
 	// +listMapKey=type
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+}
+
+// CheckedReferences are what the user who wrote or approved a policy was found to be
+// allowed to read.
+type CheckedReferences struct {
+	// ObservedGeneration is that of the policy as it was then. Of another generation
+	// nobody was asked about anything.
+	// +kubebuilder:validation:Minimum=1
+	ObservedGeneration int64 `json:"observedGeneration"`
+
+	// Items are the references.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=atomic
+	Items []CheckedReference `json:"items,omitempty"`
+}
+
+// CheckedReference names what an override policy may have objects refer to.
+type CheckedReference struct {
+	// Kind is Secret or ConfigMap; or Service, for all that the annotations of the
+	// Service name.
+	// +kubebuilder:validation:Enum=ConfigMap;Secret;Service
+	Kind string `json:"kind"`
+
+	// Namespace of the object; empty for a ClusterOverridePolicy that may have objects
+	// of every namespace refer to one of the name there, and for an OverridePolicy, which is
+	// about its own namespace.
+	// +optional
+	// +kubebuilder:validation:MaxLength=63
+	Namespace string `json:"namespace,omitempty"`
+
+	// Name of the object.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
 }
 
 // TypedRefCount counts the objects of one type that name a policy.

@@ -59,6 +59,11 @@ const (
 // when it was given.
 const ApproveAnnotation = Prefix + "approve-deletions"
 
+// ApproveReferencesAnnotation on an override policy has whoever sets it to another value
+// asked whether he may read what the policy has objects refer to, as if he had written
+// the policy. The value means nothing.
+const ApproveReferencesAnnotation = Prefix + "approve-references"
+
 // Finalizer keeps a Propagation until every copy of its object is gone, and a
 // FederatedCluster until every copy on it is.
 const Finalizer = Prefix + "propagation"

@@ -32,7 +32,7 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 	policy, errs := inject.Compile(p)
 	if len(errs) > 0 {
 		warnings = append(warnings, fmt.Sprintf("what Service %s says does not fit what stands here: %v", p.Spec.Service, errs.ToAggregate()))
-		p = stated(w.now)
+		p = inject.Stated(w.now)
 		policy, _ = inject.Compile(p)
 	}
 	exempt := slices.Contains(v.Exempt, p.Namespace)
@@ -57,7 +57,7 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 // completed returns the policy with what its Service says at the moment, and what
 // there is to say about that.
 func (v *validator) completed(ctx context.Context, w *write) (*refractv1beta1.ServiceInjectionPolicy, []string) {
-	out := stated(w.now)
+	out := inject.Stated(w.now)
 	if !out.Spec.Implicit {
 		return out, nil
 	}

@@ -129,7 +129,7 @@ func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings
 	if w.saysNothingNew() {
 		return nil, nil
 	}
-	if _, errs := inject.Compile(stated(w.now)); len(errs) > 0 {
+	if _, errs := inject.Compile(inject.Stated(w.now)); len(errs) > 0 {
 		return nil, refuse(w, causesOf(errs))
 	}
 	refs := w.handsOut()
@@ -143,14 +143,6 @@ func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings
 		return nil, refuse(w, causes)
 	}
 	return warnings, nil
-}
-
-// stated returns what the author of a policy says himself, without what the Service
-// adds.
-func stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInjectionPolicy {
-	out := p.DeepCopy()
-	out.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
-	return out
 }
 
 // unreadable says why a policy cannot be read: numbers that are none any more stand at

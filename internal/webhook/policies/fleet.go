@@ -26,8 +26,8 @@ import (
 type answer struct {
 	// causes are why it is refused.
 	causes []metav1.StatusCause
-	// references are what pods newly refer to because of it.
-	references []reference
+	// references are what objects refer to because of the policy.
+	references []referent
 	// warnings are what is most important first.
 	warnings []string
 }
@@ -96,7 +96,7 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set) (
 	}
 	was, is := lint.Lint(before, problems), lint.Lint(after, problems)
 	a.judge(w, was, is, v.Lenient)
-	a.references, err = broughtIn(w, before, after)
+	a.references, err = broughtIn(ctx, w, after)
 	return a, err
 }
 

@@ -18,14 +18,17 @@ import (
 	"fmt"
 	"maps"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/tree"
 	"refract.dev/webhook/admission"
@@ -49,6 +52,10 @@ type Options struct {
 	Namespaced func(schema.GroupKind) (namespaced, known bool)
 	// Allowed decides whether somebody may read what a policy refers to. Required.
 	Allowed Authorizer
+	// Client reads Services, and writes into the status of policies what who wrote them
+	// may have objects refer to; it must not be a cache. Nil: what no answer says is
+	// not known to anybody.
+	Client client.Client
 	// Lenient has what fails only because of what the fleet holds at the moment come
 	// back as a warning: an order of writes that passes through such a state is
 	// possible then.
@@ -75,6 +82,9 @@ func New(o Options) (http.Handler, error) {
 		o.Patience = patience
 	}
 	v := &validator{Options: o, places: make(chan struct{}, atOnce)}
+	if o.Client != nil {
+		v.marker = &marker{client: o.Client, log: o.Log, pending: map[string]int{}}
+	}
 	return admission.Handler(v.handle), nil
 }
 
@@ -83,6 +93,7 @@ type validator struct {
 
 	known  known
 	places chan struct{}
+	marker *marker // Nil without a client.
 }
 
 // write is what somebody asks the API server for.
@@ -125,7 +136,14 @@ func (w *write) saysNothingNew() bool {
 	if w.was == nil || !equality.Semantic.DeepEqual(w.was.Object["spec"], w.now.Object["spec"]) {
 		return false
 	}
-	return !w.cluster() || maps.Equal(w.was.GetLabels(), w.now.GetLabels())
+	return !w.approves() && (!w.cluster() || maps.Equal(w.was.GetLabels(), w.now.GetLabels()))
+}
+
+// approves reports whether the user wants to be asked about a policy as if he had
+// written it.
+func (w *write) approves() bool {
+	value := w.now.GetAnnotations()[refractv1alpha1.ApproveReferencesAnnotation]
+	return w.overrides() && value != "" && value != w.was.GetAnnotations()[refractv1alpha1.ApproveReferencesAnnotation]
 }
 
 // handle answers one request.
@@ -151,17 +169,24 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	if causes := causesOf(problems); len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
 	}
-	if err := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); err != nil {
+	written := writtenIn(w)
+	if err := v.mayRefer(ctx, &req.UserInfo, w, written); err != nil {
 		return admission.Denied(err), nil
 	}
 	answer := v.ask(ctx, w, alone)
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
 	}
-	if err := v.mayRefer(ctx, &req.UserInfo, w, answer.references); err != nil {
+	brought := tidy(answer.references, written)
+	if err := v.mayRefer(ctx, &req.UserInfo, w, brought); err != nil {
 		return admission.Denied(err), nil
 	}
-	return &admission.Response{Warnings: short(answer.warnings)}, nil
+	warnings := answer.warnings
+	if refs := tidy(slices.Concat(written, brought), nil); len(refs) > 0 && !req.DryRun && v.marker != nil && !v.marker.mark(ctx, w, refs) {
+		warnings = append(warnings, "what the policy brings in stays on the hub, as many policies of its namespace were written at once: "+
+			"set annotation "+refractv1alpha1.ApproveReferencesAnnotation+" on it later")
+	}
+	return &admission.Response{Warnings: short(warnings)}, nil
 }
 
 // place stands for the name of a file where something was read from the hub.

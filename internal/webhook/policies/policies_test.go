@@ -28,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	kyaml "sigs.k8s.io/yaml"
 
 	"refract.dev/internal/golden"
@@ -103,6 +104,21 @@ func review(t *testing.T, was, now *unstructured.Unstructured) []byte {
 	return body
 }
 
+// dryRun returns the question about a write that will not be stored.
+func dryRun(t *testing.T, body []byte) []byte {
+	t.Helper()
+	var of admissionv1.AdmissionReview
+	if err := json.Unmarshal(body, &of); err != nil {
+		t.Fatal(err)
+	}
+	of.Request.DryRun = new(true)
+	body, err := json.Marshal(&of)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return body
+}
+
 func encoded(t *testing.T, u *unstructured.Unstructured) []byte {
 	t.Helper()
 	raw, err := u.MarshalJSON()
@@ -124,6 +140,12 @@ func post(t *testing.T, o Options, body []byte) *admissionv1.AdmissionResponse {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return ask(t, h, body)
+}
+
+// ask asks a handler, and returns its answer.
+func ask(t *testing.T, h http.Handler, body []byte) *admissionv1.AdmissionResponse {
+	t.Helper()
 	r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
 	r.Header.Set("Content-Type", "application/json")
 	w := httptest.NewRecorder()
@@ -172,7 +194,8 @@ func file(archive, shared *txtar.Archive, name string) []byte {
 
 // TestHandle answers for each archive about the write of new.yaml in place of
 // old.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
-// remembered.yaml. denied.txt is what bob may not read.
+// remembered.yaml. denied.txt is what bob may not read, service.yaml what the hub holds
+// besides.
 func TestHandle(t *testing.T) {
 	shared, err := txtar.ParseFile("testdata/fleet.txt")
 	if err != nil {
@@ -207,6 +230,11 @@ func TestHandle(t *testing.T) {
 			Fleet: &hub{objects: fleet}, Allowed: allowed, Log: logr.Discard(), Patience: time.Minute,
 			Lenient: file(archive, shared, "lenient") != nil,
 		}
+		services := fake.NewClientBuilder()
+		for _, s := range objects(t, file(archive, shared, "service.yaml"), true) {
+			services.WithObjects(s)
+		}
+		o.Client = services.Build()
 		response := post(t, o, review(t, was, now))
 		got := shown(response)
 		if diff := cmp.Diff(before, fleet); diff != "" {
@@ -437,20 +465,51 @@ func TestHandleWhenNobodyDecides(t *testing.T) {
 	}
 }
 
-func TestTooManyReferences(t *testing.T) {
-	_, was, now := fleetOf(t)
-	var variables []any
-	for i := range mostReferences + 1 {
-		variables = append(variables, map[string]any{
-			"name": fmt.Sprintf("V%d", i), "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": fmt.Sprintf("s%d", i), "key": "a"}},
-		})
+// TestManyReferences: one write must not have the authorizer asked without end.
+func TestManyReferences(t *testing.T) {
+	cases := map[string]struct {
+		reason    string
+		n, asked  int
+		all, each bool // What bob may get: all Secrets of the namespace, or those of the policy.
+		want      string
+	}{
+		"Some":           {"Each is asked for.", fewNamed, fewNamed, false, true, "allowed"},
+		"Many":           {"Who may read all is asked for that.", mostReferences, 1, true, true, "allowed"},
+		"ManyByName":     {"Some may be known to be for him.", mostNamed, mostNamed + 1, false, true, "allowed"},
+		"TooManyByName":  {"But not without end.", mostNamed + 1, 1, false, true, "refused: 403 Forbidden of OverridePolicy web"},
+		"TooManyForAll":  {"Nor is the list of what was asked for.", mostReferences + 1, 0, true, true, "refused: 422 Invalid of OverridePolicy web"},
+		"NoneOfSeveral":  {"Neither may he.", fewNamed + 1, fewNamed + 2, false, false, "refused: 403 Forbidden of OverridePolicy web"},
+		"NoneOfVeryMany": {"Neither may he.", mostReferences, 1, false, false, "refused: 403 Forbidden of OverridePolicy web"},
 	}
-	now.Object["spec"] = map[string]any{"overrideRules": []any{map[string]any{"overriders": map[string]any{"envs": []any{map[string]any{
-		"containerName": "web", "operator": "addIfAbsent", "value": variables,
-	}}}}}}
-	want := "refused: 422 Invalid of OverridePolicy web\n  spec.overrideRules: bring in 101 Secrets and ConfigMaps, want at most 100 in one write\n"
-	if diff := cmp.Diff(want, shown(post(t, Options{}, review(t, was, now)))); diff != "" {
-		t.Errorf("One write must not have the authorizer asked without end.\nHandle(): -want, +got:\n%s", diff)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, was, now := fleetOf(t)
+			var variables []any
+			for i := range tc.n {
+				variables = append(variables, map[string]any{
+					"name": fmt.Sprintf("V%d", i), "valueFrom": map[string]any{"secretKeyRef": map[string]any{"name": fmt.Sprintf("s%d", i), "key": "a"}},
+				})
+			}
+			var rules []any
+			for some := range slices.Chunk(variables, 500) {
+				rules = append(rules, map[string]any{"overriders": map[string]any{"envs": []any{map[string]any{
+					"containerName": "web", "operator": "addIfAbsent", "value": some,
+				}}}})
+			}
+			now.Object["spec"] = map[string]any{"overrideRules": rules}
+			var mu sync.Mutex
+			asked := 0
+			o := Options{Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				asked++
+				return tc.all && what.Name == "" || tc.each && what.Name != "", nil
+			}}
+			got, _, _ := strings.Cut(shown(post(t, o, review(t, was, now))), "\n")
+			if got != tc.want || asked != tc.asked {
+				t.Errorf("%s\nHandle(): want %q after %d questions, got %q after %d", tc.reason, tc.want, tc.asked, got, asked)
+			}
+		})
 	}
 }
 

@@ -3,30 +3,26 @@ package policies
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/inject"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
-	"refract.dev/podtemplate"
+	"refract.dev/internal/variant"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/reference"
 	"refract.dev/tree"
 )
 
@@ -49,251 +45,141 @@ func Review(c client.Client) Authorizer {
 	}
 }
 
-// reference is a Secret or a ConfigMap that a policy has pods refer to, so that it
-// travels with them, or is given to them on the clusters. In an empty namespace it is that of every namespace.
-type reference struct {
-	kind, resource  string
-	namespace, name string
+// referent is what a policy has objects refer to, so that it travels with them, or is
+// given to pods on the clusters. In an empty namespace it is that of every namespace.
+type referent struct {
+	reference.Reference
+
+	namespace string
 }
 
-func (r *reference) String() string {
-	o := render.Object{Kind: r.kind, Namespace: r.namespace, Name: r.name}
+func (r *referent) String() string {
+	o := render.Object{Kind: r.Kind, Namespace: r.namespace, Name: r.Name}
 	return o.String()
 }
 
 // resources are the kinds whose content somebody might get hold of by having it
 // travel.
-var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"}
+var resources = map[string]string{reference.Secret: "secrets", reference.ConfigMap: "configmaps"}
 
-// referencesIn returns what the rules that the write brings may have pods refer
-// to, be there objects that name the policy or not: they may come later. A rule
-// that was there before in another place is not new.
+// tidy returns the referents in an order, each once, and none of those in without.
+func tidy(all, without []referent) []referent {
+	all = slices.DeleteFunc(all, func(r referent) bool { return slices.Contains(without, r) })
+	slices.SortFunc(all, func(a, b referent) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.namespace, b.namespace), strings.Compare(a.Name, b.Name))
+	})
+	return slices.Compact(all)
+}
+
+// overrides reports whether the write is of a policy that changes objects.
+func (w *write) overrides() bool {
+	return w.ref.Kind == corev1alpha1.KindOverridePolicy || w.ref.Kind == corev1alpha1.KindClusterOverridePolicy
+}
+
+// writtenIn returns what the policy names itself, be there objects that name the policy
+// or not: who writes the policy before them is asked then, and need not be asked again.
+// What it has objects refer to besides is known when there are such objects; see
+// [broughtIn].
 //
 // For a ClusterOverridePolicy these are the objects of the name in all namespaces.
-func referencesIn(w *write) []reference {
-	if w.ref.Kind != corev1alpha1.KindOverridePolicy && w.ref.Kind != corev1alpha1.KindClusterOverridePolicy {
+func writtenIn(w *write) []referent {
+	if !w.overrides() {
 		return nil
 	}
-	before := rulesOf(w.was)
-	found := references{}
-	for _, rule := range rulesOf(w.now) {
-		if !slices.ContainsFunc(before, func(b any) bool { return equality.Semantic.DeepEqual(b, rule) }) {
-			found.walk(w.ref.Namespace, nil, rule)
-			found.walkPatches(w.ref.Namespace, rule)
+	var found []referent
+	add := func(keys []string, value any) {
+		for _, ref := range reference.Written(keys, value) {
+			found = append(found, referent{ref, w.ref.Namespace})
 		}
 	}
-	return found.sorted()
-}
-
-func rulesOf(policy *unstructured.Unstructured) []any {
-	if policy == nil {
-		return nil
-	}
-	rules, _, _ := unstructured.NestedFieldNoCopy(policy.Object, "spec", "overrideRules")
+	rules, _, _ := unstructured.NestedFieldNoCopy(w.now.Object, "spec", "overrideRules")
 	list, _ := rules.([]any)
-	return list
-}
-
-type references map[reference]bool
-
-func (found references) add(kind, namespace, name string) {
-	if name != "" {
-		found[reference{kind: kind, resource: resources[kind], namespace: namespace, name: name}] = true
-	}
-}
-
-func (found references) sorted() []reference {
-	return slices.SortedFunc(maps.Keys(found), func(a, b reference) int {
-		return cmp.Or(strings.Compare(a.kind, b.kind), strings.Compare(a.namespace, b.namespace), strings.Compare(a.name, b.name))
-	})
-}
-
-// walkPatches looks at what JSON patches put where.
-func (found references) walkPatches(namespace string, rule any) {
-	root, _ := rule.(map[string]any)
-	patches, _, _ := unstructured.NestedFieldNoCopy(root, "overriders", "jsonpatch")
-	list, _ := patches.([]any)
-	for _, p := range list {
-		patch, _ := p.(map[string]any)
-		path, _ := patch["path"].(string)
-		if parsed, err := tree.Parse(path); err == nil {
-			found.walk(namespace, withoutIndexes(parsed.Keys()), patch["value"])
-		}
-	}
-}
-
-// withoutIndexes leaves out where in a list something is.
-func withoutIndexes(keys []string) []string {
-	return slices.DeleteFunc(slices.Clone(keys), func(key string) bool {
-		_, err := strconv.Atoi(key)
-		return err == nil || key == "-"
-	})
-}
-
-// walk looks for names of Secrets and ConfigMaps in a value at a place, of which
-// the keys are given from the root.
-func (found references) walk(namespace string, keys []string, value any) {
-	switch v := value.(type) {
-	case map[string]any:
-		for key, member := range v {
-			found.walk(namespace, append(slices.Clip(keys), key), member)
-		}
-	case []any:
-		for _, element := range v {
-			found.walk(namespace, keys, element)
-		}
-	case string:
-		if kind := kindAt(keys); kind != "" {
-			found.add(kind, namespace, v)
-		}
-		if len(keys) > 0 {
-			for _, ref := range handedOutBy(map[string]string{keys[len(keys)-1]: v}) {
-				found.add(ref.Kind, namespace, ref.Name)
+	for _, r := range list {
+		rule, _ := r.(map[string]any)
+		add(nil, rule["overriders"])
+		patches, _, _ := unstructured.NestedFieldNoCopy(rule, "overriders", "jsonpatch")
+		items, _ := patches.([]any)
+		for _, p := range items {
+			patch, _ := p.(map[string]any)
+			path, _ := patch["path"].(string)
+			if parsed, err := tree.Parse(path); err == nil {
+				add(parsed.Keys(), patch["value"])
 			}
 		}
 	}
+	return tidy(found, nil)
 }
 
-// handedOutBy returns what the annotations of a Service have injected into pods: an
-// injection policy on the clusters hands it out to them, and nobody is asked there.
-func handedOutBy(annotations map[string]string) []podtemplate.Reference {
-	items, _ := inject.FromService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-		refractv1beta1.EnvFromAnnotation: annotations[refractv1beta1.EnvFromAnnotation],
-		refractv1beta1.MountAnnotation:   annotations[refractv1beta1.MountAnnotation],
-	}}}) // What is wrong there names nothing.
-	var out []podtemplate.Reference
-	for _, e := range items.EnvFrom {
-		if e.SecretRef != nil {
-			out = append(out, podtemplate.Reference{Kind: "Secret", Name: e.SecretRef.Name})
-		}
-		if e.ConfigMapRef != nil {
-			out = append(out, podtemplate.Reference{Kind: "ConfigMap", Name: e.ConfigMapRef.Name})
-		}
-	}
-	for _, v := range items.Volumes {
-		if v.Secret != nil {
-			out = append(out, podtemplate.Reference{Kind: "Secret", Name: v.Secret.SecretName})
-		}
-		if v.ConfigMap != nil {
-			out = append(out, podtemplate.Reference{Kind: "ConfigMap", Name: v.ConfigMap.Name})
-		}
-	}
-	return out
-}
-
-// kindAt returns of what kind the object is that a pod spec names at a place;
-// empty if it names none there. It knows the places of [podtemplate.References].
-func kindAt(keys []string) string {
-	last, parent := "", ""
-	if len(keys) > 0 {
-		last = keys[len(keys)-1]
-	}
-	if len(keys) > 1 {
-		parent = keys[len(keys)-2]
-	}
-	volumes := slices.Contains(keys, "volumes")
-	switch {
-	case volumes && last == "secretName":
-		return "Secret"
-	case last != "name":
-		return ""
-	case parent == "secretKeyRef", parent == "secretRef", parent == "imagePullSecrets":
-		return "Secret"
-	case parent == "configMapKeyRef", parent == "configMapRef":
-		return "ConfigMap"
-	case volumes && (parent == "secret" || parent == "nodePublishSecretRef"):
-		return "Secret"
-	case volumes && parent == "configMap":
-		return "ConfigMap"
-	default:
-		return ""
-	}
-}
-
-// broughtIn returns what copies refer to after the write that did not before, on
-// the same cluster, and that their objects do not refer to themselves: an earlier
-// rule may be what brings it in.
-func broughtIn(w *write, before, after *manifest.Set) ([]reference, error) {
-	if w.ref.Kind != corev1alpha1.KindOverridePolicy && w.ref.Kind != corev1alpha1.KindClusterOverridePolicy {
+// broughtIn returns what the objects that name the policy refer to because of it, on
+// any cluster, be they placed there or not: they are rendered, and compared with
+// themselves.
+func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, error) {
+	if !w.overrides() {
 		return nil, nil
 	}
-	was, err := render.Evaluate(before, render.Options{})
-	if errors.Is(err, render.ErrNoClusters) {
-		return nil, nil
+	policies := map[tree.Policy]*override.Policy{}
+	for i := range set.OverridePolicies {
+		policies[unversioned(set.OverridePolicies[i].Compiled.Ref)] = set.OverridePolicies[i].Compiled
 	}
-	if err != nil {
-		return nil, err
+	for i := range set.ClusterOverridePolicies {
+		policies[unversioned(set.ClusterOverridePolicies[i].Compiled.Ref)] = set.ClusterOverridePolicies[i].Compiled
 	}
-	is, err := render.Evaluate(after, render.Options{Before: was})
-	if err != nil {
-		return nil, err
+	clusters := make([]match.Cluster, len(set.Clusters))
+	for i := range set.Clusters {
+		clusters[i] = match.Cluster{Name: set.Clusters[i].Cluster.Name, Labels: set.Clusters[i].Cluster.Labels}
 	}
-	found := references{}
-	for i := range is.Outcomes {
-		o := &is.Outcomes[i]
-		there := referredTo(was.Find(o.ID))
-		own := map[podtemplate.Reference]bool{}
-		for _, ref := range refersTo(o.Object.Content) {
-			own[ref] = true
+	var found []referent
+	for i := range set.Objects {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		for at := range referredTo(o) {
-			if !there[at] && !own[at.Reference] && resources[at.Kind] != "" {
-				found.add(at.Kind, o.ID.Namespace, at.Name)
-			}
-		}
-	}
-	return found.sorted(), nil
-}
-
-// refersTo returns what pods refer to by an object: its own, or the consumers of a
-// Service.
-func refersTo(o *unstructured.Unstructured) []podtemplate.Reference {
-	if o.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) {
-		return handedOutBy(o.GetAnnotations())
-	}
-	return podtemplate.References(o)
-}
-
-// referredOn is a reference of the copy on a cluster.
-type referredOn struct {
-	podtemplate.Reference
-
-	cluster string
-}
-
-func referredTo(o *render.Outcome) map[referredOn]bool {
-	if o == nil {
-		return nil
-	}
-	all := map[referredOn]bool{}
-	for i := range o.Variants {
-		v := &o.Variants[i]
-		if v.Err != nil {
+		obj := set.Objects[i].Content
+		refs, _, err := override.Named(obj.GetLabels(), obj.GetNamespace())
+		if err != nil || !slices.Contains(refs, w.ref) {
 			continue
 		}
-		for _, ref := range refersTo(v.Object) {
-			for _, c := range v.Clusters {
-				all[referredOn{ref, o.Clusters[c].Name}] = true
+		var by []*override.Policy
+		for _, ref := range refs {
+			if p := policies[ref]; p != nil {
+				by = append(by, p)
+			}
+		}
+		variants := override.Render(obj, clusters, by...)
+		for j := range variants {
+			v := &variants[j]
+			for _, b := range variant.BroughtIn(obj, v, clusters[v.Clusters[0]], by) {
+				if unversioned(by[b.Policy].Ref) == w.ref {
+					found = append(found, referent{b.Reference, obj.GetNamespace()})
+				}
 			}
 		}
 	}
-	return all
+	return tidy(found, nil), nil
 }
 
 const (
-	// mostReferences is how many things a write may newly refer to.
-	mostReferences = 100
-	// asked is how many of them the authorizer is asked about at a time.
+	// mostReferences is how many things a policy may have objects refer to.
+	mostReferences = 1000
+	// mostNamed is how many of them of a kind and namespace the authorizer is asked
+	// about by name: more take the right to all of them.
+	mostNamed = 100
+	// fewNamed is for how many of them it is asked about each at once.
+	fewNamed = 16
+	// asked is how many questions the authorizer has at a time.
 	asked = 8
 )
 
-// mayRefer returns why the user may not have pods refer to these; nil if he may.
-func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []reference) error {
+// mayRefer returns why the user may not have objects refer to these; nil if he may.
+func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []referent) error {
 	if len(refs) > mostReferences {
 		return refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
-			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one write", len(refs), mostReferences))})
+			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one policy", len(refs), mostReferences))})
 	}
-	denied, err := v.denied(ctx, user, refs)
+	refs, err := v.expanded(ctx, refs)
+	var denied []referent
+	if err == nil {
+		denied, err = v.denied(ctx, user, refs)
+	}
 	switch {
 	case err != nil:
 		return status(&metav1.Status{Code: http.StatusInternalServerError, Message: err.Error()})
@@ -304,17 +190,63 @@ func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInf
 	}
 }
 
-// denied returns those of the references that the user may not read.
-func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo, refs []reference) ([]reference, error) {
+// expanded returns the referents with what the annotations of Services name now in
+// place of the Services.
+func (v *validator) expanded(ctx context.Context, refs []referent) ([]referent, error) {
+	var out []referent
+	for _, r := range refs {
+		if r.Kind != reference.Service {
+			out = append(out, r)
+			continue
+		}
+		service := &unstructured.Unstructured{}
+		service.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "Service"})
+		if v.Client == nil {
+			return nil, fmt.Errorf("%s cannot be read", &r)
+		}
+		if err := v.Client.Get(ctx, client.ObjectKey{Namespace: r.namespace, Name: r.Name}, service); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading %s: %w", &r, err)
+		}
+		for _, named := range reference.Of(service) {
+			out = append(out, referent{named, r.namespace})
+		}
+	}
+	return tidy(out, nil), nil
+}
+
+// denied returns those of the referents that the user may not read.
+func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo, refs []referent) ([]referent, error) {
+	type some struct{ resource, namespace string }
+	of := func(r *referent) some { return some{resources[r.Kind], r.namespace} }
+	counts := map[some]int{}
+	for i := range refs {
+		counts[of(&refs[i])]++
+	}
+	all := map[some]bool{}
+	for s, n := range counts {
+		if n <= fewNamed {
+			continue
+		}
+		var err error
+		if all[s], err = v.mayGet(ctx, user, s.resource, s.namespace, ""); err != nil {
+			return nil, fmt.Errorf("asking whether user %q may read all %s of namespace %q: %w", user.Username, s.resource, s.namespace, err)
+		}
+	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(asked)
 	denied := make([]bool, len(refs))
 	for i := range refs {
+		ref := &refs[i]
+		s := of(ref)
+		if all[s] {
+			continue
+		}
+		if counts[s] > mostNamed {
+			denied[i] = true
+			continue
+		}
 		group.Go(func() error {
-			ref := &refs[i]
-			allowed, err := v.Allowed(ctx, user, &authorizationv1.ResourceAttributes{
-				Verb: "get", Version: "v1", Resource: ref.resource, Namespace: ref.namespace, Name: ref.name,
-			})
+			allowed, err := v.mayGet(ctx, user, s.resource, s.namespace, ref.Name)
 			if err != nil {
 				return fmt.Errorf("asking whether user %q may read %s: %w", user.Username, ref, err)
 			}
@@ -325,7 +257,7 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 	if err := group.Wait(); err != nil {
 		return nil, err
 	}
-	var out []reference
+	var out []referent
 	for i := range refs {
 		if denied[i] {
 			out = append(out, refs[i])
@@ -334,8 +266,14 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 	return out, nil
 }
 
+func (v *validator) mayGet(ctx context.Context, user *authenticationv1.UserInfo, resource, namespace, name string) (bool, error) {
+	return v.Allowed(ctx, user, &authorizationv1.ResourceAttributes{
+		Verb: "get", Version: "v1", Resource: resource, Namespace: namespace, Name: name,
+	})
+}
+
 // forbid says what the user may not have travel.
-func forbid(w *write, denied []reference) error {
+func forbid(w *write, denied []referent) error {
 	names := make([]string, len(denied))
 	for i := range denied {
 		names[i] = denied[i].String()
@@ -345,7 +283,7 @@ func forbid(w *write, denied []reference) error {
 	}
 	return status(&metav1.Status{
 		Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden,
-		Message: fmt.Sprintf("the policy has pods refer to %s, which then travels to the clusters with them, or is given to them there, "+
+		Message: fmt.Sprintf("the policy has objects refer to %s, which then travels to the clusters with them, or is given to pods there, "+
 			"and you may not read it; ask for the permission to get it, or have the policy written by somebody who may", render.Few(names)),
 		Details: &metav1.StatusDetails{Group: corev1alpha1.GroupVersion.Group, Kind: w.ref.Kind, Name: w.ref.Name},
 	})

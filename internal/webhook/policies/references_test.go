@@ -11,7 +11,7 @@ import (
 	"refract.dev/tree"
 )
 
-func TestReferencesIn(t *testing.T) {
+func TestWrittenIn(t *testing.T) {
 	cases := map[string]struct {
 		reason   string
 		was, now string // The rules.
@@ -72,22 +72,28 @@ func TestReferencesIn(t *testing.T) {
 			now:    `- overriders: {jsonpatch: [{path: /spec/jobTemplate/spec/template/spec/containers/0/env/0/valueFrom, value: {secretKeyRef: {name: db, key: a}}}]}`,
 			want:   []string{"Secret shop/db"},
 		},
-		"NoPods": {
-			reason: "What no pod refers to does not travel: an Ingress has the Secret of its cluster.",
-			now:    `- overriders: {jsonpatch: [{path: /spec/tls/0/secretName, value: web-tls}, {path: /metadata/name, value: a}], labels: [{value: {name: a}}]}`,
+		"IngressAndServiceAccount": {
+			reason: "Other kinds have places of their own.",
+			now: `- overriders: {jsonpatch: [{path: /spec/tls/0/secretName, value: web-tls}, {path: /imagePullSecrets, value: [{name: pull}]},
+  {path: /secrets/0/name, value: token}, {path: /metadata/name, value: a}], labels: [{value: {name: a}}]}`,
+			want: []string{"Secret shop/pull", "Secret shop/token", "Secret shop/web-tls"},
+		},
+		"InjectionPolicy": {
+			reason: "What it names is given to pods of the cluster.",
+			now: `- overriders: {jsonpatch: [{path: /spec/envFrom, operator: add, value: [{secretRef: {name: all}}]},
+  {path: /spec/env/0/valueFrom/secretKeyRef/name, value: db}]}`,
+			want: []string{"Secret shop/all", "Secret shop/db"},
 		},
 		"SameRuleElsewhere": {
-			reason: "Who moves a rule brings in nothing.",
+			reason: "As with a role of Kubernetes, who changes a policy answers for all of it: nobody can tell what a rule comes to beside another.",
 			was:    `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			now: `- overriders: {labels: [{value: {a: b}}]}
 - overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
-		},
-		"ForMoreClusters": {
-			reason: "The Secret would travel to clusters where it was not.",
-			was: `- targetClusters: {clusters: [eu-1]}
-  overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
-			now:  `- overriders: {envs: [{containerName: web, value: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}`,
 			want: []string{"Secret shop/db"},
+		},
+		"RootCA": {
+			reason: "Every pod has it.",
+			now:    `- overriders: {jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: v, configMap: {name: kube-root-ca.crt}}}]}`,
 		},
 		"Withdrawn": {
 			reason: "Who takes out a rule brings in nothing.",
@@ -102,11 +108,11 @@ func TestReferencesIn(t *testing.T) {
 				w.was = withRules(t, tc.was)
 			}
 			var got []string
-			for _, ref := range referencesIn(w) {
+			for _, ref := range writtenIn(w) {
 				got = append(got, ref.String())
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("%s\nreferencesIn(): -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nwrittenIn(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -1,0 +1,53 @@
+package variant
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/reference"
+)
+
+// Brought is what an override policy has an object refer to on some clusters that it
+// would not refer to there without.
+type Brought struct {
+	reference.Reference
+
+	Policy int // Index in the policies.
+}
+
+// BroughtIn returns what a variant of obj, as [Render] made it, refers to because of
+// policies, in their order and then by reference. The cluster is one that the variant
+// is for. What a policy brings in is found by comparing the object before and after
+// it, whatever it writes and where. It modifies nothing; if the variant has an error it
+// refers to nothing.
+func BroughtIn(obj *unstructured.Unstructured, v *override.Variant, cluster match.Cluster, policies []*override.Policy) []Brought {
+	if v.Err != nil || len(policies) == 0 {
+		return nil
+	}
+	all := reference.Added(obj, v.Object)
+	if len(all) == 0 {
+		return nil
+	}
+	var out []Brought
+	before := obj
+	for i := range policies {
+		after := v.Object
+		if i+1 < len(policies) {
+			stage := override.Apply(obj, cluster, policies[:i+1]...)
+			if stage.Err != nil { // As it is for all of them, then: there would be no variant.
+				continue
+			}
+			after = stage.Object
+		}
+		for _, ref := range reference.Added(before, after) {
+			if slices.Contains(all, ref) {
+				out = append(out, Brought{ref, i})
+			}
+		}
+		before = after
+	}
+	return out
+}
