@@ -21,6 +21,7 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
 	"refract.dev/internal/render"
+	"refract.dev/internal/rescue"
 )
 
 // resources are the kinds whose content somebody might get hold of by having pods
@@ -221,6 +222,7 @@ func (v *validator) denied(
 	allowed := make([]bool, len(refs))
 	for i := range refs {
 		group.Go(func() (err error) {
+			defer rescue.To(&err, v.Log, "asking what a user may read")
 			ref := &refs[i]
 			allowed[i], err = v.Allowed(ctx, user, &authorizationv1.ResourceAttributes{
 				Verb: "get", Version: "v1", Resource: resources[ref.Kind], Namespace: namespace, Name: ref.Name,

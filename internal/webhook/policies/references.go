@@ -26,6 +26,7 @@ import (
 	"refract.dev/inject"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
+	"refract.dev/internal/rescue"
 	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
@@ -310,7 +311,8 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 	group.SetLimit(asked)
 	denied := make([]bool, len(refs))
 	for i := range refs {
-		group.Go(func() error {
+		group.Go(func() (err error) {
+			defer rescue.To(&err, v.Log, "asking what a user may read")
 			ref := &refs[i]
 			allowed, err := v.Allowed(ctx, user, &authorizationv1.ResourceAttributes{
 				Verb: "get", Version: "v1", Resource: ref.resource, Namespace: ref.namespace, Name: ref.name,
