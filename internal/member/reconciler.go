@@ -243,6 +243,7 @@ type health struct {
 	message string
 
 	lacking string // Rights; "" if all that was needed was granted.
+	excess  string // What it answered with too much of; "" if it did not lately.
 	leaving string // What it waits for; "" if it does not leave.
 	held    string // Deletions that wait for approval,
 	isHeld  bool   // if any do.
@@ -278,7 +279,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		if m.misses++; m.Ready() && m.misses < missesUntilLost {
 			h = health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
 		}
-		h.lacking = m.rights.describe()
+		h.lacking, h.excess = m.rights.describe(), m.excess.describe()
 		return h, nil
 	}
 	// One that was lost may have come back as another.
@@ -305,7 +306,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		r.Set.sweeps.add(m, false)
 	}
 	m.reviewRights(ctx)
-	h.lacking = m.rights.describe()
+	h.lacking, h.excess = m.rights.describe(), m.excess.describe()
 	return h, nil
 }
 
@@ -338,11 +339,11 @@ func judge(err error, endpoint string) health {
 	case err == nil:
 		return health{ready: true, joined: true}
 	case apierrors.IsUnauthorized(err):
-		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + err.Error()}
+		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + plain(err)}
 	case apierrors.IsForbidden(err):
-		return health{joined: true, reason: "Forbidden", message: "the credentials may not do what is needed: " + err.Error()}
+		return health{joined: true, reason: "Forbidden", message: "the credentials may not do what is needed: " + plain(err)}
 	case errors.As(err, &status):
-		return health{joined: true, reason: "NotReady", message: "the API server is not ready: " + err.Error()}
+		return health{joined: true, reason: "NotReady", message: "the API server is not ready: " + plain(err)}
 	case errors.As(err, &untrusted):
 		return health{reason: "CertificateInvalid", message: fmt.Sprintf("the certificate of %s is not accepted: %s", endpoint, verification(untrusted))}
 	default:
@@ -366,7 +367,7 @@ var localPort = regexp.MustCompile(`\b(read|write) (tcp[46]?) [^ ]+->`)
 
 // plain is the error's text without what is another in each attempt, so that a
 // report of it is not news each time.
-func plain(err error) string { return localPort.ReplaceAllString(err.Error(), "$1 $2 ") }
+func plain(err error) string { return cut(localPort.ReplaceAllString(err.Error(), "$1 $2 ")) }
 
 // setConditions writes the health into the status and reports whether that
 // changed anything.
@@ -419,6 +420,16 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	switch {
+	case h.excess != "":
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionFalse, Reason: "AnswerTooLarge", Message: h.excess,
+		})
+	case h.ready && !isTrue(status, corev1alpha1.ClusterReadable) && has(status, corev1alpha1.ClusterReadable):
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionTrue, Reason: "Readable", Message: "no answer was too large lately",
+		})
+	}
+	switch {
 	case h.isHeld:
 		all = append(all, corev1alpha1.ClusterCondition{
 			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.held,
@@ -429,6 +440,10 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	return all
+}
+
+func has(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {
+	return slices.ContainsFunc(status.Conditions, func(c corev1alpha1.ClusterCondition) bool { return c.Type == kind })
 }
 
 func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {

@@ -95,7 +95,7 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 		t.Fatalf("want a cluster that is ready and does not go before its copies: got %v, %+v", fc.Finalizers, fc.Status)
 	}
 	m := f.Set.Get("m")
-	eventually(t, "the copy is found", func() bool { return m.Count() == 1 })
+	eventually(t, "the copy is found, and no other", func() bool { return m.Count() == 1 && m.listed() })
 
 	f.delete()
 	f.look()

@@ -118,7 +118,7 @@ type Controller struct {
 // Setup registers the propagation controller with the manager: the hub's
 // FederatedClusters, and all objects that ask to be propagated.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error) {
-	set := &member.Set{}
+	set := &member.Set{Log: mgr.GetLogger().WithName("member")}
 	hub, err := hubUID(ctx, mgr.GetAPIReader())
 	if err != nil {
 		return nil, err
@@ -158,8 +158,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		}
 		c.decide.add(key, urgencyOf(key, u))
 	})
-	c.policies = newPolicies(c.policyChanged)
+	c.policies = newPolicies(c.log, c.policyChanged)
 	c.records = &records{
+		log:     c.log,
 		items:   map[Key]*known{},
 		found:   func(key Key) { c.decide.add(key, resync) },
 		changed: c.recordChanged,
@@ -481,7 +482,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
-	p := decide(src, was, s)
+	p := decideSafely(key, src, was, s, c.log)
 	p.made = time.Now()
 	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
 		return reconcile.Result{}, nil
