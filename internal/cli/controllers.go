@@ -29,6 +29,7 @@ import (
 	"refract.dev/internal/hub"
 	"refract.dev/internal/injection"
 	"refract.dev/internal/propagation"
+	"refract.dev/internal/rescue"
 	"refract.dev/internal/shards"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/policies"
@@ -84,11 +85,12 @@ type webhookOptions struct {
 
 func (o *webhookOptions) wanted() bool { return o.url != "" || o.service.Name != "" }
 
-// setLog has the libraries log to where the controllers do. It must be done before
-// anything else is.
+// setLog has the libraries log to where the controllers do, and not end the process when
+// what others wrote makes them panic. It must be done before anything else is.
 func setLog(log logr.Logger) {
 	ctrllog.SetLogger(log)
 	klog.SetLogger(log.WithName("client"))
+	rescue.Libraries(log)
 }
 
 // run installs what the API server needs to know and runs the controllers until ctx

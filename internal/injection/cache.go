@@ -20,6 +20,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // Cache holds the policies of a cluster by namespace, compiled. Looking them up
@@ -147,7 +148,7 @@ func (c *Cache) put(object any) {
 	if before.same(u) {
 		return
 	}
-	now := compile(u)
+	now := c.compile(u)
 	if now.err != nil {
 		c.log.Info("An injection policy is not valid, and is left out",
 			"namespace", u.GetNamespace(), "policy", u.GetName(), "reason", now.err.Error())
@@ -230,7 +231,7 @@ func (c *Cache) read(list *unstructured.UnstructuredList) *inject.Set {
 		known := c.policies[u.GetNamespace()][u.GetName()]
 		c.mu.Unlock()
 		if !known.same(u) {
-			known = compile(u)
+			known = c.compile(u)
 		}
 		entries[i] = known
 	}
@@ -252,8 +253,9 @@ func setOf(entries iter.Seq[*entry]) *inject.Set {
 }
 
 // compile reads a policy, and says what is wrong with it if it is not valid.
-func compile(u *unstructured.Unstructured) *entry {
+func (c *Cache) compile(u *unstructured.Unstructured) *entry {
 	e := &entry{source: u}
+	defer rescue.To(&e.err, c.log, "compiling an injection policy", "namespace", u.GetNamespace(), "policy", u.GetName())
 	text, err := u.MarshalJSON()
 	if err != nil {
 		e.err = err

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"net/http"
-	"runtime/debug"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,6 +11,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // PodsPath is where the API server asks about pods.
@@ -71,11 +71,7 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // result returns what becomes of the pod that a request asks about; nil if nothing
 // does. What could be read of the request is in asked, whatever went wrong.
 func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, err error) {
-	defer func() {
-		if reason := recover(); reason != nil {
-			result, err = nil, fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
-		}
-	}()
+	defer rescue.To(&err, p.log, "injecting into a pod")
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), usualRequest)) + bytes.MinRead)
 	if _, err := body.ReadFrom(r.Body); err != nil {

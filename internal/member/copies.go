@@ -3,10 +3,12 @@ package member
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"strconv"
 	"strings"
 	"sync"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
 
@@ -43,6 +46,9 @@ type Copy struct {
 	Readiness refractv1alpha1.Readiness
 	// ReadinessMessage says why it is not ready.
 	ReadinessMessage string
+	// Fault says why what the member answers about the object cannot be read; "" if it can.
+	// Nothing else is known of it then.
+	Fault string
 
 	generation int64
 	version    uint64 // Its resourceVersion.
@@ -62,6 +68,9 @@ type hooks struct {
 	changed func(Key) // It appeared or went, or is another, or has other content.
 	readied func(Key) // It is more, or less, ready than it was.
 	awaited func()    // Somebody waits to know of which types there are copies.
+
+	excess func(what string, limit int) error // There is too much of something; it returns the error to fail with.
+	log    logr.Logger                        // Told of answers that Refract stumbles over.
 }
 
 // copies are the managed objects of one type on one member: a store that a
@@ -80,6 +89,7 @@ type copies struct {
 	culprits map[types.NamespacedName]string
 	seenAt   uint64 // The newest version that a list or watch told of.
 	err      error  // Of the last list or watch.
+	streamed int    // Objects that the watch has begun with which is a list.
 }
 
 func newCopies(gvr schema.GroupVersionResource, h hooks) *copies {
@@ -192,11 +202,22 @@ func (c *copies) see(s *sighting) news {
 	}
 	n := c.set(s.name, s.Copy, before)
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
-		if lost := before.owned.without(s.Owned); !lost.Empty() {
-			c.culprits[s.name] = culprit(lost, s.managers)
+		if who, is := c.blame(before.owned, s); is {
+			c.culprits[s.name] = who
 		}
 	}
 	return n
+}
+
+// blame names who took fields from Refract; is says that somebody did.
+func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
+	var err error
+	defer rescue.To(&err, c.log, "reading who changed a copy", "resource", c.gvr.Resource, "copy", s.name.String())
+	lost := before.without(s.Owned)
+	if lost.Empty() {
+		return "", false
+	}
+	return cut(culprit(lost, s.managers)), true
 }
 
 // remember keeps what was read, or answered to a write, unless something newer is
@@ -236,7 +257,8 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record) news 
 	}
 	return news{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
-			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting,
+			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting ||
+			before.fault != after.fault,
 		readied: before.readiness != after.readiness || before.message != after.message,
 	}
 }
@@ -259,16 +281,27 @@ func (c *copies) drop(name types.NamespacedName, id types.UID) (changed bool) {
 
 // Add is called by the reflector.
 func (c *copies) Add(obj any) error {
-	s := sight(obj, c.gvr.GroupResource())
+	s := c.sight(obj)
 	if s == nil {
 		return nil
 	}
-	c.mu.Lock()
-	c.seenAt = max(c.seenAt, s.version)
-	n := c.see(s)
-	c.mu.Unlock()
+	n, err := c.take(s)
+	if err != nil {
+		return err
+	}
 	n.tell(c.hooks, c.key(s.name))
 	return nil
+}
+
+func (c *copies) take(s *sighting) (news, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.seenAt = max(c.seenAt, s.version)
+	if c.count >= mostCopies && c.items[s.name.Namespace][s.name.Name] == nil {
+		c.err = c.excess("copies of one type", mostCopies)
+		return news{}, c.err
+	}
+	return c.see(s), nil
 }
 
 // Update is called by the reflector.
@@ -276,7 +309,7 @@ func (c *copies) Update(obj any) error { return c.Add(obj) }
 
 // Delete is called by the reflector, also for a copy that lost its label.
 func (c *copies) Delete(obj any) error {
-	s := sight(obj, c.gvr.GroupResource())
+	s := c.sight(obj)
 	if s != nil && c.drop(s.name, s.UID) {
 		c.changed(c.key(s.name))
 	}
@@ -286,16 +319,23 @@ func (c *copies) Delete(obj any) error {
 // Replace is called by the reflector with the result of a list. What was written
 // since the list was made is not in it, and stays.
 func (c *copies) Replace(list []any, version string) error {
-	listedAt := number(version)
+	for name, n := range c.replace(list, number(version)) {
+		n.tell(c.hooks, c.key(name))
+	}
+	return nil
+}
+
+func (c *copies) replace(list []any, listedAt uint64) map[types.NamespacedName]news {
 	told := map[types.NamespacedName]news{}
 	c.mu.Lock()
+	defer c.mu.Unlock()
 	if listedAt < c.seenAt {
 		c.setBack()
 	}
 	c.seenAt = listedAt
 	listed := make(map[types.NamespacedName]bool, len(list))
 	for _, obj := range list {
-		if s := sight(obj, c.gvr.GroupResource()); s != nil {
+		if s := c.sight(obj); s != nil {
 			listed[s.name] = true
 			if n := c.see(s); n != (news{}) {
 				told[s.name] = n
@@ -318,11 +358,7 @@ func (c *copies) Replace(list []any, version string) error {
 		}
 	}
 	c.sync()
-	c.mu.Unlock()
-	for name, n := range told {
-		n.tell(c.hooks, c.key(name))
-	}
-	return nil
+	return told
 }
 
 // setBack is for an API server that was set back to an old state: what was newer
@@ -335,14 +371,43 @@ func (c *copies) setBack() {
 	}
 }
 
-// Transformer keeps what a list brings small while it is under way.
+// Transformer keeps what a watch brings small that begins with a list, while that is
+// under way.
 func (c *copies) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		if s := sight(obj, c.gvr.GroupResource()); s != nil {
-			return s, nil
+		s := c.condense(obj)
+		if s == nil {
+			return obj, nil
 		}
-		return obj, nil
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if c.streamed++; c.streamed > mostCopies {
+			return nil, c.excess("copies of one type", mostCopies)
+		}
+		return s, nil
 	}
+}
+
+// begins is told that a list, or a watch that is one, begins.
+func (c *copies) begins() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.streamed = 0
+}
+
+// condense is sight for one of many objects: who manages its fields is kept only if
+// somebody seems to have taken one.
+func (c *copies) condense(obj any) *sighting {
+	s := c.sight(obj)
+	if s == nil {
+		return nil
+	}
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if before := c.items[s.name.Namespace][s.name.Name]; before == nil || before.owned == s.Owned {
+		s.managers = nil
+	}
+	return s
 }
 
 // heard is told how a list or watch went. A type that the member does not serve
@@ -382,23 +447,72 @@ type sighting struct {
 }
 
 // sight reads what a reflector got; nil for what is no object.
-func sight(obj any, resource schema.GroupResource) *sighting {
+func (c *copies) sight(obj any) *sighting {
+	var s *sighting
 	switch o := obj.(type) {
 	case *sighting:
 		return o
 	case *metav1.PartialObjectMetadata:
-		return &sighting{copyOf(o, resource), nameOf(o), o.ManagedFields}
+		s = &sighting{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o), managers: o.ManagedFields}
 	case *unstructured.Unstructured:
-		s := &sighting{copyOf(o, resource), nameOf(o), o.GetManagedFields()}
-		s.Readiness, s.ReadinessMessage = readinessOf(o)
-		return s
+		s = &sighting{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o)}
+		if s.Fault == "" {
+			s.Readiness, s.ReadinessMessage = c.readinessOf(o)
+			s.managers = o.GetManagedFields()
+		}
 	default:
 		return nil
 	}
+	if !isName(s.name.Name) || (s.name.Namespace != "" && !isName(s.name.Namespace)) {
+		return nil // No API server has such an object.
+	}
+	size := 0
+	for i := range s.managers {
+		size += len(s.managers[i].Manager)
+		if fields := s.managers[i].FieldsV1; fields != nil {
+			size += len(fields.GetRawBytes())
+		}
+	}
+	if size > mostManagers {
+		s.managers = nil
+	}
+	return s
+}
+
+// isName reports whether an object can have the name.
+func isName(name string) bool {
+	const most = 253 // https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+	return name != "" && len(name) <= most
 }
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// copyOf is [copyOf] for what cannot be read, too.
+func (h hooks) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
+	c, err := h.read(o, resource)
+	if err != nil {
+		c = Copy{Fault: cut(err.Error()), version: number(o.GetResourceVersion())}
+		if uid := o.GetUID(); len(uid) <= mostMark {
+			c.UID = uid
+		}
+	}
+	return c
+}
+
+func (h hooks) read(o metav1.Object, resource schema.GroupResource) (c Copy, err error) {
+	defer rescue.To(&err, h.log, "reading a copy", "resource", resource.String(), "namespace", o.GetNamespace(), "name", o.GetName())
+	c = copyOf(o, resource)
+	for at, mark := range map[string]string{
+		"metadata.uid": string(c.UID), refractv1alpha1.SourceAnnotation: c.Source, refractv1alpha1.NamespaceAnnotation: c.MadeFor,
+		refractv1alpha1.AppliedAnnotation: c.Hash, refractv1alpha1.OrphanAnnotation: c.Orphan,
+	} {
+		if len(mark) > mostMark {
+			return Copy{}, fmt.Errorf("%s: want at most %d bytes, got %d", at, mostMark, len(mark))
+		}
+	}
+	return c, nil
 }
 
 // copyOf reads an object's metadata.
@@ -441,6 +555,7 @@ type record struct {
 	hash       text
 	orphan     text
 	message    text
+	fault      text
 	owned      Ownership
 	generation int64
 	version    uint64
@@ -473,6 +588,7 @@ func recordOf(key Key, c *Copy) *record {
 		madeFor:    intern(c.MadeFor),
 		hash:       intern(c.Hash),
 		orphan:     intern(c.Orphan),
+		fault:      intern(c.Fault),
 		owned:      c.Owned,
 		generation: c.generation,
 		version:    c.version,
@@ -491,6 +607,7 @@ func (r *record) copy(key Key) Copy {
 		MadeFor:          r.madeFor.String(),
 		Hash:             r.hash.String(),
 		Orphan:           r.orphan.String(),
+		Fault:            r.fault.String(),
 		Adopted:          r.adopted,
 		Native:           r.native,
 		Deleting:         r.deleting,

@@ -201,7 +201,7 @@ func TestReadinessOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, message := readinessOf(tc.object)
+			got, message := hooks{}.readinessOf(tc.object)
 			if got != tc.want || (tc.message != "" && message != tc.message) {
 				t.Errorf("%s\nreadinessOf(): want %s %q, got %s %q", tc.reason, tc.want, tc.message, got, message)
 			}

@@ -51,7 +51,7 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Host = address
-	if err := answers(ctx, cfg); err != nil {
+	if err := answers(ctx, name, cfg); err != nil {
 		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
 	}
 	fc := &corev1alpha1.FederatedCluster{
@@ -226,10 +226,10 @@ func credentials(cfg *rest.Config) (map[string][]byte, error) {
 }
 
 // answers returns an error unless the cluster answers to the credentials.
-func answers(ctx context.Context, cfg *rest.Config) error {
+func answers(ctx context.Context, name string, cfg *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	web, closeIdle, err := httpClient(cfg)
+	web, closeIdle, err := httpClient(name, cfg, func(*LimitError) {})
 	if err != nil {
 		return err
 	}

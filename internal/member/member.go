@@ -53,6 +53,7 @@ type Member struct {
 	hooks     hooks
 	ready     atomic.Bool
 	rights    rights
+	excess    *excess
 	breaker   breaker
 	meter     meter
 
@@ -84,7 +85,8 @@ type Member struct {
 }
 
 func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
-	web, closeIdle, err := httpClient(cfg)
+	tooMuch := &excess{now: time.Now}
+	web, closeIdle, err := httpClient(name, cfg, tooMuch.note)
 	if err != nil {
 		return nil, err
 	}
@@ -102,6 +104,11 @@ func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	h.excess = func(what string, limit int) error {
+		err := &LimitError{Member: name, What: what, Limit: limit}
+		tooMuch.note(err)
+		return err
+	}
 	m := &Member{
 		Name:      name,
 		client:    client,
@@ -111,6 +118,7 @@ func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 		closeIdle: closeIdle,
 		hooks:     h,
 		rights:    rights{now: time.Now},
+		excess:    tooMuch,
 		breaker:   breaker{now: time.Now, opened: meter(name).opened},
 		meter:     meter(name),
 		types:     map[schema.GroupResource]*copies{},
@@ -242,7 +250,7 @@ func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 func (m *Member) follow(t *copies) {
 	ctx, stop := context.WithCancel(m.ctx)
 	t.stop = stop
-	var list func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
+	var list page
 	var begin func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 	var kind runtime.Object
 	if hasStatus(t.gvr.GroupResource()) {
@@ -255,7 +263,7 @@ func (m *Member) follow(t *copies) {
 		list = func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
 	}
 	heard := func(verb string, err error) error {
-		err = m.unserved(ctx, t.gvr, err)
+		err = brief(m.unserved(ctx, t.gvr, err))
 		if ctx.Err() != nil {
 			return err
 		}
@@ -269,13 +277,16 @@ func (m *Member) follow(t *copies) {
 		return err
 	}
 	r := cache.NewReflectorWithOptions(&cache.ListWatch{
-		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			o.LabelSelector = managed
-			found, err := list(ctx, o)
-			return found, heard("list", err)
+		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+			found, err := t.list(ctx, list)
+			if err = heard("list", err); err != nil {
+				return nil, err
+			}
+			return found, nil
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
+			t.begins()
 			w, err := begin(ctx, o)
 			return w, heard("watch", err)
 		},

@@ -163,7 +163,7 @@ func culprit(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
-	if e.FieldsV1 == nil {
+	if e.FieldsV1 == nil || len(e.FieldsV1.GetRawBytes()) > mostFields {
 		return false
 	}
 	s := &fieldpath.Set{}
@@ -190,7 +190,7 @@ func (c *ownershipCache) of(raw []byte) text {
 	if ok {
 		return fields
 	}
-	fields = intern(string(canonical(raw)))
+	fields = intern(string(canonical(raw, digest)))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.sets) >= knownOwnerships {
@@ -201,15 +201,16 @@ func (c *ownershipCache) of(raw []byte) text {
 }
 
 // canonical writes a set in one way, whatever order and escapes an API server
-// prefers. What cannot be read as a set is kept as it is: it is equal to itself.
-func canonical(raw []byte) []byte {
+// prefers. What cannot be read as a set, or is too long to be, is kept as its digest: it is
+// equal to itself.
+func canonical(raw []byte, digest [sha256.Size]byte) []byte {
 	s := &fieldpath.Set{}
-	if err := s.FromJSON(bytes.NewReader(raw)); err != nil {
-		return raw
+	if len(raw) > mostFields || s.FromJSON(bytes.NewReader(raw)) != nil {
+		return hex.AppendEncode(nil, digest[:])
 	}
 	sorted, err := s.ToJSON()
 	if err != nil {
-		return raw
+		return hex.AppendEncode(nil, digest[:])
 	}
 	return sorted
 }

@@ -1,13 +1,16 @@
 package member
 
 import (
+	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 )
 
 // What is said of a copy whose status was not seen yet, and of one that is going.
@@ -46,23 +49,123 @@ func hasStatus(r schema.GroupResource) bool {
 	return !slices.Contains(builtinGroups, r.Group) || slices.Contains(acting, r)
 }
 
-// readinessOf reads the object's status.
-func readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readiness, string) {
+// readinessOf reads the object's status. Who made the type may use the words of
+// Kubernetes in other ways: only of Kubernetes' own types it is a failure that a
+// status cannot be read.
+func (h hooks) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readiness, string) {
 	if u.GetDeletionTimestamp() != nil {
 		return refractv1alpha1.ReadinessInProgress, isGoing
 	}
-	result, err := status.Compute(u)
-	if err != nil {
-		return refractv1alpha1.ReadinessUnknown, err.Error()
+	result, err := h.compute(u)
+	switch {
+	case err != nil && (rescue.Is(err) || slices.Contains(builtinGroups, u.GroupVersionKind().Group)):
+		return refractv1alpha1.ReadinessFailed, cut("its status on the cluster cannot be read: " + err.Error())
+	case err != nil:
+		return refractv1alpha1.ReadinessUnknown, cut(err.Error())
 	}
 	switch result.Status {
 	case status.CurrentStatus:
 		return refractv1alpha1.ReadinessReady, ""
 	case status.InProgressStatus, status.TerminatingStatus:
-		return refractv1alpha1.ReadinessInProgress, result.Message
+		return refractv1alpha1.ReadinessInProgress, cut(result.Message)
 	case status.FailedStatus:
-		return refractv1alpha1.ReadinessFailed, result.Message
+		return refractv1alpha1.ReadinessFailed, cut(result.Message)
 	default:
-		return refractv1alpha1.ReadinessUnknown, result.Message
+		return refractv1alpha1.ReadinessUnknown, cut(result.Message)
 	}
+}
+
+// compute has the library read a status that it can read.
+func (h hooks) compute(u *unstructured.Unstructured) (result *status.Result, err error) {
+	defer rescue.To(&err, h.log, "reading the status of a copy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
+	if u.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
+		if err := checkContainers(u.Object); err != nil {
+			return nil, err
+		}
+	}
+	return status.Compute(u)
+}
+
+// mostContainers is how many containers a Pod may have: the library copies what it says
+// of each.
+const mostContainers = 1000
+
+// checkContainers returns an error if the status of a Pod's containers is not what the
+// library takes for granted.
+func checkContainers(pod map[string]any) error {
+	const path = "status.containerStatuses"
+	value, _, err := unstructured.NestedFieldNoCopy(pod, "status", "containerStatuses")
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	list, ok := value.([]any)
+	switch {
+	case value == nil:
+		return nil
+	case !ok:
+		return fmt.Errorf("%s: want a list, got %s", path, called(value))
+	case len(list) > mostContainers:
+		return fmt.Errorf("%s: want at most %d, got %d", path, mostContainers, len(list))
+	}
+	for i, item := range list {
+		if err := checkContainer(fmt.Sprintf("%s[%d]", path, i), item); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func checkContainer(path string, value any) error {
+	container, ok := value.(map[string]any)
+	if !ok {
+		return fmt.Errorf("%s: want an object, got %s", path, called(value))
+	}
+	if name, there := container["name"]; there && !isText(name) {
+		return fmt.Errorf("%s.name: want a string, got %s", path, called(name))
+	}
+	for _, key := range []string{"state", "waiting"} {
+		inner, there := container[key]
+		if !there {
+			return nil
+		}
+		path += "." + key
+		if container, ok = inner.(map[string]any); !ok {
+			return fmt.Errorf("%s: want an object, got %s", path, called(inner))
+		}
+	}
+	if reason, there := container["reason"]; there && !isText(reason) {
+		return fmt.Errorf("%s.reason: want a string, got %s", path, called(reason))
+	}
+	return nil
+}
+
+func isText(v any) bool {
+	_, ok := v.(string)
+	return ok
+}
+
+// called names what a value is, in the words of JSON.
+func called(v any) string {
+	switch v.(type) {
+	case nil:
+		return "null"
+	case string:
+		return "a string"
+	case bool:
+		return "a boolean"
+	case []any:
+		return "a list"
+	case map[string]any:
+		return "an object"
+	default:
+		return "a number"
+	}
+}
+
+// cut bounds what is kept of a text that a member wrote.
+func cut(text string) string {
+	if len(text) <= mostMessage {
+		return text
+	}
+	return strings.ToValidUTF8(text[:mostMessage], "") + "…"
 }

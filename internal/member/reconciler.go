@@ -243,6 +243,7 @@ type health struct {
 	message string
 
 	lacking string // Rights; "" if all that was needed was granted.
+	excess  string // What it answered with too much of; "" if it did not lately.
 	leaving string // What it waits for; "" if it does not leave.
 	held    string // Deletions that wait for approval,
 	isHeld  bool   // if any do.
@@ -281,7 +282,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		if m.misses++; m.Ready() && m.misses < missesUntilLost {
 			h = health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
 		}
-		h.lacking = m.rights.describe()
+		h.lacking, h.excess = m.rights.describe(), m.excess.describe()
 		return h, nil
 	}
 	// One that was lost may have come back as another.
@@ -308,7 +309,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		r.Set.sweeps.add(m, false)
 	}
 	m.reviewRights(ctx)
-	h.lacking = m.rights.describe()
+	h.lacking, h.excess = m.rights.describe(), m.excess.describe()
 	return h, nil
 }
 
@@ -344,11 +345,11 @@ func judge(err error, endpoint string) health {
 	case errors.As(err, &elsewhere):
 		return health{reason: "Redirected", message: fmt.Sprintf("%s answers with %s; spec.apiEndpoint must be the address of the API server itself", endpoint, elsewhere)}
 	case apierrors.IsUnauthorized(err):
-		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + err.Error()}
+		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + plain(err)}
 	case apierrors.IsForbidden(err):
-		return health{joined: true, reason: "Forbidden", message: "the credentials may not do what is needed: " + err.Error()}
+		return health{joined: true, reason: "Forbidden", message: "the credentials may not do what is needed: " + plain(err)}
 	case errors.As(err, &status):
-		return health{joined: true, reason: "NotReady", message: "the API server is not ready: " + err.Error()}
+		return health{joined: true, reason: "NotReady", message: "the API server is not ready: " + plain(err)}
 	case errors.As(err, &untrusted):
 		return health{reason: "CertificateInvalid", message: fmt.Sprintf("the certificate of %s is not accepted: %s", endpoint, verification(untrusted))}
 	default:
@@ -372,7 +373,7 @@ var localPort = regexp.MustCompile(`\b(read|write) (tcp[46]?) [^ ]+->`)
 
 // plain is the error's text without what is another in each attempt, so that a
 // report of it is not news each time.
-func plain(err error) string { return localPort.ReplaceAllString(err.Error(), "$1 $2 ") }
+func plain(err error) string { return cut(localPort.ReplaceAllString(err.Error(), "$1 $2 ")) }
 
 // setConditions writes the health into the status and reports whether that
 // changed anything.
@@ -425,6 +426,16 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	switch {
+	case h.excess != "":
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionFalse, Reason: "AnswerTooLarge", Message: h.excess,
+		})
+	case h.ready && !isTrue(status, corev1alpha1.ClusterReadable) && has(status, corev1alpha1.ClusterReadable):
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterReadable, Status: metav1.ConditionTrue, Reason: "Readable", Message: "no answer was too large lately",
+		})
+	}
+	switch {
 	case h.isHeld:
 		all = append(all, corev1alpha1.ClusterCondition{
 			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.held,
@@ -435,6 +446,10 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	return all
+}
+
+func has(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {
+	return slices.ContainsFunc(status.Conditions, func(c corev1alpha1.ClusterCondition) bool { return c.Type == kind })
 }
 
 func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.ClusterConditionType) bool {

@@ -101,7 +101,7 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 		t.Fatalf("want a cluster that is ready and does not go before its copies: got %v, %+v", fc.Finalizers, fc.Status)
 	}
 	m := f.Set.Get("m")
-	eventually(t, "the copy is found", func() bool { return m.Count() == 1 })
+	eventually(t, "the copy is found, and no other", func() bool { return m.Count() == 1 && m.listed() })
 
 	f.delete()
 	f.look()
@@ -341,7 +341,7 @@ func TestRedirectIsNotFollowed(t *testing.T) {
 		t.Errorf("want %q, got %q", want, got)
 	}
 	cfg := &rest.Config{Host: front.URL, BearerToken: "t", TLSClientConfig: rest.TLSClientConfig{Insecure: true}}
-	if err := answers(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "where the credentials are not sent") {
+	if err := answers(t.Context(), "eu-1", cfg); err == nil || !strings.Contains(err.Error(), "where the credentials are not sent") {
 		t.Errorf("answers(): want no redirect followed when a cluster joins, got %v", err)
 	}
 	attacker.set(func() {

@@ -76,7 +76,7 @@ func (m *Member) Apply(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return err
 	}
-	m.put(Key{gvr.GroupResource(), name}, copyOf(got, gvr.GroupResource()), true)
+	m.put(Key{gvr.GroupResource(), name}, m.hooks.copyOf(got, gvr.GroupResource()), true)
 	return nil
 }
 
@@ -117,7 +117,7 @@ func (m *Member) Read(ctx context.Context, gvr schema.GroupVersionResource, name
 	if err != nil {
 		return Copy{}, err
 	}
-	return copyOf(got, gvr.GroupResource()), nil
+	return m.hooks.copyOf(got, gvr.GroupResource()), nil
 }
 
 // ReadObject reads a whole object, whether it is a copy or not.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/event"
@@ -34,6 +35,8 @@ type Set struct {
 	// Emptied reports whether nothing is left to do on a cluster that leaves. It is
 	// asked when the member has no copies.
 	Emptied func(name string) bool
+	// Log is told of answers that Refract stumbles over.
+	Log logr.Logger
 
 	mu       sync.Mutex
 	members  map[string]*joined
@@ -197,6 +200,7 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 			}
 		},
 		awaited: func() { s.sweeps.add(m, true) },
+		log:     s.Log.WithValues("cluster", name),
 	})
 	if err != nil {
 		return nil, err

@@ -13,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/util/flowcontrol"
+
+	"refract.dev/internal/rescue"
 )
 
 // Looking for copies that nobody has asked for takes a request for each type that a
@@ -64,6 +66,9 @@ func (m *Member) discover(ctx context.Context) (types []served, doubtful map[str
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
 			types = append(types, served{gv.WithResource(r.Name), r.Kind, r.Namespaced, r.Verbs})
+		}
+		if len(types) > mostTypes {
+			return nil, nil, fmt.Errorf("discovering types: %w", m.hooks.excess("types", mostTypes))
 		}
 	}
 	return types, doubtful, nil
@@ -158,13 +163,18 @@ func (m *Member) sweep(turn func(context.Context) error) {
 	m.mu.Lock()
 	asked := m.asked
 	m.mu.Unlock()
-	err := m.sweepTypes(m.ctx, turn)
+	err := m.trySweep(turn)
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.sweepErr = err
 	if err == nil {
 		m.swept, m.sweptAt = asked, time.Now()
 	}
+}
+
+func (m *Member) trySweep(turn func(context.Context) error) (err error) {
+	defer rescue.To(&err, m.hooks.log, "looking through a cluster", "cluster", m.Name)
+	return m.sweepTypes(m.ctx, turn)
 }
 
 func (m *Member) sweepTypes(ctx context.Context, turn func(context.Context) error) error {

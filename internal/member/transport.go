@@ -21,8 +21,9 @@ const (
 
 // httpClient makes an HTTP client for one member alone. The connections that
 // client-go shares by their TLS settings would let one member that hangs hold up
-// another behind the same address.
-func httpClient(cfg *rest.Config) (client *http.Client, closeIdle func(), err error) {
+// another behind the same address. Of its answers no more is read than is taken from a
+// member; of what was too much excess is told.
+func httpClient(name string, cfg *rest.Config, excess func(*LimitError)) (client *http.Client, closeIdle func(), err error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -40,9 +41,11 @@ func httpClient(cfg *rest.Config) (client *http.Client, closeIdle func(), err er
 		IdleConnTimeout:       idleTimeout,
 		MaxIdleConnsPerHost:   connectionsKept,
 		ForceAttemptHTTP2:     true,
-		HTTP2:                 &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter},
+
+		MaxResponseHeaderBytes: mostHeader,
+		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter},
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{transport})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{bounded{transport, name, excess}})
 	if err != nil {
 		return nil, nil, err
 	}

@@ -19,6 +19,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
 
@@ -101,7 +102,8 @@ func (a *applier) run(ctx context.Context) {
 	running.Wait()
 }
 
-// applyOne makes the plan of one object true on the member.
+// applyOne makes the plan of one object true on the member. What panics over what the
+// member answers fails for this copy alone.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.shards.Begin(ctx, a.member.Name)
 	if !ok {
@@ -109,6 +111,17 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
+	result, err := a.tryOne(ctx, key)
+	if p := a.ledger.plan(key); rescue.Is(err) && p != nil {
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternal, err.Error()
+		return a.failed(key, r)
+	}
+	return result, err
+}
+
+func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err error) {
+	defer rescue.To(&err, a.log, "apply", "cluster", a.member.Name, "key", key)
 	p := a.ledger.plan(key)
 	if p == nil {
 		a.decide.add(key, resync)
@@ -148,6 +161,12 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		}
 		r := a.rowFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
+		return a.failed(key, r)
+	case have.Fault != "" && (t != nil || a.ledger.concerns(key, a.member.Name)):
+		// What it is that is there is not known: it is neither written nor removed.
+		r := a.rowFor(key, p)
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonUnreadable
+		r.message = "what the cluster answers about the object cannot be read, and it is left as it is: " + have.Fault
 		return a.failed(key, r)
 	case p.dryRun && !leaving:
 		return a.foretell(key, p, t, have, sight)
@@ -439,7 +458,10 @@ func uidRefused(err error) bool {
 // refusal sorts the errors of a write.
 func refusal(err error) string {
 	var status apierrors.APIStatus
-	if !errors.As(err, &status) {
+	switch {
+	case errors.As(err, new(*member.LimitError)):
+		return reasonUnreadable
+	case !errors.As(err, &status):
 		return reasonUnreachable
 	}
 	switch s := status.Status(); {

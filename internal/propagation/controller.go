@@ -128,7 +128,7 @@ type Controller struct {
 // Setup registers the propagation controller with the manager: the hub's
 // FederatedClusters, and all objects that ask to be propagated.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error) {
-	set := &member.Set{}
+	set := &member.Set{Log: mgr.GetLogger().WithName("member")}
 	hub, err := hubUID(ctx, mgr.GetAPIReader())
 	if err != nil {
 		return nil, err
@@ -172,8 +172,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		c.decide.add(key, urgencyOf(key, u))
 	})
 	c.hubNamespaces = &view{changed: c.namespaceChanged}
-	c.policies = newPolicies(c.policyChanged)
+	c.policies = newPolicies(c.log, c.policyChanged)
 	c.records = &records{
+		log:     c.log,
 		items:   map[Key]*known{},
 		found:   func(key Key) { c.decide.add(key, resync) },
 		changed: c.recordChanged,
@@ -501,7 +502,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
-	p := decide(src, was, s)
+	p := decideSafely(key, src, was, s, c.log)
 	p.made = time.Now()
 	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
 		c.sources.noted(key, told)

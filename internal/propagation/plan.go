@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -13,6 +14,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 	variants "refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -39,6 +41,7 @@ const (
 	reasonTypeNotServed   = "TypeNotServed"
 	reasonUnreachable     = "Unreachable"
 	reasonUnreadable      = "Unreadable"
+	reasonInternal        = "InternalError"
 	reasonWriteFailed     = "WriteFailed"
 	reasonNotReady        = "ClusterNotReady"
 	reasonBeingDeleted    = "BeingDeleted"
@@ -163,6 +166,27 @@ type surroundings struct {
 	// recorded, when it is not nil, is where somebody else decided that the object
 	// belongs: another replica of the controllers, which leads.
 	recorded *memory
+}
+
+// decideSafely is decide, which may stumble over what somebody wrote: then the object is
+// held, with what it has, and says why.
+func decideSafely(key Key, src source, was memory, s *surroundings, log logr.Logger) *plan {
+	p, err := func() (p *plan, err error) {
+		defer rescue.To(&err, log, "decide", "key", key)
+		return decide(src, was, s), nil
+	}()
+	obj := src.object
+	if err == nil || obj == nil {
+		return p
+	}
+	if was.uid != obj.GetUID() {
+		was = memory{uid: obj.GetUID()}
+	}
+	p = &plan{
+		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
+		placed: was.placed, hash: was.hash, following: was.following, before: was,
+	}
+	return p.hold(reasonInternal, err.Error())
 }
 
 // decide makes the plan of one object. It is pure.

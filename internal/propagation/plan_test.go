@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -517,5 +518,25 @@ func TestLeavingIsRemembered(t *testing.T) {
 	l.report(key, "eu-1", row{absent: true})
 	if l.concerns(key, "eu-1") {
 		t.Error("concerns() does not see that the copy went")
+	}
+}
+
+// TestDecideSafely: an object over which Refract stumbles keeps what it has, and says so.
+func TestDecideSafely(t *testing.T) {
+	obj := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "u", "labels": map[string]any{corev1alpha1.PropagationPolicyLabel: "pp"}},
+	}}
+	s := &surroundings{propagation: func(tree.Policy) *placement.Policy { panic("oh") }}
+	was := memory{uid: "u", placed: on("eu-1")}
+	p := decideSafely(Key{}, source{object: obj, kind: "ConfigMap"}, was, s, logr.Discard())
+	if p.held != reasonInternal || !strings.Contains(p.heldMessage, "Refract stumbled") || p.gone {
+		t.Errorf("want it held, and why, got %q %q", p.held, p.heldMessage)
+	}
+	if diff := cmp.Diff(was.placed, p.placed); diff != "" {
+		t.Errorf("want it to stay where it is: -want, +got:\n%s", diff)
+	}
+	if p := decideSafely(Key{}, source{}, memory{}, s, logr.Discard()); !p.gone {
+		t.Error("what is not there is gone")
 	}
 }

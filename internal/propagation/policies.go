@@ -7,12 +7,14 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -20,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/rescue"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/reference"
@@ -29,6 +32,7 @@ import (
 // policies are the policies of the hub, compiled.
 type policies struct {
 	changed func(tree.Policy) // Called with a reference without generation.
+	log     logr.Logger
 
 	mu           sync.RWMutex
 	overrides    map[tree.Policy]*override.Policy
@@ -38,9 +42,10 @@ type policies struct {
 	checked map[tree.Policy]*corev1alpha1.CheckedReferences
 }
 
-func newPolicies(changed func(tree.Policy)) *policies {
+func newPolicies(log logr.Logger, changed func(tree.Policy)) *policies {
 	return &policies{
 		changed:      changed,
+		log:          log,
 		overrides:    map[tree.Policy]*override.Policy{},
 		propagations: map[tree.Policy]*placement.Policy{},
 		problems:     map[tree.Policy]error{},
@@ -225,34 +230,47 @@ func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
 }
 
 func (p *policies) store(obj client.Object) {
-	var ref tree.Policy
-	var err error
+	ref := tree.Policy{Kind: kindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	c := p.compile(obj)
 	p.mu.Lock()
-	switch o := obj.(type) {
-	case *corev1alpha1.OverridePolicy:
-		compiled, errs := override.Compile(o)
-		ref, err = anyGeneration(compiled.Ref), errs.ToAggregate()
-		p.overrides[ref] = compiled
-	case *corev1alpha1.ClusterOverridePolicy:
-		compiled, errs := override.CompileCluster(o)
-		ref, err = anyGeneration(compiled.Ref), errs.ToAggregate()
-		p.overrides[ref] = compiled
-	case *corev1alpha1.PropagationPolicy:
-		compiled, errs := placement.Compile(o)
-		ref, err = anyGeneration(compiled.Ref), errs.ToAggregate()
-		p.propagations[ref] = compiled
-	case *corev1alpha1.ClusterPropagationPolicy:
-		compiled, errs := placement.CompileCluster(o)
-		ref, err = anyGeneration(compiled.Ref), errs.ToAggregate()
-		p.propagations[ref] = compiled
+	if c.override != nil {
+		p.overrides[ref] = c.override
+	}
+	if c.propagation != nil {
+		p.propagations[ref] = c.propagation
 	}
 	p.checked[ref] = checkedIn(obj)
 	delete(p.problems, ref)
-	if err != nil {
-		p.problems[ref] = err
+	if c.err != nil {
+		p.problems[ref] = c.err
 	}
 	p.mu.Unlock()
 	p.changed(ref)
+}
+
+// compiled is one kind of policy, or neither if Refract stumbled over it: then the one
+// before holds.
+type compiled struct {
+	override    *override.Policy
+	propagation *placement.Policy
+	err         error // What is wrong with it.
+}
+
+func (p *policies) compile(obj client.Object) (c compiled) {
+	defer rescue.To(&c.err, p.log, "compiling a policy", "namespace", obj.GetNamespace(), "policy", obj.GetName())
+	var errs field.ErrorList
+	switch o := obj.(type) {
+	case *corev1alpha1.OverridePolicy:
+		c.override, errs = override.Compile(o)
+	case *corev1alpha1.ClusterOverridePolicy:
+		c.override, errs = override.CompileCluster(o)
+	case *corev1alpha1.PropagationPolicy:
+		c.propagation, errs = placement.Compile(o)
+	case *corev1alpha1.ClusterPropagationPolicy:
+		c.propagation, errs = placement.CompileCluster(o)
+	}
+	c.err = errs.ToAggregate()
+	return c
 }
 
 func (p *policies) forget(o client.Object) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"sync"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -19,6 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
 
@@ -101,6 +103,7 @@ type records struct {
 	// somebody else wrote, deleted for one that went.
 	found, deleted func(Key)
 	changed        func(Key, *refractv1alpha1.PropagationStatus)
+	log            logr.Logger
 
 	mu    sync.RWMutex
 	items map[Key]*known
@@ -160,6 +163,8 @@ const (
 // put keeps what is newer, and reports whether that was news. A status that comes
 // with it is kept only if it was there at first.
 func (r *records) put(rec record, how telling) (news bool) {
+	var err error // Whoever wrote what cannot be read is not told: it is as if there were nothing.
+	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
 	rec.status.Expand()
 	k := &known{

@@ -176,7 +176,7 @@ func TestMay(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			changed := 0
-			p := newPolicies(func(tree.Policy) { changed++ })
+			p := newPolicies(discard, func(tree.Policy) { changed++ })
 			view := &policyView{policies: p, items: map[types.NamespacedName]client.Object{}}
 			meta := metav1.ObjectMeta{Namespace: tc.policy.Namespace, Name: tc.policy.Name, Generation: tc.policy.Generation}
 			add := func(mark *corev1alpha1.CheckedReferences) {

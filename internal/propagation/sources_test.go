@@ -93,7 +93,10 @@ func TestLook(t *testing.T) {
 			})
 			s := newSources(hub, nil, discard, func(Key, bool) {})
 			obj, gone, err := s.look(t.Context(), key, tc.src)
-			got := map[bool]string{true: "gone", false: "stays"}[gone]
+			got := "stays"
+			if gone != "" {
+				got = "gone"
+			}
 			if err != nil {
 				got = err.Error()
 			}
@@ -128,7 +131,7 @@ func TestLookKeeps(t *testing.T) {
 	s.types[key.GroupResource] = &sourceType{gvr: secrets, kind: "Secret", namespaced: true, others: &view{}}
 	s.wanted[key.GroupResource] = map[types.NamespacedName]bool{key.NamespacedName: true}
 	obj, gone, err := s.look(t.Context(), key, source{gvr: secrets, kind: "Secret"})
-	if err != nil || gone || obj.GetName() != "db" || obj.GetKind() != "Secret" || obj.GetResourceVersion() != "7" {
+	if err != nil || gone != "" || obj.GetName() != "db" || obj.GetKind() != "Secret" || obj.GetResourceVersion() != "7" {
 		t.Errorf("look(): got %v, %t, %v, want the Secret", obj, gone, err)
 	}
 	if kept, _ := s.types[key.GroupResource].others.get(key.NamespacedName); kept == nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"strings"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"refract.dev/internal/member"
+	"refract.dev/internal/rescue"
 )
 
 // Key names an object of the hub, and its copies, whatever the version of its
@@ -178,18 +178,14 @@ func (w *work[K]) run(ctx context.Context) {
 }
 
 // try works on one key.
-func (w *work[K]) try(ctx context.Context, key K) (o outcome) {
-	defer func() {
-		if r := recover(); r != nil {
-			w.measure.errors.Inc()
-			w.log.Error(fmt.Errorf("panic: %v", r), "Work on a key panicked; it is tried again", "key", key, "stack", string(debug.Stack()))
-			o = outcome{failed: true}
-		}
-	}()
-	result, err := w.do(ctx, key)
+func (w *work[K]) try(ctx context.Context, key K) outcome {
+	result, err := w.rescued(ctx, key)
 	switch {
 	case err == nil:
 		return outcome{after: result.RequeueAfter}
+	case rescue.Is(err):
+		w.measure.errors.Inc() // It is logged where it was rescued.
+		return outcome{failed: true}
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		w.measure.errors.Inc()
 		w.log.Error(err, "Work on a key failed for good", "key", key)
@@ -199,6 +195,11 @@ func (w *work[K]) try(ctx context.Context, key K) (o outcome) {
 		w.log.Error(err, "Work on a key failed; it is tried again", "key", key)
 		return outcome{failed: true}
 	}
+}
+
+func (w *work[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err error) {
+	defer rescue.To(&err, w.log, w.kind, "key", key)
+	return w.do(ctx, key)
 }
 
 // depth returns how many keys are due.

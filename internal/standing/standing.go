@@ -267,6 +267,7 @@ func (c *Cluster) problems() []*corev1alpha1.ClusterCondition {
 	}{
 		{corev1alpha1.ClusterReady, metav1.ConditionTrue},
 		{corev1alpha1.ClusterAuthorized, metav1.ConditionTrue},
+		{corev1alpha1.ClusterReadable, metav1.ConditionTrue},
 		{corev1alpha1.ClusterDeletionsHeld, metav1.ConditionFalse},
 	} {
 		if c := c.condition(good.condition); c != nil && c.Status != good.status && c.Status != metav1.ConditionUnknown {

@@ -90,6 +90,10 @@ const (
 	// ClusterDeletionsHeld: more copies are to go at once than the guard lets pass
 	// unasked. Its message says of which namespaces, why, how many, and how to approve it.
 	ClusterDeletionsHeld ClusterConditionType = "DeletionsHeld"
+	// ClusterReadable is False while the cluster answers with more than is taken from a
+	// member. Its message names what there is too much of, and the limit. A cluster that
+	// never did has no such condition.
+	ClusterReadable ClusterConditionType = "Readable"
 )
 
 // ClusterCondition is a condition of a cluster.
@@ -111,7 +115,7 @@ type ClusterCondition struct {
 
 // FederatedClusterStatus is what was observed of a cluster.
 type FederatedClusterStatus struct {
-	// Conditions: Joined, Ready, Offline, Authorized and DeletionsHeld.
+	// Conditions: Joined, Ready, Offline, Authorized, DeletionsHeld and Readable.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

@@ -12,6 +12,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
+
+	"refract.dev/internal/rescue"
 )
 
 const (
@@ -227,6 +230,7 @@ func (r *rewriting) one(ctx context.Context, o *metav1.PartialObjectMetadata) er
 // and counts as a change, as nobody knows what it met. The error is errGone if there
 // is no such object.
 func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) (now *metav1.PartialObjectMetadata, wrote bool, err error) {
+	defer rescue.To(&err, ctrl.LoggerFrom(ctx), "rewriting an object", "object", keyOf(o))
 	for range mostConflicts {
 		now, err = r.patch(ctx, o, map[string]any{"uid": o.UID, "resourceVersion": o.ResourceVersion})
 		if err == nil {

@@ -9,10 +9,12 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
+	"refract.dev/internal/rescue"
 	"refract.dev/structural"
 )
 
@@ -75,11 +77,7 @@ func lastGood(p *refractv1alpha1.ConversionPolicy, now map[string]any) *refractv
 func completed(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (
 	out *refractv1alpha1.ConversionPolicySpec, kept []refractv1alpha1.KeptField, err error,
 ) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("completing the policy: panic: %v", r)
-		}
-	}()
+	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "completing a conversion policy")
 	definition, err := structural.New(crd)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", spec.CRD, err)

@@ -15,10 +15,12 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
+	ctrl "sigs.k8s.io/controller-runtime"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
 	"refract.dev/convert/policy"
+	"refract.dev/internal/rescue"
 	"refract.dev/structural"
 )
 
@@ -40,11 +42,7 @@ var errFindings = errors.New("the policy does not fit the definition")
 // wraps errFindings at least one of them is none. A panic is an error: one policy must not
 // take all others down.
 func compile(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) (of *program, findings []structural.Finding, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			of, err = nil, fmt.Errorf("compiling the policy: panic: %v", r)
-		}
-	}()
+	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "compiling a conversion policy")
 	definition, err := structural.New(crd)
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading CustomResourceDefinition %s: %w", spec.CRD, err)

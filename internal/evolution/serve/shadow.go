@@ -17,10 +17,12 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/util/flowcontrol"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert"
+	"refract.dev/internal/rescue"
 )
 
 // Bounds of what comparing may take. What does not fit is skipped, and counted so.
@@ -274,11 +276,7 @@ func objectsIn(answer []byte) (*converted, error) {
 // compare has the shadow convert a review. It returns how many objects were converted,
 // how many of them came out differently, and what was different last.
 func (s *shadow) compare(j *job, ours *converted) (objects, different int64, last string, err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			err = fmt.Errorf("panic: %v", r)
-		}
-	}()
+	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "comparing a shadow")
 	answer, err := s.program.engine.ReviewWith(j.review, convert.Limits{})
 	if err != nil {
 		return 0, 0, "", err

@@ -16,6 +16,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // advised is how long it may take to find out what only makes for warnings, and
@@ -46,9 +47,17 @@ func (v *validator) advise(ctx context.Context, w *write, refs []inject.Referenc
 	var missing []string
 	var running sync.WaitGroup
 	if v.Probe && !exempt {
-		running.Go(func() { tried = v.try(ctx, w, p) })
+		running.Go(func() {
+			var err error // It is left out then, too.
+			defer rescue.To(&err, v.Log, "trying out an injection policy", "namespace", p.Namespace, "policy", w.name())
+			tried = v.try(ctx, w, p)
+		})
 	}
-	running.Go(func() { missing = v.missing(ctx, p.Namespace, refs) })
+	running.Go(func() {
+		var err error
+		defer rescue.To(&err, v.Log, "looking for what an injection policy names", "namespace", p.Namespace, "policy", w.name())
+		missing = v.missing(ctx, p.Namespace, refs)
+	})
 	contradictions := v.contradictions(ctx, policy)
 	running.Wait()
 	return tried.causes, slices.Concat(contradictions, tried.warnings, missing, warnings)
@@ -120,13 +129,14 @@ func (v *validator) missing(ctx context.Context, namespace string, refs []inject
 	group.SetLimit(asked)
 	for i := range refs {
 		if !refs[i].Optional {
-			group.Go(func() error {
+			group.Go(func() (err error) {
+				defer rescue.To(&err, v.Log, "looking for what an injection policy names", "namespace", namespace)
 				texts[i] = v.lacks(ctx, namespace, &refs[i])
 				return nil
 			})
 		}
 	}
-	_ = group.Wait() // None of them returns one.
+	_ = group.Wait() // What could not be found out is left out.
 	return slices.DeleteFunc(texts, func(text string) bool { return text == "" })
 }
 

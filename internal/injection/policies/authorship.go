@@ -18,6 +18,7 @@ import (
 
 	"refract.dev/inject"
 	"refract.dev/internal/render"
+	"refract.dev/internal/rescue"
 )
 
 // resources are the kinds whose content somebody might get hold of by having pods
@@ -112,6 +113,7 @@ func (v *validator) denied(
 	allowed := make([]bool, len(refs))
 	for i := range refs {
 		group.Go(func() (err error) {
+			defer rescue.To(&err, v.Log, "asking what a user may read")
 			ref := &refs[i]
 			allowed[i], err = v.Allowed(ctx, user, &authorizationv1.ResourceAttributes{
 				Verb: "get", Version: "v1", Resource: resources[ref.Kind], Namespace: namespace, Name: ref.Name,

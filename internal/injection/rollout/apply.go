@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/rescue"
 )
 
 // Who writes what, for server-side apply.
@@ -102,9 +103,38 @@ func (c *controller) writeStatuses(ctx context.Context, namespace string, at *pl
 	return failed, errs
 }
 
+// admit writes to the status of every policy of a namespace that its rollout stands still,
+// and why.
+func (c *controller) admit(ctx context.Context, namespace string, why error) (err error) {
+	defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
+	at := c.place(namespace)
+	var errs []error
+	for _, a := range c.view.policies.all(namespace) {
+		if a.deleting {
+			continue
+		}
+		was := at.status(a)
+		now := ours(was).DeepCopy()
+		meta.SetStatusCondition(&now.Conditions, metav1.Condition{
+			Type: refractv1beta1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: reasonInternal, Message: why.Error(),
+			ObservedGeneration: a.policy.Generation, LastTransitionTime: metav1.NewTime(c.now().Truncate(time.Second)),
+		})
+		if equality.Semantic.DeepEqual(ours(was), now) {
+			continue
+		}
+		version, err := c.writeStatus(ctx, namespace, &policy{name: a.name, uid: a.uid}, now)
+		if err == nil && version != "" {
+			at.written[a.uid] = written{version, now}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
 // writeStatus writes the status of a policy, and returns the version that it has then;
 // none if the policy has gone.
-func (c *controller) writeStatus(ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus) (string, error) {
+func (c *controller) writeStatus(ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus) (version string, err error) {
+	defer rescue.To(&err, c.log, "writing the status of an injection policy", "namespace", namespace, "policy", p.name)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
 	if err != nil {
 		return "", err

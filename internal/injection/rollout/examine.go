@@ -4,9 +4,11 @@ import (
 	"maps"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/types"
 
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // verdict is how a pod stands to one policy that selects it.
@@ -45,17 +47,18 @@ type prospect struct {
 // several goroutines.
 type examiner struct {
 	set       *inject.Set
+	log       logr.Logger
 	pods      map[types.UID]examined
 	prospects map[types.UID]prospect
 	alike     map[string]*standing
 }
 
 // begin prepares for a look at the namespace with these policies.
-func (e *examiner) begin(set *inject.Set) {
+func (e *examiner) begin(set *inject.Set, log logr.Logger) {
 	if e.set == set && e.pods != nil {
 		return
 	}
-	*e = examiner{set: set, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*standing{}}
+	*e = examiner{set: set, log: log, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*standing{}}
 }
 
 // examine returns how the pod stands to the policies; nil if none selects it.
@@ -68,9 +71,20 @@ func (e *examiner) examine(p *pod) *standing {
 	return found
 }
 
+// look examines a pod. To one over which Refract stumbles every policy is left out.
 func (e *examiner) look(p *pod) *standing {
-	x, err := e.set.Examine(p.lean)
-	if err != nil {
+	x, err := func() (_ *inject.Examination, err error) {
+		defer rescue.To(&err, e.log, "examining a pod", "namespace", p.namespace, "pod", p.name)
+		return e.set.Examine(p.lean)
+	}()
+	switch {
+	case rescue.Is(err):
+		s := &standing{}
+		for _, policy := range e.set.Policies() {
+			s.verdicts = append(s.verdicts, verdict{policy.Name(), inject.StateSkipped, reasonInternal, err.Error()})
+		}
+		return s
+	case err != nil:
 		return &standing{} // It is no pod that any policy could be about.
 	}
 	s := &standing{hash: x.Hash, verdicts: make([]verdict, 0, len(x.Standings))}
@@ -104,7 +118,10 @@ func (e *examiner) prospect(w *workload) prospect {
 		return known
 	}
 	p := prospect{generation: w.generation, holds: map[string]bool{}}
-	result, err := e.set.Inject(w.lean)
+	result, err := func() (_ *inject.Result, err error) {
+		defer rescue.To(&err, e.log, "foreseeing the pods of a workload", "namespace", w.namespace, "workload", w.ref.String())
+		return e.set.Inject(w.lean)
+	}()
 	switch {
 	case err != nil:
 		p.problem = err.Error()

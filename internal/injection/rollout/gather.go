@@ -58,8 +58,8 @@ const (
 
 // gather reads what a decision about a namespace depends on.
 func (c *controller) gather(ctx context.Context, namespace string, at *place) *snapshot {
-	at.policies = at.policies.compile(c.view.policies.all(namespace))
-	at.examiner.begin(at.policies.set)
+	at.policies = at.policies.compile(c.log, c.view.policies.all(namespace))
+	at.examiner.begin(at.policies.set, c.log)
 	s := &snapshot{
 		now: c.now(), references: at.references, probes: at.probes, memory: at.memory,
 		patience: c.patience, disabled: c.disabled,
@@ -80,7 +80,7 @@ func (c *controller) policy(at *place, of *compiled) *policy {
 		paused:   p.Annotations[refractv1beta1.PausedAnnotation] == "true",
 		approved: p.Annotations[refractv1beta1.ApproveRolloutAnnotation],
 		resumed:  p.Annotations[refractv1beta1.ResumeAnnotation],
-		problem:  of.problem, problemReason: "InvalidPolicy",
+		problem:  of.problem, problemReason: of.reason,
 	}
 	if c.excluded[of.from.namespace] {
 		out.problem, out.problemReason = "nothing is injected into pods of namespace "+of.from.namespace, "NamespaceExcluded"

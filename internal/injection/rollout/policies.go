@@ -6,12 +6,15 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // authored is a policy as it was written.
@@ -47,12 +50,15 @@ func statusOf(u *unstructured.Unstructured) refractv1beta1.ServiceInjectionPolic
 	return alone.Status
 }
 
+// reasonInvalid is that what is written is no policy that can be in effect.
+const reasonInvalid = "InvalidPolicy"
+
 // compiled is a policy of a namespace as it takes effect.
 type compiled struct {
 	from *authored
-	// policy is nil if there is a problem.
-	policy  *inject.Policy
-	problem string
+	// policy is nil if there is a problem, of which reason is one word.
+	policy          *inject.Policy
+	problem, reason string
 }
 
 // policySet are the policies of a namespace. The inject.Set is the same as long as
@@ -63,7 +69,7 @@ type policySet struct {
 }
 
 // compile returns the policies as they are now, with what is left of those before.
-func (s *policySet) compile(all []*authored) *policySet {
+func (s *policySet) compile(log logr.Logger, all []*authored) *policySet {
 	next := &policySet{compiled: make(map[string]*compiled, len(all))}
 	same := s.set != nil
 	for _, a := range all {
@@ -72,10 +78,10 @@ func (s *policySet) compile(all []*authored) *policySet {
 		}
 		before := s.compiled[a.name]
 		if before != nil && sameContent(before.from, a) {
-			next.compiled[a.name] = &compiled{from: a, policy: before.policy, problem: before.problem}
+			next.compiled[a.name] = &compiled{from: a, policy: before.policy, problem: before.problem, reason: before.reason}
 			continue
 		}
-		next.compiled[a.name] = compileOne(a)
+		next.compiled[a.name] = compileOne(log, a)
 		same = false
 	}
 	if same && len(next.compiled) == len(s.compiled) {
@@ -98,11 +104,19 @@ func sameContent(a, b *authored) bool {
 		equality.Semantic.DeepEqual(a.policy.Status.FromService, b.policy.Status.FromService)
 }
 
-func compileOne(a *authored) *compiled {
+// compileOne compiles a policy, or says what is wrong with it.
+func compileOne(log logr.Logger, a *authored) *compiled {
 	if a.err != nil {
-		return &compiled{from: a, problem: a.err.Error()}
+		return &compiled{from: a, problem: a.err.Error(), reason: reasonInvalid}
 	}
-	policy, errs := inject.Compile(a.policy)
+	policy, errs, err := func() (_ *inject.Policy, _ field.ErrorList, err error) {
+		defer rescue.To(&err, log, "compiling an injection policy", "namespace", a.namespace, "policy", a.name)
+		policy, errs := inject.Compile(a.policy)
+		return policy, errs, nil
+	}()
+	if err != nil {
+		return &compiled{from: a, problem: err.Error(), reason: reasonInternal}
+	}
 	if len(errs) == 0 {
 		return &compiled{from: a, policy: policy}
 	}
@@ -111,5 +125,5 @@ func compileOne(a *authored) *compiled {
 		messages = append(messages, err.Error())
 	}
 	slices.Sort(messages)
-	return &compiled{from: a, problem: strings.Join(slices.Compact(messages), "; ")}
+	return &compiled{from: a, problem: strings.Join(slices.Compact(messages), "; "), reason: reasonInvalid}
 }

@@ -19,6 +19,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // How soon what was missing or refused is looked at again, doubling from the first
@@ -41,7 +42,7 @@ func (c *controller) resolve(ctx context.Context, namespace string, at *place, w
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			found := c.look(ctx, namespace, o)
+			found := c.lookSafely(ctx, namespace, o)
 			found.at = c.now()
 			if found.found == before.found && found.err == before.err && maps.Equal(found.keys, before.keys) {
 				found.same = before.same + 1
@@ -52,6 +53,18 @@ func (c *controller) resolve(ctx context.Context, namespace string, at *place, w
 		})
 	}
 	running.Wait()
+}
+
+// lookSafely is look, of which nothing but an error comes if that panics.
+func (c *controller) lookSafely(ctx context.Context, namespace string, o object) resolution {
+	found, err := func() (found resolution, err error) {
+		defer rescue.To(&err, c.log, "looking for what an injection policy names", "namespace", namespace, "object", o.String())
+		return c.look(ctx, namespace, o), nil
+	}()
+	if err != nil {
+		return resolution{err: err.Error()}
+	}
+	return found
 }
 
 // look reads an object that a policy refers to; its content is not kept.
@@ -93,7 +106,7 @@ func (c *controller) look(ctx context.Context, namespace string, o object) resol
 func (c *controller) probe(ctx context.Context, namespace string, at *place, q query) {
 	before := at.probes[q.group.ref.uid]
 	p := probe{hash: q.hash}
-	p.reason, p.message = c.try(ctx, namespace, q)
+	p.reason, p.message = c.trySafely(ctx, namespace, q)
 	p.ok, p.at = p.reason == "", c.now()
 	if !p.ok {
 		p.tries = 1
@@ -110,7 +123,22 @@ const (
 	probeRefused  = "PodRefused"
 	probeUnlike   = "NotInjected"
 	probeChanging = "Changing"
+	// reasonInternal is that Refract stumbled over what it was given.
+	reasonInternal = "InternalError"
 )
+
+// trySafely is try, which panics for one workload alone.
+func (c *controller) trySafely(ctx context.Context, namespace string, q query) (reason, message string) {
+	var err error
+	func() {
+		defer rescue.To(&err, c.log, "trying out a pod", "namespace", namespace, "workload", q.group.ref.String())
+		reason, message = c.try(ctx, namespace, q)
+	}()
+	if err != nil {
+		return reasonInternal, err.Error()
+	}
+	return reason, message
+}
 
 // try returns why a pod for the group cannot be created, or nothing if it can.
 func (c *controller) try(ctx context.Context, namespace string, q query) (reason, message string) {

@@ -12,6 +12,7 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"time"
@@ -25,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/rescue"
 )
 
 // interval is how soon a namespace is looked at again: the first event at once, what
@@ -153,9 +155,12 @@ func (c *controller) work(ctx context.Context) bool {
 		c.queue.AddAfter(namespace, wait)
 		return true
 	}
-	again, err := c.reconcile(ctx, namespace)
+	again, err := c.rescued(ctx, namespace)
 	switch {
 	case ctx.Err() != nil:
+	case rescue.Is(err): // It is logged, and stands in the policies.
+		c.queue.AddRateLimited(namespace)
+		return true
 	case err != nil:
 		c.log.Error(err, "Cannot bring everything of a namespace up to date, and try again", "namespace", namespace)
 		c.queue.AddRateLimited(namespace)
@@ -165,6 +170,19 @@ func (c *controller) work(ctx context.Context) bool {
 	}
 	c.queue.Forget(namespace)
 	return true
+}
+
+// rescued is reconcile, and has the policies of a namespace that Refract stumbles over say
+// so: their rollout stands still, and those of other namespaces go on.
+func (c *controller) rescued(ctx context.Context, namespace string) (time.Duration, error) {
+	again, err := func() (again time.Duration, err error) {
+		defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
+		return c.reconcile(ctx, namespace)
+	}()
+	if rescue.Is(err) {
+		return 0, errors.Join(err, c.admit(ctx, namespace, err))
+	}
+	return again, err
 }
 
 // early returns for how long a namespace is to be left alone yet.

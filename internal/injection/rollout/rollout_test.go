@@ -34,6 +34,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/rescue"
 )
 
 // cluster is a controller with a view of the objects of a fake API server that has a
@@ -416,6 +417,45 @@ func TestReconcileUnreadablePolicy(t *testing.T) {
 	}
 }
 
+// TestReconcilePanics: work over which Refract stumbles fails where it is, says so, and
+// the rest goes on.
+func TestReconcilePanics(t *testing.T) {
+	cases := map[string]struct {
+		reason  string
+		stumble func(*cluster)
+		want    string
+	}{
+		"Probe": {"Trying out a pod: the workload waits.", func(c *cluster) {
+			c.webhook = func() *inject.Set { panic("oh") }
+		}, "Blocked: Deployment/web: InternalError: trying out a pod: Refract stumbled"},
+		"Decision": {"All of a namespace: its policies stand still.", func(c *cluster) {
+			calls := 0
+			c.now = func() time.Time {
+				if calls++; calls == 1 {
+					panic("oh")
+				}
+				return noon
+			}
+		}, "InternalError: rollout: Refract stumbled"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+			tc.stumble(c)
+			if _, err := c.rescued(t.Context(), "shop"); err != nil && !rescue.Is(err) {
+				t.Fatal(err)
+			}
+			got := conditionOf(&c.policy("db").Status, refractv1beta1.ConditionRolledOut)
+			if said := got.Reason + ": " + got.Message; got.Status != metav1.ConditionFalse || !strings.HasPrefix(said, tc.want) {
+				t.Errorf("%s\nwant RolledOut False, %q, got %s, %q", tc.reason, tc.want, got.Status, said)
+			}
+			if c.templateHash() != "" {
+				t.Error("want nothing touched")
+			}
+		})
+	}
+}
+
 func TestReconcileExcludedNamespace(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.excluded["shop"] = true
@@ -715,7 +755,7 @@ status: {observedGeneration: 7, conditions: [{type: Accepted, status: "False", r
 	if err != nil {
 		t.Fatal(err)
 	}
-	if a.err == nil || compileOne(a).problem == "" {
+	if a.err == nil || compileOne(logr.Discard(), a).problem == "" {
 		t.Error("a selector that is text: want a problem, got none")
 	}
 	if p := a.policy; p.Name != "p" || p.Generation != 7 || p.Status.ObservedGeneration != 7 || len(p.Status.Conditions) != 1 {

@@ -15,6 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/cache"
+
+	"refract.dev/internal/rescue"
 )
 
 // fact is what is kept of an object.
@@ -88,6 +90,12 @@ func (s *store[T]) lean(obj any) (T, error) {
 		var none T
 		return none, fmt.Errorf("watching: want an object, got %T", obj)
 	}
+	return s.readSafely(u)
+}
+
+// readSafely reads what is kept of an object, if it can be.
+func (s *store[T]) readSafely(u *unstructured.Unstructured) (_ T, err error) {
+	defer rescue.To(&err, s.log, "reading an object", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
 	return s.read(u)
 }
 
@@ -136,7 +144,9 @@ func (s *store[T]) Replace(list []any, _ string) error {
 	for _, obj := range list {
 		item, err := s.lean(obj)
 		if err != nil {
-			s.log.Error(err, "Cannot read an object")
+			if !rescue.Is(err) {
+				s.log.Error(err, "Cannot read an object")
+			}
 			continue
 		}
 		o := item.GetObjectMeta()

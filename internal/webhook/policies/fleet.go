@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
 	"slices"
 	"strings"
 	"sync"
@@ -17,6 +16,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/lint"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/rescue"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/tree"
@@ -51,13 +51,7 @@ func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *ans
 	done := make(chan result, 1)
 	go func() { // It cannot be called off, and gives its place free when it ends.
 		defer func() { <-v.places }()
-		defer func() {
-			if r := recover(); r != nil {
-				v.Log.Error(fmt.Errorf("panic: %v", r), "Asking the fleet about a policy", "policy", w.ref.String(), "stack", string(debug.Stack()))
-				done <- result{err: errors.New("there is a mistake in Refract, which its log tells of")}
-			}
-		}()
-		a, err := v.answer(ctx, w, alone)
+		a, err := v.answerSafely(ctx, w, alone)
 		done <- result{a, err}
 	}()
 	select {
@@ -77,6 +71,11 @@ var errTooBig = errors.New("it takes too long")
 func (v *validator) unanswered(w *write, why error) *answer {
 	v.Log.Info("A policy was looked at alone", "policy", w.ref.String(), "reason", why.Error())
 	return &answer{warnings: []string{fmt.Sprintf("what this does to the fleet is not known: %v", why)}}
+}
+
+func (v *validator) answerSafely(ctx context.Context, w *write, alone *manifest.Set) (_ *answer, err error) {
+	defer rescue.To(&err, v.Log, "asking the fleet about a policy", "policy", w.ref.String())
+	return v.answer(ctx, w, alone)
 }
 
 // answer works out what there is to say.

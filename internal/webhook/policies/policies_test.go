@@ -294,7 +294,7 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 		"Panic": {
 			reason: "Nor does a mistake in this program.",
 			fleet:  &hub{do: func(context.Context) { panic("a mistake") }}, patience: time.Minute,
-			want: "allowed\nwarning: what this does to the fleet is not known: there is a mistake in Refract, which its log tells of\n",
+			want: "allowed\nwarning: what this does to the fleet is not known: asking the fleet about a policy: Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of\n",
 			logs: "a mistake",
 		},
 		"TooBig": {

@@ -19,6 +19,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
+	"refract.dev/internal/rescue"
 	"refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -245,7 +246,8 @@ func (v *validator) denied(ctx context.Context, user *authenticationv1.UserInfo,
 			denied[i] = true
 			continue
 		}
-		group.Go(func() error {
+		group.Go(func() (err error) {
+			defer rescue.To(&err, v.Log, "asking what a user may read")
 			allowed, err := v.mayGet(ctx, user, s.resource, s.namespace, ref.Name)
 			if err != nil {
 				return fmt.Errorf("asking whether user %q may read %s: %w", user.Username, ref, err)
