@@ -132,7 +132,7 @@ func TestLookKeeps(t *testing.T) {
 	s.wanted[key.GroupResource] = map[types.NamespacedName]bool{key.NamespacedName: true}
 	obj, gone, err := s.look(t.Context(), key, source{gvr: secrets, kind: "Secret"})
 	if err != nil || gone != "" || obj.GetName() != "db" || obj.GetKind() != "Secret" || obj.GetResourceVersion() != "7" {
-		t.Errorf("look(): got %v, %t, %v, want the Secret", obj, gone, err)
+		t.Errorf("look(): got %v, %q, %v, want the Secret", obj, gone, err)
 	}
 	if kept, _ := s.types[key.GroupResource].others.get(key.NamespacedName); kept == nil {
 		t.Error("want it known from then on")
