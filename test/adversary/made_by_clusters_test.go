@@ -93,7 +93,6 @@ func natives(t *testing.T) (ns, policy string, all []native) {
 	t.Helper()
 	verbs := []string{"get", "list", "watch", "create", "patch", "delete"}
 	for _, rule := range []rbacv1.PolicyRule{
-		{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: verbs},
 		{APIGroups: []string{"rbac.authorization.k8s.io"}, Resources: []string{"clusterroles"}, Verbs: verbs},
 		{APIGroups: []string{"scheduling.k8s.io"}, Resources: []string{"priorityclasses"}, Verbs: verbs},
 	} {
