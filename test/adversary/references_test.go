@@ -198,7 +198,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.says(t, "it is still said to stay", "early.deployments.apps", "refract.dev/approve-references")
 	r.mustNot(t, "Mallory cannot say that it may travel.", "mallory", "Secret shop/theirs", "",
 		"annotate", "overridepolicy", "early", "-n", "shop", "refract.dev/approve-references=1")
-	r.mustNot(t, "Nor write what is known of the policy.", "mallory", "cannot patch resource", "",
+	r.mustNot(t, "Nor write what is known of the policy.", "mallory", "overridepolicies/status", "",
 		"patch", "overridepolicy", "early", "-n", "shop", "--subresource=status", "--type=merge",
 		"-p", `{"status":{"references":{"observedGeneration":1,"items":[{"kind":"Secret","name":"theirs"}]}}}`)
 

@@ -1,0 +1,79 @@
+package adversary
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/internal/member"
+	"refract.dev/test/harness"
+)
+
+// TestWritesInOurName is row 9: who applies, on a member, the very fields that Refract
+// does under the name of its field manager, changes neither who owns which field nor the
+// hash of the content.
+func TestWritesInOurName(t *testing.T) {
+	t.Parallel()
+	ns, _ := namespace(t)
+	for _, tc := range []struct {
+		name, reason string
+		after        time.Duration
+	}{
+		{"later", "The time of the apply is another.", 1100 * time.Millisecond},
+		{"at-once", "The time may be the same, and nobody else has left a trace.", 0},
+	} {
+		given(t, "hub", ns, configMap(tc.name, labelled, ""))
+		everywhere(t, "configmap", ns, tc.name, []string{"1", "1"}, "data", "size")
+		<-time.After(tc.after)
+		forged := inOurName(t, "member-1", ns, tc.name)
+		harness.Eventually(t, tc.reason, func(ctx context.Context) error {
+			now := &corev1.ConfigMap{}
+			if err := clients["member-1"].Get(ctx, client.ObjectKey{Namespace: ns, Name: tc.name}, now); err != nil {
+				return err
+			}
+			if now.Data["size"] != "1" || now.ResourceVersion == forged {
+				return fmt.Errorf("it is %q", now.Data["size"])
+			}
+			return nil
+		})
+	}
+	eventually(t, "what the report says of it", "refract", func() string {
+		u := get(t, "hub", "propagations.refract.dev", ns, "later.configmaps")
+		clusters, _, _ := unstructured.NestedSlice(u.Object, "status", "clusters")
+		for _, c := range clusters {
+			if row, _ := c.(map[string]any); row["name"] == "member-1" {
+				manager, _, _ := unstructured.NestedString(row, "drift", "manager")
+				return manager
+			}
+		}
+		return ""
+	})
+}
+
+// inOurName applies what Refract did, with another value, and returns the version that
+// the copy then has.
+func inOurName(t *testing.T, cluster, ns, name string) string {
+	t.Helper()
+	is := get(t, cluster, "configmap", ns, name)
+	forged := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"size": "666"},
+		"metadata": map[string]any{"namespace": ns, "name": name},
+	}}
+	forged.SetLabels(is.GetLabels())
+	forged.SetAnnotations(is.GetAnnotations())
+	if err := clients[cluster].Patch(t.Context(), forged, client.Apply, client.FieldOwner(member.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // Of what is there, not of a type.
+		t.Fatal(err)
+	}
+	for _, e := range forged.GetManagedFields() {
+		if e.Manager == member.FieldManager && e.Operation != metav1.ManagedFieldsOperationApply {
+			t.Fatalf("It was to be an apply: %v", e)
+		}
+	}
+	return forged.GetResourceVersion()
+}
