@@ -2,6 +2,8 @@ package injection
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"runtime/debug"
@@ -51,11 +53,14 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	asked := &review{}
 	result, err := p.result(r, asked)
-	a := answer{result}
+	a := answer{Result: result}
 	outcome := a.outcome()
 	if err != nil {
 		a, outcome = answer{}, outcomeFailed
 		p.complain(asked, err)
+	}
+	if errors.Is(err, errBusy) {
+		a.busy, outcome = true, outcomeBusy
 	}
 	text := a.encode(asked.uid)
 	reviews.WithLabelValues(outcome).Inc()
@@ -76,6 +81,8 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 			result, err = nil, fmt.Errorf("panic: %v\n%s", reason, debug.Stack())
 		}
 	}()
+	ctx, cancel := context.WithTimeout(r.Context(), turnPatience)
+	defer cancel()
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), usualRequest)) + bytes.MinRead)
 	if _, err := body.ReadFrom(r.Body); err != nil {
@@ -84,18 +91,23 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 	if err := asked.read(body.Bytes()); err != nil {
 		return nil, err
 	}
-	if err := p.policies.wait(r.Context(), p.patience); err != nil {
+	if err := p.policies.wait(ctx, p.patience); err != nil {
 		return nil, err
 	}
 	set := p.policies.Set(asked.namespace)
 	switch {
 	case asked.is(admissionv1.Create, ""):
-		if result, err = set.Inject(asked.object); err != nil {
+		result, err = p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+			return set.Inject(asked.object)
+		})
+		if err != nil {
 			return nil, err
 		}
-		return p.handshake.settle(r.Context(), asked.namespace, asked.object, result), nil
+		return p.handshake.settle(ctx, asked.namespace, asked.object, result), nil
 	case asked.is(admissionv1.Update, "ephemeralcontainers"):
-		return set.InjectEphemeral(asked.object, asked.objectAsWas)
+		return p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+			return set.InjectEphemeral(asked.object, asked.objectAsWas)
+		})
 	default:
 		return nil, nil //nolint:nilnil // Nothing becomes of the pod, which is no failure.
 	}
