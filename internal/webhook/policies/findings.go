@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -141,6 +142,18 @@ func refuse(w *write, causes []metav1.StatusCause) error {
 		Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
 		Message: fmt.Sprintf("%s.%s %q is invalid: %s", w.ref.Kind, group, w.ref.Name, text),
 		Details: &metav1.StatusDetails{Group: group, Kind: w.ref.Kind, Name: w.ref.Name, Causes: causes},
+	})
+}
+
+// unchecked says that it could not be found out whether an object may be written.
+func unchecked(w *write, why error) error {
+	if errors.Is(why, errTooMuch) {
+		return refuse(w, []metav1.StatusCause{cause("spec.overrideRules", "what pods refer to because of it cannot be checked: "+why.Error())})
+	}
+	return status(&metav1.Status{
+		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: fmt.Sprintf("which Secrets and ConfigMaps pods would refer to because of the policy could not be checked: %v: try again", why),
+		Details: &metav1.StatusDetails{Group: corev1alpha1.GroupVersion.Group, Kind: w.ref.Kind, Name: w.ref.Name, RetryAfterSeconds: 1},
 	})
 }
 

@@ -7,9 +7,14 @@
 // comes back as warnings, which kubectl prints; so that a dry run is a preview.
 //
 // What is asked of the object alone always has an answer. What is asked of the
-// fleet has one within a time, or is left out with a warning that says so: neither
-// a big fleet nor a mistake in this program keeps a valid policy from being
-// written.
+// fleet has one within a time, or there is none. What is advice is left out then, with a
+// warning that says so: neither a big fleet nor a mistake in this program keeps a valid
+// policy from being written. What is a check, which nobody makes later, refuses the
+// write: that is what pods newly refer to because of an override policy, which its
+// author must be allowed to read.
+//
+// The namespaces whose policies are written take turns, so that one whose policies are
+// much work does not keep others waiting; and that work ends when nobody waits for it.
 package policies
 
 import (
@@ -26,6 +31,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/fair"
 	"refract.dev/internal/manifest"
 	"refract.dev/tree"
 	"refract.dev/webhook/admission"
@@ -62,9 +68,13 @@ type Options struct {
 // patience leaves the better part of the API server's time for the rest.
 const patience = 3 * time.Second
 
-// atOnce is how many answers about the fleet are worked out at the same time. Who
-// finds no place within his time goes without.
-const atOnce = 2
+// atOnce is how many answers about the fleet are worked out at the same time, of which
+// one namespace has one. Some more wait, of a namespace and altogether.
+const atOnce, waitingEach, waitingAltogether = 2, 16, 128
+
+// mostBytes is how large a review may be: two objects as large as an API server stores,
+// each perhaps twice as long in JSON.
+const mostBytes = 8 << 20
 
 // New returns the handler.
 func New(o Options) (http.Handler, error) {
@@ -74,15 +84,24 @@ func New(o Options) (http.Handler, error) {
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
-	v := &validator{Options: o, places: make(chan struct{}, atOnce)}
-	return admission.Handler(v.handle), nil
+	return &handler{admission.Handler(newValidator(o).handle)}, nil
 }
+
+// handler answers reviews that are not too large.
+type handler struct{ http.Handler }
+
+// MaxBytes is for the server.
+func (*handler) MaxBytes() int64 { return mostBytes }
 
 type validator struct {
 	Options
 
 	known  known
-	places chan struct{}
+	places *fair.Places
+}
+
+func newValidator(o Options) *validator {
+	return &validator{Options: o, places: fair.New(fair.Options{Places: atOnce, Apart: atOnce - 1, Each: waitingEach, All: waitingAltogether})}
 }
 
 // write is what somebody asks the API server for.
@@ -94,6 +113,11 @@ type write struct {
 
 // cluster reports whether it is one that is written.
 func (w *write) cluster() bool { return w.ref.Kind == corev1alpha1.KindFederatedCluster }
+
+// overrides reports whether it is a policy that changes what clusters get.
+func (w *write) overrides() bool {
+	return w.ref.Kind == corev1alpha1.KindOverridePolicy || w.ref.Kind == corev1alpha1.KindClusterOverridePolicy
+}
 
 func writeOf(req *admission.Request) (*write, error) {
 	now, err := decode(req.Object)
@@ -155,6 +179,9 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 		return admission.Denied(err), nil
 	}
 	answer := v.ask(ctx, w, alone)
+	if answer.unchecked != nil {
+		return admission.Denied(unchecked(w, answer.unchecked)), nil
+	}
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
 	}

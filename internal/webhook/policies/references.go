@@ -71,7 +71,7 @@ var resources = map[string]string{"Secret": "secrets", "ConfigMap": "configmaps"
 //
 // For a ClusterOverridePolicy these are the objects of the name in all namespaces.
 func referencesIn(w *write) []reference {
-	if w.ref.Kind != corev1alpha1.KindOverridePolicy && w.ref.Kind != corev1alpha1.KindClusterOverridePolicy {
+	if !w.overrides() {
 		return nil
 	}
 	before := rulesOf(w.was)
@@ -212,19 +212,19 @@ func kindAt(keys []string) string {
 
 // broughtIn returns what copies refer to after the write that did not before, on
 // the same cluster, and that their objects do not refer to themselves: an earlier
-// rule may be what brings it in.
-func broughtIn(w *write, before, after *manifest.Set) ([]reference, error) {
-	if w.ref.Kind != corev1alpha1.KindOverridePolicy && w.ref.Kind != corev1alpha1.KindClusterOverridePolicy {
+// rule may be what brings it in. Its error is that of each.
+func broughtIn(w *write, before, after *manifest.Set, each func(*render.Outcome) error) ([]reference, error) {
+	if !w.overrides() {
 		return nil, nil
 	}
-	was, err := render.Evaluate(before, render.Options{})
+	was, err := render.Evaluate(before, render.Options{Each: each})
 	if errors.Is(err, render.ErrNoClusters) {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	is, err := render.Evaluate(after, render.Options{Before: was})
+	is, err := render.Evaluate(after, render.Options{Before: was, Each: each})
 	if err != nil {
 		return nil, err
 	}
