@@ -128,15 +128,19 @@ func withoutGeneration(ref tree.Policy) tree.Policy {
 	return ref
 }
 
-// evaluate finds out what becomes of the objects.
+// evaluate finds out what becomes of the objects. Its error is that of each.
 func (f *fleet) evaluate(each func(*render.Outcome) error) error {
-	options := render.Options{Each: each}
+	var ended error
+	options := render.Options{Each: func(o *render.Outcome) error {
+		ended = each(o)
+		return ended
+	}}
 	if !f.known {
 		options.Clusters = f.clustersNamed()
 	}
 	e, err := render.Evaluate(f.set, options)
 	if err != nil {
-		return err // Of each: there is always a cluster.
+		return ended // If it is another, there is no cluster that anything could be said of.
 	}
 	f.clusters, f.outcomes = e.Clusters, e.Outcomes
 	values := map[string]map[string]bool{}
