@@ -43,8 +43,9 @@ var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
 // judge says what lint finds after the write: what is an error and about what is
 // written refuses it, the rest is a warning. What was there before is not the
 // doing of this write: of others it is not repeated, and an error of the object is
-// a warning, so that it can be mended step by step.
-func (a *answer) judge(w *write, was, is *lint.Result, lenient bool) {
+// a warning, so that it can be mended step by step. Of what its author may not list no
+// more is said than what kind of mistake it is.
+func (a *answer) judge(w *write, was, is *lint.Result, lenient bool, to *sight) {
 	before := map[string]bool{}
 	for i := range was.Findings {
 		before[identity(&was.Findings[i])] = true
@@ -53,8 +54,11 @@ func (a *answer) judge(w *write, was, is *lint.Result, lenient bool) {
 	for i := range is.Findings {
 		f := &is.Findings[i]
 		own, there := w.isAbout(f), before[identity(f)]
+		if own && silent[f.Code] || !own && (there || f.Code == lint.NoClusters) {
+			continue
+		}
+		f = to.of(w, f)
 		switch {
-		case own && silent[f.Code], !own && (there || f.Code == lint.NoClusters):
 		case own && f.Severity == lint.Error && !there && !lenient:
 			a.causes = append(a.causes, cause(f.Field, hinted(told(f), f.Hint)))
 		case own:

@@ -152,7 +152,7 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if err != nil {
 		return nil, err
 	}
-	a.judge(w, was, is, v.Lenient)
+	a.judge(w, was, is, v.Lenient, v.sight(ctx, w, before, after))
 	return a, nil
 }
 

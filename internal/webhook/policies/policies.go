@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -109,6 +110,7 @@ type write struct {
 	ref      tree.Policy // Of a cluster, too; without generation.
 	id       manifest.Identity
 	now, was *unstructured.Unstructured // was is nil for a new object.
+	author   *authenticationv1.UserInfo
 }
 
 // cluster reports whether it is one that is written.
@@ -124,7 +126,7 @@ func writeOf(req *admission.Request) (*write, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	w := &write{now: now}
+	w := &write{now: now, author: &req.UserInfo}
 	w.ref = tree.Policy{Kind: now.GetKind(), Namespace: now.GetNamespace(), Name: now.GetName()}
 	w.id = manifest.Identity{GroupKind: now.GroupVersionKind().GroupKind(), Namespace: w.ref.Namespace, Name: w.ref.Name}
 	if !manifest.Understands(now.GroupVersionKind()) || now.GroupVersionKind().GroupVersion() != corev1alpha1.GroupVersion {

@@ -115,13 +115,16 @@ func encoded(t *testing.T, u *unstructured.Unstructured) []byte {
 	return raw
 }
 
+// everything is allowed.
+func everything(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+	return true, nil
+}
+
 // post asks the handler, and returns its answer.
 func post(t *testing.T, o Options, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
 	if o.Allowed == nil {
-		o.Allowed = func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
-			return true, nil
-		}
+		o.Allowed = everything
 	}
 	h, err := New(o)
 	if err != nil {
@@ -175,7 +178,8 @@ func file(archive, shared *txtar.Archive, name string) []byte {
 
 // TestHandle answers for each archive about the write of new.yaml in place of
 // old.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
-// remembered.yaml. denied.txt is what bob may not read.
+// remembered.yaml. denied.txt is what bob may not read, and list:RESOURCE of what he may
+// not list.
 func TestHandle(t *testing.T) {
 	shared, err := txtar.ParseFile("testdata/fleet.txt")
 	if err != nil {
@@ -201,8 +205,11 @@ func TestHandle(t *testing.T) {
 		allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if user.Username != "bob" || what.Verb != "get" {
+			if user.Username != "bob" || what.Verb != "get" && what.Verb != "list" {
 				return false, fmt.Errorf("%s is asked for %v", user.Username, what)
+			}
+			if what.Verb == "list" {
+				return !slices.Contains(secrets, "list:"+what.Resource), nil
 			}
 			return !slices.Contains(secrets, what.Resource+"/"+what.Namespace+"/"+what.Name), nil
 		}
@@ -347,7 +354,7 @@ func TestTurns(t *testing.T) {
 		fleet, _, _ := fleetOf(t)
 		heavy := true
 		asked := 0
-		v := newValidator(Options{Patience: time.Second, Log: logr.Discard(), Fleet: &hub{objects: fleet, do: func(ctx context.Context) {
+		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard(), Fleet: &hub{objects: fleet, do: func(ctx context.Context) {
 			asked++
 			if heavy {
 				<-ctx.Done()
@@ -386,7 +393,7 @@ func TestWithin(t *testing.T) {
 	fleet, was, now := fleetOf(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
 	cancel(errTooLong)
-	v := newValidator(Options{Log: logr.Discard(), Patience: time.Minute, Fleet: &hub{objects: fleet}})
+	v := newValidator(Options{Allowed: everything, Log: logr.Discard(), Patience: time.Minute, Fleet: &hub{objects: fleet}})
 	w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
 	if err != nil {
 		t.Fatal(err)
