@@ -26,6 +26,9 @@ const (
 	// usualRequest is how much of a request there is room for from the beginning,
 	// whatever it says of its length.
 	usualRequest = 64 << 10
+	// mostBytes is how large a review may be: a pod as large as an API server takes, and
+	// what it was before.
+	mostBytes = 8 << 20
 )
 
 // pods answers the API server that asks about a pod which somebody creates, or
@@ -47,6 +50,9 @@ func newPods(policies *Cache, h *handshake, log logr.Logger) *pods {
 		log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10),
 	}
 }
+
+// MaxBytes is for the server.
+func (*pods) MaxBytes() int64 { return mostBytes }
 
 // ServeHTTP answers one review.
 func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
