@@ -51,7 +51,7 @@ func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *ans
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
 	defer cancel()
-	done, err := v.places.Take(ctx, w.ref.Namespace, 1)
+	done, err := v.places.Take(ctx, w.ref.Namespace, w.weight)
 	if err != nil {
 		return v.unanswered(w, nil, err)
 	}

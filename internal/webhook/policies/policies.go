@@ -70,8 +70,13 @@ type Options struct {
 const patience = 3 * time.Second
 
 // atOnce is how many answers about the fleet are worked out at the same time, of which
-// one namespace has one. Some more wait, of a namespace and altogether.
-const atOnce, waitingEach, waitingAltogether = 2, 16, 128
+// one namespace has one; and how many objects are read. Some more wait, of a namespace and
+// altogether: so many pieces of them, of which a larger review counts for several.
+const (
+	atOnce                         = 2
+	waitingPiece                   = 64 << 10
+	waitingEach, waitingAltogether = 32, 128
+)
 
 // mostBytes is how large a review may be: two objects as large as an API server stores,
 // each perhaps twice as long in JSON.
@@ -97,12 +102,16 @@ func (*handler) MaxBytes() int64 { return mostBytes }
 type validator struct {
 	Options
 
-	known  known
-	places *fair.Places
+	known   known
+	reading *fair.Places // Of what is looked at alone.
+	places  *fair.Places // Of what the fleet is asked about.
 }
 
 func newValidator(o Options) *validator {
-	return &validator{Options: o, places: fair.New(fair.Options{Places: atOnce, Apart: atOnce - 1, Each: waitingEach, All: waitingAltogether})}
+	bounds := fair.Options{Places: atOnce, Each: waitingEach, All: waitingAltogether}
+	apart := bounds
+	apart.Apart = atOnce - 1
+	return &validator{Options: o, reading: fair.New(bounds), places: fair.New(apart)}
 }
 
 // write is what somebody asks the API server for.
@@ -111,6 +120,7 @@ type write struct {
 	id       manifest.Identity
 	now, was *unstructured.Unstructured // was is nil for a new object.
 	author   *authenticationv1.UserInfo
+	weight   int // While it waits.
 }
 
 // cluster reports whether it is one that is written.
@@ -126,7 +136,7 @@ func writeOf(req *admission.Request) (*write, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	w := &write{now: now, author: &req.UserInfo}
+	w := &write{now: now, author: &req.UserInfo, weight: weight(req)}
 	w.ref = tree.Policy{Kind: now.GetKind(), Namespace: now.GetNamespace(), Name: now.GetName()}
 	w.id = manifest.Identity{GroupKind: now.GroupVersionKind().GroupKind(), Namespace: w.ref.Namespace, Name: w.ref.Name}
 	if !manifest.Understands(now.GroupVersionKind()) || now.GroupVersionKind().GroupVersion() != corev1alpha1.GroupVersion {
@@ -166,16 +176,12 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	if req.SubResource != "" {
 		return &admission.Response{}, nil
 	}
-	w, err := writeOf(req)
+	w, alone, err := v.read(ctx, req)
 	if err != nil {
 		return admission.Denied(err), nil
 	}
-	if w.saysNothingNew() {
+	if alone == nil {
 		return &admission.Response{}, nil
-	}
-	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
-	if causes := causesOf(problems); len(causes) > 0 {
-		return admission.Denied(refuse(w, causes)), nil
 	}
 	if err := v.mayRefer(ctx, &req.UserInfo, w, referencesIn(w)); err != nil {
 		return admission.Denied(err), nil
@@ -192,6 +198,31 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	}
 	return &admission.Response{Warnings: short(answer.warnings)}, nil
 }
+
+// read reads what is written, and checks it by itself, when it is the turn of its
+// namespace: JSON takes many times its length. It returns no set for what says nothing
+// new, and an error for what is refused.
+func (v *validator) read(ctx context.Context, req *admission.Request) (*write, *manifest.Set, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
+	defer cancel()
+	done, err := v.reading.Take(ctx, req.Namespace, weight(req))
+	if err != nil {
+		return nil, nil, unread(err)
+	}
+	defer done()
+	w, err := writeOf(req)
+	if err != nil || w.saysNothingNew() {
+		return w, nil, err
+	}
+	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
+	if causes := causesOf(problems); len(causes) > 0 {
+		return nil, nil, refuse(w, causes)
+	}
+	return w, alone, nil
+}
+
+// weight is how many pieces of a review wait.
+func weight(req *admission.Request) int { return 1 + (len(req.Object)+len(req.OldObject))/waitingPiece }
 
 // place stands for the name of a file where something was read from the hub.
 const place = "hub"

@@ -388,6 +388,36 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestReadInTurns: what is read has bounds too, and who finds no room is told to try again.
+func TestReadInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard()})
+		var free []func()
+		for _, namespace := range []string{"bank", "bank"} {
+			done, err := v.reading.Take(t.Context(), namespace, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			free = append(free, done)
+		}
+		write := func() *admission.Response {
+			got, err := v.handle(t.Context(), &admission.Request{Operation: admission.Create, Namespace: "shop", Object: encoded(t, placingPolicy("shop"))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := write(); got.Err == nil || !strings.Contains(got.Err.Error(), "it takes too long: try again") {
+			t.Errorf("Without a turn in time: got %v", got.Err)
+		}
+		free[0]()
+		if got := write(); got.Err != nil {
+			t.Errorf("With a turn: got %v", got.Err)
+		}
+		free[1]()
+	})
+}
+
 // TestWithin: an evaluation ends when nobody waits for it, and when it grows too large.
 func TestWithin(t *testing.T) {
 	fleet, was, now := fleetOf(t)
