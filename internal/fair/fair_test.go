@@ -43,6 +43,12 @@ func (s *shift) work(t *testing.T, ctx context.Context, key string, takes time.D
 	synctest.Wait()
 }
 
+// pass has time go by, and all that it brings.
+func pass(d time.Duration) {
+	time.Sleep(d) //nolint:forbidigo // The time is that of the test.
+	synctest.Wait()
+}
+
 // TestLaw: where all work takes as long, nobody waits for more than one piece of work of
 // each other key and place, however much of it there is.
 func TestLaw(t *testing.T) {
@@ -56,10 +62,10 @@ func TestLaw(t *testing.T) {
 				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // Half of it is for one key.
 				waiting[key]++
 				s.work(t, t.Context(), key, time.Second)
-				time.Sleep(time.Duration(r.IntN(3)) * 100 * time.Millisecond) //nolint:forbidigo // As above.
+				pass(time.Duration(r.IntN(3)) * 100 * time.Millisecond)
 			}
 			arrived := len(s.served)
-			time.Sleep(time.Hour) //nolint:forbidigo // As above.
+			pass(time.Hour)
 			for key := range waiting {
 				waiting[key] -= count(s.served[:arrived], key)
 			}
@@ -90,7 +96,7 @@ func TestTurns(t *testing.T) {
 		for _, key := range []string{"a", "a", "a", "a", "b", "b", "c"} {
 			s.work(t, t.Context(), key, time.Second)
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // The time is that of the test.
+		pass(time.Minute)
 		if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "a", "a"}, s.served); diff != "" {
 			t.Errorf("Turns: -want, +got:\n%s", diff)
 		}
@@ -107,12 +113,12 @@ func TestLight(t *testing.T) {
 			s.work(t, t.Context(), "heavy", heavy)
 		}
 		for range 200 {
-			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // The time is that of the test.
+			pass(10 * time.Millisecond)
 			for range 3 {
 				s.work(t, t.Context(), "light", light)
 			}
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // As above.
+		pass(time.Minute)
 		if got := slices.Max(s.waits["light"]); got > heavy+2*light {
 			t.Errorf("One of the light ones waited for %s", got)
 		}
@@ -132,7 +138,7 @@ func TestAlone(t *testing.T) {
 		if len(s.served) != 3 {
 			t.Errorf("%d work, want 3", len(s.served))
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // The time is that of the test.
+		pass(time.Minute)
 		if len(s.served) != 5 || len(s.keys) != 0 || s.free != 3 || s.waiting != 0 {
 			t.Errorf("In the end %d were served, and %d keys are remembered", len(s.served), len(s.keys))
 		}
@@ -149,7 +155,7 @@ func TestApart(t *testing.T) {
 		if diff := cmp.Diff([]string{"a", "b"}, s.served); diff != "" {
 			t.Errorf("At work: -want, +got:\n%s", diff)
 		}
-		time.Sleep(time.Minute) //nolint:forbidigo // The time is that of the test.
+		pass(time.Minute)
 		if len(s.served) != 4 {
 			t.Errorf("%v were served", s.served)
 		}
