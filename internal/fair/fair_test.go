@@ -43,6 +43,13 @@ func (s *shift) work(t *testing.T, ctx context.Context, key string, takes time.D
 	synctest.Wait()
 }
 
+// order returns who had a place.
+func (s *shift) order() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.served)
+}
+
 // pass has time go by, and all that it brings.
 func pass(d time.Duration) {
 	time.Sleep(d) //nolint:forbidigo // The time is that of the test.
@@ -64,12 +71,12 @@ func TestLaw(t *testing.T) {
 				s.work(t, t.Context(), key, time.Second)
 				pass(time.Duration(r.IntN(3)) * 100 * time.Millisecond)
 			}
-			arrived := len(s.served)
+			arrived := len(s.order())
 			pass(time.Hour)
 			for key := range waiting {
-				waiting[key] -= count(s.served[:arrived], key)
+				waiting[key] -= count(s.order()[:arrived], key)
 			}
-			for _, key := range s.served[arrived:] { // All wait that will.
+			for _, key := range s.order()[arrived:] { // All wait that will.
 				for other := range waiting {
 					if other != key && waiting[other] > 0 {
 						others[other]++
@@ -77,7 +84,7 @@ func TestLaw(t *testing.T) {
 				}
 				waiting[key]--
 				if most := (keys - 1) * places; others[key] > most {
-					t.Fatalf("seed %d: key %s waited for %d others, want %d at most of %d keys at %d places: %v", seed, key, others[key], most, keys, places, s.served[arrived:])
+					t.Fatalf("seed %d: key %s waited for %d others, want %d at most of %d keys at %d places: %v", seed, key, others[key], most, keys, places, s.order()[arrived:])
 				}
 				others[key] = 0
 			}
@@ -97,7 +104,7 @@ func TestTurns(t *testing.T) {
 			s.work(t, t.Context(), key, time.Second)
 		}
 		pass(time.Minute)
-		if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "a", "a"}, s.served); diff != "" {
+		if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "a", "a"}, s.order()); diff != "" {
 			t.Errorf("Turns: -want, +got:\n%s", diff)
 		}
 	})
@@ -122,8 +129,8 @@ func TestLight(t *testing.T) {
 		if got := slices.Max(s.waits["light"]); got > heavy+2*light {
 			t.Errorf("One of the light ones waited for %s", got)
 		}
-		if len(s.served) != 500+600 {
-			t.Errorf("%d were served", len(s.served))
+		if len(s.order()) != 500+600 {
+			t.Errorf("%d were served", len(s.order()))
 		}
 	})
 }
@@ -135,12 +142,12 @@ func TestAlone(t *testing.T) {
 		for range 5 {
 			s.work(t, t.Context(), "a", time.Second)
 		}
-		if len(s.served) != 3 {
-			t.Errorf("%d work, want 3", len(s.served))
+		if len(s.order()) != 3 {
+			t.Errorf("%d work, want 3", len(s.order()))
 		}
 		pass(time.Minute)
-		if len(s.served) != 5 || len(s.keys) != 0 || s.free != 3 || s.waiting != 0 {
-			t.Errorf("In the end %d were served, and %d keys are remembered", len(s.served), len(s.keys))
+		if len(s.order()) != 5 || len(s.keys) != 0 || s.free != 3 || s.waiting != 0 {
+			t.Errorf("In the end %d were served, and %d keys are remembered", len(s.order()), len(s.keys))
 		}
 	})
 }
@@ -152,12 +159,12 @@ func TestApart(t *testing.T) {
 		for _, key := range []string{"a", "a", "a", "b"} {
 			s.work(t, t.Context(), key, time.Second)
 		}
-		if diff := cmp.Diff([]string{"a", "b"}, s.served); diff != "" {
+		if diff := cmp.Diff([]string{"a", "b"}, s.order()); diff != "" {
 			t.Errorf("At work: -want, +got:\n%s", diff)
 		}
 		pass(time.Minute)
-		if len(s.served) != 4 {
-			t.Errorf("%v were served", s.served)
+		if len(s.order()) != 4 {
+			t.Errorf("%v were served", s.order())
 		}
 	})
 }
