@@ -254,7 +254,7 @@ func compileList[T any](c *compiler, of itemKind, list []placed[T], size *int, i
 			c.fail(field.Invalid(from.at, field.OmitValueType{}, err.Error()))
 			continue
 		}
-		out.normal = normalize(of, decode(out.raw))
+		out.normal, out.hash = normalize(of, decode(out.raw)), hashOfID(out.id)
 		*size += len(out.raw)
 		items = append(items, out)
 	}

@@ -2,8 +2,8 @@ package inject
 
 import (
 	"bytes"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -16,9 +16,8 @@ type draft struct {
 	name   string  // Of the pod; empty if it is not known yet.
 	size   int     // Of the pod with all additions, in bytes.
 	patch  *patch  // Nil if the additions need not be written down.
-	before *Record // What the pod says was added before; nil if that does not matter.
+	before *past   // What the pod says was added before; nil if that does not matter.
 	givers *givers // Of before; nil as long as nobody wants to know.
-	work   int     // What was done so far, see maxWork.
 
 	// Of the policy that is being considered.
 	memory    memory
@@ -33,16 +32,6 @@ type draft struct {
 //
 // Source: --max-request-bytes of etcd.
 const maxPod = 1 << 20
-
-// maxWork is how many items may be looked up in one pod, which takes seconds. One that
-// needs more is no pod of this world, and would hold up all the others.
-const maxWork = 5_000_000
-
-// errWork is returned for a pod that needs more.
-var errWork = errors.New("there are too many policies, containers and items to compare them all")
-
-// comparison is how much more work it is to compare an item than to find it.
-const comparison = 20
 
 // addition is an item that a policy would add.
 type addition struct {
@@ -107,6 +96,9 @@ func (d *draft) consider(p *Policy, t tolerance) *Skipped {
 	}
 	holding := d.chosen[:0]
 	for at, i := range d.chosen {
+		if d.spent() {
+			break // Nobody is told what would have become of it.
+		}
 		before, growth := len(d.additions), d.growth
 		conflict := d.considerContainer(p, i)
 		if conflict == nil {
@@ -135,6 +127,7 @@ func (d *draft) toleranceOf(s *Skipped, t tolerance) tolerance {
 func (d *draft) add(p *Policy, a addition) *Skipped {
 	d.additions = append(d.additions, a)
 	d.growth += len(p.items(a.of)[a.index].raw)
+	d.work += workOfAddition
 	if d.size+d.growth <= maxPod {
 		return nil
 	}
@@ -147,8 +140,9 @@ func (d *draft) add(p *Policy, a addition) *Skipped {
 
 func (d *draft) choose(p *Policy) {
 	d.chosen = d.chosen[:0]
-	d.work += len(d.containers) * (1 + len(p.scope.include) + len(p.scope.exclude))
+	patterns := len(p.scope.include) + len(p.scope.exclude)
 	for i := range d.containers {
+		d.work += 1 + patterns*(workOfName+len(d.containers[i].name)/workOfByte)
 		if c := &d.containers[i]; p.scope.chooses(c.name, c.part) {
 			d.chosen = append(d.chosen, i)
 		}
@@ -159,7 +153,7 @@ func (d *draft) considerVolumes(p *Policy) *Skipped {
 	d.work += len(p.volumes) + len(p.needs)
 	for i := range p.volumes {
 		it := &p.volumes[i]
-		there := d.volumes.find(it.id)
+		there := d.volumes.findItem(it)
 		if there == nil {
 			if clash := d.clash(p, it); clash != nil {
 				return clash
@@ -178,10 +172,14 @@ func (d *draft) considerVolumes(p *Policy) *Skipped {
 
 // same reports whether an entry is what an item injects.
 func (d *draft) same(there *entry, of itemKind, it *item) bool {
+	if there.of == it {
+		return true
+	}
+	d.work += len(there.raw) / workOfByte
 	if bytes.Equal(there.raw, it.raw) {
 		return true
 	}
-	d.work += comparison
+	d.work += workOfComparison
 	return there.same(of, it)
 }
 
@@ -215,7 +213,7 @@ func (d *draft) considerContainer(p *Policy, container int) *Skipped {
 		d.work += len(items)
 		for i := range items {
 			it := &items[i]
-			e := there.find(it.id)
+			e := there.findItem(it)
 			if e != nil {
 				if !d.same(e, of, it) && !d.ours(e, c, of) {
 					return conflict(p, of, it, e, c)
@@ -324,26 +322,39 @@ func (it *item) describe(of itemKind) string {
 // apply adds what consider has found missing, and returns what that was.
 func (d *draft) apply(p *Policy) Applied {
 	front := front{container: ofPod}
-	for _, a := range d.additions {
+	d.patch.grow(len(d.additions), d.growth)
+	for at, a := range d.additions {
 		it := &p.items(a.of)[a.index]
 		l, c := &d.volumes, (*container)(nil)
 		if a.container != ofPod {
 			c = &d.containers[a.container]
 			l = c.list(a.of)
 		}
-		at := l.length
+		if at == 0 || d.additions[at-1].container != a.container || d.additions[at-1].of != a.of {
+			l.entries = slices.Grow(l.entries, alike(d.additions[at:]))
+		}
+		place := l.length
 		prepend := a.of == envItem && p.position == refractv1beta1.EnvPrepend
 		if prepend {
-			at = front.next(p, a, l)
+			place = front.next(d, p, a, l)
 		}
-		d.patch.addItem(p, a, c, l, at, prepend)
-		if prepend && at == l.prepended {
+		d.patch.addItem(p, a, c, l, place, prepend)
+		if prepend && place == l.prepended {
 			l.prepended++
 		}
-		l.add(it, p, at)
+		l.add(it, p, place)
 	}
 	d.size += d.growth
 	return d.applied(p)
+}
+
+// alike returns how many additions there are, from the first, to the same list.
+func alike(additions []addition) int {
+	n := slices.IndexFunc(additions, func(a addition) bool { return a.container != additions[0].container || a.of != additions[0].of })
+	if n < 0 {
+		return len(additions)
+	}
+	return n
 }
 
 // front finds out where variables go that stand before those of the pod.
@@ -356,12 +367,13 @@ type front struct {
 // next returns the place of the next variable that is added: behind those of its
 // policies and of others that were put there before, and behind all that stand before
 // it in its policy. Those may be the pod's, and the variable may refer to them.
-func (f *front) next(p *Policy, a addition, l *list) int {
+func (f *front) next(d *draft, p *Policy, a addition, l *list) int {
 	if f.container != a.container {
 		*f = front{container: a.container, behind: l.prepended}
 	}
 	for ; f.seen < a.index; f.seen++ {
-		if e := l.find(p.env[f.seen].id); e != nil {
+		if e := l.findItem(&p.env[f.seen]); e != nil {
+			d.work += 1 + (len(l.inserted)-e.since)/workOfByte
 			f.behind = max(f.behind, l.position(e)+1)
 		}
 	}

@@ -17,8 +17,9 @@ import (
 // the patch makes of the pod gives no patch.
 //
 // Inject returns an error only if pod is not JSON, or not of the shape of a pod in
-// what it looks at, or if so much stands in it and in the policies that it would take
-// seconds. Of a pod that no policy chooses it looks at the metadata alone.
+// what it looks at. Of a pod that no policy chooses it looks at the metadata alone. Where
+// so much stands in the pod and in the policies that they would be more work than a pod
+// may be, all are left out, with [ReasonTooMuchWork].
 func (s *Set) Inject(pod []byte) (*Result, error) { return s.inject(pod, false) }
 
 // Explain is [Set.Inject] with the changes listed one by one.
@@ -44,13 +45,10 @@ func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
 	}
 	before := h.record()
 	d := draft{body: body, name: h.name, size: len(pod), patch: newPatch(explain), before: before}
-	outcomes, rejected, err := d.run(policies, before.trust)
-	if err != nil {
-		return nil, fmt.Errorf("injecting into the pod: %w", err)
-	}
+	outcomes, rejected := d.run(policies, before.trust)
 	result.report(outcomes, rejected)
-	if rejected != nil {
-		return result, nil
+	if rejected != nil || d.spent() && before.Version != 0 {
+		return result, nil // What was written down when it was less work is true.
 	}
 	d.patch.annotate(h, claims(h, body, before, outcomes, result.Hash))
 	result.Patch, result.Changes = d.patch.done(), d.patch.changes
@@ -79,8 +77,8 @@ type outcome struct {
 // others have brought it: if they did not, they would have one when the same pod comes
 // again. The outcomes are in the order of the policies.
 //
-// It returns errWork, and no outcomes, if that is too much work.
-func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped, error) {
+// All are left out, and nothing is added, if that is too much work.
+func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped) {
 	r := runner{draft: d, policies: policies, tolerance: tolerance, outcomes: make([]outcome, len(policies))}
 	for i := range policies {
 		if r.try(i); r.rejected != nil {
@@ -98,10 +96,11 @@ func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]ou
 		}
 	}
 	r.settle()
-	if d.work > maxWork {
-		return nil, nil, errWork
+	if d.spent() {
+		d.patch.clear()
+		return exceeded(policies), nil
 	}
-	return r.outcomes, r.rejected, nil
+	return r.outcomes, r.rejected
 }
 
 // runner runs policies on a draft.
@@ -124,9 +123,10 @@ type runner struct {
 
 // try finds out what becomes of a policy.
 func (r *runner) try(i int) {
-	if r.work > maxWork {
+	if r.spent() {
 		return
 	}
+	r.work += workOfPolicy
 	p, o := r.policies[i], &r.outcomes[i]
 	o.skipped = r.consider(p, r.tolerance(p))
 	switch {
@@ -183,9 +183,10 @@ func (r *runner) settle() {
 	}
 	for i, p := range r.policies {
 		o := &r.outcomes[i]
-		if o.holds || r.work > maxWork {
+		if o.holds || r.spent() {
 			continue
 		}
+		r.work += workOfPolicy
 		switch skipped := r.consider(p, r.tolerance(p)); {
 		case skipped != nil:
 			o.skipped = skipped
@@ -201,7 +202,7 @@ func (r *runner) settle() {
 
 // trust returns how tolerant a pod's record makes an injection into it. What a user
 // may have written must be seen to be true.
-func (r *Record) trust(p *Policy) tolerance {
+func (r *past) trust(p *Policy) tolerance {
 	if p.onConflict == refractv1beta1.ConflictSkip && r.current(p) != nil {
 		return proven
 	}

@@ -42,10 +42,7 @@ func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 		able = append(able, p)
 	}
 	d := draft{body: body, size: len(pod), patch: newPatch(false)}
-	outcomes, rejected, err := d.run(able, (&Record{}).trust)
-	if err != nil {
-		return nil, fmt.Errorf("injecting into ephemeral containers: %w", err)
-	}
+	outcomes, rejected := d.run(able, (&past{}).trust)
 	result.report(outcomes, rejected)
 	result.Skipped = append(result.Skipped, unable...)
 	slices.SortStableFunc(result.Skipped, func(a, b Skipped) int { return Compare(a.Policy, b.Policy) })
@@ -65,9 +62,11 @@ func newcomers(pod, old []byte) (*body, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the pod as it was: %w", err)
 	}
-	is.containers = slices.DeleteFunc(is.containers, func(c container) bool {
-		return slices.ContainsFunc(was.containers, func(w container) bool { return w.name == c.name })
-	})
+	known := make(map[string]bool, len(was.containers))
+	for i := range was.containers {
+		known[was.containers[i].name] = true
+	}
+	is.containers = slices.DeleteFunc(is.containers, func(c container) bool { return known[c.name] })
 	return is, nil
 }
 

@@ -1,7 +1,6 @@
 package inject
 
 import (
-	"bytes"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -333,15 +332,6 @@ func defaultImage(image map[string]any) {
 	if tag == "latest" || !tagged && !digested && reference != "" {
 		image["pullPolicy"] = string(corev1.PullAlways)
 	}
-}
-
-// sameItem reports whether an element of a pod, as raw JSON, is what a policy injects.
-func sameItem(of itemKind, raw []byte, it *item) bool {
-	if bytes.Equal(raw, it.raw) {
-		return true
-	}
-	value := decode(raw)
-	return equal(normalize(of, value), it.normal)
 }
 
 // decode returns the value of JSON that was scanned before.

@@ -171,12 +171,12 @@ func TestSameItem(t *testing.T) {
 			it := &item{raw: mustJSON(t, tc.policy)}
 			it.normal = normalize(tc.kind, decode(it.raw))
 			for _, text := range append(tc.same, tc.policy) {
-				if raw := mustJSON(t, text); !sameItem(tc.kind, raw, it) {
+				if raw := mustJSON(t, text); !(&entry{raw: raw}).same(tc.kind, it) {
 					t.Errorf("%s\n%s is another thing than %s:\n%s", tc.reason, text, tc.policy, cmp.Diff(it.normal, normalize(tc.kind, decode(raw))))
 				}
 			}
 			for _, text := range tc.different {
-				if sameItem(tc.kind, mustJSON(t, text), it) {
+				if (&entry{raw: mustJSON(t, text)}).same(tc.kind, it) {
 					t.Errorf("%s\n%s is the same as %s", tc.reason, text, tc.policy)
 				}
 			}

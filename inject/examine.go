@@ -49,10 +49,7 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	is.forget(record)
 	x := examiner{head: h, record: record, is: draft{body: is, name: h.name, size: len(pod)}}
 	would := draft{body: was, name: h.name, size: len(pod) - removed}
-	outcomes, _, err := would.run(policies, x.trust)
-	if err != nil {
-		return nil, fmt.Errorf("examining the pod: %w", err)
-	}
+	outcomes, _ := would.run(policies, x.trust)
 	x.look(policies)
 	var holding []Applied
 	for i, p := range policies {
@@ -69,7 +66,7 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 // examiner examines one pod.
 type examiner struct {
 	head   *head
-	record *Record
+	record *past
 	is     draft
 	// mute says that the pod may have no record because there was no room for one.
 	mute bool
@@ -118,7 +115,7 @@ func (x *examiner) trust(p *Policy) tolerance {
 func (d *draft) shows(p *Policy) bool {
 	d.work += len(p.volumes)
 	for i := range p.volumes {
-		if d.volumes.find(p.volumes[i].id) == nil {
+		if d.volumes.findItem(&p.volumes[i]) == nil {
 			return false
 		}
 	}
@@ -127,7 +124,7 @@ func (d *draft) shows(p *Policy) bool {
 		for _, of := range inContainers {
 			there := d.containers[i].list(of)
 			d.work += len(p.items(of))
-			if slices.ContainsFunc(p.items(of), func(it item) bool { return there.find(it.id) == nil }) {
+			if slices.ContainsFunc(p.items(of), func(it item) bool { return there.findItem(&it) == nil }) {
 				return false
 			}
 		}

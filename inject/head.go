@@ -2,6 +2,7 @@ package inject
 
 import (
 	"fmt"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,8 +14,9 @@ import (
 type head struct {
 	name         string // Empty if the API server generates it: the next such pod has another.
 	labels       podLabels
-	annotations  []annotation // Those that mean something to us.
-	size         int          // Bytes of all annotations.
+	annotations  []annotation      // Those that mean something to us.
+	values       map[string]string // Of annotations, once there are many.
+	size         int               // Bytes of all annotations.
 	hasMetadata  bool
 	hasAnnotated bool // There is an object of annotations.
 }
@@ -124,6 +126,16 @@ func meansSomething(key []byte) bool {
 
 // annotation returns the value of an annotation, and whether there is one.
 func (h *head) annotation(key string) (string, bool) {
+	if len(h.annotations) > many {
+		if h.values == nil {
+			h.values = make(map[string]string, len(h.annotations))
+			for _, a := range slices.Backward(h.annotations) { // The first one counts.
+				h.values[a.key] = a.value
+			}
+		}
+		value, there := h.values[key]
+		return value, there
+	}
 	for i := range h.annotations {
 		if h.annotations[i].key == key {
 			return h.annotations[i].value, true
@@ -140,16 +152,16 @@ func (h *head) templateHash() string {
 
 // record returns the record of what was injected; an empty one if there is none that
 // can be read.
-func (h *head) record() *Record {
+func (h *head) record() *past {
 	text, _ := h.annotation(refractv1beta1.InjectionAnnotation)
 	if text == "" {
-		return &Record{}
+		return &past{}
 	}
 	record, err := ReadRecord(text)
 	if err != nil {
-		return &Record{} // Somebody else wrote it: nothing is known then.
+		return &past{} // Somebody else wrote it: nothing is known then.
 	}
-	return record
+	return &past{Record: *record}
 }
 
 // excluded returns why the pod is left as it is; nil if it is not.

@@ -26,6 +26,7 @@ const (
 	ReasonOptedOut        = "OptedOut"        // An annotation of the pod says so.
 	ReasonMirrorPod       = "MirrorPod"       // A kubelet made the pod, not the API server.
 	ReasonUnsupported     = "Unsupported"     // An ephemeral container cannot have it.
+	ReasonTooMuchWork     = "TooMuchWork"     // All policies together are more than a pod may be.
 	ReasonTooLarge        = "TooLarge"        // The pod would be too large to be stored.
 	ReasonNoRecord        = "NoRecord"        // What the pod has may be of another generation.
 )

@@ -112,7 +112,7 @@ func checkInjected(t *testing.T, set *Set, pod []byte, result *Result, mute bool
 	}
 }
 
-func recordIn(t *testing.T, pod []byte) *Record {
+func recordIn(t *testing.T, pod []byte) *past {
 	t.Helper()
 	h, err := readHead(pod)
 	if err != nil {
@@ -123,7 +123,7 @@ func recordIn(t *testing.T, pod []byte) *Record {
 
 // changeInjected makes something else of what policies have injected into a spec, under
 // the same names.
-func changeInjected(t *testing.T, spec map[string]any, record *Record) {
+func changeInjected(t *testing.T, spec map[string]any, record *past) {
 	t.Helper()
 	from := record.givers()
 	change := func(c *container, of itemKind, object map[string]any) {

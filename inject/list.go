@@ -1,10 +1,15 @@
 package inject
 
+import (
+	"bytes"
+	"hash/maphash"
+)
+
 // list is the elements of an array of a pod.
 type list struct {
 	entries []entry
-	index   map[string]int // Of entries, once there are many.
-	there   bool           // The pod has the array; it may be empty.
+	index   index // Of entries, once there are many.
+	there   bool  // The pod has the array; it may be empty.
 	length  int
 	// prepended is how many elements were inserted at its beginning, and inserted are
 	// the places of all that were inserted before others, one after the other.
@@ -20,19 +25,24 @@ type entry struct {
 	since int     // How many elements had been inserted then.
 	by    *Policy // Who added it; nil for one of the pod's.
 	of    *item   // What was added.
+	// normal is raw with the defaults of the API server, once somebody wanted to know.
+	normal any
 }
 
 // many is how many entries are searched one by one.
-const many = 64
+const many = 16
+
+// seed is that of the hashes of ids. No result depends on it: nobody can make a pod
+// whose ids all have the same hash.
+var seed = maphash.MakeSeed()
+
+func hashOfID(id string) uint64 { return maphash.String(seed, id) }
 
 // find returns the last entry with an id, for of two variables of one name the last
 // one counts. It returns nil if there is none.
 func (l *list) find(id string) *entry {
 	if len(l.entries) > many {
-		if at, ok := l.indexed()[id]; ok {
-			return &l.entries[at]
-		}
-		return nil
+		return l.lookup(id, hashOfID(id))
 	}
 	for i := len(l.entries) - 1; i >= 0; i-- {
 		if l.entries[i].id == id {
@@ -42,25 +52,89 @@ func (l *list) find(id string) *entry {
 	return nil
 }
 
-func (l *list) indexed() map[string]int {
-	if l.index == nil {
-		l.index = make(map[string]int, 2*len(l.entries))
-		for i := range l.entries {
-			l.index[l.entries[i].id] = i
+// findItem is find with the id of an item, whose hash is known.
+func (l *list) findItem(it *item) *entry {
+	if len(l.entries) > many {
+		return l.lookup(it.id, it.hash)
+	}
+	return l.find(it.id)
+}
+
+func (l *list) lookup(id string, hash uint64) *entry {
+	if l.index.slots == nil {
+		l.index.build(l.entries)
+	}
+	if at := l.index.find(l.entries, id, hash).entry; at > 0 {
+		return &l.entries[at-1]
+	}
+	return nil
+}
+
+// index finds entries by id: a table in which one is in the first free slot from the
+// place that the hash of its id gives.
+type index struct {
+	slots []slot // As many as a power of two; half of them or more are free.
+	used  int
+}
+
+// slot has the number of an entry, beginning with 1, and the hash of its id.
+type slot struct {
+	entry int
+	hash  uint64
+}
+
+// find returns the slot of an id, or the free one where it belongs.
+func (x *index) find(entries []entry, id string, hash uint64) *slot {
+	last := len(x.slots) - 1
+	for at := int(hash & uint64(last)); ; at = (at + 1) & last {
+		s := &x.slots[at]
+		if s.entry == 0 || s.hash == hash && entries[s.entry-1].id == id {
+			return s
 		}
 	}
-	return l.index
+}
+
+// put has an id found at the last of the entries.
+func (x *index) put(entries []entry, id string, hash uint64) {
+	if 2*(x.used+1) > len(x.slots) {
+		x.build(entries)
+		return
+	}
+	s := x.find(entries, id, hash)
+	if s.entry == 0 {
+		x.used++
+	}
+	*s = slot{entry: len(entries), hash: hash}
+}
+
+// build has all entries found.
+func (x *index) build(entries []entry) {
+	size := 4 * many
+	for size < 4*len(entries) {
+		size *= 2
+	}
+	*x = index{slots: make([]slot, size)}
+	for i := range entries {
+		x.put(entries[:i+1], entries[i].id, entries[i].hash())
+	}
+}
+
+func (e *entry) hash() uint64 {
+	if e.of != nil {
+		return e.of.hash
+	}
+	return hashOfID(e.id)
 }
 
 // add puts an item of a policy into the list, in this place.
 func (l *list) add(it *item, by *Policy, at int) {
-	if l.index != nil {
-		l.index[it.id] = len(l.entries)
-	}
 	if at < l.length {
 		l.inserted = append(l.inserted, at)
 	}
 	l.entries = append(l.entries, entry{id: it.id, raw: it.raw, at: at, since: len(l.inserted), by: by, of: it})
+	if l.index.slots != nil {
+		l.index.put(l.entries, it.id, it.hash)
+	}
 	l.there = true
 	l.length++
 }
@@ -97,7 +171,7 @@ func (l *list) remove(gone func(*entry) bool) int {
 		}
 		bytes += len(e.raw)
 	}
-	l.entries, l.index = kept, nil
+	l.entries, l.index = kept, index{}
 	return bytes
 }
 
@@ -112,8 +186,14 @@ func (l *list) times() map[string]int {
 
 // same reports whether the entry is what an item injects.
 func (e *entry) same(of itemKind, it *item) bool {
+	if bytes.Equal(e.raw, it.raw) {
+		return true
+	}
 	if e.of != nil {
 		return e.of == it || equal(e.of.normal, it.normal)
 	}
-	return sameItem(of, e.raw, it)
+	if e.normal == nil {
+		e.normal = normalize(of, decode(e.raw))
+	}
+	return equal(e.normal, it.normal)
 }

@@ -2,17 +2,46 @@ package inject
 
 import "slices"
 
+// past is a record, of which anything is found at once: nobody knows who has written it.
+type past struct {
+	Record
+
+	policies   map[string]*RecordApplied // By name, once somebody has asked for one.
+	containers map[string]bool
+}
+
+// of returns what a record says of a policy that holds; nil if it says nothing.
+func (r *past) of(p *Policy) *RecordApplied {
+	if r.policies == nil {
+		r.policies = make(map[string]*RecordApplied, len(r.Applied))
+		for i := range slices.Backward(r.Applied) { // The first one counts.
+			r.policies[r.Applied[i].Policy] = &r.Applied[i]
+		}
+	}
+	return r.policies[p.Name()]
+}
+
+// current returns what a record says of a policy, if the policy injects today what it
+// did then.
+func (r *past) current(p *Policy) *RecordApplied {
+	if a := r.of(p); a != nil && a.Hash == p.hash {
+		return a
+	}
+	return nil
+}
+
 // memory is what a pod's record says of a policy that was applied to it, with the
 // content that it has today. The zero memory says nothing.
 type memory struct {
-	record *Record
-	of     *RecordApplied // Nil if it says nothing.
-	names  [4]map[string]bool
-	had    map[string]bool
+	record     *past
+	of         *RecordApplied // Nil if it says nothing.
+	names      [4]map[string]bool
+	had        map[string]bool
+	containers map[string]bool
 }
 
 // recall returns what a record says of a policy; r may be nil.
-func (r *Record) recall(p *Policy) memory {
+func (r *past) recall(p *Policy) memory {
 	if r == nil {
 		return memory{}
 	}
@@ -39,7 +68,7 @@ func (m *memory) gave(c *container, of itemKind, id string) bool {
 // givers are the policies of a record, by what they have added.
 type givers [4]map[string][]*memory
 
-func (r *Record) givers() *givers {
+func (r *past) givers() *givers {
 	var g givers
 	for i := range r.Applied {
 		m := &memory{record: r, of: &r.Applied[i]}
@@ -72,6 +101,7 @@ func (d *draft) ours(e *entry, c *container, of itemKind) bool {
 	if d.givers == nil {
 		d.givers = d.before.givers()
 	}
+	d.work += len(d.givers[of][e.id])
 	return d.givers.gave(c, of, e.id)
 }
 
@@ -91,12 +121,12 @@ func contains(list []string, set *map[string]bool, name string) bool {
 
 // knows reports whether a container was there when the record was written, as far as
 // it says.
-func (r *Record) knows(c *container) bool {
-	return len(r.Containers) == 0 || slices.Contains(r.Containers, c.name)
+func (r *past) knows(c *container) bool {
+	return len(r.Containers) == 0 || contains(r.Containers, &r.containers, c.name)
 }
 
 // reached reports whether a container was among those that have what the policy
 // injects.
 func (m *memory) reached(c *container) bool {
-	return m.record.knows(c) && (len(m.of.Containers) == 0 || slices.Contains(m.of.Containers, c.name))
+	return m.record.knows(c) && (len(m.of.Containers) == 0 || contains(m.of.Containers, &m.containers, c.name))
 }

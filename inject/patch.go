@@ -1,6 +1,7 @@
 package inject
 
 import (
+	"slices"
 	"strconv"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -18,6 +19,23 @@ type patch struct {
 // newPatch returns an empty patch, which lists its changes if explain is true.
 func newPatch(explain bool) *patch {
 	return &patch{text: append(make([]byte, 0, 8192), '['), explain: explain}
+}
+
+// usualOperation is what an operation takes besides its value.
+const usualOperation = 64
+
+// grow has room for so many operations, whose values have so many bytes together.
+func (w *patch) grow(operations, values int) {
+	if w != nil {
+		w.text = slices.Grow(w.text, operations*usualOperation+values)
+	}
+}
+
+// clear takes back all that was written.
+func (w *patch) clear() {
+	if w != nil {
+		w.text, w.changes = w.text[:1], nil
+	}
 }
 
 // done returns the patch; nil if there is nothing in it.

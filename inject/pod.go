@@ -12,6 +12,7 @@ import (
 type body struct {
 	volumes    list
 	containers []container
+	work       int // What was done so far, see maxWork.
 }
 
 // container is one container of a pod.
@@ -48,7 +49,7 @@ func readBody(pod []byte, parts ...containerPart) (*body, error) {
 		all:     string(pod),
 		parts:   parts,
 		entries: make([]entry, 0, 64),
-		body:    &body{containers: make([]container, 0, 4)},
+		body:    &body{containers: make([]container, 0, 4), work: len(pod) / workOfByte},
 	}
 	r.Object(func(key []byte) {
 		switch {

@@ -42,6 +42,8 @@ type item struct {
 	// variable and a volume the name, of a mount the clean path from the root, of a source of
 	// variables PREFIX:Secret/NAME or PREFIX:ConfigMap/NAME.
 	id string
+	// hash is that of id.
+	hash uint64
 	// volume is the name of a mount's volume.
 	volume string
 	// raw is what is injected: compact JSON.

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,25 +30,6 @@ func ReadRecord(annotation string) (*Record, error) {
 		return nil, fmt.Errorf("reading the record of what was injected: %w, got %d", errVersion, r.Version)
 	}
 	return r, nil
-}
-
-// of returns what a record says of a policy that holds; nil if it says nothing.
-func (r *Record) of(p *Policy) *RecordApplied {
-	for i := range r.Applied {
-		if r.Applied[i].Policy == p.Name() {
-			return &r.Applied[i]
-		}
-	}
-	return nil
-}
-
-// current returns what a record says of a policy, if the policy injects today what it
-// did then.
-func (r *Record) current(p *Policy) *RecordApplied {
-	if a := r.of(p); a != nil && a.Hash == p.hash {
-		return a
-	}
-	return nil
 }
 
 // hashOf returns the hash of policies that hold for a pod; empty for none.
@@ -112,6 +92,7 @@ func (d *draft) had(p *Policy, a *Applied) []string {
 	if m.of == nil && d.even(a) {
 		return nil
 	}
+	d.work += len(d.chosen) * (len(p.env) + len(p.envFrom) + len(p.mounts))
 	added := d.additions[len(a.Volumes):] // In the order in which they are looked for.
 	var names [4]map[string]bool
 	var out []string
@@ -152,7 +133,7 @@ const maxAnnotations = 256 << 10
 
 // claims returns the annotations that are true of a pod: which policies were applied
 // for which service, and the record. What there is no room for is left out.
-func claims(h *head, of *body, before *Record, outcomes []outcome, hash string) []claim {
+func claims(h *head, of *body, before *past, outcomes []outcome, hash string) []claim {
 	first := author(before, outcomes)
 	if first == nil {
 		return nil
@@ -195,7 +176,7 @@ func noRecord(out []claim, h *head, by *Policy) []claim {
 // author returns the policy on whose account annotations are written: the first that
 // holds, or else that was left out. Policies of the mode Audit have no part in a pod,
 // unless it says that others have, which is not true. It is nil if there is none.
-func author(before *Record, outcomes []outcome) *Policy {
+func author(before *past, outcomes []outcome) *Policy {
 	var first *Policy
 	for i := range outcomes {
 		o := &outcomes[i]
@@ -217,25 +198,30 @@ func (o *outcome) counts() bool {
 // serviceClaims returns the annotations that name the policies of each service, and
 // an empty one for each that there is and that names policies which do not hold.
 func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
-	out := make([]claim, 0, 4)
+	out, at, names := make([]claim, 0, 4), make(map[string]int, 4), make([][]string, 0, 4)
 	for i := range outcomes {
 		if !outcomes[i].holds {
 			continue
 		}
 		p := outcomes[i].applied.Policy
 		key := serviceKey(p)
-		at := slices.IndexFunc(out, func(c claim) bool { return c.key == key })
-		if at < 0 {
-			out = append(out, claim{key: key, value: p.Name(), by: p})
-			continue
+		first, named := at[key]
+		if !named {
+			first = len(out)
+			at[key] = first
+			out, names = append(out, claim{key: key, by: p}), append(names, nil)
 		}
-		out[at].value += "," + p.Name()
+		names[first] = append(names[first], p.Name())
+	}
+	for i := range names {
+		out[i].value = strings.Join(names[i], ",")
 	}
 	for _, a := range h.annotations {
 		if !strings.HasPrefix(a.key, refractv1beta1.ServicePrefix) {
 			continue
 		}
-		if !slices.ContainsFunc(out, func(c claim) bool { return c.key == a.key }) {
+		if _, named := at[a.key]; !named {
+			at[a.key] = len(out)
 			out = append(out, claim{key: a.key, by: first})
 		}
 	}
@@ -244,7 +230,7 @@ func serviceClaims(h *head, outcomes []outcome, first *Policy) []claim {
 
 // appendRecord appends the record as compact JSON, like encoding/json would. What a
 // policy added before, as the record before says, it lists again.
-func appendRecord(dst []byte, of *body, before *Record, hash string, outcomes []outcome, trimmed bool) []byte {
+func appendRecord(dst []byte, of *body, before *past, hash string, outcomes []outcome, trimmed bool) []byte {
 	dst = append(dst, `{"v":1,"hash":`...)
 	dst = raw.AppendString(dst, hash)
 	n := 0
@@ -336,12 +322,13 @@ func appendStrings(dst []byte, opening string, list []string) []byte {
 // policy's order. Names that are no items of the policy are not believed.
 func appendNames(dst []byte, opening string, items []item, now, before []string) []byte {
 	n := 0
+	var known map[string]bool
 	for i := range items {
 		id := items[i].id
 		// Those added now are in the order of the policy.
 		if len(now) > 0 && now[0] == id {
 			now = now[1:]
-		} else if !slices.Contains(before, id) {
+		} else if !contains(before, &known, id) {
 			continue
 		}
 		dst = raw.AppendString(appendSeparator(dst, n, opening), id)

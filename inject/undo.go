@@ -10,7 +10,8 @@ import (
 // alone, nil if there is nothing to take away. Lists that become empty stay, and so do
 // annotations. It does not modify pod.
 //
-// What is left is the spec as it was before, with what others have added since. Undo
+// What is left is the spec as it was before, with what others have added since; with some
+// of what policies added, if the pod is more work than one may be. Undo
 // returns an error only if pod is not JSON, or not of the shape of a pod.
 func Undo(pod []byte) ([]byte, error) {
 	h, err := readHead(pod)
@@ -60,13 +61,17 @@ func appendRemovals(dst []byte, c *container, of itemKind, l *list) []byte {
 
 // undo takes away what a record says that policies have added, and returns how many
 // bytes that was.
-func (b *body) undo(record *Record) int {
+func (b *body) undo(record *past) int {
 	from := record.givers()
-	removed := b.volumes.remove(func(e *entry) bool { return from.gave(nil, volumeItem, e.id) })
+	gave := func(c *container, of itemKind, id string) bool {
+		b.work += 1 + len(from[of][id])
+		return !b.spent() && from.gave(c, of, id)
+	}
+	removed := b.volumes.remove(func(e *entry) bool { return gave(nil, volumeItem, e.id) })
 	for i := range b.containers {
 		c := &b.containers[i]
 		for _, of := range inContainers {
-			removed += c.list(of).remove(func(e *entry) bool { return from.gave(c, of, e.id) })
+			removed += c.list(of).remove(func(e *entry) bool { return gave(c, of, e.id) })
 		}
 	}
 	return removed
@@ -75,7 +80,7 @@ func (b *body) undo(record *Record) int {
 // forget takes away the containers that a record does not know: they came after us,
 // and will come after us the next time. If it knows none it is the record of another
 // pod.
-func (b *body) forget(record *Record) {
+func (b *body) forget(record *past) {
 	known := func(c container) bool { return record.knows(&c) }
 	if slices.ContainsFunc(b.containers, known) {
 		b.containers = slices.DeleteFunc(b.containers, func(c container) bool { return !known(c) })

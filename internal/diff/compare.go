@@ -31,15 +31,15 @@ import (
 //
 // The result does not depend on the order of what is in the sets. It shares parts
 // with them; neither is modified. The error is [render.ErrNoClusters] for a set
-// without clusters, or [*render.UnknownClusterError].
+// without clusters, [*render.UnknownClusterError], or that of options.Each.
 func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	subjects := subjectsOf(from, to, options.Select)
 	needed := func(o *manifest.Object) bool { return subjects[o.Identity()].needed() }
-	before, err := evaluate(from, options.Clusters, nil, needed)
+	before, err := evaluate(from, &options, nil, needed)
 	if err != nil {
 		return nil, fmt.Errorf("before the change: %w", err)
 	}
-	after, err := evaluate(to, options.Clusters, before, needed)
+	after, err := evaluate(to, &options, before, needed)
 	if err != nil {
 		return nil, fmt.Errorf("after the change: %w", err)
 	}
@@ -59,10 +59,10 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 }
 
 // evaluate evaluates one side. Without FederatedClusters it has those named.
-func evaluate(set *manifest.Set, named []string, before *render.Evaluation, compared func(*manifest.Object) bool) (*render.Evaluation, error) {
-	options := render.Options{Before: before, Select: compared}
+func evaluate(set *manifest.Set, o *Options, before *render.Evaluation, compared func(*manifest.Object) bool) (*render.Evaluation, error) {
+	options := render.Options{Before: before, Select: compared, Each: o.Each}
 	if len(set.Clusters) == 0 {
-		options.Clusters = named
+		options.Clusters = o.Clusters
 	}
 	return render.Evaluate(set, options)
 }

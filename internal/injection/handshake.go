@@ -44,6 +44,7 @@ type handshake struct {
 	// list returns the policies of a namespace as they are now.
 	list func(ctx context.Context, namespace string) (*inject.Set, error)
 
+	turns   *turns
 	flights singleflight.Group
 	limit   flowcontrol.RateLimiter
 	mu      sync.Mutex
@@ -63,7 +64,7 @@ type memory struct {
 }
 
 func newHandshake(live client.Reader, policies *Cache) *handshake {
-	h := &handshake{known: map[string]*memory{}, limit: flowcontrol.NewTokenBucketRateLimiter(allListsPerSecond, allListsAtOnce)}
+	h := &handshake{turns: newTurns(), known: map[string]*memory{}, limit: flowcontrol.NewTokenBucketRateLimiter(allListsPerSecond, allListsAtOnce)}
 	h.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
@@ -102,7 +103,7 @@ func (h *handshake) memory(namespace string) *memory {
 // settle returns what becomes of a pod: the result that the policies here give, or
 // a better one.
 func (h *handshake) settle(ctx context.Context, namespace string, pod []byte, here *inject.Result) *inject.Result {
-	if here.TemplateHash == "" || here.TemplateHash == here.Hash || (answer{here}).excluded() {
+	if here.TemplateHash == "" || here.TemplateHash == here.Hash || (answer{Result: here}).excluded() {
 		return here
 	}
 	result, outcome := h.ask(ctx, namespace, pod, here)
@@ -119,24 +120,24 @@ func (h *handshake) ask(ctx context.Context, namespace string, pod []byte, here 
 	arrived := time.Now()
 	m := h.memory(namespace)
 	ahead, futile := m.recall(here.TemplateHash)
-	result := ahead.inject(pod)
+	result := h.inject(ctx, namespace, ahead, pod)
 	switch {
 	case futile:
 		return result, handshakeRemembered
 	case result != nil && result.Hash == here.TemplateHash:
 		return result, handshakeShared
 	}
-	ctx, cancel := context.WithTimeout(ctx, listPatience)
+	patient, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	for {
-		l, err := h.join(ctx, namespace, m)
+		l, err := h.join(patient, namespace, m)
 		if errors.Is(err, errTooMany) {
 			return result, handshakeLimited
 		}
 		if err != nil {
 			return result, handshakeFailed
 		}
-		if result = l.inject(pod); result == nil {
+		if result = h.inject(ctx, namespace, l, pod); result == nil {
 			return nil, handshakeFailed
 		}
 		found := result.Hash == here.TemplateHash
@@ -157,12 +158,13 @@ type listing struct {
 	begun time.Time
 }
 
-// inject returns nil for no listing, and if the pod cannot be read.
-func (l *listing) inject(pod []byte) *inject.Result {
+// inject returns what a listing gives a pod; nil for no listing, if the pod cannot be
+// read, and if it had no turn.
+func (h *handshake) inject(ctx context.Context, namespace string, l *listing, pod []byte) *inject.Result {
 	if l == nil {
 		return nil
 	}
-	result, err := l.set.Inject(pod)
+	result, err := h.turns.inject(ctx, namespace, l.set, pod, func(set *inject.Set) (*inject.Result, error) { return set.Inject(pod) })
 	if err != nil {
 		return nil
 	}

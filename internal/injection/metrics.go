@@ -12,6 +12,8 @@ const (
 	outcomeSkipped   = "skipped"   // Policies were left out, and none gave it anything.
 	outcomeRejected  = "rejected"  // It was refused, as a policy wants.
 	outcomeExcluded  = "excluded"  // It has opted out.
+	outcomeExceeded  = "exceeded"  // It and its policies are too much work. It was admitted as it was.
+	outcomeBusy      = "busy"      // Too many of its namespace waited, or too long. The same.
 	outcomeFailed    = "failed"    // The fault is ours. It was admitted as it was.
 )
 

@@ -2,6 +2,8 @@ package injection
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"time"
@@ -24,6 +26,9 @@ const (
 	// usualRequest is how much of a request there is room for from the beginning,
 	// whatever it says of its length.
 	usualRequest = 64 << 10
+	// mostBytes is how large a review may be: a pod as large as an API server takes, and
+	// what it was before.
+	mostBytes = 8 << 20
 )
 
 // pods answers the API server that asks about a pod which somebody creates, or
@@ -46,16 +51,22 @@ func newPods(policies *Cache, h *handshake, log logr.Logger) *pods {
 	}
 }
 
+// MaxBytes is for the server.
+func (*pods) MaxBytes() int64 { return mostBytes }
+
 // ServeHTTP answers one review.
 func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	begun := time.Now()
 	asked := &review{}
 	result, err := p.result(r, asked)
-	a := answer{result}
+	a := answer{Result: result}
 	outcome := a.outcome()
 	if err != nil {
 		a, outcome = answer{}, outcomeFailed
 		p.complain(asked, err)
+	}
+	if errors.Is(err, errBusy) {
+		a.busy, outcome = true, outcomeBusy
 	}
 	text := a.encode(asked.uid)
 	reviews.WithLabelValues(outcome).Inc()
@@ -72,6 +83,8 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // does. What could be read of the request is in asked, whatever went wrong.
 func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, err error) {
 	defer rescue.To(&err, p.log, "injecting into a pod")
+	ctx, cancel := context.WithTimeout(r.Context(), turnPatience)
+	defer cancel()
 	var body bytes.Buffer
 	body.Grow(int(min(max(r.ContentLength, 0), usualRequest)) + bytes.MinRead)
 	if _, err := body.ReadFrom(r.Body); err != nil {
@@ -80,18 +93,23 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 	if err := asked.read(body.Bytes()); err != nil {
 		return nil, err
 	}
-	if err := p.policies.wait(r.Context(), p.patience); err != nil {
+	if err := p.policies.wait(ctx, p.patience); err != nil {
 		return nil, err
 	}
 	set := p.policies.Set(asked.namespace)
 	switch {
 	case asked.is(admissionv1.Create, ""):
-		if result, err = set.Inject(asked.object); err != nil {
+		result, err = p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+			return set.Inject(asked.object)
+		})
+		if err != nil {
 			return nil, err
 		}
-		return p.handshake.settle(r.Context(), asked.namespace, asked.object, result), nil
+		return p.handshake.settle(ctx, asked.namespace, asked.object, result), nil
 	case asked.is(admissionv1.Update, "ephemeralcontainers"):
-		return set.InjectEphemeral(asked.object, asked.objectAsWas)
+		return p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+			return set.InjectEphemeral(asked.object, asked.objectAsWas)
+		})
 	default:
 		return nil, nil //nolint:nilnil // Nothing becomes of the pod, which is no failure.
 	}

@@ -86,12 +86,21 @@ func (r *review) is(operation admissionv1.Operation, subresource string) bool {
 
 // answer is what the API server is told about a pod: with no result, that it may be
 // stored as it is.
-type answer struct{ *inject.Result }
+type answer struct {
+	*inject.Result
+
+	busy bool // The pod had no turn.
+}
 
 // encode returns the review that answers the one of a uid.
 func (a answer) encode(uid string) []byte {
 	response := &admissionv1.AdmissionResponse{UID: types.UID(uid), Allowed: true}
-	if a.Result != nil {
+	switch {
+	case a.busy:
+		response.AuditAnnotations = map[string]string{"uninjected": outcomeBusy}
+		response.Warnings = []string{"no ServiceInjectionPolicy was looked at: too many pods of the namespace are being created at once; " +
+			"the pod is recreated later if the policies that choose it have that done, or create it again"}
+	case a.Result != nil:
 		a.tell(response)
 	}
 	text, err := json.Marshal(&admissionv1.AdmissionReview{
@@ -131,6 +140,8 @@ func (a answer) outcome() string {
 		return outcomeUnchanged
 	case a.Rejected != nil:
 		return outcomeRejected
+	case a.exceeded():
+		return outcomeExceeded
 	case len(a.Applied) > 0 && len(a.Patch) > 0:
 		return outcomeInjected
 	case len(a.Skipped) == 0 || len(a.Applied) > 0:
@@ -140,6 +151,11 @@ func (a answer) outcome() string {
 	default:
 		return outcomeSkipped
 	}
+}
+
+// exceeded reports whether the policies were left out because they are too much work.
+func (a answer) exceeded() bool {
+	return len(a.Skipped) > 0 && a.Skipped[0].Reason == inject.ReasonTooMuchWork
 }
 
 // excluded reports whether policies were left out because nothing may be injected
@@ -180,6 +196,10 @@ const (
 // he asked for himself is no news to him, and what was only to be reported does not
 // concern him.
 func (a answer) warnings() []string {
+	if a.exceeded() { // One reason, for all of them.
+		return []string{admission.Brief(fmt.Sprintf("nothing is injected: %s; left out are the ServiceInjectionPolicies %s",
+			a.Skipped[0].Message, listed(policiesOf(a.Skipped))), longestText)}
+	}
 	var out []string
 	for i := range a.Skipped {
 		s := &a.Skipped[i]
@@ -198,6 +218,14 @@ func (a answer) warnings() []string {
 		out = append(out, conflict(s))
 	}
 	return out
+}
+
+func policiesOf(skipped []inject.Skipped) []string {
+	names := make([]string, len(skipped))
+	for i := range skipped {
+		names[i] = skipped[i].Policy.Name()
+	}
+	return names
 }
 
 func conflict(s *inject.Skipped) string {

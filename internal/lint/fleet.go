@@ -64,7 +64,7 @@ type holding struct {
 	cluster string
 }
 
-func gather(set *manifest.Set, problems []*manifest.Problem) *fleet {
+func gather(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*fleet, error) {
 	f := &fleet{
 		set: set, lost: lostIn(problems), known: len(set.Clusters) > 0,
 		named:      map[tree.Policy]bool{},
@@ -90,11 +90,16 @@ func gather(set *manifest.Set, problems []*manifest.Problem) *fleet {
 		p := &set.PropagationPolicies[i]
 		f.addPlacing(p.Compiled, p.At, &p.Policy.Spec)
 	}
-	f.evaluate()
+	if err := f.evaluate(each); err != nil {
+		return nil, err
+	}
 	f.compare()
+	if err := each(nil); err != nil {
+		return nil, err
+	}
 	f.observe()
 	f.gatherInjections()
-	return f
+	return f, nil
 }
 
 func (f *fleet) addOverriding(compiled *override.Policy, at func(string) manifest.Place, meta *metav1.ObjectMeta, spec *corev1alpha1.OverridePolicySpec) {
@@ -123,15 +128,19 @@ func withoutGeneration(ref tree.Policy) tree.Policy {
 	return ref
 }
 
-// evaluate finds out what becomes of the objects.
-func (f *fleet) evaluate() {
-	var options render.Options
+// evaluate finds out what becomes of the objects. Its error is that of each.
+func (f *fleet) evaluate(each func(*render.Outcome) error) error {
+	var ended error
+	options := render.Options{Each: func(o *render.Outcome) error {
+		ended = each(o)
+		return ended
+	}}
 	if !f.known {
 		options.Clusters = f.clustersNamed()
 	}
 	e, err := render.Evaluate(f.set, options)
 	if err != nil {
-		return // There is always a cluster.
+		return ended // If it is another, there is no cluster that anything could be said of.
 	}
 	f.clusters, f.outcomes = e.Clusters, e.Outcomes
 	values := map[string]map[string]bool{}
@@ -146,6 +155,7 @@ func (f *fleet) evaluate() {
 	for key := range values {
 		f.labels[key] = slices.Sorted(maps.Keys(values[key]))
 	}
+	return nil
 }
 
 // clustersNamed are the clusters that policies name, and one without a name, for

@@ -89,10 +89,23 @@ func (f *Finding) String() string {
 // the manifest could explain. Lint modifies neither of its arguments and does no
 // I/O; equal arguments give equal results.
 func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
+	result, _ := LintEach(set, problems, func(*render.Outcome) error { return nil }) // Which is the only error there is.
+	return result
+}
+
+// LintEach is [Lint] that is told what becomes of each object, as [render.Options] has it,
+// and is asked before each kind of mistake with nil: an error ends it, and is returned.
+func LintEach(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*Result, error) {
 	r := &report{}
 	r.problems(problems)
-	f := gather(set, problems)
+	f, err := gather(set, problems, each)
+	if err != nil {
+		return nil, err
+	}
 	for _, look := range checks {
+		if err := each(nil); err != nil {
+			return nil, err
+		}
 		look(f, r)
 	}
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
@@ -108,7 +121,7 @@ func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
 			result.Summary.Warnings++
 		}
 	}
-	return result
+	return result, nil
 }
 
 // Has reports whether there is a finding of this severity or a worse one.

@@ -33,6 +33,10 @@ type Options struct {
 	// where maxClusters leaves a choice, and the overrides of a policy that is no
 	// longer there are taken back rather than waited for.
 	Before *Evaluation
+	// Each is told what becomes of each object as soon as that is known, and may end the
+	// evaluation by an error, as when nobody waits for it any more or it grows too large; an
+	// object that others follow may come twice. Nil lets all go on.
+	Each func(*Outcome) error
 }
 
 // Evaluation is what becomes of the objects of a set.
@@ -142,7 +146,7 @@ func (o *Outcome) WhyNot(c *placement.Cluster) (why string, ok bool) {
 //
 // What is wrong with one object or on one cluster stops no other. Evaluate
 // returns an error, and nothing else, when the clusters are not known:
-// [ErrNoClusters], [*UnknownClusterError]. If the set has no clusters, those that
+// [ErrNoClusters], [*UnknownClusterError]; and the error of options.Each. If the set has no clusters, those that
 // the options name are taken to exist, without labels.
 func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 	clusters, err := clustersOf(set, options.Clusters)
@@ -155,12 +159,15 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 		clusters: clusters,
 		placed:   map[placing]placed{},
 		told:     map[tree.Policy]bool{},
+		each:     options.Each,
 		out:      &Evaluation{byID: make(map[manifest.Identity]int, len(set.Objects))},
 	}
 	e.before = e.remember(set, options.Before)
 	e.show(options.Clusters)
 	e.unready()
-	e.objects(set, options.Select)
+	if err := e.objects(set, options.Select); err != nil {
+		return nil, err
+	}
 	return e.out, nil
 }
 
@@ -174,6 +181,7 @@ type evaluator struct {
 	placed   map[placing]placed
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
 	before   func(*manifest.Object) memory
+	each     func(*Outcome) error // May be nil.
 	out      *Evaluation
 
 	followers *followers
@@ -233,13 +241,16 @@ func (e *evaluator) show(only []string) {
 }
 
 // object decides about one object, in the order in which the controllers do.
-func (e *evaluator) object(m *manifest.Object) *Outcome {
+func (e *evaluator) object(m *manifest.Object) (*Outcome, error) {
 	o := &Outcome{Object: m, ID: m.Identity(), Held: placement.Held(m.Content.GetAnnotations()), shown: e.shown}
 	o.Native = placement.Native(e.followers.resource(o.ID.GroupKind), m.Content)
 	was := e.before(m)
 	o.Before, o.after = was.placed.names, was
 	e.decide(o, was)
-	return o
+	if e.each == nil {
+		return o, nil
+	}
+	return o, e.each(o)
 }
 
 func (e *evaluator) decide(o *Outcome, was memory) {

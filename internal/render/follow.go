@@ -70,7 +70,7 @@ func newFollowers(set *manifest.Set) *followers {
 
 // objects decides about the objects that are chosen: first about all that these may
 // travel with.
-func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) bool) {
+func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) bool) (err error) {
 	e.followers = newFollowers(set)
 	is := make([]bool, len(set.Objects))
 	namespaces := map[string]bool{} // Those of what may follow.
@@ -85,7 +85,9 @@ func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) boo
 	for i := range set.Objects {
 		if o := &set.Objects[i]; namespaces[o.Content.GetNamespace()] && mayLead(o) {
 			e.quiet = !is[i]
-			outcomes[i] = e.object(o)
+			if outcomes[i], err = e.object(o); err != nil {
+				return err
+			}
 			e.lead(outcomes[i])
 		}
 	}
@@ -96,11 +98,14 @@ func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) boo
 			continue
 		}
 		if outcomes[i] == nil || e.followers.could[o.Identity()] {
-			outcomes[i] = e.object(o)
+			if outcomes[i], err = e.object(o); err != nil {
+				return err
+			}
 		}
 		e.out.byID[outcomes[i].ID] = len(e.out.Outcomes)
 		e.out.Outcomes = append(e.out.Outcomes, *outcomes[i])
 	}
+	return nil
 }
 
 // mayLead reports whether something could travel with an object.

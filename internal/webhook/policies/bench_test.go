@@ -57,15 +57,12 @@ func BenchmarkHandle(b *testing.B) {
 	}
 	moved := cluster.DeepCopy()
 	moved.SetLabels(map[string]string{"region": "us"})
-	v := &validator{
-		Options: Options{
-			Fleet: &hub{objects: fleet}, Patience: time.Minute, Log: logr.Discard(),
-			Allowed: func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
-				return true, nil
-			},
+	v := newValidator(Options{
+		Fleet: &hub{objects: fleet}, Patience: time.Minute, Log: logr.Discard(),
+		Allowed: func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+			return true, nil
 		},
-		places: make(chan struct{}, atOnce),
-	}
+	})
 	for _, bm := range []struct {
 		name     string
 		was, now *unstructured.Unstructured

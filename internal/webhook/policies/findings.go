@@ -42,8 +42,9 @@ var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
 // judge says what lint finds after the write: what is an error and about what is
 // written refuses it, the rest is a warning. What was there before is not the
 // doing of this write: of others it is not repeated, and an error of the object is
-// a warning, so that it can be mended step by step.
-func (a *answer) judge(w *write, was, is *lint.Result, lenient bool) {
+// a warning, so that it can be mended step by step. Of what its author may not list no
+// more is said than what kind of mistake it is.
+func (a *answer) judge(w *write, was, is *lint.Result, lenient bool, to *sight) {
 	before := map[string]bool{}
 	for i := range was.Findings {
 		before[identity(&was.Findings[i])] = true
@@ -52,8 +53,11 @@ func (a *answer) judge(w *write, was, is *lint.Result, lenient bool) {
 	for i := range is.Findings {
 		f := &is.Findings[i]
 		own, there := w.isAbout(f), before[identity(f)]
+		if own && silent[f.Code] || !own && (there || f.Code == lint.NoClusters) {
+			continue
+		}
+		f = to.of(w, f)
 		switch {
-		case own && silent[f.Code], !own && (there || f.Code == lint.NoClusters):
 		case own && f.Severity == lint.Error && !there && !lenient:
 			a.causes = append(a.causes, cause(f.Field, hinted(told(f), f.Hint)))
 		case own:
@@ -141,6 +145,24 @@ func refuse(w *write, causes []metav1.StatusCause) error {
 		Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid,
 		Message: fmt.Sprintf("%s.%s %q is invalid: %s", w.ref.Kind, group, w.ref.Name, text),
 		Details: &metav1.StatusDetails{Group: group, Kind: w.ref.Kind, Name: w.ref.Name, Causes: causes},
+	})
+}
+
+// unchecked says that it could not be found out whether an object may be written.
+func unchecked(w *write, why error) error {
+	return status(&metav1.Status{
+		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: fmt.Sprintf("which Secrets and ConfigMaps objects would refer to because of the policy could not be checked: %v: try again", why),
+		Details: &metav1.StatusDetails{Group: corev1alpha1.GroupVersion.Group, Kind: w.ref.Kind, Name: w.ref.Name, RetryAfterSeconds: 1},
+	})
+}
+
+// unread says that nobody had time to read an object.
+func unread(why error) error {
+	return status(&metav1.Status{
+		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
+		Message: fmt.Sprintf("the object could not be looked at: %v: try again", why),
+		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
 	})
 }
 

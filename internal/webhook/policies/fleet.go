@@ -16,6 +16,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/lint"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
 	"refract.dev/internal/rescue"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -24,79 +25,168 @@ import (
 
 // answer is what there is to say about a write, seen from the fleet.
 type answer struct {
+	// unchecked is why it is not known what objects refer to because of the policy; nil if
+	// it is. Nobody finds that out later.
+	unchecked error
+	// references are what that is.
+	references []referent
 	// causes are why it is refused.
 	causes []metav1.StatusCause
-	// references are what objects refer to because of the policy.
-	references []referent
 	// warnings are what is most important first.
 	warnings []string
 }
 
-// ask asks the fleet, and does not wait for longer than v.Patience.
+// Why the fleet was not asked.
+var (
+	errTooLong = errors.New("it takes too long")
+	errTooMuch = errors.New("it is too much to be worked out")
+)
+
+// ask asks the fleet, and does not wait for longer than v.Patience. What was found out
+// by then is in the answer: what has to be known before what is good to know.
 func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *answer {
 	if v.Fleet == nil {
 		return &answer{}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooBig)
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
 	defer cancel()
-	select {
-	case v.places <- struct{}{}:
-	case <-ctx.Done():
-		return v.unanswered(w, context.Cause(ctx))
+	done, err := v.places.Take(ctx, w.ref.Namespace, w.weight)
+	if err != nil {
+		return v.unanswered(w, nil, err)
 	}
 	type result struct {
 		answer *answer
 		err    error
 	}
-	done := make(chan result, 1)
-	go func() { // It cannot be called off, and gives its place free when it ends.
-		defer func() { <-v.places }()
-		a, err := v.answerSafely(ctx, w, alone)
-		done <- result{a, err}
+	checked, advised := make(chan *answer, 1), make(chan result, 1)
+	go func() { // It ends soon after ctx does, and gives its place free then.
+		defer done()
+		a, err := v.answer(ctx, w, alone, checked)
+		advised <- result{a, err}
 	}()
 	select {
-	case r := <-done:
-		if r.err != nil {
-			return v.unanswered(w, r.err)
-		}
-		return r.answer
 	case <-ctx.Done():
-		return v.unanswered(w, context.Cause(ctx))
+	case r := <-advised:
+		if r.err == nil {
+			return r.answer
+		}
+		err = r.err
+	}
+	if ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	select {
+	case known := <-checked:
+		return v.unanswered(w, known, err)
+	default:
+		return v.unanswered(w, nil, err)
 	}
 }
 
-var errTooBig = errors.New("it takes too long")
-
-// unanswered says that the fleet was not asked.
-func (v *validator) unanswered(w *write, why error) *answer {
+// unanswered says that the fleet was not asked, or only what has to be known, which is
+// in the answer then.
+func (v *validator) unanswered(w *write, known *answer, why error) *answer {
 	v.Log.Info("A policy was looked at alone", "policy", w.ref.String(), "reason", why.Error())
-	return &answer{warnings: []string{fmt.Sprintf("what this does to the fleet is not known: %v", why)}}
+	a := &answer{warnings: []string{fmt.Sprintf("what this does to the fleet is not known: %v", why)}}
+	switch {
+	case known != nil:
+		a.references = known.references
+	case w.overrides():
+		a.unchecked = why
+	}
+	return a
 }
 
-func (v *validator) answerSafely(ctx context.Context, w *write, alone *manifest.Set) (_ *answer, err error) {
+// answer works out what there is to say: at first what is checked, which nobody asks
+// about again when the policy is there, and then what helps its author. Errors that lint
+// finds are of the latter: the controllers find them, too, and write nothing then.
+func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, checked chan<- *answer) (_ *answer, err error) {
 	defer rescue.To(&err, v.Log, "asking the fleet about a policy", "policy", w.ref.String())
-	return v.answer(ctx, w, alone)
-}
-
-// answer works out what there is to say.
-func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set) (*answer, error) {
 	objects, err := v.Fleet.Objects(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("the hub's objects are not known: %w", err)
 	}
 	base, problems := v.known.parse(objects, v.Namespaced)
 	before, after, problems := w.sides(base, problems, alone, v.Namespaced)
+	known := &answer{}
+	if known.references, err = broughtIn(ctx, w, after); err != nil {
+		return nil, err
+	}
+	checked <- known
+	a, err := v.advise(ctx, w, before, after, problems)
+	if err != nil {
+		return nil, err
+	}
+	a.references = known.references
+	return a, nil
+}
+
+// advise says what the write does to the fleet, and what of that is wrong.
+func (v *validator) advise(ctx context.Context, w *write, before, after *manifest.Set, problems []*manifest.Problem) (*answer, error) {
 	a := &answer{}
 	if w.was != nil && !w.cluster() && len(after.Objects) == 0 {
 		a.warnings = append(a.warnings, "changes nothing: no object names this policy")
 	}
-	if radius := blastRadius(w, before, after); radius != "" {
+	radius, err := blastRadius(w, before, after, within(ctx))
+	if err != nil {
+		return nil, err
+	}
+	if radius != "" {
 		a.warnings = append(a.warnings, radius)
 	}
-	was, is := lint.Lint(before, problems), lint.Lint(after, problems)
-	a.judge(w, was, is, v.Lenient)
-	a.references, err = broughtIn(ctx, w, after)
-	return a, err
+	was, err := lint.LintEach(before, problems, within(ctx))
+	if err != nil {
+		return nil, err
+	}
+	is, err := lint.LintEach(after, problems, within(ctx))
+	if err != nil {
+		return nil, err
+	}
+	a.judge(w, was, is, v.Lenient, v.sight(ctx, w, before, after))
+	return a, nil
+}
+
+// mostValues is how many maps, lists and scalars all copies that one evaluation makes may
+// have together: some 300 MB. What the author of one policy may have us hold is not more,
+// for two are worked out at a time. What is checked holds the copies of one object.
+const mostValues = 4_000_000
+
+// within returns what ends an evaluation when ctx ends, or it has become too large.
+func within(ctx context.Context) func(*render.Outcome) error {
+	values := 0
+	return func(o *render.Outcome) error {
+		if ctx.Err() != nil {
+			return context.Cause(ctx)
+		}
+		if o == nil {
+			return nil
+		}
+		for i := range o.Variants {
+			if v := o.Variants[i].Object; v != nil {
+				values += valuesIn(v.Object)
+			}
+			values += len(o.Variants[i].Changes)
+		}
+		if values > mostValues {
+			return errTooMuch
+		}
+		return nil
+	}
+}
+
+func valuesIn(value any) int {
+	n := 1
+	switch v := value.(type) {
+	case map[string]any:
+		for _, member := range v {
+			n += valuesIn(member)
+		}
+	case []any:
+		for _, element := range v {
+			n += valuesIn(element)
+		}
+	}
+	return n
 }
 
 // known is what was read of the objects last time.

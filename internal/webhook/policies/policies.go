@@ -7,9 +7,14 @@
 // comes back as warnings, which kubectl prints; so that a dry run is a preview.
 //
 // What is asked of the object alone always has an answer. What is asked of the
-// fleet has one within a time, or is left out with a warning that says so: neither
-// a big fleet nor a mistake in this program keeps a valid policy from being
-// written.
+// fleet has one within a time, or there is none. What is advice is left out then, with a
+// warning that says so: neither a big fleet nor a mistake in this program keeps a valid
+// policy from being written. What is a check, which nobody makes later, refuses the
+// write: that is what objects refer to because of an override policy, which its
+// author must be allowed to read.
+//
+// The namespaces whose policies are written take turns, so that one whose policies are
+// much work does not keep others waiting; and that work ends when nobody waits for it.
 package policies
 
 import (
@@ -22,6 +27,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,6 +35,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/fair"
 	"refract.dev/internal/manifest"
 	"refract.dev/tree"
 	"refract.dev/webhook/admission"
@@ -69,9 +76,18 @@ type Options struct {
 // patience leaves the better part of the API server's time for the rest.
 const patience = 3 * time.Second
 
-// atOnce is how many answers about the fleet are worked out at the same time. Who
-// finds no place within his time goes without.
-const atOnce = 2
+// atOnce is how many answers about the fleet are worked out at the same time, of which
+// one namespace has one; and how many objects are read. Some more wait, of a namespace and
+// altogether: so many pieces of them, of which a larger review counts for several.
+const (
+	atOnce                         = 2
+	waitingPiece                   = 64 << 10
+	waitingEach, waitingAltogether = 32, 128
+)
+
+// mostBytes is how large a review may be: two objects as large as an API server stores,
+// each perhaps twice as long in JSON.
+const mostBytes = 8 << 20
 
 // New returns the handler.
 func New(o Options) (http.Handler, error) {
@@ -81,19 +97,33 @@ func New(o Options) (http.Handler, error) {
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
-	v := &validator{Options: o, places: make(chan struct{}, atOnce)}
-	if o.Client != nil {
-		v.marker = &marker{client: o.Client, log: o.Log, pending: map[string]int{}}
-	}
-	return admission.Handler(v.handle), nil
+	return &handler{admission.Handler(newValidator(o).handle)}, nil
 }
+
+// handler answers reviews that are not too large.
+type handler struct{ http.Handler }
+
+// MaxBytes is for the server.
+func (*handler) MaxBytes() int64 { return mostBytes }
 
 type validator struct {
 	Options
 
-	known  known
-	places chan struct{}
-	marker *marker // Nil without a client.
+	known   known
+	reading *fair.Places // Of what is looked at alone.
+	places  *fair.Places // Of what the fleet is asked about.
+	marker  *marker      // Nil without a client.
+}
+
+func newValidator(o Options) *validator {
+	bounds := fair.Options{Places: atOnce, Each: waitingEach, All: waitingAltogether}
+	apart := bounds
+	apart.Apart = atOnce - 1
+	v := &validator{Options: o, reading: fair.New(bounds), places: fair.New(apart)}
+	if o.Client != nil {
+		v.marker = &marker{client: o.Client, log: o.Log, pending: map[string]int{}}
+	}
+	return v
 }
 
 // write is what somebody asks the API server for.
@@ -101,17 +131,24 @@ type write struct {
 	ref      tree.Policy // Of a cluster, too; without generation.
 	id       manifest.Identity
 	now, was *unstructured.Unstructured // was is nil for a new object.
+	author   *authenticationv1.UserInfo
+	weight   int // While it waits.
 }
 
 // cluster reports whether it is one that is written.
 func (w *write) cluster() bool { return w.ref.Kind == corev1alpha1.KindFederatedCluster }
+
+// overrides reports whether it is a policy that changes what clusters get.
+func (w *write) overrides() bool {
+	return w.ref.Kind == corev1alpha1.KindOverridePolicy || w.ref.Kind == corev1alpha1.KindClusterOverridePolicy
+}
 
 func writeOf(req *admission.Request) (*write, error) {
 	now, err := decode(req.Object)
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	w := &write{now: now}
+	w := &write{now: now, author: &req.UserInfo, weight: weight(req)}
 	w.ref = tree.Policy{Kind: now.GetKind(), Namespace: now.GetNamespace(), Name: now.GetName()}
 	w.id = manifest.Identity{GroupKind: now.GroupVersionKind().GroupKind(), Namespace: w.ref.Namespace, Name: w.ref.Name}
 	if !manifest.Understands(now.GroupVersionKind()) || now.GroupVersionKind().GroupVersion() != corev1alpha1.GroupVersion {
@@ -158,22 +195,21 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	if req.SubResource != "" {
 		return &admission.Response{}, nil
 	}
-	w, err := writeOf(req)
+	w, alone, err := v.read(ctx, req)
 	if err != nil {
 		return admission.Denied(err), nil
 	}
-	if w.saysNothingNew() {
+	if alone == nil {
 		return &admission.Response{}, nil
-	}
-	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
-	if causes := causesOf(problems); len(causes) > 0 {
-		return admission.Denied(refuse(w, causes)), nil
 	}
 	written := writtenIn(w)
 	if err := v.mayRefer(ctx, &req.UserInfo, w, written); err != nil {
 		return admission.Denied(err), nil
 	}
 	answer := v.ask(ctx, w, alone)
+	if answer.unchecked != nil {
+		return admission.Denied(unchecked(w, answer.unchecked)), nil
+	}
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
 	}
@@ -188,6 +224,31 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	}
 	return &admission.Response{Warnings: short(warnings)}, nil
 }
+
+// read reads what is written, and checks it by itself, when it is the turn of its
+// namespace: JSON takes many times its length. It returns no set for what says nothing
+// new, and an error for what is refused.
+func (v *validator) read(ctx context.Context, req *admission.Request) (*write, *manifest.Set, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
+	defer cancel()
+	done, err := v.reading.Take(ctx, req.Namespace, weight(req))
+	if err != nil {
+		return nil, nil, unread(err)
+	}
+	defer done()
+	w, err := writeOf(req)
+	if err != nil || w.saysNothingNew() {
+		return w, nil, err
+	}
+	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
+	if causes := causesOf(problems); len(causes) > 0 {
+		return nil, nil, refuse(w, causes)
+	}
+	return w, alone, nil
+}
+
+// weight is how many pieces of a review wait.
+func weight(req *admission.Request) int { return 1 + (len(req.Object)+len(req.OldObject))/waitingPiece }
 
 // place stands for the name of a file where something was read from the hub.
 const place = "hub"

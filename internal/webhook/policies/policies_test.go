@@ -32,6 +32,9 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"refract.dev/internal/golden"
+	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
+	"refract.dev/override"
 	"refract.dev/webhook/admission"
 )
 
@@ -128,13 +131,16 @@ func encoded(t *testing.T, u *unstructured.Unstructured) []byte {
 	return raw
 }
 
+// everything is allowed.
+func everything(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
+	return true, nil
+}
+
 // post asks the handler, and returns its answer.
 func post(t *testing.T, o Options, body []byte) *admissionv1.AdmissionResponse {
 	t.Helper()
 	if o.Allowed == nil {
-		o.Allowed = func(context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes) (bool, error) {
-			return true, nil
-		}
+		o.Allowed = everything
 	}
 	h, err := New(o)
 	if err != nil {
@@ -194,8 +200,8 @@ func file(archive, shared *txtar.Archive, name string) []byte {
 
 // TestHandle answers for each archive about the write of new.yaml in place of
 // old.yaml, on a hub that holds fleet.yaml, and old.yaml or, if it is there,
-// remembered.yaml. denied.txt is what bob may not read, service.yaml what the hub holds
-// besides.
+// remembered.yaml. denied.txt is what bob may not read, and list:RESOURCE of what he may
+// not list; service.yaml is what the hub holds besides.
 func TestHandle(t *testing.T) {
 	shared, err := txtar.ParseFile("testdata/fleet.txt")
 	if err != nil {
@@ -221,8 +227,11 @@ func TestHandle(t *testing.T) {
 		allowed := func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
 			mu.Lock()
 			defer mu.Unlock()
-			if user.Username != "bob" || what.Verb != "get" {
+			if user.Username != "bob" || what.Verb != "get" && what.Verb != "list" {
 				return false, fmt.Errorf("%s is asked for %v", user.Username, what)
+			}
+			if what.Verb == "list" {
+				return !slices.Contains(secrets, "list:"+what.Resource), nil
 			}
 			return !slices.Contains(secrets, what.Resource+"/"+what.Namespace+"/"+what.Name), nil
 		}
@@ -271,36 +280,50 @@ func fleetOf(t *testing.T) (fleet []*unstructured.Unstructured, was, now *unstru
 	return fleet, was, now
 }
 
+// answers are what is said of a change of an override policy, and of the new propagation
+// policy of others, for which nothing is checked.
+type answers struct{ override, propagation string }
+
 func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 	stop := make(chan struct{})
 	t.Cleanup(func() { close(stop) })
+	const refused = "refused: 503 ServiceUnavailable of OverridePolicy web\n" +
+		"  which Secrets and ConfigMaps objects would refer to because of the policy could not be checked: "
+	const mistake = "asking the fleet about a policy: Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of"
+	const warned = "allowed\nwarning: what this does to the fleet is not known: "
 	cases := map[string]struct {
 		reason   string
 		fleet    Fleet
 		patience time.Duration
-		want     string
+		want     answers
 		logs     string
 	}{
 		"Unknown": {
 			reason: "There may be nobody who knows the fleet.",
-			want:   "allowed\n",
+			want:   answers{"allowed\n", "allowed\n"},
 		},
 		"Error": {
-			reason: "What is not known yet does not keep a valid policy from being written.",
+			reason: "What is not known yet keeps no valid policy from being written, unless it is to be checked.",
 			fleet:  &hub{err: errors.New("the caches are empty")}, patience: time.Minute,
-			want: "allowed\nwarning: what this does to the fleet is not known: the hub's objects are not known: the caches are empty\n",
+			want: answers{
+				refused + "the hub's objects are not known: the caches are empty: try again\n",
+				warned + "the hub's objects are not known: the caches are empty\n",
+			},
 			logs: "looked at alone",
 		},
 		"Panic": {
 			reason: "Nor does a mistake in this program.",
 			fleet:  &hub{do: func(context.Context) { panic("a mistake") }}, patience: time.Minute,
-			want: "allowed\nwarning: what this does to the fleet is not known: asking the fleet about a policy: Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of\n",
+			want: answers{
+				refused + mistake + ": try again\n",
+				warned + mistake + "\n",
+			},
 			logs: "a mistake",
 		},
 		"TooBig": {
 			reason: "Nor a fleet that takes long.",
 			fleet:  &hub{do: func(context.Context) { <-stop }}, patience: 50 * time.Millisecond,
-			want: "allowed\nwarning: what this does to the fleet is not known: it takes too long\n",
+			want: answers{refused + "it takes too long: try again\n", warned + "it takes too long\n"},
 			logs: "looked at alone",
 		},
 	}
@@ -314,7 +337,8 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 				defer mu.Unlock()
 				log.WriteString(args)
 			}, funcr.Options{})}
-			if diff := cmp.Diff(tc.want, shown(post(t, o, review(t, was, now)))); diff != "" {
+			got := answers{shown(post(t, o, review(t, was, now))), shown(post(t, o, review(t, nil, placingPolicy("shop"))))}
+			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(answers{})); diff != "" {
 				t.Errorf("%s\nHandle(): -want, +got:\n%s", tc.reason, diff)
 			}
 			mu.Lock()
@@ -325,40 +349,129 @@ func TestHandleWithoutAnswerOfTheFleet(t *testing.T) {
 			if err := unstructured.SetNestedField(now.Object, "no-list", "spec", "overrideRules"); err != nil {
 				t.Fatal(err)
 			}
-			if got := post(t, o, review(t, was, now)); got.Allowed {
+			if got := post(t, o, review(t, was, now)); got.Allowed || got.Result.Code != http.StatusUnprocessableEntity {
 				t.Errorf("%s\nWhat is wrong by itself is refused all the same.", tc.reason)
 			}
 		})
 	}
 }
 
-// TestNoPlace has the fleet asked by as many as may at once: who comes then does
-// not wait for longer than the others, nor does it begin what nobody waits for.
-func TestNoPlace(t *testing.T) {
+// placingPolicy returns a propagation policy of a namespace.
+func placingPolicy(namespace string) *unstructured.Unstructured {
+	return &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "core.kubeadmiral.io/v1alpha1", "kind": "PropagationPolicy",
+		"metadata": map[string]any{"name": "placing", "namespace": namespace}, "spec": map[string]any{"schedulingMode": "Duplicate"},
+	}}
+}
+
+// asking returns how the fleet is asked about a new policy of a namespace.
+func asking(t *testing.T, v *validator, namespace string) *answer {
+	t.Helper()
+	w, err := writeOf(&admission.Request{Operation: admission.Create, Object: encoded(t, placingPolicy(namespace))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, nil)
+	return v.ask(t.Context(), w, alone)
+}
+
+// TestTurns: reviews of one namespace that take long do not have others wait; and they
+// end, and give their place free, when nobody waits for them any more.
+func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		stop, busy := make(chan struct{}), make(chan struct{}, 10)
-		fleet := &hub{do: func(context.Context) {
-			busy <- struct{}{}
-			<-stop
-		}}
-		_, was, now := fleetOf(t)
-		v := &validator{
-			Options: Options{Fleet: fleet, Patience: 20 * time.Millisecond, Log: logr.Discard()}, places: make(chan struct{}, atOnce),
+		fleet, _, _ := fleetOf(t)
+		heavy := true
+		asked := 0
+		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard(), Fleet: &hub{objects: fleet, do: func(ctx context.Context) {
+			asked++
+			if heavy {
+				<-ctx.Done()
+			}
+		}}})
+		ended := make(chan *answer, 3)
+		for range cap(ended) {
+			go func() { ended <- asking(t, v, "bank") }()
 		}
-		w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
-		if err != nil {
-			t.Fatal(err)
+		synctest.Wait()
+		if asked != 1 {
+			t.Errorf("The fleet is asked %d times at once for one namespace, want once", asked)
 		}
-		for range atOnce + 2 {
-			if got := v.ask(t.Context(), w, nil); len(got.warnings) != 1 {
-				t.Errorf("ask(): got %v", got)
+		heavy = false
+		begun := time.Now()
+		if got := asking(t, v, "shop"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
+			t.Errorf("Another namespace has its turn: %q", got.warnings)
+		}
+		if waited := time.Since(begun); waited != 0 {
+			t.Errorf("It waited for %s", waited)
+		}
+		for range cap(ended) {
+			if got := <-ended; len(got.warnings) != 1 || !strings.Contains(got.warnings[0], "it takes too long") {
+				t.Errorf("ask(): got %q", got.warnings)
 			}
 		}
-		if len(busy) != atOnce {
-			t.Errorf("The fleet was asked %d times at once, want %d", len(busy), atOnce)
+		synctest.Wait()
+		if got := asking(t, v, "bank"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
+			t.Errorf("All places are free again: %q", got.warnings)
 		}
-		close(stop)
 	})
+}
+
+// TestReadInTurns: what is read has bounds too, and who finds no room is told to try again.
+func TestReadInTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard()})
+		var free []func()
+		for _, namespace := range []string{"bank", "bank"} {
+			done, err := v.reading.Take(t.Context(), namespace, 1)
+			if err != nil {
+				t.Fatal(err)
+			}
+			free = append(free, done)
+		}
+		write := func() *admission.Response {
+			got, err := v.handle(t.Context(), &admission.Request{Operation: admission.Create, Namespace: "shop", Object: encoded(t, placingPolicy("shop"))})
+			if err != nil {
+				t.Fatal(err)
+			}
+			return got
+		}
+		if got := write(); got.Err == nil || !strings.Contains(got.Err.Error(), "it takes too long: try again") {
+			t.Errorf("Without a turn in time: got %v", got.Err)
+		}
+		free[0]()
+		if got := write(); got.Err != nil {
+			t.Errorf("With a turn: got %v", got.Err)
+		}
+		free[1]()
+	})
+}
+
+// TestWithin: an evaluation ends when nobody waits for it, and when it grows too large.
+func TestWithin(t *testing.T) {
+	fleet, was, now := fleetOf(t)
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(errTooLong)
+	v := newValidator(Options{Allowed: everything, Log: logr.Discard(), Patience: time.Minute, Fleet: &hub{objects: fleet}})
+	w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	alone, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, nil)
+	base, problems := v.known.parse(fleet, nil)
+	before, after, problems := w.sides(base, problems, alone, nil)
+	if _, err := broughtIn(ctx, w, after); !errors.Is(err, errTooLong) {
+		t.Errorf("broughtIn(): got %v", err)
+	}
+	if _, err := v.advise(ctx, w, before, after, problems); !errors.Is(err, errTooLong) {
+		t.Errorf("advise(): got %v", err)
+	}
+	each := within(t.Context())
+	outcome := &render.Outcome{Variants: []override.Variant{{Object: &unstructured.Unstructured{Object: map[string]any{"list": make([]any, 1_000_000)}}}}}
+	for i := range 4 {
+		if err := each(outcome); (err != nil) != (i == 3) {
+			t.Errorf("After %d million values: %v", i+1, err)
+		}
+	}
 }
 
 func TestHandleRequests(t *testing.T) {

@@ -1,6 +1,7 @@
 package policies
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -10,12 +11,15 @@ import (
 	"refract.dev/internal/render"
 )
 
-// blastRadius says in one sentence what becomes of copies; empty if nothing does, or
-// if there were no clusters.
-func blastRadius(w *write, before, after *manifest.Set) string {
-	d, err := diff.Compare(before, after, diff.Options{})
+// blastRadius says in one sentence what becomes of copies; empty if nothing does, or if
+// there were no clusters. Its error is that of each.
+func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcome) error) (string, error) {
+	d, err := diff.Compare(before, after, diff.Options{Each: each})
+	if errors.Is(err, render.ErrNoClusters) {
+		return "", nil
+	}
 	if err != nil {
-		return ""
+		return "", err
 	}
 	of := map[diff.Status]*tally{}
 	for i := range d.Groups {
@@ -46,9 +50,9 @@ func blastRadius(w *write, before, after *manifest.Set) string {
 	}
 	text := strings.Join(parts, "; ")
 	if text != "" && w.cluster() && w.was == nil {
-		return "once it is ready, this " + text
+		return "once it is ready, this " + text, nil
 	}
-	return text
+	return text, nil
 }
 
 // tally counts what the same becomes of.

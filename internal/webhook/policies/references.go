@@ -72,11 +72,6 @@ func tidy(all, without []referent) []referent {
 	return slices.Compact(all)
 }
 
-// overrides reports whether the write is of a policy that changes objects.
-func (w *write) overrides() bool {
-	return w.ref.Kind == corev1alpha1.KindOverridePolicy || w.ref.Kind == corev1alpha1.KindClusterOverridePolicy
-}
-
 // writtenIn returns what the policy names itself, be there objects that name the policy
 // or not: who writes the policy before them is asked then, and need not be asked again.
 // What it has objects refer to besides is known when there are such objects; see
@@ -113,7 +108,8 @@ func writtenIn(w *write) []referent {
 
 // broughtIn returns what the objects that name the policy refer to because of it, on
 // any cluster, be they placed there or not: they are rendered, and compared with
-// themselves.
+// themselves. It holds the copies of one object at a time, which have bounds of their
+// own, and ends soon after ctx does, with its cause.
 func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, error) {
 	if !w.overrides() {
 		return nil, nil
@@ -131,9 +127,6 @@ func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, er
 	}
 	var found []referent
 	for i := range set.Objects {
-		if ctx.Err() != nil {
-			return nil, context.Cause(ctx)
-		}
 		obj := set.Objects[i].Content
 		refs, _, err := override.Named(obj.GetLabels(), obj.GetNamespace())
 		if err != nil || !slices.Contains(refs, w.ref) {
@@ -147,6 +140,9 @@ func broughtIn(ctx context.Context, w *write, set *manifest.Set) ([]referent, er
 		}
 		variants := override.Render(obj, clusters, by...)
 		for j := range variants {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
 			v := &variants[j]
 			for _, b := range variant.BroughtIn(obj, v, clusters[v.Clusters[0]], by) {
 				if unversioned(by[b.Policy].Ref) == w.ref {
