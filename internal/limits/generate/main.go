@@ -1,0 +1,228 @@
+// Command generate writes docs/reference/limits.md: what has a bound, how much it may be,
+// and what happens beyond it. The numbers are those of the constants in the code, so that
+// the page cannot say another.
+//
+// It runs in the root of this module.
+package main
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+const target = "docs/reference/limits.md"
+
+// part is a table of the page.
+type part struct {
+	title, text string
+	rows        []row
+}
+
+// row is a bound.
+type row struct {
+	what string
+	// dir and name are where its constant is, and unit what it counts.
+	dir, name string
+	unit      unit
+	beyond    string
+}
+
+type unit int
+
+const (
+	count unit = iota
+	bytes
+)
+
+var parts = []part{
+	{
+		"Override policies",
+		"What a policy may have is checked by the schema of its kind, by the webhook, and again when it is used: it may have been\n" +
+			"stored, or written to a file, where nobody asked. What it does is counted, and not timed, so that it is the same everywhere.",
+		[]row{
+			{"rules of a policy", "override", "MaxRules", count, "refused; a stored policy fails every object that names it, on every cluster, and says so"},
+			{"items of the overriders of a rule", "override", "MaxItems", count, "the same"},
+			{"items of all rules of a policy", "override", "MaxPolicyItems", count, "the same"},
+			{"segments of a path", "override", "MaxDepth", count, "refused; the rule fails its clusters"},
+			{"changes and warnings of an object for one cluster", "override", "MaxChanges", count, "the object fails for the cluster, and the rule is named"},
+			{"changes and warnings of an object for all clusters", "override", "MaxTotalChanges", count, "it fails for the clusters that nothing is left for"},
+			{"units of work of an object for one cluster (some nanoseconds each)", "override", "MaxWork", count, "it fails for the cluster"},
+			{"units of work of an object for all clusters", "override", "MaxTotalWork", count, "it fails for the clusters that nothing is left for"},
+		},
+	},
+	{
+		"The injection into pods",
+		"A pod beyond a bound is let through as it is. Its record, an event and the policy's status say so, and it is looked at again.",
+		[]row{
+			{"bytes of a pod after the injection", "inject", "maxPod", bytes, "the policy that would exceed it is skipped"},
+			{"bytes that a policy adds", "inject", "maxInjected", bytes, "the policy is refused; a stored one is not in effect"},
+			{"bytes of all annotations of a pod", "inject", "maxAnnotations", bytes, "the policy that would exceed it is skipped"},
+			{"units of work of a pod (some 10 ns each)", "inject", "maxWork", count, "all policies are skipped"},
+		},
+	},
+	{
+		"Reviews",
+		"What the API server asks a webhook. Beyond a bound the answer is an error with its name, before the rest is read.",
+		[]row{
+			{"bytes of a review of an injected pod", "internal/injection", "mostBytes", bytes, "413: the pod is let through, and repaired later"},
+			{"bytes of a review of a policy", "internal/webhook/policies", "mostBytes", bytes, "413: the write is refused"},
+			{"values that one evaluation for a policy may hold", "internal/webhook/policies", "mostValues", count, "no advice is given; what must be checked and was not is refused"},
+			{"references that a policy brings in", "internal/webhook/policies", "mostReferences", count, "the policy is refused"},
+			{"bytes of a conversion review", "webhook/conversion", "DefaultMaxBytes", bytes, "413"},
+			{"objects of a conversion review", "convert", "defaultObjects", count, "the review fails"},
+			{"bytes of the answer to one", "convert", "defaultOutputBytes", bytes, "the review fails"},
+			{"bytes of any other request", "webhook", "defaultMaxBytes", bytes, "413"},
+			{"bytes of the head of a request", "webhook", "maxHeader", bytes, "431"},
+		},
+	},
+	{
+		"Expressions of ConversionPolicies",
+		"Beyond what can be told from the expression the policy is not compiled; beyond the rest the object that it is for does not convert.",
+		[]row{
+			{"levels of a type of an expression", "convert/expression", "maxNesting", count, "the policy is not compiled"},
+			{"values that the result of one may have", "convert/expression", "maxValues", count, "the object does not convert"},
+			{"bytes of text that one may make", "convert/expression", "maxText", bytes, "the object does not convert"},
+			{"levels of its result", "convert/expression", "maxLevels", count, "the object does not convert"},
+			{"bytes of annotations that keep what a version lacks", "convert", "maxAnnotations", bytes, "the object does not convert"},
+		},
+	},
+	{
+		"Answers of members",
+		"What a member answers is somebody else's. Beyond a bound the rest is not read, the request fails, and the condition `Readable` of the\n" +
+			"FederatedCluster is False with the reason `AnswerTooLarge`. Other members do not notice.",
+		[]row{
+			{"bytes of an answer, after decompression", "internal/member", "mostAnswer", bytes, "asked again, for fewer objects at a time"},
+			{"bytes of an event of a watch", "internal/member", "mostEvent", bytes, "the watch begins anew"},
+			{"values in the JSON of an answer", "internal/member", "mostValues", count, "asked again, for fewer objects at a time"},
+			{"objects of a page", "internal/member", "mostObjects", count, "the list fails"},
+			{"levels of the JSON", "internal/member", "mostDepth", count, "the request fails"},
+			{"pages of a list", "internal/member", "mostPages", count, "the list fails"},
+			{"types that a member serves", "internal/member", "mostTypes", count, "discovery fails"},
+			{"bytes of each annotation by which a copy is known", "internal/member", "mostMark", bytes, "the copy is `Failed`, reason `Unreadable`; it is neither written nor removed"},
+			{"bytes of the record of fields that Refract applied", "internal/member", "mostFields", bytes, "only whether it changed is known, not which field"},
+		},
+	},
+	{
+		"Files",
+		"",
+		[]row{
+			{"bytes of an object in a file", "internal/manifest", "maxSize", bytes, "the file is refused: no API server stores more"},
+			{"levels of an object in a file", "internal/manifest", "maxDepth", count, "the file is refused"},
+		},
+	},
+}
+
+func main() {
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1) //nolint:forbidigo // This is a main, though not below cmd.
+	}
+}
+
+func run() error {
+	page, err := write()
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(target, []byte(page), 0o644)
+}
+
+func write() (string, error) {
+	var b strings.Builder
+	b.WriteString("# Limits\n\nEverything that somebody else writes has a bound. This page is made from the constants in the code.\n")
+	known := map[string]map[string]int64{} // By folder.
+	for _, p := range parts {
+		fmt.Fprintf(&b, "\n## %s\n\n", p.title)
+		if p.text != "" {
+			fmt.Fprintf(&b, "%s\n\n", p.text)
+		}
+		b.WriteString("| What | At most | Beyond |\n|---|---|---|\n")
+		for _, r := range p.rows {
+			if known[r.dir] == nil {
+				var err error
+				if known[r.dir], err = constants(r.dir); err != nil {
+					return "", err
+				}
+			}
+			n, ok := known[r.dir][r.name]
+			if !ok {
+				return "", fmt.Errorf("package %s has no constant %s that is an integer", r.dir, r.name)
+			}
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", r.what, r.unit.format(n), r.beyond)
+		}
+	}
+	return b.String(), nil
+}
+
+// constants returns those of a package that are integers and need no other package.
+func constants(dir string) (map[string]int64, error) {
+	files := token.NewFileSet()
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	var parsed []*ast.File
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") || strings.HasSuffix(e.Name(), "_test.go") {
+			continue
+		}
+		f, err := parser.ParseFile(files, filepath.Join(dir, e.Name()), nil, parser.SkipObjectResolution)
+		if err != nil {
+			return nil, err
+		}
+		parsed = append(parsed, f)
+	}
+	check := types.Config{
+		IgnoreFuncBodies: true,
+		Error:            func(error) {}, // Of what other packages would have to be known for.
+		Importer:         nothing{},
+	}
+	pkg, _ := check.Check(dir, files, parsed, nil)
+	if pkg == nil {
+		return nil, fmt.Errorf("package %s cannot be read", dir)
+	}
+	all := map[string]int64{}
+	for _, name := range pkg.Scope().Names() {
+		c, ok := pkg.Scope().Lookup(name).(*types.Const)
+		if !ok || c.Val().Kind() != constant.Int {
+			continue
+		}
+		if n, exact := constant.Int64Val(c.Val()); exact {
+			all[name] = n
+		}
+	}
+	return all, nil
+}
+
+// nothing imports nothing.
+type nothing struct{}
+
+// Import implements [types.Importer].
+func (nothing) Import(path string) (*types.Package, error) {
+	return nil, fmt.Errorf("%s: %w", path, fs.ErrNotExist)
+}
+
+// format writes a number with commas, or bytes in the largest unit that has no fraction.
+func (u unit) format(n int64) string {
+	if u == bytes {
+		switch {
+		case n%(1<<20) == 0:
+			return fmt.Sprintf("%d MiB", n>>20)
+		case n%(1<<10) == 0:
+			return fmt.Sprintf("%d KiB", n>>10)
+		}
+	}
+	digits := fmt.Sprint(n)
+	for i := len(digits) - 3; i > 0; i -= 3 {
+		digits = digits[:i] + "," + digits[i:]
+	}
+	return digits
+}
