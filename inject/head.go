@@ -126,7 +126,7 @@ func meansSomething(key []byte) bool {
 
 // annotation returns the value of an annotation, and whether there is one.
 func (h *head) annotation(key string) (string, bool) {
-	if len(h.annotations) > many {
+	if len(h.annotations) > few {
 		if h.values == nil {
 			h.values = make(map[string]string, len(h.annotations))
 			for _, a := range slices.Backward(h.annotations) { // The first one counts.

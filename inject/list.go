@@ -8,8 +8,9 @@ import (
 // list is the elements of an array of a pod.
 type list struct {
 	entries []entry
-	index   index // Of entries, once there are many.
-	there   bool  // The pod has the array; it may be empty.
+	index   *index // Of entries, once many were looked at.
+	there   bool   // The pod has the array; it may be empty.
+	looked  int32  // How many entries were looked at as there was no index.
 	length  int
 	// prepended is how many elements were inserted at its beginning, and inserted are
 	// the places of all that were inserted before others, one after the other.
@@ -24,13 +25,13 @@ type entry struct {
 	at    int     // Its index in the pod as it was given, or when it was added.
 	since int     // How many elements had been inserted then.
 	by    *Policy // Who added it; nil for one of the pod's.
-	of    *item   // What was added.
-	// normal is raw with the defaults of the API server, once somebody wanted to know.
-	normal any
+	of    *item   // What was added; of one of the pod's what it says, once somebody wanted to know.
 }
 
-// many is how many entries are searched one by one.
-const many = 16
+// many is how many entries of a list are looked at before it gets an index. To make one
+// is more work than it saves where a few policies look for a few items; and where many
+// do, all that was looked at before it was there is little.
+const many = 1000
 
 // seed is that of the hashes of ids. No result depends on it: nobody can make a pod
 // whose ids all have the same hash.
@@ -41,10 +42,24 @@ func hashOfID(id string) uint64 { return maphash.String(seed, id) }
 // find returns the last entry with an id, for of two variables of one name the last
 // one counts. It returns nil if there is none.
 func (l *list) find(id string) *entry {
-	if len(l.entries) > many {
-		return l.lookup(id, hashOfID(id))
+	if l.indexed() {
+		return l.index.find(l.entries, id, hashOfID(id))
 	}
+	return l.look(id)
+}
+
+// findItem is find with the id of an item, whose hash is known.
+func (l *list) findItem(it *item) *entry {
+	if l.indexed() {
+		return l.index.find(l.entries, it.id, it.hash)
+	}
+	return l.look(it.id)
+}
+
+// look looks at the entries one by one.
+func (l *list) look(id string) *entry {
 	for i := len(l.entries) - 1; i >= 0; i-- {
+		l.looked++
 		if l.entries[i].id == id {
 			return &l.entries[i]
 		}
@@ -52,22 +67,13 @@ func (l *list) find(id string) *entry {
 	return nil
 }
 
-// findItem is find with the id of an item, whose hash is known.
-func (l *list) findItem(it *item) *entry {
-	if len(l.entries) > many {
-		return l.lookup(it.id, it.hash)
-	}
-	return l.find(it.id)
-}
-
-func (l *list) lookup(id string, hash uint64) *entry {
-	if l.index.slots == nil {
+// indexed reports whether there is an index, and makes it when it is time.
+func (l *list) indexed() bool {
+	if l.index == nil && l.looked > many {
+		l.index = &index{}
 		l.index.build(l.entries)
 	}
-	if at := l.index.find(l.entries, id, hash).entry; at > 0 {
-		return &l.entries[at-1]
-	}
-	return nil
+	return l.index != nil
 }
 
 // index finds entries by id: a table in which one is in the first free slot from the
@@ -83,8 +89,16 @@ type slot struct {
 	hash  uint64
 }
 
-// find returns the slot of an id, or the free one where it belongs.
-func (x *index) find(entries []entry, id string, hash uint64) *slot {
+// find returns the last entry with an id; nil if there is none.
+func (x *index) find(entries []entry, id string, hash uint64) *entry {
+	if at := x.slot(entries, id, hash).entry; at > 0 {
+		return &entries[at-1]
+	}
+	return nil
+}
+
+// slot returns the slot of an id, or the free one where it belongs.
+func (x *index) slot(entries []entry, id string, hash uint64) *slot {
 	last := len(x.slots) - 1
 	for at := int(hash & uint64(last)); ; at = (at + 1) & last {
 		s := &x.slots[at]
@@ -100,16 +114,19 @@ func (x *index) put(entries []entry, id string, hash uint64) {
 		x.build(entries)
 		return
 	}
-	s := x.find(entries, id, hash)
+	s := x.slot(entries, id, hash)
 	if s.entry == 0 {
 		x.used++
 	}
 	*s = slot{entry: len(entries), hash: hash}
 }
 
+// fewSlots are those of a short list.
+const fewSlots = 64
+
 // build has all entries found.
 func (x *index) build(entries []entry) {
-	size := 4 * many
+	size := fewSlots
 	for size < 4*len(entries) {
 		size *= 2
 	}
@@ -120,7 +137,7 @@ func (x *index) build(entries []entry) {
 }
 
 func (e *entry) hash() uint64 {
-	if e.of != nil {
+	if e.by != nil {
 		return e.of.hash
 	}
 	return hashOfID(e.id)
@@ -132,7 +149,7 @@ func (l *list) add(it *item, by *Policy, at int) {
 		l.inserted = append(l.inserted, at)
 	}
 	l.entries = append(l.entries, entry{id: it.id, raw: it.raw, at: at, since: len(l.inserted), by: by, of: it})
-	if l.index.slots != nil {
+	if l.index != nil {
 		l.index.put(l.entries, it.id, it.hash)
 	}
 	l.there = true
@@ -171,7 +188,7 @@ func (l *list) remove(gone func(*entry) bool) int {
 		}
 		bytes += len(e.raw)
 	}
-	l.entries, l.index = kept, index{}
+	l.entries, l.index = kept, nil
 	return bytes
 }
 
@@ -189,11 +206,8 @@ func (e *entry) same(of itemKind, it *item) bool {
 	if bytes.Equal(e.raw, it.raw) {
 		return true
 	}
-	if e.of != nil {
-		return e.of == it || equal(e.of.normal, it.normal)
+	if e.of == nil {
+		e.of = &item{normal: normalize(of, decode(e.raw))}
 	}
-	if e.normal == nil {
-		e.normal = normalize(of, decode(e.raw))
-	}
-	return equal(e.normal, it.normal)
+	return e.of == it || equal(e.of.normal, it.normal)
 }
