@@ -135,12 +135,12 @@ func containersOf(n int) *unstructured.Unstructured {
 	}}
 }
 
-// tags returns a policy that gives the images of all containers so many tags, one after
+// tags returns a policy that gives the images of all containers 200 tags, one after
 // another; for each of the clusters, with rules of their own.
-func tags(n int, clusters ...string) *corev1alpha1.OverridePolicy {
+func tags(clusters ...string) *corev1alpha1.OverridePolicy {
 	p := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
 	for _, cluster := range clusters {
-		images := make([]corev1alpha1.ImageOverrider, n)
+		images := make([]corev1alpha1.ImageOverrider, MaxChanges/100)
 		for i := range images {
 			images[i].Operations = []corev1alpha1.ImageOperation{{ImageComponent: corev1alpha1.ImageTag, Value: fmt.Sprint("t", i)}}
 		}
@@ -165,7 +165,7 @@ func arguments(times, n int) *corev1alpha1.OverridePolicy {
 // TestBudget has policies within all limits do too much with an object.
 func TestBudget(t *testing.T) {
 	const a, b, c, d, e, f = "a", "b", "c", "d", "e", "f"
-	missing := tags(200, a)
+	missing := tags(a)
 	missing.Spec.OverrideRules[0].Overriders.Image[0].ContainerNames = strings.Fields(strings.Repeat("nobody ", 1+MaxChanges))
 	for name, tc := range map[string]struct {
 		reason string
@@ -175,11 +175,11 @@ func TestBudget(t *testing.T) {
 	}{
 		"Changes": {
 			reason: "A variant may have as many.",
-			object: containersOf(100), policy: tags(MaxChanges/100, a), want: []error{nil},
+			object: containersOf(100), policy: tags(a), want: []error{nil},
 		},
 		"OneChangeMore": {
 			reason: "One more fails it, and no other variant.",
-			object: containersOf(101), policy: tags(MaxChanges/100, a), want: []error{errChanges, nil},
+			object: containersOf(101), policy: tags(a), want: []error{errChanges, nil},
 		},
 		"Warnings": {
 			reason: "Warnings take memory like changes.",
@@ -187,11 +187,11 @@ func TestBudget(t *testing.T) {
 		},
 		"TotalChanges": {
 			reason: "All variants together may have as many.",
-			object: containersOf(100), policy: tags(MaxChanges/100, a, b, c, d, e), want: []error{nil, nil, nil, nil, nil, nil},
+			object: containersOf(100), policy: tags(a, b, c, d, e), want: []error{nil, nil, nil, nil, nil, nil},
 		},
 		"OneVariantMore": {
 			reason: "The variants that there is nothing left for fail. One that nothing is done for is there.",
-			object: containersOf(100), policy: tags(MaxChanges/100, a, b, c, d, e, f), want: []error{nil, nil, nil, nil, nil, errTotalChanges, nil},
+			object: containersOf(100), policy: tags(a, b, c, d, e, f), want: []error{nil, nil, nil, nil, nil, errTotalChanges, nil},
 		},
 		"Work": {
 			reason: "A list that grows with each item.",
@@ -232,7 +232,7 @@ func TestBudget(t *testing.T) {
 
 // TestBudgetOfSeveralGoes renders the clusters of an object in two goes.
 func TestBudgetOfSeveralGoes(t *testing.T) {
-	p, _ := Compile(tags(MaxChanges/100, "a", "b", "c", "d", "e", "f"))
+	p, _ := Compile(tags("a", "b", "c", "d", "e", "f"))
 	var budget Budget
 	var errs []error
 	for _, name := range []string{"a", "b", "c", "d", "e", "f"} {

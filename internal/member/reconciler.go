@@ -262,7 +262,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	}
 	cfg, err := Config(fc, secret)
 	if errors.Is(err, ErrEndpoint) {
-		return health{reason: "EndpointNotRecorded", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
+		return health{reason: "EndpointNotRecorded", message: err.Error()}, nil
 	}
 	if err != nil {
 		return health{reason: "InvalidCredentials", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
@@ -343,7 +343,10 @@ func judge(err error, endpoint string) health {
 	case err == nil:
 		return health{ready: true, joined: true}
 	case errors.As(err, &elsewhere):
-		return health{reason: "Redirected", message: fmt.Sprintf("%s answers with %s; spec.apiEndpoint must be the address of the API server itself", endpoint, elsewhere)}
+		return health{
+			reason:  "Redirected",
+			message: fmt.Sprintf("%s answers with %s; spec.apiEndpoint must be the address of the API server itself", endpoint, elsewhere),
+		}
 	case apierrors.IsUnauthorized(err):
 		return health{reason: "Unauthorized", message: "the API server does not accept the credentials, which may have expired: " + plain(err)}
 	case apierrors.IsForbidden(err):

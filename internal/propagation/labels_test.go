@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"maps"
 	"strings"
 	"testing"
 
@@ -54,9 +55,7 @@ func TestNamespaceLabelChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			carried := namespaceLabels{"team", "example.com/*"}
 			ns := &member.Namespace{Labels: labels{}, Own: map[string]bool{}}
-			for key, value := range tc.have {
-				ns.Labels[key] = value
-			}
+			maps.Copy(ns.Labels, tc.have)
 			for key, value := range tc.own {
 				ns.Labels[key], ns.Own[key] = value, true
 			}

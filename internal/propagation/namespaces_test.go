@@ -49,7 +49,9 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	const partial = "meta.k8s.io/v1"
 	reply := func(code int, body any) {
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(body) // The client went away.
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			return // The client went away.
+		}
 	}
 	list := func(items ...metav1.PartialObjectMetadata) metav1.PartialObjectMetadataList {
 		return metav1.PartialObjectMetadataList{
@@ -97,9 +99,10 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case path == "PATCH /api/v1/namespaces/shop":
 		var patch struct {
 			Metadata struct {
-				ResourceVersion     string
-				Labels, Annotations map[string]*string
-			}
+				ResourceVersion string             `json:"resourceVersion"`
+				Labels          map[string]*string `json:"labels"`
+				Annotations     map[string]*string `json:"annotations"`
+			} `json:"metadata"`
 		}
 		_ = json.NewDecoder(r.Body).Decode(&patch) // Then it has no version.
 		if patch.Metadata.ResourceVersion != fmt.Sprint(s.version) {
@@ -108,11 +111,12 @@ func (s *shop) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 		for part, changes := range map[string]map[string]*string{"labels": patch.Metadata.Labels, "annotations": patch.Metadata.Annotations} {
 			for key, value := range changes {
-				if value == nil {
+				switch {
+				case value == nil:
 					s.unset(part, key)
-				} else if part == "labels" {
+				case part == "labels":
 					s.set("refract", map[string]string{key: *value}, nil)
-				} else {
+				default:
 					s.set("refract", nil, map[string]string{key: *value})
 				}
 			}
@@ -284,7 +288,7 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 	}
 
 	s.change(func() { s.unset("labels", enforceLabel) })
-	a.hubNamespaces.Add(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{ //nolint:errcheck // It returns none.
+	a.hubNamespaces.Add(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
 		"name": "shop", "labels": map[string]any{enforceLabel: "baseline"},
 	}}})
 	a.hubNamespaces.synced = true

@@ -447,7 +447,7 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 // asksNothing says of an object that is there why its copies are to go; nothing if it
 // asks to be propagated.
 func asksNothing(obj *unstructured.Unstructured) cause {
-	_, asks, _, _ := placement.Named(obj.GetLabels(), obj.GetNamespace()) // A label that is not valid asks, too.
+	_, asks, _, _ := placement.Named(obj.GetLabels(), obj.GetNamespace()) //nolint:dogsled // A label that is not valid asks, too.
 	switch {
 	case obj.GetDeletionTimestamp() != nil:
 		return causeDeleted

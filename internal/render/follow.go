@@ -123,7 +123,8 @@ func (e *evaluator) lead(o *Outcome) {
 	if o.Gone != "" || (o.policy != nil && o.policy.DisableFollowers) {
 		return
 	}
-	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: e.followers.resource(o.ID.GroupKind).String(), Name: o.ID.Name}}
+	resource := e.followers.resource(o.ID.GroupKind).String()
+	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: resource, Name: o.ID.Name}}
 	if o.Held != "" || (len(o.Variants) == 0 && len(o.errors) > 0) {
 		e.followers.held[by] = true
 		return

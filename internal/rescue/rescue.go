@@ -24,20 +24,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// Panic is the error that a panic has become. It does not say what the panic said, which
+// PanicError is the error that a panic has become. It does not say what the panic said, which
 // may quote what who reads the error may not: that is for the log.
-type Panic struct {
+type PanicError struct {
 	// Work is what was done, as "reading a copy".
 	Work string
 }
 
 // Error says it to whoever reads a status.
-func (p *Panic) Error() string {
+func (p *PanicError) Error() string {
 	return p.Work + ": Refract stumbled over what it was given; that is a mistake in Refract, which its log tells of"
 }
 
-// Is reports whether an error is, or wraps, a [Panic]: it has been logged.
-func Is(err error) bool { return errors.As(err, new(*Panic)) }
+// Is reports whether an error is, or wraps, a [PanicError]: it has been logged.
+func Is(err error) bool { return errors.As(err, new(*PanicError)) }
 
 // To is deferred by work on what others wrote. It makes a panic the error that err points
 // to, logs it with these keys and values, and counts it. Without a panic it does nothing.
@@ -83,7 +83,7 @@ var logged = struct {
 	at map[string]time.Time
 }{at: map[string]time.Time{}}
 
-func note(log logr.Logger, work string, reason any, keysAndValues ...any) *Panic {
+func note(log logr.Logger, work string, reason any, keysAndValues ...any) *PanicError {
 	panics.WithLabelValues(work).Inc()
 	if news(work + " " + origin()) {
 		text := fmt.Sprint(reason)
@@ -93,7 +93,7 @@ func note(log logr.Logger, work string, reason any, keysAndValues ...any) *Panic
 		log.Error(errors.New("panic: "+text), "Work on what others wrote panicked, and was given up; the like of it is not logged for an hour",
 			append([]any{"work", work, "stack", string(debug.Stack())}, keysAndValues...)...)
 	}
-	return &Panic{work}
+	return &PanicError{work}
 }
 
 // news reports whether a place is to be logged.

@@ -32,7 +32,7 @@ func TestTo(t *testing.T) {
 	}{
 		"Well":      {"Work that goes well is left alone.", func() error { return nil }, "<nil>", false},
 		"Error":     {"So is its error.", func() error { return errors.New("no") }, "no", false},
-		"Assertion": {"An assertion that does not hold is an error.", func() error { return fmt.Errorf("%s", any(1).(string)) }, "which its log tells of", true}, //nolint:forcetypeassert // It is to panic.
+		"Assertion": {"An assertion that does not hold is an error.", func() error { return fmt.Errorf("%s", any(1).(string)) }, "which its log tells of", true},
 		"Secret":    {"A panic may quote what who reads its error may not.", func() error { panic("password " + strings.Repeat("x", 10_000)) }, "which its log tells of", true},
 	}
 	for name, tc := range cases {

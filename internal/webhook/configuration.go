@@ -84,7 +84,8 @@ const (
 // reason not to ask: it is in force for as long as a finalizer keeps it. The API
 // server counts the generation up before it asks.
 const newSpec = "request.operation == 'CREATE' || object.metadata.generation != oldObject.metadata.generation || " +
-	"(request.kind.kind in ['ClusterOverridePolicy', 'OverridePolicy'] && object" + approval + " != '' && object" + approval + " != oldObject" + approval + ") || " +
+	"(request.kind.kind in ['ClusterOverridePolicy', 'OverridePolicy'] && object" + approval + " != '' && " +
+	"object" + approval + " != oldObject" + approval + ") || " +
 	"(request.kind.kind == 'FederatedCluster' && " +
 	"(has(object.metadata.labels) ? object.metadata.labels : {}) != (has(oldObject.metadata.labels) ? oldObject.metadata.labels : {}))"
 

@@ -199,7 +199,9 @@ func lieOn(w http.ResponseWriter, events <-chan watch.Event, status any, healed 
 				return // It is watched anew.
 			}
 			u.Object["status"] = status
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": e.Type, "object": u.Object})
+			if err := json.NewEncoder(w).Encode(map[string]any{"type": e.Type, "object": u.Object}); err != nil {
+				return // Nobody listens any more.
+			}
 		}
 	}
 }
@@ -207,7 +209,9 @@ func lieOn(w http.ResponseWriter, events <-chan watch.Event, status any, healed 
 func write(w http.ResponseWriter, code int, body any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body) // Who has gone does not hear the answer.
+	if err := json.NewEncoder(w).Encode(body); err != nil {
+		return // Who has gone does not hear the answer.
+	}
 }
 
 // endless is a fault by which what is about ConfigMaps is answered without an end.

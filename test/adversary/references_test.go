@@ -95,10 +95,10 @@ func (r *referrer) must(t *testing.T, cluster, user, manifest string, args ...st
 	}
 }
 
-// mustNot has kubectl be refused on the hub, and say this.
-func (r *referrer) mustNot(t *testing.T, reason, user, want, manifest string, args ...string) {
+// mustNot has mallory's kubectl be refused on the hub, and say this.
+func (r *referrer) mustNot(t *testing.T, reason, want, manifest string, args ...string) {
 	t.Helper()
-	out, err := r.kubectl("hub", user, manifest, args...)
+	out, err := r.kubectl("hub", "mallory", manifest, args...)
 	if err == nil || !strings.Contains(out, want) {
 		t.Errorf("%s\nkubectl %s: want it to be refused with %q, got %v\n%s", reason, strings.Join(args, " "), want, err, out)
 	}
@@ -196,9 +196,9 @@ func TestReferencesOfOverrides(t *testing.T) {
 	})
 	r.stays(t, "Nobody was asked about it.", "theirs", "after-the-restart")
 	r.says(t, "it is still said to stay", "early.deployments.apps", "refract.dev/approve-references")
-	r.mustNot(t, "Mallory cannot say that it may travel.", "mallory", "Secret shop/theirs", "",
+	r.mustNot(t, "Mallory cannot say that it may travel.", "Secret shop/theirs", "",
 		"annotate", "overridepolicy", "early", "-n", "shop", "refract.dev/approve-references=1")
-	r.mustNot(t, "Nor write what is known of the policy.", "mallory", "overridepolicies/status", "",
+	r.mustNot(t, "Nor write what is known of the policy.", "overridepolicies/status", "",
 		"patch", "overridepolicy", "early", "-n", "shop", "--subresource=status", "--type=merge",
 		"-p", `{"status":{"references":{"observedGeneration":1,"items":[{"kind":"Secret","name":"theirs"}]}}}`)
 
@@ -209,7 +209,7 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.arrives(t, "deployment", "image")
 	r.stays(t, "Nobody was asked about it, as nobody could know.", "theirs-too", "after-the-image")
 	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image brings in")
-	r.mustNot(t, "Now one can know.", "mallory", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
+	r.mustNot(t, "Now one can know.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
 	// By a policy for pods, which hands out on the member what its Service names.
 	r.must(t, "hub", "mallory", overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}]"), "apply", "-f", "-")
@@ -218,7 +218,7 @@ func TestReferencesOfOverrides(t *testing.T) {
   spec: {service: db, selector: {matchLabels: {app: early}}, env: [{name: A, value: b}]}}`
 	r.must(t, "hub", "mallory", policy, "apply", "-f", "-")
 	r.says(t, "the injection policy does not go out", "db.serviceinjectionpolicies.refract.dev", "has it give out Service db on clusters")
-	r.mustNot(t, "Whoever writes it so himself is refused, too.", "mallory", "Secret shop/theirs",
+	r.mustNot(t, "Whoever writes it so himself is refused, too.", "Secret shop/theirs",
 		overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}], labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
 	// Somebody with the right says so.

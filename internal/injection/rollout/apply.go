@@ -133,7 +133,9 @@ func (c *controller) admit(ctx context.Context, namespace string, why error) (er
 
 // writeStatus writes the status of a policy, and returns the version that it has then;
 // none if the policy has gone.
-func (c *controller) writeStatus(ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus) (version string, err error) {
+func (c *controller) writeStatus(
+	ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus,
+) (version string, err error) {
 	defer rescue.To(&err, c.log, "writing the status of an injection policy", "namespace", namespace, "policy", p.name)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
 	if err != nil {

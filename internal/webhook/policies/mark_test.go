@@ -120,7 +120,7 @@ func TestMark(t *testing.T) {
 				if got := shown(post(t, Options{Client: c, Log: logr.Discard()}, body)); got != "allowed\n" {
 					t.Fatal(got)
 				}
-				time.Sleep(100 * time.Millisecond)
+				<-time.After(100 * time.Millisecond)
 				synctest.Wait()
 				if tc.stored != nil {
 					if tc.before != nil {
@@ -132,7 +132,7 @@ func TestMark(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				time.Sleep(2 * storing)
+				<-time.After(2 * storing)
 				synctest.Wait()
 				if diff := cmp.Diff(tc.want, markOn(t, c)); diff != "" {
 					t.Errorf("%s\nThe mark: -want, +got:\n%s", tc.reason, diff)
@@ -163,11 +163,11 @@ func TestMarksPending(t *testing.T) {
 				t.Fatalf("Write %d: want %d warnings, got %v", i, want, got)
 			}
 		}
-		time.Sleep(2 * storing)
+		<-time.After(2 * storing)
 		synctest.Wait()
 		if got := ask(t, h, review(t, nil, brings("db", 1, "1"))); len(got.Warnings) != 0 {
 			t.Errorf("There is room again: got %v", got.Warnings)
 		}
-		time.Sleep(2 * storing)
+		<-time.After(2 * storing)
 	})
 }
