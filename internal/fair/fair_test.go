@@ -24,7 +24,7 @@ type shift struct {
 func begin(o Options) *shift { return &shift{Places: New(o), waits: map[string][]time.Duration{}} }
 
 // work has somebody work for a key for as long, and returns when he waits or works.
-func (s *shift) work(t *testing.T, ctx context.Context, key string, takes time.Duration) {
+func (s *shift) work(ctx context.Context, t *testing.T, key string, takes time.Duration) {
 	t.Helper()
 	go func() {
 		begun := time.Now()
@@ -61,14 +61,14 @@ func pass(d time.Duration) {
 func TestLaw(t *testing.T) {
 	for seed := range uint64(400) {
 		synctest.Test(t, func(t *testing.T) {
-			r := rand.New(rand.NewPCG(seed, 0)) //nolint:gosec // Chances that are the same each time.
+			r := rand.New(rand.NewPCG(seed, 0))
 			places, keys := 1+r.IntN(4), 2+r.IntN(5)
 			s := begin(Options{Places: places, Each: 1000, All: 1000})
 			waiting, others := map[string]int{}, map[string]int{}
 			for range 20 + r.IntN(100) {
 				key := fmt.Sprint(r.IntN(keys) * r.IntN(2)) // Half of it is for one key.
 				waiting[key]++
-				s.work(t, t.Context(), key, time.Second)
+				s.work(t.Context(), t, key, time.Second)
 				pass(time.Duration(r.IntN(3)) * 100 * time.Millisecond)
 			}
 			arrived := len(s.order())
@@ -101,7 +101,7 @@ func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 1, Each: 10, All: 30})
 		for _, key := range []string{"a", "a", "a", "a", "b", "b", "c"} {
-			s.work(t, t.Context(), key, time.Second)
+			s.work(t.Context(), t, key, time.Second)
 		}
 		pass(time.Minute)
 		if diff := cmp.Diff([]string{"a", "b", "c", "a", "b", "a", "a"}, s.order()); diff != "" {
@@ -117,12 +117,12 @@ func TestLight(t *testing.T) {
 		const heavy, light = 20 * time.Millisecond, 100 * time.Microsecond
 		s := begin(Options{Places: 2, Each: 1000, All: 2000})
 		for range 500 {
-			s.work(t, t.Context(), "heavy", heavy)
+			s.work(t.Context(), t, "heavy", heavy)
 		}
 		for range 200 {
 			pass(10 * time.Millisecond)
 			for range 3 {
-				s.work(t, t.Context(), "light", light)
+				s.work(t.Context(), t, "light", light)
 			}
 		}
 		pass(time.Minute)
@@ -140,7 +140,7 @@ func TestAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 3, Each: 10, All: 10})
 		for range 5 {
-			s.work(t, t.Context(), "a", time.Second)
+			s.work(t.Context(), t, "a", time.Second)
 		}
 		if len(s.order()) != 3 {
 			t.Errorf("%d work, want 3", len(s.order()))
@@ -157,7 +157,7 @@ func TestApart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := begin(Options{Places: 2, Each: 10, All: 10, Apart: 1})
 		for _, key := range []string{"a", "a", "a", "b"} {
-			s.work(t, t.Context(), key, time.Second)
+			s.work(t.Context(), t, key, time.Second)
 		}
 		if diff := cmp.Diff([]string{"a", "b"}, s.order()); diff != "" {
 			t.Errorf("At work: -want, +got:\n%s", diff)

@@ -89,13 +89,13 @@ func (f *Finding) String() string {
 // the manifest could explain. Lint modifies neither of its arguments and does no
 // I/O; equal arguments give equal results.
 func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
-	result, _ := LintEach(set, problems, func(*render.Outcome) error { return nil }) // Which is the only error there is.
+	result, _ := Each(set, problems, func(*render.Outcome) error { return nil }) // Which is the only error there is.
 	return result
 }
 
-// LintEach is [Lint] that is told what becomes of each object, as [render.Options] has it,
+// Each is [Lint] that is told what becomes of each object, as [render.Options] has it,
 // and is asked before each kind of mistake with nil: an error ends it, and is returned.
-func LintEach(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*Result, error) {
+func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*Result, error) {
 	r := &report{}
 	r.problems(problems)
 	f, err := gather(set, problems, each)

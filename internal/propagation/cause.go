@@ -123,10 +123,10 @@ func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *de
 	_, recorded := c.records.get(key)
 	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
 	var err error
-	switch found {
-	case causeWithdrawn:
+	if found == causeWithdrawn {
 		e.led = c.ledger.deleted(was.following)
-	case causeDeleted, causeMissing:
+	}
+	if found == causeDeleted || found == causeMissing {
 		if e.around, err = c.sources.around(ctx, key, told); err != nil {
 			return "", err
 		}

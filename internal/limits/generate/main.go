@@ -74,7 +74,7 @@ var parts = []part{
 		[]row{
 			{"bytes of a review of an injected pod", "internal/injection", "mostBytes", bytes, "413: the pod is let through, and repaired later"},
 			{"bytes of a review of a policy", "internal/webhook/policies", "mostBytes", bytes, "413: the write is refused"},
-			{"values that one evaluation for a policy may hold", "internal/webhook/policies", "mostValues", count, "no advice is given; what must be checked and was not is refused"},
+			{"values that the advice for a policy may hold", "internal/webhook/policies", "mostValues", count, "no advice is given, and a warning says so"},
 			{"references that a policy brings in", "internal/webhook/policies", "mostReferences", count, "the policy is refused"},
 			{"bytes of a conversion review", "webhook/conversion", "DefaultMaxBytes", bytes, "413"},
 			{"objects of a conversion review", "convert", "defaultObjects", count, "the review fails"},
@@ -106,7 +106,7 @@ var parts = []part{
 			{"levels of the JSON", "internal/member", "mostDepth", count, "the request fails"},
 			{"pages of a list", "internal/member", "mostPages", count, "the list fails"},
 			{"types that a member serves", "internal/member", "mostTypes", count, "discovery fails"},
-			{"bytes of each annotation by which a copy is known", "internal/member", "mostMark", bytes, "the copy is `Failed`, reason `Unreadable`; it is neither written nor removed"},
+			{"bytes of each annotation that marks a copy", "internal/member", "mostMark", bytes, "the copy is `Failed` (`Unreadable`), and left alone"},
 			{"bytes of the record of fields that Refract applied", "internal/member", "mostFields", bytes, "only whether it changed is known, not which field"},
 		},
 	},

@@ -134,11 +134,11 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if radius != "" {
 		a.warnings = append(a.warnings, radius)
 	}
-	was, err := lint.LintEach(before, problems, within(ctx))
+	was, err := lint.Each(before, problems, within(ctx))
 	if err != nil {
 		return nil, err
 	}
-	is, err := lint.LintEach(after, problems, within(ctx))
+	is, err := lint.Each(after, problems, within(ctx))
 	if err != nil {
 		return nil, err
 	}
