@@ -23,7 +23,7 @@ const (
 	mostEvent  = 8 << 20
 	// mostValues is how many values the JSON of an answer may have, and mostEventValues
 	// that of an event: an empty object of two bytes takes a hundred times that in memory.
-	mostValues      = 500_000
+	mostValues      = 250_000
 	mostEventValues = 200_000
 	// mostObjects is how many objects, or lists, may stand at the third level: there are the
 	// objects of a list, of which an API server is never asked for so many at a time.
