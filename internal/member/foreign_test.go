@@ -170,7 +170,7 @@ func TestAnswersAreBounded(t *testing.T) {
 		"Values": {"Objects of two bytes, each of which takes a hundred times that.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			endless(w, `{"kind":"ConfigMap","status":{"list":[`, "{},")
-		}, "more than 500000 values of an answer"},
+		}, "more than 250000 values of an answer"},
 		"Objects": {"More objects than are asked for at a time.", func(w http.ResponseWriter, _ *http.Request) {
 			asObject(w)
 			endless(w, list, `{"kind":"ConfigMap"},`)
