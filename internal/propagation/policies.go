@@ -65,6 +65,19 @@ func (p *policies) propagation(ref tree.Policy) *placement.Policy {
 	return p.propagations[ref]
 }
 
+// generation returns that of a policy as it was last seen; false if there is none.
+func (p *policies) generation(ref tree.Policy) (int64, bool) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if o := p.overrides[ref]; o != nil {
+		return o.Ref.Generation, true
+	}
+	if o := p.propagations[ref]; o != nil {
+		return o.Ref.Generation, true
+	}
+	return 0, false
+}
+
 // problem returns what is wrong with the policy, or nil.
 func (p *policies) problem(ref tree.Policy) error {
 	p.mu.RLock()

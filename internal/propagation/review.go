@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -29,6 +30,10 @@ const (
 	perUser     = 5 * time.Millisecond
 )
 
+// behind is how soon a policy is looked at again that the cache has not heard of yet: it
+// has a watch of its own, and nobody is told when it hears.
+const behind = 50 * time.Millisecond
+
 // reviewLater has the status of a policy written, soon.
 func (c *Controller) reviewLater(ref tree.Policy) {
 	c.review.addAfter(ref, reviewDelay+time.Duration(c.ledger.count(ref))*perUser)
@@ -41,7 +46,12 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	obj, status := policyObject(ref)
-	if err := c.client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, obj); err != nil {
+	err := c.client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, obj)
+	generation, known := c.policies.generation(ref)
+	switch {
+	case known && apierrors.IsNotFound(err), known && err == nil && obj.GetGeneration() < generation:
+		return reconcile.Result{RequeueAfter: behind}, nil
+	case err != nil:
 		return reconcile.Result{}, client.IgnoreNotFound(err)
 	}
 	before, ok := obj.DeepCopyObject().(client.Object)
