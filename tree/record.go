@@ -16,9 +16,14 @@ import (
 // first change.
 type Record struct {
 	changes []Change
+	hidden  uint64 // Those of the first few that are, a bit each.
 	root    written
 	spare   []written // For nodes to come.
 }
+
+// few changes are looked through faster than a tree of their places is made. Most
+// objects have no more.
+const few = 20
 
 // written is a place of the object, and which changes there is still something to see of.
 type written struct {
@@ -42,12 +47,39 @@ func (r *Record) Grow(n int) { r.changes = slices.Grow(r.changes, n) }
 
 // Add adds c, with what it shadows filled in.
 func (r *Record) Add(c Change) {
-	c.Shadows = r.note(&c)
+	n := len(r.changes)
+	switch {
+	case n < few:
+		c.Shadows = r.look(&c)
+	case n == few:
+		for i := range r.changes {
+			r.note(&r.changes[i], i)
+		}
+		fallthrough
+	default:
+		c.Shadows = r.note(&c, n)
+	}
 	r.changes = append(r.changes, c)
 }
 
-// note notes the change that is to be added, and returns those that it hides.
-func (r *Record) note(c *Change) []int {
+// look returns the changes that c hides, of few.
+func (r *Record) look(c *Change) []int {
+	if c.Element && c.Op == OpAdd {
+		return nil // What was there has moved up.
+	}
+	var hidden []int
+	for i, place := range touches(r.changes, c.Path) {
+		if r.hidden&(1<<i) == 0 && Covers(place, r.changes[i].Path) {
+			r.hidden |= 1 << i
+			hidden = append(hidden, i)
+		}
+	}
+	slices.Reverse(hidden)
+	return hidden
+}
+
+// note notes the change with index n, and returns those that it hides.
+func (r *Record) note(c *Change, n int) []int {
 	around, path := &r.root, strings.TrimPrefix(c.Path, "/")
 	for {
 		segment, rest, more := strings.Cut(path, "/")
@@ -63,7 +95,7 @@ func (r *Record) note(c *Change) []int {
 		at := r.enter(around, path)
 		hidden := at.all(nil)
 		at.inside, at.array = nil, false
-		at.set(len(r.changes))
+		at.set(n)
 		return sorted(hidden)
 	}
 	around.becomeArray()
@@ -73,11 +105,11 @@ func (r *Record) note(c *Change) []int {
 		around.move(i, 1)
 		at := r.node()
 		at.index = index
-		at.set(len(r.changes))
+		at.set(n)
 		around.inside = slices.Insert(around.inside, i, at)
 		return nil
 	}
-	around.changes = append(around.changes, len(r.changes))
+	around.changes = append(around.changes, n)
 	if !there {
 		around.move(i, -1)
 		return nil
