@@ -22,7 +22,7 @@ import (
 const (
 	heavyPolicies, heavyVariables, heavyContainers = 200, 100, 200
 	attackers                                      = 16
-	attack                                         = 20 * time.Second
+	heavyFor                                       = 20 * time.Second
 	othersPerSecond                                = 100
 )
 
@@ -92,7 +92,7 @@ func TestInjectionIsFair(t *testing.T) {
 		})
 	}
 
-	ctx, cancel := context.WithTimeout(t.Context(), attack)
+	ctx, cancel := context.WithTimeout(t.Context(), heavyFor)
 	defer cancel()
 	var group sync.WaitGroup
 	var attacked, created, uninjected atomic.Int64

@@ -60,14 +60,8 @@ func TestWritesInOurName(t *testing.T) {
 // the copy then has.
 func inOurName(t *testing.T, cluster, ns, name string) string {
 	t.Helper()
-	is := get(t, cluster, "configmap", ns, name)
-	forged := &unstructured.Unstructured{Object: map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"size": "666"},
-		"metadata": map[string]any{"namespace": ns, "name": name},
-	}}
-	forged.SetLabels(is.GetLabels())
-	forged.SetAnnotations(is.GetAnnotations())
-	if err := clients[cluster].Patch(t.Context(), forged, client.Apply, client.FieldOwner(member.FieldManager), client.ForceOwnership); err != nil { //nolint:staticcheck // Of what is there, not of a type.
+	forged, err := forge(t.Context(), clients[cluster], get(t, cluster, "configmap", ns, name), "666")
+	if err != nil {
 		t.Fatal(err)
 	}
 	for _, e := range forged.GetManagedFields() {
@@ -76,4 +70,17 @@ func inOurName(t *testing.T, cluster, ns, name string) string {
 		}
 	}
 	return forged.GetResourceVersion()
+}
+
+// forge applies a ConfigMap with another size, as if Refract did, and returns it as it is
+// then.
+func forge(ctx context.Context, as client.Client, is *unstructured.Unstructured, size string) (*unstructured.Unstructured, error) {
+	forged := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"size": size},
+		"metadata": map[string]any{"namespace": is.GetNamespace(), "name": is.GetName()},
+	}}
+	forged.SetLabels(is.GetLabels())
+	forged.SetAnnotations(is.GetAnnotations())
+	err := as.Patch(ctx, forged, client.Apply, client.FieldOwner(member.FieldManager), client.ForceOwnership) //nolint:staticcheck // Of what is there, not of a type.
+	return forged, err
 }
