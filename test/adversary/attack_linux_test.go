@@ -69,7 +69,7 @@ type siege struct {
 // With REFRACT_SOAK=1 it takes ten minutes, and how long their objects take to arrive is
 // compared with how long they did before.
 func TestFleetUnderAttack(t *testing.T) {
-	quiet, attacked := 15*time.Second, 40*time.Second
+	quiet, attacked := 8*time.Second, 25*time.Second
 	soak := os.Getenv("REFRACT_SOAK") == "1"
 	if soak {
 		quiet, attacked = 2*time.Minute, 10*time.Minute

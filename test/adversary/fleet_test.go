@@ -195,7 +195,7 @@ func create(t *testing.T, c client.Client, ns, manifest string, options ...clien
 }
 
 // replace is create for what is there.
-func replace(t *testing.T, c client.Client, ns, manifest string) error {
+func replace(t *testing.T, c client.Client, ns, manifest string, options ...client.UpdateOption) error {
 	t.Helper()
 	for _, u := range objects(t, ns, manifest) {
 		now := u.DeepCopy()
@@ -203,7 +203,7 @@ func replace(t *testing.T, c client.Client, ns, manifest string) error {
 			return err
 		}
 		u.SetResourceVersion(now.GetResourceVersion())
-		if err := c.Update(t.Context(), u); err != nil {
+		if err := c.Update(t.Context(), u, options...); err != nil {
 			return err
 		}
 	}
