@@ -106,8 +106,8 @@ type attack struct {
 	why string
 
 	begun, taken, refused atomic.Int64
-	mu             sync.Mutex
-	first, other   error // A refusal, and one that does not say why.
+	mu                    sync.Mutex
+	first, other          error // A refusal, and one that does not say why.
 }
 
 // busy is what whoever asks too much is told.
