@@ -209,6 +209,7 @@ func (d *deletions) approve() {
 
 // TestDeletionsThatWereAskedFor go without approval, however many.
 func TestDeletionsThatWereAskedFor(t *testing.T) {
+	t.Parallel()
 	d := startDeletions(t)
 	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
 	d.tenant(a, many)
@@ -222,6 +223,7 @@ func TestDeletionsThatWereAskedFor(t *testing.T) {
 
 // TestDeletionsThatNobodyAskedFor wait, and hold nothing of another tenant.
 func TestDeletionsThatNobodyAskedFor(t *testing.T) {
+	t.Parallel()
 	d := startDeletions(t)
 	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
 	d.tenant(a, many)
@@ -247,6 +249,7 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 // TestDeletionsThatNobodySaw wait: of objects that went while the controllers were down,
 // or with their namespace.
 func TestDeletionsThatNobodySaw(t *testing.T) {
+	t.Parallel()
 	d := startDeletions(t)
 	a, b, c := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b", harness.NameOf(t)+"-c"
 	d.tenant(a, many)
@@ -273,6 +276,7 @@ func TestDeletionsThatNobodySaw(t *testing.T) {
 
 // TestDeletionsAreAllAskedAbout where an administrator wants that.
 func TestDeletionsAreAllAskedAbout(t *testing.T) {
+	t.Parallel()
 	d := startDeletions(t, "--deletion-guard-all")
 	a, b := harness.NameOf(t)+"-a", harness.NameOf(t)+"-b"
 	d.tenant(a, many)

@@ -41,6 +41,7 @@ var rubbish = map[string]struct {
 // TestForeignAnswers has a member answer rubbish, and then without an end. What is
 // about the member, or about one of its copies, says so; nothing else notices.
 func TestForeignAnswers(t *testing.T) {
+	t.Parallel()
 	ctx := t.Context()
 	env := harness.New(t, harness.Topology{Members: 2, CRDs: true, Nodes: true})
 	clients := map[string]client.WithWatch{}

@@ -102,6 +102,7 @@ func label(t *testing.T, env *harness.Env, cluster, ns, reason, key, want string
 // TestPodSecurityTravels: what the hub would refuse runs nowhere, and what a member's
 // administrator has set stays.
 func TestPodSecurityTravels(t *testing.T) {
+	t.Parallel()
 	env := fleet(t, "--namespace-labels", "example.com/*")
 	ns := env.Namespace(t)
 	patch(t, env, "hub", ns, `{"metadata":{"labels":{"`+enforce+`":"restricted","`+enforce+`-version":"latest","example.com/team":"a","other":"b"}}}`)
@@ -148,6 +149,7 @@ func TestPodSecurityTravels(t *testing.T) {
 // TestNamespacesStay has Secrets made in a namespace while its last copy goes: none of them
 // is lost, as the namespace stays. It has been deleted around them.
 func TestNamespacesStay(t *testing.T) {
+	t.Parallel()
 	env := fleet(t, "--deletion-guard", "100")
 	const others = 30
 	ns := env.Namespace(t)
@@ -179,6 +181,7 @@ func TestNamespacesStay(t *testing.T) {
 // TestEmptyNamespaces go only when that is asked for, when everybody could see it coming,
 // and when nobody has put anything into them or on them.
 func TestEmptyNamespaces(t *testing.T) {
+	t.Parallel()
 	env := fleet(t, "--remove-empty-namespaces-after", "2m", "--deletion-guard", "100")
 	name := harness.NameOf(t)
 	used, shared, left := name+"-used", name+"-shared", name+"-left"

@@ -218,6 +218,7 @@ var noRoleRightsOf = map[roleUser][]roleRight{
 // each of our accounts may do there: what it needs, and nothing that an attacker with
 // its token would make more of.
 func TestRoles(t *testing.T) {
+	t.Parallel()
 	root, err := harness.Root()
 	if err != nil {
 		t.Fatal(err)

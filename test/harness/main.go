@@ -136,9 +136,16 @@ func temporary() (clean func() error, err error) {
 	return func() error { return removeAll(dir) }, nil
 }
 
-// New is [Open] for one test, or the part of one, which the Env ends with.
+// places are for Envs of single tests. More of them at a time would wait for each other's
+// processors, and not for what they test.
+var places = make(chan struct{}, 2)
+
+// New is [Open] for one test, or the part of one, which the Env ends with. If two tests of
+// the package have one already it waits, so no test may open two.
 func New(t testing.TB, of Topology) *Env {
 	t.Helper()
+	places <- struct{}{}
+	t.Cleanup(func() { <-places })
 	e, err := Open(t.Context(), of)
 	if err != nil {
 		t.Fatal(err)
