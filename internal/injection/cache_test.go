@@ -1,6 +1,7 @@
 package injection
 
 import (
+	"fmt"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +182,36 @@ func TestBrokenPolicies(t *testing.T) {
 				t.Errorf("Mended, it counts: -want, +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSetsAreMadeWhenAskedFor: what comes in a burst makes one set, which is the newest for
+// whoever asks after that.
+func TestSetsAreMadeWhenAskedFor(t *testing.T) {
+	const many = 2000
+	c := newCache(logr.Discard())
+	policies := make([]*unstructured.Unstructured, many)
+	for i := range policies {
+		policies[i] = policy(t, changed(database, "allow-database", fmt.Sprintf("p-%d", i)))
+	}
+	one := testing.AllocsPerRun(1, func() { c.put(policies[0]); c.remove(policies[0]) })
+	for _, p := range policies[1:] {
+		c.put(p)
+	}
+	if among := testing.AllocsPerRun(1, func() { c.put(policies[0]); c.remove(policies[0]) }); among > one+10 {
+		t.Errorf("One policy among %d takes %.0f allocations, alone %.0f", many, among, one)
+	}
+	before := c.Set("shop")
+	if got := len(before.Policies()); got != many-1 || c.Set("shop") != before {
+		t.Errorf("A set of %d policies, want %d, and the same for everybody", got, many-1)
+	}
+	c.put(policies[0])
+	if got := len(c.Set("shop").Policies()); got != many {
+		t.Errorf("A set of %d policies, want %d", got, many)
+	}
+	c.remove(policies[1])
+	if got := len(c.Set("shop").Policies()); got != many-1 {
+		t.Errorf("A set of %d policies, want %d", got, many-1)
 	}
 }
 

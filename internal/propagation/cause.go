@@ -28,8 +28,11 @@ const (
 	causeLeaves    cause = reasonClusterLeaves  // The cluster leaves the fleet.
 )
 
-// wide reports whether nobody who has rights in one namespace alone can bring the
-// cause about. What has such a cause is judged over the whole member, too.
+// wide reports whether the hub's users of one namespace cannot bring the cause about by
+// what they do with their objects. What has such a cause is judged over the whole member,
+// too. It still counts for the namespace where it is: whoever may write there on the
+// member, or has a StatefulSet make claims there, can make objects with the marks of
+// copies that the hub never had.
 func (c cause) wide() bool { return c == causeForgotten || c == causeType || c == causeLeaves }
 
 // of says it of the object of a copy.

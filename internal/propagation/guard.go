@@ -232,13 +232,13 @@ func (t *toll) subtract(o toll) {
 
 // excess returns the groups of which more is to go than may go unasked.
 //
-// A namespace is judged by itself, for each cause. A cause that no user of a single
-// namespace can bring about is judged over the whole member, too, as are all causes
-// together once the hub has forgotten that much: it was set back, and nothing that it
-// says is certain. What tenants can bring about is judged over the namespaces that are
-// not held by themselves, but for the one that loses most: many that lose little each
-// are a mistake of somebody who has rights in all of them, and no single tenant can
-// use up what the others may lose.
+// A namespace is judged by itself, for each cause. A cause that is [cause.wide] is
+// judged over the whole member, too. Once the hub has forgotten much, it was set back,
+// and nothing that it says is certain: all causes wait, in a namespace of which it has,
+// and everywhere if it has in several, see [rest] and [shared]. What tenants can bring
+// about is judged over the namespaces that are not held by themselves, but for the one
+// that loses most: many that lose little each are a mistake of somebody who has rights
+// in all of them, and no single tenant can use up what the others may lose.
 func (g *guard) excess() map[group]bool {
 	spaces, groups := g.tolls()
 	excess, full := map[group]bool{}, map[string]bool{}
@@ -248,8 +248,11 @@ func (g *guard) excess() map[group]bool {
 		}
 	}
 	var member toll
-	for _, of := range spaces {
+	forgotten, unknown := map[string]toll{}, map[string]bool{}
+	for name, of := range spaces {
 		member.add(of)
+		of.add(groups[group{name, causeForgotten}])
+		forgotten[name] = of
 	}
 	wide := map[cause]toll{}
 	for of, t := range groups {
@@ -259,19 +262,17 @@ func (g *guard) excess() map[group]bool {
 		t.add(spaces[of.namespace])
 		excess[of] = g.much(t)
 		full[of.namespace] = full[of.namespace] || excess[of]
+		unknown[of.namespace] = unknown[of.namespace] || (excess[of] && of.cause == causeForgotten)
 	}
-	forgotten := false
 	for c, t := range wide {
 		t.add(member)
 		if c.wide() && g.much(t) {
 			exceed(func(of group) bool { return of.cause == c })
 		}
 	}
-	for of, is := range excess {
-		forgotten = forgotten || (is && of.cause == causeForgotten)
-	}
-	if forgotten {
-		exceed(func(group) bool { return true })
+	everywhere := g.much(rest(forgotten)) || g.much(shared(forgotten))
+	exceed(func(of group) bool { return everywhere || unknown[of.namespace] })
+	if everywhere {
 		return excess
 	}
 	shares := map[string]toll{}
@@ -294,16 +295,32 @@ func (g *guard) excess() map[group]bool {
 
 // rest is what namespaces come to without the one that loses most.
 func rest(shares map[string]toll) toll {
-	var sum, most toll
+	sum, _ := apart(shares)
+	return sum
+}
+
+// shared is what namespaces come to if the one that loses most had lost, and had, only so
+// much more than it keeps as all others lose together: what the users of one namespace do
+// comes to nothing, and what befalls several to what they have.
+func shared(shares map[string]toll) toll {
+	sum, most := apart(shares)
+	now, lost := max(0, most.now-sum.now), max(0, most.lost-sum.lost)
+	sum.add(most)
+	sum.subtract(toll{now: now, held: now, lost: lost, most: lost})
+	return sum
+}
+
+// apart returns what the namespace that loses most comes to, and all others together.
+func apart(shares map[string]toll) (others, most toll) {
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		t := shares[name]
-		sum.add(t)
+		others.add(t)
 		if t.lost > most.lost {
 			most = t
 		}
 	}
-	sum.subtract(most)
-	return sum
+	others.subtract(most)
+	return others, most
 }
 
 // tolls returns what namespaces have and had, and what groups lose of that.

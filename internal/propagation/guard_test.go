@@ -397,6 +397,24 @@ func TestGuardJudgesByNamespaceAndCause(t *testing.T) {
 			steps:  []step{{"a", causeForgotten, 3}, {"b", causePlacement, 1}},
 			went:   counts{"a Forgotten": 3, "b NoLongerPlaced": 1}, held: counts{},
 		},
+		"Forged": {
+			reason: "Users of a namespace write the marks of copies on objects of their own, which the hub never had: theirs wait, and nothing of others.",
+			copies: counts{"a": 31, "b": 20, "c": 5},
+			steps:  []step{{"a", causeForgotten, 11}, {"a", causePlacement, 1}, {"b", causePlacement, 6}, {"b", causeWithdrawn, 1}, {"c", causeLeaves, 5}},
+			went:   counts{"b NoLongerPlaced": 6, "b Withdrawn": 1, "c ClusterLeaves": 5}, held: counts{"a Forgotten": 11, "a NoLongerPlaced": 1},
+		},
+		"ForgedMany": {
+			reason: "However many they are, and though the hub does not know one of another namespace either.",
+			copies: counts{"a": 1000, "b": 20, "c": 5},
+			steps:  []step{{"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"a", causeForgotten, 90}, {"b", causePlacement, 6}, {"c", causeForgotten, 1}},
+			went:   counts{"b NoLongerPlaced": 6}, held: counts{"a Forgotten": 360, "c Forgotten": 1},
+		},
+		"ForgottenBesideLarge": {
+			reason: "One large namespace that is whole, or forgotten, does not hide that others are.",
+			copies: with(small(3, 5), counts{"a": 500, "b": 4}),
+			steps:  append(each(causeForgotten, 3, 5), step{"a", causeForgotten, 95}, step{"a", causeForgotten, 95}, step{"b", causeMissing, 4}),
+			went:   counts{}, held: with(of(causeForgotten, 3, 5), counts{"a Forgotten": 190, "b Missing": 4}),
+		},
 		"Type": {
 			reason: "A type that was deleted is judged over the whole member, and holds nothing else.",
 			copies: counts{"a": 9, "b": 9},
