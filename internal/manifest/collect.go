@@ -68,7 +68,8 @@ func (c *collector) add(value any, place Place, l lines) {
 // finish checks all objects, sorts them into a Set, and returns the problems.
 // What is asked of each object alone is asked of all at once.
 func (c *collector) finish() (*Set, []*Problem) {
-	concurrently(len(c.objects), func(i int) { c.objects[i].checkIdentity(c.unnamed) })
+	failed := func(i int, err error) { c.objects[i].report("", err.Error(), "") }
+	concurrently(len(c.objects), func(i int) { c.objects[i].checkIdentity(c.unnamed) }, failed)
 	c.gather()
 	scope := c.scopes()
 	for _, o := range c.objects {
@@ -84,7 +85,7 @@ func (c *collector) finish() (*Set, []*Problem) {
 		if o := c.objects[i]; !o.wrong {
 			o.decode()
 		}
-	})
+	}, failed)
 	c.gather()
 	set := &Set{}
 	for _, o := range c.objects {

@@ -199,7 +199,7 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 			decoders = append(decoders, &decoder{file: s.name, chunk: c})
 		}
 	}
-	concurrently(len(decoders), func(i int) { decoders[i].decode() })
+	concurrently(len(decoders), func(i int) { decoders[i].decode() }, func(i int, err error) { decoders[i].fail(err) })
 	documents := make(map[string]int, len(sources)) // By file.
 	for _, d := range decoders {
 		d.moveBy(documents[d.file])
