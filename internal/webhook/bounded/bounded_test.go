@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,14 +49,20 @@ func TestHandler(t *testing.T) {
 func TestRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewReader(10)
+		var mu sync.Mutex
 		reading, most := 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			reading += n
+			most = max(most, reading)
+		}
 		for range 20 {
 			go func() {
 				err := r.Read(t.Context(), &admission.Request{Namespace: "shop", Object: []byte(`{"a":1}`)}, func() error {
-					reading++
-					most = max(most, reading)
+					count(1)
+					defer count(-1)
 					<-time.After(time.Second)
-					reading--
 					return nil
 				})
 				if err != nil {
@@ -73,6 +80,8 @@ func TestRead(t *testing.T) {
 		}
 		<-time.After(time.Minute)
 		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
 		if most != atOnce {
 			t.Errorf("want %d to be read at a time, got %d", atOnce, most)
 		}
