@@ -47,6 +47,8 @@ const (
 	// counts for several. Of each little is kept.
 	mostPending, mostAwaited = 60, 600
 	fewReferences            = 50
+	// recent is how long a change is not given up.
+	recent = 2 * time.Second
 	// mostSpent is how many writes are remembered whose claims were given up.
 	mostSpent = 20_000
 	// longestName is that of an object: a longer one names none.
@@ -204,7 +206,7 @@ func digest(u *unstructured.Unstructured) ([sha256.Size]byte, error) {
 func (m *marker) take(ctx context.Context, c *claim) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if _, spent := m.spent[c.of]; spent {
+	if time.Now().Before(m.spent[c.of]) {
 		return nil
 	}
 	if had := m.claims[c.of]; had != nil {
@@ -230,14 +232,18 @@ func (m *marker) take(ctx context.Context, c *claim) error {
 	return nil
 }
 
-// giveUp ends the oldest claim, of which there is one, of the namespace with the most: rather
-// one whose policy is not stored, for it may never be.
+// giveUp ends the oldest claim of the namespace with the most: rather one whose policy is not
+// stored, for it may never be. Of a change that may be stored in this moment other replicas
+// have to hear, so that is not given up.
 func (m *marker) giveUp(among func(*claim) bool) error {
 	var oldest *claim
 	for _, c := range m.claims {
-		if among(c) && (oldest == nil || m.before(c, oldest)) {
+		if among(c) && (c.isNew || time.Since(c.last) >= recent) && (oldest == nil || m.before(c, oldest)) {
 			oldest = c
 		}
+	}
+	if oldest == nil {
+		return errManyClaims
 	}
 	if !oldest.isNew {
 		if len(m.spent) >= mostSpent {

@@ -507,13 +507,33 @@ func TestForgedReviews(t *testing.T) {
 					f.t.Error("The Deployment is not there")
 				}
 				for i := range mostPending {
-					f.pass(time.Millisecond)
+					f.pass(2 * recent / mostPending)
 					f.forges(0, first, misleading(2, fmt.Sprint(i)))
 				}
 				f.there(true)
 				f.forges(0, first, second)
 				f.store(second)
 			},
+		},
+		"NoRoom": {
+			reason: "Nor can what may be stored in this moment be crowded out.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.pass(blink)
+				if !f.asks(0, "mallory", first, second) {
+					f.t.Error("The Deployment is not there")
+				}
+				for i := range mostPending - 1 {
+					f.forges(0, first, misleading(2, fmt.Sprint(i)))
+				}
+				if f.asks(0, "admin", first, other) {
+					f.t.Error("What there is no room for is to be written again later")
+				}
+				f.there(true)
+				f.forges(0, first, second)
+				f.store(second)
+			},
+			want: empty(2, ""),
 		},
 	}
 	for name, tc := range cases {
