@@ -113,6 +113,12 @@ func (d *decoder) decode() {
 	d.yaml(c)
 }
 
+// fail reports that nobody knows what the chunk holds because of err.
+func (d *decoder) fail(err error) {
+	d.number, d.documents = 1, nil
+	d.problem(d.place(d.chunk.line), "", err.Error())
+}
+
 // moveBy counts the documents that are in the chunks before.
 func (d *decoder) moveBy(documents int) {
 	for i := range d.documents {
