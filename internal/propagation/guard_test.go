@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/internal/member"
 )
 
 // TestGuard lets some copies go, and asks before many do.
@@ -493,6 +495,10 @@ func TestGuardSays(t *testing.T) {
 		"them go, and what comes back to the hub stays; "
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Errorf("show(): -want, +got:\n%s", diff)
+	}
+	held, copies, which, ok := member.HeldTally(message)
+	if !ok || held != 52 || copies != 60 || !strings.HasPrefix(which, "40 of 40 copies in namespace a, ") || !strings.HasSuffix(which, "placed here any more") {
+		t.Errorf("HeldTally(): `refract approve` reads %d of %d: %q, %t, want what show() says", held, copies, which, ok)
 	}
 	r := removal{Key: numbered(0), cause: causeWithdrawn}
 	r.Namespace = "a"
