@@ -246,7 +246,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if err := r.clusters.Prime(ctx); err != nil {
 		return err
 	}
-	r.running.Go(func() { r.sources.reflect(ctx, namespaceResource, "", r.hubNamespaces) })
+	r.running.Go(func() { r.sources.reflector(namespaceResource, "", r.hubNamespaces, func() {}).RunWithContext(ctx) })
 	r.shards.SetMembers(r.members.Names())
 	for _, name := range r.members.Names() {
 		r.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.
