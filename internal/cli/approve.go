@@ -34,8 +34,10 @@ is removed until somebody has looked: the condition DeletionsHeld of the
 FederatedCluster says so, with namespaces and causes.
 
 This command lists what is to go, asks, and approves exactly that. What comes to be
-held later must be approved again. Without a terminal it lists, and approves only
-with --yes.`,
+held later must be approved again. Of copies that the hub has no report on, as after
+it was restored, it says how many there are, and of which namespaces: their names
+are known to the cluster alone. Without a terminal it lists, and approves only with
+--yes.`,
 		Example: `  refract approve eu-1 --hub-kubeconfig hub.kubeconfig
   refract approve eu-1 --hub-kubeconfig hub.kubeconfig --yes`,
 		Args: oneName("cluster"),
@@ -56,7 +58,7 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err != nil {
 		return explainMembership(err)
 	}
-	token, _ := member.Held(fc)
+	token, message := member.Held(fc)
 	if token == "" {
 		return fmt.Errorf("cluster %q: %w", name, member.ErrNotHeld)
 	}
@@ -68,9 +70,7 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err != nil {
 		return err
 	}
-	held, copies := awaitingApproval(objects, name)
-	fmt.Fprintf(s.out, "%d of %s on %s are to go:\n", len(held), render.Count(copies, "copy", "copies"), name)
-	writeGrouped(s.out, held)
+	writeHeld(s.out, objects, name, message)
 	if !o.yes {
 		switch yes, err := confirm(s, "Delete them?"); {
 		case err != nil:
@@ -92,6 +92,24 @@ func explainApproval(err error) error {
 		return withHint(err, "look again with refract approve")
 	}
 	return explainMembership(err)
+}
+
+// writeHeld lists what is held back on the cluster. How much that is, the condition's message
+// says: what is approved is what it tells of, and the hub may have no report on some of it.
+func writeHeld(w io.Writer, objects []*standing.Object, cluster, message string) {
+	listed, copies := awaitingApproval(objects, cluster)
+	held, of, which, ok := member.HeldTally(message)
+	if !ok {
+		held, of = len(listed), copies
+	}
+	fmt.Fprintf(w, "%d of %s on %s are to go:\n", held, render.Count(of, "copy", "copies"), cluster)
+	writeGrouped(w, listed)
+	switch more := held - len(listed); {
+	case more > 0 && which != "":
+		fmt.Fprintf(w, "  and %d that the hub has no report on; together: %s\n", more, which)
+	case more > 0:
+		fmt.Fprintf(w, "  and %d that the hub has no report on\n", more)
+	}
 }
 
 // reasonAwaitingApproval is that of a row whose copy is held back by the guard.

@@ -90,7 +90,7 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 }
 
 // kept is what matters of an object of the hub: not what changes all the time, and
-// status only where it says where things are. It does not modify u.
+// status only where it says where things are, or what may travel. It does not modify u.
 func kept(u *unstructured.Unstructured) map[string]any {
 	object := maps.Clone(u.Object)
 	if metadata, ok := object["metadata"].(map[string]any); ok {
@@ -110,6 +110,12 @@ func kept(u *unstructured.Unstructured) map[string]any {
 	}
 	switch u.GetKind() {
 	case "FederatedCluster", "Propagation", "ClusterPropagation":
+	case corev1alpha1.KindOverridePolicy, corev1alpha1.KindClusterOverridePolicy:
+		references, checked, err := unstructured.NestedFieldNoCopy(object, "status", "references")
+		delete(object, "status")
+		if err == nil && checked {
+			object["status"] = map[string]any{"references": references}
+		}
 	default:
 		delete(object, "status")
 	}

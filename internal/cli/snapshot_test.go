@@ -52,6 +52,19 @@ kind: FederatedCluster
 metadata: {name: eu, annotations: {}}
 status: {conditions: [{type: Ready}]}`,
 		},
+		"References": {
+			reason: "What a policy may have objects refer to is known to the hub alone, and decides what travels.",
+			in: `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: shop, generation: 2}
+status: {refCount: 1, references: {observedGeneration: 2, items: [{kind: Secret, name: db}]}}`,
+			want: `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: shop, generation: 2}
+status: {references: {observedGeneration: 2, items: [{kind: Secret, name: db}]}}`,
+		},
 		"LocalPolicy": {
 			reason: "A policy that is on the hub is in force: read from the snapshot it must not be left out.",
 			in: `

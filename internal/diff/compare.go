@@ -53,7 +53,10 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 		was, is := s.sides(before, after)
 		c.subject(s, was, is)
 	}
-	c.noteOfFleet(before, after)
+	c.noteOfFleet(before.Warnings, after.Warnings)
+	if options.Each == nil { // Reviews are in a hurry, and ask about references themselves.
+		c.noteOfFleet(before.Unasked(), after.Unasked())
+	}
 	c.noteOfLeft(to)
 	return c.diff(), nil
 }

@@ -127,12 +127,12 @@ func (c *comparison) noteOfCopies(j *judge, about render.Object, at *copies) {
 }
 
 // noteOfFleet says what is newly worth knowing of clusters and policies.
-func (c *comparison) noteOfFleet(before, after *render.Evaluation) {
+func (c *comparison) noteOfFleet(before, after []render.Finding) {
 	said := map[string]bool{}
-	for i := range before.Warnings {
-		said[before.Warnings[i].String()] = true
+	for i := range before {
+		said[before[i].String()] = true
 	}
-	for _, w := range after.Warnings {
+	for _, w := range after {
 		if said[w.String()] || (w.Cluster != "" && !c.clusters[c.index[w.Cluster]].shown) {
 			continue
 		}

@@ -29,7 +29,7 @@ func Explain(e *render.Evaluation, o *render.Outcome, at tree.Pointer) (*Explana
 		Groups:    []Group{},
 		Elsewhere: elsewhere(e, o),
 		Errors:    append([]render.Finding{}, o.Errors()...),
-		Warnings:  append(append([]render.Finding{}, e.Warnings...), o.Warnings()...),
+		Warnings:  append(append(append([]render.Finding{}, e.Warnings...), o.Unasked()...), o.Warnings()...),
 	}
 	if o.Propagation != nil {
 		x.Propagation = policyOf(*o.Propagation)

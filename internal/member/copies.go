@@ -78,6 +78,9 @@ type hooks struct {
 type copies struct {
 	gvr  schema.GroupVersionResource
 	stop context.CancelFunc // Of the reflector; guarded by the lock of the member.
+	// resting is whether it has ended as the member does not serve the type; guarded by the
+	// same.
+	resting bool
 	hooks
 
 	mu     sync.RWMutex
@@ -90,6 +93,7 @@ type copies struct {
 	seenAt   uint64 // The newest version that a list or watch told of.
 	err      error  // Of the last list or watch.
 	streamed int    // Objects that the watch has begun with which is a list.
+	missed   bool   // Whether it was said that the member does not serve the type.
 }
 
 func newCopies(gvr schema.GroupVersionResource, h hooks) *copies {
@@ -416,9 +420,21 @@ func (c *copies) heard(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
-	if apierrors.IsNotFound(err) {
+	switch {
+	case err == nil:
+		c.missed = false
+	case apierrors.IsNotFound(err):
 		c.sync()
 	}
+}
+
+// miss is told that the member does not serve the type, and reports whether that is news.
+func (c *copies) miss() (news bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	news = !c.missed
+	c.missed = true
+	return news
 }
 
 func (c *copies) listError() error {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -165,6 +166,22 @@ func Held(fc *corev1alpha1.FederatedCluster) (token, message string) {
 		}
 	}
 	return "", ""
+}
+
+// heldTally is how the guard begins what it says.
+var heldTally = regexp.MustCompile(`^([0-9]+) of ([0-9]+) copies are to go(?: at once, which nobody has approved yet \((.*)\): )?`)
+
+// HeldTally returns how many copies are held back according to a message of [Held], of how
+// many that the member has, and which these are, as a text with namespaces and causes, which
+// may be empty. It is false if the message does not say.
+func HeldTally(message string) (held, copies int, which string, ok bool) {
+	found := heldTally.FindStringSubmatch(message)
+	if found == nil {
+		return 0, 0, "", false
+	}
+	held, errHeld := strconv.Atoi(found[1])
+	copies, errCopies := strconv.Atoi(found[2])
+	return held, copies, found[3], errHeld == nil && errCopies == nil
 }
 
 // Approve lets the deletions go on that the token stands for, and no others:

@@ -27,6 +27,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/reflector"
 )
 
 // managed selects the copies on a member.
@@ -249,7 +250,7 @@ func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 // follow begins to list and watch. The lock must be held.
 func (m *Member) follow(t *copies) {
 	ctx, stop := context.WithCancel(m.ctx)
-	t.stop = stop
+	t.stop, t.resting = stop, false
 	var list page
 	var begin func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
 	var kind runtime.Object
@@ -293,9 +294,46 @@ func (m *Member) follow(t *copies) {
 	}, kind, t, cache.ReflectorOptions{
 		Name:            m.Name + "/" + t.gvr.String(),
 		TypeDescription: t.gvr.String(),
-		Backoff:         &wait.Backoff{Duration: 400 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: watchRetry},
+		Backoff:         &pauses,
 	})
-	m.done.Go(func() { r.RunWithContext(ctx) })
+	m.done.Go(func() {
+		if reflector.Run(ctx, r, pauses) {
+			m.retire(ctx, t)
+		}
+	})
+}
+
+// pauses are those between attempts at a watch that fails.
+var pauses = wait.Backoff{Duration: 400 * time.Millisecond, Factor: 1.5, Jitter: 0.5, Steps: 50, Cap: watchRetry}
+
+// retire ends that a type is watched which the member does not serve. [Member.resume] begins
+// it again: the member is asked for its types until then.
+func (m *Member) retire(ctx context.Context, t *copies) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if ctx.Err() != nil {
+		return // The member leaves, or the type is watched in another way by now.
+	}
+	t.stop()
+	t.resting = true
+	if t.miss() {
+		m.hooks.log.Info("The cluster does not serve a type of which it has, or is to have, copies; it is watched when the cluster serves it again",
+			"type", t.gvr.GroupResource().String())
+	}
+}
+
+// resume watches a type that the member serves, be it in another version, if it rested.
+func (m *Member) resume(gvr schema.GroupVersionResource) {
+	m.mu.Lock()
+	t := m.types[gvr.GroupResource()]
+	rested := t != nil && t.resting
+	if rested && t.gvr == gvr && m.ctx.Err() == nil {
+		m.follow(t)
+	}
+	m.mu.Unlock()
+	if rested && t.gvr != gvr {
+		m.Watch(gvr)
+	}
 }
 
 // rewatch lists and watches at once what was to be tried again some time.

@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -309,6 +310,84 @@ func TestSweep(t *testing.T) {
 		_, sight := m.Copy(Key{secrets.GroupResource(), webName})
 		return sight == Absent && m.rights.describe() == ""
 	})
+}
+
+// TestTypeThatIsNotServed is said once, and asked for no more until the member lists the
+// type, or takes an object of it. What was known of its copies stays.
+func TestTypeThatIsNotServed(t *testing.T) {
+	s := newStub(t)
+	object := func(name string) metav1.PartialObjectMetadata {
+		return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Namespace: "d", Name: name, UID: firstUID, ResourceVersion: "7"}}
+	}
+	s.objects["configmaps"] = []metav1.PartialObjectMetadata{object("web")}
+	var mu sync.Mutex
+	var said []string
+	m, err := newMember(t.Name(), s.config(), hooks{
+		changed: func(Key) {}, readied: func(Key) {}, awaited: func() {},
+		log: funcr.New(func(_, line string) {
+			mu.Lock()
+			defer mu.Unlock()
+			said = append(said, line)
+		}, funcr.Options{}),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(m.close)
+	sees := func(name string, want Sight) bool {
+		_, sight := m.Copy(Key{configMaps.GroupResource(), types.NamespacedName{Namespace: "d", Name: name}})
+		return sight == want
+	}
+	resting := func() bool {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		return m.rests()
+	}
+	gone := func() {
+		t.Helper()
+		s.set(func() { s.refuse["GET configmaps"] = serverError(http.StatusNotFound, "gone") })
+		m.rewatch(m.typed(configMaps.GroupResource()))
+		eventually(t, "it is not asked for any more", resting)
+	}
+	serves := func() { s.set(func() { delete(s.refuse, "GET configmaps") }) }
+	lines := func(want int) {
+		t.Helper()
+		mu.Lock()
+		defer mu.Unlock()
+		if len(said) != want || !strings.Contains(said[0], "does not serve a type") || !strings.Contains(said[0], `"type"="configmaps"`) {
+			t.Errorf("want %d lines that name the type, got %q", want, said)
+		}
+	}
+	m.Watch(configMaps)
+	eventually(t, "the copy is known", func() bool { return sees("web", Present) })
+
+	gone()
+	lines(1)
+	if !sees("web", Present) || !apierrors.IsNotFound(m.ListError(configMaps.GroupResource())) || !m.doubts() {
+		t.Error("want the copy kept, and the types looked at")
+	}
+	asked := s.count("GET configmaps")
+	lookThrough(m) // Its discovery is behind.
+	eventually(t, "it is asked for again when it is listed", func() bool { return s.count("GET configmaps") > asked && resting() })
+	lines(1)
+	if m.doubts() {
+		t.Error("want it not looked for all the time")
+	}
+
+	serves()
+	s.set(func() { s.objects["configmaps"] = append(s.objects["configmaps"], object("more")) })
+	lookThrough(m)
+	eventually(t, "what came back is found", func() bool { return sees("more", Present) && sees("web", Present) && !resting() })
+
+	gone()
+	lines(2)
+	serves()
+	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+		t.Fatal(err)
+	}
+	if resting() {
+		t.Error("a type of which the member takes an object is served: want it watched")
+	}
 }
 
 // lookThrough sweeps at once.

@@ -76,6 +76,7 @@ func (m *Member) Apply(ctx context.Context, gvr schema.GroupVersionResource, nam
 	if err != nil {
 		return err
 	}
+	m.resume(gvr) //nolint:contextcheck // The watch lives as long as the member.
 	m.put(Key{gvr.GroupResource(), name}, m.hooks.copyOf(got, gvr.GroupResource()), true)
 	return nil
 }

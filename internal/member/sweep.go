@@ -28,7 +28,8 @@ const (
 )
 
 // What could not be known is looked at again after these times: API groups that
-// do not say which types they have, and types that the credentials may not list.
+// do not say which types they have, or have a type that was not served any more; and
+// types that the credentials may not list.
 const (
 	doubtfulAfter = 30 * time.Second
 	refusedAfter  = 10 * time.Minute
@@ -190,7 +191,11 @@ func (m *Member) sweepTypes(ctx context.Context, turn func(context.Context) erro
 	m.mu.Unlock()
 	for _, t := range types {
 		kind := schema.GroupKind{Group: t.Group, Kind: t.kind}
-		if !Propagates(kind, t.verbs) || !m.unknown(t.GroupResource()) {
+		if !Propagates(kind, t.verbs) {
+			continue
+		}
+		m.resume(t.GroupVersionResource) //nolint:contextcheck // The watch lives as long as the member.
+		if !m.unknown(t.GroupResource()) {
 			continue
 		}
 		if err := turn(ctx); err != nil {
@@ -254,5 +259,16 @@ func (m *Member) doubts() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	ago := time.Since(m.sweptAt)
-	return m.unswept() || (len(m.doubtful) > 0 && ago > doubtfulAfter) || (len(m.refused) > 0 && ago > jitter(refusedAfter))
+	return m.unswept() || ((len(m.doubtful) > 0 || m.rests()) && ago > doubtfulAfter) || (len(m.refused) > 0 && ago > jitter(refusedAfter))
+}
+
+// rests reports whether a type is not watched as the member did not serve it. The lock must
+// be held.
+func (m *Member) rests() bool {
+	for _, t := range m.types {
+		if t.resting {
+			return true
+		}
+	}
+	return false
 }

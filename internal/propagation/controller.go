@@ -246,7 +246,7 @@ func (r *runner) Start(ctx context.Context) error {
 	if err := r.clusters.Prime(ctx); err != nil {
 		return err
 	}
-	r.running.Go(func() { r.sources.reflect(ctx, namespaceResource, "", r.hubNamespaces) })
+	r.running.Go(func() { r.sources.reflector(namespaceResource, "", r.hubNamespaces, func() {}).RunWithContext(ctx) })
 	r.shards.SetMembers(r.members.Names())
 	for _, name := range r.members.Names() {
 		r.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the controller.
@@ -268,22 +268,48 @@ func (r *runner) Start(ctx context.Context) error {
 	return err
 }
 
-// prime waits until everything that is there at the start was decided about, and
-// then for the end of ctx. Before that nobody knows what is to go.
+// primingPatience is for how long nothing may be decided any more before what is left
+// is not waited for.
+const primingPatience = 30 * time.Second
+
+// prime waits until everything was decided about that is there at the start, or of which
+// there is a Propagation, and then for the end of ctx. Before that nobody knows what is to
+// go. What has a Propagation and is not there counts as much as what is: were it not waited
+// for, it would come to the guards little by little, and a little may go unasked.
 func (c *Controller) prime(ctx context.Context) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
+	var p priming
 	for !c.primed.Load() {
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-tick.C:
+		case now := <-tick.C:
 			keys, complete := c.sources.all()
-			c.primed.Store(complete && c.ledger.knows(keys))
+			if complete && c.ledger.unknown(keys) == 0 && p.over(c.ledger.unknown(c.records.keys()), now) {
+				c.ledger.primed()
+				c.primed.Store(true)
+			}
 		}
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// priming waits for decisions about what the hub reports on.
+type priming struct {
+	left  int       // The fewest that were left,
+	since time.Time // and since when.
+}
+
+// over reports whether there is nothing to wait for: none is left, or those that are
+// have failed for so long, as of a type that may not be listed, that they may do so for
+// ever, which is no reason never to be ready.
+func (p *priming) over(left int, now time.Time) bool {
+	if p.since.IsZero() || left < p.left {
+		p.left, p.since = left, now
+	}
+	return left == 0 || now.Sub(p.since) > primingPatience
 }
 
 // Ready returns nil when the controller is at work: it knows policies and clusters
@@ -478,6 +504,9 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 			return reconcile.Result{}, err
 		}
 		if src.object == nil && found == "" {
+			if !seen {
+				c.ledger.none(key) // It may stay like this, as with a type that is not served any more.
+			}
 			return reconcile.Result{RequeueAfter: time.Second}, nil
 		}
 	}

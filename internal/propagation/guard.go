@@ -158,6 +158,19 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	return hold, 0
 }
 
+// await is told of a copy that is to go while nobody knows yet what else is: it is judged
+// with that, when the first is asked about. Until then no time passes for the guard.
+func (g *guard) await(r removal) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if _, isHeld := g.held[r.Key]; isHeld || g.passes(r.Key) {
+		return
+	}
+	g.pending[r.Key] = r
+	g.since = g.now()
+	g.changed = g.since
+}
+
 func (g *guard) passes(key Key) bool {
 	_, allowed := g.allowed[key]
 	return allowed || g.approved[key]

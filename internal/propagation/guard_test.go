@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"refract.dev/internal/member"
 )
 
 // TestGuard lets some copies go, and asks before many do.
@@ -173,6 +175,37 @@ func TestGuardIsNotHeldUp(t *testing.T) {
 		}
 	}
 	t.Error("while more and more is to go nothing goes")
+}
+
+// TestGuardAwaits judges all together that is to go since before it was known what else is,
+// however long that took and in whatever order it is asked about then.
+func TestGuardAwaits(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := newGuard(DefaultGuard, func() time.Time { return now })
+	for i := range 40 {
+		now = now.Add(guardSettles)
+		g.await(removal{Key: numbered(i)})
+	}
+	if got, _ := g.ask(removal{Key: numbered(39)}, of(100), ""); got != notYet {
+		t.Errorf("ask() as soon as all is known: want wait for what has not been told of, got %v", got)
+	}
+	now = now.Add(guardSettles)
+	for _, i := range []int{39, 0, 20} {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(100), ""); got != hold {
+			t.Errorf("ask() for copy %d of 40: want hold, got %v", i, got)
+		}
+	}
+	if message, _ := g.show("eu-1"); !strings.HasPrefix(message, "40 of 100 copies are to go at once") {
+		t.Errorf("show(): want all of them in one pass, got %q", message)
+	}
+	g.await(removal{Key: numbered(0)}) // The member was away.
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), token(t, g)); got != pass {
+		t.Errorf("ask() with the token: want pass, got %v", got)
+	}
+	g.await(removal{Key: numbered(0)})
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), ""); got != pass {
+		t.Errorf("ask() for what was approved: want pass, got %v", got)
+	}
 }
 
 // TestGuardForgetsApprovals asks anew about copies that were made again.
@@ -480,6 +513,10 @@ func TestGuardSays(t *testing.T) {
 		"them go, and what comes back to the hub stays; "
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Errorf("show(): -want, +got:\n%s", diff)
+	}
+	held, copies, which, ok := member.HeldTally(message)
+	if !ok || held != 52 || copies != 60 || !strings.HasPrefix(which, "40 of 40 copies in namespace a, ") || !strings.HasSuffix(which, "placed here any more") {
+		t.Errorf("HeldTally(): `refract approve` reads %d of %d: %q, %t, want what show() says", held, copies, which, ok)
 	}
 	r := removal{Key: numbered(0), cause: causeWithdrawn}
 	r.Namespace = "a"

@@ -22,7 +22,7 @@ type ledger struct {
 	entries map[Key]*entry
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
-	nothing map[Key]bool                 // Of what there is nothing to plan.
+	nothing map[Key]bool                 // Of what there is nothing to plan; nil once nobody asks.
 	seq     int64
 }
 
@@ -104,7 +104,16 @@ func newLedger() *ledger {
 func (l *ledger) none(key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.nothing[key] = true
+	if l.nothing != nil {
+		l.nothing[key] = true
+	}
+}
+
+// primed is told that nobody will ask any more what is unknown.
+func (l *ledger) primed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.nothing = nil
 }
 
 // recall returns what is remembered of the key.
@@ -567,6 +576,9 @@ func (l *ledger) forget(key Key, p *plan) (followers []Key) {
 	followers = l.lead(key, e, nil)
 	l.index(key, e, nil)
 	delete(l.entries, key)
+	if l.nothing != nil {
+		l.nothing[key] = true // Its record may stay for a while, or for as long as somebody else's finalizer.
+	}
 	return followers
 }
 
@@ -577,16 +589,17 @@ func (l *ledger) keys() []Key {
 	return slices.Collect(maps.Keys(l.entries))
 }
 
-// knows reports whether there is a plan for each of the keys.
-func (l *ledger) knows(keys []Key) bool {
+// unknown is about how many of the keys nothing was decided so far, not even that there is
+// nothing to plan.
+func (l *ledger) unknown(keys []Key) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
 		if l.entries[key] == nil && !l.nothing[key] {
-			return false
+			n++
 		}
 	}
-	return true
+	return n
 }
 
 // on returns the keys that have, or may have, or should have a copy on the cluster.

@@ -3,7 +3,6 @@ package propagation
 import (
 	"context"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +22,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/rescue"
+	variants "refract.dev/internal/variant"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/reference"
@@ -92,10 +92,7 @@ func (p *policies) may(policy tree.Policy, namespace string, ref reference.Refer
 	p.mu.RLock()
 	checked := p.checked[anyGeneration(policy)]
 	p.mu.RUnlock()
-	return checked != nil && checked.ObservedGeneration == policy.Generation &&
-		slices.ContainsFunc(checked.Items, func(c corev1alpha1.CheckedReference) bool {
-			return c.Kind == ref.Kind && c.Name == ref.Name && (c.Namespace == "" || c.Namespace == namespace)
-		})
+	return variants.Allows(checked, policy.Generation, namespace, ref)
 }
 
 // watch follows the policies until ctx ends, and returns when all of them are known.

@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -137,6 +138,13 @@ func (r *records) get(key Key) (known, bool) {
 		return known{}, false
 	}
 	return *k, true
+}
+
+// keys returns what there are records of.
+func (r *records) keys() []Key {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	return slices.Collect(maps.Keys(r.items))
 }
 
 // taken is told that what was reported before a restart is in the ledger now.

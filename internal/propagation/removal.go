@@ -53,6 +53,9 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 	}
 	asked := why == causeDeleted && !a.guardAll
 	if !asked && (!a.primed.Load() || !a.member.Swept()) {
+		if key.GroupResource != crdResource.GroupResource() { // Of those it is asked first what goes with them.
+			a.guard.await(removal{key, have.UID, why, false})
+		}
 		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
 	}
 	grave, err := a.grave(ctx, key)

@@ -26,6 +26,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/internal/reflector"
 	"refract.dev/placement"
 )
 
@@ -78,6 +79,10 @@ type sourceType struct {
 	others *view
 	ctx    context.Context //nolint:containedctx // The life of its views.
 	stop   context.CancelFunc
+	// resting is whether it is not watched, as the hub does not serve it though discovery
+	// has listed it; missed is how often that was found since it did.
+	resting bool
+	missed  int
 }
 
 func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(key Key, initial bool)) *sources {
@@ -99,13 +104,12 @@ func (s *sources) run(ctx context.Context) error {
 		s.mu.Unlock()
 		s.lookAgain()
 	}}
-	watches := &s.watches
-	defer watches.Wait()
-	watches.Go(func() { s.reflect(ctx, crdResource, "", crds) })
+	defer s.watches.Wait()
+	s.watches.Go(func() { s.reflector(crdResource, "", crds, func() {}).RunWithContext(ctx) })
 	tick := time.NewTicker(rediscoverInterval)
 	defer tick.Stop()
 	for {
-		if err := s.discover(ctx, watches); err != nil {
+		if err := s.discover(ctx); err != nil {
 			s.log.Error(err, "Cannot discover all types of the hub")
 		}
 		select {
@@ -126,7 +130,7 @@ func (s *sources) lookAgain() {
 }
 
 // discover begins to watch types that are new and forgets those that are gone.
-func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
+func (s *sources) discover(ctx context.Context) error {
 	lists, err := discovery.ServerPreferredResources(s.discovery)
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if err != nil && !errors.As(err, &partial) {
@@ -147,8 +151,11 @@ func (s *sources) discover(ctx context.Context, watches *sync.WaitGroup) error {
 				continue
 			}
 			found[gvr.GroupResource()] = true
-			if t := s.types[gvr.GroupResource()]; t == nil || t.gvr != gvr {
-				touched = append(touched, s.follow(ctx, gvr, &r, watches)...)
+			switch t := s.types[gvr.GroupResource()]; {
+			case t == nil || t.gvr != gvr:
+				touched = append(touched, s.follow(ctx, gvr, &r)...)
+			case t.resting:
+				s.begin(ctx, t)
 			}
 		}
 	}
@@ -179,24 +186,78 @@ func doubtfulGroups(partial *discovery.ErrGroupDiscoveryFailed) map[string]bool 
 
 // follow watches a type, in place of another version of it, whose keys it
 // returns. The lock must be held.
-func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource, watches *sync.WaitGroup) (before []Key) {
+func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource) (before []Key) {
 	if t := s.types[gvr.GroupResource()]; t != nil {
 		t.stop()
 		before = t.keys()
 	}
-	ctx, stop := context.WithCancel(ctx)
-	t := &sourceType{gvr: gvr, kind: r.Kind, namespaced: r.Namespaced, ctx: ctx, stop: stop}
+	t := &sourceType{gvr: gvr, kind: r.Kind, namespaced: r.Namespaced}
 	s.types[gvr.GroupResource()] = t
-	for _, label := range []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel} {
-		v := s.viewOf(gvr.GroupResource())
-		t.views = append(t.views, v)
-		watches.Go(func() { s.reflect(ctx, gvr, label, v) })
+	for range viewLabels {
+		t.views = append(t.views, s.viewOf(gvr.GroupResource()))
 	}
+	s.begin(ctx, t)
 	if len(s.wanted[gvr.GroupResource()]) > 0 {
 		s.watchOthers(t)
 	}
 	return before
 }
+
+// viewLabels select the objects of each of the views of a type.
+var viewLabels = []string{corev1alpha1.PropagationPolicyLabel, corev1alpha1.ClusterPropagationPolicyLabel}
+
+// begin watches what the views of a type are of. The lock must be held.
+func (s *sources) begin(ctx context.Context, t *sourceType) {
+	t.ctx, t.stop = context.WithCancel(ctx)
+	t.resting = false
+	for i, label := range viewLabels {
+		s.watch(t, label, t.views[i])
+	}
+	if t.others != nil {
+		s.watch(t, "", t.others)
+	}
+}
+
+// watch keeps a view of a type up to date until the type is forgotten, or the hub does not
+// serve it. The lock must be held.
+func (s *sources) watch(t *sourceType, selector string, into *view) {
+	ctx := t.ctx
+	s.watches.Go(func() {
+		served := func() {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			t.missed = 0
+		}
+		if reflector.Run(ctx, s.reflector(t.gvr, selector, into, served), *patience()) {
+			s.rest(ctx, t)
+		}
+	})
+}
+
+// rest ends that a type is watched which the hub does not serve, until discovery lists it.
+// It is asked soon, and less and less often: it may be behind, or ahead with a type that is
+// about to be served.
+func (s *sources) rest(ctx context.Context, t *sourceType) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if ctx.Err() != nil {
+		return // It was said of another of its views, or it is forgotten.
+	}
+	t.stop()
+	t.resting = true
+	if t.missed == 0 {
+		s.log.Info("The hub does not serve a type any more; it is watched when the hub lists it again", "type", t.gvr.GroupResource().String())
+	}
+	time.AfterFunc(min(firstRest<<t.missed, rediscoverInterval), s.lookAgain)
+	t.missed = min(t.missed+1, restsCounted)
+}
+
+const (
+	// firstRest is how soon the hub is asked for its types when it does not serve one.
+	firstRest = 200 * time.Millisecond
+	// restsCounted is how often that doubles: until there is no need.
+	restsCounted = 8
+)
 
 // viewOf makes a view of objects of a type.
 func (s *sources) viewOf(resource schema.GroupResource) *view {
@@ -238,7 +299,7 @@ func (s *sources) watchOthers(t *sourceType) {
 		defer s.mu.RUnlock()
 		return s.wanted[resource][name]
 	}
-	s.watches.Go(func() { s.reflect(t.ctx, t.gvr, "", t.others) })
+	s.watch(t, "", t.others)
 }
 
 // want has an object followed that travels with others and may have no label.
@@ -338,10 +399,12 @@ func (s *sources) objects() []*unstructured.Unstructured {
 	return all
 }
 
-func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, selector string, into *view) {
+// reflector lists and watches the objects of a type that the selector chooses. It calls
+// served each time that the hub lets it.
+func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, into *view, served func()) *cache.Reflector {
 	resource := s.dynamic.Resource(gvr)
 	heard := func(err error) {
-		if into.heard(err) {
+		if into.heard(err) && !apierrors.IsNotFound(err) {
 			s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
 		}
 	}
@@ -350,20 +413,26 @@ func (s *sources) reflect(ctx context.Context, gvr schema.GroupVersionResource, 
 			o.LabelSelector = selector
 			list, err := resource.List(ctx, o)
 			heard(err)
+			if err == nil {
+				served()
+			}
 			return list, err
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = selector
 			w, err := resource.Watch(ctx, o)
-			if err != nil && !into.asked() { // The first list may be a watch, which is tried until it works.
+			switch {
+			case err == nil:
+				served()
+			case !into.asked(): // The first list may be a watch, which is tried until it works.
 				heard(err)
 			}
 			return w, err
 		},
 	}
-	cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{
+	return cache.NewReflectorWithOptions(lw, &unstructured.Unstructured{}, into, cache.ReflectorOptions{
 		Name: "hub/" + gvr.String(), TypeDescription: gvr.String(), Backoff: patience(),
-	}).RunWithContext(ctx)
+	})
 }
 
 // source is what is known of a key on the hub.

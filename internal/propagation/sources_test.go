@@ -1,16 +1,28 @@
 package propagation
 
 import (
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
+	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/dynamic/fake"
+	clientrest "k8s.io/client-go/rest"
 	clienttesting "k8s.io/client-go/testing"
 )
 
@@ -136,5 +148,159 @@ func TestLookKeeps(t *testing.T) {
 	}
 	if kept, _ := s.types[key.GroupResource].others.get(key.NamespacedName); kept == nil {
 		t.Error("want it known from then on")
+	}
+}
+
+// TestTypeThatTheHubDoesNotServe is said once each time, and asked for no more until the hub
+// lists the type again. What was known of its objects stays until discovery says that it is gone.
+func TestTypeThatTheHubDoesNotServe(t *testing.T) {
+	hub := &widgetHub{listed: true, served: true, items: []string{"web"}}
+	server := httptest.NewServer(hub)
+	t.Cleanup(server.Close)
+	cfg := &clientrest.Config{Host: server.URL, QPS: -1}
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var said []string
+	s := newSources(dyn, disco, funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		if strings.Contains(line, "does not serve") {
+			said = append(said, line)
+		}
+	}, funcr.Options{}), func(Key, bool) {})
+	ctx, stop := context.WithCancel(t.Context())
+	defer s.watches.Wait()
+	defer stop()
+	web := Key{GroupResource: schema.GroupResource{Group: "example.com", Resource: "widgets"}, NamespacedName: types.NamespacedName{Namespace: "shop", Name: "web"}}
+	more := web
+	more.Name = "more"
+	has := func(key Key) bool {
+		src, known := s.get(key)
+		return known && src.object != nil
+	}
+	resting := func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		is := s.types[web.GroupResource]
+		return is != nil && is.resting
+	}
+	discover := func() {
+		t.Helper()
+		if err := s.discover(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually := func(what string, is func() bool) {
+		t.Helper()
+		if err := wait.PollUntilContextTimeout(ctx, time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return is(), nil }); err != nil {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	discover()
+	eventually("the object is known", func() bool { return has(web) })
+
+	hub.set(func() { hub.served = false })
+	eventually("it is not asked for any more", resting)
+	for range 3 { // Discovery is behind.
+		<-s.wake
+		discover()
+		eventually("it is not asked for any more, though it is listed", resting)
+	}
+	if _, complete := s.all(); !has(web) || !complete {
+		t.Error("want kept what was known")
+	}
+
+	hub.set(func() { hub.served, hub.items = true, []string{"web", "more"} })
+	discover()
+	eventually("what came back is found", func() bool { return has(web) && has(more) && !resting() })
+
+	hub.set(func() { hub.served, hub.listed = false, false })
+	eventually("it is not asked for any more", resting)
+	discover()
+	if has(web) || s.kind(schema.GroupKind{Group: "example.com", Kind: "Widget"}) != nil {
+		t.Error("want it forgotten when the hub does not list it")
+	}
+	hub.set(func() { hub.served, hub.listed = true, true })
+	discover()
+	eventually("a type that is there again is found", func() bool { return has(web) && has(more) })
+
+	mu.Lock()
+	defer mu.Unlock()
+	if len(said) != 2 || !strings.Contains(said[1], `"type"="widgets.example.com"`) {
+		t.Errorf("want a line that names the type each time that it went, got %q", said)
+	}
+}
+
+// widgetHub is an API server with the type Widget.
+type widgetHub struct {
+	mu             sync.Mutex
+	listed, served bool // By discovery, and in fact.
+	items          []string
+	ended          chan struct{} // Closed when what is served has changed; nil before anybody waits for that.
+}
+
+func (h *widgetHub) set(change func()) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	change()
+	if h.ended != nil {
+		close(h.ended)
+		h.ended = nil
+	}
+}
+
+func (h *widgetHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h.mu.Lock()
+	listed, served, items := h.listed, h.served, h.items
+	if h.ended == nil {
+		h.ended = make(chan struct{})
+	}
+	ended := h.ended
+	h.mu.Unlock()
+	const group = "example.com/v1"
+	version := metav1.GroupVersionForDiscovery{GroupVersion: group, Version: "v1"}
+	reply := func(code int, body any) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(code)
+		_ = json.NewEncoder(w).Encode(body) // Else the client went away.
+	}
+	switch {
+	case r.URL.Path == "/api":
+		reply(http.StatusOK, metav1.APIVersions{})
+	case r.URL.Path == "/apis" && listed:
+		reply(http.StatusOK, metav1.APIGroupList{Groups: []metav1.APIGroup{{
+			Name: "example.com", Versions: []metav1.GroupVersionForDiscovery{version}, PreferredVersion: version,
+		}}})
+	case r.URL.Path == "/apis":
+		reply(http.StatusOK, metav1.APIGroupList{})
+	case r.URL.Path == "/apis/"+group && listed:
+		reply(http.StatusOK, metav1.APIResourceList{GroupVersion: group, APIResources: []metav1.APIResource{
+			{Name: "widgets", Kind: "Widget", Namespaced: true, Verbs: []string{"list", "watch", "patch", "delete"}},
+		}})
+	case !served || r.URL.Path != "/apis/"+group+"/widgets":
+		http.Error(w, "404 page not found", http.StatusNotFound)
+	case r.URL.Query().Get("sendInitialEvents") != "":
+		reply(http.StatusUnprocessableEntity, metav1.Status{Status: "Failure", Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+	case r.URL.Query().Get("watch") != "":
+		w.(http.Flusher).Flush()
+		select {
+		case <-ended:
+		case <-r.Context().Done():
+		}
+	default:
+		list := &unstructured.UnstructuredList{Object: map[string]any{"apiVersion": group, "kind": "WidgetList", "metadata": map[string]any{"resourceVersion": "9"}}}
+		for _, name := range items {
+			list.Items = append(list.Items, unstructured.Unstructured{Object: map[string]any{
+				"apiVersion": group, "kind": "Widget", "metadata": map[string]any{"namespace": "shop", "name": name, "uid": name, "resourceVersion": "7"},
+			}})
+		}
+		reply(http.StatusOK, list)
 	}
 }

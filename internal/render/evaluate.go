@@ -87,8 +87,9 @@ type Outcome struct {
 	request  *placement.Request
 	decision *placement.Decision
 
-	after    memory    // For who evaluates what comes then.
-	errors   []Finding // About the object as a whole.
+	marks    map[tree.Policy]mark // Of all override policies.
+	after    memory               // For who evaluates what comes then.
+	errors   []Finding            // About the object as a whole.
 	warnings []Finding
 	shown    map[string]bool // Nil when all clusters are.
 }
@@ -319,7 +320,7 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 	if o.policy != nil {
 		o.author = o.policy.Ref
 	}
-	o.Policies, o.Clusters, o.targets = policies, at.clusters, at.targets
+	o.Policies, o.Clusters, o.targets, o.marks = policies, at.clusters, at.targets, e.policies.marks
 	o.Variants = variant.Render(content, at.clusters, at.targets, o.author, policies...)
 	if o.Held == "" && (labelled || len(o.Follows) > 0) {
 		o.after = memory{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}

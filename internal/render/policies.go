@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/types"
+
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/manifest/nearest"
@@ -17,15 +19,21 @@ type policies struct {
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
 	all          []tree.Policy // In the order of the input, kind by kind.
+	marks        map[tree.Policy]mark
 }
 
 func policiesOf(set *manifest.Set) *policies {
-	p := &policies{overrides: map[tree.Policy]*override.Policy{}, propagations: map[tree.Policy]*placement.Policy{}}
+	p := &policies{overrides: map[tree.Policy]*override.Policy{}, propagations: map[tree.Policy]*placement.Policy{}, marks: map[tree.Policy]mark{}}
+	add := func(compiled *override.Policy, checked *corev1alpha1.CheckedReferences, uid types.UID) {
+		ref := p.add(compiled.Ref)
+		p.overrides[ref] = compiled
+		p.marks[ref] = mark{checked, compiled.Ref.Generation, set.Live && uid != ""}
+	}
 	for _, o := range set.OverridePolicies {
-		p.overrides[p.add(o.Compiled.Ref)] = o.Compiled
+		add(o.Compiled, o.Policy.Status.References, o.Policy.UID)
 	}
 	for _, o := range set.ClusterOverridePolicies {
-		p.overrides[p.add(o.Compiled.Ref)] = o.Compiled
+		add(o.Compiled, o.Policy.Status.References, o.Policy.UID)
 	}
 	for _, o := range set.PropagationPolicies {
 		p.propagations[p.add(o.Compiled.Ref)] = o.Compiled

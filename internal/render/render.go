@@ -79,7 +79,7 @@ func (e *Evaluation) Result() *Result {
 // list.
 func (e *Evaluation) Findings() (errs, warnings []Finding) {
 	errs = []Finding{}
-	warnings = append([]Finding{}, e.Warnings...)
+	warnings = append(append([]Finding{}, e.Warnings...), e.Unasked()...)
 	for i := range e.Outcomes {
 		errs = append(errs, e.Outcomes[i].Errors()...)
 		warnings = append(warnings, e.Outcomes[i].Warnings()...)

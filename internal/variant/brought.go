@@ -5,6 +5,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/reference"
@@ -16,6 +17,16 @@ type Brought struct {
 	reference.Reference
 
 	Policy int // Index in the policies.
+}
+
+// Allows reports whether what is recorded of an override policy, which has this generation
+// now, lets it have an object of a namespace refer to something: whether whoever wrote the
+// policy, or approved it, was found to be allowed to read that.
+func Allows(checked *corev1alpha1.CheckedReferences, generation int64, namespace string, ref reference.Reference) bool {
+	return checked != nil && checked.ObservedGeneration == generation &&
+		slices.ContainsFunc(checked.Items, func(c corev1alpha1.CheckedReference) bool {
+			return c.Kind == ref.Kind && c.Name == ref.Name && (c.Namespace == "" || c.Namespace == namespace)
+		})
 }
 
 // BroughtIn returns what a variant of obj, as [Render] made it, refers to because of

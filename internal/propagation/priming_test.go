@@ -1,0 +1,122 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/tree"
+)
+
+// TestPriming waits for what the hub reports on and does not have any more as it does for
+// what it has: else that comes to the guards little by little. But it does not wait for ever.
+func TestPriming(t *testing.T) {
+	gone, unserved := keyOf("configmaps", "gone"), keyOf("podsecuritypolicies", "strict")
+	unserved.Group = "policy" // Of Kubernetes' own, which is no proof that it is gone.
+	type want struct{ Before, Decided, Late bool }
+	cases := map[string]struct {
+		reason  string
+		reports []Key
+		refuses error // What the hub says to who looks for an object.
+		forgets bool  // Whether the reports stay when all is done that they are about.
+		want    want
+	}{
+		"Nothing":   {reason: "There is nothing to wait for.", want: want{true, true, true}},
+		"Gone":      {reason: "Nobody has decided about it before.", reports: []Key{gone}, want: want{false, true, true}},
+		"Several":   {reason: "All of them are waited for.", reports: []Key{gone, keyOf("configmaps", "other")}, want: want{false, true, true}},
+		"Unserved":  {reason: "Perhaps it is never decided what becomes of it, and no reason to be ready later.", reports: []Key{unserved}, want: want{false, true, true}},
+		"Refused":   {reason: "It may go well the next time, or never.", reports: []Key{gone}, refuses: errors.New("no"), want: want{false, false, true}},
+		"Forgotten": {reason: "Somebody else's finalizer keeps the report.", reports: []Key{gone}, forgets: true, want: want{false, true, true}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := starting(t, tc.refuses, tc.reports...)
+				ctx, stop := context.WithCancel(t.Context())
+				go func() { _ = c.prime(ctx) }()
+				defer synctest.Wait()
+				defer stop()
+				var got want
+				time.Sleep(time.Second)
+				got.Before = c.primed.Load()
+				for i, key := range tc.reports {
+					if time.Sleep(time.Second); i > 0 && c.primed.Load() {
+						t.Errorf("%s\nprime(): want it to wait for all, and not only for the first", tc.reason)
+					}
+					if _, err := c.decideOne(ctx, key); !errors.Is(err, tc.refuses) {
+						t.Fatal(err)
+					}
+					if tc.forgets {
+						c.forget(key, c.ledger.plan(key))
+					}
+				}
+				time.Sleep(time.Second)
+				got.Decided = c.primed.Load()
+				time.Sleep(primingPatience)
+				got.Late = c.primed.Load()
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\nprime(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// starting is a controller that has just begun: its hub serves ConfigMaps, has none, and
+// reports on these.
+func starting(t *testing.T, refuses error, reports ...Key) *Controller {
+	t.Helper()
+	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		configMaps: "ConfigMapList", namespaceResource: "NamespaceList", crdResource: "CustomResourceDefinitionList",
+	})
+	hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return refuses != nil, nil, refuses })
+	c := &Controller{
+		log: discard, ledger: newLedger(), shards: &all{}, members: &member.Set{},
+		sources:  newSources(hub, nil, discard, func(Key, bool) {}),
+		policies: newPolicies(discard, func(tree.Policy) {}),
+		records:  &records{log: discard, items: map[Key]*known{}},
+	}
+	c.sources.discovered = true
+	c.sources.types[configMaps.GroupResource()] = &sourceType{gvr: configMaps, kind: "ConfigMap", namespaced: true, views: []*view{{synced: true}, {synced: true}}}
+	for _, key := range reports {
+		c.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
+	}
+	for _, w := range []**work[Key]{&c.decide, &c.report} {
+		var err error
+		if *w, err = newWork("test", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return c
+}
+
+// TestPrimingGoesOn for as long as something comes of it.
+func TestPrimingGoesOn(t *testing.T) {
+	var p priming
+	began := time.Unix(0, 0)
+	now := began
+	for left := 100; left > 1; left-- {
+		now = now.Add(primingPatience)
+		if p.over(left, now) {
+			t.Fatalf("over(): after %s with %d left: want it to wait", now.Sub(began), left)
+		}
+	}
+	now = now.Add(primingPatience)
+	if p.over(2, now) {
+		t.Error("over(): it has not lasted longer than that")
+	}
+	if now = now.Add(time.Second); !p.over(2, now) {
+		t.Error("over(): want no more waiting for what fails")
+	}
+}
