@@ -40,7 +40,7 @@ type rights struct {
 
 // denial is how an API server says that a right is missing. Admission refuses
 // with the same status code, for reasons of its own.
-var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]+) resource "`)
+var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]{1,32}) resource "`)
 
 // lacking returns what the credentials may not do, if that is what the error says. Who
 // applies an object that is not there must have the right to create, too.
