@@ -162,6 +162,8 @@ func (m *Member) serves(ctx context.Context, gvr schema.GroupVersionResource) bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	ctx, end := m.hooks.account.begin(ctx)
+	defer end()
 	var list metav1.APIResourceList
 	answer, err := m.rest.Get().AbsPath("/apis", gvr.Group, gvr.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil || json.Unmarshal(answer, &list) != nil {
