@@ -1,7 +1,9 @@
 package member
 
 import (
+	"context"
 	"io"
+	"mime"
 	"net/http"
 	"strings"
 )
@@ -10,11 +12,13 @@ import (
 // what decompresses: what comes out counts.
 //
 // It has members answer with JSON, of which can be told how much memory it takes before it
-// is decoded. A list of empty messages in protobuf takes 145 times what it has.
+// is decoded. A list of empty messages in protobuf takes 145 times what it has. What is
+// answered in another way than that is text, and is not decoded.
 type bounded struct {
-	next   http.RoundTripper
-	member string
-	excess func(*LimitError) // Told of what was too much.
+	next    http.RoundTripper
+	member  string
+	account *account
+	excess  func(*LimitError) // Told of what was too much.
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -27,13 +31,19 @@ func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
-	a := &reply{body: resp.Body, limits: ofAnswer, fail: func(what string, limit int) error {
+	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != "application/json" {
+		resp.Header.Set("Content-Type", "text/plain")
+	}
+	a := &reply{ctx: r.Context(), body: resp.Body, limits: ofAnswer, exchange: exchangeOf(r.Context()), fail: func(what string, limit int) error {
 		err := &LimitError{Member: t.member, What: what, Limit: limit}
 		t.excess(err)
 		return err
 	}}
 	if watch := r.URL.Query().Get("watch"); resp.StatusCode == http.StatusOK && (watch == "true" || watch == "1") {
-		a.limits, a.stream = ofEvent, true
+		a.limits, a.stream, a.exchange = ofEvent, true, nil
+	}
+	if a.exchange == nil {
+		a.exchange, a.own = &exchange{account: t.account}, true
 	}
 	resp.Body = a
 	return resp, nil
@@ -67,20 +77,27 @@ var (
 // reply is the body of an answer that fails when there is too much of it. It need not be
 // JSON to be counted: what is none fails when it is decoded.
 type reply struct {
-	body   io.ReadCloser
-	limits amounts
-	stream bool // Of events: each value of its own is one.
-	fail   func(what string, limit int) error
-	err    error // What it failed with.
+	ctx      context.Context //nolint:containedctx // Of the request, whose answer this is.
+	body     io.ReadCloser
+	limits   amounts
+	stream   bool // Of events: each value of its own is one.
+	exchange *exchange
+	own      bool // Whether nothing else is part of the exchange.
+	fail     func(what string, limit int) error
+	err      error // What it failed with.
 
 	bytes, values, objects, depth int // So far, of the answer or the event.
 	quoted, escaped               bool
+	largest                       int // Of the events of a watch that are large, in bytes.
 }
 
 // Read implements [io.Reader].
 func (r *reply) Read(p []byte) (int, error) {
 	if r.err != nil {
 		return 0, r.err
+	}
+	if r.stream && !isLarge(r.bytes, r.values) {
+		r.exchange.shrink() // Who asks for the next event has the one before no more.
 	}
 	n, err := r.body.Read(p)
 	if r.err = r.count(p[:n]); r.err != nil {
@@ -90,10 +107,23 @@ func (r *reply) Read(p []byte) (int, error) {
 }
 
 // Close implements [io.Closer].
-func (r *reply) Close() error { return r.body.Close() }
+func (r *reply) Close() error {
+	if r.own {
+		r.exchange.end()
+	}
+	if r.largest > 0 {
+		r.exchange.account.buffer(-bufferFactor * r.largest)
+		r.largest = 0
+	}
+	return r.body.Close()
+}
+
+func isLarge(bytes, values int) bool { return bytes > smallAnswer || values > smallValues }
 
 // count adds what was read, and returns an error if that is too much.
 func (r *reply) count(p []byte) error {
+	had := r.values
+	var ended struct{ bytes, values int } // The most of an event that ended in p.
 	for _, b := range p {
 		r.bytes++
 		switch {
@@ -115,21 +145,44 @@ func (r *reply) count(p []byte) error {
 		case b == ',':
 			r.values++
 		case b == '}', b == ']':
-			if r.depth--; r.depth <= 0 {
-				r.end()
+			if r.depth--; r.depth > 0 {
+				continue
 			}
+			ended.bytes, ended.values = max(ended.bytes, r.bytes), max(ended.values, r.values)
+			r.end()
 		}
 	}
+	bytes, values := max(r.bytes, ended.bytes), max(r.values, ended.values)
+	if !r.stream {
+		bytes, values = r.exchange.add(len(p), r.values-had)
+	}
 	switch {
-	case r.bytes > r.limits.bytes:
+	case bytes > r.limits.bytes:
 		return r.fail("bytes "+r.limits.of, r.limits.bytes)
 	case r.objects > mostObjects:
 		return r.fail("objects "+r.limits.of, mostObjects)
-	case r.values > r.limits.values:
+	case values > r.limits.values:
 		return r.fail("values "+r.limits.of, r.limits.values)
-	default:
+	case !isLarge(bytes, values):
 		return nil
+	case r.stream && !r.grow(bytes):
+		return r.fail("bytes of large events that are watched", mostBuffers)
+	default:
+		return r.exchange.enlarge(r.ctx)
 	}
+}
+
+// grow takes room for the buffers that an event of this size needs, and reports whether
+// there is any.
+func (r *reply) grow(bytes int) bool {
+	if bytes <= r.largest {
+		return true
+	}
+	if !r.exchange.account.buffer(bufferFactor * (bytes - r.largest)) {
+		return false
+	}
+	r.largest = bytes
+	return true
 }
 
 // end is called behind each value that is in no other.

@@ -148,3 +148,16 @@ func TestRights(t *testing.T) {
 		}
 	}
 }
+
+// TestVerbsAreWords: what is kept of a refusal is a verb, not whatever stands in its place.
+func TestVerbsAreWords(t *testing.T) {
+	r := &rights{now: time.Now}
+	r.note(action{}, denied(strings.Repeat("x", 33), "y"))
+	if len(r.missing) != 0 {
+		t.Error("above the bound: want nothing kept")
+	}
+	r.note(action{}, denied(strings.Repeat("x", 32), "y"))
+	if len(r.missing) != 1 {
+		t.Error("at the bound: want it kept")
+	}
+}

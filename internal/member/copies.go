@@ -3,10 +3,12 @@ package member
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/rescue"
@@ -69,8 +72,12 @@ type hooks struct {
 	readied func(Key) // It is more, or less, ready than it was.
 	awaited func()    // Somebody waits to know of which types there are copies.
 
-	excess func(what string, limit int) error // There is too much of something; it returns the error to fail with.
-	log    logr.Logger                        // Told of answers that Refract stumbles over.
+	// served says which types the hub has, as soon as that is known; nil for all.
+	served func(context.Context) (func(schema.GroupResource) bool, error)
+
+	account *account                           // Of the member.
+	excess  func(what string, limit int) error // There is too much of something; it returns the error to fail with.
+	log     logr.Logger                        // Told of answers that Refract stumbles over.
 }
 
 // copies are the managed objects of one type on one member: a store that a
@@ -88,12 +95,28 @@ type copies struct {
 	// items are by namespace and name.
 	items map[string]map[string]*record
 	count int
+	bytes int // What is taken of the account.
 	// culprits are the managers that changed copies which are not corrected yet.
 	culprits map[types.NamespacedName]string
 	seenAt   uint64 // The newest version that a list or watch told of.
 	err      error  // Of the last list or watch.
-	streamed int    // Objects that the watch has begun with which is a list.
 	missed   bool   // Whether it was said that the member does not serve the type.
+
+	// round is that of the list under way, be it a watch that begins with one, or of the
+	// next: what it has shown has its number. What a list shows is kept as it comes, so that
+	// nothing else has to be, and is untold until one has come to its end, as nobody could
+	// be answered before.
+	round    uint32
+	first    bool // Whether the first page is to come.
+	streamed bool // Whether the watch under way has shown something of its list.
+	untold   map[types.NamespacedName]news
+
+	// over is why nothing is known of the copies: there is more than may be kept. It is
+	// tried again after a rest.
+	over    error
+	rest    time.Time          // Until when.
+	unwatch context.CancelFunc // Ends the watch under way; nil if there was none.
+	ended   bool               // Nobody wants to know of the copies any more.
 }
 
 func newCopies(gvr schema.GroupVersionResource, h hooks) *copies {
@@ -113,6 +136,26 @@ func (c *copies) hasSynced() bool {
 	default:
 		return false
 	}
+}
+
+// look returns what is known of a copy.
+func (c *copies) look(name types.NamespacedName) (Copy, Sight) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	if c.over != nil || !c.hasSynced() {
+		return Copy{}, Unlisted
+	}
+	if r, ok := c.items[name.Namespace][name.Name]; ok {
+		return r.copy(c.key(name)), Present
+	}
+	return Copy{}, Absent
+}
+
+// complete reports whether all copies are known.
+func (c *copies) complete() bool {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	return c.over == nil && c.hasSynced()
 }
 
 func (c *copies) get(name types.NamespacedName) (Copy, bool) {
@@ -191,32 +234,77 @@ func (n news) tell(h hooks, key Key) {
 
 // see keeps what a list or watch says unless something newer is known: the answer
 // to our own write comes before the event of the watch, and an older event may
-// come after it. The lock must be held.
-func (c *copies) see(s *sighting) news {
+// come after it. Round is that of the list; of what was seen otherwise it is c.before. It is
+// an error if there is no room. The lock must be held.
+func (c *copies) see(s *sighting, round uint32) (news, error) {
 	before, ok := c.items[s.name.Namespace][s.name.Name]
+	if ok && round == c.round {
+		before.round = round
+	}
 	switch {
 	case ok && before.version > s.version:
-		return news{}
+		return news{}, nil
 	case ok && before.version == s.version:
 		// The answer to a write does not have the status.
-		return news{readied: s.Readiness != "" && before.ready(s.Readiness, s.ReadinessMessage)}
+		size := before.bytes()
+		if s.Readiness == "" || !before.ready(s.Readiness, s.ReadinessMessage) {
+			return news{}, nil
+		}
+		return news{readied: true}, c.keep(0, before.bytes()-size)
 	}
 	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
 		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
 	}
-	n := c.set(s.name, s.Copy, before)
+	n, err := c.set(s.name, s.Copy, before, round)
+	if err != nil {
+		return news{}, err
+	}
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
 		if who, is := c.blame(before.owned, s); is {
-			c.culprits[s.name] = who
+			c.accuse(s.name, who)
 		}
 	}
-	return n
+	return n, nil
+}
+
+// accuse records who changed a copy, if there is room for that. The lock must be held.
+func (c *copies) accuse(name types.NamespacedName, who string) {
+	c.acquit(name)
+	size := bytesOfCulprit(who)
+	if what, _ := c.account.keep(0, size); what == "" {
+		c.bytes += size
+		c.culprits[name] = who
+	}
+}
+
+// acquit forgets who changed a copy. The lock must be held.
+func (c *copies) acquit(name types.NamespacedName) {
+	if who, is := c.culprits[name]; is {
+		delete(c.culprits, name)
+		_ = c.keep(0, -bytesOfCulprit(who)) // There is room for less.
+	}
+}
+
+func bytesOfCulprit(who string) int { return 100 + len(who) }
+
+// keep takes room for copies in the account of the member, or gives it back. It is an
+// error if there is none. The lock must be held.
+func (c *copies) keep(copies, bytes int) error {
+	if what, most := c.account.keep(copies, bytes); what != "" {
+		return c.excess(what, most)
+	}
+	c.count += copies
+	c.bytes += bytes
+	return nil
 }
 
 // blame names who took fields from Refract; is says that somebody did.
 func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading who changed a copy", "resource", c.gvr.Resource, "copy", s.name.String())
+	if before.fields != s.Owned.fields && before.fields != nil && !(before.named() && s.Owned.named()) {
+		return cut(culprit(&fieldpath.Set{}, s.managers)), true
+	}
 	lost := before.without(s.Owned)
 	if lost.Empty() {
 		return "", false
@@ -225,23 +313,33 @@ func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
 }
 
 // remember keeps what was read, or answered to a write, unless something newer is
-// known.
+// known, or there is no room.
 func (c *copies) remember(name types.NamespacedName, item Copy, written bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if written {
-		delete(c.culprits, name)
+		c.acquit(name)
 	}
 	before, ok := c.items[name.Namespace][name.Name]
-	if ok && before.version > item.version {
+	if c.idle() || ok && before.version > item.version {
 		return
 	}
-	c.set(name, item, before)
+	if _, err := c.set(name, item, before, c.before()); err != nil {
+		c.giveUp(err)
+	}
 }
 
-// set puts the item in the place of what was there before, if anything was. The lock must be held.
-func (c *copies) set(name types.NamespacedName, item Copy, before *record) news {
+// before is a round that is over: a list that is under way has not shown it. The lock must be held.
+func (c *copies) before() uint32 { return c.round - 1 }
+
+// set puts the item in the place of what was there before, if anything was. A list that has
+// shown that goes on to have. It is an error if there is no room. The lock must be held.
+func (c *copies) set(name types.NamespacedName, item Copy, before *record, round uint32) (news, error) {
 	after := recordOf(c.key(name), &item)
+	after.round = round
+	if before != nil && before.round == c.round {
+		after.round = before.round
+	}
 	if item.Readiness == "" {
 		if before != nil && before.uid == after.uid && before.generation == after.generation {
 			after.readiness, after.message = before.readiness, before.message
@@ -249,63 +347,115 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record) news 
 			after.ready(refractv1alpha1.ReadinessInProgress, notSeenYet)
 		}
 	}
-	items := c.items[name.Namespace]
-	if items == nil {
-		items = map[string]*record{}
-		c.items[name.Namespace] = items
+	if err := c.put(name, after, before); err != nil {
+		return news{}, err
 	}
-	items[name.Name] = after
 	if before == nil {
-		c.count++
-		return news{changed: true, readied: true}
+		return news{changed: true, readied: true}, nil
 	}
 	return news{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
 			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting ||
 			before.fault != after.fault,
 		readied: before.readiness != after.readiness || before.message != after.message,
+	}, nil
+}
+
+// put puts a record in the place of the one before, if there was any. The lock must be held.
+func (c *copies) put(name types.NamespacedName, after, before *record) error {
+	items := c.items[name.Namespace]
+	more, bytes := 0, after.bytes()
+	if before != nil {
+		bytes -= before.bytes()
+	} else {
+		more, bytes = 1, bytes+len(name.Name)
 	}
+	if items == nil {
+		bytes += namespaceBytes + len(name.Namespace)
+	}
+	if err := c.keep(more, bytes); err != nil {
+		return err
+	}
+	if items == nil {
+		items = map[string]*record{}
+		c.items[name.Namespace] = items
+	}
+	items[name.Name] = after
+	return nil
+}
+
+// lose forgets a copy that is there. The lock must be held.
+func (c *copies) lose(name types.NamespacedName) {
+	items := c.items[name.Namespace]
+	bytes := items[name.Name].bytes() + len(name.Name)
+	delete(items, name.Name)
+	if len(items) == 0 {
+		delete(c.items, name.Namespace)
+		bytes += namespaceBytes + len(name.Namespace)
+	}
+	c.acquit(name)
+	_ = c.keep(-1, -bytes) // There is room for less.
+}
+
+// idle reports whether nothing is to be known of the copies at the moment. The lock must be held.
+func (c *copies) idle() bool { return c.ended || c.over != nil && time.Now().Before(c.rest) }
+
+// giveUp forgets all copies, as there are more than may be kept, and rests. The lock must be held.
+func (c *copies) giveUp(why error) {
+	c.over, c.err, c.rest = why, why, time.Now().Add(overRest)
+	c.forget()
+	if c.unwatch != nil {
+		c.unwatch()
+	}
+}
+
+// forget forgets all copies. The lock must be held.
+func (c *copies) forget() {
+	_ = c.keep(-c.count, -c.bytes) // There is room for less.
+	clear(c.items)
+	clear(c.culprits)
+	c.untold = nil
+}
+
+// end forgets all copies for good.
+func (c *copies) end() {
+	c.stop()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.ended = true
+	c.forget()
 }
 
 func (c *copies) drop(name types.NamespacedName, id types.UID) (changed bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	items := c.items[name.Namespace]
-	if before, ok := items[name.Name]; !ok || before.uid != uidOf(id) {
+	if before, ok := c.items[name.Namespace][name.Name]; !ok || before.uid != uidOf(id) {
 		return false
 	}
-	delete(items, name.Name)
-	if len(items) == 0 {
-		delete(c.items, name.Namespace)
-	}
-	delete(c.culprits, name)
-	c.count--
+	c.lose(name)
 	return true
 }
 
 // Add is called by the reflector.
 func (c *copies) Add(obj any) error {
-	s := c.sight(obj)
-	if s == nil {
-		return nil
+	if s := c.sight(obj); s != nil {
+		c.take(s).tell(c.hooks, c.key(s.name))
 	}
-	n, err := c.take(s)
-	if err != nil {
-		return err
-	}
-	n.tell(c.hooks, c.key(s.name))
 	return nil
 }
 
-func (c *copies) take(s *sighting) (news, error) {
+func (c *copies) take(s *sighting) news {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.seenAt = max(c.seenAt, s.version)
-	if c.count >= mostCopies && c.items[s.name.Namespace][s.name.Name] == nil {
-		c.err = c.excess("copies of one type", mostCopies)
-		return news{}, c.err
+	if c.idle() {
+		return news{} // The watch is just ending.
 	}
-	return c.see(s), nil
+	c.seenAt = max(c.seenAt, s.version)
+	n, err := c.see(s, c.before())
+	if err != nil {
+		c.giveUp(err)
+	}
+	return n
 }
 
 // Update is called by the reflector.
@@ -320,99 +470,171 @@ func (c *copies) Delete(obj any) error {
 	return nil
 }
 
-// Replace is called by the reflector with the result of a list. What was written
-// since the list was made is not in it, and stays.
+// Replace is called by the reflector at the end of a list, with what was not shown to
+// [copies.list] or [copies.Transformer] before. What was written since the list was made is
+// not in it, and stays.
 func (c *copies) Replace(list []any, version string) error {
-	for name, n := range c.replace(list, number(version)) {
+	told, err := c.replace(list, number(version))
+	for name, n := range told {
 		n.tell(c.hooks, c.key(name))
 	}
-	return nil
+	return err
 }
 
-func (c *copies) replace(list []any, listedAt uint64) map[types.NamespacedName]news {
-	told := map[types.NamespacedName]news{}
+var errSetBack = errors.New("the API server was set back to an old state: it is listed once more")
+
+func (c *copies) replace(list []any, listedAt uint64) (map[types.NamespacedName]news, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if listedAt < c.seenAt {
-		c.setBack()
+	if c.idle() {
+		return nil, c.why()
 	}
-	c.seenAt = listedAt
-	listed := make(map[types.NamespacedName]bool, len(list))
+	if c.setBack(listedAt) && c.streamed {
+		return nil, errSetBack // What it showed seemed to be old.
+	}
 	for _, obj := range list {
 		if s := c.sight(obj); s != nil {
-			listed[s.name] = true
-			if n := c.see(s); n != (news{}) {
-				told[s.name] = n
+			if err := c.note(s); err != nil {
+				return nil, err
 			}
 		}
 	}
 	for ns, items := range c.items {
 		for name, r := range items {
-			at := types.NamespacedName{Namespace: ns, Name: name}
-			if listed[at] || r.version > listedAt {
+			if r.round == c.round || r.version > listedAt {
 				continue
 			}
-			delete(items, name)
-			delete(c.culprits, at)
-			c.count--
-			told[at] = news{changed: true}
-		}
-		if len(items) == 0 {
-			delete(c.items, ns)
+			at := types.NamespacedName{Namespace: ns, Name: name}
+			c.lose(at)
+			c.hear(at, news{changed: true})
 		}
 	}
+	told := c.untold
+	c.untold = nil
+	c.begin()
+	c.over = nil
 	c.sync()
-	return told
+	return told, nil
 }
 
-// setBack is for an API server that was set back to an old state: what was newer
-// is not. The lock must be held.
-func (c *copies) setBack() {
-	for _, items := range c.items {
-		for _, r := range items {
-			r.version = 0
-		}
-	}
+// begin begins a round: nothing of a list has been shown. The lock must be held.
+func (c *copies) begin() {
+	c.round++
+	c.first, c.streamed = true, false
 }
 
-// Transformer keeps what a watch brings small that begins with a list, while that is
-// under way.
-func (c *copies) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) {
-		s := c.condense(obj)
-		if s == nil {
-			return obj, nil
-		}
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		if c.streamed++; c.streamed > mostCopies {
-			return nil, c.excess("copies of one type", mostCopies)
-		}
-		return s, nil
-	}
-}
-
-// begins is told that a list, or a watch that is one, begins.
-func (c *copies) begins() {
+// begins is told that a list, or a watch that is one, begins. It returns an error if
+// that is to wait.
+func (c *copies) begins() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.streamed = 0
+	if c.idle() {
+		return c.why()
+	}
+	c.begin()
+	return nil
 }
 
-// condense is sight for one of many objects: who manages its fields is kept only if
-// somebody seems to have taken one.
-func (c *copies) condense(obj any) *sighting {
-	s := c.sight(obj)
-	if s == nil {
-		return nil
+// why is the error of what is not done as nothing is to be known of the copies. The lock must be held.
+func (c *copies) why() error {
+	if c.over != nil {
+		return c.over
 	}
-	c.mu.RLock()
-	defer c.mu.RUnlock()
-	if before := c.items[s.name.Namespace][s.name.Name]; before == nil || before.owned == s.Owned {
-		s.managers = nil
-	}
-	return s
+	return errLeft
 }
+
+// watches is told how to end a watch that begins. It returns an error if that is to wait.
+func (c *copies) watches(end context.CancelFunc) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle() {
+		return c.why()
+	}
+	if c.unwatch != nil {
+		c.unwatch() // It has ended.
+	}
+	c.unwatch = end
+	return nil
+}
+
+// note sees what a list shows. The lock must be held.
+func (c *copies) note(s *sighting) error {
+	n, err := c.see(s, c.round)
+	if err != nil {
+		c.giveUp(err)
+		return err
+	}
+	c.hear(s.name, n)
+	return nil
+}
+
+// hear has it told later that something is new of a copy. The lock must be held.
+func (c *copies) hear(name types.NamespacedName, n news) {
+	if n == (news{}) {
+		return
+	}
+	if c.untold == nil {
+		c.untold = map[types.NamespacedName]news{}
+	}
+	before := c.untold[name]
+	c.untold[name] = news{n.changed || before.changed, n.readied || before.readied}
+}
+
+// show takes what a page of a list has, which was made at a version.
+func (c *copies) show(page []*sighting, listedAt uint64) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.idle() {
+		return c.why()
+	}
+	if c.first {
+		c.setBack(listedAt)
+		c.first = false
+	}
+	for _, s := range page {
+		if err := c.note(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// setBack is told which version a list is of, and reports whether that is an older one
+// than before: what was newer is not. The lock must be held.
+func (c *copies) setBack(listedAt uint64) bool {
+	older := listedAt < c.seenAt
+	c.seenAt = listedAt
+	if older {
+		for _, items := range c.items {
+			for _, r := range items {
+				r.version = 0
+			}
+		}
+	}
+	return older
+}
+
+// Transformer takes what a watch shows that begins with a list, while that is under way.
+// Nothing of it is kept elsewhere.
+func (c *copies) Transformer() cache.TransformFunc {
+	return func(obj any) (any, error) {
+		s := c.sight(obj)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		c.streamed = true
+		switch {
+		case c.idle():
+		case s == nil: // What keeps its name does not ask whether it can be one.
+			c.giveUp(c.excess("bytes of a name", mostName))
+		default:
+			_ = c.note(s) // If there is no room the watch ends.
+		}
+		return shown{}, nil
+	}
+}
+
+// shown stands for a copy that was shown.
+type shown struct{}
 
 // heard is told how a list or watch went. A type that the member does not serve
 // has no copies: that is known, too.
@@ -424,6 +646,7 @@ func (c *copies) heard(err error) {
 	case err == nil:
 		c.missed = false
 	case apierrors.IsNotFound(err):
+		c.over = nil
 		c.sync()
 	}
 }
@@ -466,8 +689,6 @@ type sighting struct {
 func (c *copies) sight(obj any) *sighting {
 	var s *sighting
 	switch o := obj.(type) {
-	case *sighting:
-		return o
 	case *metav1.PartialObjectMetadata:
 		s = &sighting{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o), managers: o.ManagedFields}
 	case *unstructured.Unstructured:
@@ -479,7 +700,7 @@ func (c *copies) sight(obj any) *sighting {
 	default:
 		return nil
 	}
-	if !isName(s.name.Name) || (s.name.Namespace != "" && !isName(s.name.Namespace)) {
+	if !isName(s.name.Name) || len(s.name.Namespace) > mostNamespace {
 		return nil // No API server has such an object.
 	}
 	size := 0
@@ -495,11 +716,15 @@ func (c *copies) sight(obj any) *sighting {
 	return s
 }
 
+// mostName is how many bytes the name of an object may have, and mostNamespace that of a
+// namespace: https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
+const (
+	mostName      = 253
+	mostNamespace = 63
+)
+
 // isName reports whether an object can have the name.
-func isName(name string) bool {
-	const most = 253 // https://kubernetes.io/docs/concepts/overview/working-with-objects/names/
-	return name != "" && len(name) <= most
-}
+func isName(name string) bool { return name != "" && len(name) <= mostName }
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
@@ -519,7 +744,7 @@ func (h hooks) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 
 func (h hooks) read(o metav1.Object, resource schema.GroupResource) (c Copy, err error) {
 	defer rescue.To(&err, h.log, "reading a copy", "resource", resource.String(), "namespace", o.GetNamespace(), "name", o.GetName())
-	c = copyOf(o, resource)
+	c = copyOf(o, resource, h.account)
 	for at, mark := range map[string]string{
 		"metadata.uid": string(c.UID), refractv1alpha1.SourceAnnotation: c.Source, refractv1alpha1.NamespaceAnnotation: c.MadeFor,
 		refractv1alpha1.AppliedAnnotation: c.Hash, refractv1alpha1.OrphanAnnotation: c.Orphan,
@@ -531,8 +756,9 @@ func (h hooks) read(o metav1.Object, resource schema.GroupResource) (c Copy, err
 	return c, nil
 }
 
-// copyOf reads an object's metadata.
-func copyOf(o metav1.Object, resource schema.GroupResource) Copy {
+// copyOf reads an object's metadata. The account is that of the member, or nil if nothing of
+// it will be kept.
+func copyOf(o metav1.Object, resource schema.GroupResource, account *account) Copy {
 	annotations := o.GetAnnotations()
 	c := Copy{
 		UID:        o.GetUID(),
@@ -543,7 +769,7 @@ func copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 		Adopted:    annotations[refractv1alpha1.AdoptedAnnotation] == "true",
 		Native:     placement.Native(resource, o) != "",
 		Deleting:   o.GetDeletionTimestamp() != nil,
-		Owned:      ours(o.GetManagedFields()),
+		Owned:      ours(o.GetManagedFields(), account),
 		generation: o.GetGeneration(),
 		version:    number(o.GetResourceVersion()),
 	}
@@ -562,7 +788,7 @@ func number(version string) uint64 {
 	return n
 }
 
-// record is a Copy as it is kept: some 100 bytes, and strings that it shares with
+// record is a Copy as it is kept: some 150 bytes, and strings that it shares with
 // others.
 type record struct {
 	uid        uid
@@ -575,10 +801,24 @@ type record struct {
 	owned      Ownership
 	generation int64
 	version    uint64
-	readiness  uint8 // Index of readinesses.
+	round      uint32 // Of the last list that has shown it.
+	readiness  uint8  // Index of readinesses.
 	adopted    bool
 	native     bool
 	deleting   bool
+}
+
+// What a record takes without its strings, with its place in the map, and what a map of
+// a namespace takes.
+const (
+	recordBytes    = 200
+	namespaceBytes = 300
+)
+
+// bytes is what the record takes, as if no other had the same strings.
+func (r *record) bytes() int {
+	return recordBytes + r.uid.other.bytes() + r.source.bytes() +
+		r.madeFor.bytes() + r.hash.bytes() + r.orphan.bytes() + r.message.bytes() + r.fault.bytes()
 }
 
 var readinesses = [...]refractv1alpha1.Readiness{
@@ -641,6 +881,15 @@ type origin struct {
 	hub    text // Or the whole, if it is not of that form.
 	object uid
 	short  bool
+}
+
+// bytes is what the origin takes beside itself. The hub is that of all copies, as a rule.
+func (s origin) bytes() int {
+	if !s.short {
+		return s.hub.bytes()
+	}
+	const shared = 64
+	return shared + len(s.hub.String()) + s.object.other.bytes()
 }
 
 func originOf(key Key, s string) origin {

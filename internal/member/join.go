@@ -246,7 +246,7 @@ func credentials(cfg *rest.Config) (map[string][]byte, error) {
 func answers(ctx context.Context, name string, cfg *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	web, closeIdle, err := httpClient(name, cfg, func(*LimitError) {})
+	web, closeIdle, err := httpClient(name, cfg, newAccount(), func(*LimitError) {})
 	if err != nil {
 		return err
 	}

@@ -15,7 +15,8 @@ import (
 // Readable of the cluster says so. They are far above what a well API server answers with:
 // it takes objects of up to 3 MiB, and stores up to 1.5 MiB.
 //
-// Of 1 MiB that is within the bounds no more than 64 MiB of memory come.
+// Of 1 MiB that is within the bounds no more than 64 MiB of memory come. What is kept, and
+// what is read at a time, is counted for each member: see [account].
 const (
 	// mostAnswer is how many bytes an answer may have, after decompression, and mostEvent
 	// one event of a watch, which as a whole may have any number.
@@ -31,7 +32,21 @@ const (
 	// mostDepth is how deeply they may be nested.
 	mostDepth = 1000
 	// mostHeader is how many bytes the head of an answer may have.
-	mostHeader = 256 << 10
+	mostHeader = 32 << 10
+
+	// smallAnswer and smallValues are how many bytes and values an answer, or an event, may
+	// have without being large, and mostLarge is how many large ones of a member are read at
+	// a time. The others wait.
+	smallAnswer = 64 << 10
+	smallValues = 4000
+	mostLarge   = 2
+	// mostUnread is how many bytes of an answer may have come that nobody has read yet.
+	mostUnread = 512 << 10
+	// mostBuffers is how many bytes the watches of a member may hold together after large
+	// events, each of them bufferFactor times the largest: what decodes them keeps the
+	// memory that it needed once, and takes twice as much each time that it is not enough.
+	mostBuffers  = 64 << 20
+	bufferFactor = 4
 
 	// pageSize is how many objects are asked for at a time when copies are listed. When
 	// these are too much for an answer fewer are, down to one.
@@ -40,23 +55,46 @@ const (
 	// that the next is asked for with.
 	mostPages = 5000
 	mostToken = 16 << 10
-	// pageTimeout is how long a page may take.
-	pageTimeout = time.Minute
+	// pageTimeout is how long a page may take, and mostPagesAtOnce how many pages a member
+	// is asked for at a time.
+	pageTimeout     = time.Minute
+	mostPagesAtOnce = 4
 
-	// mostCopies is how many copies of one type are kept: as many as mostPages have.
-	mostCopies = mostPages * pageSize
-	// mostTypes is how many types a member may serve.
-	mostTypes = 10_000
+	// mostCopies is how many copies are kept of a member, and mostKept how many bytes these
+	// may take, with the records of the fields that Refract applied to them. A copy as
+	// Refract writes it counts for some 600.
+	mostCopies = 200_000
+	mostKept   = 128 << 20
+	// mostNamespaces is how many namespaces a member may have.
+	mostNamespaces = 50_000
+	// mostTypes is how many types a member may serve, and mostVersions how many versions
+	// its API groups may have together, if each has to be asked for.
+	mostTypes    = 10_000
+	mostVersions = 1000
+	// mostStrays is how many types may be watched, as there is a copy, that the hub does not
+	// have: once it had.
+	mostStrays = 50
 	// mostMark is how many bytes each of the annotations may have by which a copy is known.
 	mostMark = 2 << 10
-	// mostFields is how many bytes the record of the fields may have that Refract applied.
-	// Of a longer one it is only known whether it is another than before.
-	mostFields = 256 << 10
+	// mostFields is how many bytes the record of the fields may have that Refract applied to
+	// a copy, and mostOfFields how many they may have of all copies of a member. Of one beyond
+	// that it is only known whether it is another than before.
+	mostFields   = 16 << 10
+	mostOfFields = mostKept / 2
+	// knownSets is how many of these records are known, of all members together, by how an
+	// API server wrote them, and mostKnown how many bytes they may have.
+	knownSets = 2048
+	mostKnown = 8 << 20
+	// mostSet is how many bytes a record of fields may have to be read at all. Of a longer
+	// one their order counts, too.
+	mostSet = 256 << 10
 	// mostManagers is how many bytes the records of all field managers of a copy may have,
 	// for it to be told who has changed it.
 	mostManagers = 1 << 20
 	// mostMessage is how many bytes are kept of why a copy is not ready.
 	mostMessage = 1000
+	// overRest is how long copies are not asked for after there were too many.
+	overRest = time.Minute
 )
 
 // LimitError says that a member answers with more than is taken from one.
@@ -82,12 +120,32 @@ func brief(err error) error {
 	if err == nil || len(err.Error()) <= mostMessage {
 		return err
 	}
+	if limit, ok := errors.AsType[*LimitError](err); ok {
+		return limit
+	}
 	var said apierrors.APIStatus
 	if errors.As(err, &said) {
 		s := said.Status()
-		return &apierrors.StatusError{ErrStatus: metav1.Status{Status: s.Status, Code: s.Code, Reason: s.Reason, Message: cut(s.Message)}}
+		return &apierrors.StatusError{ErrStatus: metav1.Status{
+			Status: s.Status, Code: s.Code, Reason: s.Reason, Message: cut(s.Message), Details: briefly(s.Details),
+		}}
 	}
 	return errors.New(cut(err.Error()))
+}
+
+// briefly bounds the details of an error.
+func briefly(d *metav1.StatusDetails) *metav1.StatusDetails {
+	if d == nil {
+		return nil
+	}
+	const most = 16
+	b := &metav1.StatusDetails{Name: cut(d.Name), Group: cut(d.Group), Kind: cut(d.Kind)}
+	for _, cause := range d.Causes[:min(len(d.Causes), most)] {
+		b.Causes = append(b.Causes, metav1.StatusCause{
+			Type: metav1.CauseType(cut(string(cause.Type))), Message: cut(cause.Message), Field: cut(cause.Field),
+		})
+	}
+	return b
 }
 
 // excessKept is how long it is told that a member has answered with too much: what it is

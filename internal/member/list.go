@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"crypto/sha256"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -13,81 +14,92 @@ import (
 // page asks for objects of a type, at most as many as the options say.
 type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error)
 
-// sightings are what is kept of the copies in a list.
-type sightings struct {
-	metav1.TypeMeta
-	metav1.ListMeta
-
-	Items []*sighting
-}
-
-// DeepCopyObject implements [runtime.Object] for the reflector, which hands a list on as it
-// is: it returns the same.
-func (l *sightings) DeepCopyObject() runtime.Object { return l }
-
-// DeepCopyObject implements [runtime.Object], as that of sightings does.
-func (s *sighting) DeepCopyObject() runtime.Object { return s }
-
-// GetObjectKind implements [runtime.Object]: what is kept of a copy does not say its kind.
-func (*sighting) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
-
-// list lists the copies, page by page, of which it keeps little each: how large an answer
-// is does not depend on how many copies there are. It asks for the newest version, as an
-// API server that is asked for any may disregard how many objects are wanted.
-func (c *copies) list(ctx context.Context, next page) (*sightings, error) {
-	out := &sightings{}
-	o := metav1.ListOptions{LabelSelector: managed, Limit: pageSize}
+// pages lists objects of a type, page by page, and gives each to take, which must not keep
+// it: how much memory a list takes does not depend on how long it is. It returns the
+// version of the list. All lists of a member that may have more than one page are made by it.
+//
+// Pages have as many objects as the options say, or fewer if these are too many for an
+// answer. It is an error if there are too many pages, or if one is to begin where an
+// earlier one did. Of a member some pages are asked for at a time. It asks for the newest
+// version, as an API server that is asked for any may disregard how many objects are wanted.
+func (h hooks) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (version string, err error) {
+	begun := map[[sha256.Size]byte]bool{} // Where pages began.
 	for range mostPages {
-		got, err := turn(ctx, next, o)
-		if isLimit(err) && o.Limit > 1 {
+		got, refused, err := h.turn(ctx, of, o, next, take)
+		switch {
+		case refused != nil:
+			return "", refused
+		case isLimit(err) && o.Limit > 1:
 			o.Limit = max(1, o.Limit/10) // Large objects are no reason to list none.
 			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		token, err := c.add(out, got)
-		switch {
 		case err != nil:
-			return nil, err
-		case token == "":
-			return out, nil
-		case token == o.Continue:
-			return nil, fmt.Errorf("listing %s: the API server says to continue where the page before began, which has no end", c.gvr.GroupResource())
-		case len(token) > mostToken:
-			return nil, c.excess("bytes of a token to continue with", mostToken)
+			return "", err
 		}
+		token := got.GetContinue()
+		at := sha256.Sum256([]byte(token))
+		switch {
+		case token == "":
+			return got.GetResourceVersion(), nil
+		case len(token) > mostToken:
+			return "", h.excess("bytes of a token to continue with", mostToken)
+		case begun[at]:
+			return "", fmt.Errorf("listing %s: the API server says to continue where a page before began, which has no end", of)
+		}
+		begun[at] = true
 		o.Continue = token
 	}
-	return nil, c.excess("pages of a list", mostPages)
+	return "", h.excess("pages of a list", mostPages)
 }
 
-// turn asks for one page.
-func turn(ctx context.Context, next page, o metav1.ListOptions) (runtime.Object, error) {
+// turn asks for one page and has it taken, when it is its turn. Refused is the error of who
+// took it.
+func (h hooks) turn(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+	got metav1.ListInterface, refused, err error,
+) {
+	done, err := h.account.turn(ctx)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer done()
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	return next(ctx, o)
+	ctx, end := h.account.begin(ctx)
+	defer end()
+	answer, err := next(ctx, o)
+	if err != nil {
+		return nil, nil, err
+	}
+	if got, err = meta.ListAccessor(answer); err != nil {
+		return nil, nil, fmt.Errorf("listing %s: %w", of, err)
+	}
+	return got, take(answer), nil
 }
 
-// add adds a page to the list, and returns what the next is asked for with; "" if it is the
-// last.
-func (c *copies) add(to *sightings, page runtime.Object) (token string, err error) {
-	list, err := meta.ListAccessor(page)
-	if err != nil {
-		return "", fmt.Errorf("listing %s: %w", c.gvr.GroupResource(), err)
+// list lists the copies. They are not in what it returns for the reflector: they are known
+// by then.
+func (c *copies) list(ctx context.Context, next page) (*metav1.PartialObjectMetadataList, error) {
+	if err := c.begins(); err != nil {
+		return nil, err
 	}
-	err = meta.EachListItem(page, func(obj runtime.Object) error {
-		if s := c.condense(obj); s != nil {
-			to.Items = append(to.Items, s)
+	of := c.gvr.GroupResource()
+	version, err := c.pages(ctx, of, metav1.ListOptions{LabelSelector: managed, Limit: pageSize}, next, func(page runtime.Object) error {
+		list, err := meta.ListAccessor(page)
+		if err != nil {
+			return fmt.Errorf("listing %s: %w", of, err)
 		}
-		return nil
+		var shown []*sighting
+		if err := meta.EachListItem(page, func(obj runtime.Object) error {
+			if s := c.sight(obj); s != nil {
+				shown = append(shown, s)
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("listing %s: %w", of, err)
+		}
+		return c.show(shown, number(list.GetResourceVersion()))
 	})
-	switch {
-	case err != nil:
-		return "", fmt.Errorf("listing %s: %w", c.gvr.GroupResource(), err)
-	case len(to.Items) > mostCopies:
-		return "", c.excess("copies of one type", mostCopies)
+	if err != nil {
+		return nil, err
 	}
-	to.ResourceVersion = list.GetResourceVersion()
-	return list.GetContinue(), nil
+	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, nil
 }

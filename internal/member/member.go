@@ -76,6 +76,9 @@ type Member struct {
 	// without are types that are not watched as there were no copies. If there ever are,
 	// it is this process that writes them, and watches.
 	without map[schema.GroupResource]bool
+	// strays is how many of the types that are watched were found although the hub does not
+	// have them.
+	strays int
 	// asked counts how often all types were to be looked at; swept is up to which of
 	// these that is done, sweptAt when it was, and sweepErr why it failed the last time.
 	asked, swept int
@@ -87,7 +90,8 @@ type Member struct {
 
 func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 	tooMuch := &excess{now: time.Now}
-	web, closeIdle, err := httpClient(name, cfg, tooMuch.note)
+	h.account = newAccount()
+	web, closeIdle, err := httpClient(name, cfg, h.account, tooMuch.note)
 	if err != nil {
 		return nil, err
 	}
@@ -139,6 +143,7 @@ func (m *Member) close() {
 	m.mu.Unlock() //nolint:staticcheck // The same for watches that were just beginning.
 	m.done.Wait()
 	m.closeIdle()
+	ownerships.forget(m.hooks.account)
 }
 
 // Ready reports whether the member was ready to serve when it was last asked.
@@ -163,8 +168,8 @@ const (
 	// since the member became ready.
 	Unwatched Sight = iota
 	// Unlisted says that it is not known yet: the first list of the type is still to
-	// come, or cannot be made, see [Member.ListError]. [Set.OnCopy] will be called for each
-	// copy that it finds.
+	// come, cannot be made, or found more than is kept, see [Member.ListError]. [Set.OnCopy]
+	// will be called for each copy that it finds.
 	Unlisted
 	// Absent says that there is no such copy.
 	Absent
@@ -186,14 +191,8 @@ func (m *Member) Copy(key Key) (Copy, Sight) {
 		return Copy{}, Unlisted
 	case t == nil:
 		return Copy{}, Unwatched
-	case !t.hasSynced():
-		return Copy{}, Unlisted
 	}
-	c, ok := t.get(key.NamespacedName)
-	if !ok {
-		return Copy{}, Absent
-	}
-	return c, Present
+	return t.look(key.NamespacedName)
 }
 
 // Swept reports whether all types of the member were looked at for copies, as far as
@@ -235,7 +234,7 @@ func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 		if t.gvr == gvr || !apierrors.IsNotFound(t.listError()) {
 			return t.synced
 		}
-		t.stop() // The member does not serve that version; perhaps it serves this one.
+		t.end() // The member does not serve that version; perhaps it serves this one.
 	}
 	if m.ctx.Err() != nil {
 		return make(chan struct{}) // Nobody will list anything any more.
@@ -287,7 +286,18 @@ func (m *Member) follow(t *copies) {
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
-			t.begins()
+			if o.SendInitialEvents != nil && *o.SendInitialEvents {
+				if err := t.begins(); err != nil {
+					return nil, heard("watch", err)
+				}
+			}
+			ctx, end := context.WithCancel(ctx)
+			if err := t.watches(end); err != nil {
+				end()
+				return nil, heard("watch", err)
+			}
+			ctx, done := t.account.begin(ctx) // For an answer that is no watch.
+			defer done()
 			w, err := begin(ctx, o)
 			return w, heard("watch", err)
 		},
@@ -438,5 +448,5 @@ func (m *Member) listed() bool {
 	m.mu.Lock()
 	doubtful := len(m.doubtful) > 0 || m.asked == 0 || m.unswept()
 	m.mu.Unlock()
-	return !doubtful && !slices.ContainsFunc(m.watched(), func(t *copies) bool { return !t.hasSynced() })
+	return !doubtful && !slices.ContainsFunc(m.watched(), func(t *copies) bool { return !t.complete() })
 }

@@ -2,6 +2,7 @@ package member
 
 import (
 	"errors"
+	"net/http"
 	"strconv"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 var (
 	writes = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_member_writes_total",
-		Help: "Writes to a cluster, by verb and status code: 2xx if it was done, none if there was no answer.",
+		Help: "Writes to a cluster, by verb and status code: 2xx if it was done, none if there was no answer, other if there is no such code.",
 	}, []string{"cluster", "verb", "code"})
 	writeSeconds = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "refract_member_write_seconds",
@@ -69,7 +70,11 @@ func code(err error) string {
 	case err == nil:
 		return "2xx"
 	case errors.As(err, &status):
-		return strconv.Itoa(int(status.Status().Code))
+		number := int(status.Status().Code)
+		if http.StatusText(number) == "" {
+			return "other" // A member may answer with any, and each would be a series.
+		}
+		return strconv.Itoa(number)
 	default:
 		return "none"
 	}

@@ -8,7 +8,9 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -52,25 +54,32 @@ func (m *Member) Namespace(ctx context.Context, name string) (Namespace, error) 
 	return namespaceOf(got), nil
 }
 
-// EachNamespace calls f for every namespace that there is.
+// EachNamespace calls f for every namespace that there is. What cannot be the name of one is
+// passed over. It is a [LimitError] if there are too many.
 func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
-	options := metav1.ListOptions{Limit: namespacesListed}
-	for {
+	n := 0
+	next := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		var page *metav1.PartialObjectMetadataList
 		err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
-			page, err = m.client.Resource(namespaces).List(ctx, options)
+			page, err = m.client.Resource(namespaces).List(ctx, o)
 			return err
 		})
-		if err != nil {
-			return err
-		}
-		for i := range page.Items {
-			f(namespaceOf(&page.Items[i]))
-		}
-		if options.Continue = page.Continue; options.Continue == "" {
-			return nil
-		}
+		return page, err
 	}
+	_, err := m.hooks.pages(ctx, namespaces.GroupResource(), metav1.ListOptions{Limit: namespacesListed}, next, func(page runtime.Object) error {
+		return meta.EachListItem(page, func(obj runtime.Object) error {
+			o, ok := obj.(*metav1.PartialObjectMetadata)
+			if !ok || o.Name == "" || len(o.Name) > mostNamespace {
+				return nil
+			}
+			if n++; n > mostNamespaces {
+				return m.hooks.excess("namespaces", mostNamespaces)
+			}
+			f(namespaceOf(o))
+			return nil
+		})
+	})
+	return err
 }
 
 // PatchNamespace changes a namespace by a JSON merge patch, which has to name the version
@@ -81,7 +90,7 @@ func (m *Member) PatchNamespace(ctx context.Context, name string, mergePatch []b
 
 func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
 	n := Namespace{
-		Copy: copyOf(o, namespaces.GroupResource()), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
+		Copy: copyOf(o, namespaces.GroupResource(), nil), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
 		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
 	}
 	sole := soleOwner(o.ManagedFields)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"unique"
+	"weak"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -23,7 +26,7 @@ const FieldManager = "refract"
 // was changed is one with another Ownership than it was written with. Ownerships are
 // comparable. The zero Ownership has no fields.
 type Ownership struct {
-	fields text
+	fields *fieldSet
 	// at is when the fields were applied with other values than they had before, in
 	// seconds since 1970, as the API server of the member says; 0 if it does not. An
 	// apply that changes nothing does not count.
@@ -33,15 +36,10 @@ type Ownership struct {
 // Hash identifies the set and the time: 16 hexadecimal characters, @, and the seconds
 // since 1970; or "" for no fields.
 func (o Ownership) Hash() string {
-	if o.fields == (text{}) {
+	if o.fields == nil {
 		return ""
 	}
-	return o.hashOfFields() + "@" + strconv.FormatInt(o.at, 10)
-}
-
-func (o Ownership) hashOfFields() string {
-	sum := sha256.Sum256([]byte(o.fields.String()))
-	return hex.EncodeToString(sum[:8])
+	return o.fields.hash() + "@" + strconv.FormatInt(o.at, 10)
 }
 
 // Is reports whether the hash is that of o. One without a time, as hashes once were,
@@ -56,27 +54,34 @@ func (o Ownership) Is(hash string) bool {
 // HasFieldsOf reports whether the hash is one of the same fields, at whatever time.
 func (o Ownership) HasFieldsOf(hash string) bool {
 	fields, _, _ := strings.Cut(hash, "@")
-	if o.fields == (text{}) {
+	if o.fields == nil {
 		return fields == ""
 	}
-	return fields == o.hashOfFields()
+	return fields == o.fields.hash()
 }
 
 // AppliedWith reports whether nobody has applied anything else in the name of Refract
 // between the two.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
-// Replicas reports whether .spec.replicas is in the set.
-func (o Ownership) Replicas() bool {
-	return o.set().Has(fieldpath.MakePathOrDie("spec", "replicas"))
-}
+// Replicas reports whether .spec.replicas is in the set. Of a set that cannot be read it
+// says so if it may be.
+func (o Ownership) Replicas() bool { return o.fields != nil && o.fields.replicas }
+
+// unnamed stands for fields that are gone from a set, or into one, of which only the
+// digest is kept.
+const unnamed = "fields whose names are not kept"
 
 // Lost returns the fields that are in o and not in now, as
 // .spec.template.spec.containers[name="web"].image, sorted. Of a field and what
-// is in it, the latter is returned alone.
+// is in it, the latter is returned alone. If the two differ, and one of them is too long to
+// be kept, it returns words that say so.
 func (o Ownership) Lost(now Ownership) []string {
-	if o.fields == now.fields {
+	switch {
+	case o.fields == nil || o.fields == now.fields:
 		return nil
+	case !o.named() || !now.named():
+		return []string{unnamed}
 	}
 	var lost []string
 	o.without(now).Leaves().Iterate(func(p fieldpath.Path) { lost = append(lost, p.String()) })
@@ -84,25 +89,29 @@ func (o Ownership) Lost(now Ownership) []string {
 	return lost
 }
 
+// named reports whether it is known which fields are in the set.
+func (o Ownership) named() bool { return o.fields == nil || o.fields.json.Load() != nil }
+
 func (o Ownership) without(now Ownership) *fieldpath.Set { return o.set().Difference(now.set()) }
 
 func (o Ownership) set() *fieldpath.Set {
 	s := &fieldpath.Set{}
-	if o.fields == (text{}) {
+	if o.fields == nil {
 		return s
 	}
-	if err := s.FromJSON(strings.NewReader(o.fields.String())); err != nil {
-		return &fieldpath.Set{} // It was never a set: see canonical.
+	if text := o.fields.json.Load(); text == nil || s.FromJSON(strings.NewReader(*text)) != nil {
+		return &fieldpath.Set{}
 	}
 	return s
 }
 
-// ours finds what Refract applied in the record of who manages an object's fields.
-func ours(managers []metav1.ManagedFieldsEntry) Ownership {
+// ours finds what Refract applied in the record of who manages an object's fields. The
+// account has room for it, or its digest is kept; nil for the latter.
+func ours(managers []metav1.ManagedFieldsEntry, account *account) Ownership {
 	for i := range managers {
 		e := &managers[i]
 		if e.Manager == FieldManager && e.Operation == metav1.ManagedFieldsOperationApply && e.Subresource == "" && e.FieldsV1 != nil {
-			o := Ownership{fields: ownerships.of(e.FieldsV1.GetRawBytes())}
+			o := Ownership{fields: ownerships.of(e.FieldsV1.GetRawBytes(), account)}
 			if e.Time != nil {
 				o.at = e.Time.Unix()
 			}
@@ -163,56 +172,138 @@ func culprit(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 func earlier(a, b *metav1.Time) bool { return b != nil && (a == nil || a.Before(b)) }
 
 func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
-	if e.FieldsV1 == nil || len(e.FieldsV1.GetRawBytes()) > mostFields {
+	if e.FieldsV1 == nil || len(e.FieldsV1.GetRawBytes()) > mostSet {
 		return false
 	}
 	s := &fieldpath.Set{}
 	return s.FromJSON(e.FieldsV1.GetRawReader()) == nil && !s.Intersection(fields).Empty()
 }
 
-// ownerships are the sets that were met lately, by the digest of how an API server
-// wrote them: all copies of a variant have the same, on every cluster.
-var ownerships = ownershipCache{sets: map[[sha256.Size]byte]text{}}
-
-type ownershipCache struct {
-	mu   sync.Mutex
-	sets map[[sha256.Size]byte]text
+// fieldSet is a set of fields. There are no two in memory that are equal, however many
+// copies have it, on however many clusters: two are equal if their addresses are.
+type fieldSet struct {
+	sum      [sha256.Size]byte      // Of what canonical writes.
+	json     atomic.Pointer[string] // That, or nil if it is not kept.
+	replicas bool
 }
 
-// knownOwnerships bounds the cache. An entry takes as much as the set: some KB.
-const knownOwnerships = 2048
+// setBytes is what a fieldSet takes without its json.
+const setBytes = 250
 
-func (c *ownershipCache) of(raw []byte) text {
+func (s *fieldSet) hash() string { return hex.EncodeToString(s.sum[:8]) }
+
+// ownerships are the sets that there are.
+var ownerships = newFieldSets()
+
+// fieldSets finds the set that is in memory already. A set that nobody has any more is
+// forgotten.
+type fieldSets struct {
+	mu  sync.Mutex
+	all map[[sha256.Size]byte]weak.Pointer[fieldSet] // By their sum.
+	// lately are those that were met lately, by the digest of how an API server wrote them:
+	// all copies of a variant have the same. Together they have some bytes.
+	lately map[[sha256.Size]byte]met
+	bytes  int
+}
+
+// met is a set, and who brought it.
+type met struct {
+	set   *fieldSet
+	by    *account
+	bytes int
+}
+
+func newFieldSets() *fieldSets {
+	return &fieldSets{all: map[[sha256.Size]byte]weak.Pointer[fieldSet]{}, lately: map[[sha256.Size]byte]met{}}
+}
+
+// of returns the set that an API server wrote so.
+func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 	digest := sha256.Sum256(raw)
-	c.mu.Lock()
-	fields, ok := c.sets[digest]
-	c.mu.Unlock()
+	f.mu.Lock()
+	known, ok := f.lately[digest]
+	f.mu.Unlock()
 	if ok {
-		return fields
+		return known.set
 	}
-	fields = intern(string(canonical(raw, digest)))
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if len(c.sets) >= knownOwnerships {
-		clear(c.sets)
+	text, replicas, readable := canonical(raw, digest)
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	s := f.one(sha256.Sum256(text), replicas, by)
+	if readable && len(text) <= mostFields && s.json.Load() == nil && !f.name(s, string(text), by) {
+		return s // There may be room for its names the next time.
 	}
-	c.sets[digest] = fields
-	return fields
+	size := 0
+	if s.json.Load() != nil {
+		size = len(text)
+	}
+	if len(f.lately) >= knownSets || f.bytes+size > mostKnown {
+		clear(f.lately)
+		f.bytes = 0
+	}
+	f.lately[digest] = met{s, by, size}
+	f.bytes += size
+	return s
+}
+
+// one returns the set with this sum. The lock must be held.
+func (f *fieldSets) one(sum [sha256.Size]byte, replicas bool, by *account) *fieldSet {
+	if s := f.all[sum].Value(); s != nil {
+		return s
+	}
+	s := &fieldSet{sum: sum, replicas: replicas}
+	here := weak.Make(s)
+	f.all[sum] = here
+	if by != nil {
+		by.must(setBytes)
+	}
+	runtime.AddCleanup(s, func(sum [sha256.Size]byte) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		if f.all[sum] == here { // Or another has taken its place.
+			delete(f.all, sum)
+		}
+		if by != nil {
+			by.must(-setBytes)
+		}
+	}, sum)
+	return s
+}
+
+// name keeps what is in a set, if the account has room for it, and reports whether it
+// has. The lock must be held.
+func (f *fieldSets) name(s *fieldSet, text string, by *account) bool {
+	if by == nil || !by.keepFields(len(text)) {
+		return false
+	}
+	s.json.Store(&text)
+	runtime.AddCleanup(s, func(bytes int) { by.keepFields(-bytes) }, len(text))
+	return true
+}
+
+// forget forgets what was met lately because of a member that is gone.
+func (f *fieldSets) forget(by *account) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for digest, m := range f.lately {
+		if m.by == by {
+			delete(f.lately, digest)
+			f.bytes -= m.bytes
+		}
+	}
 }
 
 // canonical writes a set in one way, whatever order and escapes an API server
-// prefers. What cannot be read as a set, or is too long to be, is kept as its digest: it is
-// equal to itself.
-func canonical(raw []byte, digest [sha256.Size]byte) []byte {
+// prefers. What cannot be read as a set, or is too long to be, is written as its digest: it is
+// equal to itself. Replicas says whether .spec.replicas is, or may be, in it.
+func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, replicas, readable bool) {
 	s := &fieldpath.Set{}
-	if len(raw) > mostFields || s.FromJSON(bytes.NewReader(raw)) != nil {
-		return hex.AppendEncode(nil, digest[:])
+	if len(raw) <= mostSet && s.FromJSON(bytes.NewReader(raw)) == nil {
+		if sorted, err := s.ToJSON(); err == nil {
+			return sorted, s.Has(fieldpath.MakePathOrDie("spec", "replicas")), true
+		}
 	}
-	sorted, err := s.ToJSON()
-	if err != nil {
-		return hex.AppendEncode(nil, digest[:])
-	}
-	return sorted
+	return hex.AppendEncode(nil, digest[:]), bytes.Contains(raw, []byte(`"f:replicas"`)), false
 }
 
 // text is a string of which there is one in memory, however many copies have it.
@@ -223,6 +314,15 @@ func intern(s string) text {
 		return text{}
 	}
 	return text{unique.Make(s)}
+}
+
+// bytes is what the text takes, if nobody else has it.
+func (t text) bytes() int {
+	if t == (text{}) {
+		return 0
+	}
+	const more = 220 // To find it by.
+	return more + len(t.handle.Value())
 }
 
 func (t text) String() string {

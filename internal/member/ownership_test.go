@@ -3,6 +3,8 @@ package member
 import (
 	"encoding/json"
 	"fmt"
+	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -32,7 +34,7 @@ func managersOf(tb testing.TB, text string) []metav1.ManagedFieldsEntry {
 }
 
 func TestOwnership(t *testing.T) {
-	before := ours(managersOf(t, applied))
+	before := ours(managersOf(t, applied), roomy)
 	// What another version of the API server makes of the same set.
 	reordered := `[{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:template":{"f:spec":{"f:containers":{"k:{\"name\":\"web\"}":{"f:name":{},"f:image":{},"f:env":{"k:{\"name\":\"A\"}":{"f:value":{},"f:name":{},".":{}}},".":{}}}},"f:metadata":{"f:labels":{"f:a":{}}}},"f:selector":{},"f:replicas":{}},"f:metadata":{"f:labels":{"f:kubeadmiral.io\u002fmanaged":{}},"f:annotations":{"f:refract.dev/applied":{}}}},"manager":"refract","operation":"Apply","time":"2026-11-21T15:47:53Z"}]`
 	cases := map[string]struct {
@@ -74,7 +76,7 @@ func TestOwnership(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			managers := managersOf(t, tc.managers)
-			now := ours(managers)
+			now := ours(managers, roomy)
 			if diff := cmp.Diff(tc.lost, before.Lost(now)); diff != "" {
 				t.Errorf("%s\nLost(): -want, +got:\n%s", tc.reason, diff)
 			}
@@ -101,33 +103,140 @@ func TestNoOwnership(t *testing.T) {
 	if none.Hash() != "" || none.Replicas() || none.Lost(none) != nil {
 		t.Error("the zero Ownership has no fields")
 	}
-	if h, seconds, _ := strings.Cut(ours(managersOf(t, applied)).Hash(), "@"); len(h) != 16 || seconds != "1795276073" {
+	if h, seconds, _ := strings.Cut(ours(managersOf(t, applied), roomy).Hash(), "@"); len(h) != 16 || seconds != "1795276073" {
 		t.Errorf("Hash(): want 16 characters, as it is kept in reports, and the time, got %q and %q", h, seconds)
 	}
 	broken := []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"x":`)}}
-	if o := ours(broken); o == none || o.Replicas() || o != ours(broken) {
+	if o := ours(broken, roomy); o == none || o.Replicas() || o != ours(broken, roomy) {
 		t.Error("a set that cannot be read is equal to itself, and has no fields")
 	}
 }
 
-func TestOwnershipCacheIsBounded(t *testing.T) {
-	c := ownershipCache{sets: map[[32]byte]text{}}
-	for i := range knownOwnerships + 10 {
-		c.of(fmt.Appendf(nil, `{"f:data":{"f:%d":{}}}`, i))
+// roomy has room for what is known of copies.
+var roomy = newAccount()
+
+// setOf is a set of n fields of a ConfigMap that no other test has.
+func setOf(name string, n int) string {
+	var b strings.Builder
+	b.WriteString(`{"f:data":{`)
+	for i := range n {
+		fmt.Fprintf(&b, `"f:%s-%06d":{},`, name, i)
 	}
-	if len(c.sets) > knownOwnerships {
-		t.Errorf("want at most %d sets, got %d", knownOwnerships, len(c.sets))
+	return strings.TrimSuffix(b.String(), ",") + "}}"
+}
+
+// TestKnownSetsAreBounded in number and in bytes, and those that came by a member go with it.
+func TestKnownSetsAreBounded(t *testing.T) {
+	known := func(f *fieldSets) (n, size int) {
+		for _, m := range f.lately {
+			size += m.bytes
+		}
+		if size != f.bytes {
+			t.Errorf("want %d bytes counted, got %d", size, f.bytes)
+		}
+		return len(f.lately), size
+	}
+	f, by := newFieldSets(), newAccount()
+	for i := range knownSets {
+		f.of(fmt.Appendf(nil, `{"f:data":{"f:%d":{}}}`, i), by)
+	}
+	if n, _ := known(f); n != knownSets {
+		t.Errorf("at the bound: want %d sets, got %d", knownSets, n)
+	}
+	f.of([]byte(`{"f:data":{"f:another":{}}}`), by)
+	if n, _ := known(f); n != 1 {
+		t.Errorf("above the bound: want it to begin anew, got %d", n)
+	}
+	f, by = newFieldSets(), newAccount()
+	for i := range 2 * mostKnown / mostFields {
+		f.of([]byte(setOf(fmt.Sprint(i), mostFields/20)), by)
+		if _, size := known(f); size > mostKnown {
+			t.Fatalf("want at most %d bytes, got %d", mostKnown, size)
+		}
+	}
+	other := newAccount()
+	f.of([]byte(setOf("other", 1)), other)
+	f.forget(by)
+	if n, _ := known(f); n != 1 {
+		t.Errorf("when a member is gone: want what the other brought, got %d", n)
+	}
+}
+
+// TestSetsAreCounted: the account is that of who brought the set, for as long as anybody has it.
+func TestSetsAreCounted(t *testing.T) {
+	f, by, other := newFieldSets(), newAccount(), newAccount()
+	raw := []byte(setOf("counted", 100))
+	a := f.of(raw, by)
+	if b := f.of(append([]byte(" "), raw...), other); a != b || a.json.Load() == nil {
+		t.Error("want one set, however it is written")
+	}
+	if want := setBytes + len(*a.json.Load()); by.kept != want || other.kept != 0 {
+		t.Errorf("want %d bytes for who brought it, got %d, and %d for another", want, by.kept, other.kept)
+	}
+	f.forget(by)
+	f.forget(other)
+	runtime.KeepAlive(a)
+	eventually(t, "it is forgotten when nobody has it", func() bool {
+		runtime.GC()
+		by.mu.Lock()
+		defer by.mu.Unlock()
+		return by.kept == 0 && by.fields == 0
+	})
+	if len(f.all) != 0 {
+		t.Errorf("want nothing left, got %d sets", len(f.all))
+	}
+}
+
+// TestLongSets: of what is too long to be kept it is known whether it changed, and
+// whether the replicas are in it.
+func TestLongSets(t *testing.T) {
+	owned := func(raw string, by *account) Ownership { return Ownership{fields: ownerships.of([]byte(raw), by)} }
+	fit := mostFields / len(`"f:fits-000000":{},`)
+	at, above := setOf("fits", fit-1), setOf("fits", fit+1)
+	if len(at) > mostFields || len(above) <= mostFields {
+		t.Fatalf("want sets at the bound, got %d and %d bytes", len(at), len(above))
+	}
+	by := newAccount()
+	o := owned(at, by)
+	if lost := o.Lost(owned(setOf("fits", fit-2), by)); len(lost) != 1 || !strings.HasPrefix(lost[0], ".data.fits-") {
+		t.Errorf("at the bound: want the field named, got %q", lost)
+	}
+	long := owned(above, by)
+	if lost := long.Lost(o); !slices.Equal(lost, []string{unnamed}) {
+		t.Errorf("above the bound: want it said that something changed, got %q", lost)
+	}
+	if lost := o.Lost(long); !slices.Equal(lost, []string{unnamed}) || long.Lost(long) != nil {
+		t.Errorf("above the bound: want it said that something changed, got %q", lost)
+	}
+	if long.Hash() == o.Hash() || long.Hash() != owned(" "+above, by).Hash() {
+		t.Error("above the bound: want it known whether it changed")
+	}
+	replicas := owned(strings.TrimSuffix(above, "}")+`,"f:spec":{"f:replicas":{}}}`, by)
+	if !replicas.Replicas() || long.Replicas() {
+		t.Error("above the bound: want the replicas known, which are kept for others")
+	}
+
+	full := newAccount()
+	if !full.keepFields(mostOfFields - 10) {
+		t.Fatal("want room")
+	}
+	first := owned(setOf("full", 2), full)
+	if first.named() {
+		t.Error("want no names kept that there is no room for")
+	}
+	if named := owned(setOf("full", 2), newAccount()); named != first || !named.named() {
+		t.Error("want the same set, with names, for a member that has room")
 	}
 }
 
 // TestAppliedInOurName has somebody apply the very fields that Refract does, under its
 // name.
 func TestAppliedInOurName(t *testing.T) {
-	before := ours(managersOf(t, applied))
+	before := ours(managersOf(t, applied), roomy)
 	entry := func(manager, operation, subresource, seconds string) string {
 		return fmt.Sprintf(`{"manager":%q,"operation":%q,"subresource":%q,"time":"2026-11-21T15:47:%sZ","fieldsV1":{"f:data":{}}}`, manager, operation, subresource, seconds)
 	}
-	later := ours(managersOf(t, strings.Replace(applied, "15:47:53Z", "15:47:54Z", 1)))
+	later := ours(managersOf(t, strings.Replace(applied, "15:47:53Z", "15:47:54Z", 1)), roomy)
 	if later == before || later.Is(before.Hash()) || !later.HasFieldsOf(before.Hash()) || later.AppliedWith(before) || before.Lost(later) != nil {
 		t.Errorf("The same fields, applied later, are another Ownership: %s, %s", before.Hash(), later.Hash())
 	}

@@ -52,7 +52,8 @@ func (m *Member) write(ctx context.Context, a action, do func(context.Context) e
 	})
 }
 
-// request makes a request unless the member is closed, which waits for it.
+// request makes a request unless the member is closed, which waits for it. What do returns
+// as an error is cut to a bound.
 func (m *Member) request(ctx context.Context, do func(context.Context) error) error {
 	m.requests.RLock()
 	defer m.requests.RUnlock()
@@ -61,7 +62,9 @@ func (m *Member) request(ctx context.Context, do func(context.Context) error) er
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	return do(ctx)
+	ctx, end := m.hooks.account.begin(ctx)
+	defer end()
+	return brief(do(ctx))
 }
 
 // Pause returns how long to wait before the next write; zero to go on. After some
@@ -204,10 +207,16 @@ func (m *Member) stand(ctx context.Context) (standing, error) {
 	if err != nil {
 		return standing{}, err
 	}
-	if len(list.Items) == 0 {
-		return standing{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
+	for i := range list.Items {
+		switch ns := &list.Items[i]; {
+		case ns.Name != metav1.NamespaceSystem:
+		case len(ns.UID) > mostMark:
+			return standing{}, m.hooks.excess("bytes of a UID", mostMark)
+		default:
+			return standing{ns.UID, number(list.ResourceVersion)}, nil
+		}
 	}
-	return standing{list.Items[0].UID, number(list.ResourceVersion)}, nil
+	return standing{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
 }
 
 // replaced returns why what is known of the member does not hold any more; "" if it does.

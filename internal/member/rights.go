@@ -40,7 +40,7 @@ type rights struct {
 
 // denial is how an API server says that a right is missing. Admission refuses
 // with the same status code, for reasons of its own.
-var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]+) resource "`)
+var denial = regexp.MustCompile(`is forbidden: User ".*" cannot ([a-z]{1,32}) resource "`)
 
 // lacking returns what the credentials may not do, if that is what the error says. Who
 // applies an object that is not there must have the right to create, too.
@@ -162,6 +162,8 @@ func (m *Member) serves(ctx context.Context, gvr schema.GroupVersionResource) bo
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
+	ctx, end := m.hooks.account.begin(ctx)
+	defer end()
 	var list metav1.APIResourceList
 	answer, err := m.rest.Get().AbsPath("/apis", gvr.Group, gvr.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil || json.Unmarshal(answer, &list) != nil {

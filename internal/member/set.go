@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 
@@ -19,8 +21,8 @@ import (
 )
 
 // Set are the members that are joined now. It is safe for many goroutines. The
-// functions must be set before first use and must not block; all but OnCopy and
-// OnChange may be nil.
+// functions must be set before first use and, but for Served, must not block; all but OnCopy
+// and OnChange may be nil.
 type Set struct {
 	// OnCopy is called when a copy on a member appeared, changed or went away.
 	OnCopy func(m *Member, key Key)
@@ -35,6 +37,9 @@ type Set struct {
 	// Emptied reports whether nothing is left to do on a cluster that leaves. It is
 	// asked when the member has no copies.
 	Emptied func(name string) bool
+	// Served waits until it is known which types the hub has, and returns what says so. Nil
+	// means that it has all that any member has.
+	Served func(ctx context.Context) (has func(schema.GroupResource) bool, err error)
 	// Log is told of answers that Refract stumbles over.
 	Log logr.Logger
 
@@ -200,6 +205,7 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 			}
 		},
 		awaited: func() { s.sweeps.add(m, true) },
+		served:  s.Served,
 		log:     s.Log.WithValues("cluster", name),
 	})
 	if err != nil {

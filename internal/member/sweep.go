@@ -47,17 +47,24 @@ type served struct {
 // discover asks which types the member serves, and which API groups do not say.
 func (m *Member) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
 	var lists []*metav1.APIResourceList
+	var partial *discovery.ErrGroupDiscoveryFailed
 	err = m.request(ctx, func(ctx context.Context) (err error) {
-		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, m.discovery)
+		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, frugal{m.discovery, m.hooks.excess})
+		if errors.As(err, &partial) {
+			return nil
+		}
 		return err
 	})
-	doubtful = map[string]bool{}
-	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
-		for gv := range partial.Groups {
-			doubtful[gv.Group] = true
-		}
-	} else if err != nil {
+	if err != nil {
 		return nil, nil, fmt.Errorf("discovering types: %w", err)
+	}
+	doubtful = map[string]bool{}
+	if partial != nil {
+		for gv := range partial.Groups {
+			if len(gv.Group) <= mostName {
+				doubtful[gv.Group] = true
+			}
+		}
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -66,6 +73,9 @@ func (m *Member) discover(ctx context.Context) (types []served, doubtful map[str
 		}
 		for i := range list.APIResources {
 			r := &list.APIResources[i]
+			if !isName(r.Name) || len(gv.Group) > mostName {
+				continue // No API server has such a type.
+			}
 			types = append(types, served{gv.WithResource(r.Name), r.Kind, r.Namespaced, r.Verbs})
 		}
 		if len(types) > mostTypes {
@@ -73,6 +83,31 @@ func (m *Member) discover(ctx context.Context) (types []served, doubtful map[str
 		}
 	}
 	return types, doubtful, nil
+}
+
+// frugal does not ask for the types of too many versions of API groups, if a member does not
+// tell of all together: each is a request of its own, and all are made at once.
+type frugal struct {
+	*discovery.DiscoveryClient
+
+	excess func(what string, limit int) error
+}
+
+// GroupsAndMaybeResourcesWithContext implements [discovery.AggregatedDiscoveryInterfaceWithContext].
+func (d frugal) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
+	*metav1.APIGroupList, map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error,
+) {
+	groups, types, failed, err := d.DiscoveryClient.GroupsAndMaybeResourcesWithContext(ctx)
+	if err != nil || types != nil {
+		return groups, types, failed, err
+	}
+	n := 0
+	for i := range groups.Groups {
+		if n += len(groups.Groups[i].Versions); n > mostVersions {
+			return nil, nil, nil, d.excess("versions of API groups", mostVersions)
+		}
+	}
+	return groups, types, failed, nil
 }
 
 // sweeper looks through members, each of which is in it once. The zero sweeper is
@@ -156,7 +191,8 @@ func (m *Member) askSweep() {
 }
 
 // sweep watches every type of which the member holds a copy, so that copies are
-// found whose source went away unseen. A type that may not be listed is not
+// found whose source went away unseen: also those of a type that the hub does not have any
+// more, but not of any number of them. A type that may not be listed is not
 // watched until a copy is wanted; a type that cannot be listed for other reasons
 // is: what it holds is not known until it can. Only what is not known is looked at;
 // turn is called before each request.
@@ -189,23 +225,37 @@ func (m *Member) sweepTypes(ctx context.Context, turn func(context.Context) erro
 	m.mu.Lock()
 	m.doubtful = doubtful
 	m.mu.Unlock()
-	for _, t := range types {
-		kind := schema.GroupKind{Group: t.Group, Kind: t.kind}
-		if !Propagates(kind, t.verbs) {
-			continue
-		}
-		m.resume(t.GroupVersionResource) //nolint:contextcheck // The watch lives as long as the member.
-		if !m.unknown(t.GroupResource()) {
-			continue
-		}
-		if err := turn(ctx); err != nil {
-			return err
-		}
-		if err := m.sweepType(ctx, t.GroupVersionResource); err != nil {
-			return err
+	has, err := m.hubHas(ctx)
+	if err != nil {
+		return err
+	}
+	for _, strays := range []bool{false, true} { // If these are too many, all else is known.
+		for _, t := range types {
+			kind := schema.GroupKind{Group: t.Group, Kind: t.kind}
+			if has(t.GroupResource()) == strays || !Propagates(kind, t.verbs) {
+				continue
+			}
+			m.resume(t.GroupVersionResource) //nolint:contextcheck // The watch lives as long as the member.
+			if !m.unknown(t.GroupResource()) {
+				continue
+			}
+			if err := turn(ctx); err != nil {
+				return err
+			}
+			if err := m.sweepType(ctx, t.GroupVersionResource, strays); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// hubHas waits until it is known which types the hub has, and returns what says so.
+func (m *Member) hubHas(ctx context.Context) (func(schema.GroupResource) bool, error) {
+	if m.hooks.served == nil {
+		return func(schema.GroupResource) bool { return true }, nil
+	}
+	return m.hooks.served(ctx)
 }
 
 // unknown reports whether a type is not watched, and was not found to have no
@@ -216,7 +266,9 @@ func (m *Member) unknown(resource schema.GroupResource) bool {
 	return m.types[resource] == nil && !m.without[resource]
 }
 
-func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource) error {
+// sweepType watches a type if there are copies. It is a [LimitError] if the type is a stray,
+// and too many are watched.
+func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource, stray bool) error {
 	var found *metav1.PartialObjectMetadataList
 	err := m.request(ctx, func(ctx context.Context) (err error) {
 		found, err = m.client.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: managed, Limit: 1})
@@ -230,6 +282,9 @@ func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource)
 		m.refuse(gvr.GroupResource(), err)
 		return nil
 	case errors.As(err, &status), err == nil && len(found.Items) > 0:
+		if stray && !m.admit() {
+			return m.hooks.excess("types of copies that the hub does not have", mostStrays)
+		}
 		m.Watch(gvr) //nolint:contextcheck // The watch lives as long as the member.
 		return nil
 	case err != nil:
@@ -240,6 +295,17 @@ func (m *Member) sweepType(ctx context.Context, gvr schema.GroupVersionResource)
 	m.without[gvr.GroupResource()] = true
 	delete(m.refused, gvr.GroupResource())
 	return nil
+}
+
+// admit counts a type that the hub does not have, unless there are too many.
+func (m *Member) admit() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.strays >= mostStrays {
+		return false
+	}
+	m.strays++
+	return true
 }
 
 // refuse records that a type may not be listed.

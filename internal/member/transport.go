@@ -22,8 +22,8 @@ const (
 // httpClient makes an HTTP client for one member alone. The connections that
 // client-go shares by their TLS settings would let one member that hangs hold up
 // another behind the same address. Of its answers no more is read than is taken from a
-// member; of what was too much excess is told.
-func httpClient(name string, cfg *rest.Config, excess func(*LimitError)) (client *http.Client, closeIdle func(), err error) {
+// member, as the account says; of what was too much excess is told.
+func httpClient(name string, cfg *rest.Config, account *account, excess func(*LimitError)) (client *http.Client, closeIdle func(), err error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -43,9 +43,12 @@ func httpClient(name string, cfg *rest.Config, excess func(*LimitError)) (client
 		ForceAttemptHTTP2:     true,
 
 		MaxResponseHeaderBytes: mostHeader,
-		HTTP2:                  &http.HTTP2Config{SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter},
+		HTTP2: &http.HTTP2Config{
+			SendPingTimeout: pingAfter, PingTimeout: pingTimeout, WriteByteTimeout: pingAfter,
+			MaxReceiveBufferPerStream: mostUnread,
+		},
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{bounded{transport, name, excess}})
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{bounded{transport, name, account, excess}})
 	if err != nil {
 		return nil, nil, err
 	}

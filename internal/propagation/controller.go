@@ -180,6 +180,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		changed: c.recordChanged,
 		deleted: func(key Key) { c.report.add(key, resync) },
 	}
+	set.Served = c.sources.served
 	set.OnCopy = c.copyChanged
 	set.OnReadiness = func(_ *member.Member, key Key) { c.report.addAfter(key, readinessDelay) }
 	set.OnChange = c.clusterChanged

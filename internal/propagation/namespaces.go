@@ -40,6 +40,11 @@ const (
 	lastTidy  = 10 * time.Minute
 )
 
+// mostTended is how many namespaces of a member may wait to be seen to. Those that are found
+// beyond that are found again when all are looked at the next time: a member may say of any
+// number of them that they were made for copies, and fail to answer about each.
+const mostTended = 10_000
+
 // allNamespaces stands for them in the queue of a member's namespaces. It is no name.
 const allNamespaces = ""
 
@@ -131,7 +136,11 @@ func (a *applier) tendNamespace(ctx context.Context, name string) (reconcile.Res
 		return reconcile.Result{RequeueAfter: tidyAgain}, nil
 	}
 	ns, err := a.member.Namespace(ctx, name)
-	if err != nil || !a.made(&ns) {
+	if err == nil && !a.made(&ns) || apierrors.IsNotFound(err) {
+		a.tidies.Forget(name)
+		return reconcile.Result{}, nil
+	}
+	if err != nil {
 		return a.settle(name, "reading", err)
 	}
 	switch changed, err := a.keepLabels(ctx, &ns); {
@@ -167,7 +176,7 @@ func (a *applier) surveyNamespaces(ctx context.Context) (reconcile.Result, error
 	case !a.hubNamespaces.asked():
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
-	settled := a.settled()
+	settled, full := a.settled(), false
 	err := a.member.EachNamespace(ctx, func(ns member.Namespace) {
 		if !a.made(&ns) {
 			return
@@ -176,15 +185,18 @@ func (a *applier) surveyNamespaces(ctx context.Context) (reconcile.Result, error
 		relabel := source != nil && len(a.carried.changes(&ns, a.carried.of(source.GetLabels()))) > 0
 		empty := settled && a.emptyAfter > 0 && !ns.Shared && a.unneeded(ns.Name)
 		tidy := settled && (ns.Marked && (!empty || !a.now().Before(ns.RemoveAfter)) || empty && !ns.Marked && !a.surveyed)
-		if relabel || tidy {
+		if !relabel && !tidy {
+			return
+		}
+		if full = full || a.namespaces.size() >= mostTended; !full {
 			a.namespaces.add(ns.Name, resync)
 		}
 	})
-	a.surveyed = a.surveyed || settled && err == nil
+	a.surveyed = a.surveyed || settled && err == nil && !full
 	if err != nil {
 		return a.settle("any", "listing", err)
 	}
-	if !a.surveyed {
+	if !settled {
 		return reconcile.Result{RequeueAfter: soonRetry}, nil
 	}
 	return reconcile.Result{RequeueAfter: tidyAgain}, nil

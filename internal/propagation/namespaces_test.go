@@ -196,7 +196,7 @@ func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool)
 }
 
 // shopkeeper is what writes to the member, with these objects on the hub.
-func shopkeeper(t *testing.T, s *shop, emptyAfter time.Duration, objects ...client.Object) *applier {
+func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
 	t.Helper()
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)
@@ -376,5 +376,61 @@ func TestMarkedNamespaceIsFound(t *testing.T) {
 	a.now = func() time.Time { return time.Now().Add(LeastEmpty + 2*time.Second) }
 	if !found() {
 		t.Error("want one found whose time is over")
+	}
+}
+
+// crowded is a member that says of as many namespaces that they were made for copies, and
+// are to go.
+type crowded struct {
+	*shop
+
+	namespaces int
+}
+
+func (s *crowded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	q := r.URL.Query()
+	if r.URL.Path != "/api/v1/namespaces" || r.Method != http.MethodGet || q.Get("fieldSelector") != "" {
+		s.shop.ServeHTTP(w, r)
+		return
+	}
+	begin, size := 0, 0
+	_, _ = fmt.Sscan(q.Get("continue"), &begin) // The first page has none.
+	_, _ = fmt.Sscan(q.Get("limit"), &size)
+	list := metav1.PartialObjectMetadataList{
+		TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, ListMeta: metav1.ListMeta{ResourceVersion: "1"},
+	}
+	for i := begin; i < min(begin+size, s.namespaces); i++ {
+		list.Items = append(list.Items, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+			Name:        fmt.Sprintf("n-%d", i),
+			Annotations: map[string]string{refractv1alpha1.NamespaceAnnotation: theHub, refractv1alpha1.RemoveAfterAnnotation: "2026-01-02T03:04:05Z"},
+		}})
+	}
+	if begin+size < s.namespaces {
+		list.Continue = fmt.Sprint(begin + size)
+	}
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // The client may have gone.
+}
+
+// TestCrowd: however many namespaces a member says are to go, so many wait to be looked at.
+func TestCrowd(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason         string
+		namespaces     int
+		waiting        int
+		leftForAnother bool
+	}{
+		"AtTheBound": {"So many may wait.", mostTended, mostTended, false},
+		"Above":      {"The others are found the next time.", mostTended + 1, mostTended, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := shopkeeper(t, &crowded{&shop{}, tc.namespaces}, 0)
+			a.hubNamespaces.synced = true
+			a.namespaces.queue = queue[string]{}
+			tend(t, a, allNamespaces)
+			if got := a.namespaces.size(); got != tc.waiting || a.surveyed == tc.leftForAnother {
+				t.Errorf("%s\nwant %d waiting, more left %t, got %d", tc.reason, tc.waiting, tc.leftForAnother, got)
+			}
+		})
 	}
 }

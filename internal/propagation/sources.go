@@ -47,6 +47,7 @@ type sources struct {
 	notify func(key Key, initial bool)
 
 	wake    chan struct{} // The types may have changed.
+	told    chan struct{} // Closed when the hub has said which types it has.
 	watches sync.WaitGroup
 
 	mu    sync.RWMutex
@@ -89,6 +90,7 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 	return &sources{
 		dynamic: dyn, discovery: disco, log: log, notify: notify,
 		wake:      make(chan struct{}, 1),
+		told:      make(chan struct{}),
 		types:     map[schema.GroupResource]*sourceType{},
 		wanted:    map[schema.GroupResource]map[types.NamespacedName]bool{},
 		deletions: map[Key]*deletion{},
@@ -165,6 +167,9 @@ func (s *sources) discover(ctx context.Context) error {
 			delete(s.types, resource)
 			touched = append(touched, t.keys()...)
 		}
+	}
+	if !s.discovered {
+		close(s.told)
 	}
 	s.discovered, s.doubtful = true, doubtful
 	s.mu.Unlock()
@@ -341,6 +346,21 @@ func (s *sources) resource(kind schema.GroupKind) (schema.GroupResource, bool) {
 		return schema.GroupResource{}, false
 	}
 	return t.gvr.GroupResource(), true
+}
+
+// served waits until the hub has said which types it has, and returns what says whether it
+// has one, or may have.
+func (s *sources) served(ctx context.Context) (has func(schema.GroupResource) bool, err error) {
+	select {
+	case <-s.told:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	return func(resource schema.GroupResource) bool {
+		s.mu.RLock()
+		defer s.mu.RUnlock()
+		return s.types[resource] != nil || s.doubtful[resource.Group]
+	}, nil
 }
 
 // scope says whether a kind is namespaced, if the hub serves it.

@@ -202,6 +202,13 @@ func (w *work[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err e
 	return w.do(ctx, key)
 }
 
+// size returns how many keys there are, due or not, those that are worked on included.
+func (w *work[K]) size() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.items.count
+}
+
 // depth returns how many keys are due.
 func (w *work[K]) depth() int {
 	w.mu.Lock()

@@ -1,0 +1,696 @@
+package member
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"runtime"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// hoarder is an API server that has as much of something as anybody wants to hear of.
+type hoarder struct {
+	page  func(n int) []metav1.PartialObjectMetadata // The n-th page of every list; nil behind the last.
+	types []string                                   // Of the group example.com.
+}
+
+func (s *hoarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const group = "example.com"
+	q := r.URL.Query()
+	switch {
+	case r.URL.Path == "/api":
+		answer(w, http.StatusOK, metav1.APIVersions{})
+	case r.URL.Path == "/apis":
+		v := metav1.GroupVersionForDiscovery{GroupVersion: group + "/v1", Version: "v1"}
+		answer(w, http.StatusOK, metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: group, Versions: []metav1.GroupVersionForDiscovery{v}, PreferredVersion: v}}})
+	case r.URL.Path == "/apis/"+group+"/v1":
+		list := metav1.APIResourceList{GroupVersion: group + "/v1"}
+		for _, name := range s.types {
+			list.APIResources = append(list.APIResources, metav1.APIResource{Name: name, Kind: name, Namespaced: true, Verbs: []string{"list", "watch", "patch", "delete"}})
+		}
+		answer(w, http.StatusOK, list)
+	case q.Get("sendInitialEvents") != "": // As of an API server that does not know it: a list follows.
+		answer(w, http.StatusUnprocessableEntity, metav1.Status{Status: "Failure", Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+	case q.Get("watch") != "":
+		asObject(w)
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	default:
+		n := 0
+		_, _ = fmt.Sscan(q.Get("continue"), &n) // The first has no token.
+		list := metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: "100"}, Items: s.page(n)}
+		if s.page(n+1) != nil {
+			list.Continue = fmt.Sprint(n + 1)
+		}
+		answer(w, http.StatusOK, list)
+	}
+}
+
+// excessive returns an error unless it is about too much of what is named.
+func excessive(err error, what string) error {
+	var limit *LimitError
+	if !errors.As(err, &limit) || limit.What != what {
+		return fmt.Errorf("want an error about %s, got %v", what, err)
+	}
+	return nil
+}
+
+// TestNamespacesAreBounded in number and in name, however many a member says that it has.
+func TestNamespacesAreBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason   string
+		pages    int
+		nameless bool
+		seen     int
+		fails    bool
+	}{
+		"AtTheBound": {"So many there may be.", mostNamespaces / namespacesListed, false, mostNamespaces, false},
+		"Above":      {"They have no end, and each has a name of its own.", 2 * mostNamespaces / namespacesListed, false, mostNamespaces, true},
+		"NoNames":    {"What cannot be the name of a namespace is none.", 2, true, 0, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+				if n >= tc.pages {
+					return nil
+				}
+				page := make([]metav1.PartialObjectMetadata, namespacesListed)
+				for i := range page {
+					page[i].Name = fmt.Sprintf("n-%d-%d", n, i)
+					if tc.nameless {
+						page[i].Name = strings.Repeat("n", mostNamespace+1)
+					}
+				}
+				return page
+			}}
+			m := serve(t, s.ServeHTTP)
+			seen := 0
+			err := m.EachNamespace(t.Context(), func(Namespace) { seen++ })
+			if seen != tc.seen || (err != nil) != tc.fails {
+				t.Errorf("%s\nwant %d, error %t, got %d, %v", tc.reason, tc.seen, tc.fails, seen, err)
+			}
+			if tc.fails {
+				if err := excessive(err, "namespaces"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// hoarded is a copy with marks that no other has.
+func hoarded(n, size int) metav1.PartialObjectMetadata {
+	mark := func(of string) string {
+		s := fmt.Sprintf("%s-%d-", of, n)
+		return s + strings.Repeat("x", max(0, size-len(s)))
+	}
+	return metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "d", Name: fmt.Sprintf("copy-%d", n), UID: types.UID(mark("uid")), ResourceVersion: "5",
+		Annotations: map[string]string{
+			refractv1alpha1.SourceAnnotation: mark("source"), refractv1alpha1.NamespaceAnnotation: mark("hub"),
+			refractv1alpha1.AppliedAnnotation: mark("hash"), refractv1alpha1.OrphanAnnotation: mark("orphan"),
+		},
+	}}
+}
+
+// heap is what is in use.
+func heap() uint64 {
+	for range 3 { // Strings that nobody shares any more go in the second, and what is cleaned up then in the third.
+		runtime.GC()
+	}
+	var s runtime.MemStats
+	runtime.ReadMemStats(&s)
+	return s.HeapAlloc
+}
+
+// TestHoardIsBounded: of a member whose copies have marks that are as long as they may be,
+// and no two the same, no more is kept than of any member; then nothing is known of
+// them, it says so, and goes on to be asked.
+func TestHoardIsBounded(t *testing.T) {
+	const (
+		room  = 8 << 20
+		pages = 4 * room / (5 * mostMark) / pageSize
+	)
+	var had atomic.Int64
+	s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+		if n >= pages {
+			return nil
+		}
+		had.Store(int64(n))
+		page := make([]metav1.PartialObjectMetadata, pageSize)
+		for i := range page {
+			page[i] = hoarded(n*pageSize+i, mostMark)
+		}
+		return page
+	}}
+	m := serve(t, s.ServeHTTP)
+	m.hooks.account.kept = mostKept - room // By what is known of other types.
+	before := heap()
+	m.Watch(configMaps)
+	resource := configMaps.GroupResource()
+	eventually(t, "it has said more than is kept", func() bool {
+		return excessive(m.ListError(resource), "bytes to be known of copies") == nil
+	})
+	if _, sight := m.Copy(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); sight != Unlisted || m.Count() != 0 || m.listed() {
+		t.Errorf("want nothing known of the copies, got %d, %d", sight, m.Count())
+	}
+	if said := m.excess.describe(); !strings.Contains(said, "more than 134217728 bytes to be known of copies") {
+		t.Errorf("want the member to say so, got %q", said)
+	}
+	m.hooks.account.mu.Lock()
+	if kept := m.hooks.account.kept; kept != mostKept-room || m.hooks.account.copies != 0 {
+		t.Errorf("want all room given back, got %d bytes, %d copies", kept, m.hooks.account.copies)
+	}
+	m.hooks.account.mu.Unlock()
+	if grown := int64(heap()) - int64(before); grown > room/2 {
+		t.Errorf("want the memory given back, got %d MiB more", grown>>20)
+	}
+	if had.Load() >= pages-1 {
+		t.Errorf("want the list ended where it was too much, got %d pages", had.Load())
+	}
+}
+
+// TestRoomForCopies: at the bound there is room, above there is none, and what goes makes
+// room for what comes.
+func TestRoomForCopies(t *testing.T) {
+	named := func(name string) *metav1.PartialObjectMetadata {
+		m := seen(t, firstUID, "10", "h1", applied)
+		m.Name = name
+		return m
+	}
+	key := func(name string) types.NamespacedName { return types.NamespacedName{Namespace: "d", Name: name} }
+	for name, tc := range map[string]struct {
+		reason        string
+		copies, bytes int // That there is room for yet.
+		fits          int // How many do.
+		what          string
+	}{
+		"Copies": {"The copies of all types are counted.", 2, 10_000, 2, "copies"},
+		"Bytes":  {"So is what they take.", 100, 1600, 2, "bytes to be known of copies"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			var got told
+			c := newCopies(configMaps, got.hooks())
+			_ = c.Replace([]any{named("a")}, "10")
+			c.account.copies = mostCopies - tc.copies
+			c.account.kept = mostKept - tc.bytes
+			for i := range tc.fits {
+				_ = c.Add(named(fmt.Sprint("b", i)))
+			}
+			if _, sight := c.look(key("b0")); sight != Present || c.len() != 1+tc.fits {
+				t.Fatalf("%s\nwant %d copies, got %d", tc.reason, 1+tc.fits, c.len())
+			}
+			_ = c.Delete(named("b0"))
+			_ = c.Add(named("c"))
+			if _, sight := c.look(key("c")); sight != Present || c.len() != 1+tc.fits {
+				t.Fatalf("%s\nwhen one has gone: want room for another, got %d", tc.reason, c.len())
+			}
+			ended := false
+			if err := c.watches(func() { ended = true }); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Add(named("d"))
+			if _, sight := c.look(key("c")); sight != Unlisted || c.len() != 0 || !ended {
+				t.Errorf("%s\nabove the bound: want nothing known, and the watch ended, got %d, %t", tc.reason, c.len(), ended)
+			}
+			if err := excessive(c.listError(), tc.what); err != nil {
+				t.Errorf("%s\n%v", tc.reason, err)
+			}
+			_ = c.Add(named("e"))
+			if err := excessive(c.begins(), tc.what); err != nil || c.len() != 0 {
+				t.Errorf("%s\nwant a rest: got %d, %v", tc.reason, c.len(), err)
+			}
+			c.rest = time.Now()
+			if err := c.begins(); err != nil {
+				t.Fatal(err)
+			}
+			_ = c.Replace([]any{named("a")}, "11")
+			if _, sight := c.look(key("a")); sight != Present || c.len() != 1 {
+				t.Errorf("%s\nafter the rest: want it known what there is, got %d", tc.reason, c.len())
+			}
+		})
+	}
+}
+
+// TestRoomIsGivenBack whatever becomes of copies.
+func TestRoomIsGivenBack(t *testing.T) {
+	var got told
+	c := newCopies(configMaps, got.hooks())
+	add := func(name, version, managers string) {
+		m := seen(t, firstUID, version, "h1", managers)
+		m.Name = name
+		_ = c.Add(m)
+	}
+	_ = c.Replace(nil, "1")
+	ownerships.forget(c.account)
+	add("a", "10", applied)
+	add("a", "11", scaled) // Somebody has changed it, whose name is kept.
+	add("b", "12", applied)
+	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.account), true)
+	long := hoarded(1, mostMark)
+	_ = c.Add(&long)
+	_ = c.Delete(&long)
+	if c.account.copies != 3 || c.culprit(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.bytes < 3*recordBytes {
+		t.Errorf("want room for three, got it for %d, with %d bytes", c.account.copies, c.bytes)
+	}
+	_ = c.Replace(nil, "20")
+	if c.account.copies != 0 || c.bytes != 0 || len(c.culprits) != 0 {
+		t.Errorf("want no room taken, got %d copies, %d bytes", c.account.copies, c.bytes)
+	}
+	add("a", "30", applied)
+	c.stop = func() {}
+	c.end()
+	add("b", "31", applied)
+	if c.account.copies != 0 || c.bytes != 0 {
+		t.Errorf("want no room taken for what nobody wants to know of, got %d copies, %d bytes", c.account.copies, c.bytes)
+	}
+}
+
+// TestStreamedHoardEnds: of a watch that begins with a list nothing else is kept than what
+// is kept anyway, and it ends when that is too much.
+func TestStreamedHoardEnds(t *testing.T) {
+	var got told
+	for name, tc := range map[string]struct {
+		reason string
+		show   func(*metav1.PartialObjectMetadata)
+		room   int
+		what   string
+	}{
+		"NoRoom": {"There is no room.", func(*metav1.PartialObjectMetadata) {}, 0, "copies"},
+		"Name":   {"Names are kept before anybody asks whether they are some.", func(m *metav1.PartialObjectMetadata) { m.Name = strings.Repeat("n", mostName+1) }, 10, "bytes of a name"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			c := newCopies(configMaps, got.hooks())
+			c.account.copies = mostCopies - tc.room
+			ended := false
+			if err := errors.Join(c.begins(), c.watches(func() { ended = true })); err != nil {
+				t.Fatal(err)
+			}
+			m := seen(t, firstUID, "10", "h1", applied)
+			tc.show(m)
+			kept, err := c.Transformer()(m)
+			if kept != (shown{}) || err != nil || !ended || c.len() != 0 {
+				t.Errorf("%s\nwant the watch ended and nothing kept, got %v, %v, %t", tc.reason, kept, err, ended)
+			}
+			if err := excessive(c.listError(), tc.what); err != nil {
+				t.Errorf("%s\n%v", tc.reason, err)
+			}
+		})
+	}
+}
+
+// TestStreamOfOldState: what an API server shows that was set back seems to be old, until it
+// has said so; then it is listed once more.
+func TestStreamOfOldState(t *testing.T) {
+	var got told
+	c := newCopies(configMaps, got.hooks())
+	_ = c.Replace([]any{seen(t, firstUID, "50", "h1", applied)}, "60")
+	_ = c.begins()
+	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
+	if err := c.Replace([]any{shown{}}, "7"); !errors.Is(err, errSetBack) {
+		t.Errorf("want it listed once more, got %v", err)
+	}
+	_ = c.begins()
+	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
+	if err := c.Replace([]any{shown{}}, "7"); err != nil {
+		t.Error(err)
+	}
+	if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
+		t.Errorf("want it as it is, got %+v", item)
+	}
+}
+
+// TestListThatFails half way has its news told with the next.
+func TestListThatFails(t *testing.T) {
+	var got told
+	c := newCopies(configMaps, got.hooks())
+	broken := errors.New("broken")
+	answers := []func() (*metav1.PartialObjectMetadataList, error){
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("more", "a"), nil },
+		func() (*metav1.PartialObjectMetadataList, error) { return nil, broken },
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("more", "a"), nil },
+		func() (*metav1.PartialObjectMetadataList, error) { return listing("", "b"), nil },
+	}
+	next := func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		list, err := answers[0]()
+		answers = answers[1:]
+		return list, err
+	}
+	if _, err := c.list(t.Context(), next); !errors.Is(err, broken) || got != (told{}) {
+		t.Errorf("want nothing told of half a list, got %v, %+v", err, got)
+	}
+	list, err := c.list(t.Context(), next)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = c.Replace(nil, list.ResourceVersion)
+	if want := (told{changed: 2, readied: 2}); got != want || c.len() != 2 {
+		t.Errorf("want %+v, got %+v and %d copies", want, got, c.len())
+	}
+}
+
+// TestCountedIsTaken: what is counted of copies is no less than what they take, and
+// 100,000 that Refract wrote take less than half of what there may be.
+func TestCountedIsTaken(t *testing.T) {
+	const n = 20_000
+	for name, tc := range map[string]struct {
+		reason string
+		object func(i int) *metav1.PartialObjectMetadata
+		most   int
+	}{
+		"Honest": {"Copies as Refract writes them.", func(i int) *metav1.PartialObjectMetadata { return written(i, managersOf(t, applied)) }, mostKept / 2 / 100_000},
+		"Short":  {"Marks of their own that are short.", func(i int) *metav1.PartialObjectMetadata { m := hoarded(i, 0); return &m }, 2000},
+		"Spread": {"Namespaces of their own.", func(i int) *metav1.PartialObjectMetadata {
+			m := hoarded(i, 0)
+			m.Namespace = m.Name
+			return &m
+		}, 2000},
+		"Sets": {"Fields of their own.", func(i int) *metav1.PartialObjectMetadata {
+			m := hoarded(i, 0)
+			m.ManagedFields = []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: "Apply", FieldsV1: metav1.NewFieldsV1(setOf(fmt.Sprint("s", i), 3))}}
+			return &m
+		}, 2500},
+	} {
+		t.Run(name, func(t *testing.T) {
+			before := heap()
+			c := newCopies(configMaps, (&told{}).hooks())
+			for i := range n {
+				_ = c.Add(tc.object(i))
+			}
+			ownerships.forget(c.account)
+			taken := int(heap()-before) / n
+			c.account.mu.Lock()
+			counted := c.account.kept / n
+			c.account.mu.Unlock()
+			t.Logf("a copy takes %d bytes, %d are counted", taken, counted)
+			if taken > counted*11/10 || counted > tc.most {
+				t.Errorf("%s\nwant at most %d bytes counted, and no more taken, got %d and %d", tc.reason, tc.most, counted, taken)
+			}
+			runtime.KeepAlive(c)
+		})
+	}
+}
+
+// TestStraysAreBounded: types that the hub has are watched if there are copies, and only some
+// that it does not have.
+func TestStraysAreBounded(t *testing.T) {
+	copied := metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "d", Name: "web", UID: firstUID, ResourceVersion: "7", Labels: map[string]string{corev1alpha1.ManagedLabel: "true"},
+	}}
+	for name, tc := range map[string]struct {
+		reason      string
+		hub, others int
+		watched     int
+		fails       bool
+	}{
+		"OfTheHub":   {"As many as the hub has.", mostStrays + 20, 0, mostStrays + 20, false},
+		"AtTheBound": {"What the hub once had may be there yet.", 3, mostStrays, mostStrays + 3, false},
+		"Above":      {"A member says of all types that it has copies of them; those of the hub are known.", 3, mostStrays + 1, mostStrays + 3, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := &hoarder{page: func(n int) []metav1.PartialObjectMetadata {
+				if n > 0 {
+					return nil
+				}
+				return []metav1.PartialObjectMetadata{copied}
+			}}
+			for i := range tc.others {
+				s.types = append(s.types, fmt.Sprintf("others%04d", i))
+			}
+			for i := range tc.hub {
+				s.types = append(s.types, fmt.Sprintf("ours%04d", i))
+			}
+			m := serve(t, s.ServeHTTP)
+			m.hooks.served = func(context.Context) (func(schema.GroupResource) bool, error) {
+				return func(r schema.GroupResource) bool { return strings.HasPrefix(r.Resource, "ours") }, nil
+			}
+			m.askSweep()
+			lookThrough(m)
+			if got := len(m.watched()); got != tc.watched || (m.sweepErr != nil) != tc.fails {
+				t.Errorf("%s\nwant %d types watched, error %t, got %d, %v", tc.reason, tc.watched, tc.fails, got, m.sweepErr)
+			}
+			if tc.fails {
+				if err := excessive(m.sweepErr, "types of copies that the hub does not have"); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+}
+
+// TestVersionsAreBounded: each version of a group is a request if a member does not tell of
+// all together.
+func TestVersionsAreBounded(t *testing.T) {
+	for name, n := range map[string]int{"AtTheBound": mostVersions, "Above": mostVersions + 1} {
+		t.Run(name, func(t *testing.T) {
+			m := serve(t, func(w http.ResponseWriter, r *http.Request) {
+				switch r.URL.Path {
+				case "/api":
+					answer(w, http.StatusOK, metav1.APIVersions{})
+				case "/apis":
+					list := metav1.APIGroupList{Groups: []metav1.APIGroup{{Name: "g", Versions: make([]metav1.GroupVersionForDiscovery, n)}}}
+					for i := range n {
+						list.Groups[0].Versions[i] = metav1.GroupVersionForDiscovery{GroupVersion: fmt.Sprintf("g/v%d", i), Version: fmt.Sprintf("v%d", i)}
+					}
+					answer(w, http.StatusOK, list)
+				default:
+					t.Errorf("want nothing else asked for, got %s", r.URL.Path)
+				}
+			})
+			if n > mostVersions {
+				if _, _, err := m.discover(t.Context()); excessive(err, "versions of API groups") != nil {
+					t.Errorf("want an error, got %v", err)
+				}
+				return
+			}
+			groups, _, _, err := frugal{m.discovery, m.hooks.excess}.GroupsAndMaybeResourcesWithContext(t.Context())
+			if err != nil || len(groups.Groups[len(groups.Groups)-1].Versions) != n {
+				t.Errorf("want all, got %v, %v", groups, err)
+			}
+		})
+	}
+}
+
+// textOf is JSON of as many bytes.
+func textOf(bytes int) canned { return canned(`"` + strings.Repeat("x", bytes-2) + `"`) }
+
+// readFrom has a member answer with a body, and returns what came of reading it.
+func readFrom(ctx context.Context, a *account, body canned, query string) (*http.Response, error) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://eu-1/x"+query, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := bounded{body, "eu-1", a, func(*LimitError) {}}.RoundTrip(r)
+	if err != nil {
+		return nil, err
+	}
+	_, err = readAll(resp)
+	return resp, err
+}
+
+func readAll(resp *http.Response) (n int, err error) {
+	p := make([]byte, 32<<10)
+	for {
+		m, err := resp.Body.Read(p)
+		n += m
+		if err != nil {
+			if err.Error() == "EOF" {
+				err = nil
+			}
+			return n, err
+		}
+	}
+}
+
+// TestLargeAnswersTakeTurns: of a member's answers as many are in hand as may be large, until
+// who asked is done with one. Small ones do not wait.
+func TestLargeAnswersTakeTurns(t *testing.T) {
+	a := newAccount()
+	var ends []func()
+	for i := range mostLarge {
+		ctx, end := a.begin(t.Context())
+		ends = append(ends, end)
+		resp, err := readFrom(ctx, a, textOf(smallAnswer+1), "")
+		if err != nil {
+			t.Fatalf("the %d. large answer: %v", i+1, err)
+		}
+		resp.Body.Close()
+		if _, err := readFrom(ctx, a, textOf(smallAnswer+1), ""); err != nil {
+			t.Fatalf("another that belongs to it: %v", err)
+		}
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := readFrom(gone, a, textOf(smallAnswer), ""); err != nil {
+		t.Errorf("a small one: %v", err)
+	}
+	if _, err := readFrom(gone, a, textOf(smallAnswer+1), ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more that is large: want it to wait, got %v", err)
+	}
+	many := canned("[" + strings.Repeat("1,", smallValues) + "1]")
+	if _, err := readFrom(gone, a, many, ""); !errors.Is(err, context.Canceled) {
+		t.Errorf("one more of many values: want it to wait, got %v", err)
+	}
+	waited := make(chan error)
+	go func() {
+		resp, err := readFrom(t.Context(), a, textOf(smallAnswer+1), "")
+		if err == nil {
+			err = resp.Body.Close()
+		}
+		waited <- err
+	}()
+	ends[0]()
+	if err := <-waited; err != nil {
+		t.Errorf("when one has ended: want the next read, got %v", err)
+	}
+	ends[1]()
+	if len(a.large) != 0 {
+		t.Errorf("want nobody large, got %d", len(a.large))
+	}
+}
+
+// TestAnswersThatBelongTogether have the bounds of one.
+func TestAnswersThatBelongTogether(t *testing.T) {
+	a := newAccount()
+	ctx, end := a.begin(t.Context())
+	defer end()
+	if _, err := readFrom(ctx, a, textOf(mostAnswer/2), ""); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := readFrom(ctx, a, textOf(mostAnswer/2), ""); err != nil {
+		t.Errorf("at the bound: %v", err)
+	}
+	if _, err := readFrom(ctx, a, textOf(10), ""); excessive(err, "bytes of an answer") != nil {
+		t.Errorf("above the bound: got %v", err)
+	}
+}
+
+// TestBuffersOfWatches: what watches keep after large events has a bound, and is given back
+// when they end.
+func TestBuffersOfWatches(t *testing.T) {
+	const size = mostBuffers / bufferFactor / 4
+	event := canned(`{"x":"` + strings.Repeat("y", size-8) + `"}`)
+	a := newAccount()
+	var watches []*http.Response
+	for i := range 4 {
+		resp, err := readFrom(t.Context(), a, event, "?watch=true")
+		if err != nil {
+			t.Fatalf("the %d. watch: %v", i+1, err)
+		}
+		watches = append(watches, resp)
+	}
+	if _, err := readFrom(t.Context(), a, event[:smallAnswer/2], "?watch=true"); err != nil {
+		t.Errorf("a watch with small events: %v", err)
+	}
+	if _, err := readFrom(t.Context(), a, event, "?watch=true"); excessive(err, "bytes of large events that are watched") != nil {
+		t.Errorf("above the bound: got %v", err)
+	}
+	for _, w := range watches {
+		w.Body.Close()
+	}
+	if _, err := readFrom(t.Context(), a, event, "?watch=true"); err != nil {
+		t.Errorf("when others have ended: %v", err)
+	}
+	if len(a.large) > 1 {
+		t.Errorf("want no watch large that has no event in hand, got %d", len(a.large))
+	}
+}
+
+// TestPagesTakeTurns: of a member so many pages are asked for at a time.
+func TestPagesTakeTurns(t *testing.T) {
+	h := (&told{}).hooks()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	var ask func(n int) error
+	ask = func(n int) error {
+		ctx := t.Context()
+		if n > mostPagesAtOnce {
+			ctx = gone
+		}
+		_, err := h.pages(ctx, configMaps.GroupResource(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+			return listing("", "a"), nil
+		}, func(apiruntime.Object) error {
+			if n > mostPagesAtOnce {
+				return errors.New("asked for too many")
+			}
+			if err := ask(n + 1); n < mostPagesAtOnce || !errors.Is(err, context.Canceled) {
+				return err
+			}
+			return nil
+		})
+		return err
+	}
+	if err := ask(1); err != nil || len(h.account.pages) != 0 {
+		t.Errorf("want %d at a time, and one more to wait, got %v", mostPagesAtOnce, err)
+	}
+}
+
+// TestOnlyJSONIsDecoded: of what is answered in another way, as protobuf, nobody can tell
+// what it takes before it is decoded.
+func TestOnlyJSONIsDecoded(t *testing.T) {
+	list := metav1.PartialObjectMetadataList{Items: make([]metav1.PartialObjectMetadata, 1000)}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}, Raw: raw}
+	raw, err = unknown.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	yaml := []byte("apiVersion: meta.k8s.io/v1\nkind: PartialObjectMetadataList\nitems: [{}]\n")
+	for kind, body := range map[string][]byte{"application/vnd.kubernetes.protobuf": append([]byte("k8s\x00"), raw...), "": append([]byte("k8s\x00"), raw...), "application/yaml": yaml} {
+		m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+			w.Header()["Content-Type"] = []string{kind}
+			_, _ = w.Write(body)
+		})
+		if got, err := m.client.Resource(configMaps).List(t.Context(), metav1.ListOptions{}); err == nil {
+			t.Errorf("%q: want an error, got %d objects", kind, len(got.Items))
+		}
+	}
+}
+
+// TestErrorsAreBrief: what is kept, or logged, of an error has a bound, and says what is
+// needed of it.
+func TestErrorsAreBrief(t *testing.T) {
+	long := strings.Repeat("x", 1<<20)
+	m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		s := metav1.Status{Status: metav1.StatusFailure, Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Message: long, Details: &metav1.StatusDetails{Kind: "namespaces", Name: long}}
+		for range 1000 {
+			s.Details.Causes = append(s.Details.Causes, metav1.StatusCause{Field: "metadata.uid"})
+		}
+		answer(w, http.StatusNotFound, s)
+	})
+	_, err := m.Read(t.Context(), configMaps, webName)
+	raw, failed := json.Marshal(err)
+	if failed != nil || len(raw) > 10_000 || !strings.Contains(string(raw), `"kind":"namespaces"`) || !strings.Contains(string(raw), "metadata.uid") {
+		t.Errorf("want what it is about, and little of it: got %d bytes", len(raw))
+	}
+}
+
+// TestHeadsAreBounded, which no account counts.
+func TestHeadsAreBounded(t *testing.T) {
+	for name, tc := range map[string]struct {
+		size  int
+		fails bool
+	}{"AtTheBound": {mostHeader - 1024, false}, "Above": {mostHeader + 1024, true}} {
+		t.Run(name, func(t *testing.T) {
+			m := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", tc.size)) })
+			if err := m.Probe(t.Context()); (err != nil) != tc.fails {
+				t.Errorf("want an error %t, got %v", tc.fails, err)
+			}
+		})
+	}
+}
