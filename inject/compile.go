@@ -26,6 +26,10 @@ import (
 // is injected stands in each container.
 const maxInjected = 256 << 10
 
+// maxItems is how many items that can be, of which the smallest is {"name":"A"}. More are
+// not looked at one by one: each might be wrong in several ways.
+const maxItems = maxInjected / 12
+
 // The defaults of spec.rollout.
 const defaultMaxConcurrent = 2
 
@@ -43,9 +47,13 @@ const defaultMaxConcurrent = 2
 //
 // It keeps nothing of p.
 func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList) {
+	spec := field.NewPath("spec")
+	if n := itemsIn(p); n > maxItems {
+		return nil, field.ErrorList{field.TooMany(spec, n, maxItems)}
+	}
 	c := compiler{
 		spec:   &p.Spec,
-		path:   field.NewPath("spec"),
+		path:   spec,
 		merged: merge(p),
 		policy: &Policy{
 			object: tree.Policy{
@@ -72,6 +80,15 @@ func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList
 	c.policy.references = c.merged.references()
 	c.policy.warnings = c.warnings()
 	return c.policy, nil
+}
+
+// itemsIn counts the items of a policy, those of the Service that it takes over included.
+func itemsIn(p *refractv1beta1.ServiceInjectionPolicy) int {
+	n := len(p.Spec.Env) + len(p.Spec.EnvFrom) + len(p.Spec.Volumes) + len(p.Spec.VolumeMounts)
+	if from := p.Status.FromService; p.Spec.Implicit && from != nil {
+		n += len(from.Env) + len(from.EnvFrom) + len(from.Volumes) + len(from.VolumeMounts)
+	}
+	return n
 }
 
 // compiler compiles one policy.
