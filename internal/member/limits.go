@@ -45,8 +45,17 @@ const (
 
 	// mostCopies is how many copies of one type are kept: as many as mostPages have.
 	mostCopies = mostPages * pageSize
-	// mostTypes is how many types a member may serve.
-	mostTypes = 10_000
+	// mostTypes is how many types a member may serve, and mostVersions how many versions
+	// API groups may have, together: the types of each may have to be asked for. There are
+	// subresources among what it lists, and types in several versions.
+	mostTypes    = 10_000
+	mostVersions = 5_000
+	mostListed   = 4 * mostTypes
+	// mostOfGroup is how many versions one API group may have of which all are asked for
+	// the objects of a type.
+	mostOfGroup = 100
+	// discoveredAtOnce is how many versions are asked for at the same time.
+	discoveredAtOnce = 4
 	// mostMark is how many bytes each of the annotations may have by which a copy is known.
 	mostMark = 2 << 10
 	// mostFields is how many bytes the record of the fields may have that Refract applied.

@@ -58,6 +58,9 @@ func (m *Member) Any(ctx context.Context, resource schema.GroupResource) (bool, 
 	if err != nil {
 		return false, err
 	}
+	if len(group.Versions) > mostOfGroup {
+		return false, m.hooks.excess("versions of an API group", mostOfGroup)
+	}
 	for _, version := range group.Versions {
 		list, err := m.list(ctx, resource.WithVersion(version.Version))
 		if apierrors.IsNotFound(err) {

@@ -1,7 +1,9 @@
 package member
 
 import (
+	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -14,13 +16,18 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
 
 var namespaces = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
 
-// namespacesListed is how many namespaces are listed at a time.
-const namespacesListed = 500
+// namespacesListed is how many namespaces are listed at a time, and mostOfNamespaces how
+// many such lists there may be.
+const (
+	namespacesListed = 500
+	mostOfNamespaces = 1000
+)
 
 // Namespace is what is known of a namespace on a member.
 type Namespace struct {
@@ -49,13 +56,13 @@ func (m *Member) Namespace(ctx context.Context, name string) (Namespace, error) 
 	if err != nil {
 		return Namespace{}, err
 	}
-	return namespaceOf(got), nil
+	return m.hooks.namespaceOf(got)
 }
 
 // EachNamespace calls f for every namespace that there is.
 func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
 	options := metav1.ListOptions{Limit: namespacesListed}
-	for {
+	for range mostOfNamespaces {
 		var page *metav1.PartialObjectMetadataList
 		err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
 			page, err = m.client.Resource(namespaces).List(ctx, options)
@@ -65,12 +72,23 @@ func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
 			return err
 		}
 		for i := range page.Items {
-			f(namespaceOf(&page.Items[i]))
+			ns, err := m.hooks.namespaceOf(&page.Items[i])
+			if err != nil {
+				continue // Nobody knows whose it is, and so it is nobody's of ours.
+			}
+			f(ns)
 		}
-		if options.Continue = page.Continue; options.Continue == "" {
+		switch {
+		case page.Continue == "":
 			return nil
+		case page.Continue == options.Continue:
+			return errors.New("listing namespaces: the API server says to continue where the page before began, which has no end")
+		case len(page.Continue) > mostToken:
+			return m.hooks.excess("bytes of a token to continue with", mostToken)
 		}
+		options.Continue = page.Continue
 	}
+	return m.hooks.excess("pages of a list of namespaces", mostOfNamespaces)
 }
 
 // PatchNamespace changes a namespace by a JSON merge patch, which has to name the version
@@ -79,10 +97,15 @@ func (m *Member) PatchNamespace(ctx context.Context, name string, mergePatch []b
 	return m.Patch(ctx, namespaces, types.NamespacedName{Name: name}, mergePatch)
 }
 
-func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
-	n := Namespace{
-		Copy: copyOf(o, namespaces.GroupResource()), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
+// namespaceOf reads what a member answers about a namespace.
+func (h hooks) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err error) {
+	defer rescue.To(&err, h.log, "reading a namespace", "name", o.Name)
+	n = Namespace{
+		Copy: h.copyOf(o, namespaces.GroupResource()), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
 		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
+	}
+	if n.Fault != "" {
+		return Namespace{}, fmt.Errorf("namespace %s: %s", cut(o.Name), n.Fault)
 	}
 	sole := soleOwner(o.ManagedFields)
 	for label := range o.Labels {
@@ -95,35 +118,47 @@ func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
 	mark, marked := o.Annotations[refractv1alpha1.RemoveAfterAnnotation]
 	n.Marked = marked
 	n.RemoveAfter, _ = time.Parse(time.RFC3339, mark) // Zero if it is none.
-	return n
+	return n, nil
 }
 
 // soleOwner returns what reports whether nobody but Refract manages a label or an
-// annotation.
+// annotation. It is a table, as who answers may name many managers, labels and fields.
 func soleOwner(managers []metav1.ManagedFieldsEntry) func(member, key string) bool {
-	var own, others fieldpath.Set
-	unread := false
+	type place struct{ member, key string }
+	own, others := map[place]bool{}, map[place]bool{}
+	unread, size := false, 0
 	for i := range managers {
 		e := &managers[i]
 		if e.FieldsV1 == nil {
 			continue
 		}
-		of := &others
+		of := others
 		if e.Manager == FieldManager {
-			of = &own
+			of = own
 		}
+		raw := e.FieldsV1.GetRawBytes()
 		s := &fieldpath.Set{}
-		if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+		if size += len(raw); size > mostFields || s.FromJSON(bytes.NewReader(raw)) != nil {
 			unread = true // Of what cannot be read nobody knows whose it is.
-			continue
+			break
 		}
-		*of = *of.Union(s)
+		for _, member := range []string{"labels", "annotations"} {
+			fields := s.WithPrefix(element("metadata")).WithPrefix(element(member))
+			fields.Members.Iterate(func(pe fieldpath.PathElement) {
+				if pe.FieldName != nil {
+					of[place{member, *pe.FieldName}] = true
+				}
+			})
+		}
 	}
 	return func(member, key string) bool {
-		at := fieldpath.MakePathOrDie("metadata", member, key)
-		return !unread && own.Has(at) && !others.Has(at)
+		at := place{member, key}
+		return !unread && own[at] && !others[at]
 	}
 }
+
+// element is the part of a path that is a field.
+func element(field string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &field} }
 
 // nativesListed is how many objects of a type are listed to find one that
 // Kubernetes did not put into the namespace itself: it puts few of each type.
