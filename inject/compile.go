@@ -32,6 +32,10 @@ const (
 	mostItems = 100
 )
 
+// maxItems is how many items fit into that, of which the smallest is {"name":"A"}. More, of a
+// Service, are not looked at one by one: each might be wrong in several ways.
+const maxItems = maxInjected / 12
+
 // mostMistakes is from how many on no more are looked for.
 const mostMistakes = 100
 
@@ -57,9 +61,13 @@ func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList
 	if errs := Bounded(p); len(errs) > 0 {
 		return nil, errs
 	}
+	spec := field.NewPath("spec")
+	if n := itemsIn(p); n > maxItems {
+		return nil, field.ErrorList{field.TooMany(spec, n, maxItems)}
+	}
 	c := compiler{
 		spec:   &p.Spec,
-		path:   field.NewPath("spec"),
+		path:   spec,
 		merged: merge(p),
 		policy: &Policy{
 			object: tree.Policy{
@@ -107,6 +115,15 @@ func Bounded(p *refractv1beta1.ServiceInjectionPolicy) field.ErrorList {
 		}
 	}
 	return errs
+}
+
+// itemsIn counts the items of a policy, those of the Service that it takes over included.
+func itemsIn(p *refractv1beta1.ServiceInjectionPolicy) int {
+	n := len(p.Spec.Env) + len(p.Spec.EnvFrom) + len(p.Spec.Volumes) + len(p.Spec.VolumeMounts)
+	if from := p.Status.FromService; p.Spec.Implicit && from != nil {
+		n += len(from.Env) + len(from.EnvFrom) + len(from.Volumes) + len(from.VolumeMounts)
+	}
+	return n
 }
 
 // compiler compiles one policy.

@@ -44,43 +44,58 @@ func TakesOver(was, now *refractv1beta1.ServiceInjectionPolicy) bool {
 }
 
 // Named returns the Secrets and ConfigMaps that items of a Service name, of which a
-// policy takes them over: an object once for each item. Their path is of no meaning.
+// policy takes them over; some of them perhaps several times. Their path is of no meaning.
 // Nothing is modified.
 func Named(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) []Reference {
-	var out []Reference
-	bare := *p // There may be as many items as there are in the lists, which need no copies.
-	bare.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
-	bare.Spec.Env, bare.Spec.EnvFrom, bare.Spec.Volumes, bare.Spec.VolumeMounts = nil, nil, nil, nil
-	name := func(one refractv1beta1.InjectedItems) {
-		alone := bare
-		alone.Status.FromService = &one
-		policy, errs := Compile(&alone)
+	alone := Stated(p)
+	alone.Spec.Env, alone.Spec.EnvFrom, alone.Spec.Volumes, alone.Spec.VolumeMounts = nil, nil, nil, nil
+	name := func(some refractv1beta1.InjectedItems) ([]Reference, bool) {
+		with := *alone
+		with.Status.FromService = &some
+		policy, errs := Compile(&with)
 		if len(errs) > 0 {
-			return // Nor does any policy inject this.
+			return nil, false // Nor does any policy inject this.
 		}
-		for _, r := range guarded(policy.References()) {
-			out = append(out, Reference{Kind: r.Kind, Name: r.Name, Optional: true})
+		return guarded(policy.References()), true
+	}
+	// Kind by kind: a volume needs no mount to be named.
+	return slices.Concat(
+		namedIn(items.Env, func(of []refractv1beta1.EnvVar) ([]Reference, bool) {
+			return name(refractv1beta1.InjectedItems{Env: of})
+		}),
+		namedIn(items.EnvFrom, func(of []corev1.EnvFromSource) ([]Reference, bool) {
+			return name(refractv1beta1.InjectedItems{EnvFrom: of})
+		}),
+		namedIn(items.Volumes, func(of []corev1.Volume) ([]Reference, bool) {
+			return name(refractv1beta1.InjectedItems{Volumes: of})
+		}),
+	)
+}
+
+// namedIn returns what items name: all of them together if they can be injected, and else
+// each half by itself. What is too much all together may fit after a part was taken away;
+// of what is wrong by itself nothing is returned.
+func namedIn[T any](items []T, name func([]T) ([]Reference, bool)) []Reference {
+	if len(items) == 0 {
+		return nil
+	}
+	refs, ok := name(items)
+	if ok || len(items) == 1 {
+		for i := range refs {
+			refs[i] = Reference{Kind: refs[i].Kind, Name: refs[i].Name, Optional: true}
 		}
+		return refs
 	}
-	// One by one: what is too much all together may fit after a part was taken away.
-	for i := range items.Env {
-		name(refractv1beta1.InjectedItems{Env: items.Env[i : i+1]})
-	}
-	for i := range items.EnvFrom {
-		name(refractv1beta1.InjectedItems{EnvFrom: items.EnvFrom[i : i+1]})
-	}
-	for i := range items.Volumes {
-		name(refractv1beta1.InjectedItems{Volumes: items.Volumes[i : i+1]})
-	}
-	return out
+	half := len(items) / 2
+	return slices.Concat(namedIn(items[:half], name), namedIn(items[half:], name))
 }
 
 // Stated returns a copy of what the author of a policy says himself, without what the
 // Service adds.
 func Stated(p *refractv1beta1.ServiceInjectionPolicy) *refractv1beta1.ServiceInjectionPolicy {
-	out := p.DeepCopy()
-	out.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
-	return out
+	alone := *p
+	alone.Status = refractv1beta1.ServiceInjectionPolicyStatus{} // It may be large.
+	return alone.DeepCopy()
 }
 
 // guarded returns the references to what not everybody may read.

@@ -52,12 +52,12 @@ var layers = []Layer{
 			"refract.dev/internal/injection/...",
 			"refract.dev/internal/evolution/...",
 		},
-		Imports: []string{"support", "kit", "core", "api"},
+		Imports: []string{"support", "kit", "core", "api", "golden"},
 		Apart:   true,
 	},
 	{
 		Name:     "golden", // Of tests, all of them.
-		Packages: []string{"refract.dev/internal/golden"},
+		Packages: []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed"},
 	},
 	{
 		Name:     "support",
@@ -168,7 +168,7 @@ var bans = []Ban{
 	{
 		From:   []string{"refract.dev/..."},
 		Direct: true,
-		To:     []string{"refract.dev/internal/golden"},
+		To:     []string{"refract.dev/internal/golden", "refract.dev/internal/fuzzed"},
 		Why:    "it is for tests",
 	},
 }

@@ -4,11 +4,15 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
 	admissionv1 "k8s.io/api/admission/v1"
+
+	"refract.dev/internal/fuzzed"
+	"refract.dev/internal/rescue"
 )
 
 // FuzzReview sends anything: every request is answered, and nothing but a policy's
@@ -27,7 +31,14 @@ func FuzzReview(f *testing.F) {
 	}
 	h := served(f, database, changed(database, "allow-database", "debug", "spec:", "spec:\n  containers: {ephemeralContainers: true}"))
 	f.Fuzz(func(t *testing.T, body []byte) {
-		w := send(t, h, body)
+		if len(body) > fuzzed.MiB {
+			t.Skip("more than a MiB")
+		}
+		var w *httptest.ResponseRecorder
+		fuzzed.Run(t, func() int {
+			w = send(t, h, body)
+			return len(body)
+		}, rescue.Count)
 		if w.Code == http.StatusBadRequest {
 			return
 		}

@@ -3,8 +3,10 @@ package member
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/url"
 	"regexp"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -60,6 +62,17 @@ func Config(fc *corev1alpha1.FederatedCluster, secret *corev1.Secret) (*rest.Con
 	return cfg, nil
 }
 
+// What a Secret and a FederatedCluster may say. A kubeconfig of one cluster has some KB, of
+// which most is certificates: it is read into many times what it has if it has much
+// structure.
+const (
+	mostKubeconfig = 1 << 20
+	// mostStructure is how many characters may stand in it that can begin a value.
+	mostStructure = 1000
+	// longestEndpoint is how many bytes the address of an API server may have.
+	longestEndpoint = 2000
+)
+
 // permitted returns an error unless the Secret says that its credentials are for the
 // endpoint, and may be sent there without a look at its certificate if that is asked
 // for. What a kubeconfig in it says is in cfg; annotations are above that.
@@ -98,8 +111,11 @@ var plainURL = regexp.MustCompile(`^https?://(\[[0-9A-Za-z:.%_-]+\]|[0-9A-Za-z._
 
 // endpoint returns the URL of an API server in the one form in which it is compared.
 func endpoint(s string) (string, error) {
-	if s == "" {
+	switch {
+	case s == "":
 		return "", errors.New("is empty; want https://HOST:PORT")
+	case len(s) > longestEndpoint:
+		return "", fmt.Errorf("is no URL of an API server: want at most %d bytes, got %d", longestEndpoint, len(s))
 	}
 	text := s
 	if !strings.Contains(text, "://") {
@@ -147,26 +163,52 @@ func missing(key string) error {
 		corev1alpha1.SecretServiceAccountToken, corev1alpha1.SecretKubeconfig)
 }
 
+// fromKubeconfig reads a kubeconfig. What libraries say of one that is wrong is not passed
+// on: they quote it, with what others must not read, and errors become conditions.
 func fromKubeconfig(text []byte) (*rest.Config, error) {
-	raw, err := clientcmd.Load(text)
-	if err != nil {
+	if err := plainKubeconfig(text); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCredentials, err)
 	}
-	for name, user := range raw.AuthInfos {
-		if what := outside(user); what != "" {
-			return nil, fmt.Errorf("%w: user %q uses %s, which a stored kubeconfig may not; put the credentials into it as data", ErrCredentials, name, what)
+	raw, err := clientcmd.Load(text)
+	if err != nil {
+		return nil, fmt.Errorf("%w: it is no kubeconfig that can be read; kubectl config view --kubeconfig FILE says of the same text what is wrong", ErrCredentials)
+	}
+	for _, name := range slices.Sorted(maps.Keys(raw.AuthInfos)) {
+		if what := outside(raw.AuthInfos[name]); what != "" {
+			return nil, fmt.Errorf("%w: user %q uses %s, which a stored kubeconfig may not; put the credentials into it as data", ErrCredentials, cut(name), what)
 		}
 	}
-	for name, cluster := range raw.Clusters {
-		if cluster.CertificateAuthority != "" {
-			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data", ErrCredentials, name)
+	for _, name := range slices.Sorted(maps.Keys(raw.Clusters)) {
+		if raw.Clusters[name].CertificateAuthority != "" {
+			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data", ErrCredentials, cut(name))
 		}
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrCredentials, err)
+		const unusable = "it says no cluster and no user to use: its current-context must be the name of a context, " +
+			"and that must name a cluster with a server, and a user, who are there and right"
+		return nil, fmt.Errorf("%w: %s", ErrCredentials, unusable)
 	}
 	return cfg, nil
+}
+
+// plainKubeconfig returns an error for a text that would take much memory to read.
+func plainKubeconfig(text []byte) error {
+	if len(text) > mostKubeconfig {
+		return fmt.Errorf("want a kubeconfig of at most %d bytes, got %d", mostKubeconfig, len(text))
+	}
+	structure := 0
+	for _, b := range text {
+		switch b {
+		case '{', '[', ',', ':', '?', '-', '&', '*', '!':
+			structure++
+		}
+	}
+	// Each of them may stand for as much as YAML lets an alias stand for.
+	if structure > mostStructure {
+		return fmt.Errorf("want a kubeconfig with one cluster and one user: this one has more than %d values", mostStructure)
+	}
+	return nil
 }
 
 // outside names what of a user's credentials lies outside the kubeconfig.

@@ -139,6 +139,29 @@ func TestConfig(t *testing.T) {
 			data:   map[string]string{"kubeconfig": execKubeconfig},
 			err:    ErrCredentials, message: `user "u" uses exec`,
 		},
+		"KubeconfigWithTwoUsers": {
+			reason: "What a library says of it quotes it, and becomes a condition that others read.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
+			data:   map[string]string{"kubeconfig": strings.Replace(tokenKubeconfig, "users: [", "users: [{name: u, user: {token: hunter2}}, ", 1)},
+			err:    ErrCredentials, message: "it is no kubeconfig that can be read; kubectl config view",
+		},
+		"KubeconfigWithProxy": {
+			reason: "So does what one says of the address of a proxy.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
+			data:   map[string]string{"kubeconfig": strings.Replace(tokenKubeconfig, "{server:", `{proxy-url: "http://me:hunter2@a b", server:`, 1)},
+			err:    ErrCredentials, message: "it says no cluster and no user to use",
+		},
+		"KubeconfigWithMuch": {
+			reason: "Of a kubeconfig one cluster is used: a list of thousands takes memory for nothing.",
+			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
+			data:   map[string]string{"kubeconfig": tokenKubeconfig + strings.Repeat("- {}\n", mostStructure)},
+			err:    ErrCredentials, message: "this one has more than 1000 values",
+		},
+		"LongEndpoint": {
+			reason:  "It is repeated in a condition.",
+			spec:    corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://" + strings.Repeat("h", longestEndpoint)},
+			message: "spec.apiEndpoint: is no URL of an API server: want at most 2000 bytes, got 2008",
+		},
 		"NoKeys": {
 			reason: "The missing key is named.",
 			spec:   corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://10.0.0.1:6443"},
@@ -163,6 +186,9 @@ func TestConfig(t *testing.T) {
 				secret.Data[k] = []byte(v)
 			}
 			cfg, err := Config(&corev1alpha1.FederatedCluster{Spec: tc.spec}, secret)
+			if err != nil && strings.Contains(err.Error(), "hunter2") {
+				t.Errorf("%s\nConfig(): the error has what is secret: %v", tc.reason, err)
+			}
 			if tc.message != "" {
 				if err == nil || !strings.Contains(err.Error(), tc.message) || (tc.err != nil && !errors.Is(err, tc.err)) {
 					t.Fatalf("%s\nConfig() error: want %q, got %v", tc.reason, tc.message, err)
@@ -190,5 +216,37 @@ func TestInsecureDropsTheAuthority(t *testing.T) {
 	}
 	if diff := cmp.Diff(rest.TLSClientConfig{Insecure: true, CertData: []byte("c"), KeyData: []byte("k")}, cfg.TLSClientConfig); diff != "" {
 		t.Errorf("Config(): an API server that is not verified and an authority exclude each other: -want, +got:\n%s", diff)
+	}
+}
+
+// TestSameConfig: what goes another way, or in another name, is another connection. Who
+// takes a proxy out of the Secret wants nothing sent to it any more.
+func TestSameConfig(t *testing.T) {
+	read := func(cluster, user string) *rest.Config {
+		text := strings.NewReplacer("{server:", "{"+cluster+"server:", "{token: t}", "{token: t"+user+"}").Replace(tokenKubeconfig)
+		cfg, err := Config(&corev1alpha1.FederatedCluster{Spec: corev1alpha1.FederatedClusterSpec{APIEndpoint: "https://elsewhere:1"}},
+			&corev1.Secret{Data: map[string][]byte{"kubeconfig": []byte(text)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return cfg
+	}
+	const proxy = `proxy-url: "http://proxy:1", `
+	cases := map[string]struct {
+		reason string
+		a, b   *rest.Config
+		want   bool
+	}{
+		"Same":      {"Nothing has changed.", read(proxy, ", as: me"), read(proxy, ", as: me"), true},
+		"NoProxy":   {"It goes without a proxy.", read(proxy, ""), read("", ""), false},
+		"NewProxy":  {"It goes by another.", read(proxy, ""), read(`proxy-url: "http://proxy:2", `, ""), false},
+		"OtherUser": {"It goes in another name.", read("", ", as: me"), read("", ", as: you"), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := sameConfig(tc.a, tc.b); got != tc.want {
+				t.Errorf("%s\nsameConfig(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
 	}
 }

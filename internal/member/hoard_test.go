@@ -475,7 +475,7 @@ func TestVersionsAreBounded(t *testing.T) {
 				}
 				return
 			}
-			groups, _, _, err := frugal{m.discovery, m.hooks.excess}.GroupsAndMaybeResourcesWithContext(t.Context())
+			groups, _, _, err := (&paced{DiscoveryClient: m.discovery, excess: m.hooks.excess}).GroupsAndMaybeResourcesWithContext(t.Context())
 			if err != nil || len(groups.Groups[len(groups.Groups)-1].Versions) != n {
 				t.Errorf("want all, got %v, %v", groups, err)
 			}
@@ -484,15 +484,15 @@ func TestVersionsAreBounded(t *testing.T) {
 }
 
 // textOf is JSON of as many bytes.
-func textOf(bytes int) canned { return canned(`"` + strings.Repeat("x", bytes-2) + `"`) }
+func textOf(bytes int) []byte { return []byte(`"` + strings.Repeat("x", bytes-2) + `"`) }
 
 // readFrom has a member answer with a body, and returns what came of reading it.
-func readFrom(ctx context.Context, a *account, body canned, query string) (*http.Response, error) {
+func readFrom(ctx context.Context, a *account, body []byte, query string) (*http.Response, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "https://eu-1/x"+query, nil)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := bounded{body, "eu-1", a, func(*LimitError) {}}.RoundTrip(r)
+	resp, err := bounded{&canned{body: body}, "eu-1", a, func(*LimitError) {}}.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -539,7 +539,7 @@ func TestLargeAnswersTakeTurns(t *testing.T) {
 	if _, err := readFrom(gone, a, textOf(smallAnswer+1), ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("one more that is large: want it to wait, got %v", err)
 	}
-	many := canned("[" + strings.Repeat("1,", smallValues) + "1]")
+	many := []byte("[" + strings.Repeat("1,", smallValues) + "1]")
 	if _, err := readFrom(gone, a, many, ""); !errors.Is(err, context.Canceled) {
 		t.Errorf("one more of many values: want it to wait, got %v", err)
 	}
@@ -581,7 +581,7 @@ func TestAnswersThatBelongTogether(t *testing.T) {
 // when they end.
 func TestBuffersOfWatches(t *testing.T) {
 	const size = mostBuffers / bufferFactor / 4
-	event := canned(`{"x":"` + strings.Repeat("y", size-8) + `"}`)
+	event := []byte(`{"x":"` + strings.Repeat("y", size-8) + `"}`)
 	a := newAccount()
 	var watches []*http.Response
 	for i := range 4 {

@@ -74,6 +74,12 @@ const (
 	// mostStrays is how many types may be watched, as there is a copy, that the hub does not
 	// have: once it had.
 	mostStrays = 50
+	// mostListed is how many types and subresources a member may list, and mostOfGroup how
+	// many versions one API group may have of which all are asked for the objects of a type.
+	mostListed  = 4 * mostTypes
+	mostOfGroup = 100
+	// discoveredAtOnce is how many versions are asked for at the same time.
+	discoveredAtOnce = 4
 	// mostMark is how many bytes each of the annotations may have by which a copy is known.
 	mostMark = 2 << 10
 	// mostFields is how many bytes the record of the fields may have that Refract applied to

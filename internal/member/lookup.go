@@ -58,8 +58,10 @@ func (m *Member) Any(ctx context.Context, resource schema.GroupResource) (bool, 
 	if err != nil {
 		return false, err
 	}
-	const most = 32 // Of versions of a type; few have more than three.
-	for _, version := range group.Versions[:min(len(group.Versions), most)] {
+	if len(group.Versions) > mostOfGroup {
+		return false, m.hooks.excess("versions of an API group", mostOfGroup)
+	}
+	for _, version := range group.Versions {
 		list, err := m.list(ctx, resource.WithVersion(version.Version))
 		if apierrors.IsNotFound(err) {
 			continue

@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"net/http"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -95,6 +96,11 @@ func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
 	if err != nil {
 		return nil, err
 	}
+	return connected(name, cfg, h, web, closeIdle, tooMuch)
+}
+
+// connected returns a member to which requests go by way of an HTTP client.
+func connected(name string, cfg *rest.Config, h hooks, web *http.Client, closeIdle func(), tooMuch *excess) (*Member, error) {
 	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
 	if err != nil {
 		return nil, err

@@ -607,7 +607,10 @@ func TestNamespaceOf(t *testing.T) {
 			}}
 			maps.Copy(o.Labels, tc.labels)
 			maps.Copy(o.Annotations, tc.annotations)
-			n := namespaceOf(o)
+			n, err := (hooks{}).namespaceOf(o)
+			if err != nil {
+				t.Fatal(err)
+			}
 			if diff := cmp.Diff(tc.want, want{n.Own[enforce], n.Shared, n.Marked, n.RemoveAfter.Format(time.RFC3339)}); diff != "" {
 				t.Errorf("%s\nnamespaceOf(): -want, +got:\n%s", tc.reason, diff)
 			}

@@ -1,6 +1,7 @@
 package member
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
 
@@ -51,7 +53,7 @@ func (m *Member) Namespace(ctx context.Context, name string) (Namespace, error) 
 	if err != nil {
 		return Namespace{}, err
 	}
-	return namespaceOf(got), nil
+	return m.hooks.namespaceOf(got)
 }
 
 // EachNamespace calls f for every namespace that there is. What cannot be the name of one is
@@ -75,7 +77,11 @@ func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
 			if n++; n > mostNamespaces {
 				return m.hooks.excess("namespaces", mostNamespaces)
 			}
-			f(namespaceOf(o))
+			ns, err := m.hooks.namespaceOf(o)
+			if err != nil {
+				return nil //nolint:nilerr // Nobody knows whose it is, and so it is nobody's of ours.
+			}
+			f(ns)
 			return nil
 		})
 	})
@@ -88,10 +94,15 @@ func (m *Member) PatchNamespace(ctx context.Context, name string, mergePatch []b
 	return m.Patch(ctx, namespaces, types.NamespacedName{Name: name}, mergePatch)
 }
 
-func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
-	n := Namespace{
+// namespaceOf reads what a member answers about a namespace.
+func (h hooks) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err error) {
+	defer rescue.To(&err, h.log, "reading a namespace", "name", o.Name)
+	n = Namespace{
 		Copy: copyOf(o, namespaces.GroupResource(), nil), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
 		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
+	}
+	if n.Fault != "" {
+		return Namespace{}, fmt.Errorf("namespace %s: %s", cut(o.Name), n.Fault)
 	}
 	sole := soleOwner(o.ManagedFields)
 	for label := range o.Labels {
@@ -104,35 +115,47 @@ func namespaceOf(o *metav1.PartialObjectMetadata) Namespace {
 	mark, marked := o.Annotations[refractv1alpha1.RemoveAfterAnnotation]
 	n.Marked = marked
 	n.RemoveAfter, _ = time.Parse(time.RFC3339, mark) // Zero if it is none.
-	return n
+	return n, nil
 }
 
 // soleOwner returns what reports whether nobody but Refract manages a label or an
-// annotation.
+// annotation. It is a table, as who answers may name many managers, labels and fields.
 func soleOwner(managers []metav1.ManagedFieldsEntry) func(member, key string) bool {
-	var own, others fieldpath.Set
-	unread := false
+	type place struct{ member, key string }
+	own, others := map[place]bool{}, map[place]bool{}
+	unread, size := false, 0
 	for i := range managers {
 		e := &managers[i]
 		if e.FieldsV1 == nil {
 			continue
 		}
-		of := &others
+		of := others
 		if e.Manager == FieldManager {
-			of = &own
+			of = own
 		}
+		raw := e.FieldsV1.GetRawBytes()
 		s := &fieldpath.Set{}
-		if err := s.FromJSON(e.FieldsV1.GetRawReader()); err != nil {
+		if size += len(raw); size > mostFields || s.FromJSON(bytes.NewReader(raw)) != nil {
 			unread = true // Of what cannot be read nobody knows whose it is.
-			continue
+			break
 		}
-		*of = *of.Union(s)
+		for _, member := range []string{"labels", "annotations"} {
+			fields := s.WithPrefix(element("metadata")).WithPrefix(element(member))
+			fields.Members.Iterate(func(pe fieldpath.PathElement) {
+				if pe.FieldName != nil {
+					of[place{member, *pe.FieldName}] = true
+				}
+			})
+		}
 	}
 	return func(member, key string) bool {
-		at := fieldpath.MakePathOrDie("metadata", member, key)
-		return !unread && own.Has(at) && !others.Has(at)
+		at := place{member, key}
+		return !unread && own[at] && !others[at]
 	}
 }
+
+// element is the part of a path that is a field.
+func element(field string) fieldpath.PathElement { return fieldpath.PathElement{FieldName: &field} }
 
 // nativesListed is how many objects of a type are listed to find one that
 // Kubernetes did not put into the namespace itself: it puts few of each type.

@@ -262,10 +262,10 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	}
 	cfg, err := Config(fc, secret)
 	if errors.Is(err, ErrEndpoint) {
-		return health{reason: "EndpointNotRecorded", message: err.Error()}, nil
+		return health{reason: "EndpointNotRecorded", message: cut(err.Error())}, nil
 	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: err.Error()}, nil //nolint:nilerr // It is told in the status.
+		return health{reason: "InvalidCredentials", message: cut(err.Error())}, nil //nolint:nilerr // It is told in the status.
 	}
 	if r.Identity != "" {
 		cfg.UserAgent += "/" + r.Identity
@@ -275,7 +275,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return health{}, err
 	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: fmt.Sprintf("secret %s: %v", key, err)}, nil
+		return health{reason: "InvalidCredentials", message: cut(fmt.Sprintf("secret %s: %v", key, err))}, nil
 	}
 	h := judge(m.Probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {

@@ -339,6 +339,19 @@ func (s *Set) Close() {
 // sameConfig compares what [Config] fills in.
 func sameConfig(a, b *rest.Config) bool {
 	return a.Host == b.Host && a.BearerToken == b.BearerToken && a.Username == b.Username && a.Password == b.Password &&
-		a.Insecure == b.Insecure && a.ServerName == b.ServerName &&
-		string(a.CAData) == string(b.CAData) && string(a.CertData) == string(b.CertData) && string(a.KeyData) == string(b.KeyData)
+		a.Insecure == b.Insecure && a.ServerName == b.ServerName && a.DisableCompression == b.DisableCompression &&
+		string(a.CAData) == string(b.CAData) && string(a.CertData) == string(b.CertData) && string(a.KeyData) == string(b.KeyData) &&
+		proxyOf(a) == proxyOf(b) && equality.Semantic.DeepEqual(a.Impersonate, b.Impersonate)
+}
+
+// proxyOf returns the address of the proxy that a kubeconfig names; "" if it names none.
+func proxyOf(cfg *rest.Config) string {
+	if cfg.Proxy == nil {
+		return ""
+	}
+	u, err := cfg.Proxy(nil) // It is the same for all requests.
+	if err != nil || u == nil {
+		return ""
+	}
+	return u.String()
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -47,24 +48,23 @@ type served struct {
 // discover asks which types the member serves, and which API groups do not say.
 func (m *Member) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
 	var lists []*metav1.APIResourceList
-	var partial *discovery.ErrGroupDiscoveryFailed
+	few := &paced{DiscoveryClient: m.discovery, excess: m.hooks.excess, slots: make(chan struct{}, discoveredAtOnce)}
 	err = m.request(ctx, func(ctx context.Context) (err error) {
-		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, frugal{m.discovery, m.hooks.excess})
-		if errors.As(err, &partial) {
-			return nil
-		}
+		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, few)
 		return err
 	})
-	if err != nil {
-		return nil, nil, fmt.Errorf("discovering types: %w", err)
+	if few.listed.Load() > mostListed {
+		return nil, nil, fmt.Errorf("discovering types: %w", m.hooks.excess("types and subresources", mostListed))
 	}
 	doubtful = map[string]bool{}
-	if partial != nil {
+	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
 		for gv := range partial.Groups {
 			if len(gv.Group) <= mostName {
 				doubtful[gv.Group] = true
 			}
 		}
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("discovering types: %w", err)
 	}
 	for _, list := range lists {
 		gv, err := schema.ParseGroupVersion(list.GroupVersion)
@@ -85,29 +85,51 @@ func (m *Member) discover(ctx context.Context) (types []served, doubtful map[str
 	return types, doubtful, nil
 }
 
-// frugal does not ask for the types of too many versions of API groups, if a member does not
-// tell of all together: each is a request of its own, and all are made at once.
-type frugal struct {
+// paced has the library ask for a few API groups at a time, and for no more when too much
+// was answered. By itself it asks for all that the API server says there are at once, and
+// reads that many answers at the same time.
+type paced struct {
 	*discovery.DiscoveryClient
 
 	excess func(what string, limit int) error
+	slots  chan struct{}
+	listed atomic.Int64
 }
 
-// GroupsAndMaybeResourcesWithContext implements [discovery.AggregatedDiscoveryInterfaceWithContext].
-func (d frugal) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
-	*metav1.APIGroupList, map[schema.GroupVersion]*metav1.APIResourceList, map[schema.GroupVersion]error, error,
+// GroupsAndMaybeResourcesWithContext is the client's, for as many versions as may be.
+func (p *paced) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
+	groups *metav1.APIGroupList, resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error,
 ) {
-	groups, types, failed, err := d.DiscoveryClient.GroupsAndMaybeResourcesWithContext(ctx)
-	if err != nil || types != nil {
-		return groups, types, failed, err
+	groups, resources, failed, err = p.DiscoveryClient.GroupsAndMaybeResourcesWithContext(ctx)
+	if err != nil {
+		return nil, nil, nil, err
 	}
-	n := 0
+	versions := 0
 	for i := range groups.Groups {
-		if n += len(groups.Groups[i].Versions); n > mostVersions {
-			return nil, nil, nil, d.excess("versions of API groups", mostVersions)
-		}
+		versions += len(groups.Groups[i].Versions)
 	}
-	return groups, types, failed, nil
+	if versions > mostVersions {
+		return nil, nil, nil, p.excess("versions of API groups", mostVersions)
+	}
+	return groups, resources, failed, nil
+}
+
+// ServerResourcesForGroupVersionWithContext is the client's, when it is its turn.
+func (p *paced) ServerResourcesForGroupVersionWithContext(ctx context.Context, version string) (*metav1.APIResourceList, error) {
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p.listed.Load() > mostListed {
+		return nil, errUndiscovered // There is too much already.
+	}
+	list, err := p.DiscoveryClient.ServerResourcesForGroupVersionWithContext(ctx, version)
+	if list != nil {
+		p.listed.Add(int64(len(list.APIResources)))
+	}
+	return list, err
 }
 
 // sweeper looks through members, each of which is in it once. The zero sweeper is

@@ -165,10 +165,16 @@ func sourceGone(p *plan) *metav1.Condition {
 	}
 }
 
-// causeIn is what sourceGone said; empty if nothing.
+// causeIn is what sourceGone said; empty if nothing, or if it never says that.
 func causeIn(conditions []metav1.Condition) cause {
-	if c := meta.FindStatusCondition(conditions, refractv1alpha1.ConditionSourceGone); c != nil && c.Status == metav1.ConditionTrue {
-		return cause(c.Reason)
+	c := meta.FindStatusCondition(conditions, refractv1alpha1.ConditionSourceGone)
+	if c == nil || c.Status != metav1.ConditionTrue {
+		return ""
 	}
-	return ""
+	switch said := cause(c.Reason); said {
+	case causeDeleted, causeWithdrawn, causeNamespace, causeType, causeMissing, causeForgotten:
+		return said
+	default: // Causes of placement among them: the object is there then.
+		return ""
+	}
 }

@@ -196,6 +196,10 @@ func TestCausesAreRemembered(t *testing.T) {
 	if got := causeIn([]metav1.Condition{*condition}); got != causeDeleted {
 		t.Errorf("causeIn() of what sourceGone() says: want %s, got %q", causeDeleted, got)
 	}
+	condition.Reason = string(causeLeaves)
+	if got := causeIn([]metav1.Condition{*condition}); got != "" {
+		t.Errorf("causeIn() of what sourceGone() never says: want nothing, got %q", got)
+	}
 	there := &plan{uid: "u-2"}
 	if now := there.remember(was); now.cause != "" || sourceGone(there) != nil {
 		t.Errorf("an object that is there again: want no cause, got %q", now.cause)

@@ -42,15 +42,20 @@ func newRecord(namespaced bool) record {
 	return record{p, &p.Spec, &p.Status}
 }
 
+// recordOf returns the record that an object is. One that has not the name of a record of
+// what it says that it is about was written by somebody else, and is none: it would be taken
+// for the one that has.
 func recordOf(obj any) (record, bool) {
+	var r record
 	switch p := obj.(type) {
 	case *refractv1alpha1.Propagation:
-		return record{p, &p.Spec, &p.Status}, true
+		r = record{p, &p.Spec, &p.Status}
 	case *refractv1alpha1.ClusterPropagation:
-		return record{p, &p.Spec, &p.Status}, true
+		r = record{p, &p.Spec, &p.Status}
 	default:
 		return record{}, false
 	}
+	return r, r.GetName() == recordName(r.key())
 }
 
 // key returns the key of the object that the record is about.

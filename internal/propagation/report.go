@@ -101,7 +101,10 @@ func (c *Controller) remembered(key Key) memory {
 
 // recordChanged is called when somebody else wrote a record.
 func (c *Controller) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
-	c.ledger.learn(key, status.Clusters, c.shards.Owns)
+	rows := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
+		return !c.members.Known(s.Name) // Nobody would ever take back what is said of it.
+	})
+	c.ledger.learn(key, rows, c.shards.Owns)
 	if !c.shards.Leads() {
 		c.decide.add(key, fresh)
 	}

@@ -16,6 +16,7 @@ import (
 	"runtime/debug"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -83,7 +84,15 @@ var logged = struct {
 	at map[string]time.Time
 }{at: map[string]time.Time{}}
 
+// rescued is how many panics there were.
+var rescued atomic.Int64
+
+// Count returns how many panics there were since the process began. Where one must not
+// happen, as in tests of what others wrote, it tells one that was made an error from none.
+func Count() int { return int(rescued.Load()) }
+
 func note(log logr.Logger, work string, reason any, keysAndValues ...any) *PanicError {
+	rescued.Add(1)
 	panics.WithLabelValues(work).Inc()
 	if news(work + " " + origin()) {
 		text := fmt.Sprint(reason)

@@ -39,7 +39,7 @@ func TestTo(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			var lines []string
 			log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
-			work := "testing " + name
+			work, before := "testing "+name, Count()
 			run := func() (err error) {
 				defer To(&err, log, work, "object", "web")
 				return tc.do()
@@ -60,6 +60,9 @@ func TestTo(t *testing.T) {
 			_ = run()
 			if got := counted(t, work); got != 2 {
 				t.Errorf("want each panic counted, 2, got %v", got)
+			}
+			if got := Count() - before; got != 2 {
+				t.Errorf("Count(): want 2 more than before, got %d", got)
 			}
 			if len(lines) != 1 || len(lines[0]) > 9000 || !strings.Contains(lines[0], "rescue_test.go") || !strings.Contains(lines[0], `"object"="web"`) {
 				t.Errorf("want one place logged once, with its stack and what it was about, got %q", lines)

@@ -21,6 +21,7 @@ import (
 	utiljson "sigs.k8s.io/json"
 
 	"refract.dev/convert"
+	"refract.dev/internal/fuzzed"
 )
 
 // pizzas have a size in v1, which is called diameter in v2.
@@ -351,8 +352,15 @@ func FuzzHandler(f *testing.F) {
 	}
 	h := Handler(pizzas(f), Options{})
 	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) > fuzzed.MiB {
+			t.Skip("more than a MiB")
+		}
 		before := bytes.Clone(text)
-		w := ask(t, h, bytes.NewReader(text))
+		var w *httptest.ResponseRecorder
+		fuzzed.Run(t, func() int {
+			w = ask(t, h, bytes.NewReader(text))
+			return len(text)
+		})
 		if !bytes.Equal(before, text) {
 			t.Error("The request was changed.")
 		}

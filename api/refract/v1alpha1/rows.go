@@ -48,20 +48,24 @@ func (s *PropagationStatus) Compact() {
 	s.Clusters = rows
 }
 
+// mostRows is how many clusters have a row when a report is expanded: more than there are in
+// any fleet, as a name of a few bytes in Alike takes a hundred times that.
+const mostRows = 10_000
+
 // Expand gives every cluster a row in Clusters, by name, and leaves Alike empty. What
-// rows have in common they share.
+// rows have in common they share. A report may have been written by somebody else: of rows
+// of one name the first counts, and of more than 10,000 the rest is left out.
 func (s *PropagationStatus) Expand() {
-	if len(s.Alike) == 0 {
-		return
-	}
-	rows := s.Clusters
+	rows := s.Clusters[:min(len(s.Clusters), mostRows)]
 	for i := range s.Alike {
-		for _, name := range s.Alike[i].Names {
+		names := s.Alike[i].Names
+		for _, name := range names[:min(len(names), mostRows-len(rows))] {
 			row := s.Alike[i].Row
 			row.Name = name
 			rows = append(rows, row)
 		}
 	}
-	slices.SortFunc(rows, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(rows, func(a, b ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	rows = slices.CompactFunc(rows, func(a, b ClusterStatus) bool { return a.Name == b.Name })
 	s.Clusters, s.Alike = rows, nil
 }

@@ -46,3 +46,28 @@ func TestCompact(t *testing.T) {
 		t.Errorf("Expand() after Compact(): -before, +after:\n%s", diff)
 	}
 }
+
+// TestExpandForged: a report that somebody else has written is about no cluster twice, and
+// about no more than there can be.
+func TestExpandForged(t *testing.T) {
+	s := PropagationStatus{
+		Clusters: []ClusterStatus{{Name: "b", Hash: "1"}, {Name: "a", Hash: "2"}, {Name: "b", Hash: "3"}},
+		Alike:    []AlikeClusters{{Row: ClusterStatus{Name: "x", Hash: "4"}, Names: []string{"c", "a", "c"}}},
+	}
+	s.Expand()
+	want := PropagationStatus{Clusters: []ClusterStatus{{Name: "a", Hash: "2"}, {Name: "b", Hash: "1"}, {Name: "c", Hash: "4"}}}
+	if diff := cmp.Diff(want, s); diff != "" {
+		t.Errorf("Expand() of rows that are there twice: -want, +got:\n%s", diff)
+	}
+	var many PropagationStatus
+	for i := range 3 {
+		many.Alike = append(many.Alike, AlikeClusters{})
+		for j := range mostRows {
+			many.Alike[i].Names = append(many.Alike[i].Names, fmt.Sprintf("%d-%d", i, j))
+		}
+	}
+	many.Expand()
+	if len(many.Clusters) != mostRows || cap(many.Clusters) > 2*mostRows {
+		t.Errorf("Expand() of more rows than can be: want %d, got %d and room for %d", mostRows, len(many.Clusters), cap(many.Clusters))
+	}
+}

@@ -24,9 +24,13 @@ import (
 	"refract.dev/structural"
 )
 
-// mostDefinition is how many bytes a definition may have that is read from a status.
-// An API server takes 3 MiB at most, and this has no descriptions.
-const mostDefinition = 16 << 20
+const (
+	// mostDefinition is how many bytes a definition may have that stands in a status. An API
+	// server takes 3 MiB at most, and this has no descriptions.
+	mostDefinition = 4 << 20
+	// mostDefined is how many values it may have: little text in gzip may be very many.
+	mostDefined = 150_000
+)
 
 // program is a spec, compiled against a definition: what objects are converted by.
 type program struct {
@@ -230,6 +234,9 @@ func pack(definition map[string]any) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("writing the definition: %w", err)
 	}
+	if err := packable(text); err != nil {
+		return nil, err
+	}
 	var out bytes.Buffer
 	w, err := gzip.NewWriterLevel(&out, gzip.BestCompression)
 	if err != nil {
@@ -244,6 +251,28 @@ func pack(definition map[string]any) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
+// packable returns an error for a definition that is too large to stand in a status.
+func packable(text []byte) error {
+	if len(text) > mostDefinition {
+		return fmt.Errorf("the definition has more than %d bytes", mostDefinition)
+	}
+	values, quoted := 0, false
+	for i := 0; i < len(text); i++ {
+		switch b := text[i]; {
+		case b == '\\':
+			i++ // What follows stands for itself.
+		case b == '"':
+			quoted = !quoted
+		case !quoted && (b == '{' || b == '[' || b == ','):
+			values++
+		}
+	}
+	if values > mostDefined {
+		return fmt.Errorf("the definition has more than %d values", mostDefined)
+	}
+	return nil
+}
+
 // unpack returns a definition that stands in a status, and its JSON.
 func unpack(packed []byte) (map[string]any, []byte, error) {
 	r, err := gzip.NewReader(bytes.NewReader(packed))
@@ -254,8 +283,8 @@ func unpack(packed []byte) (map[string]any, []byte, error) {
 	if err != nil {
 		return nil, nil, fmt.Errorf("reading the definition in the status: %w", err)
 	}
-	if len(text) > mostDefinition {
-		return nil, nil, fmt.Errorf("reading the definition in the status: it has more than %d bytes", mostDefinition)
+	if err := packable(text); err != nil {
+		return nil, nil, fmt.Errorf("reading the definition in the status: %w", err)
 	}
 	var definition map[string]any
 	if err := json.Unmarshal(text, &definition); err != nil {

@@ -1,12 +1,16 @@
 package serve
 
 import (
+	"bytes"
+	"compress/gzip"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/util/json"
 	"sigs.k8s.io/yaml"
+
+	"refract.dev/internal/fuzzed"
 )
 
 // TestReduced: what a conversion does not depend on is left out, and a field may be named
@@ -101,13 +105,39 @@ func TestPacked(t *testing.T) {
 			t.Errorf("unpack(%s): got no error", name)
 		}
 	}
-	bomb, err := pack(map[string]any{"x": strings.Repeat("x", mostDefinition)})
-	if err != nil {
+	for reason, text := range map[string]string{
+		"bytes":  `{"x":"` + strings.Repeat("x", mostDefinition) + `"}`,
+		"values": `{"x":[` + strings.Repeat("{},", mostDefined) + `{}]}`,
+	} {
+		bomb := gzipped(t, text)
+		fuzzed.Run(t, func() int {
+			if _, _, err := unpack(bomb); err == nil || !strings.Contains(err.Error(), reason) {
+				t.Errorf("unpack() of %d bytes that become any number of %s: %v", len(bomb), reason, err)
+			}
+			return len(text)
+		})
+		var definition map[string]any
+		if err := json.Unmarshal([]byte(text), &definition); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := pack(definition); err == nil || !strings.Contains(err.Error(), reason) {
+			t.Errorf("pack() of what cannot be unpacked for its %s: %v", reason, err)
+		}
+	}
+}
+
+// gzipped returns a text as it stands in a status.
+func gzipped(t *testing.T, text string) []byte {
+	t.Helper()
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	if _, err := w.Write([]byte(text)); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := unpack(bomb); err == nil || !strings.Contains(err.Error(), "more than") {
-		t.Errorf("%d bytes become any number of them: %v", len(bomb), err)
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
 	}
+	return out.Bytes()
 }
 
 // TestCompiler: a policy is compiled once for each definition, and its program is not held.

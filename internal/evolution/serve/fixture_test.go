@@ -67,11 +67,11 @@ spec:
 `
 )
 
-func read(t *testing.T, text string) *unstructured.Unstructured {
-	t.Helper()
+func read(tb testing.TB, text string) *unstructured.Unstructured {
+	tb.Helper()
 	u := &unstructured.Unstructured{}
 	if err := yaml.Unmarshal([]byte(text), &u.Object); err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return u
 }

@@ -55,8 +55,8 @@ func (h *hub) Objects(ctx context.Context) ([]*unstructured.Unstructured, error)
 
 // objects reads the documents of a text. Those of a hub have been there for a
 // while: they have UIDs, and clusters are ready.
-func objects(t *testing.T, text []byte, there bool) []*unstructured.Unstructured {
-	t.Helper()
+func objects(tb testing.TB, text []byte, there bool) []*unstructured.Unstructured {
+	tb.Helper()
 	var all []*unstructured.Unstructured
 	for d := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text))); ; {
 		doc, err := d.Read()
@@ -65,14 +65,14 @@ func objects(t *testing.T, text []byte, there bool) []*unstructured.Unstructured
 		}
 		data, err := kyaml.YAMLToJSON(doc)
 		if err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		if string(data) == "null" {
 			continue
 		}
 		u := &unstructured.Unstructured{}
 		if err := u.UnmarshalJSON(data); err != nil {
-			t.Fatal(err)
+			tb.Fatal(err)
 		}
 		u.SetUID(types.UID(u.GetKind() + u.GetNamespace() + u.GetName()))
 		if there && u.GetKind() == "FederatedCluster" {
@@ -84,8 +84,8 @@ func objects(t *testing.T, text []byte, there bool) []*unstructured.Unstructured
 
 // review is what an API server sends about a write by bob; was is nil for a new
 // object.
-func review(t *testing.T, was, now *unstructured.Unstructured) []byte {
-	t.Helper()
+func review(tb testing.TB, was, now *unstructured.Unstructured) []byte {
+	tb.Helper()
 	gvk := now.GroupVersionKind()
 	req := &admissionv1.AdmissionRequest{
 		UID: "42", Kind: metav1.GroupVersionKind(gvk), Name: now.GetName(), Namespace: now.GetNamespace(),
@@ -93,17 +93,17 @@ func review(t *testing.T, was, now *unstructured.Unstructured) []byte {
 		UserInfo: authenticationv1.UserInfo{
 			Username: "bob", Groups: []string{"staff"}, UID: "7", Extra: map[string]authenticationv1.ExtraValue{"tenant": {"shop"}},
 		},
-		Object: runtime.RawExtension{Raw: encoded(t, now)},
+		Object: runtime.RawExtension{Raw: encoded(tb, now)},
 	}
 	if was != nil {
 		req.Operation = admissionv1.Update
-		req.OldObject = runtime.RawExtension{Raw: encoded(t, was)}
+		req.OldObject = runtime.RawExtension{Raw: encoded(tb, was)}
 	}
 	body, err := json.Marshal(&admissionv1.AdmissionReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "admission.k8s.io/v1", Kind: "AdmissionReview"}, Request: req,
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return body
 }
@@ -123,11 +123,11 @@ func dryRun(t *testing.T, body []byte) []byte {
 	return body
 }
 
-func encoded(t *testing.T, u *unstructured.Unstructured) []byte {
-	t.Helper()
+func encoded(tb testing.TB, u *unstructured.Unstructured) []byte {
+	tb.Helper()
 	raw, err := u.MarshalJSON()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return raw
 }

@@ -1,0 +1,61 @@
+package fuzzed
+
+import (
+	"fmt"
+	"testing"
+)
+
+// failures is a test that notes what it fails with.
+type failures struct {
+	testing.TB
+
+	texts []string
+}
+
+func (*failures) Helper() {}
+
+func (f *failures) Errorf(format string, args ...any) {
+	f.texts = append(f.texts, fmt.Sprintf(format, args...))
+}
+
+// kept has what tests allocate not be left out.
+var kept []byte
+
+func TestRun(t *testing.T) {
+	panics := 0
+	count := func() int { return panics }
+	cases := map[string]struct {
+		reason string
+		do     func()
+		want   int
+	}{
+		"Little":  {"What takes little is well.", func() { kept = make([]byte, 1<<10) }, 0},
+		"Much":    {"What takes more fails.", func() { kept = make([]byte, 2*always) }, 1},
+		"Garbage": {"So does what takes it bit by bit, and drops it.", func() { garbage(2 * always) }, 1},
+		"Rescued": {"A panic fails, whoever has rescued it.", func() { panics++ }, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			f := &failures{TB: t}
+			Run(f, func() int { tc.do(); return 0 }, count)
+			if len(f.texts) != tc.want {
+				t.Errorf("%s\nwant %d failures, got %q", tc.reason, tc.want, f.texts)
+			}
+		})
+	}
+}
+
+func garbage(size int) {
+	for range size >> 10 {
+		kept = make([]byte, 1<<10)
+	}
+}
+
+func TestFor(t *testing.T) {
+	if got := For(MiB); got != Most {
+		t.Errorf("For(1 MiB): want %d, got %d", Most, got)
+	}
+	if got := For(0); got == 0 || got > Most/4 {
+		t.Errorf("For(0): want something, and little, got %d", got)
+	}
+}

@@ -1,0 +1,86 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/go-logr/logr"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/internal/fuzzed"
+	"refract.dev/internal/rescue"
+)
+
+// FuzzReview: whatever is asked about a ServiceInjectionPolicy, both handlers have an answer,
+// which is no more than an API server passes on.
+func FuzzReview(f *testing.F) {
+	ask := func(operation, now, was string) []byte {
+		parts := `"uid":"1","operation":"` + operation + `","namespace":"shop","name":"allow-database"`
+		for key, text := range map[string]string{"object": now, "oldObject": was} {
+			if text == "" {
+				continue
+			}
+			object, err := yaml.YAMLToJSON([]byte(text))
+			if err != nil {
+				f.Fatal(err)
+			}
+			parts += `,"` + key + `":` + string(object)
+		}
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{` + parts + `}}`)
+	}
+	with := func(spec string) string {
+		return "{metadata: {namespace: shop, name: allow-database}, spec: {service: db, selector: {matchLabels: {role: frontend}}, " + spec + "}}"
+	}
+	const forged = `, status: {fromService: {env: [{name: A, value: 1}, {name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}], volumes: [{}, {name: v, secret: {secretName: db}}]}}}`
+	for _, body := range [][]byte{
+		ask("CREATE", with(plain), ""), ask("CREATE", with(fromSecret), ""), ask("UPDATE", with("implicit: true"), with(plain)),
+		ask("UPDATE", with("implicit: true"), strings.TrimSuffix(with(plain), "}")+forged), ask("UPDATE", with(plain), "{spec: 7}"),
+		ask("CREATE", with("env: [{name: A, value: 7}, {name: B, value: 7.0}, {name: C, value: 1e99}, {name: D, value: [7]}]"), ""),
+		ask("CREATE", with("volumes: [{name: v, configMap: {name: c}}], volumeMounts: [{name: v, mountPath: /v, subPathExpr: $(A)}]"), ""),
+		ask("DELETE", "", with(plain)), ask("UPDATE", "{spec: {env: {}}}", "{status: {fromService: []}}"), {},
+	} {
+		f.Add(body)
+	}
+	o := Options{
+		Client: cluster(interceptor.Funcs{}, secret("db", "password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
+		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+			return what.Name != "db", nil
+		},
+	}
+	handlers := map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(logr.Discard())}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) > fuzzed.MiB {
+			t.Skip("more than a MiB")
+		}
+		for name, h := range handlers {
+			w := httptest.NewRecorder()
+			fuzzed.Run(t, func() int {
+				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+				r.Header.Set("Content-Type", "application/json")
+				h.ServeHTTP(w, r)
+				return len(body)
+			}, rescue.Count)
+			if w.Code == http.StatusBadRequest {
+				continue
+			}
+			answer := &admissionv1.AdmissionReview{}
+			if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil || w.Code != http.StatusOK || answer.Response == nil || answer.Response.UID == "" {
+				t.Fatalf("%s: the answer is %d, %v: %s", name, w.Code, err, w.Body)
+			}
+			for _, text := range answer.Response.Warnings {
+				if len(text) > longestWarning || strings.Contains(text, "\n") {
+					t.Errorf("%s: want a short warning on one line, got %q", name, text)
+				}
+			}
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package policies
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/rogpeppe/go-internal/txtar"
+	admissionv1 "k8s.io/api/admission/v1"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/fuzzed"
+	"refract.dev/internal/rescue"
+	"refract.dev/tree"
+	"refract.dev/webhook/admission"
+)
+
+// FuzzReview: whatever is asked about a policy or a cluster has an answer, which is no more
+// than an API server passes on. Of a Secret that the author may not read nothing is told,
+// and no policy brings it in.
+func FuzzReview(f *testing.F) {
+	shared, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		f.Fatal(err)
+	}
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		f.Fatalf("no archives: %v", err)
+	}
+	for _, name := range files {
+		archive, err := txtar.ParseFile(name)
+		if err != nil {
+			f.Fatal(err)
+		}
+		var was *unstructured.Unstructured
+		if old := objects(f, file(archive, shared, "old.yaml"), true); len(old) > 0 {
+			was = old[0]
+		}
+		for _, now := range objects(f, file(archive, shared, "new.yaml"), was != nil) {
+			f.Add(review(f, was, now))
+			f.Add(review(f, nil, now))
+		}
+	}
+	for _, text := range []string{
+		"", "{", `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"UPDATE","object":{},"oldObject":null}}`,
+		`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"DELETE","object":null}}`,
+	} {
+		f.Add([]byte(text))
+	}
+	fleet := objects(f, slices.Concat(file(shared, shared, "fleet.yaml"), []byte("\n---\n"), file(shared, shared, "old.yaml")), true)
+	v := newValidator(Options{
+		Fleet: &hub{objects: fleet}, Client: fake.NewClientBuilder().Build(), Log: logr.Discard(), Patience: time.Minute,
+		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+			return what.Name != "db" && what.Resource != "secrets", nil
+		},
+	})
+	v.marker = nil // It goes on when the answer is given.
+	h := &handler{admission.Handler(v.handle)}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		if len(body) > fuzzed.MiB {
+			t.Skip("more than a MiB")
+		}
+		w := httptest.NewRecorder()
+		fuzzed.Run(t, func() int {
+			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
+			r.Header.Set("Content-Type", "application/json")
+			h.ServeHTTP(w, r)
+			return len(body)
+		}, rescue.Count)
+		if w.Code == http.StatusBadRequest {
+			return
+		}
+		answer := &admissionv1.AdmissionReview{}
+		if err := json.Unmarshal(w.Body.Bytes(), answer); err != nil || w.Code != http.StatusOK || answer.Response == nil || answer.Response.UID == "" {
+			t.Fatalf("the answer is %d, %v: %s", w.Code, err, w.Body)
+		}
+		got := answer.Response
+		if len(got.Warnings) > mostWarnings+1 {
+			t.Errorf("want at most %d warnings, got %q", mostWarnings, got.Warnings)
+		}
+		for _, text := range got.Warnings {
+			if len(text) > longestWarning || strings.Contains(text, "\n") {
+				t.Errorf("want a short warning on one line, got %q", text)
+			}
+		}
+		if !got.Allowed && (got.Result == nil || got.Result.Message == "" || got.Result.Details != nil && len(got.Result.Details.Causes) > mostCauses+1) {
+			t.Errorf("want to know why, and no more than %d times, got %+v", mostCauses, got.Result)
+		}
+		// The value of a Secret of the fleet; a fuzzer may write it itself.
+		if bytes.Contains(w.Body.Bytes(), []byte("hunter2")) && !bytes.Contains(body, []byte("hunter2")) {
+			t.Errorf("the value of a Secret is in the answer: %s", w.Body)
+		}
+	})
+}
+
+// FuzzMark: whatever is stored of a policy by the time that it is to have a mark, it gets one
+// only if it says what was admitted.
+func FuzzMark(f *testing.F) {
+	for _, text := range []string{
+		`{"metadata":{"uid":"1","generation":1}}`, `{"metadata":{"uid":"1","generation":1},"status":7}`, `{"metadata":{"uid":"1","generation":1},"status":{"references":[]}}`,
+		`{"metadata":{"uid":"2","generation":-1},"spec":null,"status":null}`, `{"metadata":7,"spec":[]}`, `{}`,
+	} {
+		f.Add([]byte(text), true)
+		f.Add([]byte(text), false)
+	}
+	admittedPolicy := brings("db", 1, "1")
+	w := &write{
+		ref: tree.Policy{Kind: corev1alpha1.KindOverridePolicy, Namespace: "shop", Name: "web"}, now: admittedPolicy,
+	}
+	refs := writtenIn(w)
+	f.Fuzz(func(t *testing.T, text []byte, same bool) {
+		is := &unstructured.Unstructured{}
+		if len(text) > fuzzed.MiB || utiljson.Unmarshal(text, &is.Object) != nil || is.Object == nil {
+			t.Skip("no object")
+		}
+		if _, ok := is.Object["metadata"].(map[string]any); !ok { // What the API server sees to.
+			is.Object["metadata"] = map[string]any{}
+		}
+		if same {
+			is.Object["spec"] = admittedPolicy.DeepCopy().Object["spec"]
+		}
+		is.SetGroupVersionKind(admittedPolicy.GroupVersionKind())
+		is.SetNamespace("shop")
+		is.SetName("web")
+		patched := false
+		hub := fake.NewClientBuilder().WithInterceptorFuncs(interceptor.Funcs{
+			Get: func(_ context.Context, _ client.WithWatch, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+				switch o := into.(type) {
+				case *metav1.PartialObjectMetadata:
+					o.SetUID(is.GetUID())
+					o.SetGeneration(is.GetGeneration())
+				case *unstructured.Unstructured:
+					o.Object = is.DeepCopy().Object
+				}
+				return nil
+			},
+			SubResourcePatch: func(_ context.Context, _ client.Client, _ string, o client.Object, patch client.Patch, _ ...client.SubResourcePatchOption) error {
+				patched = true
+				_, err := patch.Data(o)
+				return err
+			},
+		}).Build()
+		a, err := admittedOf(w, refs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		fuzzed.Run(t, func() int {
+			_, _ = (&marker{client: hub, log: logr.Discard(), pending: map[string]int{}}).try(t.Context(), a)
+			return 2 * len(text) // It is there before and after.
+		}, rescue.Count)
+		spec, _ := digest(is)
+		if patched && (is.GetUID() != "1" || is.GetGeneration() != 1 || spec != a.spec) {
+			t.Errorf("it has a mark for what was not admitted: %s", text)
+		}
+	})
+}
