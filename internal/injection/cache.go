@@ -24,13 +24,15 @@ import (
 )
 
 // Cache holds the policies of a cluster by namespace, compiled. Looking them up
-// takes no lock.
+// takes no lock, but for the first who does after a change.
 //
 // Objects are read one by one, not as a list of a type: one that somebody forced
 // into storage and that cannot be read is left out, and harms no other.
 type Cache struct {
 	log logr.Logger
-	// sets has a *inject.Set for every namespace that has policies.
+	// sets has a func() *inject.Set for every namespace that has policies. It makes the
+	// set when that is asked for first, and is another after every change: of the many
+	// that come at the start each would make a set of all that came before.
 	sets   sync.Map
 	synced chan struct{} // Closed when all policies are known.
 	// changed is sent to when Any or AnyEphemeral may return something else.
@@ -60,8 +62,11 @@ func newCache(log logr.Logger) *Cache {
 // none.
 func (c *Cache) Set(namespace string) *inject.Set {
 	v, _ := c.sets.Load(namespace)
-	set, _ := v.(*inject.Set)
-	return set
+	set, ok := v.(func() *inject.Set)
+	if !ok {
+		return nil
+	}
+	return set()
 }
 
 // Any reports whether there is a valid policy anywhere.
@@ -136,15 +141,14 @@ func (c *Cache) follow(ctx context.Context, mgr ctrl.Manager) error {
 	}))
 }
 
-// put takes up a policy that is new, or may have changed.
+// put takes up a policy that is new, or may have changed. Like remove, it is called for
+// one event at a time, so that no lock need be held while the policy is compiled.
 func (c *Cache) put(object any) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.policies[u.GetNamespace()][u.GetName()]
+	before := c.get(u)
 	if before.same(u) {
 		return
 	}
@@ -153,7 +157,16 @@ func (c *Cache) put(object any) {
 		c.log.Info("An injection policy is not valid, and is left out",
 			"namespace", u.GetNamespace(), "policy", u.GetName(), "reason", now.err.Error())
 	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
 	c.swap(u, before, now)
+}
+
+// get returns what there is of a policy; nil if nothing.
+func (c *Cache) get(u *unstructured.Unstructured) *entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.policies[u.GetNamespace()][u.GetName()]
 }
 
 // remove drops a policy.
@@ -189,11 +202,9 @@ func (c *Cache) swap(u *unstructured.Unstructured, before, now *entry) {
 	}
 	if len(c.policies[namespace]) == 0 {
 		delete(c.policies, namespace)
-	}
-	if set := setOf(maps.Values(c.policies[namespace])); set != nil {
-		c.sets.Store(namespace, set)
-	} else {
 		c.sets.Delete(namespace)
+	} else {
+		c.sets.Store(namespace, sync.OnceValue(func() *inject.Set { return setOf(slices.Values(c.held(namespace))) }))
 	}
 	c.count(before, -1)
 	c.count(now, 1)
@@ -206,6 +217,13 @@ func (c *Cache) swap(u *unstructured.Unstructured, before, now *entry) {
 	case c.changed <- struct{}{}:
 	default: // Who receives will see this, too.
 	}
+}
+
+// held returns the policies of a namespace as they are now.
+func (c *Cache) held(namespace string) []*entry {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return slices.Collect(maps.Values(c.policies[namespace]))
 }
 
 func (c *Cache) count(e *entry, by int) {
@@ -227,9 +245,7 @@ func (c *Cache) read(list *unstructured.UnstructuredList) *inject.Set {
 	entries := make([]*entry, len(list.Items))
 	for i := range list.Items {
 		u := &list.Items[i]
-		c.mu.Lock()
-		known := c.policies[u.GetNamespace()][u.GetName()]
-		c.mu.Unlock()
+		known := c.get(u)
 		if !known.same(u) {
 			known = c.compile(u)
 		}

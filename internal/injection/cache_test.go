@@ -1,6 +1,9 @@
 package injection
 
 import (
+	"fmt"
+	"math"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -181,6 +184,48 @@ func TestBrokenPolicies(t *testing.T) {
 				t.Errorf("Mended, it counts: -want, +got:\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestSetsAreMadeWhenAskedFor: what comes in a burst makes one set, which is the newest for
+// whoever asks after that.
+func TestSetsAreMadeWhenAskedFor(t *testing.T) {
+	const many = 2000
+	c := newCache(logr.Discard())
+	policies := make([]*unstructured.Unstructured, many)
+	for i := range policies {
+		policies[i] = policy(t, changed(database, "allow-database", fmt.Sprintf("p-%d", i)))
+	}
+	takes := func() uint64 { // In bytes; the least of some, as others may allocate meanwhile.
+		least := uint64(math.MaxUint64)
+		for range 5 {
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			c.put(policies[0])
+			runtime.ReadMemStats(&after)
+			c.remove(policies[0])
+			least = min(least, after.TotalAlloc-before.TotalAlloc)
+		}
+		return least
+	}
+	one := takes()
+	for _, p := range policies[1:] {
+		c.put(p)
+	}
+	if among := takes(); among > one+4*many { // A set has 8 bytes for each alone.
+		t.Errorf("One policy among %d takes %d bytes, alone %d", many, among, one)
+	}
+	before := c.Set("shop")
+	if got := len(before.Policies()); got != many-1 || c.Set("shop") != before {
+		t.Errorf("A set of %d policies, want %d, and the same for everybody", got, many-1)
+	}
+	c.put(policies[0])
+	if got := len(c.Set("shop").Policies()); got != many {
+		t.Errorf("A set of %d policies, want %d", got, many)
+	}
+	c.remove(policies[1])
+	if got := len(c.Set("shop").Policies()); got != many-1 {
+		t.Errorf("A set of %d policies, want %d", got, many-1)
 	}
 }
 
