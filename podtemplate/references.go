@@ -42,20 +42,47 @@ const (
 // pod template here. Any other kind has no references. Of a template that is not
 // well formed, what can be read is returned. It keeps and changes nothing of obj.
 func References(obj *unstructured.Unstructured) []Reference {
+	var out []Reference
+	for _, u := range Uses(obj) {
+		out = append(out, u.Reference)
+	}
+	return slices.Compact(out)
+}
+
+// Use is a way in which a pod template refers to an object.
+type Use struct {
+	Reference
+	// As is what pods see of the object by it: [All], or the key of a single value after
+	// [Key]. A name in another way, as [Pull] and [Driver] are, shows them nothing.
+	As string
+}
+
+// What a [Use] may be as.
+const (
+	All    = "all"    // Everything in it, as a volume or as variables.
+	Key    = "key "   // And the key.
+	Pull   = "pull"   // The kubelet pulls images with it.
+	Driver = "driver" // The driver of a volume is given it.
+	Other  = ""       // A claim or an account.
+)
+
+// Uses returns what [References] does, each with every way in which the pod template
+// refers to it: once, and ordered by As behind the rest.
+func Uses(obj *unstructured.Unstructured) []Use {
 	spec := podSpec(obj.Object)
 	if spec == nil {
 		return nil
 	}
-	var r references
+	var r uses
 	account := text(spec, "serviceAccountName")
 	if account == "" {
 		account = text(spec, "serviceAccount") // Its old name; the API server copies one to the other.
 	}
 	if account != defaultServiceAccount {
-		r.add("ServiceAccount", account)
+		r.add("ServiceAccount", account, Other)
 	}
 	for pull := range objects(spec, "imagePullSecrets") {
-		r.add(secret, text(pull, "name"))
+		r.add(secret, text(pull, "name"), Pull)
 	}
 	for _, list := range [...]string{"initContainers", "containers", "ephemeralContainers"} {
 		for container := range objects(spec, list) {
@@ -65,8 +92,8 @@ func References(obj *unstructured.Unstructured) []Reference {
 	for volume := range objects(spec, "volumes") {
 		r.addVolume(volume)
 	}
-	slices.SortFunc(r, func(a, b Reference) int {
-		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name))
+	slices.SortFunc(r, func(a, b Use) int {
+		return cmp.Or(strings.Compare(a.Kind, b.Kind), strings.Compare(a.Name, b.Name), strings.Compare(a.As, b.As))
 	})
 	return slices.Compact(r)
 }
@@ -94,19 +121,19 @@ func podSpec(root map[string]any) map[string]any {
 	}
 }
 
-// references is a list in the making.
-type references []Reference
+// uses is a list in the making.
+type uses []Use
 
 const (
 	configMap = "ConfigMap"
 	secret    = "Secret"
 )
 
-func (r *references) add(kind, name string) {
+func (r *uses) add(kind, name, as string) {
 	if name == "" || kind == configMap && name == rootCertificates {
 		return
 	}
-	*r = append(*r, Reference{Kind: kind, Resource: resources[kind], Name: name})
+	*r = append(*r, Use{Reference{Kind: kind, Resource: resources[kind], Name: name}, as})
 }
 
 var resources = map[string]string{
@@ -114,39 +141,55 @@ var resources = map[string]string{
 	"PersistentVolumeClaim": "persistentvolumeclaims", "ServiceAccount": "serviceaccounts",
 }
 
-func (r *references) addContainer(container map[string]any) {
+func (r *uses) addContainer(container map[string]any) {
 	for variable := range objects(container, "env") {
 		from := object(variable, "valueFrom")
-		r.add(configMap, text(object(from, "configMapKeyRef"), "name"))
-		r.add(secret, text(object(from, "secretKeyRef"), "name"))
+		for kind, ref := range map[string]map[string]any{configMap: object(from, "configMapKeyRef"), secret: object(from, "secretKeyRef")} {
+			r.add(kind, text(ref, "name"), Key+text(ref, "key"))
+		}
 	}
 	for from := range objects(container, "envFrom") {
-		r.add(configMap, text(object(from, "configMapRef"), "name"))
-		r.add(secret, text(object(from, "secretRef"), "name"))
+		r.add(configMap, text(object(from, "configMapRef"), "name"), All)
+		r.add(secret, text(object(from, "secretRef"), "name"), All)
 	}
 }
 
 // addVolume looks at what the volume has: one type and a name, if it is valid.
-func (r *references) addVolume(volume map[string]any) {
+func (r *uses) addVolume(volume map[string]any) {
 	for key, v := range volume {
 		source, _ := v.(map[string]any)
 		switch key {
 		case "configMap":
-			r.add(configMap, text(source, "name"))
-		case "secret", "azureFile":
-			r.add(secret, text(source, "secretName"))
+			r.addFiles(configMap, text(source, "name"), source)
+		case "secret":
+			r.addFiles(secret, text(source, "secretName"), source)
+		case "azureFile":
+			r.add(secret, text(source, "secretName"), Driver)
 		case "persistentVolumeClaim":
-			r.add("PersistentVolumeClaim", text(source, "claimName"))
+			r.add("PersistentVolumeClaim", text(source, "claimName"), Other)
 		case "projected":
 			for projection := range objects(source, "sources") {
-				r.add(configMap, text(object(projection, "configMap"), "name"))
-				r.add(secret, text(object(projection, "secret"), "name"))
+				for kind, some := range map[string]map[string]any{configMap: object(projection, "configMap"), secret: object(projection, "secret")} {
+					r.addFiles(kind, text(some, "name"), some)
+				}
 			}
 		case "csi":
-			r.add(secret, text(object(source, "nodePublishSecretRef"), "name"))
+			r.add(secret, text(object(source, "nodePublishSecretRef"), "name"), Driver)
 		case "cephfs", "cinder", "flexVolume", "iscsi", "rbd", "scaleIO", "storageos":
-			r.add(secret, text(object(source, "secretRef"), "name"))
+			r.add(secret, text(object(source, "secretRef"), "name"), Driver)
 		}
+	}
+}
+
+// addFiles adds what is mounted as files: all keys, or those that are listed.
+func (r *uses) addFiles(kind, name string, source map[string]any) {
+	listed := false
+	for item := range objects(source, "items") {
+		listed = true
+		r.add(kind, name, Key+text(item, "key"))
+	}
+	if !listed {
+		r.add(kind, name, All)
 	}
 }
 

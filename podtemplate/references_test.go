@@ -111,6 +111,41 @@ func TestReferences(t *testing.T) {
 	}
 }
 
+// TestUses tells how much of a Secret the pods see.
+func TestUses(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		spec   string // Of the pod.
+		want   []string
+	}{
+		"Pull":    {"The pods do not see it.", `{imagePullSecrets: [{name: a}, {name: a}]}`, []string{"Secret/a pull"}},
+		"Driver":  {"Nor this.", `{volumes: [{csi: {nodePublishSecretRef: {name: a}}}, {azureFile: {secretName: a}}, {rbd: {secretRef: {name: b}}}]}`, []string{"Secret/a driver", "Secret/b driver"}},
+		"Files":   {"A volume has all of it.", `{volumes: [{secret: {secretName: a}}, {configMap: {name: b, items: []}}]}`, []string{"ConfigMap/b all", "Secret/a all"}},
+		"Items":   {"Or what is listed.", `{volumes: [{secret: {secretName: a, items: [{key: l}, {key: k}, {key: l}]}}]}`, []string{"Secret/a key k", "Secret/a key l"}},
+		"BadList": {"Of a list that is none nobody knows what it has.", `{volumes: [{secret: {secretName: a, items: [x]}}]}`, []string{"Secret/a all"}},
+		"Projected": {
+			"Sources are like volumes.", `{volumes: [{projected: {sources: [{secret: {name: a}}, {configMap: {name: b, items: [{key: k}]}}]}}]}`,
+			[]string{"ConfigMap/b key k", "Secret/a all"},
+		},
+		"Variables": {
+			"One value, or all.", `{containers: [{env: [{valueFrom: {secretKeyRef: {name: a, key: k}}}, {valueFrom: {configMapKeyRef: {name: b, key: k}}}], envFrom: [{secretRef: {name: a}}]}]}`,
+			[]string{"ConfigMap/b key k", "Secret/a all", "Secret/a key k"},
+		},
+		"Others": {"Of others there is nothing to see.", `{serviceAccountName: a, volumes: [{persistentVolumeClaim: {claimName: b}}]}`, []string{"PersistentVolumeClaim/b ", "ServiceAccount/a "}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			for _, u := range Uses(workload(t, "v1/Pod", tc.spec)) {
+				got = append(got, u.Kind+"/"+u.Name+" "+u.As)
+			}
+			if diff := gocmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nUses(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 // TestReferencesOutsideTheTemplate: claims that a StatefulSet makes are not
 // looked for in the namespace.
 func TestReferencesOutsideTheTemplate(t *testing.T) {

@@ -53,20 +53,39 @@ func Of(obj *unstructured.Unstructured) []Reference {
 	return Added(nil, obj)
 }
 
-// Added returns what after refers to and before did not, each once, ordered by
-// [Compare]: who made the one of the other must be allowed to read it. Both are the
-// same object; before may be nil, for nothing. A ServiceInjectionPolicy that hands a
-// Secret out otherwise than before, to other pods for instance, counts as one that did
-// not hand it out; so says [inject.HandsOut]. Neither is modified.
+// Added returns what after refers to and before did not, or used so that less of it was to
+// be seen, each once, ordered by [Compare]: who made the one of the other must be allowed
+// to read it. Both are the same object; before may be nil, for nothing. A pod template
+// that had one key of a Secret and has all of them counts as one that had nothing, as
+// does one that only pulled images with it; a Service with another entry of its
+// annotations, whatever it had of the Secret; and a ServiceInjectionPolicy that hands a
+// Secret out otherwise than before, to other pods for instance, as [inject.HandsOut]
+// says. Neither is modified.
 func Added(before, after *unstructured.Unstructured) []Reference {
 	if isPolicy(after) {
 		return addedByPolicy(before, after)
 	}
-	var was []Reference
+	was := map[use]bool{}
 	if before != nil {
-		was = named(before)
+		for _, u := range named(before) {
+			was[u] = true
+		}
 	}
-	return tidy(slices.DeleteFunc(named(after), func(r Reference) bool { return slices.Contains(was, r) }))
+	var out []Reference
+	for _, u := range named(after) {
+		if !was[u] && !was[use{u.Reference, podtemplate.All}] {
+			out = append(out, u.Reference)
+		}
+	}
+	return tidy(out)
+}
+
+// use is a reference, and what it shows of the object: two that are not equal show
+// something else, but that [podtemplate.All] shows what any does.
+type use struct {
+	Reference
+
+	as string
 }
 
 // GivesOut reports whether pods of a cluster are given what an object refers to there
@@ -92,8 +111,7 @@ func tidy(refs []Reference) []Reference {
 }
 
 // named returns the names in an object that is no ServiceInjectionPolicy.
-func named(obj *unstructured.Unstructured) []Reference {
-	var out []Reference
+func named(obj *unstructured.Unstructured) []use {
 	switch gk := obj.GroupVersionKind().GroupKind(); {
 	case gk.Group == "" && gk.Kind == "Service":
 		return handedOutBy(obj.GetAnnotations())
@@ -102,34 +120,53 @@ func named(obj *unstructured.Unstructured) []Reference {
 	case (gk.Group == "networking.k8s.io" || gk.Group == "extensions") && gk.Kind == "Ingress":
 		return namesIn(obj.Object, "secretName", "spec", "tls")
 	}
-	for _, r := range podtemplate.References(obj) {
-		if r.Kind == Secret || r.Kind == ConfigMap {
-			out = append(out, Reference{r.Kind, r.Name})
+	var out []use
+	for _, u := range podtemplate.Uses(obj) {
+		if u.Kind == Secret || u.Kind == ConfigMap {
+			out = append(out, use{Reference{u.Kind, u.Name}, u.As})
 		}
 	}
 	return out
 }
 
-// namesIn returns the Secrets that the items of a list name by a key.
-func namesIn(root map[string]any, key string, path ...string) []Reference {
+// namesIn returns the Secrets that the items of a list name by a key. They are used as
+// the list is for, by something else than pods.
+func namesIn(root map[string]any, key string, path ...string) []use {
 	v, _, _ := unstructured.NestedFieldNoCopy(root, path...)
 	list, _ := v.([]any)
-	var out []Reference
+	var out []use
 	for _, item := range list {
 		o, _ := item.(map[string]any)
 		name, _ := o[key].(string)
-		out = append(out, Reference{Secret, name})
+		out = append(out, use{Reference{Secret, name}, path[len(path)-1]})
 	}
 	return out
 }
 
 // handedOutBy returns what the annotations of a Service have injected into pods: an
-// injection policy on the clusters hands it out to them, and nobody is asked there.
-func handedOutBy(annotations map[string]string) []Reference {
-	items, _ := inject.FromService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{
-		refractv1beta1.EnvFromAnnotation: annotations[refractv1beta1.EnvFromAnnotation],
-		refractv1beta1.MountAnnotation:   annotations[refractv1beta1.MountAnnotation],
-	}}}) // What is wrong there names nothing.
+// injection policy on the clusters hands it out to them, and nobody is asked there. As
+// for who writes the Service on the hub, each entry is a use of its own: another path, or
+// variables in place of a file.
+func handedOutBy(annotations map[string]string) []use {
+	var out []use
+	for _, key := range [...]string{refractv1beta1.EnvFromAnnotation, refractv1beta1.MountAnnotation} {
+		for entry := range strings.SplitSeq(annotations[key], ",") {
+			if entry = strings.TrimSpace(entry); entry == "" {
+				continue
+			}
+			items, _ := inject.FromService(&corev1.Service{ObjectMeta: metav1.ObjectMeta{
+				Annotations: map[string]string{key: entry},
+			}}) // What is wrong there names nothing.
+			for _, ref := range given(items) {
+				out = append(out, use{ref, key + " " + entry})
+			}
+		}
+	}
+	return out
+}
+
+// given returns what is named by what a Service has injected by its annotations.
+func given(items *refractv1beta1.InjectedItems) []Reference {
 	var out []Reference
 	for _, e := range items.EnvFrom {
 		if e.SecretRef != nil {
@@ -210,7 +247,9 @@ func Written(keys []string, value any) []Reference {
 				out = append(out, Reference{kind, v})
 			}
 			if len(keys) > 0 {
-				out = append(out, handedOutBy(map[string]string{keys[len(keys)-1]: v})...)
+				for _, u := range handedOutBy(map[string]string{keys[len(keys)-1]: v}) {
+					out = append(out, u.Reference)
+				}
 			}
 		}
 	}

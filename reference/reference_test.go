@@ -31,6 +31,7 @@ func shown(refs []Reference) []string {
 func TestAdded(t *testing.T) {
 	const (
 		pod      = `{apiVersion: v1, kind: Pod, spec: {imagePullSecrets: [{name: pull}], volumes: [{name: v, secret: {secretName: db}}, {name: w, configMap: {name: kube-root-ca.crt}}]}}`
+		one      = `{apiVersion: v1, kind: Pod, spec: {containers: [{env: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}}`
 		injected = `{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: p}, spec: {service: db, selector: {}, env: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]`
 	)
 	cases := map[string]struct {
@@ -53,6 +54,27 @@ func TestAdded(t *testing.T) {
 			"Policies hand it out.", `{apiVersion: v1, kind: Service, metadata: {annotations: {refract.dev/env-from: secret/a}}}`,
 			`{apiVersion: v1, kind: Service, metadata: {annotations: {refract.dev/env-from: "secret/a,configmap/b", refract.dev/mount: "secret/c:/c"}}}`,
 			[]string{"ConfigMap/b", "Secret/c"},
+		},
+		"PullShown": {
+			"To pull images with it shows it to nobody; a file of it does.", pod,
+			`{apiVersion: v1, kind: Pod, spec: {imagePullSecrets: [{name: pull}], volumes: [{name: v, secret: {secretName: pull}}]}}`, []string{"Secret/pull"},
+		},
+		"FilesPull":  {"Pods that see all of it see no more.", pod, `{apiVersion: v1, kind: Pod, spec: {imagePullSecrets: [{name: db}]}}`, nil},
+		"KeyOfFiles": {"One key is less than all.", pod, `{apiVersion: v1, kind: Pod, spec: {containers: [{env: [{name: A, valueFrom: {secretKeyRef: {name: db, key: a}}}]}]}}`, nil},
+		"KeyToAll":   {"All is more than one key.", one, `{apiVersion: v1, kind: Pod, spec: {containers: [{envFrom: [{secretRef: {name: db}}]}]}}`, []string{"Secret/db"}},
+		"AnotherKey": {"Another key is another text.", one, `{apiVersion: v1, kind: Pod, spec: {volumes: [{name: v, secret: {secretName: db, items: [{key: b}]}}]}}`, []string{"Secret/db"}},
+		"KeyAsFile":  {"It is the same text.", one, `{apiVersion: v1, kind: Pod, spec: {volumes: [{name: v, secret: {secretName: db, items: [{key: a}]}}]}}`, nil},
+		"DriverShown": {
+			"What its driver is given is not in the volume.", `{apiVersion: v1, kind: Pod, spec: {volumes: [{name: v, csi: {nodePublishSecretRef: {name: a}}}]}}`,
+			`{apiVersion: v1, kind: Pod, spec: {volumes: [{name: v, projected: {sources: [{secret: {name: a}}]}}]}}`, []string{"Secret/a"},
+		},
+		"PullByDriver": {
+			"Nor does who pulls images give it to a driver.", pod,
+			`{apiVersion: v1, kind: Pod, spec: {volumes: [{name: v, csi: {nodePublishSecretRef: {name: pull}}}]}}`, []string{"Secret/pull"},
+		},
+		"MountToEnvFrom": {
+			"Variables in place of files are another use, and another path is.", `{apiVersion: v1, kind: Service, metadata: {annotations: {refract.dev/mount: "secret/a:/a, secret/b:/b,secret/c:/c"}}}`,
+			`{apiVersion: v1, kind: Service, metadata: {annotations: {refract.dev/env-from: secret/a, refract.dev/mount: "secret/b:/b,secret/c:/d"}}}`, []string{"Secret/a", "Secret/c"},
 		},
 		"OtherService":  {"A Service of another group is none.", "", `{apiVersion: serving.knative.dev/v1, kind: Service, metadata: {annotations: {refract.dev/env-from: secret/a}}}`, nil},
 		"Injected":      {"What it names.", "", injected + `}}`, []string{"Secret/db"}},

@@ -3,6 +3,7 @@ package propagation
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -22,8 +23,9 @@ var errUnasked = errors.New("nobody who may read it has said so")
 const approve = "run the controllers with --webhook-url or --webhook-service, and have somebody who may read it set annotation " +
 	refractv1alpha1.ApproveReferencesAnnotation + " of the policy to any new value"
 
-// unasked returns what policies bring in and nobody was asked about; an error if the
-// object itself gives it out on a cluster, so that to withhold it would not do.
+// unasked returns what policies bring in and nobody was asked about; an error if to
+// withhold it would not do: the object itself gives it out on a cluster, or it travels
+// with the object anyway, and pods would see more of it.
 func unasked(
 	obj *unstructured.Unstructured, v *override.Variant, cluster match.Cluster, policies []*override.Policy, s *surroundings,
 ) (map[reference.Reference]tree.Policy, error) {
@@ -35,6 +37,8 @@ func unasked(
 			continue
 		case reference.GivesOut(obj):
 			return nil, fmt.Errorf("%s has it give out %s %s on clusters, and %w: %s", anyGeneration(by), b.Kind, b.Name, errUnasked, approve)
+		case slices.Contains(reference.Of(obj), b.Reference):
+			return nil, fmt.Errorf("%s has it show more of %s %s on clusters than it does itself, and %w: %s", anyGeneration(by), b.Kind, b.Name, errUnasked, approve)
 		case out == nil:
 			out = map[reference.Reference]tree.Policy{}
 		}

@@ -25,6 +25,8 @@ func TestUnasked(t *testing.T) {
 	const (
 		workload = `{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: web, image: web}],
   volumes: [{name: v, secret: {secretName: mine}}]}}}}`
+		pulling = `{apiVersion: apps/v1, kind: Deployment, spec: {template: {spec: {containers: [{name: web, image: web}],
+  imagePullSecrets: [{name: pull}], volumes: [{name: v, secret: {secretName: mine}}]}}}}`
 		service = `{apiVersion: v1, kind: Service, metadata: {annotations: {refract.dev/env-from: secret/mine}}, spec: {}}`
 		policy  = `{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, spec: {service: db, selector: {}, env: [{name: A, value: b}]}}`
 		byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, operator: overwrite, value: theirs}]}]`
@@ -58,6 +60,15 @@ func TestUnasked(t *testing.T) {
 		"Own": {
 			reason: "The object's author was asked about what stands there.",
 			object: workload, shop: `jsonpatch: [{path: /spec/template/spec/volumes/-, operator: add, value: {name: w, secret: {secretName: mine}}}]`,
+		},
+		"PullShown": {
+			reason: "What pods only pull images with travels anyway; to withhold it would not keep them from seeing it.",
+			object: pulling, shop: strings.ReplaceAll(byImage, "theirs", "pull"),
+			fails: "OverridePolicy shop/web has it show more of Secret pull on clusters than it does itself, and nobody who may read it has said so",
+		},
+		"PullShownAsked": {
+			reason: "Who wrote it may read it.",
+			object: pulling, shop: strings.ReplaceAll(byImage, "theirs", "pull"), may: []string{"web Secret pull"},
 		},
 		"Service": {
 			reason: "It gives out on the cluster, where nobody is asked: nothing travels that could be withheld, so the Service is.",

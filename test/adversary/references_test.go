@@ -211,6 +211,16 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image brings in")
 	r.mustNot(t, "Now one can know.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
+	// Of a Secret that the object names itself, but shows to no pod.
+	r.must(t, "hub", "", strings.Replace(referring("shown"), "containers: [", "imagePullSecrets: [{name: theirs-too}], containers: [", 1), "apply", "-f", "-")
+	harness.Eventually(t, "mallory cannot have pods see what they only pull images with", func(context.Context) error {
+		out, err := r.kubectl("hub", "mallory", overriding("shown", byImage), "create", "--dry-run=server", "-f", "-")
+		if err == nil || !strings.Contains(out, "Secret shop/theirs-too") {
+			return fmt.Errorf("it is not refused: %w: %s", err, out)
+		}
+		return nil
+	})
+
 	// By a policy for pods, which hands out on the member what its Service names.
 	r.must(t, "hub", "mallory", overriding("implicit", "jsonpatch: [{path: /spec/implicit, operator: add, value: true}]"), "apply", "-f", "-")
 	const policy = `{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: db, namespace: shop,
