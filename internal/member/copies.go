@@ -41,6 +41,9 @@ type Copy struct {
 	Deleting bool
 	// Owned are the fields that Refract applied and nobody changed since.
 	Owned Ownership
+	// Doubted is whether somebody gave Refract fields back since it wrote the copy last:
+	// then Owned says nothing of what is in them.
+	Doubted bool
 	// Readiness says whether the object has become what it asks for. Objects of a
 	// type without a status that says so are ready when they are there.
 	Readiness refractv1alpha1.Readiness
@@ -200,6 +203,9 @@ func (c *copies) see(s *sighting) news {
 	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
 		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
 	}
+	if ok && before.uid == uidOf(s.UID) {
+		s.Doubted = before.doubted || c.regained(before.owned, s)
+	}
 	n := c.set(s.name, s.Copy, before)
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
 		if who, is := c.blame(before.owned, s); is {
@@ -207,6 +213,16 @@ func (c *copies) see(s *sighting) news {
 		}
 	}
 	return n
+}
+
+// regained reports whether Refract owns what it did not, or at another time. By what
+// others do to fields it only loses them. So this is a write of our own, whose answer
+// is still to come and ends the doubt; or somebody has written down who manages what,
+// as anybody may who writes the object.
+func (c *copies) regained(before Ownership, s *sighting) (is bool) {
+	var err error
+	defer rescue.To(&err, c.log, "reading what is owned of a copy", "resource", c.gvr.Resource, "copy", s.name.String())
+	return before != s.Owned && s.Owned.gained(before)
 }
 
 // blame names who took fields from Refract; is says that somebody did.
@@ -232,6 +248,7 @@ func (c *copies) remember(name types.NamespacedName, item Copy, written bool) {
 	if ok && before.version > item.version {
 		return
 	}
+	item.Doubted = ok && !written && before.doubted && before.uid == uidOf(item.UID)
 	c.set(name, item, before)
 }
 
@@ -258,7 +275,7 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record) news 
 	return news{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
 			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting ||
-			before.fault != after.fault,
+			before.fault != after.fault || before.doubted != after.doubted,
 		readied: before.readiness != after.readiness || before.message != after.message,
 	}
 }
@@ -563,6 +580,7 @@ type record struct {
 	adopted    bool
 	native     bool
 	deleting   bool
+	doubted    bool
 }
 
 var readinesses = [...]refractv1alpha1.Readiness{
@@ -595,6 +613,7 @@ func recordOf(key Key, c *Copy) *record {
 		adopted:    c.Adopted,
 		native:     c.Native,
 		deleting:   c.Deleting,
+		doubted:    c.Doubted,
 	}
 	r.ready(c.Readiness, c.ReadinessMessage)
 	return r
@@ -612,6 +631,7 @@ func (r *record) copy(key Key) Copy {
 		Native:           r.native,
 		Deleting:         r.deleting,
 		Owned:            r.owned,
+		Doubted:          r.doubted,
 		Readiness:        readinesses[r.readiness],
 		ReadinessMessage: r.message.String(),
 		generation:       r.generation,

@@ -62,6 +62,19 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.hashOfFields()
 }
 
+// gained reports whether o has a field that before had not, or the time of another apply.
+// Of a set that could not be read it may have.
+func (o Ownership) gained(before Ownership) bool {
+	switch now := o.set(); {
+	case o.fields == (text{}):
+		return false
+	case o.at != before.at, now.Empty():
+		return true
+	default:
+		return !now.Difference(before.set()).Empty()
+	}
+}
+
 // AppliedWith reports whether nobody has applied anything else in the name of Refract
 // between the two.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
