@@ -44,6 +44,9 @@ type Copy struct {
 	Deleting bool
 	// Owned are the fields that Refract applied and nobody changed since.
 	Owned Ownership
+	// Doubted is whether somebody gave Refract fields back since it wrote the copy last:
+	// then Owned says nothing of what is in them.
+	Doubted bool
 	// Readiness says whether the object has become what it asks for. Objects of a
 	// type without a status that says so are ready when they are there.
 	Readiness refractv1alpha1.Readiness
@@ -255,6 +258,9 @@ func (c *copies) see(s *sighting, round uint32) (news, error) {
 	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
 		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
 	}
+	if ok && before.uid == uidOf(s.UID) {
+		s.Doubted = before.doubted || c.regained(before.owned, s)
+	}
 	n, err := c.set(s.name, s.Copy, before, round)
 	if err != nil {
 		return news{}, err
@@ -298,6 +304,16 @@ func (c *copies) keep(copies, bytes int) error {
 	return nil
 }
 
+// regained reports whether Refract owns what it did not, or at another time. By what
+// others do to fields it only loses them. So this is a write of our own, whose answer
+// is still to come and ends the doubt; or somebody has written down who manages what,
+// as anybody may who writes the object.
+func (c *copies) regained(before Ownership, s *sighting) (is bool) {
+	var err error
+	defer rescue.To(&err, c.log, "reading what is owned of a copy", "resource", c.gvr.Resource, "copy", s.name.String())
+	return before != s.Owned && s.Owned.gained(before)
+}
+
 // blame names who took fields from Refract; is says that somebody did.
 func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
 	var err error
@@ -324,6 +340,7 @@ func (c *copies) remember(name types.NamespacedName, item Copy, written bool) {
 	if c.idle() || ok && before.version > item.version {
 		return
 	}
+	item.Doubted = ok && !written && before.doubted && before.uid == uidOf(item.UID)
 	if _, err := c.set(name, item, before, c.before()); err != nil {
 		c.giveUp(err)
 	}
@@ -356,7 +373,7 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record, round
 	return news{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
 			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting ||
-			before.fault != after.fault,
+			before.fault != after.fault || before.doubted != after.doubted,
 		readied: before.readiness != after.readiness || before.message != after.message,
 	}, nil
 }
@@ -806,6 +823,7 @@ type record struct {
 	adopted    bool
 	native     bool
 	deleting   bool
+	doubted    bool
 }
 
 // What a record takes without its strings, with its place in the map, and what a map of
@@ -851,6 +869,7 @@ func recordOf(key Key, c *Copy) *record {
 		adopted:    c.Adopted,
 		native:     c.Native,
 		deleting:   c.Deleting,
+		doubted:    c.Doubted,
 	}
 	r.ready(c.Readiness, c.ReadinessMessage)
 	return r
@@ -868,6 +887,7 @@ func (r *record) copy(key Key) Copy {
 		Native:           r.native,
 		Deleting:         r.deleting,
 		Owned:            r.owned,
+		Doubted:          r.doubted,
 		Readiness:        readinesses[r.readiness],
 		ReadinessMessage: r.message.String(),
 		generation:       r.generation,

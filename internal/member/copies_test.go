@@ -127,6 +127,85 @@ func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 	}
 }
 
+// TestFieldsGivenBack: who writes down that fields are Refract's has not put back what was
+// in them.
+func TestFieldsGivenBack(t *testing.T) {
+	const (
+		less  = `[{"manager":"refract","operation":"Apply","time":"2026-11-21T13:07:53Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:a":{}}}}]`
+		all   = `[{"manager":"refract","operation":"Apply","time":"2026-11-21T13:07:53Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:a":{},"f:b":{}}}}]`
+		later = `[{"manager":"refract","operation":"Apply","time":"2026-11-21T13:07:54Z","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:a":{},"f:b":{}}}}]`
+		none  = `[{"manager":"else","operation":"Update","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:b":{}}}}]`
+	)
+	note := func(version, managers string) *metav1.PartialObjectMetadata {
+		m := seen(t, firstUID, version, "h1", strings.TrimSuffix(managers, "]")+`,{"manager":"else","operation":"Update","time":"2026-11-21T14:00:00Z"}]`)
+		m.Labels = map[string]string{"note": version}
+		return m
+	}
+	answer := func(version, managers string) Copy {
+		return copyOf(seen(t, firstUID, version, "h1", managers), configMaps.GroupResource(), newAccount())
+	}
+	cases := map[string]struct {
+		reason string
+		do     func(*copies)
+		want   bool
+		told   int
+	}{
+		"Taken":    {"What is only lost is drift, and corrected as such.", func(c *copies) { _ = c.Update(seen(t, firstUID, "11", "h1", less)) }, false, 1},
+		"NoneLeft": {"So is what is lost as a whole.", func(c *copies) { _ = c.Update(seen(t, firstUID, "11", "h1", none)) }, false, 1},
+		"Others":   {"What others write of their own is theirs.", func(c *copies) { _ = c.Update(note("11", all)); _ = c.Update(note("12", all)) }, false, 0},
+		"GivenBack": {"It was another's, who wrote what they like.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			_ = c.Update(seen(t, firstUID, "12", "h1", all))
+		}, true, 2},
+		"AllGivenBack": {"The same for the whole.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", none))
+			_ = c.Update(seen(t, firstUID, "12", "h1", all))
+		}, true, 2},
+		"TimeGivenBack": {"Who applied in our name makes the time be what it was.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", later))
+			_ = c.Update(seen(t, firstUID, "12", "h1", all))
+		}, true, 2},
+		"ThenANote": {"Whatever comes after that, nobody has looked.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			_ = c.Update(seen(t, firstUID, "12", "h1", all))
+			_ = c.Update(note("13", all))
+			c.remember(webName, answer("13", all), false)
+		}, true, 2},
+		"ThenCorrected": {"Our own write puts everything right.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			_ = c.Update(seen(t, firstUID, "12", "h1", all))
+			c.remember(webName, answer("12", all), true)
+			_ = c.Update(note("13", all))
+		}, false, 2},
+		"Answer": {"The answer to our correction comes before its event.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			c.remember(webName, answer("12", later), true)
+			_ = c.Update(seen(t, firstUID, "12", "h1", later))
+		}, false, 1},
+		"Event": {"Or after it.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			_ = c.Update(seen(t, firstUID, "12", "h1", later))
+			c.remember(webName, answer("12", later), true)
+		}, false, 2},
+		"Another": {"It is another object.", func(c *copies) {
+			_ = c.Update(seen(t, firstUID, "11", "h1", less))
+			_ = c.Update(seen(t, secondUID, "12", "h1", all))
+		}, false, 2},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got told
+			c := newCopies(configMaps, got.hooks())
+			_ = c.Add(seen(t, firstUID, "10", "h1", all))
+			got = told{}
+			tc.do(c)
+			if item, _ := c.get(webName); item.Doubted != tc.want || item.Hash != "h1" || got.changed != tc.told {
+				t.Errorf("%s\nwant doubted %t and told %d times, got %t and %d", tc.reason, tc.want, tc.told, item.Doubted, got.changed)
+			}
+		})
+	}
+}
+
 // deployment is one as a watch of whole objects shows it.
 func deployment(version string, generation, observed, ready int64) *unstructured.Unstructured {
 	return &unstructured.Unstructured{Object: map[string]any{

@@ -60,6 +60,19 @@ func (o Ownership) HasFieldsOf(hash string) bool {
 	return fields == o.fields.hash()
 }
 
+// gained reports whether o has a field that before had not, or the time of another apply.
+// Of a set of which only the digest is kept it may have.
+func (o Ownership) gained(before Ownership) bool {
+	switch {
+	case o.fields == nil || o == before:
+		return false
+	case o.at != before.at, !o.named(), !before.named():
+		return true
+	default:
+		return !o.without(before).Empty()
+	}
+}
+
 // AppliedWith reports whether nobody has applied anything else in the name of Refract
 // between the two.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }

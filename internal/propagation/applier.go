@@ -228,7 +228,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		return a.done(key, r, 0) // Its going is an event.
 	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
-		if drift == nil && r.known(have, t.variant.hash) {
+		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
 		}
 		if left := a.spar(key, drift); left > 0 {

@@ -51,7 +51,12 @@ func (r *row) asWritten(have member.Copy) bool {
 // drift returns what somebody changed of a copy that has the right hash; nil if
 // nobody did, or if it cannot be told.
 func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
-	if r.baseline() == "" || r.asWritten(have) {
+	switch {
+	case r.baseline() == "":
+		return nil
+	case r.asWritten(have) && have.Doubted && r.hash == have.Hash:
+		return r.corrected(nil, a.member.Culprit(key)) // It was another's meanwhile.
+	case r.asWritten(have):
 		return nil
 	}
 	lost := r.owned.Lost(have.Owned)

@@ -56,6 +56,51 @@ func TestWritesInOurName(t *testing.T) {
 	})
 }
 
+// TestFieldsGivenBack: who changes a copy until that is corrected later, and then writes down
+// that all fields are Refract's as they were, has changed it no less.
+func TestFieldsGivenBack(t *testing.T) {
+	t.Parallel()
+	ns, _ := namespace(t)
+	const name = "given-back"
+	given(t, "hub", ns, configMap(name, labelled, ""))
+	everywhere(t, "configmap", ns, name, []string{"1", "1"}, "data", "size")
+	edit := func(change func(*corev1.ConfigMap)) (after *corev1.ConfigMap) {
+		t.Helper()
+		harness.Eventually(t, "somebody writes the copy", func(ctx context.Context) error {
+			after = &corev1.ConfigMap{}
+			if err := clients["member-1"].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, after); err != nil {
+				return err
+			}
+			change(after)
+			return clients["member-1"].Update(ctx, after, client.FieldOwner("else"))
+		})
+		return after
+	}
+	corrected := func(reason string) (is *corev1.ConfigMap) {
+		t.Helper()
+		harness.Eventually(t, reason, func(ctx context.Context) error {
+			is = &corev1.ConfigMap{}
+			if err := clients["member-1"].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, is); err != nil {
+				return err
+			}
+			if is.Data["size"] != "1" {
+				return fmt.Errorf("it is %q", is.Data["size"])
+			}
+			return nil
+		})
+		return is
+	}
+	foreign := func(c *corev1.ConfigMap) { c.Data["size"] = "666" }
+	var was *corev1.ConfigMap
+	for range 3 {
+		edit(foreign)
+		was = corrected("what is changed is corrected at once, three times")
+	}
+	edit(foreign)
+	edit(func(c *corev1.ConfigMap) { c.ManagedFields = was.ManagedFields })
+	corrected("and what only seems not to be changed, too")
+}
+
 // inOurName applies what Refract did, with another value, and returns the version that
 // the copy then has.
 func inOurName(t *testing.T, cluster, ns, name string) string {
