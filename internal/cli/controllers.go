@@ -351,6 +351,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *shards.Shards) error {
 	handler, err := policies.New(policies.Options{
 		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
+		Registered: func(ctx context.Context) (time.Time, error) { return webhook.RegisteredSince(ctx, s.live) },
 	})
 	if err != nil {
 		return fmt.Errorf("setting up the webhook: %w", err)

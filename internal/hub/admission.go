@@ -32,14 +32,19 @@ var ErrNoAdmissionPolicies = errors.New("the API server cannot say who may hand 
 
 // InstallAdmission writes Refract's ValidatingAdmissionPolicies and their
 // bindings to the hub, by server-side apply. The API server heeds them a moment
-// later. A hub into whose own pods services are injected needs those of
+// later. The user of cfg is the only one who may write then what override policies may
+// have objects refer to. A hub into whose own pods services are injected needs those of
 // [InstallServiceAdmission] as well.
 //
 // The trusted are users who may have Services hand out what they may not read
 // themselves, each by the name that the API server knows him by:
 // system:serviceaccount:NAMESPACE:NAME for a service account.
 func InstallAdmission(ctx context.Context, cfg *rest.Config, trusted ...string) error {
-	return installAdmission(ctx, cfg, hubAdmission, map[string][]string{trustedVariable: trusted})
+	own, err := userOf(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	return installAdmission(ctx, cfg, hubAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
 }
 
 // InstallServiceAdmission does the same as [InstallAdmission] for a cluster whose pods
@@ -56,7 +61,7 @@ func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, trusted ...s
 
 // The files of the admission policies.
 var (
-	hubAdmission     = []string{"admission/followers.yaml", "admission/named-followers.yaml", "admission/services.yaml"}
+	hubAdmission     = []string{"admission/followers.yaml", "admission/named-followers.yaml", "admission/services.yaml", "admission/references.yaml"}
 	serviceAdmission = []string{"admission/services.yaml", "admission/injection-status.yaml"}
 )
 

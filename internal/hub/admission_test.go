@@ -38,7 +38,10 @@ func TestAdmission(t *testing.T) {
 				"ValidatingAdmissionPolicy/refract-named-followers",
 				"ValidatingAdmissionPolicyBinding/refract-named-followers",
 				"ValidatingAdmissionPolicyBinding/refract-named-followers-cluster",
-			}, services...),
+			}, append(services,
+				"ValidatingAdmissionPolicy/refract-references",
+				"ValidatingAdmissionPolicyBinding/refract-references",
+			)...),
 		},
 		"Member": {
 			reason: "Nothing is propagated from a member, but pods are injected there.",
@@ -128,9 +131,10 @@ func TestAllAdmission(t *testing.T) {
 	}
 }
 
-// TestOwn: of the status of policies what the Service says is for one user to write.
+// TestOwn: of the status of policies what a Service says, and what an override policy may
+// have objects refer to, is for one user to write.
 func TestOwn(t *testing.T) {
-	objects, err := admission(serviceAdmission, map[string][]string{ownVariable: {"system:serviceaccount:a:b"}})
+	objects, err := admission(slices.Concat(serviceAdmission, hubAdmission), map[string][]string{ownVariable: {"system:serviceaccount:a:b"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +150,10 @@ func TestOwn(t *testing.T) {
 			}
 		}
 	}
-	if diff := cmp.Diff(map[string]any{"refract-injection-status": `["system:serviceaccount:a:b"]`}, found); diff != "" {
+	if diff := cmp.Diff(map[string]any{
+		"refract-injection-status": `["system:serviceaccount:a:b"]`,
+		"refract-references":       `["system:serviceaccount:a:b"]`,
+	}, found); diff != "" {
 		t.Errorf("The variable %s: -want, +got:\n%s", ownVariable, diff)
 	}
 }

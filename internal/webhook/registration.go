@@ -3,6 +3,7 @@ package webhook
 import (
 	"context"
 	"fmt"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -64,6 +65,14 @@ func (r *Registration) Start(ctx context.Context) error {
 func Registered(ctx context.Context, c client.Reader) (bool, error) {
 	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, &admissionregistrationv1.ValidatingWebhookConfiguration{})
 	return err == nil, client.IgnoreNotFound(err)
+}
+
+// RegisteredSince returns since when the API server has been told to ask a webhook about
+// policies, by its own clock; the zero time if it has not.
+func RegisteredSince(ctx context.Context, c client.Reader) (time.Time, error) {
+	is := &admissionregistrationv1.ValidatingWebhookConfiguration{}
+	err := c.Get(ctx, types.NamespacedName{Name: ConfigurationName}, is)
+	return is.CreationTimestamp.Time, client.IgnoreNotFound(err)
 }
 
 // apply makes the configuration what it should be.

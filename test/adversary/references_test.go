@@ -1,9 +1,14 @@
 package adversary
 
 import (
+	"bytes"
 	"context"
+	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -39,6 +44,18 @@ kind: RoleBinding
 metadata: {name: mallory, namespace: shop}
 roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: mallory}
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: mallory}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: carol, namespace: shop}
+rules:
+- {apiGroups: [core.kubeadmiral.io], resources: [overridepolicies, overridepolicies/status], verbs: [get, patch, update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: carol, namespace: shop}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: carol}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: carol}]
 ---
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
@@ -138,6 +155,49 @@ func (r *referrer) arrives(t *testing.T, kind, name string) {
 	})
 }
 
+// forges asks the webhook at an address about the write of an override policy as it is
+// stored, as an API server might whose user is an administrator.
+func (r *referrer) forges(t *testing.T, address, name, operation string) {
+	t.Helper()
+	policy, err := r.env.Get(t.Context(), "hub", "overridepolicies.core.kubeadmiral.io", "shop", name)
+	if err != nil || policy == nil {
+		t.Fatalf("OverridePolicy %s: %v", name, err)
+	}
+	before := policy.DeepCopy()
+	before.SetGeneration(policy.GetGeneration() - 1)
+	before.Object["spec"] = map[string]any{}
+	gvk := policy.GroupVersionKind()
+	request := map[string]any{
+		"uid": "1", "kind": map[string]any{"group": gvk.Group, "version": gvk.Version, "kind": gvk.Kind},
+		"resource":  map[string]any{"group": gvk.Group, "version": gvk.Version, "resource": "overridepolicies"},
+		"namespace": "shop", "name": name, "operation": operation, "object": policy.Object,
+		"userInfo": map[string]any{"username": "admin", "groups": []any{"system:masters"}},
+	}
+	if operation == "UPDATE" {
+		request["oldObject"] = before.Object
+	}
+	body, err := json.Marshal(map[string]any{"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": request})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // Whose it is does not matter.
+	defer c.CloseIdleConnections()
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/validate/policies", bytes.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	answer, err := c.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = answer.Body.Close() }()
+	says, err := io.ReadAll(answer.Body)
+	if err != nil || !strings.Contains(string(says), `"allowed":true`) {
+		t.Errorf("want the webhook to believe it, got %s, %v", says, err)
+	}
+}
+
 // stays wants that a Secret has not come to the member by the time at which something
 // came there that was written after all that could have brought it.
 func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
@@ -198,9 +258,20 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.says(t, "it is still said to stay", "early.deployments.apps", "refract.dev/approve-references")
 	r.mustNot(t, "Mallory cannot say that it may travel.", "Secret shop/theirs", "",
 		"annotate", "overridepolicy", "early", "-n", "shop", "refract.dev/approve-references=1")
+	patch := []string{"patch", "overridepolicy", "early", "-n", "shop", "--subresource=status", "--type=merge", "-p"}
+	const status = `{"status":{"references":{"observedGeneration":1,"items":[{"kind":"Secret","name":"theirs"}]}}}`
 	r.mustNot(t, "Nor write what is known of the policy.", "overridepolicies/status", "",
-		"patch", "overridepolicy", "early", "-n", "shop", "--subresource=status", "--type=merge",
-		"-p", `{"status":{"references":{"observedGeneration":1,"items":[{"kind":"Secret","name":"theirs"}]}}}`)
+		append(patch, status)...)
+	harness.Eventually(t, "carol, who reports on policies, may not write that either", func(context.Context) error {
+		if out, err := r.kubectl("hub", "carol", "", append(patch, `{"status":{"clusterCount":7}}`)...); err != nil {
+			return fmt.Errorf("she may not write the rest of a status: %w: %s", err, out)
+		}
+		out, err := r.kubectl("hub", "carol", "", append(patch, status)...)
+		if err == nil || !strings.Contains(out, "carol may not write it") {
+			return fmt.Errorf("want it to be refused, got %w: %s", err, out)
+		}
+		return nil
+	})
 
 	// By an image path, which writes a name into what comes later.
 	const byImage = `image: [{imagePath: /spec/template/spec/volumes/0/secret/secretName, operations: [{imageComponent: Repository, value: theirs-too}]}]`
@@ -209,6 +280,11 @@ func TestReferencesOfOverrides(t *testing.T) {
 	r.arrives(t, "deployment", "image")
 	r.stays(t, "Nobody was asked about it, as nobody could know.", "theirs-too", "after-the-image")
 	r.says(t, "it is said to stay", "image.deployments.apps", "Secret theirs-too, which OverridePolicy shop/image brings in")
+
+	// Nor by asking the webhook in an administrator's name.
+	r.forges(t, ports[0], "image", "CREATE")
+	r.forges(t, ports[0], "image", "UPDATE")
+	r.stays(t, "The API server has not asked that.", "theirs-too", "after-the-forgery")
 	r.mustNot(t, "Now one can know.", "Secret shop/theirs-too", overriding("image", byImage+", labels: [{value: {a: b}}]"), "apply", "-f", "-")
 
 	// By a policy for pods, which hands out on the member what its Service names.

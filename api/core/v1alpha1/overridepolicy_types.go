@@ -342,11 +342,25 @@ type CheckedReferences struct {
 	// +kubebuilder:validation:Minimum=1
 	ObservedGeneration int64 `json:"observedGeneration"`
 
+	// Approval is the value that annotation refract.dev/approve-references had then, or the
+	// SHA-256 of a longer one; empty for none. Of one generation and approval no more is
+	// allowed later than was at first.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Approval string `json:"approval,omitempty"`
+
 	// Items are the references.
 	// +optional
 	// +kubebuilder:validation:MaxItems=1000
 	// +listType=atomic
 	Items []CheckedReference `json:"items,omitempty"`
+
+	// Claimed are references that become items in a moment, unless another replica of
+	// Refract was asked about less.
+	// +optional
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=atomic
+	Claimed []CheckedReference `json:"claimed,omitempty"`
 }
 
 // CheckedReference names what an override policy may have objects refer to.

@@ -2,16 +2,21 @@ package policies
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
+	"fmt"
+	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admission/v1"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -22,6 +27,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/webhook/admission"
 )
 
 // brings returns a policy that brings in a Secret.
@@ -71,8 +77,9 @@ func TestMark(t *testing.T) {
 	marked := func(generation int64) *corev1alpha1.CheckedReferences {
 		return &corev1alpha1.CheckedReferences{ObservedGeneration: generation, Items: []corev1alpha1.CheckedReference{{Kind: "Secret", Name: "db"}}}
 	}
-	approved := brings("db", 1, "1")
-	approved.SetAnnotations(map[string]string{refractv1alpha1.ApproveReferencesAnnotation: "1"})
+	approved := approving(brings("db", 1, "1"), "1")
+	approval := marked(1)
+	approval.Approval = "1"
 	cases := map[string]struct {
 		reason   string
 		was, now *unstructured.Unstructured
@@ -89,7 +96,8 @@ func TestMark(t *testing.T) {
 		"ChangedSince":   {reason: "That was admitted by itself.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 3, "1")},
 		"AnotherOfName":  {reason: "The one that was admitted is gone.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("db", 2, "2")},
 		"SameGeneration": {reason: "Two were admitted, and the other was stored.", was: brings("other", 1, "1"), now: updated, before: brings("other", 1, "1"), stored: brings("theirs", 2, "1")},
-		"Approved":       {reason: "Nothing changes but the annotation.", was: created, now: approved, before: created, want: marked(1)},
+		"Approved":       {reason: "Nothing changes but the annotation.", was: created, now: approved, before: created, stored: approved, want: approval},
+		"NotApproved":    {reason: "Another webhook may refuse that.", was: created, now: approved, before: created},
 		"Conflict": {
 			reason: "Somebody wrote the status at the same time.", now: created, stored: created, want: marked(1),
 			fails: apierrors.NewConflict(schema.GroupResource{}, "web", errors.New("another version")),
@@ -142,32 +150,502 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// TestMarksPending: who has very much written at once has no memory taken for it
-// without end, and is told.
-func TestMarksPending(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		h, err := New(Options{Client: hubWith(t).Build(), Log: logr.Discard(), Allowed: func(
-			context.Context, *authenticationv1.UserInfo, *authorizationv1.ResourceAttributes,
-		) (bool, error) {
-			return true, nil
-		}})
+// approving returns a policy with a value of the annotation.
+func approving(p *unstructured.Unstructured, value string) *unstructured.Unstructured {
+	p = p.DeepCopy()
+	p.SetAnnotations(map[string]string{refractv1alpha1.ApproveReferencesAnnotation: value})
+	return p
+}
+
+// forgery is a hub where mallory writes a policy that has a Deployment refer to Secret
+// "theirs", if there is the Deployment. He may not read that Secret, and asks about the
+// policy as if he were an administrator.
+type forgery struct {
+	t        *testing.T
+	hub      client.Client
+	fleet    *hub
+	workload []*unstructured.Unstructured
+	replicas []http.Handler
+	since    time.Time // The registration.
+}
+
+const misled = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: eu-1}
+spec: {apiEndpoint: https://eu-1.example, secretRef: {name: eu-1}}
+---
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop, labels: {kubeadmiral.io/override-policy-name: web}}
+spec:
+  selector: {matchLabels: {app: web}}
+  template:
+    metadata: {labels: {app: web}}
+    spec:
+      containers: [{name: web, image: registry.example/web:1.0}]
+      volumes: [{name: v, secret: {secretName: mine}}]
+`
+
+func forging(t *testing.T) *forgery {
+	t.Helper()
+	f := &forgery{t: t, hub: hubWith(t).Build(), fleet: &hub{}, workload: objects(t, []byte(misled), true), since: time.Now().Add(-time.Hour)}
+	for range 2 {
+		h, err := New(Options{
+			Client: f.hub, Fleet: f.fleet, Log: logr.Discard(), Patience: time.Minute,
+			Registered: func(context.Context) (time.Time, error) { return f.since, nil },
+			Allowed: func(_ context.Context, user *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+				return user.Username == "admin" || what.Name != "theirs", nil
+			},
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for i := range mostPending + 1 {
-			want := 0
-			if i == mostPending {
-				want = 1
-			}
-			if got := ask(t, h, review(t, nil, brings("db", 1, "1"))); !got.Allowed || len(got.Warnings) != want {
-				t.Fatalf("Write %d: want %d warnings, got %v", i, want, got)
-			}
-		}
-		<-time.After(2 * storing)
-		synctest.Wait()
-		if got := ask(t, h, review(t, nil, brings("db", 1, "1"))); len(got.Warnings) != 0 {
-			t.Errorf("There is room again: got %v", got.Warnings)
-		}
-		<-time.After(2 * storing)
-	})
+		f.replicas = append(f.replicas, h)
+	}
+	return f
+}
+
+// misleading returns the policy with a comment, by which its spec is another one.
+func misleading(generation int64, comment string) *unstructured.Unstructured {
+	p := brings("", generation, "1")
+	p.Object["spec"] = map[string]any{"overrideRules": []any{map[string]any{"overriders": map[string]any{
+		"annotations": []any{map[string]any{"operator": "addIfAbsent", "value": map[string]any{"comment": comment}}},
+		"image": []any{map[string]any{"imagePath": "/spec/template/spec/volumes/0/secret/secretName", "operations": []any{
+			map[string]any{"imageComponent": "Repository", "operator": "overwrite", "value": "theirs"},
+		}}},
+	}}}}
+	return p
+}
+
+// there has the Deployment be there, or not.
+func (f *forgery) there(is bool) {
+	f.fleet.objects = f.workload
+	if !is {
+		f.fleet.objects = f.workload[:1]
+	}
+}
+
+// asks reports whether a replica admits a write of a user.
+func (f *forgery) asks(replica int, user string, was, now *unstructured.Unstructured) bool {
+	f.t.Helper()
+	var of admissionv1.AdmissionReview
+	if err := json.Unmarshal(review(f.t, was, now), &of); err != nil {
+		f.t.Fatal(err)
+	}
+	of.Request.UserInfo = authenticationv1.UserInfo{Username: user}
+	body, err := json.Marshal(&of)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return ask(f.t, f.replicas[replica], body).Allowed
+}
+
+// forges asks a replica in the administrator's name.
+func (f *forgery) forges(replica int, was, now *unstructured.Unstructured) {
+	f.t.Helper()
+	if !f.asks(replica, "admin", was, now) {
+		f.t.Error("An administrator may do all")
+	}
+}
+
+// writes has the API server ask a replica about a write of mallory, and store it.
+func (f *forgery) writes(replica int, was, now *unstructured.Unstructured) {
+	f.t.Helper()
+	if !f.asks(replica, "mallory", was, now) {
+		f.t.Fatal("The API server was told to refuse what mallory may do")
+	}
+	f.pass(20 * time.Millisecond)
+	f.store(now)
+}
+
+// store has a policy be stored.
+func (f *forgery) store(p *unstructured.Unstructured) {
+	f.t.Helper()
+	p = p.DeepCopy()
+	is := &corev1alpha1.OverridePolicy{}
+	err := f.hub.Get(f.t.Context(), client.ObjectKeyFromObject(p), is)
+	if err == nil {
+		p.SetResourceVersion(is.ResourceVersion)
+		err = f.hub.Update(f.t.Context(), p)
+	} else if err = client.IgnoreNotFound(err); err == nil {
+		err = f.hub.Create(f.t.Context(), p)
+	}
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+func (f *forgery) pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// TestForgedReviews: whoever reaches the webhook and asks in somebody else's name has
+// nothing approved by that, in whatever order.
+func TestForgedReviews(t *testing.T) {
+	const blink = 300 * time.Millisecond
+	first, second, other := misleading(1, "a"), misleading(2, "b"), misleading(2, "c")
+	empty := func(generation int64, approval string) *corev1alpha1.CheckedReferences {
+		return &corev1alpha1.CheckedReferences{ObservedGeneration: generation, Approval: approval}
+	}
+	theirs := func(generation int64, approval string) *corev1alpha1.CheckedReferences {
+		mark := empty(generation, approval)
+		mark.Items = []corev1alpha1.CheckedReference{{Kind: "Secret", Name: "theirs"}}
+		return mark
+	}
+	cases := map[string]struct {
+		reason string
+		do     func(*forgery)
+		want   *corev1alpha1.CheckedReferences
+	}{
+		"Honest": {
+			reason: "An administrator's policy has what it brings in.",
+			do: func(f *forgery) {
+				f.there(true)
+				f.forges(0, nil, first)
+				f.store(first)
+			},
+			want: theirs(1, ""),
+		},
+		"HonestApproval": {
+			reason: "He may say so later, too.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.pass(blink)
+				f.forges(0, first, approving(first, "1"))
+				f.store(approving(first, "1"))
+			},
+			want: theirs(1, "1"),
+		},
+		"Stored": {
+			reason: "What is stored is not asked about any more.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				for range 2 {
+					f.forges(0, nil, first)
+					f.forges(1, nil, first)
+					f.forges(1, second, first)
+					f.pass(time.Minute)
+				}
+			},
+		},
+		"StoredUpdate": {
+			reason: "Nor is a change.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.writes(0, first, second)
+				f.there(true)
+				f.forges(0, first, second)
+				f.forges(1, first, second)
+				f.forges(1, nil, second)
+			},
+			want: empty(2, ""),
+		},
+		"InAdvance": {
+			reason: "What is asked before the API server asks adds nothing to that.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, second)
+				f.there(false)
+				f.pass(blink)
+				f.writes(0, first, second)
+				f.there(true)
+			},
+			want: empty(2, ""),
+		},
+		"InBetween": {
+			reason: "Nor what is asked until it is stored, another webhook taking its time.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				if !f.asks(0, "mallory", first, second) {
+					f.t.Error("The Deployment is not there")
+				}
+				f.there(true)
+				f.pass(blink)
+				f.forges(0, first, second)
+				f.pass(blink)
+				f.store(second)
+			},
+			want: empty(2, ""),
+		},
+		"Elsewhere": {
+			reason: "Nor what another replica is asked before,",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(1, first, second)
+				f.there(false)
+				f.pass(blink)
+				f.writes(0, first, second)
+				f.there(true)
+			},
+			want: empty(2, ""),
+		},
+		"ElsewhereInBetween": {
+			reason: "or at the same time,",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				if !f.asks(0, "mallory", first, second) {
+					f.t.Error("The Deployment is not there")
+				}
+				f.pass(10 * time.Second)
+				f.there(true)
+				f.forges(1, first, second)
+				f.pass(time.Millisecond)
+				f.store(second)
+			},
+			want: empty(2, ""),
+		},
+		"ElsewhereAfter": {
+			reason: "or later.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.writes(0, first, second)
+				f.there(true)
+				f.forges(1, first, second)
+			},
+			want: empty(2, ""),
+		},
+		"Another": {
+			reason: "What is asked about another spec has nothing to do with it.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, other)
+				f.there(false)
+				f.writes(0, first, second)
+			},
+			want: empty(2, ""),
+		},
+		"Approval": {
+			reason: "An approval counts if somebody has written it.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, approving(first, "1"))
+			},
+		},
+		"ApprovalInAdvance": {
+			reason: "And the one who has is asked.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, approving(first, "1"))
+				f.there(false)
+				f.pass(blink)
+				f.writes(0, first, approving(first, "1"))
+				f.there(true)
+				f.pass(time.Minute)
+				f.forges(0, first, approving(first, "1"))
+				f.forges(1, first, approving(first, "1"))
+			},
+			want: empty(1, "1"),
+		},
+		"ApprovalTaken": {
+			reason: "Of a value that was there before nothing is allowed that was not then.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.writes(0, first, approving(first, "1"))
+				f.pass(blink)
+				f.store(first) // Nobody is asked about that.
+				f.there(true)
+				f.forges(0, first, approving(first, "1"))
+				f.pass(blink)
+				f.store(approving(first, "1"))
+			},
+			want: empty(1, "1"),
+		},
+		"Deletion": {
+			reason: "A deletion counts a generation, and nobody is asked about it.",
+			do: func(f *forgery) {
+				kept := first.DeepCopy()
+				kept.SetFinalizers([]string{"example.com/keep"})
+				f.writes(0, nil, kept)
+				f.there(true)
+				going := kept.DeepCopy()
+				going.SetGeneration(2)
+				going.SetDeletionTimestamp(&metav1.Time{Time: time.Now()})
+				f.forges(0, kept, going)
+				going.SetDeletionTimestamp(nil)
+				f.forges(0, kept, going)
+				f.store(going)
+				if err := f.hub.Delete(f.t.Context(), going); err != nil {
+					f.t.Error(err)
+				}
+			},
+		},
+		"Unregistered": {
+			reason: "While the API server does not ask, anybody may say what it would.",
+			do: func(f *forgery) {
+				f.since = time.Time{}
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, second)
+				f.store(second)
+			},
+		},
+		"JustRegistered": {
+			reason: "It takes a moment until it asks.",
+			do: func(f *forgery) {
+				f.since = time.Now().Add(-heeded + time.Second)
+				f.writes(0, nil, first)
+				f.there(true)
+				f.forges(0, first, second)
+				f.store(second)
+			},
+		},
+		"GivenUp": {
+			reason: "What the API server asked is not forgotten because others have asked for much.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.there(false)
+				if !f.asks(0, "mallory", first, second) {
+					f.t.Error("The Deployment is not there")
+				}
+				for i := range mostPending {
+					f.pass(2 * recent / mostPending)
+					f.forges(0, first, misleading(2, fmt.Sprint(i)))
+				}
+				f.there(true)
+				f.forges(0, first, second)
+				f.store(second)
+			},
+		},
+		"NoRoom": {
+			reason: "Nor can what may be stored in this moment be crowded out.",
+			do: func(f *forgery) {
+				f.writes(0, nil, first)
+				f.pass(blink)
+				if !f.asks(0, "mallory", first, second) {
+					f.t.Error("The Deployment is not there")
+				}
+				for i := range mostPending - 1 {
+					f.forges(0, first, misleading(2, fmt.Sprint(i)))
+				}
+				if f.asks(0, "admin", first, other) {
+					f.t.Error("What there is no room for is to be written again later")
+				}
+				f.there(true)
+				f.forges(0, first, second)
+				f.store(second)
+			},
+			want: empty(2, ""),
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := forging(t)
+				f.there(false)
+				done := make(chan struct{})
+				go func() { // At no time there is more.
+					for {
+						select {
+						case <-done:
+							return
+						case <-time.After(50 * time.Millisecond):
+						}
+						if got := markOn(t, f.hub); got != nil && len(got.Items) > 0 && (tc.want == nil || len(tc.want.Items) == 0) {
+							t.Errorf("%s\nAt some time the mark was %v", tc.reason, got)
+							return
+						}
+					}
+				}()
+				tc.do(f)
+				f.pass(2 * storing)
+				close(done)
+				if diff := cmp.Diff(tc.want, markOn(t, f.hub)); diff != "" {
+					t.Errorf("%s\nThe mark: -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestRoomForMarks: who asks about very much that is never stored has no memory taken for it
+// without end, and nobody else's policy goes without its mark because of it.
+func TestRoomForMarks(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		forge  func(i int) *unstructured.Unstructured
+	}{
+		"Elsewhere": {"In namespaces that may not even exist.", func(i int) *unstructured.Unstructured {
+			p := brings("db", 1, fmt.Sprint(i))
+			p.SetNamespace(fmt.Sprint("forged-", i%100))
+			return p
+		}},
+		"Everywhere": {"In a namespace each.", func(i int) *unstructured.Unstructured {
+			p := brings("db", 1, fmt.Sprint(i))
+			p.SetNamespace(fmt.Sprint("forged-", i))
+			return p
+		}},
+		"Here": {"In the same namespace.", func(i int) *unstructured.Unstructured {
+			p := brings("db", 1, fmt.Sprint(i))
+			p.SetName(fmt.Sprint("forged-", i))
+			return p
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := hubWith(t).Build()
+				v := newValidator(Options{Client: c, Log: logr.Discard(), Allowed: everything, Patience: time.Minute})
+				h := admission.Handler(v.handle)
+				for i := range mostAwaited + 100 {
+					if got := ask(t, h, review(t, nil, tc.forge(i))); !got.Allowed {
+						t.Fatal(shown(got))
+					}
+					<-time.After(time.Nanosecond) // No two are as old.
+				}
+				synctest.Wait()
+				if n := len(v.marker.claims); n > mostAwaited || n != v.marker.awaited {
+					t.Errorf("%s\nwant at most %d claims, got %d, of which %d were counted", tc.reason, mostAwaited, n, v.marker.awaited)
+				}
+				policy := brings("db", 1, "real")
+				ask(t, h, review(t, nil, policy))
+				<-time.After(time.Nanosecond)
+				for i := range mostPending / 2 {
+					ask(t, h, review(t, nil, tc.forge(3*mostAwaited+i)))
+				}
+				if err := c.Create(t.Context(), policy); err != nil {
+					t.Fatal(err)
+				}
+				<-time.After(time.Second)
+				synctest.Wait()
+				if got := markOn(t, c); got == nil || len(got.Items) != 1 {
+					t.Errorf("%s\nwant the mark of the policy that was stored, got %v", tc.reason, got)
+				}
+				if name != "Here" { // Which are the fewest.
+					v.marker.mu.Lock()
+					for _, c := range v.marker.claims {
+						c.stop()
+					}
+					v.marker.mu.Unlock()
+				}
+				<-time.After(2 * storing)
+				synctest.Wait()
+				if n := len(v.marker.claims) + len(v.marker.pending) + v.marker.awaited; n != 0 {
+					t.Errorf("%s\nwant no claims in the end, got %d", tc.reason, n)
+				}
+			})
+		})
+	}
+}
+
+// TestNotKnownWhetherStored: what cannot be claimed is not admitted, or a forged claim
+// would be all that there is.
+func TestNotKnownWhetherStored(t *testing.T) {
+	c := hubWith(t).WithInterceptorFuncs(interceptor.Funcs{Get: func(
+		context.Context, client.WithWatch, client.ObjectKey, client.Object, ...client.GetOption,
+	) error {
+		return errors.New("connection refused")
+	}}).Build()
+	got := post(t, Options{Client: c, Log: logr.Discard()}, review(t, nil, brings("db", 1, "1")))
+	if got.Allowed || got.Result.Code != http.StatusServiceUnavailable {
+		t.Errorf("want it to be refused for now, got %s", shown(got))
+	}
 }

@@ -63,6 +63,10 @@ type Options struct {
 	// may have objects refer to; it must not be a cache. Nil: what no answer says is
 	// not known to anybody.
 	Client client.Client
+	// Registered tells since when the API server asks about policies, the zero time if it
+	// does not; nil if it always has. What was stored while it did not ask may be asked about
+	// by anybody, so who wrote it has nothing written into its status.
+	Registered func(context.Context) (time.Time, error)
 	// Lenient has what fails only because of what the fleet holds at the moment come
 	// back as a warning: an order of writes that passes through such a state is
 	// possible then.
@@ -121,7 +125,7 @@ func newValidator(o Options) *validator {
 	apart.Apart = atOnce - 1
 	v := &validator{Options: o, reading: fair.New(bounds), places: fair.New(apart)}
 	if o.Client != nil {
-		v.marker = &marker{client: o.Client, log: o.Log, pending: map[string]int{}}
+		v.marker = newMarker(&o)
 	}
 	return v
 }
@@ -158,6 +162,9 @@ func writeOf(req *admission.Request) (*write, error) {
 		if w.was, err = decode(req.OldObject); err != nil {
 			return nil, fmt.Errorf("reading the object before: %w", err)
 		}
+		if was := w.was; was.GroupVersionKind() != now.GroupVersionKind() || was.GetNamespace() != w.ref.Namespace || was.GetName() != w.ref.Name {
+			return nil, fmt.Errorf("the object before is %s %s/%s, want the same one", was.GetKind(), was.GetNamespace(), was.GetName())
+		}
 	}
 	return w, nil
 }
@@ -170,7 +177,7 @@ func decode(raw []byte) (*unstructured.Unstructured, error) {
 // saysNothingNew reports whether the write leaves alone what others act on. The
 // labels of a policy mean nothing to anybody here.
 func (w *write) saysNothingNew() bool {
-	if w.was == nil || !equality.Semantic.DeepEqual(w.was.Object["spec"], w.now.Object["spec"]) {
+	if w.was == nil || w.was.GetGeneration() != w.now.GetGeneration() || !equality.Semantic.DeepEqual(w.was.Object["spec"], w.now.Object["spec"]) {
 		return false
 	}
 	return !w.approves() && (!w.cluster() || maps.Equal(w.was.GetLabels(), w.now.GetLabels()))
@@ -217,12 +224,13 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	if err := v.mayRefer(ctx, &req.UserInfo, w, brought); err != nil {
 		return admission.Denied(err), nil
 	}
-	warnings := answer.warnings
-	if refs := tidy(slices.Concat(written, brought), nil); len(refs) > 0 && !req.DryRun && v.marker != nil && !v.marker.mark(ctx, w, refs) {
-		warnings = append(warnings, "what the policy brings in stays on the hub, as many policies of its namespace were written at once: "+
-			"set annotation "+refractv1alpha1.ApproveReferencesAnnotation+" on it later")
+	if w.overrides() && !req.DryRun && v.marker != nil {
+		// Even if the policy brings in nothing: that is what it may.
+		if err := v.marker.mark(ctx, w, tidy(slices.Concat(written, brought), nil)); err != nil {
+			return admission.Denied(unchecked(w, err)), nil //nolint:nilerr // It is the answer.
+		}
 	}
-	return &admission.Response{Warnings: short(warnings)}, nil
+	return &admission.Response{Warnings: short(answer.warnings)}, nil
 }
 
 // read reads what is written, and checks it by itself, when it is the turn of its
