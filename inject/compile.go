@@ -26,6 +26,15 @@ import (
 // is injected stands in each container.
 const maxInjected = 256 << 10
 
+// How long the lists of a policy may be, as the schema says, too.
+const (
+	mostEnv   = 1000
+	mostItems = 100
+)
+
+// mostMistakes is from how many on no more are looked for.
+const mostMistakes = 100
+
 // The defaults of spec.rollout.
 const defaultMaxConcurrent = 2
 
@@ -33,7 +42,9 @@ const defaultMaxConcurrent = 2
 // spec, completed by status.fromService if spec.implicit says so (see
 // [Effective]).
 //
-// It returns every mistake at its field path, and no policy then. What it
+// It returns the mistakes, each at its field path, and no policy then: all of them, unless
+// there are very many, or lists that are too long (see [Bounded]), for these are all then.
+// What it
 // accepts does not make a valid pod invalid, as far as that can be known without
 // the pod: items are checked as an API server of Kubernetes 1.37 checks those of
 // a pod, see
@@ -43,6 +54,9 @@ const defaultMaxConcurrent = 2
 //
 // It keeps nothing of p.
 func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList) {
+	if errs := Bounded(p); len(errs) > 0 {
+		return nil, errs
+	}
 	c := compiler{
 		spec:   &p.Spec,
 		path:   field.NewPath("spec"),
@@ -72,6 +86,27 @@ func Compile(p *refractv1beta1.ServiceInjectionPolicy) (*Policy, field.ErrorList
 	c.policy.references = c.merged.references()
 	c.policy.warnings = c.warnings()
 	return c.policy, nil
+}
+
+// Bounded returns a mistake for each list of the spec that is longer than that of a policy
+// may be. It is for who makes copies before [Compile], which looks for these first. It takes
+// nothing.
+func Bounded(p *refractv1beta1.ServiceInjectionPolicy) field.ErrorList {
+	var errs field.ErrorList
+	for _, list := range []struct {
+		name      string
+		has, most int
+	}{
+		{"env", len(p.Spec.Env), mostEnv},
+		{"envFrom", len(p.Spec.EnvFrom), mostItems},
+		{"volumes", len(p.Spec.Volumes), mostItems},
+		{"volumeMounts", len(p.Spec.VolumeMounts), mostItems},
+	} {
+		if list.has > list.most {
+			errs = append(errs, field.TooMany(field.NewPath("spec", list.name), list.has, list.most))
+		}
+	}
+	return errs
 }
 
 // compiler compiles one policy.

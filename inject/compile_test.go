@@ -372,6 +372,28 @@ volumeMounts: [{name: v, mountPath: /opt}, {name: v, mountPath: /opt/}]
 	}
 }
 
+// TestCompileTooMuch: what is wrong with very much takes no memory for all of it, and lists
+// that are too long none at all.
+func TestCompileTooMuch(t *testing.T) {
+	policy := func(env, files int) *refractv1beta1.ServiceInjectionPolicy {
+		p := &refractv1beta1.ServiceInjectionPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}}
+		p.Spec.Selector = &metav1.LabelSelector{}
+		p.Spec.Env = make([]refractv1beta1.EnvVar, env)
+		p.Spec.Volumes = []corev1.Volume{{Name: "v", VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{
+			SecretName: "a", Items: make([]corev1.KeyToPath, files),
+		}}}}
+		return p
+	}
+	if _, errs := Compile(policy(mostEnv+1, 0)); len(errs) != 1 || errs[0].Field != "spec.env" {
+		t.Errorf("want the list refused that is too long, got %d mistakes", len(errs))
+	}
+	for name, p := range map[string]*refractv1beta1.ServiceInjectionPolicy{"Env": policy(mostEnv, 0), "Files": policy(0, 100_000)} {
+		if _, errs := Compile(p); len(errs) < mostMistakes || len(errs) > mostMistakes+10 {
+			t.Errorf("%s: want some %d mistakes, got %d", name, mostMistakes, len(errs))
+		}
+	}
+}
+
 // inline merges a spec in braces into the line before it.
 func inline(spec string) string {
 	rest, found := strings.CutPrefix(spec, everyPod+"{")

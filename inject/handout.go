@@ -48,11 +48,13 @@ func TakesOver(was, now *refractv1beta1.ServiceInjectionPolicy) bool {
 // Nothing is modified.
 func Named(p *refractv1beta1.ServiceInjectionPolicy, items *refractv1beta1.InjectedItems) []Reference {
 	var out []Reference
+	bare := *p // There may be as many items as there are in the lists, which need no copies.
+	bare.Status = refractv1beta1.ServiceInjectionPolicyStatus{}
+	bare.Spec.Env, bare.Spec.EnvFrom, bare.Spec.Volumes, bare.Spec.VolumeMounts = nil, nil, nil, nil
 	name := func(one refractv1beta1.InjectedItems) {
-		alone := Stated(p)
-		alone.Spec.Env, alone.Spec.EnvFrom, alone.Spec.Volumes, alone.Spec.VolumeMounts = nil, nil, nil, nil
+		alone := bare
 		alone.Status.FromService = &one
-		policy, errs := Compile(alone)
+		policy, errs := Compile(&alone)
 		if len(errs) > 0 {
 			return // Nor does any policy inject this.
 		}

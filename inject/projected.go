@@ -37,6 +37,9 @@ func validateProjected(s *corev1.ProjectedVolumeSource, at *field.Path) field.Er
 	p := projection{paths: map[string]bool{}}
 	p.add(validateFiles(nil, s.DefaultMode, s.DefaultUser, at)...)
 	for i := range s.Sources {
+		if len(p.errs) >= mostMistakes {
+			break
+		}
 		p.source(&s.Sources[i], at.Child("sources").Index(i))
 	}
 	return p.errs

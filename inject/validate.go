@@ -21,21 +21,34 @@ import (
 // validate returns what is wrong with the items of the policy with this spec.
 func (c *contents) validate() field.ErrorList {
 	var errs field.ErrorList
+	enough := func() bool { return len(errs) >= mostMistakes }
 	volumes := make(map[string]*corev1.Volume, len(c.volumes))
 	for _, v := range c.volumes {
 		volumes[v.value.Name] = v.value
 	}
 	for _, v := range c.env {
+		if enough() {
+			return errs
+		}
 		errs = append(errs, validateEnvVar(v.value, v.at)...)
 		errs = append(errs, validateFileVolume(v.value, volumes, v.at)...)
 	}
 	for _, v := range c.envFrom {
+		if enough() {
+			return errs
+		}
 		errs = append(errs, validateEnvFrom(v.value, v.at)...)
 	}
 	for _, v := range c.volumes {
+		if enough() {
+			return errs
+		}
 		errs = append(errs, validateVolume(v.value, v.at)...)
 	}
 	for _, v := range c.mounts {
+		if enough() {
+			return errs
+		}
 		errs = append(errs, validateMount(v.value, volumes[v.value.Name], v.at)...)
 	}
 	errs = append(errs, duplicates(c.env, "name", func(v *refractv1beta1.EnvVar) string { return v.Name })...)

@@ -167,6 +167,9 @@ func validateFiles(items []corev1.KeyToPath, mode *int32, user *int64, at *field
 	errs := inRange(mode, at.Child("defaultMode"), 0, allPermissions)
 	errs = append(errs, validateUser(user, at.Child("defaultUser"))...)
 	for i := range items {
+		if len(errs) >= mostMistakes {
+			break
+		}
 		file, place := &items[i], at.Child("items").Index(i)
 		errs = append(errs, required(place, present{"key", file.Key}, present{"path", file.Path})...)
 		errs = append(errs, descendingFile(file.Path, place.Child("path"))...)
@@ -179,6 +182,9 @@ func validateFiles(items []corev1.KeyToPath, mode *int32, user *int64, at *field
 func validateDownwardFiles(items []corev1.DownwardAPIVolumeFile, at *field.Path) field.ErrorList {
 	var errs field.ErrorList
 	for i := range items {
+		if len(errs) >= mostMistakes {
+			break
+		}
 		file, place := &items[i], at.Index(i)
 		errs = append(errs, required(place, present{"path", file.Path})...)
 		errs = append(errs, descendingFile(file.Path, place.Child("path"))...)

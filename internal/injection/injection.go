@@ -22,6 +22,7 @@ import (
 	"refract.dev/internal/injection/policies"
 	"refract.dev/internal/injection/rollout"
 	"refract.dev/internal/webhook"
+	"refract.dev/internal/webhook/bounded"
 	webhookpolicies "refract.dev/internal/webhook/policies"
 )
 
@@ -90,12 +91,18 @@ func ServePolicies(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection
 	return &Injection{policies: known}, nil
 }
 
+// mostRead is how many values a policy may have, together with what it was before: twice
+// what may be injected by one, of some five bytes for each value.
+const mostRead = 100_000
+
 // handlePolicies has policies checked; probe tells whether there are pods that they
 // can be tried out with.
 func (o *Options) handlePolicies(known *Cache, probe bool) {
-	o.Server.Handle(policies.MutatePath, policies.Mutate(o.Log))
+	reading := bounded.NewReader(mostRead)
+	o.Server.Handle(policies.MutatePath, policies.Mutate(reading, o.Log))
 	o.Server.Handle(policies.ValidatePath, policies.Validate(policies.Options{
-		Client: o.Client, Trusted: o.TrustedAuthors, Allowed: webhookpolicies.Review(o.Client), Probe: probe, Log: o.Log,
+		Reading: reading,
+		Client:  o.Client, Trusted: o.TrustedAuthors, Allowed: webhookpolicies.Review(o.Client), Probe: probe, Log: o.Log,
 		Exempt: refractv1beta1.ExemptNamespaces(o.Namespace),
 		Others: func(namespace string) []*inject.Policy { return known.Set(namespace).Policies() },
 	}))

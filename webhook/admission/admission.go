@@ -100,7 +100,7 @@ type Func func(ctx context.Context, r *Request) (*Response, error)
 // asked. The context that f gets ends when the API server stops waiting.
 //
 // What is no review of version v1 or v1beta1 with a request and a uid in it is HTTP 400,
-// and more than 32 MiB are HTTP 413. Every HTTP error has a metav1.Status as its body,
+// as is one with more than 256 KiB about the user; and more than 32 MiB are HTTP 413. Every HTTP error has a metav1.Status as its body,
 // whose message an API server repeats. Panics are left to the server.
 func Handler(f Func) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -22,6 +22,9 @@ const (
 	// mostBytes is how long a review may be: three objects at the API server's own limit
 	// of 3 MiB for a request, and some for what JSON adds.
 	mostBytes = 32 << 20
+	// mostPart is how long what a review says of a request beside its objects may be, as who
+	// the user is: an API server takes no more in the head of a request.
+	mostPart = 256 << 10
 	// soonBytes is how much room is made on the word of a client.
 	soonBytes = 1 << 20
 )
@@ -125,6 +128,10 @@ func text(s *raw.Scanner, into *string) {
 func part(s *raw.Scanner, name string, into any) {
 	v := s.Value()
 	if v == nil {
+		return
+	}
+	if len(v) > mostPart {
+		s.Fail(fmt.Errorf("%s: want at most %d bytes, got %d", name, mostPart, len(v)))
 		return
 	}
 	if err := json.Unmarshal(v, into); err != nil {

@@ -7,8 +7,10 @@ import (
 	"net/http"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/webhook/admission"
 )
 
@@ -17,14 +19,30 @@ import (
 // changes nothing else, and refuses nothing: a number that stays one does no harm.
 // What is no whole number, or may have lost digits on its way, stays and is refused by
 // what comes after: be it the schema, which gives no reason, so a warning does.
-func Mutate(log logr.Logger) http.Handler {
-	return admission.Handler(func(_ context.Context, req *admission.Request) (*admission.Response, error) {
-		numbers, err := numbersIn(req.Object)
-		if err != nil {
-			log.Error(err, "A policy was left as it is", "namespace", req.Namespace, "policy", req.Name)
-			return &admission.Response{}, nil
+//
+// What cannot be read in time gets no answer, and what is too much for the reader is
+// refused.
+func Mutate(reading *bounded.Reader, log logr.Logger) http.Handler {
+	return bounded.Handler(func(ctx context.Context, req *admission.Request) (*admission.Response, error) {
+		ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
+		defer cancel()
+		var out *admission.Response
+		err := reading.Read(ctx, req, func() error {
+			numbers, err := numbersIn(req.Object)
+			if err != nil {
+				log.Error(err, "A policy was left as it is", "namespace", req.Namespace, "policy", req.Name)
+			}
+			out = quoted(numbers)
+			return nil
+		})
+		switch {
+		case apierrors.IsServiceUnavailable(err):
+			return nil, err
+		case err != nil:
+			return admission.Denied(err), nil
+		default:
+			return out, nil
 		}
-		return quoted(numbers), nil
 	})
 }
 

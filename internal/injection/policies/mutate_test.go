@@ -12,6 +12,8 @@ import (
 	admissionv1 "k8s.io/api/admission/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"refract.dev/internal/webhook/bounded"
 )
 
 // ask sends a review to a handler as an API server does, and returns its answer.
@@ -83,7 +85,7 @@ func TestMutate(t *testing.T) {
 		"Wrong":     {reason: "What we cannot read, others refuse.", object: `{"spec":{"env":"DB_PORT=6379"}}`},
 		"Deletion":  {reason: "It has no object."},
 	}
-	h := Mutate(logr.Discard())
+	h := Mutate(bounded.NewReader(1000), logr.Discard())
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			req := &admissionv1.AdmissionRequest{Operation: admissionv1.Create}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"time"
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
@@ -25,6 +26,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/webhook/admission"
 )
 
@@ -34,8 +36,13 @@ const (
 	MutatePath   = "/mutate/injection-policies"
 )
 
+// readFor is how long it may take until it is the turn of a policy to be read.
+const readFor = time.Second
+
 // Options say what the answers are made from.
 type Options struct {
+	// Reading has policies be read. Required.
+	Reading *bounded.Reader
 	// Client reads what is there now, and tries pods out. It must not be a cache.
 	Client client.Client
 	// Trusted are the users who may have policies hand out what they may not read
@@ -59,9 +66,9 @@ type Options struct {
 // of what its author should know. It refuses what it cannot decide on: while it is
 // away no policy can be written.
 //
-// What leaves the spec as it is, is allowed as it is. It takes less than 8 seconds.
+// What leaves the spec as it is, is allowed as it is. It takes some 8 seconds at most.
 func Validate(o Options) http.Handler {
-	return admission.Handler((&validator{o}).handle)
+	return bounded.Handler((&validator{o}).handle)
 }
 
 type validator struct{ Options }
@@ -122,17 +129,10 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 
 // judge returns why a policy is refused, or what its author should know.
 func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings []string, err error) {
-	w, err := writeOf(req)
-	if err != nil {
-		return nil, unreadable(w, req.Object, err)
+	w, refs, err := v.read(ctx, req)
+	if err != nil || w == nil {
+		return nil, err
 	}
-	if w.saysNothingNew() {
-		return nil, nil
-	}
-	if _, errs := inject.Compile(inject.Stated(w.now)); len(errs) > 0 {
-		return nil, refuse(w, causesOf(errs))
-	}
-	refs := w.handsOut()
 	if !slices.Contains(v.Trusted, req.UserInfo.Username) {
 		if err := v.mayHandOut(ctx, &req.UserInfo, w, refs); err != nil {
 			return nil, err
@@ -143,6 +143,31 @@ func (v *validator) judge(ctx context.Context, req *admission.Request) (warnings
 		return nil, refuse(w, causes)
 	}
 	return warnings, nil
+}
+
+// read reads a policy and checks it by itself, when it is the turn of its namespace, and
+// returns what it newly hands out. It returns no write for one that says nothing new.
+func (v *validator) read(ctx context.Context, req *admission.Request) (w *write, refs []inject.Reference, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
+	defer cancel()
+	err = v.Reading.Read(ctx, req, func() error {
+		is, err := writeOf(req)
+		if err != nil {
+			return unreadable(is, req.Object, err)
+		}
+		if is.saysNothingNew() {
+			return nil
+		}
+		if errs := inject.Bounded(is.now); len(errs) > 0 { // Before anything is copied.
+			return refuse(is, causesOf(errs))
+		}
+		if _, errs := inject.Compile(inject.Stated(is.now)); len(errs) > 0 {
+			return refuse(is, causesOf(errs))
+		}
+		w, refs = is, is.handsOut()
+		return nil
+	})
+	return w, refs, err
 }
 
 // unreadable says why a policy cannot be read: numbers that are none any more stand at

@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
+	goruntime "runtime"
 	"slices"
 	"strings"
 	"sync"
@@ -27,6 +30,7 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
+	"refract.dev/internal/webhook/bounded"
 )
 
 // policyOf returns a policy with the fields of a spec besides service and selector.
@@ -236,11 +240,16 @@ func TestValidate(t *testing.T) {
 				for i := range p.Spec.EnvFrom {
 					p.Spec.EnvFrom[i].SecretRef.Name = fmt.Sprintf("s%d", i)
 				}
-				for i := range 101 {
+				for i := range 100 {
 					p.Spec.Volumes = append(p.Spec.Volumes, corev1.Volume{
 						Name: fmt.Sprintf("v%d", i), VolumeSource: corev1.VolumeSource{Secret: &corev1.SecretVolumeSource{SecretName: fmt.Sprintf("v%d", i)}},
 					})
 				}
+				projected := &corev1.ProjectedVolumeSource{Sources: make([]corev1.VolumeProjection, 2)}
+				for i := range projected.Sources {
+					projected.Sources[i].Secret = &corev1.SecretProjection{LocalObjectReference: corev1.LocalObjectReference{Name: fmt.Sprintf("p%d", i)}}
+				}
+				p.Spec.Volumes[0].VolumeSource = corev1.VolumeSource{Projected: projected}
 			},
 			code: 422, fields: []string{"spec"}, message: "201 Secrets and ConfigMaps",
 		},
@@ -433,7 +442,7 @@ func TestValidate(t *testing.T) {
 			if user == "" {
 				user = "bob"
 			}
-			got := ask(t, Validate(Options{
+			got := ask(t, Validate(Options{Reading: bounded.NewReader(100_000),
 				Client: cluster(interceptor.Funcs{}, tc.objects...), Allowed: a.allowed, Log: logr.Discard(),
 				Trusted: []string{"alice", "system:serviceaccount:flux-system:kustomize-controller"},
 				Others:  func(string) []*inject.Policy { return others },
@@ -476,7 +485,7 @@ func sortedKeys(m map[string]string) []string {
 
 func TestValidateOtherRequests(t *testing.T) {
 	a := &authorizer{}
-	h := Validate(Options{Client: cluster(interceptor.Funcs{}), Allowed: a.allowed, Log: logr.Discard()})
+	h := Validate(Options{Reading: bounded.NewReader(100_000), Client: cluster(interceptor.Funcs{}), Allowed: a.allowed, Log: logr.Discard()})
 	now := encoded(t, policyOf(t, fromSecret))
 	cases := map[string]struct {
 		reason string
@@ -499,7 +508,7 @@ func TestValidateOtherRequests(t *testing.T) {
 
 // TestValidateNumbers: what may have lost digits is refused at its field.
 func TestValidateNumbers(t *testing.T) {
-	h := Validate(Options{Client: cluster(interceptor.Funcs{}), Allowed: (&authorizer{}).allowed, Log: logr.Discard()})
+	h := Validate(Options{Reading: bounded.NewReader(100_000), Client: cluster(interceptor.Funcs{}), Allowed: (&authorizer{}).allowed, Log: logr.Discard()})
 	for name, tc := range map[string]struct {
 		env    string
 		fields []string
@@ -533,5 +542,42 @@ func TestValidateNumbers(t *testing.T) {
 				t.Errorf("message: got %q", got.Result.Message)
 			}
 		})
+	}
+}
+
+// TestTooMuch: whoever asks about a policy has little memory taken for it, however much is
+// in it.
+func TestTooMuch(t *testing.T) {
+	reading := bounded.NewReader(100_000)
+	handlers := map[string]http.Handler{
+		"Mutate":   Mutate(reading, logr.Discard()),
+		"Validate": Validate(Options{Reading: reading, Client: cluster(interceptor.Funcs{}), Allowed: (&authorizer{}).allowed, Log: logr.Discard()}),
+	}
+	lists := map[string]struct {
+		spec string
+		most uint64 // MiB that are allocated, the review itself included.
+	}{
+		"Beyond":  {`"env":[` + strings.Repeat("{},", 250_000) + "{}]", 64},
+		"Env":     {`"env":[` + strings.Repeat("{},", 45_000) + "{}]", 32},
+		"Volumes": {`"volumes":[` + strings.Repeat("{},", 45_000) + "{}]", 128},
+	}
+	for name, h := range handlers {
+		for list, tc := range lists {
+			t.Run(name+list, func(t *testing.T) {
+				body := `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"1","operation":"CREATE","object":` +
+					`{"metadata":{"namespace":"shop","name":"db"},"spec":{"selector":{},` + tc.spec + `}}}}`
+				var before, after goruntime.MemStats
+				goruntime.ReadMemStats(&before)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", strings.NewReader(body)))
+				goruntime.ReadMemStats(&after)
+				if got := (after.TotalAlloc - before.TotalAlloc) >> 20; got > tc.most {
+					t.Errorf("want at most %d MiB allocated, got %d", tc.most, got)
+				}
+				if refused := !strings.Contains(w.Body.String(), `"allowed":true`); refused != (name == "Validate" || list == "Beyond") || w.Body.Len() > 4096 {
+					t.Errorf("refused: %t: %.500s", refused, w.Body)
+				}
+			})
+		}
 	}
 }

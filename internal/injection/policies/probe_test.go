@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/webhook/bounded"
 )
 
 // refusing returns an API server that has something against pods, and what it was
@@ -161,7 +162,7 @@ func TestProbe(t *testing.T) {
 				Namespace: "shop", Name: "db", Annotations: map[string]string{refractv1beta1.EnvAnnotation: tc.service},
 			}})
 			a := &authorizer{may: map[string]bool{"configmaps/c": true}}
-			got := ask(t, Validate(Options{Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, tc.spec), "bob"))
+			got := ask(t, Validate(Options{Reading: bounded.NewReader(100_000), Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, tc.spec), "bob"))
 			var fields []string
 			if !got.Allowed {
 				for _, cause := range got.Result.Details.Causes {
@@ -258,7 +259,7 @@ func TestPatience(t *testing.T) {
 		})
 		a := &authorizer{may: map[string]bool{"secrets/db": true}}
 		begun := time.Now()
-		got := ask(t, Validate(Options{Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))
+		got := ask(t, Validate(Options{Reading: bounded.NewReader(100_000), Client: c, Allowed: a.allowed, Probe: true, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))
 		if took := time.Since(begun); !got.Allowed || got.Warnings != nil || took > advised {
 			t.Errorf("What is not known is left out: got %v after %s, want it allowed within %s", got, took, advised)
 		}
@@ -266,12 +267,12 @@ func TestPatience(t *testing.T) {
 			return false, hangs(ctx)
 		}
 		begun = time.Now()
-		got = ask(t, Validate(Options{Client: c, Allowed: a.allowed, Log: logr.Discard()}), request(t, nil, policyOf(t, "implicit: true"), "bob"))
+		got = ask(t, Validate(Options{Reading: bounded.NewReader(100_000), Client: c, Allowed: a.allowed, Log: logr.Discard()}), request(t, nil, policyOf(t, "implicit: true"), "bob"))
 		if took := time.Since(begun); got.Allowed || !strings.Contains(got.Result.Message, "reading Service shop/db") || took > askedFor {
 			t.Errorf("Nor if nobody knows what the Service names: got %v after %s, want a refusal within %s", got, took, askedFor)
 		}
 		begun = time.Now()
-		got = ask(t, Validate(Options{Client: c, Allowed: never, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))
+		got = ask(t, Validate(Options{Reading: bounded.NewReader(100_000), Client: c, Allowed: never, Log: logr.Discard()}), request(t, nil, policyOf(t, fromSecret), "bob"))
 		if took := time.Since(begun); got.Allowed || got.Result.Code != http.StatusInternalServerError || took > askedFor {
 			t.Errorf("Without an answer nothing is stored: got %v after %s, want a refusal within %s", got, took, askedFor)
 		}

@@ -73,7 +73,10 @@ var parts = []part{
 		"What the API server asks a webhook. Beyond a bound the answer is an error with its name, before the rest is read.",
 		[]row{
 			{"bytes of a review of an injected pod", "internal/injection", "mostBytes", bytes, "413: the pod is let through, and repaired later"},
-			{"bytes of a review of a policy", "internal/webhook/policies", "mostBytes", bytes, "413: the write is refused"},
+			{"bytes of a review of a policy, of either kind", "internal/webhook/bounded", "mostBytes", bytes, "413: the write is refused"},
+			{"values of a policy and what it was before", "internal/webhook/policies", "mostRead", count, "413: the write is refused"},
+			{"values of an injection policy and what it was before", "internal/injection", "mostRead", count, "413: the write is refused"},
+			{"bytes of who asks for a write", "webhook/admission", "mostPart", bytes, "400"},
 			{"values that the advice for a policy may hold", "internal/webhook/policies", "mostValues", count, "no advice is given, and a warning says so"},
 			{"references that a policy brings in", "internal/webhook/policies", "mostReferences", count, "the policy is refused"},
 			{"bytes of a conversion review", "webhook/conversion", "DefaultMaxBytes", bytes, "413"},

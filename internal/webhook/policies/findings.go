@@ -157,15 +157,6 @@ func unchecked(w *write, why error) error {
 	})
 }
 
-// unread says that nobody had time to read an object.
-func unread(why error) error {
-	return status(&metav1.Status{
-		Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable,
-		Message: fmt.Sprintf("the object could not be looked at: %v: try again", why),
-		Details: &metav1.StatusDetails{RetryAfterSeconds: 1},
-	})
-}
-
 func status(s *metav1.Status) error {
 	s.Status = metav1.StatusFailure
 	return &apierrors.StatusError{ErrStatus: *s}

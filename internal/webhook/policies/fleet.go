@@ -18,6 +18,7 @@ import (
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
 	"refract.dev/internal/rescue"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/tree"
@@ -36,11 +37,8 @@ type answer struct {
 	warnings []string
 }
 
-// Why the fleet was not asked.
-var (
-	errTooLong = errors.New("it takes too long")
-	errTooMuch = errors.New("it is too much to be worked out")
-)
+// errTooMuch is why the fleet was not asked.
+var errTooMuch = errors.New("it is too much to be worked out")
 
 // ask asks the fleet, and does not wait for longer than v.Patience. What was found out
 // by then is in the answer: what has to be known before what is good to know.
@@ -48,7 +46,7 @@ func (v *validator) ask(ctx context.Context, w *write, alone *manifest.Set) *ans
 	if v.Fleet == nil {
 		return &answer{}
 	}
-	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, bounded.ErrTooLong)
 	defer cancel()
 	done, err := v.places.Take(ctx, w.ref.Namespace, w.weight)
 	if err != nil {

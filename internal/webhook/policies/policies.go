@@ -37,6 +37,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/fair"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/tree"
 	"refract.dev/webhook/admission"
 )
@@ -80,18 +81,9 @@ type Options struct {
 // patience leaves the better part of the API server's time for the rest.
 const patience = 3 * time.Second
 
-// atOnce is how many answers about the fleet are worked out at the same time, of which
-// one namespace has one; and how many objects are read. Some more wait, of a namespace and
-// altogether: so many pieces of them, of which a larger review counts for several.
-const (
-	atOnce                         = 2
-	waitingPiece                   = 64 << 10
-	waitingEach, waitingAltogether = 32, 128
-)
-
-// mostBytes is how large a review may be: two objects as large as an API server stores,
-// each perhaps twice as long in JSON.
-const mostBytes = 8 << 20
+// mostRead is how many values a policy may have, together with what it was before: two
+// that are as large as an API server stores, of eight bytes for each value.
+const mostRead = 400_000
 
 // New returns the handler.
 func New(o Options) (http.Handler, error) {
@@ -101,29 +93,22 @@ func New(o Options) (http.Handler, error) {
 	if o.Patience == 0 {
 		o.Patience = patience
 	}
-	return &handler{admission.Handler(newValidator(o).handle)}, nil
+	return bounded.Handler(newValidator(o).handle), nil
 }
-
-// handler answers reviews that are not too large.
-type handler struct{ http.Handler }
-
-// MaxBytes is for the server.
-func (*handler) MaxBytes() int64 { return mostBytes }
 
 type validator struct {
 	Options
 
 	known   known
-	reading *fair.Places // Of what is looked at alone.
-	places  *fair.Places // Of what the fleet is asked about.
-	marker  *marker      // Nil without a client.
+	reading *bounded.Reader // What is looked at alone.
+	places  *fair.Places    // Of what the fleet is asked about, of which one namespace has one.
+	marker  *marker         // Nil without a client.
 }
 
 func newValidator(o Options) *validator {
-	bounds := fair.Options{Places: atOnce, Each: waitingEach, All: waitingAltogether}
-	apart := bounds
-	apart.Apart = atOnce - 1
-	v := &validator{Options: o, reading: fair.New(bounds), places: fair.New(apart)}
+	turns := bounded.Turns()
+	turns.Apart = turns.Places - 1
+	v := &validator{Options: o, reading: bounded.NewReader(mostRead), places: fair.New(turns)}
 	if o.Client != nil {
 		v.marker = newMarker(&o)
 	}
@@ -152,7 +137,7 @@ func writeOf(req *admission.Request) (*write, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the object: %w", err)
 	}
-	w := &write{now: now, author: &req.UserInfo, weight: weight(req)}
+	w := &write{now: now, author: &req.UserInfo, weight: bounded.Weight(req)}
 	w.ref = tree.Policy{Kind: now.GetKind(), Namespace: now.GetNamespace(), Name: now.GetName()}
 	w.id = manifest.Identity{GroupKind: now.GroupVersionKind().GroupKind(), Namespace: w.ref.Namespace, Name: w.ref.Name}
 	if !manifest.Understands(now.GroupVersionKind()) || now.GroupVersionKind().GroupVersion() != corev1alpha1.GroupVersion {
@@ -234,29 +219,24 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 }
 
 // read reads what is written, and checks it by itself, when it is the turn of its
-// namespace: JSON takes many times its length. It returns no set for what says nothing
-// new, and an error for what is refused.
-func (v *validator) read(ctx context.Context, req *admission.Request) (*write, *manifest.Set, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, errTooLong)
+// namespace. It returns no set for what says nothing new, and an error for what is refused.
+func (v *validator) read(ctx context.Context, req *admission.Request) (w *write, alone *manifest.Set, err error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, v.Patience, bounded.ErrTooLong)
 	defer cancel()
-	done, err := v.reading.Take(ctx, req.Namespace, weight(req))
-	if err != nil {
-		return nil, nil, unread(err)
-	}
-	defer done()
-	w, err := writeOf(req)
-	if err != nil || w.saysNothingNew() {
-		return w, nil, err
-	}
-	alone, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
-	if causes := causesOf(problems); len(causes) > 0 {
-		return nil, nil, refuse(w, causes)
-	}
-	return w, alone, nil
+	err = v.reading.Read(ctx, req, func() error {
+		var err error
+		if w, err = writeOf(req); err != nil || w.saysNothingNew() {
+			return err
+		}
+		set, problems := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, v.Namespaced)
+		if causes := causesOf(problems); len(causes) > 0 {
+			return refuse(w, causes)
+		}
+		alone = set
+		return nil
+	})
+	return w, alone, err
 }
-
-// weight is how many pieces of a review wait.
-func weight(req *admission.Request) int { return 1 + (len(req.Object)+len(req.OldObject))/waitingPiece }
 
 // place stands for the name of a file where something was read from the hub.
 const place = "hub"

@@ -34,6 +34,7 @@ import (
 	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
 	"refract.dev/internal/render"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/override"
 	"refract.dev/webhook/admission"
 )
@@ -420,14 +421,15 @@ func TestTurns(t *testing.T) {
 func TestReadInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		v := newValidator(Options{Allowed: everything, Patience: time.Second, Log: logr.Discard()})
-		var free []func()
-		for _, namespace := range []string{"bank", "bank"} {
-			done, err := v.reading.Take(t.Context(), namespace, 1)
-			if err != nil {
-				t.Fatal(err)
-			}
-			free = append(free, done)
+		var free []chan struct{}
+		for range bounded.Turns().Places {
+			held := make(chan struct{})
+			free = append(free, held)
+			go func() {
+				_ = v.reading.Read(t.Context(), &admission.Request{Namespace: "bank"}, func() error { <-held; return nil })
+			}()
 		}
+		synctest.Wait()
 		write := func() *admission.Response {
 			got, err := v.handle(t.Context(), &admission.Request{Operation: admission.Create, Namespace: "shop", Object: encoded(t, placingPolicy("shop"))})
 			if err != nil {
@@ -438,11 +440,12 @@ func TestReadInTurns(t *testing.T) {
 		if got := write(); got.Err == nil || !strings.Contains(got.Err.Error(), "it takes too long: try again") {
 			t.Errorf("Without a turn in time: got %v", got.Err)
 		}
-		free[0]()
+		close(free[0])
+		synctest.Wait()
 		if got := write(); got.Err != nil {
 			t.Errorf("With a turn: got %v", got.Err)
 		}
-		free[1]()
+		close(free[1])
 	})
 }
 
@@ -450,7 +453,7 @@ func TestReadInTurns(t *testing.T) {
 func TestWithin(t *testing.T) {
 	fleet, was, now := fleetOf(t)
 	ctx, cancel := context.WithCancelCause(t.Context())
-	cancel(errTooLong)
+	cancel(bounded.ErrTooLong)
 	v := newValidator(Options{Allowed: everything, Log: logr.Discard(), Patience: time.Minute, Fleet: &hub{objects: fleet}})
 	w, err := writeOf(&admission.Request{Operation: admission.Update, Object: encoded(t, now), OldObject: encoded(t, was)})
 	if err != nil {
@@ -459,10 +462,10 @@ func TestWithin(t *testing.T) {
 	alone, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, nil)
 	base, problems := v.known.parse(fleet, nil)
 	before, after, problems := w.sides(base, problems, alone, nil)
-	if _, err := broughtIn(ctx, w, after); !errors.Is(err, errTooLong) {
+	if _, err := broughtIn(ctx, w, after); !errors.Is(err, bounded.ErrTooLong) {
 		t.Errorf("broughtIn(): got %v", err)
 	}
-	if _, err := v.advise(ctx, w, before, after, problems); !errors.Is(err, errTooLong) {
+	if _, err := v.advise(ctx, w, before, after, problems); !errors.Is(err, bounded.ErrTooLong) {
 		t.Errorf("advise(): got %v", err)
 	}
 	each := within(t.Context())

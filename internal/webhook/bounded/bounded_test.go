@@ -1,0 +1,105 @@
+package bounded
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
+	"refract.dev/webhook/admission"
+)
+
+func TestValues(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		want         int
+	}{
+		"Nothing":  {"There may be no object before.", "", 0},
+		"Scalar":   {"What has nothing in it takes nothing.", "17", 0},
+		"Empty":    {"Each empty object is one.", `[{},{},{}]`, 6},
+		"Members":  {"Each member is one.", `{"a":1,"b":[2,3]}`, 4},
+		"Text":     {"Text is text.", `{"a":"{[,\"{[,","b\\":"\\"}`, 2},
+		"Unclosed": {"What is no JSON is for others to refuse.", `{"a":"`, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Values([]byte(tc.text)); got != tc.want {
+				t.Errorf("%s\nValues(%s): got %d, want %d", tc.reason, tc.text, got, tc.want)
+			}
+		})
+	}
+}
+
+// TestHandler: a server reads no more than that.
+func TestHandler(t *testing.T) {
+	limited, ok := Handler(nil).(interface{ MaxBytes() int64 })
+	if !ok || limited.MaxBytes() != 8<<20 {
+		t.Errorf("want a handler of at most 8 MiB, got %v", limited)
+	}
+}
+
+// TestRead: no more are read at a time than there are places, and nothing is read that is
+// too much.
+func TestRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := NewReader(10)
+		var mu sync.Mutex
+		reading, most := 0, 0
+		count := func(n int) {
+			mu.Lock()
+			defer mu.Unlock()
+			reading += n
+			most = max(most, reading)
+		}
+		for range 20 {
+			go func() {
+				err := r.Read(t.Context(), &admission.Request{Namespace: "shop", Object: []byte(`{"a":1}`)}, func() error {
+					count(1)
+					defer count(-1)
+					<-time.After(time.Second)
+					return nil
+				})
+				if err != nil {
+					t.Error(err)
+				}
+			}()
+			synctest.Wait()
+		}
+		ctx, cancel := context.WithTimeoutCause(t.Context(), 100*time.Millisecond, ErrTooLong)
+		defer cancel()
+		never := func() error { t.Error("This is not to be read"); return nil }
+		if err := r.Read(ctx, &admission.Request{Namespace: "bank"}, never); codeOf(err) != http.StatusServiceUnavailable ||
+			!strings.HasSuffix(err.Error(), "it takes too long: try again") {
+			t.Errorf("Without a turn: got %v", err)
+		}
+		<-time.After(time.Minute)
+		synctest.Wait()
+		mu.Lock()
+		defer mu.Unlock()
+		if most != atOnce {
+			t.Errorf("want %d to be read at a time, got %d", atOnce, most)
+		}
+		many := []byte("[" + strings.Repeat("0,", 10) + "0]")
+		if err := r.Read(t.Context(), &admission.Request{OldObject: many}, never); codeOf(err) != http.StatusRequestEntityTooLarge {
+			t.Errorf("With too many values: got %v", err)
+		}
+		want := errors.New("no")
+		if err := r.Read(t.Context(), &admission.Request{}, func() error { return want }); !errors.Is(err, want) {
+			t.Errorf("The error of what is done: got %v", err)
+		}
+	})
+}
+
+func codeOf(err error) int32 {
+	known := apierrors.APIStatus(nil)
+	if !errors.As(err, &known) {
+		return 0
+	}
+	return known.Status().Code
+}
