@@ -2,6 +2,7 @@ package manifest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"slices"
 
@@ -66,27 +67,30 @@ func (c *collector) add(value any, place Place, l lines) {
 }
 
 // finish checks all objects, sorts them into a Set, and returns the problems.
-// What is asked of each object alone is asked of all at once.
-func (c *collector) finish() (*Set, []*Problem) {
-	failed := func(i int, err error) { c.objects[i].report("", err.Error(), "") }
-	concurrently(len(c.objects), func(i int) { c.objects[i].checkIdentity(c.unnamed) }, failed)
-	c.gather()
+// What is asked of each object alone is asked of all at once, and not again of those of which
+// it is known. It ends soon after ctx does, and returns the cause.
+func (c *collector) finish(ctx context.Context) (*Set, []*Problem, error) {
+	if c.each(ctx, func(o *object) *step { return &o.found.identity }, func(o *object) { o.checkIdentity(c.unnamed) }); ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
 	scope := c.scopes()
 	for _, o := range c.objects {
-		if !o.wrong {
-			namespaced, known := scope(o.gvk.GroupKind())
-			o.place(namespaced, known, cmp.Or(c.namespace, "default"))
+		if o.wrong {
+			continue
 		}
+		namespaced, known := scope(o.gvk.GroupKind())
+		if o.found.place.done && (o.found.namespaced != namespaced || o.found.known != known) {
+			o.forget()
+			o.take(&o.found.identity, func() { o.checkIdentity(c.unnamed) })
+		}
+		o.found.namespaced, o.found.known = namespaced, known
+		o.take(&o.found.place, func() { o.place(namespaced, known, cmp.Or(c.namespace, "default")) })
+		c.problems = append(c.problems, o.found.place.problems...)
 	}
-	c.gather()
 	c.checkUnique()
-	c.gather()
-	concurrently(len(c.objects), func(i int) {
-		if o := c.objects[i]; !o.wrong {
-			o.decode()
-		}
-	}, failed)
-	c.gather()
+	if c.each(ctx, func(o *object) *step { return &o.found.content }, (*object).decode); ctx.Err() != nil {
+		return nil, nil, context.Cause(ctx)
+	}
 	set := &Set{}
 	for _, o := range c.objects {
 		if !o.wrong {
@@ -97,14 +101,21 @@ func (c *collector) finish() (*Set, []*Problem) {
 			}
 		}
 	}
-	return set, c.problems
+	return set, c.problems, nil
 }
 
-// gather takes the problems found so far from the objects, in their order.
-func (c *collector) gather() {
-	for _, o := range c.objects {
-		c.problems = append(c.problems, o.problems...)
-		o.problems = nil
+// each does a step of finding out about those objects that nothing is wrong with, as many at
+// a time as there are processors, unless it was done the last time.
+func (c *collector) each(ctx context.Context, of func(*object) *step, do func(*object)) {
+	right := slices.DeleteFunc(slices.Clone(c.objects), func(o *object) bool { return o.wrong })
+	concurrently(ctx, len(right), func(i int) {
+		right[i].take(of(right[i]), func() { do(right[i]) })
+	}, func(i int, err error) {
+		right[i].report("", err.Error(), "")
+		right[i].take(of(right[i]), func() {})
+	})
+	for _, o := range right {
+		c.problems = append(c.problems, of(o).problems...)
 	}
 }
 
@@ -118,8 +129,8 @@ func (c *collector) checkUnique() {
 		}
 		id := o.Identity()
 		if other, ok := first[id]; ok {
-			o.report("", fmt.Sprintf("is there already, at %s", other.Place), "")
-			other.wrong = true
+			c.problems = append(c.problems, o.problem("", fmt.Sprintf("is there already, at %s", other.Place), ""))
+			o.wrong, other.wrong = true, true
 			continue
 		}
 		first[id] = o

@@ -1,6 +1,7 @@
 package manifest
 
 import (
+	"context"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -13,8 +14,8 @@ import (
 // concurrently calls do with each number below n, as many at a time as there are
 // processors, and returns when all are done. What panics ends alone, and failed is
 // called with its number and the error that the panic has become, at the same time as
-// others.
-func concurrently(n int, do func(i int), failed func(i int, err error)) {
+// others. Once ctx has ended, what has not begun is left out.
+func concurrently(ctx context.Context, n int, do func(i int), failed func(i int, err error)) {
 	one := func(i int) (err error) {
 		defer rescue.To(&err, klog.Background(), "reading a manifest")
 		do(i)
@@ -24,7 +25,7 @@ func concurrently(n int, do func(i int), failed func(i int, err error)) {
 	var workers sync.WaitGroup
 	for range min(n, runtime.GOMAXPROCS(0)) {
 		workers.Go(func() {
-			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+			for i := int(next.Add(1)) - 1; i < n && ctx.Err() == nil; i = int(next.Add(1)) - 1 {
 				if err := one(i); err != nil {
 					failed(i, err)
 				}

@@ -15,7 +15,7 @@ func TestConcurrently(t *testing.T) {
 	const n, stumbles = 100, 42
 	var mu sync.Mutex
 	var done, failed []int
-	concurrently(n, func(i int) {
+	concurrently(t.Context(), n, func(i int) {
 		if i == stumbles {
 			panic("what somebody wrote")
 		}

@@ -1,7 +1,11 @@
 package manifest
 
 import (
+	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"testing/fstest"
 
@@ -9,6 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	kyaml "sigs.k8s.io/yaml"
+
+	"refract.dev/override"
 )
 
 func TestFromObjects(t *testing.T) {
@@ -176,5 +182,73 @@ metadata: {name: eu}
 				t.Errorf("%s\ngot %d definitions and %d manifests, want 1 and %d", tc.reason, len(set.Definitions), len(set.Manifests), tc.manifests)
 			}
 		})
+	}
+}
+
+// TestMemory: what is said of objects that are given again is what is said of them the first
+// time, whatever else comes and goes, and what is the same is not compiled again.
+func TestMemory(t *testing.T) {
+	read := func(texts ...string) []*unstructured.Unstructured {
+		var objects []*unstructured.Unstructured
+		for _, text := range texts {
+			objects = append(objects, &unstructured.Unstructured{Object: parse(t, text)})
+		}
+		return objects
+	}
+	const policy = `{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: op, namespace: shop}, spec: {overrideRules: [{overriders: {labels: [{value: {a: b}}]}}]}}`
+	all := read(
+		policy,
+		`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: wrong, namespace: shop}, spec: {overrideRule: []}}`,
+		`{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: nameless}, spec: {}}`,
+		`{apiVersion: v1, kind: ConfigMap, metadata: {namespace: shop}}`,
+		`{apiVersion: example.com/v1, kind: Widget, metadata: {name: w}}`,
+		`{apiVersion: refract.dev/v1beta1, kind: ServiceInjectionPolicy, metadata: {name: bad, namespace: shop}, spec: {selector: {matchExpressions: [{key: a, operator: Foo}]}, env: [{name: A}]}}`,
+	)
+	twice := read(strings.Replace(policy, "a: b", "a: c", 1))
+	definition := read(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
+  spec: {group: example.com, names: {kind: Widget, plural: widgets}, scope: Namespaced, versions: []}}`)
+	m := &Memory{}
+	ended, cancel := context.WithCancelCause(t.Context())
+	cancel(errors.New("it takes too long"))
+	var compiled *override.Policy
+	for _, step := range []struct {
+		name    string
+		ctx     context.Context //nolint:containedctx // It is for one step.
+		objects []*unstructured.Unstructured
+	}{
+		{"First", t.Context(), all},
+		{"Again", t.Context(), all},
+		{"Reversed", t.Context(), slices.Concat(all[3:], all[:3])},
+		{"Twice", t.Context(), slices.Concat(all, twice)},
+		{"Once", t.Context(), all},
+		{"Defined", t.Context(), slices.Concat(all, definition)},
+		{"Ended", ended, slices.Concat(twice, all[1:])},
+		{"Undefined", t.Context(), all},
+		{"Fewer", t.Context(), all[:1]},
+	} {
+		set, problems, err := m.FromObjects(step.ctx, "hub", step.objects, nil)
+		if step.ctx == ended {
+			if err == nil || err.Error() != "it takes too long" {
+				t.Errorf("%s: want the cause, got %v", step.name, err)
+			}
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		fresh, found := FromObjects("hub", step.objects, nil)
+		if diff := cmp.Diff(describe(fresh, found), describe(set, problems)); diff != "" {
+			t.Errorf("%s: -as new, +got:\n%s", step.name, diff)
+		}
+		for i := range set.OverridePolicies {
+			p := &set.OverridePolicies[i]
+			if p.Policy.Name != "op" {
+				continue
+			}
+			if compiled != nil && p.Compiled != compiled && step.name != "Undefined" {
+				t.Errorf("%s: the policy is the same, and was compiled again", step.name)
+			}
+			compiled = p.Compiled
+		}
 	}
 }

@@ -6,6 +6,7 @@ package manifest
 
 import (
 	"cmp"
+	"context"
 	"fmt"
 	"io"
 	"io/fs"
@@ -180,7 +181,7 @@ func ReadFS(fsys fs.FS) (*Set, []*Problem) {
 
 func read(c *collector, sources []source, problems []*Problem) (*Set, []*Problem) {
 	more := decodeAll(sources, func(d *document) { c.add(d.value, d.place, d.lines) })
-	set, found := c.finish()
+	set, found, _ := c.finish(context.Background()) // Which never ends.
 	return set, inOrder(sources, slices.Concat(problems, more, found))
 }
 
@@ -199,7 +200,7 @@ func decodeAll(sources []source, add func(*document)) []*Problem {
 			decoders = append(decoders, &decoder{file: s.name, chunk: c})
 		}
 	}
-	concurrently(len(decoders), func(i int) { decoders[i].decode() }, func(i int, err error) { decoders[i].fail(err) })
+	concurrently(context.Background(), len(decoders), func(i int) { decoders[i].decode() }, func(i int, err error) { decoders[i].fail(err) })
 	documents := make(map[string]int, len(sources)) // By file.
 	for _, d := range decoders {
 		d.moveBy(documents[d.file])

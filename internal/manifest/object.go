@@ -21,7 +21,9 @@ const maxSize = 1536 * 1024
 type object struct {
 	Object
 
-	gvk schema.GroupVersionKind
+	// source is the object as it was given.
+	source *unstructured.Unstructured
+	gvk    schema.GroupVersionKind
 	// stored is whether an API server holds the object.
 	stored bool
 	// former is the apiVersion as it was, where another is meant today.
@@ -38,10 +40,44 @@ type object struct {
 	reported map[string]bool
 	// add puts the object into its list. It is set when the object is decoded.
 	add func(*Set)
+	// found is what was found out about the object alone.
+	found found
+}
+
+// found is what was found out about an object alone, step by step.
+type found struct {
+	identity, place, content step
+	// namespaced and known are what was said of the kind when the object was put into its
+	// place.
+	namespaced, known bool
+}
+
+// step is a part of what there is to find out.
+type step struct {
+	done, wrong bool
+	problems    []*Problem
+}
+
+// take does a step, unless it was done the last time, and takes its problems from the object.
+func (o *object) take(s *step, do func()) {
+	if !s.done {
+		do()
+		*s = step{done: true, wrong: o.wrong, problems: o.problems}
+	}
+	o.wrong, o.problems = s.wrong, nil
 }
 
 func newObject(place Place, content *unstructured.Unstructured, l lines) *object {
-	return &object{Object: Object{Place: place, Content: content, lines: l}, local: staysLocal(content.Object), reported: map[string]bool{}}
+	return &object{
+		Object: Object{Place: place, Content: content, lines: l}, source: content, local: staysLocal(content.Object), reported: map[string]bool{},
+	}
+}
+
+// forget has nothing be known of the object.
+func (o *object) forget() {
+	fresh := newObject(o.Place, o.source, o.lines)
+	fresh.stored, fresh.local = o.stored, o.local
+	*o = *fresh
 }
 
 // report notes a problem with an object, at one of its fields or, if that is

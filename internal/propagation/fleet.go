@@ -3,34 +3,44 @@ package propagation
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
 )
 
 // Objects returns what the hub holds of what Refract acts on, as the controllers
 // know it: policies, clusters, the objects that travel, and for each of these a
 // Propagation that says where it is. They are shared and must not be modified. As
-// long as nothing changes the same slice is returned.
+// long as nothing changes the same slice is returned, and what has not changed is the same
+// object as before. It ends soon after ctx does; what was collected until then need not be
+// the next time.
 func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
 	if !c.primed.Load() {
 		return nil, c.Ready()
 	}
 	at := moment{epoch: c.epoch.Load(), plans: c.ledger.plans()}
-	if had := c.contents.Load(); had != nil && had.moment == at {
+	had := c.contents.Load()
+	if had != nil && had.objects != nil && had.moment == at {
 		return had.objects, nil
 	}
-	objects, err := c.collect(ctx)
+	now := &contents{moment: at, stored: map[edition]*unstructured.Unstructured{}, reports: map[Key]located{}}
+	objects, err := c.collect(ctx, had, now)
 	if err != nil {
+		now.keep(had)
+		c.contents.Store(now)
 		return nil, err
 	}
-	c.contents.Store(&contents{moment: at, objects: objects})
-	return objects, nil
+	now.objects = objects
+	c.contents.Store(now)
+	return now.objects, nil
 }
 
 // Scope says of a kind that can travel whether it is namespaced; known is false if
@@ -46,66 +56,145 @@ type moment struct{ epoch, plans int64 }
 type contents struct {
 	moment
 
-	objects []*unstructured.Unstructured
+	objects []*unstructured.Unstructured // Nil if there was no time to collect all.
+	stored  map[edition]*unstructured.Unstructured
+	reports map[Key]located
 }
 
-func (c *Controller) collect(ctx context.Context) ([]*unstructured.Unstructured, error) {
+// edition is one of a policy or cluster.
+type edition struct {
+	kind            string
+	uid             types.UID
+	resourceVersion string
+}
+
+// located is the report that says where an object is, and what it was made from.
+type located struct {
+	plan   *plan
+	hash   string
+	placed []placement.Target
+	report *unstructured.Unstructured
+}
+
+// mostKept is how many policies and clusters are known at most, of some of which there may be
+// other versions by now.
+const mostKept = 10_000
+
+// keep takes over what was known before and is not known yet.
+func (c *contents) keep(had *contents) {
+	if had == nil || len(had.stored) > mostKept {
+		return
+	}
+	for v, u := range had.stored {
+		if c.stored[v] == nil {
+			c.stored[v] = u
+		}
+	}
+	for key, l := range had.reports {
+		if c.reports[key].report == nil {
+			c.reports[key] = l
+		}
+	}
+}
+
+// collect returns all objects, and notes in now what it made; what is in had, which may be
+// nil, is made of the same, and need not be made again.
+func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstructured.Unstructured, error) {
+	if had == nil {
+		had = &contents{}
+	}
 	var all []*unstructured.Unstructured
 	for _, list := range []client.ObjectList{
 		&corev1alpha1.OverridePolicyList{}, &corev1alpha1.ClusterOverridePolicyList{},
 		&corev1alpha1.PropagationPolicyList{}, &corev1alpha1.ClusterPropagationPolicyList{}, &corev1alpha1.FederatedClusterList{},
 	} {
-		if err := c.client.List(ctx, list); err != nil {
+		// They are read here, and not modified.
+		if err := c.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 			return nil, fmt.Errorf("listing policies and clusters: %w", err)
 		}
-		objects, err := untyped(list)
-		if err != nil {
-			return nil, err
+		for _, item := range itemsOf(list) {
+			if ctx.Err() != nil {
+				return nil, context.Cause(ctx)
+			}
+			u, err := had.untyped(item)
+			if err != nil {
+				return nil, err
+			}
+			now.stored[editionOf(item)] = u
+			all = append(all, u)
 		}
-		all = append(all, objects...)
 	}
 	for _, key := range c.ledger.keys() {
-		p, _, was, ok := c.ledger.snapshot(key)
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
+		}
+		p, was, ok := c.ledger.place(key)
 		if !ok || p.gone {
 			continue
 		}
-		report, err := location(key, p, was)
+		l, err := had.located(key, p, was)
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, report)
+		now.reports[key] = l
+		all = append(all, l.report)
 	}
 	return append(all, c.sources.objects()...), nil
 }
 
-// untyped returns the items of a list.
-func untyped(list client.ObjectList) ([]*unstructured.Unstructured, error) {
-	var items []client.Object
+// place returns the plan of a key, and what there was to know before it.
+func (l *ledger) place(key Key) (p *plan, was memory, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	e := l.entries[key]
+	if e == nil {
+		return nil, memory{}, false
+	}
+	return e.plan, e.memory, true
+}
+
+// located returns the report on an object.
+func (c *contents) located(key Key, p *plan, was memory) (located, error) {
+	if l, ok := c.reports[key]; ok && l.plan == p && l.hash == was.hash && slices.Equal(l.placed, was.placed) {
+		return l, nil
+	}
+	report, err := location(key, p, was)
+	return located{plan: p, hash: was.hash, placed: was.placed, report: report}, err
+}
+
+// untyped returns a policy or cluster as it was made before, or makes it.
+func (c *contents) untyped(item client.Object) (*unstructured.Unstructured, error) {
+	v := editionOf(item)
+	if u := c.stored[v]; u != nil && v.uid != "" {
+		return u, nil
+	}
+	return unstructuredOf(item, corev1alpha1.GroupVersion.WithKind(v.kind))
+}
+
+func editionOf(item client.Object) edition {
+	kind := corev1alpha1.KindFederatedCluster
+	if _, cluster := item.(*corev1alpha1.FederatedCluster); !cluster {
+		kind = kindOf(item)
+	}
+	return edition{kind, item.GetUID(), item.GetResourceVersion()}
+}
+
+// itemsOf returns the items of a list.
+func itemsOf(list client.ObjectList) []client.Object {
 	switch l := list.(type) {
 	case *corev1alpha1.OverridePolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.OverridePolicy) client.Object { return p })
+		return pointers(l.Items, func(p *corev1alpha1.OverridePolicy) client.Object { return p })
 	case *corev1alpha1.ClusterOverridePolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.ClusterOverridePolicy) client.Object { return p })
+		return pointers(l.Items, func(p *corev1alpha1.ClusterOverridePolicy) client.Object { return p })
 	case *corev1alpha1.PropagationPolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.PropagationPolicy) client.Object { return p })
+		return pointers(l.Items, func(p *corev1alpha1.PropagationPolicy) client.Object { return p })
 	case *corev1alpha1.ClusterPropagationPolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.ClusterPropagationPolicy) client.Object { return p })
+		return pointers(l.Items, func(p *corev1alpha1.ClusterPropagationPolicy) client.Object { return p })
 	case *corev1alpha1.FederatedClusterList:
-		items = pointers(l.Items, func(p *corev1alpha1.FederatedCluster) client.Object { return p })
+		return pointers(l.Items, func(p *corev1alpha1.FederatedCluster) client.Object { return p })
+	default:
+		return nil
 	}
-	out := make([]*unstructured.Unstructured, 0, len(items))
-	for _, item := range items {
-		kind := corev1alpha1.KindFederatedCluster
-		if _, cluster := item.(*corev1alpha1.FederatedCluster); !cluster {
-			kind = kindOf(item)
-		}
-		u, err := unstructuredOf(item, corev1alpha1.GroupVersion.WithKind(kind))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, u)
-	}
-	return out, nil
 }
 
 func pointers[T any](items []T, object func(*T) client.Object) []client.Object {

@@ -1,13 +1,10 @@
 package policies
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
-	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -104,7 +101,10 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, c
 	if err != nil {
 		return nil, fmt.Errorf("the hub's objects are not known: %w", err)
 	}
-	base, problems := v.known.parse(objects, v.Namespaced)
+	base, problems, err := v.known.parse(ctx, objects, v.Namespaced)
+	if err != nil {
+		return nil, err
+	}
 	before, after, problems := w.sides(base, problems, alone, v.Namespaced)
 	known := &answer{}
 	if known.references, err = broughtIn(ctx, w, after); err != nil {
@@ -189,29 +189,55 @@ func valuesIn(value any) int {
 
 // known is what was read of the objects last time.
 type known struct {
-	mu       sync.Mutex
+	turn     chan struct{} // Who has put something in reads.
 	objects  []*unstructured.Unstructured
 	set      *manifest.Set
 	problems []*manifest.Problem
+	memory   manifest.Memory
 }
 
+func newKnown() *known { return &known{turn: make(chan struct{}, 1)} }
+
 // parse returns the objects as a set, and what is wrong with them. Both are
-// shared, and not to be modified.
-func (k *known) parse(objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool)) (*manifest.Set, []*manifest.Problem) {
-	objects = slices.Clone(objects)
-	slices.SortFunc(objects, func(a, b *unstructured.Unstructured) int {
-		return cmp.Or(
-			strings.Compare(a.GetNamespace(), b.GetNamespace()), strings.Compare(a.GetKind(), b.GetKind()),
-			strings.Compare(a.GetName(), b.GetName()), strings.Compare(a.GetAPIVersion(), b.GetAPIVersion()),
-		)
-	})
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.set == nil || !slices.Equal(objects, k.objects) {
-		k.set, k.problems = manifest.FromObjects(place, objects, namespaced)
-		k.objects = objects
+// shared, and not to be modified. Objects that were there the last time are not read again,
+// be it that nobody had the time to read all of them then. It ends soon after ctx does.
+func (k *known) parse(
+	ctx context.Context, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool),
+) (*manifest.Set, []*manifest.Problem, error) {
+	objects = inOrder(objects)
+	select {
+	case k.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, nil, context.Cause(ctx)
 	}
-	return k.set, k.problems
+	defer func() { <-k.turn }()
+	if k.set == nil || !slices.Equal(objects, k.objects) {
+		set, problems, err := k.memory.FromObjects(ctx, place, objects, namespaced)
+		if err != nil {
+			return nil, nil, err
+		}
+		k.set, k.problems, k.objects = set, problems, objects
+	}
+	return k.set, k.problems, nil
+}
+
+// inOrder returns the objects in an order that does not depend on the one in which they are
+// given.
+func inOrder(objects []*unstructured.Unstructured) []*unstructured.Unstructured {
+	type named struct {
+		key    [4]string
+		object *unstructured.Unstructured
+	}
+	all := make([]named, len(objects))
+	for i, o := range objects {
+		all[i] = named{[...]string{o.GetNamespace(), o.GetKind(), o.GetName(), o.GetAPIVersion()}, o}
+	}
+	slices.SortFunc(all, func(a, b named) int { return slices.Compare(a.key[:], b.key[:]) })
+	out := make([]*unstructured.Unstructured, len(all))
+	for i := range all {
+		out[i] = all[i].object
+	}
+	return out
 }
 
 // sides returns what there is before the write and after it, as far as it has to

@@ -99,7 +99,7 @@ func New(o Options) (http.Handler, error) {
 type validator struct {
 	Options
 
-	known   known
+	known   *known
 	reading *bounded.Reader // What is looked at alone.
 	places  *fair.Places    // Of what the fleet is asked about, of which one namespace has one.
 	marker  *marker         // Nil without a client.
@@ -108,7 +108,7 @@ type validator struct {
 func newValidator(o Options) *validator {
 	turns := bounded.Turns()
 	turns.Apart = turns.Places - 1
-	v := &validator{Options: o, reading: bounded.NewReader(mostRead), places: fair.New(turns)}
+	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(mostRead), places: fair.New(turns)}
 	if o.Client != nil {
 		v.marker = newMarker(&o)
 	}

@@ -460,7 +460,10 @@ func TestWithin(t *testing.T) {
 		t.Fatal(err)
 	}
 	alone, _ := manifest.FromObjects(place, []*unstructured.Unstructured{w.now}, nil)
-	base, problems := v.known.parse(fleet, nil)
+	base, problems, err := v.known.parse(t.Context(), fleet, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	before, after, problems := w.sides(base, problems, alone, nil)
 	if _, err := broughtIn(ctx, w, after); !errors.Is(err, bounded.ErrTooLong) {
 		t.Errorf("broughtIn(): got %v", err)
