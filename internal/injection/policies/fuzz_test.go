@@ -18,6 +18,7 @@ import (
 
 	"refract.dev/internal/fuzzed"
 	"refract.dev/internal/rescue"
+	"refract.dev/internal/webhook/bounded"
 )
 
 // FuzzReview: whatever is asked about a ServiceInjectionPolicy, both handlers have an answer,
@@ -50,13 +51,15 @@ func FuzzReview(f *testing.F) {
 	} {
 		f.Add(body)
 	}
+	reading := bounded.NewReader(100_000)
 	o := Options{
-		Client: cluster(interceptor.Funcs{}, secret("db", "password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
+		Reading: reading,
+		Client:  cluster(interceptor.Funcs{}, secret("db", "password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
 		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
 			return what.Name != "db", nil
 		},
 	}
-	handlers := map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(logr.Discard())}
+	handlers := map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(reading, logr.Discard())}
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > fuzzed.MiB {
 			t.Skip("more than a MiB")

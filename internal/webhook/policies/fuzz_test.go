@@ -27,8 +27,8 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/fuzzed"
 	"refract.dev/internal/rescue"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/tree"
-	"refract.dev/webhook/admission"
 )
 
 // FuzzReview: whatever is asked about a policy or a cluster has an answer, which is no more
@@ -71,7 +71,7 @@ func FuzzReview(f *testing.F) {
 		},
 	})
 	v.marker = nil // It goes on when the answer is given.
-	h := &handler{admission.Handler(v.handle)}
+	h := bounded.Handler(v.handle)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > fuzzed.MiB {
 			t.Skip("more than a MiB")
@@ -156,16 +156,16 @@ func FuzzMark(f *testing.F) {
 				return err
 			},
 		}).Build()
-		a, err := admittedOf(w, refs)
+		c, err := claimOf(w, refs)
 		if err != nil {
 			t.Fatal(err)
 		}
 		fuzzed.Run(t, func() int {
-			_, _ = (&marker{client: hub, log: logr.Discard(), pending: map[string]int{}}).try(t.Context(), a)
+			_, _ = newMarker(&Options{Client: hub, Log: logr.Discard()}).try(t.Context(), c)
 			return 2 * len(text) // It is there before and after.
 		}, rescue.Count)
 		spec, _ := digest(is)
-		if patched && (is.GetUID() != "1" || is.GetGeneration() != 1 || spec != a.spec) {
+		if patched && (is.GetUID() != "1" || is.GetGeneration() != 1 || spec != c.of.spec) {
 			t.Errorf("it has a mark for what was not admitted: %s", text)
 		}
 	})

@@ -595,10 +595,11 @@ func TestRoomForMarks(t *testing.T) {
 				c := hubWith(t).Build()
 				v := newValidator(Options{Client: c, Log: logr.Discard(), Allowed: everything, Patience: time.Minute})
 				h := admission.Handler(v.handle)
-				for i := range 2 * mostAwaited {
+				for i := range mostAwaited + 100 {
 					if got := ask(t, h, review(t, nil, tc.forge(i))); !got.Allowed {
 						t.Fatal(shown(got))
 					}
+					<-time.After(time.Nanosecond) // No two are as old.
 				}
 				synctest.Wait()
 				if n := len(v.marker.claims); n > mostAwaited || n != v.marker.awaited {
@@ -606,6 +607,7 @@ func TestRoomForMarks(t *testing.T) {
 				}
 				policy := brings("db", 1, "real")
 				ask(t, h, review(t, nil, policy))
+				<-time.After(time.Nanosecond)
 				for i := range mostPending / 2 {
 					ask(t, h, review(t, nil, tc.forge(3*mostAwaited+i)))
 				}
@@ -616,6 +618,13 @@ func TestRoomForMarks(t *testing.T) {
 				synctest.Wait()
 				if got := markOn(t, c); got == nil || len(got.Items) != 1 {
 					t.Errorf("%s\nwant the mark of the policy that was stored, got %v", tc.reason, got)
+				}
+				if name != "Here" { // Which are the fewest.
+					v.marker.mu.Lock()
+					for _, c := range v.marker.claims {
+						c.stop()
+					}
+					v.marker.mu.Unlock()
 				}
 				<-time.After(2 * storing)
 				synctest.Wait()
