@@ -318,7 +318,7 @@ func (c *copies) regained(before Ownership, s *sighting) (is bool) {
 func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading who changed a copy", "resource", c.gvr.Resource, "copy", s.name.String())
-	if before.fields != s.Owned.fields && before.fields != nil && !(before.named() && s.Owned.named()) {
+	if before.fields != s.Owned.fields && before.fields != nil && (!before.named() || !s.Owned.named()) {
 		return cut(culprit(&fieldpath.Set{}, s.managers)), true
 	}
 	lost := before.without(s.Owned)

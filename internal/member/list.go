@@ -22,7 +22,9 @@ type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error
 // answer. It is an error if there are too many pages, or if one is to begin where an
 // earlier one did. Of a member some pages are asked for at a time. It asks for the newest
 // version, as an API server that is asked for any may disregard how many objects are wanted.
-func (h hooks) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (version string, err error) {
+func (h hooks) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+	version string, err error,
+) {
 	begun := map[[sha256.Size]byte]bool{} // Where pages began.
 	for range mostPages {
 		got, refused, err := h.turn(ctx, of, o, next, take)

@@ -102,7 +102,10 @@ var parts = []part{
 		"What a member answers is somebody else's. Beyond a bound the rest is not read, the request fails, and the condition `Readable` of the\n" +
 			"FederatedCluster is False with the reason `AnswerTooLarge`. Other members do not notice.",
 		[]row{
-			{"bytes of an answer, or of several that belong together, after decompression", "internal/member", "mostAnswer", bytes, "asked again, for fewer objects at a time"},
+			{
+				"bytes of an answer, or of several that belong together, after decompression",
+				"internal/member", "mostAnswer", bytes, "asked again, for fewer objects at a time",
+			},
 			{"bytes of the head of an answer", "internal/member", "mostHeader", bytes, "the request fails"},
 			{"bytes of an event of a watch", "internal/member", "mostEvent", bytes, "the watch begins anew"},
 			{"values in the JSON of an answer", "internal/member", "mostValues", count, "asked again, for fewer objects at a time"},
@@ -112,10 +115,16 @@ var parts = []part{
 			{"pages of a list", "internal/member", "mostPages", count, "the list fails"},
 			{"bytes of the token that the next page is asked for with", "internal/member", "mostToken", bytes, "the list fails"},
 			{"types that a member serves", "internal/member", "mostTypes", count, "discovery fails"},
-			{"versions of all API groups, of a member that does not tell of all types in one answer", "internal/member", "mostVersions", count, "discovery fails"},
+			{
+				"versions of all API groups, of a member that does not tell of all types in one answer",
+				"internal/member", "mostVersions", count, "discovery fails",
+			},
 			{"namespaces of a member", "internal/member", "mostNamespaces", count, "those beyond are not looked at"},
 			{"bytes of each annotation that marks a copy", "internal/member", "mostMark", bytes, "the copy is `Failed` (`Unreadable`), and left alone"},
-			{"bytes of the record of fields that Refract applied to a copy", "internal/member", "mostFields", bytes, "it is known that it changed, and not which field"},
+			{
+				"bytes of the record of fields that Refract applied to a copy",
+				"internal/member", "mostFields", bytes, "it is known that it changed, and not which field",
+			},
 			{"bytes of such a record in which the order does not count", "internal/member", "mostSet", bytes, "another order is a change"},
 		},
 	},
@@ -124,12 +133,24 @@ var parts = []part{
 		"What is kept of a member, and what of its answers is in hand at a time, counts for that member. Beyond a bound something of this member\n" +
 			"waits, is not kept, or fails as above.",
 		[]row{
-			{"copies that are known", "internal/member", "mostCopies", count, "nothing is known of the type with which it is too much, for a minute; its rows are `Failed` (`Unreadable`)"},
-			{"bytes to be known of copies, with the records of fields; a copy as Refract writes it counts for some 600", "internal/member", "mostKept", bytes, "the same"},
-			{"bytes of these records of fields", "internal/member", "mostOfFields", bytes, "of a further record it is known that it changed, and not which field"},
+			{
+				"copies that are known",
+				"internal/member", "mostCopies", count, "nothing is known of the type with which it is too much, for a minute; its rows are `Failed` (`Unreadable`)",
+			},
+			{
+				"bytes to be known of copies, with the records of fields; a copy as Refract writes it counts for some 600",
+				"internal/member", "mostKept", bytes, "the same",
+			},
+			{
+				"bytes of these records of fields",
+				"internal/member", "mostOfFields", bytes, "of a further record it is known that it changed, and not which field",
+			},
 			{"such records, of all members, that are known by how an API server wrote them", "internal/member", "knownSets", count, "the next is read anew"},
 			{"bytes of these", "internal/member", "mostKnown", bytes, "the same"},
-			{"types that are watched, as there are copies, although the hub does not have them", "internal/member", "mostStrays", count, "the others are not watched"},
+			{
+				"types that are watched, as there are copies, although the hub does not have them",
+				"internal/member", "mostStrays", count, "the others are not watched",
+			},
 			{"pages of lists that are asked for at a time", "internal/member", "mostPagesAtOnce", count, "the others wait"},
 			{"bytes of an answer or event that is not large", "internal/member", "smallAnswer", bytes, "it is large"},
 			{"values of an answer or event that is not large", "internal/member", "smallValues", count, "it is large"},
