@@ -51,11 +51,13 @@ var parts = []part{
 			{"rules of a policy", "override", "MaxRules", count, "refused; a stored policy fails every object that names it, on every cluster, and says so"},
 			{"items of the overriders of a rule", "override", "MaxItems", count, "the same"},
 			{"items of all rules of a policy", "override", "MaxPolicyItems", count, "the same"},
+			{"values of a policy: entries of maps, elements of lists, names of clusters", "override", "MaxValues", count, "the same"},
 			{"segments of a path", "override", "MaxDepth", count, "refused; the rule fails its clusters"},
 			{"changes and warnings of an object for one cluster", "override", "MaxChanges", count, "the object fails for the cluster, and the rule is named"},
 			{"changes and warnings of an object for all clusters", "override", "MaxTotalChanges", count, "it fails for the clusters that nothing is left for"},
 			{"units of work of an object for one cluster (some nanoseconds each)", "override", "MaxWork", count, "it fails for the cluster"},
 			{"units of work of an object for all clusters", "override", "MaxTotalWork", count, "it fails for the clusters that nothing is left for"},
+			{"bytes of an object for all clusters, as JSON; a handful of variants are not weighed", "override", "MaxTotalBytes", bytes, "the same"},
 		},
 	},
 	{
