@@ -75,6 +75,8 @@ type plan struct {
 
 	targets  map[string]*target // By cluster.
 	variants []*variant
+	text     int // Bytes of what is said of their changes.
+	warned   int // Bytes of warnings about them.
 	warnings []string
 	// propagation is the policy that placed the object; overrides those that it
 	// was rendered with; deleted those that it names and that are gone.
@@ -108,8 +110,7 @@ type target struct {
 type variant struct {
 	*content
 
-	changes []tree.Change
-	secret  bool // Whether values must not be shown.
+	changes []string // As a report shows them; none beyond the first variants.
 }
 
 // memory is what must be remembered of the plans before.
@@ -176,7 +177,11 @@ func decideSafely(key Key, src source, was memory, s *surroundings, log logr.Log
 		return decide(src, was, s), nil
 	}()
 	obj := src.object
-	if err == nil || obj == nil {
+	switch {
+	case err == nil:
+		p.warnings = fewer(p.warnings)
+		return p
+	case obj == nil:
 		return p
 	}
 	if was.uid != obj.GetUID() {
@@ -359,10 +364,8 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 	}
 	p.placed = targets
 	for _, v := range variants.Render(obj, clusters, targets, by, policies...) {
-		t := target{err: v.Err}
-		for _, w := range v.Warnings {
-			t.warnings = append(t.warnings, w.String())
-		}
+		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned)}
+		p.warned += sizeOf(t.warnings)
 		for _, i := range v.Policies {
 			t.policies = append(t.policies, *policyReference(policies[i].Ref))
 		}
@@ -375,7 +378,7 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 			c, err := encode(v.Object, p.gvr, source, &p.keeping)
 			t.err = err
 			if err == nil {
-				t.variant = p.variant(&variant{content: c, changes: v.Changes, secret: secret})
+				t.variant = p.variant(c, v.Changes, secret)
 			}
 			rendered = append(rendered, arrival{object: v.Object, unasked: without})
 		}
@@ -463,12 +466,17 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 	return "/" + resource.String() + "/" + namespace + "/" + name
 }
 
-// variant returns the one with the same content that is there already, or adds v.
-func (p *plan) variant(v *variant) *variant {
+// variant returns the one with this content: one that is there already, or another.
+func (p *plan) variant(c *content, changes []tree.Change, secret bool) *variant {
 	for _, is := range p.variants {
-		if is.hash == v.hash {
+		if is.hash == c.hash {
 			return is
 		}
+	}
+	v := &variant{content: c}
+	if len(p.variants) < maxVariants {
+		v.changes = lines(changes, secret, maxText-p.text)
+		p.text += sizeOf(v.changes)
 	}
 	p.variants = append(p.variants, v)
 	return v
