@@ -111,6 +111,7 @@ type Controller struct {
 	carried       namespaceLabels
 	hubNamespaces *view
 	guardAll      bool
+	large         chan struct{} // Has as many as large copies are being written.
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -152,6 +153,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		carried:      o.NamespaceLabels,
 		labels:       map[string]map[string]string{},
 		guardAll:     o.GuardAll,
+		large:        make(chan struct{}, maxLarge),
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),

@@ -77,6 +77,7 @@ type plan struct {
 	variants []*variant
 	text     int // Bytes of what is said of their changes.
 	warned   int // Bytes of warnings about them.
+	bodies   int // Bytes of all of them, kept or not.
 	warnings []string
 	// propagation is the policy that placed the object; overrides those that it
 	// was rendered with; deleted those that it names and that are gone.
@@ -474,6 +475,10 @@ func (p *plan) variant(c *content, changes []tree.Change, secret bool) *variant 
 		}
 	}
 	v := &variant{content: c}
+	p.bodies += c.size
+	if p.bodies > maxPlanBodies {
+		c.body.Store(nil)
+	}
 	if len(p.variants) < maxVariants {
 		v.changes = lines(changes, secret, maxText-p.text)
 		p.text += sizeOf(v.changes)

@@ -61,6 +61,22 @@ var parts = []part{
 		},
 	},
 	{
+		"What the controllers keep of an object",
+		"Beside the object and a row for each copy. What has no room is rendered again when it is needed; see\n" +
+			"[design/0022](../design/0022-what-is-kept-in-memory.md).",
+		[]row{
+			{"bytes of a copy, as JSON", "internal/propagation", "maxBody", bytes, "it fails for the cluster: API servers read no more"},
+			{"bytes of the copies of an object that are about to be written", "internal/propagation", "maxPlanBodies", bytes, "rendered when each is written"},
+			{"bytes of the copies of all objects that are about to be written", "internal/propagation", "maxBodies", bytes, "rendered when each is written"},
+			{"bytes from which on a member is sent one copy after the other", "internal/propagation", "largeBody", bytes, "it waits for those before"},
+			{"copies of more than that which are sent to all members at a time", "internal/propagation", "maxLarge", count, "the same"},
+			{"variants whose changes a report shows", "internal/propagation", "maxVariants", count, "only how many variants there are is shown"},
+			{"changes of a variant in a report", "internal/propagation", "maxChanges", count, "the rest is not shown; refract explain does"},
+			{"bytes of all changes in a report, and of all warnings about variants", "internal/propagation", "maxText", bytes, "the same"},
+			{"warnings of an object, and of each variant, in a report", "internal/propagation", "maxWarnings", count, "how many more there are"},
+		},
+	},
+	{
 		"The injection into pods",
 		"A pod beyond a bound is let through as it is. Its record, an event and the policy's status say so, and it is looked at again.",
 		[]row{
