@@ -50,19 +50,24 @@ type contents struct {
 }
 
 func (c *Controller) collect(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	var clusters corev1alpha1.FederatedClusterList
+	if err := c.client.List(ctx, &clusters); err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
 	var all []*unstructured.Unstructured
-	for _, list := range []client.ObjectList{
-		&corev1alpha1.OverridePolicyList{}, &corev1alpha1.ClusterOverridePolicyList{},
-		&corev1alpha1.PropagationPolicyList{}, &corev1alpha1.ClusterPropagationPolicyList{}, &corev1alpha1.FederatedClusterList{},
-	} {
-		if err := c.client.List(ctx, list); err != nil {
-			return nil, fmt.Errorf("listing policies and clusters: %w", err)
-		}
-		objects, err := untyped(list)
+	for _, policy := range c.policies.all() {
+		u, err := unstructuredOf(policy, corev1alpha1.GroupVersion.WithKind(kindOf(policy)))
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, objects...)
+		all = append(all, u)
+	}
+	for i := range clusters.Items {
+		u, err := unstructuredOf(&clusters.Items[i], corev1alpha1.GroupVersion.WithKind(corev1alpha1.KindFederatedCluster))
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, u)
 	}
 	for _, key := range c.ledger.keys() {
 		p, _, was, ok := c.ledger.snapshot(key)
@@ -76,44 +81,6 @@ func (c *Controller) collect(ctx context.Context) ([]*unstructured.Unstructured,
 		all = append(all, report)
 	}
 	return append(all, c.sources.objects()...), nil
-}
-
-// untyped returns the items of a list.
-func untyped(list client.ObjectList) ([]*unstructured.Unstructured, error) {
-	var items []client.Object
-	switch l := list.(type) {
-	case *corev1alpha1.OverridePolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.OverridePolicy) client.Object { return p })
-	case *corev1alpha1.ClusterOverridePolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.ClusterOverridePolicy) client.Object { return p })
-	case *corev1alpha1.PropagationPolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.PropagationPolicy) client.Object { return p })
-	case *corev1alpha1.ClusterPropagationPolicyList:
-		items = pointers(l.Items, func(p *corev1alpha1.ClusterPropagationPolicy) client.Object { return p })
-	case *corev1alpha1.FederatedClusterList:
-		items = pointers(l.Items, func(p *corev1alpha1.FederatedCluster) client.Object { return p })
-	}
-	out := make([]*unstructured.Unstructured, 0, len(items))
-	for _, item := range items {
-		kind := corev1alpha1.KindFederatedCluster
-		if _, cluster := item.(*corev1alpha1.FederatedCluster); !cluster {
-			kind = kindOf(item)
-		}
-		u, err := unstructuredOf(item, corev1alpha1.GroupVersion.WithKind(kind))
-		if err != nil {
-			return nil, err
-		}
-		out = append(out, u)
-	}
-	return out, nil
-}
-
-func pointers[T any](items []T, object func(*T) client.Object) []client.Object {
-	out := make([]client.Object, len(items))
-	for i := range items {
-		out[i] = object(&items[i])
-	}
-	return out
 }
 
 func unstructuredOf(obj client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
