@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -399,41 +400,61 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 // lead finds what travels with the object to the clusters that are its own: what its
 // pod template refers to, on each cluster as it is there, and what it names.
 func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *surroundings) {
-	native := func(resource schema.GroupResource, name string) string {
-		return placement.Native(resource, &metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: name})
-	}
-	add := func(to *map[Key][]string, resource schema.GroupResource, name string, clusters []string) {
-		clusters = slices.DeleteFunc(slices.Clone(clusters), func(cluster string) bool {
+	var parties [][]string // The clusters of each arrival, and then all.
+	for _, a := range rendered {
+		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
 			_, its := find(own, cluster)
 			return !its
 		})
-		if len(clusters) == 0 || native(resource, name) != "" {
-			return
-		}
-		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
-		if *to == nil {
-			*to = map[Key][]string{}
-		}
-		all := slices.Concat((*to)[key], clusters)
-		slices.Sort(all)
-		(*to)[key] = slices.Compact(all)
+		parties = append(parties, clusters)
 	}
-	for _, a := range rendered {
+	var all []string
+	for i := range own {
+		all = append(all, own[i].Cluster)
+	}
+	parties = append(parties, all)
+	follows, withheld := travellers{}, travellers{}
+	add := func(to travellers, resource schema.GroupResource, name string, party int) {
+		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
+		with := to[key]
+		switch {
+		case len(parties[party]) == 0:
+		case len(with) == 0 && native(obj, resource, name) != "":
+		default:
+			to[key] = append(with, party)
+		}
+	}
+	told := map[reference.Reference]bool{}
+	for i, a := range rendered {
 		for _, ref := range podtemplate.References(a.object) {
-			to := &p.follows
-			if by, without := a.unasked[reference.Reference{Kind: ref.Kind, Name: ref.Name}]; without {
-				to = &p.withheld
-				w := fmt.Sprintf("%s %s, which %s brings in, does not travel with the object to where it is not yet: %v: %s",
-					ref.Kind, ref.Name, anyGeneration(by), errUnasked, approve)
-				if !slices.Contains(p.warnings, w) {
-					p.warnings = append(p.warnings, w)
+			to, id := follows, reference.Reference{Kind: ref.Kind, Name: ref.Name}
+			if by, without := a.unasked[id]; without {
+				to = withheld
+				if !told[id] {
+					told[id] = true
+					p.warnings = append(p.warnings, fmt.Sprintf("%s %s, which %s brings in, does not travel with the object to where it is not yet: %v: %s",
+						ref.Kind, ref.Name, anyGeneration(by), errUnasked, approve))
 				}
 			}
-			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
+			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, i)
 		}
 	}
+	for _, f := range p.named(obj, s) {
+		add(follows, f.GroupResource, f.Name, len(rendered))
+	}
+	p.follows, p.withheld = follows.clusters(parties), withheld.clusters(parties)
+}
+
+// native says why each cluster has an object of its own, of this name in the namespace of
+// another; nothing if it has not.
+func native(beside *unstructured.Unstructured, resource schema.GroupResource, name string) string {
+	return placement.Native(resource, &metav1.ObjectMeta{Namespace: beside.GetNamespace(), Name: name})
+}
+
+// named returns what the object names itself, to travel with it.
+func (p *plan) named(obj *unstructured.Unstructured, s *surroundings) (followers []Key) {
 	if obj.GetNamespace() == "" {
-		return
+		return nil
 	}
 	for _, f := range p.keeping.Followers {
 		kind := schema.GroupKind{Group: f.Group, Kind: f.Kind}
@@ -446,14 +467,44 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 			p.warnings = append(p.warnings, w)
 			continue
 		}
-		if why := native(resource, f.Name); why != "" {
+		if why := native(obj, resource, f.Name); why != "" {
 			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
 			continue
 		}
-		for i := range own {
-			add(&p.follows, resource, f.Name, []string{own[i].Cluster})
-		}
+		followers = append(followers, Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: f.Name}})
 	}
+	return followers
+}
+
+// travellers are what travels with an object, and with which parties of clusters.
+type travellers map[Key][]int
+
+// clusters returns to which clusters each of them travels. Those of the same parties share
+// the list: an object may refer to thousands, on a thousand clusters.
+func (t travellers) clusters(parties [][]string) map[Key][]string {
+	if len(t) == 0 {
+		return nil
+	}
+	to := make(map[Key][]string, len(t))
+	shared := map[string][]string{}
+	var id []byte
+	for key, with := range t {
+		id = id[:0]
+		for _, party := range with {
+			id = binary.AppendUvarint(id, uint64(party))
+		}
+		list, known := shared[string(id)]
+		if !known {
+			for _, party := range with {
+				list = append(list, parties[party]...)
+			}
+			slices.Sort(list)
+			list = slices.Compact(list)
+			shared[string(id)] = list
+		}
+		to[key] = list
+	}
+	return to
 }
 
 // sourceOf is the annotation that a copy carries: the hub, the object there, and
