@@ -4,6 +4,8 @@ import (
 	"os"
 	"path"
 	"slices"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -72,6 +74,26 @@ func TestNetworkPolicies(t *testing.T) {
 	if deployments < 3 {
 		t.Errorf("got %d Deployments: they are not where this looks for them", deployments)
 	}
+}
+
+// TestMemoryLimits: the runtime of each Deployment knows of its limit, as it grows to
+// twice of what is needed otherwise.
+func TestMemoryLimits(t *testing.T) {
+	documents(t, ".", "Deployment", func(_ string, d *appsv1.Deployment) {
+		for _, c := range d.Spec.Template.Spec.Containers {
+			limit := c.Resources.Limits.Memory().Value()
+			at := slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })
+			if at < 0 || limit == 0 {
+				t.Errorf("%s: want a limit of memory and GOMEMLIMIT, got %d and %v", d.Name, limit, c.Env)
+				continue
+			}
+			text, ok := strings.CutSuffix(c.Env[at].Value, "MiB")
+			mib, err := strconv.ParseInt(text, 10, 64)
+			if share := float64(mib<<20) / float64(limit); !ok || err != nil || share < 0.85 || share > 0.92 {
+				t.Errorf("%s: want GOMEMLIMIT to be about nine tenths of %d, got %q", d.Name, limit, c.Env[at].Value)
+			}
+		}
+	})
 }
 
 // installed fails the test unless the kustomization beside a file has it.

@@ -89,6 +89,7 @@ type listAction struct {
 	container string
 	part      podtemplate.Part
 	edit      listEdit
+	size      int // Of what it writes, in bytes.
 }
 
 // listEdit returns what a list is to become, and leaves it as it is. Absent are
@@ -136,6 +137,7 @@ func (a *listAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return err
 	}
+	r.written += a.size
 	r.note(change, by)
 	return nil
 }

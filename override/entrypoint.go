@@ -20,7 +20,7 @@ func compileEntrypoint(by *tree.Author, o *corev1alpha1.EntrypointOverrider, pat
 	for i, s := range o.Value {
 		value[i], unwanted[s] = s, true
 	}
-	a := &listAction{container: o.ContainerName, part: entrypoints[by.Overrider]}
+	a := &listAction{container: o.ContainerName, part: entrypoints[by.Overrider], size: tree.Size(value)}
 	switch o.Operator {
 	case "", corev1alpha1.OpOverwrite:
 		a.edit = func([]any) ([]any, []string, error) { return value, nil, nil }

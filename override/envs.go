@@ -23,7 +23,7 @@ func compileEnvs(_ *tree.Author, o *corev1alpha1.EnvOverrider, path *field.Path)
 	errs := requireContainerName(o.ContainerName, path)
 	vars, varErrs := compileVariables(o, path.Child("value"))
 	errs = append(errs, varErrs...)
-	a := &listAction{container: o.ContainerName, part: podtemplate.Env}
+	a := &listAction{container: o.ContainerName, part: podtemplate.Env, size: tree.Size(vars.list)}
 	switch o.Operator {
 	case "", corev1alpha1.OpOverwrite:
 		a.edit = vars.overwrite

@@ -162,6 +162,7 @@ func (a *imageAction) rewrite(r *rendering, by *tree.Author, v any, at tree.Poin
 	if err != nil {
 		return err
 	}
+	r.written += len(after)
 	r.note(c, by)
 	return nil
 }

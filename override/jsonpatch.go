@@ -19,6 +19,7 @@ type patchAction struct {
 	operator corev1alpha1.Operator
 	at       tree.Pointer
 	value    any // Shared by all renderings: a Doc never writes to what it was given.
+	size     int // Of the value, in bytes.
 	version  bool
 	empty    any // What takes the place of a member that always exists for the rules, when this removes it.
 }
@@ -41,6 +42,7 @@ func compileJSONPatch(by *tree.Author, o *corev1alpha1.JSONPatchOverrider, path 
 		if a.value, valueErr = parseValue(o, path.Child("value")); valueErr != nil {
 			errs = append(errs, valueErr)
 		}
+		a.size = tree.Size(a.value)
 	}
 	if len(errs) > 0 {
 		return nil, errs
@@ -182,6 +184,7 @@ func (a *patchAction) apply(r *rendering, by *tree.Author) error {
 	if err != nil {
 		return err
 	}
+	r.written += a.size
 	r.note(c, by)
 	return nil
 }

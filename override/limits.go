@@ -13,9 +13,9 @@ import (
 	"refract.dev/tree"
 )
 
-// What a policy may have. The schemas of the API say the same; a policy may have been
-// stored before they did, and is in a file without them. One with more fails every
-// cluster, and none of it is compiled.
+// What a policy may have. The schemas of the API say the same, but for values, which they
+// cannot count; a policy may have been stored before they did, and is in a file without
+// them. One with more fails every cluster, and none of it is compiled.
 const (
 	// MaxRules is how many rules a policy may have.
 	MaxRules = 1000
@@ -23,6 +23,10 @@ const (
 	MaxItems = 1000
 	// MaxPolicyItems is how many items all rules of a policy may have together.
 	MaxPolicyItems = 5000
+	// MaxValues is how many values all of a policy may have: entries of maps, elements of
+	// lists, names of clusters, and what is inside the values of JSON patches. An item of
+	// annotations may have thousands, and compiled each takes some hundred bytes.
+	MaxValues = 10_000
 	// MaxDepth is how many segments a path may have.
 	MaxDepth = 100
 )
@@ -42,7 +46,15 @@ const (
 	MaxWork = 10_000_000
 	// MaxTotalWork is how much work all variants of an object may be together.
 	MaxTotalWork = 50_000_000
+	// MaxTotalBytes is how many bytes of JSON all variants of an object may have together:
+	// for each those of the object, and those that rules have written to it, be it that
+	// others overwrote them. A handful of variants are not weighed.
+	MaxTotalBytes = 64 << 20
 )
+
+// fewVariants are not weighed: they are less than MaxTotalBytes, as no API server stores
+// an object or a policy of more than 1.5 MiB.
+const fewVariants = 8
 
 const (
 	workOfStep      = 50
@@ -63,13 +75,26 @@ var (
 	errWork      = fmt.Errorf("%w: the object is more than %d units of work for one cluster: have fewer items, or smaller lists", ErrTooMuch, MaxWork)
 	errTotalWork = fmt.Errorf("%w: the object is more than %d units of work for all clusters together: "+
 		"have fewer items, or fewer clusters with rules of their own", ErrTooMuch, MaxTotalWork)
+	errTotalBytes = fmt.Errorf("%w: the object is more than %d MiB for all clusters together: "+
+		"have a smaller one, or fewer clusters with rules of their own", ErrTooMuch, MaxTotalBytes>>20)
 )
 
 // Budget is what is left for the variants of one object: who renders them in several
 // goes renders them with one Budget. The zero value is whole. A Budget is for one
 // goroutine.
 type Budget struct {
-	changes, work int // Spent.
+	changes, work, written int // Spent.
+
+	variants int // That did not fail.
+	size     int // Of the object; zero while there are few variants.
+}
+
+// weigh looks at the object if it has many variants. What it is once is enough: shares of
+// replicas make it no larger.
+func (b *Budget) weigh(object map[string]any) {
+	if b.variants >= fewVariants && b.size == 0 {
+		b.size = tree.Size(object)
+	}
 }
 
 // Render is the function [Render] with what is left.
@@ -100,6 +125,8 @@ func (r *rendering) exceeded() error {
 		return errTotalChanges
 	case r.budget.work+work > MaxTotalWork:
 		return errTotalWork
+	case (r.budget.variants+1)*r.budget.size+r.budget.written+r.written > MaxTotalBytes:
+		return errTotalBytes
 	}
 	return nil
 }
@@ -110,7 +137,7 @@ func excessive(spec *corev1alpha1.OverridePolicySpec) *field.Error {
 	if n := len(spec.OverrideRules); n > MaxRules {
 		return field.TooMany(path, n, MaxRules)
 	}
-	all := 0
+	all, values := 0, 0
 	for i := range spec.OverrideRules {
 		n := spec.OverrideRules[i].Overriders.Items()
 		if n > MaxItems {
@@ -118,12 +145,75 @@ func excessive(spec *corev1alpha1.OverridePolicySpec) *field.Error {
 				fmt.Errorf("%w: it has %d items, and a rule may have %d: make several rules of it, or several policies", ErrTooMuch, n, MaxItems))
 		}
 		all += n
+		values += valuesOf(&spec.OverrideRules[i])
 	}
-	if all > MaxPolicyItems {
+	switch {
+	case all > MaxPolicyItems:
 		return forbidden(path, fmt.Errorf("%w: the rules have %d items together, and a policy may have %d: make several policies of it",
 			ErrTooMuch, all, MaxPolicyItems))
+	case values > MaxValues:
+		return forbidden(path, fmt.Errorf("%w: the rules have %d values together (entries of maps, elements of lists, names of clusters), "+
+			"and a policy may have %d: select clusters by labels, or make several policies of it", ErrTooMuch, values, MaxValues))
 	}
 	return nil
+}
+
+// valuesOf counts what is in the items of a rule, and the clusters that it names.
+func valuesOf(rule *corev1alpha1.OverrideRule) int {
+	n := 0
+	if t := rule.TargetClusters; t != nil {
+		n += len(t.Clusters) + len(t.ClusterSelector)
+		for i := range t.ClusterAffinity {
+			for _, of := range [][]corev1alpha1.ClusterSelectorRequirement{t.ClusterAffinity[i].MatchExpressions, t.ClusterAffinity[i].MatchFields} {
+				for j := range of {
+					n += 1 + len(of[j].Values)
+				}
+			}
+		}
+	}
+	o := rule.Overriders
+	if o == nil {
+		return n
+	}
+	for i := range o.Image {
+		n += len(o.Image[i].ContainerNames) + len(o.Image[i].Operations)
+	}
+	for _, of := range [][]corev1alpha1.EntrypointOverrider{o.Command, o.Args} {
+		for i := range of {
+			n += len(of[i].Value)
+		}
+	}
+	for i := range o.Envs {
+		n += len(o.Envs[i].Value)
+	}
+	for _, of := range [][]corev1alpha1.StringMapOverrider{o.Annotations, o.Labels} {
+		for i := range of {
+			n += len(of[i].Value)
+		}
+	}
+	for i := range o.JSONPatch {
+		if v := o.JSONPatch[i].Value; v != nil {
+			n += valuesIn(v.Raw)
+		}
+	}
+	return n
+}
+
+// valuesIn counts the values in JSON, and what is empty twice: each but the first comes
+// after a comma or the bracket of what it is in. What is no JSON is refused later.
+func valuesIn(text []byte) int {
+	n, quoted := 1, false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '"':
+			quoted = !quoted
+		case quoted && c == '\\':
+			i++
+		case !quoted && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
 }
 
 // failing returns a policy that fails all clusters: nobody can say whom the rest of it

@@ -14,6 +14,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/match"
+	"refract.dev/tree"
 )
 
 // rulesOf returns a policy whose rules have so many operations each, all at one place.
@@ -38,6 +39,18 @@ func configMap() *unstructured.Unstructured {
 }
 
 func TestTooManyItems(t *testing.T) {
+	values := func(n int, more func(*corev1alpha1.OverrideRule)) *corev1alpha1.OverridePolicy {
+		p := rulesOf(0)
+		entries := map[string]string{}
+		for i := range n {
+			entries[fmt.Sprint("k", i)] = "v"
+		}
+		p.Spec.OverrideRules[0].Overriders.Annotations = []corev1alpha1.StringMapOverrider{{Operator: corev1alpha1.OpAddIfAbsent, Value: entries}}
+		more(&p.Spec.OverrideRules[0])
+		return p
+	}
+	const tooMany = ": spec.overrideRules: Forbidden: is too much: the rules have 10001 values together (entries of maps, elements of lists, " +
+		"names of clusters), and a policy may have 10000: select clusters by labels, or make several policies of it"
 	segments := func(n int) *corev1alpha1.OverridePolicy {
 		p := rulesOf(1)
 		p.Spec.OverrideRules[0].Overriders.JSONPatch[0] = corev1alpha1.JSONPatchOverrider{Path: strings.Repeat("/a", n), Operator: corev1alpha1.OpRemove}
@@ -75,6 +88,31 @@ func TestTooManyItems(t *testing.T) {
 			reason: "Rules with nothing in them cost something, too.",
 			policy: rulesOf(make([]int, MaxRules+1)...),
 			want:   ": spec.overrideRules: Too many: 1001: must have at most 1000 items",
+		},
+		"Values": {
+			reason: "One item may have as many.",
+			policy: values(MaxValues, func(*corev1alpha1.OverrideRule) {}),
+		},
+		"OneValueMore": {
+			reason: "It is one item, and compiled it is as much as thousands.",
+			policy: values(MaxValues+1, func(*corev1alpha1.OverrideRule) {}),
+			want:   tooMany,
+		},
+		"OneClusterMore": {
+			reason: "So are the clusters of a rule.",
+			policy: values(MaxValues, func(r *corev1alpha1.OverrideRule) {
+				r.TargetClusters = &corev1alpha1.TargetClusters{Clusters: []string{"a"}}
+			}),
+			want: tooMany,
+		},
+		"OneElementMore": {
+			reason: "What is in the value of a patch is decoded when the policy is compiled. A string is one, whatever is in it.",
+			policy: values(MaxValues-4, func(r *corev1alpha1.OverrideRule) {
+				r.Overriders.JSONPatch = []corev1alpha1.JSONPatchOverrider{{Path: "/data", Value: &apiextensionsv1.JSON{
+					Raw: []byte(`{"a": ["[,{", {"b": "\",{[\\"}]}`),
+				}}}
+			}),
+			want: tooMany,
 		},
 		"Depth": {
 			reason: "A path may be as deep: what fails is that nothing is there.",
@@ -166,7 +204,7 @@ func arguments(times, n int) *corev1alpha1.OverridePolicy {
 func TestBudget(t *testing.T) {
 	const a, b, c, d, e, f = "a", "b", "c", "d", "e", "f"
 	missing := tags(a)
-	missing.Spec.OverrideRules[0].Overriders.Image[0].ContainerNames = strings.Fields(strings.Repeat("nobody ", 1+MaxChanges))
+	missing.Spec.OverrideRules[0].Overriders.Image[0].ContainerNames = strings.Fields(strings.Repeat("nobody ", 101))
 	for name, tc := range map[string]struct {
 		reason string
 		object *unstructured.Unstructured
@@ -183,7 +221,7 @@ func TestBudget(t *testing.T) {
 		},
 		"Warnings": {
 			reason: "Warnings take memory like changes.",
-			object: containersOf(1), policy: missing, want: []error{errChanges},
+			object: containersOf(100), policy: missing, want: []error{errChanges},
 		},
 		"TotalChanges": {
 			reason: "All variants together may have as many.",
@@ -199,7 +237,7 @@ func TestBudget(t *testing.T) {
 		},
 		"TooMuchWork": {
 			reason: "It is few changes, and all of them keep what was before.",
-			object: containersOf(1), policy: arguments(900, 300), want: []error{errWork},
+			object: containersOf(1), policy: arguments(900, 11), want: []error{errWork},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -225,6 +263,59 @@ func TestBudget(t *testing.T) {
 				if want != nil && (!errors.As(got[i], &failed) || failed.Policy.Name != "web" || !errors.Is(want, ErrTooMuch)) {
 					t.Errorf("%s\ncluster %s: want an error that names the policy, got %v", tc.reason, clusters[i].Name, got[i])
 				}
+			}
+		})
+	}
+}
+
+// TestTotalBytes renders an object of almost 1 MiB for as many clusters as there are MiB,
+// with a rule for each that writes the rest.
+func TestTotalBytes(t *testing.T) {
+	const mib, written = 1 << 20, `"12345678"`
+	policy := &corev1alpha1.OverridePolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "web"}}
+	var clusters []match.Cluster
+	for i := range MaxTotalBytes / mib {
+		name := fmt.Sprint("c", i)
+		clusters = append(clusters, match.Cluster{Name: name})
+		policy.Spec.OverrideRules = append(policy.Spec.OverrideRules, corev1alpha1.OverrideRule{
+			TargetClusters: &corev1alpha1.TargetClusters{Clusters: []string{name}},
+			Overriders: &corev1alpha1.Overriders{JSONPatch: []corev1alpha1.JSONPatchOverrider{
+				{Path: "/data/x", Value: &apiextensionsv1.JSON{Raw: []byte(written)}},
+			}},
+		})
+	}
+	clusters = append(clusters, match.Cluster{Name: "plain"})
+	p, errs := Compile(policy)
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		more   int
+		want   int // Of the clusters, how many get nothing.
+	}{
+		"Bytes":       {"All clusters together may get as many.", 0, 0},
+		"OneByteMore": {"There is nothing left for the last one. The one that no rule is for gets the object as it is.", 1, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			obj := configMap()
+			data := obj.Object["data"].(map[string]any)
+			data["big"] = ""
+			data["big"] = strings.Repeat("a", mib-len(written)-tree.Size(begin(obj).doc.Root())+tc.more)
+			var failed []match.Cluster
+			for _, v := range Render(obj, clusters, p) {
+				if v.Err == nil {
+					continue
+				}
+				if !errors.Is(v.Err, errTotalBytes) || !strings.HasPrefix(v.Err.Error(), "OverridePolicy default/web rule ") {
+					t.Errorf("want an error that names the rule and what there is too much of, got %v", v.Err)
+				}
+				for _, i := range v.Clusters {
+					failed = append(failed, clusters[i])
+				}
+			}
+			if len(failed) != tc.want || tc.want > 0 && failed[0].Name != "c63" {
+				t.Errorf("%s\nwant %d to fail, got %v", tc.reason, tc.want, failed)
 			}
 		})
 	}

@@ -21,8 +21,9 @@ type rendering struct {
 	warnings []Warning
 	emptied  []emptied
 
-	budget *Budget
-	work   int // Other than what the doc has copied.
+	budget  *Budget
+	work    int // Other than what the doc has copied.
+	written int // Bytes.
 
 	scratch [8]container // For containers.
 }
@@ -32,6 +33,7 @@ func render(budget *Budget, obj *unstructured.Unstructured, policies []*Policy, 
 	var v Variant
 	r := begin(obj)
 	r.budget = budget
+	budget.weigh(r.doc.Root())
 	bit := 0
 	for i, p := range policies {
 		holds := false
@@ -55,6 +57,8 @@ func render(budget *Budget, obj *unstructured.Unstructured, policies []*Policy, 
 	if v.Err != nil {
 		return v
 	}
+	budget.variants++
+	budget.written += r.written
 	v.Changes = r.record.Changes()
 	v.Object = &unstructured.Unstructured{Object: r.finish()}
 	return v

@@ -24,6 +24,7 @@ type entry struct {
 	key   string
 	at    tree.Pointer
 	value any // A string.
+	size  int // Of both, in bytes.
 }
 
 // compileStringMap compiles an item of annotations or labels: the overrider has
@@ -43,7 +44,7 @@ func compileStringMap(by *tree.Author, o *corev1alpha1.StringMapOverrider, path 
 		errs = append(errs, field.NotSupported(path.Child("operator"), o.Operator, []string{"addIfAbsent", "overwrite", "delete"}))
 	}
 	for _, key := range slices.Sorted(maps.Keys(o.Value)) {
-		e := entry{key: key, at: a.at.Member(key), value: o.Value[key]}
+		e := entry{key: key, at: a.at.Member(key), value: o.Value[key], size: len(key) + len(o.Value[key])}
 		at := path.Child("value").Key(key)
 		if err := protected(e.at); err != nil {
 			errs = append(errs, forbidden(at, err))
@@ -109,6 +110,7 @@ func (a *mapAction) applyEntry(r *rendering, by *tree.Author, e *entry, present 
 		c, err = r.doc.Remove(e.at)
 	default:
 		c, err = r.doc.Set(e.at, e.value)
+		r.written += e.size
 	}
 	if err != nil {
 		return err

@@ -56,6 +56,7 @@ type applier struct {
 	now        func() time.Time
 	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
 	guard      *guard
+	ownLarge   chan struct{} // Has one while a large copy is being written.
 	stop       context.CancelFunc
 	ended      chan struct{} // Closed when nothing is in flight any more.
 	retries    workqueue.TypedRateLimiter[Key]
@@ -71,6 +72,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 		member:     m,
 		guard:      newGuard(c.guardPercent, time.Now),
 		now:        time.Now,
+		ownLarge:   make(chan struct{}, 1),
 		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
 		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
@@ -212,7 +214,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	a.guard.stays(key)
 	r := a.rowFor(key, p)
 	r.adopted = r.adopted || have.Adopted
-	body := t.variant.forNew()
+	with := (*body).forNew
+	known := func(b *body) []byte { return b.forKnown(have.UID, r.adopted) }
 	switch {
 	case sight == member.Present && have.Native:
 		return a.native(key, r)
@@ -221,7 +224,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 			return a.exists(key, r, have)
 		}
 		r.adopted = true
-		body = t.variant.forKnown(have.UID, true)
+		with = known
 	case sight == member.Present && have.Deleting:
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
@@ -235,9 +238,9 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 			return a.fought(key, r, drift, left)
 		}
 		r.drift = cmp.Or(drift, r.drift)
-		body = t.variant.forKnown(have.UID, r.adopted)
+		with = known
 	case sight == member.Present:
-		body = t.variant.forKnown(have.UID, r.adopted)
+		with = known
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
@@ -249,13 +252,17 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}
+	end, ok := a.begin(ctx, t.variant.size)
+	if !ok {
+		return reconcile.Result{RequeueAfter: notOurs}, nil
+	}
+	defer end()
 	if sight == member.Present && t.variant.retained && have.Owned.Replicas() {
 		if err := a.handOver(ctx, key, t.variant); err != nil {
 			return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
 		}
 	}
-	err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, body)
-	if err != nil {
+	if err := a.write(ctx, key, p, t, with); err != nil {
 		return a.refused(ctx, key, p, t, r, err)
 	}
 	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
@@ -266,9 +273,43 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	return a.synced(key, r, p, t)
 }
 
+// begin waits until a copy of this size may be written, unless ctx ends before. The end of
+// that is to be told.
+func (a *applier) begin(ctx context.Context, size int) (end func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case a.ownLarge <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false
+	}
+	select {
+	case a.large <- struct{}{}:
+		return func() {
+			<-a.large
+			<-a.ownLarge
+		}, true
+	case <-ctx.Done():
+		<-a.ownLarge
+		return nil, false
+	}
+}
+
+// write writes a copy.
+func (a *applier) write(ctx context.Context, key Key, p *plan, t *target, with func(*body) []byte) error {
+	b := a.bodyOf(key, p, t)
+	if b == nil {
+		return errOutdated
+	}
+	return a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+}
+
 // refused deals with a write that failed.
 func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r row, err error) (reconcile.Result, error) {
 	switch {
+	case errors.Is(err, errOutdated):
+		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
 		r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
 		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
@@ -310,7 +351,11 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *tar
 		// A namespace that copies needed before its own copy came, or what the object
 		// asks to take over.
 		r.adopted = have.MadeFor != a.hub
-		if err := a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, t.variant.forKnown(have.UID, r.adopted)); err != nil {
+		err = a.write(ctx, key, p, t, func(b *body) []byte { return b.forKnown(have.UID, r.adopted) })
+		if errors.Is(err, errOutdated) {
+			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+		}
+		if err != nil {
 			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 			return a.failed(key, r)
 		}

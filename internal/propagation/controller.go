@@ -111,6 +111,9 @@ type Controller struct {
 	carried       namespaceLabels
 	hubNamespaces *view
 	guardAll      bool
+	large         chan struct{} // Has as many as large copies are being written.
+
+	charges charges
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -152,6 +155,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		carried:      o.NamespaceLabels,
 		labels:       map[string]map[string]string{},
 		guardAll:     o.GuardAll,
+		large:        make(chan struct{}, maxLarge),
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
@@ -236,6 +240,7 @@ func (r *runner) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
+	r.decide.queue.costs = func(key Key) bool { return r.charges.over(key.Namespace, time.Now()) }
 
 	if err := r.policies.watch(ctx, r.manager, &r.running); err != nil {
 		return err
@@ -532,8 +537,10 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
 	}
+	began := time.Now()
 	p := decideSafely(key, src, was, s, c.log)
 	p.made = time.Now()
+	c.charges.add(key.Namespace, p.made.Sub(began), p.made)
 	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
 		c.sources.noted(key, told)
 		return reconcile.Result{}, nil

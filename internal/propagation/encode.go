@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -18,20 +19,32 @@ import (
 	"refract.dev/placement"
 )
 
+// maxBody is how many bytes a copy may be written with, as JSON. An API server reads
+// 3 MiB, and stores half of that.
+const maxBody = 3 << 20
+
 // content is what a copy is applied with: shared by all clusters with the same
 // variant.
 type content struct {
 	gvr  schema.GroupVersionResource
 	hash string
+	// retained is whether spec.replicas is left to the cluster.
+	retained bool
+	// size is that of the body in bytes.
+	size int
+	// body is nil while nobody is about to write the copy, and where there is no room
+	// for it: then it is made again, see [applier.bodyOf].
+	body atomic.Pointer[body]
+}
+
+// body is the JSON of a copy.
+type body struct {
 	// head is the metadata without its opening brace, rest the other members
 	// without theirs: what is said of the copy that is there comes before.
 	head, rest []byte
 	// kept is rest without what is left to the cluster once the copy is there: equal
 	// to rest unless replicas are retained.
-	kept     []byte
-	retained bool
-	// replicas are those of rest; nil if it has none.
-	replicas *int64
+	kept []byte
 }
 
 // hashLength is that of a content hash: 128 bits of SHA-256, in hexadecimal.
@@ -65,15 +78,20 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 	if err != nil {
 		return nil, fmt.Errorf("encoding the object: %w", err)
 	}
-	c := &content{rest: rest[1:], kept: rest[1:]}
+	b := &body{rest: rest[1:], kept: rest[1:]}
+	c := &content{size: len(head) + len(rest)}
+	if c.size > maxBody {
+		return nil, fmt.Errorf("the copy takes %d bytes as JSON, and API servers read %d", c.size, maxBody)
+	}
 	if keeping.RetainReplicas {
-		if err := c.retain(root); err != nil {
+		if c.retained, err = b.retain(root); err != nil {
 			return nil, err
 		}
+		c.size += len(b.kept)
 	}
 	digest := sha256.New()
 	digest.Write(head)
-	digest.Write(c.kept)
+	digest.Write(b.kept)
 	hash := hex.EncodeToString(digest.Sum(nil))[:hashLength]
 	mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
 	at := bytes.Index(head, append(mark, unhashed...))
@@ -85,31 +103,31 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 		return nil, fmt.Errorf("apiVersion: %w", err)
 	}
 	gvr.Version = gv.Version
-	c.gvr, c.hash, c.head = gvr, hash, head[1:]
+	b.head = head[1:]
+	c.gvr, c.hash = gvr, hash
+	c.body.Store(b)
 	return c, nil
 }
 
-// retain leaves spec.replicas out of what a copy that is there is written with.
-func (c *content) retain(root map[string]any) error {
+// retain leaves spec.replicas out of what a copy that is there is written with, and
+// reports whether the object is one that may have them.
+func (b *body) retain(root map[string]any) (retained bool, err error) {
 	spec, ok := root["spec"].(map[string]any)
 	if !ok {
-		return nil
+		return false, nil
 	}
-	c.retained = true
-	n, ok := spec["replicas"].(int64)
-	if !ok {
-		return nil
+	if _, ok := spec["replicas"].(int64); !ok {
+		return true, nil
 	}
-	c.replicas = &n
 	root, spec = maps.Clone(root), maps.Clone(spec)
 	delete(spec, "replicas")
 	root["spec"] = spec
 	kept, err := json.Marshal(root)
 	if err != nil {
-		return fmt.Errorf("encoding the object: %w", err)
+		return true, fmt.Errorf("encoding the object: %w", err)
 	}
-	c.kept = kept[1:]
-	return nil
+	b.kept = kept[1:]
+	return true, nil
 }
 
 func with(m map[string]any, key, value string) map[string]any {
@@ -122,27 +140,27 @@ func with(m map[string]any, key, value string) map[string]any {
 // forNew is the request body for a copy that is not there. An object that is
 // there in spite of that makes the API server answer with a conflict: no object
 // has ever had this resourceVersion.
-func (c *content) forNew() []byte { return c.body(`"resourceVersion":"1"`, c.head, c.rest) }
+func (b *body) forNew() []byte { return b.with(`"resourceVersion":"1"`, b.head, b.rest) }
 
 // forKnown is the request body for the copy with this UID. Another object in its
 // place makes the API server answer with a conflict. Adopted marks a copy that was
 // there before it became one.
-func (c *content) forKnown(uid types.UID, adopted bool) []byte {
-	head := c.head
+func (b *body) forKnown(uid types.UID, adopted bool) []byte {
+	head := b.head
 	if adopted {
 		mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
 		at := bytes.Index(head, mark)
 		head = slices.Concat(head[:at], []byte(`"`+refractv1alpha1.AdoptedAnnotation+`":"true",`), head[at:])
 	}
-	return c.body(`"uid":"`+string(uid)+`"`, head, c.kept)
+	return b.with(`"uid":"`+string(uid)+`"`, head, b.kept)
 }
 
-func (c *content) body(guard string, head, rest []byte) []byte {
-	b := make([]byte, 0, len(head)+len(rest)+len(guard)+16)
-	b = append(b, `{"metadata":{`...)
-	b = append(b, guard...)
-	b = append(b, ',')
-	b = append(b, head...)
-	b = append(b, ',')
-	return append(b, rest...)
+func (b *body) with(guard string, head, rest []byte) []byte {
+	all := make([]byte, 0, len(head)+len(rest)+len(guard)+16)
+	all = append(all, `{"metadata":{`...)
+	all = append(all, guard...)
+	all = append(all, ',')
+	all = append(all, head...)
+	all = append(all, ',')
+	return append(all, rest...)
 }

@@ -103,26 +103,26 @@ func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstru
 	if had == nil {
 		had = &contents{}
 	}
+	var clusters corev1alpha1.FederatedClusterList
+	// They are read here, and not modified; nor are policies.
+	if err := c.client.List(ctx, &clusters, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	stored := c.policies.all()
+	for i := range clusters.Items {
+		stored = append(stored, &clusters.Items[i])
+	}
 	var all []*unstructured.Unstructured
-	for _, list := range []client.ObjectList{
-		&corev1alpha1.OverridePolicyList{}, &corev1alpha1.ClusterOverridePolicyList{},
-		&corev1alpha1.PropagationPolicyList{}, &corev1alpha1.ClusterPropagationPolicyList{}, &corev1alpha1.FederatedClusterList{},
-	} {
-		// They are read here, and not modified.
-		if err := c.client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-			return nil, fmt.Errorf("listing policies and clusters: %w", err)
+	for _, item := range stored {
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		for _, item := range itemsOf(list) {
-			if ctx.Err() != nil {
-				return nil, context.Cause(ctx)
-			}
-			u, err := had.untyped(item)
-			if err != nil {
-				return nil, err
-			}
-			now.stored[editionOf(item)] = u
-			all = append(all, u)
+		u, err := had.untyped(item)
+		if err != nil {
+			return nil, err
 		}
+		now.stored[editionOf(item)] = u
+		all = append(all, u)
 	}
 	for _, key := range c.ledger.keys() {
 		if ctx.Err() != nil {
@@ -177,32 +177,6 @@ func editionOf(item client.Object) edition {
 		kind = kindOf(item)
 	}
 	return edition{kind, item.GetUID(), item.GetResourceVersion()}
-}
-
-// itemsOf returns the items of a list.
-func itemsOf(list client.ObjectList) []client.Object {
-	switch l := list.(type) {
-	case *corev1alpha1.OverridePolicyList:
-		return pointers(l.Items, func(p *corev1alpha1.OverridePolicy) client.Object { return p })
-	case *corev1alpha1.ClusterOverridePolicyList:
-		return pointers(l.Items, func(p *corev1alpha1.ClusterOverridePolicy) client.Object { return p })
-	case *corev1alpha1.PropagationPolicyList:
-		return pointers(l.Items, func(p *corev1alpha1.PropagationPolicy) client.Object { return p })
-	case *corev1alpha1.ClusterPropagationPolicyList:
-		return pointers(l.Items, func(p *corev1alpha1.ClusterPropagationPolicy) client.Object { return p })
-	case *corev1alpha1.FederatedClusterList:
-		return pointers(l.Items, func(p *corev1alpha1.FederatedCluster) client.Object { return p })
-	default:
-		return nil
-	}
-}
-
-func pointers[T any](items []T, object func(*T) client.Object) []client.Object {
-	out := make([]client.Object, len(items))
-	for i := range items {
-		out[i] = object(&items[i])
-	}
-	return out
 }
 
 func unstructuredOf(obj client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {

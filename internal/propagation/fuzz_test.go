@@ -26,10 +26,10 @@ import (
 	"refract.dev/tree"
 )
 
-// apart are shards of which this replica leads, and others write to the members.
-type apart struct{ others }
+// partOf are shards of which this replica leads, and others write to the members.
+type lone struct{ others }
 
-func (*apart) Leads() bool { return true }
+func (*lone) Leads() bool { return true }
 
 // knowing is a controller that knows two clusters, as [around] has them, and nothing of any
 // object.
@@ -53,7 +53,7 @@ func knowing(tb testing.TB) *Controller {
 			tb.Fatal(err)
 		}
 	}
-	c := &Controller{hub: theHub, log: discard, shards: &apart{}, members: set, appliers: map[string]*applier{}}
+	c := &Controller{hub: theHub, log: discard, shards: &lone{}, members: set, appliers: map[string]*applier{}}
 	var err error
 	if c.decide, err = newWork("decide", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
 		tb.Fatal(err)
@@ -269,7 +269,7 @@ func FuzzPolicyStatus(f *testing.F) {
 		policy.SetName(ref.Name)
 		fuzzed.Run(t, func() int {
 			p := newPolicies(discard, func(tree.Policy) {})
-			view := &policyView{policies: p, items: map[types.NamespacedName]client.Object{}}
+			view := &policyView{policies: p, kind: ref.Kind}
 			for range 2 { // The second time something is known of it.
 				if err := view.Add(policy); err != nil {
 					t.Errorf("Add(): %v", err)

@@ -24,6 +24,7 @@ type ledger struct {
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	nothing map[Key]bool                 // Of what there is nothing to plan; nil once nobody asks.
 	seq     int64
+	bodies  int // Bytes of those that are kept.
 }
 
 type entry struct {
@@ -40,6 +41,7 @@ type entry struct {
 	// behind are the clusters that are to have a copy and have not reported on the
 	// plan; wrong are those whose copy is not as it should be, these included.
 	behind, wrong int
+	bodies        int // Bytes of those that are kept.
 	// due is whether a report is to be written anyway.
 	due bool
 }
@@ -156,9 +158,11 @@ func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (cluster
 		concerned[name] = true
 	}
 	e.carry(p, concerned)
+	l.drop(e)
 	e.plan = p
 	e.memory = p.remember(e.memory)
 	e.count()
+	l.hold(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
 		l.index(key, e, names)
@@ -442,6 +446,9 @@ func (l *ledger) report(key Key, cluster string, r row) (settled, due bool) {
 	if target {
 		e.add(&r, 1)
 	}
+	if e.behind == 0 {
+		l.drop(e)
+	}
 	due = e.due
 	e.due = true
 	if e.plan.gone {
@@ -501,6 +508,9 @@ func (l *ledger) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(s
 		})
 	}
 	e.count()
+	if e.behind == 0 {
+		l.drop(e)
+	}
 }
 
 // warned records which warnings were reported.
@@ -573,6 +583,7 @@ func (l *ledger) forget(key Key, p *plan) (followers []Key) {
 		return nil
 	}
 	l.seq++
+	l.drop(e)
 	followers = l.lead(key, e, nil)
 	l.index(key, e, nil)
 	delete(l.entries, key)

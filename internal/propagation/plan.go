@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"encoding/binary"
 	"fmt"
 	"slices"
 	"strings"
@@ -75,6 +76,9 @@ type plan struct {
 
 	targets  map[string]*target // By cluster.
 	variants []*variant
+	text     int // Bytes of what is said of their changes.
+	warned   int // Bytes of warnings about them.
+	bodies   int // Bytes of all of them, kept or not.
 	warnings []string
 	// propagation is the policy that placed the object; overrides those that it
 	// was rendered with; deleted those that it names and that are gone.
@@ -108,8 +112,7 @@ type target struct {
 type variant struct {
 	*content
 
-	changes []tree.Change
-	secret  bool // Whether values must not be shown.
+	changes []string // As a report shows them; none beyond the first variants.
 }
 
 // memory is what must be remembered of the plans before.
@@ -176,7 +179,11 @@ func decideSafely(key Key, src source, was memory, s *surroundings, log logr.Log
 		return decide(src, was, s), nil
 	}()
 	obj := src.object
-	if err == nil || obj == nil {
+	switch {
+	case err == nil:
+		p.warnings = fewer(p.warnings)
+		return p
+	case obj == nil:
 		return p
 	}
 	if was.uid != obj.GetUID() {
@@ -359,10 +366,8 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 	}
 	p.placed = targets
 	for _, v := range variants.Render(obj, clusters, targets, by, policies...) {
-		t := target{err: v.Err}
-		for _, w := range v.Warnings {
-			t.warnings = append(t.warnings, w.String())
-		}
+		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned)}
+		p.warned += sizeOf(t.warnings)
 		for _, i := range v.Policies {
 			t.policies = append(t.policies, *policyReference(policies[i].Ref))
 		}
@@ -375,7 +380,7 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 			c, err := encode(v.Object, p.gvr, source, &p.keeping)
 			t.err = err
 			if err == nil {
-				t.variant = p.variant(&variant{content: c, changes: v.Changes, secret: secret})
+				t.variant = p.variant(c, v.Changes, secret)
 			}
 			rendered = append(rendered, arrival{object: v.Object, unasked: without})
 		}
@@ -395,41 +400,61 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 // lead finds what travels with the object to the clusters that are its own: what its
 // pod template refers to, on each cluster as it is there, and what it names.
 func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *surroundings) {
-	native := func(resource schema.GroupResource, name string) string {
-		return placement.Native(resource, &metav1.ObjectMeta{Namespace: obj.GetNamespace(), Name: name})
-	}
-	add := func(to *map[Key][]string, resource schema.GroupResource, name string, clusters []string) {
-		clusters = slices.DeleteFunc(slices.Clone(clusters), func(cluster string) bool {
+	var parties [][]string // The clusters of each arrival, and then all.
+	for _, a := range rendered {
+		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
 			_, its := find(own, cluster)
 			return !its
 		})
-		if len(clusters) == 0 || native(resource, name) != "" {
-			return
-		}
-		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
-		if *to == nil {
-			*to = map[Key][]string{}
-		}
-		all := slices.Concat((*to)[key], clusters)
-		slices.Sort(all)
-		(*to)[key] = slices.Compact(all)
+		parties = append(parties, clusters)
 	}
-	for _, a := range rendered {
+	var all []string
+	for i := range own {
+		all = append(all, own[i].Cluster)
+	}
+	parties = append(parties, all)
+	follows, withheld := travellers{}, travellers{}
+	add := func(to travellers, resource schema.GroupResource, name string, party int) {
+		key := Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: name}}
+		with := to[key]
+		switch {
+		case len(parties[party]) == 0:
+		case len(with) == 0 && native(obj, resource, name) != "":
+		default:
+			to[key] = append(with, party)
+		}
+	}
+	told := map[reference.Reference]bool{}
+	for i, a := range rendered {
 		for _, ref := range podtemplate.References(a.object) {
-			to := &p.follows
-			if by, without := a.unasked[reference.Reference{Kind: ref.Kind, Name: ref.Name}]; without {
-				to = &p.withheld
-				w := fmt.Sprintf("%s %s, which %s brings in, does not travel with the object to where it is not yet: %v: %s",
-					ref.Kind, ref.Name, anyGeneration(by), errUnasked, approve)
-				if !slices.Contains(p.warnings, w) {
-					p.warnings = append(p.warnings, w)
+			to, id := follows, reference.Reference{Kind: ref.Kind, Name: ref.Name}
+			if by, without := a.unasked[id]; without {
+				to = withheld
+				if !told[id] {
+					told[id] = true
+					p.warnings = append(p.warnings, fmt.Sprintf("%s %s, which %s brings in, does not travel with the object to where it is not yet: %v: %s",
+						ref.Kind, ref.Name, anyGeneration(by), errUnasked, approve))
 				}
 			}
-			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, a.clusters)
+			add(to, schema.GroupResource{Group: ref.Group, Resource: ref.Resource}, ref.Name, i)
 		}
 	}
+	for _, f := range p.named(obj, s) {
+		add(follows, f.GroupResource, f.Name, len(rendered))
+	}
+	p.follows, p.withheld = follows.clusters(parties), withheld.clusters(parties)
+}
+
+// native says why each cluster has an object of its own, of this name in the namespace of
+// another; nothing if it has not.
+func native(beside *unstructured.Unstructured, resource schema.GroupResource, name string) string {
+	return placement.Native(resource, &metav1.ObjectMeta{Namespace: beside.GetNamespace(), Name: name})
+}
+
+// named returns what the object names itself, to travel with it.
+func (p *plan) named(obj *unstructured.Unstructured, s *surroundings) (followers []Key) {
 	if obj.GetNamespace() == "" {
-		return
+		return nil
 	}
 	for _, f := range p.keeping.Followers {
 		kind := schema.GroupKind{Group: f.Group, Kind: f.Kind}
@@ -442,14 +467,44 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 			p.warnings = append(p.warnings, w)
 			continue
 		}
-		if why := native(resource, f.Name); why != "" {
+		if why := native(obj, resource, f.Name); why != "" {
 			p.warnings = append(p.warnings, fmt.Sprintf("annotation %s: %s %s does not travel: %s", corev1alpha1.FollowersAnnotation, f.Kind, f.Name, why))
 			continue
 		}
-		for i := range own {
-			add(&p.follows, resource, f.Name, []string{own[i].Cluster})
-		}
+		followers = append(followers, Key{GroupResource: resource, NamespacedName: types.NamespacedName{Namespace: obj.GetNamespace(), Name: f.Name}})
 	}
+	return followers
+}
+
+// travellers are what travels with an object, and with which parties of clusters.
+type travellers map[Key][]int
+
+// clusters returns to which clusters each of them travels. Those of the same parties share
+// the list: an object may refer to thousands, on a thousand clusters.
+func (t travellers) clusters(parties [][]string) map[Key][]string {
+	if len(t) == 0 {
+		return nil
+	}
+	to := make(map[Key][]string, len(t))
+	shared := map[string][]string{}
+	var id []byte
+	for key, with := range t {
+		id = id[:0]
+		for _, party := range with {
+			id = binary.AppendUvarint(id, uint64(party))
+		}
+		list, known := shared[string(id)]
+		if !known {
+			for _, party := range with {
+				list = append(list, parties[party]...)
+			}
+			slices.Sort(list)
+			list = slices.Compact(list)
+			shared[string(id)] = list
+		}
+		to[key] = list
+	}
+	return to
 }
 
 // sourceOf is the annotation that a copy carries: the hub, the object there, and
@@ -463,12 +518,21 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 	return "/" + resource.String() + "/" + namespace + "/" + name
 }
 
-// variant returns the one with the same content that is there already, or adds v.
-func (p *plan) variant(v *variant) *variant {
+// variant returns the one with this content: one that is there already, or another.
+func (p *plan) variant(c *content, changes []tree.Change, secret bool) *variant {
 	for _, is := range p.variants {
-		if is.hash == v.hash {
+		if is.hash == c.hash {
 			return is
 		}
+	}
+	v := &variant{content: c}
+	p.bodies += c.size
+	if p.bodies > maxPlanBodies {
+		c.body.Store(nil)
+	}
+	if len(p.variants) < maxVariants {
+		v.changes = lines(changes, secret, maxText-p.text)
+		p.text += sizeOf(v.changes)
 	}
 	p.variants = append(p.variants, v)
 	return v

@@ -393,20 +393,20 @@ func TestEncode(t *testing.T) {
 	want := `{"metadata":{"uid":"u-1","annotations":{"refract.dev/applied":"` + first.hash + `","refract.dev/source":"hub/uid"},` +
 		`"labels":{"kubeadmiral.io/managed":"true"},"name":"web","namespace":"shop"},` +
 		`"apiVersion":"apps/v1","kind":"Deployment","spec":{"replicas":2}}`
-	if diff := cmp.Diff(want, string(first.forKnown("u-1", false))); diff != "" {
+	if diff := cmp.Diff(want, string(first.body.Load().forKnown("u-1", false))); diff != "" {
 		t.Errorf("forKnown(): -want, +got:\n%s", diff)
 	}
-	if got := string(first.forKnown("u-1", true)); !strings.Contains(got, `"refract.dev/adopted":"true"`) {
+	if got := string(first.body.Load().forKnown("u-1", true)); !strings.Contains(got, `"refract.dev/adopted":"true"`) {
 		t.Errorf("forKnown() of an adopted copy: got %s", got)
 	}
 	retained, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{RetainReplicas: true})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := string(retained.forKnown("u-1", false)); strings.Contains(got, "replicas") || !strings.Contains(string(retained.forNew()), `"replicas":2`) {
+	if got := string(retained.body.Load().forKnown("u-1", false)); strings.Contains(got, "replicas") || !strings.Contains(string(retained.body.Load().forNew()), `"replicas":2`) {
 		t.Errorf("Retained replicas are for the first time only, got %s", got)
 	}
-	if got := string(first.forNew()); !strings.HasPrefix(got, `{"metadata":{"resourceVersion":"1",`) {
+	if got := string(first.body.Load().forNew()); !strings.HasPrefix(got, `{"metadata":{"resourceVersion":"1",`) {
 		t.Errorf("forNew(): want a resourceVersion that no object has, got %s", got)
 	}
 }

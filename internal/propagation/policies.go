@@ -3,7 +3,10 @@ package propagation
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -12,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/tools/cache"
@@ -29,12 +31,14 @@ import (
 	"refract.dev/tree"
 )
 
-// policies are the policies of the hub, compiled.
+// policies are the policies of the hub, as they are and compiled. Nobody else keeps them:
+// they may be large.
 type policies struct {
 	changed func(tree.Policy) // Called with a reference without generation.
 	log     logr.Logger
 
 	mu           sync.RWMutex
+	objects      map[tree.Policy]client.Object // Not to be modified.
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
 	problems     map[tree.Policy]error // Of policies that are not valid.
@@ -46,6 +50,7 @@ func newPolicies(log logr.Logger, changed func(tree.Policy)) *policies {
 	return &policies{
 		changed:      changed,
 		log:          log,
+		objects:      map[tree.Policy]client.Object{},
 		overrides:    map[tree.Policy]*override.Policy{},
 		propagations: map[tree.Policy]*placement.Policy{},
 		problems:     map[tree.Policy]error{},
@@ -65,17 +70,19 @@ func (p *policies) propagation(ref tree.Policy) *placement.Policy {
 	return p.propagations[ref]
 }
 
-// generation returns that of a policy as it was last seen; false if there is none.
-func (p *policies) generation(ref tree.Policy) (int64, bool) {
+// object returns a policy as it was last seen; nil if there is none. It is shared, and not
+// to be modified.
+func (p *policies) object(ref tree.Policy) client.Object {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	if o := p.overrides[ref]; o != nil {
-		return o.Ref.Generation, true
-	}
-	if o := p.propagations[ref]; o != nil {
-		return o.Ref.Generation, true
-	}
-	return 0, false
+	return p.objects[ref]
+}
+
+// all returns all policies, which are shared and not to be modified.
+func (p *policies) all() []client.Object {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return slices.Collect(maps.Values(p.objects))
 }
 
 // problem returns what is wrong with the policy, or nil.
@@ -110,7 +117,7 @@ func (p *policies) watch(ctx context.Context, mgr ctrl.Manager, running *sync.Wa
 		if err != nil {
 			return fmt.Errorf("watching %s: %w", gvk.Kind, err)
 		}
-		view := &policyView{policies: p, items: map[types.NamespacedName]client.Object{}}
+		view := &policyView{policies: p, kind: gvk.Kind}
 		if err := reflect(ctx, mgr, gvk, mapping.Resource.Resource, kind, view, running); err != nil {
 			return err
 		}
@@ -149,16 +156,11 @@ func reflect(ctx context.Context, mgr ctrl.Manager, gvk schema.GroupVersionKind,
 type policyView struct {
 	*policies
 
-	lock   sync.Mutex
-	synced bool
-	items  map[types.NamespacedName]client.Object
+	kind   string
+	synced atomic.Bool
 }
 
-func (v *policyView) hasSynced() bool {
-	v.lock.Lock()
-	defer v.lock.Unlock()
-	return v.synced
-}
+func (v *policyView) hasSynced() bool { return v.synced.Load() }
 
 // Add is called by the reflector.
 func (v *policyView) Add(obj any) error {
@@ -166,15 +168,17 @@ func (v *policyView) Add(obj any) error {
 	if !ok {
 		return nil
 	}
-	v.lock.Lock()
-	before := v.items[client.ObjectKeyFromObject(o)]
-	v.items[client.ObjectKeyFromObject(o)] = o
-	v.lock.Unlock()
+	o.SetManagedFields(nil)
+	before := v.object(referenceTo(o))
 	// A status that was written is no change of the policy, but for what it may do.
 	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() ||
 		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) {
 		v.store(o)
+		return nil
 	}
+	v.mu.Lock()
+	v.objects[referenceTo(o)] = o
+	v.mu.Unlock()
 	return nil
 }
 
@@ -183,44 +187,32 @@ func (v *policyView) Update(obj any) error { return v.Add(obj) }
 
 // Delete is called by the reflector.
 func (v *policyView) Delete(obj any) error {
-	o, ok := obj.(client.Object)
-	if !ok {
-		return nil
+	if o, ok := obj.(client.Object); ok {
+		v.forget(referenceTo(o))
 	}
-	v.lock.Lock()
-	delete(v.items, client.ObjectKeyFromObject(o))
-	v.lock.Unlock()
-	v.forget(o)
 	return nil
 }
 
 // Replace is called by the reflector with the result of a list: how things are, be it
 // that the hub was set back.
 func (v *policyView) Replace(list []any, _ string) error {
-	there := make(map[types.NamespacedName]bool, len(list))
+	there := make(map[tree.Policy]bool, len(list))
 	for _, obj := range list {
 		o, ok := obj.(client.Object)
 		if !ok {
 			continue
 		}
-		there[client.ObjectKeyFromObject(o)] = true
+		there[referenceTo(o)] = true
 		if err := v.Add(o); err != nil {
 			return err
 		}
 	}
-	v.lock.Lock()
-	var gone []client.Object
-	for name, o := range v.items {
-		if !there[name] {
-			delete(v.items, name)
-			gone = append(gone, o)
+	for _, o := range v.all() {
+		if ref := referenceTo(o); ref.Kind == v.kind && !there[ref] {
+			v.forget(ref)
 		}
 	}
-	v.synced = true
-	v.lock.Unlock()
-	for _, o := range gone {
-		v.forget(o)
-	}
+	v.synced.Store(true)
 	return nil
 }
 
@@ -240,9 +232,10 @@ func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
 }
 
 func (p *policies) store(obj client.Object) {
-	ref := tree.Policy{Kind: kindOf(obj), Namespace: obj.GetNamespace(), Name: obj.GetName()}
+	ref := referenceTo(obj)
 	c := p.compile(obj)
 	p.mu.Lock()
+	p.objects[ref] = obj
 	if c.override != nil {
 		p.overrides[ref] = c.override
 	}
@@ -283,9 +276,9 @@ func (p *policies) compile(obj client.Object) (c compiled) {
 	return c
 }
 
-func (p *policies) forget(o client.Object) {
-	ref := tree.Policy{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
+func (p *policies) forget(ref tree.Policy) {
 	p.mu.Lock()
+	delete(p.objects, ref)
 	delete(p.overrides, ref)
 	delete(p.propagations, ref)
 	delete(p.problems, ref)
@@ -294,7 +287,12 @@ func (p *policies) forget(o client.Object) {
 	p.changed(ref)
 }
 
-// kindOf returns the kind of a policy; objects from a cache do not carry it.
+// referenceTo returns the reference to a policy, without generation.
+func referenceTo(o client.Object) tree.Policy {
+	return tree.Policy{Kind: kindOf(o), Namespace: o.GetNamespace(), Name: o.GetName()}
+}
+
+// kindOf returns the kind of a policy; objects from a watch do not carry it.
 func kindOf(o client.Object) string {
 	switch o.(type) {
 	case *corev1alpha1.OverridePolicy:

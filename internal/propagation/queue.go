@@ -19,8 +19,9 @@ const fairness = 8
 type queue[K comparable] struct {
 	items   items[K]
 	lines   [first + 1]line
-	waiting []ref // A heap of what is due later, the earliest first.
-	ready   int   // How many are in the lines.
+	costs   func(K) bool // Whether a key is to wait for the others; nil if none is.
+	waiting []ref        // A heap of what is due later, the earliest first.
+	ready   int          // How many are in the lines.
 	taken   uint8
 }
 
@@ -86,6 +87,12 @@ func (q *queue[K]) ask(r ref, u urgency, at, now time.Duration) {
 // must be called for it.
 func (q *queue[K]) take() (key K, u urgency, since time.Duration, ok bool) {
 	r := q.choose()
+	for r != 0 && q.costs != nil && q.items.at(r).urgency > costly && q.costs(q.items.at(r).key) {
+		q.remove(r)
+		q.items.at(r).urgency = costly
+		q.enter(r)
+		r = q.choose()
+	}
 	if r == 0 {
 		return key, 0, 0, false
 	}

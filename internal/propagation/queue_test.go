@@ -34,12 +34,12 @@ func TestQueueOrder(t *testing.T) {
 		"UrgentFirst": {
 			reason: "What is more urgent comes first, and among equals what came first.",
 			puts: func(q *queue[string]) {
-				for _, u := range []urgency{resync, ripple, fresh, first} {
+				for _, u := range []urgency{costly, resync, ripple, fresh, first} {
 					q.put(fmt.Sprintf("%d-a", u), u, now, now)
 					q.put(fmt.Sprintf("%d-b", u), u, now, now)
 				}
 			},
-			want: []string{"3-a", "3-b", "2-a", "2-b", "1-a", "1-b", "0-a", "0-b"},
+			want: []string{"4-a", "4-b", "3-a", "3-b", "2-a", "2-b", "1-a", "1-b", "0-a", "0-b"},
 		},
 		"HigherUrgencyWins": {
 			reason: "A key that waits is raised, to the end of its new line, and never lowered.",

@@ -8,7 +8,6 @@ import (
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
@@ -188,7 +187,7 @@ func TestMay(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			changed := 0
 			p := newPolicies(discard, func(tree.Policy) { changed++ })
-			view := &policyView{policies: p, items: map[types.NamespacedName]client.Object{}}
+			view := &policyView{policies: p, kind: tc.policy.Kind}
 			meta := metav1.ObjectMeta{Namespace: tc.policy.Namespace, Name: tc.policy.Name, Generation: tc.policy.Generation}
 			add := func(mark *corev1alpha1.CheckedReferences) {
 				var obj client.Object = &corev1alpha1.OverridePolicy{ObjectMeta: meta, Status: corev1alpha1.PolicyStatus{References: mark}}

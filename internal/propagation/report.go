@@ -2,13 +2,11 @@ package propagation
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -44,10 +42,7 @@ const (
 
 // What a report holds at most, so that it stays a small object.
 const (
-	maxVariants   = 16
-	maxChanges    = 64
-	maxValueRunes = 60
-	maxReadiness  = 200 // Bytes.
+	maxReadiness = 200 // Bytes.
 )
 
 // StatusOf reads what is reported on an object of the hub; nil if nothing is. The
@@ -377,7 +372,7 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 	}
 	s.VariantCount = int32(len(p.variants))
 	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {
-		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: lines(v)})
+		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: v.changes})
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
 	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
@@ -454,37 +449,6 @@ func few(failed []string) string {
 		text += fmt.Sprintf("; and %d more clusters", more)
 	}
 	return text
-}
-
-// lines renders the changes of a variant.
-func lines(v *variant) []string {
-	var out []string
-	for i := range v.changes {
-		if len(out) == maxChanges {
-			break
-		}
-		c := &v.changes[i]
-		before, after := value(c.Before, c.Op != tree.OpAdd, v.secret), value(c.After, c.Op != tree.OpRemove, v.secret)
-		out = append(out, fmt.Sprintf("%s: %s → %s (%s)", c.Path, before, after, c.By))
-	}
-	return out
-}
-
-func value(v any, there, secret bool) string {
-	switch {
-	case !there:
-		return "(nothing)"
-	case secret:
-		return "***"
-	}
-	text, err := json.Marshal(v)
-	if err != nil {
-		return "?"
-	}
-	if utf8.RuneCount(text) <= maxValueRunes {
-		return string(text)
-	}
-	return string([]rune(string(text))[:maxValueRunes]) + "…"
 }
 
 // announce records events on the source object: its arrival, failures, what was

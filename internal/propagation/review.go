@@ -8,12 +8,10 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
@@ -30,10 +28,6 @@ const (
 	perUser     = 5 * time.Millisecond
 )
 
-// behind is how soon a policy is looked at again that the cache has not heard of yet: it
-// has a watch of its own, and nobody is told when it hears.
-const behind = 50 * time.Millisecond
-
 // reviewLater has the status of a policy written, soon.
 func (c *Controller) reviewLater(ref tree.Policy) {
 	c.review.addAfter(ref, reviewDelay+time.Duration(c.ledger.count(ref))*perUser)
@@ -45,21 +39,21 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 	if !c.shards.Leads() {
 		return reconcile.Result{}, nil
 	}
-	obj, status := policyObject(ref)
-	err := c.client.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, obj)
-	generation, known := c.policies.generation(ref)
-	switch {
-	case known && apierrors.IsNotFound(err), known && err == nil && obj.GetGeneration() < generation:
-		return reconcile.Result{RequeueAfter: behind}, nil
-	case err != nil:
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	known := c.policies.object(ref)
+	if known == nil {
+		return reconcile.Result{}, nil // It is gone.
 	}
+	generation := known.GetGeneration()
+	obj, status := policyObject(ref)
+	obj.SetNamespace(ref.Namespace)
+	obj.SetName(ref.Name)
+	statusIn(known).DeepCopyInto(status)
 	before, ok := obj.DeepCopyObject().(client.Object)
 	if !ok {
 		return reconcile.Result{}, nil
 	}
-	was := status.DeepCopy()
-	u := c.ledger.usage(ref, obj.GetGeneration())
+	was := statusIn(known)
+	u := c.ledger.usage(ref, generation)
 	status.RefCount = int64(len(u.users))
 	status.TypedRefCount = count(u.users)
 	status.ClusterCount, status.UnmatchedRules = int64(len(u.clusters)), nil
@@ -72,13 +66,13 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 	}
 	accepted := metav1.Condition{
 		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every rule is valid",
-		ObservedGeneration: obj.GetGeneration(),
+		ObservedGeneration: generation,
 	}
 	if err := c.policies.problem(ref); err != nil {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, cut(err.Error(), 4000)
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
-	meta.SetStatusCondition(&status.Conditions, inEffect(&u, accepted.Status, obj.GetGeneration()))
+	meta.SetStatusCondition(&status.Conditions, inEffect(&u, accepted.Status, generation))
 	if equality.Semantic.DeepEqual(was, status) {
 		return reconcile.Result{}, nil
 	}
@@ -131,20 +125,36 @@ func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav
 	return c
 }
 
+// policyObject returns a policy in which nothing is but room for its status: no more is
+// needed of one to write that.
 func policyObject(ref tree.Policy) (client.Object, *corev1alpha1.PolicyStatus) {
+	var obj client.Object
 	switch ref.Kind {
 	case corev1alpha1.KindOverridePolicy:
-		p := &corev1alpha1.OverridePolicy{}
-		return p, &p.Status
+		obj = &corev1alpha1.OverridePolicy{}
 	case corev1alpha1.KindClusterOverridePolicy:
-		p := &corev1alpha1.ClusterOverridePolicy{}
-		return p, &p.Status
+		obj = &corev1alpha1.ClusterOverridePolicy{}
 	case corev1alpha1.KindPropagationPolicy:
-		p := &corev1alpha1.PropagationPolicy{}
-		return p, &p.Status
+		obj = &corev1alpha1.PropagationPolicy{}
 	default:
-		p := &corev1alpha1.ClusterPropagationPolicy{}
-		return p, &p.Status
+		obj = &corev1alpha1.ClusterPropagationPolicy{}
+	}
+	return obj, statusIn(obj)
+}
+
+// statusIn returns the status of a policy.
+func statusIn(obj client.Object) *corev1alpha1.PolicyStatus {
+	switch o := obj.(type) {
+	case *corev1alpha1.OverridePolicy:
+		return &o.Status
+	case *corev1alpha1.ClusterOverridePolicy:
+		return &o.Status
+	case *corev1alpha1.PropagationPolicy:
+		return &o.Status
+	case *corev1alpha1.ClusterPropagationPolicy:
+		return &o.Status
+	default:
+		return &corev1alpha1.PolicyStatus{}
 	}
 }
 

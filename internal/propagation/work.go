@@ -68,7 +68,8 @@ func newWork[K comparable](name string, workers int, log logr.Logger, do reconci
 type urgency uint8
 
 const (
-	resync urgency = iota // Looked at again: a restart, a cluster that came back.
+	costly urgency = iota // Of those for whom much has been done: see [charges].
+	resync                // Looked at again: a restart, a cluster that came back.
 	ripple                // A policy, a cluster or a copy changed.
 	fresh                 // The object itself changed.
 	first                 // What others need: namespaces, CustomResourceDefinitions.

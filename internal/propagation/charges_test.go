@@ -1,0 +1,78 @@
+package propagation
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestCharges(t *testing.T) {
+	begin := time.Now()
+	var c charges
+	if c.over("a", begin) {
+		t.Error("who has had nothing done is over")
+	}
+	c.add("a", mostOwed, begin)
+	if c.over("a", begin) {
+		t.Error("who has had as much done as may be is over")
+	}
+	c.add("a", time.Millisecond, begin)
+	if !c.over("a", begin) || c.over("b", begin) {
+		t.Error("who has had more done than may be is over, and nobody else")
+	}
+	if c.over("a", begin.Add(forgiven*time.Millisecond)) {
+		t.Error("nothing is forgiven")
+	}
+	if c.over("a", begin.Add(2*forgiven*mostOwed)); len(c.owed) != 0 {
+		t.Errorf("who owes nothing is remembered: %v", c.owed)
+	}
+	c.add("", 2*mostOwed, begin)
+	if c.over("", begin) {
+		t.Error("what has no namespace is put behind what others need it for")
+	}
+}
+
+// TestCostlyWait: somebody changes 300 objects that each take long, again and again. Others
+// get their turn all the same.
+func TestCostlyWait(t *testing.T) {
+	now := time.Hour
+	q := queue[string]{costs: func(key string) bool { return strings.HasPrefix(key, "costly") }}
+	for i := range 300 {
+		q.put(fmt.Sprint("costly-", i), fresh, now, now)
+	}
+	q.put("namespace", first, now, now)
+	waited := 0
+	for i := range 100 {
+		now += time.Second
+		q.put(fmt.Sprint("lone-", i), resync, now, now) // As little urgent as may be.
+		q.put(fmt.Sprint("costly-", i), fresh, now, now)
+		for {
+			key, u, _, ok := q.take()
+			if !ok {
+				t.Fatal("a key was lost")
+			}
+			q.finish(key, u, outcome{}, now)
+			if strings.HasPrefix(key, "lone") {
+				break
+			}
+			if u != costly && key != "namespace" {
+				t.Fatalf("%s was taken with urgency %d", key, u)
+			}
+			waited++
+		}
+	}
+	if waited > 100 { // One of eight is what waits longest.
+		t.Errorf("100 keys waited for %d that are to wait for them", waited)
+	}
+	for left := 0; ; left++ {
+		key, u, _, ok := q.take()
+		if !ok {
+			if left < 200 {
+				t.Errorf("want the rest to be worked on at last, got %d", left)
+			}
+			return
+		}
+		q.finish(key, u, outcome{}, now)
+	}
+}

@@ -1,0 +1,68 @@
+package tree
+
+import (
+	"encoding/json"
+	"strconv"
+	"unicode/utf8"
+)
+
+// Size returns how many bytes the JSON of a value has as encoding/json writes it, without
+// writing it. A value that has none counts nothing.
+func Size(value any) int {
+	switch v := value.(type) {
+	case nil:
+		return len("null")
+	case bool:
+		return len(strconv.FormatBool(v))
+	case string:
+		return sizeOfString(v)
+	case int64:
+		return len(strconv.AppendInt(make([]byte, 0, 20), v, 10))
+	case map[string]any:
+		if v == nil {
+			return len("null")
+		}
+		n := len("{}") + max(len(v)-1, 0)
+		for key, member := range v {
+			n += sizeOfString(key) + len(":") + Size(member)
+		}
+		return n
+	case []any:
+		if v == nil {
+			return len("null")
+		}
+		n := len("[]") + max(len(v)-1, 0)
+		for _, element := range v {
+			n += Size(element)
+		}
+		return n
+	default:
+		text, err := json.Marshal(v)
+		if err != nil {
+			return 0
+		}
+		return len(text)
+	}
+}
+
+// sizeOfString counts what is escaped: control characters, quotes, what HTML would take
+// for its own, two separators that JavaScript would, and what is not UTF-8.
+func sizeOfString(s string) int {
+	const short, long = len(`\n`), len(`\u0000`)
+	n := len(s) + len(`""`)
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case c == '"', c == '\\', c == '\n', c == '\r', c == '\t', c == '\b', c == '\f':
+			n += short - 1
+		case c < ' ', c == '<', c == '>', c == '&':
+			n += long - 1
+		case c >= utf8.RuneSelf:
+			r, size := utf8.DecodeRuneInString(s[i:])
+			if (r == utf8.RuneError && size == 1) || r == '\u2028' || r == '\u2029' {
+				n += long - size
+			}
+			i += size - 1
+		}
+	}
+	return n
+}

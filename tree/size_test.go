@@ -1,0 +1,60 @@
+package tree
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+)
+
+func TestSize(t *testing.T) {
+	every := make([]byte, 256)
+	for i := range every {
+		every[i] = byte(i)
+	}
+	cases := map[string]struct {
+		reason string
+		value  any
+	}{
+		"Null":      {"It is written.", nil},
+		"Booleans":  {"They are words.", []any{true, false}},
+		"Numbers":   {"Of any length and sign.", []any{int64(0), int64(-1), int64(1 << 62), 1.5, 1e300, -0.25}},
+		"Empty":     {"Nothing is between the brackets.", []any{map[string]any{}, []any{}, ""}},
+		"Absent":    {"A nil map or slice is null.", []any{map[string]any(nil), []any(nil)}},
+		"Object":    {"Keys, colons and commas.", map[string]any{"a": "b", "c": map[string]any{"d": int64(1)}, "e<": nil}},
+		"Bytes":     {"What is escaped takes more than it is long.", string(every)},
+		"Runes":     {"What is not ASCII stays as it is, but for two of all.", "ä 中 🙂 \u2028 \u2029 \ufffd"},
+		"BadRunes":  {"Cut ones are replaced, byte by byte.", "中"[:2] + "x" + "🙂"[:3]},
+		"Long":      {"It is counted to the end.", strings.Repeat("x<", 10_000)},
+		"OtherKind": {"Whatever else encoding/json knows.", map[string]any{"n": json.Number("12")}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			text, err := json.Marshal(tc.value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := Size(tc.value); got != len(text) {
+				t.Errorf("%s\nSize(): want %d, got %d, of %.200s", tc.reason, len(text), got, text)
+			}
+		})
+	}
+}
+
+// FuzzSize compares with what is written.
+func FuzzSize(f *testing.F) {
+	f.Add(`{"a": ["<b>", 1, 1.5e9, null, true], "c\n": {"d": "\u2028"}}`)
+	f.Add("\"\xff\"")
+	f.Fuzz(func(t *testing.T, text string) {
+		var v any
+		if json.Unmarshal([]byte(text), &v) != nil {
+			v = text
+		}
+		written, err := json.Marshal(v)
+		if err != nil {
+			t.Skip()
+		}
+		if got := Size(v); got != len(written) {
+			t.Errorf("Size(): want %d, got %d, of %q", len(written), got, written)
+		}
+	})
+}
