@@ -59,6 +59,10 @@ func CompileTarget(t *corev1alpha1.TargetClusters, path *field.Path) (Clusters, 
 	return c, errs
 }
 
+// MaxTerms is how many terms a clusterAffinity may have. The schemas of the API say the
+// same; see [refract.dev/override.MaxRules] for why that is not enough.
+const MaxTerms = 100
+
 // Compile compiles a clusterSelector and a clusterAffinity. Every mistake is
 // reported, at its place below path. The result keeps parts of its arguments.
 func Compile(selector map[string]string, affinity []corev1alpha1.ClusterSelectorTerm, path *field.Path) (Clusters, field.ErrorList) {
@@ -69,6 +73,9 @@ func Compile(selector map[string]string, affinity []corev1alpha1.ClusterSelector
 		errs = append(errs, metav1validation.ValidateLabelName(key, at)...)
 		errs = append(errs, labelValue(selector[key], at)...)
 		c.labels = append(c.labels, requirement{key: key, operator: corev1alpha1.ClusterSelectorOpIn, values: []string{selector[key]}})
+	}
+	if n := len(affinity); n > MaxTerms {
+		return c, append(errs, field.TooMany(path.Child("clusterAffinity"), n, MaxTerms))
 	}
 	for i := range affinity {
 		t, termErrs := compileTerm(&affinity[i], path.Child("clusterAffinity").Index(i))

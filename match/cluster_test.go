@@ -120,6 +120,20 @@ func TestCompileErrors(t *testing.T) {
 	}
 }
 
+// TestMaxTerms: a term more than there may be is a mistake, and none of them is compiled.
+func TestMaxTerms(t *testing.T) {
+	for n, want := range map[int]string{MaxTerms: "", MaxTerms + 1: "t.clusterAffinity: Too many: 101: must have at most 100 items"} {
+		target := &corev1alpha1.TargetClusters{ClusterAffinity: make([]corev1alpha1.ClusterSelectorTerm, n)}
+		got := ""
+		if _, errs := CompileTarget(target, field.NewPath("t")); len(errs) > 0 {
+			got = errs.ToAggregate().Error()
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%d terms: -want, +got:\n%s", n, diff)
+		}
+	}
+}
+
 // TestMatchLikeLabels: an expression chooses as the labels package of Kubernetes
 // does, for every operator, values and label.
 func TestMatchLikeLabels(t *testing.T) {

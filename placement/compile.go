@@ -16,6 +16,15 @@ import (
 	"refract.dev/tree"
 )
 
+// What a policy may have. The schemas of the API say the same; a policy may have been
+// stored before they did, and is in a file without them. One with more fails its objects.
+const (
+	// MaxPlacements is how many clusters a policy may list.
+	MaxPlacements = 10_000
+	// MaxTolerations is how many tolerations it may have.
+	MaxTolerations = 100
+)
+
 // Compile compiles a PropagationPolicy. See [CompileCluster].
 func Compile(p *corev1alpha1.PropagationPolicy) (*Policy, field.ErrorList) {
 	return compile(refer(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta), &p.Spec)
@@ -95,6 +104,9 @@ func (p *Policy) list(spec *corev1alpha1.PropagationPolicySpec, path *field.Path
 	if len(spec.Placements) == 0 {
 		return nil
 	}
+	if n := len(spec.Placements); n > MaxPlacements {
+		return field.ErrorList{field.TooMany(path, n, MaxPlacements)}
+	}
 	var errs field.ErrorList
 	weighted := slices.ContainsFunc(spec.Placements, func(d corev1alpha1.DesiredPlacement) bool { return d.Preferences.Weight != nil })
 	weights := false // Whether any is not 0.
@@ -148,6 +160,9 @@ func compilePreference(from *corev1alpha1.Preferences, weighted bool, path *fiel
 
 // checkTolerations asks of tolerations what Kubernetes asks of those of pods.
 func checkTolerations(tolerations []corev1.Toleration, path *field.Path) field.ErrorList {
+	if n := len(tolerations); n > MaxTolerations {
+		return field.ErrorList{field.TooMany(path, n, MaxTolerations)}
+	}
 	var errs field.ErrorList
 	for i := range tolerations {
 		t, at := &tolerations[i], path.Index(i)

@@ -1,6 +1,7 @@
 package placement_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -151,6 +152,44 @@ func TestCompileReportsEveryMistake(t *testing.T) {
 	}
 	if got, err := p.Place(&placement.Request{Clusters: []placement.Cluster{cluster("eu-1", "eu", true)}}); err == nil {
 		t.Errorf("Place() with an invalid policy: want an error, got %v", got)
+	}
+}
+
+func TestLimits(t *testing.T) {
+	spec := func(placements, tolerations, terms int) corev1alpha1.PropagationPolicySpec {
+		s := corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate}
+		for i := range placements {
+			s.Placements = append(s.Placements, corev1alpha1.DesiredPlacement{Cluster: fmt.Sprint("c", i)})
+		}
+		for range tolerations {
+			s.Tolerations = append(s.Tolerations, corev1.Toleration{Operator: corev1.TolerationOpExists})
+		}
+		s.ClusterAffinity = make([]corev1alpha1.ClusterSelectorTerm, terms)
+		return s
+	}
+	for name, tc := range map[string]struct {
+		reason string
+		spec   corev1alpha1.PropagationPolicySpec
+		want   string // The mistake; empty for none.
+	}{
+		"All":               {"A policy may have as many of each.", spec(placement.MaxPlacements, placement.MaxTolerations, match.MaxTerms), ""},
+		"OnePlacementMore":  {"Each costs something for each object that names the policy.", spec(placement.MaxPlacements+1, 0, 0), "spec.placement: Too many: 10001: must have at most 10000 items"},
+		"OneTolerationMore": {"The same for each taint.", spec(0, placement.MaxTolerations+1, 0), "spec.tolerations: Too many: 101: must have at most 100 items"},
+		"OneTermMore":       {"The same for each cluster.", spec(0, 0, match.MaxTerms+1), "spec.clusterAffinity: Too many: 101: must have at most 100 items"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p, errs := placement.Compile(&corev1alpha1.PropagationPolicy{Spec: tc.spec})
+			got := ""
+			if len(errs) > 0 {
+				got = errs[0].Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || len(errs) > 1 {
+				t.Errorf("%s\nCompile(): %d mistakes: -want, +got:\n%s", tc.reason, len(errs), diff)
+			}
+			if _, err := p.Place(&placement.Request{}); (err != nil) != (tc.want != "") {
+				t.Errorf("%s\nPlace(): %v", tc.reason, err)
+			}
+		})
 	}
 }
 

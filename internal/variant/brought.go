@@ -54,7 +54,7 @@ func BroughtIn(obj *unstructured.Unstructured, v *override.Variant, cluster matc
 			after = stage.Object
 		}
 		for _, ref := range reference.Added(before, after) {
-			if slices.Contains(all, ref) {
+			if _, there := slices.BinarySearchFunc(all, ref, reference.Compare); there {
 				out = append(out, Brought{ref, i})
 			}
 		}
