@@ -166,7 +166,11 @@ func (d *decoder) json(c chunk) {
 		for _, mistake := range mistakes {
 			d.duplicateField(&doc, mistake)
 		}
-		if len(mistakes) == 0 {
+		switch {
+		case len(mistakes) > 0:
+		case tooDeep(doc.value, 0):
+			d.problem(doc.place, "", factTooDeep)
+		default:
 			d.documents = append(d.documents, doc)
 		}
 	}
@@ -231,6 +235,10 @@ func (d *decoder) yamlSlowly(c chunk) {
 	}
 	if err := utiljson.UnmarshalCaseSensitivePreserveInts(text, &doc.value); err != nil {
 		d.problem(doc.place, "", "is not valid YAML: "+err.Error())
+		return
+	}
+	if tooDeep(doc.value, 0) {
+		d.problem(doc.place, "", factTooDeep)
 		return
 	}
 	d.documents = append(d.documents, doc)

@@ -210,6 +210,32 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+func TestTooDeep(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	const fact = "has more than 1000 objects and arrays inside each other: no API server's objects have"
+	cases := map[string]struct {
+		reason, file, text string
+		want               string // Empty for no problem.
+	}{
+		"Most":     {"A document may be as deep.", "a.yaml", "{apiVersion: v1, kind: X, metadata: {name: x}, data: " + nested(maxDepth) + "}", ""},
+		"Deeper":   {"A deeper one is refused.", "a.yaml", "{apiVersion: v1, kind: X, metadata: {name: x}, data: " + nested(maxDepth+1) + "}", "a.yaml:1: document 1: " + fact},
+		"JSON":     {"In JSON it may be as deep.", "a.json", `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"data":` + nested(maxDepth) + "}", ""},
+		"DeepJSON": {"And no deeper.", "a.json", `{"apiVersion":"v1","kind":"X","metadata":{"name":"x"},"data":` + nested(maxDepth+1) + "}", "a.json:1: document 1: " + fact},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			_, problems := ReadFS(fstest.MapFS{tc.file: {Data: []byte(tc.text)}})
+			got := ""
+			if len(problems) > 0 {
+				got = problems[0].Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || len(problems) > 1 {
+				t.Errorf("%s\nReadFS(): %d problems: -want, +got:\n%s", tc.reason, len(problems), diff)
+			}
+		})
+	}
+}
+
 func TestSplit(t *testing.T) {
 	type part struct {
 		Text string

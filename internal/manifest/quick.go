@@ -2,7 +2,9 @@ package manifest
 
 import (
 	"bytes"
+	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -28,9 +30,31 @@ func decodeQuickly(text []byte) (any, bool) {
 	return nil, false // It may be empty, which the slow way knows.
 }
 
-// maxDepth is how deep a document can be for the quick way. There is a limit for
-// all, but no manifest comes near it.
+// maxDepth is how many objects and arrays of a document may be inside each other, around
+// a value. No manifest comes near it.
 const maxDepth = 1000
+
+// tooDeep reports whether a value, which is inside so many others, is or has one that is
+// inside more than there may be.
+func tooDeep(value any, depth int) bool {
+	if depth > maxDepth {
+		return true
+	}
+	switch v := value.(type) {
+	case []any:
+		return slices.ContainsFunc(v, func(item any) bool { return tooDeep(item, depth+1) })
+	case map[string]any:
+		for _, item := range v {
+			if tooDeep(item, depth+1) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// factTooDeep is what is said of a document that is too deep.
+var factTooDeep = fmt.Sprintf("has more than %d objects and arrays inside each other: no API server's objects have", maxDepth)
 
 // jsonShaped returns a value of the YAML library as it comes out of JSON, without
 // writing and reading that, and whether it can. It may modify the value.
