@@ -101,6 +101,20 @@ func send(tb testing.TB, h http.Handler, body []byte) *httptest.ResponseRecorder
 }
 
 // ask returns how a handler answers a review.
+// TestMostBytes: a review may be as large as the handler tells the server, which refuses a
+// larger one.
+func TestMostBytes(t *testing.T) {
+	p := served(t, database)
+	if got := http.Handler(p).(interface{ MaxBytes() int64 }).MaxBytes(); got != mostBytes {
+		t.Errorf("MaxBytes(): want %d, got %d", mostBytes, got)
+	}
+	body := (&request{pod: website}).body(t)
+	body = append(body, bytes.Repeat([]byte(" "), mostBytes-len(body))...)
+	if got := ask(t, p, body); !got.Allowed || got.Patch == nil {
+		t.Errorf("A pod in one as large is injected: got %+v", got)
+	}
+}
+
 func ask(tb testing.TB, h http.Handler, body []byte) *admissionv1.AdmissionResponse {
 	tb.Helper()
 	w := send(tb, h, body)

@@ -506,6 +506,34 @@ func TestValidateOtherRequests(t *testing.T) {
 	}
 }
 
+// TestMostReferences: one write may hand out as much, and not one more.
+func TestMostReferences(t *testing.T) {
+	for n, want := range map[int]string{
+		mostReferences:     "",
+		mostReferences + 1: "hands out 201 Secrets and ConfigMaps that it did not before, want at most 200 in one write: make several policies of it",
+	} {
+		a := &authorizer{may: map[string]bool{}}
+		var env []string
+		for i := range n {
+			name := fmt.Sprint("s", i)
+			a.may["secrets/"+name] = true
+			env = append(env, fmt.Sprintf("{name: V%d, valueFrom: {secretKeyRef: {name: %s, key: a}}}", i, name))
+		}
+		h := Validate(Options{Client: cluster(interceptor.Funcs{}), Allowed: a.allowed, Log: logr.Discard()})
+		got := ask(t, h, request(t, nil, policyOf(t, "env: ["+strings.Join(env, ", ")+"]"), "bob"))
+		message := ""
+		if !got.Allowed {
+			message = got.Result.Message
+		}
+		if got.Allowed != (want == "") || !strings.Contains(message, want) {
+			t.Errorf("%d references: want %q, got %q", n, want, message)
+		}
+		if asked := len(a.told()); want != "" && asked > 0 {
+			t.Errorf("%d references: the authorizer is asked %d times", n, asked)
+		}
+	}
+}
+
 // TestValidateNumbers: what may have lost digits is refused at its field.
 func TestValidateNumbers(t *testing.T) {
 	h := Validate(Options{Reading: bounded.NewReader(100_000), Client: cluster(interceptor.Funcs{}), Allowed: (&authorizer{}).allowed, Log: logr.Discard()})

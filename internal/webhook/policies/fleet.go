@@ -2,7 +2,6 @@ package policies
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 
@@ -35,7 +34,7 @@ type answer struct {
 }
 
 // errTooMuch is why the fleet was not asked.
-var errTooMuch = errors.New("it is too much to be worked out")
+var errTooMuch = fmt.Errorf("the copies have more than %d values together, which is too much to be worked out here: refract diff tells it", mostValues)
 
 // ask asks the fleet, and does not wait for longer than v.Patience. What was found out
 // by then is in the answer: what has to be known before what is good to know.

@@ -36,6 +36,7 @@ import (
 	"refract.dev/internal/render"
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/override"
+	"refract.dev/tree"
 	"refract.dev/webhook/admission"
 )
 
@@ -472,11 +473,36 @@ func TestWithin(t *testing.T) {
 		t.Errorf("advise(): got %v", err)
 	}
 	each := within(t.Context())
-	outcome := &render.Outcome{Variants: []override.Variant{{Object: &unstructured.Unstructured{Object: map[string]any{"list": make([]any, 1_000_000)}}}}}
+	of := func(elements int) *render.Outcome { // The object and its list are values, too.
+		return &render.Outcome{Variants: []override.Variant{{Object: &unstructured.Unstructured{Object: map[string]any{"list": make([]any, elements)}}}}}
+	}
+	quarter := of(mostValues/4 - 2)
 	for i := range 4 {
-		if err := each(outcome); (err != nil) != (i == 3) {
-			t.Errorf("After %d million values: %v", i+1, err)
+		if err := each(quarter); err != nil {
+			t.Errorf("After %d values, which there may be: %v", (i+1)*mostValues/4, err)
 		}
+	}
+	err = each(&render.Outcome{Variants: []override.Variant{{Changes: make([]tree.Change, 1)}}})
+	if !errors.Is(err, errTooMuch) || !strings.Contains(err.Error(), "more than 4000000 values") {
+		t.Errorf("After one more: want an error with the limit, got %v", err)
+	}
+}
+
+// TestMostBytes: a review may be as large as the handler tells the server, which refuses a
+// larger one.
+func TestMostBytes(t *testing.T) {
+	const mostBytes = 8 << 20
+	h, err := New(Options{Allowed: everything})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if limited, ok := h.(interface{ MaxBytes() int64 }); !ok || limited.MaxBytes() != mostBytes {
+		t.Errorf("MaxBytes(): want %d, got %v", mostBytes, limited)
+	}
+	body := review(t, nil, placingPolicy("shop"))
+	body = append(body, bytes.Repeat([]byte(" "), mostBytes-len(body))...)
+	if got := ask(t, h, body); !got.Allowed {
+		t.Errorf("One as large is answered: got %s", shown(got))
 	}
 }
 
@@ -624,7 +650,10 @@ func TestManyReferences(t *testing.T) {
 				asked++
 				return tc.all && what.Name == "" || tc.each && what.Name != "", nil
 			}}
-			got, _, _ := strings.Cut(shown(post(t, o, review(t, was, now))), "\n")
+			got, why, _ := strings.Cut(shown(post(t, o, review(t, was, now))), "\n")
+			if tc.n > mostReferences && !strings.Contains(why, "bring in 1001 Secrets and ConfigMaps, want at most 1000 in one policy: make several policies of it") {
+				t.Errorf("%s\nHandle(): the limit is not named: %s", tc.reason, why)
+			}
 			if got != tc.want || asked != tc.asked {
 				t.Errorf("%s\nHandle(): want %q after %d questions, got %q after %d", tc.reason, tc.want, tc.asked, got, asked)
 			}

@@ -170,7 +170,7 @@ const (
 func (v *validator) mayRefer(ctx context.Context, user *authenticationv1.UserInfo, w *write, refs []referent) error {
 	if len(refs) > mostReferences {
 		return refuse(w, []metav1.StatusCause{cause("spec.overrideRules",
-			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one policy", len(refs), mostReferences))})
+			fmt.Sprintf("bring in %d Secrets and ConfigMaps, want at most %d in one policy: make several policies of it", len(refs), mostReferences))})
 	}
 	refs, err := v.expanded(ctx, refs)
 	var denied []referent
