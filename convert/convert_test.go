@@ -171,6 +171,8 @@ func TestLimits(t *testing.T) {
 		"Defaults":  {reason: "They are generous."},
 		"Objects":   {reason: "The limit is allowed.", limits: Limits{Objects: 3}},
 		"TooMany":   {reason: "More is not.", limits: Limits{Objects: 2}, err: "the review has more than 2 objects"},
+		"Fits":      {reason: "An answer may be as long.", limits: Limits{OutputBytes: 1845}},
+		"Longer":    {reason: "And not a byte longer.", limits: Limits{OutputBytes: 1844}, err: "the answer would have 1845 bytes, more than 1844"},
 		"TooLarge":  {reason: "Nor is a long answer.", limits: Limits{OutputBytes: 1000}, err: "the answer would have 1135 bytes, more than 1000"},
 		"LittleToo": {reason: "The envelope counts.", limits: Limits{OutputBytes: 1760}, err: "the answer would have 1845 bytes, more than 1760"},
 	}
@@ -191,6 +193,13 @@ func TestLimits(t *testing.T) {
 				t.Errorf("Objects() = %d, Kind() = %s, From() = %s, To() = %s", a.Objects(), a.Kind(), a.From(), a.To())
 			}
 		})
+	}
+}
+
+// TestDefaultLimits: whoever says nothing gets what the documentation says.
+func TestDefaultLimits(t *testing.T) {
+	if diff := cmp.Diff(Limits{Objects: defaultObjects, OutputBytes: defaultOutputBytes}, Limits{}.orDefaults()); diff != "" {
+		t.Errorf("orDefaults(): -want, +got:\n%s", diff)
 	}
 }
 

@@ -219,6 +219,27 @@ func TestAbsentInMovedParent(t *testing.T) {
 	}
 }
 
+// TestMostAnnotations: what is kept may fill the annotations, and not be a byte more.
+func TestMostAnnotations(t *testing.T) {
+	e := engineOf(t, SpokeOnly("spec.a"))
+	object := func(n int) []byte {
+		return alpha(`{"name":"n","annotations":{"x":"y"}}`, `{"a":"`+strings.Repeat("a", n)+`"}`)
+	}
+	var annotations map[string]string
+	if err := json.Unmarshal(memberOf(t, memberOf(t, mustConvert(t, e, object(0), "v1beta1"), "metadata"), "annotations"), &annotations); err != nil {
+		t.Fatal(err)
+	}
+	least := 0
+	for key, value := range annotations {
+		least += len(key) + len(value)
+	}
+	mustConvert(t, e, object(maxAnnotations-least), "v1beta1")
+	_, err := e.Convert(object(maxAnnotations-least+1), pizzaGroup+"/v1beta1")
+	if want := "with which the annotations have 262145, more than 262144"; err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("Convert() of a byte more: error %v, want one with %q", err, want)
+	}
+}
+
 // TestTooLargeNames: the failure names the place that takes the room.
 func TestTooLargeNames(t *testing.T) {
 	e := engineOf(t, SpokeOnly("spec.a"), SpokeOnly("spec.b"), SpokeOnly("spec.c"))

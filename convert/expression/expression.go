@@ -50,12 +50,17 @@ type Limits struct {
 	Cost uint64
 }
 
+const (
+	defaultOutputItems = 100_000
+	defaultCost        = 1_000_000
+)
+
 func (l Limits) orDefaults() Limits {
 	if l.OutputItems <= 0 {
-		l.OutputItems = 100_000
+		l.OutputItems = defaultOutputItems
 	}
 	if l.Cost == 0 {
-		l.Cost = 1_000_000
+		l.Cost = defaultCost
 	}
 	return l
 }

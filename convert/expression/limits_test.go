@@ -97,6 +97,78 @@ func TestBombs(t *testing.T) {
 	}
 }
 
+// TestMost: what an expression may take it may take to the last, and not one more.
+func TestMost(t *testing.T) {
+	nested := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	numbers := func(n int) string { return "[" + strings.Repeat("1,", n-1) + "1]" }
+	text := func(n int) string { return `"` + strings.Repeat("a", n) + `"` }
+	cases := map[string]struct {
+		reason, expression, value string
+		limits                    Limits
+		want                      string // Part of the error; empty for none.
+	}{
+		"Values":       {"A value may have as many in it.", `value.size()`, numbers(maxValues - 1), Limits{}, ""},
+		"OneValueMore": {"One more is not read.", `value.size()`, numbers(maxValues), Limits{}, "the value has more than 1000000 values in it"},
+		"Result":       {"A result may have as many bytes.", `value`, text(maxText - len(`""`)), Limits{}, ""},
+		"LongerResult": {"One more is not written.", `value`, text(maxText - len(`""`) + 1), Limits{}, "the result has more than 8388608 bytes"},
+		"Text":         {"A text that is made on the way may have as many.", `(value + "a").size()`, text(maxText - 1), Limits{Cost: 1 << 40}, ""},
+		"LongerText":   {"One more is not made.", `(value + "a").size()`, text(maxText), Limits{Cost: 1 << 40}, "+: the text would have more than 8388608 bytes"},
+		"Levels":       {"A result may be as deep.", `[value]`, nested(maxLevels - 1), Limits{}, ""},
+		"OneLevelMore": {"A level more is not written.", `[value]`, nested(maxLevels), Limits{}, "the result has more than 9900 lists and objects inside each other"},
+		"Items":        {"A result may have as many elements.", `value`, numbers(defaultOutputItems), Limits{}, ""},
+		"OneItemMore":  {"One more is not written.", `value`, numbers(defaultOutputItems + 1), Limits{}, "the result has more than 100000 elements and members: that is the limit"},
+		"Range":        {"A list that is made on the way may have as many.", `lists.range(value).size()`, fmt.Sprint(defaultOutputItems), Limits{}, ""},
+		"LongerRange":  {"One more is not made.", `lists.range(value).size()`, fmt.Sprint(defaultOutputItems + 1), Limits{}, "lists.range: the list would have 100001 elements, more than 100000: that is the limit"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p, problems := Compile(tc.expression, nil, nil, tc.limits)
+			if len(problems) > 0 {
+				t.Fatal(problems)
+			}
+			_, err := p.Convert(nil, []byte(tc.value))
+			if (err != nil) != (tc.want != "") || err != nil && !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("%s\nConvert(): want an error with %q, got %v", tc.reason, tc.want, err)
+			}
+		})
+	}
+}
+
+// TestMostCost: an evaluation may cost as much as it costs, and not a unit more.
+func TestMostCost(t *testing.T) {
+	cost := uint64(1)
+	for ; cost < 1000; cost++ {
+		p, problems := Compile(`value.map(a, a + 1)`, nil, nil, Limits{Cost: cost})
+		if len(problems) > 0 {
+			t.Fatal(problems)
+		}
+		_, err := p.Convert(nil, []byte(`[1,2,3]`))
+		if err == nil {
+			break
+		}
+		if want := fmt.Sprintf("it costs more than %d units: that is the limit", cost); err.Error() != want {
+			t.Fatalf("Convert(): want %q, got %v", want, err)
+		}
+	}
+	if cost < 2 || cost == 1000 {
+		t.Errorf("it costs %d, want it to cost more than nothing and not to be refused for ever", cost)
+	}
+}
+
+// TestMostNesting: as many levels may be made as may be, and not one more.
+func TestMostNesting(t *testing.T) {
+	for n, want := range map[int]string{maxNesting: "", maxNesting + 1: "more than 32 lists, maps and optional values inside each other: that is the limit"} {
+		_, problems := Compile(strings.Repeat("[", n)+"value"+strings.Repeat("]", n)+".size()", nil, nil, Limits{})
+		got := ""
+		if len(problems) > 0 {
+			got = problems[0].Message
+		}
+		if got != want {
+			t.Errorf("Compile() of %d levels: want %q, got %q", n, want, got)
+		}
+	}
+}
+
 // TestCompileBombs has expressions that would take very much to compile.
 func TestCompileBombs(t *testing.T) {
 	cases := map[string]struct {

@@ -29,6 +29,7 @@ const (
 	ruleExpression = "InvalidExpression"
 	ruleLists      = "InvalidList"
 	ruleEngine     = "NotConvertible"
+	ruleExcess     = "TooMuch"
 
 	warnExpansion = "ExpansionUnlimited"
 	warnPairs     = "ManyToOne"

@@ -9,12 +9,6 @@ import (
 	"refract.dev/structural"
 )
 
-// What API servers take of a ConversionPolicy: see the API's validation.
-const (
-	mostFields     = 256
-	mostPlaceBytes = 1024
-)
-
 // lone is a place that one side has alone.
 type lone struct {
 	side side
@@ -44,6 +38,7 @@ func Complete(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Defini
 ) {
 	completed = spec.DeepCopy()
 	r := &report{}
+	r.excessive(completed)
 	if !r.versions(completed, def) || r.failed() {
 		return nil, nil, false
 	}

@@ -24,6 +24,7 @@
 //	InvalidExpression    error    an expression that does not compile
 //	InvalidList          error    keys of what is no list of objects, or has no such fields
 //	NotConvertible       error    what the engine has against the conversions
+//	TooMuch              error    more versions, entries, pairs or expressions than a policy may have
 //	ExpansionUnlimited   warning  a list that becomes as long as a number says, without a limit of one's own
 //	ManyToOne            warning  a value that is more than one of the other version
 //	NoEffect             warning  an entry, or a part of one, that does nothing

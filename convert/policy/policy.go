@@ -27,6 +27,9 @@ type Policy struct {
 func Compile(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definition) (*Policy, []structural.Finding) {
 	spec = spec.DeepCopy()
 	r := &report{}
+	if r.excessive(spec); r.failed() {
+		return nil, structural.Sort(r.findings)
+	}
 	if !r.versions(spec, def) {
 		return nil, structural.Sort(r.findings)
 	}

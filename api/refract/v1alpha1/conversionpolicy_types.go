@@ -24,7 +24,8 @@ type ConversionPolicy struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata,omitempty"`
 
-	// Spec says how objects are converted.
+	// Spec says how objects are converted. It may have 2000 expressions.
+	// +kubebuilder:validation:XValidation:rule="self.spokes.map(s, has(s.fields) ? s.fields.map(f, (has(f.toHub) ? 1 : 0) + (has(f.toSpoke) ? 1 : 0) + (has(f.equivalence) ? (has(f.equivalence.hub) ? 1 : 0) + (has(f.equivalence.spoke) ? 1 : 0) : 0)).sum() : 0).sum() <= 2000",message="the spokes may have 2000 expressions together: convert what contains several of the fields in one, or use the other ways, such as map and scale"
 	Spec ConversionPolicySpec `json:"spec"`
 
 	// Status says whether they are.

@@ -105,6 +105,14 @@ func TestPacked(t *testing.T) {
 			t.Errorf("unpack(%s): got no error", name)
 		}
 	}
+	const around = len(`{"x":""}`)
+	largest, err := pack(map[string]any{"x": strings.Repeat("x", mostDefinition-around)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, text, err := unpack(largest); err != nil || len(text) != mostDefinition {
+		t.Errorf("A definition may be as large: got %d bytes, %v", len(text), err)
+	}
 	for reason, text := range map[string]string{
 		"bytes":  `{"x":"` + strings.Repeat("x", mostDefinition) + `"}`,
 		"values": `{"x":[` + strings.Repeat("{},", mostDefined) + `{}]}`,
