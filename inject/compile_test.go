@@ -136,6 +136,14 @@ rollout: {strategy: Manual, minReadySeconds: 10}
 	}
 }
 
+// TestCompileMuch: a policy may inject as much as there may be.
+func TestCompileMuch(t *testing.T) {
+	p := compiled(t, inline(everyPod+`{env: [{name: A, value: "`+strings.Repeat("x", maxInjected-len(`{"name":"A","value":""}`))+`"}]}`))
+	if got := len(p.env[0].raw); got != maxInjected {
+		t.Errorf("the policy injects %d bytes, want %d", got, maxInjected)
+	}
+}
+
 func TestCompileDefaults(t *testing.T) {
 	p := compiled(t, `{selector: {}, env: [{name: A}]}`)
 	if diff := cmp.Diff(refractv1beta1.Rollout{Strategy: "Rolling", MaxConcurrent: 2}, p.Rollout()); diff != "" {
@@ -344,6 +352,13 @@ volumeMounts: [{name: v, mountPath: /opt}, {name: v, mountPath: /opt/}]
 				`spec.envFrom[3]: Duplicate value: ":Secret/a": stands at spec.envFrom[0] already: remove one of them`,
 				`spec.volumes[1].name: Duplicate value: "v": stands at spec.volumes[0] already: remove one of them`,
 				`spec.volumeMounts[1].mountPath: Duplicate value: "/opt": stands at spec.volumeMounts[0] already: remove one of them`,
+			},
+		},
+		"OneByteTooMuch": {
+			reason: "A byte more is too much.",
+			spec:   everyPod + `{env: [{name: A, value: "` + strings.Repeat("x", maxInjected-len(`{"name":"A","value":""}`)+1) + `"}]}`,
+			want: []string{
+				`spec: Too long: env, envFrom, volumes and volumeMounts are 262145 bytes together, and may not be more than 262144: move large values to a ConfigMap or a Secret`,
 			},
 		},
 		"TooMuch": {

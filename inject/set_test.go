@@ -182,6 +182,42 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
+// TestMostOfAPod: a pod may have as many bytes with what is injected, and not one more.
+func TestMostOfAPod(t *testing.T) {
+	set := testSet(t, `{selector: {}, env: [{name: A, value: "1"}]}`)
+	const around = len(`{"metadata":{},"spec":{"containers":[{"name":"c","image":""}]}}`)
+	room := maxPod - around - len(set.Policies()[0].env[0].raw)
+	for name, tc := range map[string]struct {
+		reason string
+		image  int
+		want   string // Why the policy is left out; empty if it is not.
+	}{
+		"Most":        {"It can be stored.", room, ""},
+		"OneByteMore": {"The policy is left out, and the pod is told of it.", room + 1, "with what the policy injects the pod would have more than 1048576 bytes, and could not be stored"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result := mustInject(t, set, fmt.Appendf(nil, `{"metadata":{},"spec":{"containers":[{"name":"c","image":%q}]}}`, strings.Repeat("i", tc.image)))
+			got := ""
+			if len(result.Skipped) > 0 {
+				got = result.Skipped[0].Message
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" || (len(result.Applied) == 1) != (tc.want == "") {
+				t.Errorf("%s\n%d are applied: -want, +got:\n%s", tc.reason, len(result.Applied), diff)
+			}
+		})
+	}
+}
+
+// TestSpent: a pod may be as much work, and not a unit more.
+func TestSpent(t *testing.T) {
+	if b := (&body{work: maxWork}); b.spent() {
+		t.Error("a pod may be as much")
+	}
+	if b := (&body{work: maxWork + 1}); !b.spent() {
+		t.Error("a unit more is too much")
+	}
+}
+
 // TestTooMuchWork: what would hold up all others is refused at once.
 func TestTooMuchWork(t *testing.T) {
 	specs := make([]string, 400)

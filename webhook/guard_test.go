@@ -92,7 +92,8 @@ func TestTooLarge(t *testing.T) {
 			"A handler that does not look cannot make less of it.", "/hides", func() io.Reader { return unsized{sized(1 << 20)()} }, 413,
 			"the request has a body of more than the 1000 bytes that /hides takes: http: request body too large\n",
 		},
-		"Own": {"A handler may have a limit of its own.", "/own", sized(8), 413, "the request has a body of 8 bytes, and /own takes at most 7\n"},
+		"OwnFits": {"What a handler says itself is no more than the limit either.", "/own", sized(7), 200, "xxxxxxx"},
+		"Own":     {"A handler may have a limit of its own.", "/own", sized(8), 413, "the request has a body of 8 bytes, and /own takes at most 7\n"},
 	}
 	for name, tc := range cases {
 		for _, http2 := range []bool{false, true} {
@@ -175,6 +176,26 @@ func TestBytesInFlight(t *testing.T) {
 		}
 		return nil
 	})
+}
+
+// TestRoom: all the room that there is may be taken, and not a byte more.
+func TestRoom(t *testing.T) {
+	r := newRoom(0)
+	const large = defaultInFlight - defaultInFlight/4 // The rest is for small bodies.
+	all := r.take(t.Context(), large, 0)
+	if all == nil || all.size != large {
+		t.Fatalf("want room for %d bytes, got %+v", large, all)
+	}
+	if more := r.take(t.Context(), smallBody+1, time.Millisecond); more != nil {
+		t.Errorf("want no room for another large body, got %+v", more)
+	}
+	if small := r.take(t.Context(), smallBody, 0); small == nil {
+		t.Error("want room for a small one")
+	}
+	all.release()
+	if more := r.take(t.Context(), smallBody+1, 0); more == nil {
+		t.Error("want room again")
+	}
 }
 
 // TestStreamsThatWaitLeaveRoom has streams of one HTTP/2 connection wait for room with

@@ -111,6 +111,7 @@ func TestServer(t *testing.T) {
 	var log record
 	s, url := local(t, Options{Log: log.logger()})
 	s.Handle("/echo", echo)
+	s.Handle("/swallow", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { _, _ = io.Copy(io.Discard, r.Body) }))
 	s.Handle("/panic", http.HandlerFunc(func(http.ResponseWriter, *http.Request) { panic("a mistake") }))
 	if s.Ready() == nil {
 		t.Error("A server that does not listen is not ready.")
@@ -125,6 +126,7 @@ func TestServer(t *testing.T) {
 		{"Whoever asks gets an answer.", "/echo", "hello", http.StatusOK},
 		{"A mistake in one handler is no reason to end.", "/panic", "", http.StatusInternalServerError},
 		{"And others go on.", "/echo", "hello", http.StatusOK},
+		{"As much as may be is read.", "/swallow", strings.Repeat("x", defaultMaxBytes), http.StatusOK},
 		{"Nobody fills the memory.", "/echo", strings.Repeat("x", defaultMaxBytes+1), http.StatusRequestEntityTooLarge},
 		{"There is nothing else.", "/", "", http.StatusNotFound},
 	} {
@@ -148,6 +150,38 @@ func TestServer(t *testing.T) {
 	}
 	if s.Ready() == nil {
 		t.Error("A server that has stopped is not ready.")
+	}
+}
+
+// TestLongHeads: the head of a request has a bound, beyond which the HTTP server of Go reads
+// up to 4 KiB before it says so.
+func TestLongHeads(t *testing.T) {
+	s, url := local(t, Options{})
+	s.Handle("/echo", echo)
+	start(t, s)
+	c := caller(s.certificates.Trusted())
+	const rest = 1 << 10 // The request line, and what a client says by itself, have less.
+	for _, tc := range []struct {
+		reason string
+		head   int
+		want   int
+	}{
+		{"A head may be as long.", maxHeader - rest, http.StatusOK},
+		{"A longer one is not read.", maxHeader + 4<<10, http.StatusRequestHeaderFieldsTooLarge},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url+"/echo", strings.NewReader("hello"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Long", strings.Repeat("x", tc.head))
+		resp, err := c.Do(req)
+		if err != nil {
+			t.Fatalf("%s\n%v", tc.reason, err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != tc.want {
+			t.Errorf("%s\ngot %d for a head of %d bytes, want %d", tc.reason, resp.StatusCode, tc.head, tc.want)
+		}
 	}
 }
 

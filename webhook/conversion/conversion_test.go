@@ -128,6 +128,18 @@ func TestHandler(t *testing.T) {
 			code:   200, want: pizza("v2", "diameter", "large"),
 			counts: map[string]float64{"objects_total/other/other/other": 1},
 		},
+		"AsLargeAsMayBe": {
+			reason: "The limit itself is no more than the limit.",
+			body:   review("v2", pizza("v1", "size", "large")), most: int64(len(review("v2", pizza("v1", "size", "large")))),
+			code: 200, want: pizza("v2", "diameter", "large"),
+			counts: map[string]float64{"objects_total/v1/Pizza/v2": 1},
+		},
+		"OneByteTooLarge": {
+			reason: "A byte more is.",
+			body:   review("v2", pizza("v1", "size", "large")), most: int64(len(review("v2", pizza("v1", "size", "large")))) - 1,
+			code: 413, want: "the review has more than",
+			counts: map[string]float64{"failures_total/other/other/too_large/other": 1},
+		},
 		"TooLarge": {
 			reason: "It is not read.",
 			body:   review("v2", pizza("v1", "size", "large")), most: 100,
@@ -227,6 +239,14 @@ func TestLimits(t *testing.T) {
 	}
 	if got := counts(t, registry); len(got) != 1 {
 		t.Errorf("got %v", got)
+	}
+}
+
+// TestDefaultMaxBytes: a server takes the limit from the handler.
+func TestDefaultMaxBytes(t *testing.T) {
+	h, ok := Handler(pizzas(t), Options{}).(interface{ MaxBytes() int64 })
+	if !ok || h.MaxBytes() != DefaultMaxBytes {
+		t.Errorf("MaxBytes(): want %d, got %v", DefaultMaxBytes, h)
 	}
 }
 
