@@ -547,25 +547,18 @@ func TestDiscoveryIsPaced(t *testing.T) {
 
 // TestNamespacesHaveAnEnd: a list of namespaces is read to its end, and not beyond.
 func TestNamespacesHaveAnEnd(t *testing.T) {
-	asked := 0
 	cases := map[string]struct {
 		reason, token string
 		want          string
 	}{
-		"SameToken": {"A list that goes in a circle has no end.", "more", "to continue where the page before began"},
-		"Endless":   {"Nor has one with another token each time.", "", "more than 1000 pages of a list of namespaces"},
+		"SameToken": {"A list that goes in a circle has no end.", "more", "to continue where a page before began"},
 		"LongToken": {"A token goes into the next request.", strings.Repeat("x", mostToken+1), "more than 16384 bytes of a token"},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
-				asked++
 				asObject(w)
-				token := tc.token
-				if token == "" {
-					token = fmt.Sprint(asked)
-				}
-				fmt.Fprintf(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":%q},"items":[]}`, token)
+				fmt.Fprintf(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":%q},"items":[]}`, tc.token)
 			})
 			err := m.EachNamespace(t.Context(), func(Namespace) {})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -3,17 +3,16 @@ package propagation
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"testing"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/tree"
 )
 
 // TestObjectsAgain: of what the hub holds only that is another object which has changed, so
@@ -24,13 +23,22 @@ func TestObjectsAgain(t *testing.T) {
 	if err := corev1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	b := fake.NewClientBuilder().WithScheme(scheme)
-	for i := range 3 {
-		p := &corev1alpha1.OverridePolicy{}
-		p.Namespace, p.Name, p.UID = "shop", fmt.Sprint("p", i), types.UID(fmt.Sprint(i))
-		b.WithObjects(p)
+	c := &Controller{
+		client: fake.NewClientBuilder().WithScheme(scheme).Build(), ledger: newLedger(), sources: &sources{},
+		policies: newPolicies(discard, func(tree.Policy) {}),
 	}
-	c := &Controller{client: b.Build(), ledger: newLedger(), sources: &sources{}}
+	view := &policyView{policies: c.policies, kind: corev1alpha1.KindOverridePolicy}
+	see := func(name, version string, labels map[string]string) {
+		t.Helper()
+		p := &corev1alpha1.OverridePolicy{}
+		p.Namespace, p.Name, p.UID, p.ResourceVersion, p.Labels = "shop", name, types.UID(name), version, labels
+		if err := view.Add(p); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"p0", "p1", "p2"} {
+		see(name, "1", nil)
+	}
 	c.primed.Store(true)
 	objects := func() map[string]*unstructured.Unstructured {
 		t.Helper()
@@ -45,14 +53,7 @@ func TestObjectsAgain(t *testing.T) {
 		return out
 	}
 	first := objects()
-	changed := &corev1alpha1.OverridePolicy{}
-	if err := c.client.Get(t.Context(), client.ObjectKey{Namespace: "shop", Name: "p1"}, changed); err != nil {
-		t.Fatal(err)
-	}
-	changed.Labels = map[string]string{"a": "b"}
-	if err := c.client.Update(t.Context(), changed); err != nil {
-		t.Fatal(err)
-	}
+	see("p1", "2", map[string]string{"a": "b"})
 	c.epoch.Add(1)
 	ended, cancel := context.WithCancelCause(t.Context())
 	late := errors.New("it takes too long")

@@ -519,7 +519,7 @@ func TestMostReferences(t *testing.T) {
 			a.may["secrets/"+name] = true
 			env = append(env, fmt.Sprintf("{name: V%d, valueFrom: {secretKeyRef: {name: %s, key: a}}}", i, name))
 		}
-		h := Validate(Options{Client: cluster(interceptor.Funcs{}), Allowed: a.allowed, Log: logr.Discard()})
+		h := Validate(Options{Reading: bounded.NewReader(100_000), Client: cluster(interceptor.Funcs{}), Allowed: a.allowed, Log: logr.Discard()})
 		got := ask(t, h, request(t, nil, policyOf(t, "env: ["+strings.Join(env, ", ")+"]"), "bob"))
 		message := ""
 		if !got.Allowed {
