@@ -171,11 +171,13 @@ func fromKubeconfig(text []byte) (*rest.Config, error) {
 	}
 	raw, err := clientcmd.Load(text)
 	if err != nil {
-		return nil, fmt.Errorf("%w: it is no kubeconfig that can be read; kubectl config view --kubeconfig FILE says of the same text what is wrong", ErrCredentials)
+		return nil, fmt.Errorf("%w: it is no kubeconfig that can be read; kubectl config view --kubeconfig FILE says of the same text what is wrong",
+			ErrCredentials)
 	}
 	for _, name := range slices.Sorted(maps.Keys(raw.AuthInfos)) {
 		if what := outside(raw.AuthInfos[name]); what != "" {
-			return nil, fmt.Errorf("%w: user %q uses %s, which a stored kubeconfig may not; put the credentials into it as data", ErrCredentials, cut(name), what)
+			return nil, fmt.Errorf("%w: user %q uses %s, which a stored kubeconfig may not; put the credentials into it as data",
+				ErrCredentials, cut(name), what)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(raw.Clusters)) {

@@ -490,11 +490,11 @@ type counting struct {
 
 func (c *counting) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	asObject(w)
-	switch {
-	case r.URL.Path == "/api":
+	switch r.URL.Path {
+	case "/api":
 		fmt.Fprint(w, `{"kind":"APIVersions","versions":["v1"]}`)
 		return
-	case r.URL.Path == "/apis":
+	case "/apis":
 		fmt.Fprint(w, `{"kind":"APIGroupList","groups":[`)
 		for i := range c.groups {
 			fmt.Fprintf(w, `{"name":"g%d","versions":[{"groupVersion":"g%[1]d/v1","version":"v1"}]},`, i)

@@ -63,7 +63,7 @@ func (s *hoarder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func excessive(err error, what string) error {
 	var limit *LimitError
 	if !errors.As(err, &limit) || limit.What != what {
-		return fmt.Errorf("want an error about %s, got %v", what, err)
+		return fmt.Errorf("want an error about %s, got %v", what, err) //nolint:errorlint // There may be none.
 	}
 	return nil
 }

@@ -265,7 +265,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return health{reason: "EndpointNotRecorded", message: cut(err.Error())}, nil
 	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: cut(err.Error())}, nil //nolint:nilerr // It is told in the status.
+		return health{reason: "InvalidCredentials", message: cut(err.Error())}, nil // It is told in the status.
 	}
 	if r.Identity != "" {
 		cfg.UserAgent += "/" + r.Identity

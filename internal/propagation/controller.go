@@ -153,13 +153,12 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		guardPercent: o.Guard,
 		emptyAfter:   o.EmptyAfter,
 		carried:      o.NamespaceLabels,
-		labels:       map[string]map[string]string{},
 		guardAll:     o.GuardAll,
 		large:        make(chan struct{}, maxLarge),
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
-		appliers:     map[string]*applier{},
+		appliers:     map[string]*applier{}, labels: map[string]map[string]string{},
 	}
 	c.clusters = &member.Reconciler{
 		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),
@@ -484,6 +483,26 @@ func (c *Controller) emptied(name string) bool {
 	return c.primed.Load() && a != nil && len(c.ledger.on(name)) == 0
 }
 
+// lookAgain completes what is known of an object: one that a cache does not have is looked
+// for. It returns why nothing is asked for it, or in which time that may be known.
+func (c *Controller) lookAgain(ctx context.Context, key Key, src *source, seen bool) (found cause, again time.Duration, err error) {
+	if src.object == nil {
+		if src.object, found, err = c.sources.look(ctx, key, *src); err != nil {
+			return "", 0, err
+		}
+		if src.object == nil && found == "" {
+			if !seen {
+				c.ledger.none(key) // It may stay like this, as with a type that is not served any more.
+			}
+			return "", time.Second, nil
+		}
+	}
+	if src.object != nil {
+		found = asksNothing(src.object)
+	}
+	return found, 0, nil
+}
+
 // decideOne makes the plan of one object and hands it to the members concerned.
 func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	// What changes from here on, while the key is not yet in the ledger or with
@@ -503,21 +522,9 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
 	}
-	var found cause
-	if src.object == nil {
-		var err error
-		if src.object, found, err = c.sources.look(ctx, key, src); err != nil {
-			return reconcile.Result{}, err
-		}
-		if src.object == nil && found == "" {
-			if !seen {
-				c.ledger.none(key) // It may stay like this, as with a type that is not served any more.
-			}
-			return reconcile.Result{RequeueAfter: time.Second}, nil
-		}
-	}
-	if src.object != nil {
-		found = asksNothing(src.object)
+	found, again, err := c.lookAgain(ctx, key, &src, seen)
+	if err != nil || again > 0 {
+		return reconcile.Result{RequeueAfter: again}, err
 	}
 	s := &surroundings{
 		hub:         c.hub,
@@ -546,7 +553,6 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if p.gone {
-		var err error
 		if p.cause, err = c.whyGone(ctx, key, found, told, &was, seen); err != nil {
 			return reconcile.Result{}, err
 		}

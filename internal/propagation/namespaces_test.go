@@ -409,7 +409,7 @@ func (s *crowded) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		list.Continue = fmt.Sprint(begin + size)
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(list) // The client may have gone.
+	_ = json.NewEncoder(w).Encode(list) //nolint:errchkjson // The client may have gone.
 }
 
 // TestCrowd: however many namespaces a member says are to go, so many wait to be looked at.

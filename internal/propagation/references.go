@@ -38,7 +38,8 @@ func unasked(
 		case reference.GivesOut(obj):
 			return nil, fmt.Errorf("%s has it give out %s %s on clusters, and %w: %s", anyGeneration(by), b.Kind, b.Name, errUnasked, approve)
 		case slices.Contains(reference.Of(obj), b.Reference):
-			return nil, fmt.Errorf("%s has it show more of %s %s on clusters than it does itself, and %w: %s", anyGeneration(by), b.Kind, b.Name, errUnasked, approve)
+			return nil, fmt.Errorf("%s has it show more of %s %s on clusters than it does itself, and %w: %s",
+				anyGeneration(by), b.Kind, b.Name, errUnasked, approve)
 		case out == nil:
 			out = map[reference.Reference]tree.Policy{}
 		}

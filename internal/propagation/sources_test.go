@@ -269,7 +269,7 @@ func (h *widgetHub) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	reply := func(code int, body any) {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(code)
-		_ = json.NewEncoder(w).Encode(body) // Else the client went away.
+		_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have gone.
 	}
 	switch {
 	case r.URL.Path == "/api":

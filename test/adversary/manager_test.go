@@ -64,17 +64,16 @@ func TestFieldsGivenBack(t *testing.T) {
 	const name = "given-back"
 	given(t, "hub", ns, configMap(name, labelled, ""))
 	everywhere(t, "configmap", ns, name, []string{"1", "1"}, "data", "size")
-	edit := func(change func(*corev1.ConfigMap)) (after *corev1.ConfigMap) {
+	edit := func(change func(*corev1.ConfigMap)) {
 		t.Helper()
 		harness.Eventually(t, "somebody writes the copy", func(ctx context.Context) error {
-			after = &corev1.ConfigMap{}
+			after := &corev1.ConfigMap{}
 			if err := clients["member-1"].Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, after); err != nil {
 				return err
 			}
 			change(after)
 			return clients["member-1"].Update(ctx, after, client.FieldOwner("else"))
 		})
-		return after
 	}
 	corrected := func(reason string) (is *corev1.ConfigMap) {
 		t.Helper()

@@ -180,7 +180,7 @@ func (r *referrer) forges(t *testing.T, address, name, operation string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} //nolint:gosec // Whose it is does not matter.
+	c := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}}
 	defer c.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "https://"+address+"/validate/policies", bytes.NewReader(body))
 	if err != nil {

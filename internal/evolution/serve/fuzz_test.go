@@ -102,13 +102,13 @@ func FuzzReview(f *testing.F) {
 		f.Fatal(err)
 	}
 	ask := func(operation, now, was string) []byte {
-		parts := `"uid":"1","operation":"` + operation + `","name":"widgets"`
+		parts := []byte(`"uid":"1","operation":"` + operation + `","name":"widgets"`)
 		for key, text := range map[string]string{"object": now, "oldObject": was} {
 			if text != "" {
-				parts += `,"` + key + `":` + string(asJSON(f, text))
+				parts = append(parts, `,"`+key+`":`+string(asJSON(f, text))...)
 			}
 		}
-		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{` + parts + `}}`)
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{` + string(parts) + `}}`)
 	}
 	for _, body := range [][]byte{
 		ask("CREATE", mapped, ""), ask("UPDATE", mapped, other), ask("DELETE", "", mapped), ask("UPDATE", "{spec: 7}", "{spec: []}"),

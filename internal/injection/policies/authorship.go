@@ -82,7 +82,8 @@ func (v *validator) mayHandOut(ctx context.Context, user *authenticationv1.UserI
 	if len(refs) > mostReferences {
 		return refuse(w, []metav1.StatusCause{{
 			Type: metav1.CauseTypeFieldValueInvalid, Field: "spec",
-			Message: fmt.Sprintf("hands out %d Secrets and ConfigMaps that it did not before, want at most %d in one write: make several policies of it", len(refs), mostReferences),
+			Message: fmt.Sprintf("hands out %d Secrets and ConfigMaps that it did not before, want at most %d in one write: make several policies of it",
+				len(refs), mostReferences),
 		}})
 	}
 	denied, err := v.denied(ctx, user, w.now.Namespace, refs)

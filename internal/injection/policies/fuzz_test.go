@@ -25,7 +25,7 @@ import (
 // which is no more than an API server passes on.
 func FuzzReview(f *testing.F) {
 	ask := func(operation, now, was string) []byte {
-		parts := `"uid":"1","operation":"` + operation + `","namespace":"shop","name":"allow-database"`
+		parts := []byte(`"uid":"1","operation":"` + operation + `","namespace":"shop","name":"allow-database"`)
 		for key, text := range map[string]string{"object": now, "oldObject": was} {
 			if text == "" {
 				continue
@@ -34,9 +34,9 @@ func FuzzReview(f *testing.F) {
 			if err != nil {
 				f.Fatal(err)
 			}
-			parts += `,"` + key + `":` + string(object)
+			parts = append(parts, `,"`+key+`":`+string(object)...)
 		}
-		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{` + parts + `}}`)
+		return []byte(`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{` + string(parts) + `}}`)
 	}
 	with := func(spec string) string {
 		return "{metadata: {namespace: shop, name: allow-database}, spec: {service: db, selector: {matchLabels: {role: frontend}}, " + spec + "}}"
@@ -54,7 +54,7 @@ func FuzzReview(f *testing.F) {
 	reading := bounded.NewReader(100_000)
 	o := Options{
 		Reading: reading,
-		Client:  cluster(interceptor.Funcs{}, secret("db", "password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
+		Client:  cluster(interceptor.Funcs{}, secret("password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
 		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
 			return what.Name != "db", nil
 		},

@@ -102,8 +102,8 @@ func cluster(funcs interceptor.Funcs, objects ...client.Object) client.Client {
 	return fake.NewClientBuilder().WithScheme(scheme.Scheme).WithObjects(objects...).WithInterceptorFuncs(funcs).Build()
 }
 
-func secret(name string, keys ...string) *corev1.Secret {
-	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: name}, Data: map[string][]byte{}}
+func secret(keys ...string) *corev1.Secret {
+	s := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "db"}, Data: map[string][]byte{}}
 	for _, k := range keys {
 		s.Data[k] = nil
 	}
@@ -172,7 +172,7 @@ func TestValidate(t *testing.T) {
 			reason:  "The author may read it himself.",
 			now:     fromSecret,
 			may:     []string{"secrets/db"},
-			objects: []client.Object{secret("db", "password")},
+			objects: []client.Object{secret("password")},
 			asked:   []string{"bob get shop/secrets/db"},
 		},
 		"SecretDenied": {
@@ -208,7 +208,7 @@ func TestValidate(t *testing.T) {
 			reason:  "Somebody else has looked at what this user writes.",
 			now:     fromSecret,
 			user:    "system:serviceaccount:flux-system:kustomize-controller",
-			objects: []client.Object{secret("db", "password")},
+			objects: []client.Object{secret("password")},
 		},
 		"TrustedByPart": {
 			reason: "Only the whole name counts.",
@@ -294,7 +294,7 @@ func TestValidate(t *testing.T) {
   {name: C, valueFrom: {configMapKeyRef: {name: settings, key: colour}}}, {name: D, valueFrom: {secretKeyRef: {name: other, key: k, optional: true}}}],
   envFrom: [{secretRef: {name: all}}]`,
 			may:     []string{"secrets/db", "secrets/other", "secrets/all", "configmaps/settings"},
-			objects: []client.Object{secret("db", "user"), configMap("settings", "colour")},
+			objects: []client.Object{secret("user"), configMap("settings", "colour")},
 			asked:   []string{"bob get shop/configmaps/settings", "bob get shop/secrets/all", "bob get shop/secrets/db", "bob get shop/secrets/other"},
 			warnings: []string{
 				"spec.envFrom[0].secretRef.name: there is no Secret all yet; pods do not start before there is",

@@ -153,7 +153,8 @@ var parts = []part{
 		[]row{
 			{
 				"copies that are known",
-				"internal/member", "mostCopies", count, "nothing is known of the type with which it is too much, for a minute; its rows are `Failed` (`Unreadable`)",
+				"internal/member", "mostCopies", count,
+				"nothing is known of the type with which it is too much, for a minute; its rows are `Failed` (`Unreadable`)",
 			},
 			{
 				"bytes to be known of copies, with the records of fields; a copy as Refract writes it counts for some 600",

@@ -167,8 +167,8 @@ func claimOf(w *write, refs []referent) (*claim, error) {
 	return c, err
 }
 
-// comesInTime reports whether what is claimed is not stored yet, but may be next; is is
-// what there is of the name, or nil.
+// comesInTime reports whether what is claimed is not stored yet, but may be next. What there
+// is of the name, or nil, it is given.
 func (c *claim) comesInTime(is *metav1.PartialObjectMetadata) bool {
 	switch {
 	case c.isNew:

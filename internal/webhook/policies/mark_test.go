@@ -77,7 +77,7 @@ func TestMark(t *testing.T) {
 	marked := func(generation int64) *corev1alpha1.CheckedReferences {
 		return &corev1alpha1.CheckedReferences{ObservedGeneration: generation, Items: []corev1alpha1.CheckedReference{{Kind: "Secret", Name: "db"}}}
 	}
-	approved := approving(brings("db", 1, "1"), "1")
+	approved := approving(brings("db", 1, "1"))
 	approval := marked(1)
 	approval.Approval = "1"
 	cases := map[string]struct {
@@ -150,10 +150,10 @@ func TestMark(t *testing.T) {
 	}
 }
 
-// approving returns a policy with a value of the annotation.
-func approving(p *unstructured.Unstructured, value string) *unstructured.Unstructured {
+// approving returns a policy with the annotation.
+func approving(p *unstructured.Unstructured) *unstructured.Unstructured {
 	p = p.DeepCopy()
-	p.SetAnnotations(map[string]string{refractv1alpha1.ApproveReferencesAnnotation: value})
+	p.SetAnnotations(map[string]string{refractv1alpha1.ApproveReferencesAnnotation: "1"})
 	return p
 }
 
@@ -249,10 +249,10 @@ func (f *forgery) forges(replica int, was, now *unstructured.Unstructured) {
 	}
 }
 
-// writes has the API server ask a replica about a write of mallory, and store it.
-func (f *forgery) writes(replica int, was, now *unstructured.Unstructured) {
+// writes has the API server ask the first replica about a write of mallory, and store it.
+func (f *forgery) writes(was, now *unstructured.Unstructured) {
 	f.t.Helper()
-	if !f.asks(replica, "mallory", was, now) {
+	if !f.asks(0, "mallory", was, now) {
 		f.t.Fatal("The API server was told to refuse what mallory may do")
 	}
 	f.pass(20 * time.Millisecond)
@@ -311,18 +311,18 @@ func TestForgedReviews(t *testing.T) {
 		"HonestApproval": {
 			reason: "He may say so later, too.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.pass(blink)
-				f.forges(0, first, approving(first, "1"))
-				f.store(approving(first, "1"))
+				f.forges(0, first, approving(first))
+				f.store(approving(first))
 			},
 			want: theirs(1, "1"),
 		},
 		"Stored": {
 			reason: "What is stored is not asked about any more.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				for range 2 {
 					f.forges(0, nil, first)
@@ -335,8 +335,8 @@ func TestForgedReviews(t *testing.T) {
 		"StoredUpdate": {
 			reason: "Nor is a change.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
-				f.writes(0, first, second)
+				f.writes(nil, first)
+				f.writes(first, second)
 				f.there(true)
 				f.forges(0, first, second)
 				f.forges(1, first, second)
@@ -347,12 +347,12 @@ func TestForgedReviews(t *testing.T) {
 		"InAdvance": {
 			reason: "What is asked before the API server asks adds nothing to that.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.forges(0, first, second)
 				f.there(false)
 				f.pass(blink)
-				f.writes(0, first, second)
+				f.writes(first, second)
 				f.there(true)
 			},
 			want: empty(2, ""),
@@ -360,7 +360,7 @@ func TestForgedReviews(t *testing.T) {
 		"InBetween": {
 			reason: "Nor what is asked until it is stored, another webhook taking its time.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				if !f.asks(0, "mallory", first, second) {
 					f.t.Error("The Deployment is not there")
 				}
@@ -375,12 +375,12 @@ func TestForgedReviews(t *testing.T) {
 		"Elsewhere": {
 			reason: "Nor what another replica is asked before,",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.forges(1, first, second)
 				f.there(false)
 				f.pass(blink)
-				f.writes(0, first, second)
+				f.writes(first, second)
 				f.there(true)
 			},
 			want: empty(2, ""),
@@ -388,7 +388,7 @@ func TestForgedReviews(t *testing.T) {
 		"ElsewhereInBetween": {
 			reason: "or at the same time,",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				if !f.asks(0, "mallory", first, second) {
 					f.t.Error("The Deployment is not there")
 				}
@@ -403,8 +403,8 @@ func TestForgedReviews(t *testing.T) {
 		"ElsewhereAfter": {
 			reason: "or later.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
-				f.writes(0, first, second)
+				f.writes(nil, first)
+				f.writes(first, second)
 				f.there(true)
 				f.forges(1, first, second)
 			},
@@ -413,49 +413,49 @@ func TestForgedReviews(t *testing.T) {
 		"Another": {
 			reason: "What is asked about another spec has nothing to do with it.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.forges(0, first, other)
 				f.there(false)
-				f.writes(0, first, second)
+				f.writes(first, second)
 			},
 			want: empty(2, ""),
 		},
 		"Approval": {
 			reason: "An approval counts if somebody has written it.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
-				f.forges(0, first, approving(first, "1"))
+				f.forges(0, first, approving(first))
 			},
 		},
 		"ApprovalInAdvance": {
 			reason: "And the one who has is asked.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
-				f.forges(0, first, approving(first, "1"))
+				f.forges(0, first, approving(first))
 				f.there(false)
 				f.pass(blink)
-				f.writes(0, first, approving(first, "1"))
+				f.writes(first, approving(first))
 				f.there(true)
 				f.pass(time.Minute)
-				f.forges(0, first, approving(first, "1"))
-				f.forges(1, first, approving(first, "1"))
+				f.forges(0, first, approving(first))
+				f.forges(1, first, approving(first))
 			},
 			want: empty(1, "1"),
 		},
 		"ApprovalTaken": {
 			reason: "Of a value that was there before nothing is allowed that was not then.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
-				f.writes(0, first, approving(first, "1"))
+				f.writes(nil, first)
+				f.writes(first, approving(first))
 				f.pass(blink)
 				f.store(first) // Nobody is asked about that.
 				f.there(true)
-				f.forges(0, first, approving(first, "1"))
+				f.forges(0, first, approving(first))
 				f.pass(blink)
-				f.store(approving(first, "1"))
+				f.store(approving(first))
 			},
 			want: empty(1, "1"),
 		},
@@ -464,7 +464,7 @@ func TestForgedReviews(t *testing.T) {
 			do: func(f *forgery) {
 				kept := first.DeepCopy()
 				kept.SetFinalizers([]string{"example.com/keep"})
-				f.writes(0, nil, kept)
+				f.writes(nil, kept)
 				f.there(true)
 				going := kept.DeepCopy()
 				going.SetGeneration(2)
@@ -482,7 +482,7 @@ func TestForgedReviews(t *testing.T) {
 			reason: "While the API server does not ask, anybody may say what it would.",
 			do: func(f *forgery) {
 				f.since = time.Time{}
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.forges(0, first, second)
 				f.store(second)
@@ -492,7 +492,7 @@ func TestForgedReviews(t *testing.T) {
 			reason: "It takes a moment until it asks.",
 			do: func(f *forgery) {
 				f.since = time.Now().Add(-heeded + time.Second)
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(true)
 				f.forges(0, first, second)
 				f.store(second)
@@ -501,7 +501,7 @@ func TestForgedReviews(t *testing.T) {
 		"GivenUp": {
 			reason: "What the API server asked is not forgotten because others have asked for much.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.there(false)
 				if !f.asks(0, "mallory", first, second) {
 					f.t.Error("The Deployment is not there")
@@ -518,7 +518,7 @@ func TestForgedReviews(t *testing.T) {
 		"NoRoom": {
 			reason: "Nor can what may be stored in this moment be crowded out.",
 			do: func(f *forgery) {
-				f.writes(0, nil, first)
+				f.writes(nil, first)
 				f.pass(blink)
 				if !f.asks(0, "mallory", first, second) {
 					f.t.Error("The Deployment is not there")

@@ -200,7 +200,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	}
 	answer := v.ask(ctx, w, alone)
 	if answer.unchecked != nil {
-		return admission.Denied(unchecked(w, answer.unchecked)), nil //nolint:nilerr // It is the answer.
+		return admission.Denied(unchecked(w, answer.unchecked)), nil // The error is the answer.
 	}
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
@@ -212,7 +212,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	if w.overrides() && !req.DryRun && v.marker != nil {
 		// Even if the policy brings in nothing: that is what it may.
 		if err := v.marker.mark(ctx, w, tidy(slices.Concat(written, brought), nil)); err != nil {
-			return admission.Denied(unchecked(w, err)), nil //nolint:nilerr // It is the answer.
+			return admission.Denied(unchecked(w, err)), nil // The error is the answer.
 		}
 	}
 	return &admission.Response{Warnings: short(answer.warnings)}, nil
