@@ -200,7 +200,7 @@ func (v *validator) handle(ctx context.Context, req *admission.Request) (*admiss
 	}
 	answer := v.ask(ctx, w, alone)
 	if answer.unchecked != nil {
-		return admission.Denied(unchecked(w, answer.unchecked)), nil // The error is the answer.
+		return admission.Denied(unchecked(w, answer.unchecked)), nil //nolint:nilerr // It is the answer.
 	}
 	if causes := answer.causes; len(causes) > 0 {
 		return admission.Denied(refuse(w, causes)), nil
