@@ -260,9 +260,9 @@ func TestDeletionsThatNobodySaw(t *testing.T) {
 	d.drop(a, 0, many)
 	d.drop(b, 0, 1)
 	d.run()
-	d.waits([]string{fmt.Sprintf("%d of %d copies in namespace %s, whose objects went from the hub while nobody watched", many, many, a)}, "in namespace "+b)
+	d.waits([]string{"copies in namespace " + a + ", whose objects went from the hub while nobody watched"}, "in namespace "+b)
 	d.left(b, 4)
-	d.must(d.has(t.Context(), a, many)) // All were decided about before any was judged.
+	d.keeps(a, many)
 
 	d.must(d.Delete(t.Context(), "hub", "namespace", "", c))
 	d.waits([]string{"copies in namespace " + c + ", whose namespace was deleted on the hub"})
