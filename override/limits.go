@@ -193,24 +193,7 @@ func valuesOf(rule *corev1alpha1.OverrideRule) int {
 	}
 	for i := range o.JSONPatch {
 		if v := o.JSONPatch[i].Value; v != nil {
-			n += valuesIn(v.Raw)
-		}
-	}
-	return n
-}
-
-// valuesIn counts the values in JSON, and what is empty twice: each but the first comes
-// after a comma or the bracket of what it is in. What is no JSON is refused later.
-func valuesIn(text []byte) int {
-	n, quoted := 1, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted && c == '\\':
-			i++
-		case !quoted && (c == ',' || c == '[' || c == '{'):
-			n++
+			n += 1 + tree.Values(v.Raw) // What is no JSON is refused later.
 		}
 	}
 	return n

@@ -58,3 +58,24 @@ func FuzzSize(f *testing.F) {
 		}
 	})
 }
+
+func TestValues(t *testing.T) {
+	cases := map[string]struct {
+		reason, text string
+		want         int
+	}{
+		"Nothing":  {"There may be no object before.", "", 0},
+		"Scalar":   {"What has nothing in it takes nothing.", "17", 0},
+		"Empty":    {"Each empty object is one.", `[{},{},{}]`, 6},
+		"Members":  {"Each member is one.", `{"a":1,"b":[2,3]}`, 4},
+		"Text":     {"Text is text.", `{"a":"{[,\"{[,","b\\":"\\"}`, 2},
+		"Unclosed": {"What is no JSON is for others to refuse.", `{"a":"`, 1},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := Values([]byte(tc.text)); got != tc.want {
+				t.Errorf("%s\nValues(%s): got %d, want %d", tc.reason, tc.text, got, tc.want)
+			}
+		})
+	}
+}

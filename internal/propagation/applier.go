@@ -57,6 +57,7 @@ type applier struct {
 	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
 	guard      *guard
 	ownLarge   chan struct{} // Has one while a large copy is being written.
+	largeLine  chan struct{} // Has one for each worker that sees to a large copy.
 	stop       context.CancelFunc
 	ended      chan struct{} // Closed when nothing is in flight any more.
 	retries    workqueue.TypedRateLimiter[Key]
@@ -73,6 +74,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 		guard:      newGuard(c.guardPercent, time.Now),
 		now:        time.Now,
 		ownLarge:   make(chan struct{}, 1),
+		largeLine:  make(chan struct{}, appliersByMember/2),
 		ended:      make(chan struct{}),
 		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
 		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
@@ -212,6 +214,11 @@ func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight 
 // apply writes the copy unless it is there as it should be.
 func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
 	a.guard.stays(key)
+	leave, ok := a.lineUp(t.variant.size)
+	if !ok {
+		return reconcile.Result{RequeueAfter: lineDelay}, nil
+	}
+	defer leave()
 	r := a.rowFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	with := (*body).forNew
@@ -271,6 +278,20 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
 	return a.synced(key, r, p, t)
+}
+
+// lineUp takes a place among the workers that see to large copies, if there is one. They
+// wait for each other, and others' small copies are not to wait for them.
+func (a *applier) lineUp(size int) (leave func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case a.largeLine <- struct{}{}:
+		return func() { <-a.largeLine }, true
+	default:
+		return nil, false
+	}
 }
 
 // begin waits until a copy of this size may be written, unless ctx ends before. The end of

@@ -32,6 +32,9 @@ const (
 	maxLarge  = 64
 )
 
+// lineDelay is for how long a large copy waits when half of the workers see to others.
+const lineDelay = 250 * time.Millisecond
+
 // outdatedDelay is for how long a copy waits for a plan that is decided anew.
 const outdatedDelay = 100 * time.Millisecond
 

@@ -308,6 +308,29 @@ func TestLargeCopies(t *testing.T) {
 	}
 }
 
+// TestLargeCopiesLineUp: however many large copies there are for a member, half of its
+// workers see to others.
+func TestLargeCopiesLineUp(t *testing.T) {
+	a := &applier{largeLine: make(chan struct{}, appliersByMember/2)}
+	var leave func()
+	for i := range appliersByMember / 2 {
+		var ok bool
+		if leave, ok = a.lineUp(largeBody + 1); !ok {
+			t.Fatalf("lineUp(): %d of %d workers see to large copies, want one more", i, appliersByMember)
+		}
+	}
+	if _, ok := a.lineUp(largeBody + 1); ok {
+		t.Error("lineUp(): more than half of the workers see to large copies")
+	}
+	if _, ok := a.lineUp(largeBody); !ok {
+		t.Error("lineUp(): what is not large has to wait")
+	}
+	leave()
+	if _, ok := a.lineUp(largeBody + 1); !ok {
+		t.Error("lineUp(): when one has gone another may come")
+	}
+}
+
 // BenchmarkDecide decides about a Deployment of some kilobytes with eight overriders for
 // three clusters, records the plan, and has the clusters report that they have it.
 func BenchmarkDecide(b *testing.B) {

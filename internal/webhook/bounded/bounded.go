@@ -12,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"refract.dev/internal/fair"
+	"refract.dev/tree"
 	"refract.dev/webhook/admission"
 )
 
@@ -73,10 +74,10 @@ func (r *Reader) Read(ctx context.Context, req *admission.Request, read func() e
 		})
 	}
 	defer done()
-	if Values(req.Object)+Values(req.OldObject) > r.values {
+	if tree.Values(req.Object)+tree.Values(req.OldObject) > r.values {
 		return status(&metav1.Status{
 			Code: http.StatusRequestEntityTooLarge, Reason: metav1.StatusReasonRequestEntityTooLarge,
-			Message: fmt.Sprintf("the object, and what it was before, have more than %d values together", r.values),
+			Message: fmt.Sprintf("the object, and what it was before, have more than %d values together: make several of it", r.values),
 		})
 	}
 	return read()
@@ -85,21 +86,4 @@ func (r *Reader) Read(ctx context.Context, req *admission.Request, read func() e
 func status(s *metav1.Status) error {
 	s.Status = metav1.StatusFailure
 	return &apierrors.StatusError{ErrStatus: *s}
-}
-
-// Values returns how many members, elements, objects and lists a text has that is JSON, each
-// list and object counting once more than what is in it. It takes nothing.
-func Values(text []byte) int {
-	n, quoted := 0, false
-	for i := 0; i < len(text); i++ {
-		switch c := text[i]; {
-		case c == '"':
-			quoted = !quoted
-		case quoted && c == '\\':
-			i++
-		case !quoted && (c == ',' || c == '{' || c == '['):
-			n++
-		}
-	}
-	return n
 }
