@@ -189,7 +189,7 @@ func (s *starter) serve(ctx context.Context, c *cluster, v server) (string, erro
 }
 
 // collection has components collect garbage when their heap is four times what is in use,
-// not twice: several share a machine whose processors are busy, and an API server spends a
+// not twice: several share a machine whose processors are busy, and an API server spends up to a
 // fifth of its time on that. A cluster takes some hundred MiB more for it.
 const collection = "GOGC=300"
 
