@@ -182,7 +182,7 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		r.hash = have.Hash
 		return a.done(key, r, 0)
 	default:
-		return a.apply(ctx, key, p, t, have, sight)
+		return a.applyInTurn(ctx, key, p, t, have, sight)
 	}
 }
 
@@ -214,11 +214,6 @@ func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight 
 // apply writes the copy unless it is there as it should be.
 func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
 	a.guard.stays(key)
-	leave, ok := a.lineUp(t.variant.size)
-	if !ok {
-		return reconcile.Result{RequeueAfter: lineDelay}, nil
-	}
-	defer leave()
 	r := a.rowFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	with := (*body).forNew
@@ -278,6 +273,16 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
 	return a.synced(key, r, p, t)
+}
+
+// applyInTurn is apply, for a large copy when a worker may see to one.
+func (a *applier) applyInTurn(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	leave, ok := a.lineUp(t.variant.size)
+	if !ok {
+		return reconcile.Result{RequeueAfter: lineDelay}, nil
+	}
+	defer leave()
+	return a.apply(ctx, key, p, t, have, sight)
 }
 
 // lineUp takes a place among the workers that see to large copies, if there is one. They

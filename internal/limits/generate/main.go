@@ -65,7 +65,10 @@ var parts = []part{
 		"Propagation policies",
 		"As with override policies, this is checked when a policy is written and when it is used.",
 		[]row{
-			{"clusters that a policy lists in `placement`", "placement", "MaxPlacements", count, "refused; the objects that name a stored one stay as they are"},
+			{
+				"clusters that a policy lists in `placement`",
+				"placement", "MaxPlacements", count, "refused; the objects that name a stored one stay as they are",
+			},
 			{"tolerations of a policy", "placement", "MaxTolerations", count, "the same"},
 			{"terms of a `clusterAffinity`", "match", "MaxTerms", count, "the same"},
 		},
@@ -78,7 +81,10 @@ var parts = []part{
 			{"bytes of a copy, as JSON", "internal/propagation", "maxBody", bytes, "it fails for the cluster: API servers read no more"},
 			{"bytes of the copies of an object that are about to be written", "internal/propagation", "maxPlanBodies", bytes, "rendered when each is written"},
 			{"bytes of the copies of all objects that are about to be written", "internal/propagation", "maxBodies", bytes, "rendered when each is written"},
-			{"bytes from which on a member is sent one copy after the other", "internal/propagation", "largeBody", bytes, "it waits for those before, and small ones do not"},
+			{
+				"bytes from which on a member is sent one copy after the other",
+				"internal/propagation", "largeBody", bytes, "it waits for those before, and small ones do not",
+			},
 			{"copies of more than that which are sent to all members at a time", "internal/propagation", "maxLarge", count, "the same"},
 			{"variants whose changes a report shows", "internal/propagation", "maxVariants", count, "only how many variants there are is shown"},
 			{"changes of a variant in a report", "internal/propagation", "maxChanges", count, "the rest is not shown; refract explain does"},
@@ -124,7 +130,10 @@ var parts = []part{
 			{"pairs of a `map`", "convert/policy", "mostPairs", count, "the policy is not compiled"},
 			{"expressions of a policy", "convert/policy", "mostExpressions", count, "the policy is not compiled"},
 			{"bytes of all expressions of a policy", "convert/policy", "mostExpressionBytes", bytes, "the policy is not compiled"},
-			{"bytes of the definition that a status has of what is served", "internal/evolution/serve", "mostDefinition", bytes, "the policy cannot serve, and says so"},
+			{
+				"bytes of the definition that a status has of what is served",
+				"internal/evolution/serve", "mostDefinition", bytes, "the policy cannot serve, and says so",
+			},
 			{"levels of a type of an expression", "convert/expression", "maxNesting", count, "the policy is not compiled"},
 			{"values that the result of one may have", "convert/expression", "maxValues", count, "the object does not convert"},
 			{"bytes of text that one may make", "convert/expression", "maxText", bytes, "the object does not convert"},
