@@ -78,6 +78,17 @@ type bodyReader struct {
 	body            *body
 	entries         []entry // Of all lists, one behind the other.
 	metadata, found bool
+	elements        int
+}
+
+// room counts a container, or an item, and reports whether it is read. Beyond what a pod may
+// have they are passed over, and the pod is too much work.
+func (r *bodyReader) room(elements int) bool {
+	if r.elements += elements; r.elements <= maxElements {
+		return true
+	}
+	r.body.work = maxWork + 1
+	return false
 }
 
 // once fails if a member stands there twice: which of the two counts is a matter of
@@ -110,6 +121,9 @@ func (r *bodyReader) containers(part containerPart) {
 		return
 	}
 	r.Array(func(i int) {
+		if !r.room(elementsOfContainer) {
+			return
+		}
 		r.body.containers = append(r.body.containers, container{part: part, index: i})
 		r.container(&r.body.containers[len(r.body.containers)-1])
 	})
@@ -142,6 +156,9 @@ func (r *bodyReader) list(l *list, of itemKind) {
 	l.there = true
 	first := len(r.entries)
 	r.Array(func(i int) {
+		if !r.room(1) {
+			return
+		}
 		start := r.Offset()
 		id := r.id(of)
 		r.entries = append(r.entries, entry{id: id, raw: r.Since(start), at: i})
@@ -156,6 +173,9 @@ func (r *bodyReader) devices(c *container) {
 		return
 	}
 	r.Array(func(i int) {
+		if !r.room(1) {
+			return
+		}
 		device, volume := entry{at: i}, entry{at: i}
 		r.Object(func(key []byte) {
 			switch string(key) {

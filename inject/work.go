@@ -10,6 +10,14 @@ import "fmt"
 // BenchmarkInjectHeavy shows what pods take that have, or exceed, what they may.
 const maxWork = 2_000_000
 
+// maxElements is how many items a pod may have in the lists of its containers, together with
+// its volumes. Each takes many times what it has in JSON, a container as much as some of
+// them; and no more could be looked at for fifty policies.
+const (
+	maxElements         = maxWork / 50
+	elementsOfContainer = 8
+)
+
 // What things are in units of work, next to the 1 of finding an item in a list.
 const (
 	workOfByte       = 16  // So many bytes of a pod are read, or compared, for one unit.

@@ -3,6 +3,7 @@ package inject
 import (
 	"encoding/json"
 	"fmt"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -72,5 +73,21 @@ func BenchmarkInjectHeavy(b *testing.B) {
 				}
 			}
 		})
+	}
+}
+
+// TestTooManyElements: a pod with more containers and items than can be looked at is let
+// through without any policy, and not read to its end.
+func TestTooManyElements(t *testing.T) {
+	const most = maxElements - elementsOfContainer
+	for n, want := range map[int]bool{most: false, most + 1: true} {
+		items := strings.Repeat(`{"name":"A"},`, n-1) + `{"name":"A"}`
+		b, err := readBody([]byte(`{"spec":{"containers":[{"name":"a","env":[`+items+`]}],"volumes":[]}}`), containersPart)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if b.spent() != want || len(b.containers[0].env.entries) != most {
+			t.Errorf("%d items: want too much work %t, got %t and %d items", n, want, b.spent(), len(b.containers[0].env.entries))
+		}
 	}
 }

@@ -187,6 +187,11 @@ func given(items *refractv1beta1.InjectedItems) []Reference {
 	return out
 }
 
+// handsOut reports whether an annotation of a Service may have something injected.
+func handsOut(annotation string) bool {
+	return annotation == refractv1beta1.EnvFromAnnotation || annotation == refractv1beta1.MountAnnotation
+}
+
 // addedByPolicy is [Added] for ServiceInjectionPolicies.
 func addedByPolicy(before, after *unstructured.Unstructured) []Reference {
 	now := policyOf(after)
@@ -246,7 +251,7 @@ func Written(keys []string, value any) []Reference {
 			if kind := kindAt(keys); kind != "" {
 				out = append(out, Reference{kind, v})
 			}
-			if len(keys) > 0 {
+			if len(keys) > 0 && handsOut(keys[len(keys)-1]) {
 				for _, u := range handedOutBy(map[string]string{keys[len(keys)-1]: v}) {
 					out = append(out, u.Reference)
 				}

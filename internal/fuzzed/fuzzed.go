@@ -3,8 +3,14 @@
 package fuzzed
 
 import (
+	"bytes"
+	"net/http"
+	"net/http/httptest"
 	"runtime"
+	"strings"
 	"testing"
+
+	"refract.dev/tree"
 )
 
 const (
@@ -23,6 +29,17 @@ const (
 // is smaller, so that what is small and takes much is found, too, by a fuzzer that hardly
 // ever makes what is large.
 func For(size int) uint64 { return always + perByte*uint64(size) }
+
+// Filled returns a text of a MiB: as many repetitions of a text as there is room for between
+// what is before and behind them, but only so many that all are JSON of at most so many
+// values, as [refract.dev/tree.Values] counts them; and spaces. The last of them is without
+// its last byte, which separates it from the next.
+func Filled(values int, before, repeated, behind string) []byte {
+	n := (MiB - len(before) - len(behind)) / len(repeated)
+	n = min(n, (values-tree.Values([]byte(before+behind)))/tree.Values([]byte(repeated)))
+	text := before + strings.Repeat(repeated, n)[:n*len(repeated)-1]
+	return []byte(text + strings.Repeat(" ", MiB-len(text)-len(behind)) + behind)
+}
 
 // Run does what is done with an input, and returns its size; it fails if that allocates
 // more than it may, or if one of the counts is another afterwards. They are of what must not
@@ -49,4 +66,18 @@ func Run(tb testing.TB, do func() (size int), counts ...func() int) {
 			tb.Errorf("want nothing to be rescued, got %d panics", n)
 		}
 	}
+}
+
+// Review is [Run] for what a handler does with a review of a size, and returns what it
+// answers.
+func Review(tb testing.TB, h http.Handler, body []byte, counts ...func() int) *httptest.ResponseRecorder {
+	tb.Helper()
+	w := httptest.NewRecorder()
+	Run(tb, func() int {
+		r := httptest.NewRequestWithContext(tb.Context(), http.MethodPost, "/", bytes.NewReader(body))
+		r.Header.Set("Content-Type", "application/json")
+		h.ServeHTTP(w, r)
+		return len(body)
+	}, counts...)
+	return w
 }

@@ -77,9 +77,16 @@ func (c *choice) check() {
 	}
 }
 
+// mostNamed is how many names of one list are found wrong: more say the same.
+const mostNamed = 100
+
 func (c *choice) checkNames() {
 	first := map[string]bool{}
+	before := len(c.report.findings)
 	for i, name := range c.names {
+		if len(c.report.findings)-before >= mostNamed {
+			return
+		}
 		at := fmt.Sprintf("%s.%s[%d]%s", c.field, c.list, i, c.suffix)
 		if first[name] {
 			c.add(c.finding(DuplicateName, at, "cluster %q stands in the list twice", name))

@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -22,64 +23,122 @@ type mismatch struct {
 	hint string
 }
 
+// mostMismatches is from how many on no more are looked for: each has a path and a sentence,
+// of values that may have two bytes.
+const mostMismatches = 100
+
 // conform returns every place where value, decoded from JSON, is not what t can
 // be decoded from: fields that t does not have, and values of a wrong type; and
 // if strict, fields that t requires, which by the conventions of Kubernetes are
-// those without omitempty. Null is as good as nothing.
+// those without omitempty. Null is as good as nothing. Of very many places the first are
+// returned.
 func conform(value any, t reflect.Type, at *field.Path, strict bool) []mismatch {
+	c := &conformity{strict: strict}
+	c.value(value, t, place{path: at})
+	return c.found
+}
+
+// conformity is what was found so far.
+type conformity struct {
+	strict bool
+	found  []mismatch
+}
+
+// enough reports whether no more is looked for.
+func (c *conformity) enough() bool { return len(c.found) >= mostMismatches }
+
+func (c *conformity) add(at place, fact, hint string) {
+	c.found = append(c.found, mismatch{path: at.field(), fact: fact, hint: hint})
+}
+
+// place is where a value is. Its path is made when there is something to say of it: of
+// most values there is not.
+type place struct {
+	path   *field.Path
+	parent *place
+	key    string // Of an object or, if a map, of that.
+	index  int
+	kind   way
+}
+
+// way is how one gets to a value from what it is in.
+type way int
+
+const (
+	toRoot way = iota
+	toField
+	toKey
+	toElement
+)
+
+func (p *place) field() *field.Path {
+	switch p.kind {
+	case toField:
+		return child(p.parent.field(), p.key)
+	case toKey:
+		return p.parent.field().Key(p.key)
+	case toElement:
+		return p.parent.field().Index(p.index)
+	default:
+		return p.path
+	}
+}
+
+// value looks at a value.
+func (c *conformity) value(value any, t reflect.Type, at place) {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
 	}
-	if value == nil {
-		return nil
+	if value == nil || c.enough() {
+		return
 	}
 	if decodesItself(t) {
-		return conformItself(value, t, at)
+		c.itself(value, t, at)
+		return
 	}
 	var want string
 	switch t.Kind() {
 	case reflect.Struct:
 		if m, ok := value.(map[string]any); ok {
-			return conformStruct(m, t, at, strict)
+			c.structure(m, t, at)
+			return
 		}
 		want = "an object"
 	case reflect.Map:
 		if m, ok := value.(map[string]any); ok {
-			var found []mismatch
 			for _, key := range slices.Sorted(maps.Keys(m)) {
-				found = append(found, conform(m[key], t.Elem(), at.Key(key), strict)...)
+				c.value(m[key], t.Elem(), place{parent: &at, key: key, kind: toKey})
 			}
-			return found
+			return
 		}
 		want = "an object"
 	case reflect.Slice:
 		if list, ok := value.([]any); ok {
-			var found []mismatch
 			for i, item := range list {
-				found = append(found, conform(item, t.Elem(), at.Index(i), strict)...)
+				c.value(item, t.Elem(), place{parent: &at, index: i, kind: toElement})
 			}
-			return found
+			return
 		}
 		want = "an array"
 	case reflect.String:
-		if _, ok := value.(string); ok {
-			return nil
+		if _, ok := value.(string); !ok {
+			c.add(at, fmt.Sprintf("is %s, want a string", show(value)), hintQuote(value))
 		}
-		return []mismatch{{path: at, fact: fmt.Sprintf("is %s, want a string", show(value)), hint: hintQuote(value)}}
+		return
 	case reflect.Bool:
 		if _, ok := value.(bool); ok {
-			return nil
+			return
 		}
 		want = "a boolean"
 	case reflect.Int, reflect.Int32, reflect.Int64:
 		if _, ok := value.(int64); ok {
-			return nil
+			return
 		}
 		want = "an integer"
 	default:
-		return nil // Decoding will say.
+		return // Decoding will say.
 	}
-	return []mismatch{{path: at, fact: fmt.Sprintf("is %s, want %s", show(value), want)}}
+	c.add(at, fmt.Sprintf("is %s, want %s", show(value), want), "")
 }
 
 // hintQuote is for a value that was meant as a string and reads as something else.
@@ -106,28 +165,31 @@ func show(value any) string {
 	}
 }
 
-func conformStruct(value map[string]any, t reflect.Type, at *field.Path, strict bool) []mismatch {
-	fields := map[string]jsonField{}
-	fieldsOf(t, fields)
-	var found []mismatch
+func (c *conformity) structure(value map[string]any, t reflect.Type, at place) {
+	fields := fieldsOf(t)
 	for _, key := range slices.Sorted(maps.Keys(value)) {
-		f, ok := fields[key]
-		if ok {
-			found = append(found, conform(value[key], f.Type, child(at, key), strict)...)
+		if c.enough() {
+			return
+		}
+		in := place{parent: &at, key: key, kind: toField}
+		if f, ok := fields.of[key]; ok {
+			c.value(value[key], f.Type, in)
 			continue
 		}
-		m := mismatch{path: child(at, key), fact: "there is no such field"}
-		if near := nearest.To(key, slices.Sorted(maps.Keys(fields))); near != "" {
-			m.hint = fmt.Sprintf("did you mean %s?", near)
+		hint := ""
+		if near := nearest.To(key, fields.names); near != "" {
+			hint = fmt.Sprintf("did you mean %s?", near)
 		}
-		found = append(found, m)
+		c.add(in, "there is no such field", hint)
 	}
-	for _, key := range slices.Sorted(maps.Keys(fields)) {
-		if strict && fields[key].required && value[key] == nil {
-			found = append(found, mismatch{path: child(at, key), fact: "is missing"})
+	if !c.strict {
+		return
+	}
+	for _, key := range fields.names {
+		if fields.of[key].required && value[key] == nil && !c.enough() {
+			c.add(place{parent: &at, key: key, kind: toField}, "is missing", "")
 		}
 	}
-	return found
 }
 
 func child(at *field.Path, key string) *field.Path {
@@ -143,33 +205,56 @@ type jsonField struct {
 	required bool
 }
 
-// fieldsOf adds the fields of a struct, by their names in JSON.
-func fieldsOf(t reflect.Type, to map[string]jsonField) {
+// jsonFields are the fields of a struct by their names in JSON, and these sorted.
+type jsonFields struct {
+	of    map[string]jsonField
+	names []string
+}
+
+// knownFields are the fields of the structs that were met, by their types, of which there are few.
+var knownFields sync.Map
+
+// fieldsOf returns the fields of a struct. They are shared.
+func fieldsOf(t reflect.Type) *jsonFields {
+	if had, ok := knownFields.Load(t); ok {
+		if fields, ok := had.(*jsonFields); ok {
+			return fields
+		}
+	}
+	fields := &jsonFields{of: map[string]jsonField{}}
+	addFields(t, fields.of)
+	fields.names = slices.Sorted(maps.Keys(fields.of))
+	knownFields.Store(t, fields)
+	return fields
+}
+
+// addFields adds the fields of a struct.
+func addFields(t reflect.Type, to map[string]jsonField) {
 	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
 		case f.Anonymous && name == "":
-			fieldsOf(f.Type, to)
+			addFields(f.Type, to)
 		case name != "" && name != "-":
 			to[name] = jsonField{Type: f.Type, required: !strings.Contains(options, "omitempty")}
 		}
 	}
 }
 
-// conformItself asks a type that has a syntax of its own.
-func conformItself(value any, t reflect.Type, at *field.Path) []mismatch {
+// itself asks a type that has a syntax of its own.
+func (c *conformity) itself(value any, t reflect.Type, at place) {
 	data, err := json.Marshal(value)
 	if err == nil {
 		err = json.Unmarshal(data, reflect.New(t).Interface())
 	}
 	if err == nil {
-		return nil
+		return
 	}
 	hint := ""
 	if _, isString := value.(string); !isString {
 		hint = hintQuote(value)
 	}
-	return []mismatch{{path: at, fact: fmt.Sprintf("cannot be %s: %v", show(value), err), hint: hint}}
+	c.add(at, fmt.Sprintf("cannot be %s: %v", show(value), err), hint)
 }
 
 // decodesItself reports whether a type has a syntax of its own.

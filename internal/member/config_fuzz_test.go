@@ -142,6 +142,48 @@ func FuzzConfig(f *testing.F) {
 	})
 }
 
+// TestHostileKubeconfigs are those that cost most, of up to a MiB.
+func TestHostileKubeconfigs(t *testing.T) {
+	fc := &corev1alpha1.FederatedCluster{}
+	fc.Spec.APIEndpoint = "https://elsewhere:1"
+	const few = mostStructure / 4
+	for name, text := range map[string]string{
+		"Users":   tokenKubeconfig + "- {name: a}\n" + strings.Repeat("- {}\n", 1<<17),
+		"Aliases": "x: &x [" + strings.Repeat("a,", few) + "]\ny: &y [" + strings.Repeat("*x,", few/2) + "]\nusers: *y\n",
+		"Objects": "x: &x [" + strings.Repeat("{},", few/2) + "]\nusers: *x\nclusters: *x\ncontexts: *x\nextensions: *x\n",
+		"Merged":  "x: &x {name: a, user: {token: b}}\nusers: [" + strings.Repeat("{<<: *x},", few/2) + "]\n",
+		"Token":   "users: [{name: u, user: {token: " + strings.Repeat("t", fuzzed.MiB-100) + "}}]\n",
+		"Data":    `{"users":[{"name":"u","user":{"client-key-data":"` + strings.Repeat("YWFh", fuzzed.MiB/4-100) + `"}}]}`,
+		"Lines":   "users: [{name: u, user: {token: \"" + strings.Repeat("\n", fuzzed.MiB-100) + "\"}}]\n",
+		"Deep":    strings.Repeat("[", mostStructure-1),
+	} {
+		t.Run(name, func(t *testing.T) {
+			secret := &corev1.Secret{Data: map[string][]byte{corev1alpha1.SecretKubeconfig: []byte(text)}}
+			fuzzed.Run(t, func() int {
+				_, _ = Config(fc, secret)
+				return fuzzed.MiB // A Secret has as much, and is read whole.
+			}, rescue.Count)
+		})
+	}
+	pem := strings.Repeat("-----BEGIN CERTIFICATE-----\nYQ==\n-----END CERTIFICATE-----\n", fuzzed.MiB/60)
+	secret := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Annotations: destination("https://elsewhere:1", false)},
+		Data: map[string][]byte{
+			corev1alpha1.SecretClientCertificate: []byte(pem), corev1alpha1.SecretClientKey: []byte(pem), corev1alpha1.SecretCertificateAuth: []byte(pem),
+		},
+	}
+	fuzzed.Run(t, func() int {
+		cfg, err := Config(fc, secret)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if m, err := newMember("eu-1", cfg, hooks{}); err == nil {
+			m.close()
+		}
+		return 3 * len(pem)
+	}, rescue.Count)
+}
+
 // FuzzCluster: whatever stands in a FederatedCluster, its status is read, and written as it
 // is, once.
 func FuzzCluster(f *testing.F) {

@@ -1,10 +1,8 @@
 package serve
 
 import (
-	"bytes"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -121,13 +119,7 @@ func FuzzReview(f *testing.F) {
 		if len(body) > fuzzed.MiB {
 			t.Skip("more than a MiB")
 		}
-		w := httptest.NewRecorder()
-		fuzzed.Run(t, func() int {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, ValidatePath, bytes.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			h.ServeHTTP(w, r)
-			return len(body)
-		}, rescue.Count)
+		w := fuzzed.Review(t, h, body, rescue.Count)
 		answer := &admissionv1.AdmissionReview{}
 		switch err := json.Unmarshal(w.Body.Bytes(), answer); {
 		case w.Code == http.StatusBadRequest:
@@ -135,4 +127,36 @@ func FuzzReview(f *testing.F) {
 			t.Errorf("the answer is %d, %v: %s", w.Code, err, w.Body)
 		}
 	})
+}
+
+// TestHostileReviews are those that cost most, of a MiB each.
+func TestHostileReviews(t *testing.T) {
+	scheme, err := hub.Scheme()
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := validate(fake.NewClientBuilder().WithScheme(scheme).WithObjects(read(t, widgets)).Build(), here{})
+	const (
+		policy = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"CREATE","name":"widgets",` +
+			`"object":{"apiVersion":"refract.dev/v1alpha1","kind":"ConversionPolicy","metadata":{"name":"widgets"`
+		spec  = `},"spec":{"crd":"widgets.example.com","hub":"v2","spokes":[`
+		spoke = spec + `{"version":"v1","fields":[`
+	)
+	for name, tc := range map[string]struct{ before, repeated, behind string }{
+		"Spokes":    {policy + spec, `{},`, `]}}}}`},
+		"Fields":    {policy + spoke, `{},`, `]}]}}}}`},
+		"Casts":     {policy + spoke, `{"cast":{},"keyed":{},"wrap":{},"added":{},"scale":{}},`, `]}]}}}}`},
+		"Texts":     {policy + spoke, `{"toHub":"a","toSpoke":"b"},`, `]}]}}}}`},
+		"Pairs":     {policy + spoke + `{"map":[`, `{},`, `]}]}]}}}}`},
+		"Kept":      {policy + `},"status":{"served":{"kept":[`, `{},`, `]}}}}}`},
+		"Unknown":   {policy + spoke, `{"a":{}},`, `]}]}}}}`},
+		"Owners":    {policy + `,"ownerReferences":[`, `{},`, `]}}}}`},
+		"Elsewhere": {policy + `},"data":[`, `{},`, `]}}}`},
+	} {
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead} {
+			t.Run(name+"/"+reason, func(t *testing.T) {
+				fuzzed.Review(t, h, fuzzed.Filled(values, tc.before, tc.repeated, tc.behind), rescue.Count)
+			})
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -17,6 +18,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/webhook"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/structural"
 	"refract.dev/webhook/admission"
 )
@@ -70,22 +72,45 @@ type addressed interface {
 	ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig
 }
 
+// mostRead is how many values a policy may have, together with what it was before: eight for
+// each field of a policy with as many spokes and fields as it may have. Some have a type of
+// a hundred times their length in JSON.
+const mostRead = 32 * 256 * 8
+
+// readFor is how long it may take until it is the turn of a policy to be read.
+const readFor = 3 * time.Second
+
 // validate returns the handler that decides whether a policy is stored, or deleted. Its
 // client reads what is there now.
 func validate(c client.Reader, server addressed) http.Handler {
-	return admission.Handler((&validator{client: c, server: server}).handle)
+	return bounded.Handler((&validator{client: c, server: server, reading: bounded.NewReader(mostRead)}).handle)
 }
 
 type validator struct {
-	client client.Reader
-	server addressed
+	client  client.Reader
+	server  addressed
+	reading *bounded.Reader
 }
 
-// handle answers one request.
-func (v *validator) handle(ctx context.Context, req *admission.Request) (*admission.Response, error) {
+// handle answers one request, when it is its turn.
+func (v *validator) handle(ctx context.Context, req *admission.Request) (answer *admission.Response, err error) {
 	if req.SubResource != "" {
 		return &admission.Response{}, nil
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readFor, bounded.ErrTooLong)
+	defer cancel()
+	refused := v.reading.Read(ctx, req, func() error {
+		answer, err = v.judge(ctx, req)
+		return nil
+	})
+	if refused != nil {
+		return admission.Denied(refused), nil
+	}
+	return answer, err
+}
+
+// judge reads a policy and decides.
+func (v *validator) judge(ctx context.Context, req *admission.Request) (*admission.Response, error) {
 	was, err := policyIn(req.OldObject)
 	if err != nil && req.Operation == admission.Delete {
 		return &admission.Response{}, nil // One that was forced into storage: it serves nobody.

@@ -15,6 +15,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/hub"
+	"refract.dev/internal/webhook/bounded"
 	"refract.dev/webhook/admission"
 )
 
@@ -97,7 +98,7 @@ func TestValidate(t *testing.T) {
 			for _, o := range tc.there {
 				there = append(there, o.DeepCopyObject().(client.Object))
 			}
-			v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).Build(), server: here{}}
+			v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(there...).Build(), server: here{}, reading: bounded.NewReader(mostRead)}
 			r := &admission.Request{Operation: admission.Create}
 			switch {
 			case tc.now == nil:
@@ -145,7 +146,7 @@ func TestValidateOthers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).Build(), server: here{}}
+	v := &validator{client: fake.NewClientBuilder().WithScheme(scheme).Build(), server: here{}, reading: bounded.NewReader(mostRead)}
 	cases := map[string]struct {
 		reason  string
 		request *admission.Request

@@ -1,11 +1,9 @@
 package policies
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 
@@ -51,27 +49,13 @@ func FuzzReview(f *testing.F) {
 	} {
 		f.Add(body)
 	}
-	reading := bounded.NewReader(100_000)
-	o := Options{
-		Reading: reading,
-		Client:  cluster(interceptor.Funcs{}, secret("password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
-		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
-			return what.Name != "db", nil
-		},
-	}
-	handlers := map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(reading, logr.Discard())}
+	handlers := handlers()
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > fuzzed.MiB {
 			t.Skip("more than a MiB")
 		}
 		for name, h := range handlers {
-			w := httptest.NewRecorder()
-			fuzzed.Run(t, func() int {
-				r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
-				r.Header.Set("Content-Type", "application/json")
-				h.ServeHTTP(w, r)
-				return len(body)
-			}, rescue.Count)
+			w := fuzzed.Review(t, h, body, rescue.Count)
 			if w.Code == http.StatusBadRequest {
 				continue
 			}
@@ -86,4 +70,50 @@ func FuzzReview(f *testing.F) {
 			}
 		}
 	})
+}
+
+// handlers are both, on a cluster with a Secret that authors may not read.
+func handlers() map[string]http.Handler {
+	reading := bounded.NewReader(mostRead)
+	o := Options{
+		Reading: reading,
+		Client:  cluster(interceptor.Funcs{}, secret("password"), annotated("refract.dev/env-from", "secret/db, configmap/c")), Log: logr.Discard(),
+		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+			return what.Name != "db", nil
+		},
+	}
+	return map[string]http.Handler{"Validate": Validate(o), "Mutate": Mutate(reading, logr.Discard())}
+}
+
+// mostRead is how many values a policy may have in these tests; the program's own bound is
+// the same.
+const mostRead = 100_000
+
+// TestHostileReviews are those that cost most, of a MiB each.
+func TestHostileReviews(t *testing.T) {
+	const (
+		policy = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"CREATE","namespace":"shop","name":"x",` +
+			`"object":{"apiVersion":"refract.dev/v1beta1","kind":"ServiceInjectionPolicy","metadata":{"namespace":"shop","name":"x"`
+		spec = `},"spec":{"service":"db","selector":{"matchLabels":{"role":"frontend"}},`
+		end  = `]}}}`
+	)
+	for name, tc := range map[string]struct{ before, repeated, behind string }{
+		"Env":         {policy + spec + `"env":[`, `{},`, end},
+		"Names":       {policy + spec + `"env":[`, `{"name":"A"},`, end},
+		"Sources":     {policy + spec + `"env":[`, `{"valueFrom":{"fieldRef":{}}},`, end},
+		"Volumes":     {policy + spec + `"volumes":[`, `{"secret":{}},`, end},
+		"Projected":   {policy + spec + `"volumes":[{"projected":{"sources":[`, `{"serviceAccountToken":{}},`, `]}}` + end},
+		"Mounts":      {policy + spec + `"volumeMounts":[`, `{},`, end},
+		"Expressions": {policy + `},"spec":{"selector":{"matchExpressions":[`, `{},`, `]}}}}}`},
+		"Elsewhere":   {policy + `},"data":[`, `{},`, `]}}}`},
+		"Owners":      {policy + `,"ownerReferences":[`, `{},`, end},
+	} {
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead} {
+			for handler, h := range handlers() {
+				t.Run(name+"/"+reason+"/"+handler, func(t *testing.T) {
+					fuzzed.Review(t, h, fuzzed.Filled(values, tc.before, tc.repeated, tc.behind), rescue.Count)
+				})
+			}
+		}
+	}
 }

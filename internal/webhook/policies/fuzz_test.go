@@ -5,7 +5,6 @@ import (
 	"context"
 	"encoding/json"
 	"net/http"
-	"net/http/httptest"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -63,26 +62,12 @@ func FuzzReview(f *testing.F) {
 	} {
 		f.Add([]byte(text))
 	}
-	fleet := objects(f, slices.Concat(file(shared, shared, "fleet.yaml"), []byte("\n---\n"), file(shared, shared, "old.yaml")), true)
-	v := newValidator(Options{
-		Fleet: &hub{objects: fleet}, Client: fake.NewClientBuilder().Build(), Log: logr.Discard(), Patience: time.Minute,
-		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
-			return what.Name != "db" && what.Resource != "secrets", nil
-		},
-	})
-	v.marker = nil // It goes on when the answer is given.
-	h := bounded.Handler(v.handle)
+	h := guarded(f, shared)
 	f.Fuzz(func(t *testing.T, body []byte) {
 		if len(body) > fuzzed.MiB {
 			t.Skip("more than a MiB")
 		}
-		w := httptest.NewRecorder()
-		fuzzed.Run(t, func() int {
-			r := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/", bytes.NewReader(body))
-			r.Header.Set("Content-Type", "application/json")
-			h.ServeHTTP(w, r)
-			return len(body)
-		}, rescue.Count)
+		w := fuzzed.Review(t, h, body, rescue.Count)
 		if w.Code == http.StatusBadRequest {
 			return
 		}
@@ -107,6 +92,61 @@ func FuzzReview(f *testing.F) {
 			t.Errorf("the value of a Secret is in the answer: %s", w.Body)
 		}
 	})
+}
+
+// guarded is the handler for a fleet with a Secret that authors may not read.
+func guarded(tb testing.TB, shared *txtar.Archive) http.Handler {
+	tb.Helper()
+	fleet := objects(tb, slices.Concat(file(shared, shared, "fleet.yaml"), []byte("\n---\n"), file(shared, shared, "old.yaml")), true)
+	v := newValidator(Options{
+		Fleet: &hub{objects: fleet}, Client: fake.NewClientBuilder().Build(), Log: logr.Discard(), Patience: time.Minute,
+		Allowed: func(_ context.Context, _ *authenticationv1.UserInfo, what *authorizationv1.ResourceAttributes) (bool, error) {
+			return what.Name != "db" && what.Resource != "secrets", nil
+		},
+	})
+	v.marker = nil // It goes on when the answer is given.
+	return bounded.Handler(v.handle)
+}
+
+// TestHostileReviews are those that cost most, of a MiB each.
+func TestHostileReviews(t *testing.T) {
+	shared, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := guarded(t, shared)
+	review := func(kind string) string {
+		return `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"CREATE","namespace":"shop","name":"x",` +
+			`"object":{"apiVersion":"` + corev1alpha1.GroupVersion.String() + `","kind":"` + kind + `","metadata":{"namespace":"shop","name":"x"`
+	}
+	const rules = `},"spec":{"overrideRules":[{`
+	policy, cluster := review(corev1alpha1.KindOverridePolicy), review(corev1alpha1.KindFederatedCluster)
+	placed := review(corev1alpha1.KindPropagationPolicy)
+	for name, tc := range map[string]struct{ before, repeated, behind string }{
+		"Clusters":    {policy + rules + `"targetClusters":{"clusters":[`, `"a",`, `]}}]}}}}`},
+		"Rules":       {policy + `},"spec":{"overrideRules":[`, `{},`, `]}}}}`},
+		"Overriders":  {policy + rules + `"overriders":{"jsonpatch":[`, `{},`, `]}}]}}}}`},
+		"Values":      {policy + rules + `"overriders":{"jsonpatch":[{"path":"/spec","value":[`, `{},`, `]}]}}]}}}}`},
+		"Annotations": {policy + rules + `"overriders":{"annotations":[`, `{"value":{"a":"b"}},`, `]}}]}}}}`},
+		"Images":      {policy + rules + `"overriders":{"image":[`, `{"operations":[{}]},`, `]}}]}}}}`},
+		"Owners":      {policy + `,"ownerReferences":[`, `{},`, `]}}}}`},
+		"Managers":    {policy + `,"managedFields":[`, `{},`, `]}}}}`},
+		"Elsewhere":   {policy + `},"data":[`, `{},`, `]}}}`},
+		"Unknown":     {policy + rules + `"overriders":{"annotations":[`, `{"valve":{}},`, `]}}]}}}}`},
+		"Taints":      {cluster + `},"spec":{"taints":[`, `{},`, `]}}}}`},
+		"Of clusters": {cluster + `},"spec":{"apiEndpoint":[`, `{},`, `]}}}}`},
+		"Conditions":  {cluster + `},"status":{"conditions":[`, `{},`, `]}}}}`},
+		"Placements":  {placed + `},"spec":{"placement":{"clusters":[`, `{},`, `]}}}}}`},
+		"Nulls":       {placed + `},"spec":{"placement":{"clusters":[`, `null,`, `]}}}}}`},
+		"Nothing":     {`{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","userInfo":{"groups":[`, `"",`, `]}}}`},
+		"Deep":        {policy + `},"spec":[`, `[[`, ``},
+	} {
+		for reason, values := range map[string]int{"Beyond the bound": fuzzed.MiB, "At the bound": mostRead} {
+			t.Run(name+"/"+reason, func(t *testing.T) {
+				fuzzed.Review(t, h, fuzzed.Filled(values, tc.before, tc.repeated, tc.behind), rescue.Count)
+			})
+		}
+	}
 }
 
 // FuzzMark: whatever is stored of a policy by the time that it is to have a mark, it gets one

@@ -82,8 +82,9 @@ type Options struct {
 const patience = 3 * time.Second
 
 // mostRead is how many values a policy may have, together with what it was before: two
-// that are as large as an API server stores, of eight bytes for each value.
-const mostRead = 400_000
+// with as many items as there may be, of ten values each. To be read, compared and
+// explained takes half a KB for each.
+const mostRead = 100_000
 
 // New returns the handler.
 func New(o Options) (http.Handler, error) {
