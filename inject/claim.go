@@ -38,7 +38,7 @@ func onlyLabels(meta *metav1.ObjectMeta, at *field.Path) field.ErrorList {
 func validateClaim(s *corev1.PersistentVolumeClaimSpec, at *field.Path) field.ErrorList {
 	errs := validateAccess(s.AccessModes, at.Child("accessModes"))
 	if s.Selector != nil {
-		errs = append(errs, metav1validation.ValidateLabelSelector(s.Selector, metav1validation.LabelSelectorValidationOptions{}, at.Child("selector"))...)
+		errs = append(errs, validateSelector(s.Selector, at.Child("selector"))...)
 	}
 	size := at.Child("resources", "requests").Key(string(corev1.ResourceStorage))
 	if storage, found := s.Resources.Requests[corev1.ResourceStorage]; !found {

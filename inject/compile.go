@@ -32,6 +32,9 @@ const (
 	mostItems = 100
 )
 
+// mostRequirements is how many labels, expressions and values of these a selector may have.
+const mostRequirements = 1000
+
 // maxItems is how many items fit into that, of which the smallest is {"name":"A"}. More, of a
 // Service, are not looked at one by one: each might be wrong in several ways.
 const maxItems = maxInjected / 12
@@ -170,8 +173,7 @@ func (c *compiler) compileSelector() {
 		c.fail(field.Required(at, "must choose pods by their labels; {} chooses every pod of the namespace"))
 		return
 	}
-	errs := metav1validation.ValidateLabelSelector(c.spec.Selector, metav1validation.LabelSelectorValidationOptions{}, at)
-	if len(errs) > 0 {
+	if errs := validateSelector(c.spec.Selector, at); len(errs) > 0 {
 		c.errs = append(c.errs, errs...)
 		return
 	}
@@ -181,6 +183,19 @@ func (c *compiler) compileSelector() {
 		return
 	}
 	c.policy.selector = selector
+}
+
+// validateSelector says what is wrong with a selector. One that is too long is not looked at:
+// each of its requirements might be wrong in several ways.
+func validateSelector(s *metav1.LabelSelector, at *field.Path) field.ErrorList {
+	n := len(s.MatchLabels) + len(s.MatchExpressions)
+	for i := range s.MatchExpressions {
+		n += len(s.MatchExpressions[i].Values)
+	}
+	if n > mostRequirements {
+		return field.ErrorList{field.TooMany(at, n, mostRequirements)}
+	}
+	return metav1validation.ValidateLabelSelector(s, metav1validation.LabelSelectorValidationOptions{}, at)
 }
 
 func (c *compiler) compileScope() {

@@ -144,6 +144,22 @@ func TestCompileMuch(t *testing.T) {
 	}
 }
 
+// TestCompileSelector: a selector may have so many requirements, and no more are looked at.
+func TestCompileSelector(t *testing.T) {
+	selecting := func(n int) *refractv1beta1.ServiceInjectionPolicy {
+		values := strings.TrimSuffix(strings.Repeat("a,", n-2), ",")
+		return policyOf(t, "{selector: {matchLabels: {a: b}, matchExpressions: [{key: a, operator: In, values: ["+values+"]}]}, env: [{name: A}]}")
+	}
+	if _, errs := Compile(selecting(mostRequirements)); errs != nil {
+		t.Error(errs.ToAggregate())
+	}
+	_, errs := Compile(selecting(mostRequirements + 1))
+	want := field.ErrorList{field.TooMany(field.NewPath("spec", "selector"), mostRequirements+1, mostRequirements)}
+	if diff := cmp.Diff(want.ToAggregate().Error(), errs.ToAggregate().Error()); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+}
+
 func TestCompileDefaults(t *testing.T) {
 	p := compiled(t, `{selector: {}, env: [{name: A}]}`)
 	if diff := cmp.Diff(refractv1beta1.Rollout{Strategy: "Rolling", MaxConcurrent: 2}, p.Rollout()); diff != "" {

@@ -7,7 +7,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apivalidation "k8s.io/apimachinery/pkg/api/validation"
-	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 )
@@ -109,7 +108,9 @@ func (p *projection) trustBundle(s *corev1.ClusterTrustBundleProjection, at *fie
 		}
 	case s.SignerName != nil:
 		p.add(validateSigner(*s.SignerName, at.Child("signerName"))...)
-		p.add(metav1validation.ValidateLabelSelector(s.LabelSelector, metav1validation.LabelSelectorValidationOptions{}, at.Child("labelSelector"))...)
+		if s.LabelSelector != nil {
+			p.add(validateSelector(s.LabelSelector, at.Child("labelSelector"))...)
+		}
 	default:
 		p.add(field.Required(at, "must have one of name and signerName"))
 	}

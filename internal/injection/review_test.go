@@ -57,6 +57,36 @@ func FuzzReview(f *testing.F) {
 	})
 }
 
+// TestHostileReviews are of pods that cost most, of a MiB each: as many as there is room for,
+// and as many as are looked at.
+func TestHostileReviews(t *testing.T) {
+	h := served(t, database, changed(database, "allow-database", "debug", "spec:", "spec:\n  containers: {ephemeralContainers: true}"))
+	const (
+		pod = `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":"a","operation":"CREATE","namespace":"shop",` +
+			`"object":{"apiVersion":"v1","kind":"Pod","metadata":{"name":"a","labels":{"role":"frontend"}`
+		container = pod + `},"spec":{"containers":[{"name":"a",`
+		end       = `]}]}}}}`
+	)
+	for name, tc := range map[string]struct{ before, repeated, behind string }{
+		"Containers": {pod + `},"spec":{"containers":[`, `{},`, `]}}}}`},
+		"Named":      {pod + `},"spec":{"containers":[`, `{"name":"a"},`, `]}}}}`},
+		"Env":        {container + `"env":[`, `{},`, end},
+		"Names":      {container + `"env":[`, `{"name":"A"},`, end},
+		"Sources":    {container + `"envFrom":[`, `{},`, end},
+		"Mounts":     {container + `"volumeMounts":[`, `{},`, end},
+		"Devices":    {container + `"volumeDevices":[`, `{},`, end},
+		"Volumes":    {pod + `},"spec":{"volumes":[`, `{},`, `]}}}}`},
+		"Labels":     {pod + `},"a":{`, `"b":1,`, `}}}}`},
+		"Owners":     {pod + `,"ownerReferences":[`, `{},`, `]}}}}`},
+	} {
+		for reason, values := range map[string]int{"Many": fuzzed.MiB, "Fewer": 80_000, "Few": 20_000} {
+			t.Run(name+"/"+reason, func(t *testing.T) {
+				fuzzed.Review(t, h, fuzzed.Filled(values, tc.before, tc.repeated, tc.behind), rescue.Count)
+			})
+		}
+	}
+}
+
 // TestAnswersAreBounded has more policies left out than a header of HTTP can hold.
 func TestAnswersAreBounded(t *testing.T) {
 	var policies []string

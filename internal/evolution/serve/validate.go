@@ -72,10 +72,10 @@ type addressed interface {
 	ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig
 }
 
-// mostRead is how many values a policy may have, together with what it was before: eight for
+// mostRead is how many values a policy may have, together with what it was before: six for
 // each field of a policy with as many spokes and fields as it may have. Some have a type of
 // a hundred times their length in JSON.
-const mostRead = 32 * 256 * 8
+const mostRead = 32 * 256 * 6
 
 // readFor is how long it may take until it is the turn of a policy to be read.
 const readFor = 3 * time.Second

@@ -98,6 +98,8 @@ var parts = []part{
 		[]row{
 			{"bytes of a pod after the injection", "inject", "maxPod", bytes, "the policy that would exceed it is skipped"},
 			{"bytes that a policy adds", "inject", "maxInjected", bytes, "the policy is refused; a stored one is not in effect"},
+			{"labels, expressions and values of a selector", "inject", "mostRequirements", count, "the same"},
+			{"items of a pod: a container is eight, a variable, source, mount, device or volume one", "inject", "maxElements", count, "all policies are skipped"},
 			{"bytes of all annotations of a pod", "inject", "maxAnnotations", bytes, "the policy that would exceed it is skipped"},
 			{"units of work of a pod (some 10 ns each)", "inject", "maxWork", count, "all policies are skipped"},
 		},
@@ -110,6 +112,7 @@ var parts = []part{
 			{"bytes of a review of a policy, of either kind", "internal/webhook/bounded", "mostBytes", bytes, "413: the write is refused"},
 			{"values of a policy and what it was before", "internal/webhook/policies", "mostRead", count, "413: the write is refused"},
 			{"values of an injection policy and what it was before", "internal/injection", "mostRead", count, "413: the write is refused"},
+			{"values of a ConversionPolicy and what it was before", "internal/evolution/serve", "mostRead", count, "413: the write is refused"},
 			{"bytes of who asks for a write", "webhook/admission", "mostPart", bytes, "400"},
 			{"values that the advice for a policy may hold", "internal/webhook/policies", "mostValues", count, "no advice is given, and a warning says so"},
 			{"references that a policy brings in", "internal/webhook/policies", "mostReferences", count, "the policy is refused"},
