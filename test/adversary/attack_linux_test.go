@@ -34,6 +34,9 @@ const (
 	benign = 7
 	// standing is how many objects each of them has that nobody changes.
 	standing = 10
+	// cycled is how often each of them makes an object, and changes and deletes it. The four API
+	// servers have half of two processors to spare then: it is Refract that is attacked.
+	cycled = 4 * time.Second
 	// podsPerSecond are created by all of them together on one member, in dry runs,
 	// beside those of their Deployments.
 	podsPerSecond = 10
@@ -306,12 +309,12 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	var all sync.WaitGroup
 	for _, ns := range tenantsOf() {
 		all.Go(func() {
-			every(ctx, time.Second, func(n int) {
+			every(ctx, cycled, func(n int) {
 				all.Go(func() { s.cycle(ns, fmt.Sprintf("%s-%s-%d", phase, secret, n), note) })
 			})
 		})
 		all.Go(func() {
-			every(ctx, 10*time.Second, func(n int) {
+			every(ctx, 5*cycled, func(n int) {
 				change := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"changed":"%s-%d"}}}}}`, phase, n)
 				if err := s.Patch(s.Context(), "hub", "deployment", ns, "web-"+secret, change); err != nil {
 					s.Errorf("Changing a Deployment of a tenant: %v", err)

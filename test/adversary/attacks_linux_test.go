@@ -222,8 +222,8 @@ func (s *siege) prepare() []*attack {
 			return err
 		}},
 		{name: "many deletions", every: 8 * time.Second, do: s.deleteMany(hub)},
-		{name: "heavy pods", every: time.Millisecond, do: heavy}, {name: "heavy pods beside them", every: time.Millisecond, do: heavy},
-		{name: "heavy pods beside those", every: time.Millisecond, do: heavy}, {name: "heavy pods beside all of them", every: time.Millisecond, do: heavy},
+		{name: "heavy pods", every: 200 * time.Millisecond, do: heavy}, {name: "heavy pods beside them", every: 200 * time.Millisecond, do: heavy},
+		{name: "heavy pods beside those", every: 200 * time.Millisecond, do: heavy}, {name: "heavy pods beside all of them", every: 200 * time.Millisecond, do: heavy},
 		{name: "a review that nobody has asked for", every: 300 * time.Millisecond, do: s.anonymous(0)},
 		{name: "a review that nobody has asked for, of pods", every: 300 * time.Millisecond, do: s.anonymous(1)},
 		{name: "connections on which little comes", every: 5 * time.Second, do: s.slowly},
