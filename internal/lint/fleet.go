@@ -39,6 +39,10 @@ type fleet struct {
 	// wrong is what is wrong with objects that name policies, as they are on the hub.
 	wrong map[*render.Outcome][]schema.Mismatch
 
+	// ended reports whether nobody waits for the result any more. What takes long asks it
+	// again and again, and may end with half of its findings then.
+	ended func() bool
+
 	// named are the policies that an object names, or may have meant to.
 	named map[tree.Policy]bool
 
@@ -73,6 +77,7 @@ func gather(set *manifest.Set, problems []*manifest.Problem, each func(*render.O
 		byAuthor:   map[tree.Author]*item{},
 		holding:    map[holding][]*rule{},
 		wrong:      map[*render.Outcome][]schema.Mismatch{},
+		ended:      func() bool { return each(nil) != nil },
 	}
 	for i := range set.ClusterOverridePolicies {
 		p := &set.ClusterOverridePolicies[i]

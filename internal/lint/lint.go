@@ -94,7 +94,8 @@ func Lint(set *manifest.Set, problems []*manifest.Problem) *Result {
 }
 
 // Each is [Lint] that is told what becomes of each object, as [render.Options] has it,
-// and is asked before each kind of mistake with nil: an error ends it, and is returned.
+// and is asked with nil before each kind of mistake, and before each step of what takes long:
+// an error ends it, and is returned. Whoever has given one once gives it again.
 func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Outcome) error) (*Result, error) {
 	r := &report{}
 	r.problems(problems)
@@ -107,6 +108,9 @@ func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Out
 			return nil, err
 		}
 		look(f, r)
+	}
+	if err := each(nil); err != nil {
+		return nil, err
 	}
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
 	result.Summary = Summary{

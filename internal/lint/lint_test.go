@@ -3,6 +3,7 @@ package lint
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,6 +14,7 @@ import (
 
 	"refract.dev/internal/golden"
 	"refract.dev/internal/manifest"
+	"refract.dev/internal/render"
 )
 
 const wantFile = "want.txt"
@@ -128,5 +130,34 @@ func TestFingerprints(t *testing.T) {
 				t.Errorf("%s: line %d and then %d, fingerprint %s and then %s", name, a.Place.Line, b.Place.Line, fingerprintOf(a), fingerprintOf(b))
 			}
 		}
+	}
+}
+
+// TestEachIsAskedAgain: what nobody waits for any more ends soon, and has no result. Here
+// each of many items is hidden by the last one, and it takes long to see that none is needed.
+func TestEachIsAskedAgain(t *testing.T) {
+	const items = 200
+	text := "apiVersion: core.kubeadmiral.io/v1alpha1\nkind: ClusterOverridePolicy\nmetadata: {name: many}\nspec:\n  overrideRules:\n  - overriders:\n      jsonpatch:\n" +
+		strings.Repeat("      - {path: /data/x, value: a}\n      - {path: /data/x, value: b}\n", items/2) +
+		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop, labels: {" +
+		"kubeadmiral.io/cluster-propagation-policy-name: everywhere, kubeadmiral.io/cluster-override-policy-name: many}}, data: {x: b}}\n" +
+		"---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: ClusterPropagationPolicy, metadata: {name: everywhere}, spec: {schedulingMode: Duplicate}}\n" +
+		"---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: one}}\n"
+	set, problems := manifest.ReadFS(fstest.MapFS{"many.yaml": {Data: []byte(text)}})
+	asked := 0
+	result, err := Each(set, problems, func(*render.Outcome) error { asked++; return nil })
+	if err != nil || asked < items || len(result.Findings) < items-1 {
+		t.Fatalf("want to be asked for each of %d items, and all found needless but the last; got %d questions, %d findings, %v", items, asked, len(result.Findings), err)
+	}
+	over, after := errors.New("nobody waits"), 0
+	result, err = Each(set, problems, func(*render.Outcome) error {
+		if asked--; asked > items/2 {
+			return nil
+		}
+		after++
+		return over
+	})
+	if !errors.Is(err, over) || result != nil || after > items {
+		t.Errorf("want no result and %v, after few questions more; got %v, %v, %d", over, result, err, after)
 	}
 }

@@ -17,7 +17,7 @@ func (f *fleet) observe() {
 	f.countUsers()
 	for i := range f.outcomes {
 		o := &f.outcomes[i]
-		if f.misshapen(o) {
+		if f.misshapen(o) || f.ended() {
 			continue
 		}
 		for j := range o.Variants {

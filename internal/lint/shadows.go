@@ -19,14 +19,14 @@ func checkShadows(f *fleet, out *report) {
 				continue
 			}
 			hidden, all := r.hidden()
-			if len(hidden) > 0 && all && r.needless(nil) {
+			if len(hidden) > 0 && all && f.needless(r, nil) {
 				r.reported = true
 				finding := p.finding(ShadowedRule, r.field, "has no effect: all that it changes is overwritten by %s", hidersOf(hidden, r))
 				out.add(finding.on(affected(r.runs)))
 				continue
 			}
 			for _, it := range hidden {
-				if len(r.items) > 1 && r.needless(it) {
+				if len(r.items) > 1 && f.needless(r, it) {
 					it.reported = true
 					finding := p.finding(ShadowedOverrider, it.field, "has no effect: what it changes is overwritten by %s", hidersOf([]*item{it}, nil))
 					out.add(finding.on(affected(r.runs)))
@@ -73,10 +73,17 @@ func hidersOf(items []*item, except *rule) string {
 }
 
 // needless reports whether all objects would be the same on all clusters without
-// the rule, or without one of its items.
-func (r *rule) needless(only *item) bool {
+// the rule, or without one of its items. It takes as long as to compile the policy, and to
+// render each object for each cluster, once more.
+func (f *fleet) needless(r *rule, only *item) bool {
+	if f.ended() {
+		return false
+	}
 	without := r.without(only)
 	for _, at := range r.runs {
+		if f.ended() {
+			return false
+		}
 		policies := slices.Clone(at.outcome.Policies)
 		policies[slices.Index(policies, r.policy.compiled)] = without
 		v := at.outcome.Apply(at.variant.Clusters[0], policies...)
@@ -98,7 +105,7 @@ func checkBoth(f *fleet, out *report) {
 	var order []pair
 	for i := range f.outcomes {
 		o := &f.outcomes[i]
-		if len(o.Policies) < 2 {
+		if len(o.Policies) < 2 || f.ended() {
 			continue
 		}
 		for j := range o.Variants {

@@ -35,7 +35,7 @@ func (f *fleet) compare() {
 	f.schemas = schemas
 	for i := range f.outcomes {
 		o := &f.outcomes[i]
-		if !namesPolicy(o.Object.Content.GetLabels()) {
+		if !namesPolicy(o.Object.Content.GetLabels()) || f.ended() {
 			continue
 		}
 		object := run{outcome: o}.template()
