@@ -31,6 +31,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	"refract.dev/internal/fair"
 	"refract.dev/internal/member"
 	"refract.dev/tree"
 )
@@ -82,6 +83,10 @@ type Options struct {
 	Started func()
 }
 
+// mostDecisions is how long decisions on the objects of a namespace may take at once before
+// they are made after those of all others.
+const mostDecisions = time.Second
+
 // Controller is the propagation controller. See [Setup].
 type Controller struct {
 	client   client.Client // Reads from caches.
@@ -113,7 +118,7 @@ type Controller struct {
 	guardAll      bool
 	large         chan struct{} // Has as many as large copies are being written.
 
-	charges charges
+	charges fair.Charges
 
 	epoch   atomic.Int64 // Of policies and clusters.
 	started atomic.Bool
@@ -155,6 +160,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		carried:      o.NamespaceLabels,
 		guardAll:     o.GuardAll,
 		large:        make(chan struct{}, maxLarge),
+		charges:      fair.Charges{Most: mostDecisions},
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
@@ -239,7 +245,7 @@ func (r *runner) Start(ctx context.Context) error {
 	r.mu.Lock()
 	r.ctx = ctx
 	r.mu.Unlock()
-	r.decide.queue.costs = func(key Key) bool { return r.charges.over(key.Namespace, time.Now()) }
+	r.decide.queue.costs = func(key Key) bool { return r.charges.Over(key.Namespace, time.Now()) }
 
 	if err := r.policies.watch(ctx, r.manager, &r.running); err != nil {
 		return err
@@ -547,7 +553,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	began := time.Now()
 	p := decideSafely(key, src, was, s, c.log)
 	p.made = time.Now()
-	c.charges.add(key.Namespace, p.made.Sub(began), p.made)
+	c.charges.Add(key.Namespace, p.made.Sub(began), p.made)
 	if p.gone && !seen && len(was.placed) == 0 && c.neverWas(key) {
 		c.sources.noted(key, told)
 		return reconcile.Result{}, nil

@@ -68,7 +68,7 @@ func newWork[K comparable](name string, workers int, log logr.Logger, do reconci
 type urgency uint8
 
 const (
-	costly urgency = iota // Of those for whom much has been done: see [charges].
+	costly urgency = iota // Of those for whom much has been done: see [fair.Charges].
 	resync                // Looked at again: a restart, a cluster that came back.
 	ripple                // A policy, a cluster or a copy changed.
 	fresh                 // The object itself changed.

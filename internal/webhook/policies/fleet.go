@@ -2,8 +2,10 @@ package policies
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -35,6 +37,9 @@ type answer struct {
 
 // errTooMuch is why the fleet was not asked.
 var errTooMuch = fmt.Errorf("the copies have more than %d values together, which is too much to be worked out here: refract diff tells it", mostValues)
+
+// errMuchAdvice is why the author of a policy is told no more than has to be checked.
+var errMuchAdvice = errors.New("the policies of the namespace have taken much time lately: try again in some seconds, or use refract diff")
 
 // ask asks the fleet, and does not wait for longer than v.Patience. What was found out
 // by then is in the answer: what has to be known before what is good to know.
@@ -110,7 +115,13 @@ func (v *validator) answer(ctx context.Context, w *write, alone *manifest.Set, c
 		return nil, err
 	}
 	checked <- known
+	if v.advice.Over(w.ref.Namespace, time.Now()) {
+		return nil, errMuchAdvice
+	}
+	began := time.Now()
 	a, err := v.advise(ctx, w, before, after, problems)
+	now := time.Now()
+	v.advice.Add(w.ref.Namespace, now.Sub(began), now)
 	if err != nil {
 		return nil, err
 	}

@@ -86,6 +86,11 @@ const patience = 3 * time.Second
 // explained takes half a KB for each.
 const mostRead = 100_000
 
+// mostAdvice is how long advice for the policies of a namespace may take at once, before
+// they are only checked: reviews of large policies, sent again and again, would keep the
+// processors from everybody else.
+const mostAdvice = 10 * time.Second
+
 // New returns the handler.
 func New(o Options) (http.Handler, error) {
 	if o.Allowed == nil {
@@ -103,13 +108,14 @@ type validator struct {
 	known   *known
 	reading *bounded.Reader // What is looked at alone.
 	places  *fair.Places    // Of what the fleet is asked about, of which one namespace has one.
+	advice  fair.Charges    // For what helps authors.
 	marker  *marker         // Nil without a client.
 }
 
 func newValidator(o Options) *validator {
 	turns := bounded.Turns()
 	turns.Apart = turns.Places - 1
-	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(mostRead), places: fair.New(turns)}
+	v := &validator{Options: o, known: newKnown(), reading: bounded.NewReader(mostRead), places: fair.New(turns), advice: fair.Charges{Most: mostAdvice}}
 	if o.Client != nil {
 		v.marker = newMarker(&o)
 	}

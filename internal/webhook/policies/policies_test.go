@@ -422,6 +422,25 @@ func TestTurns(t *testing.T) {
 	})
 }
 
+// TestMuchAdvice: a namespace whose policies have taken much time has them checked, and is
+// told no more; others are.
+func TestMuchAdvice(t *testing.T) {
+	fleet, _, _ := fleetOf(t)
+	v := newValidator(Options{Allowed: everything, Patience: time.Minute, Log: logr.Discard(), Fleet: &hub{objects: fleet}})
+	v.advice.Add("bank", mostAdvice, time.Now())
+	if got := asking(t, v, "bank"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
+		t.Errorf("As much as may be: got %q", got.warnings)
+	}
+	v.advice.Add("bank", 2*mostAdvice, time.Now())
+	got := asking(t, v, "bank")
+	if len(got.warnings) != 1 || !strings.Contains(got.warnings[0], errMuchAdvice.Error()) || got.unchecked != nil {
+		t.Errorf("More: want to be told why there is no more, and what has to be checked; got %q, %v", got.warnings, got.unchecked)
+	}
+	if got := asking(t, v, "shop"); slices.ContainsFunc(got.warnings, func(w string) bool { return strings.Contains(w, "is not known") }) {
+		t.Errorf("Another namespace: got %q", got.warnings)
+	}
+}
+
 // TestReadInTurns: what is read has bounds too, and who finds no room is told to try again.
 func TestReadInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

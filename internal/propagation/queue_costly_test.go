@@ -7,32 +7,6 @@ import (
 	"time"
 )
 
-func TestCharges(t *testing.T) {
-	begin := time.Now()
-	var c charges
-	if c.over("a", begin) {
-		t.Error("who has had nothing done is over")
-	}
-	c.add("a", mostOwed, begin)
-	if c.over("a", begin) {
-		t.Error("who has had as much done as may be is over")
-	}
-	c.add("a", time.Millisecond, begin)
-	if !c.over("a", begin) || c.over("b", begin) {
-		t.Error("who has had more done than may be is over, and nobody else")
-	}
-	if c.over("a", begin.Add(forgiven*time.Millisecond)) {
-		t.Error("nothing is forgiven")
-	}
-	if c.over("a", begin.Add(2*forgiven*mostOwed)); len(c.owed) != 0 {
-		t.Errorf("who owes nothing is remembered: %v", c.owed)
-	}
-	c.add("", 2*mostOwed, begin)
-	if c.over("", begin) {
-		t.Error("what has no namespace is put behind what others need it for")
-	}
-}
-
 // TestCostlyWait: somebody changes 300 objects that each take long, again and again. Others
 // get their turn all the same.
 func TestCostlyWait(t *testing.T) {
