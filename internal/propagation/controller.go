@@ -160,11 +160,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		carried:      o.NamespaceLabels,
 		guardAll:     o.GuardAll,
 		large:        make(chan struct{}, maxLarge),
-		charges:      fair.Charges{Most: mostDecisions},
 		shards:       o.Shards,
 		members:      set,
 		ledger:       newLedger(),
-		appliers:     map[string]*applier{}, labels: map[string]map[string]string{},
+		appliers:     map[string]*applier{}, labels: map[string]map[string]string{}, charges: fair.Charges{Most: mostDecisions},
 	}
 	c.clusters = &member.Reconciler{
 		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),

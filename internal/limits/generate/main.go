@@ -99,7 +99,10 @@ var parts = []part{
 			{"bytes of a pod after the injection", "inject", "maxPod", bytes, "the policy that would exceed it is skipped"},
 			{"bytes that a policy adds", "inject", "maxInjected", bytes, "the policy is refused; a stored one is not in effect"},
 			{"labels, expressions and values of a selector", "inject", "mostRequirements", count, "the same"},
-			{"items of a pod: a container is eight, a variable, source, mount, device or volume one", "inject", "maxElements", count, "all policies are skipped"},
+			{
+				"items of a pod: a container is eight, a variable, source, mount, device or volume one",
+				"inject", "maxElements", count, "all policies are skipped",
+			},
 			{"bytes of all annotations of a pod", "inject", "maxAnnotations", bytes, "the policy that would exceed it is skipped"},
 			{"units of work of a pod (some 10 ns each)", "inject", "maxWork", count, "all policies are skipped"},
 		},
