@@ -9,8 +9,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-
-	"refract.dev/tree"
 )
 
 const (
@@ -31,12 +29,10 @@ const (
 func For(size int) uint64 { return always + perByte*uint64(size) }
 
 // Filled returns a text of a MiB: as many repetitions of a text as there is room for between
-// what is before and behind them, but only so many that all are JSON of at most so many
-// values, as [refract.dev/tree.Values] counts them; and spaces. The last of them is without
+// what is before and behind them, but so many at most; and spaces. The last of them is without
 // its last byte, which separates it from the next.
-func Filled(values int, before, repeated, behind string) []byte {
-	n := (MiB - len(before) - len(behind)) / len(repeated)
-	n = min(n, (values-tree.Values([]byte(before+behind)))/tree.Values([]byte(repeated)))
+func Filled(most int, before, repeated, behind string) []byte {
+	n := min((MiB-len(before)-len(behind))/len(repeated), most)
 	text := before + strings.Repeat(repeated, n)[:n*len(repeated)-1]
 	return []byte(text + strings.Repeat(" ", MiB-len(text)-len(behind)) + behind)
 }

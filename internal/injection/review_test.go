@@ -13,6 +13,7 @@ import (
 
 	"refract.dev/internal/fuzzed"
 	"refract.dev/internal/rescue"
+	"refract.dev/tree"
 )
 
 // FuzzReview sends anything: every request is answered, and nothing but a policy's
@@ -81,7 +82,7 @@ func TestHostileReviews(t *testing.T) {
 	} {
 		for reason, values := range map[string]int{"Many": fuzzed.MiB, "Fewer": 80_000, "Few": 20_000} {
 			t.Run(name+"/"+reason, func(t *testing.T) {
-				fuzzed.Review(t, h, fuzzed.Filled(values, tc.before, tc.repeated, tc.behind), rescue.Count)
+				fuzzed.Review(t, h, fuzzed.Filled(values/tree.Values([]byte(tc.repeated)), tc.before, tc.repeated, tc.behind), rescue.Count)
 			})
 		}
 	}
