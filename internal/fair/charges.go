@@ -9,6 +9,10 @@ import (
 // quarter of a processor for as long as it likes.
 const forgiven = 4
 
+// mostCharged is how many namespaces are remembered: whoever reaches a webhook may name as
+// many as they like.
+const mostCharged = 10_000
+
 // Charges are how long work has taken lately, by the namespace that it was for. Who owes too
 // much lets others go first, or gets what has to be and nothing else. The zero value has no
 // charges, and lets nobody owe anything. They may be used by many goroutines.
@@ -33,6 +37,14 @@ func (c *Charges) Add(namespace string, took time.Duration, now time.Time) {
 	defer c.mu.Unlock()
 	if c.owed == nil {
 		c.owed = map[string]charge{}
+	}
+	if len(c.owed) >= mostCharged {
+		for other := range c.owed {
+			c.left(other, now)
+		}
+	}
+	if len(c.owed) >= mostCharged {
+		clear(c.owed) // All are forgiven, rather than some who asked later.
 	}
 	c.owed[namespace] = charge{time: c.left(namespace, now) + took, at: now}
 }

@@ -1,6 +1,7 @@
 package fair
 
 import (
+	"fmt"
 	"testing"
 	"time"
 )
@@ -25,6 +26,12 @@ func TestCharges(t *testing.T) {
 	}
 	if c.Over("a", begin.Add(2*forgiven*most)); len(c.owed) != 0 {
 		t.Errorf("who owes nothing is remembered: %v", c.owed)
+	}
+	for i := range 3 * mostCharged {
+		c.Add(fmt.Sprint(i), most, begin)
+		if len(c.owed) > mostCharged {
+			t.Fatalf("%d namespaces are remembered, want %d at most", len(c.owed), mostCharged)
+		}
 	}
 	c.Add("", 2*most, begin)
 	if c.Over("", begin) {

@@ -34,9 +34,6 @@ const (
 	benign = 7
 	// standing is how many objects each of them has that nobody changes.
 	standing = 10
-	// cycled is how often each of them makes an object, and changes and deletes it. The four API
-	// servers have half of two processors to spare then: it is Refract that is attacked.
-	cycled = 4 * time.Second
 	// podsPerSecond are created by all of them together on one member, in dry runs,
 	// beside those of their Deployments.
 	podsPerSecond = 10
@@ -73,7 +70,7 @@ type siege struct {
 // compared with how long they did before.
 func TestFleetUnderAttack(t *testing.T) {
 	quiet, attacked := 8*time.Second, 25*time.Second
-	soak := os.Getenv("REFRACT_SOAK") == "1"
+	soak := soaking()
 	if soak {
 		quiet, attacked = 2*time.Minute, 10*time.Minute
 	}
@@ -102,6 +99,9 @@ func TestFleetUnderAttack(t *testing.T) {
 	}
 	s.judge(attacks, uids)
 }
+
+// soaking reports whether this is the long form.
+func soaking() bool { return os.Getenv("REFRACT_SOAK") == "1" }
 
 func tenantsOf() (all []string) {
 	for i := range benign {
@@ -299,6 +299,10 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	s.Helper()
 	ctx, cancel := context.WithTimeout(s.Context(), during)
 	defer cancel()
+	cycle, rollout := time.Second, 10*time.Second
+	if soaking() {
+		cycle, rollout = 4*time.Second, 20*time.Second // The API servers are to have something left of two processors.
+	}
 	var mu sync.Mutex
 	took := map[string][]time.Duration{}
 	note := func(what string, began time.Time) {
@@ -309,12 +313,12 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 	var all sync.WaitGroup
 	for _, ns := range tenantsOf() {
 		all.Go(func() {
-			every(ctx, cycled, func(n int) {
+			every(ctx, cycle, func(n int) {
 				all.Go(func() { s.cycle(ns, fmt.Sprintf("%s-%s-%d", phase, secret, n), note) })
 			})
 		})
 		all.Go(func() {
-			every(ctx, 5*cycled, func(n int) {
+			every(ctx, rollout, func(n int) {
 				change := fmt.Sprintf(`{"spec":{"template":{"metadata":{"annotations":{"changed":"%s-%d"}}}}}`, phase, n)
 				if err := s.Patch(s.Context(), "hub", "deployment", ns, "web-"+secret, change); err != nil {
 					s.Errorf("Changing a Deployment of a tenant: %v", err)
