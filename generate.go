@@ -5,6 +5,6 @@ package refract
 
 //go:generate go tool -modfile=go.tools.mod controller-gen object paths=./examples/pizza/...
 //go:generate go tool -modfile=go.tools.mod controller-gen object crd:generateEmbeddedObjectMeta=true paths=./api/... output:crd:dir=config/crd
-//go:generate go run ./internal/schema/generate
+//go:generate go run ./internal/offline/schema/generate
 //go:generate go run ./internal/limits/generate
 //go:generate go run ./cmd/refract docs --markdown docs/reference --man docs/man

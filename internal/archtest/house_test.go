@@ -23,12 +23,12 @@ var layers = []Layer{
 	{
 		Name:     "test",
 		Packages: []string{"refract.dev/test/..."},
-		Imports:  []string{"cli", "service", "support", "kit", "example", "files", "core", "api"},
+		Imports:  []string{"cli", "controller", "support", "kit", "example", "files", "core", "api"},
 	},
 	{
 		Name:     "show", // Has an example run on local control planes.
 		Packages: []string{"refract.dev/examples/pizza/demo"},
-		Imports:  []string{"service", "support", "kit", "example", "files", "core", "api"},
+		Imports:  []string{"controller", "support", "kit", "example", "files", "core", "api"},
 	},
 	{
 		Name:     "example",
@@ -43,14 +43,16 @@ var layers = []Layer{
 	{
 		Name:     "cli",
 		Packages: []string{"refract.dev/internal/cli/..."},
-		Imports:  []string{"service", "support", "kit", "files", "core", "api", "golden"},
+		Imports:  []string{"controller", "support", "kit", "files", "core", "api", "golden"},
 	},
 	{
-		Name: "service",
+		Name: "controller",
 		Packages: []string{
-			"refract.dev/internal/propagation/...",
-			"refract.dev/internal/injection/...",
-			"refract.dev/internal/evolution/...",
+			"refract.dev/internal/controller/propagation/...",
+			"refract.dev/internal/controller/injection/...",
+			"refract.dev/internal/controller/rollout/...",
+			"refract.dev/internal/controller/conversion/...",
+			"refract.dev/internal/controller/migration/...",
 		},
 		Imports: []string{"support", "kit", "core", "api", "golden"},
 		Apart:   true,

@@ -12,8 +12,9 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
-	"refract.dev/internal/render"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+	"refract.dev/internal/status"
 )
 
 // approveOptions are the flags of approve.
@@ -96,13 +97,13 @@ func explainApproval(err error) error {
 
 // writeHeld lists what is held back on the cluster. How much that is, the condition's message
 // says: what is approved is what it tells of, and the hub may have no report on some of it.
-func writeHeld(w io.Writer, objects []*standing.Object, cluster, message string) {
+func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
 	listed, copies := awaitingApproval(objects, cluster)
 	held, of, which, ok := member.HeldTally(message)
 	if !ok {
 		held, of = len(listed), copies
 	}
-	fmt.Fprintf(w, "%d of %s on %s are to go:\n", held, render.Count(of, "copy", "copies"), cluster)
+	fmt.Fprintf(w, "%d of %s on %s are to go:\n", held, output.Count(of, "copy", "copies"), cluster)
 	writeGrouped(w, listed)
 	switch more := held - len(listed); {
 	case more > 0 && which != "":
@@ -117,10 +118,10 @@ const reasonAwaitingApproval = "AwaitingApproval"
 
 // awaitingApproval returns the objects whose copies on the cluster are held back,
 // and the number of all copies there.
-func awaitingApproval(objects []*standing.Object, cluster string) (held []*standing.Object, copies int) {
+func awaitingApproval(objects []*status.Object, cluster string) (held []*status.Object, copies int) {
 	for _, o := range objects {
 		r := o.Row(cluster)
-		if r == nil || !standing.Holds(r) {
+		if r == nil || !status.Holds(r) {
 			continue
 		}
 		copies++
@@ -132,10 +133,10 @@ func awaitingApproval(objects []*standing.Object, cluster string) (held []*stand
 }
 
 // copiesOn returns the objects that the cluster has copies of.
-func copiesOn(objects []*standing.Object, cluster string) []*standing.Object {
-	var on []*standing.Object
+func copiesOn(objects []*status.Object, cluster string) []*status.Object {
+	var on []*status.Object
 	for _, o := range objects {
-		if r := o.Row(cluster); r != nil && standing.Holds(r) {
+		if r := o.Row(cluster); r != nil && status.Holds(r) {
 			on = append(on, o)
 		}
 	}
@@ -146,7 +147,7 @@ func copiesOn(objects []*standing.Object, cluster string) []*standing.Object {
 const mostGroups = 20
 
 // writeGrouped lists objects: a line for each kind and namespace.
-func writeGrouped(w io.Writer, objects []*standing.Object) {
+func writeGrouped(w io.Writer, objects []*status.Object) {
 	names := map[string][]string{}
 	var groups []string
 	for _, o := range objects {

@@ -26,11 +26,11 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
+	"refract.dev/internal/controller/injection"
+	"refract.dev/internal/controller/propagation"
 	"refract.dev/internal/hub"
-	"refract.dev/internal/injection"
-	"refract.dev/internal/propagation"
 	"refract.dev/internal/rescue"
-	"refract.dev/internal/shards"
+	"refract.dev/internal/sharding"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/policies"
 )
@@ -291,15 +291,15 @@ func (c *controllers) keepAdmission(ctx context.Context, cfg *rest.Config, leads
 }
 
 // shards returns this replica's part.
-func (c *controllers) shards(cfg *rest.Config, changed func()) (*shards.Shards, error) {
+func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards, error) {
 	if !c.elect {
-		return shards.Alone(), nil
+		return sharding.Alone(), nil
 	}
 	clients, err := kubernetes.NewForConfig(cfg)
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	return shards.New(shards.Options{
+	return sharding.New(sharding.Options{
 		Leases: clients.CoordinationV1(), Namespace: c.systemNamespace, Identity: c.identity,
 		LeaseDuration: c.leaseDuration, Log: c.log.WithName("shards"), OnChange: changed,
 	})
@@ -348,7 +348,7 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 
 // judge has the webhook judge the policies and clusters of a hub, those for pods
 // included: they are written here, and members take what comes from here.
-func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *shards.Shards) error {
+func (c *controllers) judge(ctx context.Context, mgr ctrl.Manager, s *served, p *propagation.Controller, part *sharding.Shards) error {
 	handler, err := policies.New(policies.Options{
 		Fleet: p, Namespaced: p.Scope, Allowed: policies.Review(s.live), Client: s.live, Lenient: c.webhook.lenient, Log: c.log.WithName("webhook"),
 		Registered: func(ctx context.Context) (time.Time, error) { return webhook.RegisteredSince(ctx, s.live) },

@@ -6,7 +6,7 @@ import (
 
 	ctrl "sigs.k8s.io/controller-runtime"
 
-	"refract.dev/internal/evolution/serve"
+	"refract.dev/internal/controller/conversion"
 )
 
 // conversionLease is the Lease of the replica that has policies take effect; every
@@ -27,8 +27,8 @@ func (c *controllers) secret() string {
 }
 
 // convert registers what converts custom resources of the cluster.
-func (c *controllers) convert(ctx context.Context, mgr ctrl.Manager, s *served) (*serve.Service, error) {
-	converts, err := serve.Setup(ctx, mgr, serve.Options{Server: s.server, Client: s.live, Log: c.log.WithName("conversion")})
+func (c *controllers) convert(ctx context.Context, mgr ctrl.Manager, s *served) (*conversion.Service, error) {
+	converts, err := conversion.Setup(ctx, mgr, conversion.Options{Server: s.server, Client: s.live, Log: c.log.WithName("conversion")})
 	if err != nil {
 		return nil, fmt.Errorf("setting up the conversion: %w", err)
 	}

@@ -11,7 +11,8 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 
-	"refract.dev/internal/injection"
+	"refract.dev/internal/controller/injection"
+	"refract.dev/internal/controller/rollout"
 )
 
 // injectionLease is the Lease of the replica that looks after what is there; every
@@ -61,7 +62,7 @@ func (c *controllers) judgeInjection(ctx context.Context, mgr ctrl.Manager, s *s
 func (c *controllers) injectionOptions(s *served) injection.Options {
 	return injection.Options{
 		Server: s.server, Client: s.live, Namespace: c.systemNamespace,
-		TrustedAuthors: c.trusted, NoRollout: c.noRollout, Log: c.log.WithName("injection"),
+		TrustedAuthors: c.trusted, Log: c.log.WithName("injection"),
 	}
 }
 
@@ -70,6 +71,11 @@ func (c *controllers) inject(ctx context.Context, mgr ctrl.Manager, cfg *rest.Co
 	i, err := injection.Setup(ctx, mgr, c.injectionOptions(s))
 	if err != nil {
 		return nil, fmt.Errorf("setting up the injection: %w", err)
+	}
+	if err := rollout.Setup(mgr, rollout.Options{
+		Client: s.live, SystemNamespace: c.systemNamespace, Disabled: c.noRollout, Log: c.log.WithName("injection").WithName("rollout"),
+	}); err != nil {
+		return nil, fmt.Errorf("setting up the rollout of injections: %w", err)
 	}
 	if c.propagation {
 		return i, nil // Which keeps the admission policies of both, and says when it has begun.

@@ -8,10 +8,10 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/output"
 	"refract.dev/structural"
 )
 
@@ -177,7 +177,7 @@ func customResources(paths []string, definitions []crd.Definition, s *streams) (
 		return nil, err
 	case len(matched.Foreign) > 0:
 		fmt.Fprintf(s.err, "note: passed over %s that no definition is about: %s\n",
-			render.Count(len(matched.Foreign), "document", "documents"), strings.Join(kindsOf(matched.Foreign), ", "))
+			output.Count(len(matched.Foreign), "document", "documents"), strings.Join(kindsOf(matched.Foreign), ", "))
 	}
 	return matched.Objects, nil
 }

@@ -7,8 +7,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest"
 )
 
 // crdCheckOptions are the flags of crd check.

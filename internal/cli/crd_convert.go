@@ -14,9 +14,9 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"refract.dev/convert"
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
 	"refract.dev/structural"
 )
 

@@ -8,9 +8,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"refract.dev/convert"
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
 	"refract.dev/structural"
 )
 

@@ -14,9 +14,9 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"refract.dev/internal/evolution/migrate"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/controller/migration"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/output"
 )
 
 // crdMigrateOptions are the flags of crd migrate.
@@ -65,7 +65,7 @@ could not be brought to an end otherwise.`,
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default: what kubectl would use)")
 	f.StringVar(&o.context, "context", "", "`name` of the context of the kubeconfig (default: its current one)")
 	f.Float64Var(&o.rate, "rate", 100, "`number` of objects to be written in a second at most; 0 for no limit")
-	f.DurationVar(&o.settle, "settle", migrate.DefaultSettle, "`time` for which the API servers must have stored in VERSION before anything is written")
+	f.DurationVar(&o.settle, "settle", migration.DefaultSettle, "`time` for which the API servers must have stored in VERSION before anything is written")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing, and say what would fail")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	migrationOutputs.addFlag(cmd, &o.output)
@@ -79,9 +79,9 @@ could not be brought to an end otherwise.`,
 	return cmd
 }
 
-var migrationOutputs = formats[*migrate.Result]{
-	{"text", toStdout(migrate.WriteText)},
-	{"json", toStdout(migrate.WriteJSON)},
+var migrationOutputs = formats[*migration.Result]{
+	{"text", toStdout(migration.WriteText)},
+	{"json", toStdout(migration.WriteJSON)},
 }
 
 func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) error {
@@ -102,9 +102,9 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 		return err
 	}
 	shown := newMigrationProgress(s.err)
-	result, err := migrate.Run(ctx, migrate.Options{
+	result, err := migration.Run(ctx, migration.Options{
 		Config: cfg, Name: name, To: o.to, Rate: o.rate, DryRun: o.dryRun, Settle: o.settle, Progress: shown.show,
-		Confirm: func(p *migrate.Plan) (bool, error) {
+		Confirm: func(p *migration.Plan) (bool, error) {
 			shown.end()
 			o.plan(s.err, p)
 			if o.yes {
@@ -127,9 +127,9 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 }
 
 // plan says what is about to be done.
-func (o *crdMigrateOptions) plan(w io.Writer, p *migrate.Plan) {
+func (o *crdMigrateOptions) plan(w io.Writer, p *migration.Plan) {
 	fmt.Fprintf(w, "%s: %s, stored in %s, are to be stored in %s alone",
-		p.Name, render.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
+		p.Name, output.Count(p.Objects, "object", "objects"), strings.Join(p.Stored, ", "), p.To)
 	if o.rate > 0 && float64(p.Objects) > o.rate {
 		fmt.Fprintf(w, "; at %g a second it takes %s or more", o.rate, time.Duration(float64(p.Objects)/o.rate*float64(time.Second)).Round(time.Second))
 	}
@@ -167,19 +167,19 @@ func (o *crdMigrateOptions) loader() clientcmd.ClientConfig {
 // explain adds what to do.
 func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error) error {
 	switch {
-	case errors.Is(err, migrate.ErrNoDefinition):
+	case errors.Is(err, migration.ErrNoDefinition):
 		hint := "kubectl get crds lists them"
 		if near := nearest.To(name, o.names(ctx)); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
 		return withHint(err, hint)
-	case errors.Is(err, migrate.ErrNotStorage):
+	case errors.Is(err, migration.ErrNotStorage):
 		return withHint(err, fmt.Sprintf("in spec.versions of its manifest set storage to true for %s and to false for the other, and apply it", o.to))
-	case errors.Is(err, migrate.ErrNotServed):
+	case errors.Is(err, migration.ErrNotServed):
 		return withHint(err, fmt.Sprintf("in spec.versions of its manifest set served to true for %s, and apply it", o.to))
-	case errors.Is(err, migrate.ErrChanged), errors.Is(err, migrate.ErrUnsettled):
+	case errors.Is(err, migration.ErrChanged), errors.Is(err, migration.ErrUnsettled):
 		return withHint(err, "run it again: what is stored as wanted already stays so")
-	case errors.Is(err, migrate.ErrNotTakenUp):
+	case errors.Is(err, migration.ErrNotTakenUp):
 		return withHint(err, "an API server may be cut off from its etcd, or be older than the change: look at each of them")
 	default:
 		return err
@@ -253,11 +253,11 @@ type migrationProgress struct {
 	bar   bool
 	every time.Duration
 
-	phase  migrate.Phase
+	phase  migration.Phase
 	began  time.Time // Of the phase.
 	last   time.Time // That something was shown.
 	drawn  bool      // Whether the cursor is behind a bar.
-	newest migrate.Progress
+	newest migration.Progress
 }
 
 func newMigrationProgress(w io.Writer) *migrationProgress {
@@ -267,14 +267,14 @@ func newMigrationProgress(w io.Writer) *migrationProgress {
 	return &migrationProgress{w: w, every: 10 * time.Second}
 }
 
-var phaseTexts = map[migrate.Phase]string{
-	migrate.Waiting:   "waiting for the API server to store in the version",
-	migrate.Reading:   "reading every object",
-	migrate.Rewriting: "rewriting",
-	migrate.Verifying: "looking at what was written meanwhile",
+var phaseTexts = map[migration.Phase]string{
+	migration.Waiting:   "waiting for the API server to store in the version",
+	migration.Reading:   "reading every object",
+	migration.Rewriting: "rewriting",
+	migration.Verifying: "looking at what was written meanwhile",
 }
 
-func (p *migrationProgress) show(now migrate.Progress) {
+func (p *migrationProgress) show(now migration.Progress) {
 	at := time.Now()
 	p.newest = now
 	switch {

@@ -5,8 +5,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/output"
 	"refract.dev/structural"
 )
 
@@ -74,7 +74,7 @@ func (o *transformOptions) run(s *streams) error {
 		for _, line := range result.Lines {
 			fmt.Fprintln(s.err, line)
 		}
-		fmt.Fprintf(s.err, "%s in %s\n", render.Count(len(result.Lines), "change", "changes"), render.Count(len(objects), "object", "objects"))
+		fmt.Fprintf(s.err, "%s in %s\n", output.Count(len(result.Lines), "change", "changes"), output.Count(len(objects), "object", "objects"))
 	}
 	if len(result.Refused) > 0 {
 		report(s.err, problemsAsError(result.Refused))

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
+	"refract.dev/internal/offline/crd"
 	"refract.dev/internal/review"
 	"refract.dev/structural/pipeline"
 )

@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/output"
 	"refract.dev/structural"
 )
 
@@ -73,7 +73,7 @@ func (o *crdSuggestOptions) run(s *streams) error {
 		return err
 	}
 	if errs := count(suggestion.Findings, structural.Error); errs > 0 {
-		fmt.Fprintf(s.err, "note: the policy does not compile yet: %s in its comments\n", render.Count(errs, "thing to do is", "things to do are"))
+		fmt.Fprintf(s.err, "note: the policy does not compile yet: %s in its comments\n", output.Count(errs, "thing to do is", "things to do are"))
 	}
 	return nil
 }

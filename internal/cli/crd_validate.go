@@ -6,8 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest"
 )
 
 // crdValidateOptions are the flags of crd validate.

@@ -11,9 +11,9 @@ import (
 	"github.com/spf13/cobra"
 
 	"refract.dev/convert/verify"
-	"refract.dev/internal/crd"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/crd"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/output"
 	"refract.dev/internal/review"
 )
 
@@ -246,7 +246,7 @@ func noteInvalid(s *streams, recorded []crd.RecordedObject) {
 		}
 	}
 	if n > mostNotes {
-		fmt.Fprintf(s.err, "note: so %s, which -o json names\n", render.Count(n-mostNotes, "more is", "more are"))
+		fmt.Fprintf(s.err, "note: so %s, which -o json names\n", output.Count(n-mostNotes, "more is", "more are"))
 	}
 }
 

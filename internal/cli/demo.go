@@ -23,11 +23,11 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/examples"
+	"refract.dev/internal/controller/propagation"
 	"refract.dev/internal/hub"
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/internal/playground"
-	"refract.dev/internal/propagation"
-	"refract.dev/internal/render"
 )
 
 // demoDir is the folder of the demo's playground, and demoLog the file that its

@@ -21,9 +21,9 @@ import (
 	"refract.dev/examples"
 	"refract.dev/inject"
 	"refract.dev/internal/injected"
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/internal/playground"
-	"refract.dev/internal/render"
 )
 
 // What the demo shows of injection: the policy of the examples, the Deployment whose

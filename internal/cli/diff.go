@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/diff"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/diff"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/output"
 )
 
 // diffOptions are the flags of diff.
@@ -126,7 +126,7 @@ func outcomeOf(d *diff.Diff) error {
 	case len(d.Unknown) > 0:
 		first := &d.Unknown[0]
 		return withHint(fmt.Errorf("%s could not be compared: %s: %s",
-			render.Count(len(d.Unknown), "object", "objects"), &first.Object, first.Reason), first.Hint)
+			output.Count(len(d.Unknown), "object", "objects"), &first.Object, first.Reason), first.Hint)
 	case !d.Same():
 		return errFound
 	default:

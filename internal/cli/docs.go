@@ -12,7 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
 
-	"refract.dev/internal/lint"
+	"refract.dev/internal/offline/lint"
 )
 
 // docsOptions are the flags of docs.

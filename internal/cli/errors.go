@@ -11,7 +11,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
-	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/offline/manifest/nearest"
 )
 
 // Exit codes.

@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/explain"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/explain"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/tree"
 )
 

@@ -17,8 +17,8 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/injected"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/status"
 )
 
 // explainPodOptions are the flags of explain pod.
@@ -100,7 +100,7 @@ func (o *explainPodOptions) gather(ctx context.Context, c client.Client, name st
 	policies := injectionPolicies()
 	if err := c.List(ctx, policies, client.InNamespace(pod.GetNamespace())); err != nil {
 		if meta.IsNoMatchError(err) {
-			return nil, explainInjection(standing.ErrNoInjection)
+			return nil, explainInjection(status.ErrNoInjection)
 		}
 		return nil, fmt.Errorf("listing ServiceInjectionPolicies: %w", err)
 	}

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/offline/manifest/nearest"
 )
 
 // formats are the forms in which a command can print a result; the first is the

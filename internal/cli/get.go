@@ -20,9 +20,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/output"
+	"refract.dev/internal/status"
 )
 
 // getOptions are the flags of get.
@@ -89,9 +89,9 @@ ready there, or cannot reach it; or if a cluster that is shown is not all right.
 
 // view is what get shows: objects, or clusters.
 type view struct {
-	text     *standing.Text
-	objects  *standing.Objects
-	clusters *standing.Clusters
+	text     *status.Text
+	objects  *status.Objects
+	clusters *status.Clusters
 	// one is whether one object was asked for by name.
 	one bool
 }
@@ -99,8 +99,8 @@ type view struct {
 var getOutputs = formats[*view]{
 	{"text", toStdout(func(w io.Writer, v *view) error { return v.write(w, false) })},
 	{"wide", toStdout(func(w io.Writer, v *view) error { return v.write(w, true) })},
-	{"json", toStdout(func(w io.Writer, v *view) error { return standing.WriteJSON(w, v.data()) })},
-	{"yaml", toStdout(func(w io.Writer, v *view) error { return standing.WriteYAML(w, v.data()) })},
+	{"json", toStdout(func(w io.Writer, v *view) error { return status.WriteJSON(w, v.data()) })},
+	{"yaml", toStdout(func(w io.Writer, v *view) error { return status.WriteYAML(w, v.data()) })},
 }
 
 func (v *view) write(w io.Writer, wide bool) error {
@@ -146,13 +146,13 @@ func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
 		return err
 	}
 	show := func(v *view) error { return write(s, v) }
-	text := &standing.Text{Width: width(s.out)}
+	text := &status.Text{Width: width(s.out)}
 	switch clusters {
 	case 0:
 		g := &objectGetter{o: o, s: s, client: c, texts: args, asked: asked, selector: selector, text: text, show: show}
 		return explainHub(g.run(ctx))
 	case len(args):
-		return o.clusters(ctx, s, c, asked, selector, func(c *standing.Clusters) error { return show(&view{text: text, clusters: c}) })
+		return o.clusters(ctx, s, c, asked, selector, func(c *status.Clusters) error { return show(&view{text: text, clusters: c}) })
 	default:
 		return withHint(errors.New("clusters and objects cannot be shown together"), "ask for them one after the other")
 	}
@@ -173,7 +173,7 @@ func width(w io.Writer) int {
 
 // clusters shows the members that are asked for.
 func (o *getOptions) clusters(
-	ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*standing.Clusters) error,
+	ctx context.Context, s *streams, c client.Client, asked []reference, selector labels.Selector, show func(*status.Clusters) error,
 ) error {
 	if o.watch {
 		return withHint(errors.New("--watch shows objects, and not clusters"), "kubectl get federatedclusters --watch follows their conditions")
@@ -189,9 +189,9 @@ func (o *getOptions) clusters(
 	if members.Items, err = chosenMembers(members.Items, asked); err != nil {
 		return err
 	}
-	result := standing.NewClusters(members.Items, objects)
+	result := status.NewClusters(members.Items, objects)
 	if o.failed {
-		result.Clusters = slices.DeleteFunc(result.Clusters, func(c standing.Cluster) bool { return c.Right() })
+		result.Clusters = slices.DeleteFunc(result.Clusters, func(c status.Cluster) bool { return c.Right() })
 	}
 	if len(result.Clusters) == 0 && o.isText() {
 		o.nothing(s, len(members.Items), "cluster is as it should be", "clusters are as they should be", "no cluster has joined that is asked for")
@@ -235,7 +235,7 @@ func (o *getOptions) isText() bool { return o.output == "text" || o.output == "w
 // nothing says why there is nothing to show.
 func (o *getOptions) nothing(s *streams, n int, one, many, none string) {
 	if o.failed && n > 0 {
-		fmt.Fprintln(s.err, render.Count(n, one, many))
+		fmt.Fprintln(s.err, output.Count(n, one, many))
 		return
 	}
 	fmt.Fprintln(s.err, none)
@@ -249,7 +249,7 @@ type objectGetter struct {
 	texts    []string // What was asked for, as it was written.
 	asked    []reference
 	selector labels.Selector
-	text     *standing.Text
+	text     *status.Text
 	show     func(*view) error
 
 	shown  map[types.UID]bool // UIDs of Propagations.
@@ -259,17 +259,17 @@ type objectGetter struct {
 
 func (g *objectGetter) run(ctx context.Context) error {
 	if g.o.watch {
-		err := standing.Follow(ctx, g.client, func(events []standing.Event) (bool, error) { return false, g.see(ctx, events) }, reports(g.o.namespace)...)
+		err := status.Follow(ctx, g.client, func(events []status.Event) (bool, error) { return false, g.see(ctx, events) }, reports(g.o.namespace)...)
 		if errors.Is(err, context.Canceled) {
 			return nil // How a person ends it.
 		}
 		return err
 	}
-	records, err := standing.List(ctx, g.client, reports(g.o.namespace)...)
+	records, err := status.List(ctx, g.client, reports(g.o.namespace)...)
 	if err != nil {
 		return err
 	}
-	events := make([]standing.Event, len(records))
+	events := make([]status.Event, len(records))
 	for i, record := range records {
 		events[i].Object = record
 	}
@@ -283,14 +283,14 @@ func (g *objectGetter) run(ctx context.Context) error {
 }
 
 // see shows what is there, and later what has changed.
-func (g *objectGetter) see(ctx context.Context, events []standing.Event) error {
+func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	if g.shown == nil {
 		g.shown = map[types.UID]bool{}
 	}
-	record := map[*standing.Object]types.UID{}
-	var candidates []*standing.Object
+	record := map[*status.Object]types.UID{}
+	var candidates []*status.Object
 	for _, e := range events {
-		object, ok := standing.ObjectOf(e.Object)
+		object, ok := status.ObjectOf(e.Object)
 		switch uid := e.Object.GetUID(); {
 		case !ok:
 		case e.Gone && g.shown[uid]:
@@ -307,7 +307,7 @@ func (g *objectGetter) see(ctx context.Context, events []standing.Event) error {
 	}
 	total := len(chosen)
 	if g.o.failed {
-		chosen = slices.DeleteFunc(chosen, func(o *standing.Object) bool { return o.Right() && !g.shown[record[o]] })
+		chosen = slices.DeleteFunc(chosen, func(o *status.Object) bool { return o.Right() && !g.shown[record[o]] })
 	}
 	for _, o := range chosen {
 		g.shown[record[o]] = true
@@ -323,7 +323,7 @@ func (g *objectGetter) see(ctx context.Context, events []standing.Event) error {
 			return nil
 		}
 	}
-	objects := standing.NewObjects(chosen)
+	objects := status.NewObjects(chosen)
 	g.failed = objects.Failed()
 	one := len(g.asked) == 1 && g.asked[0].name != "" && len(g.shown) <= 1
 	return g.show(&view{text: g.text, objects: objects, one: one})
@@ -331,7 +331,7 @@ func (g *objectGetter) see(ctx context.Context, events []standing.Event) error {
 
 // choose returns the objects that are asked for. At first nothing that is asked for
 // may be missing.
-func (g *objectGetter) choose(ctx context.Context, objects []*standing.Object) ([]*standing.Object, error) {
+func (g *objectGetter) choose(ctx context.Context, objects []*status.Object) ([]*status.Object, error) {
 	chosen := objects
 	if len(g.asked) > 0 {
 		chosen = nil
@@ -342,7 +342,7 @@ func (g *objectGetter) choose(ctx context.Context, objects []*standing.Object) (
 		}
 	}
 	for i := range g.asked {
-		if !g.begun && !slices.ContainsFunc(objects, func(o *standing.Object) bool { return g.asked[i].means(o) }) {
+		if !g.begun && !slices.ContainsFunc(objects, func(o *status.Object) bool { return g.asked[i].means(o) }) {
 			return nil, notReported(g.texts[i], &g.asked[i], objects)
 		}
 	}
@@ -360,7 +360,7 @@ func (g *objectGetter) choose(ctx context.Context, objects []*standing.Object) (
 }
 
 // notReported is the error for an object, or a kind, on which nothing is reported.
-func notReported(text string, r *reference, objects []*standing.Object) error {
+func notReported(text string, r *reference, objects []*status.Object) error {
 	names := map[string]string{}
 	for _, o := range objects {
 		kind := strings.ToLower(o.Kind)
@@ -384,7 +384,7 @@ func notReported(text string, r *reference, objects []*standing.Object) error {
 
 // matchLabels returns those of the objects whose labels on the hub the selector
 // matches.
-func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, namespace string, objects []*standing.Object) ([]*standing.Object, error) {
+func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, namespace string, objects []*status.Object) ([]*status.Object, error) {
 	matching := map[types.UID]bool{}
 	listed := map[schema.GroupVersionKind]bool{}
 	for _, o := range objects {
@@ -406,5 +406,5 @@ func matchLabels(ctx context.Context, c client.Client, selector labels.Selector,
 			matching[list.Items[i].UID] = true
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(objects), func(o *standing.Object) bool { return !matching[o.UID] }), nil
+	return slices.DeleteFunc(slices.Clone(objects), func(o *status.Object) bool { return !matching[o.UID] }), nil
 }

@@ -19,9 +19,9 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/hub"
-	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/member"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/status"
 )
 
 // hubConfig reads the kubeconfig of a hub, and returns an error if nothing answers
@@ -83,26 +83,26 @@ func watchingClient(cfg *rest.Config) (client.WithWatch, error) {
 
 // reports are the sources of what is reported on the objects of a namespace; of all
 // objects if it is empty.
-func reports(namespace string) []standing.Source {
+func reports(namespace string) []status.Source {
 	if namespace != "" {
-		return []standing.Source{standing.Propagations(namespace)}
+		return []status.Source{status.Propagations(namespace)}
 	}
-	return []standing.Source{standing.Propagations(""), standing.ClusterPropagations()}
+	return []status.Source{status.Propagations(""), status.ClusterPropagations()}
 }
 
 // reported reads what is reported on objects.
-func reported(ctx context.Context, c client.Client, namespace string) ([]*standing.Object, error) {
-	records, err := standing.List(ctx, c, reports(namespace)...)
+func reported(ctx context.Context, c client.Client, namespace string) ([]*status.Object, error) {
+	records, err := status.List(ctx, c, reports(namespace)...)
 	if err != nil {
 		return nil, explainHub(err)
 	}
-	return standing.NewObjects(objectsOf(records)).Objects, nil
+	return status.NewObjects(objectsOf(records)).Objects, nil
 }
 
-func objectsOf(records []client.Object) []*standing.Object {
-	var objects []*standing.Object
+func objectsOf(records []client.Object) []*status.Object {
+	var objects []*status.Object
 	for _, record := range records {
-		if o, ok := standing.ObjectOf(record); ok {
+		if o, ok := status.ObjectOf(record); ok {
 			objects = append(objects, o)
 		}
 	}
@@ -111,7 +111,7 @@ func objectsOf(records []client.Object) []*standing.Object {
 
 // explainHub adds what to do.
 func explainHub(err error) error {
-	if errors.Is(err, standing.ErrNoHub) {
+	if errors.Is(err, status.ErrNoHub) {
 		return withHint(err, "start `refract run` against it once: it installs what is needed")
 	}
 	return err
@@ -129,7 +129,7 @@ func parseKindOrReference(text string) (reference, error) {
 }
 
 // means reports whether the object is meant.
-func (r *reference) means(o *standing.Object) bool {
+func (r *reference) means(o *status.Object) bool {
 	gk := o.GroupKind()
 	return (r.matchesKind(strings.ToLower(gk.Kind)) || r.kind == o.Resource) &&
 		(r.anyGroup || r.group == gk.Group) &&
@@ -198,7 +198,7 @@ func (r *reference) meansResource(resource *metav1.APIResource) bool {
 // excepted.
 func completeObjects(kubeconfig, namespace *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		names := standing.Names(peekReports(*kubeconfig, *namespace))
+		names := status.Names(peekReports(*kubeconfig, *namespace))
 		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
 	}
 }
@@ -238,7 +238,7 @@ func completeMember(kubeconfig *string) cobra.CompletionFunc {
 }
 
 // peekReports is reported for completion, which waits for nobody for long.
-func peekReports(kubeconfig, namespace string) []*standing.Object {
+func peekReports(kubeconfig, namespace string) []*status.Object {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
 	c, err := hubClient(ctx, kubeconfig)

@@ -10,8 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/api/validation"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/preview"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/preview"
 )
 
 // injectOptions are the flags of inject.

@@ -14,9 +14,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"refract.dev/internal/hub"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/tree"

@@ -10,8 +10,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/validation"
 
-	"refract.dev/internal/manifest/nearest"
 	"refract.dev/internal/member"
+	"refract.dev/internal/offline/manifest/nearest"
 )
 
 func newJoinCommand(s *streams) *cobra.Command {

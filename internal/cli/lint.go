@@ -8,9 +8,9 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/lint"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/manifest/nearest"
+	"refract.dev/internal/offline/lint"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
 )
 
 // lintOptions are the flags of lint.

@@ -6,8 +6,8 @@ import (
 	"io/fs"
 	"path/filepath"
 
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 )
 
 // apartFrom returns an error if a folder to write to holds one of the inputs, or

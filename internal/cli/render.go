@@ -8,7 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
 )
 
 // renderOptions are the flags of render.
@@ -136,7 +137,7 @@ func (o *renderOptions) writeDir(s *streams, e *render.Evaluation) error {
 		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(o.outputDir, filepath.FromSlash(name)))
 	}
 	total := fmt.Sprintf("%s in %s: %d written, %d unchanged",
-		render.Count(len(files)+len(done.Stale), "file", "files"), o.outputDir, len(done.Written), done.Unchanged)
+		output.Count(len(files)+len(done.Stale), "file", "files"), o.outputDir, len(done.Written), done.Unchanged)
 	if len(done.Removed) > 0 {
 		total += fmt.Sprintf(", %d removed", len(done.Removed))
 	}

@@ -16,8 +16,8 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/internal/injected"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/status"
 )
 
 // inCluster are the flags that say which cluster and namespace is meant.
@@ -82,7 +82,7 @@ func (o *inCluster) policy(ctx context.Context, c client.Client, name string) (*
 	err := c.Get(ctx, types.NamespacedName{Namespace: o.in(), Name: name}, p)
 	switch {
 	case meta.IsNoMatchError(err):
-		return nil, explainInjection(standing.ErrNoInjection)
+		return nil, explainInjection(status.ErrNoInjection)
 	case apierrors.IsNotFound(err):
 		hint := "kubectl get serviceinjectionpolicies --all-namespaces lists them"
 		if near := nearest.To(name, o.peekNames(ctx)); near != "" {
@@ -97,7 +97,7 @@ func (o *inCluster) policy(ctx context.Context, c client.Client, name string) (*
 
 // explainInjection adds what to do.
 func explainInjection(err error) error {
-	if errors.Is(err, standing.ErrNoInjection) {
+	if errors.Is(err, status.ErrNoInjection) {
 		return withHint(err, "`refract run --injection` installs what is needed, against each cluster whose pods are to be injected into")
 	}
 	return err
@@ -195,7 +195,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
 	last := ""
-	err := standing.Follow(limited, c, func(events []standing.Event) (bool, error) {
+	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
 		for _, e := range events {
 			p, ok := e.Object.(*refractv1beta1.ServiceInjectionPolicy)
 			switch {
@@ -210,7 +210,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 			fmt.Fprintf(s.err, "%s: %s\n", r, line)
 		}
 		return r.Complete() || r.Halted() || r.Idle(), nil
-	}, standing.InjectionPolicy(r.Namespace, r.Name))
+	}, status.InjectionPolicy(r.Namespace, r.Name))
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)
 		err = nil

@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/propagation"
+	"refract.dev/internal/controller/propagation"
 )
 
 // logFormats are the formats of the log.

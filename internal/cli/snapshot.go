@@ -15,8 +15,9 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
 )
 
 // snapshotOptions are the flags of snapshot.
@@ -82,10 +83,10 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 		fmt.Fprintf(s.err, "removed %s\n", filepath.Join(dir, filepath.FromSlash(name)))
 	}
 	if masked > 0 {
-		fmt.Fprintf(s.err, "%s without values; --secrets writes them\n", render.Count(masked, "Secret is", "Secrets are"))
+		fmt.Fprintf(s.err, "%s without values; --secrets writes them\n", output.Count(masked, "Secret is", "Secrets are"))
 	}
 	fmt.Fprintf(s.err, "%s in %s: %d written, %d unchanged, %d removed\n",
-		render.Count(len(files), "file", "files"), dir, len(done.Written), done.Unchanged, len(done.Removed))
+		output.Count(len(files), "file", "files"), dir, len(done.Written), done.Unchanged, len(done.Removed))
 	return nil
 }
 

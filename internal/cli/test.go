@@ -8,8 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/policytest"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/policytest"
 )
 
 // testOptions are the flags of test.

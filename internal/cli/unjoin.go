@@ -12,8 +12,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/member"
-	"refract.dev/internal/render"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/output"
+	"refract.dev/internal/status"
 )
 
 // unjoinOptions are the flags of unjoin.
@@ -77,7 +77,7 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 		return release(ctx, s, c, fc, len(copies))
 	}
 	if len(copies) > 0 && !o.yes && fc.DeletionTimestamp == nil {
-		fmt.Fprintf(s.out, "%s on %s:\n", render.Count(len(copies), "copy", "copies"), name)
+		fmt.Fprintf(s.out, "%s on %s:\n", output.Count(len(copies), "copy", "copies"), name)
 		writeGrouped(s.out, copies)
 		switch yes, err := confirm(s, "Delete them, and take the cluster out of the fleet?"); {
 		case err != nil:
@@ -125,10 +125,10 @@ func (o *unjoinOptions) untilLeft(ctx context.Context, s *streams, c client.With
 	d := &departure{ctx: ctx, s: s, client: c, cluster: fc, holders: map[types.UID]bool{}}
 	limited, cancel := context.WithTimeout(ctx, o.timeout)
 	defer cancel()
-	sources := append([]standing.Source{standing.Member(fc.Name)}, reports("")...)
-	err := standing.Follow(limited, c, d.see, sources...)
+	sources := append([]status.Source{status.Member(fc.Name)}, reports("")...)
+	err := status.Follow(limited, c, d.see, sources...)
 	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
-		return withHint(fmt.Errorf("cluster %q has not left after %s: %s left", fc.Name, o.timeout, render.Count(len(d.holders), "copy is", "copies are")),
+		return withHint(fmt.Errorf("cluster %q has not left after %s: %s left", fc.Name, o.timeout, output.Count(len(d.holders), "copy is", "copies are")),
 			"the same command waits on; --force leaves the copies where they are")
 	}
 	return err
@@ -150,7 +150,7 @@ type departure struct {
 }
 
 // see takes in what has changed, and reports whether the cluster has left.
-func (d *departure) see(events []standing.Event) (bool, error) {
+func (d *departure) see(events []status.Event) (bool, error) {
 	for _, e := range events {
 		if fc, ok := e.Object.(*corev1alpha1.FederatedCluster); ok {
 			if fc.UID != d.cluster.UID {
@@ -164,11 +164,11 @@ func (d *departure) see(events []standing.Event) (bool, error) {
 			continue
 		}
 		delete(d.holders, e.Object.GetUID())
-		o, ok := standing.ObjectOf(e.Object)
+		o, ok := status.ObjectOf(e.Object)
 		if !ok || e.Gone {
 			continue
 		}
-		if r := o.Row(d.cluster.Name); r != nil && standing.Holds(r) {
+		if r := o.Row(d.cluster.Name); r != nil && status.Holds(r) {
 			d.holders[e.Object.GetUID()] = true
 		}
 	}
@@ -181,7 +181,7 @@ func (d *departure) tell() {
 	left := len(d.holders)
 	d.total = max(d.total, left)
 	if d.there && (!d.begun || left != d.left) && d.total > 0 {
-		fmt.Fprintf(d.s.err, "%d of %s left\n", left, render.Count(d.total, "copy", "copies"))
+		fmt.Fprintf(d.s.err, "%d of %s left\n", left, output.Count(d.total, "copy", "copies"))
 	}
 	d.begun, d.left = true, left
 }

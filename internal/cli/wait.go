@@ -18,9 +18,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/manifest/nearest"
-	"refract.dev/internal/render"
-	"refract.dev/internal/standing"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/status"
 )
 
 // waitOptions are the flags of wait.
@@ -34,7 +34,7 @@ type waitOptions struct {
 }
 
 // goals are what --for knows.
-var goals = []string{string(standing.Synced), string(standing.Ready), string(standing.Deleted)}
+var goals = []string{string(status.Synced), string(status.Ready), string(status.Deleted)}
 
 func newWaitCommand(s *streams) *cobra.Command {
 	o := &waitOptions{}
@@ -94,7 +94,7 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	if err != nil {
 		return err
 	}
-	w := &waiter{goal: standing.Goal(o.until), s: s, objects: map[awaitedKey]*standing.Object{}}
+	w := &waiter{goal: status.Goal(o.until), s: s, objects: map[awaitedKey]*status.Object{}}
 	find := &awaitedFinder{o: o, client: c, disco: disco, selector: selector}
 	for i := range asked {
 		found, err := find.find(ctx, args[i], &asked[i])
@@ -148,7 +148,7 @@ type awaitedKey struct {
 	types.NamespacedName
 }
 
-func keyOf(o *standing.Object) awaitedKey {
+func keyOf(o *status.Object) awaitedKey {
 	return awaitedKey{o.GroupKind(), types.NamespacedName{Namespace: o.Namespace, Name: o.Name}}
 }
 
@@ -156,7 +156,7 @@ func keyOf(o *standing.Object) awaitedKey {
 type awaited struct {
 	key  awaitedKey
 	name string // As it is written on the command line.
-	want standing.Want
+	want status.Want
 }
 
 // awaitedFinder finds the objects that are meant on the hub.
@@ -188,14 +188,14 @@ func (f *awaitedFinder) find(ctx context.Context, text string, r *reference) ([]
 			names = append(names, a.name)
 			switch {
 			case r.name != "" && r.name != objects[i].Name:
-			case !placed(&objects[i]) && f.o.until != string(standing.Deleted):
+			case !placed(&objects[i]) && f.o.until != string(status.Deleted):
 				unplaced = append(unplaced, a.name)
 			default:
 				found = append(found, a)
 			}
 		}
 	}
-	if f.o.until == string(standing.Deleted) {
+	if f.o.until == string(status.Deleted) {
 		return f.withReported(ctx, r, found)
 	}
 	switch {
@@ -247,8 +247,8 @@ func (f *awaitedFinder) withReported(ctx context.Context, r *reference, found []
 }
 
 func newAwaited(kind schema.GroupVersionKind, o *metav1.PartialObjectMetadata) awaited {
-	named := &standing.Object{Object: render.Object{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: o.Namespace, Name: o.Name}}
-	return awaited{key: keyOf(named), name: named.String(), want: standing.Want{UID: o.UID, Generation: o.Generation}}
+	named := &status.Object{Object: render.Object{APIVersion: kind.GroupVersion().String(), Kind: kind.Kind, Namespace: o.Namespace, Name: o.Name}}
+	return awaited{key: keyOf(named), name: named.String(), want: status.Want{UID: o.UID, Generation: o.Generation}}
 }
 
 // placed reports whether an object asks to be propagated.
@@ -258,10 +258,10 @@ func placed(o *metav1.PartialObjectMetadata) bool {
 
 // waiter waits for objects.
 type waiter struct {
-	goal    standing.Goal
+	goal    status.Goal
 	s       *streams
 	awaited []awaited
-	objects map[awaitedKey]*standing.Object
+	objects map[awaitedKey]*status.Object
 	last    map[awaitedKey]string
 }
 
@@ -275,23 +275,23 @@ func (w *waiter) add(more []awaited) {
 
 // sources are what must be followed: not more than what may be read by those who
 // can only see a namespace.
-func (w *waiter) sources() []standing.Source {
+func (w *waiter) sources() []status.Source {
 	namespaces := map[string]bool{}
 	for _, a := range w.awaited {
 		namespaces[a.key.Namespace] = true
 	}
-	var sources []standing.Source
+	var sources []status.Source
 	if namespaces[""] {
-		sources = append(sources, standing.ClusterPropagations())
+		sources = append(sources, status.ClusterPropagations())
 		delete(namespaces, "")
 	}
 	switch len(namespaces) {
 	case 0:
 		return sources
 	case 1:
-		return append(sources, standing.Propagations(slices.Collect(maps.Keys(namespaces))[0]))
+		return append(sources, status.Propagations(slices.Collect(maps.Keys(namespaces))[0]))
 	default:
-		return append(sources, standing.Propagations(""))
+		return append(sources, status.Propagations(""))
 	}
 }
 
@@ -308,7 +308,7 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 		defer cancel()
 	}
 	reached := false
-	err := standing.Follow(limited, c, func(events []standing.Event) (bool, error) {
+	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
 		reached = w.see(events)
 		return reached || once, nil
 	}, w.sources()...)
@@ -323,9 +323,9 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 }
 
 // see takes in what has changed, tells it, and reports whether all is reached.
-func (w *waiter) see(events []standing.Event) bool {
+func (w *waiter) see(events []status.Event) bool {
 	for _, e := range events {
-		o, ok := standing.ObjectOf(e.Object)
+		o, ok := status.ObjectOf(e.Object)
 		switch {
 		case !ok:
 		case e.Gone:

@@ -20,8 +20,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/internal/manifest"
 	"refract.dev/internal/member"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/placement"
 )
 

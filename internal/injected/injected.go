@@ -6,7 +6,6 @@ package injected
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -21,12 +20,4 @@ func WriteJSON(w io.Writer, result any) error {
 	e.SetEscapeHTML(false)
 	e.SetIndent("", "  ")
 	return e.Encode(result)
-}
-
-// count writes a number of things, in the singular if it is one.
-func count(n int32, one, several string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, several)
 }

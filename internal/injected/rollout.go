@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/output"
 )
 
 // Rollout is how far the pods of a policy have come.
@@ -110,7 +111,7 @@ func (r *Rollout) Line() string {
 	}
 	line := string(r.Phase)
 	if r.Workloads > 0 {
-		line += fmt.Sprintf(", %d of %s done", r.Done, count(r.Workloads, "workload", "workloads"))
+		line += fmt.Sprintf(", %d of %s done", r.Done, output.Count(r.Workloads, "workload", "workloads"))
 	}
 	if len(r.Current) > 0 {
 		line += ", now " + strings.Join(r.Current, ", ")
@@ -125,7 +126,7 @@ func (r *Rollout) Line() string {
 func (r *Rollout) pods() string {
 	p := &r.Pods
 	line := fmt.Sprintf("%s: %d injected, %d stale, %d skipped, %d excluded",
-		count(p.Matched, "pod", "pods"), p.Injected, p.Stale, p.Skipped, p.Excluded)
+		output.Count(p.Matched, "pod", "pods"), p.Injected, p.Stale, p.Skipped, p.Excluded)
 	if p.Manual > 0 {
 		line += fmt.Sprintf("; %d of the stale ones are for their owners to recreate", p.Manual)
 	}
@@ -219,7 +220,7 @@ func Approve(p *refractv1beta1.ServiceInjectionPolicy) (*Step, error) {
 	}
 	return &Step{
 		Annotations: map[string]any{refractv1beta1.ApproveRolloutAnnotation: r.Hash},
-		Said:        fmt.Sprintf("approved: %s, hash %s", count(r.Workloads, "workload", "workloads"), r.Hash),
+		Said:        fmt.Sprintf("approved: %s, hash %s", output.Count(r.Workloads, "workload", "workloads"), r.Hash),
 	}, nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"refract.dev/inject"
+	"refract.dev/internal/output"
 )
 
 // Marks of how a pod stands to a policy: it has what it should, it does not, it has
@@ -63,7 +64,7 @@ func (x *Pod) tally() string {
 	for i := range x.Policies {
 		counts[x.Policies[i].State]++
 	}
-	parts := []string{count(int32(len(x.Policies)), "policy selects it", "policies select it")}
+	parts := []string{output.Count(len(x.Policies), "policy selects it", "policies select it")}
 	for _, state := range []inject.State{inject.StateInjected, inject.StateStale, inject.StateSkipped, inject.StateExcluded} {
 		if n := counts[state]; n > 0 {
 			parts = append(parts, fmt.Sprintf("%d %s", n, strings.ToLower(string(state))))

@@ -16,6 +16,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 )
 
 // ErrCredentials is wrapped by errors about a Secret that does not hold what is
@@ -177,12 +178,12 @@ func fromKubeconfig(text []byte) (*rest.Config, error) {
 	for _, name := range slices.Sorted(maps.Keys(raw.AuthInfos)) {
 		if what := outside(raw.AuthInfos[name]); what != "" {
 			return nil, fmt.Errorf("%w: user %q uses %s, which a stored kubeconfig may not; put the credentials into it as data",
-				ErrCredentials, cut(name), what)
+				ErrCredentials, output.Cut(name, mostMessage), what)
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(raw.Clusters)) {
 		if raw.Clusters[name].CertificateAuthority != "" {
-			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data", ErrCredentials, cut(name))
+			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data", ErrCredentials, output.Cut(name, mostMessage))
 		}
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()

@@ -20,6 +20,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
@@ -319,13 +320,13 @@ func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading who changed a copy", "resource", c.gvr.Resource, "copy", s.name.String())
 	if before.fields != s.Owned.fields && before.fields != nil && (!before.named() || !s.Owned.named()) {
-		return cut(culprit(&fieldpath.Set{}, s.managers)), true
+		return output.Cut(culprit(&fieldpath.Set{}, s.managers), mostMessage), true
 	}
 	lost := before.without(s.Owned)
 	if lost.Empty() {
 		return "", false
 	}
-	return cut(culprit(lost, s.managers)), true
+	return output.Cut(culprit(lost, s.managers), mostMessage), true
 }
 
 // remember keeps what was read, or answered to a write, unless something newer is
@@ -751,7 +752,7 @@ func nameOf(o metav1.Object) types.NamespacedName {
 func (h hooks) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 	c, err := h.read(o, resource)
 	if err != nil {
-		c = Copy{Fault: cut(err.Error()), version: number(o.GetResourceVersion())}
+		c = Copy{Fault: output.Cut(err.Error(), mostMessage), version: number(o.GetResourceVersion())}
 		if uid := o.GetUID(); len(uid) <= mostMark {
 			c.UID = uid
 		}

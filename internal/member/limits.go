@@ -8,6 +8,8 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"refract.dev/internal/output"
 )
 
 // What is taken from a member. Its API server is somebody else's: what it answers with
@@ -133,10 +135,10 @@ func brief(err error) error {
 	if errors.As(err, &said) {
 		s := said.Status()
 		return &apierrors.StatusError{ErrStatus: metav1.Status{
-			Status: s.Status, Code: s.Code, Reason: s.Reason, Message: cut(s.Message), Details: briefly(s.Details),
+			Status: s.Status, Code: s.Code, Reason: s.Reason, Message: output.Cut(s.Message, mostMessage), Details: briefly(s.Details),
 		}}
 	}
-	return errors.New(cut(err.Error()))
+	return errors.New(output.Cut(err.Error(), mostMessage))
 }
 
 // briefly bounds the details of an error.
@@ -145,10 +147,10 @@ func briefly(d *metav1.StatusDetails) *metav1.StatusDetails {
 		return nil
 	}
 	const most = 16
-	b := &metav1.StatusDetails{Name: cut(d.Name), Group: cut(d.Group), Kind: cut(d.Kind)}
+	b := &metav1.StatusDetails{Name: output.Cut(d.Name, mostMessage), Group: output.Cut(d.Group, mostMessage), Kind: output.Cut(d.Kind, mostMessage)}
 	for _, cause := range d.Causes[:min(len(d.Causes), most)] {
 		b.Causes = append(b.Causes, metav1.StatusCause{
-			Type: metav1.CauseType(cut(string(cause.Type))), Message: cut(cause.Message), Field: cut(cause.Field),
+			Type: metav1.CauseType(output.Cut(string(cause.Type), mostMessage)), Message: output.Cut(cause.Message, mostMessage), Field: output.Cut(cause.Field, mostMessage),
 		})
 	}
 	return b

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 	"refract.dev/internal/rescue"
 	"refract.dev/placement"
 )
@@ -102,7 +103,7 @@ func (h hooks) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err er
 		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
 	}
 	if n.Fault != "" {
-		return Namespace{}, fmt.Errorf("namespace %s: %s", cut(o.Name), n.Fault)
+		return Namespace{}, fmt.Errorf("namespace %s: %s", output.Cut(o.Name, mostMessage), n.Fault)
 	}
 	sole := soleOwner(o.ManagedFields)
 	for label := range o.Labels {

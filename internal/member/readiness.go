@@ -3,13 +3,13 @@ package member
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 	"refract.dev/internal/rescue"
 )
 
@@ -59,19 +59,19 @@ func (h hooks) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readin
 	result, err := h.compute(u)
 	switch {
 	case err != nil && (rescue.Is(err) || slices.Contains(builtinGroups, u.GroupVersionKind().Group)):
-		return refractv1alpha1.ReadinessFailed, cut("its status on the cluster cannot be read: " + err.Error())
+		return refractv1alpha1.ReadinessFailed, output.Cut("its status on the cluster cannot be read: "+err.Error(), mostMessage)
 	case err != nil:
-		return refractv1alpha1.ReadinessUnknown, cut(err.Error())
+		return refractv1alpha1.ReadinessUnknown, output.Cut(err.Error(), mostMessage)
 	}
 	switch result.Status {
 	case status.CurrentStatus:
 		return refractv1alpha1.ReadinessReady, ""
 	case status.InProgressStatus, status.TerminatingStatus:
-		return refractv1alpha1.ReadinessInProgress, cut(result.Message)
+		return refractv1alpha1.ReadinessInProgress, output.Cut(result.Message, mostMessage)
 	case status.FailedStatus:
-		return refractv1alpha1.ReadinessFailed, cut(result.Message)
+		return refractv1alpha1.ReadinessFailed, output.Cut(result.Message, mostMessage)
 	default:
-		return refractv1alpha1.ReadinessUnknown, cut(result.Message)
+		return refractv1alpha1.ReadinessUnknown, output.Cut(result.Message, mostMessage)
 	}
 }
 
@@ -160,12 +160,4 @@ func called(v any) string {
 	default:
 		return "a number"
 	}
-}
-
-// cut bounds what is kept of a text that a member wrote.
-func cut(text string) string {
-	if len(text) <= mostMessage {
-		return text
-	}
-	return strings.ToValidUTF8(text[:mostMessage], "") + "…"
 }

@@ -29,6 +29,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 )
 
 const (
@@ -262,10 +263,10 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	}
 	cfg, err := Config(fc, secret)
 	if errors.Is(err, ErrEndpoint) {
-		return health{reason: "EndpointNotRecorded", message: cut(err.Error())}, nil
+		return health{reason: "EndpointNotRecorded", message: output.Cut(err.Error(), mostMessage)}, nil
 	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: cut(err.Error())}, nil // It is told in the status.
+		return health{reason: "InvalidCredentials", message: output.Cut(err.Error(), mostMessage)}, nil // It is told in the status.
 	}
 	if r.Identity != "" {
 		cfg.UserAgent += "/" + r.Identity
@@ -275,7 +276,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		return health{}, err
 	}
 	if err != nil {
-		return health{reason: "InvalidCredentials", message: cut(fmt.Sprintf("secret %s: %v", key, err))}, nil
+		return health{reason: "InvalidCredentials", message: output.Cut(fmt.Sprintf("secret %s: %v", key, err), mostMessage)}, nil
 	}
 	h := judge(m.Probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
@@ -376,7 +377,9 @@ var localPort = regexp.MustCompile(`\b(read|write) (tcp[46]?) [^ ]+->`)
 
 // plain is the error's text without what is another in each attempt, so that a
 // report of it is not news each time.
-func plain(err error) string { return cut(localPort.ReplaceAllString(err.Error(), "$1 $2 ")) }
+func plain(err error) string {
+	return output.Cut(localPort.ReplaceAllString(err.Error(), "$1 $2 "), mostMessage)
+}
 
 // setConditions writes the health into the status and reports whether that
 // changed anything.

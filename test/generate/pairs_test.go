@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"

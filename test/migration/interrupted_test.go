@@ -15,7 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 	"refract.dev/test/harness"
 )
 
@@ -34,12 +34,12 @@ func TestInterrupted(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	o := k.options()
-	o.Progress = func(p migrate.Progress) {
-		if p.Phase == migrate.Rewriting && p.Done > 430 {
+	o.Progress = func(p migration.Progress) {
+		if p.Phase == migration.Rewriting && p.Done > 430 {
 			cancel()
 		}
 	}
-	if _, err := migrate.Run(ctx, o); !errors.Is(err, context.Canceled) {
+	if _, err := migration.Run(ctx, o); !errors.Is(err, context.Canceled) {
 		t.Fatalf("Run(...): want %v, got %v", context.Canceled, err)
 	}
 	counts := k.storedIn()
@@ -55,13 +55,13 @@ func TestInterrupted(t *testing.T) {
 	}
 
 	o = k.options()
-	var plan *migrate.Plan
-	o.Confirm = func(p *migrate.Plan) (bool, error) {
+	var plan *migration.Plan
+	o.Confirm = func(p *migration.Plan) (bool, error) {
 		plan = p
 		return false, nil
 	}
 	before := versionsOf(k.listed())
-	if r := k.migrate(o); r.Outcome != migrate.Declined || plan.After != "default/some-00399" || !plan.Continuing || plan.Objects != objects {
+	if r := k.migrate(o); r.Outcome != migration.Declined || plan.After != "default/some-00399" || !plan.Continuing || plan.Objects != objects {
 		t.Errorf("Run(...): who is asked must know that it is continued: got %+v, %+v", r, plan)
 	}
 	if diff := cmp.Diff(before, versionsOf(k.listed())); diff != "" {
@@ -69,7 +69,7 @@ func TestInterrupted(t *testing.T) {
 	}
 
 	r := k.migrate(k.options())
-	if r.Outcome != migrate.Migrated || r.ContinuedAfter != "default/some-00399" || r.Objects != objects || r.Passes != 2 {
+	if r.Outcome != migration.Migrated || r.ContinuedAfter != "default/some-00399" || r.Objects != objects || r.Passes != 2 {
 		t.Errorf("Run(...): want it continued, got %+v", r)
 	}
 	if r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
@@ -87,8 +87,8 @@ func TestInterruptedAndChanged(t *testing.T) {
 	k.mustApply(versions{storage: "v2"})
 	o := k.options()
 	var once sync.Once
-	o.Progress = func(p migrate.Progress) {
-		if p.Phase == migrate.Rewriting && p.Done > 210 {
+	o.Progress = func(p migration.Progress) {
+		if p.Phase == migration.Rewriting && p.Done > 210 {
 			once.Do(func() {
 				if err := k.apply(versions{storage: "v2", rules: []string{"self.size < 100"}}); err != nil {
 					t.Error(err)
@@ -96,13 +96,13 @@ func TestInterruptedAndChanged(t *testing.T) {
 			})
 		}
 	}
-	if _, err := migrate.Run(t.Context(), o); !errors.Is(err, migrate.ErrChanged) {
-		t.Fatalf("Run(...): want %v, got %v", migrate.ErrChanged, err)
+	if _, err := migration.Run(t.Context(), o); !errors.Is(err, migration.ErrChanged) {
+		t.Fatalf("Run(...): want %v, got %v", migration.ErrChanged, err)
 	}
 	if stored, annotation := k.definition(); !slices.Equal(stored, []string{"v1", "v2"}) || annotation == "" {
 		t.Errorf("want storedVersions as before, and an annotation that is of no use, got %v and %q", stored, annotation)
 	}
-	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated || r.ContinuedAfter != "" {
+	if r := k.migrate(k.options()); r.Outcome != migration.Migrated || r.ContinuedAfter != "" {
 		t.Errorf("Run(...): want it begun anew, got %+v", r)
 	}
 	k.wantMigrated(300)
@@ -115,12 +115,12 @@ func TestTwice(t *testing.T) {
 	k.create("some", 400)
 	k.mustApply(versions{storage: "v2"})
 	before := k.listed()
-	results := make([]*migrate.Result, 2)
+	results := make([]*migration.Result, 2)
 	var running sync.WaitGroup
 	for i := range results {
 		running.Go(func() {
 			var err error
-			if results[i], err = migrate.Run(t.Context(), k.options()); err != nil {
+			if results[i], err = migration.Run(t.Context(), k.options()); err != nil {
 				t.Error(err)
 			}
 		})
@@ -132,7 +132,7 @@ func TestTwice(t *testing.T) {
 	rewritten := 0
 	for _, r := range results {
 		rewritten += r.Rewritten
-		if r.Outcome != migrate.Migrated || r.Objects != 400 {
+		if r.Outcome != migration.Migrated || r.Objects != 400 {
 			t.Errorf("Run(...): want both to end well, got %+v", r)
 		}
 	}
@@ -192,11 +192,11 @@ func TestKilled(t *testing.T) {
 	if err := next.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, &narration)
 	}
-	r := &migrate.Result{}
+	r := &migration.Result{}
 	if err := json.Unmarshal(out.Bytes(), r); err != nil {
 		t.Fatal(err)
 	}
-	if r.Outcome != migrate.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
+	if r.Outcome != migration.Migrated || r.ContinuedAfter == "" || r.Objects != objects || r.Rewritten > counts["v1"] || r.Rewritten < counts["v1"]-underWay {
 		t.Errorf("want it continued, and the %d rewritten that were left, got %+v", counts["v1"], r)
 	}
 	if want := "a run that was interrupted is continued after " + r.ContinuedAfter; !strings.Contains(narration.String(), want) {

@@ -27,7 +27,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"refract.dev/internal/cli"
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 	"refract.dev/test/harness"
 )
 
@@ -394,18 +394,18 @@ func (k *kind) definition() (stored []string, annotation string) {
 	if err != nil {
 		k.t.Fatal(err)
 	}
-	return stored, is.GetAnnotations()[migrate.Annotation]
+	return stored, is.GetAnnotations()[migration.Annotation]
 }
 
 // options of a migration to v2, as fast as it goes.
-func (k *kind) options() migrate.Options {
-	return migrate.Options{Config: k.hub.config, Name: k.name(), To: "v2"}
+func (k *kind) options() migration.Options {
+	return migration.Options{Config: k.hub.config, Name: k.name(), To: "v2"}
 }
 
 // migrate migrates to v2.
-func (k *kind) migrate(o migrate.Options) *migrate.Result {
+func (k *kind) migrate(o migration.Options) *migration.Result {
 	k.t.Helper()
-	r, err := migrate.Run(k.t.Context(), o)
+	r, err := migration.Run(k.t.Context(), o)
 	if err != nil {
 		k.t.Fatal(err)
 	}

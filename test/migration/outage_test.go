@@ -6,7 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 	"refract.dev/internal/playground"
 	"refract.dev/test/harness"
 )
@@ -27,16 +27,16 @@ func TestOutage(t *testing.T) {
 	o.Rate = 300
 	midway := make(chan struct{})
 	tell := sync.OnceFunc(func() { close(midway) })
-	o.Progress = func(p migrate.Progress) {
-		if p.Phase == migrate.Rewriting && p.Done > 150 {
+	o.Progress = func(p migration.Progress) {
+		if p.Phase == migration.Rewriting && p.Done > 150 {
 			tell()
 		}
 	}
 	var running sync.WaitGroup
 	running.Go(func() {
 		defer tell() // However it ends.
-		r, err := migrate.Run(t.Context(), o)
-		if err != nil || r.Outcome != migrate.Migrated || r.Objects != objects {
+		r, err := migration.Run(t.Context(), o)
+		if err != nil || r.Outcome != migration.Migrated || r.Objects != objects {
 			t.Errorf("Run(...): want all migrated, got %+v, %v", r, err)
 		}
 	})

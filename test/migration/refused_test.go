@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 	"refract.dev/test/harness"
 )
 
@@ -42,7 +42,7 @@ func TestUnreadable(t *testing.T) {
 		o := k.options()
 		o.DryRun = dry
 		r := k.migrate(o)
-		if r.Outcome != migrate.Refused || r.Failed != 2 || len(r.Failures) != 2 {
+		if r.Outcome != migration.Refused || r.Failed != 2 || len(r.Failures) != 2 {
 			t.Fatalf("Run(...): want two objects that cannot be read, got %+v", r)
 		}
 		got := []string{r.Failures[0].Object, r.Failures[1].Object}
@@ -61,7 +61,7 @@ func TestUnreadable(t *testing.T) {
 	}
 
 	k.mend()
-	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated {
+	if r := k.migrate(k.options()); r.Outcome != migration.Migrated {
 		t.Errorf("Run(...): want it migrated, got %+v", r)
 	}
 	k.wantMigrated(22)
@@ -79,7 +79,7 @@ func TestUnreadableInEveryVersion(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := k.migrate(k.options())
-	if r.Outcome != migrate.Refused || len(r.Failures) != 1 {
+	if r.Outcome != migration.Refused || len(r.Failures) != 1 {
 		t.Fatalf("Run(...): want it refused, got %+v", r)
 	}
 	if diff := cmp.Diff("(the object after default/good-00001)", r.Failures[0].Object); diff != "" {
@@ -94,7 +94,7 @@ func TestTightened(t *testing.T) {
 	k := install(t, kind{})
 	k.create("some", 9)
 	k.mustApply(versions{storage: "v2", rules: []string{"self.size < 2"}})
-	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated || r.Rewritten != 9 {
+	if r := k.migrate(k.options()); r.Outcome != migration.Migrated || r.Rewritten != 9 {
 		t.Errorf("Run(...): want 9 objects rewritten, got %+v", r)
 	}
 	k.wantMigrated(9)
@@ -113,7 +113,7 @@ func TestDenied(t *testing.T) {
 		o := k.options()
 		o.DryRun = dry
 		r := k.migrate(o)
-		if r.Outcome != migrate.Failed || r.Failed != 2 || len(r.Failures) != 2 {
+		if r.Outcome != migration.Failed || r.Failed != 2 || len(r.Failures) != 2 {
 			t.Fatalf("Run(...): want two objects that cannot be written, got %+v", r)
 		}
 		got := []string{r.Failures[0].Object, r.Failures[1].Object}
@@ -188,14 +188,14 @@ func TestNotStorage(t *testing.T) {
 		name, to string
 		want     error
 	}{
-		"NotStorage":   {reason: "New objects would be stored in v1.", name: k.name(), to: "v2", want: migrate.ErrNotStorage},
-		"NoVersion":    {reason: "There is no such version.", name: k.name(), to: "v3", want: migrate.ErrNoVersion},
-		"NoDefinition": {reason: "There is no such definition.", name: "gadgets." + k.group, to: "v2", want: migrate.ErrNoDefinition},
+		"NotStorage":   {reason: "New objects would be stored in v1.", name: k.name(), to: "v2", want: migration.ErrNotStorage},
+		"NoVersion":    {reason: "There is no such version.", name: k.name(), to: "v3", want: migration.ErrNoVersion},
+		"NoDefinition": {reason: "There is no such definition.", name: "gadgets." + k.group, to: "v2", want: migration.ErrNoDefinition},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			o := migrate.Options{Config: shared.config, Name: tc.name, To: tc.to}
-			if _, err := migrate.Run(t.Context(), o); !errors.Is(err, tc.want) {
+			o := migration.Options{Config: shared.config, Name: tc.name, To: tc.to}
+			if _, err := migration.Run(t.Context(), o); !errors.Is(err, tc.want) {
 				t.Errorf("\n%s\nRun(...): want %v, got %v", tc.reason, tc.want, err)
 			}
 		})

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 )
 
 // TestUntouched shows that nothing of an object changes but the bytes in which it is
@@ -57,7 +57,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 		t.Fatalf("-want, +got:\n%s", diff)
 	}
 	r := k.migrate(k.options())
-	if r.Outcome != migrate.Migrated || r.Rewritten != 4 || r.Unchanged != 0 || r.Objects != 4 {
+	if r.Outcome != migration.Migrated || r.Rewritten != 4 || r.Unchanged != 0 || r.Objects != 4 {
 		t.Errorf("Run(...): want 4 objects rewritten, got %+v", r)
 	}
 	if diff := cmp.Diff([]string{"v1", "v2"}, r.StoredVersionsBefore); diff != "" {
@@ -80,7 +80,7 @@ func testUntouched(t *testing.T, k *kind) { //nolint:thelper // It is the test.
 	}
 
 	r = k.migrate(k.options())
-	if r.Outcome != migrate.Migrated || r.Rewritten != 0 || r.Unchanged != 4 || r.Passes != 1 {
+	if r.Outcome != migration.Migrated || r.Rewritten != 0 || r.Unchanged != 4 || r.Passes != 1 {
 		t.Errorf("Run(...) again: want one pass that writes nothing, got %+v", r)
 	}
 	if diff := cmp.Diff(versionsOf(after), versionsOf(k.listed())); diff != "" {
@@ -116,7 +116,7 @@ func TestDryRun(t *testing.T) {
 	o := k.options()
 	o.DryRun = true
 	r := k.migrate(o)
-	if r.Outcome != migrate.WouldMigrate || r.Objects != 250 || r.Failed != 0 {
+	if r.Outcome != migration.WouldMigrate || r.Objects != 250 || r.Failed != 0 {
 		t.Errorf("Run(...): want 250 objects that could be rewritten, got %+v", r)
 	}
 	if diff := cmp.Diff(before, versionsOf(k.listed())); diff != "" {
@@ -157,7 +157,7 @@ func TestUnserved(t *testing.T) {
 	k.applied("v1", "applied", "one", map[string]any{"size": 3})
 	k.mustApply(versions{storage: "v2", unservedA: true})
 	before := k.listed()
-	if r := k.migrate(k.options()); r.Outcome != migrate.Migrated || r.Rewritten != 6 {
+	if r := k.migrate(k.options()); r.Outcome != migration.Migrated || r.Rewritten != 6 {
 		t.Errorf("Run(...): want 6 objects rewritten, got %+v", r)
 	}
 	k.wantMigrated(6)

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 )
 
 // The objects of TestWriters, by what is done to them meanwhile: those before updated
@@ -48,7 +48,7 @@ func TestWriters(t *testing.T) {
 	}
 	t.Logf("%d objects in %.1f s and %d passes: %d rewritten, %d there, %d gone; meanwhile %d updates, %d deletions, %d new",
 		r.Objects, r.Seconds, r.Passes, r.Rewritten, r.Unchanged, r.Gone, w.updates, w.deletions, w.creations)
-	if r.Outcome != migrate.Migrated {
+	if r.Outcome != migration.Migrated {
 		t.Fatalf("Run(...): want it migrated, got %+v", r)
 	}
 	if r.Objects != r.Rewritten+r.Unchanged+r.Gone {

@@ -8,11 +8,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"refract.dev/internal/diff"
-	"refract.dev/internal/explain"
-	"refract.dev/internal/lint"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/diff"
+	"refract.dev/internal/offline/explain"
+	"refract.dev/internal/offline/lint"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/test/generate"
 	"refract.dev/tree"
 )

@@ -8,9 +8,9 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"refract.dev/internal/lint"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/lint"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/test/generate"
 )
 

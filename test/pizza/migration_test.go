@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"refract.dev/internal/evolution/migrate"
+	"refract.dev/internal/controller/migration"
 	"refract.dev/test/harness"
 )
 
@@ -99,11 +99,11 @@ func withoutAlpha(crd *apiextensionsv1.CustomResourceDefinition) {
 	crd.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
 }
 
-func (s *scene) migrate() *migrate.Result {
+func (s *scene) migrate() *migration.Result {
 	s.Helper()
-	result, err := migrate.Run(s.Context(), migrate.Options{Config: s.cfg, Name: pizzas, To: "v1beta1"})
+	result, err := migration.Run(s.Context(), migration.Options{Config: s.cfg, Name: pizzas, To: "v1beta1"})
 	s.must(err)
-	if result.Outcome != migrate.Migrated {
+	if result.Outcome != migration.Migrated {
 		s.Fatalf("the migration ended with %+v", result)
 	}
 	return result

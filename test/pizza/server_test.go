@@ -28,7 +28,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"refract.dev/examples/pizza/restaurant"
-	"refract.dev/internal/schema"
+	"refract.dev/internal/offline/schema"
 	"refract.dev/test/harness"
 	"refract.dev/webhook"
 )

@@ -25,7 +25,8 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
-	"refract.dev/internal/injection"
+	"refract.dev/internal/controller/injection"
+	"refract.dev/internal/controller/rollout"
 	"refract.dev/internal/webhook"
 	"refract.dev/test/harness"
 )
@@ -142,9 +143,12 @@ func (w *world) serve(t *testing.T) (stop func()) {
 		t.Fatal(err)
 	}
 	served, err := injection.Setup(t.Context(), mgr, injection.Options{
-		Server: server, Client: w.client, Namespace: corev1alpha1.SystemNamespace, TrustedAuthors: []string{trusted}, NoRollout: true, Log: log,
+		Server: server, Client: w.client, Namespace: corev1alpha1.SystemNamespace, TrustedAuthors: []string{trusted}, Log: log,
 	})
 	if err != nil {
+		t.Fatal(err)
+	}
+	if err := rollout.Setup(mgr, rollout.Options{Client: w.client, SystemNamespace: corev1alpha1.SystemNamespace, Disabled: true, Log: log}); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())

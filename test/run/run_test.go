@@ -160,7 +160,7 @@ func TestKinds(t *testing.T) {
 	}
 	for path, want := range map[string]kind{
 		"api": none, "test/bench": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
-		"internal/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
+		"internal/controller/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
 	} {
 		if got[path] != want {
 			t.Errorf("%s is of kind %d, want %d", path, got[path], want)

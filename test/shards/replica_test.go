@@ -16,7 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/clientcmd"
 
-	"refract.dev/internal/shards"
+	"refract.dev/internal/sharding"
 )
 
 const (
@@ -71,8 +71,8 @@ func replicate(identity string) error {
 			fmt.Fprintln(os.Stderr, "the test is gone:", err)
 		}
 	}
-	var s *shards.Shards
-	s, err = shards.New(shards.Options{
+	var s *sharding.Shards
+	s, err = sharding.New(sharding.Options{
 		Leases: client.CoordinationV1(), Namespace: os.Getenv(namespaceVariable), Identity: identity, LeaseDuration: duration,
 		Log: funcr.New(func(prefix, args string) {
 			fmt.Fprintln(os.Stderr, time.Now().Format(time.StampMicro), identity, prefix, args)
@@ -101,7 +101,7 @@ func replicate(identity string) error {
 }
 
 // work pretends to write to one member.
-func work(ctx context.Context, s *shards.Shards, member string, say func(event)) {
+func work(ctx context.Context, s *sharding.Shards, member string, say func(event)) {
 	for pause(ctx, 2*time.Millisecond) {
 		writing, end, ok := s.Begin(ctx, member)
 		if !ok {

@@ -36,7 +36,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/fair"
-	"refract.dev/internal/manifest"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/tree"
 	"refract.dev/webhook/admission"

@@ -33,8 +33,8 @@ import (
 	kyaml "sigs.k8s.io/yaml"
 
 	"refract.dev/internal/golden"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/override"
 	"refract.dev/tree"

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"refract.dev/internal/diff"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/diff"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
 )
 
 // blastRadius says in one sentence what becomes of copies; empty if nothing does, or if
@@ -95,11 +96,11 @@ const fewKinds = 2
 // what counts the objects by kind.
 func (t *tally) what() string {
 	if len(t.kinds) > fewKinds {
-		return render.Count(len(t.objects), "object", "objects")
+		return output.Count(len(t.objects), "object", "objects")
 	}
 	var texts []string
 	for _, kind := range slices.Sorted(maps.Keys(t.kinds)) {
-		texts = append(texts, render.Count(t.kinds[kind], kind, plural(kind)))
+		texts = append(texts, output.Count(t.kinds[kind], kind, plural(kind)))
 	}
 	return strings.Join(texts, " and ")
 }
@@ -109,7 +110,7 @@ func (t *tally) where(more string) string {
 	if len(t.clusters) == 1 {
 		return "cluster " + slices.Collect(maps.Keys(t.clusters))[0]
 	}
-	return render.Count(len(t.clusters), more+"cluster", more+"clusters")
+	return output.Count(len(t.clusters), more+"cluster", more+"clusters")
 }
 
 // on is where, if that is known.
@@ -144,7 +145,7 @@ func (t *tally) which() string {
 			texts = append(texts, "all of which "+e.says)
 		default:
 			of := "of which " + e.says
-			texts = append(texts, render.Count(n, of, of))
+			texts = append(texts, output.Count(n, of, of))
 		}
 	}
 	if len(texts) == 0 {

@@ -17,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/manifest"
-	"refract.dev/internal/render"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/internal/rescue"
 	"refract.dev/internal/variant"
 	"refract.dev/match"

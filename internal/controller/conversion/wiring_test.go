@@ -1,0 +1,161 @@
+package conversion
+
+import (
+	"encoding/base64"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
+)
+
+// asking returns the definition with this in spec.conversion.
+func asking(t *testing.T, conversion string) *unstructured.Unstructured {
+	t.Helper()
+	crd := read(t, widgets)
+	var c map[string]any
+	if err := yaml.Unmarshal([]byte(conversion), &c); err != nil {
+		t.Fatal(err)
+	}
+	if err := unstructured.SetNestedMap(crd.Object, c, "spec", "conversion"); err != nil {
+		t.Fatal(err)
+	}
+	return crd
+}
+
+const owned = `{"f:spec":{"f:conversion":{"f:strategy":{},"f:webhook":{"f:clientConfig":{"f:url":{}}}}}}`
+
+func TestWiring(t *testing.T) {
+	const url = "https://here/convert/widgets.example.com"
+	trusted := base64.StdEncoding.EncodeToString([]byte("authority"))
+	webhook := func(config, versions string) string {
+		return "{strategy: Webhook, webhook: {clientConfig: " + config + ", conversionReviewVersions: " + versions + "}}"
+	}
+	cases := map[string]struct {
+		reason     string
+		conversion string
+		managed    string // Fields that we have applied.
+		want       *admissionregistrationv1.WebhookClientConfig
+		is         wiring
+	}{
+		"None":     {"Nobody is asked, and we are to be.", "{strategy: None}", "", at(url), wiring{}},
+		"Absent":   {"Nor is anybody without a strategy.", "{}", "", at(url), wiring{}},
+		"NoConfig": {"Nor without an address.", "{strategy: Webhook}", "", at(url), wiring{}},
+		"Current": {
+			"There is nothing to do.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1, v1beta1]"), "", at(url),
+			wiring{current: true, ours: true},
+		},
+		"Authority": {
+			"The certificates have changed.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "", at(url), wiring{ours: true},
+		},
+		"AuthorityOfOthers": {
+			"What is trusted is for somebody else to say.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "",
+			&admissionregistrationv1.WebhookClientConfig{URL: at(url).URL}, wiring{current: true, ours: true},
+		},
+		"ReviewVersions": {
+			"Old API servers know one alone.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1]"), "", at(url), wiring{ours: true},
+		},
+		"OtherURL": {
+			"Somebody else converts.", webhook(`{url: "https://there/convert"}`, "[v1]"), "", at(url),
+			wiring{theirs: "https://there/convert"},
+		},
+		"OldURL": {
+			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url),
+			wiring{ours: true, elsewhere: "https://there/convert"},
+		},
+		"OldURLToService": {
+			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
+			wiring{ours: true, elsewhere: "https://there/convert", replace: true},
+		},
+		"OtherService": {
+			"Somebody else converts.", webhook("{service: {namespace: shop, name: converter}}", "[v1]"), "", at(url),
+			wiring{theirs: "Service shop/converter", replace: true},
+		},
+		"Service": {
+			"The API server writes the port.",
+			webhook("{service: {namespace: shop, name: s, path: /convert/widgets.example.com, port: 443}, caBundle: "+trusted+"}", "[v1, v1beta1]"), "",
+			behind("s"), wiring{current: true, ours: true},
+		},
+		"OtherPath": {
+			"A Service may be in front of several.", webhook("{service: {namespace: shop, name: s, path: /theirs}}", "[v1]"), "",
+			behind("s"), wiring{theirs: "Service shop/s"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			crd := asking(t, tc.conversion)
+			if tc.managed != "" {
+				crd.Object["metadata"].(map[string]any)["managedFields"] = []any{map[string]any{
+					"manager": FieldManager, "operation": "Apply", "apiVersion": "apiextensions.k8s.io/v1", "fieldsType": "FieldsV1", "fieldsV1": object(t, tc.managed),
+				}}
+			}
+			if diff := cmp.Diff(tc.is, wiringOf(crd, tc.want), cmp.AllowUnexported(wiring{})); diff != "" {
+				t.Errorf("%s\nwiringOf(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+func object(t *testing.T, text string) map[string]any {
+	t.Helper()
+	return read(t, text).Object
+}
+
+func TestNeededBy(t *testing.T) {
+	const url = "https://here/convert/widgets.example.com"
+	ours := `{strategy: Webhook, webhook: {clientConfig: {url: "` + url + `"}, conversionReviewVersions: [v1]}}`
+	cases := map[string]struct {
+		reason     string
+		conversion string
+		change     func(crd *unstructured.Unstructured)
+		unserved   bool
+		needed     bool
+	}{
+		"TwoServed":   {"Objects are read in both.", ours, nil, false, true},
+		"NobodyAsked": {"Somebody has taken that away, and it is put right in a moment.", "{strategy: None}", nil, false, true},
+		"NeverServed": {"What never converted is needed by nobody.", "{strategy: None}", nil, true, false},
+		"Restored":    {"A backup may have no status.", ours, nil, true, true},
+		"Others":      {"Another webhook converts.", `{strategy: Webhook, webhook: {clientConfig: {url: "https://there"}}}`, nil, false, false},
+		"OneServed": {"There is nothing to convert.", ours, func(crd *unstructured.Unstructured) {
+			version(crd, 1)["served"] = false
+		}, false, false},
+		"StillStored": {"Objects are stored in a version that is not served any more.", ours, func(crd *unstructured.Unstructured) {
+			version(crd, 0)["served"], version(crd, 0)["storage"], version(crd, 1)["storage"] = false, false, true
+		}, false, true},
+		"Migrated": {"They are not any more.", ours, func(crd *unstructured.Unstructured) {
+			version(crd, 0)["served"], version(crd, 0)["storage"], version(crd, 1)["storage"] = false, false, true
+			crd.Object["status"] = map[string]any{"storedVersions": []any{"v2"}}
+		}, false, false},
+		"SameSchemas": {"Without conversion the versions are the same.", ours, func(crd *unstructured.Unstructured) {
+			version(crd, 1)["schema"] = version(crd, 0)["schema"]
+		}, false, false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			p := policyFrom(t, mapped, "widgets", 1)
+			if !tc.unserved {
+				serving(t, p)
+			}
+			crd := asking(t, tc.conversion)
+			if tc.change != nil {
+				tc.change(crd)
+			}
+			got := neededBy(p, crd, at(url))
+			if (got != "") != tc.needed {
+				t.Errorf("%s\nneededBy(): got %q", tc.reason, got)
+			}
+			if tc.needed && !strings.Contains(got, "refract crd migrate widgets.example.com") {
+				t.Errorf("It does not say what to do: %q", got)
+			}
+		})
+	}
+	if got := neededBy(serving(t, policyFrom(t, mapped, "widgets", 1)), nil, at(url)); got != "" {
+		t.Errorf("There is no definition, and the policy is needed: %s", got)
+	}
+}
+
+func version(crd *unstructured.Unstructured, i int) map[string]any {
+	return crd.Object["spec"].(map[string]any)["versions"].([]any)[i].(map[string]any)
+}

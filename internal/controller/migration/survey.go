@@ -1,0 +1,168 @@
+package migration
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+const (
+	// surveyPage is how many objects are asked for at a time. An API server converts all
+	// of a page before it answers.
+	surveyPage = 500
+	// mostNamed is how many objects are named that cannot be read or rewritten.
+	mostNamed = 100
+)
+
+// survey reads every object in the version, and counts them. If some cannot be read
+// they are named and the migration is refused.
+func (m *migration) survey(ctx context.Context) error {
+	read, limit, token := 0, int64(surveyPage), ""
+	last := ""
+	for {
+		page, err := m.list(ctx, m.To, token, limit)
+		if unreadable(err) {
+			page, err = m.named(ctx, token, limit, err)
+			if unreadable(err) && limit > 1 {
+				limit = max(1, limit/8) // The fewer there are, the likelier one version can read them all.
+				continue
+			}
+		}
+		if unreadable(err) {
+			m.unread(beyond(last), err)
+			break // Where the next one begins only a page could tell.
+		}
+		if err != nil {
+			return m.listing(m.To, err)
+		}
+		read += len(page.Items)
+		m.total = read + remaining(page)
+		m.Progress(Progress{Phase: Reading, Done: read, Total: m.total, Failed: m.result.Failed})
+		if n := len(page.Items); n > 0 {
+			last = keyOf(&page.Items[n-1])
+		}
+		if token = page.Continue; token == "" || m.result.Failed >= mostNamed {
+			break
+		}
+		limit = min(2*limit, surveyPage)
+	}
+	m.result.Objects = read
+	if m.result.Failed > 0 {
+		m.result.Outcome = Refused
+	}
+	return nil
+}
+
+// named returns the page in another version, in which it can be read, and notes which of
+// its objects cannot be read in the one that is wanted. If there is no such version it
+// returns the error of that one.
+func (m *migration) named(ctx context.Context, token string, limit int64, because error) (*metav1.PartialObjectMetadataList, error) {
+	for i := range m.crd.Spec.Versions {
+		v := &m.crd.Spec.Versions[i]
+		if !v.Served || v.Name == m.To {
+			continue
+		}
+		page, err := m.list(ctx, v.Name, token, limit)
+		if unreadable(err) {
+			continue
+		}
+		if err != nil {
+			return nil, m.listing(v.Name, err)
+		}
+		for j := range page.Items {
+			if err := m.tryRead(ctx, &page.Items[j]); err != nil {
+				return nil, err
+			}
+			if m.result.Failed >= mostNamed {
+				break
+			}
+		}
+		return page, nil
+	}
+	return nil, because
+}
+
+// tryRead reads an object in the version that is wanted, and notes if that cannot be.
+func (m *migration) tryRead(ctx context.Context, o *metav1.PartialObjectMetadata) error {
+	ctx, cancel := context.WithTimeout(ctx, m.pace.request)
+	defer cancel()
+	_, err := m.metadata.Resource(m.gvr(m.To)).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
+	switch {
+	case unreadable(err):
+		m.unread(keyOf(o), err)
+		return nil
+	case err != nil && !apierrors.IsNotFound(err):
+		return fmt.Errorf("reading %s of %s: %w", keyOf(o), m.Name, err)
+	}
+	return nil
+}
+
+// list asks for a page. If the token is too old it is continued with what is there now.
+func (m *migration) list(ctx context.Context, version, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
+	for {
+		var page *metav1.PartialObjectMetadataList
+		err := m.persist(ctx, func(ctx context.Context) (err error) {
+			page, err = m.metadata.Resource(m.gvr(version)).List(ctx, metav1.ListOptions{Limit: limit, Continue: token})
+			return err
+		})
+		anew, ok := continued(err)
+		if !ok || anew == token {
+			return page, err
+		}
+		token = anew
+	}
+}
+
+// continued returns what a server says that a listing is to be continued with whose
+// token it does not know any more.
+//
+// Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#retrieving-large-results-sets-in-chunks
+func continued(err error) (token string, ok bool) {
+	var status apierrors.APIStatus
+	if !apierrors.IsResourceExpired(err) || !errors.As(err, &status) {
+		return "", false
+	}
+	token = status.Status().Continue
+	return token, token != ""
+}
+
+func (m *migration) listing(version string, err error) error {
+	return fmt.Errorf("listing the objects of %s in version %s: %w", m.Name, version, err)
+}
+
+// unreadable reports whether an answer says that the server could not read an object, or
+// one of many.
+func unreadable(err error) bool {
+	return err != nil && (failing(err) && !away(err) || apierrors.IsTooManyRequests(err))
+}
+
+func (m *migration) unread(object string, err error) {
+	m.result.fail(object, fmt.Errorf("it cannot be read in version %s: %w", m.To, err))
+}
+
+// beyond names an object of which only that is known that it comes after another.
+func beyond(last string) string {
+	if last == "" {
+		return "(the first object)"
+	}
+	return fmt.Sprintf("(the object after %s)", last)
+}
+
+// remaining is how many objects come after the page, as far as the server says.
+func remaining(page *metav1.PartialObjectMetadataList) int {
+	if page.RemainingItemCount == nil {
+		return 0
+	}
+	return int(*page.RemainingItemCount)
+}
+
+// keyOf names an object so that the names have the order in which a server lists.
+func keyOf(o *metav1.PartialObjectMetadata) string {
+	if o.Namespace == "" {
+		return o.Name
+	}
+	return o.Namespace + "/" + o.Name
+}

@@ -1,0 +1,547 @@
+package propagation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/internal/output"
+	"refract.dev/internal/rescue"
+	"refract.dev/placement"
+)
+
+// A write that failed is tried again after these times, doubling from the first
+// to the last.
+const (
+	firstRetry = 200 * time.Millisecond
+	lastRetry  = time.Minute
+)
+
+// maxMessage bounds what a row says, in bytes.
+const maxMessage = 1000
+
+// soonRetry bounds the time between attempts at what may be possible soon, without
+// an event that says so: a type that is not served yet, a namespace that is still
+// being deleted, a cluster that fails.
+const soonRetry = 5 * time.Second
+
+// heldDelay is how long it takes until a cluster says what is held back on it: more
+// may come to it, and each time the token is another.
+const heldDelay = 2 * time.Second
+
+// notOurs is how long to wait while it is not certain that the member is this
+// replica's.
+const notOurs = 500 * time.Millisecond
+
+// applier makes true on one member what the plans say.
+type applier struct {
+	*Controller
+
+	member     *member.Member
+	work       *work[Key]
+	namespaces *work[string] // With other labels than they should have, or not needed any more.
+	now        func() time.Time
+	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
+	guard      *guard
+	ownLarge   chan struct{} // Has one while a large copy is being written.
+	largeLine  chan struct{} // Has one for each worker that sees to a large copy.
+	stop       context.CancelFunc
+	ended      chan struct{} // Closed when nothing is in flight any more.
+	retries    workqueue.TypedRateLimiter[Key]
+	tidies     workqueue.TypedRateLimiter[string] // Of namespaces.
+
+	mu     sync.Mutex
+	rounds map[Key]round
+}
+
+func newApplier(c *Controller, m *member.Member) (*applier, error) {
+	a := &applier{
+		Controller: c,
+		member:     m,
+		guard:      newGuard(c.guardPercent, time.Now),
+		now:        time.Now,
+		ownLarge:   make(chan struct{}, 1),
+		largeLine:  make(chan struct{}, appliersByMember/2),
+		ended:      make(chan struct{}),
+		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
+		rounds:     map[Key]round{},
+	}
+	log := c.log.WithValues("cluster", m.Name)
+	var err error
+	if a.work, err = newWork("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
+		return nil, err
+	}
+	if a.namespaces, err = newWork("namespaces-"+m.Name, 1, log, a.tendNamespace); err != nil {
+		return nil, err
+	}
+	a.namespaces.add(allNamespaces, resync)
+	return a, nil
+}
+
+// run works until ctx ends and nothing is in flight any more.
+func (a *applier) run(ctx context.Context) {
+	defer close(a.ended)
+	var running sync.WaitGroup
+	for _, start := range []func(context.Context) error{a.work.start, a.namespaces.start} {
+		running.Go(func() {
+			if err := start(ctx); err != nil {
+				a.log.Error(err, "Writing to a cluster ended", "cluster", a.member.Name)
+			}
+		})
+	}
+	running.Wait()
+}
+
+// applyOne makes the plan of one object true on the member. What panics over what the
+// member answers fails for this copy alone.
+func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
+	ctx, end, ok := a.shards.Begin(ctx, a.member.Name)
+	if !ok {
+		// Another replica's, and then this work ends; or ours again soon.
+		return reconcile.Result{RequeueAfter: notOurs}, nil
+	}
+	defer end()
+	result, err := a.tryOne(ctx, key)
+	if p := a.ledger.plan(key); rescue.Is(err) && p != nil {
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternal, err.Error()
+		return a.failed(key, r)
+	}
+	return result, err
+}
+
+func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err error) {
+	defer rescue.To(&err, a.log, "apply", "cluster", a.member.Name, "key", key)
+	p := a.ledger.plan(key)
+	if p == nil {
+		a.decide.add(key, resync)
+		return reconcile.Result{}, nil
+	}
+	leaving := a.members.Leaving(a.member.Name)
+	if p.held != "" && !leaving {
+		a.guard.done(key)
+		a.Controller.report.addAfter(key, settledDelay)
+		return reconcile.Result{}, nil
+	}
+	t := p.targets[a.member.Name]
+	if !a.member.Ready() {
+		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+			return reconcile.Result{}, nil
+		}
+		// When it is ready again, everything is decided anew.
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"
+		return a.done(key, r, 0)
+	}
+	if t != nil && t.variant != nil && !p.dryRun {
+		a.member.Watch(t.variant.gvr)
+	}
+	have, sight := a.member.Copy(key)
+	switch {
+	case sight == member.Unlisted:
+		err := a.member.ListError(key.GroupResource)
+		if err == nil {
+			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+		}
+		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+			if apierrors.IsForbidden(err) {
+				return reconcile.Result{}, nil // Nothing was ever written there with these rights.
+			}
+			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
+		}
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
+		return a.failed(key, r)
+	case have.Fault != "" && (t != nil || a.ledger.concerns(key, a.member.Name)):
+		// What it is that is there is not known: it is neither written nor removed.
+		r := a.rowFor(key, p)
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonUnreadable
+		r.message = "what the cluster answers about the object cannot be read, and it is left as it is: " + have.Fault
+		return a.failed(key, r)
+	case p.dryRun && !leaving:
+		return a.foretell(key, p, t, have, sight)
+	case t == nil || leaving:
+		return a.remove(ctx, key, p, leaving, have, sight)
+	case t.err != nil:
+		r := a.rowFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+		r.hash = have.Hash
+		return a.done(key, r, 0)
+	default:
+		return a.applyInTurn(ctx, key, p, t, have, sight)
+	}
+}
+
+// foretell says what would be done.
+func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	r := a.rowFor(key, p)
+	present := sight == member.Present && a.ours(key, have)
+	if t == nil && !present {
+		r.absent = true
+		return a.done(key, r, 0)
+	}
+	r.state, r.reason = refractv1alpha1.StatePending, reasonDryRun
+	switch {
+	case t == nil:
+		r.message = "the copy would be removed"
+	case t.err != nil:
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+	case !present:
+		r.message = "a copy would be created"
+	case have.Hash != t.variant.hash:
+		r.message = "the copy would be changed"
+	default:
+		r.message = "the copy would stay as it is"
+	}
+	r.hash = have.Hash
+	return a.done(key, r, 0)
+}
+
+// apply writes the copy unless it is there as it should be.
+func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	a.guard.stays(key)
+	r := a.rowFor(key, p)
+	r.adopted = r.adopted || have.Adopted
+	with := (*body).forNew
+	known := func(b *body) []byte { return b.forKnown(have.UID, r.adopted) }
+	switch {
+	case sight == member.Present && have.Native:
+		return a.native(key, r)
+	case sight == member.Present && !a.ours(key, have) && !r.stripped(have):
+		if !a.adopts(p, have) {
+			return a.exists(key, r, have)
+		}
+		r.adopted = true
+		with = known
+	case sight == member.Present && have.Deleting:
+		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
+		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
+		return a.done(key, r, 0) // Its going is an event.
+	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
+		drift := a.drift(key, &r, t, have)
+		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
+			return a.synced(key, r, p, t)
+		}
+		if left := a.spar(key, drift); left > 0 {
+			return a.fought(key, r, drift, left)
+		}
+		r.drift = cmp.Or(drift, r.drift)
+		with = known
+	case sight == member.Present:
+		with = known
+	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
+		drift := r.corrected(nil, "")
+		drift.Deleted = true
+		if left := a.spar(key, drift); left > 0 {
+			return a.fought(key, r, drift, left)
+		}
+		r.drift = drift
+	}
+	if left := a.member.Pause(); left > 0 {
+		return a.paused(key, r, left)
+	}
+	end, ok := a.begin(ctx, t.variant.size)
+	if !ok {
+		return reconcile.Result{RequeueAfter: notOurs}, nil
+	}
+	defer end()
+	if sight == member.Present && t.variant.retained && have.Owned.Replicas() {
+		if err := a.handOver(ctx, key, t.variant); err != nil {
+			return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
+		}
+	}
+	if err := a.write(ctx, key, p, t, with); err != nil {
+		return a.refused(ctx, key, p, t, r, err)
+	}
+	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
+	if before, _ := a.ledger.row(key, a.member.Name); r.drift != nil && r.drift != before.drift {
+		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
+		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
+	}
+	return a.synced(key, r, p, t)
+}
+
+// applyInTurn is apply, for a large copy when a worker may see to one.
+func (a *applier) applyInTurn(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+	leave, ok := a.lineUp(t.variant.size)
+	if !ok {
+		return reconcile.Result{RequeueAfter: lineDelay}, nil
+	}
+	defer leave()
+	return a.apply(ctx, key, p, t, have, sight)
+}
+
+// lineUp takes a place among the workers that see to large copies, if there is one. They
+// wait for each other, and others' small copies are not to wait for them.
+func (a *applier) lineUp(size int) (leave func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case a.largeLine <- struct{}{}:
+		return func() { <-a.largeLine }, true
+	default:
+		return nil, false
+	}
+}
+
+// begin waits until a copy of this size may be written, unless ctx ends before. The end of
+// that is to be told.
+func (a *applier) begin(ctx context.Context, size int) (end func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case a.ownLarge <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false
+	}
+	select {
+	case a.large <- struct{}{}:
+		return func() {
+			<-a.large
+			<-a.ownLarge
+		}, true
+	case <-ctx.Done():
+		<-a.ownLarge
+		return nil, false
+	}
+}
+
+// write writes a copy.
+func (a *applier) write(ctx context.Context, key Key, p *plan, t *target, with func(*body) []byte) error {
+	b := a.bodyOf(key, p, t)
+	if b == nil {
+		return errOutdated
+	}
+	return a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+}
+
+// refused deals with a write that failed.
+func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r row, err error) (reconcile.Result, error) {
+	switch {
+	case errors.Is(err, errOutdated):
+		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
+		return a.failed(key, r)
+	case namespaceMissing(err):
+		if reason, err := a.makeNamespace(ctx, key.Namespace); err != nil {
+			r.state, r.reason, r.message = refractv1alpha1.StateFailed, reason, err.Error()
+			return a.failed(key, r)
+		}
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
+	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
+		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
+		r.message = fmt.Sprintf("namespace %s is being deleted on the cluster; the copy is written when it is gone", key.Namespace)
+		return a.done(key, r, min(a.retries.When(key), soonRetry))
+	case apierrors.IsConflict(err) || uidRefused(err):
+		return a.lookAgain(ctx, key, p, r, t)
+	}
+	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
+		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
+	}
+	return a.failed(key, r)
+}
+
+// lookAgain is for when something else is there than was known: a copy that the
+// watch has not shown yet, a copy without its label, or somebody's object.
+func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *target) (reconcile.Result, error) {
+	have, err := a.member.Read(ctx, t.variant.gvr, key.NamespacedName)
+	switch {
+	case apierrors.IsNotFound(err):
+		a.member.Forget(key)
+		return reconcile.Result{RequeueAfter: a.soon(key)}, nil
+	case err != nil:
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+		return a.failed(key, r)
+	case have.Native:
+		return a.native(key, r)
+	case have.MadeFor == a.hub && have.Source == "", !a.ours(key, have) && a.adopts(p, have):
+		// A namespace that copies needed before its own copy came, or what the object
+		// asks to take over.
+		r.adopted = have.MadeFor != a.hub
+		err = a.write(ctx, key, p, t, func(b *body) []byte { return b.forKnown(have.UID, r.adopted) })
+		if errors.Is(err, errOutdated) {
+			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+		}
+		if err != nil {
+			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
+			return a.failed(key, r)
+		}
+		return a.synced(key, r, p, t)
+	case !a.ours(key, have) && !r.stripped(have):
+		return a.exists(key, r, have)
+	}
+	have.Hash = "" // Whatever it was applied with, it is not as it should be.
+	a.member.Remember(key, have)
+	return reconcile.Result{RequeueAfter: a.soon(key)}, nil
+}
+
+// soon is how long to wait before the next attempt at what changed meanwhile: not
+// at all at first, and longer if it turns out not to be that.
+func (a *applier) soon(key Key) time.Duration {
+	if a.retries.NumRequeues(key) == 0 {
+		_ = a.retries.When(key) // It counts.
+		return time.Millisecond
+	}
+	return a.retries.When(key)
+}
+
+// stripped reports whether this is the copy that was written, without the marks that
+// it had: somebody removed them.
+func (r *row) stripped(have member.Copy) bool {
+	return have.Source == "" && r.uid != "" && have.UID == r.uid
+}
+
+// adopts reports whether the object asks to take over what is there and is
+// nobody's copy.
+func (a *applier) adopts(p *plan, have member.Copy) bool {
+	return have.Source == "" && p.keeping.Adopt.Includes(a.member.Name)
+}
+
+// exists leaves somebody else's object as it is.
+func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateFailed, reasonAlreadyExists
+	r.message = fmt.Sprintf("the cluster has an object of this name that did not come from this hub; it is left as it is. "+
+		"Annotations %s: adopt and %s take it over",
+		corev1alpha1.ConflictResolutionAnnotation, corev1alpha1.ClustersToAdoptAnnotation)
+	if have.Source != "" {
+		r.message = "the cluster has an object of this name that is a copy from another hub, or of another object; it is left as it is"
+	}
+	return a.failed(key, r)
+}
+
+// native leaves what the cluster made for itself as it is.
+func (a *applier) native(key Key, r row) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+	r.message = "the cluster has an object of this name that it made for itself; it is left as it is, whether it is to be adopted or not"
+	return a.failed(key, r)
+}
+
+// paused waits until the cluster is likely to answer again.
+func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, error) {
+	if r.state != refractv1alpha1.StateFailed {
+		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog,
+			"the cluster has failed to answer several times; it is asked less often until it does"
+	}
+	return a.done(key, r, left)
+}
+
+func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, error) {
+	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
+	r.generation, r.hash = p.generation, t.variant.hash
+	if have, sight := a.member.Copy(key); sight == member.Present {
+		r.owned, r.fields, r.uid = have.Owned, "", have.UID
+	}
+	return a.done(key, r, 0)
+}
+
+// rowFor begins the row of the member with what it is known to hold.
+func (a *applier) rowFor(key Key, p *plan) row {
+	r, _ := a.ledger.row(key, a.member.Name)
+	r.seq, r.foreign = p.seq, nil
+	return r
+}
+
+// failed records a row and has the key come again, later each time.
+func (a *applier) failed(key Key, r row) (reconcile.Result, error) {
+	failures.WithLabelValues(a.member.Name, r.reason).Inc()
+	after := a.retries.When(key)
+	switch r.reason {
+	case reasonTypeNotServed, reasonUnreachable, reasonWriteFailed:
+		// It may be over at any time; when many fail, the breaker spaces requests out.
+		after = min(after, soonRetry)
+	}
+	return a.done(key, r, after)
+}
+
+// done records the row. The key comes again after the time, unless that is zero.
+func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, error) {
+	r.message = output.Cut(r.message, maxMessage)
+	before, reported := a.ledger.row(key, a.member.Name)
+	same := reported && before.state == r.state && before.reason == r.reason
+	if same && before.seq == r.seq {
+		r.message = before.message // A port or a pointer in it may be another each time.
+	}
+	a.Controller.mu.Lock()
+	if a.appliers[a.member.Name] != a {
+		a.Controller.mu.Unlock()
+		return reconcile.Result{}, nil // The member left, or is reached in another way.
+	}
+	settled, due := a.ledger.report(key, a.member.Name, r)
+	a.Controller.mu.Unlock()
+	switch {
+	case r.drift != before.drift && same:
+		a.Controller.report.addAfter(key, driftDelay)
+	case settled:
+		a.Controller.report.addAfter(key, settledDelay)
+	case !due: // Of the many clusters of an object one has to say it.
+		a.reportLater(key)
+	}
+	if after == 0 {
+		a.retries.Forget(key)
+	}
+	return reconcile.Result{RequeueAfter: after}, nil
+}
+
+// namespaceMissing tells a namespace that is not there from an object or a type
+// that is not.
+func namespaceMissing(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
+		return false
+	}
+	d := status.Status().Details
+	return d != nil && d.Kind == "namespaces" && d.Group == ""
+}
+
+// uidRefused reports whether an API server refused the UID that an apply named.
+func uidRefused(err error) bool {
+	var status apierrors.APIStatus
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return false
+	}
+	for _, cause := range status.Status().Details.Causes {
+		if cause.Field == "metadata.uid" {
+			return true
+		}
+	}
+	return false
+}
+
+// refusal sorts the errors of a write.
+func refusal(err error) string {
+	var status apierrors.APIStatus
+	switch {
+	case errors.As(err, new(*member.LimitError)):
+		return reasonUnreadable
+	case !errors.As(err, &status):
+		return reasonUnreachable
+	}
+	switch s := status.Status(); {
+	case s.Code == http.StatusNotFound:
+		return reasonTypeNotServed
+	case s.Reason == metav1.StatusReasonInvalid, s.Code == http.StatusBadRequest, s.Code == http.StatusForbidden, s.Code == http.StatusRequestEntityTooLarge:
+		return reasonRejected
+	default:
+		return reasonWriteFailed
+	}
+}

@@ -1,0 +1,483 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/internal/output"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// A report waits a moment for what else there is to say; longer while clusters
+// are still being written to.
+const (
+	settledDelay   = 100 * time.Millisecond
+	unsettledDelay = 2 * time.Second
+	// perCluster is how much longer for each cluster: a report has a row for each, and
+	// writing it again and again would cost more than the copies.
+	perCluster = 20 * time.Millisecond
+	// readinessDelay is how long a workload's status may change before that is
+	// reported; driftDelay the same for what was corrected.
+	readinessDelay = time.Second
+	driftDelay     = time.Second
+)
+
+// What a report holds at most, so that it stays a small object.
+const (
+	maxReadiness = 200 // Bytes.
+)
+
+// StatusOf reads what is reported on an object of the hub; nil if nothing is. The
+// client must know the types of the hub.
+func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refractv1alpha1.PropagationStatus, error) {
+	gvk := obj.GetObjectKind().GroupVersionKind()
+	mapping, err := hub.RESTMapper().RESTMapping(gvk.GroupKind(), gvk.Version)
+	if err != nil {
+		return nil, fmt.Errorf("looking up kind %s: %w", gvk.Kind, err)
+	}
+	key := Key{GroupResource: mapping.Resource.GroupResource(), NamespacedName: client.ObjectKeyFromObject(obj)}
+	r := newRecord(key.Namespace != "")
+	err = hub.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object)
+	if apierrors.IsNotFound(err) {
+		return nil, nil //nolint:nilnil // Nothing is reported, and nothing is wrong.
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading the report on %s %s: %w", gvk.Kind, key.NamespacedName, err)
+	}
+	r.status.Expand()
+	return r.status, nil
+}
+
+// remembered returns what was true before a restart.
+func (c *Controller) remembered(key Key) memory {
+	k, found := c.records.get(key)
+	if !found || k.status == nil {
+		return memory{}
+	}
+	m := memory{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	for i := range k.status.Clusters {
+		// A cluster that left while nobody looked has nothing to be waited for.
+		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
+			m.rows = append(m.rows, *s)
+		}
+	}
+	m.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
+	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
+		for _, ref := range refs {
+			m.rendered = append(m.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	for _, f := range k.status.Follows {
+		m.following = append(m.following, Key{
+			GroupResource:  schema.ParseGroupResource(f.Resource),
+			NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: f.Name},
+		})
+	}
+	return m
+}
+
+// recordChanged is called when somebody else wrote a record.
+func (c *Controller) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
+	rows := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
+		return !c.members.Known(s.Name) // Nobody would ever take back what is said of it.
+	})
+	c.ledger.learn(key, rows, c.shards.Owns)
+	if !c.shards.Leads() {
+		c.decide.add(key, fresh)
+	}
+	c.report.addAfter(key, settledDelay)
+}
+
+// reportOne writes the record of one object, or takes it away.
+func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
+	p, rows, was, ok := c.ledger.snapshot(key)
+	k, found := c.records.get(key)
+	if !ok {
+		if found { // A record that became known after its object was forgotten.
+			c.decide.add(key, resync)
+		}
+		return reconcile.Result{}, nil
+	}
+	if !c.shards.Leads() {
+		return c.reportOwn(ctx, key, p, rows, found)
+	}
+	r := newRecord(key.Namespace != "")
+	r.SetNamespace(key.Namespace)
+	r.SetName(recordName(key))
+	r.SetResourceVersion(k.version)
+	r.SetUID(k.uid)
+	if p.gone && len(rows)+len(was.placed) == 0 {
+		if found {
+			if err := c.close(ctx, r, k); err != nil {
+				return again(err)
+			}
+		}
+		c.forget(key, p)
+		return reconcile.Result{}, nil
+	}
+	switch {
+	case p.gone && !found:
+		return reconcile.Result{}, nil // Nobody is left to report to.
+	case !p.gone && found && k.deleting:
+		// Somebody deleted it, or the object was made again: so is the record.
+		if err := c.release(ctx, r, k); err != nil {
+			return again(err)
+		}
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	case !found:
+		r.SetResourceVersion("")
+		r.SetUID("")
+		describe(r, key, p)
+		if err := c.client.Create(ctx, r.Object); err != nil {
+			return again(err)
+		}
+		c.records.wrote(r)
+	case !p.gone && k.source != p.uid:
+		describe(r, key, p)
+		if err := c.client.Update(ctx, r.Object); err != nil {
+			return again(err)
+		}
+		c.records.wrote(r)
+	}
+	status := c.assemble(key, p, rows, was, k.conditions)
+	if digest(&status) == k.digest {
+		return reconcile.Result{}, nil
+	}
+	if !p.gone {
+		describe(r, key, p)
+	}
+	*r.status = status
+	if err := c.client.Status().Update(ctx, r.Object); err != nil {
+		return again(err)
+	}
+	c.records.wrote(r)
+	c.announce(key, p, k.conditions, was.warned, &status)
+	c.ledger.warned(key, status.Warnings)
+	for _, ref := range c.ledger.policiesOf(key) {
+		c.reviewLater(ref)
+	}
+	return reconcile.Result{}, nil
+}
+
+// reportOwn writes the rows of the members that this replica writes to into the
+// record, which belongs to the replica that leads.
+func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[string]row, found bool) (reconcile.Result, error) {
+	if !found {
+		if p.gone && !c.ownsAny(rows) {
+			c.forget(key, p)
+		}
+		return reconcile.Result{}, nil
+	}
+	r := newRecord(key.Namespace != "")
+	if err := c.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+		return again(err)
+	}
+	before := digest(r.status)
+	r.status.Expand()
+	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return c.shards.Owns(s.Name) })
+	mine := map[string]bool{}
+	for name := range rows {
+		mine[name] = c.shards.Owns(name)
+	}
+	for name := range p.targets {
+		mine[name] = c.shards.Owns(name)
+	}
+	for name, is := range mine {
+		if is {
+			r.status.Clusters = append(r.status.Clusters, c.line(key, p, name, rows))
+		}
+	}
+	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
+	r.status.Compact()
+	if digest(r.status) == before {
+		return reconcile.Result{}, nil
+	}
+	if err := c.client.Status().Update(ctx, r.Object); err != nil {
+		return again(err)
+	}
+	c.records.wrote(r)
+	return reconcile.Result{}, nil
+}
+
+// ownsAny reports whether this replica writes to one of the clusters of rows.
+func (c *Controller) ownsAny(rows map[string]row) bool {
+	for name := range rows {
+		if c.shards.Owns(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// forget drops a key of which nothing is left.
+func (c *Controller) forget(key Key, p *plan) {
+	c.decideAll(c.ledger.forget(key, p))
+	c.unfollow(key)
+}
+
+// again has a report come again after an error. That what is known of the record is
+// behind is no error: it exists already, or has changed, or is gone.
+func again(err error) (reconcile.Result, error) {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	}
+	if apierrors.IsAlreadyExists(err) {
+		return reconcile.Result{RequeueAfter: unsettledDelay}, nil
+	}
+	return reconcile.Result{}, err
+}
+
+// describe fills in what the record is about.
+func describe(r record, key Key, p *plan) {
+	api := p.gvr.GroupVersion().String()
+	r.spec.Source = refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
+	r.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: api, Kind: p.kind, Name: key.Name, UID: p.uid}})
+	controllerutil.AddFinalizer(r.Object, refractv1alpha1.Finalizer)
+}
+
+// close takes the record away.
+func (c *Controller) close(ctx context.Context, r record, k known) error {
+	if err := c.release(ctx, r, k); err != nil {
+		return err
+	}
+	if k.deleting {
+		return nil
+	}
+	return client.IgnoreNotFound(c.client.Delete(ctx, r.Object))
+}
+
+// release lets a record go that is being deleted.
+func (c *Controller) release(ctx context.Context, r record, k known) error {
+	if !k.finalized {
+		return nil
+	}
+	if err := c.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	before, ok := r.DeepCopyObject().(client.Object)
+	if !ok || !controllerutil.RemoveFinalizer(r.Object, refractv1alpha1.Finalizer) {
+		return nil
+	}
+	return client.IgnoreNotFound(c.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+}
+
+// line is the row of one cluster.
+func (c *Controller) line(key Key, p *plan, name string, rows map[string]row) refractv1alpha1.ClusterStatus {
+	r, reported := rows[name]
+	if r.foreign != nil && !c.shards.Owns(name) {
+		s := *r.foreign
+		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.held == "" {
+			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
+		} else if t := p.targets[name]; t != nil {
+			s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
+			if s.State == refractv1alpha1.StateDeleting {
+				s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
+			}
+			if t.variant == nil || t.variant.hash != s.Hash {
+				s.State = pendingUnlessBroken(s.State)
+			}
+		}
+		return s
+	}
+	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
+	if reported {
+		s.State, s.Reason, s.Message = r.state, r.reason, r.message
+		s.Generation, s.Hash, s.Fields, s.Drift, s.Adopted = r.generation, r.hash, r.baseline(), r.drift, r.adopted
+	}
+	t := p.targets[name]
+	if t != nil {
+		s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
+	}
+	if p.held == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
+		s.State = refractv1alpha1.StatePending
+	}
+	if m := c.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
+		if have, sight := m.Copy(key); sight == member.Present {
+			s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
+			if s.Readiness == "" {
+				s.Readiness = refractv1alpha1.ReadinessReady
+			}
+		}
+	}
+	return s
+}
+
+func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.ClusterState {
+	if s == refractv1alpha1.StateSynced {
+		return refractv1alpha1.StatePending
+	}
+	return s
+}
+
+// assemble makes the status. It is deterministic, so that what did not change is
+// not written.
+func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
+	s := refractv1alpha1.PropagationStatus{
+		ObservedGeneration: p.generation,
+		Placed:             int32(len(p.targets)),
+		PropagationPolicy:  p.propagation,
+		OverridePolicies:   p.overrides,
+		DeletedPolicies:    p.deleted,
+		Warnings:           p.warnings,
+		PlacementHash:      was.hash,
+		Conditions:         slices.Clone(conditions),
+	}
+	for _, leader := range p.following {
+		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
+	}
+	names := map[string]bool{}
+	for name := range rows {
+		names[name] = true
+	}
+	for name := range p.targets {
+		names[name] = true
+	}
+	for i := range was.placed {
+		names[was.placed[i].Cluster] = true
+	}
+	holders := map[string]int32{}
+	for _, name := range slices.Sorted(maps.Keys(names)) {
+		line := c.line(key, p, name, rows)
+		if at, ok := find(was.placed, name); ok && p.held != "" {
+			line.Replicas = was.placed[at].Replicas // It is so until the plan can be made.
+		}
+		if t := p.targets[name]; t != nil && t.variant != nil {
+			holders[t.variant.hash]++
+		}
+		if line.State == refractv1alpha1.StateSynced {
+			s.Synced++
+			if line.Readiness == refractv1alpha1.ReadinessReady {
+				s.Ready++
+			}
+		}
+		s.Clusters = append(s.Clusters, line)
+	}
+	s.VariantCount = int32(len(p.variants))
+	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {
+		s.Variants = append(s.Variants, refractv1alpha1.VariantStatus{Hash: v.hash, Clusters: holders[v.hash], Changes: v.changes})
+	}
+	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
+	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
+	if gone := sourceGone(p); gone != nil {
+		meta.SetStatusCondition(&s.Conditions, *gone)
+	} else {
+		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionSourceGone)
+	}
+	s.Compact()
+	return s
+}
+
+// verdict says in one condition how it stands.
+func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
+	c := metav1.Condition{Type: refractv1alpha1.ConditionSynced, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
+	var failed []string
+	for i := range s.Clusters {
+		r := &s.Clusters[i]
+		switch {
+		case r.State == refractv1alpha1.StateFailed, r.State == refractv1alpha1.StateOffline, r.State == refractv1alpha1.StateDrifted,
+			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonDeletionHeld:
+			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.Message))
+			if c.Reason == "" {
+				c.Reason = r.Reason
+			}
+		}
+	}
+	switch {
+	case p.held != "":
+		c.Reason, c.Message = p.held, p.heldMessage
+	case p.gone && len(failed) == 0:
+		c.Reason, c.Message = reasonSourceGone, "copies are being removed"
+	case p.dryRun:
+		c.Reason, c.Message = reasonDryRun, fmt.Sprintf("annotation %s: nothing is written and nothing removed", corev1alpha1.DryRunAnnotation)
+	case len(failed) > 0:
+		c.Message = few(failed)
+	case len(p.targets) == 0 && len(s.Clusters) == 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoCluster, "the propagation policy chooses no cluster"
+	case int(s.Synced) < len(s.Clusters):
+		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("%d of %d clusters are as they should be", s.Synced, len(s.Clusters))
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonSynced, fmt.Sprintf("all %d clusters hold what belongs there", s.Placed)
+	}
+	return c
+}
+
+// readiness says in one condition whether the object is what it asks to be.
+func readiness(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
+	c := metav1.Condition{Type: refractv1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
+	var failed []string
+	for i := range s.Clusters {
+		if r := &s.Clusters[i]; r.Readiness == refractv1alpha1.ReadinessFailed {
+			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.ReadinessMessage))
+		}
+	}
+	switch {
+	case len(failed) > 0:
+		c.Reason, c.Message = "Failed", few(failed)
+	case !meta.IsStatusConditionTrue(s.Conditions, refractv1alpha1.ConditionSynced):
+		c.Reason, c.Message = "NotSynced", "not every cluster holds what belongs there"
+	case s.Ready < s.Placed:
+		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("ready on %d of %d clusters", s.Ready, s.Placed)
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Ready", fmt.Sprintf("ready on all %d clusters", s.Placed)
+	}
+	return c
+}
+
+// few joins the first of what is wrong.
+func few(failed []string) string {
+	const most = 3
+	text := strings.Join(failed[:min(len(failed), most)], "; ")
+	if more := len(failed) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more clusters", more)
+	}
+	return text
+}
+
+// announce records events on the source object: its arrival, failures, what was
+// corrected, and new warnings.
+func (c *Controller) announce(key Key, p *plan, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
+	if p.gone {
+		return
+	}
+	source := &unstructured.Unstructured{}
+	source.SetAPIVersion(p.gvr.GroupVersion().String())
+	source.SetKind(p.kind)
+	source.SetNamespace(key.Namespace)
+	source.SetName(key.Name)
+	source.SetUID(p.uid)
+	was := meta.FindStatusCondition(before, refractv1alpha1.ConditionSynced)
+	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
+	switch {
+	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
+		c.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
+	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
+		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", output.Cut(is.Message, maxMessage))
+	}
+	for _, w := range now.Warnings {
+		if !slices.Contains(warned, w) {
+			c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", output.Cut(w, maxMessage))
+		}
+	}
+	for _, text := range c.ledger.corrections(key) {
+		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", output.Cut(text, maxMessage))
+	}
+}

@@ -1,0 +1,188 @@
+package propagation
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/output"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// How long the status of a policy may lag behind the objects that name it: longer
+// for each, as it is about all of them.
+const (
+	reviewDelay = 2 * time.Second
+	perUser     = 5 * time.Millisecond
+)
+
+// reviewLater has the status of a policy written, soon.
+func (c *Controller) reviewLater(ref tree.Policy) {
+	c.review.addAfter(ref, reviewDelay+time.Duration(c.ledger.count(ref))*perUser)
+}
+
+// reviewOne writes the status of a policy: whether it is valid, which objects and
+// clusters use it, and whether it is in effect there.
+func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
+	if !c.shards.Leads() {
+		return reconcile.Result{}, nil
+	}
+	known := c.policies.object(ref)
+	if known == nil {
+		return reconcile.Result{}, nil // It is gone.
+	}
+	generation := known.GetGeneration()
+	obj, status := policyObject(ref)
+	obj.SetNamespace(ref.Namespace)
+	obj.SetName(ref.Name)
+	statusIn(known).DeepCopyInto(status)
+	before, ok := obj.DeepCopyObject().(client.Object)
+	if !ok {
+		return reconcile.Result{}, nil
+	}
+	was := statusIn(known)
+	u := c.ledger.usage(ref, generation)
+	status.RefCount = int64(len(u.users))
+	status.TypedRefCount = count(u.users)
+	status.ClusterCount, status.UnmatchedRules = int64(len(u.clusters)), nil
+	if policy := c.policies.override(ref); policy != nil {
+		var rules []int64
+		status.ClusterCount, rules = c.matched(policy, u.clusters)
+		if len(u.clusters) > 0 {
+			status.UnmatchedRules = rules
+		}
+	}
+	accepted := metav1.Condition{
+		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every rule is valid",
+		ObservedGeneration: generation,
+	}
+	if err := c.policies.problem(ref); err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, output.Cut(err.Error(), 4000)
+	}
+	meta.SetStatusCondition(&status.Conditions, accepted)
+	meta.SetStatusCondition(&status.Conditions, inEffect(&u, accepted.Status, generation))
+	if equality.Semantic.DeepEqual(was, status) {
+		return reconcile.Result{}, nil
+	}
+	return reconcile.Result{}, client.IgnoreNotFound(c.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+}
+
+// matched returns for how many of the clusters a rule of the policy holds, and the
+// rules that hold for none.
+func (c *Controller) matched(policy *override.Policy, on map[string]bool) (clusters int64, unmatched []int64) {
+	matches := make([]bool, policy.Rules())
+	all := c.members.Clusters()
+	for i := range all {
+		if !on[all[i].Name] {
+			continue
+		}
+		some := false
+		for rule := range matches {
+			if policy.Target(rule).Match(&all[i].Cluster) {
+				matches[rule], some = true, true
+			}
+		}
+		if some {
+			clusters++
+		}
+	}
+	for rule, is := range matches {
+		if !is {
+			unmatched = append(unmatched, int64(rule))
+		}
+	}
+	return clusters, unmatched
+}
+
+// inEffect says whether the users of a policy are as it says.
+func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav1.Condition {
+	c := metav1.Condition{Type: "InEffect", Status: metav1.ConditionFalse, ObservedGeneration: generation}
+	switch {
+	case len(u.users) == 0:
+		c.Reason, c.Message = "Unused", "no object names the policy"
+	case accepted != metav1.ConditionTrue:
+		c.Reason, c.Message = reasonInvalidPolicy, fmt.Sprintf("%d objects keep what the last valid version of the policy gave them", len(u.users))
+	case u.behind > 0:
+		c.Reason = reasonProgressing
+		c.Message = fmt.Sprintf("%d of %d objects are not yet, everywhere, as the policy says; the first is %s %s",
+			u.behind, len(u.users), u.first.GroupResource, u.first.NamespacedName)
+	default:
+		c.Status, c.Reason = metav1.ConditionTrue, "InEffect"
+		c.Message = fmt.Sprintf("%d objects on %d clusters are as the policy says", len(u.users), len(u.clusters))
+	}
+	return c
+}
+
+// policyObject returns a policy in which nothing is but room for its status: no more is
+// needed of one to write that.
+func policyObject(ref tree.Policy) (client.Object, *corev1alpha1.PolicyStatus) {
+	var obj client.Object
+	switch ref.Kind {
+	case corev1alpha1.KindOverridePolicy:
+		obj = &corev1alpha1.OverridePolicy{}
+	case corev1alpha1.KindClusterOverridePolicy:
+		obj = &corev1alpha1.ClusterOverridePolicy{}
+	case corev1alpha1.KindPropagationPolicy:
+		obj = &corev1alpha1.PropagationPolicy{}
+	default:
+		obj = &corev1alpha1.ClusterPropagationPolicy{}
+	}
+	return obj, statusIn(obj)
+}
+
+// statusIn returns the status of a policy.
+func statusIn(obj client.Object) *corev1alpha1.PolicyStatus {
+	switch o := obj.(type) {
+	case *corev1alpha1.OverridePolicy:
+		return &o.Status
+	case *corev1alpha1.ClusterOverridePolicy:
+		return &o.Status
+	case *corev1alpha1.PropagationPolicy:
+		return &o.Status
+	case *corev1alpha1.ClusterPropagationPolicy:
+		return &o.Status
+	default:
+		return &corev1alpha1.PolicyStatus{}
+	}
+}
+
+// count counts keys by type, ordered by type.
+func count(keys []Key) []corev1alpha1.TypedRefCount {
+	n := map[schema.GroupResource]int64{}
+	for _, key := range keys {
+		n[key.GroupResource]++
+	}
+	var counts []corev1alpha1.TypedRefCount
+	for r, of := range n {
+		counts = append(counts, corev1alpha1.TypedRefCount{Group: r.Group, Resource: r.Resource, Count: of})
+	}
+	slices.SortFunc(counts, func(a, b corev1alpha1.TypedRefCount) int {
+		return cmp.Or(cmp.Compare(a.Group, b.Group), cmp.Compare(a.Resource, b.Resource))
+	})
+	return counts
+}
+
+// policyNames returns the policies that an object names, valid or not.
+func policyNames(obj *unstructured.Unstructured) []tree.Policy {
+	if obj == nil {
+		return nil
+	}
+	refs, _, _ := override.Named(obj.GetLabels(), obj.GetNamespace()) // A label that is not valid names nothing.
+	if ref, ok, _, err := placement.Named(obj.GetLabels(), obj.GetNamespace()); ok && err == nil {
+		refs = append(refs, ref)
+	}
+	return refs
+}

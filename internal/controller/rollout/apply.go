@@ -1,0 +1,329 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/output"
+	"refract.dev/internal/rescue"
+)
+
+// Who writes what, for server-side apply.
+const (
+	templateOwner = "refract-injection"
+	statusOwner   = "refract-rollout"
+)
+
+// How long to wait with the next eviction of a workload's pods after one was refused,
+// and after a pod came back as it was.
+const (
+	firstRefusal = 2 * time.Second
+	lastRefusal  = time.Minute
+	firstBounce  = 10 * time.Second
+	lastBounce   = time.Hour
+)
+
+// apply does what was decided. What is touched is written to the statuses before,
+// so that it is known whatever happens.
+func (c *controller) apply(ctx context.Context, namespace string, at *place, s *snapshot, p *plan) error {
+	at.memory = p.memory
+	failed, errs := c.writeStatuses(ctx, namespace, at, s, p)
+	for _, t := range p.touches {
+		if slices.ContainsFunc(t.policies, func(name string) bool { return failed[name] }) {
+			continue
+		}
+		if err := c.touch(ctx, namespace, at, t); err != nil {
+			errs = append(errs, err)
+		}
+	}
+	for _, policy := range s.policies {
+		if slices.Contains(p.resumed, policy.name) {
+			errs = append(errs, c.forgetResumed(ctx, namespace, policy))
+		}
+	}
+	for _, e := range p.events {
+		if !failed[e.policy] {
+			c.tell(namespace, s, e)
+		}
+	}
+	c.census.put(namespace, p.pods)
+	return errors.Join(errs...)
+}
+
+// writeStatuses writes the statuses that are others than before, and returns for
+// which policies that failed.
+func (c *controller) writeStatuses(ctx context.Context, namespace string, at *place, s *snapshot, p *plan) (failed map[string]bool, errs []error) {
+	failed = map[string]bool{}
+	var mu sync.Mutex
+	var running sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
+	for _, policy := range s.policies {
+		now := p.statuses[policy.name]
+		if equality.Semantic.DeepEqual(ours(policy.status), now) {
+			continue
+		}
+		slots <- struct{}{}
+		running.Go(func() {
+			defer func() { <-slots }()
+			version, err := c.writeStatus(ctx, namespace, policy, now)
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case err != nil && policy.unreadable:
+				// It does not help to try again. The log has what is wrong with it.
+				failed[policy.name] = true
+				c.log.V(1).Info("Cannot write to what is no policy", "namespace", namespace, "policy", policy.name, "error", err.Error())
+			case err != nil:
+				failed[policy.name] = true
+				errs = append(errs, err)
+			case version != "":
+				at.written[policy.uid] = written{version, now}
+			}
+		})
+	}
+	running.Wait()
+	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
+	return failed, errs
+}
+
+// admit writes to the status of every policy of a namespace that its rollout stands still,
+// and why.
+func (c *controller) admit(ctx context.Context, namespace string, why error) (err error) {
+	defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
+	at := c.place(namespace)
+	var errs []error
+	for _, a := range c.view.policies.all(namespace) {
+		if a.deleting {
+			continue
+		}
+		was := at.status(a)
+		now := ours(was).DeepCopy()
+		meta.SetStatusCondition(&now.Conditions, metav1.Condition{
+			Type: refractv1beta1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: reasonInternal, Message: why.Error(),
+			ObservedGeneration: a.policy.Generation, LastTransitionTime: metav1.NewTime(c.now().Truncate(time.Second)),
+		})
+		if equality.Semantic.DeepEqual(ours(was), now) {
+			continue
+		}
+		version, err := c.writeStatus(ctx, namespace, &policy{name: a.name, uid: a.uid}, now)
+		if err == nil && version != "" {
+			at.written[a.uid] = written{version, now}
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// writeStatus writes the status of a policy, and returns the version that it has then;
+// none if the policy has gone.
+func (c *controller) writeStatus(
+	ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus,
+) (version string, err error) {
+	defer rescue.To(&err, c.log, "writing the status of an injection policy", "namespace", namespace, "policy", p.name)
+	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
+	if err != nil {
+		return "", err
+	}
+	u := &unstructured.Unstructured{Object: map[string]any{"status": content}}
+	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
+	u.SetNamespace(namespace)
+	u.SetName(p.name)
+	u.SetUID(p.uid)
+	err = c.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(statusOwner), client.ForceOwnership)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return "", nil // It has gone, and perhaps come anew; an event says so.
+	case err != nil:
+		return "", fmt.Errorf("writing the status of ServiceInjectionPolicy %s/%s: %w", namespace, p.name, err)
+	}
+	return u.GetResourceVersion(), nil
+}
+
+// ours returns what of a status this controller writes.
+func ours(s *refractv1beta1.ServiceInjectionPolicyStatus) *refractv1beta1.ServiceInjectionPolicyStatus {
+	out := *s
+	out.Effective, out.FromService = nil, nil
+	out.Conditions = nil
+	for _, kind := range []string{refractv1beta1.ConditionAccepted, refractv1beta1.ConditionReferencesResolved, refractv1beta1.ConditionRolledOut} {
+		if condition := meta.FindStatusCondition(s.Conditions, kind); condition != nil {
+			out.Conditions = append(out.Conditions, *condition)
+		}
+	}
+	return &out
+}
+
+// touch does one step of a recreation, and remembers it.
+func (c *controller) touch(ctx context.Context, namespace string, at *place, t touch) error {
+	m := at.memory[t.group.ref.uid]
+	var err error
+	if t.victim == nil {
+		err = c.annotate(ctx, namespace, t, &m)
+	} else {
+		err = c.evict(ctx, namespace, t, &m)
+	}
+	at.memory[t.group.ref.uid] = m
+	if err == nil {
+		return nil
+	}
+	before := at.probes[t.group.ref.uid]
+	at.probes[t.group.ref.uid] = probe{
+		hash: before.hash, reason: "WriteFailed", message: err.Error(), at: c.now(),
+		tries: before.tries + 1, retry: c.now().Add(backoff(firstLook, lastLook, before.tries)),
+	}
+	return err
+}
+
+// annotate has the workload's controller recreate its pods.
+func (c *controller) annotate(ctx context.Context, namespace string, t touch, m *memory) error {
+	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
+		"annotations": map[string]any{refractv1beta1.HashAnnotation: t.group.prospect.hash},
+	}}}}}
+	r := t.group.ref
+	u.SetAPIVersion(r.apiVersion)
+	u.SetKind(r.kind)
+	u.SetNamespace(namespace)
+	u.SetName(r.name)
+	u.SetUID(r.uid) // If it has gone since, it does not come back.
+	err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(templateOwner), client.ForceOwnership)
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("annotating the template of %s/%s: %w", namespace, r, err)
+	}
+	now := c.now()
+	*m = memory{
+		ref: r, hash: t.group.prospect.hash, generation: u.GetGeneration(), begun: now, changed: now, reverts: m.reverts,
+		pods: m.pods, lenient: m.lenient, policies: t.policies,
+	}
+	c.log.Info("Having pods recreated", "namespace", namespace, "workload", r.String(), "policies", t.policies)
+	c.tellWorkload(namespace, r, t.policies)
+	return nil
+}
+
+// evict asks for a pod to go, as far as budgets allow.
+func (c *controller) evict(ctx context.Context, namespace string, t touch, m *memory) error {
+	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: t.victim.name}}
+	err := c.client.SubResource("eviction").Create(ctx, target, &policyv1.Eviction{
+		ObjectMeta:    target.ObjectMeta,
+		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &t.victim.uid}},
+	})
+	now := c.now()
+	switch {
+	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
+		return nil
+	case apierrors.IsTooManyRequests(err),
+		apierrors.ReasonForError(err) == metav1.StatusReasonInternalError && statusCode(err) == http.StatusInternalServerError:
+		// The second is what a pod with several budgets gets.
+		m.reason, m.message = reasonBudget, fmt.Sprintf("pod %s cannot be evicted now: %s", t.victim.name, err)
+		m.notBefore = now.Add(backoff(firstRefusal, lastRefusal, m.refused))
+		m.refused++
+		return nil
+	case err != nil:
+		return fmt.Errorf("evicting pod %s/%s: %w", namespace, t.victim.name, err)
+	}
+	first := m.firstEviction.IsZero()
+	if first {
+		m.firstEviction, m.begun = now, now
+	}
+	m.evicted, m.changed, m.refused, m.progress = t.victim.uid, now, 0, ""
+	m.reason, m.message, m.notBefore = "", "", time.Time{}
+	m.policies = sortedUnion(m.policies, t.policies)
+	m.pods = 0
+	for _, p := range t.group.pods {
+		if p.counts() {
+			m.pods++
+		}
+	}
+	if t.bounced {
+		m.reason, m.message = reasonBounced, "pods came back without what they should have; the webhook may not have answered"
+		m.notBefore = now.Add(backoff(firstBounce, lastBounce, m.bounced))
+		m.bounced++
+	}
+	c.log.Info("Evicted a pod", "namespace", namespace, "pod", t.victim.name, "workload", t.group.ref.String(), "policies", t.policies)
+	if first {
+		c.tellWorkload(namespace, t.group.ref, t.policies)
+	}
+	return nil
+}
+
+func statusCode(err error) int32 {
+	var status apierrors.APIStatus
+	if !errors.As(err, &status) {
+		return 0
+	}
+	return status.Status().Code
+}
+
+// forgetResumed takes the annotation off a policy that had a halted rollout go on: it
+// is for once.
+func (c *controller) forgetResumed(ctx context.Context, namespace string, p *policy) error {
+	key := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(refractv1beta1.ResumeAnnotation)
+	patch := fmt.Sprintf(`[{"op":"test","path":%q,"value":%q},{"op":"remove","path":%q}]`, key, p.hash, key)
+	u := &metav1.PartialObjectMetadata{}
+	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
+	u.SetNamespace(namespace)
+	u.SetName(p.name)
+	err := c.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner(statusOwner))
+	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
+		return nil // It has gone, or says something else by now.
+	}
+	return err
+}
+
+// tell records an event, and counts it.
+func (c *controller) tell(namespace string, s *snapshot, e event) {
+	kind := corev1.EventTypeNormal
+	if e.warning {
+		kind = corev1.EventTypeWarning
+	}
+	if e.group != nil {
+		c.recorder.Eventf(named(namespace, e.group.ref), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
+		rollouts.WithLabelValues(results[e.reason]).Inc()
+		return
+	}
+	i := slices.IndexFunc(s.policies, func(p *policy) bool { return p.name == e.policy })
+	if i < 0 {
+		return
+	}
+	if result := results[e.reason]; result != "" && e.reason != eventReverted {
+		rollouts.WithLabelValues(result).Inc()
+	}
+	of := ref{apiVersion: refractv1beta1.GroupVersion.String(), kind: refractv1beta1.KindServiceInjectionPolicy, name: e.policy, uid: s.policies[i].uid}
+	c.recorder.Eventf(named(namespace, of), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
+}
+
+// tellWorkload records on a workload that its pods are recreated.
+func (c *controller) tellWorkload(namespace string, r ref, policies []string) {
+	c.recorder.Eventf(named(namespace, r), nil, corev1.EventTypeNormal, eventRecreates, "Recreate",
+		"%s", output.Cut("its pods are recreated to have what is injected by "+strings.Join(policies, ", "), mostMessage))
+}
+
+// named names an object for an event.
+func named(namespace string, r ref) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{}
+	u.SetAPIVersion(r.apiVersion)
+	u.SetKind(r.kind)
+	u.SetNamespace(namespace)
+	u.SetName(r.name)
+	u.SetUID(r.uid)
+	return u
+}

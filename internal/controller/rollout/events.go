@@ -1,0 +1,84 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+	"refract.dev/internal/output"
+)
+
+// Reasons of events.
+const (
+	eventStarted   = "RolloutStarted"
+	eventCompleted = "RolloutCompleted"
+	eventHalted    = "RolloutHalted"
+	eventReverted  = "OwnerReverts"
+	eventConflicts = "Conflicts"
+	eventMissing   = "ReferencesMissing"
+	eventRecreates = "InjectionRollout"
+)
+
+// tell makes events of what is otherwise than what was written. What is written is
+// what has been told, so that a restart repeats nothing.
+func (d *decision) tell(st *state, now *refractv1beta1.ServiceInjectionPolicyStatus) {
+	if r := now.Rollout; r != nil {
+		d.tellPhase(st, r)
+	}
+	if conflicts := st.conflicts(); conflicts > 0 && (st.status.Skipped == 0 || st.status.Hash != st.hash) {
+		d.plan.events = append(d.plan.events, event{
+			policy: st.name, warning: true, reason: eventConflicts,
+			message: "the policy is left out for " + output.Count(conflicts, "pod", "pods") + ": see status.workloads",
+		})
+	}
+	is := meta.FindStatusCondition(now.Conditions, refractv1beta1.ConditionReferencesResolved)
+	was := meta.FindStatusCondition(st.status.Conditions, refractv1beta1.ConditionReferencesResolved)
+	if is.Status == metav1.ConditionFalse && (was == nil || was.Status != is.Status || was.Message != is.Message) {
+		d.plan.events = append(d.plan.events, event{policy: st.name, warning: true, reason: eventMissing, message: is.Message})
+	}
+}
+
+// conflicts counts the pods for which the policy is left out, unless it is to be.
+func (st *state) conflicts() int32 {
+	if st.audit {
+		return 0
+	}
+	return st.counts.skipped
+}
+
+func (d *decision) tellPhase(st *state, r *refractv1beta1.RolloutStatus) {
+	e := event{policy: st.name}
+	begun := st.before.Phase == refractv1beta1.PhaseCanary || st.before.Phase == refractv1beta1.PhaseRolling
+	switch {
+	case r.Phase == refractv1beta1.PhaseHalted && st.before.Phase != refractv1beta1.PhaseHalted:
+		e.warning, e.reason = true, eventHalted
+		e.message = fmt.Sprintf("%s; nothing more is touched until the policy changes, or is annotated with %s=%s",
+			strings.TrimSuffix(r.Message, "."), refractv1beta1.ResumeAnnotation, st.hash)
+	case r.Phase == refractv1beta1.PhaseComplete && r.Done > 0 && st.before.Phase != "" && st.before.Phase != refractv1beta1.PhaseComplete:
+		e.reason, e.message = eventCompleted, output.Count(r.Done, "workload was", "workloads were")+" recreated"
+	case !begun && slices.ContainsFunc(d.plan.touches, func(t touch) bool { return slices.Contains(t.policies, st.name) }):
+		e.reason = eventStarted
+		e.message = fmt.Sprintf("the pods of %s are recreated, %s first", output.Count(r.Workloads-r.Done, "workload", "workloads"), r.Current[0])
+	default:
+		return
+	}
+	d.plan.events = append(d.plan.events, e)
+}
+
+// tellReverted makes events of a template whose annotation was taken off again.
+func (j *judge) tellReverted(a *assessment) {
+	j.plan.events = append(j.plan.events, event{group: a.group, warning: true, reason: eventReverted, message: a.memory.message})
+	for _, name := range a.wanted {
+		j.plan.events = append(j.plan.events, event{
+			policy: name, warning: true, reason: eventReverted, message: a.ref.String() + ": " + a.memory.message,
+		})
+	}
+}
+
+// stateNames are those that pods are counted by, for the metric.
+var stateNames = []inject.State{inject.StateInjected, inject.StateStale, inject.StateSkipped, inject.StateExcluded}

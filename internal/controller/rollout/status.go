@@ -1,0 +1,326 @@
+package rollout
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/inject"
+	"refract.dev/internal/output"
+)
+
+// Bounds of what a status says.
+const (
+	mostRows    = 20
+	mostMessage = 1000 // Bytes.
+)
+
+// row is a WorkloadStanding before the worst are chosen.
+type row struct {
+	rank int // The least is the worst.
+	ref  ref
+	refractv1beta1.WorkloadStanding
+}
+
+// ranks order reasons from the worst. Those of conflicts stand where the empty one
+// does.
+var ranks = map[string]int{
+	reasonFailed: 0, string(refractv1beta1.PhaseHalted): 1, reasonBlocked: 2, reasonReverts: 3, reasonBounced: 4,
+	"": 5, reasonManual: 6, reasonOwner: 7, reasonBudget: 8, reasonBusy: 9, reasonRolling: 10,
+	string(refractv1beta1.PhasePaused): 11, string(refractv1beta1.PhaseAwaitingApproval): 11, reasonQueued: 12, reasonNextRun: 13,
+	inject.ReasonAudit: 14, inject.ReasonOptedOut: 15, inject.ReasonMirrorPod: 15,
+}
+
+func rankOf(reason string) int {
+	if rank, known := ranks[reason]; known {
+		return rank
+	}
+	return ranks[""]
+}
+
+// add adds a row, and forgets the best if there are very many.
+func (st *state) add(g *group, pods int, reason, message string) {
+	st.rows = append(st.rows, row{rankOf(reason), g.ref, refractv1beta1.WorkloadStanding{
+		Kind: g.ref.kind, Name: g.ref.name, Pods: int32(pods), Reason: reason, Message: output.Cut(message, mostMessage),
+	}})
+	if len(st.rows) >= 10*mostRows {
+		st.rows = worstOf(st.rows)
+	}
+}
+
+func worstOf(rows []row) []row {
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Pods, a.Pods), compareRefs(a.ref, b.ref), cmp.Compare(a.Reason, b.Reason))
+	})
+	return rows[:min(len(rows), mostRows)]
+}
+
+// count counts pods, and makes the rows.
+func (d *decision) count() {
+	for _, a := range d.groups {
+		alike := map[*standing]int{}
+		for _, p := range a.pods {
+			if p.counts() && p.standing != nil {
+				alike[p.standing]++
+			}
+		}
+		d.countOne(a, alike)
+	}
+}
+
+// skip is why a policy is left out for pods of a group, or these for it.
+type skip struct{ policy, reason string }
+
+func (d *decision) countOne(a *assessment, alike map[*standing]int) {
+	skips, messages := map[skip]int{}, map[skip]string{}
+	selected := map[string]bool{}
+	for s, n := range alike {
+		if worst, found := s.worst(); found {
+			d.plan.pods[worst] += n
+		}
+		for i := range s.verdicts {
+			v := &s.verdicts[i]
+			st := d.states[v.policy]
+			if st == nil {
+				continue
+			}
+			st.counts.add(v.state, int32(n))
+			switch v.state {
+			case inject.StateSkipped, inject.StateExcluded:
+				key := skip{v.policy, v.reason}
+				skips[key] += n
+				if was, known := messages[key]; !known || v.message < was {
+					messages[key] = v.message
+				}
+			case inject.StateStale, inject.StateInjected:
+				selected[v.policy] = true
+			}
+		}
+	}
+	for key, n := range skips {
+		d.states[key.policy].add(a.group, n, key.reason, messages[key])
+	}
+	for name := range selected {
+		d.countStale(d.states[name], a)
+	}
+}
+
+// countStale notes what becomes of the stale pods of a group for a policy.
+func (d *decision) countStale(st *state, a *assessment) {
+	n := a.stale[st.name]
+	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.step != manual || n == 0) {
+		st.eligible++
+	}
+	if n == 0 || !slices.Contains(a.wanted, st.name) {
+		return
+	}
+	switch {
+	case a.step == manual:
+		st.counts.manual += int32(n)
+		st.add(a.group, n, a.reason, a.message)
+	case a.step == nextRun:
+		st.counts.nextRun += int32(n)
+		st.add(a.group, n, a.reason, a.message)
+	case a.reason == "":
+	case !slices.Contains(a.fixable, st.name) && a.reason != reasonBlocked:
+		st.counts.manual += int32(n)
+		st.add(a.group, n, reasonOwner, "pods of its template do not get it: the labels or the content of its pods are others")
+	default:
+		st.add(a.group, n, a.reason, a.message)
+	}
+}
+
+// worst returns the state that matters most of those to several policies.
+func (s *standing) worst() (worst inject.State, found bool) {
+	for _, want := range []inject.State{inject.StateStale, inject.StateSkipped, inject.StateExcluded, inject.StateInjected} {
+		if slices.ContainsFunc(s.verdicts, func(v verdict) bool { return v.state == want }) {
+			return want, true
+		}
+	}
+	return "", false
+}
+
+func (c *counts) add(state inject.State, n int32) {
+	c.matched += n
+	switch state {
+	case inject.StateInjected:
+		c.injected += n
+	case inject.StateStale:
+		c.stale += n
+	case inject.StateSkipped:
+		c.skipped += n
+	case inject.StateExcluded:
+		c.excluded += n
+	}
+}
+
+// report writes the status of a policy.
+func (d *decision) report(st *state) {
+	now := &refractv1beta1.ServiceInjectionPolicyStatus{
+		ObservedGeneration: st.generation, Hash: st.hash,
+		Matched: st.counts.matched, Injected: st.counts.injected, Stale: st.counts.stale,
+		Skipped: st.counts.skipped, Excluded: st.counts.excluded, Manual: st.counts.manual,
+	}
+	for _, r := range worstOf(st.rows) {
+		now.Workloads = append(now.Workloads, r.WorkloadStanding)
+	}
+	now.Rollout = d.rollout(st)
+	for _, c := range []metav1.Condition{d.accepted(st), d.resolved(st), d.rolledOut(st, now.Rollout)} {
+		c.ObservedGeneration = st.generation
+		c.Message = output.Cut(c.Message, mostMessage)
+		c.LastTransitionTime = metav1.NewTime(d.now.Truncate(time.Second))
+		if was := meta.FindStatusCondition(st.status.Conditions, c.Type); was != nil && was.Status == c.Status {
+			c.LastTransitionTime = was.LastTransitionTime
+		}
+		now.Conditions = append(now.Conditions, c)
+	}
+	d.plan.statuses[st.name] = now
+	d.tell(st, now)
+}
+
+// recreates reports whether pods are recreated for the policy at all.
+func (d *decision) recreates(st *state) bool {
+	return st.problem == "" && !st.audit && !d.disabled && st.rollout.Strategy != refractv1beta1.RolloutNone
+}
+
+// rollout says how far it has come; nil if nothing is recreated for the policy.
+func (d *decision) rollout(st *state) *refractv1beta1.RolloutStatus {
+	if !d.recreates(st) {
+		return st.asHalted()
+	}
+	left := len(st.left)
+	done := max(st.derived, int(st.before.Done)+st.finished)
+	done = max(min(done, st.eligible-left), 0)
+	r := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}
+	for _, a := range st.rolling {
+		r.Current = append(r.Current, a.ref.String())
+	}
+	slices.Sort(r.Current)
+	r.Phase, r.Message = d.phase(st, left)
+	r.Message = output.Cut(r.Message, mostMessage)
+	return r
+}
+
+// asHalted returns what was written of a rollout that was halted; nil for others. While
+// nothing is recreated it is not to be forgotten: what is wrong with it still is.
+func (st *state) asHalted() *refractv1beta1.RolloutStatus {
+	if st.problem != "" || st.before.Phase != refractv1beta1.PhaseHalted {
+		return nil
+	}
+	return &st.before
+}
+
+// phase says where a rollout stands, and why it does not go on if it does not.
+func (d *decision) phase(st *state, left int) (refractv1beta1.RolloutPhase, string) {
+	begun := st.passed || st.before.Phase == refractv1beta1.PhaseCanary || st.before.Phase == refractv1beta1.PhaseRolling
+	switch {
+	case left == 0:
+		return refractv1beta1.PhaseComplete, ""
+	case st.closed != "":
+		return st.closed, st.why
+	case len(st.rolling) == 0 && len(st.blocked) > 0:
+		return refractv1beta1.PhaseBlocked, st.blocked[0].ref.String() + ": " + st.blocked[0].message
+	case len(st.rolling) == 0 && !begun:
+		return refractv1beta1.PhasePending, st.waits()
+	case st.passed:
+		return refractv1beta1.PhaseRolling, st.waits()
+	default:
+		return refractv1beta1.PhaseCanary, st.waits()
+	}
+}
+
+// waits says what is waited for, if nothing is being recreated.
+func (st *state) waits() string {
+	if len(st.rolling) > 0 || len(st.busy) == 0 {
+		return ""
+	}
+	return st.busy[0].ref.String() + ": " + st.busy[0].message
+}
+
+func (d *decision) accepted(st *state) metav1.Condition {
+	c := metav1.Condition{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "the policy is in effect"}
+	switch {
+	case st.problem != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, st.problemReason, st.problem
+	case st.audit:
+		c.Message = "the mode is Audit: nothing is injected, only reported"
+	}
+	return c
+}
+
+func (d *decision) resolved(st *state) metav1.Condition {
+	c := metav1.Condition{
+		Type: refractv1beta1.ConditionReferencesResolved, Status: metav1.ConditionTrue, Reason: "Resolved",
+		Message: "everything that the policy refers to is there",
+	}
+	switch {
+	case st.problem != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, st.problemReason, "the policy is not in effect"
+	case st.unknown:
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonUnexamined, strings.Join(st.missing, "; ")
+	case len(st.missing) > 0:
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NotFound", strings.Join(st.missing, "; ")
+	case len(st.references) == 0:
+		c.Message = "the policy refers to nothing that pods cannot do without"
+	}
+	return c
+}
+
+// conditionReasons are those of RolledOut in phases in which it is false.
+var conditionReasons = map[refractv1beta1.RolloutPhase]string{
+	refractv1beta1.PhasePending: string(refractv1beta1.PhasePending), refractv1beta1.PhaseBlocked: reasonBlocked,
+	refractv1beta1.PhaseCanary: string(refractv1beta1.PhaseCanary), refractv1beta1.PhaseRolling: reasonRolling,
+	refractv1beta1.PhasePaused: string(refractv1beta1.PhasePaused), refractv1beta1.PhaseHalted: reasonFailed,
+	refractv1beta1.PhaseAwaitingApproval: string(refractv1beta1.PhaseAwaitingApproval),
+}
+
+func (d *decision) rolledOut(st *state, r *refractv1beta1.RolloutStatus) metav1.Condition {
+	c := metav1.Condition{Type: refractv1beta1.ConditionRolledOut, Status: metav1.ConditionFalse}
+	switch {
+	case st.problem != "":
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, st.problemReason, "the policy is not in effect"
+	case st.audit:
+		c.Reason, c.Message = inject.ReasonAudit, "the mode is Audit: nothing is injected, only reported"
+	case st.counts.stale == 0 && (r == nil || r.Phase == refractv1beta1.PhaseComplete):
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Complete", "all pods that should have it do"
+	case r == nil && d.disabled:
+		c.Reason, c.Message = "Disabled", fmt.Sprintf("%s stale; the controller is not to recreate pods", output.Count(st.counts.stale, "pod is", "pods are"))
+	case r == nil:
+		c.Reason, c.Message = "NotRequested", fmt.Sprintf("%s stale; the strategy is None", output.Count(st.counts.stale, "pod is", "pods are"))
+	case r.Phase != refractv1beta1.PhaseComplete:
+		c.Reason, c.Message = conditionReasons[r.Phase], r.Message
+		if c.Message == "" {
+			c.Message = fmt.Sprintf("%d of %d workloads are done", r.Done, r.Workloads)
+		}
+	case st.counts.manual > 0:
+		c.Reason, c.Message = st.leftOver()
+	default:
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Complete", "what can be recreated was"
+		if st.counts.nextRun > 0 {
+			c.Message += fmt.Sprintf("; %s of CronJobs until their next run", output.Count(st.counts.nextRun, "pod is stale", "pods are stale"))
+		}
+	}
+	return c
+}
+
+// leftOver says what others have to recreate: the worst reason first.
+func (st *state) leftOver() (reason, message string) {
+	kinds := map[string]int{}
+	for _, r := range worstOf(st.rows) {
+		if r.Reason == reasonReverts || r.Reason == reasonManual || r.Reason == reasonOwner {
+			kinds[r.Reason]++
+		}
+	}
+	for _, reason := range []string{reasonReverts, reasonManual, reasonOwner} {
+		if kinds[reason] > 0 {
+			return reason, output.Count(st.counts.manual, "pod has", "pods have") + " to be recreated by others than this controller; see status.workloads"
+		}
+	}
+	return reasonManual, output.Count(st.counts.manual, "pod has", "pods have") + " to be recreated by others than this controller"
+}

@@ -1,0 +1,196 @@
+package diff
+
+import (
+	"fmt"
+	"io"
+	"strings"
+
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+)
+
+// maxMarkdown bounds what WriteMarkdown writes, in bytes: what a comment on GitHub
+// may have is 65,536 characters.
+const maxMarkdown = 65_000
+
+// WriteMarkdown writes a comment for a pull request: a sentence, a table with a
+// line for each group, and the unified diffs to unfold. It is at most 65,000
+// bytes long: details of the last groups, then their lines, are left out where
+// there are too many, and it says how many. Nothing in names and values is
+// understood as Markdown or HTML.
+func WriteMarkdown(w io.Writer, d *Diff) error {
+	groups := d.masked()
+	head := fmt.Sprintf("### Refract: %s\n", &d.Totals)
+	notes := markdownNotes(d.Notes)
+	left := maxMarkdown - len(head) - len(notes) - reserve
+
+	var rows []string
+	for i := range groups {
+		row := groups[i].row()
+		if left < len(row)+len(tableHead) {
+			break
+		}
+		rows = append(rows, row)
+		left -= len(row)
+	}
+	var details []string
+	left -= len(tableHead)
+	for i := range rows {
+		text, err := groups[i].details()
+		if err != nil {
+			return err
+		}
+		if left < len(text) {
+			break
+		}
+		details = append(details, text)
+		left -= len(text)
+	}
+
+	var b strings.Builder
+	b.WriteString(head)
+	if len(rows) > 0 {
+		b.WriteString(tableHead + strings.Join(rows, ""))
+	}
+	b.WriteString(notes)
+	b.WriteString(strings.Join(details, ""))
+	b.WriteString(leftOut(len(groups)-len(rows), len(rows)-len(details)))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+const tableHead = "\n| | Objects | Clusters | What happens |\n|---|---|---|---|\n"
+
+// reserve is room for leftOut.
+const reserve = 300
+
+func leftOut(rows, details int) string {
+	switch {
+	case rows > 0:
+		return fmt.Sprintf("\n%s left out, and the details of %s more, as a comment has no room for them; `refract diff` shows all.\n",
+			output.Count(rows, "group is", "groups are"), output.Count(details, "group", "groups"))
+	case details > 0:
+		return fmt.Sprintf("\nThe details of the last %s are left out, as a comment has no room for them; `refract diff` shows all.\n",
+			output.Count(details, "group", "groups"))
+	default:
+		return ""
+	}
+}
+
+// mostNotes and mostChanges are how many are listed before the rest is counted.
+const (
+	mostNotes   = 20
+	mostChanges = 3
+)
+
+func markdownNotes(notes []Note) string {
+	if len(notes) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("\nNotes:\n\n")
+	for i := range notes {
+		if i == mostNotes {
+			fmt.Fprintf(&b, "- and %d more\n", len(notes)-mostNotes)
+			break
+		}
+		fmt.Fprintf(&b, "- %s\n", literal(cut(notes[i].String())))
+	}
+	return b.String()
+}
+
+// row is the group's line in the table.
+func (g *Group) row() string {
+	return fmt.Sprintf("| %s | %s | %s | %s |\n", literal(g.mark()),
+		literal(cut(g.Objects[0].Kind+" "+render.Few(namesOf(g.Objects)))), literal(cut(g.where())), g.what())
+}
+
+func (g *Group) where() string {
+	if len(g.Clusters) == 0 {
+		return ""
+	}
+	return clusterCount(len(g.Clusters)) + ": " + render.Few(g.Clusters)
+}
+
+// what says in a cell what happens.
+func (g *Group) what() string {
+	var parts []string
+	for i, line := range g.lines() {
+		if g.Status == Changed && i == mostChanges && len(g.Changes) > mostChanges {
+			parts = append(parts, fmt.Sprintf("and %s", output.Count(len(g.Changes)-mostChanges, "more change", "more changes")))
+		}
+		impact, ok := strings.CutPrefix(line, "! ")
+		switch {
+		case ok:
+			parts = append(parts, "**"+literal(cut(impact))+"**")
+		case g.Status == Changed && i >= mostChanges:
+		case g.Status == Changed:
+			parts = append(parts, "<code>"+literal(cut(line))+"</code>")
+		default:
+			parts = append(parts, literal(cut(line)))
+		}
+	}
+	return strings.Join(parts, "<br>")
+}
+
+// details are what a reader unfolds.
+func (g *Group) details() (string, error) {
+	if g.Status == Failing {
+		return "", nil // The table says all.
+	}
+	text, err := g.unified()
+	if err != nil {
+		return "", err
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n<details><summary>%s %s</summary>\n\n", literal(g.mark()), literal(cut(g.heading())))
+	if g.Status == Changed {
+		b.WriteString(fenced("", strings.Join(g.lines(), "\n")+"\n"))
+	}
+	b.WriteString(fenced("diff", text))
+	b.WriteString("\n</details>\n")
+	return b.String(), nil
+}
+
+// fenced returns a block of code that no line of the text can end.
+func fenced(language, text string) string {
+	longest, run := 2, 0
+	for _, r := range text {
+		if r != '`' {
+			run = 0
+			continue
+		}
+		run++
+		longest = max(longest, run)
+	}
+	fence := strings.Repeat("`", longest+1)
+	return fence + language + "\n" + text + fence + "\n"
+}
+
+// literal returns text of which Markdown and HTML understand nothing: what could
+// mean something is written as an entity.
+func literal(text string) string {
+	var b strings.Builder
+	for _, r := range text {
+		switch {
+		case r < ' ':
+			b.WriteByte(' ')
+		case strings.ContainsRune("\\`*_[]<>#|~@&$", r):
+			fmt.Fprintf(&b, "&#%d;", r)
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+// maxCell is how many characters of a text a cell or a line shows.
+const maxCell = 300
+
+func cut(text string) string {
+	runes := []rune(text)
+	if len(runes) <= maxCell {
+		return text
+	}
+	return string(runes[:maxCell-1]) + "…"
+}

@@ -1,0 +1,203 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/offline/render"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+// failureCodes are the facts that the engine's errors state. The first that an
+// error wraps counts.
+var failureCodes = []struct {
+	fact error
+	code Code
+}{
+	{override.ErrNoPodTemplate, NoPodTemplate},
+	{override.ErrPresent, AlreadyPresent},
+	{override.ErrProtected, ProtectedField},
+	{override.ErrImage, InvalidImage},
+	{tree.ErrIndex, IndexOutOfRange},
+	{tree.ErrNotFound, PathNotFound},
+	{tree.ErrType, PathWrongType},
+}
+
+func failureCode(err error) Code {
+	for _, c := range failureCodes {
+		if errors.Is(err, c.fact) {
+			return c.code
+		}
+	}
+	return RuleFails
+}
+
+// checkFailures looks for rules that fail.
+func checkFailures(f *fleet, out *report) {
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			for _, it := range r.items {
+				it.reportFailures(out)
+			}
+		}
+	}
+}
+
+func (it *item) reportFailures(out *report) {
+	byCode := map[Code][]run{}
+	var first []*failure // Of each code.
+	for i := range it.failures {
+		fail := &it.failures[i]
+		if fail.reportImage(out) {
+			it.reported = true
+			continue
+		}
+		code := failureCode(fail.err)
+		if byCode[code] == nil {
+			first = append(first, fail)
+		}
+		byCode[code] = append(byCode[code], fail.run)
+	}
+	for _, fail := range first {
+		it.reported = true
+		code := failureCode(fail.err)
+		finding := it.rule.policy.finding(code, it.failingField(code), "%s", fail.err.Err)
+		finding.Path = fail.err.Path
+		if hint := fail.advice(it, code); hint != "" {
+			finding.hint("%s", hint)
+		}
+		out.add(finding.on(affected(byCode[code])))
+	}
+}
+
+// reportImage reports an image that is not valid on the hub already, and whether
+// it did.
+func (fail *failure) reportImage(out *report) bool {
+	path := fail.err.Path
+	p, err := tree.Parse(path)
+	if err != nil || !errors.Is(fail.err, override.ErrImage) {
+		return false
+	}
+	o := fail.outcome.Object
+	value, err := tree.Lookup(o.Content.Object, p)
+	fact, ok := strings.CutPrefix(fail.err.Err.Error(), path+" ")
+	if err != nil || !ok || !strings.HasPrefix(fact, fmt.Sprintf("is %q, which", value)) {
+		return false // It is what becomes of the image.
+	}
+	s := subjectOf(o)
+	finding := s.finding(InvalidImage, manifest.FieldOf(o.Content.Object, path), "%s", fact)
+	finding.Path = path
+	out.once(s.object.String()+path, finding.on(affected([]run{fail.run})))
+	return true
+}
+
+// failingField returns the field of the item that a failure is about.
+func (it *item) failingField(code Code) string {
+	switch spec := it.spec.(type) {
+	case *corev1alpha1.JSONPatchOverrider:
+		return it.field + ".path"
+	case *corev1alpha1.ImageOverrider:
+		if spec.ImagePath != "" && (code == PathNotFound || code == IndexOutOfRange || code == PathWrongType) {
+			return it.field + ".imagePath"
+		}
+	}
+	return it.field
+}
+
+// advice returns what to do about a failure, from having looked.
+func (fail *failure) advice(it *item, code Code) string {
+	switch code {
+	case AlreadyPresent:
+		if other := it.twin(); other != nil {
+			return fmt.Sprintf("rule %d is the same as rule %d", it.rule.index, other.index)
+		}
+		if _, err := tree.Lookup(fail.template(), tree.MustParse(fail.err.Path)); err != nil {
+			return "it is not there on the hub: an earlier rule adds it"
+		}
+		return "operator overwrite replaces what is there"
+	case PathNotFound:
+		if meant := nearPath(fail.template(), fail.err.Path); meant != "" {
+			return fmt.Sprintf("did you mean %s?", meant)
+		}
+		return it.parentMissing(fail.err.Path)
+	case IndexOutOfRange:
+		return elements(fail.template(), fail.err.Path)
+	default: // The fact says it all.
+	}
+	return ""
+}
+
+// parentMissing returns what to do when what is to hold the item's value is not
+// there; nothing if more is missing.
+func (it *item) parentMissing(path string) string {
+	spec, ok := it.spec.(*corev1alpha1.JSONPatchOverrider)
+	if !ok || spec.Operator == corev1alpha1.OpRemove || around(spec.Path) != path || path == "" {
+		return ""
+	}
+	key := lastKey(spec.Path)
+	if _, err := strconv.Atoi(key); err == nil || key == "-" {
+		return fmt.Sprintf("add the list itself first: path %s, value [..]", path)
+	}
+	return fmt.Sprintf("add the map itself first: path %s, value {..}", path)
+}
+
+// twin returns an earlier rule that is the same as that of the item.
+func (it *item) twin() *rule {
+	for _, other := range it.rule.policy.rules[:it.rule.index] {
+		if equalRules(other, it.rule) {
+			return other
+		}
+	}
+	return nil
+}
+
+// nearPath returns the path with its last segment replaced by the nearest member
+// of the object around it; empty if there is none.
+func nearPath(object map[string]any, path string) string {
+	slash := strings.LastIndexByte(path, '/')
+	if slash < 0 {
+		return ""
+	}
+	around, err := tree.Lookup(object, tree.MustParse(path[:slash]))
+	members, ok := around.(map[string]any)
+	if err != nil || !ok {
+		return ""
+	}
+	key := lastKey(path)
+	others := slices.DeleteFunc(slices.Sorted(maps.Keys(members)), func(k string) bool { return k == key })
+	if n := nearest.To(key, others); n != "" {
+		return path[:slash+1] + tree.Escape(n)
+	}
+	return ""
+}
+
+// elements lists the elements of an array by name, for a path that leads to none
+// of them.
+func elements(object map[string]any, path string) string {
+	slash := strings.LastIndexByte(path, '/')
+	if slash < 0 {
+		return ""
+	}
+	around, err := tree.Lookup(object, tree.MustParse(path[:slash]))
+	array, ok := around.([]any)
+	if err != nil || !ok || len(array) == 0 {
+		return ""
+	}
+	texts := make([]string, len(array))
+	for i, element := range array {
+		name := nameOf(element)
+		if name == "" {
+			return fmt.Sprintf("the last index is %d", len(array)-1)
+		}
+		texts[i] = fmt.Sprintf("%d is %q", i, name)
+	}
+	return render.Few(texts)
+}

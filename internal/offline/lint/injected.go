@@ -1,0 +1,170 @@
+package lint
+
+import (
+	"maps"
+	"regexp"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/inject"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/preview"
+	"refract.dev/podtemplate"
+	"refract.dev/tree"
+)
+
+// checkConflicts looks for pods for which a policy is left out because of what they
+// say themselves.
+func checkConflicts(f *fleet, out *report) {
+	reported := map[*inject.Policy]bool{}
+	for _, p := range f.injecting {
+		reported[p.Compiled] = p.mountReported
+	}
+	for i := range f.pods {
+		pod := &f.pods[i]
+		if pod.Err != nil {
+			out.add(subjectOf(pod.Object).finding(InvalidObject, "", "%v", pod.Err))
+		}
+		if pod.Result == nil {
+			continue
+		}
+		for j := range pod.Result.Skipped {
+			s := &pod.Result.Skipped[j]
+			known := s.Reason == inject.ReasonVolumeMissing && reported[s.Policy]
+			if r := pod.Result.Rejected; r != nil && r.Policy == s.Policy {
+				known = true
+			}
+			if !known && !preview.Deliberate(s) && pod.Conflicts(s.Policy) {
+				out.add(conflict(pod, PodConflicts, s, "is left out"))
+			}
+		}
+		if s := pod.Result.Rejected; s != nil {
+			out.add(conflict(pod, PodRefused, s, "refuses the pods"))
+		}
+	}
+}
+
+// conflict is a finding at the place in a pod that is in the way of a policy.
+func conflict(pod *preview.Pod, code Code, s *inject.Skipped, what string) *Finding {
+	pointer := pod.Pointer(s)
+	finding := subjectOf(pod.Object).finding(code, manifest.FieldOf(pod.Object.Content.Object, pointer), "%s %s: %s", s.Policy.Author(), what, s.Message)
+	finding.Path = pointer
+	return finding
+}
+
+// checkReferences looks for what policies refer to and is not there: objects, where
+// the input has others of the kind in the namespace, and keys.
+func checkReferences(f *fleet, out *report) {
+	if f.lost.objects() {
+		return
+	}
+	for _, p := range f.injecting {
+		if p.Compiled == nil {
+			continue
+		}
+		for _, r := range p.Compiled.References() {
+			f.checkReference(out, p, &r)
+		}
+	}
+}
+
+func (f *fleet) checkReference(out *report, p *injectionPolicy, r *inject.Reference) {
+	kind := schema.GroupKind{Kind: r.Kind}
+	there := f.names(kind, p.policy.Namespace)
+	if r.Optional || len(there) == 0 {
+		return
+	}
+	at := slices.IndexFunc(f.set.Objects, func(o manifest.Object) bool {
+		return o.Identity() == manifest.Identity{GroupKind: kind, Namespace: p.policy.Namespace, Name: r.Name}
+	})
+	if at < 0 {
+		out.add(p.finding(ReferenceNotFound, r.Path, "%s %q is not in the input", r.Kind, r.Name).mean(r.Name, there))
+		return
+	}
+	keys := keysOf(f.set.Objects[at].Content.Object)
+	for _, key := range r.Keys {
+		if !slices.Contains(keys, key) {
+			out.add(p.finding(ReferenceNotFound, r.Path, "%s %q has no key %q", r.Kind, r.Name, key).
+				mean(key, keys).choices("it has %s", keys))
+		}
+	}
+}
+
+// keysOf returns the keys of a Secret or ConfigMap, sorted.
+func keysOf(object map[string]any) []string {
+	keys := map[string]bool{}
+	for _, field := range []string{"data", "stringData", "binaryData"} {
+		values, _ := object[field].(map[string]any)
+		for key := range values {
+			keys[key] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(keys))
+}
+
+// checkTooLate looks for variables of pods that name one which is injected behind
+// them.
+func checkTooLate(f *fleet, out *report) {
+	for i := range f.pods {
+		pod := &f.pods[i]
+		if !pod.Changed() {
+			continue
+		}
+		for _, list := range podtemplate.ListKeys {
+			path := "/spec/" + list
+			after := map[string]map[string]any{}
+			for _, container := range members(lookup(pod.After, path), path) {
+				after[nameOf(container)] = container
+			}
+			for at, container := range members(lookup(pod.Before, path), path) {
+				checkExpansions(out, pod, at, container, after[nameOf(container)])
+			}
+		}
+	}
+}
+
+// expansion is $(NAME), or $$, which stands for a dollar.
+var expansion = regexp.MustCompile(`\$(?:\$|\(([^()]*)\))`)
+
+// checkExpansions looks at the variables that a container had before.
+func checkExpansions(out *report, pod *preview.Pod, at string, before, after map[string]any) {
+	order := map[string]int{}
+	for i, v := range namesAt(after["env"]) {
+		order[v] = i + 1
+	}
+	own := namesAt(before["env"])
+	for path, variable := range members(before["env"], at+"/env") {
+		value, _ := variable["value"].(string)
+		for _, found := range expansion.FindAllStringSubmatch(value, -1) {
+			name := found[1]
+			if order[name] <= order[nameOf(variable)] || slices.Contains(own, name) {
+				continue
+			}
+			pointer := pod.At.String() + path + "/value"
+			finding := subjectOf(pod.Object).finding(VariableTooLate, manifest.FieldOf(pod.Object.Content.Object, pointer),
+				"uses $(%s), which is injected behind it, so that it stays as it stands", name)
+			finding.Path = pointer
+			out.add(finding.hint("envPosition: Prepend has %s put it first", injector(pod, name)))
+		}
+	}
+}
+
+// injector names the policy that adds a variable to a pod.
+func injector(pod *preview.Pod, variable string) string {
+	for i := range pod.Result.Applied {
+		if a := &pod.Result.Applied[i]; slices.Contains(a.Env, variable) {
+			return a.Policy.Author().String()
+		}
+	}
+	return "the policy"
+}
+
+// lookup returns the value at a place; nil if there is none.
+func lookup(object map[string]any, path string) any {
+	value, err := tree.Lookup(object, tree.MustParse(path))
+	if err != nil {
+		return nil
+	}
+	return value
+}

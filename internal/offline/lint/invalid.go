@@ -1,0 +1,208 @@
+package lint
+
+import (
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
+	k8sschema "k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+
+	"refract.dev/internal/offline/schema"
+	"refract.dev/podtemplate"
+	"refract.dev/tree"
+)
+
+// refusals are what API servers check of the types they serve and their schemas
+// do not say.
+var refusals = []func(*content){
+	(*content).replicas,
+	(*content).percents,
+	(*content).selected,
+	(*content).servicePorts,
+	(*content).containers,
+}
+
+// refused returns why an API server refuses an object that is as its schema
+// wants. A message names what it is about, and is the same wherever that stands.
+func refused(object map[string]any) []schema.Mismatch {
+	u := unstructured.Unstructured{Object: object}
+	c := &content{object: object, kind: u.GroupVersionKind().GroupKind()}
+	for _, look := range refusals {
+		look(c)
+	}
+	return c.found
+}
+
+// content is an object that is looked at.
+type content struct {
+	object map[string]any
+	kind   k8sschema.GroupKind
+	found  []schema.Mismatch
+}
+
+func (c *content) refusef(path, format string, args ...any) {
+	c.found = append(c.found, schema.Mismatch{Path: path, Message: fmt.Sprintf(format, args...)})
+}
+
+// at returns the value at a place; nil if there is none.
+func (c *content) at(path string) any {
+	value, err := tree.Lookup(c.object, tree.MustParse(path))
+	if err != nil {
+		return nil
+	}
+	return value
+}
+
+// workload reports whether the object is of one of the kinds of group apps.
+func (c *content) workload(kinds ...string) bool {
+	return c.kind.Group == "apps" && slices.Contains(kinds, c.kind.Kind)
+}
+
+func (c *content) replicas() {
+	if !c.workload("Deployment", "StatefulSet", "ReplicaSet") {
+		return
+	}
+	if n, ok := c.at("/spec/replicas").(int64); ok && n < 0 {
+		c.refusef("/spec/replicas", "is %d, want 0 or more", n)
+	}
+}
+
+var percent = regexp.MustCompile(`^[0-9]+%$`)
+
+// percents looks at what is a number or a percentage.
+func (c *content) percents() {
+	if !c.workload("Deployment", "StatefulSet", "DaemonSet") {
+		return
+	}
+	for _, strategy := range []string{"strategy", "updateStrategy"} {
+		for _, key := range []string{"maxSurge", "maxUnavailable"} {
+			path := "/spec/" + strategy + "/rollingUpdate/" + key
+			switch v := c.at(path).(type) {
+			case string:
+				if !percent.MatchString(v) {
+					c.refusef(path, "is %q, want a number or a percentage, as 25%%", v)
+				}
+			case int64:
+				if v < 0 {
+					c.refusef(path, "is %d, want 0 or more", v)
+				}
+			}
+		}
+	}
+}
+
+// selected looks for pods that the object would not find.
+func (c *content) selected() {
+	if !c.workload("Deployment", "StatefulSet", "DaemonSet", "ReplicaSet") {
+		return
+	}
+	from, ok := c.at("/spec/selector").(map[string]any)
+	var of metav1.LabelSelector
+	if !ok || runtime.DefaultUnstructuredConverter.FromUnstructured(from, &of) != nil {
+		return
+	}
+	selector, err := metav1.LabelSelectorAsSelector(&of)
+	if err != nil {
+		return
+	}
+	have, _, err := unstructured.NestedStringMap(c.object, "spec", "template", "metadata", "labels")
+	if err == nil && !selector.Matches(labels.Set(have)) {
+		c.refusef("/spec/template/metadata/labels", "are not those that spec.selector asks for: %s", selector)
+	}
+}
+
+const lastPort = 65535
+
+// port looks at a port, which is not less than the first one that is allowed.
+func (c *content) port(path string, value any, first int64) {
+	if n, ok := value.(int64); ok && (n < first || n > lastPort) {
+		c.refusef(path, "is %d, want a port from %d to %d", n, first, lastPort)
+	}
+}
+
+func (c *content) servicePorts() {
+	if c.kind != (k8sschema.GroupKind{Kind: "Service"}) {
+		return
+	}
+	for path, p := range members(c.at("/spec/ports"), "/spec/ports") {
+		c.port(path+"/port", p["port"], 1)
+		c.port(path+"/targetPort", p["targetPort"], 1)
+		c.port(path+"/nodePort", p["nodePort"], 0)
+	}
+}
+
+// members goes through the objects of a list, with their places.
+func members(list any, path string) func(yield func(string, map[string]any) bool) {
+	return func(yield func(string, map[string]any) bool) {
+		elements, _ := list.([]any)
+		for i, e := range elements {
+			if m, ok := e.(map[string]any); ok && !yield(path+"/"+strconv.Itoa(i), m) {
+				return
+			}
+		}
+	}
+}
+
+func (c *content) containers() {
+	spec := "/spec/template/spec"
+	if places := podtemplate.Of(c.kind); places != nil {
+		spec = places.Spec.String()
+	} else if !c.workload("ReplicaSet") {
+		return
+	}
+	volumes := namesAt(c.at(spec + "/volumes"))
+	if c.workload("StatefulSet") {
+		for _, claim := range members(c.at("/spec/volumeClaimTemplates"), "") {
+			name, _, _ := unstructured.NestedString(claim, "metadata", "name")
+			volumes = append(volumes, name)
+		}
+	}
+	// Schemas say that names are not twice in a list; here they are not in two.
+	initial := namesAt(c.at(spec + "/" + podtemplate.ListKeys[0]))
+	for list, key := range podtemplate.ListKeys {
+		for path, container := range members(c.at(spec+"/"+key), spec+"/"+key) {
+			if name := nameOf(container); list > 0 && name != "" && slices.Contains(initial, name) {
+				c.refusef(path+"/name", "is %q, as that of an init container", name)
+			}
+			c.container(path, container, volumes)
+		}
+	}
+}
+
+func namesAt(list any) []string {
+	elements, _ := list.([]any)
+	return namesOf(elements)
+}
+
+func (c *content) container(path string, container map[string]any, volumes []string) {
+	for at, p := range members(container["ports"], path+"/ports") {
+		c.port(at+"/containerPort", p["containerPort"], 1)
+		c.port(at+"/hostPort", p["hostPort"], 0)
+	}
+	for at, e := range members(container["env"], path+"/env") {
+		c.variable(at, e)
+	}
+	for at, m := range members(container["volumeMounts"], path+"/volumeMounts") {
+		if name := nameOf(m); name != "" && !slices.Contains(volumes, name) {
+			c.refusef(at+"/name", "is %q, and there is no such volume", name)
+		}
+	}
+}
+
+func (c *content) variable(path string, e map[string]any) {
+	name := nameOf(e)
+	if why := validation.IsRelaxedEnvVarName(name); name != "" && len(why) > 0 {
+		c.refusef(path+"/name", "is %q, which is no name of a variable: %s", name, strings.Join(why, ", "))
+	}
+	value, _ := e["value"].(string)
+	if from, _ := e["valueFrom"].(map[string]any); value != "" && from != nil {
+		c.refusef(path, "variable %q has both value and valueFrom, want one of them", name)
+	}
+}

@@ -1,0 +1,300 @@
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/tree"
+)
+
+// policyLabel is a label by which objects name a policy.
+type policyLabel struct {
+	key         string
+	kind        string
+	namespaced  bool
+	propagation bool
+}
+
+var policyLabels = []policyLabel{
+	{corev1alpha1.PropagationPolicyLabel, corev1alpha1.KindPropagationPolicy, true, true},
+	{corev1alpha1.ClusterPropagationPolicyLabel, corev1alpha1.KindClusterPropagationPolicy, false, true},
+	{corev1alpha1.OverridePolicyLabel, corev1alpha1.KindOverridePolicy, true, false},
+	{corev1alpha1.ClusterOverridePolicyLabel, corev1alpha1.KindClusterOverridePolicy, false, false},
+}
+
+// labelled is an object whose labels are looked at.
+type labelled struct {
+	*fleet
+	*report
+	subject
+
+	content   *unstructured.Unstructured
+	labels    map[string]string
+	namespace string
+}
+
+// checkLabels looks at how objects name policies.
+func checkLabels(f *fleet, out *report) {
+	for i := range f.set.Objects {
+		o := &f.set.Objects[i]
+		l := &labelled{
+			fleet: f, report: out, subject: *subjectOf(o),
+			content: o.Content, labels: o.Content.GetLabels(), namespace: o.Content.GetNamespace(),
+		}
+		meant := l.misspelt() + l.misplaced()
+		l.both()
+		for _, p := range policyLabels {
+			if value, ok := l.labels[p.key]; ok {
+				l.names(p, value)
+			}
+		}
+		if meant == 0 {
+			l.placed()
+		}
+	}
+}
+
+// checkNatives looks for objects that ask to be placed and that each cluster makes for
+// itself.
+func checkNatives(f *fleet, out *report) {
+	for i := range f.outcomes {
+		o := &f.outcomes[i]
+		if o.Native == "" || o.Gone != "" {
+			continue
+		}
+		at := labelField(corev1alpha1.ClusterPropagationPolicyLabel)
+		if _, ok := o.Object.Content.GetLabels()[corev1alpha1.PropagationPolicyLabel]; ok {
+			at = labelField(corev1alpha1.PropagationPolicyLabel)
+		}
+		s := subjectOf(o.Object)
+		out.add(s.finding(MadeByClusters, at, "%s", o.Native).hint("take the label off").on([]string{s.object.String()}, nil))
+	}
+}
+
+func labelField(key string) string { return "metadata.labels[" + key + "]" }
+
+// names looks at one label that names a policy.
+func (l *labelled) names(p policyLabel, value string) {
+	at := labelField(p.key)
+	ref := tree.Policy{Kind: p.kind, Name: value}
+	switch {
+	case value == "":
+		l.add(l.finding(EmptyPolicyLabel, at, "is empty; it must name a %s", p.kind))
+		return
+	case p.namespaced && l.namespace == "":
+		f := l.finding(NamespacedLabel, at,
+			"means nothing here: policies of kind %s are for objects of their namespace, and a %s belongs to none", p.kind, l.object.Kind)
+		l.add(f.hint("label %s names a Cluster%s", clusterWide(p.key), p.kind))
+		for _, other := range l.policies() {
+			if other.Kind == p.kind && other.Name == value {
+				l.named[other] = true
+			}
+		}
+		return
+	case p.namespaced:
+		ref.Namespace = l.namespace
+	}
+	l.named[ref] = true
+	if p.key == corev1alpha1.ClusterPropagationPolicyLabel && l.namespace != "" && l.labels[corev1alpha1.PropagationPolicyLabel] != "" {
+		return // It has no meaning, and that is reported.
+	}
+	if slices.Contains(l.policies(), ref) || l.lost.policy(ref) {
+		return
+	}
+	f := l.finding(MissingPolicy, at, "names %s, which is not in the input", ref).on([]string{l.object.String()}, nil)
+	if meant, hint := l.guess(ref); hint != "" {
+		l.named[meant] = true
+		f.hint("%s", hint)
+	}
+	l.once(ref.String(), f)
+}
+
+// clusterWide returns the label for the cluster-scoped kind.
+func clusterWide(key string) string {
+	if key == corev1alpha1.PropagationPolicyLabel {
+		return corev1alpha1.ClusterPropagationPolicyLabel
+	}
+	return corev1alpha1.ClusterOverridePolicyLabel
+}
+
+// policies are all policies of the input.
+func (f *fleet) policies() []tree.Policy {
+	refs := make([]tree.Policy, 0, len(f.overriding)+len(f.placing))
+	for _, p := range f.overriding {
+		refs = append(refs, p.ref)
+	}
+	for _, p := range f.placing {
+		refs = append(refs, p.ref)
+	}
+	return refs
+}
+
+// guess looks for the policy that may have been meant by one that is not there:
+// one of that name that the object can name by another label, one in another
+// namespace, or one with a similar name.
+func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
+	if hint := l.foreign(wanted); hint != "" {
+		return meant, hint
+	}
+	var names []string
+	for _, is := range l.policies() {
+		reachable := is.Namespace == "" || is.Namespace == l.namespace
+		switch {
+		case is.Name == wanted.Name && is.Kind == wanted.Kind:
+			return is, fmt.Sprintf("%s is in namespace %s", is.Kind, is.Namespace)
+		case is.Name == wanted.Name && reachable:
+			return is, fmt.Sprintf("%s is there; label %s names it", is, labelOf(is.Kind))
+		case is.Kind == wanted.Kind && is.Namespace == wanted.Namespace:
+			names = append(names, is.Name)
+		}
+	}
+	n := nearest.To(wanted.Name, names)
+	if n == "" {
+		return meant, ""
+	}
+	wanted.Name = n
+	return wanted, fmt.Sprintf("did you mean %q?", n)
+}
+
+// foreign returns that a policy is there with the group or the version of another
+// kind of that name; nothing if it is not.
+func (f *fleet) foreign(wanted tree.Policy) string {
+	for i := range f.set.Objects {
+		o := objectOf(&f.set.Objects[i])
+		if o.Kind == wanted.Kind && o.Namespace == wanted.Namespace && o.Name == wanted.Name {
+			return fmt.Sprintf("%s is there with apiVersion %s, want %s", wanted, o.APIVersion, corev1alpha1.GroupVersion)
+		}
+	}
+	return ""
+}
+
+func labelOf(kind string) string {
+	for _, p := range policyLabels {
+		if p.kind == kind {
+			return p.key
+		}
+	}
+	return ""
+}
+
+// both looks for two propagation policies on an object that can name both.
+func (l *labelled) both() {
+	name, cluster := l.labels[corev1alpha1.PropagationPolicyLabel], l.labels[corev1alpha1.ClusterPropagationPolicyLabel]
+	if l.namespace == "" || name == "" || cluster == "" {
+		return
+	}
+	l.add(l.finding(BothPropagationLabels, labelField(corev1alpha1.ClusterPropagationPolicyLabel),
+		"ClusterPropagationPolicy %s is not asked, as the object names PropagationPolicy %s/%s, too", cluster, l.namespace, name))
+}
+
+// placed looks for an object that names an override policy alone.
+func (l *labelled) placed() {
+	at := ""
+	for _, p := range policyLabels {
+		_, ok := l.labels[p.key]
+		switch {
+		case ok && p.propagation:
+			return
+		case ok && at == "":
+			at = labelField(p.key)
+		}
+	}
+	if at == "" {
+		return
+	}
+	f := l.finding(OverrideWithoutPropagation, at, "there is something to override only where the object is placed, and it names no propagation policy")
+	l.add(f.choices("label "+l.propagationLabel()+" names one: %s", l.propagationPolicies()))
+}
+
+func (l *labelled) propagationLabel() string {
+	if l.namespace == "" || len(l.propagationsOf(l.namespace)) == 0 {
+		return corev1alpha1.ClusterPropagationPolicyLabel
+	}
+	return corev1alpha1.PropagationPolicyLabel
+}
+
+func (l *labelled) propagationPolicies() []string {
+	if names := l.propagationsOf(l.namespace); len(names) > 0 {
+		return names
+	}
+	return l.propagationsOf("")
+}
+
+// propagationsOf returns the names of the propagation policies of a namespace.
+func (l *labelled) propagationsOf(namespace string) []string {
+	var names []string
+	for _, p := range l.placing {
+		if p.ref.Namespace == namespace {
+			names = append(names, p.ref.Name)
+		}
+	}
+	return names
+}
+
+// misspelt looks for labels that are nearly one that names a policy, and returns
+// how many there are.
+func (l *labelled) misspelt() int {
+	keys := make([]string, len(policyLabels))
+	for i, p := range policyLabels {
+		keys[i] = p.key
+	}
+	n := 0
+	for _, key := range slices.Sorted(maps.Keys(l.labels)) {
+		prefix, _ := cutPrefix(key)
+		if slices.Contains(keys, key) || (prefix != "" && !strings.HasPrefix(strings.ToLower(prefix), "kubead")) {
+			continue
+		}
+		meant := near(key, keys)
+		if meant == "" {
+			continue
+		}
+		n++
+		l.add(l.finding(UnknownPolicyLabel, labelField(key), "names no policy: there is no such label").hint("did you mean %q?", meant))
+		l.mean(l.labels[key])
+	}
+	return n
+}
+
+// mean notes that policies of this name may have been meant.
+func (l *labelled) mean(name string) {
+	for _, is := range l.policies() {
+		if is.Name == name {
+			l.named[is] = true
+		}
+	}
+}
+
+// misplaced looks for annotations, and labels of pods, that would name a policy as
+// labels of the object, and returns how many there are.
+func (l *labelled) misplaced() int {
+	places := []struct {
+		path []string
+		is   string
+	}{
+		{[]string{"metadata", "annotations"}, "an annotation"},
+		{[]string{"spec", "template", "metadata", "labels"}, "a label of the pods"},
+		{[]string{"spec", "jobTemplate", "metadata", "labels"}, "a label of the jobs"},
+		{[]string{"spec", "jobTemplate", "spec", "template", "metadata", "labels"}, "a label of the pods"},
+	}
+	n := 0
+	for _, place := range places {
+		found, _, _ := unstructured.NestedStringMap(l.content.Object, place.path...)
+		for _, p := range policyLabels {
+			value, ok := found[p.key]
+			if _, right := l.labels[p.key]; !ok || right {
+				continue
+			}
+			n++
+			at := strings.Join(place.path, ".") + "[" + p.key + "]"
+			l.add(l.finding(MisplacedPolicyLabel, at, "names no policy here: it is %s", place.is).hint("make it one of metadata.labels"))
+			l.mean(value)
+		}
+	}
+	return n
+}

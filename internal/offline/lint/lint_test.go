@@ -1,0 +1,163 @@
+package lint
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/fstest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/rogpeppe/go-internal/txtar"
+
+	"refract.dev/internal/golden"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/offline/render"
+)
+
+const wantFile = "want.txt"
+
+// TestMistakes lints the fleet of testdata/fleet.txt with the files of each archive
+// in the place of its own. What is named clean has no mistake; any other archive
+// has one, which must be found once.
+func TestMistakes(t *testing.T) {
+	golden.Run(t, "testdata/*.txtar", func(t *testing.T, archive *txtar.Archive) []txtar.File {
+		result := Lint(manifest.ReadFS(fleetWith(t, archive)))
+		wanted := 1
+		if strings.Contains(t.Name(), "/clean") {
+			wanted = 0
+		}
+		if len(result.Findings) != wanted {
+			t.Errorf("%s%d findings, want %d", archive.Comment, len(result.Findings), wanted)
+		}
+		var text bytes.Buffer
+		if err := WriteText(&text, result); err != nil {
+			t.Fatal(err)
+		}
+		checkJSON(t, result)
+		checkSARIF(t, result)
+		return []txtar.File{{Name: wantFile, Data: text.Bytes()}}
+	})
+}
+
+// archives returns the archives in testdata, by name.
+func archives(t *testing.T) map[string]*txtar.Archive {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no archives in testdata: %v", err)
+	}
+	all := make(map[string]*txtar.Archive, len(files))
+	for _, file := range files {
+		archive, err := txtar.ParseFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all[strings.TrimSuffix(filepath.Base(file), ".txtar")] = archive
+	}
+	return all
+}
+
+// fleetWith returns the fleet with the files of the archive.
+func fleetWith(t *testing.T, archive *txtar.Archive) fstest.MapFS {
+	t.Helper()
+	fleet, err := txtar.ParseFile("testdata/fleet.txt")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return golden.FS(append(fleet.Files, golden.Inputs(archive)...))
+}
+
+func checkJSON(t *testing.T, r *Result) {
+	t.Helper()
+	var text bytes.Buffer
+	if err := WriteJSON(&text, r); err != nil {
+		t.Fatal(err)
+	}
+	var back Result
+	if err := json.Unmarshal(text.Bytes(), &back); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(r, &back); diff != "" {
+		t.Errorf("written as JSON and read again: -want, +got:\n%s", diff)
+	}
+}
+
+// TestCodes checks that each code is explained once, and that there is an archive
+// in which it is found.
+func TestCodes(t *testing.T) {
+	found := map[Code]bool{RuleFails: true} // For errors that are still to come.
+	for _, archive := range archives(t) {
+		for _, f := range Lint(manifest.ReadFS(fleetWith(t, archive))).Findings {
+			found[f.Code] = true
+		}
+	}
+	explained := map[Code]bool{}
+	for _, c := range Codes {
+		if explained[c.Code] || c.Title == "" || !strings.HasSuffix(c.Text, ".") {
+			t.Errorf("%s is explained twice, or in part", c.Code)
+		}
+		explained[c.Code] = true
+		if !found[c.Code] {
+			t.Errorf("%s: no archive has such a mistake", c.Code)
+		}
+	}
+	for code := range found {
+		if !explained[code] {
+			t.Errorf("%s is not explained", code)
+		}
+	}
+}
+
+// TestFingerprints moves all lines of a fleet: findings are then elsewhere, and
+// still the same.
+func TestFingerprints(t *testing.T) {
+	for name, archive := range archives(t) {
+		if name == "syntax" {
+			continue // Nothing but the line is known of it.
+		}
+		files := fleetWith(t, archive)
+		before := Lint(manifest.ReadFS(files))
+		for _, f := range files {
+			f.Data = append([]byte("# Another line.\n"), f.Data...)
+		}
+		after := Lint(manifest.ReadFS(files))
+		for i := range before.Findings {
+			a, b := &before.Findings[i], &after.Findings[i]
+			if a.Place == b.Place || fingerprintOf(a) != fingerprintOf(b) {
+				t.Errorf("%s: line %d and then %d, fingerprint %s and then %s", name, a.Place.Line, b.Place.Line, fingerprintOf(a), fingerprintOf(b))
+			}
+		}
+	}
+}
+
+// TestEachIsAskedAgain: what nobody waits for any more ends soon, and has no result. Here
+// each of many items is hidden by the last one, and it takes long to see that none is needed.
+func TestEachIsAskedAgain(t *testing.T) {
+	const items = 200
+	text := "apiVersion: core.kubeadmiral.io/v1alpha1\nkind: ClusterOverridePolicy\nmetadata: {name: many}\nspec:\n  overrideRules:\n  - overriders:\n      jsonpatch:\n" +
+		strings.Repeat("      - {path: /data/x, value: a}\n      - {path: /data/x, value: b}\n", items/2) +
+		"---\n{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: shop, labels: {" +
+		"kubeadmiral.io/cluster-propagation-policy-name: everywhere, kubeadmiral.io/cluster-override-policy-name: many}}, data: {x: b}}\n" +
+		"---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: ClusterPropagationPolicy, metadata: {name: everywhere}, spec: {schedulingMode: Duplicate}}\n" +
+		"---\n{apiVersion: core.kubeadmiral.io/v1alpha1, kind: FederatedCluster, metadata: {name: one}}\n"
+	set, problems := manifest.ReadFS(fstest.MapFS{"many.yaml": {Data: []byte(text)}})
+	asked := 0
+	result, err := Each(set, problems, func(*render.Outcome) error { asked++; return nil })
+	if err != nil || asked < items || len(result.Findings) < items-1 {
+		t.Fatalf("want to be asked for each of %d items, and all found needless but the last; got %d questions, %d findings, %v", items, asked, len(result.Findings), err)
+	}
+	over, after := errors.New("nobody waits"), 0
+	result, err = Each(set, problems, func(*render.Outcome) error {
+		if asked--; asked > items/2 {
+			return nil
+		}
+		after++
+		return over
+	})
+	if !errors.Is(err, over) || result != nil || after > items {
+		t.Errorf("want no result and %v, after few questions more; got %v, %v, %d", over, result, err, after)
+	}
+}

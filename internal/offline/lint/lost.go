@@ -1,0 +1,70 @@
+package lint
+
+import (
+	"slices"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/tree"
+)
+
+// lost is what the input holds and could not be read. Nobody can say that
+// something is not there if it may be among what was lost.
+type lost struct {
+	// anything is whether a document was lost that may have been of any kind.
+	anything bool
+	problems []*manifest.Problem
+}
+
+func lostIn(problems []*manifest.Problem) lost {
+	var l lost
+	for _, p := range problems {
+		if p.Kind == "Kustomization" {
+			continue // It holds no manifest.
+		}
+		l.problems = append(l.problems, p)
+		l.anything = l.anything || (p.Kind == "" && p.Name == "")
+	}
+	return l
+}
+
+// policy reports whether the policy may have been lost.
+func (l *lost) policy(ref tree.Policy) bool {
+	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool {
+		return mayBe(p, ref.Kind) && (p.Name == "" || p.Name == ref.Name) && (p.Namespace == "" || p.Namespace == ref.Namespace)
+	})
+}
+
+// cluster reports whether the cluster may have been lost.
+func (l *lost) cluster(name string) bool {
+	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool {
+		return mayBe(p, corev1alpha1.KindFederatedCluster) && (p.Name == "" || p.Name == name)
+	})
+}
+
+// clusters reports whether any cluster may have been lost.
+func (l *lost) clusters() bool {
+	return l.kind(corev1alpha1.KindFederatedCluster)
+}
+
+// kind reports whether anything of a kind may have been lost.
+func (l *lost) kind(kind string) bool {
+	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool { return mayBe(p, kind) })
+}
+
+// objects reports whether any object may have been lost that could name a policy.
+func (l *lost) objects() bool {
+	return l.anything || slices.ContainsFunc(l.problems, func(p *manifest.Problem) bool { return !slices.Contains(ourKinds, p.Kind) })
+}
+
+// mayBe reports whether the manifest with the problem may be of a kind.
+func mayBe(p *manifest.Problem, kind string) bool {
+	return p.Kind == kind || p.Kind == "" || p.Field == "kind" || p.Field == "apiVersion"
+}
+
+// ourKinds are those that are not themselves objects that policies are about.
+var ourKinds = []string{
+	corev1alpha1.KindOverridePolicy, corev1alpha1.KindClusterOverridePolicy,
+	corev1alpha1.KindPropagationPolicy, corev1alpha1.KindClusterPropagationPolicy,
+	corev1alpha1.KindFederatedCluster,
+}

@@ -1,0 +1,243 @@
+package lint
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/render"
+	"refract.dev/override"
+	"refract.dev/podtemplate"
+	"refract.dev/tree"
+)
+
+// observe notes at each rule and item what it did.
+func (f *fleet) observe() {
+	f.countUsers()
+	for i := range f.outcomes {
+		o := &f.outcomes[i]
+		if f.misshapen(o) || f.ended() {
+			continue
+		}
+		for j := range o.Variants {
+			f.observeRun(run{outcome: o, variant: &o.Variants[j]})
+		}
+	}
+}
+
+// countUsers counts the objects that name each override policy.
+func (f *fleet) countUsers() {
+	byRef := make(map[tree.Policy]*policy, len(f.overriding))
+	for _, p := range f.overriding {
+		byRef[p.ref] = p
+	}
+	for i := range f.outcomes {
+		o := &f.outcomes[i]
+		content := o.Object.Content
+		refs, _, _ := override.Named(content.GetLabels(), content.GetNamespace()) // Mistakes are for checkLabels.
+		for _, ref := range refs {
+			if p := byRef[ref]; p != nil {
+				p.users++
+				p.unseen = p.unseen || len(o.Variants) == 0 || f.misshapen(o)
+			}
+		}
+	}
+}
+
+func (f *fleet) observeRun(at run) {
+	var failed *override.RuleError
+	errors.As(at.variant.Err, &failed)
+	passed := false // The item that failed.
+	for _, compiled := range at.outcome.Policies {
+		for _, r := range f.holds(f.byCompiled[compiled], at) {
+			r.runs = append(r.runs, at)
+			r.failed = r.failed || at.variant.Err != nil
+			for _, it := range r.items {
+				if failed != nil && it.author == failed.Author {
+					passed = true
+					it.failures = append(it.failures, failure{run: at, err: failed})
+				}
+				if passed {
+					it.unseen = true
+				} else {
+					it.ran++
+				}
+			}
+		}
+	}
+	for i := range at.variant.Warnings {
+		f.observeWarning(at, &at.variant.Warnings[i])
+	}
+	f.observeChanges(at)
+}
+
+// holds returns the rules of the policy that hold for a run.
+func (f *fleet) holds(p *policy, at run) []*rule {
+	cluster := at.cluster()
+	question := holding{policy: p, cluster: cluster.Name}
+	if rules, ok := f.holding[question]; ok {
+		return rules
+	}
+	var rules []*rule
+	for i, r := range p.rules {
+		if p.compiled.Target(i).Match(&cluster) {
+			rules = append(rules, r)
+		}
+	}
+	f.holding[question] = rules
+	return rules
+}
+
+// Names of what an item may miss: of a container, a variable, a key of a map. The
+// names themselves do not tell them apart.
+func containerKey(name string) string { return "container " + name }
+func memberKey(name string) string    { return "member " + name }
+
+// noContainers is what an item misses that is about all containers.
+const noContainers = ""
+
+// observeWarning notes what an item did not find. A warning says so in words, and
+// the item says which words they may be.
+func (f *fleet) observeWarning(at run, w *override.Warning) {
+	it := f.byAuthor[w.Author]
+	if it == nil {
+		return
+	}
+	switch spec := it.spec.(type) {
+	case *corev1alpha1.ImageOverrider:
+		if len(spec.ContainerNames) == 0 {
+			it.missed[noContainers]++
+		}
+		for _, name := range spec.ContainerNames {
+			it.miss(w, containerKey(name), name)
+		}
+	case *corev1alpha1.EntrypointOverrider:
+		it.missed[containerKey(spec.ContainerName)]++
+	case *corev1alpha1.EnvOverrider:
+		if strings.HasSuffix(w.Path, "/"+podtemplate.ListKeys[1]) { // The list of containers, not of variables.
+			it.missed[containerKey(spec.ContainerName)]++
+			return
+		}
+		for i := range spec.Value {
+			it.miss(w, memberKey(spec.Value[i].Name), spec.Value[i].Name)
+		}
+	case *corev1alpha1.StringMapOverrider:
+		it.missed[memberKey(lastKey(w.Path))]++
+	case *corev1alpha1.JSONPatchOverrider:
+		it.created = append(it.created, creation{run: at, path: w.Path})
+	}
+}
+
+// miss notes that a warning is about a name.
+func (it *item) miss(w *override.Warning, key, name string) {
+	if strings.Contains(w.Message, fmt.Sprintf("%q", name)) {
+		it.missed[key]++
+	}
+}
+
+// lastKey returns the last segment of a JSON pointer; nothing for the whole.
+func lastKey(path string) string {
+	p, err := tree.Parse(path)
+	if keys := p.Keys(); err == nil && len(keys) > 0 {
+		return keys[len(keys)-1]
+	}
+	return ""
+}
+
+// observeChanges notes what items changed, and which of it later ones hide.
+func (f *fleet) observeChanges(at run) {
+	changes := at.variant.Changes
+	hider := lastHiders(changes)
+	for i := range changes {
+		it := f.byAuthor[*changes[i].By]
+		if it == nil {
+			continue
+		}
+		it.changed++
+		it.meet(&changes[i])
+		if by := hider[i]; by != nil {
+			it.hidden++
+			it.hiders[*by] = true
+		}
+	}
+}
+
+// lastHiders returns, for each change, who made the last change that hides it and is
+// somebody else's; nil if there is none.
+func lastHiders(changes []tree.Change) []*tree.Author {
+	// Who made the last change of a chain of which each hides the one before, and the last
+	// one of somebody else.
+	type end struct{ last, other *tree.Author }
+	ends := make([]end, len(changes)) // Of the chain that begins with the change.
+	hiders := make([]*tree.Author, len(changes))
+	for i := len(changes) - 1; i >= 0; i-- {
+		if ends[i].last == nil {
+			ends[i].last = changes[i].By
+		} else if ends[i].other == nil && *ends[i].last != *changes[i].By {
+			ends[i].other = changes[i].By
+		}
+		for _, j := range changes[i].Shadows { // Nothing else hides them.
+			ends[j] = ends[i]
+			if hiders[j] = ends[i].last; *hiders[j] == *changes[j].By {
+				hiders[j] = ends[i].other
+			}
+		}
+	}
+	return hiders
+}
+
+// meet notes what a delete found.
+func (it *item) meet(c *tree.Change) {
+	before, _ := c.Before.([]any)
+	switch spec := it.spec.(type) {
+	case *corev1alpha1.StringMapOverrider:
+		it.met[lastKey(c.Path)] = true
+	case *corev1alpha1.EntrypointOverrider:
+		for _, argument := range before {
+			if s, ok := argument.(string); ok && spec.Operator == corev1alpha1.OpDelete {
+				it.met[s] = true
+			}
+		}
+	case *corev1alpha1.EnvOverrider:
+		for _, variable := range before {
+			it.met[nameOf(variable)] = true
+		}
+	}
+}
+
+// nameOf returns the member name of an element of a list; empty if it has none.
+func nameOf(element any) string {
+	m, _ := element.(map[string]any)
+	name, _ := m["name"].(string)
+	return name
+}
+
+// template returns what a cluster gets of a run's object for which no rule holds.
+func (r run) template() map[string]any { return override.Template(r.outcome.Object.Content).Object }
+
+// objects returns what is known of a run's object: as it is on the hub, and as it
+// is at the end.
+func (r run) objects() []map[string]any {
+	all := []map[string]any{r.template()}
+	if r.variant.Object != nil {
+		all = append(all, r.variant.Object.Object)
+	}
+	return all
+}
+
+// containersIn returns the containers of an object.
+func containersIn(o *render.Outcome, object map[string]any) []any {
+	places := podtemplate.Of(o.ID.GroupKind)
+	if places == nil {
+		return nil
+	}
+	var found []any
+	for _, at := range places.Lists() {
+		if list, err := tree.Lookup(object, at); err == nil {
+			containers, _ := list.([]any)
+			found = append(found, containers...)
+		}
+	}
+	return found
+}

@@ -1,0 +1,228 @@
+package lint
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+	"refract.dev/match"
+)
+
+// choice is how a policy, or a rule of one, chooses clusters.
+type choice struct {
+	*fleet
+	*report
+	*subject
+
+	field    string // Of what holds the parts below.
+	names    []string
+	list     string // The name of the list that names are in,
+	suffix   string // and of the field of its elements.
+	selector map[string]string
+	affinity []corev1alpha1.ClusterSelectorTerm
+	// reported is whether a finding explains why no cluster is chosen.
+	reported bool
+}
+
+// checkTargets looks at how the rules of override policies choose clusters.
+func checkTargets(f *fleet, out *report) {
+	if !f.known {
+		return
+	}
+	for _, p := range f.overriding {
+		for _, r := range p.rules {
+			if r.spec.TargetClusters != nil {
+				f.checkTarget(out, r)
+			}
+		}
+	}
+}
+
+func (f *fleet) checkTarget(out *report, r *rule) {
+	t := r.spec.TargetClusters
+	c := &choice{
+		fleet: f, report: out, subject: &r.policy.subject, field: r.field + ".targetClusters",
+		names: t.Clusters, list: "clusters", selector: t.ClusterSelector, affinity: t.ClusterAffinity,
+	}
+	c.check()
+	if f.matching(r.policy.compiled.Target(r.index)) > 0 {
+		return
+	}
+	r.reported = true
+	if c.reported || f.lost.clusters() {
+		return
+	}
+	finding := c.finding(RuleMatchesNoCluster, c.field, "no cluster satisfies it")
+	if parts := c.parts(); len(parts) > 1 {
+		finding.hint("all must hold: %s", strings.Join(parts, ", "))
+	}
+	out.add(finding)
+}
+
+// check looks at each part by itself.
+func (c *choice) check() {
+	c.checkNames()
+	for _, key := range slices.Sorted(maps.Keys(c.selector)) {
+		at := c.field + ".clusterSelector[" + key + "]"
+		if c.knowsKey(key, at) {
+			c.knowsValues(key, []string{c.selector[key]}, func(int) string { return at })
+		}
+	}
+	for i := range c.affinity {
+		c.checkTerm(&c.affinity[i], fmt.Sprintf("%s.clusterAffinity[%d]", c.field, i))
+	}
+}
+
+// mostNamed is how many names of one list are found wrong: more say the same.
+const mostNamed = 100
+
+func (c *choice) checkNames() {
+	first := map[string]bool{}
+	before := len(c.report.findings)
+	for i, name := range c.names {
+		if len(c.report.findings)-before >= mostNamed {
+			return
+		}
+		at := fmt.Sprintf("%s.%s[%d]%s", c.field, c.list, i, c.suffix)
+		if first[name] {
+			c.add(c.finding(DuplicateName, at, "cluster %q stands in the list twice", name))
+			continue
+		}
+		first[name] = true
+		c.knowsCluster(name, at, c.names)
+	}
+}
+
+// knowsCluster looks for a cluster that is not there. Those that the list has
+// besides were not meant by it.
+func (c *choice) knowsCluster(name, at string, listed []string) {
+	names := c.clusterNames()
+	if slices.Contains(names, name) {
+		return
+	}
+	c.reported = true
+	if c.lost.cluster(name) {
+		return
+	}
+	finding := c.finding(UnknownCluster, at, "there is no cluster %q", name)
+	if slices.Contains(listed, near(name, names)) {
+		finding.choices("the clusters are %s", names)
+	}
+	c.once(name, finding.meanOf(name, "clusters", names))
+}
+
+// knowsKey reports whether a cluster has the label; if none has, that is found.
+func (c *choice) knowsKey(key, at string) bool {
+	if len(c.labels[key]) > 0 {
+		return true
+	}
+	c.reported = true
+	if c.lost.clusters() {
+		return false
+	}
+	keys := c.labelKeys()
+	c.once(key, c.finding(UnknownClusterLabel, at, "no cluster has a label %q", key).meanOf(key, "labels of clusters", keys))
+	return false
+}
+
+// knowsValues looks for values of a label that no cluster has: if there are
+// others besides, for those that are nearly one that some cluster has.
+func (c *choice) knowsValues(key string, values []string, at func(int) string) {
+	have := c.labels[key]
+	some := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(have, v) })
+	for i, v := range values {
+		if slices.Contains(have, v) || (some && near(v, have) == "") {
+			continue
+		}
+		c.reported = true
+		if c.lost.clusters() {
+			continue
+		}
+		finding := c.finding(UnknownClusterLabel, at(i), "no cluster has %s=%s: label %s has the values %s", key, v, key, quoted(have))
+		c.once(key+"="+v, finding.mean(v, have))
+	}
+}
+
+// quoted lists the first few of the values, quoted.
+func quoted(values []string) string {
+	texts := make([]string, len(values))
+	for i, v := range values {
+		texts[i] = strconv.Quote(v)
+	}
+	return render.Few(texts)
+}
+
+func (c *choice) checkTerm(t *corev1alpha1.ClusterSelectorTerm, at string) {
+	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
+		c.reported = true
+		c.add(c.finding(RuleMatchesNoCluster, at, "a term without requirements matches no cluster"))
+	}
+	for i := range t.MatchExpressions {
+		c.checkExpression(&t.MatchExpressions[i], fmt.Sprintf("%s.matchExpressions[%d]", at, i))
+	}
+	for i := range t.MatchFields {
+		for j, name := range t.MatchFields[i].Values {
+			c.knowsCluster(name, fmt.Sprintf("%s.matchFields[%d].values[%d]", at, i, j), t.MatchFields[i].Values)
+		}
+	}
+}
+
+func (c *choice) checkExpression(e *corev1alpha1.ClusterSelectorRequirement, at string) {
+	valueAt := func(i int) string { return fmt.Sprintf("%s.values[%d]", at, i) }
+	switch e.Operator {
+	case corev1alpha1.ClusterSelectorOpNotIn, corev1alpha1.ClusterSelectorOpDoesNotExist:
+		// To match clusters without the label may well be meant: only a slip is found.
+		if len(c.labels[e.Key]) == 0 && near(e.Key, c.labelKeys()) != "" {
+			c.knowsKey(e.Key, at+".key")
+		}
+	case corev1alpha1.ClusterSelectorOpIn:
+		if c.knowsKey(e.Key, at+".key") {
+			c.knowsValues(e.Key, e.Values, valueAt)
+		}
+	case corev1alpha1.ClusterSelectorOpGt, corev1alpha1.ClusterSelectorOpLt:
+		if c.knowsKey(e.Key, at+".key") {
+			c.comparable(e, at)
+		}
+	default:
+		c.knowsKey(e.Key, at+".key")
+	}
+}
+
+// comparable looks for a label to be compared that is no integer on any cluster.
+func (c *choice) comparable(e *corev1alpha1.ClusterSelectorRequirement, at string) {
+	values := c.labels[e.Key]
+	integer := func(v string) bool {
+		_, err := strconv.ParseInt(v, 10, 64)
+		return err == nil
+	}
+	if slices.ContainsFunc(values, integer) {
+		return
+	}
+	c.reported = true
+	c.add(c.finding(LabelNotInteger, at+".operator", "%s compares integers, and label %s has the values %s", e.Operator, e.Key, quoted(values)))
+}
+
+// parts says of each part how many clusters it chooses by itself.
+func (c *choice) parts() []string {
+	var parts []string
+	say := func(what string, t corev1alpha1.TargetClusters) {
+		if compiled, errs := match.CompileTarget(&t, nil); len(errs) == 0 {
+			parts = append(parts, fmt.Sprintf("%s chooses %s", what, output.Count(c.matching(&compiled), "cluster", "clusters")))
+		}
+	}
+	if len(c.names) > 0 {
+		say(c.list, corev1alpha1.TargetClusters{Clusters: c.names})
+	}
+	if len(c.selector) > 0 {
+		say("clusterSelector", corev1alpha1.TargetClusters{ClusterSelector: c.selector})
+	}
+	if len(c.affinity) > 0 {
+		say("clusterAffinity", corev1alpha1.TargetClusters{ClusterAffinity: c.affinity})
+	}
+	return parts
+}

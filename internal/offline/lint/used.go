@@ -1,0 +1,53 @@
+package lint
+
+import (
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// checkUsed looks for policies that no object names.
+func checkUsed(f *fleet, out *report) {
+	if f.lost.objects() {
+		return
+	}
+	unused := func(s *subject, ref tree.Policy) {
+		if f.named[ref] {
+			return
+		}
+		finding := s.finding(PolicyNotUsed, "", "no object names it")
+		if o := f.sameName(ref); o != nil {
+			finding.hint("%s has no label %s", objectOf(o), labelOf(ref.Kind))
+		}
+		out.add(finding)
+	}
+	for _, p := range f.overriding {
+		unused(&p.subject, p.ref)
+	}
+	for _, p := range f.placing {
+		unused(&p.subject, p.ref)
+	}
+}
+
+// sameName returns an object that has the name of a policy, and could name it and
+// does not; or else the only object that could.
+func (f *fleet) sameName(ref tree.Policy) *manifest.Object {
+	var could []*manifest.Object
+	for i := range f.set.Objects {
+		o := &f.set.Objects[i]
+		_, names := o.Content.GetLabels()[labelOf(ref.Kind)]
+		if names || (ref.Namespace != "" && o.Content.GetNamespace() != ref.Namespace) {
+			continue
+		}
+		if o.Content.GetName() == ref.Name {
+			return o
+		}
+		if _, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()); ok {
+			could = append(could, o)
+		}
+	}
+	if len(could) != 1 {
+		return nil
+	}
+	return could[0]
+}

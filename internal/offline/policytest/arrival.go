@@ -1,0 +1,184 @@
+package policytest
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/internal/offline/render"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+// arrival is what becomes of an object on one cluster.
+type arrival struct {
+	outcome *render.Outcome
+	cluster match.Cluster
+	variant *override.Variant // Nil if the object is not there.
+}
+
+// arrive finds an object's cluster. The cluster need not be one that the object
+// is placed on.
+func arrive(o *render.Outcome, cluster match.Cluster) *arrival {
+	a := &arrival{outcome: o, cluster: cluster}
+	at, ok := slices.BinarySearchFunc(o.Clusters, cluster.Name, func(c match.Cluster, name string) int {
+		return strings.Compare(c.Name, name)
+	})
+	if !ok {
+		return a
+	}
+	for i := range o.Variants {
+		if _, ok := slices.BinarySearch(o.Variants[i].Clusters, at); ok {
+			a.variant = &o.Variants[i]
+		}
+	}
+	return a
+}
+
+// problem returns why the object could not be made, and whether it could not.
+func (a *arrival) problem() (string, bool) {
+	if a.variant != nil {
+		if a.variant.Err == nil {
+			return "", false
+		}
+		return a.variant.Err.Error(), true
+	}
+	if len(a.outcome.Variants) > 0 {
+		return "", false // It is elsewhere.
+	}
+	errs := a.outcome.Errors()
+	if len(errs) == 0 {
+		return "", false
+	}
+	texts := make([]string, len(errs))
+	for i := range errs {
+		texts[i] = sentence(errs[i])
+	}
+	return strings.Join(texts, "; "), true
+}
+
+// sentence is a finding without what the case says already.
+func sentence(f render.Finding) string {
+	f.Object, f.Cluster = nil, ""
+	return f.String()
+}
+
+// warnings returns what had no effect: of the object as a whole, then rule by rule.
+func (a *arrival) warnings() []string {
+	texts := []string{}
+	for _, w := range a.outcome.Warnings() {
+		if w.Rule == nil {
+			texts = append(texts, sentence(w))
+		}
+	}
+	if a.variant != nil {
+		for _, w := range a.variant.Warnings {
+			texts = append(texts, w.String())
+		}
+	}
+	return texts
+}
+
+// object is what the cluster gets. It is shared, not to be modified.
+func (a *arrival) object() map[string]any { return a.variant.Object.Object }
+
+// author returns who made what is at a place of the object what it is; nil if no
+// policy did.
+func (a *arrival) author(path string) *tree.Author {
+	changes := a.variant.Changes
+	return tree.Trace(changes, path, len(changes)).Author()
+}
+
+func (a *arrival) kind() schema.GroupKind { return a.outcome.ID.GroupKind }
+
+// shown returns a value with stand-ins for what a Secret keeps.
+func (a *arrival) shown(path string, is any) any {
+	return render.Mask(a.kind(), tree.Change{Path: path, Op: tree.OpAdd, After: is}).After
+}
+
+// unevaluated says why an expression is neither true nor false. Any error of CEL
+// may quote a value: as a key that is not there, as a pattern that is none, or in
+// a way that a later version finds. Of a Secret, none is shown.
+func (a *arrival) unevaluated(err error) string {
+	if render.IsSecret(a.outcome.Object.Content) || render.IsSecret(a.variant.Object) {
+		return " cannot be evaluated; the reason may quote the Secret and is not shown"
+	}
+	return fmt.Sprintf(": %v", err)
+}
+
+// variables are those of CEL expressions.
+func (a *arrival) variables() map[string]any {
+	labels := make(map[string]any, len(a.cluster.Labels))
+	for key, v := range a.cluster.Labels {
+		labels[key] = v
+	}
+	return map[string]any{
+		"object":   a.object(),
+		"hub":      a.outcome.Object.Content.Object,
+		"cluster":  map[string]any{"name": a.cluster.Name, "labels": labels},
+		"changes":  func() any { return changeVariables(a.variant.Changes) },
+		"warnings": func() any { return a.warnings() },
+	}
+}
+
+func changeVariables(changes []tree.Change) []any {
+	all := make([]any, len(changes))
+	for i := range changes {
+		c := &changes[i]
+		all[i] = map[string]any{
+			"path": c.Path, "op": string(c.Op), "before": c.Before, "after": c.After,
+			"by": c.By.String(), "policy": c.By.Policy.String(), "rule": int64(c.By.Rule), "overrider": c.By.Overrider,
+		}
+	}
+	return all
+}
+
+// failure returns a failure of this cluster.
+func (a *arrival) failure(at *value, message string) Failure {
+	return Failure{Check: checkOf(at), Cluster: a.cluster.Name, Line: at.line, Message: message}
+}
+
+// checkOf is the key under expect that a value belongs to.
+func checkOf(at *value) string {
+	for i, key := range at.keys {
+		if key == "expect" && i+1 < len(at.keys) {
+			name, _ := at.keys[i+1].(string)
+			return name
+		}
+	}
+	return ""
+}
+
+// differs returns the failure of a place that is not as wanted; got is nil where
+// there is nothing.
+func (a *arrival) differs(at *value, path string, want any, got *any) Failure {
+	want = a.shown(path, want)
+	f := a.failure(at, fmt.Sprintf("%s does not exist, want %s", named(path), render.Text(want)))
+	f.Path, f.Want, f.By, f.Traced = path, want, a.author(path), true
+	if got != nil {
+		f.Got = a.shown(path, *got)
+		f.Message = fmt.Sprintf("%s is %s, want %s", named(path), render.Text(f.Got), render.Text(want))
+		if tree.Equal(f.Got, want) {
+			f.Message = named(path) + " is not as expected; what a Secret keeps is not shown"
+		}
+	}
+	return f
+}
+
+// unexpected returns the failure of a place where nothing is wanted.
+func (a *arrival) unexpected(at *value, path string, got any) Failure {
+	got = a.shown(path, got)
+	f := a.failure(at, fmt.Sprintf("%s is %s, want nothing there", named(path), render.Text(got)))
+	f.Path, f.Got, f.By, f.Traced = path, got, a.author(path), true
+	return f
+}
+
+func named(path string) string {
+	if path == "" {
+		return "the object"
+	}
+	return path
+}

@@ -1,0 +1,284 @@
+package policytest
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	yaml "go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/internal/offline/render"
+	"refract.dev/tree"
+)
+
+// proposal is what would have to be expected instead of what is.
+type proposal struct {
+	at    value
+	now   any
+	kind  schema.GroupKind // Of the object.
+	noted bool
+	// needed is whether a cluster is not as expected, and refused whether there is
+	// nothing that all clusters would be as expected with.
+	needed, refused bool
+}
+
+func (p *proposal) note(at *value, now any, known, failed bool) {
+	switch {
+	case !known:
+		p.refused = true
+	case !p.noted:
+		p.at, p.now, p.noted = *at, now, true
+	case !tree.Equal(p.now, now):
+		p.refused = true
+	}
+	p.needed = p.needed || failed
+}
+
+// Updated is a value that was written into a test.
+type Updated struct {
+	File string
+	Line int
+	// Field is its path inside expect.
+	Field string
+	// Before and After are as text, without what a Secret keeps.
+	Before, After string
+}
+
+// String returns FILE:LINE: FIELD: BEFORE → AFTER.
+func (u *Updated) String() string {
+	return fmt.Sprintf("%s:%d: %s: %s → %s", u.File, u.Line, u.Field, u.Before, u.After)
+}
+
+// Refused is a value that is not as expected, and that only a person can change.
+type Refused struct {
+	File string
+	Line int
+	// Field is its path inside expect.
+	Field string
+}
+
+// String returns FILE:LINE: FIELD and what to do.
+func (r *Refused) String() string {
+	return fmt.Sprintf("%s:%d: %s cannot be replaced where it stands; change it by hand", r.File, r.Line, r.Field)
+}
+
+// Update writes into the files of the tests what is now, in the place of the
+// expectations of fields, setBy, error and object that did not hold. It changes
+// these values and adds and removes no expectation: where an object fails that
+// did not, or has no such field any more, or where the clusters of a case are not
+// alike, somebody has to decide. The rest of a file stays as it is, byte by byte;
+// comments inside a value that is replaced as a whole do not.
+//
+// A value that cannot be replaced so is refused: one with an anchor or a tag, or
+// one that stands for others, by an alias, that are to be something else. A value
+// that several cases share and agree on is replaced once.
+//
+// Update returns what it wrote and refused, also with an error, each by file and
+// document. A file is never seen half-written.
+func Update(r *Result) ([]Updated, []Refused, error) {
+	var files []string
+	of := map[string][]*proposal{}
+	for i := range r.proposals {
+		p := &r.proposals[i]
+		file := p.at.doc.place.File
+		if of[file] == nil {
+			files = append(files, file)
+		}
+		of[file] = append(of[file], p)
+	}
+	var updated []Updated
+	var refused []Refused
+	var errs []error
+	for _, file := range files {
+		u, r, err := updateFile(file, of[file])
+		updated, refused, errs = append(updated, u...), append(refused, r...), append(errs, err)
+	}
+	return updated, refused, errors.Join(errs...)
+}
+
+// updateFile updates the documents of a file from the last to the first, so that
+// each is where it was.
+func updateFile(file string, proposals []*proposal) (updated []Updated, refused []Refused, err error) {
+	data, err := os.ReadFile(file)
+	if err != nil {
+		return nil, nil, fmt.Errorf("updating %s: %w", file, err)
+	}
+	of := map[int][]*proposal{} // By where the document begins.
+	for _, p := range proposals {
+		of[p.at.doc.offset] = append(of[p.at.doc.offset], p)
+	}
+	for _, offset := range slices.Backward(slices.Sorted(maps.Keys(of))) {
+		doc := of[offset][0].at.doc
+		end := offset + len(doc.text)
+		if end > len(data) || string(data[offset:end]) != string(doc.text) {
+			return nil, nil, fmt.Errorf("updating %s: it was changed meanwhile", file)
+		}
+		text, u, r := updateText(doc, of[offset])
+		data = slices.Concat(data[:offset], text, data[end:])
+		updated, refused = append(u, updated...), append(r, refused...)
+	}
+	if len(updated) == 0 {
+		return nil, refused, nil
+	}
+	if err := overwrite(file, data); err != nil {
+		return nil, refused, fmt.Errorf("updating %s: %w", file, err)
+	}
+	return updated, refused, nil
+}
+
+// updateText returns the text of a document with what is now, as far as values
+// could be replaced, and which were and were not.
+func updateText(doc *document, proposals []*proposal) (text []byte, updated []Updated, refused []Refused) {
+	e := editor{doc: doc, text: doc.text}
+	edits := edits(proposals)
+	if err := unmarshal(doc.text, &e.says); err == nil {
+		e.apply(edits)
+	}
+	for _, x := range edits {
+		u := &x.updated
+		if slices.Contains(e.done, x) {
+			updated = append(updated, *u)
+		} else {
+			refused = append(refused, Refused{File: u.File, Line: u.Line, Field: u.Field})
+		}
+	}
+	return e.text, updated, refused
+}
+
+// edits returns the replacements that make the document say what is now, in the
+// order of the proposals. Those of one node are one edit.
+func edits(proposals []*proposal) []*edit {
+	var all []*edit
+	of := map[*yaml.Node]*edit{}
+	for _, p := range proposals {
+		for _, r := range plan(p.at, p.now, nil) {
+			if e := of[r.at.node]; e != nil && r.at.node != nil {
+				e.means = append(e.means, r)
+				continue
+			}
+			e := &edit{means: []replacement{r}, updated: p.updated(&r)}
+			of[r.at.node] = e
+			all = append(all, e)
+		}
+	}
+	return all
+}
+
+// editor applies edits to a document.
+type editor struct {
+	doc  *document
+	text []byte // With what is done.
+	says any    // What the text says.
+	done []*edit
+}
+
+// apply does the edits that can be done: all together or, if that is not possible,
+// those of each half.
+func (e *editor) apply(edits []*edit) {
+	half := len(edits) / 2
+	if e.try(edits) || half == 0 {
+		return
+	}
+	e.apply(edits[:half])
+	e.apply(edits[half:])
+}
+
+// try does all of the edits or none. A text is only good if it says what is now in
+// their places, and the same as before otherwise.
+func (e *editor) try(edits []*edit) bool {
+	done := slices.Concat(e.done, edits)
+	text, ok := splice(e.doc.text, done)
+	if !ok {
+		return false
+	}
+	want := e.says
+	for _, x := range edits {
+		for _, r := range x.means {
+			want = with(want, r.at.keys, r.now)
+		}
+	}
+	var says any
+	if unmarshal(text, &says) != nil || !tree.Equal(says, want) {
+		return false
+	}
+	e.text, e.says, e.done = text, says, done
+	return true
+}
+
+func (p *proposal) updated(r *replacement) Updated {
+	_, field, _ := strings.Cut(r.at.path, ".expect.")
+	c := render.Mask(p.kind, tree.Change{Path: p.pointer(r), Op: tree.OpReplace, Before: r.at.is, After: r.now})
+	return Updated{
+		File: r.at.doc.place.File, Line: r.at.line, Field: field,
+		Before: render.Text(c.Before), After: render.Text(c.After),
+	}
+}
+
+// pointer returns the place in the object that a replacement speaks of; what is
+// about none is at no place that is secret.
+func (p *proposal) pointer(r *replacement) string {
+	var b strings.Builder
+	for _, key := range r.at.keys[len(p.at.keys):] {
+		b.WriteString("/" + tree.Escape(fmt.Sprint(key)))
+	}
+	switch check := checkOf(&p.at); check {
+	case "object":
+		return b.String()
+	case "fields":
+		return p.at.key() + b.String()
+	default:
+		return "/" + check
+	}
+}
+
+// with returns the value with another one in the place that keys lead to. It
+// modifies nothing.
+func with(is any, keys []any, now any) any {
+	if len(keys) == 0 {
+		return now
+	}
+	switch key := keys[0].(type) {
+	case string:
+		m, _ := is.(map[string]any)
+		m = maps.Clone(m)
+		m[key] = with(m[key], keys[1:], now)
+		return m
+	case int:
+		list, _ := is.([]any)
+		list = slices.Clone(list)
+		list[key] = with(list[key], keys[1:], now)
+		return list
+	default:
+		return is
+	}
+}
+
+// overwrite replaces the content of a file at once. A link stays one.
+func overwrite(file string, data []byte) (err error) {
+	if file, err = filepath.EvalSymlinks(file); err != nil {
+		return err
+	}
+	info, err := os.Stat(file)
+	if err != nil {
+		return err
+	}
+	temp, err := os.CreateTemp(filepath.Dir(file), ".refract-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(temp.Name()))
+		}
+	}()
+	_, err = temp.Write(data)
+	if err := errors.Join(err, temp.Close(), os.Chmod(temp.Name(), info.Mode().Perm())); err != nil {
+		return err
+	}
+	return os.Rename(temp.Name(), file)
+}

@@ -1,0 +1,127 @@
+package preview
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "sigs.k8s.io/json"
+
+	"refract.dev/inject"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/tree"
+)
+
+// Pod is a pod, or what a workload would make one of.
+type Pod struct {
+	// Object is the pod, or the workload.
+	Object *manifest.Object
+	// At is the place of the pod template in the object; of a pod it is the whole.
+	At tree.Pointer
+	// Before is the pod as it is created, without the defaults of an API server; nil if
+	// the workload has no pod template. It shares parts with the object and is not to
+	// be modified.
+	Before map[string]any
+	// After is the pod that results, which may be Before itself, and shares parts with
+	// it; nil if the pod is refused, or cannot be made.
+	After map[string]any
+	// Result says who added what; nil if the pod cannot be made.
+	Result *inject.Result
+	// Err is why the pod cannot be made.
+	Err error
+
+	data []byte // Before as JSON.
+}
+
+// inject finds out what becomes of the pod.
+func (p *Pod) inject(policies *inject.Set) {
+	if p.data, p.Err = json.Marshal(p.Before); p.Err != nil {
+		return
+	}
+	if p.Result, p.Err = policies.Explain(p.data); p.Err != nil {
+		p.Result = nil
+		return
+	}
+	if p.Result.Rejected == nil {
+		p.After, p.Err = apply(p.Before, p.Result.Patch)
+	}
+}
+
+// apply returns the object with the additions of a JSON patch.
+func apply(object map[string]any, patch []byte) (map[string]any, error) {
+	if patch == nil {
+		return object, nil
+	}
+	var operations []struct {
+		Path  string `json:"path"`
+		Value any    `json:"value"`
+	}
+	if err := utiljson.UnmarshalCaseSensitivePreserveInts(patch, &operations); err != nil {
+		return nil, fmt.Errorf("reading the patch: %w", err)
+	}
+	doc := tree.Edit(object)
+	for i := range operations {
+		at, err := tree.Parse(operations[i].Path)
+		if err != nil {
+			return nil, fmt.Errorf("reading the patch: %w", err)
+		}
+		if _, err := doc.Add(at, operations[i].Value); err != nil {
+			return nil, fmt.Errorf("applying the patch: %w", err)
+		}
+	}
+	return doc.Root(), nil
+}
+
+// Changed reports whether the pod gets anything, be it the record of what was left
+// out.
+func (p *Pod) Changed() bool { return p.Result != nil && p.Result.Patch != nil }
+
+// Labels returns the labels of the pod.
+func (p *Pod) Labels() map[string]string {
+	return (&unstructured.Unstructured{Object: p.Before}).GetLabels()
+}
+
+// String returns KIND/NAMESPACE/NAME of the pod or its workload. One without a name
+// has what its name will begin with.
+func (p *Pod) String() string {
+	c := p.Object.Content
+	return strings.Join([]string{c.GetKind(), c.GetNamespace(), cmp.Or(c.GetName(), c.GetGenerateName())}, "/")
+}
+
+// Conflicts reports whether a policy that was left out would be if it were the only
+// one: what is in its way is the pod's own.
+func (p *Pod) Conflicts(policy *inject.Policy) bool {
+	alone, err := inject.NewSet(policy).Inject(p.data)
+	return err == nil && (alone.Rejected != nil || len(alone.Skipped) > 0)
+}
+
+// Pointer returns where in the object of the pod that is which is in the way of a
+// policy; empty if it is not known.
+func (p *Pod) Pointer(s *inject.Skipped) string {
+	if s.Path == "" {
+		return ""
+	}
+	return p.At.String() + s.Path
+}
+
+// Place returns where that stands in the input which is in the way of a policy.
+func (p *Pod) Place(s *inject.Skipped) manifest.Place {
+	pointer := p.Pointer(s)
+	if pointer == "" {
+		return p.Object.Place
+	}
+	return p.Object.At(manifest.FieldOf(p.Object.Content.Object, pointer))
+}
+
+// Deliberate reports whether somebody wanted the policy left out: it was told to, or
+// the pod.
+func Deliberate(s *inject.Skipped) bool {
+	switch s.Reason {
+	case inject.ReasonAudit, inject.ReasonOptedOut, inject.ReasonMirrorPod:
+		return true
+	default:
+		return false
+	}
+}

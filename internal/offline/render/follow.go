@@ -1,0 +1,218 @@
+package render
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/placement"
+	"refract.dev/podtemplate"
+)
+
+// followers are who travels with whom.
+type followers struct {
+	// could are the objects of the set that could travel with others.
+	could map[manifest.Identity]bool
+	// leading is whether it is still found out who leads. What an object follows does
+	// not matter then.
+	leading bool
+	// leads are what takes an object along.
+	leads map[manifest.Identity][]lead
+	// stays are clusters where what travels with a leader stays, as the leader does;
+	// held are leaders of which that is so on all clusters.
+	stays map[leader][]string
+	held  map[leader]bool
+	// plurals are the resources of kinds that the set defines.
+	plurals map[schema.GroupKind]string
+}
+
+// leader names an object that others travel with.
+type leader struct {
+	namespace string
+	refractv1alpha1.FollowedObject
+}
+
+// lead is that one object takes another along.
+type lead struct {
+	by       refractv1alpha1.FollowedObject
+	clusters []string // In any order, some perhaps twice.
+}
+
+func newFollowers(set *manifest.Set) *followers {
+	f := &followers{
+		could:   map[manifest.Identity]bool{},
+		leads:   map[manifest.Identity][]lead{},
+		stays:   map[leader][]string{},
+		held:    map[leader]bool{},
+		plurals: map[schema.GroupKind]string{},
+	}
+	for i := range set.Definitions {
+		content := set.Definitions[i].Content.Object
+		group, _, _ := unstructured.NestedString(content, "spec", "group")
+		kind, _, _ := unstructured.NestedString(content, "spec", "names", "kind")
+		plural, _, _ := unstructured.NestedString(content, "spec", "names", "plural")
+		f.plurals[schema.GroupKind{Group: group, Kind: kind}] = plural
+	}
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		if id := o.Identity(); id.Namespace != "" && placement.Follows(id.GroupKind) && placement.Native(f.resource(id.GroupKind), o.Content) == "" {
+			f.could[id] = true
+		}
+	}
+	return f
+}
+
+// objects decides about the objects that are chosen: first about all that these may
+// travel with.
+func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) bool) (err error) {
+	e.followers = newFollowers(set)
+	is := make([]bool, len(set.Objects))
+	namespaces := map[string]bool{} // Those of what may follow.
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		if is[i] = chosen == nil || chosen(o); is[i] && e.followers.could[o.Identity()] {
+			namespaces[o.Content.GetNamespace()] = true
+		}
+	}
+	outcomes := make([]*Outcome, len(set.Objects))
+	e.followers.leading = true
+	for i := range set.Objects {
+		if o := &set.Objects[i]; namespaces[o.Content.GetNamespace()] && mayLead(o) {
+			e.quiet = !is[i]
+			if outcomes[i], err = e.object(o); err != nil {
+				return err
+			}
+			e.lead(outcomes[i])
+		}
+	}
+	e.followers.leading, e.quiet = false, false
+	for i := range set.Objects {
+		o := &set.Objects[i]
+		if !is[i] {
+			continue
+		}
+		if outcomes[i] == nil || e.followers.could[o.Identity()] {
+			if outcomes[i], err = e.object(o); err != nil {
+				return err
+			}
+		}
+		e.out.byID[outcomes[i].ID] = len(e.out.Outcomes)
+		e.out.Outcomes = append(e.out.Outcomes, *outcomes[i])
+	}
+	return nil
+}
+
+// mayLead reports whether something could travel with an object.
+func mayLead(o *manifest.Object) bool {
+	keeping, _ := placement.KeepingOf(o.Content.GetAnnotations())
+	if keeping.DisableFollowing {
+		return false
+	}
+	_, labelled, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()) //nolint:dogsled // Mistakes are found later.
+	return labelled && (len(keeping.Followers) > 0 || !placement.Follows(o.Content.GroupVersionKind().GroupKind()))
+}
+
+// lead notes what travels with an object.
+func (e *evaluator) lead(o *Outcome) {
+	if o.Gone != "" || (o.policy != nil && o.policy.DisableFollowers) {
+		return
+	}
+	resource := e.followers.resource(o.ID.GroupKind).String()
+	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: resource, Name: o.ID.Name}}
+	if o.Held != "" || (len(o.Variants) == 0 && len(o.errors) > 0) {
+		e.followers.held[by] = true
+		return
+	}
+	clusters := map[manifest.Identity][]string{}
+	take := func(group, kind, name string, to []int) {
+		id := manifest.Identity{GroupKind: schema.GroupKind{Group: group, Kind: kind}, Namespace: o.ID.Namespace, Name: name}
+		if !e.followers.could[id] {
+			return
+		}
+		for _, c := range to {
+			clusters[id] = append(clusters[id], o.Clusters[c].Name)
+		}
+	}
+	keeping, _ := placement.KeepingOf(o.Object.Content.GetAnnotations())
+	for i := range o.Variants {
+		v := &o.Variants[i]
+		for _, f := range keeping.Followers {
+			take(f.Group, f.Kind, f.Name, v.Clusters)
+		}
+		if v.Err != nil {
+			for _, c := range v.Clusters {
+				e.followers.stays[by] = append(e.followers.stays[by], o.Clusters[c].Name)
+			}
+			continue
+		}
+		for _, ref := range podtemplate.References(v.Object) {
+			take(ref.Group, ref.Kind, ref.Name, v.Clusters)
+		}
+	}
+	for id, names := range clusters {
+		e.followers.leads[id] = append(e.followers.leads[id], lead{by: by.FollowedObject, clusters: names})
+	}
+}
+
+// resource returns the resource of a kind.
+func (f *followers) resource(kind schema.GroupKind) schema.GroupResource {
+	if plural := f.plurals[kind]; plural != "" {
+		return schema.GroupResource{Group: kind.Group, Resource: plural}
+	}
+	guess, _ := meta.UnsafeGuessKindToResource(kind.WithVersion("v1"))
+	return guess.GroupResource()
+}
+
+// with returns what an object travels with, and where that takes it, each sorted.
+func (f *followers) with(id manifest.Identity, was memory) (by []refractv1alpha1.FollowedObject, clusters []string) {
+	if f.leading || !f.could[id] {
+		return nil, nil
+	}
+	for _, l := range f.leads[id] {
+		by = append(by, l.by)
+		clusters = append(clusters, l.clusters...)
+	}
+	for _, before := range was.following {
+		at := leader{namespace: id.Namespace, FollowedObject: before}
+		there := was.placed.names
+		if !f.held[at] {
+			failing := f.stays[at]
+			there = slices.DeleteFunc(slices.Clone(there), func(name string) bool { return !slices.Contains(failing, name) })
+		}
+		if len(there) > 0 {
+			by = append(by, before)
+			clusters = append(clusters, there...)
+		}
+	}
+	slices.SortFunc(by, func(a, b refractv1alpha1.FollowedObject) int {
+		return cmp.Or(strings.Compare(a.Resource, b.Resource), strings.Compare(a.Name, b.Name))
+	})
+	slices.Sort(clusters)
+	return slices.Compact(by), slices.Compact(clusters)
+}
+
+// joined adds clusters, which are known and sorted, to places.
+func (e *evaluator) joined(at placed, clusters []string) placed {
+	targets := at.targets
+	for _, name := range clusters {
+		i, there := slices.BinarySearchFunc(targets, name, func(t placement.Target, name string) int { return strings.Compare(t.Cluster, name) })
+		switch {
+		case there:
+			continue
+		case len(targets) == len(at.targets):
+			targets = slices.Clone(targets)
+		}
+		targets = slices.Insert(targets, i, placement.Target{Cluster: name})
+	}
+	if len(targets) > len(at.targets) {
+		at.places = placesOf(targets)
+		at.clusters = e.named(at.names)
+	}
+	return at
+}

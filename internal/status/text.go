@@ -1,0 +1,329 @@
+package status
+
+import (
+	"bufio"
+	"cmp"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/duration"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+	"refract.dev/tree"
+)
+
+// Text writes for people. Tables that one Text writes one after the other line up.
+type Text struct {
+	// Now is the time that ages are counted to.
+	Now time.Time
+	// Width is how many characters fit a line; 0 for as many as there are.
+	Width int
+
+	table    table
+	clusters []string
+	folded   bool
+}
+
+// What a row says in one word, from good to bad: all that is right, what is on its
+// way, and what is wrong.
+const (
+	wordReady  = "Ready"
+	wordSynced = string(refractv1alpha1.StateSynced)
+	// wordUnready is for a copy that is as it should be and cannot become ready.
+	wordUnready = "Unready"
+)
+
+var words = []string{
+	wordReady, wordSynced, string(refractv1alpha1.StatePending), string(refractv1alpha1.StateDeleting),
+	string(refractv1alpha1.StateDrifted), string(refractv1alpha1.StateOffline), wordUnready, string(refractv1alpha1.StateFailed),
+}
+
+// word says in one word how an object stands on a cluster.
+func word(r *refractv1alpha1.ClusterStatus) string {
+	switch {
+	case r == nil:
+		return none
+	case r.State != refractv1alpha1.StateSynced:
+		return string(r.State)
+	case r.Readiness == refractv1alpha1.ReadinessReady:
+		return wordReady
+	case r.Readiness == refractv1alpha1.ReadinessFailed:
+		return wordUnready
+	default:
+		return wordSynced
+	}
+}
+
+// mostColumns is for how many clusters a table has a column each.
+const mostColumns = 8
+
+// Objects writes a table with a line for each object and a column for each cluster
+// that one of them concerns; or one column that sums up where they are too many.
+func (t *Text) Objects(w io.Writer, o *Objects) error {
+	for _, object := range o.Objects {
+		for i := range object.Status.Clusters {
+			if name := object.Status.Clusters[i].Name; !slices.Contains(t.clusters, name) {
+				t.clusters = append(t.clusters, name)
+			}
+		}
+	}
+	slices.Sort(t.clusters)
+	if !t.folded {
+		header, rows := t.matrix(o.Objects, t.clusters)
+		t.folded = len(t.clusters) > mostColumns || (t.Width > 0 && widthOf(append(rows, header)) > t.Width)
+		if !t.folded {
+			return t.table.write(w, header, rows)
+		}
+	}
+	header, rows := t.matrix(o.Objects, nil)
+	header = append(header, "CLUSTERS")
+	for i := range rows {
+		rows[i] = append(rows[i], summary(o.Objects[i].Status.Clusters))
+	}
+	return t.table.write(w, header, rows)
+}
+
+func (t *Text) matrix(objects []*Object, clusters []string) (header []string, rows [][]string) {
+	header = append([]string{"OBJECT", "PLACED", "SYNCED", "READY", "VARIANTS", "AGE"}, clusters...)
+	names := Names(objects)
+	for i, o := range objects {
+		s := o.Status
+		row := []string{names[i], number(s.Placed), number(s.Synced), number(s.Ready), number(s.VariantCount), t.age(o.Created)}
+		for _, name := range clusters {
+			row = append(row, word(o.Row(name)))
+		}
+		rows = append(rows, row)
+	}
+	return header, rows
+}
+
+func number(n int32) string { return strconv.Itoa(int(n)) }
+
+func (t *Text) age(since metav1.Time) string {
+	if since.IsZero() {
+		return none
+	}
+	return duration.HumanDuration(t.Now.Sub(since.Time))
+}
+
+// summary counts the clusters that are right, and names those that are not.
+func summary(rows []refractv1alpha1.ClusterStatus) string {
+	names := map[string][]string{}
+	for i := range rows {
+		names[word(&rows[i])] = append(names[word(&rows[i])], rows[i].Name)
+	}
+	var parts []string
+	for _, word := range words {
+		if len(names[word]) == 0 {
+			continue
+		}
+		part := fmt.Sprintf("%d %s", len(names[word]), strings.ToLower(word))
+		if word != wordReady && word != wordSynced {
+			part += ": " + render.Few(names[word])
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return none
+	}
+	return strings.Join(parts, "; ")
+}
+
+// Details writes all that is reported on each object, with a line for each cluster.
+func (t *Text) Details(w io.Writer, o *Objects) error {
+	out := bufio.NewWriter(w)
+	for i, object := range o.Objects {
+		if i > 0 {
+			fmt.Fprintln(out)
+		}
+		if err := t.detail(out, object); err != nil {
+			return err
+		}
+	}
+	return out.Flush()
+}
+
+func (t *Text) detail(out io.Writer, o *Object) error {
+	s := o.Status
+	fmt.Fprintf(out, "%s: %d of %s synced, %d ready, %s", o, s.Synced, output.Count(int(s.Placed), "cluster", "clusters"),
+		s.Ready, output.Count(int(s.VariantCount), "variant", "variants"))
+	if p := s.PropagationPolicy; p != nil {
+		fmt.Fprintf(out, ", placed by %s", policyName(p))
+	}
+	fmt.Fprintln(out)
+	for _, note := range aboutAll(s) {
+		fmt.Fprintf(out, "  %s\n", note)
+	}
+	if len(s.Clusters) == 0 {
+		return nil
+	}
+	rows := make([][]string, len(s.Clusters))
+	for i := range s.Clusters {
+		r := &s.Clusters[i]
+		rows[i] = []string{
+			r.Name, string(r.State), cmp.Or(string(r.Readiness), none), replicas(r.Replicas), generation(r.Generation),
+			cmp.Or(r.Hash[:min(len(r.Hash), shortHash)], none), cmp.Or(r.Reason, none), oneLine(cmp.Or(r.Message, r.ReadinessMessage)),
+		}
+	}
+	columns := &table{}
+	if err := columns.write(out, []string{"CLUSTER", "STATE", "READY", "REPLICAS", "GENERATION", "HASH", "REASON", "MESSAGE"}, rows); err != nil {
+		return err
+	}
+	for i := range s.Clusters {
+		for _, note := range t.aboutOne(&s.Clusters[i]) {
+			fmt.Fprintf(out, "  %s: %s\n", s.Clusters[i].Name, note)
+		}
+	}
+	return nil
+}
+
+func policyName(p *refractv1alpha1.PolicyReference) string {
+	return tree.Policy{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}.String()
+}
+
+// shortHash is how many characters of a hash are shown: enough to see which are the
+// same.
+const shortHash = 8
+
+func replicas(n *int64) string {
+	if n == nil {
+		return none
+	}
+	return strconv.FormatInt(*n, 10)
+}
+
+func generation(n int64) string {
+	if n == 0 {
+		return none // The kind has none, or the cluster holds nothing.
+	}
+	return strconv.FormatInt(n, 10)
+}
+
+// oneLine keeps a message from breaking a table.
+func oneLine(message string) string { return strings.Join(strings.Fields(message), " ") }
+
+// aboutAll returns what is to be said of all clusters.
+func aboutAll(s *refractv1alpha1.PropagationStatus) []string {
+	var notes []string
+	if reason := inTheWay(s); reason != "" {
+		notes = append(notes, reason)
+	}
+	for _, p := range s.DeletedPolicies {
+		notes = append(notes, "~ "+policyName(&p)+" is gone: what it changed was taken back")
+	}
+	for _, warning := range s.Warnings {
+		notes = append(notes, "~ "+oneLine(warning))
+	}
+	if len(s.Follows) > 0 {
+		names := make([]string, len(s.Follows))
+		for i, f := range s.Follows {
+			names[i] = f.Resource + "/" + f.Name
+		}
+		notes = append(notes, "travels with "+render.Few(names))
+	}
+	return notes
+}
+
+// reasonProgressing is that of a condition that only counts what rows say.
+const reasonProgressing = "Progressing"
+
+// inTheWay returns what keeps the object from being synced if no row of a cluster
+// says it.
+func inTheWay(s *refractv1alpha1.PropagationStatus) string {
+	for i := range s.Conditions {
+		c := &s.Conditions[i]
+		said := func(r refractv1alpha1.ClusterStatus) bool { return r.Reason == c.Reason }
+		if c.Type != refractv1alpha1.ConditionSynced || c.Reason == reasonProgressing || slices.ContainsFunc(s.Clusters, said) {
+			continue
+		}
+		if c.Status != metav1.ConditionTrue || s.Placed == 0 {
+			return c.Reason + ": " + oneLine(c.Message)
+		}
+	}
+	return ""
+}
+
+// aboutOne returns what is to be said of a cluster besides its line.
+func (t *Text) aboutOne(r *refractv1alpha1.ClusterStatus) []string {
+	var notes []string
+	if r.Adopted {
+		notes = append(notes, "adopted: the object was there before")
+	}
+	if d := r.Drift; d != nil {
+		notes = append(notes, t.drift(d))
+	}
+	for _, warning := range r.Warnings {
+		notes = append(notes, "~ "+oneLine(warning))
+	}
+	return notes
+}
+
+// drift says what was changed on a cluster.
+func (t *Text) drift(d *refractv1alpha1.DriftStatus) string {
+	note := fmt.Sprintf("corrected %d×, last %s ago", d.Count, t.age(d.Time))
+	switch {
+	case d.Deleted:
+		note += ": deleted"
+	case len(d.Fields) > 0:
+		note += ": " + render.Few(d.Fields)
+	default:
+		note += ": changed while nobody watched"
+	}
+	if d.Manager != "" {
+		note += " by " + d.Manager
+	}
+	return note
+}
+
+// Clusters writes a table with a line for each cluster, wide with all conditions,
+// and what is wrong below it.
+func (t *Text) Clusters(w io.Writer, c *Clusters, wide bool) error {
+	header := []string{"NAME", "READY", "COPIES", "SYNCED", "FAILED", "TAINTS", "AGE"}
+	if wide {
+		header = append(header, "JOINED", "OFFLINE", "AUTHORIZED", "DELETIONS-HELD")
+	}
+	rows := make([][]string, len(c.Clusters))
+	for i := range c.Clusters {
+		c := &c.Clusters[i]
+		rows[i] = []string{
+			c.Name, c.status(corev1alpha1.ClusterReady), strconv.Itoa(c.Copies), strconv.Itoa(c.Synced), strconv.Itoa(c.Failed), c.taints(), t.age(c.Created),
+		}
+		if wide {
+			for _, condition := range []corev1alpha1.ClusterConditionType{
+				corev1alpha1.ClusterJoined, corev1alpha1.ClusterOffline, corev1alpha1.ClusterAuthorized, corev1alpha1.ClusterDeletionsHeld,
+			} {
+				rows[i] = append(rows[i], c.status(condition))
+			}
+		}
+	}
+	if err := t.table.write(w, header, rows); err != nil {
+		return err
+	}
+	for i := range c.Clusters {
+		c := &c.Clusters[i]
+		if c.Leaving {
+			fmt.Fprintf(w, "  %s: leaves the fleet when its copies are gone\n", c.Name)
+		}
+		for _, problem := range c.problems() {
+			fmt.Fprintf(w, "  %s: %s: %s\n", c.Name, problem.Reason, oneLine(problem.Message))
+		}
+	}
+	return nil
+}
+
+// taints as kubectl writes them: KEY=VALUE:EFFECT.
+func (c *Cluster) taints() string {
+	texts := make([]string, len(c.Taints))
+	for i := range c.Taints {
+		texts[i] = c.Taints[i].ToString()
+	}
+	return cmp.Or(strings.Join(texts, ","), none)
+}
