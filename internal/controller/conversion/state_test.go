@@ -10,7 +10,6 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/convert/verify"
-	"refract.dev/internal/output"
 	"refract.dev/structural"
 )
 

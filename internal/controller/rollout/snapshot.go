@@ -9,7 +9,6 @@ import (
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
-	"refract.dev/internal/output"
 )
 
 // snapshot is all that a decision about a namespace depends on.
