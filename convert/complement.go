@@ -144,10 +144,10 @@ type complement struct {
 }
 
 // readComplement reads the annotation of the object.
-func (w *work) readComplement(p *plan) {
+func (w *converter) readComplement(p *plan) {
 	c := &w.complement
 	c.versions, c.restorable, c.kept = c.versions[:0], nil, c.kept[:0]
-	f := &w.facts[nodeComplement]
+	f := &w.nodes[nodeComplement]
 	if !f.present || f.kind != '"' {
 		return
 	}
@@ -168,7 +168,7 @@ func (w *work) readComplement(p *plan) {
 }
 
 // entry returns what the wanted version had at a place; nil if nothing is kept of it.
-func (w *work) entry(place string) *entry {
+func (w *converter) entry(place string) *entry {
 	e := w.entryOf(place)
 	if e == nil || raw.IsNull(e.value) {
 		return nil
@@ -177,7 +177,7 @@ func (w *work) entry(place string) *entry {
 }
 
 // entryOf returns the entry of a place, nil if there is none.
-func (w *work) entryOf(place string) *entry {
+func (w *converter) entryOf(place string) *entry {
 	i := slices.IndexFunc(w.complement.restorable, func(e entry) bool { return e.place == place })
 	if i < 0 {
 		return nil
@@ -190,7 +190,7 @@ type passing func(value []byte) ([]byte, error)
 
 // keptValue returns what is kept, if the live value is what was made of it, and would be
 // made of it again: an entry alone, which anybody can write, is not believed.
-func (w *work) keptValue(e *entry, live []byte, back passing) []byte {
+func (w *converter) keptValue(e *entry, live []byte, back passing) []byte {
 	if e == nil || w.comparer.fingerprint(live) != e.of {
 		return nil
 	}
@@ -209,7 +209,7 @@ func (w *work) keptValue(e *entry, live []byte, back passing) []byte {
 // it was not changed since: that is where what is kept would be as made is after a way
 // there and back. The version of the object must see no difference to made alone. It
 // returns nil if there is nothing to restore.
-func (w *work) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
+func (w *converter) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
 	if e == nil {
 		return nil
 	}
@@ -256,13 +256,13 @@ func guard(f func() error) (err error) {
 }
 
 // keep makes the annotation remember a value.
-func (w *work) keep(place string, value, converted []byte) {
+func (w *converter) keep(place string, value, converted []byte) {
 	w.complement.kept = append(w.complement.kept, entry{place: place, value: value, of: w.comparer.fingerprint(converted)})
 }
 
 // annotate plans the change of the annotation: the entries of the version that is wanted
 // have served, those of the version that the object had are written anew.
-func (w *work) annotate(p *plan) error {
+func (w *converter) annotate(p *plan) error {
 	c := &w.complement
 	others := slices.DeleteFunc(c.versions, func(v versionEntries) bool { return v.version == p.to || v.version == p.from })
 	if len(others) == len(c.versions) && len(c.kept) == 0 {
@@ -285,7 +285,7 @@ func (w *work) annotate(p *plan) error {
 			p.to, Annotation, len(c.text), size, maxAnnotations))
 	}
 	quoted := w.arena.keep(raw.AppendString(w.arena.room(), c.text))
-	if w.facts[nodeComplement].present {
+	if w.nodes[nodeComplement].present {
 		w.replace(nodeComplement, quoted)
 		return nil
 	}
@@ -294,8 +294,8 @@ func (w *work) annotate(p *plan) error {
 }
 
 // removeAnnotation takes the annotation away, and annotations if it was alone there.
-func (w *work) removeAnnotation() {
-	if w.facts[nodeAnnotations].members == 1 {
+func (w *converter) removeAnnotation() {
+	if w.nodes[nodeAnnotations].members == 1 {
 		w.deleted = append(w.deleted, nodeAnnotations)
 		return
 	}
@@ -303,8 +303,8 @@ func (w *work) removeAnnotation() {
 }
 
 // otherAnnotations returns how many bytes the annotations have but for ours.
-func (w *work) otherAnnotations() int {
-	f := &w.facts[nodeAnnotations]
+func (w *converter) otherAnnotations() int {
+	f := &w.nodes[nodeAnnotations]
 	if !f.present || f.kind != '{' {
 		return 0
 	}

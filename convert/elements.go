@@ -61,9 +61,9 @@ type keeping struct {
 
 // convertElements converts what is inside a list or a table. The edits of elements are
 // those of the object unless the list moves: then they are made at once.
-func (w *work) convertElements(p *plan, f *field, value []byte, partial bool) error {
+func (w *converter) convertElements(p *plan, f *field, value []byte, partial bool) error {
 	first := len(w.edits)
-	base := w.facts[f.from[0]].start
+	base := w.nodes[f.from[0]].start
 	kept, err := w.editElements(f, value, base, partial)
 	if err != nil {
 		return at(f.place, err)
@@ -89,9 +89,9 @@ func (w *work) convertElements(p *plan, f *field, value []byte, partial bool) er
 
 // editElements plans the edits of what is inside a value, which begins at base. It returns
 // what is to be kept of it.
-func (w *work) editElements(f *field, value []byte, base int, partial bool) ([]keeping, error) {
+func (w *converter) editElements(f *field, value []byte, base int, partial bool) ([]keeping, error) {
 	if w.inner == nil {
-		w.inner = w.engine.newWork()
+		w.inner = w.engine.newConverter()
 		w.inner.workers = w.workers
 	}
 	in, s := w.inner, &w.lists
@@ -141,7 +141,7 @@ func (w *work) editElements(f *field, value []byte, base int, partial bool) ([]k
 
 // convertElement plans what is to be changed in the element that was scanned, with the
 // entries that belong to it.
-func (w *work) convertElement(p *plan, entries []entry, partial bool) error {
+func (w *converter) convertElement(p *plan, entries []entry, partial bool) error {
 	if w.trouble != nil {
 		return w.trouble
 	}
@@ -183,7 +183,7 @@ func (r *restorables) of(index int, key []byte) []entry {
 }
 
 // restorableInside returns what the wanted version had inside a value; nil if nothing.
-func (w *work) restorableInside(f *field, value []byte) (*restorables, error) {
+func (w *converter) restorableInside(f *field, value []byte) (*restorables, error) {
 	if len(w.complement.restorable) == 0 {
 		return nil, nil //nolint:nilnil // It is nothing, which is no error.
 	}

@@ -407,7 +407,7 @@ func TestManyElements(t *testing.T) {
 func TestMoveAllocates(t *testing.T) {
 	object := alpha(`{"name":"n"}`, `{"a":[1,2,3],"list":[{"x":1},{"x":2}]}`)
 	allocations := func(c ...Conversion) float64 {
-		w := engineOf(t, c...).newWork()
+		w := engineOf(t, c...).newConverter()
 		return testing.AllocsPerRun(100, func() {
 			w.outer.Reset(object)
 			if _, err := w.object(&w.outer, pizzaGroup+"/v1beta1", nil, func([]byte, int, int) {}); err != nil {

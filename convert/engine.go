@@ -66,15 +66,15 @@ func (e *Engine) Convert(object []byte, apiVersion string) ([]byte, error) {
 
 var errUTF8 = fmt.Errorf("%w: not UTF-8", raw.ErrSyntax)
 
-func (e *Engine) acquire() *work {
-	if w, ok := e.pool.Get().(*work); ok {
+func (e *Engine) acquire() *converter {
+	if w, ok := e.pool.Get().(*converter); ok {
 		return w
 	}
-	return e.newWork()
+	return e.newConverter()
 }
 
 // recycle keeps the work for another request, unless it is in a state that nobody knows.
-func (e *Engine) recycle(w *work) {
+func (e *Engine) recycle(w *converter) {
 	if w.broken {
 		return
 	}
@@ -117,7 +117,7 @@ var (
 // there is an error of s. It calls same if there is nothing to do, and otherwise done when
 // the edits are planned: with the document that they are for, which is another than that
 // of s if there was a version between.
-func (w *work) object(s *raw.Scanner, apiVersion string, same func(start, end int), done func(src []byte, start, end int)) (o outcome, err error) {
+func (w *converter) object(s *raw.Scanner, apiVersion string, same func(start, end int), done func(src []byte, start, end int)) (o outcome, err error) {
 	start := s.Offset()
 	if first := s.Next(); first != '{' {
 		if s.Value(); s.Err() != nil {
@@ -176,12 +176,12 @@ type lastRoute struct {
 	plans          []*plan
 }
 
-func (w *work) known(from, kindName []byte, to string) bool {
+func (w *converter) known(from, kindName []byte, to string) bool {
 	return w.last.of != nil && w.last.from == string(from) && w.last.kind == string(kindName) && w.last.to == to
 }
 
 // route converts the object that was scanned, through all plans.
-func (w *work) route(plans []*plan, done func(src []byte, start, end int)) (err error) {
+func (w *converter) route(plans []*plan, done func(src []byte, start, end int)) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			w.broken = true
@@ -190,7 +190,7 @@ func (w *work) route(plans []*plan, done func(src []byte, start, end int)) (err 
 	}()
 	for i, p := range plans {
 		if i > 0 {
-			root := &w.facts[nodeRoot]
+			root := &w.nodes[nodeRoot]
 			w.src = w.render(make([]byte, 0, w.rendered(root.start, root.end)), root.start, root.end)
 			w.scanner.Reset(w.src)
 			w.scan(&w.scanner, p)
@@ -202,7 +202,7 @@ func (w *work) route(plans []*plan, done func(src []byte, start, end int)) (err 
 			return err
 		}
 	}
-	root := &w.facts[nodeRoot]
+	root := &w.nodes[nodeRoot]
 	done(w.src, root.start, root.end)
 	return nil
 }

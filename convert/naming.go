@@ -15,7 +15,7 @@ type element struct {
 }
 
 // elementsOf returns the elements of a list with their names: the values of their keys.
-func (w *work) elementsOf(list []byte, keys [][]string) ([]element, error) {
+func (w *converter) elementsOf(list []byte, keys [][]string) ([]element, error) {
 	var elements []element
 	err := raw.Elements(list, func(_ int, value []byte) bool {
 		elements = append(elements, element{text: value, name: w.nameOf(value, keys)})
@@ -25,7 +25,7 @@ func (w *work) elementsOf(list []byte, keys [][]string) ([]element, error) {
 }
 
 // nameOf returns the values of the keys of an element as a canonical list; "" without keys.
-func (w *work) nameOf(value []byte, keys [][]string) string {
+func (w *converter) nameOf(value []byte, keys [][]string) string {
 	if len(keys) == 0 {
 		return ""
 	}
@@ -92,7 +92,7 @@ type assignment struct {
 // its name. Of several with one name it goes to one that is what was made of its own, at
 // its position if possible; otherwise to the one at its position, if they are as many as
 // they were.
-func (w *work) assign(items []item, elements []element) map[int][]entry {
+func (w *converter) assign(items []item, elements []element) map[int][]entry {
 	a := &assignment{elements: elements, named: groups(elements), prints: map[int]fingerprint{}, given: map[int][]entry{}}
 	var several []*item
 	printed := map[string]bool{}
@@ -166,7 +166,7 @@ func (a *assignment) giveElsewhere(items []*item) {
 }
 
 // appendInside appends the entry of a list or a table that became converted.
-func (w *work) appendInside(dst []byte, f *field, converted []byte, kept []keeping) ([]byte, error) {
+func (w *converter) appendInside(dst []byte, f *field, converted []byte, kept []keeping) ([]byte, error) {
 	if f.open == '{' {
 		return appendMembers(dst, kept)
 	}

@@ -53,28 +53,28 @@ func (p *plan) addParent(f *field) {
 }
 
 // returnParents puts the parents back that were kept, so that what was in them can be.
-func (w *work) returnParents(p *plan) {
+func (w *converter) returnParents(p *plan) {
 	for i := range p.returning {
 		f := &p.returning[i]
 		n := f.to[0]
-		if e := w.keptParent(f); e != nil && e.value[0] == '{' && !w.facts[n].present && w.hasParent(p, n) {
+		if e := w.keptParent(f); e != nil && e.value[0] == '{' && !w.nodes[n].present && w.hasParent(p, n) {
 			w.put(p, n, below)
 		}
 	}
 }
 
 // returnNulls puts null back where it was at the places of parents.
-func (w *work) returnNulls(p *plan) {
+func (w *converter) returnNulls(p *plan) {
 	for i := range p.returning {
 		f := &p.returning[i]
 		n := f.to[0]
-		if e := w.keptParent(f); e != nil && e.value[0] == 'n' && !w.facts[n].present && w.puts[n] == nil && w.hasParent(p, n) {
+		if e := w.keptParent(f); e != nil && e.value[0] == 'n' && !w.nodes[n].present && w.puts[n] == nil && w.hasParent(p, n) {
 			w.put(p, n, null)
 		}
 	}
 }
 
-func (w *work) keptParent(f *field) *entry {
+func (w *converter) keptParent(f *field) *entry {
 	if e := w.entryOf(f.target); e != nil && e.value != nil && e.of == absent {
 		return e
 	}
@@ -82,11 +82,11 @@ func (w *work) keptParent(f *field) *entry {
 }
 
 // leaveParents takes the parents away that nothing is left in, the inner ones first.
-func (w *work) leaveParents(p *plan, partial bool) {
+func (w *converter) leaveParents(p *plan, partial bool) {
 	for i := range slices.Backward(p.leaving) {
 		f := &p.leaving[i]
 		n := f.from[0]
-		m := &w.facts[n]
+		m := &w.nodes[n]
 		switch {
 		case !m.present, m.kind != '{' && m.kind != 'n', m.members != w.deletedIn(p, n):
 			continue
@@ -105,18 +105,18 @@ func (w *work) leaveParents(p *plan, partial bool) {
 
 // keepEmpty keeps the objects that were empty before values moved into them. On the way back
 // they would go with these.
-func (w *work) keepEmpty(p *plan) {
+func (w *converter) keepEmpty(p *plan) {
 	for i := range p.fields {
 		f := &p.fields[i]
-		if !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present }) {
+		if !slices.ContainsFunc(f.from, func(from int) bool { return w.nodes[from].present }) {
 			continue
 		}
 		for _, to := range f.to {
 			n := p.nodes[to].parent
-			for n >= p.fixed && !w.facts[n].present { // It was made for the value, in one that may have been empty.
+			for n >= p.fixed && !w.nodes[n].present { // It was made for the value, in one that may have been empty.
 				n = p.nodes[n].parent
 			}
-			m := &w.facts[n]
+			m := &w.nodes[n]
 			if n < p.fixed || w.puts[to] == nil || m.kind != '{' || m.members > 0 || p.nodes[n].comesBack || w.restoredIn(p, n) {
 				continue
 			}
@@ -129,13 +129,13 @@ func (w *work) keepEmpty(p *plan) {
 
 // restoredIn reports whether a value comes into the object at a node from the annotation. It
 // will be in the annotation alone on the way back, and have the object stay.
-func (w *work) restoredIn(p *plan, n int) bool {
+func (w *converter) restoredIn(p *plan, n int) bool {
 	return slices.ContainsFunc(p.fields, func(f field) bool { return w.isRestored(p, f, n) }) ||
 		slices.ContainsFunc(p.fills, func(f field) bool { return w.isRestored(p, f, n) })
 }
 
-func (w *work) isRestored(p *plan, f field, n int) bool {
-	return !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present }) &&
+func (w *converter) isRestored(p *plan, f field, n int) bool {
+	return !slices.ContainsFunc(f.from, func(from int) bool { return w.nodes[from].present }) &&
 		slices.ContainsFunc(f.to, func(to int) bool {
 			return w.puts[to] != nil && p.isIn(to, n) && (f.fill == nil || !w.comparer.equal(w.puts[to], f.fill))
 		})
@@ -143,25 +143,25 @@ func (w *work) isRestored(p *plan, f field, n int) bool {
 
 // wasEmpty reports whether the object at a node was empty before the values moved into it
 // that it has.
-func (w *work) wasEmpty(p *plan, n int) bool {
+func (w *converter) wasEmpty(p *plan, n int) bool {
 	e := w.entryOf(p.nodes[n].path)
 	return e != nil && e.of == absent && isEmptyObject(e.value)
 }
 
 // movesOut reports whether a value in the object at a node is elsewhere in the wanted
 // version, from where it comes back.
-func (w *work) movesOut(p *plan, n int) bool {
+func (w *converter) movesOut(p *plan, n int) bool {
 	return slices.ContainsFunc(p.fields, func(f field) bool {
-		return slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) &&
+		return slices.ContainsFunc(f.from, func(from int) bool { return w.nodes[from].present && p.isIn(from, n) }) &&
 			slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil })
 	})
 }
 
 // keepsIn reports whether something in the object at a node is nowhere in the wanted
 // version. Parents behind i have been seen to.
-func (w *work) keepsIn(p *plan, n, i int) bool {
+func (w *converter) keepsIn(p *plan, n, i int) bool {
 	inside := slices.ContainsFunc(p.fields, func(f field) bool {
-		return slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) &&
+		return slices.ContainsFunc(f.from, func(from int) bool { return w.nodes[from].present && p.isIn(from, n) }) &&
 			!slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil })
 	})
 	return inside || slices.ContainsFunc(p.leaving[i+1:], func(f field) bool {
@@ -182,7 +182,7 @@ func (p *plan) isIn(n, outer int) bool {
 // movedAway reports whether what was in the object at a node, which both versions have, is
 // elsewhere in the wanted version, so that it comes back from there: nothing was taken away
 // but defaults, and no parent in it is kept.
-func (w *work) movedAway(p *plan, n int) bool {
+func (w *converter) movedAway(p *plan, n int) bool {
 	return w.puts[n] == nil && w.movesOut(p, n) &&
 		!slices.ContainsFunc(p.fields, func(f field) bool { return w.isNowhere(p, f, n) }) &&
 		!slices.ContainsFunc(p.leaving, func(f field) bool { return w.isLeft(p, f, n) })
@@ -190,19 +190,19 @@ func (w *work) movedAway(p *plan, n int) bool {
 
 // isNowhere reports whether a value in the object at a node is not in the wanted version,
 // and is no default that it gets again.
-func (w *work) isNowhere(p *plan, f field, n int) bool {
-	if !slices.ContainsFunc(f.from, func(from int) bool { return w.facts[from].present && p.isIn(from, n) }) ||
+func (w *converter) isNowhere(p *plan, f field, n int) bool {
+	if !slices.ContainsFunc(f.from, func(from int) bool { return w.nodes[from].present && p.isIn(from, n) }) ||
 		slices.ContainsFunc(f.to, func(to int) bool { return w.puts[to] != nil }) {
 		return false
 	}
-	m := &w.facts[f.from[0]]
+	m := &w.nodes[f.from[0]]
 	again := len(f.to) == 0 && f.fill != nil && m.present && w.comparer.equal(w.src[m.start:m.end], f.fill)
 	return !again
 }
 
 // isLeft reports whether a parent in the object at a node was empty, or is kept.
-func (w *work) isLeft(p *plan, f field, n int) bool {
-	m := &w.facts[f.from[0]]
+func (w *converter) isLeft(p *plan, f field, n int) bool {
+	m := &w.nodes[f.from[0]]
 	return m.present && p.isIn(f.from[0], n) &&
 		(m.members == 0 || slices.ContainsFunc(w.complement.kept, func(e entry) bool { return e.place == f.place }))
 }

@@ -25,7 +25,7 @@ type Conversion struct {
 	err        error
 	// worker makes what converts the values of a request; nil if whole is not.
 	worker func() worker
-	whole  *whole
+	whole  *objectConversion
 	// moves says that the value passes as it is; side which version has it.
 	moves bool
 	side  side

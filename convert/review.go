@@ -96,7 +96,7 @@ func tooLarge(size int64, l Limits) error {
 }
 
 // read reads the body and converts the objects.
-func (r *review) read(w *work, body []byte) error {
+func (r *review) read(w *converter, body []byte) error {
 	s := &w.outer
 	s.Reset(body)
 	seen := 0
@@ -154,7 +154,7 @@ func once(s *raw.Scanner, seen *int, bit int) []byte {
 }
 
 // request reads the request. The objects are converted when the desired version is known.
-func (r *review) request(w *work, s *raw.Scanner) {
+func (r *review) request(w *converter, s *raw.Scanner) {
 	var objects *raw.Scanner
 	seen := 0
 	s.Object(func(key []byte) {
@@ -201,7 +201,7 @@ func (r *review) request(w *work, s *raw.Scanner) {
 }
 
 // convert converts the objects of an array that comes next.
-func (r *review) convert(w *work, s *raw.Scanner) {
+func (r *review) convert(w *converter, s *raw.Scanner) {
 	a := r.answer
 	body := s.Document()
 	a.parts = append(a.parts, nil) // For the beginning of the answer.

@@ -12,8 +12,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// whole converts whole objects. It is immutable, and safe for concurrent use.
-type whole struct {
+// objectConversion converts whole objects. It is immutable, and safe for concurrent use.
+type objectConversion struct {
 	up, down *step
 }
 
@@ -63,7 +63,7 @@ func Object[S, H any](toHub func(*S, *H) error, toSpoke func(*H, *S) error, o ..
 		c.err = err
 		return c
 	}
-	c.whole = &whole{up: typedStep(toHub, sameSpoke), down: typedStep(toSpoke, sameHub)}
+	c.whole = &objectConversion{up: typedStep(toHub, sameSpoke), down: typedStep(toSpoke, sameHub)}
 	return c
 }
 
@@ -117,7 +117,7 @@ func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o
 		c.err = err
 		return c
 	}
-	c.whole = &whole{up: mapStep(toHub, sameSpoke), down: mapStep(toSpoke, sameHub)}
+	c.whole = &objectConversion{up: mapStep(toHub, sameSpoke), down: mapStep(toSpoke, sameHub)}
 	return c
 }
 
@@ -201,22 +201,22 @@ func (r *run) merged(shed []bool) ([]byte, int, error) {
 	return rest, m.spared, err
 }
 
-// passage is the way of an object from one version to another, and back.
-type passage struct {
-	w           *work
+// direction is the way of an object from one version to another, and back.
+type direction struct {
+	w           *converter
 	forth, back *step
 	here, there []byte // The API versions, as JSON.
 	// inner says that this is only to see what another passage forgets.
 	inner bool
 }
 
-func (c passage) reverse() passage {
-	return passage{w: c.w, forth: c.back, back: c.forth, here: c.there, there: c.here}
+func (c direction) reverse() direction {
+	return direction{w: c.w, forth: c.back, back: c.forth, here: c.there, there: c.here}
 }
 
 // convert returns the members of the object that become of these, which are all but
 // apiVersion, kind and metadata.
-func (c passage) convert(rest []byte) ([]byte, error) {
+func (c direction) convert(rest []byte) ([]byte, error) {
 	r, err := c.apply(rest)
 	if err != nil {
 		return nil, err
@@ -228,7 +228,7 @@ func (c passage) convert(rest []byte) ([]byte, error) {
 	return c.complete(r, bare, spared)
 }
 
-func (c passage) apply(rest []byte) (*run, error) {
+func (c direction) apply(rest []byte) (*run, error) {
 	object, err := c.w.assemble(nil, c.here, rest)
 	if err != nil {
 		return nil, err
@@ -238,7 +238,7 @@ func (c passage) apply(rest []byte) (*run, error) {
 
 // complete returns what was made with no more of the members that an empty object gives
 // than it takes to come back as with all of them.
-func (c passage) complete(r *run, bare []byte, spared int) ([]byte, error) {
+func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
 	shed := make([]bool, spared)
 	full, _, err := r.merged(shed)
 	if err != nil {
@@ -276,7 +276,7 @@ func (c passage) complete(r *run, bare []byte, spared int) ([]byte, error) {
 }
 
 // returned returns what the function back makes of an object, nil if it fails.
-func (c passage) returned(rest []byte) (made *tree) {
+func (c direction) returned(rest []byte) (made *tree) {
 	err := guard(func() error {
 		r, err := c.reverse().apply(rest)
 		if err == nil {
@@ -293,7 +293,7 @@ func (c passage) returned(rest []byte) (made *tree) {
 // forgets reports whether the original has something, below its root, that is what the way
 // back of an empty object gives, and that does not come back unless something is in the
 // other version for it.
-func (c passage) forgets(original *tree, bare []byte) (forgotten bool) {
+func (c direction) forgets(original *tree, bare []byte) (forgotten bool) {
 	err := guard(func() error {
 		rest, err := c.comesBack(bare)
 		if err != nil {
@@ -313,7 +313,7 @@ func (c passage) forgets(original *tree, bare []byte) (forgotten bool) {
 }
 
 // comesBack returns what becomes of an object on the way back.
-func (c passage) comesBack(bare []byte) ([]byte, error) {
+func (c direction) comesBack(bare []byte) ([]byte, error) {
 	back := c.reverse()
 	if !c.inner {
 		back.inner = true
@@ -425,11 +425,11 @@ func scanNull(s *raw.Scanner) bool {
 	return found
 }
 
-// convertWhole converts the object by a function of whole objects.
-func (w *work) convertWhole(p *plan, partial bool) error {
+// convertObject converts the object by a function of whole objects.
+func (w *converter) convertObject(p *plan, partial bool) error {
 	conversion := w.engine.conversions[p.whole.id].whole
-	root, before := &w.facts[nodeRoot], &w.facts[nodeAPIVersion]
-	way := passage{w: w, forth: conversion.down, back: conversion.up, here: w.src[before.start:before.end], there: p.apiVersion}
+	root, before := &w.nodes[nodeRoot], &w.nodes[nodeAPIVersion]
+	way := direction{w: w, forth: conversion.down, back: conversion.up, here: w.src[before.start:before.end], there: p.apiVersion}
 	if p.toHub {
 		way.forth, way.back = way.back, way.forth
 	}
@@ -469,7 +469,7 @@ func (w *work) convertWhole(p *plan, partial bool) error {
 }
 
 // returns reports whether what was made of an object would come back.
-func (c passage) returns(live, made []byte) bool {
+func (c direction) returns(live, made []byte) bool {
 	again, err := c.reverse().convert(made)
 	if err != nil {
 		return false
@@ -490,7 +490,7 @@ func (c passage) returns(live, made []byte) bool {
 
 // assemble appends the object with this apiVersion, the members of rest, and metadata as
 // the edits make it.
-func (w *work) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
+func (w *converter) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
 	members, err := membersOf(rest)
 	if err != nil {
 		return nil, err
@@ -499,9 +499,9 @@ func (w *work) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
 	for _, m := range members {
 		values[m.key] = m.value
 	}
-	root, metadata := &w.facts[nodeRoot], &w.facts[nodeMetadata]
+	root, metadata := &w.nodes[nodeRoot], &w.nodes[nodeMetadata]
 	values["apiVersion"] = apiVersion
-	kind := &w.facts[nodeKind]
+	kind := &w.nodes[nodeKind]
 	values["kind"] = w.src[kind.start:kind.end]
 	values["metadata"] = emptyObject
 	if metadata.present {

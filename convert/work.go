@@ -10,8 +10,8 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// fact is what is known of a node of the object at work. Offsets are in work.src.
-type fact struct {
+// nodeState is what is known of a node of the object at work. Offsets are in work.src.
+type nodeState struct {
 	present bool
 	kind    byte // The first byte of the value.
 	// key is where the key begins, start and end where the value does and ends.
@@ -29,8 +29,8 @@ type edit struct {
 	text       []byte
 }
 
-// work converts objects, one after the other. It is not safe for concurrent use.
-type work struct {
+// converter converts objects, one after the other. It is not safe for concurrent use.
+type converter struct {
 	engine  *Engine
 	scanner raw.Scanner // Of what is between two versions.
 	outer   raw.Scanner // Of what was given.
@@ -38,7 +38,7 @@ type work struct {
 	arena   arena
 
 	src      []byte
-	facts    []fact
+	nodes    []nodeState
 	keys     [][]byte
 	trouble  error // What is wrong with the object although it is JSON.
 	edits    []edit
@@ -53,19 +53,19 @@ type work struct {
 	scratch    []byte
 	// lists reads the elements of a list, which inner converts; nil until it is needed.
 	lists raw.Scanner
-	inner *work
+	inner *converter
 	// broken says that a function panicked, and left the workers in any state.
 	broken bool
 }
 
-func (e *Engine) newWork() *work {
-	return &work{
-		engine: e, facts: make([]fact, e.nodes), puts: make([][]byte, e.nodes),
+func (e *Engine) newConverter() *converter {
+	return &converter{
+		engine: e, nodes: make([]nodeState, e.nodes), puts: make([][]byte, e.nodes),
 		workers: make([]worker, len(e.conversions)),
 	}
 }
 
-func (w *work) worker(id int) worker {
+func (w *converter) worker(id int) worker {
 	if w.workers[id] == nil {
 		w.workers[id] = w.engine.conversions[id].worker()
 	}
@@ -73,7 +73,7 @@ func (w *work) worker(id int) worker {
 }
 
 // release makes the work forget what it worked on.
-func (w *work) release() {
+func (w *converter) release() {
 	for _, worker := range w.workers {
 		if worker != nil {
 			worker.release()
@@ -85,7 +85,7 @@ func (w *work) release() {
 }
 
 // forget is release, but for what the work shares with those inside it.
-func (w *work) forget() {
+func (w *converter) forget() {
 	w.arena = arena{}
 	w.lists.Reset(nil)
 	w.scanner.Reset(nil)
@@ -106,17 +106,17 @@ func (w *work) forget() {
 }
 
 // scan reads the object that comes next as the plan wants it.
-func (w *work) scan(s *raw.Scanner, p *plan) {
-	clear(w.facts[:len(p.nodes)])
+func (w *converter) scan(s *raw.Scanner, p *plan) {
+	clear(w.nodes[:len(p.nodes)])
 	clear(w.puts[:len(p.nodes)])
 	w.keys, w.edits, w.deleted, w.gone, w.inserted = w.keys[:0], w.edits[:0], w.deleted[:0], w.gone[:0], w.inserted[:0]
 	w.trouble = nil
-	w.facts[nodeRoot].present = true
+	w.nodes[nodeRoot].present = true
 	w.scanNode(s, p, nodeRoot)
 }
 
-func (w *work) scanNode(s *raw.Scanner, p *plan, n int) {
-	f := &w.facts[n]
+func (w *converter) scanNode(s *raw.Scanner, p *plan, n int) {
+	f := &w.nodes[n]
 	f.start, f.kind = s.Offset(), s.Next()
 	if len(p.nodes[n].children) == 0 || f.kind != '{' {
 		s.Value()
@@ -135,7 +135,7 @@ func (w *work) scanNode(s *raw.Scanner, p *plan, n int) {
 			break
 		}
 		if previous >= 0 {
-			w.facts[previous].next = start
+			w.nodes[previous].next = start
 		}
 		if all {
 			seen = w.once(p, n, base, key, seen)
@@ -144,11 +144,11 @@ func (w *work) scanNode(s *raw.Scanner, p *plan, n int) {
 		switch {
 		case previous < 0:
 			s.Value()
-		case w.facts[previous].present:
+		case w.nodes[previous].present:
 			w.fail(at(join(p.nodes[n].path, string(key)), errTwice))
 			s.Value()
 		default:
-			w.facts[previous] = fact{present: true, key: start, before: before, next: -1}
+			w.nodes[previous] = nodeState{present: true, key: start, before: before, next: -1}
 			w.scanNode(s, p, previous)
 		}
 		if s.Err() != nil {
@@ -166,7 +166,7 @@ var errTwice = errors.New("the key is there twice")
 
 // once remembers a key of an object, whose keys begin at base, and notes if it is there
 // twice. Seen has them all when there are many.
-func (w *work) once(p *plan, n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
+func (w *converter) once(p *plan, n, base int, key []byte, seen map[string]struct{}) map[string]struct{} {
 	const few = 32
 	known := w.keys[base:]
 	var twice bool
@@ -190,15 +190,15 @@ func (w *work) once(p *plan, n, base int, key []byte, seen map[string]struct{}) 
 	return seen
 }
 
-func (w *work) fail(err error) {
+func (w *converter) fail(err error) {
 	if w.trouble == nil {
 		w.trouble = err
 	}
 }
 
 // text returns the string at a node, "" if there is none.
-func (w *work) text(n int) string {
-	f := &w.facts[n]
+func (w *converter) text(n int) string {
+	f := &w.nodes[n]
 	if !f.present || f.kind != '"' {
 		return ""
 	}
@@ -209,13 +209,13 @@ func (w *work) text(n int) string {
 	return text
 }
 
-func (w *work) hasText(n int) bool {
-	f := &w.facts[n]
+func (w *converter) hasText(n int) bool {
+	f := &w.nodes[n]
 	return f.present && f.kind == '"' && f.end-f.start > 2
 }
 
 // convert plans what is to be changed in the object that was scanned.
-func (w *work) convert(p *plan) error {
+func (w *converter) convert(p *plan) error {
 	if w.trouble != nil {
 		return w.trouble
 	}
@@ -228,7 +228,7 @@ func (w *work) convert(p *plan) error {
 	partial := !w.hasText(nodeName) && !w.hasText(nodeGenerateName)
 	w.readComplement(p)
 	if p.whole != nil {
-		return w.convertWhole(p, partial)
+		return w.convertObject(p, partial)
 	}
 	if err := w.convertFields(p, partial); err != nil {
 		return err
@@ -254,8 +254,8 @@ func isEmptyObject(value []byte) bool {
 }
 
 // metadata sees to it that there is metadata, as API servers demand.
-func (w *work) metadata(p *plan) error {
-	switch f := &w.facts[nodeMetadata]; {
+func (w *converter) metadata(p *plan) error {
+	switch f := &w.nodes[nodeMetadata]; {
 	case !f.present:
 		w.put(p, nodeMetadata, emptyObject)
 	case f.kind == 'n':
@@ -266,7 +266,7 @@ func (w *work) metadata(p *plan) error {
 	return nil
 }
 
-func (w *work) convertFields(p *plan, partial bool) error {
+func (w *converter) convertFields(p *plan, partial bool) error {
 	w.returnParents(p)
 	for i := range p.fields {
 		if err := w.convertField(p, &p.fields[i], partial); err != nil {
@@ -289,9 +289,9 @@ func (w *work) convertFields(p *plan, partial bool) error {
 	return nil
 }
 
-func (w *work) convertField(p *plan, f *field, partial bool) error {
+func (w *converter) convertField(p *plan, f *field, partial bool) error {
 	for _, n := range f.to {
-		if w.facts[n].present && !p.nodes[n].moves && !slices.Contains(f.from, n) {
+		if w.nodes[n].present && !p.nodes[n].moves && !slices.Contains(f.from, n) {
 			return at(p.nodes[n].path, fmt.Errorf("there is a value already where %s has %s of %s", p.to, f.place, p.from))
 		}
 	}
@@ -316,9 +316,9 @@ func (w *work) convertField(p *plan, f *field, partial bool) error {
 
 // value returns the value of a field, nil if it is absent. That of a group is an object of
 // the members that are there.
-func (w *work) value(p *plan, f *field) []byte {
+func (w *converter) value(p *plan, f *field) []byte {
 	if !f.fromGroup {
-		from := &w.facts[f.from[0]]
+		from := &w.nodes[f.from[0]]
 		if !from.present {
 			return nil
 		}
@@ -326,7 +326,7 @@ func (w *work) value(p *plan, f *field) []byte {
 	}
 	object := append(w.arena.room(), '{')
 	for _, n := range f.from {
-		if m := &w.facts[n]; m.present {
+		if m := &w.nodes[n]; m.present {
 			if len(object) > 1 {
 				object = append(object, ',')
 			}
@@ -341,7 +341,7 @@ func (w *work) value(p *plan, f *field) []byte {
 
 // give plans that the value of a field is another one now: null for a value that is not
 // null means that the other version has none.
-func (w *work) give(p *plan, f *field, value, converted []byte) error {
+func (w *converter) give(p *plan, f *field, value, converted []byte) error {
 	none := value[0] != 'n' && string(converted) == "null"
 	if none && f.from[0] == nodeRoot {
 		return errNoElement
@@ -353,7 +353,7 @@ func (w *work) give(p *plan, f *field, value, converted []byte) error {
 		return nil
 	}
 	for _, n := range f.from {
-		if w.facts[n].present && !slices.Contains(f.to, n) {
+		if w.nodes[n].present && !slices.Contains(f.to, n) {
 			w.deleted = append(w.deleted, n)
 		}
 	}
@@ -363,7 +363,7 @@ func (w *work) give(p *plan, f *field, value, converted []byte) error {
 var errNoElement = errors.New("an element cannot become none: convert the list as one value")
 
 // giveTo puts a value where the wanted version has it, or none.
-func (w *work) giveTo(p *plan, f *field, converted []byte, absent bool) error {
+func (w *converter) giveTo(p *plan, f *field, converted []byte, absent bool) error {
 	if !f.toGroup {
 		w.set(p, f, f.to[0], converted, absent)
 		return nil
@@ -418,8 +418,8 @@ func (p *plan) fits(f *field, kept []byte) []byte {
 }
 
 // set plans what is at one of the nodes that a field goes to.
-func (w *work) set(p *plan, f *field, n int, value []byte, absent bool) {
-	own := w.facts[n].present && slices.Contains(f.from, n)
+func (w *converter) set(p *plan, f *field, n int, value []byte, absent bool) {
+	own := w.nodes[n].present && slices.Contains(f.from, n)
 	switch {
 	case absent && own:
 		w.deleted = append(w.deleted, n)
@@ -431,7 +431,7 @@ func (w *work) set(p *plan, f *field, n int, value []byte, absent bool) {
 	}
 }
 
-func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
+func (w *converter) convertValue(p *plan, f *field, value []byte, partial bool) ([]byte, error) {
 	if value[0] == 'n' { // Of a group nothing is there then.
 		if !partial {
 			w.keep(f.place, value, null)
@@ -468,8 +468,8 @@ func (w *work) convertValue(p *plan, f *field, value []byte, partial bool) ([]by
 
 // restoreAbsent puts back what the version that is wanted had and the other one had no
 // value for, provided that it still has none and there is something to put it into.
-func (w *work) restoreAbsent(p *plan, f *field) {
-	there := func(n int) bool { return w.facts[n].present }
+func (w *converter) restoreAbsent(p *plan, f *field) {
+	there := func(n int) bool { return w.nodes[n].present }
 	if len(f.to) == 0 || f.passes || f.elements != nil || slices.ContainsFunc(f.from, there) || !w.hasParent(p, f.to[0]) {
 		return
 	}
@@ -479,7 +479,7 @@ func (w *work) restoreAbsent(p *plan, f *field) {
 }
 
 // keptAbsent returns what is kept of a value that the version of the object has none for.
-func (w *work) keptAbsent(p *plan, f *field) []byte {
+func (w *converter) keptAbsent(p *plan, f *field) []byte {
 	e := w.entry(f.target)
 	if !f.fromGroup {
 		return w.keptValue(e, null, w.passing(f, !p.toHub))
@@ -494,7 +494,7 @@ func (w *work) keptAbsent(p *plan, f *field) []byte {
 }
 
 // takeAway plans that a value which only the version of the object has goes.
-func (w *work) takeAway(f *field, value []byte, partial bool) {
+func (w *converter) takeAway(f *field, value []byte, partial bool) {
 	w.deleted = append(w.deleted, f.from[0])
 	if partial || f.fill != nil && w.comparer.equal(value, f.fill) {
 		return
@@ -503,9 +503,9 @@ func (w *work) takeAway(f *field, value []byte, partial bool) {
 }
 
 // fillIn puts a value that only the wanted version has where it was, or its default.
-func (w *work) fillIn(p *plan, f *field, partial bool) {
+func (w *converter) fillIn(p *plan, f *field, partial bool) {
 	n := f.to[0]
-	if w.facts[n].present && !p.nodes[n].moves || w.puts[n] != nil || !w.hasParent(p, n) {
+	if w.nodes[n].present && !p.nodes[n].moves || w.puts[n] != nil || !w.hasParent(p, n) {
 		return
 	}
 	switch e := w.entryOf(f.target); {
@@ -518,16 +518,16 @@ func (w *work) fillIn(p *plan, f *field, partial bool) {
 
 // hasParent reports whether there is an object, as far as it is planned, to put something
 // into.
-func (w *work) hasParent(p *plan, n int) bool {
+func (w *converter) hasParent(p *plan, n int) bool {
 	parent := p.nodes[n].parent
-	return w.puts[parent] != nil || w.facts[parent].present && w.facts[parent].kind == '{'
+	return w.puts[parent] != nil || w.nodes[parent].present && w.nodes[parent].kind == '{'
 }
 
 var null = []byte("null")
 
 // passing returns what converts the values of a field that nobody has validated. A worker
 // that one of them makes panic is not used again.
-func (w *work) passing(f *field, toHub bool) passing {
+func (w *converter) passing(f *field, toHub bool) passing {
 	return func(value []byte) ([]byte, error) {
 		worker := w.worker(f.id)
 		w.workers[f.id] = nil
@@ -538,12 +538,12 @@ func (w *work) passing(f *field, toHub bool) passing {
 }
 
 // replace plans another value for a node that is there.
-func (w *work) replace(n int, text []byte) {
-	w.edits = append(w.edits, edit{start: w.facts[n].start, end: w.facts[n].end, text: text})
+func (w *converter) replace(n int, text []byte) {
+	w.edits = append(w.edits, edit{start: w.nodes[n].start, end: w.nodes[n].end, text: text})
 }
 
 // put plans a value for a node that is not there.
-func (w *work) put(p *plan, n int, text []byte) {
+func (w *converter) put(p *plan, n int, text []byte) {
 	w.puts[n] = text
 	w.inserted = append(w.inserted, n)
 	for n = p.nodes[n].parent; n != nodeRoot; n = p.nodes[n].parent {
@@ -559,7 +559,7 @@ var below = []byte("{")
 func isBelow(text []byte) bool { return len(text) == 1 && text[0] == '{' }
 
 // restructure turns what is put and deleted into edits, and orders them.
-func (w *work) restructure(p *plan, partial bool) error {
+func (w *converter) restructure(p *plan, partial bool) error {
 	w.remove(p, partial)
 	if len(w.inserted) > 0 {
 		if err := w.insert(p, nodeRoot); err != nil {
@@ -571,11 +571,11 @@ func (w *work) restructure(p *plan, partial bool) error {
 }
 
 // remove plans the edits that take members away, each with one comma.
-func (w *work) remove(p *plan, partial bool) {
+func (w *converter) remove(p *plan, partial bool) {
 	w.prune(p, partial)
-	slices.SortFunc(w.deleted, func(a, b int) int { return cmp.Compare(w.facts[a].key, w.facts[b].key) })
+	slices.SortFunc(w.deleted, func(a, b int) int { return cmp.Compare(w.nodes[a].key, w.nodes[b].key) })
 	for i, n := range w.deleted {
-		f := &w.facts[n]
+		f := &w.nodes[n]
 		if !w.leads(p, i) {
 			w.edits = append(w.edits, edit{start: f.before, end: f.end})
 			continue
@@ -592,12 +592,12 @@ func (w *work) remove(p *plan, partial bool) {
 // object had has values in: they were made for these. Where a value comes back to from the
 // annotation alone, nothing else would make them. A partial object has what its manager
 // has applied, whatever the version requires.
-func (w *work) prune(p *plan, partial bool) {
+func (w *converter) prune(p *plan, partial bool) {
 	if len(w.deleted) == 0 {
 		return
 	}
 	for n := len(p.nodes) - 1; n >= p.fixed; n-- { // Children come behind their parents.
-		f := &w.facts[n]
+		f := &w.nodes[n]
 		if f.members == 0 || f.members != w.deletedIn(p, n) || p.nodes[n].required && !partial || w.wasEmpty(p, n) ||
 			p.nodes[n].stays && !w.movedAway(p, n) || slices.ContainsFunc(w.gone, func(g int) bool { return p.isIn(g, n) }) {
 			continue
@@ -608,14 +608,14 @@ func (w *work) prune(p *plan, partial bool) {
 }
 
 // leads reports whether all members before a deleted one are deleted, too.
-func (w *work) leads(p *plan, i int) bool {
+func (w *converter) leads(p *plan, i int) bool {
 	for {
-		f := &w.facts[w.deleted[i]]
+		f := &w.nodes[w.deleted[i]]
 		if f.before < 0 {
 			return true
 		}
 		j := i - 1
-		for j >= 0 && w.facts[w.deleted[j]].end != f.before {
+		for j >= 0 && w.nodes[w.deleted[j]].end != f.before {
 			j--
 		}
 		if j < 0 || p.nodes[w.deleted[j]].parent != p.nodes[w.deleted[i]].parent {
@@ -626,15 +626,15 @@ func (w *work) leads(p *plan, i int) bool {
 }
 
 // insert plans the edits that add members to the object at a node, which is there.
-func (w *work) insert(p *plan, n int) error {
-	f := &w.facts[n]
+func (w *converter) insert(p *plan, n int) error {
+	f := &w.nodes[n]
 	comma := f.members > w.deletedIn(p, n)
 	for _, child := range p.nodes[n].children {
 		text := w.puts[child]
 		if text == nil {
 			continue
 		}
-		c := &w.facts[child]
+		c := &w.nodes[child]
 		switch {
 		case !c.present || slices.Contains(w.deleted, child):
 			member := w.arena.room()
@@ -657,7 +657,7 @@ func (w *work) insert(p *plan, n int) error {
 	return nil
 }
 
-func (w *work) deletedIn(p *plan, n int) int {
+func (w *converter) deletedIn(p *plan, n int) int {
 	total := 0
 	for _, d := range w.deleted {
 		if p.nodes[d].parent == n {
@@ -668,7 +668,7 @@ func (w *work) deletedIn(p *plan, n int) int {
 }
 
 // build appends what is put at a node that is not there.
-func (w *work) build(dst []byte, p *plan, n int) []byte {
+func (w *converter) build(dst []byte, p *plan, n int) []byte {
 	if !isBelow(w.puts[n]) {
 		return append(dst, w.puts[n]...)
 	}
@@ -688,7 +688,7 @@ func (w *work) build(dst []byte, p *plan, n int) []byte {
 }
 
 // render appends a part of the object as the edits make it.
-func (w *work) render(dst []byte, start, end int) []byte {
+func (w *converter) render(dst []byte, start, end int) []byte {
 	return rendered(dst, w.src, w.edits, start, end)
 }
 
@@ -705,7 +705,7 @@ func rendered(dst, src []byte, edits []edit, start, end int) []byte {
 }
 
 // rendered returns how long what render appends is.
-func (w *work) rendered(start, end int) int {
+func (w *converter) rendered(start, end int) int {
 	n := end - start
 	for _, e := range w.edits {
 		if e.start >= start && e.end <= end {

@@ -17,7 +17,7 @@ const maxClaimName = 253
 //
 // Source: ValidateVolumes in
 // https://github.com/kubernetes/kubernetes/blob/v1.37.1/pkg/apis/core/validation/validation.go
-func (d *draft) clash(p *Policy, it *item) *Skipped {
+func (d *injection) clash(p *Policy, it *item) *Skipped {
 	if d.name == "" {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (d *draft) clash(p *Policy, it *item) *Skipped {
 
 // volumeOfClaim returns the name of a volume of the pod, or of the policy, that is of
 // a claim; empty if none is.
-func (d *draft) volumeOfClaim(p *Policy, name string) string {
+func (d *injection) volumeOfClaim(p *Policy, name string) string {
 	d.work += len(d.volumes.entries) + len(p.volumes)
 	for i := range d.volumes.entries {
 		if claim, _ := claimOf(d.volumes.entries[i].raw); claim == name {
@@ -60,7 +60,7 @@ func (d *draft) volumeOfClaim(p *Policy, name string) string {
 }
 
 // volumeNamed returns a volume of the pod, or of the policy; nil if there is none.
-func (d *draft) volumeNamed(p *Policy, name string) []byte {
+func (d *injection) volumeNamed(p *Policy, name string) []byte {
 	if e := d.volumes.find(name); e != nil {
 		return e.raw
 	}

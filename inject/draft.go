@@ -9,18 +9,18 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// draft is a pod on its way: what it has, and what policies have added so far.
-type draft struct {
+// injection is a pod on its way: what it has, and what policies have added so far.
+type injection struct {
 	*body
 
-	name   string  // Of the pod; empty if it is not known yet.
-	size   int     // Of the pod with all additions, in bytes.
-	patch  *patch  // Nil if the additions need not be written down.
-	before *past   // What the pod says was added before; nil if that does not matter.
-	givers *givers // Of before; nil as long as nobody wants to know.
+	name    string   // Of the pod; empty if it is not known yet.
+	size    int      // Of the pod with all additions, in bytes.
+	patch   *patch   // Nil if the additions need not be written down.
+	before  *past    // What the pod says was added before; nil if that does not matter.
+	sources *sources // Of before; nil as long as nobody wants to know.
 
 	// Of the policy that is being considered.
-	memory    memory
+	previous  previous
 	chosen    []int // Indexes of containers.
 	additions []addition
 	growth    int // Bytes of the additions.
@@ -81,9 +81,9 @@ const (
 
 // consider finds out what a policy would add. It returns why the policy is left out;
 // nil if it is not, and d.additions are what is missing then.
-func (d *draft) consider(p *Policy, t tolerance) *Skipped {
+func (d *injection) consider(p *Policy, t tolerance) *Skipped {
 	d.additions, d.growth = d.additions[:0], 0
-	d.memory = d.before.recall(p)
+	d.previous = d.before.previous(p)
 	d.choose(p)
 	if len(d.chosen) == 0 {
 		return &Skipped{Policy: p, Reason: ReasonNoContainer, Message: "the policy chooses none of the containers"}
@@ -116,15 +116,15 @@ func (d *draft) consider(p *Policy, t tolerance) *Skipped {
 
 // toleranceOf returns how tolerant to be about a container: that there is no room for
 // a further one is no reason to say of those before it that they have nothing.
-func (d *draft) toleranceOf(s *Skipped, t tolerance) tolerance {
-	if s.Reason == ReasonTooLarge && d.memory.of != nil {
+func (d *injection) toleranceOf(s *Skipped, t tolerance) tolerance {
+	if s.Reason == ReasonTooLarge && d.previous.of != nil {
 		return max(t, proven)
 	}
 	return t
 }
 
 // add notes an addition. It returns why the policy is left out if there is no room.
-func (d *draft) add(p *Policy, a addition) *Skipped {
+func (d *injection) add(p *Policy, a addition) *Skipped {
 	d.additions = append(d.additions, a)
 	d.growth += len(p.items(a.of)[a.index].raw)
 	d.work += workOfAddition
@@ -138,7 +138,7 @@ func (d *draft) add(p *Policy, a addition) *Skipped {
 	}
 }
 
-func (d *draft) choose(p *Policy) {
+func (d *injection) choose(p *Policy) {
 	d.chosen = d.chosen[:0]
 	patterns := len(p.scope.include) + len(p.scope.exclude)
 	for i := range d.containers {
@@ -149,7 +149,7 @@ func (d *draft) choose(p *Policy) {
 	}
 }
 
-func (d *draft) considerVolumes(p *Policy) *Skipped {
+func (d *injection) considerVolumes(p *Policy) *Skipped {
 	d.work += len(p.volumes) + len(p.needs)
 	for i := range p.volumes {
 		it := &p.volumes[i]
@@ -171,7 +171,7 @@ func (d *draft) considerVolumes(p *Policy) *Skipped {
 }
 
 // same reports whether an entry is what an item injects.
-func (d *draft) same(there *entry, of itemKind, it *item) bool {
+func (d *injection) same(there *entry, of itemKind, it *item) bool {
 	if there.of == it {
 		return true
 	}
@@ -184,7 +184,7 @@ func (d *draft) same(there *entry, of itemKind, it *item) bool {
 }
 
 // missing returns the mounts whose volumes neither a policy nor the pod has.
-func (d *draft) missing(p *Policy) []*item {
+func (d *injection) missing(p *Policy) []*item {
 	var out []*item
 	for _, it := range p.needs {
 		if d.volumes.find(it.volume) == nil {
@@ -205,7 +205,7 @@ func missingVolume(p *Policy, it *item) *Skipped {
 }
 
 // considerContainer finds out what a policy would add to a container.
-func (d *draft) considerContainer(p *Policy, container int) *Skipped {
+func (d *injection) considerContainer(p *Policy, container int) *Skipped {
 	c := &d.containers[container]
 	for _, of := range inContainers {
 		there := c.list(of)
@@ -253,7 +253,7 @@ func (c *container) blocked(p *Policy, it *item) *Skipped {
 
 // isProven reports whether one of the chosen containers has all that a policy injects,
 // and the pod has all its volumes.
-func (d *draft) isProven(p *Policy) bool {
+func (d *injection) isProven(p *Policy) bool {
 	before, growth := len(d.additions), d.growth
 	defer func() { d.additions, d.growth = d.additions[:before], growth }()
 	if before > 0 && d.additions[0].container == ofPod {
@@ -320,7 +320,7 @@ func (it *item) describe(of itemKind) string {
 }
 
 // apply adds what consider has found missing, and returns what that was.
-func (d *draft) apply(p *Policy) Applied {
+func (d *injection) apply(p *Policy) Applied {
 	front := front{container: ofPod}
 	d.patch.grow(len(d.additions), d.growth)
 	for at, a := range d.additions {
@@ -367,7 +367,7 @@ type front struct {
 // next returns the place of the next variable that is added: behind those of its
 // policies and of others that were put there before, and behind all that stand before
 // it in its policy. Those may be the pod's, and the variable may refer to them.
-func (f *front) next(d *draft, p *Policy, a addition, l *list) int {
+func (f *front) next(d *injection, p *Policy, a addition, l *list) int {
 	if f.container != a.container {
 		*f = front{container: a.container, behind: l.prepended}
 	}
@@ -383,7 +383,7 @@ func (f *front) next(d *draft, p *Policy, a addition, l *list) int {
 }
 
 // applied lists the additions, each item once, in the order of the policy.
-func (d *draft) applied(p *Policy) Applied {
+func (d *injection) applied(p *Policy) Applied {
 	out := Applied{Policy: p}
 	if len(d.chosen) < len(d.containers) {
 		out.Containers = make([]string, len(d.chosen))

@@ -44,7 +44,7 @@ func (s *Set) inject(pod []byte, explain bool) (*Result, error) {
 		return nil, err
 	}
 	before := h.record()
-	d := draft{body: body, name: h.name, size: len(pod), patch: newPatch(explain), before: before}
+	d := injection{body: body, name: h.name, size: len(pod), patch: newPatch(explain), before: before}
 	outcomes, rejected := d.run(policies, before.trust)
 	result.report(outcomes, rejected)
 	if rejected != nil || d.spent() && before.Version != 0 {
@@ -78,8 +78,8 @@ type outcome struct {
 // again. The outcomes are in the order of the policies.
 //
 // All are left out, and nothing is added, if that is too much work.
-func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped) {
-	r := runner{draft: d, policies: policies, tolerance: tolerance, outcomes: make([]outcome, len(policies))}
+func (d *injection) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]outcome, *Skipped) {
+	r := runner{injection: d, policies: policies, tolerance: tolerance, outcomes: make([]outcome, len(policies))}
 	for i := range policies {
 		if r.try(i); r.rejected != nil {
 			break
@@ -105,7 +105,7 @@ func (d *draft) run(policies []*Policy, tolerance func(*Policy) tolerance) ([]ou
 
 // runner runs policies on a draft.
 type runner struct {
-	*draft
+	*injection
 
 	policies  []*Policy
 	tolerance func(*Policy) tolerance
@@ -241,7 +241,7 @@ func (s *Skipped) rejects() bool {
 }
 
 // audit says what a policy of the mode Audit would add.
-func (d *draft) audit(p *Policy) *Skipped {
+func (d *injection) audit(p *Policy) *Skipped {
 	out := &Skipped{Policy: p, Reason: ReasonAudit}
 	if len(d.additions) == 0 {
 		out.Message = "would add nothing: the pod has it all"

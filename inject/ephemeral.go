@@ -41,7 +41,7 @@ func (s *Set) InjectEphemeral(pod, old []byte) (*Result, error) {
 		}
 		able = append(able, p)
 	}
-	d := draft{body: body, size: len(pod), patch: newPatch(false)}
+	d := injection{body: body, size: len(pod), patch: newPatch(false)}
 	outcomes, rejected := d.run(able, (&past{}).trust)
 	result.report(outcomes, rejected)
 	result.Skipped = append(result.Skipped, unable...)

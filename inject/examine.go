@@ -32,7 +32,7 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	}
 	if why := h.excluded(); why != nil {
 		for _, p := range policies {
-			out.Standings = append(out.Standings, Standing{Policy: p, State: StateExcluded, Reason: why.Reason, Message: why.Message})
+			out.Statuses = append(out.Statuses, PodStatus{Policy: p, State: StateExcluded, Reason: why.Reason, Message: why.Message})
 		}
 		return out, nil
 	}
@@ -47,14 +47,14 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	removed := was.undo(record)
 	was.forget(record)
 	is.forget(record)
-	x := examiner{head: h, record: record, is: draft{body: is, name: h.name, size: len(pod)}}
-	would := draft{body: was, name: h.name, size: len(pod) - removed}
+	x := examiner{head: h, record: record, is: injection{body: is, name: h.name, size: len(pod)}}
+	would := injection{body: was, name: h.name, size: len(pod) - removed}
 	outcomes, _ := would.run(policies, x.trust)
 	x.look(policies)
 	var holding []Applied
 	for i, p := range policies {
 		standing := x.examine(p, &outcomes[i])
-		out.Standings = append(out.Standings, standing)
+		out.Statuses = append(out.Statuses, standing)
 		if standing.State != StateSkipped {
 			holding = append(holding, Applied{Policy: p})
 		}
@@ -67,7 +67,7 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 type examiner struct {
 	head   *head
 	record *past
-	is     draft
+	is     injection
 	// mute says that the pod may have no record because there was no room for one.
 	mute bool
 }
@@ -112,7 +112,7 @@ func (x *examiner) trust(p *Policy) tolerance {
 
 // shows reports whether the pod has all volumes of a policy, and one of the chosen
 // containers all its other items, whatever they say.
-func (d *draft) shows(p *Policy) bool {
+func (d *injection) shows(p *Policy) bool {
 	d.work += len(p.volumes)
 	for i := range p.volumes {
 		if d.volumes.findItem(&p.volumes[i]) == nil {
@@ -134,14 +134,14 @@ func (d *draft) shows(p *Policy) bool {
 
 // examine returns how the pod stands to a policy, given what would become of the
 // policy if the pod were created now.
-func (x *examiner) examine(p *Policy, would *outcome) Standing {
+func (x *examiner) examine(p *Policy, would *outcome) PodStatus {
 	switch {
 	case x.recorded(p):
-		return Standing{Policy: p, State: StateInjected}
+		return PodStatus{Policy: p, State: StateInjected}
 	case x.mute && x.named(p) && x.is.shows(p):
 		return x.guess(p)
 	case would.skipped != nil:
-		return Standing{Policy: p, State: StateSkipped, Reason: would.skipped.Reason, Message: would.skipped.Message}
+		return PodStatus{Policy: p, State: StateSkipped, Reason: would.skipped.Reason, Message: would.skipped.Message}
 	default:
 		return x.compare(p)
 	}
@@ -157,11 +157,11 @@ const (
 
 // guess finds out how a pod without room for a record stands to a policy whose items
 // it has: nobody can know from whom.
-func (x *examiner) guess(p *Policy) Standing {
+func (x *examiner) guess(p *Policy) PodStatus {
 	if x.is.consider(p, proven) == nil && (len(x.is.additions) == 0 || x.is.isProven(p)) {
-		return Standing{Policy: p, State: StateInjected}
+		return PodStatus{Policy: p, State: StateInjected}
 	}
-	return Standing{
+	return PodStatus{
 		Policy: p, State: StateSkipped, Reason: ReasonNoRecord,
 		Message: "the pod has no room for a record: what it has in place of the policy's items may be its own, or from an earlier generation of the policy",
 	}
@@ -169,23 +169,23 @@ func (x *examiner) guess(p *Policy) Standing {
 
 // compare finds out how a pod stands to a policy that would hold for it, but of which
 // its record does not say that it does.
-func (x *examiner) compare(p *Policy) Standing {
+func (x *examiner) compare(p *Policy) PodStatus {
 	before := x.record.of(p)
 	if before != nil && before.Hash != p.hash && x.left(before) {
-		return Standing{
+		return PodStatus{
 			Policy: p, State: StateStale, Reason: ReasonChanged,
 			Message: fmt.Sprintf("injected with generation %d of the policy, which injects something else now", before.Generation),
 		}
 	}
 	if x.is.consider(p, strict) == nil && len(x.is.additions) == 0 {
-		return Standing{Policy: p, State: StateInjected}
+		return PodStatus{Policy: p, State: StateInjected}
 	}
 	message := "the pod was created before the policy, or without being injected"
 	if before != nil && before.Hash == p.hash {
 		message = "the pod's record says that the policy was applied, but the pod lacks what it injects: " +
 			"the record was copied, or something was taken away since"
 	}
-	return Standing{Policy: p, State: StateStale, Reason: ReasonMissing, Message: message}
+	return PodStatus{Policy: p, State: StateStale, Reason: ReasonMissing, Message: message}
 }
 
 // left reports whether a policy of other content has left something in the pod, as far

@@ -113,7 +113,7 @@ func ExampleSet_Examine() {
 		fmt.Println(err)
 		return
 	}
-	for _, s := range x.Standings {
+	for _, s := range x.Statuses {
 		fmt.Println(s.Policy.Name(), s.State)
 	}
 	// Output:

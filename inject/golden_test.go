@@ -68,10 +68,10 @@ func injectArchive(t *testing.T, archive *txtar.Archive) []txtar.File {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, s := range x.Standings {
+	for _, s := range x.Statuses {
 		fmt.Fprintf(&report, "  %s %s%s\n", s.Policy.Name(), s.State, because(s.Reason, "", s.Message))
 	}
-	if len(x.Standings) == 0 {
+	if len(x.Statuses) == 0 {
 		report.WriteString("  no policy selects the pod\n")
 	}
 	return wanted(t, archive, &report, pod, final, result.Patch)

@@ -96,8 +96,8 @@ const (
 	StateExcluded State = "Excluded"
 )
 
-// Standing is how a pod stands to one policy that selects it.
-type Standing struct {
+// PodStatus is how a pod stands to one policy that selects it.
+type PodStatus struct {
 	Policy *Policy
 	State  State
 	// Reason and Message say why, unless the state is StateInjected.
@@ -109,16 +109,16 @@ type Examination struct {
 	// Hash is that of a pod like this one if it were created now, without what
 	// policies have added to it; Recorded is the one in its record, empty without one.
 	Hash, Recorded string
-	// Standings has one for each policy that selects it, in the order of application.
-	Standings []Standing
+	// Statuses has one for each policy that selects it, in the order of application.
+	Statuses []PodStatus
 }
 
 // Stale reports whether the pod would get something else if it were created now.
 // That it has what a policy injected that has gone since does not make it so:
 // nothing is taken away from a pod that runs.
 func (e *Examination) Stale() bool {
-	for i := range e.Standings {
-		if e.Standings[i].State == StateStale {
+	for i := range e.Statuses {
+		if e.Statuses[i].State == StateStale {
 			return true
 		}
 	}

@@ -105,8 +105,8 @@ func checkInjected(t *testing.T, set *Set, pod []byte, result *Result, mute bool
 	}
 	for i := range result.Applied {
 		p := result.Applied[i].Policy
-		at := slices.IndexFunc(x.Standings, func(s Standing) bool { return s.Policy == p })
-		if s := x.Standings[at]; s.State != StateInjected && (!mute || s.State != StateSkipped) {
+		at := slices.IndexFunc(x.Statuses, func(s PodStatus) bool { return s.Policy == p })
+		if s := x.Statuses[at]; s.State != StateInjected && (!mute || s.State != StateSkipped) {
 			t.Errorf("%s was applied, but is %+v in %s", p.Name(), s, pod)
 		}
 	}
@@ -125,7 +125,7 @@ func recordIn(t *testing.T, pod []byte) *past {
 // the same names.
 func changeInjected(t *testing.T, spec map[string]any, record *past) {
 	t.Helper()
-	from := record.givers()
+	from := record.sources()
 	change := func(c *container, of itemKind, object map[string]any) {
 		r := bodyReader{Scanner: raw.New(encoded(t, object))}
 		if id := r.id(of); !from.gave(c, of, id) {
@@ -174,7 +174,7 @@ func checkUndo(t *testing.T, before, after []byte) {
 	if record := recordIn(t, after); bytes.Contains(before, []byte(refractv1beta1.InjectionAnnotation)) || record.Version == 0 || record.Trimmed {
 		return
 	}
-	patch, err := Undo(after)
+	patch, err := Revert(after)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +228,7 @@ func checkReport(t *testing.T, set *Set, pod []byte, result *Result, x *Examinat
 			t.Errorf("skipped for %+v", s)
 		}
 	}
-	for _, s := range x.Standings {
+	for _, s := range x.Statuses {
 		standing = append(standing, s.Policy.Name())
 		if (s.State == StateInjected) != (s.Reason == "") || (s.Reason == "") != (s.Message == "") {
 			t.Errorf("standing %+v", s)
@@ -330,7 +330,7 @@ func checkTwice(t *testing.T, set *Set, after []byte, first *Result, copied bool
 		t.Fatal(err)
 	}
 	if x.Stale() || x.Hash != first.Hash && !isMute(after) {
-		t.Errorf("right after the injection %q the pod is %+v, hash %q\n%s", first.Hash, x.Standings, x.Hash, after)
+		t.Errorf("right after the injection %q the pod is %+v, hash %q\n%s", first.Hash, x.Statuses, x.Hash, after)
 	}
 }
 

@@ -30,9 +30,9 @@ func (r *past) current(p *Policy) *RecordApplied {
 	return nil
 }
 
-// memory is what a pod's record says of a policy that was applied to it, with the
+// previous is what a pod's record says of a policy that was applied to it, with the
 // content that it has today. The zero memory says nothing.
-type memory struct {
+type previous struct {
 	record     *past
 	of         *RecordApplied // Nil if it says nothing.
 	names      [4]map[string]bool
@@ -40,42 +40,42 @@ type memory struct {
 	containers map[string]bool
 }
 
-// recall returns what a record says of a policy; r may be nil.
-func (r *past) recall(p *Policy) memory {
+// previous returns what a record says of a policy; r may be nil.
+func (r *past) previous(p *Policy) previous {
 	if r == nil {
-		return memory{}
+		return previous{}
 	}
-	return memory{record: r, of: r.current(p)}
+	return previous{record: r, of: r.current(p)}
 }
 
 // few is how many names are searched one by one.
 const few = 16
 
 // lists reports whether the policy has added an item, to one container at least.
-func (m *memory) lists(of itemKind, id string) bool {
+func (m *previous) lists(of itemKind, id string) bool {
 	return m.of != nil && contains(m.of.list(of), &m.names[of], id)
 }
 
 // gave reports whether an item, which is there, has come from the policy; c is nil for
 // a volume.
-func (m *memory) gave(c *container, of itemKind, id string) bool {
+func (m *previous) gave(c *container, of itemKind, id string) bool {
 	if !m.lists(of, id) {
 		return false
 	}
 	return c == nil || m.reached(c) && !contains(m.of.Had, &m.had, hadKey(c.name, of, id))
 }
 
-// givers are the policies of a record, by what they have added.
-type givers [4]map[string][]*memory
+// sources are the policies of a record, by what they have added.
+type sources [4]map[string][]*previous
 
-func (r *past) givers() *givers {
-	var g givers
+func (r *past) sources() *sources {
+	var g sources
 	for i := range r.Applied {
-		m := &memory{record: r, of: &r.Applied[i]}
+		m := &previous{record: r, of: &r.Applied[i]}
 		for _, of := range [...]itemKind{envItem, envFromItem, volumeItem, mountItem} {
 			for _, id := range m.of.list(of) {
 				if g[of] == nil {
-					g[of] = map[string][]*memory{}
+					g[of] = map[string][]*previous{}
 				}
 				g[of][id] = append(g[of][id], m)
 			}
@@ -85,24 +85,24 @@ func (r *past) givers() *givers {
 }
 
 // gave reports whether an item, which is there, has come from any policy.
-func (g *givers) gave(c *container, of itemKind, id string) bool {
-	return slices.ContainsFunc(g[of][id], func(m *memory) bool { return m.gave(c, of, id) })
+func (g *sources) gave(c *container, of itemKind, id string) bool {
+	return slices.ContainsFunc(g[of][id], func(m *previous) bool { return m.gave(c, of, id) })
 }
 
 // ours reports whether an entry, which is not what the policy injects that is being
 // considered, was injected all the same: the policy was applied before, to this
 // container or the pod, and the item has come from it or from another. Webhooks that
 // come after us change such things, too. A record that was trimmed does not say.
-func (d *draft) ours(e *entry, c *container, of itemKind) bool {
-	m := &d.memory
+func (d *injection) ours(e *entry, c *container, of itemKind) bool {
+	m := &d.previous
 	if m.of == nil || e.by != nil || c != nil && !m.reached(c) {
 		return false
 	}
-	if d.givers == nil {
-		d.givers = d.before.givers()
+	if d.sources == nil {
+		d.sources = d.before.sources()
 	}
-	d.work += len(d.givers[of][e.id])
-	return d.givers.gave(c, of, e.id)
+	d.work += len(d.sources[of][e.id])
+	return d.sources.gave(c, of, e.id)
 }
 
 // contains reports whether a list has a name; of a long list it makes a set, once.
@@ -127,6 +127,6 @@ func (r *past) knows(c *container) bool {
 
 // reached reports whether a container was among those that have what the policy
 // injects.
-func (m *memory) reached(c *container) bool {
+func (m *previous) reached(c *container) bool {
 	return m.record.knows(c) && (len(m.of.Containers) == 0 || contains(m.of.Containers, &m.containers, c.name))
 }

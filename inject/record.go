@@ -84,11 +84,11 @@ func hadKey(container string, of itemKind, id string) string {
 
 // had lists the items of a policy that was applied which containers had already,
 // although the lists of the record have them, for others got them.
-func (d *draft) had(p *Policy, a *Applied) []string {
+func (d *injection) had(p *Policy, a *Applied) []string {
 	if d.before == nil {
 		return nil
 	}
-	m := &d.memory
+	m := &d.previous
 	if m.of == nil && d.even(a) {
 		return nil
 	}
@@ -122,7 +122,7 @@ func (d *draft) had(p *Policy, a *Applied) []string {
 }
 
 // even reports whether every container got all that any got.
-func (d *draft) even(a *Applied) bool {
+func (d *injection) even(a *Applied) bool {
 	return len(d.additions) == len(a.Volumes)+len(d.chosen)*(len(a.Env)+len(a.EnvFrom)+len(a.Mounts))
 }
 

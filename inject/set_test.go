@@ -176,8 +176,8 @@ func TestTooLarge(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if len(result.Skipped) > 0 && (x.Standings[0].State != StateSkipped || x.Standings[0].Reason != ReasonTooLarge) {
-			t.Errorf("%d containers: the pod without it is %+v", containers, x.Standings[0])
+		if len(result.Skipped) > 0 && (x.Statuses[0].State != StateSkipped || x.Statuses[0].Reason != ReasonTooLarge) {
+			t.Errorf("%d containers: the pod without it is %+v", containers, x.Statuses[0])
 		}
 	}
 }
@@ -239,7 +239,7 @@ func TestTooMuchWork(t *testing.T) {
 		if got := result.Skipped[i].Reason; got != ReasonTooMuchWork {
 			t.Errorf("Inject(): a policy is left out for %s", got)
 		}
-		if got := x.Standings[i]; got.State != StateSkipped || got.Reason != ReasonTooMuchWork {
+		if got := x.Statuses[i]; got.State != StateSkipped || got.Reason != ReasonTooMuchWork {
 			t.Errorf("Examine(): the pod would only be created without again: it is %+v", got)
 		}
 	}
@@ -258,7 +258,7 @@ func TestChain(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	d := draft{body: body}
+	d := injection{body: body}
 	outcomes, _ := d.run(set.Policies(), (&past{}).trust)
 	for i := range outcomes {
 		if !outcomes[i].holds {

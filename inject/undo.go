@@ -5,7 +5,7 @@ import (
 	"strconv"
 )
 
-// Undo returns what takes away from a pod, given as JSON, what policies have added to
+// Revert returns what takes away from a pod, given as JSON, what policies have added to
 // its spec, as far as its record says: a JSON patch (RFC 6902) of operations "remove"
 // alone, nil if there is nothing to take away. Lists that become empty stay, and so do
 // annotations. It does not modify pod.
@@ -13,7 +13,7 @@ import (
 // What is left is the spec as it was before, with what others have added since; with some
 // of what policies added, if the pod is more work than one may be. Undo
 // returns an error only if pod is not JSON, or not of the shape of a pod.
-func Undo(pod []byte) ([]byte, error) {
+func Revert(pod []byte) ([]byte, error) {
 	h, err := readHead(pod)
 	if err != nil {
 		return nil, err
@@ -62,7 +62,7 @@ func appendRemovals(dst []byte, c *container, of itemKind, l *list) []byte {
 // undo takes away what a record says that policies have added, and returns how many
 // bytes that was.
 func (b *body) undo(record *past) int {
-	from := record.givers()
+	from := record.sources()
 	gave := func(c *container, of itemKind, id string) bool {
 		b.work += 1 + len(from[of][id])
 		return !b.spent() && from.gave(c, of, id)

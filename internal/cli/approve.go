@@ -59,9 +59,9 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 	if err != nil {
 		return explainMembership(err)
 	}
-	token, message := member.Held(fc)
+	token, message := member.PendingApproval(fc)
 	if token == "" {
-		return fmt.Errorf("cluster %q: %w", name, member.ErrNotHeld)
+		return fmt.Errorf("cluster %q: %w", name, member.ErrNotPending)
 	}
 	if fc.Annotations[refractv1alpha1.ApproveAnnotation] == token {
 		fmt.Fprintf(s.err, "the deletions on %s are approved already\n", name)
@@ -89,7 +89,7 @@ func (o *approveOptions) run(ctx context.Context, s *streams, name string) error
 }
 
 func explainApproval(err error) error {
-	if errors.Is(err, member.ErrHeldAnew) {
+	if errors.Is(err, member.ErrPendingChanged) {
 		return withHint(err, "look again with refract approve")
 	}
 	return explainMembership(err)
@@ -99,7 +99,7 @@ func explainApproval(err error) error {
 // says: what is approved is what it tells of, and the hub may have no report on some of it.
 func writeHeld(w io.Writer, objects []*status.Object, cluster, message string) {
 	listed, copies := awaitingApproval(objects, cluster)
-	held, of, which, ok := member.HeldTally(message)
+	held, of, which, ok := member.PendingTally(message)
 	if !ok {
 		held, of = len(listed), copies
 	}

@@ -188,12 +188,12 @@ func (d *departure) tell() {
 
 // approve lets the guard pass what it holds back.
 func (d *departure) approve(fc *corev1alpha1.FederatedCluster) error {
-	token, _ := member.Held(fc)
+	token, _ := member.PendingApproval(fc)
 	if token == "" || token == d.approved {
 		return nil
 	}
 	err := member.Approve(d.ctx, d.client, fc.Name, token)
-	if errors.Is(err, member.ErrNotHeld) || errors.Is(err, member.ErrHeldAnew) || errors.Is(err, member.ErrNotJoined) {
+	if errors.Is(err, member.ErrNotPending) || errors.Is(err, member.ErrPendingChanged) || errors.Is(err, member.ErrNotJoined) {
 		return nil // What there is to approve now is about to be seen.
 	}
 	d.approved = token

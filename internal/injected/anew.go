@@ -22,7 +22,7 @@ type Difference struct {
 // anew returns a pod, given as JSON, as it would be if it were created now, and which
 // policies would put what into it.
 func anew(set *inject.Set, pod []byte) (*corev1.Pod, *inject.Record, error) {
-	removals, err := inject.Undo(pod)
+	removals, err := inject.Revert(pod)
 	if err != nil {
 		return nil, nil, fmt.Errorf("looking for what was injected: %w", err)
 	}

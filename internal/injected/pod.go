@@ -148,8 +148,8 @@ func (x *Pod) examine(
 		return err
 	}
 	x.Hash, x.Recorded, x.Stale = now.Hash, now.Recorded, now.Stale()
-	for i := range now.Standings {
-		s := &now.Standings[i]
+	for i := range now.Statuses {
+		s := &now.Statuses[i]
 		object := objects[s.Policy.Name()]
 		p := PodPolicy{
 			Name: s.Policy.Name(), Service: s.Policy.Service(), Generation: s.Policy.Generation(),
@@ -162,15 +162,15 @@ func (x *Pod) examine(
 			p.Rollout = RolloutOf(object).Line()
 			p.Differs = differences(p.Added, items(fresh, given(gets, p.Name)))
 		}
-		p.Workload = standingOf(object, pod, e.Owner)
+		p.Workload = statusOf(object, pod, e.Owner)
 		x.Policies = append(x.Policies, p)
 	}
 	return nil
 }
 
-// standingOf returns how the owner of a pod, or the pod itself if it has none, stands
+// statusOf returns how the owner of a pod, or the pod itself if it has none, stands
 // to a policy; nil if it needs no attention.
-func standingOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, owner string) *refractv1beta1.WorkloadStanding {
+func statusOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, owner string) *refractv1beta1.WorkloadStanding {
 	if owner == "" {
 		owner = "Pod/" + pod.Name
 	}

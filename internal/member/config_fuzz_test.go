@@ -226,7 +226,7 @@ func FuzzCluster(f *testing.F) {
 		before, after := fc, fc.DeepCopy()
 		for _, h := range []health{
 			{ready: true, joined: true}, {offline: true, reason: "Unreachable", message: "x"}, {reason: "InvalidCredentials"},
-			{ready: true, joined: true, lacking: "a", excess: "b", leaving: "c", held: "d", isHeld: true},
+			{ready: true, joined: true, lacking: "a", excess: "b", leaving: "c", pending: "d", hasPending: true},
 		} {
 			now := metav1.NewTime(time.Unix(1, 0))
 			setConditions(&after.Status, h, now)
@@ -241,7 +241,7 @@ func FuzzCluster(f *testing.F) {
 				t.Errorf("it is let go although it was joined once: %+v", after.Status)
 			}
 		}
-		if token, _ := Held(fc); strings.Trim(token, "0123456789abcdef") != "" {
+		if token, _ := PendingApproval(fc); strings.Trim(token, "0123456789abcdef") != "" {
 			t.Errorf("%q is no token", token)
 		}
 	})

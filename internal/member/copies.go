@@ -100,11 +100,11 @@ type copies struct {
 	items map[string]map[string]*record
 	count int
 	bytes int // What is taken of the account.
-	// culprits are the managers that changed copies which are not corrected yet.
-	culprits map[types.NamespacedName]string
-	seenAt   uint64 // The newest version that a list or watch told of.
-	err      error  // Of the last list or watch.
-	missed   bool   // Whether it was said that the member does not serve the type.
+	// conflictingManagers are the managers that changed copies which are not corrected yet.
+	conflictingManagers map[types.NamespacedName]string
+	seenAt              uint64 // The newest version that a list or watch told of.
+	err                 error  // Of the last list or watch.
+	missed              bool   // Whether it was said that the member does not serve the type.
 
 	// round is that of the list under way, be it a watch that begins with one, or of the
 	// next: what it has shown has its number. What a list shows is kept as it comes, so that
@@ -113,7 +113,7 @@ type copies struct {
 	round    uint32
 	first    bool // Whether the first page is to come.
 	streamed bool // Whether the watch under way has shown something of its list.
-	untold   map[types.NamespacedName]news
+	pending  map[types.NamespacedName]notification
 
 	// over is why nothing is known of the copies: there is more than may be kept. It is
 	// tried again after a rest.
@@ -125,11 +125,11 @@ type copies struct {
 
 func newCopies(gvr schema.GroupVersionResource, h hooks) *copies {
 	return &copies{
-		gvr:      gvr,
-		hooks:    h,
-		synced:   make(chan struct{}),
-		items:    map[string]map[string]*record{},
-		culprits: map[types.NamespacedName]string{},
+		gvr:                 gvr,
+		hooks:               h,
+		synced:              make(chan struct{}),
+		items:               map[string]map[string]*record{},
+		conflictingManagers: map[types.NamespacedName]string{},
 	}
 }
 
@@ -143,7 +143,7 @@ func (c *copies) hasSynced() bool {
 }
 
 // look returns what is known of a copy.
-func (c *copies) look(name types.NamespacedName) (Copy, Sight) {
+func (c *copies) look(name types.NamespacedName) (Copy, Lookup) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
 	if c.over != nil || !c.hasSynced() {
@@ -218,16 +218,16 @@ func (c *copies) inNamespace(ns string) int {
 	return len(c.items[ns])
 }
 
-func (c *copies) culprit(name types.NamespacedName) string {
+func (c *copies) conflictingManager(name types.NamespacedName) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.culprits[name]
+	return c.conflictingManagers[name]
 }
 
-// news is what is different about a copy.
-type news struct{ changed, readied bool }
+// notification is what is different about a copy.
+type notification struct{ changed, readied bool }
 
-func (n news) tell(h hooks, key Key) {
+func (n notification) send(h hooks, key Key) {
 	if n.changed {
 		h.changed(key)
 	}
@@ -236,25 +236,25 @@ func (n news) tell(h hooks, key Key) {
 	}
 }
 
-// see keeps what a list or watch says unless something newer is known: the answer
+// onEvent keeps what a list or watch says unless something newer is known: the answer
 // to our own write comes before the event of the watch, and an older event may
 // come after it. Round is that of the list; of what was seen otherwise it is c.before. It is
 // an error if there is no room. The lock must be held.
-func (c *copies) see(s *sighting, round uint32) (news, error) {
+func (c *copies) onEvent(s *copyEvent, round uint32) (notification, error) {
 	before, ok := c.items[s.name.Namespace][s.name.Name]
 	if ok && round == c.round {
 		before.round = round
 	}
 	switch {
 	case ok && before.version > s.version:
-		return news{}, nil
+		return notification{}, nil
 	case ok && before.version == s.version:
 		// The answer to a write does not have the status.
 		size := before.bytes()
 		if s.Readiness == "" || !before.ready(s.Readiness, s.ReadinessMessage) {
-			return news{}, nil
+			return notification{}, nil
 		}
-		return news{readied: true}, c.keep(0, before.bytes()-size)
+		return notification{readied: true}, c.keep(0, before.bytes()-size)
 	}
 	if ok && before.uid == uidOf(s.UID) && before.owned == s.Owned && s.Owned.unsigned(s.managers, before.generation != s.generation) {
 		s.Hash = "" // Whatever it was applied with, it may not be that any more: to write it again tells.
@@ -264,35 +264,35 @@ func (c *copies) see(s *sighting, round uint32) (news, error) {
 	}
 	n, err := c.set(s.name, s.Copy, before, round)
 	if err != nil {
-		return news{}, err
+		return notification{}, err
 	}
 	if ok && before.owned != s.Owned && before.uid == uidOf(s.UID) && before.hash == intern(s.Hash) {
 		if who, is := c.blame(before.owned, s); is {
-			c.accuse(s.name, who)
+			c.setConflictingManager(s.name, who)
 		}
 	}
 	return n, nil
 }
 
-// accuse records who changed a copy, if there is room for that. The lock must be held.
-func (c *copies) accuse(name types.NamespacedName, who string) {
-	c.acquit(name)
-	size := bytesOfCulprit(who)
+// setConflictingManager records who changed a copy, if there is room for that. The lock must be held.
+func (c *copies) setConflictingManager(name types.NamespacedName, who string) {
+	c.clearConflictingManager(name)
+	size := bytesOfManager(who)
 	if what, _ := c.account.keep(0, size); what == "" {
 		c.bytes += size
-		c.culprits[name] = who
+		c.conflictingManagers[name] = who
 	}
 }
 
-// acquit forgets who changed a copy. The lock must be held.
-func (c *copies) acquit(name types.NamespacedName) {
-	if who, is := c.culprits[name]; is {
-		delete(c.culprits, name)
-		_ = c.keep(0, -bytesOfCulprit(who)) // There is room for less.
+// clearConflictingManager forgets who changed a copy. The lock must be held.
+func (c *copies) clearConflictingManager(name types.NamespacedName) {
+	if who, is := c.conflictingManagers[name]; is {
+		delete(c.conflictingManagers, name)
+		_ = c.keep(0, -bytesOfManager(who)) // There is room for less.
 	}
 }
 
-func bytesOfCulprit(who string) int { return 100 + len(who) }
+func bytesOfManager(who string) int { return 100 + len(who) }
 
 // keep takes room for copies in the account of the member, or gives it back. It is an
 // error if there is none. The lock must be held.
@@ -309,24 +309,24 @@ func (c *copies) keep(copies, bytes int) error {
 // others do to fields it only loses them. So this is a write of our own, whose answer
 // is still to come and ends the doubt; or somebody has written down who manages what,
 // as anybody may who writes the object.
-func (c *copies) regained(before Ownership, s *sighting) (is bool) {
+func (c *copies) regained(before Ownership, s *copyEvent) (is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading what is owned of a copy", "resource", c.gvr.Resource, "copy", s.name.String())
 	return before != s.Owned && s.Owned.gained(before)
 }
 
 // blame names who took fields from Refract; is says that somebody did.
-func (c *copies) blame(before Ownership, s *sighting) (who string, is bool) {
+func (c *copies) blame(before Ownership, s *copyEvent) (who string, is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading who changed a copy", "resource", c.gvr.Resource, "copy", s.name.String())
 	if before.fields != s.Owned.fields && before.fields != nil && (!before.named() || !s.Owned.named()) {
-		return output.Cut(culprit(&fieldpath.Set{}, s.managers), mostMessage), true
+		return output.Cut(conflictingManager(&fieldpath.Set{}, s.managers), mostMessage), true
 	}
 	lost := before.without(s.Owned)
 	if lost.Empty() {
 		return "", false
 	}
-	return output.Cut(culprit(lost, s.managers), mostMessage), true
+	return output.Cut(conflictingManager(lost, s.managers), mostMessage), true
 }
 
 // remember keeps what was read, or answered to a write, unless something newer is
@@ -335,7 +335,7 @@ func (c *copies) remember(name types.NamespacedName, item Copy, written bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if written {
-		c.acquit(name)
+		c.clearConflictingManager(name)
 	}
 	before, ok := c.items[name.Namespace][name.Name]
 	if c.idle() || ok && before.version > item.version {
@@ -352,7 +352,7 @@ func (c *copies) before() uint32 { return c.round - 1 }
 
 // set puts the item in the place of what was there before, if anything was. A list that has
 // shown that goes on to have. It is an error if there is no room. The lock must be held.
-func (c *copies) set(name types.NamespacedName, item Copy, before *record, round uint32) (news, error) {
+func (c *copies) set(name types.NamespacedName, item Copy, before *record, round uint32) (notification, error) {
 	after := recordOf(c.key(name), &item)
 	after.round = round
 	if before != nil && before.round == c.round {
@@ -365,13 +365,13 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record, round
 			after.ready(refractv1alpha1.ReadinessInProgress, notSeenYet)
 		}
 	}
-	if err := c.put(name, after, before); err != nil {
-		return news{}, err
+	if err := c.setRecord(name, after, before); err != nil {
+		return notification{}, err
 	}
 	if before == nil {
-		return news{changed: true, readied: true}, nil
+		return notification{changed: true, readied: true}, nil
 	}
-	return news{
+	return notification{
 		changed: before.uid != after.uid || before.source != after.source || before.hash != after.hash || before.owned != after.owned ||
 			before.orphan != after.orphan || before.adopted != after.adopted || before.native != after.native || before.deleting != after.deleting ||
 			before.fault != after.fault || before.doubted != after.doubted,
@@ -379,8 +379,8 @@ func (c *copies) set(name types.NamespacedName, item Copy, before *record, round
 	}, nil
 }
 
-// put puts a record in the place of the one before, if there was any. The lock must be held.
-func (c *copies) put(name types.NamespacedName, after, before *record) error {
+// setRecord puts a record in the place of the one before, if there was any. The lock must be held.
+func (c *copies) setRecord(name types.NamespacedName, after, before *record) error {
 	items := c.items[name.Namespace]
 	more, bytes := 0, after.bytes()
 	if before != nil {
@@ -411,7 +411,7 @@ func (c *copies) lose(name types.NamespacedName) {
 		delete(c.items, name.Namespace)
 		bytes += namespaceBytes + len(name.Namespace)
 	}
-	c.acquit(name)
+	c.clearConflictingManager(name)
 	_ = c.keep(-1, -bytes) // There is room for less.
 }
 
@@ -431,8 +431,8 @@ func (c *copies) giveUp(why error) {
 func (c *copies) forget() {
 	_ = c.keep(-c.count, -c.bytes) // There is room for less.
 	clear(c.items)
-	clear(c.culprits)
-	c.untold = nil
+	clear(c.conflictingManagers)
+	c.pending = nil
 }
 
 // end forgets all copies for good.
@@ -456,20 +456,20 @@ func (c *copies) drop(name types.NamespacedName, id types.UID) (changed bool) {
 
 // Add is called by the reflector.
 func (c *copies) Add(obj any) error {
-	if s := c.sight(obj); s != nil {
-		c.take(s).tell(c.hooks, c.key(s.name))
+	if s := c.copyEventOf(obj); s != nil {
+		c.handle(s).send(c.hooks, c.key(s.name))
 	}
 	return nil
 }
 
-func (c *copies) take(s *sighting) news {
+func (c *copies) handle(s *copyEvent) notification {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle() {
-		return news{} // The watch is just ending.
+		return notification{} // The watch is just ending.
 	}
 	c.seenAt = max(c.seenAt, s.version)
-	n, err := c.see(s, c.before())
+	n, err := c.onEvent(s, c.before())
 	if err != nil {
 		c.giveUp(err)
 	}
@@ -481,7 +481,7 @@ func (c *copies) Update(obj any) error { return c.Add(obj) }
 
 // Delete is called by the reflector, also for a copy that lost its label.
 func (c *copies) Delete(obj any) error {
-	s := c.sight(obj)
+	s := c.copyEventOf(obj)
 	if s != nil && c.drop(s.name, s.UID) {
 		c.changed(c.key(s.name))
 	}
@@ -494,14 +494,14 @@ func (c *copies) Delete(obj any) error {
 func (c *copies) Replace(list []any, version string) error {
 	told, err := c.replace(list, number(version))
 	for name, n := range told {
-		n.tell(c.hooks, c.key(name))
+		n.send(c.hooks, c.key(name))
 	}
 	return err
 }
 
 var errSetBack = errors.New("the API server was set back to an old state: it is listed once more")
 
-func (c *copies) replace(list []any, listedAt uint64) (map[types.NamespacedName]news, error) {
+func (c *copies) replace(list []any, listedAt uint64) (map[types.NamespacedName]notification, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle() {
@@ -511,7 +511,7 @@ func (c *copies) replace(list []any, listedAt uint64) (map[types.NamespacedName]
 		return nil, errSetBack // What it showed seemed to be old.
 	}
 	for _, obj := range list {
-		if s := c.sight(obj); s != nil {
+		if s := c.copyEventOf(obj); s != nil {
 			if err := c.note(s); err != nil {
 				return nil, err
 			}
@@ -524,11 +524,11 @@ func (c *copies) replace(list []any, listedAt uint64) (map[types.NamespacedName]
 			}
 			at := types.NamespacedName{Namespace: ns, Name: name}
 			c.lose(at)
-			c.hear(at, news{changed: true})
+			c.notifyLater(at, notification{changed: true})
 		}
 	}
-	told := c.untold
-	c.untold = nil
+	told := c.pending
+	c.pending = nil
 	c.begin()
 	c.over = nil
 	c.sync()
@@ -576,30 +576,30 @@ func (c *copies) watches(end context.CancelFunc) error {
 }
 
 // note sees what a list shows. The lock must be held.
-func (c *copies) note(s *sighting) error {
-	n, err := c.see(s, c.round)
+func (c *copies) note(s *copyEvent) error {
+	n, err := c.onEvent(s, c.round)
 	if err != nil {
 		c.giveUp(err)
 		return err
 	}
-	c.hear(s.name, n)
+	c.notifyLater(s.name, n)
 	return nil
 }
 
-// hear has it told later that something is new of a copy. The lock must be held.
-func (c *copies) hear(name types.NamespacedName, n news) {
-	if n == (news{}) {
+// notifyLater has it told later that something is new of a copy. The lock must be held.
+func (c *copies) notifyLater(name types.NamespacedName, n notification) {
+	if n == (notification{}) {
 		return
 	}
-	if c.untold == nil {
-		c.untold = map[types.NamespacedName]news{}
+	if c.pending == nil {
+		c.pending = map[types.NamespacedName]notification{}
 	}
-	before := c.untold[name]
-	c.untold[name] = news{n.changed || before.changed, n.readied || before.readied}
+	before := c.pending[name]
+	c.pending[name] = notification{n.changed || before.changed, n.readied || before.readied}
 }
 
 // show takes what a page of a list has, which was made at a version.
-func (c *copies) show(page []*sighting, listedAt uint64) error {
+func (c *copies) show(page []*copyEvent, listedAt uint64) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.idle() {
@@ -636,7 +636,7 @@ func (c *copies) setBack(listedAt uint64) bool {
 // Nothing of it is kept elsewhere.
 func (c *copies) Transformer() cache.TransformFunc {
 	return func(obj any) (any, error) {
-		s := c.sight(obj)
+		s := c.copyEventOf(obj)
 		c.mu.Lock()
 		defer c.mu.Unlock()
 		c.streamed = true
@@ -654,9 +654,9 @@ func (c *copies) Transformer() cache.TransformFunc {
 // shown stands for a copy that was shown.
 type shown struct{}
 
-// heard is told how a list or watch went. A type that the member does not serve
+// onError is told how a list or watch went. A type that the member does not serve
 // has no copies: that is known, too.
-func (c *copies) heard(err error) {
+func (c *copies) onError(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.err = err
@@ -694,23 +694,23 @@ func (c *copies) sync() {
 // Resync is called by the reflector; there is nothing to do.
 func (c *copies) Resync() error { return nil }
 
-// sighting is what a list or watch says of a copy. A copy of a type with a status
+// copyEvent is what a list or watch says of a copy. A copy of a type with a status
 // has no Readiness if its metadata alone was seen.
-type sighting struct {
+type copyEvent struct {
 	Copy
 
 	name     types.NamespacedName
 	managers []metav1.ManagedFieldsEntry
 }
 
-// sight reads what a reflector got; nil for what is no object.
-func (c *copies) sight(obj any) *sighting {
-	var s *sighting
+// copyEventOf reads what a reflector got; nil for what is no object.
+func (c *copies) copyEventOf(obj any) *copyEvent {
+	var s *copyEvent
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
-		s = &sighting{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o), managers: o.ManagedFields}
+		s = &copyEvent{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o), managers: o.ManagedFields}
 	case *unstructured.Unstructured:
-		s = &sighting{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o)}
+		s = &copyEvent{Copy: c.copyOf(o, c.gvr.GroupResource()), name: nameOf(o)}
 		if s.Fault == "" {
 			s.Readiness, s.ReadinessMessage = c.readinessOf(o)
 			s.managers = o.GetManagedFields()

@@ -83,7 +83,7 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(told{})); diff != "" {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-			if who := c.culprit(webName); who != tc.culprit {
+			if who := c.conflictingManager(webName); who != tc.culprit {
 				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.culprit, who)
 			}
 		})
@@ -113,11 +113,11 @@ func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 	_ = c.Update(seen(t, firstUID, "11", "h1", scaled))
 	_ = c.Update(seen(t, firstUID, "12", "h1", applied)) // The event of our write comes before its answer.
-	if who := c.culprit(webName); who != "kubectl" {
+	if who := c.conflictingManager(webName); who != "kubectl" {
 		t.Errorf("culprit(): want it until the answer is there, got %q", who)
 	}
 	c.remember(webName, copyOf(seen(t, firstUID, "12", "h1", applied), configMaps.GroupResource(), c.account), true)
-	if who := c.culprit(webName); who != "" {
+	if who := c.conflictingManager(webName); who != "" {
 		t.Errorf("culprit(): want none after a write, got %q", who)
 	}
 	got = told{}

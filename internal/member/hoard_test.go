@@ -262,11 +262,11 @@ func TestRoomIsGivenBack(t *testing.T) {
 	long := hoarded(1, mostMark)
 	_ = c.Add(&long)
 	_ = c.Delete(&long)
-	if c.account.copies != 3 || c.culprit(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.bytes < 3*recordBytes {
+	if c.account.copies != 3 || c.conflictingManager(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.bytes < 3*recordBytes {
 		t.Errorf("want room for three, got it for %d, with %d bytes", c.account.copies, c.bytes)
 	}
 	_ = c.Replace(nil, "20")
-	if c.account.copies != 0 || c.bytes != 0 || len(c.culprits) != 0 {
+	if c.account.copies != 0 || c.bytes != 0 || len(c.conflictingManagers) != 0 {
 		t.Errorf("want no room taken, got %d copies, %d bytes", c.account.copies, c.bytes)
 	}
 	add("a", "30", applied)

@@ -25,12 +25,12 @@ import (
 
 // Facts that callers of Join, Leave, Release and Approve may branch on.
 var (
-	ErrJoined     = errors.New("is joined already")
-	ErrNotJoined  = errors.New("is not joined")
-	ErrNoCRDs     = errors.New("the hub does not know FederatedClusters")
-	ErrLeftSecret = errors.New("exists already: it may have been left by a cluster of this name")
-	ErrNotHeld    = errors.New("no deletions are held back")
-	ErrHeldAnew   = errors.New("what is held back has changed meanwhile")
+	ErrJoined         = errors.New("is joined already")
+	ErrNotJoined      = errors.New("is not joined")
+	ErrNoCRDs         = errors.New("the hub does not know FederatedClusters")
+	ErrLeftSecret     = errors.New("exists already: it may have been left by a cluster of this name")
+	ErrNotPending     = errors.New("no deletions are held back")
+	ErrPendingChanged = errors.New("what is held back has changed meanwhile")
 )
 
 // Join makes the cluster that cfg leads to a member under the name: a Secret
@@ -150,32 +150,32 @@ func Forget(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCl
 	return nil
 }
 
-var heldToken = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
+var pendingToken = regexp.MustCompile(`\btoken=([0-9a-f]+)`)
 
-// Held returns the token of the deletions that the guard holds back on the member,
+// PendingApproval returns the token of the deletions that the guard holds back on the member,
 // and what it says of them; empty if none are. A token that was approved is that
 // of deletions that are about to happen.
-func Held(fc *corev1alpha1.FederatedCluster) (token, message string) {
+func PendingApproval(fc *corev1alpha1.FederatedCluster) (token, message string) {
 	for i := range fc.Status.Conditions {
 		c := &fc.Status.Conditions[i]
 		if c.Type != corev1alpha1.ClusterDeletionsHeld || c.Status != metav1.ConditionTrue {
 			continue
 		}
-		if found := heldToken.FindStringSubmatch(c.Message); found != nil {
+		if found := pendingToken.FindStringSubmatch(c.Message); found != nil {
 			return found[1], c.Message
 		}
 	}
 	return "", ""
 }
 
-// heldTally is how the guard begins what it says.
-var heldTally = regexp.MustCompile(`^([0-9]+) of ([0-9]+) copies are to go(?: at once, which nobody has approved yet \((.*)\): )?`)
+// pendingTally is how the guard begins what it says.
+var pendingTally = regexp.MustCompile(`^([0-9]+) of ([0-9]+) copies are to go(?: at once, which nobody has approved yet \((.*)\): )?`)
 
-// HeldTally returns how many copies are held back according to a message of [Held], of how
+// PendingTally returns how many copies are held back according to a message of [Held], of how
 // many that the member has, and which these are, as a text with namespaces and causes, which
 // may be empty. It is false if the message does not say.
-func HeldTally(message string) (held, copies int, which string, ok bool) {
-	found := heldTally.FindStringSubmatch(message)
+func PendingTally(message string) (held, copies int, which string, ok bool) {
+	found := pendingTally.FindStringSubmatch(message)
 	if found == nil {
 		return 0, 0, "", false
 	}
@@ -192,12 +192,12 @@ func Approve(ctx context.Context, hub client.Client, name, token string) error {
 		if err != nil {
 			return err
 		}
-		switch held, _ := Held(fc); held {
+		switch held, _ := PendingApproval(fc); held {
 		case token:
 		case "":
-			return fmt.Errorf("cluster %q: %w", name, ErrNotHeld)
+			return fmt.Errorf("cluster %q: %w", name, ErrNotPending)
 		default:
-			return fmt.Errorf("cluster %q: %w", name, ErrHeldAnew)
+			return fmt.Errorf("cluster %q: %w", name, ErrPendingChanged)
 		}
 		before := fc.DeepCopy()
 		metav1.SetMetaDataAnnotation(&fc.ObjectMeta, refractv1alpha1.ApproveAnnotation, token)

@@ -40,7 +40,7 @@ func TestHeld(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			fc := &corev1alpha1.FederatedCluster{}
 			fc.Status.Conditions = []corev1alpha1.ClusterCondition{tc.condition}
-			if got, _ := Held(fc); got != tc.want {
+			if got, _ := PendingApproval(fc); got != tc.want {
 				t.Errorf("%s\nHeld(): want %q, got %q", tc.reason, tc.want, got)
 			}
 		})

@@ -89,9 +89,9 @@ func (c *copies) list(ctx context.Context, next page) (*metav1.PartialObjectMeta
 		if err != nil {
 			return fmt.Errorf("listing %s: %w", of, err)
 		}
-		var shown []*sighting
+		var shown []*copyEvent
 		if err := meta.EachListItem(page, func(obj runtime.Object) error {
-			if s := c.sight(obj); s != nil {
+			if s := c.copyEventOf(obj); s != nil {
 				shown = append(shown, s)
 			}
 			return nil

@@ -85,8 +85,8 @@ type Member struct {
 	asked, swept int
 	sweptAt      time.Time
 	sweepErr     error
-	awaited      bool     // Whether somebody was told to wait for it.
-	standing     standing // When it was last asked.
+	awaited      bool            // Whether somebody was told to wait for it.
+	answering    clusterIdentity // When it was last asked.
 }
 
 func newMember(name string, cfg *rest.Config, h hooks) (*Member, error) {
@@ -166,13 +166,13 @@ func (m *Member) Probe(ctx context.Context) error {
 // probeTimeout is how long an API server may take to say that it is ready.
 const probeTimeout = 5 * time.Second
 
-// Sight says what is known of a copy.
-type Sight int
+// Lookup says what is known of a copy.
+type Lookup int
 
 const (
 	// Unwatched says that nobody has asked for copies of the type, and none was found
 	// since the member became ready.
-	Unwatched Sight = iota
+	Unwatched Lookup = iota
 	// Unlisted says that it is not known yet: the first list of the type is still to
 	// come, cannot be made, or found more than is kept, see [Member.ListError]. [Set.OnCopy]
 	// will be called for each copy that it finds.
@@ -184,7 +184,7 @@ const (
 )
 
 // Copy returns what is known of an object.
-func (m *Member) Copy(key Key) (Copy, Sight) {
+func (m *Member) Copy(key Key) (Copy, Lookup) {
 	m.mu.Lock()
 	t, doubtful := m.types[key.GroupResource], m.doubtful[key.Group] || m.refused[key.GroupResource] != nil
 	unswept := t == nil && m.unswept() && !m.without[key.GroupResource]
@@ -248,12 +248,12 @@ func (m *Member) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 	delete(m.refused, resource)
 	t := newCopies(gvr, m.hooks)
 	m.types[resource] = t
-	m.follow(t)
+	m.startWatch(t)
 	return t.synced
 }
 
-// follow begins to list and watch. The lock must be held.
-func (m *Member) follow(t *copies) {
+// startWatch begins to list and watch. The lock must be held.
+func (m *Member) startWatch(t *copies) {
 	ctx, stop := context.WithCancel(m.ctx)
 	t.stop, t.resting = stop, false
 	var list page
@@ -273,7 +273,7 @@ func (m *Member) follow(t *copies) {
 		if ctx.Err() != nil {
 			return err
 		}
-		t.heard(err)
+		t.onError(err)
 		m.rights.note(action{verb, t.gvr.GroupResource(), ""}, err)
 		if apierrors.IsNotFound(err) {
 			// What is not there is not listed and not watched: neither right is missing.
@@ -344,7 +344,7 @@ func (m *Member) resume(gvr schema.GroupVersionResource) {
 	t := m.types[gvr.GroupResource()]
 	rested := t != nil && t.resting
 	if rested && t.gvr == gvr && m.ctx.Err() == nil {
-		m.follow(t)
+		m.startWatch(t)
 	}
 	m.mu.Unlock()
 	if rested && t.gvr != gvr {
@@ -358,14 +358,14 @@ func (m *Member) rewatch(t *copies) {
 	defer m.mu.Unlock()
 	if m.ctx.Err() == nil && m.types[t.gvr.GroupResource()] == t {
 		t.stop()
-		m.follow(t)
+		m.startWatch(t)
 	}
 }
 
 // Remember records what was read of an object, for [Member.Copy].
-func (m *Member) Remember(key Key, c Copy) { m.put(key, c, false) }
+func (m *Member) Remember(key Key, c Copy) { m.storeCopy(key, c, false) }
 
-func (m *Member) put(key Key, c Copy, written bool) {
+func (m *Member) storeCopy(key Key, c Copy, written bool) {
 	if t := m.typed(key.GroupResource); t != nil {
 		t.remember(key.NamespacedName, c, written)
 	}
@@ -381,7 +381,7 @@ func (m *Member) Forget(key Key) {
 }
 
 // identity is the UID of the cluster; "" if it is not known.
-func (m *Member) identity() types.UID { return m.stood().uid }
+func (m *Member) identity() types.UID { return m.lastIdentity().uid }
 
 var errUndiscovered = errors.New("the cluster did not say which types this API group has")
 
@@ -406,11 +406,11 @@ func (m *Member) ListError(resource schema.GroupResource) error {
 	}
 }
 
-// Culprit returns the field manager that changed or removed fields of ours in a
+// ConflictingManager returns the field manager that changed or removed fields of ours in a
 // copy since it was last written; "" if nobody did, or it is not known.
-func (m *Member) Culprit(key Key) string {
+func (m *Member) ConflictingManager(key Key) string {
 	if t := m.typed(key.GroupResource); t != nil {
-		return t.culprit(key.NamespacedName)
+		return t.conflictingManager(key.NamespacedName)
 	}
 	return ""
 }

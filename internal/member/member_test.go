@@ -334,7 +334,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.close)
-	sees := func(name string, want Sight) bool {
+	sees := func(name string, want Lookup) bool {
 		_, sight := m.Copy(Key{configMaps.GroupResource(), types.NamespacedName{Namespace: "d", Name: name}})
 		return sight == want
 	}

@@ -152,11 +152,11 @@ func (o Ownership) unsigned(managers []metav1.ManagedFieldsEntry, otherThanStatu
 	return true
 }
 
-// culprit names who took fields from Refract: the manager that has one of them
+// conflictingManager names who took fields from Refract: the manager that has one of them
 // now, by itself or through a subresource as an autoscaler does; else, as a field
 // that was removed has none, the last one to write the object. That is "" if it has
 // left no other trace.
-func culprit(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
+func conflictingManager(lost *fieldpath.Set, managers []metav1.ManagedFieldsEntry) string {
 	var owner, last *metav1.ManagedFieldsEntry
 	for i := range managers {
 		e := &managers[i]

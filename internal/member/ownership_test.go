@@ -89,7 +89,7 @@ func TestOwnership(t *testing.T) {
 			if len(tc.lost) == 0 {
 				return
 			}
-			if got := culprit(before.without(now), managers); got != tc.culprit {
+			if got := conflictingManager(before.without(now), managers); got != tc.culprit {
 				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.culprit, got)
 			}
 		})

@@ -72,9 +72,9 @@ type Reconciler struct {
 	// connect to; whether they are ready is what their owner has written. Nil means
 	// that all are. When the answer changes, [Set.Disown] or [Set.Recheck] must be called.
 	Owns func(name string) bool
-	// Held reports whether deletions on a cluster wait for approval, and says which. It
+	// Pending reports whether deletions on a cluster wait for approval, and says which. It
 	// is asked at each look. It may be nil.
-	Held func(name string) (message string, held bool)
+	Pending func(name string) (message string, held bool)
 }
 
 // SetupWithManager registers the reconciler.
@@ -180,8 +180,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 			return again(r.setFinalizer(ctx, fc, controllerutil.RemoveFinalizer))
 		}
 	}
-	if r.Held != nil {
-		h.held, h.isHeld = r.Held(fc.Name)
+	if r.Pending != nil {
+		h.pending, h.hasPending = r.Pending(fc.Name)
 	}
 	before := fc.DeepCopy()
 	if !setConditions(&fc.Status, h, metav1.Now()) || !r.owns(fc.Name) {
@@ -243,11 +243,11 @@ type health struct {
 	reason  string // For what is not as it should be.
 	message string
 
-	lacking string // Rights; "" if all that was needed was granted.
-	excess  string // What it answered with too much of; "" if it did not lately.
-	leaving string // What it waits for; "" if it does not leave.
-	held    string // Deletions that wait for approval,
-	isHeld  bool   // if any do.
+	lacking    string // Rights; "" if all that was needed was granted.
+	excess     string // What it answered with too much of; "" if it did not lately.
+	leaving    string // What it waits for; "" if it does not leave.
+	pending    string // Deletions that wait for approval,
+	hasPending bool   // if any do.
 }
 
 // examine connects to the cluster if it was not connected, and asks it. The only
@@ -327,7 +327,7 @@ func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
 	if r.Hub != "" && m.identity() == r.Hub {
 		return health{reason: "IsTheHub", message: "this is the hub itself, which cannot be its own member"}, nil
 	}
-	if twin := r.Set.twin(m); twin != "" {
+	if twin := r.Set.duplicate(m); twin != "" {
 		const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
 		return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}, nil
 	}
@@ -442,9 +442,9 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	switch {
-	case h.isHeld:
+	case h.hasPending:
 		all = append(all, corev1alpha1.ClusterCondition{
-			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.held,
+			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.pending,
 		})
 	case isTrue(status, corev1alpha1.ClusterDeletionsHeld):
 		all = append(all, corev1alpha1.ClusterCondition{

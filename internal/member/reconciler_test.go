@@ -269,7 +269,7 @@ func TestHeldDeletionsAreReported(t *testing.T) {
 	s := newStub(t)
 	f := newFleet(t, s.URL)
 	held := true
-	f.Held = func(string) (string, bool) { return "20 of 21 copies are to go", held }
+	f.Pending = func(string) (string, bool) { return "20 of 21 copies are to go", held }
 	if got, want := messageOf(f.look(), corev1alpha1.ClusterDeletionsHeld), "True AwaitingApproval: 20 of 21 copies are to go"; got != want {
 		t.Errorf("want %q, got %q", want, got)
 	}

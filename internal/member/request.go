@@ -80,7 +80,7 @@ func (m *Member) Apply(ctx context.Context, gvr schema.GroupVersionResource, nam
 		return err
 	}
 	m.resume(gvr) //nolint:contextcheck // The watch lives as long as the member.
-	m.put(Key{gvr.GroupResource(), name}, m.hooks.copyOf(got, gvr.GroupResource()), true)
+	m.storeCopy(Key{gvr.GroupResource(), name}, m.hooks.copyOf(got, gvr.GroupResource()), true)
 	return nil
 }
 
@@ -188,35 +188,35 @@ func (m *Member) CreateNamespace(ctx context.Context, name, hub string, labels m
 	return err
 }
 
-// standing is which cluster answers, and how far its data has got.
-type standing struct {
+// clusterIdentity is which cluster answers, and how far its data has got.
+type clusterIdentity struct {
 	uid types.UID // That of its namespace kube-system.
 	// revision grows with each write; 0 if it is not known. It is of the storage that
 	// namespaces are in, which need not be that of all types.
 	revision uint64
 }
 
-// stand reads who answers at the address of the member. A list that asks for no
+// readIdentity reads who answers at the address of the member. A list that asks for no
 // resourceVersion says what is stored, and not what an API server remembers.
-func (m *Member) stand(ctx context.Context) (standing, error) {
+func (m *Member) readIdentity(ctx context.Context) (clusterIdentity, error) {
 	var list *metav1.PartialObjectMetadataList
 	err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
 		list, err = m.client.Resource(namespaces).List(ctx, metav1.ListOptions{FieldSelector: "metadata.name=" + metav1.NamespaceSystem})
 		return err
 	})
 	if err != nil {
-		return standing{}, err
+		return clusterIdentity{}, err
 	}
 	for i := range list.Items {
 		switch ns := &list.Items[i]; {
 		case ns.Name != metav1.NamespaceSystem:
 		case len(ns.UID) > mostMark:
-			return standing{}, m.hooks.excess("bytes of a UID", mostMark)
+			return clusterIdentity{}, m.hooks.excess("bytes of a UID", mostMark)
 		default:
-			return standing{ns.UID, number(list.ResourceVersion)}, nil
+			return clusterIdentity{ns.UID, number(list.ResourceVersion)}, nil
 		}
 	}
-	return standing{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
+	return clusterIdentity{}, apierrors.NewNotFound(namespaces.GroupResource(), metav1.NamespaceSystem)
 }
 
 // replaced returns why what is known of the member does not hold any more; "" if it does.
@@ -224,7 +224,7 @@ func (m *Member) stand(ctx context.Context) (standing, error) {
 // and hear nothing until it has. Away says that it may have happened since the last time
 // that somebody asked.
 func (m *Member) replaced(ctx context.Context, away bool) (why string, err error) {
-	was := m.stood()
+	was := m.lastIdentity()
 	if was.uid == "" {
 		return "", nil
 	}
@@ -232,7 +232,7 @@ func (m *Member) replaced(ctx context.Context, away bool) (why string, err error
 	if away {
 		newest = max(newest, m.newest())
 	}
-	now, err := m.stand(ctx) // Afterwards: watches go on.
+	now, err := m.readIdentity(ctx) // Afterwards: watches go on.
 	if err != nil {
 		return "", err
 	}
@@ -261,7 +261,7 @@ func (m *Member) newest() uint64 {
 
 // Identify reads which cluster this is, whatever its name.
 func (m *Member) Identify(ctx context.Context) error {
-	now, err := m.stand(ctx)
+	now, err := m.readIdentity(ctx)
 	if err != nil {
 		return fmt.Errorf("identifying the cluster: %w", err)
 	}
@@ -269,14 +269,14 @@ func (m *Member) Identify(ctx context.Context) error {
 	return nil
 }
 
-func (m *Member) recognize(now standing) {
+func (m *Member) recognize(now clusterIdentity) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.standing = now
+	m.answering = now
 }
 
-func (m *Member) stood() standing {
+func (m *Member) lastIdentity() clusterIdentity {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.standing
+	return m.answering
 }

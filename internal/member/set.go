@@ -94,8 +94,8 @@ func (s *Set) markExamined(name string) {
 	}
 }
 
-// twin returns the name of another member that is the same cluster, or "".
-func (s *Set) twin(m *Member) string {
+// duplicate returns the name of another member that is the same cluster, or "".
+func (s *Set) duplicate(m *Member) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, j := range s.members {

@@ -171,12 +171,12 @@ func (s *sweeper) add(m *Member, urgent bool) {
 	}
 	if s.workers < concurrentSweeps {
 		s.workers++
-		s.running.Go(s.work)
+		s.running.Go(s.run)
 	}
 }
 
-// work looks through members until none waits.
-func (s *sweeper) work() {
+// run looks through members until none waits.
+func (s *sweeper) run() {
 	for {
 		s.mu.Lock()
 		if len(s.queue) == 0 {

@@ -26,7 +26,7 @@ import (
 //
 // What is served says in the status what it is, so that all replicas convert by it, and the
 // next ones do.
-func (k *keeper) complete(ctx context.Context, p *refractv1alpha1.ConversionPolicy, now map[string]any) (*refractv1alpha1.ServedConversion, judgement) {
+func (k *reconciler) complete(ctx context.Context, p *refractv1alpha1.ConversionPolicy, now map[string]any) (*refractv1alpha1.ServedConversion, judgement) {
 	last := lastGood(p, now)
 	if last == nil {
 		return nil, bad

@@ -37,7 +37,7 @@ func withField(t *testing.T, crd *unstructured.Unstructured, version int, name s
 }
 
 // changed writes the definition, and has the keeper look at it.
-func (k *keeper) changed(t *testing.T, change func(crd *unstructured.Unstructured)) *refractv1alpha1.ConversionPolicy {
+func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstructured)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	_, crd := k.now(t)
 	change(crd)
@@ -50,7 +50,7 @@ func (k *keeper) changed(t *testing.T, change func(crd *unstructured.Unstructure
 }
 
 // said writes the spec of the policy, and has the keeper look at it.
-func (k *keeper) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
+func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p, _ := k.now(t)
 	change(&p.Spec)
@@ -65,7 +65,7 @@ func (k *keeper) said(t *testing.T, change func(spec *refractv1alpha1.Conversion
 
 // convertsTo checks what a table makes of an object of v1 that has the new field, and that
 // it comes back.
-func convertsTo(t *testing.T, tab *table, want string) {
+func convertsTo(t *testing.T, tab *registry, want string) {
 	t.Helper()
 	e, _ := tab.look("widgets.example.com")
 	object := `{"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a"},"spec":{"size":5,"only":"x"}}`
@@ -100,7 +100,7 @@ func TestNewField(t *testing.T) {
 		t.Errorf("Kept: -want, +got:\n%s", diff)
 	}
 	const there = `{"capacity":5}`
-	convertsTo(t, k.table, there)
+	convertsTo(t, k.registry, there)
 
 	was := p.ResourceVersion
 	k.keep(t)
@@ -115,16 +115,16 @@ func TestNewField(t *testing.T) {
 	if diff := cmp.Diff(p.Status.Served, after.Status.Served); diff != "" {
 		t.Errorf("The next replica serves something else: -was, +is:\n%s", diff)
 	}
-	convertsTo(t, next.table, there)
-	follower := newTable(logr.Discard())
-	if err := follower.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*p}); err != nil {
+	convertsTo(t, next.registry, there)
+	follower := newRegistry(logr.Discard())
+	if err := follower.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*p}); err != nil {
 		t.Fatal(err)
 	}
 	convertsTo(t, follower, there)
 
 	p = k.changed(t, func(crd *unstructured.Unstructured) { withField(t, crd, 1, "too") })
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "spec.only of v1; spec.too, which v1 does not have.")
-	convertsTo(t, k.table, there)
+	convertsTo(t, k.registry, there)
 
 	p = k.said(t, func(spec *refractv1alpha1.ConversionPolicySpec) {
 		spec.Spokes[0].Fields = append(spec.Spokes[0].Fields, refractv1alpha1.FieldConversion{Hub: "spec.too", Spoke: "spec.only"})
@@ -133,7 +133,7 @@ func TestNewField(t *testing.T) {
 	if p.Status.Served.Kept != nil {
 		t.Errorf("There is still kept %+v", p.Status.Served.Kept)
 	}
-	convertsTo(t, k.table, `{"capacity":5,"too":"x"}`)
+	convertsTo(t, k.registry, `{"capacity":5,"too":"x"}`)
 }
 
 // without returns an object as another cluster can have it.
@@ -151,13 +151,13 @@ func TestNewFieldInBoth(t *testing.T) {
 	k.changed(t, func(crd *unstructured.Unstructured) { withField(t, crd, 0, "only") })
 	p := k.said(t, func(spec *refractv1alpha1.ConversionPolicySpec) { spec.Spokes[0].Fields[0].Hub = "spec.nowhere" })
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "until generation 2 is good. New places are kept")
-	convertsTo(t, k.table, `{"capacity":5}`)
+	convertsTo(t, k.registry, `{"capacity":5}`)
 	p = k.changed(t, func(crd *unstructured.Unstructured) { withField(t, crd, 1, "only") })
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "until generation 2 is good. Compiled (Invalid)")
 	if p.Status.Served.Generation != 1 || p.Status.Served.Kept != nil {
 		t.Errorf("It serves %+v", p.Status.Served)
 	}
-	convertsTo(t, k.table, `{"only":"x","capacity":5}`)
+	convertsTo(t, k.registry, `{"only":"x","capacity":5}`)
 }
 
 // TestNewFieldAsNow: what cannot be kept changes nothing of what is served.
@@ -211,7 +211,7 @@ func TestNewFieldLawBroken(t *testing.T) {
 	if p.Status.Served.Generation != before.Status.Served.Generation {
 		t.Errorf("It serves generation %d", p.Status.Served.Generation)
 	}
-	convertsTo(t, k.table, `{"capacity":5}`)
+	convertsTo(t, k.registry, `{"capacity":5}`)
 }
 
 // TestCompletedWithNothing: a spec that fits the changed definition and was seen to break a
@@ -255,7 +255,7 @@ func TestNewFieldWaits(t *testing.T) {
 	k.keep(t)
 	p, _ = k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonEarlier, "spec.only of v1.")
-	convertsTo(t, k.table, `{"capacity":5}`)
+	convertsTo(t, k.registry, `{"capacity":5}`)
 }
 
 func TestStranded(t *testing.T) {

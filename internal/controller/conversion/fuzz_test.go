@@ -66,17 +66,17 @@ func FuzzServed(f *testing.F) {
 		good.UID = p.UID
 		crd := read(t, widgets)
 		fuzzed.Run(t, func() int {
-			tab := newTable(logr.Discard())
+			tab := newRegistry(logr.Discard())
 			tab.patience = time.Millisecond
 			tab.sync()
-			_ = tab.put(crdName, []refractv1alpha1.ConversionPolicy{*p.DeepCopy()})
+			_ = tab.update(crdName, []refractv1alpha1.ConversionPolicy{*p.DeepCopy()})
 			answerIn(t, post(t, tab, crdName, review))
 
 			// It was good, and then somebody wrote this.
-			if err := tab.put(crdName, []refractv1alpha1.ConversionPolicy{*good}); err != nil {
+			if err := tab.update(crdName, []refractv1alpha1.ConversionPolicy{*good}); err != nil {
 				t.Fatalf("put(): %v", err)
 			}
-			err := tab.put(crdName, []refractv1alpha1.ConversionPolicy{*p.DeepCopy()})
+			err := tab.update(crdName, []refractv1alpha1.ConversionPolicy{*p.DeepCopy()})
 			if r := answerIn(t, post(t, tab, crdName, review)); (err != nil || p.Status.Served == nil) && r.Result.Status != "Success" {
 				t.Errorf("what was good is not served any more: %+v", r)
 			}

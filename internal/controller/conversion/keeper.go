@@ -49,14 +49,14 @@ type server interface {
 	ClientConfig(path string) *admissionregistrationv1.WebhookClientConfig
 }
 
-// keeper brings what policies say into effect, one definition at a time: it compiles and
+// reconciler brings what policies say into effect, one definition at a time: it compiles and
 // verifies, says in the status what is to be served, and has the API server ask for it.
 // One replica does so.
-type keeper struct {
+type reconciler struct {
 	client   client.Client // Reads what is there now.
 	policies client.Reader // Of what is cached.
 	server   server
-	table    *table
+	registry *registry
 	recorder events.EventRecorder
 	compiler *compiler
 	verifier *verifier
@@ -75,7 +75,7 @@ type writing struct {
 }
 
 // Reconcile does all that is to be done for one definition.
-func (k *keeper) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
+func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reconcile.Result, error) {
 	policies, err := policiesOf(ctx, k.policies, req.Name)
 	if err != nil {
 		return reconcile.Result{}, err
@@ -125,7 +125,7 @@ func quiet(err error) (reconcile.Result, error) {
 }
 
 // forget lets go of what is remembered of a definition that no policy is about.
-func (k *keeper) forget(crd string) {
+func (k *reconciler) forget(crd string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	delete(k.probed, crd)
@@ -164,7 +164,7 @@ func definition(ctx context.Context, c client.Reader, name string) (*unstructure
 
 // serve brings the policy into effect that is to convert objects. It returns when to
 // look again, if that is soon.
-func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (time.Duration, error) {
+func (k *reconciler) serve(ctx context.Context, r roles, policies []refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (time.Duration, error) {
 	p := r.chosen
 	want := k.server.ClientConfig(Path + p.Spec.CRD)
 	if !p.DeletionTimestamp.IsZero() {
@@ -177,7 +177,7 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 			return 0, err
 		}
 	}
-	if err := k.putRight(ctx, p, policies, crd, want); err != nil {
+	if err := k.correct(ctx, p, policies, crd, want); err != nil {
 		return 0, err
 	}
 	old := p.DeepCopy()
@@ -191,7 +191,7 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 		}
 		old = p.DeepCopy()
 	}
-	broken := k.table.put(p.Spec.CRD, policies)
+	broken := k.registry.update(p.Spec.CRD, policies)
 	again, state := k.ask(ctx, p, crd, want)
 	if broken != nil {
 		state = no(reasonDamaged, broken.Error())
@@ -207,15 +207,15 @@ func (k *keeper) serve(ctx context.Context, r roles, policies []refractv1alpha1.
 	return again, k.report(ctx, old, p)
 }
 
-// putRight has the API server ask if it does not, and what is served is known to be good:
+// correct has the API server ask if it does not, and what is served is known to be good:
 // to judge what is not served yet takes time, in which objects would not be converted.
-func (k *keeper) putRight(ctx context.Context, p *refractv1alpha1.ConversionPolicy, policies []refractv1alpha1.ConversionPolicy,
+func (k *reconciler) correct(ctx context.Context, p *refractv1alpha1.ConversionPolicy, policies []refractv1alpha1.ConversionPolicy,
 	crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig,
 ) error {
-	if p.Status.Served == nil || crd == nil || wiringOf(crd, want).current {
+	if p.Status.Served == nil || crd == nil || crdConversionOf(crd, want).current {
 		return nil
 	}
-	if k.table.put(p.Spec.CRD, policies) != nil {
+	if k.registry.update(p.Spec.CRD, policies) != nil {
 		return nil //nolint:nilerr // What cannot be compiled is said where it is judged.
 	}
 	k.ask(ctx, p, crd, want) // What comes of it is said when it is asked again.
@@ -239,7 +239,7 @@ const (
 // and writes the conditions that say so. It returns what is to be served from now on, nil
 // for what is served already, and whether the spec is good. A status that somebody has
 // changed by hand does not say what was found good.
-func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
+func (k *reconciler) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 	crd *unstructured.Unstructured,
 ) (*refractv1alpha1.ServedConversion, judgement) {
 	if crd == nil {
@@ -277,7 +277,7 @@ func (k *keeper) judge(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 
 // ask has the API server ask this program, if it answers as it should. It returns when
 // to look again, if that is soon, and what came of it.
-func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
+func (k *reconciler) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (time.Duration, state) {
 	switch {
@@ -287,7 +287,7 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 		return 0, no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD+". If it is created again, "+
 			"objects are converted as before, until the policy is found good for it; if not, delete the policy")
 	}
-	w := wiringOf(crd, want)
+	w := crdConversionOf(crd, want)
 	if w.theirs != "" && p.Annotations[refractv1alpha1.TakeOverAnnotation] != "true" {
 		return 0, no(reasonOthers, fmt.Sprintf("spec.conversion of %s asks %s. To have this policy convert instead: "+
 			"kubectl annotate conversionpolicy %s %s=true", crd.GetName(), w.theirs, p.Name, refractv1alpha1.TakeOverAnnotation))
@@ -299,7 +299,7 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 		return 0, yes(reasonServing, "")
 	}
 	if wait := k.pause(crd.GetName()); wait > 0 {
-		return wait, no(reasonWiring, fought(crd, w))
+		return wait, no(reasonWiring, contested(crd, w))
 	}
 	if err := wire(ctx, k.client, crd, want, w); err != nil {
 		if apierrors.IsConflict(err) {
@@ -314,7 +314,7 @@ func (k *keeper) ask(ctx context.Context, p *refractv1alpha1.ConversionPolicy, c
 }
 
 // pause returns how long spec.conversion of a definition is to be left alone.
-func (k *keeper) pause(crd string) time.Duration {
+func (k *reconciler) pause(crd string) time.Duration {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	w := k.wrote[crd]
@@ -323,7 +323,7 @@ func (k *keeper) pause(crd string) time.Duration {
 
 // note remembers that spec.conversion of a definition has been written. If that was so a
 // moment ago, somebody writes it whenever we do, and it is left alone for longer.
-func (k *keeper) note(crd string) {
+func (k *reconciler) note(crd string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	was, now := k.wrote[crd], writing{at: time.Now(), wait: calm}
@@ -333,8 +333,8 @@ func (k *keeper) note(crd string) {
 	k.wrote[crd] = now
 }
 
-// fought says what to do about somebody who writes spec.conversion as well.
-func fought(crd *unstructured.Unstructured, w wiring) string {
+// contested says what to do about somebody who writes spec.conversion as well.
+func contested(crd *unstructured.Unstructured, w crdConversion) string {
 	if w.elsewhere != "" {
 		return fmt.Sprintf("spec.conversion of %s asks %s: another program of Refract has written that, after this one had written its own address. "+
 			"Have one of them convert (--conversion): its replicas have one --webhook-url or --webhook-service, and one Lease", crd.GetName(), w.elsewhere)
@@ -349,11 +349,11 @@ func fought(crd *unstructured.Unstructured, w wiring) string {
 
 // probe asks what the API server will ask, once for each thing that is served at an
 // address.
-func (k *keeper) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy, want *admissionregistrationv1.WebhookClientConfig) error {
+func (k *reconciler) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy, want *admissionregistrationv1.WebhookClientConfig) error {
 	if err := k.server.Ready(); err != nil {
 		return err
 	}
-	e := k.table.get(ctx, p.Spec.CRD)
+	e := k.registry.get(ctx, p.Spec.CRD)
 	switch {
 	case e == nil:
 		return errors.New("this replica does not serve it")
@@ -386,13 +386,13 @@ func (k *keeper) probe(ctx context.Context, p *refractv1alpha1.ConversionPolicy,
 
 // release lets a policy go that is being deleted, if it is no longer needed, and reports
 // whether it has gone.
-func (k *keeper) release(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
+func (k *reconciler) release(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (bool, error) {
 	if neededBy(p, crd, want) != "" {
 		return false, nil
 	}
-	if crd != nil && wiringOf(crd, want).ours {
+	if crd != nil && crdConversionOf(crd, want).ours {
 		if err := unwire(ctx, k.client, crd); err != nil {
 			return false, err
 		}
@@ -402,7 +402,7 @@ func (k *keeper) release(ctx context.Context, p *refractv1alpha1.ConversionPolic
 	return true, k.dropFinalizer(ctx, p)
 }
 
-func (k *keeper) dropFinalizer(ctx context.Context, p *refractv1alpha1.ConversionPolicy) error {
+func (k *reconciler) dropFinalizer(ctx context.Context, p *refractv1alpha1.ConversionPolicy) error {
 	if !controllerutil.RemoveFinalizer(p, refractv1alpha1.ConversionFinalizer) {
 		return nil
 	}
@@ -410,7 +410,7 @@ func (k *keeper) dropFinalizer(ctx context.Context, p *refractv1alpha1.Conversio
 }
 
 // patchFinalizers writes the finalizers of a policy as they are in p.
-func (k *keeper) patchFinalizers(ctx context.Context, p *refractv1alpha1.ConversionPolicy) error {
+func (k *reconciler) patchFinalizers(ctx context.Context, p *refractv1alpha1.ConversionPolicy) error {
 	before := p.DeepCopy()
 	before.Finalizers = nil
 	if len(p.Finalizers) == 0 {
@@ -427,7 +427,7 @@ func (k *keeper) patchFinalizers(ctx context.Context, p *refractv1alpha1.Convers
 
 // refuse says of a policy that another one is older, and takes from it what is no longer
 // needed.
-func (k *keeper) refuse(ctx context.Context, p, older *refractv1alpha1.ConversionPolicy) error {
+func (k *reconciler) refuse(ctx context.Context, p, older *refractv1alpha1.ConversionPolicy) error {
 	if older.Status.Served != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
 			return err
@@ -444,7 +444,7 @@ func (k *keeper) refuse(ctx context.Context, p, older *refractv1alpha1.Conversio
 
 // shadow says of a shadow whether it is being compared, and whether it waits for others
 // to be verified.
-func (k *keeper) shadow(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
+func (k *reconciler) shadow(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
 	if serving != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
 			return false, err
@@ -464,7 +464,7 @@ func (k *keeper) shadow(ctx context.Context, p, serving *refractv1alpha1.Convers
 
 // compareWith judges a shadow, and returns whether it is being compared, and whether it
 // waits for others to be verified.
-func (k *keeper) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (state, bool) {
+func (k *reconciler) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (state, bool) {
 	if crd == nil {
 		missing := no(reasonNoDefinition, "There is no CustomResourceDefinition "+p.Spec.CRD)
 		missing.into(p, refractv1alpha1.ConversionCompiled)
@@ -485,7 +485,7 @@ func (k *keeper) compareWith(ctx context.Context, p, serving *refractv1alpha1.Co
 
 // report writes the status of a policy if it has changed. What is counted of shadows is
 // for others to write.
-func (k *keeper) report(ctx context.Context, old, p *refractv1alpha1.ConversionPolicy) error {
+func (k *reconciler) report(ctx context.Context, old, p *refractv1alpha1.ConversionPolicy) error {
 	p.Status.ObservedGeneration = p.Generation
 	if equality.Semantic.DeepEqual(old.Status, p.Status) {
 		return nil
@@ -498,7 +498,7 @@ func (k *keeper) report(ctx context.Context, old, p *refractv1alpha1.ConversionP
 	return nil
 }
 
-var _ reconcile.Reconciler = (*keeper)(nil)
+var _ reconcile.Reconciler = (*reconciler)(nil)
 
 // requestFor asks for a definition to be looked at.
 func requestFor(crd string) ctrl.Request {

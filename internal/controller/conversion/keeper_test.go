@@ -41,7 +41,7 @@ func (l listening) ClientConfig(path string) *admissionregistrationv1.WebhookCli
 }
 
 // keeping returns a keeper of a cluster with these objects.
-func keeping(t *testing.T, objects ...client.Object) *keeper {
+func keeping(t *testing.T, objects ...client.Object) *reconciler {
 	t.Helper()
 	scheme, err := hub.Scheme()
 	if err != nil {
@@ -49,13 +49,13 @@ func keeping(t *testing.T, objects ...client.Object) *keeper {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&refractv1alpha1.ConversionPolicy{}).
 		WithInterceptorFuncs(interceptor.Funcs{Apply: merge}).Build()
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
 	tab.sync()
 	s := httptest.NewTLSServer(tab)
 	t.Cleanup(s.Close)
-	return &keeper{
-		client: c, policies: c, server: listening{s}, table: tab, recorder: events.NewFakeRecorder(100),
+	return &reconciler{
+		client: c, policies: c, server: listening{s}, registry: tab, recorder: events.NewFakeRecorder(100),
 		compiler: newCompiler(), verifier: newVerifier(), log: logr.Discard(), probed: map[string]string{}, wrote: map[string]writing{},
 	}
 }
@@ -75,7 +75,7 @@ func merge(ctx context.Context, c client.WithWatch, applied runtime.ApplyConfigu
 }
 
 // keep has the keeper look at the definition, and returns when it wants to look again.
-func (k *keeper) keep(t *testing.T) time.Duration {
+func (k *reconciler) keep(t *testing.T) time.Duration {
 	t.Helper()
 	result, err := k.Reconcile(t.Context(), requestFor("widgets.example.com"))
 	if err != nil {
@@ -85,7 +85,7 @@ func (k *keeper) keep(t *testing.T) time.Duration {
 }
 
 // now returns a policy and the definition as they are.
-func (k *keeper) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unstructured.Unstructured) {
+func (k *reconciler) now(t *testing.T) (*refractv1alpha1.ConversionPolicy, *unstructured.Unstructured) {
 	t.Helper()
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := k.client.Get(t.Context(), client.ObjectKey{Name: "widgets"}, p); err != nil {
@@ -113,7 +113,7 @@ func TestKeeper(t *testing.T) {
 	k.keep(t)
 	p, crd := k.now(t)
 	is(t, p, refractv1alpha1.ConversionReady, reasonServing, "generation 1")
-	if !wiringOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
+	if !crdConversionOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
 		t.Errorf("The API server asks %+v", conversionOf(crd))
 	}
 
@@ -160,7 +160,7 @@ func TestPutRightFirst(t *testing.T) {
 		t.Errorf("It looks again in %s", again)
 	}
 	p, crd := k.now(t)
-	if !wiringOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
+	if !crdConversionOf(crd, k.server.ClientConfig(Path+"widgets.example.com")).current {
 		t.Errorf("The API server asks %+v", conversionOf(crd))
 	}
 	is(t, p, refractv1alpha1.ConversionVerified, reasonUnverified, "Others are being verified")
@@ -213,7 +213,7 @@ func TestFight(t *testing.T) {
 // TestTwoPrograms: two that convert in one cluster, each at an address of its own, are told
 // apart from somebody who writes other authorities.
 func TestTwoPrograms(t *testing.T) {
-	got := fought(read(t, widgets), wiring{ours: true, elsewhere: "https://there/convert"})
+	got := contested(read(t, widgets), crdConversion{ours: true, elsewhere: "https://there/convert"})
 	for _, text := range []string{"asks https://there/convert", "another program of Refract", "one --webhook-url or --webhook-service"} {
 		if !strings.Contains(got, text) {
 			t.Errorf("%q is not in %q", text, got)

@@ -35,9 +35,9 @@ func questionOf(spec *refractv1alpha1.ConversionPolicySpec, crd map[string]any) 
 	return &question{definition: definition, versions: []string{spec.Hub, spec.Spokes[0].Version}}
 }
 
-// heed finds out, until ctx ends, for which of the policies that cannot be compiled here
+// watchOthers finds out, until ctx ends, for which of the policies that cannot be compiled here
 // no other replica answers, where the API server asks.
-func (t *table) heed(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
+func (t *registry) watchOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
 	tick := time.NewTicker(lookout)
 	defer tick.Stop()
 	for {
@@ -52,7 +52,7 @@ func (t *table) heed(ctx context.Context, at func(path string) *admissionregistr
 
 // lookForOthers looks once. Who is alone stays so until something else is served: it may
 // be itself that is asked from then on.
-func (t *table) lookForOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
+func (t *registry) lookForOthers(ctx context.Context, at func(path string) *admissionregistrationv1.WebhookClientConfig) {
 	limited, cancel := context.WithTimeout(ctx, lookoutTime)
 	defer cancel()
 	for crd, e := range t.unclear() {
@@ -72,7 +72,7 @@ func (t *table) lookForOthers(ctx context.Context, at func(path string) *admissi
 }
 
 // unclear returns the entries that cannot be compiled here, and may be elsewhere.
-func (t *table) unclear() map[string]*entry {
+func (t *registry) unclear() map[string]*entry {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	out := map[string]*entry{}

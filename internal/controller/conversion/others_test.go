@@ -17,8 +17,8 @@ import (
 // TestOthers: a replica that cannot compile what another one converts by leaves the
 // answers to that one. If there is none it answers for all other definitions.
 func TestOthers(t *testing.T) {
-	knows := newTable(logr.Discard())
-	if err := knows.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
+	knows := newRegistry(logr.Discard())
+	if err := knows.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	// A newer version of the program may find a mistake in what an older one serves.
@@ -33,13 +33,13 @@ func TestOthers(t *testing.T) {
 		ready  bool
 	}{
 		"Others":         {"They convert.", strange, knows, false},
-		"OthersWouldNot": {"They cannot either.", strange, newTable(logr.Discard()), true},
+		"OthersWouldNot": {"They cannot either.", strange, newRegistry(logr.Discard()), true},
 		"Nobody":         {"There is nobody else.", strange, nil, true},
 		"Damaged":        {"Nobody can make anything of it.", damaged, knows, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if none, ok := tc.others.(*table); ok && none != knows {
+			if none, ok := tc.others.(*registry); ok && none != knows {
 				none.patience = time.Millisecond
 			}
 			s := httptest.NewTLSServer(tc.others)
@@ -53,9 +53,9 @@ func TestOthers(t *testing.T) {
 					URL: &where, CABundle: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: s.Certificate().Raw}),
 				}
 			}
-			tab := newTable(logr.Discard())
+			tab := newRegistry(logr.Discard())
 			tab.sync()
-			if tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*tc.policy}) == nil {
+			if tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*tc.policy}) == nil {
 				t.Fatal("It compiles.")
 			}
 			if tab.ready() == nil {

@@ -19,8 +19,8 @@ import (
 // TestProbe asks servers that answer, and others that do so in other ways than an API
 // server demands.
 func TestProbe(t *testing.T) {
-	tab := newTable(logr.Discard())
-	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
+	tab := newRegistry(logr.Discard())
+	if err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	program := tab.entries["widgets.example.com"].program

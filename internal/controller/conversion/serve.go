@@ -43,11 +43,11 @@ type Options struct {
 }
 
 // Service converts objects.
-type Service struct{ table *table }
+type Service struct{ registry *registry }
 
 // Ready returns an error until every policy is known, and while one of them cannot be
 // compiled here that another replica converts by.
-func (s *Service) Ready() error { return s.table.ready() }
+func (s *Service) Ready() error { return s.registry.ready() }
 
 // concurrent is how many definitions are looked at in parallel. It is more than are verified
 // at a time, which takes seconds: what points elsewhere is put right at once.
@@ -56,27 +56,27 @@ const concurrent = verifying + 2
 // Setup has the manager run all that conversion takes. The definition of the policies
 // must be served. Every replica answers; the one that the manager has lead does the rest.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
-	t := newTable(o.Log)
+	t := newRegistry(o.Log)
 	o.Server.Handle(Path, t)
 	o.Server.Handle(ValidatePath, validate(o.Client, o.Server))
 	if err := follow(ctx, mgr, t, o.Server); err != nil {
 		return nil, fmt.Errorf("watching conversion policies: %w", err)
 	}
-	if err := mgr.Add(t.shadows.runnable(o.Client)); err != nil {
+	if err := mgr.Add(t.comparer.runnable(o.Client)); err != nil {
 		return nil, err
 	}
-	k := &keeper{
-		client: o.Client, policies: mgr.GetCache(), server: o.Server, table: t, recorder: mgr.GetEventRecorder("refract"),
+	k := &reconciler{
+		client: o.Client, policies: mgr.GetCache(), server: o.Server, registry: t, recorder: mgr.GetEventRecorder("refract"),
 		compiler: newCompiler(), verifier: newVerifier(), log: o.Log, probed: map[string]string{}, wrote: map[string]writing{},
 	}
 	if err := k.setup(mgr, o.Server.Changes()); err != nil {
 		return nil, fmt.Errorf("setting up the controller of conversion policies: %w", err)
 	}
-	return &Service{table: t}, mgr.Add(o.Server.Keep(configuration()))
+	return &Service{registry: t}, mgr.Add(o.Server.Keep(configuration()))
 }
 
 // follow has every replica take up policies as they change.
-func follow(ctx context.Context, mgr ctrl.Manager, t *table, server addressed) error {
+func follow(ctx context.Context, mgr ctrl.Manager, t *registry, server addressed) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, &refractv1alpha1.ConversionPolicy{}, cache.BlockUntilSynced(false))
 	if err != nil {
 		return err
@@ -86,7 +86,7 @@ func follow(ctx context.Context, mgr ctrl.Manager, t *table, server addressed) e
 		if err != nil {
 			return reconcile.Result{}, err
 		}
-		_ = t.put(req.Name, policies) // Which has logged it: to try again would not help.
+		_ = t.update(req.Name, policies) // Which has logged it: to try again would not help.
 		return reconcile.Result{}, nil
 	})
 	err = ctrl.NewControllerManagedBy(mgr).
@@ -105,13 +105,13 @@ func follow(ctx context.Context, mgr ctrl.Manager, t *table, server addressed) e
 		if err := t.begin(ctx, mgr.GetCache()); err != nil && ctx.Err() == nil {
 			return err
 		}
-		t.heed(ctx, server.ClientConfig)
+		t.watchOthers(ctx, server.ClientConfig)
 		return nil
 	}))
 }
 
 // begin takes up all policies that there are.
-func (t *table) begin(ctx context.Context, c client.Reader) error {
+func (t *registry) begin(ctx context.Context, c client.Reader) error {
 	all := &refractv1alpha1.ConversionPolicyList{}
 	if err := c.List(ctx, all); err != nil {
 		return fmt.Errorf("listing ConversionPolicies: %w", err)
@@ -121,7 +121,7 @@ func (t *table) begin(ctx context.Context, c client.Reader) error {
 		by[all.Items[i].Spec.CRD] = append(by[all.Items[i].Spec.CRD], all.Items[i])
 	}
 	for crd, policies := range by {
-		_ = t.put(crd, policies) // ready tells of it.
+		_ = t.update(crd, policies) // ready tells of it.
 	}
 	t.sync()
 	return nil
@@ -138,7 +138,7 @@ func definitionOf(_ context.Context, o client.Object) []reconcile.Request {
 
 // setup registers the keeper. Of definitions only the metadata are held: they tell when
 // one has changed.
-func (k *keeper) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
+func (k *reconciler) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
 	crd := &metav1.PartialObjectMetadata{}
 	crd.SetGroupVersionKind(definitionKind)
 	return ctrl.NewControllerManagedBy(mgr).
@@ -155,7 +155,7 @@ func (k *keeper) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
 }
 
 // retrust has every definition looked at when the API server must trust something else.
-func (k *keeper) retrust(ctx context.Context, trust <-chan struct{}, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
+func (k *reconciler) retrust(ctx context.Context, trust <-chan struct{}, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) {
 	for {
 		select {
 		case <-ctx.Done():

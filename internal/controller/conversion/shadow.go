@@ -38,9 +38,9 @@ const (
 	flushed = 5 * time.Second
 )
 
-// shadow is a policy that is compared with the one that serves. It is not compared with
+// comparison is a policy that is compared with the one that serves. It is not compared with
 // what another one served: then it begins anew.
-type shadow struct {
+type comparison struct {
 	policy     types.NamespacedName
 	uid        types.UID
 	generation int64
@@ -51,17 +51,17 @@ type shadow struct {
 	last                string
 }
 
-// shadowsOf returns the shadows of an entry: those from before that are the same still.
-func (t *table) shadowsOf(policies []*refractv1alpha1.ConversionPolicy, now, before *entry) []*shadow {
-	var out []*shadow
+// comparisonsOf returns the shadows of an entry: those from before that are the same still.
+func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, now, before *entry) []*comparison {
+	var out []*comparison
 	for _, p := range policies {
 		if !p.DeletionTimestamp.IsZero() {
 			continue
 		}
 		if before != nil && before.key.definition == now.key.definition {
-			same := func(s *shadow) bool { return s.uid == p.UID && s.generation == p.Generation }
-			if i := slices.IndexFunc(before.shadows, same); i >= 0 {
-				out = append(out, before.shadows[i])
+			same := func(s *comparison) bool { return s.uid == p.UID && s.generation == p.Generation }
+			if i := slices.IndexFunc(before.comparisons, same); i >= 0 {
+				out = append(out, before.comparisons[i])
 				continue
 			}
 		}
@@ -70,7 +70,7 @@ func (t *table) shadowsOf(policies []*refractv1alpha1.ConversionPolicy, now, bef
 			continue
 		}
 		if program, _, err := compile(&p.Spec, definition); err == nil { // The keeper says so in its status if not.
-			out = append(out, &shadow{policy: client.ObjectKeyFromObject(p), uid: p.UID, generation: p.Generation, program: program})
+			out = append(out, &comparison{policy: client.ObjectKeyFromObject(p), uid: p.UID, generation: p.Generation, program: program})
 		}
 	}
 	return out
@@ -84,7 +84,7 @@ type comparer struct {
 	held  atomic.Int64 // Bytes of jobs, and room for those that are coming in.
 
 	mu    sync.Mutex
-	dirty map[*shadow]bool // Those with counts that are in no status yet.
+	dirty map[*comparison]bool // Those with counts that are in no status yet.
 }
 
 // job is a review, and what was answered.
@@ -96,7 +96,7 @@ type job struct {
 
 func newComparer(log logr.Logger) *comparer {
 	return &comparer{
-		log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), queue: make(chan job, mostWaiting), dirty: map[*shadow]bool{},
+		log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10), queue: make(chan job, mostWaiting), dirty: map[*comparison]bool{},
 	}
 }
 
@@ -224,7 +224,7 @@ func (c *comparer) compare(j *job) {
 		shadowed.WithLabelValues(j.crd, shadowFailed).Inc()
 		return
 	}
-	for _, s := range j.entry.shadows {
+	for _, s := range j.entry.comparisons {
 		objects, different, last, err := s.compare(j, ours)
 		if err != nil {
 			shadowed.WithLabelValues(j.crd, shadowFailed).Add(float64(max(objects, 1)))
@@ -240,7 +240,7 @@ func (c *comparer) compare(j *job) {
 }
 
 // note adds to the counts of a shadow.
-func (c *comparer) note(s *shadow, objects, different int64, last string) {
+func (c *comparer) note(s *comparison, objects, different int64, last string) {
 	s.mu.Lock()
 	s.compared += objects
 	s.different += different
@@ -276,7 +276,7 @@ func objectsIn(answer []byte) (*converted, error) {
 
 // compare has the shadow convert a review. It returns how many objects were converted,
 // how many of them came out differently, and what was different last.
-func (s *shadow) compare(j *job, ours *converted) (objects, different int64, last string, err error) {
+func (s *comparison) compare(j *job, ours *converted) (objects, different int64, last string, err error) {
 	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "comparing a shadow")
 	answer, err := s.program.engine.ReviewWith(j.review, convert.Limits{})
 	if err != nil {
@@ -428,7 +428,7 @@ func nameOf(object map[string]any) string {
 func (c *comparer) flush(ctx context.Context, to client.Client) {
 	c.mu.Lock()
 	dirty := c.dirty
-	c.dirty = map[*shadow]bool{}
+	c.dirty = map[*comparison]bool{}
 	c.mu.Unlock()
 	for s := range dirty {
 		gone, err := s.flush(ctx, to)
@@ -446,7 +446,7 @@ func (c *comparer) flush(ctx context.Context, to client.Client) {
 
 // flush adds what was counted to the status of the shadow, and reports whether the policy
 // has gone, or says something else by now.
-func (s *shadow) flush(ctx context.Context, to client.Client) (gone bool, err error) {
+func (s *comparison) flush(ctx context.Context, to client.Client) (gone bool, err error) {
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := to.Get(ctx, s.policy, p); err != nil {
 		return apierrors.IsNotFound(err), err

@@ -48,11 +48,11 @@ func post(t *testing.T, h http.Handler, crd, body string) *httptest.ResponseReco
 }
 
 // shadowing returns a table in which a shadow is compared.
-func shadowing(t *testing.T) (*table, *refractv1alpha1.ConversionPolicy) {
+func shadowing(t *testing.T) (*registry, *refractv1alpha1.ConversionPolicy) {
 	t.Helper()
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	shadow := policyFrom(t, other, "shadow", 1)
-	err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2)), *shadow})
+	err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2)), *shadow})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -62,8 +62,8 @@ func shadowing(t *testing.T) (*table, *refractv1alpha1.ConversionPolicy) {
 // TestShadow compares, and adds what came of it to what the status says.
 func TestShadow(t *testing.T) {
 	tab, shadow := shadowing(t)
-	alone := newTable(logr.Discard())
-	if err := alone.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2))}); err != nil {
+	alone := newRegistry(logr.Discard())
+	if err := alone.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2))}); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
@@ -71,11 +71,11 @@ func TestShadow(t *testing.T) {
 		if diff := cmp.Diff(want.Body.String(), got.Body.String()); diff != "" || got.Code != http.StatusOK {
 			t.Errorf("The answer is what it is without a shadow: %d, -want, +got:\n%s", got.Code, diff)
 		}
-		j := <-tab.shadows.queue
-		tab.shadows.compare(&j)
-		tab.shadows.held.Add(-j.size())
+		j := <-tab.comparer.queue
+		tab.comparer.compare(&j)
+		tab.comparer.held.Add(-j.size())
 	}
-	if held := tab.shadows.held.Load(); held != 0 {
+	if held := tab.comparer.held.Load(); held != 0 {
 		t.Errorf("%d bytes are held that are not there", held)
 	}
 	scheme, err := hub.Scheme()
@@ -84,8 +84,8 @@ func TestShadow(t *testing.T) {
 	}
 	shadow.Status.Shadow = &refractv1alpha1.ConversionShadowing{Generation: 1, Compared: 10, Different: 3}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(shadow).WithObjects(shadow).Build()
-	tab.shadows.flush(t.Context(), c)
-	tab.shadows.flush(t.Context(), c) // Nothing is added twice.
+	tab.comparer.flush(t.Context(), c)
+	tab.comparer.flush(t.Context(), c) // Nothing is added twice.
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(shadow), shadow); err != nil {
 		t.Fatal(err)
 	}
@@ -101,20 +101,20 @@ func TestShadow(t *testing.T) {
 // begin anew for another generation.
 func TestShadowIsKept(t *testing.T) {
 	tab, shadow := shadowing(t)
-	before := tab.entries["widgets.example.com"].shadows[0]
+	before := tab.entries["widgets.example.com"].comparisons[0]
 	primary := serving(t, policyFrom(t, mapped, "widgets", 2))
-	put := func() *table {
+	put := func() *registry {
 		t.Helper()
-		if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
+		if err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
 			t.Fatal(err)
 		}
 		return tab
 	}
-	if put().entries["widgets.example.com"].shadows[0] != before {
+	if put().entries["widgets.example.com"].comparisons[0] != before {
 		t.Error("Nothing has changed, and the shadow is another one.")
 	}
 	shadow.Generation++
-	if put().entries["widgets.example.com"].shadows[0] == before {
+	if put().entries["widgets.example.com"].comparisons[0] == before {
 		t.Error("The shadow has another spec, and is the same.")
 	}
 }
@@ -133,11 +133,11 @@ func TestBusyShadow(t *testing.T) {
 	if got := counted(t, skipped) - before; got != 5 {
 		t.Errorf("%v reviews were skipped, want 5", got)
 	}
-	if held := tab.shadows.held.Load(); held > mostHeld {
+	if held := tab.comparer.held.Load(); held > mostHeld {
 		t.Errorf("%d bytes are held, at most %d may be", held, mostHeld)
 	}
 	large := strings.Replace(review, `"five"`, `"`+strings.Repeat("x", mostCompared)+`"`, 1)
-	<-tab.shadows.queue
+	<-tab.comparer.queue
 	if got := post(t, tab, "widgets.example.com", large); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), `"Success"`) {
 		t.Errorf("The answer to a large one is %d", got.Code)
 	}
@@ -152,7 +152,7 @@ func TestUnreadableReview(t *testing.T) {
 	tab, _ := shadowing(t)
 	failed := shadowed.WithLabelValues("widgets.example.com", shadowFailed)
 	before := counted(t, failed)
-	tab.shadows.compare(&job{
+	tab.comparer.compare(&job{
 		crd: "widgets.example.com", entry: tab.entries["widgets.example.com"], review: []byte("{"), answer: []byte(`{"response":{}}`),
 	})
 	if got := counted(t, failed) - before; got != 1 {
@@ -166,7 +166,7 @@ func TestRefusedReview(t *testing.T) {
 	if got := post(t, tab, "widgets.example.com", "{}"); got.Code != http.StatusBadRequest {
 		t.Errorf("The answer is %d", got.Code)
 	}
-	if held, waiting := tab.shadows.held.Load(), len(tab.shadows.queue); held != 0 || waiting != 0 {
+	if held, waiting := tab.comparer.held.Load(), len(tab.comparer.queue); held != 0 || waiting != 0 {
 		t.Errorf("%d bytes are held, and %d reviews wait", held, waiting)
 	}
 }
@@ -180,11 +180,11 @@ func TestComparerEnds(t *testing.T) {
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(shadow).WithObjects(shadow).Build()
 	post(t, tab, "widgets.example.com", review)
-	j := <-tab.shadows.queue
-	tab.shadows.compare(&j)
+	j := <-tab.comparer.queue
+	tab.comparer.compare(&j)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := tab.shadows.runnable(c)(ctx); err != nil {
+	if err := tab.comparer.runnable(c)(ctx); err != nil {
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(shadow), shadow); err != nil {
@@ -245,7 +245,7 @@ func TestComparing(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var comparing, asking sync.WaitGroup
 	comparing.Go(func() {
-		if err := tab.shadows.runnable(c)(ctx); err != nil {
+		if err := tab.comparer.runnable(c)(ctx); err != nil {
 			t.Error(err)
 		}
 	})
@@ -261,12 +261,12 @@ func TestComparing(t *testing.T) {
 	}
 	primary := serving(t, policyFrom(t, mapped, "widgets", 2))
 	for range 20 {
-		if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
+		if err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*primary, *shadow}); err != nil {
 			t.Error(err)
 		}
 	}
 	asking.Wait()
-	for tab.shadows.held.Load() > 0 {
+	for tab.comparer.held.Load() > 0 {
 		runtime.Gosched()
 	}
 	cancel()

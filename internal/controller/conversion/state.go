@@ -141,7 +141,7 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 // notServed says what it comes to that a policy has never been good. If the API server asks
 // all the same, the policy was created anew or its status has been emptied.
 func notServed(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
-	if crd == nil || !wiringOf(crd, want).ours {
+	if crd == nil || !crdConversionOf(crd, want).ours {
 		return "Nothing is converted by it yet. "
 	}
 	return fmt.Sprintf("Nothing is converted by it, although spec.conversion of %s asks Refract: objects can be read and written in the version "+

@@ -33,12 +33,12 @@ const (
 	beginning = 10
 )
 
-// table is what this replica converts by. It depends on the policies alone, and not on
+// registry is what this replica converts by. It depends on the policies alone, and not on
 // the definitions of the moment: what status.served says was compiled and verified once,
 // and is the same in all replicas.
-type table struct {
+type registry struct {
 	log      logr.Logger
-	shadows  *comparer
+	comparer *comparer
 	patience time.Duration
 
 	writing sync.Mutex // Held while an entry is made, so that nobody who reads waits for that.
@@ -52,13 +52,13 @@ type table struct {
 
 // entry is what becomes of the objects of one definition. It is immutable.
 type entry struct {
-	key     identity
-	policy  string
-	program *program // With err it is the last one that was good; nil if there was none.
-	handler http.Handler
-	err     error     // Why what the policy serves cannot be compiled here.
-	asks    *question // With err: what tells whether another replica can.
-	shadows []*shadow
+	key         identity
+	policy      string
+	program     *program // With err it is the last one that was good; nil if there was none.
+	handler     http.Handler
+	err         error     // Why what the policy serves cannot be compiled here.
+	asks        *question // With err: what tells whether another replica can.
+	comparisons []*comparison
 }
 
 // identity tells what is served from what was before.
@@ -68,9 +68,9 @@ type identity struct {
 	definition string
 }
 
-func newTable(log logr.Logger) *table {
-	return &table{
-		log: log, shadows: newComparer(log), patience: patience,
+func newRegistry(log logr.Logger) *registry {
+	return &registry{
+		log: log, comparer: newComparer(log), patience: patience,
 		entries: map[string]*entry{}, alone: map[string]identity{}, changed: make(chan struct{}),
 	}
 }
@@ -79,9 +79,9 @@ func identityOf(p *refractv1alpha1.ConversionPolicy) identity {
 	return identity{uid: p.UID, generation: p.Status.Served.Generation, definition: string(p.Status.Served.Definition)}
 }
 
-// put takes up the policies of a definition as they are now, and reports why what they
+// update takes up the policies of a definition as they are now, and reports why what they
 // say cannot be compiled.
-func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) error {
+func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolicy) error {
 	t.writing.Lock()
 	defer t.writing.Unlock()
 	before, _ := t.look(crd)
@@ -94,7 +94,7 @@ func (t *table) put(crd string, policies []refractv1alpha1.ConversionPolicy) err
 	}
 	now := t.compile(r.serving, before)
 	if now.program != nil {
-		now.shadows = t.shadowsOf(r.shadows, now, before)
+		now.comparisons = t.comparisonsOf(r.shadows, now, before)
 	}
 	t.set(crd, now)
 	return now.err
@@ -108,7 +108,7 @@ func (e *entry) forgotten(policies []refractv1alpha1.ConversionPolicy) bool {
 }
 
 // set puts an entry in its place, nil for none, and tells those who wait for it.
-func (t *table) set(crd string, e *entry) {
+func (t *registry) set(crd string, e *entry) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	defer t.count()
@@ -125,7 +125,7 @@ func (t *table) set(crd string, e *entry) {
 // compile returns the entry of a policy, which is the one from before if it serves the
 // same. What was good before stays in use when what is served now cannot be compiled, as
 // when somebody has damaged the status.
-func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
+func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *entry {
 	key := identityOf(p)
 	if before != nil && before.key == key {
 		out := *before
@@ -152,7 +152,7 @@ func (t *table) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *ent
 }
 
 // count is called with the lock held.
-func (t *table) count() {
+func (t *registry) count() {
 	var serving, broken, shadows int
 	for _, e := range t.entries {
 		if e.err != nil {
@@ -160,7 +160,7 @@ func (t *table) count() {
 		} else {
 			serving++
 		}
-		shadows += len(e.shadows)
+		shadows += len(e.comparisons)
 	}
 	policiesHeld.WithLabelValues(stateServing).Set(float64(serving))
 	policiesHeld.WithLabelValues(stateBroken).Set(float64(broken))
@@ -168,7 +168,7 @@ func (t *table) count() {
 }
 
 // sync says that every policy was taken up that there was at the start.
-func (t *table) sync() {
+func (t *registry) sync() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.synced = true
@@ -180,7 +180,7 @@ func (t *table) sync() {
 // compiled here that another replica answers by: so a new version of the program does not
 // take over from an old one that knows better. A policy that nobody can compile is no
 // reason to have nobody answer for all others.
-func (t *table) ready() error {
+func (t *registry) ready() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if !t.synced {
@@ -197,7 +197,7 @@ func (t *table) ready() error {
 
 // get returns the entry of a definition. If there is none it waits for a moment; for
 // longer while it is not known what there is.
-func (t *table) get(ctx context.Context, crd string) *entry {
+func (t *registry) get(ctx context.Context, crd string) *entry {
 	if e, _ := t.look(crd); e != nil {
 		return e
 	}
@@ -221,7 +221,7 @@ func (t *table) get(ctx context.Context, crd string) *entry {
 
 // await waits for a definition, or until it is known what there is, for as long as who
 // begins is waited for.
-func (t *table) await(ctx context.Context, crd string) {
+func (t *registry) await(ctx context.Context, crd string) {
 	ctx, cancel := context.WithTimeout(ctx, beginning*t.patience)
 	defer cancel()
 	for {
@@ -238,24 +238,24 @@ func (t *table) await(ctx context.Context, crd string) {
 }
 
 // known reports whether every policy was taken up that there was at the start.
-func (t *table) known() bool {
+func (t *registry) known() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.synced
 }
 
 // look returns the entry of a definition as it is now, and what is closed when it changes.
-func (t *table) look(crd string) (*entry, <-chan struct{}) {
+func (t *registry) look(crd string) (*entry, <-chan struct{}) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.entries[crd], t.changed
 }
 
 // MaxBytes returns the largest review that is read.
-func (*table) MaxBytes() int64 { return conversion.DefaultMaxBytes }
+func (*registry) MaxBytes() int64 { return conversion.DefaultMaxBytes }
 
 // ServeHTTP answers one review.
-func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (t *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	crd := strings.TrimPrefix(r.URL.Path, Path)
 	e := t.get(r.Context(), crd)
 	switch {
@@ -269,8 +269,8 @@ func (t *table) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case e.program == nil:
 		refused.WithLabelValues("broken").Inc()
 		fail(w, r, e.err.Error())
-	case len(e.shadows) > 0:
-		t.shadows.serve(e, crd, w, r)
+	case len(e.comparisons) > 0:
+		t.comparer.serve(e, crd, w, r)
 	default:
 		e.handler.ServeHTTP(w, r)
 	}

@@ -36,7 +36,7 @@ func fails(t *testing.T, h http.Handler, crd, text string) {
 
 // TestTable has a policy come, become another one, break and go.
 func TestTable(t *testing.T) {
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
 	if tab.ready() == nil {
 		t.Error("It is ready, and knows no policy.")
@@ -50,7 +50,7 @@ func TestTable(t *testing.T) {
 
 	p := policyFrom(t, mapped, "widgets", 1)
 	put := func(p *refractv1alpha1.ConversionPolicy) error {
-		return tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*p})
+		return tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*p})
 	}
 	if err := put(p); err != nil {
 		t.Fatal(err)
@@ -92,7 +92,7 @@ func TestTable(t *testing.T) {
 	}
 	fails(t, tab, "widgets.example.com", "ConversionPolicy widgets, generation 2, which all replicas serve: this one cannot compile it")
 
-	if err := tab.put("widgets.example.com", nil); err != nil {
+	if err := tab.update("widgets.example.com", nil); err != nil {
 		t.Fatal(err)
 	}
 	if err := tab.ready(); err != nil {
@@ -104,13 +104,13 @@ func TestTable(t *testing.T) {
 // TestEmptiedStatus: a policy whose status somebody has emptied converts by what was good,
 // until it has gone.
 func TestEmptiedStatus(t *testing.T) {
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
 	tab.sync()
 	p := serving(t, policyFrom(t, mapped, "widgets", 1))
 	put := func(policies ...refractv1alpha1.ConversionPolicy) {
 		t.Helper()
-		if err := tab.put("widgets.example.com", policies); err != nil {
+		if err := tab.update("widgets.example.com", policies); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -129,11 +129,11 @@ func TestEmptiedStatus(t *testing.T) {
 
 // TestWaiting: a policy that another replica has just begun to serve is on its way here.
 func TestWaiting(t *testing.T) {
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	var waiting sync.WaitGroup
 	var got *httptest.ResponseRecorder
 	waiting.Go(func() { got = post(t, tab, "widgets.example.com", review) })
-	if err := tab.put("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
+	if err := tab.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 1))}); err != nil {
 		t.Fatal(err)
 	}
 	waiting.Wait()
@@ -144,7 +144,7 @@ func TestWaiting(t *testing.T) {
 
 // TestNoReview: what is none is an error of HTTP, also where nothing is served.
 func TestNoReview(t *testing.T) {
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
 	for _, body := range []string{"", "{}", "no"} {
 		if got := post(t, tab, "widgets.example.com", body); got.Code != http.StatusBadRequest {
@@ -156,7 +156,7 @@ func TestNoReview(t *testing.T) {
 // TestBeginning: who has just begun has a review wait until it is known what there is, and
 // not for longer.
 func TestBeginning(t *testing.T) {
-	tab := newTable(logr.Discard())
+	tab := newRegistry(logr.Discard())
 	tab.patience = 10 * time.Second
 	begun := make(chan struct{})
 	var waiting sync.WaitGroup
@@ -165,7 +165,7 @@ func TestBeginning(t *testing.T) {
 		tab.await(t.Context(), "widgets.example.com")
 	})
 	<-begun
-	if err := tab.put("gadgets.example.com", nil); err != nil { // Which is another one.
+	if err := tab.update("gadgets.example.com", nil); err != nil { // Which is another one.
 		t.Fatal(err)
 	}
 	began := time.Now()

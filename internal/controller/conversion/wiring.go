@@ -47,8 +47,8 @@ func conversionOf(crd *unstructured.Unstructured) *apiextensionsv1.CustomResourc
 	return c
 }
 
-// wiring is what spec.conversion of a definition is, compared with what it should be.
-type wiring struct {
+// crdConversion is what spec.conversion of a definition is, compared with what it should be.
+type crdConversion struct {
 	// current is whether it is as it should be.
 	current bool
 	// ours is whether the API server asks us, though it may trust something else.
@@ -63,15 +63,15 @@ type wiring struct {
 	replace bool
 }
 
-// wiringOf compares a definition with where the API server finds its conversion here.
-func wiringOf(crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) wiring {
+// crdConversionOf compares a definition with where the API server finds its conversion here.
+func crdConversionOf(crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) crdConversion {
 	is := conversionOf(crd)
 	if is.Strategy != apiextensionsv1.WebhookConverter || is.Webhook == nil || is.Webhook.ClientConfig == nil {
-		return wiring{}
+		return crdConversion{}
 	}
 	config := is.Webhook.ClientConfig
 	same := sameEndpoint(config, want)
-	w := wiring{ours: same || applied(crd), replace: (config.URL == nil) != (want.URL == nil)}
+	w := crdConversion{ours: same || applied(crd), replace: (config.URL == nil) != (want.URL == nil)}
 	if !w.ours {
 		w.theirs = endpointOf(config)
 		return w
@@ -145,7 +145,7 @@ func changedBy(crd *unstructured.Unstructured) string {
 }
 
 // wire has the API server ask us, by server-side apply of spec.conversion alone.
-func wire(ctx context.Context, c client.Client, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig, w wiring) error {
+func wire(ctx context.Context, c client.Client, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig, w crdConversion) error {
 	config, err := clientConfig(want)
 	if err != nil {
 		return err
@@ -254,7 +254,7 @@ func neededBy(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructure
 	if crd == nil {
 		return ""
 	}
-	if w := wiringOf(crd, want); w.theirs != "" || !w.ours && p.Status.Served == nil {
+	if w := crdConversionOf(crd, want); w.theirs != "" || !w.ours && p.Status.Served == nil {
 		return ""
 	}
 	versions := versionsInUse(crd)

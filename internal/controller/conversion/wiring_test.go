@@ -38,49 +38,49 @@ func TestWiring(t *testing.T) {
 		conversion string
 		managed    string // Fields that we have applied.
 		want       *admissionregistrationv1.WebhookClientConfig
-		is         wiring
+		is         crdConversion
 	}{
-		"None":     {"Nobody is asked, and we are to be.", "{strategy: None}", "", at(url), wiring{}},
-		"Absent":   {"Nor is anybody without a strategy.", "{}", "", at(url), wiring{}},
-		"NoConfig": {"Nor without an address.", "{strategy: Webhook}", "", at(url), wiring{}},
+		"None":     {"Nobody is asked, and we are to be.", "{strategy: None}", "", at(url), crdConversion{}},
+		"Absent":   {"Nor is anybody without a strategy.", "{}", "", at(url), crdConversion{}},
+		"NoConfig": {"Nor without an address.", "{strategy: Webhook}", "", at(url), crdConversion{}},
 		"Current": {
 			"There is nothing to do.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1, v1beta1]"), "", at(url),
-			wiring{current: true, ours: true},
+			crdConversion{current: true, ours: true},
 		},
 		"Authority": {
-			"The certificates have changed.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "", at(url), wiring{ours: true},
+			"The certificates have changed.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "", at(url), crdConversion{ours: true},
 		},
 		"AuthorityOfOthers": {
 			"What is trusted is for somebody else to say.", webhook(`{url: "`+url+`", caBundle: YQ==}`, "[v1, v1beta1]"), "",
-			&admissionregistrationv1.WebhookClientConfig{URL: at(url).URL}, wiring{current: true, ours: true},
+			&admissionregistrationv1.WebhookClientConfig{URL: at(url).URL}, crdConversion{current: true, ours: true},
 		},
 		"ReviewVersions": {
-			"Old API servers know one alone.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1]"), "", at(url), wiring{ours: true},
+			"Old API servers know one alone.", webhook(`{url: "`+url+`", caBundle: `+trusted+`}`, "[v1]"), "", at(url), crdConversion{ours: true},
 		},
 		"OtherURL": {
 			"Somebody else converts.", webhook(`{url: "https://there/convert"}`, "[v1]"), "", at(url),
-			wiring{theirs: "https://there/convert"},
+			crdConversion{theirs: "https://there/convert"},
 		},
 		"OldURL": {
 			"We were somewhere else before.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, at(url),
-			wiring{ours: true, elsewhere: "https://there/convert"},
+			crdConversion{ours: true, elsewhere: "https://there/convert"},
 		},
 		"OldURLToService": {
 			"There is room for one address.", webhook(`{url: "https://there/convert"}`, "[v1]"), owned, behind("s"),
-			wiring{ours: true, elsewhere: "https://there/convert", replace: true},
+			crdConversion{ours: true, elsewhere: "https://there/convert", replace: true},
 		},
 		"OtherService": {
 			"Somebody else converts.", webhook("{service: {namespace: shop, name: converter}}", "[v1]"), "", at(url),
-			wiring{theirs: "Service shop/converter", replace: true},
+			crdConversion{theirs: "Service shop/converter", replace: true},
 		},
 		"Service": {
 			"The API server writes the port.",
 			webhook("{service: {namespace: shop, name: s, path: /convert/widgets.example.com, port: 443}, caBundle: "+trusted+"}", "[v1, v1beta1]"), "",
-			behind("s"), wiring{current: true, ours: true},
+			behind("s"), crdConversion{current: true, ours: true},
 		},
 		"OtherPath": {
 			"A Service may be in front of several.", webhook("{service: {namespace: shop, name: s, path: /theirs}}", "[v1]"), "",
-			behind("s"), wiring{theirs: "Service shop/s"},
+			behind("s"), crdConversion{theirs: "Service shop/s"},
 		},
 	}
 	for name, tc := range cases {
@@ -91,7 +91,7 @@ func TestWiring(t *testing.T) {
 					"manager": FieldManager, "operation": "Apply", "apiVersion": "apiextensions.k8s.io/v1", "fieldsType": "FieldsV1", "fieldsV1": object(t, tc.managed),
 				}}
 			}
-			if diff := cmp.Diff(tc.is, wiringOf(crd, tc.want), cmp.AllowUnexported(wiring{})); diff != "" {
+			if diff := cmp.Diff(tc.is, crdConversionOf(crd, tc.want), cmp.AllowUnexported(crdConversion{})); diff != "" {
 				t.Errorf("%s\nwiringOf(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})

@@ -118,16 +118,16 @@ func kind() *unstructured.Unstructured {
 	return u
 }
 
-// follow has the manager's cache tell of every change. All policies are known at
+// watch has the manager's cache tell of every change. All policies are known at
 // some time after the manager was started.
-func (c *Cache) follow(ctx context.Context, mgr ctrl.Manager) error {
+func (c *Cache) watch(ctx context.Context, mgr ctrl.Manager) error {
 	informer, err := mgr.GetCache().GetInformer(ctx, kind(), cache.BlockUntilSynced(false))
 	if err != nil {
 		return fmt.Errorf("watching injection policies: %w", err)
 	}
 	events, err := informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{
-		AddFunc:    func(o any) { c.put(o) },
-		UpdateFunc: func(_, o any) { c.put(o) },
+		AddFunc:    func(o any) { c.update(o) },
+		UpdateFunc: func(_, o any) { c.update(o) },
 		DeleteFunc: c.remove,
 	})
 	if err != nil {
@@ -141,9 +141,9 @@ func (c *Cache) follow(ctx context.Context, mgr ctrl.Manager) error {
 	}))
 }
 
-// put takes up a policy that is new, or may have changed. Like remove, it is called for
+// update takes up a policy that is new, or may have changed. Like remove, it is called for
 // one event at a time, so that no lock need be held while the policy is compiled.
-func (c *Cache) put(object any) {
+func (c *Cache) update(object any) {
 	u, ok := object.(*unstructured.Unstructured)
 	if !ok {
 		return

@@ -68,7 +68,7 @@ func full(tb testing.TB, texts ...string) *Cache {
 	tb.Helper()
 	c := newCache(logr.Discard())
 	for _, text := range texts {
-		c.put(policy(tb, text))
+		c.update(policy(tb, text))
 	}
 	close(c.synced)
 	return c
@@ -99,9 +99,9 @@ spec: {selector: {}, env: [{name: A, value: a}], containers: {ephemeralContainer
 		}
 	}
 	state("It is empty.", false, false, nil, nil)
-	c.put(policy(t, later))
-	c.put(policy(t, database))
-	c.put(policy(t, changed(database, "shop", "bank")))
+	c.update(policy(t, later))
+	c.update(policy(t, database))
+	c.update(policy(t, changed(database, "shop", "bank")))
 	state("The oldest comes first, and each has its namespace.", true, true, []string{"allow-database", "a-later"}, []string{"allow-database"})
 	c.remove(policy(t, later))
 	c.remove(policy(t, later))
@@ -140,9 +140,9 @@ status: {matched: 3, fromService: {env: [{name: HOST, value: db}]}}`
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			c := newCache(logr.Discard())
-			c.put(policy(t, tc.before))
+			c.update(policy(t, tc.before))
 			before := c.Set("shop")
-			c.put(policy(t, tc.now))
+			c.update(policy(t, tc.now))
 			if same := c.Set("shop") == before; same != tc.same {
 				t.Errorf("%s\nThe set is the same: %t, want %t", tc.reason, same, tc.same)
 			}
@@ -164,9 +164,9 @@ func TestBrokenPolicies(t *testing.T) {
 			var log record
 			c := newCache(log.logger())
 			good := changed(database, "allow-database", "good")
-			c.put(policy(t, good))
+			c.update(policy(t, good))
 			for range 3 {
-				c.put(policy(t, text))
+				c.update(policy(t, text))
 			}
 			if diff := cmp.Diff([]string{"good"}, names(c, "shop")); diff != "" {
 				t.Errorf("It harms no other: -want, +got:\n%s", diff)
@@ -178,7 +178,7 @@ func TestBrokenPolicies(t *testing.T) {
 			if c.Any() {
 				t.Error("A policy that is not valid is for no pod.")
 			}
-			c.put(policy(t, changed(database, "generation: 1", "generation: 2")))
+			c.update(policy(t, changed(database, "generation: 1", "generation: 2")))
 			if diff := cmp.Diff([]string{"allow-database"}, names(c, "shop")); diff != "" {
 				t.Errorf("Mended, it counts: -want, +got:\n%s", diff)
 			}
@@ -202,7 +202,7 @@ func TestSetsAreMadeWhenAskedFor(t *testing.T) {
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	c.put(one)
+	c.update(one)
 	runtime.ReadMemStats(&after)
 	// A set has 8 bytes for each; what else is taken is for the one policy.
 	if took := after.TotalAlloc - before.TotalAlloc; took > 4*many {
@@ -212,7 +212,7 @@ func TestSetsAreMadeWhenAskedFor(t *testing.T) {
 	if got := len(set.Policies()); got != many+1 || c.Set("shop") != set {
 		t.Errorf("A set of %d policies, want %d, and the same for everybody", got, many+1)
 	}
-	c.put(policy(t, changed(database, "allow-database", "p-new")))
+	c.update(policy(t, changed(database, "allow-database", "p-new")))
 	if got := len(c.Set("shop").Policies()); got != many+2 {
 		t.Errorf("A set of %d policies, want %d", got, many+2)
 	}
@@ -244,8 +244,8 @@ func TestCacheIsReadWhileItChanges(t *testing.T) {
 		})
 	}
 	for range 200 {
-		c.put(one)
-		c.put(other)
+		c.update(one)
+		c.update(other)
 		c.remove(other)
 	}
 	close(done)

@@ -32,7 +32,7 @@ const (
 // errTooMany is returned if policies were listed too often lately.
 var errTooMany = errors.New("policies were listed too often lately")
 
-// handshake sees to it that pods which were recreated because of a policy get what
+// liveFallback sees to it that pods which were recreated because of a policy get what
 // it injects even if this cache does not have the policy yet. Such a pod has the
 // hash of what it is to get from its template. If the policies here give another,
 // they are listed once, live.
@@ -40,7 +40,7 @@ var errTooMany = errors.New("policies were listed too often lately")
 // A hash that a list does not give either is of old, as after a rollback of its
 // workload, or of other containers. It is remembered until the policies of the
 // namespace change, so that such pods cost no more than others.
-type handshake struct {
+type liveFallback struct {
 	// list returns the policies of a namespace as they are now.
 	list func(ctx context.Context, namespace string) (*inject.Set, error)
 
@@ -48,23 +48,23 @@ type handshake struct {
 	flights singleflight.Group
 	limit   flowcontrol.RateLimiter
 	mu      sync.Mutex
-	known   map[string]*memory
+	known   map[string]*cached
 }
 
-// memory is what is known of a namespace while its policies do not change here.
-type memory struct {
+// cached is what is known of a namespace while its policies do not change here.
+type cached struct {
 	limit flowcontrol.RateLimiter
 
 	mu sync.Mutex
-	// futile are hashes that a list did not give.
-	futile map[string]bool
-	// ahead are the policies of the last list, if they gave a pod something else than
+	// negative are hashes that a list did not give.
+	negative map[string]bool
+	// newer are the policies of the last list, if they gave a pod something else than
 	// those here did; nil if not.
-	ahead *listing
+	newer *listing
 }
 
-func newHandshake(live client.Reader, policies *Cache) *handshake {
-	h := &handshake{turns: newTurns(), known: map[string]*memory{}, limit: flowcontrol.NewTokenBucketRateLimiter(allListsPerSecond, allListsAtOnce)}
+func newLiveFallback(live client.Reader, policies *Cache) *liveFallback {
+	h := &liveFallback{turns: newTurns(), known: map[string]*cached{}, limit: flowcontrol.NewTokenBucketRateLimiter(allListsPerSecond, allListsAtOnce)}
 	h.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy + "List"))
@@ -79,13 +79,13 @@ func newHandshake(live client.Reader, policies *Cache) *handshake {
 
 // forget drops what is known of a namespace. What is being found out about it now
 // is dropped, too.
-func (h *handshake) forget(namespace string) {
+func (h *liveFallback) forget(namespace string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	delete(h.known, namespace)
 }
 
-func (h *handshake) memory(namespace string) *memory {
+func (h *liveFallback) cached(namespace string) *cached {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	m := h.known[namespace]
@@ -95,14 +95,14 @@ func (h *handshake) memory(namespace string) *memory {
 	if len(h.known) >= mostNamespaces {
 		clear(h.known)
 	}
-	m = &memory{futile: map[string]bool{}, limit: flowcontrol.NewTokenBucketRateLimiter(listsPerSecond, listsAtOnce)}
+	m = &cached{negative: map[string]bool{}, limit: flowcontrol.NewTokenBucketRateLimiter(listsPerSecond, listsAtOnce)}
 	h.known[namespace] = m
 	return m
 }
 
 // settle returns what becomes of a pod: the result that the policies here give, or
 // a better one.
-func (h *handshake) settle(ctx context.Context, namespace string, pod []byte, here *inject.Result) *inject.Result {
+func (h *liveFallback) settle(ctx context.Context, namespace string, pod []byte, here *inject.Result) *inject.Result {
 	if here.TemplateHash == "" || here.TemplateHash == here.Hash || (answer{Result: here}).excluded() {
 		return here
 	}
@@ -116,29 +116,29 @@ func (h *handshake) settle(ctx context.Context, namespace string, pod []byte, he
 
 // ask returns what becomes of a pod according to the best that is known, nil if
 // that is what is here, and how it came to know.
-func (h *handshake) ask(ctx context.Context, namespace string, pod []byte, here *inject.Result) (*inject.Result, string) {
+func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, here *inject.Result) (*inject.Result, string) {
 	arrived := time.Now()
-	m := h.memory(namespace)
+	m := h.cached(namespace)
 	ahead, futile := m.recall(here.TemplateHash)
 	result := h.inject(ctx, namespace, ahead, pod)
 	switch {
 	case futile:
-		return result, handshakeRemembered
+		return result, fallbackRemembered
 	case result != nil && result.Hash == here.TemplateHash:
-		return result, handshakeShared
+		return result, fallbackShared
 	}
 	patient, cancel := context.WithTimeout(ctx, listPatience)
 	defer cancel()
 	for {
 		l, err := h.join(patient, namespace, m)
 		if errors.Is(err, errTooMany) {
-			return result, handshakeLimited
+			return result, fallbackLimited
 		}
 		if err != nil {
-			return result, handshakeFailed
+			return result, fallbackFailed
 		}
 		if result = h.inject(ctx, namespace, l, pod); result == nil {
-			return nil, handshakeFailed
+			return nil, fallbackFailed
 		}
 		found := result.Hash == here.TemplateHash
 		if !found && l.begun.Before(arrived) {
@@ -146,9 +146,9 @@ func (h *handshake) ask(ctx context.Context, namespace string, pod []byte, here 
 		}
 		m.remember(here, result, l)
 		if found {
-			return result, handshakeFound
+			return result, fallbackFound
 		}
-		return result, handshakeDifferent
+		return result, fallbackDifferent
 	}
 }
 
@@ -160,7 +160,7 @@ type listing struct {
 
 // inject returns what a listing gives a pod; nil for no listing, if the pod cannot be
 // read, and if it had no turn.
-func (h *handshake) inject(ctx context.Context, namespace string, l *listing, pod []byte) *inject.Result {
+func (h *liveFallback) inject(ctx context.Context, namespace string, l *listing, pod []byte) *inject.Result {
 	if l == nil {
 		return nil
 	}
@@ -173,7 +173,7 @@ func (h *handshake) inject(ctx context.Context, namespace string, l *listing, po
 
 // join lists the policies of a namespace, together with all who want to know at
 // the same time.
-func (h *handshake) join(ctx context.Context, namespace string, m *memory) (*listing, error) {
+func (h *liveFallback) join(ctx context.Context, namespace string, m *cached) (*listing, error) {
 	flight := h.flights.DoChan(namespace, func() (any, error) {
 		if !m.limit.TryAccept() || !h.limit.TryAccept() {
 			return nil, errTooMany
@@ -195,25 +195,25 @@ func (h *handshake) join(ctx context.Context, namespace string, m *memory) (*lis
 }
 
 // recall returns what is known of a hash.
-func (m *memory) recall(hash string) (ahead *listing, futile bool) {
+func (m *cached) recall(hash string) (ahead *listing, futile bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.ahead, m.futile[hash]
+	return m.newer, m.negative[hash]
 }
 
 // remember takes up what a list gave for a pod, here being what the policies here
 // gave.
-func (m *memory) remember(here, result *inject.Result, l *listing) {
+func (m *cached) remember(here, result *inject.Result, l *listing) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if result.Hash != here.Hash && (m.ahead == nil || m.ahead.begun.Before(l.begun)) {
-		m.ahead = l
+	if result.Hash != here.Hash && (m.newer == nil || m.newer.begun.Before(l.begun)) {
+		m.newer = l
 	}
 	if result.Hash == here.TemplateHash {
 		return
 	}
-	if len(m.futile) >= mostHashes {
-		clear(m.futile)
+	if len(m.negative) >= mostHashes {
+		clear(m.negative)
 	}
-	m.futile[here.TemplateHash] = true
+	m.negative[here.TemplateHash] = true
 }

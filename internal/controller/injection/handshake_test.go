@@ -25,7 +25,7 @@ import (
 // stale is a cache beside what the API server has.
 type stale struct {
 	cache     *Cache
-	handshake *handshake
+	handshake *liveFallback
 	live      atomic.Pointer[[]string] // The policies that a list gives.
 	lists     atomic.Int64
 	takes     time.Duration // How long a list takes.
@@ -36,7 +36,7 @@ func beside(t *testing.T, here, live []string) *stale {
 	t.Helper()
 	s := &stale{cache: full(t, here...)}
 	s.live.Store(&live)
-	s.handshake = newHandshake(nil, s.cache)
+	s.handshake = newLiveFallback(nil, s.cache)
 	s.handshake.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		s.lists.Add(1)
 		list := &unstructured.UnstructuredList{}
@@ -90,7 +90,7 @@ var (
 // outcomes counts by what came of handshakes since the last call.
 func outcomes(t *testing.T) func() map[string]int {
 	t.Helper()
-	all := []string{handshakeFound, handshakeShared, handshakeDifferent, handshakeRemembered, handshakeLimited, handshakeFailed}
+	all := []string{fallbackFound, fallbackShared, fallbackDifferent, fallbackRemembered, fallbackLimited, fallbackFailed}
 	before := map[string]int{}
 	count := func() map[string]int {
 		since := map[string]int{}
@@ -135,8 +135,8 @@ func TestHandshake(t *testing.T) {
 			reason: "One list serves all pods until the cache has caught up.",
 			here:   []string{database}, live: []string{newer},
 			steps: []step{
-				{hash: is, want: is, outcome: handshakeFound, lists: 1},
-				{hash: is, want: is, outcome: handshakeShared, lists: 1},
+				{hash: is, want: is, outcome: fallbackFound, lists: 1},
+				{hash: is, want: is, outcome: fallbackShared, lists: 1},
 				{hash: is, want: is, lists: 1, learn: newer},
 			},
 		},
@@ -144,41 +144,41 @@ func TestHandshake(t *testing.T) {
 			reason: "The namespace had no policy yet.",
 			live:   []string{database},
 			steps: []step{
-				{hash: was, want: was, outcome: handshakeFound, lists: 1},
-				{hash: was, want: was, outcome: handshakeShared, lists: 1},
+				{hash: was, want: was, outcome: fallbackFound, lists: 1},
+				{hash: was, want: was, outcome: fallbackShared, lists: 1},
 			},
 		},
 		"Rollback": {
 			reason: "A hash of old costs one list, until policies change.",
 			here:   []string{database}, live: []string{database},
 			steps: []step{
-				{hash: old, want: was, outcome: handshakeDifferent, lists: 1},
-				{hash: old, want: was, outcome: handshakeRemembered, lists: 1},
-				{hash: "another", want: was, outcome: handshakeDifferent, lists: 2},
-				{hash: old, want: was, outcome: handshakeRemembered, lists: 2},
-				{hash: old, want: is, outcome: handshakeDifferent, lists: 3, learn: newer},
+				{hash: old, want: was, outcome: fallbackDifferent, lists: 1},
+				{hash: old, want: was, outcome: fallbackRemembered, lists: 1},
+				{hash: "another", want: was, outcome: fallbackDifferent, lists: 2},
+				{hash: old, want: was, outcome: fallbackRemembered, lists: 2},
+				{hash: old, want: is, outcome: fallbackDifferent, lists: 3, learn: newer},
 			},
 		},
 		"RollbackWhileBehind": {
 			reason: "A hash of old gets what is true now, not what is here.",
 			here:   []string{database}, live: []string{newer},
 			steps: []step{
-				{hash: old, want: is, outcome: handshakeDifferent, lists: 1},
-				{hash: old, want: is, outcome: handshakeRemembered, lists: 1},
-				{hash: is, want: is, outcome: handshakeShared, lists: 1},
+				{hash: old, want: is, outcome: fallbackDifferent, lists: 1},
+				{hash: old, want: is, outcome: fallbackRemembered, lists: 1},
+				{hash: is, want: is, outcome: fallbackShared, lists: 1},
 			},
 		},
 		"Gone": {
 			reason: "The last policy has gone, and the cache does not know.",
 			here:   []string{database},
-			steps:  []step{{hash: old, want: "", outcome: handshakeDifferent, lists: 1}},
+			steps:  []step{{hash: old, want: "", outcome: fallbackDifferent, lists: 1}},
 		},
 		"OtherNamespace": {
 			reason: "What changes elsewhere changes nothing here.",
 			here:   []string{database}, live: []string{database},
 			steps: []step{
-				{hash: old, want: was, outcome: handshakeDifferent, lists: 1},
-				{hash: old, want: was, outcome: handshakeRemembered, lists: 1, learn: changed(database, "shop", "bank")},
+				{hash: old, want: was, outcome: fallbackDifferent, lists: 1},
+				{hash: old, want: was, outcome: fallbackRemembered, lists: 1, learn: changed(database, "shop", "bank")},
 			},
 		},
 	}
@@ -189,7 +189,7 @@ func TestHandshake(t *testing.T) {
 			for i, step := range tc.steps {
 				if step.learn != "" {
 					s.live.Store(&[]string{step.learn})
-					s.cache.put(policy(t, step.learn))
+					s.cache.update(policy(t, step.learn))
 				}
 				if got := s.create(t, step.hash); got != step.want {
 					t.Errorf("%s\nStep %d: the pod has hash %q, want %q", tc.reason, i, got, step.want)
@@ -299,14 +299,14 @@ func TestListsAreLimited(t *testing.T) {
 		for i := range 1000 {
 			s.create(t, fmt.Sprintf("%016x", i))
 		}
-		if diff := cmp.Diff(map[string]int{handshakeDifferent: listsAtOnce, handshakeLimited: 1000 - listsAtOnce}, since()); diff != "" {
+		if diff := cmp.Diff(map[string]int{fallbackDifferent: listsAtOnce, fallbackLimited: 1000 - listsAtOnce}, since()); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
 		}
 		time.Sleep(time.Second) //nolint:forbidigo // The time is that of the test.
 		for i := range 1000 {
 			s.create(t, fmt.Sprintf("%016x", 10_000+i))
 		}
-		if got := since()[handshakeDifferent]; got != listsPerSecond {
+		if got := since()[fallbackDifferent]; got != listsPerSecond {
 			t.Errorf("There were %d lists in the second after, want %d", got, listsPerSecond)
 		}
 	})
@@ -314,16 +314,16 @@ func TestListsAreLimited(t *testing.T) {
 
 // TestMemoryIsBounded has many hashes and many namespaces.
 func TestMemoryIsBounded(t *testing.T) {
-	h := newHandshake(nil, newCache(logr.Discard()))
-	m := h.memory("shop")
+	h := newLiveFallback(nil, newCache(logr.Discard()))
+	m := h.cached("shop")
 	for i := range 10 * mostHashes {
 		m.remember(&inject.Result{TemplateHash: fmt.Sprint(i)}, &inject.Result{}, &listing{})
 	}
-	if len(m.futile) > mostHashes {
-		t.Errorf("There are %d hashes.", len(m.futile))
+	if len(m.negative) > mostHashes {
+		t.Errorf("There are %d hashes.", len(m.negative))
 	}
 	for i := range 2 * mostNamespaces {
-		h.memory(fmt.Sprint(i))
+		h.cached(fmt.Sprint(i))
 	}
 	if len(h.known) > mostNamespaces {
 		t.Errorf("There are %d namespaces.", len(h.known))
@@ -340,7 +340,7 @@ func TestListIsLive(t *testing.T) {
 		policy(t, database), policy(t, changed(database, "shop", "bank")), policy(t, changed(database, "allow-database", "broken", "{matchLabels: {role: frontend}}", "{matchExpressions: [{key: a, operator: Foo}]}")),
 	).Build()
 	var live client.Reader = c
-	set, err := newHandshake(live, newCache(logr.Discard())).list(t.Context(), "shop")
+	set, err := newLiveFallback(live, newCache(logr.Discard())).list(t.Context(), "shop")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -55,9 +55,9 @@ func (i *Injection) Ready() error { return i.policies.Ready() }
 // The definition of the policies must be served.
 func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error) {
 	known := newCache(o.Log)
-	o.Server.Handle(PodsPath, newPods(known, newHandshake(o.Client, known), o.Log))
+	o.Server.Handle(PodsPath, newPods(known, newLiveFallback(o.Client, known), o.Log))
 	o.handlePolicies(known, true)
-	if err := known.follow(ctx, mgr); err != nil {
+	if err := known.watch(ctx, mgr); err != nil {
 		return nil, err
 	}
 	if err := o.register(mgr, configurations(known, o.Namespace)...); err != nil {
@@ -74,7 +74,7 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error)
 func ServePolicies(ctx context.Context, mgr ctrl.Manager, o Options) (*Injection, error) {
 	known := newCache(o.Log)
 	o.handlePolicies(known, false)
-	if err := known.follow(ctx, mgr); err != nil {
+	if err := known.watch(ctx, mgr); err != nil {
 		return nil, err
 	}
 	if err := o.register(mgr, policyConfigurations()...); err != nil {

@@ -19,12 +19,12 @@ const (
 
 // What came of a pod whose template bears another hash than its policies give.
 const (
-	handshakeFound      = "found"      // A live list gave the hash: the cache was behind.
-	handshakeShared     = "shared"     // One of a moment ago did.
-	handshakeDifferent  = "different"  // Nor did a live list give the hash.
-	handshakeRemembered = "remembered" // It did not the last time.
-	handshakeLimited    = "limited"    // There were too many lists lately.
-	handshakeFailed     = "failed"     // There was no answer in time.
+	fallbackFound      = "found"      // A live list gave the hash: the cache was behind.
+	fallbackShared     = "shared"     // One of a moment ago did.
+	fallbackDifferent  = "different"  // Nor did a live list give the hash.
+	fallbackRemembered = "remembered" // It did not the last time.
+	fallbackLimited    = "limited"    // There were too many lists lately.
+	fallbackFailed     = "failed"     // There was no answer in time.
 )
 
 var (

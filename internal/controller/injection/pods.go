@@ -37,16 +37,16 @@ const (
 // Whatever goes wrong here, the pod is admitted as it is. Who asks in another way
 // than an API server does gets an error.
 type pods struct {
-	policies  *Cache
-	handshake *handshake
-	patience  time.Duration // How long to wait until the policies are known.
-	log       logr.Logger
-	logs      flowcontrol.RateLimiter
+	policies *Cache
+	fallback *liveFallback
+	patience time.Duration // How long to wait until the policies are known.
+	log      logr.Logger
+	logs     flowcontrol.RateLimiter
 }
 
-func newPods(policies *Cache, h *handshake, log logr.Logger) *pods {
+func newPods(policies *Cache, h *liveFallback, log logr.Logger) *pods {
 	return &pods{
-		policies: policies, handshake: h, patience: syncPatience,
+		policies: policies, fallback: h, patience: syncPatience,
 		log: log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10),
 	}
 }
@@ -99,15 +99,15 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 	set := p.policies.Set(asked.namespace)
 	switch {
 	case asked.is(admissionv1.Create, ""):
-		result, err = p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+		result, err = p.fallback.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
 			return set.Inject(asked.object)
 		})
 		if err != nil {
 			return nil, err
 		}
-		return p.handshake.settle(ctx, asked.namespace, asked.object, result), nil
+		return p.fallback.settle(ctx, asked.namespace, asked.object, result), nil
 	case asked.is(admissionv1.Update, "ephemeralcontainers"):
-		return p.handshake.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
+		return p.fallback.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
 			return set.InjectEphemeral(asked.object, asked.objectAsWas)
 		})
 	default:

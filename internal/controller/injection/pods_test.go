@@ -27,8 +27,8 @@ import (
 )
 
 // offline is a handshake that nobody answers.
-func offline(c *Cache) *handshake {
-	h := newHandshake(nil, c)
+func offline(c *Cache) *liveFallback {
+	h := newLiveFallback(nil, c)
 	h.list = func(context.Context, string) (*inject.Set, error) { return nil, errors.New("nobody answers") }
 	return h
 }
@@ -373,10 +373,10 @@ func TestOversized(t *testing.T) {
 func TestPanic(t *testing.T) {
 	var log record
 	c := full(t, database)
-	h := newHandshake(nil, c)
+	h := newLiveFallback(nil, c)
 	h.list = nil
 	p := newPods(c, h, log.logger())
-	p.handshake = nil
+	p.fallback = nil
 	pod := changed(website, "labels:", `annotations: {refract.dev/injection-hash: "0123456789abcdef"}, labels:`)
 	body := (&request{pod: pod}).body(t)
 	for range 100 {
@@ -407,7 +407,7 @@ func TestBeforePoliciesAreKnown(t *testing.T) {
 		}
 		go func() {
 			time.Sleep(time.Second) //nolint:forbidigo // The time is that of the test.
-			c.put(policy(t, database))
+			c.update(policy(t, database))
 			close(c.synced)
 		}()
 		if got := ask(t, p, body); got.Patch == nil {

@@ -41,7 +41,7 @@ func TestTooMuchWork(t *testing.T) {
 // occupy has a namespace take all places, and as many wait as may. It returns what ends that.
 func occupy(t *testing.T, p *pods, namespace string) func() {
 	t.Helper()
-	places := p.handshake.turns.places
+	places := p.fallback.turns.places
 	end := make(chan struct{})
 	for range 1000 { // More than there is room for.
 		go func() {

@@ -39,9 +39,9 @@ const maxMessage = 1000
 // being deleted, a cluster that fails.
 const soonRetry = 5 * time.Second
 
-// heldDelay is how long it takes until a cluster says what is held back on it: more
+// pendingDelay is how long it takes until a cluster says what is held back on it: more
 // may come to it, and each time the token is another.
-const heldDelay = 2 * time.Second
+const pendingDelay = 2 * time.Second
 
 // notOurs is how long to wait while it is not certain that the member is this
 // replica's.
@@ -52,44 +52,44 @@ type applier struct {
 	*Controller
 
 	member     *member.Member
-	work       *work[Key]
-	namespaces *work[string] // With other labels than they should have, or not needed any more.
+	queue      *workQueue[Key]
+	namespaces *workQueue[string] // With other labels than they should have, or not needed any more.
 	now        func() time.Time
 	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
 	guard      *guard
 	ownLarge   chan struct{} // Has one while a large copy is being written.
-	largeLine  chan struct{} // Has one for each worker that sees to a large copy.
+	largeSlots chan struct{} // Has one for each worker that sees to a large copy.
 	stop       context.CancelFunc
 	ended      chan struct{} // Closed when nothing is in flight any more.
 	retries    workqueue.TypedRateLimiter[Key]
 	tidies     workqueue.TypedRateLimiter[string] // Of namespaces.
 
-	mu     sync.Mutex
-	rounds map[Key]round
+	mu          sync.Mutex
+	corrections map[Key]correction
 }
 
 func newApplier(c *Controller, m *member.Member) (*applier, error) {
 	a := &applier{
-		Controller: c,
-		member:     m,
-		guard:      newGuard(c.guardPercent, time.Now),
-		now:        time.Now,
-		ownLarge:   make(chan struct{}, 1),
-		largeLine:  make(chan struct{}, appliersByMember/2),
-		ended:      make(chan struct{}),
-		retries:    workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
-		tidies:     workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
-		rounds:     map[Key]round{},
+		Controller:  c,
+		member:      m,
+		guard:       newGuard(c.guardPercent, time.Now),
+		now:         time.Now,
+		ownLarge:    make(chan struct{}, 1),
+		largeSlots:  make(chan struct{}, appliersByMember/2),
+		ended:       make(chan struct{}),
+		retries:     workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
+		tidies:      workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
+		corrections: map[Key]correction{},
 	}
 	log := c.log.WithValues("cluster", m.Name)
 	var err error
-	if a.work, err = newWork("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
+	if a.queue, err = newWorkQueue("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
 		return nil, err
 	}
-	if a.namespaces, err = newWork("namespaces-"+m.Name, 1, log, a.tendNamespace); err != nil {
+	if a.namespaces, err = newWorkQueue("namespaces-"+m.Name, 1, log, a.tendNamespace); err != nil {
 		return nil, err
 	}
-	a.namespaces.add(allNamespaces, resync)
+	a.namespaces.add(allNamespaces, priorityResync)
 	return a, nil
 }
 
@@ -97,7 +97,7 @@ func newApplier(c *Controller, m *member.Member) (*applier, error) {
 func (a *applier) run(ctx context.Context) {
 	defer close(a.ended)
 	var running sync.WaitGroup
-	for _, start := range []func(context.Context) error{a.work.start, a.namespaces.start} {
+	for _, start := range []func(context.Context) error{a.queue.start, a.namespaces.start} {
 		running.Go(func() {
 			if err := start(ctx); err != nil {
 				a.log.Error(err, "Writing to a cluster ended", "cluster", a.member.Name)
@@ -117,8 +117,8 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	}
 	defer end()
 	result, err := a.tryOne(ctx, key)
-	if p := a.ledger.plan(key); rescue.Is(err) && p != nil {
-		r := a.rowFor(key, p)
+	if p := a.state.desired(key); rescue.Is(err) && p != nil {
+		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternal, err.Error()
 		return a.failed(key, r)
 	}
@@ -127,24 +127,24 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 
 func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err error) {
 	defer rescue.To(&err, a.log, "apply", "cluster", a.member.Name, "key", key)
-	p := a.ledger.plan(key)
+	p := a.state.desired(key)
 	if p == nil {
-		a.decide.add(key, resync)
+		a.decide.add(key, priorityResync)
 		return reconcile.Result{}, nil
 	}
 	leaving := a.members.Leaving(a.member.Name)
-	if p.held != "" && !leaving {
+	if p.blocked != "" && !leaving {
 		a.guard.done(key)
 		a.Controller.report.addAfter(key, settledDelay)
 		return reconcile.Result{}, nil
 	}
 	t := p.targets[a.member.Name]
 	if !a.member.Ready() {
-		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+		if t == nil && !a.state.concerns(key, a.member.Name) {
 			return reconcile.Result{}, nil
 		}
 		// When it is ready again, everything is decided anew.
-		r := a.rowFor(key, p)
+		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"
 		return a.done(key, r, 0)
 	}
@@ -158,27 +158,27 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		if err == nil {
 			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
 		}
-		if t == nil && !a.ledger.concerns(key, a.member.Name) {
+		if t == nil && !a.state.concerns(key, a.member.Name) {
 			if apierrors.IsForbidden(err) {
 				return reconcile.Result{}, nil // Nothing was ever written there with these rights.
 			}
 			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
 		}
-		r := a.rowFor(key, p)
+		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
 		return a.failed(key, r)
-	case have.Fault != "" && (t != nil || a.ledger.concerns(key, a.member.Name)):
+	case have.Fault != "" && (t != nil || a.state.concerns(key, a.member.Name)):
 		// What it is that is there is not known: it is neither written nor removed.
-		r := a.rowFor(key, p)
+		r := a.statusFor(key, p)
 		r.state, r.reason = refractv1alpha1.StateFailed, reasonUnreadable
 		r.message = "what the cluster answers about the object cannot be read, and it is left as it is: " + have.Fault
 		return a.failed(key, r)
 	case p.dryRun && !leaving:
-		return a.foretell(key, p, t, have, sight)
+		return a.dryRun(key, p, t, have, sight)
 	case t == nil || leaving:
 		return a.remove(ctx, key, p, leaving, have, sight)
 	case t.err != nil:
-		r := a.rowFor(key, p)
+		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
 		r.hash = have.Hash
 		return a.done(key, r, 0)
@@ -187,9 +187,9 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	}
 }
 
-// foretell says what would be done.
-func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	r := a.rowFor(key, p)
+// dryRun says what would be done.
+func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+	r := a.statusFor(key, p)
 	present := sight == member.Present && a.ours(key, have)
 	if t == nil && !present {
 		r.absent = true
@@ -213,9 +213,9 @@ func (a *applier) foretell(key Key, p *plan, t *target, have member.Copy, sight 
 }
 
 // apply writes the copy unless it is there as it should be.
-func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
+func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
 	a.guard.stays(key)
-	r := a.rowFor(key, p)
+	r := a.statusFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	with := (*body).forNew
 	known := func(b *body) []byte { return b.forKnown(have.UID, r.adopted) }
@@ -237,8 +237,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
 		}
-		if left := a.spar(key, drift); left > 0 {
-			return a.fought(key, r, drift, left)
+		if left := a.backOff(key, drift); left > 0 {
+			return a.leaveDrifted(key, r, drift, left)
 		}
 		r.drift = cmp.Or(drift, r.drift)
 		with = known
@@ -247,8 +247,8 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
-		if left := a.spar(key, drift); left > 0 {
-			return a.fought(key, r, drift, left)
+		if left := a.backOff(key, drift); left > 0 {
+			return a.leaveDrifted(key, r, drift, left)
 		}
 		r.drift = drift
 	}
@@ -269,32 +269,32 @@ func (a *applier) apply(ctx context.Context, key Key, p *plan, t *target, have m
 		return a.refused(ctx, key, p, t, r, err)
 	}
 	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
-	if before, _ := a.ledger.row(key, a.member.Name); r.drift != nil && r.drift != before.drift {
+	if before, _ := a.state.clusterStatus(key, a.member.Name); r.drift != nil && r.drift != before.drift {
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
-		a.ledger.correct(key, a.member.Name+": "+describeDrift(r.drift))
+		a.state.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
 	return a.synced(key, r, p, t)
 }
 
 // applyInTurn is apply, for a large copy when a worker may see to one.
-func (a *applier) applyInTurn(ctx context.Context, key Key, p *plan, t *target, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	leave, ok := a.lineUp(t.variant.size)
+func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+	leave, ok := a.acquireLarge(t.variant.size)
 	if !ok {
-		return reconcile.Result{RequeueAfter: lineDelay}, nil
+		return reconcile.Result{RequeueAfter: largeDelay}, nil
 	}
 	defer leave()
 	return a.apply(ctx, key, p, t, have, sight)
 }
 
-// lineUp takes a place among the workers that see to large copies, if there is one. They
+// acquireLarge takes a place among the workers that see to large copies, if there is one. They
 // wait for each other, and others' small copies are not to wait for them.
-func (a *applier) lineUp(size int) (leave func(), ok bool) {
+func (a *applier) acquireLarge(size int) (leave func(), ok bool) {
 	if size <= largeBody {
 		return func() {}, true
 	}
 	select {
-	case a.largeLine <- struct{}{}:
-		return func() { <-a.largeLine }, true
+	case a.largeSlots <- struct{}{}:
+		return func() { <-a.largeSlots }, true
 	default:
 		return nil, false
 	}
@@ -324,7 +324,7 @@ func (a *applier) begin(ctx context.Context, size int) (end func(), ok bool) {
 }
 
 // write writes a copy.
-func (a *applier) write(ctx context.Context, key Key, p *plan, t *target, with func(*body) []byte) error {
+func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target, with func(*body) []byte) error {
 	b := a.bodyOf(key, p, t)
 	if b == nil {
 		return errOutdated
@@ -333,7 +333,7 @@ func (a *applier) write(ctx context.Context, key Key, p *plan, t *target, with f
 }
 
 // refused deals with a write that failed.
-func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r row, err error) (reconcile.Result, error) {
+func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *target, r clusterStatus, err error) (reconcile.Result, error) {
 	switch {
 	case errors.Is(err, errOutdated):
 		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
@@ -363,7 +363,7 @@ func (a *applier) refused(ctx context.Context, key Key, p *plan, t *target, r ro
 
 // lookAgain is for when something else is there than was known: a copy that the
 // watch has not shown yet, a copy without its label, or somebody's object.
-func (a *applier) lookAgain(ctx context.Context, key Key, p *plan, r row, t *target) (reconcile.Result, error) {
+func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clusterStatus, t *target) (reconcile.Result, error) {
 	have, err := a.member.Read(ctx, t.variant.gvr, key.NamespacedName)
 	switch {
 	case apierrors.IsNotFound(err):
@@ -407,18 +407,18 @@ func (a *applier) soon(key Key) time.Duration {
 
 // stripped reports whether this is the copy that was written, without the marks that
 // it had: somebody removed them.
-func (r *row) stripped(have member.Copy) bool {
+func (r *clusterStatus) stripped(have member.Copy) bool {
 	return have.Source == "" && r.uid != "" && have.UID == r.uid
 }
 
 // adopts reports whether the object asks to take over what is there and is
 // nobody's copy.
-func (a *applier) adopts(p *plan, have member.Copy) bool {
+func (a *applier) adopts(p *desiredState, have member.Copy) bool {
 	return have.Source == "" && p.keeping.Adopt.Includes(a.member.Name)
 }
 
 // exists leaves somebody else's object as it is.
-func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, error) {
+func (a *applier) exists(key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonAlreadyExists
 	r.message = fmt.Sprintf("the cluster has an object of this name that did not come from this hub; it is left as it is. "+
 		"Annotations %s: adopt and %s take it over",
@@ -430,14 +430,14 @@ func (a *applier) exists(key Key, r row, have member.Copy) (reconcile.Result, er
 }
 
 // native leaves what the cluster made for itself as it is.
-func (a *applier) native(key Key, r row) (reconcile.Result, error) {
+func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
 	r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
 	r.message = "the cluster has an object of this name that it made for itself; it is left as it is, whether it is to be adopted or not"
 	return a.failed(key, r)
 }
 
 // paused waits until the cluster is likely to answer again.
-func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, error) {
+func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
 		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog,
 			"the cluster has failed to answer several times; it is asked less often until it does"
@@ -445,7 +445,7 @@ func (a *applier) paused(key Key, r row, left time.Duration) (reconcile.Result, 
 	return a.done(key, r, left)
 }
 
-func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, error) {
+func (a *applier) synced(key Key, r clusterStatus, p *desiredState, t *target) (reconcile.Result, error) {
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
 	r.generation, r.hash = p.generation, t.variant.hash
 	if have, sight := a.member.Copy(key); sight == member.Present {
@@ -454,15 +454,15 @@ func (a *applier) synced(key Key, r row, p *plan, t *target) (reconcile.Result, 
 	return a.done(key, r, 0)
 }
 
-// rowFor begins the row of the member with what it is known to hold.
-func (a *applier) rowFor(key Key, p *plan) row {
-	r, _ := a.ledger.row(key, a.member.Name)
+// statusFor begins the row of the member with what it is known to hold.
+func (a *applier) statusFor(key Key, p *desiredState) clusterStatus {
+	r, _ := a.state.clusterStatus(key, a.member.Name)
 	r.seq, r.foreign = p.seq, nil
 	return r
 }
 
 // failed records a row and has the key come again, later each time.
-func (a *applier) failed(key Key, r row) (reconcile.Result, error) {
+func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
 	after := a.retries.When(key)
 	switch r.reason {
@@ -474,9 +474,9 @@ func (a *applier) failed(key Key, r row) (reconcile.Result, error) {
 }
 
 // done records the row. The key comes again after the time, unless that is zero.
-func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, error) {
+func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile.Result, error) {
 	r.message = output.Cut(r.message, maxMessage)
-	before, reported := a.ledger.row(key, a.member.Name)
+	before, reported := a.state.clusterStatus(key, a.member.Name)
 	same := reported && before.state == r.state && before.reason == r.reason
 	if same && before.seq == r.seq {
 		r.message = before.message // A port or a pointer in it may be another each time.
@@ -486,7 +486,7 @@ func (a *applier) done(key Key, r row, after time.Duration) (reconcile.Result, e
 		a.Controller.mu.Unlock()
 		return reconcile.Result{}, nil // The member left, or is reached in another way.
 	}
-	settled, due := a.ledger.report(key, a.member.Name, r)
+	settled, due := a.state.report(key, a.member.Name, r)
 	a.Controller.mu.Unlock()
 	switch {
 	case r.drift != before.drift && same:

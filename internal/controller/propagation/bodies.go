@@ -32,8 +32,8 @@ const (
 	maxLarge  = 64
 )
 
-// lineDelay is for how long a large copy waits when half of the workers see to others.
-const lineDelay = 250 * time.Millisecond
+// largeDelay is for how long a large copy waits when half of the workers see to others.
+const largeDelay = 250 * time.Millisecond
 
 // outdatedDelay is for how long a copy waits for a plan that is decided anew.
 const outdatedDelay = 100 * time.Millisecond
@@ -41,13 +41,13 @@ const outdatedDelay = 100 * time.Millisecond
 // errOutdated says that a plan is not what would be decided now, and is decided anew.
 var errOutdated = errors.New("the plan is outdated")
 
-// hold counts the bodies of a plan that is new, and keeps those that there is room for
+// keepBodies counts the bodies of a plan that is new, and keeps those that there is room for
 // and somebody needs. The lock must be held.
-func (l *ledger) hold(e *entry) {
-	for _, v := range e.plan.variants {
+func (l *state) keepBodies(e *objectState) {
+	for _, v := range e.desired.variants {
 		switch {
 		case v.body.Load() == nil:
-		case e.behind == 0, e.plan.dryRun, l.bodies+v.size > maxBodies:
+		case e.behind == 0, e.desired.dryRun, l.bodies+v.size > maxBodies:
 			v.body.Store(nil)
 		default:
 			l.bodies += v.size
@@ -56,12 +56,12 @@ func (l *ledger) hold(e *entry) {
 	}
 }
 
-// drop lets the bodies of a plan go. The lock must be held.
-func (l *ledger) drop(e *entry) {
+// dropBodies lets the bodies of a plan go. The lock must be held.
+func (l *state) dropBodies(e *objectState) {
 	if e.bodies == 0 {
 		return
 	}
-	for _, v := range e.plan.variants {
+	for _, v := range e.desired.variants {
 		v.body.Store(nil)
 	}
 	l.bodies -= e.bodies
@@ -69,11 +69,11 @@ func (l *ledger) drop(e *entry) {
 }
 
 // keep keeps a body that was made again, if there is room by now and more clusters wait.
-func (l *ledger) keep(key Key, p *plan, v *variant, b *body) {
+func (l *state) keep(key Key, p *desiredState, v *variant, b *body) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
-	if e == nil || e.plan != p || e.behind < 2 || e.bodies+v.size > maxPlanBodies || l.bodies+v.size > maxBodies {
+	e := l.objects[key]
+	if e == nil || e.desired != p || e.behind < 2 || e.bodies+v.size > maxPlanBodies || l.bodies+v.size > maxBodies {
 		return
 	}
 	if v.body.CompareAndSwap(nil, b) {
@@ -83,25 +83,25 @@ func (l *ledger) keep(key Key, p *plan, v *variant, b *body) {
 }
 
 // bodyOf returns what the copy of a target is written with; nil if the plan is outdated.
-func (a *applier) bodyOf(key Key, p *plan, t *target) *body {
+func (a *applier) bodyOf(key Key, p *desiredState, t *target) *body {
 	if b := t.variant.body.Load(); b != nil {
 		return b
 	}
 	c := a.encodeAgain(key, p)
 	if c == nil || c.hash != t.variant.hash {
-		if a.ledger.plan(key) == p {
-			a.decide.add(key, ripple)
+		if a.state.desired(key) == p {
+			a.decide.add(key, priorityDependency)
 		}
 		return nil
 	}
 	b := c.body.Load()
-	a.ledger.keep(key, p, t.variant, b)
+	a.state.keep(key, p, t.variant, b)
 	return b
 }
 
 // encodeAgain renders an object for the member as its plan says, of what is known now; nil
 // if that cannot be what the plan was made of.
-func (a *applier) encodeAgain(key Key, p *plan) *content {
+func (a *applier) encodeAgain(key Key, p *desiredState) *content {
 	src, known := a.sources.get(key)
 	if !known || src.object == nil || src.object.GetUID() != p.uid {
 		return nil
@@ -124,7 +124,7 @@ func (a *applier) encodeAgain(key Key, p *plan) *content {
 
 // encodeFor renders and encodes the object of the plan for one of its clusters; nil if it
 // cannot be.
-func (p *plan) encodeFor(obj *unstructured.Unstructured, cluster *match.Cluster, policies []*override.Policy, source string) *content {
+func (p *desiredState) encodeFor(obj *unstructured.Unstructured, cluster *match.Cluster, policies []*override.Policy, source string) *content {
 	at, placed := find(p.placed, cluster.Name)
 	if !placed {
 		return nil

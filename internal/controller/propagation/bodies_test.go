@@ -33,7 +33,7 @@ func configMapOf(name string, bytes int) *unstructured.Unstructured {
 }
 
 // fleetOf has the surroundings have so many clusters.
-func fleetOf(t *testing.T, clusters int, policy *override.Policy) *surroundings {
+func fleetOf(t *testing.T, clusters int, policy *override.Policy) *inputs {
 	t.Helper()
 	s := around(t, "", false, map[string]override.Policy{"op": *policy})
 	s.clusters = nil
@@ -112,18 +112,18 @@ func TestMemoryOfPlans(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := fleetOf(t, tc.clusters, tc.policy)
-			l := newLedger()
+			l := newState()
 			sources := make([]source, tc.objects)
 			for i := range sources {
 				sources[i] = source{gvr: configMaps, kind: "ConfigMap", object: configMapOf(fmt.Sprint("c", i), tc.bytes)}
 			}
 			before := alive()
 			for i, src := range sources {
-				p := decideSafely(Key{}, src, memory{uid: "1"}, s, discard)
-				if p.held != "" || len(p.targets) != tc.clusters || p.targets["c000"].err != nil {
+				p := decideSafely(Key{}, src, previous{uid: "1"}, s, discard)
+				if p.blocked != "" || len(p.targets) != tc.clusters || p.targets["c000"].err != nil {
 					t.Fatalf("want a plan for %d clusters, got %+v", tc.clusters, p)
 				}
-				l.put(keyOf("configmaps", fmt.Sprint("c", i)), p, memory{}, nil)
+				l.setDesired(keyOf("configmaps", fmt.Sprint("c", i)), p, previous{}, nil)
 			}
 			each := (alive() - before) / tc.objects
 			t.Logf("%d bytes are kept for each object", each)
@@ -142,7 +142,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 	key := keyOf("configmaps", "big")
 	s := fleetOf(t, 10, labelEach(t, 10))
 	src := source{gvr: configMaps, kind: "ConfigMap", object: configMapOf("big", bytes)}
-	kept := func(p *plan) (n int) {
+	kept := func(p *desiredState) (n int) {
 		for _, v := range p.variants {
 			if v.body.Load() != nil {
 				n++
@@ -150,14 +150,14 @@ func TestBodiesAreLetGo(t *testing.T) {
 		}
 		return n
 	}
-	l := newLedger()
-	p := decide(src, memory{uid: "1"}, s)
-	l.put(key, p, memory{}, nil)
+	l := newState()
+	p := decide(src, previous{uid: "1"}, s)
+	l.setDesired(key, p, previous{}, nil)
 	if n := kept(p); n != 7 || l.bodies > maxPlanBodies || l.bodies < 7*bytes {
 		t.Errorf("Of ten copies of a mebibyte seven are kept, with %d bytes at most: got %d, %d bytes", maxPlanBodies, n, l.bodies)
 	}
-	again := decide(src, memory{uid: "1"}, s)
-	l.put(key, again, memory{}, nil)
+	again := decide(src, previous{uid: "1"}, s)
+	l.setDesired(key, again, previous{}, nil)
 	if n := kept(p); n != 0 || l.bodies > maxPlanBodies {
 		t.Errorf("Those of a plan that another takes the place of go: got %d, %d bytes", n, l.bodies)
 	}
@@ -166,7 +166,7 @@ func TestBodiesAreLetGo(t *testing.T) {
 		if kept(p) != 7 {
 			t.Errorf("All are kept until the last cluster has its copy; not after %d", i)
 		}
-		l.report(key, c.Name, row{seq: p.seq, state: refractv1alpha1.StateSynced, hash: p.targets[c.Name].variant.hash})
+		l.report(key, c.Name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: p.targets[c.Name].variant.hash})
 	}
 	if n := kept(p); n != 0 || l.bodies != 0 {
 		t.Errorf("When every cluster has its copy none is: got %d, %d bytes", n, l.bodies)
@@ -176,8 +176,8 @@ func TestBodiesAreLetGo(t *testing.T) {
 	if p.variants[0].body.Load() != nil || b != nil {
 		t.Error("keep() keeps what nobody waits for")
 	}
-	next := decide(src, memory{uid: "1"}, s)
-	l.put(key, next, memory{}, nil)
+	next := decide(src, previous{uid: "1"}, s)
+	l.setDesired(key, next, previous{}, nil)
 	if n := kept(next); n != 0 || l.bodies != 0 {
 		t.Errorf("A plan that comes to the same is carried out already: got %d, %d bytes", n, l.bodies)
 	}
@@ -187,11 +187,11 @@ func TestBodiesAreLetGo(t *testing.T) {
 func TestBodiesOfAllObjects(t *testing.T) {
 	const bytes = 4 << 20 / 10 * 7
 	s := fleetOf(t, 2, compile(t, "plain"))
-	l := newLedger()
-	var plans []*plan
+	l := newState()
+	var plans []*desiredState
 	for i := range maxBodies/bytes + 2 {
-		p := decide(source{gvr: configMaps, kind: "ConfigMap", object: configMapOf("big", bytes)}, memory{uid: "1"}, s)
-		l.put(keyOf("configmaps", fmt.Sprint(i)), p, memory{}, nil)
+		p := decide(source{gvr: configMaps, kind: "ConfigMap", object: configMapOf("big", bytes)}, previous{uid: "1"}, s)
+		l.setDesired(keyOf("configmaps", fmt.Sprint(i)), p, previous{}, nil)
 		plans = append(plans, p)
 	}
 	if l.bodies > maxBodies || l.bodies < maxBodies-bytes {
@@ -237,7 +237,7 @@ func TestEncodeFor(t *testing.T) {
 			}
 			obj := deployment(labels, tc.annotations, false)
 			s := around(t, tc.mode, false, tc.overrides)
-			p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
+			p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s)
 			for i := range s.clusters {
 				cluster := &s.clusters[i].Cluster
 				want := p.targets[cluster.Name].variant
@@ -311,22 +311,22 @@ func TestLargeCopies(t *testing.T) {
 // TestLargeCopiesLineUp: however many large copies there are for a member, half of its
 // workers see to others.
 func TestLargeCopiesLineUp(t *testing.T) {
-	a := &applier{largeLine: make(chan struct{}, appliersByMember/2)}
+	a := &applier{largeSlots: make(chan struct{}, appliersByMember/2)}
 	var leave func()
 	for i := range appliersByMember / 2 {
 		var ok bool
-		if leave, ok = a.lineUp(largeBody + 1); !ok {
+		if leave, ok = a.acquireLarge(largeBody + 1); !ok {
 			t.Fatalf("lineUp(): %d of %d workers see to large copies, want one more", i, appliersByMember)
 		}
 	}
-	if _, ok := a.lineUp(largeBody + 1); ok {
+	if _, ok := a.acquireLarge(largeBody + 1); ok {
 		t.Error("lineUp(): more than half of the workers see to large copies")
 	}
-	if _, ok := a.lineUp(largeBody); !ok {
+	if _, ok := a.acquireLarge(largeBody); !ok {
 		t.Error("lineUp(): what is not large has to wait")
 	}
 	leave()
-	if _, ok := a.lineUp(largeBody + 1); !ok {
+	if _, ok := a.acquireLarge(largeBody + 1); !ok {
 		t.Error("lineUp(): when one has gone another may come")
 	}
 }
@@ -364,7 +364,7 @@ func BenchmarkDecide(b *testing.B) {
 	if len(errs) > 0 {
 		b.Fatal(errs.ToAggregate())
 	}
-	s := &surroundings{
+	s := &inputs{
 		hub: "hub", may: nobodyMay,
 		propagation: func(tree.Policy) *placement.Policy { return pp },
 		override:    func(tree.Policy) *override.Policy { return policy },
@@ -375,14 +375,14 @@ func BenchmarkDecide(b *testing.B) {
 	key := keyOf("deployments", "web")
 	b.ReportAllocs()
 	for b.Loop() {
-		l := newLedger()
-		p := decideSafely(key, source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s, discard)
-		l.put(key, p, memory{}, nil)
+		l := newState()
+		p := decideSafely(key, source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s, discard)
+		l.setDesired(key, p, previous{}, nil)
 		for name, target := range p.targets {
 			_ = target.variant.body.Load().forNew()
-			l.report(key, name, row{seq: p.seq, state: refractv1alpha1.StateSynced, hash: target.variant.hash})
+			l.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: target.variant.hash})
 		}
-		if len(p.variants[0].changes) != 8 || l.entries[key].behind != 0 {
+		if len(p.variants[0].changes) != 8 || l.objects[key].behind != 0 {
 			b.Fatalf("want a plan with eight changes that is carried out, got %+v", p)
 		}
 	}

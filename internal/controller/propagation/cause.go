@@ -91,8 +91,8 @@ type evidence struct {
 	around cause
 	// known is whether the hub, or this process, knows that it was propagated.
 	known bool
-	// led is whether it travelled with others, and all of them were deleted by calls.
-	led bool
+	// followed is whether it travelled with others, and all of them were deleted by calls.
+	followed bool
 }
 
 // cause decides. Only a deletion that was seen has been asked for, and only if it was
@@ -102,7 +102,7 @@ func (e *evidence) cause() cause {
 	switch {
 	case !e.known:
 		return causeForgotten
-	case e.found == causeWithdrawn && e.led:
+	case e.found == causeWithdrawn && e.followed:
 		return causeDeleted
 	case e.found == causeWithdrawn, e.found == causeType:
 		return e.found
@@ -119,7 +119,7 @@ func (e *evidence) cause() cause {
 // nothing; found is what the hub says of it, seen is whether this process has decided
 // about the key before. What was found out once holds until the object is there again:
 // namespaces come back, and Propagations go.
-func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *memory, seen bool) (cause, error) {
+func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *previous, seen bool) (cause, error) {
 	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
 		return was.cause, nil
 	}
@@ -127,7 +127,7 @@ func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *de
 	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
 	var err error
 	if found == causeWithdrawn {
-		e.led = c.ledger.deleted(was.following)
+		e.followed = c.state.deleted(was.follows)
 	}
 	if found == causeDeleted || found == causeMissing {
 		if e.around, err = c.sources.around(ctx, key, told); err != nil {
@@ -155,7 +155,7 @@ func (c *Controller) recorded(ctx context.Context, key Key) (bool, error) {
 }
 
 // sourceGone says in one condition why the object is gone; nil if it is not.
-func sourceGone(p *plan) *metav1.Condition {
+func sourceGone(p *desiredState) *metav1.Condition {
 	if !p.gone {
 		return nil
 	}

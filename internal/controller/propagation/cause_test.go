@@ -24,7 +24,7 @@ func TestEvidence(t *testing.T) {
 		"BeingDeleted":       {"A deletionTimestamp says so, whenever one looks: also after a restart.", evidence{found: causeDeleted, known: true}, causeDeleted},
 		"Unlabelled":         {"A watch by label tells of a deletion, and the object is there: the label is gone.", evidence{found: causeWithdrawn, watched: true, known: true}, causeWithdrawn},
 		"Unreferenced":       {"What it travelled with was edited, or lost its label.", evidence{found: causeWithdrawn, known: true}, causeWithdrawn},
-		"WithItsLeaders":     {"All that it travelled with was deleted by calls: so it goes, too.", evidence{found: causeWithdrawn, known: true, led: true}, causeDeleted},
+		"WithItsLeaders":     {"All that it travelled with was deleted by calls: so it goes, too.", evidence{found: causeWithdrawn, known: true, followed: true}, causeDeleted},
 		"Relist":             {"A list does not have it, and no watch told of it.", evidence{found: causeMissing, known: true}, causeMissing},
 		"Namespace":          {"The namespace is being deleted, and takes it along by a call.", evidence{found: causeMissing, watched: true, around: causeNamespace, known: true}, causeNamespace},
 		"NamespaceFinalizer": {"The same of an object that has finalizers.", evidence{found: causeDeleted, around: causeNamespace, known: true}, causeNamespace},
@@ -158,11 +158,11 @@ func TestDeletionsAreNoted(t *testing.T) {
 // TestFollowersAreDeletedWithTheirLeaders takes the deletion of all that an object
 // travelled with for one of its own.
 func TestFollowersAreDeletedWithTheirLeaders(t *testing.T) {
-	l := newLedger()
+	l := newState()
 	asked, unasked, there := keyOf("deployments", "asked"), keyOf("deployments", "unasked"), keyOf("deployments", "there")
-	l.put(asked, &plan{gone: true, cause: causeDeleted}, memory{}, nil)
-	l.put(unasked, &plan{gone: true, cause: causeWithdrawn}, memory{}, nil)
-	l.put(there, &plan{}, memory{}, nil)
+	l.setDesired(asked, &desiredState{gone: true, cause: causeDeleted}, previous{}, nil)
+	l.setDesired(unasked, &desiredState{gone: true, cause: causeWithdrawn}, previous{}, nil)
+	l.setDesired(there, &desiredState{}, previous{}, nil)
 	cases := map[string]struct {
 		reason string
 		keys   []Key
@@ -184,8 +184,8 @@ func TestFollowersAreDeletedWithTheirLeaders(t *testing.T) {
 // TestCausesAreRemembered holds what was found out over decisions and restarts, until
 // the object is there again.
 func TestCausesAreRemembered(t *testing.T) {
-	gone := &plan{gone: true, cause: causeDeleted}
-	was := gone.remember(memory{uid: "u-1"})
+	gone := &desiredState{gone: true, cause: causeDeleted}
+	was := gone.remember(previous{uid: "u-1"})
 	if was.cause != causeDeleted || was.uid != "u-1" {
 		t.Errorf("remember() of an object that is gone: want its cause and UID, got %+v", was)
 	}
@@ -200,7 +200,7 @@ func TestCausesAreRemembered(t *testing.T) {
 	if got := causeIn([]metav1.Condition{*condition}); got != "" {
 		t.Errorf("causeIn() of what sourceGone() never says: want nothing, got %q", got)
 	}
-	there := &plan{uid: "u-2"}
+	there := &desiredState{uid: "u-2"}
 	if now := there.remember(was); now.cause != "" || sourceGone(there) != nil {
 		t.Errorf("an object that is there again: want no cause, got %q", now.cause)
 	}

@@ -101,14 +101,14 @@ type Controller struct {
 	sources  *sources
 	policies *policies
 	records  *records
-	ledger   *ledger
+	state    *state
 
-	decide    *work[Key]
-	report    *work[Key]
-	review    *work[tree.Policy]
-	placement *work[struct{}] // Clusters are others than before.
-	ownership *work[struct{}] // This replica has other members, or leads.
-	held      *work[string]   // Clusters on which deletions are held back.
+	decide    *workQueue[Key]
+	report    *workQueue[Key]
+	review    *workQueue[tree.Policy]
+	placement *workQueue[struct{}] // Clusters are others than before.
+	ownership *workQueue[struct{}] // This replica has other members, or leads.
+	pending   *workQueue[string]   // Clusters on which deletions are held back.
 
 	guardPercent int
 	emptyAfter   time.Duration // Of namespaces; zero if they stay.
@@ -162,31 +162,31 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 		large:        make(chan struct{}, maxLarge),
 		shards:       o.Shards,
 		members:      set,
-		ledger:       newLedger(),
+		state:        newState(),
 		appliers:     map[string]*applier{}, labels: map[string]map[string]string{}, charges: fair.Charges{Most: mostDecisions},
 	}
 	c.clusters = &member.Reconciler{
 		Client: mgr.GetClient(), Set: set, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),
-		Owns: o.Shards.Owns, Held: c.deletionsHeld,
+		Owns: o.Shards.Owns, Pending: c.pendingDeletions,
 	}
 	if err := c.clusters.SetupWithManager(mgr); err != nil {
 		return nil, fmt.Errorf("setting up the cluster controller: %w", err)
 	}
 	c.sources = newSources(dyn, disco, c.log, func(key Key, initial bool) {
-		u := fresh
+		u := priorityChanged
 		if initial {
-			u = resync
+			u = priorityResync
 		}
-		c.decide.add(key, urgencyOf(key, u))
+		c.decide.add(key, priorityOf(key, u))
 	})
 	c.hubNamespaces = &view{changed: c.namespaceChanged}
 	c.policies = newPolicies(c.log, c.policyChanged)
 	c.records = &records{
 		log:     c.log,
 		items:   map[Key]*known{},
-		found:   func(key Key) { c.decide.add(key, resync) },
+		found:   func(key Key) { c.decide.add(key, priorityResync) },
 		changed: c.recordChanged,
-		deleted: func(key Key) { c.report.add(key, resync) },
+		deleted: func(key Key) { c.report.add(key, priorityResync) },
 	}
 	set.Served = c.sources.served
 	set.OnCopy = c.copyChanged
@@ -194,34 +194,34 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 	set.OnChange = c.clusterChanged
 	set.Emptied = c.emptied
 	set.Ours = c.ours
-	if c.decide, err = newWork("decide", deciders, c.log, c.decideOne); err != nil {
+	if c.decide, err = newWorkQueue("decide", deciders, c.log, c.decideOne); err != nil {
 		return nil, err
 	}
-	if c.report, err = newWork("report", reporters, c.log, c.reportOne); err != nil {
+	if c.report, err = newWorkQueue("report", reporters, c.log, c.reportOne); err != nil {
 		return nil, err
 	}
-	if c.review, err = newWork("review", 1, c.log, c.reviewOne); err != nil {
+	if c.review, err = newWorkQueue("review", 1, c.log, c.reviewOne); err != nil {
 		return nil, err
 	}
-	if c.placement, err = newWork("placement", 1, c.log, c.placeAll); err != nil {
+	if c.placement, err = newWorkQueue("placement", 1, c.log, c.placeAll); err != nil {
 		return nil, err
 	}
-	if c.held, err = newWork("held", 1, c.log, func(_ context.Context, name string) (reconcile.Result, error) {
+	if c.pending, err = newWorkQueue("held", 1, c.log, func(_ context.Context, name string) (reconcile.Result, error) {
 		set.Recheck(name)
 		return reconcile.Result{}, nil
 	}); err != nil {
 		return nil, err
 	}
-	if c.ownership, err = newWork("ownership", 1, c.log, c.ownAll); err != nil {
+	if c.ownership, err = newWorkQueue("ownership", 1, c.log, c.ownAll); err != nil {
 		return nil, err
 	}
 	return c, mgr.Add(&runner{Controller: c, manager: mgr, begun: o.Started})
 }
 
-// urgencyOf is u, but for what others need to be there first.
-func urgencyOf(key Key, u urgency) urgency {
-	if u >= ripple && (key.GroupResource == namespaceResource.GroupResource() || key.GroupResource == crdResource.GroupResource()) {
-		return first
+// priorityOf is u, but for what others need to be there first.
+func priorityOf(key Key, u priority) priority {
+	if u >= priorityDependency && (key.GroupResource == namespaceResource.GroupResource() || key.GroupResource == crdResource.GroupResource()) {
+		return priorityRequired
 	}
 	return u
 }
@@ -267,7 +267,7 @@ func (r *runner) Start(ctx context.Context) error {
 	}
 	errs := make(chan error, 8)
 	for _, run := range []func(context.Context) error{
-		r.sources.run, r.decide.start, r.report.start, r.review.start, r.placement.start, r.ownership.start, r.held.start, r.prime,
+		r.sources.run, r.decide.start, r.report.start, r.review.start, r.placement.start, r.ownership.start, r.pending.start, r.prime,
 	} {
 		r.running.Go(func() { errs <- run(ctx) })
 	}
@@ -296,8 +296,8 @@ func (c *Controller) prime(ctx context.Context) error {
 			return nil
 		case now := <-tick.C:
 			keys, complete := c.sources.all()
-			if complete && c.ledger.unknown(keys) == 0 && p.over(c.ledger.unknown(c.records.keys()), now) {
-				c.ledger.primed()
+			if complete && c.state.unknown(keys) == 0 && p.over(c.state.unknown(c.records.keys()), now) {
+				c.state.primed()
 				c.primed.Store(true)
 			}
 		}
@@ -347,29 +347,29 @@ func hubUID(ctx context.Context, hub client.Reader) (string, error) {
 // policyChanged has everything decided anew that names the policy.
 func (c *Controller) policyChanged(ref tree.Policy) {
 	c.epoch.Add(1)
-	for _, key := range c.ledger.usersOf(ref) {
-		c.decide.add(key, ripple)
+	for _, key := range c.state.usersOf(ref) {
+		c.decide.add(key, priorityDependency)
 	}
-	c.review.add(ref, ripple)
+	c.review.add(ref, priorityDependency)
 }
 
 // copyChanged has a member look at a copy that came, changed or went.
 func (c *Controller) copyChanged(m *member.Member, key Key) {
-	if c.ledger.plan(key) == nil {
-		c.decide.add(key, resync)
+	if c.state.desired(key) == nil {
+		c.decide.add(key, priorityResync)
 		return
 	}
 	c.mu.Lock()
 	a := c.appliers[m.Name]
 	c.mu.Unlock()
 	if a != nil && a.member == m {
-		a.work.add(key, ripple)
+		a.queue.add(key, priorityDependency)
 	}
 }
 
 // ShardsChanged is to be called when this replica owns other members than before,
 // or begins to lead. It does not block.
-func (c *Controller) ShardsChanged() { c.ownership.add(struct{}{}, first) }
+func (c *Controller) ShardsChanged() { c.ownership.add(struct{}{}, priorityRequired) }
 
 // ownAll looks at every member anew.
 func (c *Controller) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
@@ -416,14 +416,14 @@ func (c *Controller) clusterChanged(name string) {
 	}
 	if a != nil {
 		for _, key := range a.guard.keys() {
-			a.work.add(key, ripple) // What is held may have been approved.
+			a.queue.add(key, priorityDependency) // What is held may have been approved.
 		}
-		for _, key := range c.ledger.on(name) {
-			a.work.add(key, resync) // It may have been lost, or reached again.
+		for _, key := range c.state.on(name) {
+			a.queue.add(key, priorityResync) // It may have been lost, or reached again.
 		}
 	}
 	if !c.members.Known(name) {
-		for _, key := range c.ledger.leave(name) {
+		for _, key := range c.state.leave(name) {
 			c.reportLater(key)
 		}
 		forgetMetrics(name)
@@ -441,8 +441,8 @@ const clusterDelay = 50 * time.Millisecond
 // something else will hear of it.
 func (c *Controller) placeAll(context.Context, struct{}) (reconcile.Result, error) {
 	keys, _ := c.sources.all() // Some may wait for this replica to lead.
-	for _, key := range append(keys, c.ledger.keys()...) {
-		c.decide.add(key, resync)
+	for _, key := range append(keys, c.state.keys()...) {
+		c.decide.add(key, priorityResync)
 	}
 	return reconcile.Result{}, nil
 }
@@ -460,8 +460,8 @@ func (c *Controller) begin(m *member.Member) error {
 	return nil
 }
 
-// deletionsHeld says what the guard of a cluster holds back.
-func (c *Controller) deletionsHeld(name string) (message string, held bool) {
+// pendingDeletions says what the guard of a cluster holds back.
+func (c *Controller) pendingDeletions(name string) (message string, held bool) {
 	c.mu.Lock()
 	a := c.appliers[name]
 	c.mu.Unlock()
@@ -470,7 +470,7 @@ func (c *Controller) deletionsHeld(name string) (message string, held bool) {
 	}
 	copiesHeld.WithLabelValues(name).Set(float64(a.member.Count()))
 	message, keys := a.guard.show(name)
-	deletionsHeld.WithLabelValues(name).Set(float64(len(keys)))
+	deletionsPending.WithLabelValues(name).Set(float64(len(keys)))
 	return message, message != ""
 }
 
@@ -485,7 +485,7 @@ func (c *Controller) emptied(name string) bool {
 	c.mu.Lock()
 	a := c.appliers[name]
 	c.mu.Unlock()
-	return c.primed.Load() && a != nil && len(c.ledger.on(name)) == 0
+	return c.primed.Load() && a != nil && len(c.state.on(name)) == 0
 }
 
 // lookAgain completes what is known of an object: one that a cache does not have is looked
@@ -497,7 +497,7 @@ func (c *Controller) lookAgain(ctx context.Context, key Key, src *source, seen b
 		}
 		if src.object == nil && found == "" {
 			if !seen {
-				c.ledger.none(key) // It may stay like this, as with a type that is not served any more.
+				c.state.none(key) // It may stay like this, as with a type that is not served any more.
 			}
 			return "", time.Second, nil
 		}
@@ -514,11 +514,11 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	// other policies, is found by this number.
 	epoch := c.epoch.Load()
 	told := c.sources.deletion(key)
-	was, seen := c.ledger.recall(key)
+	was, seen := c.state.previous(key)
 	if !seen {
 		was = c.remembered(key)
 	}
-	lead := c.ledger.leading(key, was.following)
+	lead := c.state.followed(key, was.follows)
 	if len(lead.by)+len(lead.unknown) > 0 {
 		c.sources.want(key)
 	}
@@ -531,20 +531,20 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 	if err != nil || again > 0 {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
-	s := &surroundings{
+	s := &inputs{
 		hub:         c.hub,
 		clusters:    c.members.Clusters(),
 		propagation: c.policies.propagation,
 		override:    c.policies.override,
 		resource:    c.sources.resource,
-		leading:     lead,
+		followed:    lead,
 		may:         c.policies.may,
 	}
 	if !c.shards.Leads() {
 		k, found := c.records.get(key)
-		s.recorded = &memory{placed: k.placed, hash: k.hash}
+		s.recorded = &previous{placed: k.placed, hash: k.hash}
 		if src.object != nil && (!found || k.source != src.object.GetUID()) {
-			c.ledger.none(key)
+			c.state.none(key)
 			c.sources.noted(key, told)
 			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
 		}
@@ -563,12 +563,12 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 		}
 	}
 	c.sources.noted(key, told)
-	clusters, reviewed, followers := c.ledger.put(key, p, was, policyNames(src.object))
+	clusters, reviewed, followers := c.state.setDesired(key, p, was, policyNames(src.object))
 	if !seen {
 		c.records.taken(key)
 	}
 	if c.epoch.Load() != epoch {
-		c.decide.add(key, ripple)
+		c.decide.add(key, priorityDependency)
 	}
 	for _, follower := range followers {
 		c.sources.want(follower)
@@ -587,7 +587,7 @@ func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, 
 // decideAll has these decided anew, as something else was.
 func (c *Controller) decideAll(keys []Key) {
 	for _, key := range keys {
-		c.decide.add(key, ripple)
+		c.decide.add(key, priorityDependency)
 	}
 }
 
@@ -597,16 +597,16 @@ func (c *Controller) neverWas(key Key) bool {
 	if _, reported := c.records.get(key); reported || c.anywhere(key) {
 		return false
 	}
-	c.ledger.none(key)
+	c.state.none(key)
 	c.unfollow(key)
-	c.decideAll(c.ledger.dismiss(key))
+	c.decideAll(c.state.dismiss(key))
 	return true
 }
 
 // unfollow ends that an object is followed that has no label, unless something
 // still refers to it: then it may come.
 func (c *Controller) unfollow(key Key) {
-	if !c.ledger.led(key) {
+	if !c.state.follows(key) {
 		c.sources.unwant(key)
 	}
 }
@@ -624,7 +624,7 @@ func (c *Controller) anywhere(key Key) bool {
 }
 
 // hand gives a plan to the members that it concerns.
-func (c *Controller) hand(key Key, p *plan, clusters []string) {
+func (c *Controller) hand(key Key, p *desiredState, clusters []string) {
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true
@@ -633,11 +633,11 @@ func (c *Controller) hand(key Key, p *plan, clusters []string) {
 	defer c.mu.Unlock()
 	for name, a := range c.appliers {
 		if concerned[name] {
-			a.work.add(key, urgencyOf(key, ripple))
+			a.queue.add(key, priorityOf(key, priorityDependency))
 			continue
 		}
 		if _, sight := a.member.Copy(key); p.targets[name] == nil && sight == member.Present {
-			a.work.add(key, ripple)
+			a.queue.add(key, priorityDependency)
 		}
 	}
 	for name := range concerned {
@@ -649,7 +649,7 @@ func (c *Controller) hand(key Key, p *plan, clusters []string) {
 			c.report.addAfter(key, 0) // Another replica waits for it.
 		}
 	}
-	if p.held != "" || len(concerned) == 0 {
+	if p.blocked != "" || len(concerned) == 0 {
 		c.report.addAfter(key, settledDelay)
 	}
 }

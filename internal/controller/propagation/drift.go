@@ -19,14 +19,14 @@ import (
 
 // How often a copy that somebody else changes again and again is corrected.
 const (
-	promptRounds = 3 // At once.
-	firstRound   = time.Second
-	lastRound    = time.Minute
-	peace        = 5 * time.Minute // After this long without a change it begins anew.
+	promptCorrections    = 3 // At once.
+	firstCorrectionDelay = time.Second
+	lastCorrectionDelay  = time.Minute
+	correctionReset      = 5 * time.Minute // After this long without a change it begins anew.
 )
 
-// round counts how often a copy was corrected in a row.
-type round struct {
+// correction counts how often a copy was corrected in a row.
+type correction struct {
 	count int
 	last  time.Time
 	next  time.Time // Not before.
@@ -34,14 +34,14 @@ type round struct {
 
 // known reports whether the copy with the hash is known to be as it was written;
 // after a restart in the wrong moment it is not.
-func (r *row) known(have member.Copy, hash string) bool {
+func (r *clusterStatus) known(have member.Copy, hash string) bool {
 	return r.asWritten(have) && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
 }
 
 // asWritten reports whether nobody has changed the copy, as far as who has which field
 // tells. Of a copy with other content than the row says the last write was not noted any
 // more, before a restart: when that was is not known.
-func (r *row) asWritten(have member.Copy) bool {
+func (r *clusterStatus) asWritten(have member.Copy) bool {
 	if r.hash == have.Hash {
 		return have.Owned.Is(r.baseline())
 	}
@@ -50,12 +50,12 @@ func (r *row) asWritten(have member.Copy) bool {
 
 // drift returns what somebody changed of a copy that has the right hash; nil if
 // nobody did, or if it cannot be told.
-func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
+func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) *refractv1alpha1.DriftStatus {
 	switch {
 	case r.baseline() == "":
 		return nil
 	case r.asWritten(have) && have.Doubted && r.hash == have.Hash:
-		return r.corrected(nil, a.member.Culprit(key)) // It was another's meanwhile.
+		return r.corrected(nil, a.member.ConflictingManager(key)) // It was another's meanwhile.
 	case r.asWritten(have):
 		return nil
 	}
@@ -70,11 +70,11 @@ func (a *applier) drift(key Key, r *row, t *target, have member.Copy) *refractv1
 	if len(lost) == 0 && r.owned != (member.Ownership{}) {
 		return r.corrected(nil, member.FieldManager)
 	}
-	return r.corrected(lost, a.member.Culprit(key))
+	return r.corrected(lost, a.member.ConflictingManager(key))
 }
 
 // corrected is the drift status after another correction.
-func (r *row) corrected(fields []string, manager string) *refractv1alpha1.DriftStatus {
+func (r *clusterStatus) corrected(fields []string, manager string) *refractv1alpha1.DriftStatus {
 	const most = 16
 	d := &refractv1alpha1.DriftStatus{Count: 1, Time: metav1.Now().Rfc3339Copy(), Fields: fields[:min(len(fields), most)], Manager: manager}
 	if r.drift != nil {
@@ -105,40 +105,40 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 	}
 }
 
-// spar returns how long to leave a copy that drifted to who keeps changing it, and
+// backOff returns how long to leave a copy that drifted to who keeps changing it, and
 // counts the round when that is not at all.
-func (a *applier) spar(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
+func (a *applier) backOff(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
 	if drift == nil {
 		return 0
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	now := time.Now()
-	f := a.rounds[key]
-	if now.Sub(f.last) > peace {
-		f = round{}
+	f := a.corrections[key]
+	if now.Sub(f.last) > correctionReset {
+		f = correction{}
 	}
-	if f.count >= promptRounds && now.Before(f.next) {
+	if f.count >= promptCorrections && now.Before(f.next) {
 		return f.next.Sub(now)
 	}
 	f.count++
 	f.last = now
-	if over := f.count - promptRounds; over >= 0 {
-		f.next = now.Add(min(firstRound<<min(over, 10), lastRound))
+	if over := f.count - promptCorrections; over >= 0 {
+		f.next = now.Add(min(firstCorrectionDelay<<min(over, 10), lastCorrectionDelay))
 	}
-	if len(a.rounds) > maxRounds {
-		clear(a.rounds)
+	if len(a.corrections) > maxCorrections {
+		clear(a.corrections)
 	}
-	a.rounds[key] = f
+	a.corrections[key] = f
 	return 0
 }
 
-// maxRounds bounds what is remembered of corrections, in copies of a member.
-const maxRounds = 10_000
+// maxCorrections bounds what is remembered of corrections, in copies of a member.
+const maxCorrections = 10_000
 
-// fought leaves the copy for a while to who keeps changing it.
-func (a *applier) fought(key Key, r row, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
-	r.state, r.reason = refractv1alpha1.StateDrifted, reasonFought
+// leaveDrifted leaves the copy for a while to who keeps changing it.
+func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
+	r.state, r.reason = refractv1alpha1.StateDrifted, reasonDriftsAgain
 	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
 		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
 	return a.done(key, r, left)

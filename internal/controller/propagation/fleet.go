@@ -26,7 +26,7 @@ func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured,
 	if !c.primed.Load() {
 		return nil, c.Ready()
 	}
-	at := moment{epoch: c.epoch.Load(), plans: c.ledger.plans()}
+	at := moment{epoch: c.epoch.Load(), plans: c.state.plans()}
 	had := c.contents.Load()
 	if had != nil && had.objects != nil && had.moment == at {
 		return had.objects, nil
@@ -70,10 +70,10 @@ type edition struct {
 
 // located is the report that says where an object is, and what it was made from.
 type located struct {
-	plan   *plan
-	hash   string
-	placed []placement.Target
-	report *unstructured.Unstructured
+	desired *desiredState
+	hash    string
+	placed  []placement.Target
+	report  *unstructured.Unstructured
 }
 
 // mostKept is how many policies and clusters are known at most, of some of which there may be
@@ -124,11 +124,11 @@ func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstru
 		now.stored[editionOf(item)] = u
 		all = append(all, u)
 	}
-	for _, key := range c.ledger.keys() {
+	for _, key := range c.state.keys() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		p, was, ok := c.ledger.place(key)
+		p, was, ok := c.state.place(key)
 		if !ok || p.gone {
 			continue
 		}
@@ -143,23 +143,23 @@ func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstru
 }
 
 // place returns the plan of a key, and what there was to know before it.
-func (l *ledger) place(key Key) (p *plan, was memory, ok bool) {
+func (l *state) place(key Key) (p *desiredState, was previous, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
-		return nil, memory{}, false
+		return nil, previous{}, false
 	}
-	return e.plan, e.memory, true
+	return e.desired, e.previous, true
 }
 
 // located returns the report on an object.
-func (c *contents) located(key Key, p *plan, was memory) (located, error) {
-	if l, ok := c.reports[key]; ok && l.plan == p && l.hash == was.hash && slices.Equal(l.placed, was.placed) {
+func (c *contents) located(key Key, p *desiredState, was previous) (located, error) {
+	if l, ok := c.reports[key]; ok && l.desired == p && l.hash == was.hash && slices.Equal(l.placed, was.placed) {
 		return l, nil
 	}
 	report, err := location(key, p, was)
-	return located{plan: p, hash: was.hash, placed: was.placed, report: report}, err
+	return located{desired: p, hash: was.hash, placed: was.placed, report: report}, err
 }
 
 // untyped returns a policy or cluster as it was made before, or makes it.
@@ -190,7 +190,7 @@ func unstructuredOf(obj client.Object, gvk schema.GroupVersionKind) (*unstructur
 }
 
 // location is a Propagation that says where an object is, and why.
-func location(key Key, p *plan, was memory) (*unstructured.Unstructured, error) {
+func location(key Key, p *desiredState, was previous) (*unstructured.Unstructured, error) {
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
 	r.SetName(recordName(key))
@@ -201,7 +201,7 @@ func location(key Key, p *plan, was memory) (*unstructured.Unstructured, error) 
 			Name: was.placed[i].Cluster, State: refractv1alpha1.StateSynced, Replicas: was.placed[i].Replicas,
 		})
 	}
-	for _, leader := range p.following {
+	for _, leader := range p.follows {
 		r.status.Follows = append(r.status.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
 	}
 	kind := refractv1alpha1.KindPropagation

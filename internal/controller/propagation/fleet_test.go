@@ -24,7 +24,7 @@ func TestObjectsAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := &Controller{
-		client: fake.NewClientBuilder().WithScheme(scheme).Build(), ledger: newLedger(), sources: &sources{},
+		client: fake.NewClientBuilder().WithScheme(scheme).Build(), state: newState(), sources: &sources{},
 		policies: newPolicies(discard, func(tree.Policy) {}),
 	}
 	view := &policyView{policies: c.policies, kind: corev1alpha1.KindOverridePolicy}

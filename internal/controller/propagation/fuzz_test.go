@@ -55,10 +55,10 @@ func knowing(tb testing.TB) *Controller {
 	}
 	c := &Controller{hub: theHub, log: discard, shards: &lone{}, members: set, appliers: map[string]*applier{}}
 	var err error
-	if c.decide, err = newWork("decide", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
+	if c.decide, err = newWorkQueue("decide", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
 		tb.Fatal(err)
 	}
-	if c.report, err = newWork("report", 1, discard, c.reportOne); err != nil {
+	if c.report, err = newWorkQueue("report", 1, discard, c.reportOne); err != nil {
 		tb.Fatal(err)
 	}
 	return c
@@ -66,7 +66,7 @@ func knowing(tb testing.TB) *Controller {
 
 // restarted is the controller as it is after a restart, when a record is all that it has.
 func (c *Controller) restarted() *recordView {
-	c.ledger = newLedger()
+	c.state = newState()
 	c.records = &records{log: discard, items: map[Key]*known{}, found: func(Key) {}, changed: c.recordChanged, deleted: func(Key) {}}
 	return &recordView{records: c.records}
 }
@@ -145,8 +145,8 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		}
 		was := c.remembered(key)
 		checkPlaced(t, was.placed)
-		if len(was.rows) > 2 {
-			t.Errorf("want a row for each cluster that there is, got %+v", was.rows)
+		if len(was.statuses) > 2 {
+			t.Errorf("want a row for each cluster that there is, got %+v", was.statuses)
 		}
 		mode := corev1alpha1.SchedulingModeDuplicate
 		if divide {
@@ -155,7 +155,7 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		src := source{object: deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}, nil, false), gvr: deployments, kind: "Deployment"}
 		plan := decideSafely(key, src, was, around(t, mode, false, nil), discard)
 		checkPlaced(t, plan.placed)
-		c.ledger.put(key, plan, was, policyNames(src.object))
+		c.state.setDesired(key, plan, was, policyNames(src.object))
 		checkReport(t, c, key)
 
 		// Another replica has written it anew, or somebody.
@@ -165,11 +165,11 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		checkReport(t, c, key)
 
 		gone := decideSafely(key, source{gvr: deployments, kind: "Deployment"}, was, around(t, mode, false, nil), discard)
-		clusters, _, _ := c.ledger.put(key, gone, was, nil)
+		clusters, _, _ := c.state.setDesired(key, gone, was, nil)
 		for _, name := range clusters {
-			c.ledger.report(key, name, row{absent: true})
+			c.state.report(key, name, clusterStatus{absent: true})
 		}
-		if _, rows, left, _ := c.ledger.snapshot(key); len(rows)+len(left.placed) > 0 {
+		if _, rows, left, _ := c.state.snapshot(key); len(rows)+len(left.placed) > 0 {
 			t.Errorf("the object is gone, and so are its copies, and the report cannot be closed: %+v %+v", rows, left.placed)
 		}
 		return len(text)
@@ -191,7 +191,7 @@ func checkPlaced(t *testing.T, placed []placement.Target) {
 // checkReport fails if what would be written of an object is not about what there is.
 func checkReport(t *testing.T, c *Controller, key Key) {
 	t.Helper()
-	p, rows, was, _ := c.ledger.snapshot(key)
+	p, rows, was, _ := c.state.snapshot(key)
 	k, _ := c.records.get(key)
 	status := c.assemble(key, p, rows, was, k.conditions)
 	if len(status.Clusters) > 2 || len(status.Alike) > 0 {
@@ -232,14 +232,14 @@ func TestUnknownClustersAreNotLearned(t *testing.T) {
 	c := knowing(t)
 	c.restarted()
 	key := keyOf("deployments", "web")
-	c.ledger.put(key, &plan{targets: map[string]*target{}}, memory{}, nil)
+	c.state.setDesired(key, &desiredState{targets: map[string]*target{}}, previous{}, nil)
 	c.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{
 		{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "left", State: refractv1alpha1.StateSynced},
 	}})
-	if _, known := c.ledger.row(key, "eu-1"); !known {
+	if _, known := c.state.clusterStatus(key, "eu-1"); !known {
 		t.Error("want what is said of a cluster that there is taken up")
 	}
-	if _, known := c.ledger.row(key, "left"); known {
+	if _, known := c.state.clusterStatus(key, "left"); known {
 		t.Error("want nothing known of a cluster that there is not")
 	}
 }
@@ -310,11 +310,11 @@ func FuzzMarks(f *testing.F) {
 		if c.ours(key, have) && (!strings.HasPrefix(source, theHub+"/") || !strings.HasSuffix(source, "/shop/web")) {
 			t.Errorf("%q is taken for a copy of %v of this hub", source, key)
 		}
-		r := row{}
+		r := clusterStatus{}
 		if r.stays(have, false) || r.stays(have, true) && orphan != placement.OrphanAll && (orphan != placement.OrphanAdopted || !adopted) {
 			t.Errorf("it is left behind by %q", orphan)
 		}
-		if (&row{hash: hash}).asWritten(have) && have.Owned != (member.Ownership{}) {
+		if (&clusterStatus{hash: hash}).asWritten(have) && have.Owned != (member.Ownership{}) {
 			t.Error("what nobody has written is as it was written")
 		}
 	})

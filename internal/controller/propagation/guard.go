@@ -41,20 +41,20 @@ const (
 // itself, and each cause in it, so that one tenant does not stop the others; see
 // [guard.excess] for what is judged beyond that.
 type guard struct {
-	share    float64
-	mu       sync.Mutex
-	pending  map[Key]removal // To go; it is not known yet what else is.
-	since    time.Time       // When the first of them was added,
-	changed  time.Time       // and when the last.
-	held     map[Key]removal // To go, and more than may go unasked.
-	token    string          // Names what is held; empty if nothing is.
-	issued   []issue         // What tokens were given for, the newest last.
-	allowed  map[Key]removal // May go unasked.
-	approved map[Key]bool    // May go, as somebody said so.
-	lost     map[Key]loss    // Went unasked within the window.
-	copies   map[string]int  // That the member had when it was last judged, by namespace.
-	judged   time.Time       // When that was; zero if what is held is less since.
-	now      func() time.Time
+	share     float64
+	mu        sync.Mutex
+	undecided map[Key]removal // To go; it is not known yet what else is.
+	since     time.Time       // When the first of them was added,
+	changed   time.Time       // and when the last.
+	pending   map[Key]removal // To go, and more than may go unasked.
+	token     string          // Names what is held; empty if nothing is.
+	issued    []issue         // What tokens were given for, the newest last.
+	allowed   map[Key]removal // May go unasked.
+	approved  map[Key]bool    // May go, as somebody said so.
+	lost      map[Key]loss    // Went unasked within the window.
+	copies    map[string]int  // That the member had when it was last judged, by namespace.
+	judged    time.Time       // When that was; zero if what is held is less since.
+	now       func() time.Time
 }
 
 // removal is a copy that is to go.
@@ -63,8 +63,8 @@ type removal struct {
 
 	uid   types.UID
 	cause cause
-	// grave is whether more goes with it than itself.
-	grave bool
+	// needsApproval is whether more goes with it than itself.
+	needsApproval bool
 }
 
 // group is what is judged together.
@@ -84,8 +84,8 @@ type loss struct {
 
 // issue is what a token stands for.
 type issue struct {
-	token string
-	held  map[Key]removal
+	token    string
+	removals map[Key]removal
 }
 
 // issues is for how many sets of copies a token is remembered: while somebody reads
@@ -97,8 +97,8 @@ const guardCollects = 5 * guardSettles
 
 func newGuard(percent int, now func() time.Time) *guard {
 	return &guard{
-		share:   float64(percent) / 100,
-		pending: map[Key]removal{}, held: map[Key]removal{}, allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
+		share:     float64(percent) / 100,
+		undecided: map[Key]removal{}, pending: map[Key]removal{}, allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
 		now: now,
 	}
 }
@@ -108,8 +108,8 @@ type answer int
 
 const (
 	notYet answer = iota // Ask again after a while.
-	pass                 // It may go now.
-	hold                 // It may not go until that is approved.
+	allow                // It may go now.
+	deny                 // It may not go until that is approved.
 )
 
 // ask returns what to do with a copy that is to go. Copies returns how many the member
@@ -119,43 +119,43 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	defer g.mu.Unlock()
 	g.approve(approved)
 	now := g.now()
-	was, isHeld := g.held[r.Key]
+	was, isHeld := g.pending[r.Key]
 	switch {
 	case g.passes(r.Key):
-		return pass, 0
-	case r.grave: // It is held alone: it says nothing about others.
-		delete(g.pending, r.Key)
+		return allow, 0
+	case r.needsApproval: // It is held alone: it says nothing about others.
+		delete(g.undecided, r.Key)
 		g.copies = copies()
-		g.hold(r)
-		return hold, 0
+		g.requireApproval(r)
+		return deny, 0
 	case isHeld:
-		g.held[r.Key] = r // It may be less grave by now, or have another cause.
-		if was.grave || was.cause != r.cause {
+		g.pending[r.Key] = r // It may be less grave by now, or have another cause.
+		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
 		}
 		if g.collecting(now) > 0 || now.Sub(g.judged) < guardSettles {
-			return hold, 0
+			return deny, 0
 		}
 	case g.holds(r.group()):
-		g.hold(r)
-		return hold, 0
+		g.requireApproval(r)
+		return deny, 0
 	default:
-		if _, there := g.pending[r.Key]; !there {
-			if len(g.pending) == 0 {
+		if _, there := g.undecided[r.Key]; !there {
+			if len(g.undecided) == 0 {
 				g.since = now
 			}
 			g.changed = now
 		}
-		g.pending[r.Key] = r
+		g.undecided[r.Key] = r
 		if left := g.collecting(now); left > 0 {
 			return notYet, left
 		}
 	}
 	g.judge(copies(), now)
 	if g.passes(r.Key) {
-		return pass, 0
+		return allow, 0
 	}
-	return hold, 0
+	return deny, 0
 }
 
 // await is told of a copy that is to go while nobody knows yet what else is: it is judged
@@ -163,10 +163,10 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, isHeld := g.held[r.Key]; isHeld || g.passes(r.Key) {
+	if _, isHeld := g.pending[r.Key]; isHeld || g.passes(r.Key) {
 		return
 	}
-	g.pending[r.Key] = r
+	g.undecided[r.Key] = r
 	g.since = g.now()
 	g.changed = g.since
 }
@@ -178,7 +178,7 @@ func (g *guard) passes(key Key) bool {
 
 // collecting is how long to wait for what else is to go.
 func (g *guard) collecting(now time.Time) time.Duration {
-	if len(g.pending) == 0 {
+	if len(g.undecided) == 0 {
 		return 0
 	}
 	until := g.changed.Add(guardSettles)
@@ -197,9 +197,9 @@ func (g *guard) approve(token string) {
 	if token == "" || at < 0 {
 		return
 	}
-	for key, r := range g.issued[at].held {
-		if is, still := g.held[key]; still && is.uid == r.uid {
-			delete(g.held, key)
+	for key, r := range g.issued[at].removals {
+		if is, still := g.pending[key]; still && is.uid == r.uid {
+			delete(g.pending, key)
 			g.approved[key] = true
 		}
 	}
@@ -212,17 +212,17 @@ func (g *guard) judge(copies map[string]int, now time.Time) {
 	g.copies, g.judged = copies, now
 	maps.DeleteFunc(g.lost, func(_ Key, l loss) bool { return now.Sub(l.at) > guardWindow })
 	excess := g.excess()
-	for key, r := range g.pending {
+	for key, r := range g.undecided {
 		if excess[r.group()] {
-			g.held[key] = r
+			g.pending[key] = r
 			continue
 		}
 		g.allowed[key] = r
 	}
-	clear(g.pending)
-	for key, r := range g.held {
-		if !r.grave && !excess[r.group()] {
-			delete(g.held, key)
+	clear(g.undecided)
+	for key, r := range g.pending {
+		if !r.needsApproval && !excess[r.group()] {
+			delete(g.pending, key)
 			g.allowed[key] = r
 		}
 	}
@@ -231,16 +231,16 @@ func (g *guard) judge(copies map[string]int, now time.Time) {
 
 // toll is what removals come to, and what they are taken from.
 type toll struct {
-	now, held  int // Copies that are to go, of those that there are;
-	lost, most int // with those that went within the window, of all that there were.
+	now, pending int // Copies that are to go, of those that there are;
+	lost, most   int // with those that went within the window, of all that there were.
 }
 
 func (t *toll) add(o toll) {
-	t.now, t.held, t.lost, t.most = t.now+o.now, t.held+o.held, t.lost+o.lost, t.most+o.most
+	t.now, t.pending, t.lost, t.most = t.now+o.now, t.pending+o.pending, t.lost+o.lost, t.most+o.most
 }
 
 func (t *toll) subtract(o toll) {
-	t.add(toll{now: -o.now, held: -o.held, lost: -o.lost, most: -o.most})
+	t.add(toll{now: -o.now, pending: -o.pending, lost: -o.lost, most: -o.most})
 }
 
 // excess returns the groups of which more is to go than may go unasked.
@@ -319,7 +319,7 @@ func shared(shares map[string]toll) toll {
 	sum, most := apart(shares)
 	now, lost := max(0, most.now-sum.now), max(0, most.lost-sum.lost)
 	sum.add(most)
-	sum.subtract(toll{now: now, held: now, lost: lost, most: lost})
+	sum.subtract(toll{now: now, pending: now, lost: lost, most: lost})
 	return sum
 }
 
@@ -350,18 +350,18 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 		groups[of] = sum
 	}
 	for namespace, n := range g.copies {
-		has(namespace, toll{held: n, most: n})
+		has(namespace, toll{pending: n, most: n})
 	}
 	for key := range g.approved { // They are no loss.
-		has(key.Namespace, toll{held: -1, most: -1})
+		has(key.Namespace, toll{pending: -1, most: -1})
 	}
 	for _, l := range g.lost {
 		has(l.namespace, toll{most: 1})
 		loses(l.group, toll{lost: 1})
 	}
-	for _, removals := range []map[Key]removal{g.pending, g.allowed, g.held} {
+	for _, removals := range []map[Key]removal{g.undecided, g.allowed, g.pending} {
 		for _, r := range removals {
-			if !r.grave {
+			if !r.needsApproval {
 				loses(r.group(), toll{now: 1, lost: 1})
 			}
 		}
@@ -371,7 +371,7 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 
 // much reports whether that is more than may go unasked.
 func (g *guard) much(t toll) bool {
-	return g.over(t.now, guardCopies, t.held) || g.over(t.lost, guardPasses, t.most)
+	return g.over(t.now, guardCopies, t.pending) || g.over(t.lost, guardPasses, t.most)
 }
 
 func (g *guard) over(n, least, of int) bool {
@@ -380,23 +380,23 @@ func (g *guard) over(n, least, of int) bool {
 
 // holds reports whether something of the group is held because it is much.
 func (g *guard) holds(of group) bool {
-	for _, r := range g.held {
-		if r.group() == of && !r.grave {
+	for _, r := range g.pending {
+		if r.group() == of && !r.needsApproval {
 			return true
 		}
 	}
 	return false
 }
 
-func (g *guard) hold(r removal) {
-	g.held[r.Key] = r
+func (g *guard) requireApproval(r removal) {
+	g.pending[r.Key] = r
 	g.name()
 }
 
 // name gives what is held a token.
 func (g *guard) name() {
 	g.token = ""
-	if len(g.held) == 0 {
+	if len(g.pending) == 0 {
 		return
 	}
 	g.token = g.fingerprint()
@@ -407,7 +407,7 @@ func (g *guard) issue() {
 	if g.token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == g.token }) {
 		return
 	}
-	g.issued = append(g.issued, issue{g.token, maps.Clone(g.held)})
+	g.issued = append(g.issued, issue{g.token, maps.Clone(g.pending)})
 	if len(g.issued) > issues {
 		g.issued = slices.Delete(g.issued, 0, 1)
 	}
@@ -444,9 +444,9 @@ func (g *guard) done(key Key) {
 func (g *guard) drop(key Key) {
 	delete(g.allowed, key)
 	delete(g.approved, key)
-	delete(g.pending, key)
-	if _, is := g.held[key]; is {
-		delete(g.held, key)
+	delete(g.undecided, key)
+	if _, is := g.pending[key]; is {
+		delete(g.pending, key)
 		g.judged = time.Time{}
 		g.name()
 	}
@@ -457,7 +457,7 @@ func (g *guard) drop(key Key) {
 func (g *guard) says(r removal, cluster string) string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if r.grave {
+	if r.needsApproval {
 		const format = "%s, and the cluster has objects of the type, which would go with the copy: " +
 			"`refract approve %s` shows it and lets it go, and what comes back to the hub stays"
 		return fmt.Sprintf(format, r.cause.of(), cluster)
@@ -469,7 +469,7 @@ func (g *guard) says(r removal, cluster string) string {
 // tally is how much of each group is held.
 func (g *guard) tally() map[group]int {
 	n := map[group]int{}
-	for _, r := range g.held {
+	for _, r := range g.pending {
 		n[r.group()]++
 	}
 	return n
@@ -499,7 +499,7 @@ func (g *guard) message(cluster string) string {
 		return cmp.Or(cmp.Compare(tally[b], tally[a]), strings.Compare(a.namespace, b.namespace), strings.Compare(string(a.cause), string(b.cause)))
 	})
 	shown := groups[:min(len(groups), groupsShown)]
-	parts, left := make([]string, 0, groupsShown+1), len(g.held)
+	parts, left := make([]string, 0, groupsShown+1), len(g.pending)
 	for _, of := range shown {
 		parts = append(parts, g.describe(of, tally[of]))
 		left -= tally[of]
@@ -509,7 +509,7 @@ func (g *guard) message(cluster string) string {
 	}
 	const format = "%d of %d copies are to go at once, which nobody has approved yet (%s): " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
-	return fmt.Sprintf(format, len(g.held), total, strings.Join(parts, "; "), cluster, g.token)
+	return fmt.Sprintf(format, len(g.pending), total, strings.Join(parts, "; "), cluster, g.token)
 }
 
 // show says what is held and what to do, empty when nothing is, and names it: what the
@@ -518,21 +518,21 @@ func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.issue()
-	return g.message(cluster), slices.Collect(maps.Keys(g.held))
+	return g.message(cluster), slices.Collect(maps.Keys(g.pending))
 }
 
 // keys returns what is held.
 func (g *guard) keys() []Key {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.held))
+	return slices.Collect(maps.Keys(g.pending))
 }
 
 // fingerprint names what is held.
 func (g *guard) fingerprint() string {
 	digest := sha256.New()
-	for _, key := range slices.SortedFunc(maps.Keys(g.held), compareKeys) {
-		fmt.Fprintf(digest, "%s/%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name, g.held[key].uid)
+	for _, key := range slices.SortedFunc(maps.Keys(g.pending), compareKeys) {
+		fmt.Fprintf(digest, "%s/%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name, g.pending[key].uid)
 	}
 	return hex.EncodeToString(digest.Sum(nil))[:12]
 }

@@ -20,13 +20,13 @@ func TestGuard(t *testing.T) {
 		total, gone int
 		want        answer
 	}{
-		"One":           {"One object was deleted.", 100, 1, pass},
-		"Few":           {"Ten may go even if they are all there are.", 10, 10, pass},
-		"SomeOfMany":    {"Twenty of a hundred are an ordinary day.", 100, 20, pass},
-		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, hold},
-		"AllOfSome":     {"A hub that was emptied.", 11, 11, hold},
-		"JustTooMany":   {"More than 30 %.", 100, 31, hold},
-		"JustFewEnough": {"Exactly 30 %.", 100, 30, pass},
+		"One":           {"One object was deleted.", 100, 1, allow},
+		"Few":           {"Ten may go even if they are all there are.", 10, 10, allow},
+		"SomeOfMany":    {"Twenty of a hundred are an ordinary day.", 100, 20, allow},
+		"ManyOfMany":    {"Half of them are a mistake until somebody says otherwise.", 100, 50, deny},
+		"AllOfSome":     {"A hub that was emptied.", 11, 11, deny},
+		"JustTooMany":   {"More than 30 %.", 100, 31, deny},
+		"JustFewEnough": {"Exactly 30 %.", 100, 30, allow},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -62,7 +62,7 @@ func held20(t *testing.T, now *time.Time) *guard {
 		g.ask(removal{Key: numbered(i)}, of(40), "")
 	}
 	*now = now.Add(guardSettles)
-	if got, _ := g.ask(removal{Key: numbered(0)}, of(40), ""); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(40), ""); got != deny {
 		t.Fatalf("ask(): want held, got %v", got)
 	}
 	return g
@@ -82,11 +82,11 @@ func TestGuardIsApproved(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), "another"); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(1)}, of(40), "another"); got != deny {
 		t.Errorf("ask() with another token: want held, got %v", got)
 	}
 	for i := range 20 {
-		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != pass {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(40), approved); got != allow {
 			t.Fatalf("ask() with the token: want pass, got %v", got)
 		}
 		g.went(numbered(i))
@@ -101,7 +101,7 @@ func TestGuardApprovesWhatWasSeen(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	before := token(t, g)
-	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != deny {
 		t.Errorf("ask() for one more: want hold, got %v", got)
 	}
 	if token(t, g) == before {
@@ -121,7 +121,7 @@ func TestGuardHoldsUpNobodyElse(t *testing.T) {
 		t.Errorf("ask() of another namespace: want wait, got %v", got)
 	}
 	now = now.Add(guardSettles)
-	if got, _ := g.ask(removal{Key: other}, of(40), ""); got != pass {
+	if got, _ := g.ask(removal{Key: other}, of(40), ""); got != allow {
 		t.Errorf("ask() of another namespace: want pass, got %v", got)
 	}
 	if token(t, g) != before {
@@ -136,7 +136,7 @@ func TestGuardForgetsWhatCameBack(t *testing.T) {
 	for i := range 15 {
 		g.done(numbered(i))
 	}
-	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != allow {
 		t.Errorf("ask() when 5 are left: want pass, got %v", got)
 	}
 }
@@ -149,7 +149,7 @@ func TestGuardRemembers(t *testing.T) {
 	for i := range 100 {
 		g.ask(removal{Key: numbered(i)}, of(100-went), "")
 		now = now.Add(guardSettles)
-		if got, _ := g.ask(removal{Key: numbered(i)}, of(100-went), ""); got == hold {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(100-went), ""); got == deny {
 			break
 		}
 		g.went(numbered(i))
@@ -159,7 +159,7 @@ func TestGuardRemembers(t *testing.T) {
 		t.Errorf("one after the other: want 30 of 100 to go within a minute unasked, got %d", went)
 	}
 	now = now.Add(2 * guardWindow)
-	if got, _ := g.ask(removal{Key: numbered(went)}, of(100-went), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(went)}, of(100-went), ""); got != allow {
 		t.Error("what went long ago counts for ever")
 	}
 }
@@ -170,7 +170,7 @@ func TestGuardIsNotHeldUp(t *testing.T) {
 	g := newGuard(DefaultGuard, func() time.Time { return now })
 	for i := range 100 {
 		now = now.Add(guardSettles * 9 / 10)
-		if got, _ := g.ask(removal{Key: numbered(i)}, of(10_000), ""); got == pass {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(10_000), ""); got == allow {
 			return
 		}
 	}
@@ -191,7 +191,7 @@ func TestGuardAwaits(t *testing.T) {
 	}
 	now = now.Add(guardSettles)
 	for _, i := range []int{39, 0, 20} {
-		if got, _ := g.ask(removal{Key: numbered(i)}, of(100), ""); got != hold {
+		if got, _ := g.ask(removal{Key: numbered(i)}, of(100), ""); got != deny {
 			t.Errorf("ask() for copy %d of 40: want hold, got %v", i, got)
 		}
 	}
@@ -199,11 +199,11 @@ func TestGuardAwaits(t *testing.T) {
 		t.Errorf("show(): want all of them in one pass, got %q", message)
 	}
 	g.await(removal{Key: numbered(0)}) // The member was away.
-	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), token(t, g)); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), token(t, g)); got != allow {
 		t.Errorf("ask() with the token: want pass, got %v", got)
 	}
 	g.await(removal{Key: numbered(0)})
-	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(100), ""); got != allow {
 		t.Errorf("ask() for what was approved: want pass, got %v", got)
 	}
 }
@@ -222,7 +222,7 @@ func TestGuardForgetsApprovals(t *testing.T) {
 		g.ask(removal{Key: numbered(i), uid: "another"}, of(40), approved)
 	}
 	now = now.Add(guardSettles)
-	if got, _ := g.ask(removal{Key: numbered(0), uid: "another"}, of(40), approved); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(0), uid: "another"}, of(40), approved); got != deny {
 		t.Errorf("ask() for other copies of the same names with the old token: want hold, got %v", got)
 	}
 }
@@ -232,10 +232,10 @@ func TestGuardTakesAnOlderToken(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
 	approved := token(t, g)
-	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != hold {
+	if got, _ := g.ask(removal{Key: numbered(21)}, of(40), ""); got != deny {
 		t.Fatalf("ask() for one more: want hold, got %v", got)
 	}
-	if got, _ := g.ask(removal{Key: numbered(3)}, of(40), approved); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(3)}, of(40), approved); got != allow {
 		t.Errorf("ask() for what was approved: want pass, got %v", got)
 	}
 }
@@ -244,17 +244,17 @@ func TestGuardTakesAnOlderToken(t *testing.T) {
 func TestGuardAsksForADefinition(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := newGuard(DefaultGuard, func() time.Time { return now })
-	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
+	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), needsApproval: true}
 	g.ask(removal{Key: numbered(1)}, of(1000), "")
-	if got, _ := g.ask(one, of(1000), ""); got != hold {
+	if got, _ := g.ask(one, of(1000), ""); got != deny {
 		t.Errorf("ask(): want hold, got %v", got)
 	}
 	now = now.Add(guardSettles)
-	if got, _ := g.ask(removal{Key: numbered(1)}, of(1000), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(1)}, of(1000), ""); got != allow {
 		t.Errorf("ask() for another copy of the same pass: want pass, got %v", got)
 	}
-	one.grave = false // Its objects went.
-	if got, _ := g.ask(one, of(1000), ""); got != pass {
+	one.needsApproval = false // Its objects went.
+	if got, _ := g.ask(one, of(1000), ""); got != allow {
 		t.Errorf("ask() when nothing would go along: want pass, got %v", got)
 	}
 }
@@ -264,15 +264,15 @@ func TestGuardAsksForADefinition(t *testing.T) {
 func TestGuardKeepsGravesApart(t *testing.T) {
 	now := time.Unix(0, 0)
 	g := held20(t, &now)
-	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), grave: true}
+	one := removal{Key: keyOf("customresourcedefinitions", "widgets"), needsApproval: true}
 	g.ask(one, of(40), "")
 	for i := range 15 {
 		g.done(numbered(i))
 	}
-	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(16)}, of(40), ""); got != allow {
 		t.Errorf("ask() when 5 are left: want pass, got %v", got)
 	}
-	if got, _ := g.ask(one, of(40), ""); got != hold {
+	if got, _ := g.ask(one, of(40), ""); got != deny {
 		t.Errorf("ask() for the definition: want hold, got %v", got)
 	}
 }
@@ -285,7 +285,7 @@ func TestGuardIsOff(t *testing.T) {
 		g.ask(removal{Key: numbered(i)}, of(50), "")
 	}
 	now = now.Add(guardSettles)
-	if got, _ := g.ask(removal{Key: numbered(0)}, of(20), ""); got != pass {
+	if got, _ := g.ask(removal{Key: numbered(0)}, of(20), ""); got != allow {
 		t.Errorf("ask(): want pass, got %v", got)
 	}
 }
@@ -305,7 +305,7 @@ func play(g *guard, now *time.Time, copies map[string]int, together bool, steps 
 	settle := func() {
 		*now = now.Add(guardSettles)
 		for _, r := range all {
-			if got, _ := g.ask(r, func() map[string]int { return maps.Clone(copies) }, ""); got == pass {
+			if got, _ := g.ask(r, func() map[string]int { return maps.Clone(copies) }, ""); got == allow {
 				went[fmt.Sprintf("%s %s", r.Namespace, r.cause)]++
 				copies[r.Namespace]--
 				g.went(r.Key)
@@ -492,7 +492,7 @@ func TestGuardCountsWhatIsLost(t *testing.T) {
 	for i := range 100 { // One comes and goes all the time.
 		g.ask(removal{Key: numbered(0)}, of(50), "")
 		now = now.Add(guardSettles)
-		if got, _ := g.ask(removal{Key: numbered(0)}, of(50), ""); got != pass {
+		if got, _ := g.ask(removal{Key: numbered(0)}, of(50), ""); got != allow {
 			t.Fatalf("ask() number %d for a copy that comes and goes: want pass, got %v", i, got)
 		}
 		g.went(numbered(0))
@@ -514,7 +514,7 @@ func TestGuardSays(t *testing.T) {
 	if diff := cmp.Diff(want, before); diff != "" {
 		t.Errorf("show(): -want, +got:\n%s", diff)
 	}
-	held, copies, which, ok := member.HeldTally(message)
+	held, copies, which, ok := member.PendingTally(message)
 	if !ok || held != 52 || copies != 60 || !strings.HasPrefix(which, "40 of 40 copies in namespace a, ") || !strings.HasSuffix(which, "placed here any more") {
 		t.Errorf("HeldTally(): `refract approve` reads %d of %d: %q, %t, want what show() says", held, copies, which, ok)
 	}

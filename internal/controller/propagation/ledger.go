@@ -15,11 +15,11 @@ import (
 	"refract.dev/tree"
 )
 
-// ledger holds, for each object, the plan and what came of it on each cluster.
+// state holds, for each object, the plan and what came of it on each cluster.
 // It is the only state of the controllers, and made anew after a restart.
-type ledger struct {
+type state struct {
 	mu      sync.Mutex
-	entries map[Key]*entry
+	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	nothing map[Key]bool                 // Of what there is nothing to plan; nil once nobody asks.
@@ -27,12 +27,12 @@ type ledger struct {
 	bodies  int // Bytes of those that are kept.
 }
 
-type entry struct {
-	plan    *plan
-	rows    map[string]row // By cluster.
-	memory  memory
-	names   []tree.Policy    // Policies that the object names.
-	follows map[Key][]string // What travels with the object, and to which clusters.
+type objectState struct {
+	desired   *desiredState
+	statuses  map[string]clusterStatus // By cluster.
+	previous  previous
+	names     []tree.Policy    // Policies that the object names.
+	followers map[Key][]string // What travels with the object, and to which clusters.
 	// withheld is what would, were it known that it may.
 	withheld map[Key][]string
 	warned   []string // Warnings that were reported.
@@ -47,27 +47,27 @@ type entry struct {
 }
 
 // count counts anew.
-func (e *entry) count() {
+func (e *objectState) count() {
 	e.behind, e.wrong = 0, 0
-	for name := range e.plan.targets {
-		r := e.rows[name]
+	for name := range e.desired.targets {
+		r := e.statuses[name]
 		e.add(&r, 1)
 	}
 }
 
 // add counts the row of a cluster that is to have a copy, n times.
-func (e *entry) add(r *row, n int) {
-	if r.seq != e.plan.seq {
+func (e *objectState) add(r *clusterStatus, n int) {
+	if r.seq != e.desired.seq {
 		e.behind += n
 	}
-	if r.seq != e.plan.seq || r.state != refractv1alpha1.StateSynced {
+	if r.seq != e.desired.seq || r.state != refractv1alpha1.StateSynced {
 		e.wrong += n
 	}
 }
 
-// row is what came of a plan on one cluster. There are as many as copies, so it
+// clusterStatus is what came of a plan on one cluster. There are as many as copies, so it
 // holds what cannot be known from elsewhere.
-type row struct {
+type clusterStatus struct {
 	seq     int64 // Of the plan.
 	state   refractv1alpha1.ClusterState
 	reason  string
@@ -91,19 +91,19 @@ type row struct {
 
 // baseline is the hash of the fields that the copy was last seen with as it
 // should be; empty if it is not known.
-func (r *row) baseline() string {
+func (r *clusterStatus) baseline() string {
 	if h := r.owned.Hash(); h != "" {
 		return h
 	}
 	return r.fields
 }
 
-func newLedger() *ledger {
-	return &ledger{entries: map[Key]*entry{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}}
+func newState() *state {
+	return &state{objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}}
 }
 
 // none records that there is nothing to plan for the key now.
-func (l *ledger) none(key Key) {
+func (l *state) none(key Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.nothing != nil {
@@ -112,105 +112,105 @@ func (l *ledger) none(key Key) {
 }
 
 // primed is told that nobody will ask any more what is unknown.
-func (l *ledger) primed() {
+func (l *state) primed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.nothing = nil
 }
 
-// recall returns what is remembered of the key.
-func (l *ledger) recall(key Key) (memory, bool) {
+// previous returns what is remembered of the key.
+func (l *state) previous(key Key) (previous, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
-		return memory{}, false
+		return previous{}, false
 	}
-	return e.memory, true
+	return e.previous, true
 }
 
-// put records a plan. It returns the clusters for which the plan has to be carried
+// setDesired records a plan. It returns the clusters for which the plan has to be carried
 // out, those that are to have a copy and those that may have one; the policies
 // whose users are others now; and the objects whose leaders, or whose leaders'
 // clusters, are others now.
-func (l *ledger) put(key Key, p *plan, was memory, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
+func (l *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
-		e = &entry{rows: map[string]row{}, memory: was}
-		e.recover(was.rows)
+		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
+		e.recover(was.statuses)
 		e.warned = was.warned
-		e.memory.rows, e.memory.warned = nil, nil
+		e.previous.statuses, e.previous.warned = nil, nil
 		delete(l.nothing, key)
-		l.entries[key] = e
+		l.objects[key] = e
 	}
 	l.seq++
 	p.seq = l.seq
 	concerned := map[string]bool{}
-	for i := range e.memory.placed {
-		concerned[e.memory.placed[i].Cluster] = true
+	for i := range e.previous.placed {
+		concerned[e.previous.placed[i].Cluster] = true
 	}
-	for name := range e.rows {
+	for name := range e.statuses {
 		concerned[name] = true
 	}
 	for name := range p.targets {
 		concerned[name] = true
 	}
 	e.carry(p, concerned)
-	l.drop(e)
-	e.plan = p
-	e.memory = p.remember(e.memory)
+	l.dropBodies(e)
+	e.desired = p
+	e.previous = p.remember(e.previous)
 	e.count()
-	l.hold(e)
+	l.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
 		l.index(key, e, names)
 	}
-	if p.held == "" && !p.dryRun {
-		followers = slices.Concat(l.lead(key, e, p.follows), e.withhold(p.withheld))
+	if p.blocked == "" && !p.dryRun {
+		followers = slices.Concat(l.setFollowers(key, e, p.followers), e.withhold(p.withheld))
 	}
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
 }
 
 // carry takes the clusters out of those concerned for which a new plan comes to the
 // same as the one before, and which are as that says.
-func (e *entry) carry(p *plan, concerned map[string]bool) {
-	if e.plan == nil || e.plan.held != "" || p.held != "" || e.plan.dryRun || p.dryRun || e.plan.uid != p.uid {
+func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
+	if e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid {
 		return
 	}
 	for name, t := range p.targets {
-		before, r := e.plan.targets[name], e.rows[name]
+		before, r := e.desired.targets[name], e.statuses[name]
 		if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
 			continue
 		}
-		if r.state == refractv1alpha1.StateSynced && r.seq == e.plan.seq && r.hash == t.variant.hash {
+		if r.state == refractv1alpha1.StateSynced && r.seq == e.desired.seq && r.hash == t.variant.hash {
 			r.seq, r.generation = p.seq, p.generation
-			e.rows[name] = r
+			e.statuses[name] = r
 			delete(concerned, name)
 		}
 	}
 }
 
 // recover takes up what was reported before a restart.
-func (e *entry) recover(rows []refractv1alpha1.ClusterStatus) {
+func (e *objectState) recover(rows []refractv1alpha1.ClusterStatus) {
 	for i := range rows {
-		e.rows[rows[i].Name] = reported(&rows[i])
+		e.statuses[rows[i].Name] = reported(&rows[i])
 	}
 }
 
 // reported is the row of which this was reported.
-func reported(s *refractv1alpha1.ClusterStatus) row {
-	return row{
+func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
+	return clusterStatus{
 		state: s.State, reason: s.Reason, message: s.Message,
 		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
 	}
 }
 
-// lead records what travels with the key. It returns those for which that is
+// setFollowers records what travels with the key. It returns those for which that is
 // something else than before.
-func (l *ledger) lead(key Key, e *entry, follows map[Key][]string) (touched []Key) {
-	for follower, clusters := range e.follows {
+func (l *state) setFollowers(key Key, e *objectState, follows map[Key][]string) (touched []Key) {
+	for follower, clusters := range e.followers {
 		if now, still := follows[follower]; still && slices.Equal(now, clusters) {
 			continue
 		} else if !still {
@@ -222,7 +222,7 @@ func (l *ledger) lead(key Key, e *entry, follows map[Key][]string) (touched []Ke
 		touched = append(touched, follower)
 	}
 	for follower := range follows {
-		if _, before := e.follows[follower]; before {
+		if _, before := e.followers[follower]; before {
 			continue
 		}
 		if l.leaders[follower] == nil {
@@ -231,13 +231,13 @@ func (l *ledger) lead(key Key, e *entry, follows map[Key][]string) (touched []Ke
 		l.leaders[follower][key] = true
 		touched = append(touched, follower)
 	}
-	e.follows = follows
+	e.followers = follows
 	return touched
 }
 
 // withhold records what is withheld from travelling with the key. It returns those for
 // which that is something else than before.
-func (e *entry) withhold(withheld map[Key][]string) (touched []Key) {
+func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 	for follower, clusters := range e.withheld {
 		if !slices.Equal(withheld[follower], clusters) {
 			touched = append(touched, follower)
@@ -247,34 +247,34 @@ func (e *entry) withhold(withheld map[Key][]string) (touched []Key) {
 	return touched
 }
 
-// leading says what the key travels with. Before are those that it travelled with
+// followed says what the key travels with. Before are those that it travelled with
 // before a restart: while one of them is not decided the key loses no cluster.
-func (l *ledger) leading(key Key, before []Key) leading {
+func (l *state) followed(key Key, before []Key) followed {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clusters := map[string]bool{}
-	var lead leading
+	var lead followed
 	for leader := range l.leaders[key] {
-		e := l.entries[leader]
-		for _, name := range e.follows[key] {
+		e := l.objects[leader]
+		for _, name := range e.followers[key] {
 			clusters[name] = true
 		}
 		lead.by = append(lead.by, leader)
-		lead.orphan = max(lead.orphan, orphaning(e.plan.keeping.Orphan))
-		lead.fail(e.plan)
+		lead.orphan = max(lead.orphan, orphaning(e.desired.keeping.Orphan))
+		lead.fail(e.desired)
 		lead.keep(e.withheld[key])
 	}
 	for _, leader := range before {
-		e := l.entries[leader]
+		e := l.objects[leader]
 		switch {
 		case e == nil:
 			lead.unknown = append(lead.unknown, leader)
-		case (e.plan.held != "" || e.plan.dryRun) && !l.leaders[key][leader]:
-			lead.held = true
+		case (e.desired.blocked != "" || e.desired.dryRun) && !l.leaders[key][leader]:
+			lead.blocked = true
 			lead.by = append(lead.by, leader)
 		case l.leaders[key][leader]:
 		default:
-			failing, withheld := lead.fail(e.plan), lead.keep(e.withheld[key])
+			failing, withheld := lead.fail(e.desired), lead.keep(e.withheld[key])
 			if failing || withheld {
 				lead.by = append(lead.by, leader)
 			}
@@ -287,7 +287,7 @@ func (l *ledger) leading(key Key, before []Key) leading {
 
 // fail adds the clusters for which the plan of a leader failed, and reports whether
 // there are any.
-func (l *leading) fail(p *plan) (some bool) {
+func (l *followed) fail(p *desiredState) (some bool) {
 	var clusters []string
 	for name, t := range p.targets {
 		if t.err != nil {
@@ -298,7 +298,7 @@ func (l *leading) fail(p *plan) (some bool) {
 }
 
 // keep adds clusters that the key does not lose, and reports whether there are any.
-func (l *leading) keep(clusters []string) (some bool) {
+func (l *followed) keep(clusters []string) (some bool) {
 	for _, name := range clusters {
 		if l.failing == nil {
 			l.failing = map[string]bool{}
@@ -310,20 +310,20 @@ func (l *leading) keep(clusters []string) (some bool) {
 
 // dismiss forgets that anything travelled with the leader, which is not there. It
 // returns what did.
-func (l *ledger) dismiss(leader Key) (followers []Key) {
+func (l *state) dismiss(leader Key) (followers []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, e := range l.entries {
-		if at := slices.Index(e.memory.following, leader); at >= 0 {
-			e.memory.following = slices.Delete(slices.Clone(e.memory.following), at, at+1)
+	for key, e := range l.objects {
+		if at := slices.Index(e.previous.follows, leader); at >= 0 {
+			e.previous.follows = slices.Delete(slices.Clone(e.previous.follows), at, at+1)
 			followers = append(followers, key)
 		}
 	}
 	return followers
 }
 
-// led reports whether the key travels with another.
-func (l *ledger) led(key Key) bool {
+// follows reports whether the key travels with another.
+func (l *state) follows(key Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.leaders[key]) > 0
@@ -334,7 +334,7 @@ func compareKeys(a, b Key) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-func (l *ledger) index(key Key, e *entry, names []tree.Policy) {
+func (l *state) index(key Key, e *objectState, names []tree.Policy) {
 	for _, ref := range e.names {
 		delete(l.users[ref], key)
 		if len(l.users[ref]) == 0 {
@@ -351,58 +351,58 @@ func (l *ledger) index(key Key, e *entry, names []tree.Policy) {
 }
 
 // usersOf returns the objects that name a policy.
-func (l *ledger) usersOf(ref tree.Policy) []Key {
+func (l *state) usersOf(ref tree.Policy) []Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Collect(maps.Keys(l.users[ref]))
 }
 
 // count returns how many objects name a policy.
-func (l *ledger) count(ref tree.Policy) int {
+func (l *state) count(ref tree.Policy) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.users[ref])
 }
 
 // plans is how many plans were made, or forgotten.
-func (l *ledger) plans() int64 {
+func (l *state) plans() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.seq
 }
 
-// plan returns the plan of the key, or nil.
-func (l *ledger) plan(key Key) *plan {
+// desired returns the plan of the key, or nil.
+func (l *state) desired(key Key) *desiredState {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[key]; e != nil {
-		return e.plan
+	if e := l.objects[key]; e != nil {
+		return e.desired
 	}
 	return nil
 }
 
-// row returns what came of the plans on the cluster so far.
-func (l *ledger) row(key Key, cluster string) (row, bool) {
+// clusterStatus returns what came of the plans on the cluster so far.
+func (l *state) clusterStatus(key Key, cluster string) (clusterStatus, bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
-		return row{}, false
+		return clusterStatus{}, false
 	}
-	r, ok := e.rows[cluster]
+	r, ok := e.statuses[cluster]
 	return r, ok
 }
 
 // concerns reports whether the cluster has, or may have, a copy.
-func (l *ledger) concerns(key Key, cluster string) bool {
+func (l *state) concerns(key Key, cluster string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
 		return false
 	}
-	_, has := e.rows[cluster]
-	_, placed := find(e.memory.placed, cluster)
+	_, has := e.statuses[cluster]
+	_, placed := find(e.previous.placed, cluster)
 	return has || placed
 }
 
@@ -423,60 +423,60 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 // report records what came of the plan on the cluster. It returns whether all
 // clusters have reported on the newest plan, and whether a report is due already
 // that will say so.
-func (l *ledger) report(key Key, cluster string, r row) (settled, due bool) {
+func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
 		return false, true
 	}
-	target := e.plan.targets[cluster] != nil
-	if before := e.rows[cluster]; target {
+	target := e.desired.targets[cluster] != nil
+	if before := e.statuses[cluster]; target {
 		e.add(&before, -1)
 	}
 	if r.absent {
-		delete(e.rows, cluster)
-		r = row{}
+		delete(e.statuses, cluster)
+		r = clusterStatus{}
 		if !target {
-			e.memory.placed = without(e.memory.placed, cluster)
+			e.previous.placed = without(e.previous.placed, cluster)
 		}
 	} else {
-		e.rows[cluster] = r
+		e.statuses[cluster] = r
 	}
 	if target {
 		e.add(&r, 1)
 	}
 	if e.behind == 0 {
-		l.drop(e)
+		l.dropBodies(e)
 	}
 	due = e.due
 	e.due = true
-	if e.plan.gone {
-		return len(e.rows)+len(e.memory.placed) == 0, due
+	if e.desired.gone {
+		return len(e.statuses)+len(e.previous.placed) == 0, due
 	}
 	return e.behind == 0, due
 }
 
 // snapshot returns the plan and the rows of the key, and the clusters that have,
 // or may have, a copy.
-func (l *ledger) snapshot(key Key) (p *plan, rows map[string]row, was memory, ok bool) {
+func (l *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatus, was previous, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
-		return nil, nil, memory{}, false
+		return nil, nil, previous{}, false
 	}
 	e.due = false
-	was = e.memory
+	was = e.previous
 	was.warned = e.warned
-	return e.plan, maps.Clone(e.rows), was, true
+	return e.desired, maps.Clone(e.statuses), was, true
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.
-func (l *ledger) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
+func (l *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
 		return
 	}
@@ -489,54 +489,54 @@ func (l *ledger) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(s
 		}
 		r := reported(&s)
 		r.foreign = &s
-		if t := e.plan.targets[s.Name]; t != nil && t.variant != nil && t.variant.hash == s.Hash {
-			r.seq = e.plan.seq
+		if t := e.desired.targets[s.Name]; t != nil && t.variant != nil && t.variant.hash == s.Hash {
+			r.seq = e.desired.seq
 		}
-		e.rows[s.Name] = r
+		e.statuses[s.Name] = r
 	}
-	for name, r := range e.rows {
+	for name, r := range e.statuses {
 		if r.foreign != nil && !there[name] && !own(name) {
-			delete(e.rows, name)
-			if e.plan.targets[name] == nil {
-				e.memory.placed = without(e.memory.placed, name)
+			delete(e.statuses, name)
+			if e.desired.targets[name] == nil {
+				e.previous.placed = without(e.previous.placed, name)
 			}
 		}
 	}
-	if e.plan.gone {
-		e.memory.placed = slices.DeleteFunc(slices.Clone(e.memory.placed), func(t placement.Target) bool {
+	if e.desired.gone {
+		e.previous.placed = slices.DeleteFunc(slices.Clone(e.previous.placed), func(t placement.Target) bool {
 			return !own(t.Cluster) && !there[t.Cluster]
 		})
 	}
 	e.count()
 	if e.behind == 0 {
-		l.drop(e)
+		l.dropBodies(e)
 	}
 }
 
 // warned records which warnings were reported.
-func (l *ledger) warned(key Key, warnings []string) {
+func (l *state) warned(key Key, warnings []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[key]; e != nil {
+	if e := l.objects[key]; e != nil {
 		e.warned = warnings
 	}
 }
 
 // correct records for an announcement what was corrected.
-func (l *ledger) correct(key Key, text string) {
+func (l *state) correct(key Key, text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	const most = 3 // More say nothing new before the next report.
-	if e := l.entries[key]; e != nil && len(e.corrected) < most {
+	if e := l.objects[key]; e != nil && len(e.corrected) < most {
 		e.corrected = append(e.corrected, text)
 	}
 }
 
 // corrections returns what was corrected since it was last called.
-func (l *ledger) corrections(key Key) []string {
+func (l *state) corrections(key Key) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
+	e := l.objects[key]
 	if e == nil {
 		return nil
 	}
@@ -546,28 +546,28 @@ func (l *ledger) corrections(key Key) []string {
 }
 
 // policiesOf returns the policies that the object names.
-func (l *ledger) policiesOf(key Key) []tree.Policy {
+func (l *state) policiesOf(key Key) []tree.Policy {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if e := l.entries[key]; e != nil {
+	if e := l.objects[key]; e != nil {
 		return e.names
 	}
 	return nil
 }
 
 // leave forgets the cluster, which is no member any more.
-func (l *ledger) leave(cluster string) []Key {
+func (l *state) leave(cluster string) []Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var keys []Key
-	for key, e := range l.entries {
-		_, reported := e.rows[cluster]
-		_, placed := find(e.memory.placed, cluster)
+	for key, e := range l.objects {
+		_, reported := e.statuses[cluster]
+		_, placed := find(e.previous.placed, cluster)
 		if !reported && !placed {
 			continue
 		}
-		delete(e.rows, cluster)
-		e.memory.placed = without(e.memory.placed, cluster)
+		delete(e.statuses, cluster)
+		e.previous.placed = without(e.previous.placed, cluster)
 		e.count()
 		keys = append(keys, key)
 	}
@@ -575,18 +575,18 @@ func (l *ledger) leave(cluster string) []Key {
 }
 
 // forget drops the key when the plan is still p. It returns what travelled with it.
-func (l *ledger) forget(key Key, p *plan) (followers []Key) {
+func (l *state) forget(key Key, p *desiredState) (followers []Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	e := l.entries[key]
-	if e == nil || e.plan != p {
+	e := l.objects[key]
+	if e == nil || e.desired != p {
 		return nil
 	}
 	l.seq++
-	l.drop(e)
-	followers = l.lead(key, e, nil)
+	l.dropBodies(e)
+	followers = l.setFollowers(key, e, nil)
 	l.index(key, e, nil)
-	delete(l.entries, key)
+	delete(l.objects, key)
 	if l.nothing != nil {
 		l.nothing[key] = true // Its record may stay for a while, or for as long as somebody else's finalizer.
 	}
@@ -594,19 +594,19 @@ func (l *ledger) forget(key Key, p *plan) (followers []Key) {
 }
 
 // keys returns all keys.
-func (l *ledger) keys() []Key {
+func (l *state) keys() []Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.entries))
+	return slices.Collect(maps.Keys(l.objects))
 }
 
 // unknown is about how many of the keys nothing was decided so far, not even that there is
 // nothing to plan.
-func (l *ledger) unknown(keys []Key) (n int) {
+func (l *state) unknown(keys []Key) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if l.entries[key] == nil && !l.nothing[key] {
+		if l.objects[key] == nil && !l.nothing[key] {
 			n++
 		}
 	}
@@ -614,13 +614,13 @@ func (l *ledger) unknown(keys []Key) (n int) {
 }
 
 // on returns the keys that have, or may have, or should have a copy on the cluster.
-func (l *ledger) on(cluster string) []Key {
+func (l *state) on(cluster string) []Key {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	var keys []Key
-	for key, e := range l.entries {
-		_, reported := e.rows[cluster]
-		if reported || e.plan.targets[cluster] != nil {
+	for key, e := range l.objects {
+		_, reported := e.statuses[cluster]
+		if reported || e.desired.targets[cluster] != nil {
 			keys = append(keys, key)
 		}
 	}
@@ -628,12 +628,12 @@ func (l *ledger) on(cluster string) []Key {
 }
 
 // holds is how many keys have a copy on the cluster, as far as is known, by namespace.
-func (l *ledger) holds(cluster string) map[string]int {
+func (l *state) holds(cluster string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := map[string]int{}
-	for key, e := range l.entries {
-		if _, reported := e.rows[cluster]; reported {
+	for key, e := range l.objects {
+		if _, reported := e.statuses[cluster]; reported {
 			n[key.Namespace]++
 		}
 	}
@@ -642,11 +642,11 @@ func (l *ledger) holds(cluster string) map[string]int {
 
 // deleted reports whether somebody deleted the objects of all of these keys by calls,
 // of which there is one at least.
-func (l *ledger) deleted(keys []Key) bool {
+func (l *state) deleted(keys []Key) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, key := range keys {
-		if e := l.entries[key]; e == nil || !e.plan.gone || e.plan.cause != causeDeleted {
+		if e := l.objects[key]; e == nil || !e.desired.gone || e.desired.cause != causeDeleted {
 			return false
 		}
 	}
@@ -654,14 +654,14 @@ func (l *ledger) deleted(keys []Key) bool {
 }
 
 // needs reports whether a copy in the namespace is, or is to be, on the cluster.
-func (l *ledger) needs(cluster, namespace string) bool {
+func (l *state) needs(cluster, namespace string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, e := range l.entries {
+	for key, e := range l.objects {
 		if key.Namespace != namespace {
 			continue
 		}
-		if _, reported := e.rows[cluster]; reported || e.plan.targets[cluster] != nil {
+		if _, reported := e.statuses[cluster]; reported || e.desired.targets[cluster] != nil {
 			return true
 		}
 	}
@@ -679,16 +679,16 @@ type usage struct {
 }
 
 // usage looks at the users of the policy at this generation.
-func (l *ledger) usage(ref tree.Policy, generation int64) usage {
+func (l *state) usage(ref tree.Policy, generation int64) usage {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	u := usage{clusters: map[string]bool{}}
 	for key := range l.users[ref] {
-		e := l.entries[key]
+		e := l.objects[key]
 		u.users = append(u.users, key)
-		inEffect := e.plan.held == "" && e.wrong == 0 && e.plan.uses(ref, generation)
-		for i := range e.plan.placed {
-			u.clusters[e.plan.placed[i].Cluster] = true
+		inEffect := e.desired.blocked == "" && e.wrong == 0 && e.desired.uses(ref, generation)
+		for i := range e.desired.placed {
+			u.clusters[e.desired.placed[i].Cluster] = true
 		}
 		if !inEffect {
 			if u.behind == 0 || compareKeys(key, u.first) < 0 {

@@ -96,7 +96,7 @@ func TestExcerpt(t *testing.T) {
 func TestTextOfAllVariants(t *testing.T) {
 	by := &tree.Author{Policy: tree.Policy{Kind: "OverridePolicy", Namespace: "shop", Name: strings.Repeat("n", 63)}, Overrider: "jsonpatch"}
 	change := tree.Change{Path: "/" + strings.Repeat("a", 2*maxPath), Op: tree.OpAdd, After: strings.Repeat("v", 100), By: by}
-	var p plan
+	var p desiredState
 	for i := range maxVariants + 1 {
 		p.variant(&content{hash: fmt.Sprint(i)}, slices.Repeat([]tree.Change{change}, maxChanges), false)
 	}
@@ -107,7 +107,7 @@ func TestTextOfAllVariants(t *testing.T) {
 	if n > maxText || n < maxText-1000 || n != p.text || len(p.variants) != maxVariants+1 {
 		t.Errorf("want %d bytes at most, and all variants: got %d and %d", maxText, n, len(p.variants))
 	}
-	var few plan
+	var few desiredState
 	for i := range maxVariants + 1 {
 		few.variant(&content{hash: fmt.Sprint(i)}, []tree.Change{{Path: "/a", Op: tree.OpAdd, After: "b", By: by}}, false)
 	}

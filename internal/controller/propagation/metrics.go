@@ -24,14 +24,14 @@ var (
 		Name: "refract_copies",
 		Help: "Copies that a cluster holds.",
 	}, []string{"cluster"})
-	deletionsHeld = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+	deletionsPending = prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "refract_deletions_held",
 		Help: "Copies that are to go and wait for approval.",
 	}, []string{"cluster"})
 )
 
 func init() { //nolint:gochecknoinits // The registry is that of the process.
-	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsHeld)
+	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsPending)
 }
 
 // forgetMetrics drops what was measured of a cluster that left.
@@ -39,7 +39,7 @@ func forgetMetrics(cluster string) {
 	of := prometheus.Labels{"cluster": cluster}
 	for _, vec := range []interface {
 		DeletePartialMatch(prometheus.Labels) int
-	}{syncLatency, driftCorrected, failures, copiesHeld, deletionsHeld} {
+	}{syncLatency, driftCorrected, failures, copiesHeld, deletionsPending} {
 		vec.DeletePartialMatch(of)
 	}
 }

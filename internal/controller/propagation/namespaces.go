@@ -67,7 +67,7 @@ func (a *applier) settled() bool { return a.emptyAfter == 0 || a.primed.Load() &
 
 // unneeded reports whether no copy is, or is to be, in a namespace.
 func (a *applier) unneeded(namespace string) bool {
-	return a.member.InNamespace(namespace) == 0 && !a.ledger.needs(a.member.Name, namespace)
+	return a.member.InNamespace(namespace) == 0 && !a.state.needs(a.member.Name, namespace)
 }
 
 // makeNamespace creates a namespace that copies need. It has the hub's labels from the
@@ -118,7 +118,7 @@ func (c *Controller) namespaceChanged(name types.NamespacedName, initial bool) {
 		return // At the start each member's are looked at together.
 	}
 	for _, a := range c.appliers {
-		a.namespaces.add(name.Name, ripple)
+		a.namespaces.add(name.Name, priorityDependency)
 	}
 }
 
@@ -189,7 +189,7 @@ func (a *applier) surveyNamespaces(ctx context.Context) (reconcile.Result, error
 			return
 		}
 		if full = full || a.namespaces.size() >= mostTended; !full {
-			a.namespaces.add(ns.Name, resync)
+			a.namespaces.add(ns.Name, priorityResync)
 		}
 	})
 	a.surveyed = a.surveyed || settled && err == nil && !full

@@ -230,7 +230,7 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 		t.Fatalf("looking for copies on the member: %v", err)
 	}
 	c := &Controller{
-		hub: theHub, live: hub, log: discard, ledger: newLedger(), shards: &all{}, members: set, emptyAfter: emptyAfter,
+		hub: theHub, live: hub, log: discard, state: newState(), shards: &all{}, members: set, emptyAfter: emptyAfter,
 		hubNamespaces: &view{changed: func(types.NamespacedName, bool) {}}, labels: map[string]map[string]string{}, appliers: map[string]*applier{},
 	}
 	c.primed.Store(true)
@@ -294,7 +294,7 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 	a.hubNamespaces.synced = true
 	a.namespaces.queue = queue[string]{}
 	tend(t, a, allNamespaces)
-	if name, _, _, ok := a.namespaces.queue.take(); name != "shop" || !ok {
+	if name, _, _, ok := a.namespaces.queue.get(); name != "shop" || !ok {
 		t.Errorf("want a namespace found that has lost a label, got %q", name)
 	}
 	tend(t, a, "shop")
@@ -363,7 +363,7 @@ func TestMarkedNamespaceIsFound(t *testing.T) {
 	found := func() bool {
 		a.namespaces.queue = queue[string]{}
 		tend(t, a, allNamespaces)
-		_, _, _, ok := a.namespaces.queue.take()
+		_, _, _, ok := a.namespaces.queue.get()
 		return ok
 	}
 	if !found() {

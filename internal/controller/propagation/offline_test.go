@@ -164,7 +164,7 @@ func decided(set *manifest.Set, status string) string {
 	if !placement.Travels(o.Content.GroupVersionKind().GroupKind()) {
 		return "gone"
 	}
-	s := &surroundings{
+	s := &inputs{
 		hub: "hub",
 		clusters: []placement.Cluster{
 			{Cluster: match.Cluster{Name: "eu-1"}, Ready: true},
@@ -188,7 +188,7 @@ func decided(set *manifest.Set, status string) string {
 		},
 	}
 	report := set.Propagations[0]
-	was := memory{uid: report.UID, rendered: report.Rendered}
+	was := previous{uid: report.UID, rendered: report.Rendered}
 	for _, name := range report.Clusters {
 		if name != "left" { // No member any more.
 			was.placed = append(was.placed, placement.Target{Cluster: name})
@@ -198,7 +198,7 @@ func decided(set *manifest.Set, status string) string {
 	switch {
 	case p.gone:
 		return "gone"
-	case p.held != "":
+	case p.blocked != "":
 		return "held"
 	}
 	copies := map[string]string{}

@@ -49,14 +49,14 @@ const (
 	reasonSourceGone      = "SourceGone"
 	reasonNoLongerPlaced  = "NoLongerPlaced"
 	reasonDeletionBlocked = "DeletionFailed"
-	reasonDeletionHeld    = "AwaitingApproval"
+	reasonDeletionPending = "AwaitingApproval"
 	reasonClusterLeaves   = "ClusterLeaves"
-	reasonFought          = "ChangedAgainAndAgain"
+	reasonDriftsAgain     = "ChangedAgainAndAgain"
 	reasonBacklog         = "BackingOff"
 )
 
-// plan is what should be true of one object on all clusters.
-type plan struct {
+// desiredState is what should be true of one object on all clusters.
+type desiredState struct {
 	seq        int64     // Grows with each plan of the key.
 	made       time.Time // When.
 	gvr        schema.GroupVersionResource
@@ -68,8 +68,8 @@ type plan struct {
 	// cause is why.
 	gone  bool
 	cause cause
-	// held says why nothing may be written or removed for now; empty if it may.
-	held, heldMessage string
+	// blocked says why nothing may be written or removed for now; empty if it may.
+	blocked, blockedMessage string
 	// dryRun: nothing is written or removed; what would be is reported.
 	dryRun  bool
 	keeping placement.Keeping
@@ -87,14 +87,14 @@ type plan struct {
 	deleted     []refractv1alpha1.PolicyReference
 	placed      []placement.Target // By cluster.
 	hash        string             // Of what the placement was decided on.
-	// following are what the object travels with.
-	following []Key
-	// follows are what travels with the object, and to which clusters.
-	follows map[Key][]string
+	// follows are what the object travels with.
+	follows []Key
+	// followers are what travels with the object, and to which clusters.
+	followers map[Key][]string
 	// withheld are what would travel with the object to these clusters, were it known
 	// that somebody may have it so. What is there stays.
 	withheld map[Key][]string
-	before   memory // What the plan was made with.
+	previous previous // What the plan was made with.
 }
 
 // target is what should be true on one cluster.
@@ -115,8 +115,8 @@ type variant struct {
 	changes []string // As a report shows them; none beyond the first variants.
 }
 
-// memory is what must be remembered of the plans before.
-type memory struct {
+// previous is what must be remembered of the plans before.
+type previous struct {
 	// uid is that of the object; another object of the name begins anew.
 	uid types.UID
 	// placed are the clusters that have, or may have, a copy.
@@ -125,26 +125,26 @@ type memory struct {
 	// rendered are override policies that copies were rendered with, without
 	// generation.
 	rendered []tree.Policy
-	// following are what the object travelled with.
-	following []Key
+	// follows are what the object travelled with.
+	follows []Key
 	// cause is why the object is gone; empty while it is not.
 	cause cause
-	// rows and warned are what was reported before a restart.
-	rows   []refractv1alpha1.ClusterStatus
-	warned []string
+	// statuses and warned are what was reported before a restart.
+	statuses []refractv1alpha1.ClusterStatus
+	warned   []string
 }
 
-// leading is what an object travels with.
-type leading struct {
+// followed is what an object travels with.
+type followed struct {
 	clusters []string // Sorted.
 	by       []Key
 	// failing are clusters for which one of them cannot be rendered, so that nobody
 	// knows what it refers to there, or from which the key is withheld: what is there
 	// stays.
 	failing map[string]bool
-	// held is whether one of them cannot say now where it goes; unknown are those that
+	// blocked is whether one of them cannot say now where it goes; unknown are those that
 	// have not been decided about. Until they are no cluster is lost.
-	held    bool
+	blocked bool
 	unknown []Key
 	// orphan is which copies of what follows stay with those of what it follows.
 	orphan orphaning
@@ -154,13 +154,13 @@ type leading struct {
 // more copies stay.
 type orphaning string
 
-// surroundings are what a plan depends on besides the object.
-type surroundings struct {
+// inputs are what a plan depends on besides the object.
+type inputs struct {
 	hub         string // UID of the hub.
 	clusters    []placement.Cluster
 	propagation func(tree.Policy) *placement.Policy
 	override    func(tree.Policy) *override.Policy
-	leading     leading
+	followed    followed
 	// resource returns the resource of a kind that the hub serves.
 	resource func(schema.GroupKind) (schema.GroupResource, bool)
 	// may reports whether an override policy may have an object of a namespace refer to
@@ -168,13 +168,13 @@ type surroundings struct {
 	may func(policy tree.Policy, namespace string, ref reference.Reference) bool
 	// recorded, when it is not nil, is where somebody else decided that the object
 	// belongs: another replica of the controllers, which leads.
-	recorded *memory
+	recorded *previous
 }
 
 // decideSafely is decide, which may stumble over what somebody wrote: then the object is
 // held, with what it has, and says why.
-func decideSafely(key Key, src source, was memory, s *surroundings, log logr.Logger) *plan {
-	p, err := func() (p *plan, err error) {
+func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger) *desiredState {
+	p, err := func() (p *desiredState, err error) {
 		defer rescue.To(&err, log, "decide", "key", key)
 		return decide(src, was, s), nil
 	}()
@@ -187,47 +187,47 @@ func decideSafely(key Key, src source, was memory, s *surroundings, log logr.Log
 		return p
 	}
 	if was.uid != obj.GetUID() {
-		was = memory{uid: obj.GetUID()}
+		was = previous{uid: obj.GetUID()}
 	}
-	p = &plan{
+	p = &desiredState{
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
-		placed: was.placed, hash: was.hash, following: was.following, before: was,
+		placed: was.placed, hash: was.hash, follows: was.follows, previous: was,
 	}
-	return p.hold(reasonInternal, err.Error())
+	return p.block(reasonInternal, err.Error())
 }
 
 // decide makes the plan of one object. It is pure.
-func decide(src source, was memory, s *surroundings) *plan {
+func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
-	p := &plan{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
+	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
 	if obj == nil || obj.GetDeletionTimestamp() != nil {
 		p.gone = true
 		return p
 	}
 	annotations := obj.GetAnnotations()
 	keeping, doubts := placement.KeepingOf(annotations)
-	lead := s.leading
+	lead := s.followed
 	if keeping.DisableFollowing {
-		lead = leading{}
+		lead = followed{}
 	}
 	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
 	if !asks && len(lead.by)+len(lead.unknown) == 0 {
 		p.gone = true
 		return p
 	}
-	p.uid, p.generation, p.keeping, p.following = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(lead.by, lead.unknown)
+	p.uid, p.generation, p.keeping, p.follows = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(lead.by, lead.unknown)
 	p.dryRun = keeping.DryRun
 	p.keeping.Orphan = string(max(orphaning(keeping.Orphan), lead.orphan))
 	if was.uid != p.uid {
-		was = memory{uid: p.uid}
+		was = previous{uid: p.uid}
 	}
-	p.before = was
+	p.previous = was
 	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations))
 	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
-		return p.hold(reasonNative, why)
+		return p.block(reasonNative, why)
 	}
 	if err != nil {
-		return p.hold(reasonInvalidLabel, err.Error())
+		return p.block(reasonInvalidLabel, err.Error())
 	}
 	policies, held := p.findOverrides(obj, was, s)
 	if held {
@@ -243,35 +243,35 @@ func decide(src source, was memory, s *surroundings) *plan {
 		return p
 	}
 	own := p.placed
-	p.follow(lead, was, s.recorded != nil)
+	p.addFollowed(lead, was, s.recorded != nil)
 	author := ref
 	if policy != nil {
 		author = policy.Ref
 	}
 	rendered := p.render(obj, policies, author, s)
 	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
-		p.lead(obj, own, rendered, s)
+		p.findFollowers(obj, own, rendered, s)
 	}
 	return p
 }
 
-func (p *plan) hold(reason, message string) *plan {
-	p.held, p.heldMessage = reason, message
+func (p *desiredState) block(reason, message string) *desiredState {
+	p.blocked, p.blockedMessage = reason, message
 	// What the copies were rendered with is still true of them.
 	p.overrides, p.deleted = nil, nil
-	for _, ref := range p.before.rendered {
+	for _, ref := range p.previous.rendered {
 		p.overrides = append(p.overrides, *policyReference(ref))
 	}
 	return p
 }
 
 // place decides on the clusters of an object that asks for some.
-func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was memory, s *surroundings) (held bool) {
+func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was previous, s *inputs) (held bool) {
 	switch {
 	case !asks:
 		return false
 	case policy == nil && len(was.placed) == 0:
-		p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it", ref))
+		p.block(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it", ref))
 		return true
 	case policy == nil:
 		// To lose a policy is no reason to take workloads away.
@@ -285,7 +285,7 @@ func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool,
 		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
 	})
 	if err != nil {
-		p.hold(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
+		p.block(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
 		return true
 	}
 	p.placed, p.hash = decision.Targets, decision.Hash
@@ -293,14 +293,14 @@ func (p *plan) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool,
 	return false
 }
 
-// follow adds the clusters of what the object travels with.
-func (p *plan) follow(lead leading, was memory, recorded bool) {
+// addFollowed adds the clusters of what the object travels with.
+func (p *desiredState) addFollowed(lead followed, was previous, recorded bool) {
 	if recorded {
 		return // They are among those that were recorded.
 	}
 	names := slices.Clone(lead.clusters)
 	for i := range was.placed {
-		if name := was.placed[i].Cluster; lead.held || len(lead.unknown) > 0 || lead.failing[name] {
+		if name := was.placed[i].Cluster; lead.blocked || len(lead.unknown) > 0 || lead.failing[name] {
 			names = append(names, name)
 		}
 	}
@@ -320,11 +320,11 @@ func present(targets []placement.Target, clusters []placement.Cluster) []placeme
 }
 
 // findOverrides returns the override policies in their order of effect.
-func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surroundings) (policies []*override.Policy, held bool) {
+func (p *desiredState) findOverrides(obj *unstructured.Unstructured, was previous, s *inputs) (policies []*override.Policy, held bool) {
 	refs, warnings, err := override.Named(obj.GetLabels(), obj.GetNamespace())
 	p.warnings = append(p.warnings, warnings...)
 	if err != nil {
-		p.hold(reasonInvalidLabel, err.Error())
+		p.block(reasonInvalidLabel, err.Error())
 		return nil, true
 	}
 	for _, ref := range refs {
@@ -337,7 +337,7 @@ func (p *plan) findOverrides(obj *unstructured.Unstructured, was memory, s *surr
 			p.deleted = append(p.deleted, *policyReference(ref))
 			p.warnings = append(p.warnings, fmt.Sprintf("%s: %s was deleted: what it changed is taken back", reasonPolicyDeleted, ref))
 		default:
-			p.hold(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it, so that it does not go out without its overrides", ref))
+			p.block(reasonPolicyNotFound, fmt.Sprintf("%s does not exist; the object waits for it, so that it does not go out without its overrides", ref))
 			return nil, true
 		}
 	}
@@ -353,7 +353,7 @@ type arrival struct {
 }
 
 // render makes the targets. It returns what was rendered.
-func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Policy, by tree.Policy, s *surroundings) (rendered []arrival) {
+func (p *desiredState) render(obj *unstructured.Unstructured, policies []*override.Policy, by tree.Policy, s *inputs) (rendered []arrival) {
 	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())
 	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
 	var clusters []match.Cluster
@@ -397,9 +397,9 @@ func (p *plan) render(obj *unstructured.Unstructured, policies []*override.Polic
 	return rendered
 }
 
-// lead finds what travels with the object to the clusters that are its own: what its
+// findFollowers finds what travels with the object to the clusters that are its own: what its
 // pod template refers to, on each cluster as it is there, and what it names.
-func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *surroundings) {
+func (p *desiredState) findFollowers(obj *unstructured.Unstructured, own []placement.Target, rendered []arrival, s *inputs) {
 	var parties [][]string // The clusters of each arrival, and then all.
 	for _, a := range rendered {
 		clusters := slices.DeleteFunc(slices.Clone(a.clusters), func(cluster string) bool {
@@ -442,7 +442,7 @@ func (p *plan) lead(obj *unstructured.Unstructured, own []placement.Target, rend
 	for _, f := range p.named(obj, s) {
 		add(follows, f.GroupResource, f.Name, len(rendered))
 	}
-	p.follows, p.withheld = follows.clusters(parties), withheld.clusters(parties)
+	p.followers, p.withheld = follows.clusters(parties), withheld.clusters(parties)
 }
 
 // native says why each cluster has an object of its own, of this name in the namespace of
@@ -452,7 +452,7 @@ func native(beside *unstructured.Unstructured, resource schema.GroupResource, na
 }
 
 // named returns what the object names itself, to travel with it.
-func (p *plan) named(obj *unstructured.Unstructured, s *surroundings) (followers []Key) {
+func (p *desiredState) named(obj *unstructured.Unstructured, s *inputs) (followers []Key) {
 	if obj.GetNamespace() == "" {
 		return nil
 	}
@@ -519,7 +519,7 @@ func copyName(resource schema.GroupResource, namespace, name string) string {
 }
 
 // variant returns the one with this content: one that is there already, or another.
-func (p *plan) variant(c *content, changes []tree.Change, secret bool) *variant {
+func (p *desiredState) variant(c *content, changes []tree.Change, secret bool) *variant {
 	for _, is := range p.variants {
 		if is.hash == c.hash {
 			return is
@@ -539,16 +539,16 @@ func (p *plan) variant(c *content, changes []tree.Change, secret bool) *variant 
 }
 
 // remember is the memory after p.
-func (p *plan) remember(was memory) memory {
+func (p *desiredState) remember(was previous) previous {
 	if p.gone {
 		was.cause = p.cause
 		return was
 	}
-	if p.held != "" {
+	if p.blocked != "" {
 		// Copies of an earlier object of the name may still be where they were.
-		return memory{uid: p.uid, placed: was.placed, hash: p.before.hash, rendered: p.before.rendered, following: p.before.following}
+		return previous{uid: p.uid, placed: was.placed, hash: p.previous.hash, rendered: p.previous.rendered, follows: p.previous.follows}
 	}
-	now := memory{uid: p.uid, placed: p.placed, hash: p.hash, following: p.following}
+	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, follows: p.follows}
 	if p.dryRun {
 		now.placed, now.hash = was.placed, was.hash
 	}
@@ -561,7 +561,7 @@ func (p *plan) remember(was memory) memory {
 }
 
 // uses reports whether the plan was made with the policy at this generation.
-func (p *plan) uses(ref tree.Policy, generation int64) bool {
+func (p *desiredState) uses(ref tree.Policy, generation int64) bool {
 	ref.Generation = generation
 	is := *policyReference(ref)
 	return (p.propagation != nil && *p.propagation == is) || slices.Contains(p.overrides, is)

@@ -45,16 +45,16 @@ func TestDecide(t *testing.T) {
 		annotations map[string]string
 		deleting    bool
 		absent      bool
-		was         memory
+		was         previous
 		mode        corev1alpha1.SchedulingMode
 		noPolicy    bool
 		overrides   map[string]override.Policy
-		leading     leading
+		leading     followed
 		want        outcome
 	}{
 		"NoObject": {
 			reason: "What is not there must not be on a member.",
-			absent: true, was: memory{placed: on("eu-1")},
+			absent: true, was: previous{placed: on("eu-1")},
 			want: outcome{Gone: true},
 		},
 		"NoLabel": {
@@ -83,7 +83,7 @@ func TestDecide(t *testing.T) {
 		},
 		"PropagationPolicyDeleted": {
 			reason: "To lose a policy is no reason to take workloads away, or to stop updating them.",
-			labels: pp, noPolicy: true, was: memory{placed: on("us-1")},
+			labels: pp, noPolicy: true, was: previous{placed: on("us-1")},
 			want: outcome{
 				Placed: []string{"us-1"}, Variants: 1,
 				Warnings: []string{"PropagationPolicy shop/pp was deleted: the object stays on the clusters that have it"},
@@ -91,12 +91,12 @@ func TestDecide(t *testing.T) {
 		},
 		"OverridePolicyMissing": {
 			reason: "An object that was never rendered with its policy must not slip out without it.",
-			labels: both, was: memory{placed: on("us-1")},
+			labels: both, was: previous{placed: on("us-1")},
 			want: outcome{Held: reasonPolicyNotFound},
 		},
 		"OverridePolicyDeleted": {
 			reason: "An object that was rendered with it is rolled back, and goes on to be remembered as such.",
-			labels: both, was: memory{placed: on("us-1"), rendered: []tree.Policy{op}},
+			labels: both, was: previous{placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{
 				Placed: []string{"eu-1", "us-1"}, Variants: 1, Rendered: []tree.Policy{op},
 				Warnings: []string{"PolicyDeleted: OverridePolicy shop/op was deleted: what it changed is taken back"},
@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		},
 		"MadeAgain": {
 			reason: "Another object of the same name has no past: its policy may be on its way.",
-			labels: both, was: memory{uid: "0", placed: on("us-1"), rendered: []tree.Policy{op}},
+			labels: both, was: previous{uid: "0", placed: on("us-1"), rendered: []tree.Policy{op}},
 			want: outcome{Held: reasonPolicyNotFound},
 		},
 		"OverrideFailsOnOneCluster": {
@@ -141,7 +141,7 @@ func TestDecide(t *testing.T) {
 		"NoScheduling": {
 			reason: "The object stays where it is, and is kept up to date there.",
 			labels: pp, annotations: map[string]string{"kubeadmiral.io/no-scheduling": "true"},
-			was: memory{placed: on("us-1")},
+			was: previous{placed: on("us-1")},
 			want: outcome{
 				Placed: []string{"us-1"}, Variants: 1,
 				Warnings: []string{"PropagationPolicy shop/pp: decided anew, the object would be placed on eu-1, too: " +
@@ -150,25 +150,25 @@ func TestDecide(t *testing.T) {
 		},
 		"Follows": {
 			reason:  "An object without a label goes where what refers to it goes.",
-			leading: leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leading: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1"}, Variants: 1},
 		},
 		"FollowsBesidesItsOwnPolicy": {
 			reason:  "With a label of its own it goes there, too.",
 			labels:  pp,
-			leading: leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leading: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
 		},
 		"FollowsSomethingUnknown": {
 			reason:  "While it is not known where its leader goes, it leaves no cluster.",
-			leading: leading{unknown: []Key{{}}},
-			was:     memory{placed: on("us-1")},
+			leading: followed{unknown: []Key{{}}},
+			was:     previous{placed: on("us-1")},
 			want:    outcome{Placed: []string{"us-1"}, Variants: 1},
 		},
 		"DoesNotFollow": {
 			reason:      "The annotation keeps it at home.",
 			annotations: map[string]string{"kubeadmiral.io/disable-following": "true"},
-			leading:     leading{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leading:     followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:        outcome{Gone: true},
 		},
 		"StepsOverThePolicy": {
@@ -191,9 +191,9 @@ func TestDecide(t *testing.T) {
 			}
 			before := src.object.DeepCopy()
 			s := around(t, tc.mode, tc.noPolicy, tc.overrides)
-			s.leading = tc.leading
+			s.followed = tc.leading
 			p := decide(src, tc.was, s)
-			got := outcome{Held: p.held, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
+			got := outcome{Held: p.blocked, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
 			for _, c := range []string{"eu-1", "us-1"} {
 				switch target := p.targets[c]; {
 				case target == nil:
@@ -206,7 +206,7 @@ func TestDecide(t *testing.T) {
 					got.Placed = append(got.Placed, c)
 				}
 			}
-			if p.held == "" && !p.gone {
+			if p.blocked == "" && !p.gone {
 				got.Rendered = p.remember(tc.was).rendered
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
@@ -226,14 +226,14 @@ func TestNativesAreHeld(t *testing.T) {
 		reason    string
 		namespace string
 		labels    map[string]string
-		was       memory
+		was       previous
 		wantHeld  string
 		wantGone  bool
 		wantOn    []string
 	}{
 		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantHeld: reasonNative},
-		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: memory{placed: on("us-1")}, wantHeld: reasonNative, wantOn: []string{"us-1"}},
-		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: memory{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
+		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantHeld: reasonNative, wantOn: []string{"us-1"}},
+		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: previous{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
 		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantHeld: reasonNative},
 		"Elsewhere":     {reason: "In another namespace it is a Service like others.", namespace: "shop", labels: placed, wantOn: []string{"eu-1", "us-1"}},
 	}
@@ -254,9 +254,9 @@ func TestNativesAreHeld(t *testing.T) {
 			for _, target := range p.remember(tc.was).placed {
 				on = append(on, target.Cluster)
 			}
-			if p.held != tc.wantHeld || p.gone != tc.wantGone || !slices.Equal(on, tc.wantOn) || (p.held != "" && len(p.targets) > 0) {
+			if p.blocked != tc.wantHeld || p.gone != tc.wantGone || !slices.Equal(on, tc.wantOn) || (p.blocked != "" && len(p.targets) > 0) {
 				t.Errorf("%s\ndecide(): want held %q, gone %t, on %q, got %q (%s), %t, %q",
-					tc.reason, tc.wantHeld, tc.wantGone, tc.wantOn, p.held, p.heldMessage, p.gone, on)
+					tc.reason, tc.wantHeld, tc.wantGone, tc.wantOn, p.blocked, p.blockedMessage, p.gone, on)
 			}
 		})
 	}
@@ -266,21 +266,21 @@ func TestNativesAreHeld(t *testing.T) {
 func TestStays(t *testing.T) {
 	cases := map[string]struct {
 		reason string
-		row    row
+		row    clusterStatus
 		have   member.Copy
 		gone   bool
 		want   bool
 	}{
-		"Copy":                 {"It goes with its object.", row{}, member.Copy{}, true, false},
-		"Adopted":              {"So does one that was there before, unless it was asked to stay.", row{adopted: true}, member.Copy{Adopted: true}, true, false},
-		"OrphanAll":            {"It was asked to stay.", row{}, member.Copy{Orphan: placement.OrphanAll}, true, true},
-		"OrphanAllElsewhere":   {"While its object is placed elsewhere it is no orphan.", row{}, member.Copy{Orphan: placement.OrphanAll}, false, false},
-		"OrphanAdopted":        {"It was asked to stay if it was there before.", row{}, member.Copy{Orphan: placement.OrphanAdopted, Adopted: true}, true, true},
-		"OrphanAdoptedLost":    {"The mark may have been removed.", row{adopted: true}, member.Copy{Orphan: placement.OrphanAdopted}, true, true},
-		"OrphanAdoptedNot":     {"It was not.", row{}, member.Copy{Orphan: placement.OrphanAdopted}, true, false},
-		"Native":               {"The cluster made it, and an earlier version adopted it.", row{}, member.Copy{Native: true, Adopted: true}, true, true},
-		"NativeWithoutMark":    {"Nobody knows any more that it was adopted.", row{}, member.Copy{Native: true}, true, true},
-		"NativeNoLongerPlaced": {"It is the cluster's wherever its object is.", row{}, member.Copy{Native: true}, false, true},
+		"Copy":                 {"It goes with its object.", clusterStatus{}, member.Copy{}, true, false},
+		"Adopted":              {"So does one that was there before, unless it was asked to stay.", clusterStatus{adopted: true}, member.Copy{Adopted: true}, true, false},
+		"OrphanAll":            {"It was asked to stay.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, true, true},
+		"OrphanAllElsewhere":   {"While its object is placed elsewhere it is no orphan.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAll}, false, false},
+		"OrphanAdopted":        {"It was asked to stay if it was there before.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted, Adopted: true}, true, true},
+		"OrphanAdoptedLost":    {"The mark may have been removed.", clusterStatus{adopted: true}, member.Copy{Orphan: placement.OrphanAdopted}, true, true},
+		"OrphanAdoptedNot":     {"It was not.", clusterStatus{}, member.Copy{Orphan: placement.OrphanAdopted}, true, false},
+		"Native":               {"The cluster made it, and an earlier version adopted it.", clusterStatus{}, member.Copy{Native: true, Adopted: true}, true, true},
+		"NativeWithoutMark":    {"Nobody knows any more that it was adopted.", clusterStatus{}, member.Copy{Native: true}, true, true},
+		"NativeNoLongerPlaced": {"It is the cluster's wherever its object is.", clusterStatus{}, member.Copy{Native: true}, false, true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -315,9 +315,9 @@ func TestLeads(t *testing.T) {
 	s.may = func(policy tree.Policy, namespace string, _ reference.Reference) bool {
 		return policy.Name == "op" && namespace == "shop"
 	}
-	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
+	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s)
 	got := map[string][]string{}
-	for key, clusters := range p.follows {
+	for key, clusters := range p.followers {
 		got[key.Resource+" "+key.NamespacedName.String()] = clusters
 	}
 	want := map[string][]string{
@@ -334,9 +334,9 @@ func TestLeads(t *testing.T) {
 		t.Errorf("warnings: -want, +got:\n%s", diff)
 	}
 	s.may = nobodyMay
-	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
-	if len(p.follows) != 1 || len(p.withheld) != 2 || len(p.warnings) != 3 {
-		t.Errorf("What overrides bring in travels only if who wrote them was asked: follows %v, withheld %v, warnings %v", p.follows, p.withheld, p.warnings)
+	p = decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s)
+	if len(p.followers) != 1 || len(p.withheld) != 2 || len(p.warnings) != 3 {
+		t.Errorf("What overrides bring in travels only if who wrote them was asked: follows %v, withheld %v, warnings %v", p.followers, p.withheld, p.warnings)
 	}
 }
 
@@ -345,25 +345,25 @@ func nobodyMay(tree.Policy, string, reference.Reference) bool { return false }
 // TestFollowersWait says what happens to followers after a restart.
 func TestFollowersWait(t *testing.T) {
 	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
-	l := newLedger()
-	if got := l.leading(follower, []Key{leader}); len(got.unknown) != 1 {
+	l := newState()
+	if got := l.followed(follower, []Key{leader}); len(got.unknown) != 1 {
 		t.Errorf("Its leader has not been decided about: leading() = %+v", got)
 	}
-	l.put(leader, &plan{held: reasonPolicyNotFound}, memory{}, nil)
-	if got := l.leading(follower, []Key{leader}); !got.held || len(got.unknown) != 0 {
+	l.setDesired(leader, &desiredState{blocked: reasonPolicyNotFound}, previous{}, nil)
+	if got := l.followed(follower, []Key{leader}); !got.blocked || len(got.unknown) != 0 {
 		t.Errorf("Its leader cannot say where it goes: leading() = %+v", got)
 	}
-	_, _, touched := l.put(leader, &plan{follows: map[Key][]string{follower: {"eu-1"}}}, memory{}, nil)
+	_, _, touched := l.setDesired(leader, &desiredState{followers: map[Key][]string{follower: {"eu-1"}}}, previous{}, nil)
 	if diff := cmp.Diff([]Key{follower}, touched); diff != "" {
 		t.Errorf("put() of a leader: -want, +got:\n%s", diff)
 	}
-	if got := l.leading(follower, []Key{leader}); got.held || !slices.Equal(got.clusters, []string{"eu-1"}) {
+	if got := l.followed(follower, []Key{leader}); got.blocked || !slices.Equal(got.clusters, []string{"eu-1"}) {
 		t.Errorf("leading() = %+v", got)
 	}
-	if _, _, touched := l.put(leader, &plan{gone: true}, memory{}, nil); len(touched) != 1 {
+	if _, _, touched := l.setDesired(leader, &desiredState{gone: true}, previous{}, nil); len(touched) != 1 {
 		t.Error("put() of a leader that is gone does not tell its follower")
 	}
-	if got := l.leading(follower, []Key{leader}); len(got.by) != 0 || got.held || len(got.unknown) != 0 {
+	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 || got.blocked || len(got.unknown) != 0 {
 		t.Errorf("Nothing leads any more: leading() = %+v", got)
 	}
 }
@@ -433,7 +433,7 @@ func TestRecordName(t *testing.T) {
 	}
 }
 
-func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *surroundings {
+func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *inputs {
 	t.Helper()
 	if mode == "" {
 		mode = corev1alpha1.SchedulingModeDuplicate
@@ -445,7 +445,7 @@ func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overr
 	if len(errs) > 0 {
 		t.Fatal(errs.ToAggregate())
 	}
-	return &surroundings{
+	return &inputs{
 		hub: "hub", may: nobodyMay,
 		clusters: []placement.Cluster{
 			{Cluster: match.Cluster{Name: "eu-1"}, Ready: true},
@@ -504,9 +504,9 @@ func compile(t *testing.T, name string, rules ...corev1alpha1.OverrideRule) *ove
 
 func TestLeavingIsRemembered(t *testing.T) {
 	key := Key{}
-	l := newLedger()
-	p := &plan{targets: map[string]*target{"us-1": {}}}
-	clusters, _, _ := l.put(key, p, memory{placed: on("us-1"), rows: []refractv1alpha1.ClusterStatus{
+	l := newState()
+	p := &desiredState{targets: map[string]*target{"us-1": {}}}
+	clusters, _, _ := l.setDesired(key, p, previous{placed: on("us-1"), statuses: []refractv1alpha1.ClusterStatus{
 		{Name: "eu-1", State: refractv1alpha1.StateDeleting}, {Name: "us-1", State: refractv1alpha1.StateSynced},
 	}}, nil)
 	if diff := cmp.Diff([]string{"eu-1", "us-1"}, clusters); diff != "" {
@@ -515,7 +515,7 @@ func TestLeavingIsRemembered(t *testing.T) {
 	if !l.concerns(key, "eu-1") {
 		t.Error("concerns() has forgotten the cluster")
 	}
-	l.report(key, "eu-1", row{absent: true})
+	l.report(key, "eu-1", clusterStatus{absent: true})
 	if l.concerns(key, "eu-1") {
 		t.Error("concerns() does not see that the copy went")
 	}
@@ -527,16 +527,16 @@ func TestDecideSafely(t *testing.T) {
 		"apiVersion": "v1", "kind": "ConfigMap",
 		"metadata": map[string]any{"name": "web", "namespace": "shop", "uid": "u", "labels": map[string]any{corev1alpha1.PropagationPolicyLabel: "pp"}},
 	}}
-	s := &surroundings{propagation: func(tree.Policy) *placement.Policy { panic("oh") }}
-	was := memory{uid: "u", placed: on("eu-1")}
+	s := &inputs{propagation: func(tree.Policy) *placement.Policy { panic("oh") }}
+	was := previous{uid: "u", placed: on("eu-1")}
 	p := decideSafely(Key{}, source{object: obj, kind: "ConfigMap"}, was, s, logr.Discard())
-	if p.held != reasonInternal || !strings.Contains(p.heldMessage, "Refract stumbled") || p.gone {
-		t.Errorf("want it held, and why, got %q %q", p.held, p.heldMessage)
+	if p.blocked != reasonInternal || !strings.Contains(p.blockedMessage, "Refract stumbled") || p.gone {
+		t.Errorf("want it held, and why, got %q %q", p.blocked, p.blockedMessage)
 	}
 	if diff := cmp.Diff(was.placed, p.placed); diff != "" {
 		t.Errorf("want it to stay where it is: -want, +got:\n%s", diff)
 	}
-	if p := decideSafely(Key{}, source{}, memory{}, s, logr.Discard()); !p.gone {
+	if p := decideSafely(Key{}, source{}, previous{}, s, logr.Discard()); !p.gone {
 		t.Error("what is not there is gone")
 	}
 }

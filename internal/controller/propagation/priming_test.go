@@ -58,7 +58,7 @@ func TestPriming(t *testing.T) {
 						t.Fatal(err)
 					}
 					if tc.forgets {
-						c.forget(key, c.ledger.plan(key))
+						c.forget(key, c.state.desired(key))
 					}
 				}
 				time.Sleep(time.Second)
@@ -82,7 +82,7 @@ func starting(t *testing.T, refuses error, reports ...Key) *Controller {
 	})
 	hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return refuses != nil, nil, refuses })
 	c := &Controller{
-		log: discard, ledger: newLedger(), shards: &all{}, members: &member.Set{},
+		log: discard, state: newState(), shards: &all{}, members: &member.Set{},
 		sources:  newSources(hub, nil, discard, func(Key, bool) {}),
 		policies: newPolicies(discard, func(tree.Policy) {}),
 		records:  &records{log: discard, items: map[Key]*known{}},
@@ -92,9 +92,9 @@ func starting(t *testing.T, refuses error, reports ...Key) *Controller {
 	for _, key := range reports {
 		c.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
 	}
-	for _, w := range []**work[Key]{&c.decide, &c.report} {
+	for _, w := range []**workQueue[Key]{&c.decide, &c.report} {
 		var err error
-		if *w, err = newWork("test", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
+		if *w, err = newWorkQueue("test", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -18,15 +18,15 @@ const fairness = 8
 // zero value is ready for use.
 type queue[K comparable] struct {
 	items   items[K]
-	lines   [first + 1]line
+	fifos   [priorityRequired + 1]fifo
 	costs   func(K) bool // Whether a key is to wait for the others; nil if none is.
 	waiting []ref        // A heap of what is due later, the earliest first.
 	ready   int          // How many are in the lines.
 	taken   uint8
 }
 
-// line holds keys of one urgency in the order in which they came.
-type line struct{ head, tail ref }
+// fifo holds keys of one urgency in the order in which they came.
+type fifo struct{ head, tail ref }
 
 // place is where an item is.
 type place uint8
@@ -44,9 +44,9 @@ type outcome struct {
 	failed bool          // The key comes again, later each time.
 }
 
-// put has a key worked on at a time, or at once if that has passed. It neither
+// add has a key worked on at a time, or at once if that has passed. It neither
 // delays a key nor makes it less urgent.
-func (q *queue[K]) put(key K, u urgency, at, now time.Duration) {
+func (q *queue[K]) add(key K, u priority, at, now time.Duration) {
 	r := q.items.find(key)
 	if r == 0 {
 		r = q.items.insert(key)
@@ -55,41 +55,41 @@ func (q *queue[K]) put(key K, u urgency, at, now time.Duration) {
 	q.ask(r, u, at, now)
 }
 
-func (q *queue[K]) ask(r ref, u urgency, at, now time.Duration) {
+func (q *queue[K]) ask(r ref, u priority, at, now time.Duration) {
 	e := q.items.at(r)
 	switch {
-	case e.place == due && u <= e.urgency:
+	case e.place == due && u <= e.priority:
 	case e.place == due:
 		q.remove(r)
-		e.urgency = u
+		e.priority = u
 		q.enter(r)
 	case at <= now:
 		if e.place == later {
-			u, at = max(u, e.urgency), min(at, e.at)
+			u, at = max(u, e.priority), min(at, e.at)
 			q.remove(r)
 		}
-		e.place, e.urgency, e.at = due, u, at
+		e.place, e.priority, e.at = due, u, at
 		q.enter(r)
 	case e.place == later:
-		e.urgency = max(u, e.urgency)
+		e.priority = max(u, e.priority)
 		if at < e.at {
 			q.remove(r)
 			e.at = at
 			q.enter(r)
 		}
 	default:
-		e.place, e.urgency, e.at = later, u, at
+		e.place, e.priority, e.at = later, u, at
 		q.enter(r)
 	}
 }
 
-// take returns the key that is to be worked on, and since when it is due. finish
+// get returns the key that is to be worked on, and since when it is due. finish
 // must be called for it.
-func (q *queue[K]) take() (key K, u urgency, since time.Duration, ok bool) {
+func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
 	r := q.choose()
-	for r != 0 && q.costs != nil && q.items.at(r).urgency > costly && q.costs(q.items.at(r).key) {
+	for r != 0 && q.costs != nil && q.items.at(r).priority > priorityCostly && q.costs(q.items.at(r).key) {
 		q.remove(r)
-		q.items.at(r).urgency = costly
+		q.items.at(r).priority = priorityCostly
 		q.enter(r)
 		r = q.choose()
 	}
@@ -99,15 +99,15 @@ func (q *queue[K]) take() (key K, u urgency, since time.Duration, ok bool) {
 	e := q.items.at(r)
 	q.remove(r)
 	e.place, e.busy = nowhere, true
-	return e.key, e.urgency, e.at, true
+	return e.key, e.priority, e.at, true
 }
 
 // choose returns what waits longest of what is most urgent, and now and then what
 // waits longest of all the rest.
 func (q *queue[K]) choose() ref {
 	var most, rest ref
-	for u := range q.lines {
-		head := q.lines[u].head
+	for u := range q.fifos {
+		head := q.fifos[u].head
 		if head == 0 {
 			continue
 		}
@@ -124,10 +124,10 @@ func (q *queue[K]) choose() ref {
 }
 
 // finish ends the work on a key that was taken with an urgency.
-func (q *queue[K]) finish(key K, u urgency, o outcome, now time.Duration) {
+func (q *queue[K]) finish(key K, u priority, o outcome, now time.Duration) {
 	r := q.items.find(key)
 	e := q.items.at(r)
-	asked, urgent, at := e.place, e.urgency, e.at
+	asked, urgent, at := e.place, e.priority, e.at
 	e.place, e.busy = nowhere, false
 	if asked != nowhere {
 		q.ask(r, urgent, at, now)
@@ -157,8 +157,8 @@ func (q *queue[K]) next() (at time.Duration, ok bool) {
 	return q.items.at(q.waiting[0]).at, true
 }
 
-// ripen puts into the lines what has become due.
-func (q *queue[K]) ripen(now time.Duration) {
+// promote puts into the lines what has become due.
+func (q *queue[K]) promote(now time.Duration) {
 	for len(q.waiting) > 0 {
 		r := q.waiting[0]
 		e := q.items.at(r)
@@ -183,7 +183,7 @@ func (q *queue[K]) enter(r ref) {
 		q.rise(len(q.waiting) - 1)
 		return
 	}
-	l := &q.lines[e.urgency]
+	l := &q.fifos[e.priority]
 	e.prev, e.next = l.tail, 0
 	if l.tail == 0 {
 		l.head = r
@@ -210,7 +210,7 @@ func (q *queue[K]) remove(r ref) {
 		e.prev = 0
 		return
 	}
-	l := &q.lines[e.urgency]
+	l := &q.fifos[e.priority]
 	if e.prev == 0 {
 		l.head = e.next
 	} else {
@@ -268,8 +268,8 @@ func (q *queue[K]) shrink() {
 		return
 	}
 	moved := q.items.compact()
-	for i := range q.lines {
-		q.lines[i] = line{head: moved[q.lines[i].head], tail: moved[q.lines[i].tail]}
+	for i := range q.fifos {
+		q.fifos[i] = fifo{head: moved[q.fifos[i].head], tail: moved[q.fifos[i].tail]}
 	}
 	waiting := make([]ref, len(q.waiting))
 	for i, r := range q.waiting {

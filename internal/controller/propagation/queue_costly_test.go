@@ -13,16 +13,16 @@ func TestCostlyWait(t *testing.T) {
 	now := time.Hour
 	q := queue[string]{costs: func(key string) bool { return strings.HasPrefix(key, "costly") }}
 	for i := range 300 {
-		q.put(fmt.Sprint("costly-", i), fresh, now, now)
+		q.add(fmt.Sprint("costly-", i), priorityChanged, now, now)
 	}
-	q.put("namespace", first, now, now)
+	q.add("namespace", priorityRequired, now, now)
 	waited := 0
 	for i := range 100 {
 		now += time.Second
-		q.put(fmt.Sprint("lone-", i), resync, now, now) // As little urgent as may be.
-		q.put(fmt.Sprint("costly-", i), fresh, now, now)
+		q.add(fmt.Sprint("lone-", i), priorityResync, now, now) // As little urgent as may be.
+		q.add(fmt.Sprint("costly-", i), priorityChanged, now, now)
 		for {
-			key, u, _, ok := q.take()
+			key, u, _, ok := q.get()
 			if !ok {
 				t.Fatal("a key was lost")
 			}
@@ -30,7 +30,7 @@ func TestCostlyWait(t *testing.T) {
 			if strings.HasPrefix(key, "lone") {
 				break
 			}
-			if u != costly && key != "namespace" {
+			if u != priorityCostly && key != "namespace" {
 				t.Fatalf("%s was taken with urgency %d", key, u)
 			}
 			waited++
@@ -40,7 +40,7 @@ func TestCostlyWait(t *testing.T) {
 		t.Errorf("100 keys waited for %d that are to wait for them", waited)
 	}
 	for left := 0; ; left++ {
-		key, u, _, ok := q.take()
+		key, u, _, ok := q.get()
 		if !ok {
 			if left < 200 {
 				t.Errorf("want the rest to be worked on at last, got %d", left)

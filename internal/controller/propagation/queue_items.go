@@ -13,7 +13,7 @@ type item[K comparable] struct {
 	prev ref           // In its line; where it is in the heap if it waits there.
 	same ref           // Another item whose key has the same hash.
 
-	urgency  urgency
+	priority priority
 	place    place
 	failures uint8 // In a row.
 	busy     bool  // It is worked on.

@@ -25,18 +25,18 @@ func TestQueueOrder(t *testing.T) {
 		"OnceOnly": {
 			reason: "A key is in the queue once, in the place that it had.",
 			puts: func(q *queue[string]) {
-				q.put("a", fresh, now, now)
-				q.put("b", fresh, now, now)
-				q.put("a", fresh, now, now)
+				q.add("a", priorityChanged, now, now)
+				q.add("b", priorityChanged, now, now)
+				q.add("a", priorityChanged, now, now)
 			},
 			want: []string{"a", "b"},
 		},
 		"UrgentFirst": {
 			reason: "What is more urgent comes first, and among equals what came first.",
 			puts: func(q *queue[string]) {
-				for _, u := range []urgency{costly, resync, ripple, fresh, first} {
-					q.put(fmt.Sprintf("%d-a", u), u, now, now)
-					q.put(fmt.Sprintf("%d-b", u), u, now, now)
+				for _, u := range []priority{priorityCostly, priorityResync, priorityDependency, priorityChanged, priorityRequired} {
+					q.add(fmt.Sprintf("%d-a", u), u, now, now)
+					q.add(fmt.Sprintf("%d-b", u), u, now, now)
 				}
 			},
 			want: []string{"4-a", "4-b", "3-a", "3-b", "2-a", "2-b", "1-a", "1-b", "0-a", "0-b"},
@@ -44,54 +44,54 @@ func TestQueueOrder(t *testing.T) {
 		"HigherUrgencyWins": {
 			reason: "A key that waits is raised, to the end of its new line, and never lowered.",
 			puts: func(q *queue[string]) {
-				q.put("a", resync, now, now)
-				q.put("b", fresh, now, now)
-				q.put("c", fresh, now, now)
-				q.put("a", fresh, now, now)
-				q.put("b", resync, now, now)
+				q.add("a", priorityResync, now, now)
+				q.add("b", priorityChanged, now, now)
+				q.add("c", priorityChanged, now, now)
+				q.add("a", priorityChanged, now, now)
+				q.add("b", priorityResync, now, now)
 			},
 			want: []string{"b", "c", "a"},
 		},
 		"NotDelayed": {
 			reason: "A key that is due stays due, whatever is asked of it for later, but for urgency.",
 			puts: func(q *queue[string]) {
-				q.put("a", fresh, now, now)
-				q.put("b", resync, now, now)
-				q.put("c", ripple, now, now)
-				q.put("a", resync, now+1, now)
-				q.put("b", fresh, now+1, now)
+				q.add("a", priorityChanged, now, now)
+				q.add("b", priorityResync, now, now)
+				q.add("c", priorityDependency, now, now)
+				q.add("a", priorityResync, now+1, now)
+				q.add("b", priorityChanged, now+1, now)
 			},
 			want: []string{"a", "b", "c"},
 		},
 		"EarliestTime": {
 			reason: "Of two times the earlier is kept, and of two urgencies the higher.",
 			puts: func(q *queue[string]) {
-				q.put("a", resync, now+5, now)
-				q.put("b", resync, now+4, now)
-				q.put("c", resync, now+3, now)
-				q.put("a", resync, now+2, now)
-				q.put("c", resync, now+6, now)
-				q.put("d", resync, now+1, now)
-				q.put("d", fresh, now+7, now)
-				q.ripen(now + 10)
+				q.add("a", priorityResync, now+5, now)
+				q.add("b", priorityResync, now+4, now)
+				q.add("c", priorityResync, now+3, now)
+				q.add("a", priorityResync, now+2, now)
+				q.add("c", priorityResync, now+6, now)
+				q.add("d", priorityResync, now+1, now)
+				q.add("d", priorityChanged, now+7, now)
+				q.promote(now + 10)
 			},
 			want: []string{"d", "a", "c", "b"},
 		},
 		"BroughtForward": {
 			reason: "What waits for a later time is worked on at once if it is asked for now, with the higher urgency of the two.",
 			puts: func(q *queue[string]) {
-				q.put("a", fresh, now+5, now)
-				q.put("b", ripple, now, now)
-				q.put("a", resync, now, now)
+				q.add("a", priorityChanged, now+5, now)
+				q.add("b", priorityDependency, now, now)
+				q.add("a", priorityResync, now, now)
 			},
 			want: []string{"a", "b"},
 		},
 		"NotYet": {
 			reason: "What is due later is not taken.",
 			puts: func(q *queue[string]) {
-				q.put("a", first, now+2, now)
-				q.put("b", first, now+1, now)
-				q.ripen(now + 1)
+				q.add("a", priorityRequired, now+2, now)
+				q.add("b", priorityRequired, now+1, now)
+				q.promote(now + 1)
 			},
 			want: []string{"b"},
 		},
@@ -103,7 +103,7 @@ func TestQueueOrder(t *testing.T) {
 			q.taken = 0
 			var got []string
 			for {
-				key, _, _, ok := q.take()
+				key, _, _, ok := q.get()
 				if !ok {
 					break
 				}
@@ -120,7 +120,7 @@ func TestQueueOrder(t *testing.T) {
 func TestQueueFinish(t *testing.T) {
 	const now = time.Hour
 	type next struct {
-		Urgency urgency
+		Urgency priority
 		At      time.Duration
 		Due     bool
 	}
@@ -134,56 +134,56 @@ func TestQueueFinish(t *testing.T) {
 		"Again": {
 			reason:  "What asks to come again does, with the urgency that it had.",
 			outcome: outcome{after: time.Minute},
-			want:    &next{Urgency: ripple, At: now + time.Minute},
+			want:    &next{Urgency: priorityDependency, At: now + time.Minute},
 		},
 		"Failed": {
 			reason:  "What failed comes again soon.",
 			outcome: outcome{failed: true},
-			want:    &next{Urgency: ripple, At: now + firstBackoff},
+			want:    &next{Urgency: priorityDependency, At: now + firstBackoff},
 		},
 		"AskedMeanwhile": {
 			reason:    "What is asked for while it is worked on is worked on once more, with the urgency of that.",
-			meanwhile: func(q *queue[string]) { q.put("a", resync, now-1, now-1) },
-			want:      &next{Urgency: resync, At: now - 1, Due: true},
+			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-1) },
+			want:      &next{Urgency: priorityResync, At: now - 1, Due: true},
 		},
 		"AskedTwiceMeanwhile": {
 			reason: "The higher urgency wins then, too, and the earlier time.",
 			meanwhile: func(q *queue[string]) {
-				q.put("a", first, now+time.Minute, now)
-				q.put("a", resync, now-1, now-1)
-				q.put("a", fresh, now-1, now-1)
+				q.add("a", priorityRequired, now+time.Minute, now)
+				q.add("a", priorityResync, now-1, now-1)
+				q.add("a", priorityChanged, now-1, now-1)
 			},
-			want: &next{Urgency: first, At: now - 1, Due: true},
+			want: &next{Urgency: priorityRequired, At: now - 1, Due: true},
 		},
 		"AskedMeanwhileForLater": {
 			reason:    "So is the earlier of that time and its own.",
-			meanwhile: func(q *queue[string]) { q.put("a", resync, now+time.Second, now-1) },
+			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now+time.Second, now-1) },
 			outcome:   outcome{after: time.Minute},
-			want:      &next{Urgency: ripple, At: now + time.Second},
+			want:      &next{Urgency: priorityDependency, At: now + time.Second},
 		},
 		"AskedMeanwhileForWhatHasPassed": {
 			reason:    "A time that passed during the work is now.",
-			meanwhile: func(q *queue[string]) { q.put("a", resync, now-1, now-2) },
+			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-2) },
 			outcome:   outcome{after: time.Minute},
-			want:      &next{Urgency: ripple, At: now - 1, Due: true},
+			want:      &next{Urgency: priorityDependency, At: now - 1, Due: true},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			q := &queue[string]{}
-			q.put("a", ripple, 0, 0)
-			key, u, _, _ := q.take()
+			q.add("a", priorityDependency, 0, 0)
+			key, u, _, _ := q.get()
 			if tc.meanwhile != nil {
 				tc.meanwhile(q)
 			}
-			if _, _, _, ok := q.take(); ok {
+			if _, _, _, ok := q.get(); ok {
 				t.Fatal("take() gave a key that is being worked on")
 			}
 			q.finish(key, u, tc.outcome, now)
 			var got *next
 			if r := q.items.find("a"); r != 0 {
 				e := q.items.at(r)
-				got = &next{Urgency: e.urgency, At: e.at, Due: e.place == due}
+				got = &next{Urgency: e.priority, At: e.at, Due: e.place == due}
 			}
 			if diff := gocmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nfinish(): -want, +got:\n%s", tc.reason, diff)
@@ -195,8 +195,8 @@ func TestQueueFinish(t *testing.T) {
 func TestQueueBackoff(t *testing.T) {
 	q, now := &queue[string]{}, time.Duration(0)
 	fail := func() time.Duration {
-		q.ripen(now)
-		key, u, _, ok := q.take()
+		q.promote(now)
+		key, u, _, ok := q.get()
 		if !ok {
 			t.Fatalf("take() gave nothing at %v", now)
 		}
@@ -206,7 +206,7 @@ func TestQueueBackoff(t *testing.T) {
 		now = at
 		return after
 	}
-	q.put("a", fresh, now, now)
+	q.add("a", priorityChanged, now, now)
 	var got []time.Duration
 	for range 16 {
 		got = append(got, fail())
@@ -222,8 +222,8 @@ func TestQueueBackoff(t *testing.T) {
 	for range 300 {
 		fail()
 	}
-	q.ripen(now)
-	key, u, _, _ := q.take()
+	q.promote(now)
+	key, u, _, _ := q.get()
 	q.finish(key, u, outcome{after: time.Second}, now)
 	now += time.Second
 	if after := fail(); after != firstBackoff {
@@ -233,13 +233,13 @@ func TestQueueBackoff(t *testing.T) {
 
 func TestQueueFairness(t *testing.T) {
 	q := &queue[string]{}
-	q.put("low", resync, 0, 0)
-	q.put("middle", ripple, 1, 1)
+	q.add("low", priorityResync, 0, 0)
+	q.add("middle", priorityDependency, 1, 1)
 	var low, middle int
 	for i := range 100 * fairness {
 		now := time.Duration(i + 2)
-		q.put(fmt.Sprintf("fresh-%d", i), fresh, now, now)
-		key, u, _, _ := q.take()
+		q.add(fmt.Sprintf("fresh-%d", i), priorityChanged, now, now)
+		key, u, _, _ := q.get()
 		q.finish(key, u, outcome{}, now)
 		switch key {
 		case "low":
@@ -262,14 +262,14 @@ type model struct {
 
 type modelKey struct {
 	key, seq int
-	urgency  urgency
+	urgency  priority
 	at       time.Duration
 	wanted   bool
 	busy     bool
 	failures int
 }
 
-func (m *model) put(key int, u urgency, at, now time.Duration) {
+func (m *model) put(key int, u priority, at, now time.Duration) {
 	k := m.keys[key]
 	if k == nil {
 		k = &modelKey{key: key}
@@ -320,7 +320,7 @@ func (m *model) due(now time.Duration) []*modelKey {
 	return keys
 }
 
-func (m *model) finish(key int, u urgency, o outcome, now time.Duration) {
+func (m *model) finish(key int, u priority, o outcome, now time.Duration) {
 	k := m.keys[key]
 	k.busy = false
 	m.seq++
@@ -347,30 +347,30 @@ func TestQueueModel(t *testing.T) {
 		q, m := &queue[int]{}, &model{keys: map[int]*modelKey{}}
 		type work struct {
 			key     int
-			urgency urgency
+			urgency priority
 		}
 		var busy []work
 		now, keys := time.Duration(0), 1
 		for step := range 4000 {
 			now += 1 + time.Duration(random.IntN(int(2*time.Millisecond)))
-			q.ripen(now)
+			q.promote(now)
 			m.ripen(now)
 			if step%1000 == 0 {
 				keys = []int{400, 3, 150, 20}[step/1000]
 			}
-			switch u := urgency(random.IntN(int(first) + 1)); random.IntN(5) {
+			switch u := priority(random.IntN(int(priorityRequired) + 1)); random.IntN(5) {
 			case 0, 1:
 				key := random.IntN(keys)
-				q.put(key, u, now, now)
+				q.add(key, u, now, now)
 				m.put(key, u, now, now)
 			case 2:
 				key, at := random.IntN(keys), now+1+time.Duration(random.IntN(int(50*time.Millisecond)))
-				q.put(key, u, at, now)
+				q.add(key, u, at, now)
 				m.put(key, u, at, now)
 			case 3:
 				all := m.due(now)
 				q.taken = 0
-				key, u, since, ok := q.take()
+				key, u, since, ok := q.get()
 				if ok != (len(all) > 0) {
 					t.Fatalf("seed %d, step %d: take() = %v with %d keys due", seed, step, ok, len(all))
 				}
@@ -414,10 +414,10 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			q := &queue[Key]{}
 			for i := range many {
-				q.put(nthKey(i), resync, 0, 0)
+				q.add(nthKey(i), priorityResync, 0, 0)
 			}
 			for {
-				key, u, _, ok := q.take()
+				key, u, _, ok := q.get()
 				if !ok {
 					break
 				}
@@ -430,7 +430,7 @@ func TestQueueGivesMemoryBack(t *testing.T) {
 			if q.items.count != tc.stay || q.items.used > max(4*tc.stay, chunk) {
 				t.Errorf("%s\n%d of %d items are in use, want %d", tc.reason, q.items.count, q.items.used, tc.stay)
 			}
-			q.ripen(lastBackoff)
+			q.promote(lastBackoff)
 			if q.ready != tc.stay {
 				t.Errorf("%s\n%d keys are due again, want %d", tc.reason, q.ready, tc.stay)
 			}
@@ -492,7 +492,7 @@ func TestQueueMemory(t *testing.T) {
 		q := &queue[Key]{}
 		got := heapOf(func() {
 			for i := range keys {
-				q.put(keys[i], resync, 0, 0)
+				q.add(keys[i], priorityResync, 0, 0)
 			}
 		}) / float64(n)
 		if got > most {
@@ -530,19 +530,19 @@ func BenchmarkQueue(b *testing.B) {
 	}
 	own := func(b *testing.B) (add, work func()) {
 		b.Helper()
-		w, err := newWork[Key]("bench", 1, discard, nil)
+		w, err := newWorkQueue[Key]("bench", 1, discard, nil)
 		if err != nil {
 			b.Fatal(err)
 		}
 		add = func() {
 			for i := range keys {
-				w.add(keys[i], fresh)
+				w.add(keys[i], priorityChanged)
 			}
 		}
 		return add, func() {
 			for range n {
 				w.mu.Lock()
-				key, u, _, _ := w.queue.take()
+				key, u, _, _ := w.queue.get()
 				w.mu.Unlock()
 				w.mu.Lock()
 				w.queue.finish(key, u, outcome{}, w.now())

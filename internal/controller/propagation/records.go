@@ -162,7 +162,7 @@ func (r *records) taken(key Key) {
 }
 
 // wrote is told what the hub answered to our own write.
-func (r *records) wrote(rec record) { r.put(rec, told) }
+func (r *records) wrote(rec record) { r.update(rec, told) }
 
 // telling says how a record came to be known.
 type telling int
@@ -173,9 +173,9 @@ const (
 	firstListed                // By the first of all lists.
 )
 
-// put keeps what is newer, and reports whether that was news. A status that comes
+// update keeps what is newer, and reports whether that was news. A status that comes
 // with it is kept only if it was there at first.
-func (r *records) put(rec record, how telling) (news bool) {
+func (r *records) update(rec record, how telling) (news bool) {
 	var err error // Whoever wrote what cannot be read is not told: it is as if there were nothing.
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
@@ -259,7 +259,7 @@ func (v *recordView) hasSynced() bool {
 
 // Add is called by the reflector.
 func (v *recordView) Add(obj any) error {
-	if rec, ok := recordOf(obj); ok && v.put(rec, told) {
+	if rec, ok := recordOf(obj); ok && v.update(rec, told) {
 		v.changed(rec.key(), rec.status)
 	}
 	return nil
@@ -293,7 +293,7 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch news := v.put(rec, how); {
+		switch news := v.update(rec, how); {
 		case how == firstListed:
 			v.found(key)
 		case news:

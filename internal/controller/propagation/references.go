@@ -27,7 +27,7 @@ const approve = "run the controllers with --webhook-url or --webhook-service, an
 // withhold it would not do: the object itself gives it out on a cluster, or it travels
 // with the object anyway, and pods would see more of it.
 func unasked(
-	obj *unstructured.Unstructured, v *override.Variant, cluster match.Cluster, policies []*override.Policy, s *surroundings,
+	obj *unstructured.Unstructured, v *override.Variant, cluster match.Cluster, policies []*override.Policy, s *inputs,
 ) (map[reference.Reference]tree.Policy, error) {
 	var out map[reference.Reference]tree.Policy
 	for _, b := range variants.BroughtIn(obj, v, cluster, policies) {

@@ -109,7 +109,7 @@ func TestUnasked(t *testing.T) {
 			if v.Err != nil {
 				t.Fatal(v.Err)
 			}
-			got, err := unasked(obj, &v, cluster, policies, &surroundings{may: func(by tree.Policy, _ string, ref reference.Reference) bool {
+			got, err := unasked(obj, &v, cluster, policies, &inputs{may: func(by tree.Policy, _ string, ref reference.Reference) bool {
 				return slices.Contains(tc.may, by.Name+" "+ref.Kind+" "+ref.Name)
 			}})
 			if (err != nil) != (tc.fails != "") || err != nil && !strings.HasPrefix(err.Error(), tc.fails) {
@@ -140,22 +140,22 @@ func rulesOf(t *testing.T, overriders string) corev1alpha1.OverridePolicySpec {
 // moment in which that is written down.
 func TestWithheldStays(t *testing.T) {
 	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
-	l := newLedger()
-	l.put(leader, &plan{follows: map[Key][]string{follower: {"eu-1"}}}, memory{}, nil)
-	if _, _, touched := l.put(leader, &plan{withheld: map[Key][]string{follower: {"eu-1", "us-1"}}}, memory{}, nil); len(touched) != 1 {
+	l := newState()
+	l.setDesired(leader, &desiredState{followers: map[Key][]string{follower: {"eu-1"}}}, previous{}, nil)
+	if _, _, touched := l.setDesired(leader, &desiredState{withheld: map[Key][]string{follower: {"eu-1", "us-1"}}}, previous{}, nil); len(touched) != 1 {
 		t.Errorf("put() of a leader from which something is withheld: got %v", touched)
 	}
-	got := l.leading(follower, []Key{leader})
+	got := l.followed(follower, []Key{leader})
 	if len(got.clusters) != 0 || !got.failing["eu-1"] || !slices.Equal(got.by, []Key{leader}) {
 		t.Errorf("leading() = %+v: want it to stay where it is, and to come nowhere", got)
 	}
-	if got := l.leading(follower, nil); len(got.by) != 0 || len(got.clusters) != 0 {
+	if got := l.followed(follower, nil); len(got.by) != 0 || len(got.clusters) != 0 {
 		t.Errorf("leading() = %+v: what never travelled does not", got)
 	}
-	if _, _, touched := l.put(leader, &plan{}, memory{}, nil); len(touched) != 1 {
+	if _, _, touched := l.setDesired(leader, &desiredState{}, previous{}, nil); len(touched) != 1 {
 		t.Errorf("put() of a leader that refers to it no more: got %v", touched)
 	}
-	if got := l.leading(follower, []Key{leader}); len(got.by) != 0 {
+	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 {
 		t.Errorf("leading() = %+v: nothing refers to it any more", got)
 	}
 }

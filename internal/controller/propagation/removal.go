@@ -16,8 +16,8 @@ import (
 )
 
 // remove deletes the copy if there is one, or lets it go where it is to stay.
-func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, have member.Copy, sight member.Sight) (reconcile.Result, error) {
-	r := a.rowFor(key, p)
+func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving bool, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+	r := a.statusFor(key, p)
 	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
 		a.guard.done(key)
 		if r.state == refractv1alpha1.StateDeleting {
@@ -58,7 +58,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		}
 		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
 	}
-	grave, err := a.grave(ctx, key)
+	grave, err := a.needsApproval(ctx, key)
 	if err != nil {
 		r.reason, r.message = reasonDeletionBlocked, err.Error()
 		return a.failed(key, r)
@@ -67,18 +67,18 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 		return a.delete(ctx, key, r, have)
 	}
 	going := removal{key, have.UID, why, grave}
-	holds := func() map[string]int { return a.ledger.holds(a.member.Name) }
+	holds := func() map[string]int { return a.state.holds(a.member.Name) }
 	switch answer, left := a.guard.ask(going, holds, a.members.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
-	case hold:
-		r.reason, r.message = reasonDeletionHeld, a.guard.says(going, a.member.Name)
-		a.held.addAfter(a.member.Name, heldDelay) // Its condition says so.
+	case deny:
+		r.reason, r.message = reasonDeletionPending, a.guard.says(going, a.member.Name)
+		a.pending.addAfter(a.member.Name, pendingDelay) // Its condition says so.
 		if grave {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}
 		return a.done(key, r, lastRetry)
-	case pass:
+	case allow:
 	}
 	return a.delete(ctx, key, r, have)
 }
@@ -86,13 +86,13 @@ func (a *applier) remove(ctx context.Context, key Key, p *plan, leaving bool, ha
 // stays reports whether a copy that does not belong on the cluster any more is left to
 // it as it is: because its source, which is gone for the cluster, had asked for that, or
 // because the cluster made it, and it became a copy when Refract did not mind.
-func (r *row) stays(have member.Copy, gone bool) bool {
+func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 	adopted := have.Adopted || r.adopted
 	return have.Native || gone && (have.Orphan == placement.OrphanAll || have.Orphan == placement.OrphanAdopted && adopted)
 }
 
 // delete deletes a copy that may go.
-func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) (reconcile.Result, error) {
+func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}
@@ -111,9 +111,9 @@ func (a *applier) delete(ctx context.Context, key Key, r row, have member.Copy) 
 	return a.done(key, r, 0)
 }
 
-// grave reports whether more goes with the copy than itself: a definition takes all
+// needsApproval reports whether more goes with the copy than itself: a definition takes all
 // objects of its type along.
-func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
+func (a *applier) needsApproval(ctx context.Context, key Key) (bool, error) {
 	if key.GroupResource != crdResource.GroupResource() {
 		return false, nil
 	}
@@ -126,7 +126,7 @@ func (a *applier) grave(ctx context.Context, key Key) (bool, error) {
 
 // release makes a copy an object like any other. Mark is the annotation that says
 // for which hub a namespace was made; nil for none.
-func (a *applier) release(ctx context.Context, key Key, r row, have member.Copy, mark any) (reconcile.Result, error) {
+func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have member.Copy, mark any) (reconcile.Result, error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"uid":    have.UID,
 		"labels": map[string]any{corev1alpha1.ManagedLabel: nil},

@@ -20,7 +20,7 @@ func TestMissingAtTheStart(t *testing.T) {
 	s := &shop{}
 	a := shopkeeper(t, s, 0, onHub(nil))
 	var err error
-	if a.held, err = newWork("held", 1, discard, func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
+	if a.pending, err = newWorkQueue("held", 1, discard, func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
 		t.Fatal(err)
 	}
 	now := time.Now()
@@ -29,8 +29,8 @@ func TestMissingAtTheStart(t *testing.T) {
 	remove := func(i int) {
 		t.Helper()
 		key := keyOf("secrets", strconv.Itoa(i))
-		p := &plan{gone: true, cause: causeMissing}
-		a.ledger.put(key, p, memory{rows: []refractv1alpha1.ClusterStatus{{Name: a.member.Name, State: refractv1alpha1.StateSynced}}}, nil)
+		p := &desiredState{gone: true, cause: causeMissing}
+		a.state.setDesired(key, p, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: a.member.Name, State: refractv1alpha1.StateSynced}}}, nil)
 		have := member.Copy{UID: types.UID(key.Name), Source: sourceOf(theHub, "u", key.GroupResource, key.Namespace, key.Name)}
 		if _, err := a.remove(t.Context(), key, p, false, have, member.Present); err != nil {
 			t.Fatal(err)

@@ -68,16 +68,16 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 }
 
 // remembered returns what was true before a restart.
-func (c *Controller) remembered(key Key) memory {
+func (c *Controller) remembered(key Key) previous {
 	k, found := c.records.get(key)
 	if !found || k.status == nil {
-		return memory{}
+		return previous{}
 	}
-	m := memory{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	m := previous{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
 	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
 		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
-			m.rows = append(m.rows, *s)
+			m.statuses = append(m.statuses, *s)
 		}
 	}
 	m.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
@@ -87,7 +87,7 @@ func (c *Controller) remembered(key Key) memory {
 		}
 	}
 	for _, f := range k.status.Follows {
-		m.following = append(m.following, Key{
+		m.follows = append(m.follows, Key{
 			GroupResource:  schema.ParseGroupResource(f.Resource),
 			NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: f.Name},
 		})
@@ -100,20 +100,20 @@ func (c *Controller) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	rows := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
 		return !c.members.Known(s.Name) // Nobody would ever take back what is said of it.
 	})
-	c.ledger.learn(key, rows, c.shards.Owns)
+	c.state.learn(key, rows, c.shards.Owns)
 	if !c.shards.Leads() {
-		c.decide.add(key, fresh)
+		c.decide.add(key, priorityChanged)
 	}
 	c.report.addAfter(key, settledDelay)
 }
 
 // reportOne writes the record of one object, or takes it away.
 func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	p, rows, was, ok := c.ledger.snapshot(key)
+	p, rows, was, ok := c.state.snapshot(key)
 	k, found := c.records.get(key)
 	if !ok {
 		if found { // A record that became known after its object was forgotten.
-			c.decide.add(key, resync)
+			c.decide.add(key, priorityResync)
 		}
 		return reconcile.Result{}, nil
 	}
@@ -171,8 +171,8 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	c.records.wrote(r)
 	c.announce(key, p, k.conditions, was.warned, &status)
-	c.ledger.warned(key, status.Warnings)
-	for _, ref := range c.ledger.policiesOf(key) {
+	c.state.warned(key, status.Warnings)
+	for _, ref := range c.state.policiesOf(key) {
 		c.reviewLater(ref)
 	}
 	return reconcile.Result{}, nil
@@ -180,7 +180,7 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 
 // reportOwn writes the rows of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[string]row, found bool) (reconcile.Result, error) {
+func (c *Controller) reportOwn(ctx context.Context, key Key, p *desiredState, rows map[string]clusterStatus, found bool) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !c.ownsAny(rows) {
 			c.forget(key, p)
@@ -203,7 +203,7 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[s
 	}
 	for name, is := range mine {
 		if is {
-			r.status.Clusters = append(r.status.Clusters, c.line(key, p, name, rows))
+			r.status.Clusters = append(r.status.Clusters, c.clusterStatusOf(key, p, name, rows))
 		}
 	}
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -219,7 +219,7 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *plan, rows map[s
 }
 
 // ownsAny reports whether this replica writes to one of the clusters of rows.
-func (c *Controller) ownsAny(rows map[string]row) bool {
+func (c *Controller) ownsAny(rows map[string]clusterStatus) bool {
 	for name := range rows {
 		if c.shards.Owns(name) {
 			return true
@@ -229,8 +229,8 @@ func (c *Controller) ownsAny(rows map[string]row) bool {
 }
 
 // forget drops a key of which nothing is left.
-func (c *Controller) forget(key Key, p *plan) {
-	c.decideAll(c.ledger.forget(key, p))
+func (c *Controller) forget(key Key, p *desiredState) {
+	c.decideAll(c.state.forget(key, p))
 	c.unfollow(key)
 }
 
@@ -247,7 +247,7 @@ func again(err error) (reconcile.Result, error) {
 }
 
 // describe fills in what the record is about.
-func describe(r record, key Key, p *plan) {
+func describe(r record, key Key, p *desiredState) {
 	api := p.gvr.GroupVersion().String()
 	r.spec.Source = refractv1alpha1.SourceReference{APIVersion: api, Kind: p.kind, Resource: key.Resource, Name: key.Name, UID: p.uid}
 	r.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: api, Kind: p.kind, Name: key.Name, UID: p.uid}})
@@ -280,12 +280,12 @@ func (c *Controller) release(ctx context.Context, r record, k known) error {
 	return client.IgnoreNotFound(c.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
-// line is the row of one cluster.
-func (c *Controller) line(key Key, p *plan, name string, rows map[string]row) refractv1alpha1.ClusterStatus {
+// clusterStatusOf is the row of one cluster.
+func (c *Controller) clusterStatusOf(key Key, p *desiredState, name string, rows map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := rows[name]
 	if r.foreign != nil && !c.shards.Owns(name) {
 		s := *r.foreign
-		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.held == "" {
+		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
 			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
 		} else if t := p.targets[name]; t != nil {
 			s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
@@ -307,7 +307,7 @@ func (c *Controller) line(key Key, p *plan, name string, rows map[string]row) re
 	if t != nil {
 		s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
 	}
-	if p.held == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
+	if p.blocked == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
 		s.State = refractv1alpha1.StatePending
 	}
 	if m := c.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
@@ -330,7 +330,7 @@ func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.Cluster
 
 // assemble makes the status. It is deterministic, so that what did not change is
 // not written.
-func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
+func (c *Controller) assemble(key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
 		Placed:             int32(len(p.targets)),
@@ -341,7 +341,7 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 		PlacementHash:      was.hash,
 		Conditions:         slices.Clone(conditions),
 	}
-	for _, leader := range p.following {
+	for _, leader := range p.follows {
 		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
 	}
 	names := map[string]bool{}
@@ -356,8 +356,8 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 	}
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		line := c.line(key, p, name, rows)
-		if at, ok := find(was.placed, name); ok && p.held != "" {
+		line := c.clusterStatusOf(key, p, name, rows)
+		if at, ok := find(was.placed, name); ok && p.blocked != "" {
 			line.Replicas = was.placed[at].Replicas // It is so until the plan can be made.
 		}
 		if t := p.targets[name]; t != nil && t.variant != nil {
@@ -387,14 +387,14 @@ func (c *Controller) assemble(key Key, p *plan, rows map[string]row, was memory,
 }
 
 // verdict says in one condition how it stands.
-func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
+func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 	c := metav1.Condition{Type: refractv1alpha1.ConditionSynced, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
 	var failed []string
 	for i := range s.Clusters {
 		r := &s.Clusters[i]
 		switch {
 		case r.State == refractv1alpha1.StateFailed, r.State == refractv1alpha1.StateOffline, r.State == refractv1alpha1.StateDrifted,
-			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonDeletionHeld:
+			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonDeletionPending:
 			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.Message))
 			if c.Reason == "" {
 				c.Reason = r.Reason
@@ -402,8 +402,8 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 		}
 	}
 	switch {
-	case p.held != "":
-		c.Reason, c.Message = p.held, p.heldMessage
+	case p.blocked != "":
+		c.Reason, c.Message = p.blocked, p.blockedMessage
 	case p.gone && len(failed) == 0:
 		c.Reason, c.Message = reasonSourceGone, "copies are being removed"
 	case p.dryRun:
@@ -421,7 +421,7 @@ func verdict(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 }
 
 // readiness says in one condition whether the object is what it asks to be.
-func readiness(p *plan, s *refractv1alpha1.PropagationStatus) metav1.Condition {
+func readiness(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 	c := metav1.Condition{Type: refractv1alpha1.ConditionReady, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
 	var failed []string
 	for i := range s.Clusters {
@@ -454,7 +454,7 @@ func few(failed []string) string {
 
 // announce records events on the source object: its arrival, failures, what was
 // corrected, and new warnings.
-func (c *Controller) announce(key Key, p *plan, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
+func (c *Controller) announce(key Key, p *desiredState, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
 	if p.gone {
 		return
 	}
@@ -477,7 +477,7 @@ func (c *Controller) announce(key Key, p *plan, before []metav1.Condition, warne
 			c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", output.Cut(w, maxMessage))
 		}
 	}
-	for _, text := range c.ledger.corrections(key) {
+	for _, text := range c.state.corrections(key) {
 		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", output.Cut(text, maxMessage))
 	}
 }

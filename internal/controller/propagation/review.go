@@ -31,7 +31,7 @@ const (
 
 // reviewLater has the status of a policy written, soon.
 func (c *Controller) reviewLater(ref tree.Policy) {
-	c.review.addAfter(ref, reviewDelay+time.Duration(c.ledger.count(ref))*perUser)
+	c.review.addAfter(ref, reviewDelay+time.Duration(c.state.count(ref))*perUser)
 }
 
 // reviewOne writes the status of a policy: whether it is valid, which objects and
@@ -54,7 +54,7 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	was := statusIn(known)
-	u := c.ledger.usage(ref, generation)
+	u := c.state.usage(ref, generation)
 	status.RefCount = int64(len(u.users))
 	status.TypedRefCount = count(u.users)
 	status.ClusterCount, status.UnmatchedRules = int64(len(u.clusters)), nil

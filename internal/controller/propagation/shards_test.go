@@ -22,14 +22,14 @@ func (o *others) SetMembers(names []string) { o.members = names }
 // TestMemberChangesHands has another replica get a member: the applier is told to end, and
 // what waits for that knows what to wait for.
 func TestMemberChangesHands(t *testing.T) {
-	placement, err := newWork("placement", 1, discard, func(context.Context, struct{}) (reconcile.Result, error) { return reconcile.Result{}, nil })
+	placement, err := newWorkQueue("placement", 1, discard, func(context.Context, struct{}) (reconcile.Result, error) { return reconcile.Result{}, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, stop := context.WithCancel(t.Context())
 	a := &applier{stop: stop, ended: make(chan struct{})}
 	c := &Controller{
-		ctx: t.Context(), shards: &others{}, ledger: newLedger(), placement: placement, log: discard,
+		ctx: t.Context(), shards: &others{}, state: newState(), placement: placement, log: discard,
 		members: &member.Set{}, appliers: map[string]*applier{"m": a},
 	}
 	c.clusterChanged("m")

@@ -155,7 +155,7 @@ func (s *sources) discover(ctx context.Context) error {
 			found[gvr.GroupResource()] = true
 			switch t := s.types[gvr.GroupResource()]; {
 			case t == nil || t.gvr != gvr:
-				touched = append(touched, s.follow(ctx, gvr, &r)...)
+				touched = append(touched, s.watchType(ctx, gvr, &r)...)
 			case t.resting:
 				s.begin(ctx, t)
 			}
@@ -189,9 +189,9 @@ func doubtfulGroups(partial *discovery.ErrGroupDiscoveryFailed) map[string]bool 
 	return doubtful
 }
 
-// follow watches a type, in place of another version of it, whose keys it
+// watchType watches a type, in place of another version of it, whose keys it
 // returns. The lock must be held.
-func (s *sources) follow(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource) (before []Key) {
+func (s *sources) watchType(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource) (before []Key) {
 	if t := s.types[gvr.GroupResource()]; t != nil {
 		t.stop()
 		before = t.keys()
@@ -424,7 +424,7 @@ func (s *sources) objects() []*unstructured.Unstructured {
 func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, into *view, served func()) *cache.Reflector {
 	resource := s.dynamic.Resource(gvr)
 	heard := func(err error) {
-		if into.heard(err) && !apierrors.IsNotFound(err) {
+		if into.onError(err) && !apierrors.IsNotFound(err) {
 			s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
 		}
 	}
@@ -666,9 +666,9 @@ func (v *view) asked() bool {
 	return v.synced || v.err != nil
 }
 
-// heard is told how a list went, and reports whether it is the first of several
+// onError is told how a list went, and reports whether it is the first of several
 // that fail.
-func (v *view) heard(err error) (news bool) {
+func (v *view) onError(err error) (news bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	news = err != nil && v.err == nil

@@ -23,18 +23,18 @@ func TestManyReferences(t *testing.T) {
 	}}
 	s := fleetOf(t, clusters, labelEach(t, clusters))
 	before, began := alive(), time.Now()
-	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, memory{uid: "1"}, s)
+	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s)
 	took := time.Since(began)
 	for _, v := range p.variants {
 		v.body.Store(nil)
 	}
 	kept := alive() - before
 	t.Logf("%v, and %d bytes are kept", took, kept)
-	if len(p.variants) != clusters || len(p.follows) != references || p.withheld != nil {
-		t.Fatalf("want %d variants, and %d that follow, got %d and %d, %d withheld", clusters, references, len(p.variants), len(p.follows), len(p.withheld))
+	if len(p.variants) != clusters || len(p.followers) != references || p.withheld != nil {
+		t.Fatalf("want %d variants, and %d that follow, got %d and %d, %d withheld", clusters, references, len(p.variants), len(p.followers), len(p.withheld))
 	}
-	first := p.follows[keyOf("configmaps", "c0")]
-	for key, on := range p.follows {
+	first := p.followers[keyOf("configmaps", "c0")]
+	for key, on := range p.followers {
 		if len(on) != clusters || &on[0] != &first[0] {
 			t.Fatalf("%v: want the list that all have, of all clusters, got %v", key, on)
 		}

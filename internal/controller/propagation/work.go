@@ -20,10 +20,10 @@ import (
 // type.
 type Key = member.Key
 
-// work is a queue of keys and the workers on it. A key is worked on by one
+// workQueue is a queue of keys and the workers on it. A key is worked on by one
 // worker at a time. Nothing runs for keys that nobody waits for: there is one for
 // each member of a fleet, and most of them have nothing to do.
-type work[K comparable] struct {
+type workQueue[K comparable] struct {
 	do      reconcile.TypedFunc[K]
 	log     logr.Logger
 	limit   int // Of workers.
@@ -44,7 +44,7 @@ type work[K comparable] struct {
 	alarming bool          // Whether it will.
 }
 
-// newWork returns work that is not begun; start begins it. Keys may be added
+// newWorkQueue returns work that is not begun; start begins it. Keys may be added
 // before that. The name is that of a kind of work, followed for work on one cluster
 // by a dash and its name.
 //
@@ -52,51 +52,51 @@ type work[K comparable] struct {
 // after Result.RequeueAfter, or, if it failed or panicked, after a time that doubles
 // with each failure in a row, unless the error is a reconcile.TerminalError. The other
 // fields of the Result mean nothing.
-func newWork[K comparable](name string, workers int, log logr.Logger, do reconcile.TypedFunc[K]) (*work[K], error) {
+func newWorkQueue[K comparable](name string, workers int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
 	if workers < 1 {
 		return nil, fmt.Errorf("queue %s: want at least one worker, got %d", name, workers)
 	}
 	kind, cluster, _ := strings.Cut(name, "-")
-	return &work[K]{
+	return &workQueue[K]{
 		do: do, log: log.WithValues("queue", kind), limit: workers,
 		kind: kind, cluster: cluster, measure: measuresOf(kind), made: time.Now(),
 	}, nil
 }
 
-// urgency orders what waits: what somebody has just changed is not to wait for what
+// priority orders what waits: what somebody has just changed is not to wait for what
 // is looked at once more.
-type urgency uint8
+type priority uint8
 
 const (
-	costly urgency = iota // Of those for whom much has been done: see [fair.Charges].
-	resync                // Looked at again: a restart, a cluster that came back.
-	ripple                // A policy, a cluster or a copy changed.
-	fresh                 // The object itself changed.
-	first                 // What others need: namespaces, CustomResourceDefinitions.
+	priorityCostly     priority = iota // Of those for whom much has been done: see [fair.Charges].
+	priorityResync                     // Looked at again: a restart, a cluster that came back.
+	priorityDependency                 // A policy, a cluster or a copy changed.
+	priorityChanged                    // The object itself changed.
+	priorityRequired                   // What others need: namespaces, CustomResourceDefinitions.
 )
 
 // add puts the key into the queue unless it is there. If it waits for a later time
 // it waits no more, and if it is there with less urgency it gets this one.
-func (w *work[K]) add(key K, u urgency) { w.put(key, u, 0) }
+func (w *workQueue[K]) add(key K, u priority) { w.enqueue(key, u, 0) }
 
 // addAfter puts the key into the queue when the time has passed, unless it comes
 // into it earlier.
-func (w *work[K]) addAfter(key K, d time.Duration) { w.put(key, resync, d) }
+func (w *workQueue[K]) addAfter(key K, d time.Duration) { w.enqueue(key, priorityResync, d) }
 
-func (w *work[K]) put(key K, u urgency, d time.Duration) {
+func (w *workQueue[K]) enqueue(key K, u priority, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.over {
 		return
 	}
 	now := w.now()
-	w.queue.put(key, u, now+max(d, 0), now)
+	w.queue.add(key, u, now+max(d, 0), now)
 	w.proceed(now)
 }
 
 // start has the keys worked on until ctx ends, and waits for the workers. It can be
 // called once; keys that are left, or are added later, are dropped.
-func (w *work[K]) start(ctx context.Context) error {
+func (w *workQueue[K]) start(ctx context.Context) error {
 	ctx = ctrl.LoggerInto(ctx, w.log)
 	defer depths.join(w.kind, w.cluster, w.depth)()
 	w.mu.Lock()
@@ -121,11 +121,11 @@ func (w *work[K]) start(ctx context.Context) error {
 
 // proceed sees to it that there are workers for what is due, and a timer for what
 // is due next. The lock must be held.
-func (w *work[K]) proceed(now time.Duration) {
+func (w *workQueue[K]) proceed(now time.Duration) {
 	if w.spawn == nil || w.over {
 		return
 	}
-	w.queue.ripen(now)
+	w.queue.promote(now)
 	for w.running < w.limit && w.waking < w.queue.ready {
 		w.running++
 		w.waking++
@@ -144,7 +144,7 @@ func (w *work[K]) proceed(now time.Duration) {
 }
 
 // ring is called when a key may be due.
-func (w *work[K]) ring() {
+func (w *workQueue[K]) ring() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.alarming = false
@@ -152,7 +152,7 @@ func (w *work[K]) ring() {
 }
 
 // run works on keys until none is due.
-func (w *work[K]) run(ctx context.Context) {
+func (w *workQueue[K]) run(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
@@ -160,7 +160,7 @@ func (w *work[K]) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			break
 		}
-		key, u, since, ok := w.queue.take()
+		key, u, since, ok := w.queue.get()
 		if !ok {
 			break
 		}
@@ -179,7 +179,7 @@ func (w *work[K]) run(ctx context.Context) {
 }
 
 // try works on one key.
-func (w *work[K]) try(ctx context.Context, key K) outcome {
+func (w *workQueue[K]) try(ctx context.Context, key K) outcome {
 	result, err := w.rescued(ctx, key)
 	switch {
 	case err == nil:
@@ -198,24 +198,24 @@ func (w *work[K]) try(ctx context.Context, key K) outcome {
 	}
 }
 
-func (w *work[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err error) {
+func (w *workQueue[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err error) {
 	defer rescue.To(&err, w.log, w.kind, "key", key)
 	return w.do(ctx, key)
 }
 
 // size returns how many keys there are, due or not, those that are worked on included.
-func (w *work[K]) size() int {
+func (w *workQueue[K]) size() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.queue.items.count
 }
 
 // depth returns how many keys are due.
-func (w *work[K]) depth() int {
+func (w *workQueue[K]) depth() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.queue.ready
 }
 
 // now is the time of the queue.
-func (w *work[K]) now() time.Duration { return time.Since(w.made) }
+func (w *workQueue[K]) now() time.Duration { return time.Since(w.made) }

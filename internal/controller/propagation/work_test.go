@@ -22,7 +22,7 @@ import (
 var discard = logr.Discard()
 
 // begin starts work for the length of a test. What is returned ends it and waits.
-func begin[K comparable](t *testing.T, w *work[K]) (end func()) {
+func begin[K comparable](t *testing.T, w *workQueue[K]) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -38,9 +38,9 @@ func begin[K comparable](t *testing.T, w *work[K]) (end func()) {
 	}
 }
 
-func workOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *work[string] {
+func workOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *workQueue[string] {
 	t.Helper()
-	w, err := newWork("test", workers, discard, do)
+	w, err := newWorkQueue("test", workers, discard, do)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,7 +48,7 @@ func workOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *work[str
 }
 
 func TestWorkNeedsWorkers(t *testing.T) {
-	if _, err := newWork[string]("test", 0, discard, nil); err == nil {
+	if _, err := newWorkQueue[string]("test", 0, discard, nil); err == nil {
 		t.Error("newWork(0 workers): want an error")
 	}
 }
@@ -60,22 +60,22 @@ func TestWorkTimes(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		ask    func(w *work[string])
+		ask    func(w *workQueue[string])
 		do     func(key string, nth int) (reconcile.Result, error)
 		want   []run
 	}{
 		"BeforeTheStart": {
 			reason: "What was added before the start is worked on, the urgent first.",
-			ask: func(w *work[string]) {
-				w.add("a", resync)
-				w.add("b", first)
-				w.add("b", resync)
+			ask: func(w *workQueue[string]) {
+				w.add("a", priorityResync)
+				w.add("b", priorityRequired)
+				w.add("b", priorityResync)
 			},
 			want: []run{{"b", 0}, {"a", 0}},
 		},
 		"After": {
 			reason: "What is to wait waits; the earliest time counts, in whatever order it comes.",
-			ask: func(w *work[string]) {
+			ask: func(w *workQueue[string]) {
 				w.addAfter("a", 3*time.Second)
 				w.addAfter("b", 2*time.Second)
 				w.addAfter("a", time.Second)
@@ -87,15 +87,15 @@ func TestWorkTimes(t *testing.T) {
 		},
 		"BroughtForward": {
 			reason: "What waits is worked on at once when that is asked, and only then.",
-			ask: func(w *work[string]) {
+			ask: func(w *workQueue[string]) {
 				w.addAfter("a", time.Second)
-				w.add("a", resync)
+				w.add("a", priorityResync)
 			},
 			want: []run{{"a", 0}},
 		},
 		"AgainAfter": {
 			reason: "What asks for it comes again.",
-			ask:    func(w *work[string]) { w.add("a", fresh) },
+			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(_ string, nth int) (reconcile.Result, error) {
 				return reconcile.Result{RequeueAfter: []time.Duration{time.Minute, time.Hour, 0}[nth]}, nil
 			},
@@ -103,7 +103,7 @@ func TestWorkTimes(t *testing.T) {
 		},
 		"Failed": {
 			reason: "What fails is tried again, later each time.",
-			ask:    func(w *work[string]) { w.add("a", fresh) },
+			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(_ string, nth int) (reconcile.Result, error) {
 				if nth < 3 {
 					return reconcile.Result{RequeueAfter: time.Hour}, errors.New("no")
@@ -114,7 +114,7 @@ func TestWorkTimes(t *testing.T) {
 		},
 		"FailedForGood": {
 			reason: "What cannot succeed is not tried again.",
-			ask:    func(w *work[string]) { w.add("a", fresh) },
+			ask:    func(w *workQueue[string]) { w.add("a", priorityChanged) },
 			do: func(string, int) (reconcile.Result, error) {
 				return reconcile.Result{}, reconcile.TerminalError(errors.New("never"))
 			},
@@ -122,9 +122,9 @@ func TestWorkTimes(t *testing.T) {
 		},
 		"Panicked": {
 			reason: "A panic is an error like another, and the others go on.",
-			ask: func(w *work[string]) {
-				w.add("a", fresh)
-				w.add("b", fresh)
+			ask: func(w *workQueue[string]) {
+				w.add("a", priorityChanged)
+				w.add("b", priorityChanged)
 			},
 			do: func(key string, nth int) (reconcile.Result, error) {
 				if key == "a" && nth == 0 {
@@ -173,10 +173,10 @@ func TestWorkOnceAtATime(t *testing.T) {
 			return reconcile.Result{}, nil
 		})
 		end := begin(t, w)
-		w.add("a", fresh)
+		w.add("a", priorityChanged)
 		synctest.Wait()
 		for range 10 {
-			w.add("a", fresh)
+			w.add("a", priorityChanged)
 			w.addAfter("a", time.Millisecond)
 		}
 		synctest.Wait()
@@ -220,12 +220,12 @@ func TestWorkWorkers(t *testing.T) {
 		if got := workers(); got != 0 {
 			t.Errorf("%d workers of an idle queue, want 0", got)
 		}
-		w.add("x", fresh)
+		w.add("x", priorityChanged)
 		if got := workers(); got != 1 {
 			t.Errorf("%d workers for one key, want 1", got)
 		}
 		for i := range 30 {
-			w.add(fmt.Sprint(i), fresh)
+			w.add(fmt.Sprint(i), priorityChanged)
 		}
 		if got := workers(); got != limit || int(most.Load()) != limit {
 			t.Errorf("%d workers for many keys, want %d", got, limit)
@@ -248,8 +248,8 @@ func TestWorkEnds(t *testing.T) {
 			return reconcile.Result{}, errors.New("interrupted")
 		})
 		end := begin(t, w)
-		w.add("a", fresh)
-		w.add("b", fresh)
+		w.add("a", priorityChanged)
+		w.add("b", priorityChanged)
 		w.addAfter("c", time.Minute)
 		synctest.Wait()
 		begun := time.Now()
@@ -257,7 +257,7 @@ func TestWorkEnds(t *testing.T) {
 		if took := time.Since(begun); took != time.Second {
 			t.Errorf("start() returned after %v; want it to wait for what is in flight, 1s", took)
 		}
-		w.add("d", fresh)
+		w.add("d", priorityChanged)
 		w.addAfter("e", time.Second)
 		time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble.
 		if got := runs.Load(); got != 1 {
@@ -274,7 +274,7 @@ func TestWorkLogs(t *testing.T) {
 		var lines []string
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
 		var runs int
-		w, err := newWork("apply-eu-1", 1, log, func(ctx context.Context, _ string) (reconcile.Result, error) {
+		w, err := newWorkQueue("apply-eu-1", 1, log, func(ctx context.Context, _ string) (reconcile.Result, error) {
 			if _, err := logr.FromContext(ctx); err != nil {
 				t.Errorf("do has no logger: %v", err)
 			}
@@ -293,7 +293,7 @@ func TestWorkLogs(t *testing.T) {
 		}
 		end := begin(t, w)
 		before := counted(t, queueErrors.WithLabelValues("apply"))
-		w.add("k", fresh)
+		w.add("k", priorityChanged)
 		time.Sleep(time.Minute) //nolint:forbidigo // The time of the bubble.
 		end()
 		if got := counted(t, queueErrors.WithLabelValues("apply")) - before; got != 2 {
@@ -324,12 +324,12 @@ func TestWorkDepth(t *testing.T) {
 		}
 		var ends []func()
 		for i, name := range []string{"apply-eu-1", "apply-eu-1", "apply-us-1", "namespaces-eu-1", "namespaces-us-1"} {
-			w, err := newWork(name, 1, discard, do)
+			w, err := newWorkQueue(name, 1, discard, do)
 			if err != nil {
 				t.Fatal(err)
 			}
 			for key := range i + 2 {
-				w.add(fmt.Sprint(key), fresh)
+				w.add(fmt.Sprint(key), priorityChanged)
 			}
 			w.addAfter("later", time.Hour)
 			ends = append(ends, begin(t, w))
@@ -390,7 +390,7 @@ func raceWork(t *testing.T) {
 	var asked, seen [keys]atomic.Int64
 	var busy [keys]atomic.Bool
 	var runs atomic.Int64
-	w, err := newWork("test", 4, discard, func(_ context.Context, key int) (reconcile.Result, error) {
+	w, err := newWorkQueue("test", 4, discard, func(_ context.Context, key int) (reconcile.Result, error) {
 		if !busy[key].CompareAndSwap(false, true) {
 			t.Errorf("key %d is worked on by two", key)
 		}
@@ -423,7 +423,7 @@ func raceWork(t *testing.T) {
 					w.addAfter(key, time.Duration(i%40)*time.Microsecond)
 					continue
 				}
-				w.add(key, urgency(i%int(first+1)))
+				w.add(key, priority(i%int(priorityRequired+1)))
 			}
 		})
 	}

@@ -192,7 +192,7 @@ func (c *controller) touch(ctx context.Context, namespace string, at *place, t t
 }
 
 // annotate has the workload's controller recreate its pods.
-func (c *controller) annotate(ctx context.Context, namespace string, t touch, m *memory) error {
+func (c *controller) annotate(ctx context.Context, namespace string, t touch, m *workloadState) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{refractv1beta1.HashAnnotation: t.group.prospect.hash},
 	}}}}}
@@ -210,7 +210,7 @@ func (c *controller) annotate(ctx context.Context, namespace string, t touch, m 
 		return fmt.Errorf("annotating the template of %s/%s: %w", namespace, r, err)
 	}
 	now := c.now()
-	*m = memory{
+	*m = workloadState{
 		ref: r, hash: t.group.prospect.hash, generation: u.GetGeneration(), begun: now, changed: now, reverts: m.reverts,
 		pods: m.pods, lenient: m.lenient, policies: t.policies,
 	}
@@ -220,7 +220,7 @@ func (c *controller) annotate(ctx context.Context, namespace string, t touch, m 
 }
 
 // evict asks for a pod to go, as far as budgets allow.
-func (c *controller) evict(ctx context.Context, namespace string, t touch, m *memory) error {
+func (c *controller) evict(ctx context.Context, namespace string, t touch, m *workloadState) error {
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: t.victim.name}}
 	err := c.client.SubResource("eviction").Create(ctx, target, &policyv1.Eviction{
 		ObjectMeta:    target.ObjectMeta,

@@ -56,7 +56,7 @@ const (
 type assessment struct {
 	*group
 
-	memory memory
+	memory workloadState
 	// stale is how many of its pods are stale for each policy; counted how many there are.
 	stale   map[string]int
 	counted int
@@ -97,7 +97,7 @@ type rule func(*assessment) bool
 func (j *judge) assess(g *group) *assessment {
 	m, known := j.memory[g.ref.uid]
 	if message, reverts := j.reverts[g.ref.String()]; reverts && !known {
-		m = memory{reverts: 2, reason: reasonReverts, message: message, notBefore: j.now.Add(firstRevert)}
+		m = workloadState{reverts: 2, reason: reasonReverts, message: message, notBefore: j.now.Add(firstRevert)}
 	}
 	m.ref = g.ref
 	a := &assessment{group: g, memory: m, stale: map[string]int{}}
@@ -129,11 +129,11 @@ func (j *judge) tally(a *assessment) {
 			continue
 		}
 		a.counted++
-		if p.standing == nil {
+		if p.status == nil {
 			continue
 		}
-		for i := range p.standing.verdicts {
-			if v := &p.standing.verdicts[i]; v.state == inject.StateStale {
+		for i := range p.status.verdicts {
+			if v := &p.status.verdicts[i]; v.state == inject.StateStale {
 				a.stale[v.policy]++
 			}
 		}
@@ -245,7 +245,7 @@ func (j *judge) nothing(a *assessment) bool {
 		return false
 	}
 	m := &a.memory
-	*m = memory{ref: m.ref, hash: m.hash, generation: m.generation, begun: m.begun, changed: m.changed, reverts: m.reverts}
+	*m = workloadState{ref: m.ref, hash: m.hash, generation: m.generation, begun: m.begun, changed: m.changed, reverts: m.reverts}
 	return true
 }
 

@@ -25,7 +25,7 @@ const (
 // nothing is touched that depends on it.
 func decide(s *snapshot) *plan {
 	d := &decision{snapshot: s, plan: &plan{
-		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, memory: map[types.UID]memory{}, pods: map[inject.State]int{},
+		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, memory: map[types.UID]workloadState{}, pods: map[inject.State]int{},
 	}, states: map[string]*state{}}
 	d.takeUp()
 	d.assessAll()
@@ -54,7 +54,7 @@ type state struct {
 
 	before refractv1beta1.RolloutStatus // What was written, if that is about the same hash.
 	counts counts
-	rows   []row
+	rows   []workloadStatus
 	// closed is the phase in which nothing is touched for the policy, and why; empty if
 	// things may be.
 	closed refractv1beta1.RolloutPhase
@@ -438,8 +438,8 @@ func (a *assessment) expected() string {
 		return a.prospect.hash
 	}
 	for _, p := range a.pods {
-		if p.uid == a.victim.uid && p.standing != nil {
-			return p.standing.hash
+		if p.uid == a.victim.uid && p.status != nil {
+			return p.status.hash
 		}
 	}
 	return ""

@@ -483,7 +483,7 @@ func TestDecide(t *testing.T) {
 			reason: "Who owns the template takes the annotation off; it is not fought over.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
-				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
+				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
 				return s
 			}(),
 			touches:  []string{"annotate Deployment/y a"},
@@ -494,7 +494,7 @@ func TestDecide(t *testing.T) {
 			reason: "Somebody may have rolled back a change of his own.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
-				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
+				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
 				return s
 			}(),
 			touches:  []string{"annotate Deployment/x a"},
@@ -512,7 +512,7 @@ func TestDecide(t *testing.T) {
 			reason: "What was written a moment ago is not seen yet, and is not taken for reverted.",
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
-				s.memory["Deployment/x"] = memory{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
+				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
@@ -522,7 +522,7 @@ func TestDecide(t *testing.T) {
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
 					append(three(), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))...)
-				s.memory["ReplicaSet/r"] = memory{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
+				s.memory["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
 				return s
 			}(),
 			touches:  []string{"annotate Deployment/x a"},
@@ -533,7 +533,7 @@ func TestDecide(t *testing.T) {
 			reason: "The next goes only when there is a replacement that is ready.",
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
-				s.memory["ReplicaSet/r"] = memory{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
+				s.memory["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [ReplicaSet/r], False Canary"},
@@ -542,7 +542,7 @@ func TestDecide(t *testing.T) {
 			reason: "Of an unknown kind it is known how many pods there were.",
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
-				s.memory["CloneSet/c"] = memory{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
+				s.memory["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
@@ -551,7 +551,7 @@ func TestDecide(t *testing.T) {
 			reason: "That a pod is missing of an unknown kind halts it; who has it go on has seen that there are to be fewer.",
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
-				s.memory["CloneSet/c"] = memory{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
+				s.memory["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
 				return s
 			}(),
 			touches:  []string{"evict c-0 of CloneSet/c"},
@@ -561,7 +561,7 @@ func TestDecide(t *testing.T) {
 			reason: "A pod that is evicted for nothing is not evicted over and over.",
 			snapshot: func() *snapshot {
 				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
-				s.memory["ReplicaSet/r"] = memory{
+				s.memory["ReplicaSet/r"] = workloadState{
 					hash: "a", generation: 1, evicted: "gone", firstEviction: noon.Add(-2 * time.Hour), bounced: 1,
 					reason: "NotInjected", message: "as it was", notBefore: noon.Add(time.Second),
 				}
@@ -703,7 +703,7 @@ func TestEvents(t *testing.T) {
 			"On the workload and on the policy.",
 			func() *snapshot {
 				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
-				s.memory["Deployment/x"] = memory{hash: "a", generation: 1, begun: noon, reverts: 1}
+				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}
 				return s
 			}(),
 			[]string{"OwnerReverts Deployment/x", "OwnerReverts a"},

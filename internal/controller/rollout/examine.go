@@ -18,9 +18,9 @@ type verdict struct {
 	reason, message string
 }
 
-// standing is how pods stand to the policies of their namespace. Pods that stand
+// podStatus is how pods stand to the policies of their namespace. Pods that stand
 // alike share one: there may be thousands, each with hundreds of policies.
-type standing struct {
+type podStatus struct {
 	verdicts []verdict
 	// hash is that of a pod that would be created now.
 	hash string
@@ -28,8 +28,8 @@ type standing struct {
 
 // examined is the standing of one version of a pod, or a workload's prospects.
 type examined struct {
-	version  string
-	standing *standing
+	version string
+	status  *podStatus
 }
 
 // prospect is what the pods of a workload will be like.
@@ -50,7 +50,7 @@ type examiner struct {
 	log       logr.Logger
 	pods      map[types.UID]examined
 	prospects map[types.UID]prospect
-	alike     map[string]*standing
+	alike     map[string]*podStatus
 }
 
 // begin prepares for a look at the namespace with these policies.
@@ -58,13 +58,13 @@ func (e *examiner) begin(set *inject.Set, log logr.Logger) {
 	if e.set == set && e.pods != nil {
 		return
 	}
-	*e = examiner{set: set, log: log, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*standing{}}
+	*e = examiner{set: set, log: log, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*podStatus{}}
 }
 
 // examine returns how the pod stands to the policies; nil if none selects it.
-func (e *examiner) examine(p *pod) *standing {
+func (e *examiner) examine(p *pod) *podStatus {
 	if known, ok := e.pods[p.uid]; ok && known.version == p.version {
-		return known.standing
+		return known.status
 	}
 	found := e.share(e.look(p))
 	e.pods[p.uid] = examined{p.version, found}
@@ -72,31 +72,31 @@ func (e *examiner) examine(p *pod) *standing {
 }
 
 // look examines a pod. To one over which Refract stumbles every policy is left out.
-func (e *examiner) look(p *pod) *standing {
+func (e *examiner) look(p *pod) *podStatus {
 	x, err := func() (_ *inject.Examination, err error) {
 		defer rescue.To(&err, e.log, "examining a pod", "namespace", p.namespace, "pod", p.name)
 		return e.set.Examine(p.lean)
 	}()
 	switch {
 	case rescue.Is(err):
-		s := &standing{}
+		s := &podStatus{}
 		for _, policy := range e.set.Policies() {
 			s.verdicts = append(s.verdicts, verdict{policy.Name(), inject.StateSkipped, reasonInternal, err.Error()})
 		}
 		return s
 	case err != nil:
-		return &standing{} // It is no pod that any policy could be about.
+		return &podStatus{} // It is no pod that any policy could be about.
 	}
-	s := &standing{hash: x.Hash, verdicts: make([]verdict, 0, len(x.Standings))}
-	for i := range x.Standings {
-		to := &x.Standings[i]
+	s := &podStatus{hash: x.Hash, verdicts: make([]verdict, 0, len(x.Statuses))}
+	for i := range x.Statuses {
+		to := &x.Statuses[i]
 		s.verdicts = append(s.verdicts, verdict{to.Policy.Name(), to.State, to.Reason, to.Message})
 	}
 	return s
 }
 
 // share returns the one standing for all that are like it.
-func (e *examiner) share(s *standing) *standing {
+func (e *examiner) share(s *podStatus) *podStatus {
 	if len(s.verdicts) == 0 {
 		return nil
 	}
@@ -152,9 +152,9 @@ func (e *examiner) forget(pods, workloads map[types.UID]bool) {
 	if len(e.alike) <= 2*len(e.pods)+100 {
 		return
 	}
-	used := map[*standing]bool{}
+	used := map[*podStatus]bool{}
 	for _, x := range e.pods {
-		used[x.standing] = true
+		used[x.status] = true
 	}
-	maps.DeleteFunc(e.alike, func(_ string, s *standing) bool { return !used[s] })
+	maps.DeleteFunc(e.alike, func(_ string, s *podStatus) bool { return !used[s] })
 }

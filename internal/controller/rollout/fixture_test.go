@@ -75,7 +75,7 @@ func owner(name string, change ...func(*group)) *group {
 // the others have.
 func pods(n int, standings ...string) func(*group) {
 	return func(g *group) {
-		s := &standing{hash: expectation(standings)}
+		s := &podStatus{hash: expectation(standings)}
 		for _, text := range standings {
 			words := append(strings.Fields(text), "", "")
 			s.verdicts = append(s.verdicts, verdict{words[0], inject.State(words[1]), words[2], words[3]})
@@ -141,7 +141,7 @@ func newPod(change func(*pod)) func(*group) {
 			endless: true, templateHash: g.prospect.hash,
 		}
 		change(p)
-		s := &standing{hash: g.prospect.hash}
+		s := &podStatus{hash: g.prospect.hash}
 		for name := range g.prospect.holds {
 			s.verdicts = append(s.verdicts, verdict{policy: name, state: inject.StateInjected})
 		}
@@ -154,7 +154,7 @@ func newPod(change func(*pod)) func(*group) {
 func scene(policies []*policy, groups ...*group) *snapshot {
 	s := &snapshot{
 		now: noon, policies: policies, groups: groups, patience: DefaultPatience,
-		references: map[object]resolution{}, probes: map[types.UID]probe{}, memory: map[types.UID]memory{},
+		references: map[object]resolution{}, probes: map[types.UID]probe{}, memory: map[types.UID]workloadState{},
 	}
 	slices.SortFunc(s.groups, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
 	for _, p := range policies {
@@ -168,8 +168,8 @@ func scene(policies []*policy, groups ...*group) *snapshot {
 	}
 	for _, g := range groups {
 		p := probe{hash: g.prospect.hash, ok: true, at: noon}
-		if g.workload == nil && len(g.pods) > 0 && g.pods[0].standing != nil {
-			p.hash = g.pods[0].standing.hash
+		if g.workload == nil && len(g.pods) > 0 && g.pods[0].status != nil {
+			p.hash = g.pods[0].status.hash
 		}
 		s.probes[g.ref.uid] = p
 	}

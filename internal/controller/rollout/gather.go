@@ -22,7 +22,7 @@ import (
 type place struct {
 	policies   *policySet
 	examiner   examiner
-	memory     map[types.UID]memory
+	memory     map[types.UID]workloadState
 	probes     map[types.UID]probe
 	references map[object]resolution
 	written    map[types.UID]written
@@ -31,7 +31,7 @@ type place struct {
 
 func newPlace() *place {
 	return &place{
-		policies: &policySet{}, memory: map[types.UID]memory{}, probes: map[types.UID]probe{}, references: map[object]resolution{},
+		policies: &policySet{}, memory: map[types.UID]workloadState{}, probes: map[types.UID]probe{}, references: map[object]resolution{},
 		written: map[types.UID]written{}, strangers: map[types.UID]stranger{},
 	}
 }
@@ -131,7 +131,7 @@ func (c *controller) group(ctx context.Context, namespace string, at *place, pol
 		for _, p := range c.view.pods.all(namespace) {
 			pods[p.uid] = true
 			on := placed{p, at.examiner.examine(p)}
-			if on.standing == nil || !p.counts() {
+			if on.status == nil || !p.counts() {
 				rest = append(rest, on)
 				continue
 			}
@@ -168,7 +168,7 @@ func (c *controller) group(ctx context.Context, namespace string, at *place, pol
 // put puts a pod into its group.
 func (g *grouping) put(of *group, p placed) {
 	of.pods = append(of.pods, p)
-	if p.standing != nil {
+	if p.status != nil {
 		g.selected[of.ref.uid] = true
 	}
 }

@@ -25,7 +25,7 @@ func (a *assessment) ailing(now time.Time) bool {
 		if !p.counts() || p.ready {
 			continue
 		}
-		if !p.ails(now) || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
+		if !p.ails(now) || p.uid == a.memory.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
 			return false
 		}
 		sick = true
@@ -126,7 +126,7 @@ func (j *judge) failure(a *assessment) string {
 	}
 	trouble := ""
 	for _, p := range a.pods {
-		if p.deleting || !a.isNew(p.pod) || (p.standing != nil && p.standing.staleFor(a.attributed)) {
+		if p.deleting || !a.isNew(p.pod) || (p.status != nil && p.status.staleFor(a.attributed)) {
 			continue
 		}
 		why := ""
@@ -157,7 +157,7 @@ func (a *assessment) isNew(p *pod) bool {
 // and whether it was created since evictions began.
 func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	for _, p := range a.pods {
-		if !p.counts() || p.uid == a.memory.evicted || p.standing == nil || !p.standing.staleFor(a.fixable) {
+		if !p.counts() || p.uid == a.memory.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
 			continue
 		}
 		if victim == nil || cmp.Or(boolCompare(p.ready, victim.ready), p.created.Compare(victim.created), cmp.Compare(p.name, victim.name)) < 0 {
@@ -195,7 +195,7 @@ func boolCompare(a, b bool) int {
 }
 
 // staleFor reports whether pods are stale for one of the policies, which are sorted.
-func (s *standing) staleFor(policies []string) bool {
+func (s *podStatus) staleFor(policies []string) bool {
 	return slices.ContainsFunc(s.verdicts, func(v verdict) bool {
 		_, found := slices.BinarySearch(policies, v.policy)
 		return v.state == inject.StateStale && found

@@ -25,7 +25,7 @@ type world struct {
 	webhook   bool
 	missing   bool
 	workloads []*simulated
-	memory    map[types.UID]memory
+	memory    map[types.UID]workloadState
 	refs      map[object]resolution
 	probes    map[types.UID]probe
 	made      int
@@ -54,7 +54,7 @@ type simulatedPod struct {
 func newWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		random: r, now: noon, broken: map[string]bool{}, webhook: true, memory: map[types.UID]memory{},
+		random: r, now: noon, broken: map[string]bool{}, webhook: true, memory: map[types.UID]workloadState{},
 		refs: map[object]resolution{}, probes: map[types.UID]probe{}, started: map[string][]string{},
 	}
 	for _, name := range []string{"a", "b"} {
@@ -147,7 +147,7 @@ func (w *world) group(sim *simulated) *group {
 	}
 	hash := strings.Join(parts, "+")
 	for _, p := range sim.pods {
-		st := &standing{hash: hash}
+		st := &podStatus{hash: hash}
 		for _, name := range sim.policies {
 			state := inject.StateInjected
 			if p.has[name] != w.policy(name).hash {
@@ -252,7 +252,7 @@ func (w *world) touch(touched touch) {
 	if touched.victim == nil {
 		s.template = touched.group.prospect.hash
 		s.revision++
-		m = memory{ref: touched.group.ref, hash: s.template, generation: s.revision, begun: w.now, changed: w.now}
+		m = workloadState{ref: touched.group.ref, hash: s.template, generation: s.revision, begun: w.now, changed: w.now}
 	} else {
 		s.pods = slices.DeleteFunc(s.pods, func(p *simulatedPod) bool { return p.name == touched.victim.name })
 		if m.firstEviction.IsZero() {
@@ -279,7 +279,7 @@ func (w *world) disturb() {
 	case 4:
 		w.missing = !w.missing
 	case 5:
-		w.memory = map[types.UID]memory{} // Another replica leads.
+		w.memory = map[types.UID]workloadState{} // Another replica leads.
 		clear(w.refs)
 		clear(w.probes)
 		for _, s := range w.workloads {

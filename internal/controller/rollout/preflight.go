@@ -238,7 +238,7 @@ func withoutInjected(pod *unstructured.Unstructured) (*unstructured.Unstructured
 	if err != nil {
 		return nil, fmt.Errorf("encoding it: %w", err)
 	}
-	removals, err := inject.Undo(text)
+	removals, err := inject.Revert(text)
 	if err != nil {
 		return nil, err
 	}

@@ -22,7 +22,7 @@ type snapshot struct {
 	probes     map[types.UID]probe
 	// memory is what is remembered of workloads. It makes the controller more patient,
 	// never less: after a restart it is empty.
-	memory map[types.UID]memory
+	memory map[types.UID]workloadState
 	// patience is how long a workload may make no progress.
 	patience time.Duration
 	// disabled has nothing touched.
@@ -65,7 +65,7 @@ type group struct {
 type placed struct {
 	*pod
 
-	standing *standing
+	status *podStatus
 }
 
 // object names what a policy refers to.
@@ -93,8 +93,8 @@ type probe struct {
 	retry           time.Time
 }
 
-// memory is what is remembered of a workload.
-type memory struct {
+// workloadState is what is remembered of a workload.
+type workloadState struct {
 	ref ref
 	// hash is what its template's annotation was set to, with which the workload had
 	// this generation; empty if it was not, or if somebody has changed it.
@@ -133,7 +133,7 @@ type plan struct {
 	probe   []query
 	touches []touch
 	events  []event
-	memory  map[types.UID]memory
+	memory  map[types.UID]workloadState
 	// resumed are policies whose halted rollout goes on because somebody said so.
 	resumed []string
 	// pods counts pods by the worst of their states.

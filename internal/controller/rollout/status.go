@@ -21,8 +21,8 @@ const (
 	mostMessage = 1000 // Bytes.
 )
 
-// row is a WorkloadStanding before the worst are chosen.
-type row struct {
+// workloadStatus is a WorkloadStanding before the worst are chosen.
+type workloadStatus struct {
 	rank int // The least is the worst.
 	ref  ref
 	refractv1beta1.WorkloadStanding
@@ -46,7 +46,7 @@ func rankOf(reason string) int {
 
 // add adds a row, and forgets the best if there are very many.
 func (st *state) add(g *group, pods int, reason, message string) {
-	st.rows = append(st.rows, row{rankOf(reason), g.ref, refractv1beta1.WorkloadStanding{
+	st.rows = append(st.rows, workloadStatus{rankOf(reason), g.ref, refractv1beta1.WorkloadStanding{
 		Kind: g.ref.kind, Name: g.ref.name, Pods: int32(pods), Reason: reason, Message: output.Cut(message, mostMessage),
 	}})
 	if len(st.rows) >= 10*mostRows {
@@ -54,8 +54,8 @@ func (st *state) add(g *group, pods int, reason, message string) {
 	}
 }
 
-func worstOf(rows []row) []row {
-	slices.SortStableFunc(rows, func(a, b row) int {
+func worstOf(rows []workloadStatus) []workloadStatus {
+	slices.SortStableFunc(rows, func(a, b workloadStatus) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Pods, a.Pods), compareRefs(a.ref, b.ref), cmp.Compare(a.Reason, b.Reason))
 	})
 	return rows[:min(len(rows), mostRows)]
@@ -64,10 +64,10 @@ func worstOf(rows []row) []row {
 // count counts pods, and makes the rows.
 func (d *decision) count() {
 	for _, a := range d.groups {
-		alike := map[*standing]int{}
+		alike := map[*podStatus]int{}
 		for _, p := range a.pods {
-			if p.counts() && p.standing != nil {
-				alike[p.standing]++
+			if p.counts() && p.status != nil {
+				alike[p.status]++
 			}
 		}
 		d.countOne(a, alike)
@@ -77,7 +77,7 @@ func (d *decision) count() {
 // skip is why a policy is left out for pods of a group, or these for it.
 type skip struct{ policy, reason string }
 
-func (d *decision) countOne(a *assessment, alike map[*standing]int) {
+func (d *decision) countOne(a *assessment, alike map[*podStatus]int) {
 	skips, messages := map[skip]int{}, map[skip]string{}
 	selected := map[string]bool{}
 	for s, n := range alike {
@@ -137,7 +137,7 @@ func (d *decision) countStale(st *state, a *assessment) {
 }
 
 // worst returns the state that matters most of those to several policies.
-func (s *standing) worst() (worst inject.State, found bool) {
+func (s *podStatus) worst() (worst inject.State, found bool) {
 	for _, want := range []inject.State{inject.StateStale, inject.StateSkipped, inject.StateExcluded, inject.StateInjected} {
 		if slices.ContainsFunc(s.verdicts, func(v verdict) bool { return v.state == want }) {
 			return want, true

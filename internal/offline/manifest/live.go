@@ -21,21 +21,21 @@ import (
 // Nothing in the objects is modified. The Set shares it, so that it must not be
 // modified either as long as the objects are in use elsewhere.
 func FromObjects(file string, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool)) (*Set, []*Problem) {
-	set, problems, _ := new(Memory).FromObjects(context.Background(), file, objects, namespaced) // Which never ends.
+	set, problems, _ := new(Previous).FromObjects(context.Background(), file, objects, namespaced) // Which never ends.
 	return set, problems
 }
 
-// Memory knows what was found out about the objects of an API server the last time, so that
+// Previous knows what was found out about the objects of an API server the last time, so that
 // of those that are still the same, not equal ones, nothing needs to be found out again but
 // whether they are alone with their names. Nobody may modify them. It is for one goroutine
 // at a time.
-type Memory struct {
+type Previous struct {
 	objects map[*unstructured.Unstructured]*object
 }
 
 // FromObjects is [FromObjects] for one time after the other. It returns an error, the cause,
 // soon after ctx has ended; what was found out until then is known the next time.
-func (m *Memory) FromObjects(
+func (m *Previous) FromObjects(
 	ctx context.Context, file string, objects []*unstructured.Unstructured, namespaced func(schema.GroupKind) (namespaced, known bool),
 ) (*Set, []*Problem, error) {
 	c := &collector{namespaced: namespaced, objects: make([]*object, len(objects))}
@@ -54,7 +54,7 @@ func (m *Memory) FromObjects(
 }
 
 // recall returns an object with what is known of it.
-func (m *Memory) recall(place Place, u *unstructured.Unstructured) *object {
+func (m *Previous) recall(place Place, u *unstructured.Unstructured) *object {
 	if past := m.objects[u]; past != nil && past.Place == place {
 		o := *past // What is wrong with it may be that there was another one.
 		o.wrong, o.problems = false, nil

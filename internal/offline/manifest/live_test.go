@@ -207,7 +207,7 @@ func TestMemory(t *testing.T) {
 	twice := read(strings.Replace(policy, "a: b", "a: c", 1))
 	definition := read(`{apiVersion: apiextensions.k8s.io/v1, kind: CustomResourceDefinition, metadata: {name: widgets.example.com},
   spec: {group: example.com, names: {kind: Widget, plural: widgets}, scope: Namespaced, versions: []}}`)
-	m := &Memory{}
+	m := &Previous{}
 	ended, cancel := context.WithCancelCause(t.Context())
 	cancel(errors.New("it takes too long"))
 	var compiled *override.Policy

@@ -88,7 +88,7 @@ type Outcome struct {
 	decision *placement.Decision
 
 	marks    map[tree.Policy]mark // Of all override policies.
-	after    memory               // For who evaluates what comes then.
+	after    previous             // For who evaluates what comes then.
 	errors   []Finding            // About the object as a whole.
 	warnings []Finding
 	shown    map[string]bool // Nil when all clusters are.
@@ -181,7 +181,7 @@ type evaluator struct {
 	shown    map[string]bool     // Nil when all are.
 	placed   map[placing]placed
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
-	before   func(*manifest.Object) memory
+	before   func(*manifest.Object) previous
 	each     func(*Outcome) error // May be nil.
 	out      *Evaluation
 
@@ -254,7 +254,7 @@ func (e *evaluator) object(m *manifest.Object) (*Outcome, error) {
 	return o, e.each(o)
 }
 
-func (e *evaluator) decide(o *Outcome, was memory) {
+func (e *evaluator) decide(o *Outcome, was previous) {
 	content := o.Object.Content
 	annotations := content.GetAnnotations()
 	keeping, doubts := placement.KeepingOf(annotations)
@@ -323,13 +323,13 @@ func (e *evaluator) decide(o *Outcome, was memory) {
 	o.Policies, o.Clusters, o.targets, o.marks = policies, at.clusters, at.targets, e.policies.marks
 	o.Variants = variant.Render(content, at.clusters, at.targets, o.author, policies...)
 	if o.Held == "" && (labelled || len(o.Follows) > 0) {
-		o.after = memory{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
+		o.after = previous{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
 	}
 }
 
 // leave says that the object asks for nothing.
 func (o *Outcome) leave(why string) {
-	o.Gone, o.after = why, memory{placed: nowhere}
+	o.Gone, o.after = why, previous{placed: nowhere}
 	o.warn(nil, why)
 }
 
@@ -337,7 +337,7 @@ func (o *Outcome) leave(why string) {
 const missing = "is not in the input"
 
 // place decides where an object belongs that has a label.
-func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was memory) (at placed, ok bool) {
+func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous) (at placed, ok bool) {
 	policy := e.policies.propagations[ref]
 	switch {
 	case policy == nil && len(was.placed.names) == 0:
@@ -378,7 +378,7 @@ func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was memory) 
 }
 
 // choose asks the policy, once for each question.
-func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was memory) placed {
+func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was previous) placed {
 	request := &placement.Request{Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen}
 	question := placing{policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen}
 	if policy.Divides {
@@ -446,7 +446,7 @@ func ready(c *corev1alpha1.FederatedCluster) bool {
 
 // overrides returns the override policies of the object in their order of effect,
 // and those that it names; complete is false if one is missing.
-func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy, named []tree.Policy, complete bool) {
+func (e *evaluator) overrides(o *Outcome, was previous) (found []*override.Policy, named []tree.Policy, complete bool) {
 	content := o.Object.Content
 	refs, warnings, err := override.Named(content.GetLabels(), content.GetNamespace())
 	for _, w := range warnings {
@@ -472,8 +472,8 @@ func (e *evaluator) overrides(o *Outcome, was memory) (found []*override.Policy,
 	return found, refs, complete
 }
 
-// memory is what is known of an object from before.
-type memory struct {
+// previous is what is known of an object from before.
+type previous struct {
 	known     bool                             // Whether anything is.
 	uid       types.UID                        // Another object of the name begins anew. Empty if not known.
 	placed    *places                          // The clusters that have, or may have, a copy.
@@ -484,13 +484,13 @@ type memory struct {
 
 // remember returns what is known from before: what was evaluated then, or else what
 // is reported. Clusters that are no more have nothing.
-func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manifest.Object) memory {
+func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manifest.Object) previous {
 	present := e.presence()
 	if before != nil {
-		return func(o *manifest.Object) memory {
+		return func(o *manifest.Object) previous {
 			was := before.Find(o.Identity())
 			if was == nil || another(was.after.uid, o.Content.GetUID()) {
-				return memory{known: true, placed: nowhere}
+				return previous{known: true, placed: nowhere}
 			}
 			is := was.after
 			is.known, is.placed = true, present(is.placed)
@@ -501,12 +501,12 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 	for i := range set.Propagations {
 		reports[set.Propagations[i].Source] = &set.Propagations[i]
 	}
-	return func(o *manifest.Object) memory {
+	return func(o *manifest.Object) previous {
 		r := reports[o.Identity()]
 		if r == nil || another(r.UID, o.Content.GetUID()) {
-			return memory{placed: nowhere}
+			return previous{placed: nowhere}
 		}
-		return memory{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows}
+		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows}
 	}
 }
 

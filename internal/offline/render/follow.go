@@ -23,7 +23,7 @@ type followers struct {
 	// not matter then.
 	leading bool
 	// leads are what takes an object along.
-	leads map[manifest.Identity][]lead
+	leads map[manifest.Identity][]followed
 	// stays are clusters where what travels with a leader stays, as the leader does;
 	// held are leaders of which that is so on all clusters.
 	stays map[leader][]string
@@ -38,8 +38,8 @@ type leader struct {
 	refractv1alpha1.FollowedObject
 }
 
-// lead is that one object takes another along.
-type lead struct {
+// followed is that one object takes another along.
+type followed struct {
 	by       refractv1alpha1.FollowedObject
 	clusters []string // In any order, some perhaps twice.
 }
@@ -47,7 +47,7 @@ type lead struct {
 func newFollowers(set *manifest.Set) *followers {
 	f := &followers{
 		could:   map[manifest.Identity]bool{},
-		leads:   map[manifest.Identity][]lead{},
+		leads:   map[manifest.Identity][]followed{},
 		stays:   map[leader][]string{},
 		held:    map[leader]bool{},
 		plurals: map[schema.GroupKind]string{},
@@ -156,7 +156,7 @@ func (e *evaluator) lead(o *Outcome) {
 		}
 	}
 	for id, names := range clusters {
-		e.followers.leads[id] = append(e.followers.leads[id], lead{by: by.FollowedObject, clusters: names})
+		e.followers.leads[id] = append(e.followers.leads[id], followed{by: by.FollowedObject, clusters: names})
 	}
 }
 
@@ -170,7 +170,7 @@ func (f *followers) resource(kind schema.GroupKind) schema.GroupResource {
 }
 
 // with returns what an object travels with, and where that takes it, each sorted.
-func (f *followers) with(id manifest.Identity, was memory) (by []refractv1alpha1.FollowedObject, clusters []string) {
+func (f *followers) with(id manifest.Identity, was previous) (by []refractv1alpha1.FollowedObject, clusters []string) {
 	if f.leading || !f.could[id] {
 		return nil, nil
 	}

@@ -203,7 +203,7 @@ type known struct {
 	objects  []*unstructured.Unstructured
 	set      *manifest.Set
 	problems []*manifest.Problem
-	memory   manifest.Memory
+	memory   manifest.Previous
 }
 
 func newKnown() *known { return &known{turn: make(chan struct{}, 1)} }

@@ -67,7 +67,7 @@ func FuzzStatus(f *testing.F) {
 					t.Errorf("want what the Service says, got %v", is.fromService)
 				}
 			}
-			if service == nil && is.fromService != nil || !policy.Spec.Implicit && (is != standing{}) {
+			if service == nil && is.fromService != nil || !policy.Spec.Implicit && (is != serviceStatus{}) {
 				t.Errorf("nobody says that, and it is taken over: %v", is)
 			}
 			if c := is.condition; c != nil && len(c.Message) > longestMessage+500 {
@@ -77,7 +77,7 @@ func FuzzStatus(f *testing.F) {
 				t.Errorf("content(): %v", err)
 			}
 			r := &reconciler{client: hub, recorder: events.NewFakeRecorder(10), now: metav1.Now}
-			was := standingOf(policy)
+			was := serviceStatusOf(policy)
 			r.announce(policy, was.condition, is.condition)
 			stored := u.DeepCopy()
 			if err := r.purge(t.Context(), stored, is); err != nil {
@@ -87,7 +87,7 @@ func FuzzStatus(f *testing.F) {
 			if err != nil || !clean && sound {
 				t.Errorf("what is stored then cannot be read: %v", err)
 			}
-			if s := standingOf(after); !equality.Semantic.DeepEqual(s.fromService, is.fromService) || !equality.Semantic.DeepEqual(s.effective, is.effective) {
+			if s := serviceStatusOf(after); !equality.Semantic.DeepEqual(s.fromService, is.fromService) || !equality.Semantic.DeepEqual(s.effective, is.effective) {
 				t.Errorf("want what others have written taken out, got %v and %v", s.fromService, s.effective)
 			}
 			return 4 * len(text) // It is read, and copied, several times.

@@ -141,7 +141,7 @@ func (r *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		}
 		service = found
 	}
-	was, is := standingOf(policy), complete(policy, service, r.now())
+	was, is := serviceStatusOf(policy), complete(policy, service, r.now())
 	if sound && was.same(is) {
 		return reconcile.Result{}, nil
 	}
@@ -202,7 +202,7 @@ func (r *reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1
 
 // write puts what is known of the Service into the status. That the policy has gone
 // meanwhile, or is another by now, is no error: it is looked at again.
-func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceInjectionPolicy, s standing) error {
+func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceInjectionPolicy, s serviceStatus) error {
 	content, err := s.content()
 	if err != nil {
 		return err
@@ -227,12 +227,12 @@ func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceIn
 
 // purge takes out what others have written into these parts of the status. Applying
 // leaves that alone where it says nothing itself, and pods would get it.
-func (r *reconciler) purge(ctx context.Context, stored *unstructured.Unstructured, s standing) error {
+func (r *reconciler) purge(ctx context.Context, stored *unstructured.Unstructured, s serviceStatus) error {
 	is, sound, err := read(stored)
 	if err != nil {
 		return err
 	}
-	if sound && standingOf(is).same(s) {
+	if sound && serviceStatusOf(is).same(s) {
 		return nil
 	}
 	content, err := s.content()

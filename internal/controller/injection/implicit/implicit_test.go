@@ -157,7 +157,7 @@ func TestReconcile(t *testing.T) {
 		w.writes = 0
 		s := w.look(t)
 		state := ""
-		if c := standingOf(&refractv1beta1.ServiceInjectionPolicy{Status: *s}).condition; c != nil {
+		if c := serviceStatusOf(&refractv1beta1.ServiceInjectionPolicy{Status: *s}).condition; c != nil {
 			state = c.Reason + " "
 		}
 		if s.FromService != nil {

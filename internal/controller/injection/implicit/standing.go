@@ -26,16 +26,16 @@ const (
 // an annotation, which may be long.
 const longestMessage = 2000
 
-// standing is the part of a policy's status that tells of its Service; all of it
+// serviceStatus is the part of a policy's status that tells of its Service; all of it
 // is nil for a policy that none completes.
-type standing struct {
+type serviceStatus struct {
 	fromService, effective *refractv1beta1.InjectedItems
 	condition              *metav1.Condition
 }
 
-// standingOf returns what the status of a policy says.
-func standingOf(p *refractv1beta1.ServiceInjectionPolicy) standing {
-	return standing{
+// serviceStatusOf returns what the status of a policy says.
+func serviceStatusOf(p *refractv1beta1.ServiceInjectionPolicy) serviceStatus {
+	return serviceStatus{
 		fromService: p.Status.FromService, effective: p.Status.Effective,
 		condition: meta.FindStatusCondition(p.Status.Conditions, refractv1beta1.ConditionServiceFound),
 	}
@@ -49,11 +49,11 @@ func standingOf(p *refractv1beta1.ServiceInjectionPolicy) standing {
 // and have them all recreated. If they have never been right, what is right of them
 // holds. The same goes for annotations that are right by themselves and make the policy
 // invalid: what the policy says itself is always injected.
-func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service, now metav1.Time) standing {
+func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service, now metav1.Time) serviceStatus {
 	if !p.Spec.Implicit {
-		return standing{}
+		return serviceStatus{}
 	}
-	out := standing{condition: &metav1.Condition{
+	out := serviceStatus{condition: &metav1.Condition{
 		Type: refractv1beta1.ConditionServiceFound, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation, LastTransitionTime: now,
 	}}
 	c := out.condition
@@ -78,7 +78,7 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 	completed := *p
 	completed.Status.FromService = out.fromService
 	out.effective = orNil(inject.Effective(&completed))
-	if was := standingOf(p).condition; was != nil && was.Status == c.Status {
+	if was := serviceStatusOf(p).condition; was != nil && was.Status == c.Status {
 		c.LastTransitionTime = was.LastTransitionTime
 	}
 	return out
@@ -150,7 +150,7 @@ func orNil(items *refractv1beta1.InjectedItems) *refractv1beta1.InjectedItems {
 }
 
 // same reports whether there is nothing to write.
-func (s standing) same(other standing) bool {
+func (s serviceStatus) same(other serviceStatus) bool {
 	return equality.Semantic.DeepEqual(s.fromService, other.fromService) &&
 		equality.Semantic.DeepEqual(s.effective, other.effective) && sameCondition(s.condition, other.condition)
 }
@@ -164,7 +164,7 @@ func sameCondition(a, b *metav1.Condition) bool {
 
 // content returns the status that holds this and nothing else: the counts of a
 // policy, which a typed status always has, are for others to write.
-func (s standing) content() (map[string]any, error) {
+func (s serviceStatus) content() (map[string]any, error) {
 	out := map[string]any{}
 	for key, items := range map[string]*refractv1beta1.InjectedItems{"fromService": s.fromService, "effective": s.effective} {
 		if items == nil {

@@ -231,7 +231,7 @@ fromService:
 			if err := yaml.UnmarshalStrict(got, &p.Status); err != nil {
 				t.Fatal(err)
 			}
-			if !standingOf(p).same(complete(p, service, metav1.Now())) {
+			if !serviceStatusOf(p).same(complete(p, service, metav1.Now())) {
 				t.Error("What is written once is right, and not written again.")
 			}
 		})
