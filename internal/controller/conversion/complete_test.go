@@ -36,7 +36,7 @@ func withField(t *testing.T, crd *unstructured.Unstructured, version int, name s
 	}
 }
 
-// changed writes the definition, and has the keeper look at it.
+// changed writes the definition, and has the reconciler look at it.
 func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstructured)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	_, crd := k.now(t)
@@ -49,7 +49,7 @@ func (k *reconciler) changed(t *testing.T, change func(crd *unstructured.Unstruc
 	return p
 }
 
-// said writes the spec of the policy, and has the keeper look at it.
+// said writes the spec of the policy, and has the reconciler look at it.
 func (k *reconciler) said(t *testing.T, change func(spec *refractv1alpha1.ConversionPolicySpec)) *refractv1alpha1.ConversionPolicy {
 	t.Helper()
 	p, _ := k.now(t)

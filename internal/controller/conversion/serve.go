@@ -136,7 +136,7 @@ func definitionOf(_ context.Context, o client.Object) []reconcile.Request {
 	return []reconcile.Request{requestFor(p.Spec.CRD)}
 }
 
-// setup registers the keeper. Of definitions only the metadata are held: they tell when
+// setup registers the reconciler. Of definitions only the metadata are held: they tell when
 // one has changed.
 func (k *reconciler) setup(mgr ctrl.Manager, trust <-chan struct{}) error {
 	crd := &metav1.PartialObjectMetadata{}

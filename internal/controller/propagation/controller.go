@@ -510,7 +510,7 @@ func (c *Controller) lookAgain(ctx context.Context, key Key, src *source, seen b
 
 // decideOne makes the plan of one object and hands it to the members concerned.
 func (c *Controller) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	// What changes from here on, while the key is not yet in the ledger or with
+	// What changes from here on, while the key is not yet in the state or with
 	// other policies, is found by this number.
 	epoch := c.epoch.Load()
 	told := c.sources.deletion(key)

@@ -129,7 +129,7 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 		g.requireApproval(r)
 		return deny, 0
 	case isHeld:
-		g.pending[r.Key] = r // It may be less grave by now, or have another cause.
+		g.pending[r.Key] = r // It may need less by now, or have another cause.
 		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
 		}

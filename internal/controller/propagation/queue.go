@@ -9,11 +9,11 @@ const (
 	lastBackoff  = 30 * time.Second
 )
 
-// fairness is how many keys are taken for one that is not of the highest urgency, so
-// that a steady stream of what is urgent lets the rest through, too.
+// fairness is how many keys are taken for one that is not of the highest priority, so
+// that a steady stream of what has a high priority lets the rest through, too.
 const fairness = 8
 
-// queue orders keys by urgency and time. Each is in it once. Times are since some
+// queue orders keys by priority and time. Each is in it once. Times are since some
 // moment that the user chose; the queue has no clock, no goroutine and no lock. Its
 // zero value is ready for use.
 type queue[K comparable] struct {
@@ -25,7 +25,7 @@ type queue[K comparable] struct {
 	taken   uint8
 }
 
-// fifo holds keys of one urgency in the order in which they came.
+// fifo holds keys of one priority in the order in which they came.
 type fifo struct{ head, tail ref }
 
 // place is where an item is.
@@ -45,7 +45,7 @@ type outcome struct {
 }
 
 // add has a key worked on at a time, or at once if that has passed. It neither
-// delays a key nor makes it less urgent.
+// delays a key nor makes it less important.
 func (q *queue[K]) add(key K, u priority, at, now time.Duration) {
 	r := q.items.find(key)
 	if r == 0 {
@@ -102,7 +102,7 @@ func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
 	return e.key, e.priority, e.at, true
 }
 
-// choose returns what waits longest of what is most urgent, and now and then what
+// choose returns what waits longest of what is of the highest priority, and now and then what
 // waits longest of all the rest.
 func (q *queue[K]) choose() ref {
 	var most, rest ref
@@ -123,7 +123,7 @@ func (q *queue[K]) choose() ref {
 	return most
 }
 
-// finish ends the work on a key that was taken with an urgency.
+// finish ends the work on a key that was taken with a priority.
 func (q *queue[K]) finish(key K, u priority, o outcome, now time.Duration) {
 	r := q.items.find(key)
 	e := q.items.at(r)

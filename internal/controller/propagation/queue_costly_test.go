@@ -19,7 +19,7 @@ func TestCostlyWait(t *testing.T) {
 	waited := 0
 	for i := range 100 {
 		now += time.Second
-		q.add(fmt.Sprint("lone-", i), priorityResync, now, now) // As little urgent as may be.
+		q.add(fmt.Sprint("lone-", i), priorityResync, now, now) // Of as low a priority as may be.
 		q.add(fmt.Sprint("costly-", i), priorityChanged, now, now)
 		for {
 			key, u, _, ok := q.get()

@@ -128,7 +128,7 @@ func TestQueueFinish(t *testing.T) {
 		reason    string
 		meanwhile func(q *queue[string])
 		outcome   outcome
-		want      *next // Of the key that was taken with urgency ripple; nil if it is not to come again.
+		want      *next // Of the key that was taken with priorityDependency; nil if it is not to come again.
 	}{
 		"Done": {reason: "What succeeded is forgotten."},
 		"Again": {

@@ -152,7 +152,7 @@ func (r *records) keys() []Key {
 	return slices.Collect(maps.Keys(r.items))
 }
 
-// taken is told that what was reported before a restart is in the ledger now.
+// taken is told that what was reported before a restart is in the state now.
 func (r *records) taken(key Key) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

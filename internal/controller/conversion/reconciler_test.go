@@ -40,7 +40,7 @@ func (l listening) ClientConfig(path string) *admissionregistrationv1.WebhookCli
 	}
 }
 
-// keeping returns a keeper of a cluster with these objects.
+// keeping returns a reconciler of a cluster with these objects.
 func keeping(t *testing.T, objects ...client.Object) *reconciler {
 	t.Helper()
 	scheme, err := hub.Scheme()
@@ -74,7 +74,7 @@ func merge(ctx context.Context, c client.WithWatch, applied runtime.ApplyConfigu
 	return c.Patch(ctx, u, client.RawPatch(types.MergePatchType, text), client.FieldOwner(FieldManager))
 }
 
-// keep has the keeper look at the definition, and returns when it wants to look again.
+// keep has the reconciler look at the definition, and returns when it wants to look again.
 func (k *reconciler) keep(t *testing.T) time.Duration {
 	t.Helper()
 	result, err := k.Reconcile(t.Context(), requestFor("widgets.example.com"))

@@ -69,7 +69,7 @@ func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, n
 		if err != nil {
 			continue
 		}
-		if program, _, err := compile(&p.Spec, definition); err == nil { // The keeper says so in its status if not.
+		if program, _, err := compile(&p.Spec, definition); err == nil { // The reconciler says so in its status if not.
 			out = append(out, &comparison{policy: client.ObjectKeyFromObject(p), uid: p.UID, generation: p.Generation, program: program})
 		}
 	}

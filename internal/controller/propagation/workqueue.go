@@ -48,7 +48,7 @@ type workQueue[K comparable] struct {
 // before that. The name is that of a kind of work, followed for work on one cluster
 // by a dash and its name.
 //
-// What do returns decides on the key: it comes again with the urgency that it had
+// What do returns decides on the key: it comes again with the priority that it had
 // after Result.RequeueAfter, or, if it failed or panicked, after a time that doubles
 // with each failure in a row, unless the error is a reconcile.TerminalError. The other
 // fields of the Result mean nothing.
@@ -76,7 +76,7 @@ const (
 )
 
 // add puts the key into the queue unless it is there. If it waits for a later time
-// it waits no more, and if it is there with less urgency it gets this one.
+// it waits no more, and if it is there with less priority it gets this one.
 func (w *workQueue[K]) add(key K, u priority) { w.enqueue(key, u, 0) }
 
 // addAfter puts the key into the queue when the time has passed, unless it comes

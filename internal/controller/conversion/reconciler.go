@@ -42,7 +42,7 @@ const (
 	reaction = 10 * time.Second
 )
 
-// server is what of a webhook server the keeper wants to know.
+// server is what of a webhook server the reconciler wants to know.
 type server interface {
 	Ready() error
 	Address() string
