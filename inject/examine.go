@@ -44,7 +44,7 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	if err != nil {
 		return nil, err
 	}
-	removed := was.undo(record)
+	removed := was.revert(record)
 	was.forget(record)
 	is.forget(record)
 	x := examiner{head: h, record: record, is: injection{body: is, name: h.name, size: len(pod)}}

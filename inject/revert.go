@@ -26,7 +26,7 @@ func Revert(pod []byte) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	b.undo(record)
+	b.revert(record)
 	patch := appendRemovals([]byte{'['}, nil, volumeItem, &b.volumes)
 	for i := range b.containers {
 		c := &b.containers[i]
@@ -59,9 +59,9 @@ func appendRemovals(dst []byte, c *container, of itemKind, l *list) []byte {
 	return dst
 }
 
-// undo takes away what a record says that policies have added, and returns how many
+// revert takes away what a record says that policies have added, and returns how many
 // bytes that was.
-func (b *body) undo(record *past) int {
+func (b *body) revert(record *past) int {
 	from := record.sources()
 	gave := func(c *container, of itemKind, id string) bool {
 		b.work += 1 + len(from[of][id])

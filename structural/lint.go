@@ -39,7 +39,7 @@ func lint(crd *apiextensionsv1.CustomResourceDefinition) []Finding {
 	l := &linter{}
 	for i := range crd.Spec.Versions {
 		if s := schemaOf(&crd.Spec.Versions[i]); s != nil {
-			l.schema(s, schemaPath(i), surroundings{root: true})
+			l.schema(s, schemaPath(i), schemaContext{root: true})
 		}
 	}
 	l.conversion(crd)
@@ -53,8 +53,8 @@ func (l *linter) warnf(rule, path, format string, args ...any) {
 	l.found = append(l.found, Finding{Path: path, Message: fmt.Sprintf(format, args...), Severity: Warning, Rule: rule})
 }
 
-// surroundings are what a schema's place says about it.
-type surroundings struct {
+// schemaContext are what a schema's place says about it.
+type schemaContext struct {
 	// root is whether it is that of the resource itself.
 	root bool
 	// nested is whether it is inside allOf, anyOf, oneOf or not.
@@ -64,7 +64,7 @@ type surroundings struct {
 }
 
 // schema judges a schema and all that it holds.
-func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
+func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	if s.XIntOrString && s.Type != "" && !c.nested {
 		l.warnf(lintIntOrString, at+".type",
 			"has no effect beside x-kubernetes-int-or-string, which takes integers and strings and nothing else; remove type: %s", s.Type)
@@ -86,7 +86,7 @@ func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroun
 	}
 	l.required(s, at, c)
 	eachSchema(s, at, func(child *apiextensionsv1.JSONSchemaProps, path string, kind childKind) {
-		l.schema(child, path, surroundings{
+		l.schema(child, path, schemaContext{
 			nested:    c.nested || kind == childNested,
 			preserved: kind == childItems && (c.preserved || keepsUnknown(s)),
 		})
@@ -94,7 +94,7 @@ func (l *linter) schema(s *apiextensionsv1.JSONSchemaProps, at string, c surroun
 }
 
 // required looks for required fields that pruning takes away.
-func (l *linter) required(s *apiextensionsv1.JSONSchemaProps, at string, c surroundings) {
+func (l *linter) required(s *apiextensionsv1.JSONSchemaProps, at string, c schemaContext) {
 	if c.nested || c.preserved || s.Type != "object" || keepsUnknown(s) || s.AdditionalProperties != nil {
 		return
 	}

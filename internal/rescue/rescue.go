@@ -94,7 +94,7 @@ func Count() int { return int(rescued.Load()) }
 func note(log logr.Logger, work string, reason any, keysAndValues ...any) *PanicError {
 	rescued.Add(1)
 	panics.WithLabelValues(work).Inc()
-	if news(work + " " + origin()) {
+	if isNew(work + " " + origin()) {
 		text := fmt.Sprint(reason)
 		if len(text) > mostReason {
 			text = strings.ToValidUTF8(text[:mostReason], "") + "…"
@@ -105,8 +105,8 @@ func note(log logr.Logger, work string, reason any, keysAndValues ...any) *Panic
 	return &PanicError{work}
 }
 
-// news reports whether a place is to be logged.
-func news(place string) bool {
+// isNew reports whether a place is to be logged.
+func isNew(place string) bool {
 	logged.Lock()
 	defer logged.Unlock()
 	now := time.Now()

@@ -13,14 +13,14 @@ import (
 )
 
 // A sighting is since when a Lease is known to be as it is.
-type sighting struct {
+type observation struct {
 	version string
 	since   time.Time
 }
 
-// sight takes note of Leases as they were no later than now.
-func (s *Shards) sight(leases []coordinationv1.Lease, now time.Time) {
-	seen := map[string]sighting{}
+// observe takes note of Leases as they were no later than now.
+func (s *Shards) observe(leases []coordinationv1.Lease, now time.Time) {
+	seen := map[string]observation{}
 	for i := range leases {
 		lease := &leases[i]
 		if !strings.HasPrefix(lease.Name, replicaPrefix) {
@@ -28,7 +28,7 @@ func (s *Shards) sight(leases []coordinationv1.Lease, now time.Time) {
 		}
 		was, known := s.seen[lease.Name]
 		if !known || was.version != lease.ResourceVersion {
-			was = sighting{version: lease.ResourceVersion, since: now}
+			was = observation{version: lease.ResourceVersion, since: now}
 		}
 		seen[lease.Name] = was
 	}

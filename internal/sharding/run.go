@@ -177,7 +177,7 @@ func (s *Shards) list(ctx context.Context) ([]coordinationv1.Lease, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listing Leases: %w", err)
 	}
-	s.sight(list.Items, time.Now())
+	s.observe(list.Items, time.Now())
 	return list.Items, nil
 }
 

@@ -116,7 +116,7 @@ type Shards struct {
 	lease   *coordinationv1.Lease // Its own, as it was written last.
 	said    string                // The report on it.
 	renewed time.Time             // When the last renewal that succeeded began.
-	seen    map[string]sighting
+	seen    map[string]observation
 
 	mu        sync.Mutex
 	members   []string // Sorted; nil before they are known.
@@ -149,7 +149,7 @@ func New(o Options) (*Shards, error) {
 		id:      id,
 		leases:  o.Leases.Leases(o.Namespace),
 		poke:    make(chan struct{}, 1),
-		seen:    map[string]sighting{},
+		seen:    map[string]observation{},
 		busy:    map[string]int{},
 	}
 	s.term, s.lapse = context.WithCancel(context.Background())

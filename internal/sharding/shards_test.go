@@ -311,7 +311,7 @@ func TestRenewalBeatsRemoval(t *testing.T) {
 		}
 		b.SetMembers([]string{"m1", "m2", "m3", "m4"})
 		old := s.server.list().Items
-		b.sight(old, time.Now())
+		b.observe(old, time.Now())
 		<-time.After(time.Minute)
 		if err := b.lead(s.Context(), old); err != nil {
 			s.Errorf("lead(): %v", err)

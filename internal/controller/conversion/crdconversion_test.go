@@ -27,7 +27,7 @@ func asking(t *testing.T, conversion string) *unstructured.Unstructured {
 
 const owned = `{"f:spec":{"f:conversion":{"f:strategy":{},"f:webhook":{"f:clientConfig":{"f:url":{}}}}}}`
 
-func TestWiring(t *testing.T) {
+func TestCRDConversion(t *testing.T) {
 	const url = "https://here/convert/widgets.example.com"
 	trusted := base64.StdEncoding.EncodeToString([]byte("authority"))
 	webhook := func(config, versions string) string {

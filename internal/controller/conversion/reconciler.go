@@ -104,7 +104,7 @@ func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 		errs = append(errs, k.refuse(ctx, p, r.chosen))
 	}
 	for _, p := range r.shadows {
-		waits, err := k.shadow(ctx, p, r.serving, crd)
+		waits, err := k.compare(ctx, p, r.serving, crd)
 		errs = append(errs, err)
 		if waits {
 			result.RequeueAfter = min(result.RequeueAfter, verifyWait)
@@ -442,9 +442,9 @@ func (k *reconciler) refuse(ctx context.Context, p, older *refractv1alpha1.Conve
 	return k.report(ctx, old, p)
 }
 
-// shadow says of a shadow whether it is being compared, and whether it waits for others
+// compare says of a shadow whether it is being compared, and whether it waits for others
 // to be verified.
-func (k *reconciler) shadow(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
+func (k *reconciler) compare(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
 	if serving != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
 		if err := k.dropFinalizer(ctx, p); err != nil {
 			return false, err

@@ -106,9 +106,9 @@ func is(t *testing.T, p *refractv1alpha1.ConversionPolicy, condition, reason, me
 	}
 }
 
-// TestKeeper has a policy take effect, its status damaged, and what the API server asks
+// TestReconciler has a policy take effect, its status damaged, and what the API server asks
 // changed by somebody else.
-func TestKeeper(t *testing.T) {
+func TestReconciler(t *testing.T) {
 	k := keeping(t, read(t, widgets), policyFrom(t, mapped, "widgets", 1))
 	k.keep(t)
 	p, crd := k.now(t)

@@ -107,7 +107,7 @@ func outcomes(t *testing.T) func() map[string]int {
 	return count
 }
 
-func TestHandshake(t *testing.T) {
+func TestLiveFallback(t *testing.T) {
 	was, is, old := hashOf(t, database), hashOf(t, newer), "0123456789abcdef"
 	type step struct {
 		hash    string // Of the template.

@@ -64,7 +64,7 @@ func TestRenderSaysWhatIsDecided(t *testing.T) {
 	}
 }
 
-const surroundingsYAML = `
+const inputsYAML = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
 metadata: {name: everywhere, namespace: shop}
@@ -93,7 +93,7 @@ status: {conditions: [{type: Ready, status: "True", lastProbeTime: null, lastTra
 
 func compareAnswers(t *testing.T, object, placed, rendered, uid, status string) {
 	t.Helper()
-	fleet := surroundingsYAML + "---\n" + object + fmt.Sprintf(`
+	fleet := inputsYAML + "---\n" + object + fmt.Sprintf(`
 ---
 apiVersion: refract.dev/v1alpha1
 kind: Propagation

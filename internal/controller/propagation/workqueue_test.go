@@ -38,7 +38,7 @@ func begin[K comparable](t *testing.T, w *workQueue[K]) (end func()) {
 	}
 }
 
-func workOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *workQueue[string] {
+func queueOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *workQueue[string] {
 	t.Helper()
 	w, err := newWorkQueue("test", workers, discard, do)
 	if err != nil {
@@ -47,13 +47,13 @@ func workOf(t *testing.T, workers int, do reconcile.TypedFunc[string]) *workQueu
 	return w
 }
 
-func TestWorkNeedsWorkers(t *testing.T) {
+func TestQueueNeedsWorkers(t *testing.T) {
 	if _, err := newWorkQueue[string]("test", 0, discard, nil); err == nil {
 		t.Error("newWork(0 workers): want an error")
 	}
 }
 
-func TestWorkTimes(t *testing.T) {
+func TestQueueTimes(t *testing.T) {
 	type run struct {
 		Key string
 		At  time.Duration
@@ -141,7 +141,7 @@ func TestWorkTimes(t *testing.T) {
 				var got []run
 				times := map[string]int{}
 				var begun time.Time
-				w := workOf(t, 1, func(_ context.Context, key string) (reconcile.Result, error) {
+				w := queueOf(t, 1, func(_ context.Context, key string) (reconcile.Result, error) {
 					got = append(got, run{key, time.Since(begun)})
 					nth := times[key]
 					times[key]++
@@ -163,11 +163,11 @@ func TestWorkTimes(t *testing.T) {
 	}
 }
 
-func TestWorkOnceAtATime(t *testing.T) {
+func TestQueueOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
 		gate := make(chan struct{})
-		w := workOf(t, 4, func(context.Context, string) (reconcile.Result, error) {
+		w := queueOf(t, 4, func(context.Context, string) (reconcile.Result, error) {
 			runs.Add(1)
 			<-gate
 			return reconcile.Result{}, nil
@@ -197,11 +197,11 @@ func TestWorkOnceAtATime(t *testing.T) {
 	})
 }
 
-func TestWorkWorkers(t *testing.T) {
+func TestQueueWorkers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 3
 		var at, most atomic.Int32
-		w := workOf(t, limit, func(context.Context, string) (reconcile.Result, error) {
+		w := queueOf(t, limit, func(context.Context, string) (reconcile.Result, error) {
 			most.Store(max(most.Load(), at.Add(1)))
 			time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble.
 			at.Add(-1)
@@ -238,10 +238,10 @@ func TestWorkWorkers(t *testing.T) {
 	})
 }
 
-func TestWorkEnds(t *testing.T) {
+func TestQueueEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32
-		w := workOf(t, 1, func(ctx context.Context, _ string) (reconcile.Result, error) {
+		w := queueOf(t, 1, func(ctx context.Context, _ string) (reconcile.Result, error) {
 			runs.Add(1)
 			<-ctx.Done()
 			time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble.
@@ -269,7 +269,7 @@ func TestWorkEnds(t *testing.T) {
 	})
 }
 
-func TestWorkLogs(t *testing.T) {
+func TestQueueLogs(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var lines []string
 		log := funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{})
@@ -312,7 +312,7 @@ func TestWorkLogs(t *testing.T) {
 	})
 }
 
-func TestWorkDepth(t *testing.T) {
+func TestQueueDepth(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		gate := make(chan struct{})
 		do := func(ctx context.Context, _ string) (reconcile.Result, error) {
@@ -378,13 +378,13 @@ func counted(t *testing.T, c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// TestWorkRace has many add at once, and looks for what is lost or done twice at a
+// TestQueueRace has many add at once, and looks for what is lost or done twice at a
 // time.
-func TestWorkRace(t *testing.T) {
-	synctest.Test(t, raceWork)
+func TestQueueRace(t *testing.T) {
+	synctest.Test(t, raceQueue)
 }
 
-func raceWork(t *testing.T) {
+func raceQueue(t *testing.T) {
 	t.Helper()
 	const keys, adders, rounds = 50, 8, 2000
 	var asked, seen [keys]atomic.Int64

@@ -136,7 +136,7 @@ func (c *controller) Start(ctx context.Context) error {
 	}
 	for range workers {
 		running.Go(func() {
-			for c.work(ctx) {
+			for c.processQueue(ctx) {
 			}
 		})
 	}
@@ -144,8 +144,8 @@ func (c *controller) Start(ctx context.Context) error {
 	return nil
 }
 
-// work looks at the next namespace; it returns false when there will be none.
-func (c *controller) work(ctx context.Context) bool {
+// processQueue looks at the next namespace; it returns false when there will be none.
+func (c *controller) processQueue(ctx context.Context) bool {
 	namespace, over := c.queue.Get()
 	if over {
 		return false

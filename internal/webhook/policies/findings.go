@@ -44,7 +44,7 @@ var silent = map[lint.Code]bool{lint.PolicyNotUsed: true, lint.NoClusters: true}
 // doing of this write: of others it is not repeated, and an error of the object is
 // a warning, so that it can be mended step by step. Of what its author may not list no
 // more is said than what kind of mistake it is.
-func (a *answer) judge(w *write, was, is *lint.Result, lenient bool, to *sight) {
+func (a *answer) judge(w *write, was, is *lint.Result, lenient bool, to *visibility) {
 	before := map[string]bool{}
 	for i := range was.Findings {
 		before[identity(&was.Findings[i])] = true

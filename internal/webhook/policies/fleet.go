@@ -150,7 +150,7 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if err != nil {
 		return nil, err
 	}
-	a.judge(w, was, is, v.Lenient, v.sight(ctx, w, before, after))
+	a.judge(w, was, is, v.Lenient, v.visibility(ctx, w, before, after))
 	return a, nil
 }
 

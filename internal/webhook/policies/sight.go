@@ -19,9 +19,9 @@ import (
 // What is beyond is not told.
 const mostAsked = 20
 
-// sight is what the author of a write may be told of: objects that he may list. What is
+// visibility is what the author of a write may be told of: objects that he may list. What is
 // found out about others tells their names, and perhaps their keys and values.
-type sight struct {
+type visibility struct {
 	ctx     context.Context //nolint:containedctx // It is for one request, like the sight.
 	allowed Authorizer
 	user    *authenticationv1.UserInfo
@@ -37,8 +37,8 @@ type seen struct {
 	namespace string
 }
 
-func (v *validator) sight(ctx context.Context, w *write, sets ...*manifest.Set) *sight {
-	s := &sight{ctx: ctx, allowed: v.Allowed, user: w.author, within: w.ref.Namespace, kinds: map[string][]seen{}, known: map[seen]bool{}}
+func (v *validator) visibility(ctx context.Context, w *write, sets ...*manifest.Set) *visibility {
+	s := &visibility{ctx: ctx, allowed: v.Allowed, user: w.author, within: w.ref.Namespace, kinds: map[string][]seen{}, known: map[seen]bool{}}
 	for _, set := range sets {
 		for i := range set.Objects {
 			o := set.Objects[i].Content
@@ -50,7 +50,7 @@ func (v *validator) sight(ctx context.Context, w *write, sets ...*manifest.Set) 
 }
 
 // seesAll reports whether the author may list all objects that a finding calls so.
-func (s *sight) seesAll(name string) bool {
+func (s *visibility) seesAll(name string) bool {
 	kinds := s.kinds[name]
 	for _, at := range kinds {
 		if !s.lists(at) {
@@ -60,7 +60,7 @@ func (s *sight) seesAll(name string) bool {
 	return len(kinds) > 0
 }
 
-func (s *sight) lists(at seen) bool {
+func (s *visibility) lists(at seen) bool {
 	if s.within == "" {
 		at.namespace = ""
 	}
@@ -78,7 +78,7 @@ func (s *sight) lists(at seen) bool {
 }
 
 // of returns what the author may be told of a finding.
-func (s *sight) of(w *write, f *lint.Finding) *lint.Finding {
+func (s *visibility) of(w *write, f *lint.Finding) *lint.Finding {
 	told := *f
 	hidden := false
 	switch {
