@@ -6,9 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -47,70 +49,85 @@ const pendingDelay = 2 * time.Second
 // replica's.
 const notOurs = 500 * time.Millisecond
 
-// applier makes true on one member what the plans say.
-type applier struct {
-	*Controller
-
-	member     *member.Member
-	queue      *workQueue[Key]
-	namespaces *workQueue[string] // With other labels than they should have, or not needed any more.
-	now        func() time.Time
-	surveyed   bool // Whether all namespaces were looked at since it is known what is needed; that work's alone.
-	guard      *guard
-	ownLarge   chan struct{} // Has one while a large copy is being written.
-	largeSlots chan struct{} // Has one for each worker that sees to a large copy.
-	stop       context.CancelFunc
-	ended      chan struct{} // Closed when nothing is in flight any more.
-	retries    workqueue.TypedRateLimiter[Key]
-	tidies     workqueue.TypedRateLimiter[string] // Of namespaces.
-
-	mu          sync.Mutex
-	corrections map[Key]correction
+// stations is what an applier says to the stations before and after it.
+type stations interface {
+	// decide has a key decided anew.
+	decide(key Key, p priority)
+	// record records what came of a key, unless the member has another applier by now. It
+	// returns whether all clusters have reported on what was decided last, and whether a
+	// report is due already that will say so.
+	record(a *applier, key Key, s clusterStatus) (settled, due, ok bool)
+	// reportAfter has the key reported on after the time, or earlier.
+	reportAfter(key Key, d time.Duration)
+	// reportLater has it reported on when there is likely to be more to say.
+	reportLater(key Key)
+	// pend has the cluster say what its guard holds back.
+	pend(cluster string)
 }
 
-func newApplier(c *Controller, m *member.Member) (*applier, error) {
-	a := &applier{
-		Controller:  c,
-		member:      m,
-		guard:       newGuard(c.guardPercent, time.Now),
-		now:         time.Now,
-		ownLarge:    make(chan struct{}, 1),
-		largeSlots:  make(chan struct{}, appliersByMember/2),
-		ended:       make(chan struct{}),
-		retries:     workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry),
-		tidies:      workqueue.NewTypedItemExponentialFailureRateLimiter[string](firstTidy, lastTidy),
-		corrections: map[Key]correction{},
-	}
-	log := c.log.WithValues("cluster", m.Name)
+// cluster is what the fleet knows of a member that an applier has to know.
+type cluster interface {
+	// Leaving reports whether the cluster is leaving the fleet.
+	Leaving(name string) bool
+	// Approved is the token of removals that somebody has approved.
+	Approved(name string) string
+}
+
+// applier is the second station: it makes true on one member what was decided. It takes the
+// key of an object, compares what was decided with what is known of the copy, and writes or
+// removes that.
+type applier struct {
+	hub      string // UID of the hub.
+	log      logr.Logger
+	member   *member.Member
+	cluster  cluster
+	state    *state
+	stations stations
+	// begin begins what is done on the member, unless it is not this replica's.
+	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
+
+	queue       *workQueue[Key]
+	namespaces  *namespaces
+	guard       *guard
+	renderer    *renderer
+	large       largeWrites
+	retries     workqueue.TypedRateLimiter[Key]
+	corrections corrections
+}
+
+func newApplier(a *applier) (*applier, error) {
+	a.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry)
 	var err error
-	if a.queue, err = newWorkQueue("apply-"+m.Name, appliersByMember, log, a.applyOne); err != nil {
-		return nil, err
-	}
-	if a.namespaces, err = newWorkQueue("namespaces-"+m.Name, 1, log, a.tendNamespace); err != nil {
-		return nil, err
-	}
-	a.namespaces.add(allNamespaces, priorityResync)
-	return a, nil
+	a.queue, err = newWorkQueue("apply-"+a.member.Name, appliersByMember, a.log, a.applyOne)
+	return a, err
 }
 
 // run works until ctx ends and nothing is in flight any more.
 func (a *applier) run(ctx context.Context) {
-	defer close(a.ended)
 	var running sync.WaitGroup
-	for _, start := range []func(context.Context) error{a.queue.start, a.namespaces.start} {
+	for _, start := range []func(context.Context) error{a.queue.start, a.namespaces.queue.start} {
 		running.Go(func() {
 			if err := start(ctx); err != nil {
-				a.log.Error(err, "Writing to a cluster ended", "cluster", a.member.Name)
+				a.log.Error(err, "Writing to a cluster ended")
 			}
 		})
 	}
 	running.Wait()
 }
 
+// ours reports whether the object is a copy that came from this hub.
+func (a *applier) ours(key Key, copied member.Copy) bool { return cameFrom(a.hub, key, copied) }
+
+// cameFrom reports whether the object is a copy of the key that came from the hub.
+func cameFrom(hub string, key Key, copied member.Copy) bool {
+	return strings.HasPrefix(copied.Source, hub+"/") &&
+		strings.HasSuffix(copied.Source, copyName(key.GroupResource, key.Namespace, key.Name))
+}
+
 // applyOne makes the plan of one object true on the member. What panics over what the
 // member answers fails for this copy alone.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	ctx, end, ok := a.shards.Begin(ctx, a.member.Name)
+	ctx, end, ok := a.begin(ctx, a.member.Name)
 	if !ok {
 		// Another replica's, and then this work ends; or ours again soon.
 		return reconcile.Result{RequeueAfter: notOurs}, nil
@@ -126,16 +143,16 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 }
 
 func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err error) {
-	defer rescue.To(&err, a.log, "apply", "cluster", a.member.Name, "key", key)
+	defer rescue.To(&err, a.log, "apply", "key", key)
 	p := a.state.desired(key)
 	if p == nil {
-		a.decide.add(key, priorityResync)
+		a.stations.decide(key, priorityResync)
 		return reconcile.Result{}, nil
 	}
-	leaving := a.members.Leaving(a.member.Name)
+	leaving := a.cluster.Leaving(a.member.Name)
 	if p.blocked != "" && !leaving {
 		a.guard.done(key)
-		a.Controller.report.addAfter(key, settledDelay)
+		a.stations.reportAfter(key, settledDelay)
 		return reconcile.Result{}, nil
 	}
 	t := p.targets[a.member.Name]
@@ -237,7 +254,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
 		}
-		if left := a.backOff(key, drift); left > 0 {
+		if left := a.corrections.wait(key, drift); left > 0 {
 			return a.leaveDrifted(key, r, drift, left)
 		}
 		r.drift = cmp.Or(drift, r.drift)
@@ -247,7 +264,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
-		if left := a.backOff(key, drift); left > 0 {
+		if left := a.corrections.wait(key, drift); left > 0 {
 			return a.leaveDrifted(key, r, drift, left)
 		}
 		r.drift = drift
@@ -255,7 +272,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}
-	end, ok := a.begin(ctx, t.variant.size)
+	end, ok := a.large.begin(ctx, t.variant.size)
 	if !ok {
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
@@ -278,7 +295,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 
 // applyInTurn is apply, for a large copy when a worker may see to one.
 func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
-	leave, ok := a.acquireLarge(t.variant.size)
+	leave, ok := a.large.enter(t.variant.size)
 	if !ok {
 		return reconcile.Result{RequeueAfter: largeDelay}, nil
 	}
@@ -286,46 +303,9 @@ func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *
 	return a.apply(ctx, key, p, t, have, sight)
 }
 
-// acquireLarge takes a place among the workers that see to large copies, if there is one. They
-// wait for each other, and others' small copies are not to wait for them.
-func (a *applier) acquireLarge(size int) (leave func(), ok bool) {
-	if size <= largeBody {
-		return func() {}, true
-	}
-	select {
-	case a.largeSlots <- struct{}{}:
-		return func() { <-a.largeSlots }, true
-	default:
-		return nil, false
-	}
-}
-
-// begin waits until a copy of this size may be written, unless ctx ends before. The end of
-// that is to be told.
-func (a *applier) begin(ctx context.Context, size int) (end func(), ok bool) {
-	if size <= largeBody {
-		return func() {}, true
-	}
-	select {
-	case a.ownLarge <- struct{}{}:
-	case <-ctx.Done():
-		return nil, false
-	}
-	select {
-	case a.large <- struct{}{}:
-		return func() {
-			<-a.large
-			<-a.ownLarge
-		}, true
-	case <-ctx.Done():
-		<-a.ownLarge
-		return nil, false
-	}
-}
-
 // write writes a copy.
 func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target, with func(*body) []byte) error {
-	b := a.bodyOf(key, p, t)
+	b := a.renderer.bodyOf(key, p, t, a.member.Name)
 	if b == nil {
 		return errOutdated
 	}
@@ -342,7 +322,7 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
 		return a.failed(key, r)
 	case namespaceMissing(err):
-		if reason, err := a.makeNamespace(ctx, key.Namespace); err != nil {
+		if reason, err := a.namespaces.create(ctx, key.Namespace); err != nil {
 			r.state, r.reason, r.message = refractv1alpha1.StateFailed, reason, err.Error()
 			return a.failed(key, r)
 		}
@@ -481,20 +461,17 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 	if same && before.seq == r.seq {
 		r.message = before.message // A port or a pointer in it may be another each time.
 	}
-	a.Controller.mu.Lock()
-	if a.appliers[a.member.Name] != a {
-		a.Controller.mu.Unlock()
+	settled, due, ok := a.stations.record(a, key, r)
+	if !ok {
 		return reconcile.Result{}, nil // The member left, or is reached in another way.
 	}
-	settled, due := a.state.report(key, a.member.Name, r)
-	a.Controller.mu.Unlock()
 	switch {
 	case r.drift != before.drift && same:
-		a.Controller.report.addAfter(key, driftDelay)
+		a.stations.reportAfter(key, driftDelay)
 	case settled:
-		a.Controller.report.addAfter(key, settledDelay)
+		a.stations.reportAfter(key, settledDelay)
 	case !due: // Of the many clusters of an object one has to say it.
-		a.reportLater(key)
+		a.stations.reportLater(key)
 	}
 	if after == 0 {
 		a.retries.Forget(key)

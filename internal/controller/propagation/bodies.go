@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"refract.dev/internal/member"
 	variants "refract.dev/internal/variant"
 	"refract.dev/match"
 	"refract.dev/override"
@@ -34,6 +36,56 @@ const (
 
 // largeDelay is for how long a large copy waits when half of the workers see to others.
 const largeDelay = 250 * time.Millisecond
+
+// largeWrites bounds how many large copies are written at a time. The zero value has no room
+// for any; see [newLargeWrites].
+type largeWrites struct {
+	workers chan struct{} // Has one for each worker of the member that sees to a large copy.
+	member  chan struct{} // Has one while a large copy is being written to the member.
+	all     chan struct{} // Has as many as are being written to all members; shared by them.
+}
+
+// newLargeWrites returns the bound of one member.
+func newLargeWrites(all chan struct{}) largeWrites {
+	return largeWrites{workers: make(chan struct{}, appliersByMember/2), member: make(chan struct{}, 1), all: all}
+}
+
+// enter takes a place among the workers that see to large copies, if there is one. They
+// wait for each other, and others' small copies are not to wait for them.
+func (w *largeWrites) enter(size int) (leave func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case w.workers <- struct{}{}:
+		return func() { <-w.workers }, true
+	default:
+		return nil, false
+	}
+}
+
+// begin waits until a copy of this size may be written, unless ctx ends before. The end of
+// that is to be told.
+func (w *largeWrites) begin(ctx context.Context, size int) (end func(), ok bool) {
+	if size <= largeBody {
+		return func() {}, true
+	}
+	select {
+	case w.member <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false
+	}
+	select {
+	case w.all <- struct{}{}:
+		return func() {
+			<-w.all
+			<-w.member
+		}, true
+	case <-ctx.Done():
+		<-w.member
+		return nil, false
+	}
+}
 
 // outdatedDelay is for how long a copy waits for a plan that is decided anew.
 const outdatedDelay = 100 * time.Millisecond
@@ -82,44 +134,57 @@ func (l *state) keep(key Key, p *desiredState, v *variant, b *body) {
 	}
 }
 
-// bodyOf returns what the copy of a target is written with; nil if the plan is outdated.
-func (a *applier) bodyOf(key Key, p *desiredState, t *target) *body {
+// renderer renders the objects of the hub for members once more: what was rendered when it
+// was decided is kept for some only.
+type renderer struct {
+	hub      string // UID of the hub.
+	sources  *sources
+	policies *policies
+	members  *member.Set
+	state    *state
+	// outdated has a key decided anew.
+	outdated func(Key)
+}
+
+// bodyOf returns what the copy of a target is written with on a cluster; nil if what was
+// decided is outdated.
+func (r *renderer) bodyOf(key Key, p *desiredState, t *target, cluster string) *body {
 	if b := t.variant.body.Load(); b != nil {
 		return b
 	}
-	c := a.encodeAgain(key, p)
+	c := r.encodeAgain(key, p, cluster)
 	if c == nil || c.hash != t.variant.hash {
-		if a.state.desired(key) == p {
-			a.decide.add(key, priorityDependency)
+		if r.state.desired(key) == p {
+			r.outdated(key)
 		}
 		return nil
 	}
 	b := c.body.Load()
-	a.state.keep(key, p, t.variant, b)
+	r.state.keep(key, p, t.variant, b)
 	return b
 }
 
-// encodeAgain renders an object for the member as its plan says, of what is known now; nil
-// if that cannot be what the plan was made of.
-func (a *applier) encodeAgain(key Key, p *desiredState) *content {
-	src, known := a.sources.get(key)
+// encodeAgain renders an object for a cluster as was decided, of what is known now; nil
+// if that cannot be what it was decided of.
+func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *content {
+	src, known := r.sources.get(key)
 	if !known || src.object == nil || src.object.GetUID() != p.uid {
 		return nil
 	}
 	var policies []*override.Policy
 	for _, ref := range p.overrides {
-		policy := a.policies.override(tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		policy := r.policies.override(tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 		if policy == nil || *policyReference(policy.Ref) != ref {
 			return nil
 		}
 		policies = append(policies, policy)
 	}
-	clusters := a.members.Clusters()
-	at, found := slices.BinarySearchFunc(clusters, a.member.Name, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
+	clusters := r.members.Clusters()
+	at, found := slices.BinarySearchFunc(clusters, cluster, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
 	if !found {
 		return nil
 	}
-	return p.encodeFor(src.object, &clusters[at].Cluster, policies, sourceOf(a.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
+	return p.encodeFor(src.object, &clusters[at].Cluster, policies, sourceOf(r.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
 }
 
 // encodeFor renders and encodes the object of the plan for one of its clusters; nil if it

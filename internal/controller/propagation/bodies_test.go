@@ -279,10 +279,10 @@ func TestLargeCopies(t *testing.T) {
 	ctx := t.Context()
 	over, cancel := context.WithCancel(ctx)
 	cancel() // Who would have to wait has to go.
-	c := &Controller{large: make(chan struct{}, maxLarge)}
+	all := make(chan struct{}, maxLarge)
 	var ends []func()
 	for range maxLarge {
-		a := &applier{Controller: c, ownLarge: make(chan struct{}, 1)}
+		a := newLargeWrites(all)
 		end, ok := a.begin(ctx, largeBody+1)
 		if !ok {
 			t.Fatal("want as many begin as may be written at a time")
@@ -298,7 +298,7 @@ func TestLargeCopies(t *testing.T) {
 			t.Error("what is not large waits for what is")
 		}
 	}
-	other := &applier{Controller: c, ownLarge: make(chan struct{}, 1)}
+	other := newLargeWrites(all)
 	if _, ok := other.begin(over, largeBody+1); ok {
 		t.Error("one more begins on another member")
 	}
@@ -311,23 +311,23 @@ func TestLargeCopies(t *testing.T) {
 // TestLargeCopiesLineUp: however many large copies there are for a member, half of its
 // workers see to others.
 func TestLargeCopiesLineUp(t *testing.T) {
-	a := &applier{largeSlots: make(chan struct{}, appliersByMember/2)}
+	a := newLargeWrites(nil)
 	var leave func()
 	for i := range appliersByMember / 2 {
 		var ok bool
-		if leave, ok = a.acquireLarge(largeBody + 1); !ok {
-			t.Fatalf("lineUp(): %d of %d workers see to large copies, want one more", i, appliersByMember)
+		if leave, ok = a.enter(largeBody + 1); !ok {
+			t.Fatalf("enter(): %d of %d workers see to large copies, want one more", i, appliersByMember)
 		}
 	}
-	if _, ok := a.acquireLarge(largeBody + 1); ok {
-		t.Error("lineUp(): more than half of the workers see to large copies")
+	if _, ok := a.enter(largeBody + 1); ok {
+		t.Error("enter(): more than half of the workers see to large copies")
 	}
-	if _, ok := a.acquireLarge(largeBody); !ok {
-		t.Error("lineUp(): what is not large has to wait")
+	if _, ok := a.enter(largeBody); !ok {
+		t.Error("enter(): what is not large has to wait")
 	}
 	leave()
-	if _, ok := a.acquireLarge(largeBody + 1); !ok {
-		t.Error("lineUp(): when one has gone another may come")
+	if _, ok := a.enter(largeBody + 1); !ok {
+		t.Error("enter(): when one has gone another may come")
 	}
 }
 

@@ -1,13 +1,8 @@
 package propagation
 
 import (
-	"context"
-	"fmt"
-
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
@@ -113,45 +108,6 @@ func (e *evidence) cause() cause {
 	default:
 		return causeMissing
 	}
-}
-
-// whyGone returns why the copies of an object are to go that is not there, or asks for
-// nothing; found is what the hub says of it, seen is whether this process has decided
-// about the key before. What was found out once holds until the object is there again:
-// namespaces come back, and Propagations go.
-func (c *Controller) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *previous, seen bool) (cause, error) {
-	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
-		return was.cause, nil
-	}
-	_, recorded := c.records.get(key)
-	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
-	var err error
-	if found == causeWithdrawn {
-		e.followed = c.state.deleted(was.follows)
-	}
-	if found == causeDeleted || found == causeMissing {
-		if e.around, err = c.sources.around(ctx, key, told); err != nil {
-			return "", err
-		}
-	}
-	if found == causeMissing && told == nil && seen {
-		// The hub may have been set back under the eyes of this process, which remembers
-		// what the hub does not.
-		if e.known, err = c.recorded(ctx, key); err != nil {
-			return "", err
-		}
-	}
-	return e.cause(), nil
-}
-
-// recorded asks the hub whether it has a record of the key.
-func (c *Controller) recorded(ctx context.Context, key Key) (bool, error) {
-	r := newRecord(key.Namespace != "")
-	err := c.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object)
-	if err != nil && !apierrors.IsNotFound(err) {
-		return false, fmt.Errorf("reading the report on %s %s: %w", key.GroupResource, key.NamespacedName, err)
-	}
-	return err == nil, nil
 }
 
 // sourceGone says in one condition why the object is gone; nil if it is not.

@@ -204,8 +204,8 @@ func TestCausesAreRemembered(t *testing.T) {
 	if now := there.remember(was); now.cause != "" || sourceGone(there) != nil {
 		t.Errorf("an object that is there again: want no cause, got %q", now.cause)
 	}
-	c := &Controller{records: &records{items: map[Key]*known{}}}
-	got, err := c.whyGone(t.Context(), Key{}, causeMissing, nil, &was, true)
+	d := &decider{records: &records{items: map[Key]*known{}}}
+	got, err := d.whyGone(t.Context(), Key{}, causeMissing, nil, &was, true)
 	if err != nil || got != causeDeleted {
 		t.Errorf("whyGone() of what was found out before: want %s, got %q, %v", causeDeleted, got, err)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -30,6 +31,43 @@ type correction struct {
 	count int
 	last  time.Time
 	next  time.Time // Not before.
+}
+
+// maxCorrections bounds what is remembered of corrections, in copies of a member.
+const maxCorrections = 10_000
+
+// corrections are those of the copies of one member.
+type corrections struct {
+	mu    sync.Mutex
+	byKey map[Key]correction
+}
+
+// wait returns how long to leave a copy that drifted to who keeps changing it, and
+// counts the correction when that is not at all.
+func (c *corrections) wait(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
+	if drift == nil {
+		return 0
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	f := c.byKey[key]
+	if now.Sub(f.last) > correctionReset {
+		f = correction{}
+	}
+	if f.count >= promptCorrections && now.Before(f.next) {
+		return f.next.Sub(now)
+	}
+	f.count++
+	f.last = now
+	if over := f.count - promptCorrections; over >= 0 {
+		f.next = now.Add(min(firstCorrectionDelay<<min(over, 10), lastCorrectionDelay))
+	}
+	if c.byKey == nil || len(c.byKey) > maxCorrections {
+		c.byKey = map[Key]correction{}
+	}
+	c.byKey[key] = f
+	return 0
 }
 
 // known reports whether the copy with the hash is known to be as it was written;
@@ -104,37 +142,6 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 		return fmt.Sprintf("%s had changed %s; it was corrected", by, fields)
 	}
 }
-
-// backOff returns how long to leave a copy that drifted to who keeps changing it, and
-// counts the round when that is not at all.
-func (a *applier) backOff(key Key, drift *refractv1alpha1.DriftStatus) time.Duration {
-	if drift == nil {
-		return 0
-	}
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	f := a.corrections[key]
-	if now.Sub(f.last) > correctionReset {
-		f = correction{}
-	}
-	if f.count >= promptCorrections && now.Before(f.next) {
-		return f.next.Sub(now)
-	}
-	f.count++
-	f.last = now
-	if over := f.count - promptCorrections; over >= 0 {
-		f.next = now.Add(min(firstCorrectionDelay<<min(over, 10), lastCorrectionDelay))
-	}
-	if len(a.corrections) > maxCorrections {
-		clear(a.corrections)
-	}
-	a.corrections[key] = f
-	return 0
-}
-
-// maxCorrections bounds what is remembered of corrections, in copies of a member.
-const maxCorrections = 10_000
 
 // leaveDrifted leaves the copy for a while to who keeps changing it.
 func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -16,37 +17,33 @@ import (
 	"refract.dev/placement"
 )
 
-// Objects returns what the hub holds of what Refract acts on, as the controllers
-// know it: policies, clusters, the objects that travel, and for each of these a
-// Propagation that says where it is. They are shared and must not be modified. As
-// long as nothing changes the same slice is returned, and what has not changed is the same
-// object as before. It ends soon after ctx does; what was collected until then need not be
-// the next time.
-func (c *Controller) Objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	if !c.primed.Load() {
-		return nil, c.Ready()
-	}
-	at := moment{epoch: c.epoch.Load(), plans: c.state.plans()}
-	had := c.contents.Load()
+// inventory collects what the hub holds of what Refract acts on.
+type inventory struct {
+	client   client.Reader // Reads from caches.
+	policies *policies
+	sources  *sources
+	state    *state
+
+	last atomic.Pointer[contents] // What was collected.
+}
+
+// objects returns what [Controller.Objects] does.
+func (v *inventory) objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
+	at := moment{epoch: v.state.epoch.Load(), plans: v.state.plans()}
+	had := v.last.Load()
 	if had != nil && had.objects != nil && had.moment == at {
 		return had.objects, nil
 	}
 	now := &contents{moment: at, stored: map[edition]*unstructured.Unstructured{}, reports: map[Key]located{}}
-	objects, err := c.collect(ctx, had, now)
+	objects, err := v.collect(ctx, had, now)
 	if err != nil {
 		now.keep(had)
-		c.contents.Store(now)
+		v.last.Store(now)
 		return nil, err
 	}
 	now.objects = objects
-	c.contents.Store(now)
+	v.last.Store(now)
 	return now.objects, nil
-}
-
-// Scope says of a kind that can travel whether it is namespaced; known is false if
-// the hub does not serve it.
-func (c *Controller) Scope(kind schema.GroupKind) (namespaced, known bool) {
-	return c.sources.scope(kind)
 }
 
 // moment tells states of the hub apart, as the controllers know it.
@@ -99,16 +96,16 @@ func (c *contents) keep(had *contents) {
 
 // collect returns all objects, and notes in now what it made; what is in had, which may be
 // nil, is made of the same, and need not be made again.
-func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstructured.Unstructured, error) {
+func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstructured.Unstructured, error) {
 	if had == nil {
 		had = &contents{}
 	}
 	var clusters corev1alpha1.FederatedClusterList
 	// They are read here, and not modified; nor are policies.
-	if err := c.client.List(ctx, &clusters, client.UnsafeDisableDeepCopy); err != nil {
+	if err := v.client.List(ctx, &clusters, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing clusters: %w", err)
 	}
-	stored := c.policies.all()
+	stored := v.policies.all()
 	for i := range clusters.Items {
 		stored = append(stored, &clusters.Items[i])
 	}
@@ -124,11 +121,11 @@ func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstru
 		now.stored[editionOf(item)] = u
 		all = append(all, u)
 	}
-	for _, key := range c.state.keys() {
+	for _, key := range v.state.keys() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
 		}
-		p, was, ok := c.state.place(key)
+		p, was, ok := v.state.place(key)
 		if !ok || p.gone {
 			continue
 		}
@@ -139,7 +136,7 @@ func (c *Controller) collect(ctx context.Context, had, now *contents) ([]*unstru
 		now.reports[key] = l
 		all = append(all, l.report)
 	}
-	return append(all, c.sources.objects()...), nil
+	return append(all, v.sources.objects()...), nil
 }
 
 // place returns the plan of a key, and what there was to know before it.

@@ -23,11 +23,8 @@ func TestObjectsAgain(t *testing.T) {
 	if err := corev1alpha1.AddToScheme(scheme); err != nil {
 		t.Fatal(err)
 	}
-	c := &Controller{
-		client: fake.NewClientBuilder().WithScheme(scheme).Build(), state: newState(), sources: &sources{},
-		policies: newPolicies(discard, func(tree.Policy) {}),
-	}
-	view := &policyView{policies: c.policies, kind: corev1alpha1.KindOverridePolicy}
+	c := connected(t, fake.NewClientBuilder().WithScheme(scheme).Build(), nil, Options{Shards: &all{}})
+	view := &policyView{policies: c.decider.policies, kind: corev1alpha1.KindOverridePolicy}
 	see := func(name, version string, labels map[string]string) {
 		t.Helper()
 		p := &corev1alpha1.OverridePolicy{}
@@ -39,7 +36,7 @@ func TestObjectsAgain(t *testing.T) {
 	for _, name := range []string{"p0", "p1", "p2"} {
 		see(name, "1", nil)
 	}
-	c.primed.Store(true)
+	c.state.setComplete()
 	objects := func() map[string]*unstructured.Unstructured {
 		t.Helper()
 		list, err := c.Objects(t.Context())
@@ -54,7 +51,7 @@ func TestObjectsAgain(t *testing.T) {
 	}
 	first := objects()
 	see("p1", "2", map[string]string{"a": "b"})
-	c.epoch.Add(1)
+	c.state.epoch.Add(1)
 	ended, cancel := context.WithCancelCause(t.Context())
 	late := errors.New("it takes too long")
 	cancel(late)

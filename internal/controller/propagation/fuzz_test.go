@@ -45,30 +45,21 @@ func knowing(tb testing.TB) *Controller {
 	for _, name := range []string{"eu-1", "us-1"} {
 		hub.WithObjects(&corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}
-	set := &member.Set{OnCopy: func(*member.Member, Key) {}, OnChange: func(string) {}}
-	tb.Cleanup(set.Close)
-	clusters := &member.Reconciler{Client: hub.Build(), Set: set, SystemNamespace: "sys"}
+	c := connected(tb, hub.Build(), nil, Options{Shards: &lone{}, SystemNamespace: "sys"})
 	for _, name := range []string{"eu-1", "us-1"} {
-		if _, err := clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
+		if _, err := c.clusters.Reconcile(tb.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: name}}); err != nil {
 			tb.Fatal(err)
 		}
-	}
-	c := &Controller{hub: theHub, log: discard, shards: &lone{}, members: set, appliers: map[string]*applier{}}
-	var err error
-	if c.decide, err = newWorkQueue("decide", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
-		tb.Fatal(err)
-	}
-	if c.report, err = newWorkQueue("report", 1, discard, c.reportOne); err != nil {
-		tb.Fatal(err)
 	}
 	return c
 }
 
 // restarted is the controller as it is after a restart, when a record is all that it has.
 func (c *Controller) restarted() *recordView {
-	c.state = newState()
-	c.records = &records{log: discard, items: map[Key]*known{}, found: func(Key) {}, changed: c.recordChanged, deleted: func(Key) {}}
-	return &recordView{records: c.records}
+	s, fresh := c.state, newState()
+	s.objects, s.users, s.leaders, s.nothing, s.copies = fresh.objects, fresh.users, fresh.leaders, fresh.nothing, fresh.copies
+	c.reporter.records.items = map[Key]*known{}
+	return &recordView{records: c.reporter.records}
 }
 
 // reports are what Propagations may say that Refract has not written.
@@ -143,7 +134,7 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		if err := c.restarted().Replace([]any{p}, "1"); err != nil {
 			t.Errorf("Replace(): %v", err)
 		}
-		was := c.remembered(key)
+		was := c.decider.reported(key)
 		checkPlaced(t, was.placed)
 		if len(was.statuses) > 2 {
 			t.Errorf("want a row for each cluster that there is, got %+v", was.statuses)
@@ -159,7 +150,7 @@ func taken(t *testing.T, c *Controller, text []byte, divide bool) {
 		checkReport(t, c, key)
 
 		// Another replica has written it anew, or somebody.
-		if err := (&recordView{records: c.records}).Add(again); err != nil {
+		if err := (&recordView{records: c.reporter.records}).Add(again); err != nil {
 			t.Errorf("Add(): %v", err)
 		}
 		checkReport(t, c, key)
@@ -192,8 +183,8 @@ func checkPlaced(t *testing.T, placed []placement.Target) {
 func checkReport(t *testing.T, c *Controller, key Key) {
 	t.Helper()
 	p, rows, was, _ := c.state.snapshot(key)
-	k, _ := c.records.get(key)
-	status := c.assemble(key, p, rows, was, k.conditions)
+	k, _ := c.reporter.records.get(key)
+	status := c.reporter.assemble(key, p, rows, was, k.conditions)
 	if len(status.Clusters) > 2 || len(status.Alike) > 0 {
 		t.Errorf("want a row for each cluster that there is, got %+v", status.Clusters)
 	}
@@ -215,13 +206,13 @@ func TestRecordOfAnotherName(t *testing.T) {
 	if err := view.Replace([]any{genuine, forged}, "1"); err != nil {
 		t.Fatal(err)
 	}
-	if k, found := c.records.get(key); !found || k.uid != "r" {
+	if k, found := c.reporter.records.get(key); !found || k.uid != "r" {
 		t.Errorf("want the record with the right name, got %+v", k)
 	}
 	if err := view.Delete(forged); err != nil {
 		t.Fatal(err)
 	}
-	if _, found := c.records.get(key); !found {
+	if _, found := c.reporter.records.get(key); !found {
 		t.Error("the forged one is gone, and the other is forgotten")
 	}
 }
@@ -233,7 +224,7 @@ func TestUnknownClustersAreNotLearned(t *testing.T) {
 	c.restarted()
 	key := keyOf("deployments", "web")
 	c.state.setDesired(key, &desiredState{targets: map[string]*target{}}, previous{}, nil)
-	c.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{
+	c.reporter.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{
 		{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "left", State: refractv1alpha1.StateSynced},
 	}})
 	if _, known := c.state.clusterStatus(key, "eu-1"); !known {
@@ -268,7 +259,7 @@ func FuzzPolicyStatus(f *testing.F) {
 		policy.SetNamespace(ref.Namespace)
 		policy.SetName(ref.Name)
 		fuzzed.Run(t, func() int {
-			p := newPolicies(discard, func(tree.Policy) {})
+			p := newPolicies(discard)
 			view := &policyView{policies: p, kind: ref.Kind}
 			for range 2 { // The second time something is known of it.
 				if err := view.Add(policy); err != nil {
@@ -300,14 +291,13 @@ func allows(mark *corev1alpha1.CheckedReferences, generation int64, kind, name s
 // FuzzMarks: whatever the annotations that mark copies say, an object on a member is ours
 // only if they name this hub and the object itself.
 func FuzzMarks(f *testing.F) {
-	c := &Controller{hub: theHub}
 	for _, source := range []string{"", theHub, theHub + "/", theHub + "/u/deployments.apps/shop/web", "other/u/deployments.apps/shop/web", theHub + "/u/deployments.apps/shop/webs"} {
 		f.Add(source, "0123", "all", true)
 	}
 	f.Fuzz(func(t *testing.T, source, hash, orphan string, adopted bool) {
 		key := keyOf("deployments", "web")
 		have := member.Copy{Source: source, Hash: hash, Orphan: orphan, Adopted: adopted}
-		if c.ours(key, have) && (!strings.HasPrefix(source, theHub+"/") || !strings.HasSuffix(source, "/shop/web")) {
+		if cameFrom(theHub, key, have) && (!strings.HasPrefix(source, theHub+"/") || !strings.HasSuffix(source, "/shop/web")) {
 			t.Errorf("%q is taken for a copy of %v of this hub", source, key)
 		}
 		r := clusterStatus{}

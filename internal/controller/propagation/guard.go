@@ -3,6 +3,7 @@ package propagation
 import (
 	"cmp"
 	"crypto/sha256"
+	"encoding/binary"
 	"encoding/hex"
 	"fmt"
 	"maps"
@@ -41,13 +42,14 @@ const (
 // itself, and each cause in it, so that one tenant does not stop the others; see
 // [guard.excess] for what is judged beyond that.
 type guard struct {
-	share     float64
+	share float64
+	all   bool // Whether copies are judged, too, whose objects somebody deleted by a call.
+
 	mu        sync.Mutex
 	undecided map[Key]removal // To go; it is not known yet what else is.
 	since     time.Time       // When the first of them was added,
 	changed   time.Time       // and when the last.
-	pending   map[Key]removal // To go, and more than may go unasked.
-	token     string          // Names what is held; empty if nothing is.
+	pending   pendingRemovals // To go, and more than may go unasked.
 	issued    []issue         // What tokens were given for, the newest last.
 	allowed   map[Key]removal // May go unasked.
 	approved  map[Key]bool    // May go, as somebody said so.
@@ -98,7 +100,7 @@ const guardCollects = 5 * guardSettles
 func newGuard(percent int, now func() time.Time) *guard {
 	return &guard{
 		share:     float64(percent) / 100,
-		undecided: map[Key]removal{}, pending: map[Key]removal{}, allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
+		undecided: map[Key]removal{}, pending: newPendingRemovals(), allowed: map[Key]removal{}, approved: map[Key]bool{}, lost: map[Key]loss{},
 		now: now,
 	}
 }
@@ -119,25 +121,25 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	defer g.mu.Unlock()
 	g.approve(approved)
 	now := g.now()
-	was, isHeld := g.pending[r.Key]
+	was, isHeld := g.pending.byKey[r.Key]
 	switch {
 	case g.passes(r.Key):
 		return allow, 0
 	case r.needsApproval: // It is held alone: it says nothing about others.
 		delete(g.undecided, r.Key)
 		g.copies = copies()
-		g.requireApproval(r)
+		g.pending.add(r)
 		return deny, 0
 	case isHeld:
-		g.pending[r.Key] = r // It may need less by now, or have another cause.
+		g.pending.add(r) // It may need less by now, or have another cause.
 		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
 		}
 		if g.collecting(now) > 0 || now.Sub(g.judged) < guardSettles {
 			return deny, 0
 		}
-	case g.holds(r.group()):
-		g.requireApproval(r)
+	case g.pending.much[r.group()] > 0:
+		g.pending.add(r)
 		return deny, 0
 	default:
 		if _, there := g.undecided[r.Key]; !there {
@@ -163,7 +165,7 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, isHeld := g.pending[r.Key]; isHeld || g.passes(r.Key) {
+	if _, isHeld := g.pending.byKey[r.Key]; isHeld || g.passes(r.Key) {
 		return
 	}
 	g.undecided[r.Key] = r
@@ -190,7 +192,7 @@ func (g *guard) collecting(now time.Time) time.Duration {
 
 // approve lets go what the token was given for and is still held.
 func (g *guard) approve(token string) {
-	if token != "" && token == g.token {
+	if token != "" && token == g.pending.token() {
 		g.issue()
 	}
 	at := slices.IndexFunc(g.issued, func(i issue) bool { return i.token == token })
@@ -198,13 +200,12 @@ func (g *guard) approve(token string) {
 		return
 	}
 	for key, r := range g.issued[at].removals {
-		if is, still := g.pending[key]; still && is.uid == r.uid {
-			delete(g.pending, key)
+		if is, still := g.pending.byKey[key]; still && is.uid == r.uid {
+			g.pending.remove(key)
 			g.approved[key] = true
 		}
 	}
 	g.issued = slices.Delete(g.issued, 0, at+1)
-	g.name()
 }
 
 // judge sorts what was collected, and what is held, into what may go and what may not.
@@ -214,19 +215,18 @@ func (g *guard) judge(copies map[string]int, now time.Time) {
 	excess := g.excess()
 	for key, r := range g.undecided {
 		if excess[r.group()] {
-			g.pending[key] = r
+			g.pending.add(r)
 			continue
 		}
 		g.allowed[key] = r
 	}
 	clear(g.undecided)
-	for key, r := range g.pending {
+	for key, r := range g.pending.byKey {
 		if !r.needsApproval && !excess[r.group()] {
-			delete(g.pending, key)
+			g.pending.remove(key)
 			g.allowed[key] = r
 		}
 	}
-	g.name()
 }
 
 // toll is what removals come to, and what they are taken from.
@@ -359,7 +359,7 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 		has(l.namespace, toll{most: 1})
 		loses(l.group, toll{lost: 1})
 	}
-	for _, removals := range []map[Key]removal{g.undecided, g.allowed, g.pending} {
+	for _, removals := range []map[Key]removal{g.undecided, g.allowed, g.pending.byKey} {
 		for _, r := range removals {
 			if !r.needsApproval {
 				loses(r.group(), toll{now: 1, lost: 1})
@@ -378,36 +378,13 @@ func (g *guard) over(n, least, of int) bool {
 	return g.share < 1 && n > least && float64(n) > g.share*float64(of)
 }
 
-// holds reports whether something of the group is held because it is much.
-func (g *guard) holds(of group) bool {
-	for _, r := range g.pending {
-		if r.group() == of && !r.needsApproval {
-			return true
-		}
-	}
-	return false
-}
-
-func (g *guard) requireApproval(r removal) {
-	g.pending[r.Key] = r
-	g.name()
-}
-
-// name gives what is held a token.
-func (g *guard) name() {
-	g.token = ""
-	if len(g.pending) == 0 {
-		return
-	}
-	g.token = g.fingerprint()
-}
-
 // issue remembers what the token stands for, as somebody may have read it.
 func (g *guard) issue() {
-	if g.token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == g.token }) {
+	token := g.pending.token()
+	if token == "" || slices.ContainsFunc(g.issued, func(i issue) bool { return i.token == token }) {
 		return
 	}
-	g.issued = append(g.issued, issue{g.token, maps.Clone(g.pending)})
+	g.issued = append(g.issued, issue{token, maps.Clone(g.pending.byKey)})
 	if len(g.issued) > issues {
 		g.issued = slices.Delete(g.issued, 0, 1)
 	}
@@ -445,10 +422,9 @@ func (g *guard) drop(key Key) {
 	delete(g.allowed, key)
 	delete(g.approved, key)
 	delete(g.undecided, key)
-	if _, is := g.pending[key]; is {
-		delete(g.pending, key)
+	if _, is := g.pending.byKey[key]; is {
+		g.pending.remove(key)
 		g.judged = time.Time{}
-		g.name()
 	}
 }
 
@@ -463,16 +439,7 @@ func (g *guard) says(r removal, cluster string) string {
 		return fmt.Sprintf(format, r.cause.of(), cluster)
 	}
 	const format = "%s, wait until somebody approves that they go: `refract approve %s` shows them and lets them go, and what comes back to the hub stays"
-	return fmt.Sprintf(format, g.describe(r.group(), g.tally()[r.group()]), cluster)
-}
-
-// tally is how much of each group is held.
-func (g *guard) tally() map[group]int {
-	n := map[group]int{}
-	for _, r := range g.pending {
-		n[r.group()]++
-	}
-	return n
+	return fmt.Sprintf(format, g.describe(r.group(), g.pending.byGroup[r.group()]), cluster)
 }
 
 // describe says how much of a group is held, where and why.
@@ -488,10 +455,11 @@ func (g *guard) describe(of group, n int) string {
 const groupsShown = 5
 
 func (g *guard) message(cluster string) string {
-	if g.token == "" {
+	token := g.pending.token()
+	if token == "" {
 		return ""
 	}
-	tally, total := g.tally(), 0
+	tally, total := g.pending.byGroup, 0
 	for _, n := range g.copies {
 		total += n
 	}
@@ -499,7 +467,7 @@ func (g *guard) message(cluster string) string {
 		return cmp.Or(cmp.Compare(tally[b], tally[a]), strings.Compare(a.namespace, b.namespace), strings.Compare(string(a.cause), string(b.cause)))
 	})
 	shown := groups[:min(len(groups), groupsShown)]
-	parts, left := make([]string, 0, groupsShown+1), len(g.pending)
+	parts, left := make([]string, 0, groupsShown+1), len(g.pending.byKey)
 	for _, of := range shown {
 		parts = append(parts, g.describe(of, tally[of]))
 		left -= tally[of]
@@ -509,7 +477,7 @@ func (g *guard) message(cluster string) string {
 	}
 	const format = "%d of %d copies are to go at once, which nobody has approved yet (%s): " +
 		"`refract approve %s` shows them and lets them go, and what comes back to the hub stays; token=%s"
-	return fmt.Sprintf(format, len(g.pending), total, strings.Join(parts, "; "), cluster, g.token)
+	return fmt.Sprintf(format, len(g.pending.byKey), total, strings.Join(parts, "; "), cluster, token)
 }
 
 // show says what is held and what to do, empty when nothing is, and names it: what the
@@ -518,21 +486,70 @@ func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.issue()
-	return g.message(cluster), slices.Collect(maps.Keys(g.pending))
+	return g.message(cluster), slices.Collect(maps.Keys(g.pending.byKey))
 }
 
 // keys returns what is held.
 func (g *guard) keys() []Key {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return slices.Collect(maps.Keys(g.pending))
+	return slices.Collect(maps.Keys(g.pending.byKey))
 }
 
-// fingerprint names what is held.
-func (g *guard) fingerprint() string {
-	digest := sha256.New()
-	for _, key := range slices.SortedFunc(maps.Keys(g.pending), compareKeys) {
-		fmt.Fprintf(digest, "%s/%s/%s/%s\n", key.GroupResource, key.Namespace, key.Name, g.pending[key].uid)
+// pendingRemovals are the removals that somebody has to approve, counted as they come and
+// go: thousands may, one after the other.
+type pendingRemovals struct {
+	byKey   map[Key]removal
+	byGroup map[group]int
+	much    map[group]int // Those that are held because they are much, and not for themselves.
+	sum     [4]uint64     // Of the digests of all.
+}
+
+func newPendingRemovals() pendingRemovals {
+	return pendingRemovals{byKey: map[Key]removal{}, byGroup: map[group]int{}, much: map[group]int{}}
+}
+
+// add adds a removal, in the place of one of the same copy.
+func (p *pendingRemovals) add(r removal) {
+	p.remove(r.Key)
+	p.byKey[r.Key] = r
+	p.count(r, 1)
+}
+
+func (p *pendingRemovals) remove(key Key) {
+	if r, is := p.byKey[key]; is {
+		delete(p.byKey, key)
+		p.count(r, -1)
 	}
-	return hex.EncodeToString(digest.Sum(nil))[:12]
+}
+
+func (p *pendingRemovals) count(r removal, n int) {
+	add(p.byGroup, r.group(), n)
+	if !r.needsApproval {
+		add(p.much, r.group(), n)
+	}
+	digest := sha256.Sum256(fmt.Appendf(nil, "%s/%s/%s/%s", r.GroupResource, r.Namespace, r.Name, r.uid))
+	for i := range p.sum {
+		p.sum[i] += uint64(n) * binary.BigEndian.Uint64(digest[8*i:])
+	}
+}
+
+func add(counts map[group]int, of group, n int) {
+	if counts[of] += n; counts[of] == 0 {
+		delete(counts, of)
+	}
+}
+
+// token names the copies that are held, whatever the order in which they came to be; it is
+// empty if none is. It is the same after a restart.
+func (p *pendingRemovals) token() string {
+	if len(p.byKey) == 0 {
+		return ""
+	}
+	var sum []byte
+	for _, part := range p.sum {
+		sum = binary.BigEndian.AppendUint64(sum, part)
+	}
+	digest := sha256.Sum256(sum)
+	return hex.EncodeToString(digest[:])[:12]
 }

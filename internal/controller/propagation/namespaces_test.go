@@ -215,13 +215,11 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 		Data: map[string][]byte{corev1alpha1.SecretServiceAccountToken: []byte("t")},
 	}
 	hub := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(objects, fc, secret)...).WithStatusSubresource(fc).Build()
-	set := &member.Set{OnCopy: func(*member.Member, Key) {}, OnChange: func(string) {}}
-	t.Cleanup(set.Close)
-	clusters := &member.Reconciler{Client: hub, Set: set, SystemNamespace: "sys"}
-	if _, err := clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
+	c := connected(t, hub, nil, Options{Shards: &all{}, SystemNamespace: "sys", EmptyAfter: emptyAfter})
+	if _, err := c.clusters.Reconcile(t.Context(), reconcile.Request{NamespacedName: types.NamespacedName{Name: "m"}}); err != nil {
 		t.Fatal(err)
 	}
-	m := set.Get("m")
+	m := c.members.Get("m")
 	if m == nil || !m.Ready() {
 		t.Fatal("want a member that is ready")
 	}
@@ -229,12 +227,8 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 	if err != nil {
 		t.Fatalf("looking for copies on the member: %v", err)
 	}
-	c := &Controller{
-		hub: theHub, live: hub, log: discard, state: newState(), shards: &all{}, members: set, emptyAfter: emptyAfter,
-		hubNamespaces: &view{changed: func(types.NamespacedName, bool) {}}, labels: map[string]map[string]string{}, appliers: map[string]*applier{},
-	}
-	c.primed.Store(true)
-	a, err := newApplier(c, m)
+	c.state.setComplete()
+	a, err := c.dispatcher.newApplier(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +238,7 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 // tend has the namespace looked at.
 func tend(t *testing.T, a *applier, name string) reconcile.Result {
 	t.Helper()
-	result, err := a.tendNamespace(t.Context(), name)
+	result, err := a.namespaces.reconcile(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -265,7 +259,7 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 		s.change(func() { value = s.object.Labels[enforceLabel] })
 		return value
 	}
-	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+	if _, err := a.namespaces.create(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}
 	if got, requests := enforced(), s.requests; got != "restricted" || len(requests) != 1 {
@@ -274,12 +268,12 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 	if _, there := s.object.Labels["team"]; there {
 		t.Error("a label that is not asked for stays on the hub")
 	}
-	if _, err := a.makeNamespace(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "it is gone from the hub") {
+	if _, err := a.namespaces.create(t.Context(), "other"); err == nil || !strings.Contains(err.Error(), "it is gone from the hub") {
 		t.Errorf("want no namespace made of which the hub says nothing, got %v", err)
 	}
 
 	ns.Labels[enforceLabel] = "baseline"
-	if err := a.live.(client.Client).Update(t.Context(), ns); err != nil {
+	if err := a.namespaces.source.live.(client.Client).Update(t.Context(), ns); err != nil {
 		t.Fatal(err)
 	}
 	tend(t, a, "shop")
@@ -288,13 +282,13 @@ func TestNamespaceHasTheLabelsOfTheHub(t *testing.T) {
 	}
 
 	s.change(func() { s.unset("labels", enforceLabel) })
-	a.hubNamespaces.Add(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
+	a.namespaces.source.view.Add(&unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{
 		"name": "shop", "labels": map[string]any{enforceLabel: "baseline"},
 	}}})
-	a.hubNamespaces.synced = true
-	a.namespaces.queue = queue[string]{}
+	a.namespaces.source.view.synced = true
+	a.namespaces.queue.queue = queue[string]{}
 	tend(t, a, allNamespaces)
-	if name, _, _, ok := a.namespaces.queue.get(); name != "shop" || !ok {
+	if name, _, _, ok := a.namespaces.queue.queue.get(); name != "shop" || !ok {
 		t.Errorf("want a namespace found that has lost a label, got %q", name)
 	}
 	tend(t, a, "shop")
@@ -335,12 +329,12 @@ func TestEmptyNamespace(t *testing.T) {
 	}
 	s := &shop{}
 	a := shopkeeper(t, s, 0, onHub(nil))
-	a.now = func() time.Time { return now }
-	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+	a.namespaces.now = func() time.Time { return now }
+	if _, err := a.namespaces.create(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}
 	for i, step := range steps {
-		a.emptyAfter = step.emptyAfter
+		a.namespaces.emptyAfter = step.emptyAfter
 		now = now.Add(step.passes)
 		if step.change != nil {
 			s.change(func() { step.change(s) })
@@ -356,14 +350,14 @@ func TestEmptyNamespace(t *testing.T) {
 func TestMarkedNamespaceIsFound(t *testing.T) {
 	s := &shop{}
 	a := shopkeeper(t, s, LeastEmpty, onHub(nil))
-	if _, err := a.makeNamespace(t.Context(), "shop"); err != nil {
+	if _, err := a.namespaces.create(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}
-	a.hubNamespaces.synced = true
+	a.namespaces.source.view.synced = true
 	found := func() bool {
-		a.namespaces.queue = queue[string]{}
+		a.namespaces.queue.queue = queue[string]{}
 		tend(t, a, allNamespaces)
-		_, _, _, ok := a.namespaces.queue.get()
+		_, _, _, ok := a.namespaces.queue.queue.get()
 		return ok
 	}
 	if !found() {
@@ -373,7 +367,7 @@ func TestMarkedNamespaceIsFound(t *testing.T) {
 	if found() {
 		t.Error("want nothing to do before the time is over")
 	}
-	a.now = func() time.Time { return time.Now().Add(LeastEmpty + 2*time.Second) }
+	a.namespaces.now = func() time.Time { return time.Now().Add(LeastEmpty + 2*time.Second) }
 	if !found() {
 		t.Error("want one found whose time is over")
 	}
@@ -425,10 +419,10 @@ func TestCrowd(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := shopkeeper(t, &crowded{&shop{}, tc.namespaces}, 0)
-			a.hubNamespaces.synced = true
-			a.namespaces.queue = queue[string]{}
+			a.namespaces.source.view.synced = true
+			a.namespaces.queue.queue = queue[string]{}
 			tend(t, a, allNamespaces)
-			if got := a.namespaces.size(); got != tc.waiting || a.surveyed == tc.leftForAnother {
+			if got := a.namespaces.queue.size(); got != tc.waiting || a.namespaces.surveyed == tc.leftForAnother {
 				t.Errorf("%s\nwant %d waiting, more left %t, got %d", tc.reason, tc.waiting, tc.leftForAnother, got)
 			}
 		})

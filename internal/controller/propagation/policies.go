@@ -46,9 +46,9 @@ type policies struct {
 	checked map[tree.Policy]*corev1alpha1.CheckedReferences
 }
 
-func newPolicies(log logr.Logger, changed func(tree.Policy)) *policies {
+func newPolicies(log logr.Logger) *policies {
 	return &policies{
-		changed:      changed,
+		changed:      func(tree.Policy) {},
 		log:          log,
 		objects:      map[tree.Policy]client.Object{},
 		overrides:    map[tree.Policy]*override.Policy{},
@@ -154,10 +154,9 @@ func reflect(ctx context.Context, mgr ctrl.Manager, gvk schema.GroupVersionKind,
 
 // policyView is what a reflector writes the policies of one kind to.
 type policyView struct {
-	*policies
-
-	kind   string
-	synced atomic.Bool
+	policies *policies
+	kind     string
+	synced   atomic.Bool
 }
 
 func (v *policyView) hasSynced() bool { return v.synced.Load() }
@@ -169,16 +168,14 @@ func (v *policyView) Add(obj any) error {
 		return nil
 	}
 	o.SetManagedFields(nil)
-	before := v.object(referenceTo(o))
+	before := v.policies.object(referenceTo(o))
 	// A status that was written is no change of the policy, but for what it may do.
 	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() ||
 		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) {
-		v.store(o)
+		v.policies.store(o)
 		return nil
 	}
-	v.mu.Lock()
-	v.objects[referenceTo(o)] = o
-	v.mu.Unlock()
+	v.policies.restate(o)
 	return nil
 }
 
@@ -188,7 +185,7 @@ func (v *policyView) Update(obj any) error { return v.Add(obj) }
 // Delete is called by the reflector.
 func (v *policyView) Delete(obj any) error {
 	if o, ok := obj.(client.Object); ok {
-		v.forget(referenceTo(o))
+		v.policies.forget(referenceTo(o))
 	}
 	return nil
 }
@@ -207,9 +204,9 @@ func (v *policyView) Replace(list []any, _ string) error {
 			return err
 		}
 	}
-	for _, o := range v.all() {
+	for _, o := range v.policies.all() {
 		if ref := referenceTo(o); ref.Kind == v.kind && !there[ref] {
-			v.forget(ref)
+			v.policies.forget(ref)
 		}
 	}
 	v.synced.Store(true)
@@ -229,6 +226,13 @@ func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
 	default:
 		return nil
 	}
+}
+
+// restate keeps a policy that is as it was, with another status.
+func (p *policies) restate(obj client.Object) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.objects[referenceTo(obj)] = obj
 }
 
 func (p *policies) store(obj client.Object) {

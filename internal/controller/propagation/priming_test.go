@@ -49,22 +49,22 @@ func TestPriming(t *testing.T) {
 				defer stop()
 				var got want
 				time.Sleep(time.Second)
-				got.Before = c.primed.Load()
+				got.Before = c.state.complete.Load()
 				for i, key := range tc.reports {
-					if time.Sleep(time.Second); i > 0 && c.primed.Load() {
+					if time.Sleep(time.Second); i > 0 && c.state.complete.Load() {
 						t.Errorf("%s\nprime(): want it to wait for all, and not only for the first", tc.reason)
 					}
-					if _, err := c.decideOne(ctx, key); !errors.Is(err, tc.refuses) {
+					if _, err := c.decider.decideOne(ctx, key); !errors.Is(err, tc.refuses) {
 						t.Fatal(err)
 					}
 					if tc.forgets {
-						c.forget(key, c.state.desired(key))
+						c.decider.forget(key, c.state.desired(key))
 					}
 				}
 				time.Sleep(time.Second)
-				got.Decided = c.primed.Load()
+				got.Decided = c.state.complete.Load()
 				time.Sleep(primingPatience)
-				got.Late = c.primed.Load()
+				got.Late = c.state.complete.Load()
 				if diff := cmp.Diff(tc.want, got); diff != "" {
 					t.Errorf("%s\nprime(): -want, +got:\n%s", tc.reason, diff)
 				}
@@ -81,22 +81,12 @@ func starting(t *testing.T, refuses error, reports ...Key) *Controller {
 		configMaps: "ConfigMapList", namespaceResource: "NamespaceList", crdResource: "CustomResourceDefinitionList",
 	})
 	hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) { return refuses != nil, nil, refuses })
-	c := &Controller{
-		log: discard, state: newState(), shards: &all{}, members: &member.Set{},
-		sources:  newSources(hub, nil, discard, func(Key, bool) {}),
-		policies: newPolicies(discard, func(tree.Policy) {}),
-		records:  &records{log: discard, items: map[Key]*known{}},
-	}
-	c.sources.discovered = true
-	c.sources.types[configMaps.GroupResource()] = &sourceType{gvr: configMaps, kind: "ConfigMap", namespaced: true, views: []*view{{synced: true}, {synced: true}}}
+	src := newSources(hub, nil, discard)
+	src.discovered = true
+	src.types[configMaps.GroupResource()] = &sourceType{gvr: configMaps, kind: "ConfigMap", namespaced: true, views: []*view{{synced: true}, {synced: true}}}
+	c := connected(t, nil, src, Options{Shards: &all{}})
 	for _, key := range reports {
-		c.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
-	}
-	for _, w := range []**workQueue[Key]{&c.decide, &c.report} {
-		var err error
-		if *w, err = newWorkQueue("test", 1, discard, func(context.Context, Key) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
-			t.Fatal(err)
-		}
+		c.decider.records.items[key] = &known{uid: "r", source: "u", status: &refractv1alpha1.PropagationStatus{}}
 	}
 	return c
 }

@@ -5,13 +5,16 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
@@ -109,6 +112,7 @@ type records struct {
 	// somebody else wrote, deleted for one that went.
 	found, deleted func(Key)
 	changed        func(Key, *refractv1alpha1.PropagationStatus)
+	live           client.Reader // Reads from the hub.
 	log            logr.Logger
 
 	mu    sync.RWMutex
@@ -143,6 +147,16 @@ func (r *records) get(key Key) (known, bool) {
 		return known{}, false
 	}
 	return *k, true
+}
+
+// exists asks the hub whether it has a record of the key.
+func (r *records) exists(ctx context.Context, key Key) (bool, error) {
+	rec := newRecord(key.Namespace != "")
+	err := r.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, rec.Object)
+	if err != nil && !apierrors.IsNotFound(err) {
+		return false, fmt.Errorf("reading the report on %s %s: %w", key.GroupResource, key.NamespacedName, err)
+	}
+	return err == nil, nil
 }
 
 // keys returns what there are records of.
@@ -241,26 +255,32 @@ func digest(s *refractv1alpha1.PropagationStatus) [sha256.Size]byte {
 	return sha256.Sum256(text)
 }
 
+// retain forgets the records of one kind that are not there. It returns what they were about.
+func (r *records) retain(there map[Key]bool, cluster bool) (gone []Key) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for key := range r.items {
+		if (key.Namespace == "") == cluster && !there[key] {
+			delete(r.items, key)
+			gone = append(gone, key)
+		}
+	}
+	return gone
+}
+
 // recordView is what a reflector writes the records of one kind to.
 type recordView struct {
-	*records
-
-	cluster bool
-
-	once   sync.Mutex
-	synced bool
+	records *records
+	cluster bool // Whether they have no namespace.
+	synced  atomic.Bool
 }
 
-func (v *recordView) hasSynced() bool {
-	v.once.Lock()
-	defer v.once.Unlock()
-	return v.synced
-}
+func (v *recordView) hasSynced() bool { return v.synced.Load() }
 
 // Add is called by the reflector.
 func (v *recordView) Add(obj any) error {
-	if rec, ok := recordOf(obj); ok && v.update(rec, told) {
-		v.changed(rec.key(), rec.status)
+	if rec, ok := recordOf(obj); ok && v.records.update(rec, told) {
+		v.records.changed(rec.key(), rec.status)
 	}
 	return nil
 }
@@ -270,21 +290,18 @@ func (v *recordView) Update(obj any) error { return v.Add(obj) }
 
 // Delete is called by the reflector.
 func (v *recordView) Delete(obj any) error {
-	if rec, ok := recordOf(obj); ok && v.drop(rec) {
-		v.deleted(rec.key())
+	if rec, ok := recordOf(obj); ok && v.records.drop(rec) {
+		v.records.deleted(rec.key())
 	}
 	return nil
 }
 
 // Replace is called by the reflector with the result of a list.
 func (v *recordView) Replace(list []any, _ string) error {
-	v.once.Lock()
-	how := listed
-	if !v.synced {
-		how = firstListed
+	how := firstListed
+	if v.synced.Load() {
+		how = listed
 	}
-	v.synced = true
-	v.once.Unlock()
 	there := make(map[Key]bool, len(list))
 	for _, obj := range list {
 		rec, ok := recordOf(obj)
@@ -293,25 +310,17 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch news := v.update(rec, how); {
+		switch news := v.records.update(rec, how); {
 		case how == firstListed:
-			v.found(key)
+			v.records.found(key)
 		case news:
-			v.changed(key, rec.status)
+			v.records.changed(key, rec.status)
 		}
 	}
-	v.mu.Lock()
-	var gone []Key
-	for key := range v.items {
-		if (key.Namespace == "") == v.cluster && !there[key] {
-			delete(v.items, key)
-			gone = append(gone, key)
-		}
+	for _, key := range v.records.retain(there, v.cluster) {
+		v.records.deleted(key)
 	}
-	v.mu.Unlock()
-	for _, key := range gone {
-		v.deleted(key)
-	}
+	v.synced.Store(true)
 	return nil
 }
 

@@ -186,7 +186,8 @@ func TestMay(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			changed := 0
-			p := newPolicies(discard, func(tree.Policy) { changed++ })
+			p := newPolicies(discard)
+			p.changed = func(tree.Policy) { changed++ }
 			view := &policyView{policies: p, kind: tc.policy.Kind}
 			meta := metav1.ObjectMeta{Namespace: tc.policy.Namespace, Name: tc.policy.Name, Generation: tc.policy.Generation}
 			add := func(mark *corev1alpha1.CheckedReferences) {

@@ -21,7 +21,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
 		a.guard.done(key)
 		if r.state == refractv1alpha1.StateDeleting {
-			a.tidyLater(key.Namespace) // It had finalizers.
+			a.namespaces.tidyLater(key.Namespace) // It had finalizers.
 		}
 		r.absent = true
 		return a.done(key, r, 0)
@@ -47,12 +47,12 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		var mark any
 		if !have.Adopted && !r.adopted {
 			mark = a.hub
-			a.tidyLater(key.Name)
+			a.namespaces.tidyLater(key.Name)
 		}
 		return a.release(ctx, key, r, have, mark)
 	}
-	asked := why == causeDeleted && !a.guardAll
-	if !asked && (!a.primed.Load() || !a.member.Swept()) {
+	asked := why == causeDeleted && !a.guard.all
+	if !asked && (!a.state.complete.Load() || !a.member.Swept()) {
 		if key.GroupResource != crdResource.GroupResource() { // Of those it is asked first what goes with them.
 			a.guard.await(removal{key, have.UID, why, false})
 		}
@@ -68,12 +68,12 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 	}
 	going := removal{key, have.UID, why, grave}
 	holds := func() map[string]int { return a.state.holds(a.member.Name) }
-	switch answer, left := a.guard.ask(going, holds, a.members.Approved(a.member.Name)); answer {
+	switch answer, left := a.guard.ask(going, holds, a.cluster.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case deny:
 		r.reason, r.message = reasonDeletionPending, a.guard.says(going, a.member.Name)
-		a.pending.addAfter(a.member.Name, pendingDelay) // Its condition says so.
+		a.stations.pend(a.member.Name) // Its condition says so.
 		if grave {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}
@@ -107,7 +107,7 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 		a.member.Forget(key)
 		r.absent = true
 	}
-	a.tidyLater(key.Namespace)
+	a.namespaces.tidyLater(key.Namespace)
 	return a.done(key, r, 0)
 }
 

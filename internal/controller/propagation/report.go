@@ -8,13 +8,14 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -23,8 +24,6 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
-	"refract.dev/placement"
-	"refract.dev/tree"
 )
 
 // A report waits a moment for what else there is to say; longer while clusters
@@ -67,58 +66,69 @@ func StatusOf(ctx context.Context, hub client.Client, obj client.Object) (*refra
 	return r.status, nil
 }
 
-// remembered returns what was true before a restart.
-func (c *Controller) remembered(key Key) previous {
-	k, found := c.records.get(key)
-	if !found || k.status == nil {
-		return previous{}
-	}
-	m := previous{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
-	for i := range k.status.Clusters {
-		// A cluster that left while nobody looked has nothing to be waited for.
-		if s := &k.status.Clusters[i]; c.members.Known(s.Name) {
-			m.statuses = append(m.statuses, *s)
-		}
-	}
-	m.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !c.members.Known(t.Cluster) })
-	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
-		for _, ref := range refs {
-			m.rendered = append(m.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
-		}
-	}
-	for _, f := range k.status.Follows {
-		m.follows = append(m.follows, Key{
-			GroupResource:  schema.ParseGroupResource(f.Resource),
-			NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: f.Name},
-		})
-	}
-	return m
+// reporter is the last station. It takes the key of an object, and writes what the state says
+// of it into its record, a Propagation of the hub, and into events.
+type reporter struct {
+	client   client.Client // Reads from caches.
+	live     client.Reader
+	recorder events.EventRecorder
+	shards   Shards
+	members  *member.Set
+	records  *records
+	state    *state
+
+	// decider is asked about what is to be decided again, reviewer about what policies
+	// have come to.
+	decider  *decider
+	reviewer *reviewer
+
+	queue *workQueue[Key]
 }
 
+func newReporter(rep *reporter, log logr.Logger) (*reporter, error) {
+	var err error
+	rep.queue, err = newWorkQueue("report", reporters, log, rep.reportOne)
+	return rep, err
+}
+
+// after has the record of an object written after the time, or earlier.
+func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d) }
+
+// later has it written when there is likely to be more to say.
+func (rep *reporter) later(key Key) {
+	rep.after(key, max(unsettledDelay, time.Duration(len(rep.members.Clusters()))*perCluster))
+}
+
+// recordFound has an object decided about that there is a record of.
+func (rep *reporter) recordFound(key Key) { rep.decider.add(key, priorityResync) }
+
+// recordDeleted has a record that went written again, if there is something to report on.
+func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync) }
+
 // recordChanged is called when somebody else wrote a record.
-func (c *Controller) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
+func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
 	rows := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
-		return !c.members.Known(s.Name) // Nobody would ever take back what is said of it.
+		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
 	})
-	c.state.learn(key, rows, c.shards.Owns)
-	if !c.shards.Leads() {
-		c.decide.add(key, priorityChanged)
+	rep.state.learn(key, rows, rep.shards.Owns)
+	if !rep.shards.Leads() {
+		rep.decider.add(key, priorityChanged)
 	}
-	c.report.addAfter(key, settledDelay)
+	rep.after(key, settledDelay)
 }
 
 // reportOne writes the record of one object, or takes it away.
-func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	p, rows, was, ok := c.state.snapshot(key)
-	k, found := c.records.get(key)
+func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
+	p, rows, was, ok := rep.state.snapshot(key)
+	k, found := rep.records.get(key)
 	if !ok {
 		if found { // A record that became known after its object was forgotten.
-			c.decide.add(key, priorityResync)
+			rep.decider.add(key, priorityResync)
 		}
 		return reconcile.Result{}, nil
 	}
-	if !c.shards.Leads() {
-		return c.reportOwn(ctx, key, p, rows, found)
+	if !rep.shards.Leads() {
+		return rep.reportOwn(ctx, key, p, rows, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -127,11 +137,11 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	r.SetUID(k.uid)
 	if p.gone && len(rows)+len(was.placed) == 0 {
 		if found {
-			if err := c.close(ctx, r, k); err != nil {
+			if err := rep.close(ctx, r, k); err != nil {
 				return again(err)
 			}
 		}
-		c.forget(key, p)
+		rep.decider.forget(key, p)
 		return reconcile.Result{}, nil
 	}
 	switch {
@@ -139,7 +149,7 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil // Nobody is left to report to.
 	case !p.gone && found && k.deleting:
 		// Somebody deleted it, or the object was made again: so is the record.
-		if err := c.release(ctx, r, k); err != nil {
+		if err := rep.release(ctx, r, k); err != nil {
 			return again(err)
 		}
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
@@ -147,18 +157,18 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		r.SetResourceVersion("")
 		r.SetUID("")
 		describe(r, key, p)
-		if err := c.client.Create(ctx, r.Object); err != nil {
+		if err := rep.client.Create(ctx, r.Object); err != nil {
 			return again(err)
 		}
-		c.records.wrote(r)
+		rep.records.wrote(r)
 	case !p.gone && k.source != p.uid:
 		describe(r, key, p)
-		if err := c.client.Update(ctx, r.Object); err != nil {
+		if err := rep.client.Update(ctx, r.Object); err != nil {
 			return again(err)
 		}
-		c.records.wrote(r)
+		rep.records.wrote(r)
 	}
-	status := c.assemble(key, p, rows, was, k.conditions)
+	status := rep.assemble(key, p, rows, was, k.conditions)
 	if digest(&status) == k.digest {
 		return reconcile.Result{}, nil
 	}
@@ -166,44 +176,44 @@ func (c *Controller) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		describe(r, key, p)
 	}
 	*r.status = status
-	if err := c.client.Status().Update(ctx, r.Object); err != nil {
+	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
 		return again(err)
 	}
-	c.records.wrote(r)
-	c.announce(key, p, k.conditions, was.warned, &status)
-	c.state.warned(key, status.Warnings)
-	for _, ref := range c.state.policiesOf(key) {
-		c.reviewLater(ref)
+	rep.records.wrote(r)
+	rep.announce(key, p, k.conditions, was.warned, &status)
+	rep.state.warned(key, status.Warnings)
+	for _, ref := range rep.state.policiesOf(key) {
+		rep.reviewer.later(ref)
 	}
 	return reconcile.Result{}, nil
 }
 
 // reportOwn writes the rows of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (c *Controller) reportOwn(ctx context.Context, key Key, p *desiredState, rows map[string]clusterStatus, found bool) (reconcile.Result, error) {
+func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, rows map[string]clusterStatus, found bool) (reconcile.Result, error) {
 	if !found {
-		if p.gone && !c.ownsAny(rows) {
-			c.forget(key, p)
+		if p.gone && !rep.ownsAny(rows) {
+			rep.decider.forget(key, p)
 		}
 		return reconcile.Result{}, nil
 	}
 	r := newRecord(key.Namespace != "")
-	if err := c.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
 		return again(err)
 	}
 	before := digest(r.status)
 	r.status.Expand()
-	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return c.shards.Owns(s.Name) })
+	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return rep.shards.Owns(s.Name) })
 	mine := map[string]bool{}
 	for name := range rows {
-		mine[name] = c.shards.Owns(name)
+		mine[name] = rep.shards.Owns(name)
 	}
 	for name := range p.targets {
-		mine[name] = c.shards.Owns(name)
+		mine[name] = rep.shards.Owns(name)
 	}
 	for name, is := range mine {
 		if is {
-			r.status.Clusters = append(r.status.Clusters, c.clusterStatusOf(key, p, name, rows))
+			r.status.Clusters = append(r.status.Clusters, rep.clusterStatusOf(key, p, name, rows))
 		}
 	}
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -211,27 +221,21 @@ func (c *Controller) reportOwn(ctx context.Context, key Key, p *desiredState, ro
 	if digest(r.status) == before {
 		return reconcile.Result{}, nil
 	}
-	if err := c.client.Status().Update(ctx, r.Object); err != nil {
+	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
 		return again(err)
 	}
-	c.records.wrote(r)
+	rep.records.wrote(r)
 	return reconcile.Result{}, nil
 }
 
 // ownsAny reports whether this replica writes to one of the clusters of rows.
-func (c *Controller) ownsAny(rows map[string]clusterStatus) bool {
+func (rep *reporter) ownsAny(rows map[string]clusterStatus) bool {
 	for name := range rows {
-		if c.shards.Owns(name) {
+		if rep.shards.Owns(name) {
 			return true
 		}
 	}
 	return false
-}
-
-// forget drops a key of which nothing is left.
-func (c *Controller) forget(key Key, p *desiredState) {
-	c.decideAll(c.state.forget(key, p))
-	c.unfollow(key)
 }
 
 // again has a report come again after an error. That what is known of the record is
@@ -255,35 +259,35 @@ func describe(r record, key Key, p *desiredState) {
 }
 
 // close takes the record away.
-func (c *Controller) close(ctx context.Context, r record, k known) error {
-	if err := c.release(ctx, r, k); err != nil {
+func (rep *reporter) close(ctx context.Context, r record, k known) error {
+	if err := rep.release(ctx, r, k); err != nil {
 		return err
 	}
 	if k.deleting {
 		return nil
 	}
-	return client.IgnoreNotFound(c.client.Delete(ctx, r.Object))
+	return client.IgnoreNotFound(rep.client.Delete(ctx, r.Object))
 }
 
 // release lets a record go that is being deleted.
-func (c *Controller) release(ctx context.Context, r record, k known) error {
+func (rep *reporter) release(ctx context.Context, r record, k known) error {
 	if !k.finalized {
 		return nil
 	}
-	if err := c.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
+	if err := rep.live.Get(ctx, client.ObjectKeyFromObject(r.Object), r.Object); err != nil {
 		return client.IgnoreNotFound(err)
 	}
 	before, ok := r.DeepCopyObject().(client.Object)
 	if !ok || !controllerutil.RemoveFinalizer(r.Object, refractv1alpha1.Finalizer) {
 		return nil
 	}
-	return client.IgnoreNotFound(c.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
+	return client.IgnoreNotFound(rep.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
 // clusterStatusOf is the row of one cluster.
-func (c *Controller) clusterStatusOf(key Key, p *desiredState, name string, rows map[string]clusterStatus) refractv1alpha1.ClusterStatus {
+func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, rows map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := rows[name]
-	if r.foreign != nil && !c.shards.Owns(name) {
+	if r.foreign != nil && !rep.shards.Owns(name) {
 		s := *r.foreign
 		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
 			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
@@ -310,7 +314,7 @@ func (c *Controller) clusterStatusOf(key Key, p *desiredState, name string, rows
 	if p.blocked == "" && s.State == refractv1alpha1.StateSynced && (t == nil || t.variant == nil || t.variant.hash != r.hash) {
 		s.State = refractv1alpha1.StatePending
 	}
-	if m := c.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
+	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
 		if have, sight := m.Copy(key); sight == member.Present {
 			s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
 			if s.Readiness == "" {
@@ -330,7 +334,7 @@ func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.Cluster
 
 // assemble makes the status. It is deterministic, so that what did not change is
 // not written.
-func (c *Controller) assemble(key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
+func (rep *reporter) assemble(key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
 		Placed:             int32(len(p.targets)),
@@ -356,7 +360,7 @@ func (c *Controller) assemble(key Key, p *desiredState, rows map[string]clusterS
 	}
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		line := c.clusterStatusOf(key, p, name, rows)
+		line := rep.clusterStatusOf(key, p, name, rows)
 		if at, ok := find(was.placed, name); ok && p.blocked != "" {
 			line.Replicas = was.placed[at].Replicas // It is so until the plan can be made.
 		}
@@ -454,7 +458,7 @@ func few(failed []string) string {
 
 // announce records events on the source object: its arrival, failures, what was
 // corrected, and new warnings.
-func (c *Controller) announce(key Key, p *desiredState, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
+func (rep *reporter) announce(key Key, p *desiredState, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
 	if p.gone {
 		return
 	}
@@ -468,16 +472,16 @@ func (c *Controller) announce(key Key, p *desiredState, before []metav1.Conditio
 	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
 	switch {
 	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
-		c.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
+		rep.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
 	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
-		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", output.Cut(is.Message, maxMessage))
+		rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", output.Cut(is.Message, maxMessage))
 	}
 	for _, w := range now.Warnings {
 		if !slices.Contains(warned, w) {
-			c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", output.Cut(w, maxMessage))
+			rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, "PropagationWarning", "Propagate", "%s", output.Cut(w, maxMessage))
 		}
 	}
-	for _, text := range c.state.corrections(key) {
-		c.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", output.Cut(text, maxMessage))
+	for _, text := range rep.state.corrections(key) {
+		rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, "DriftCorrected", "Propagate", "%s", output.Cut(text, maxMessage))
 	}
 }

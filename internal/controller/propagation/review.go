@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -16,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 	"refract.dev/override"
 	"refract.dev/placement"
@@ -29,18 +31,34 @@ const (
 	perUser     = 5 * time.Millisecond
 )
 
-// reviewLater has the status of a policy written, soon.
-func (c *Controller) reviewLater(ref tree.Policy) {
-	c.review.addAfter(ref, reviewDelay+time.Duration(c.state.count(ref))*perUser)
+// reviewer writes into the status of a policy what has come of it.
+type reviewer struct {
+	client   client.Client // Reads from caches.
+	shards   Shards
+	members  *member.Set
+	policies *policies
+	state    *state
+	queue    *workQueue[tree.Policy]
+}
+
+func newReviewer(v *reviewer, log logr.Logger) (*reviewer, error) {
+	var err error
+	v.queue, err = newWorkQueue("review", 1, log, v.reviewOne)
+	return v, err
+}
+
+// later has the status of a policy written, soon.
+func (v *reviewer) later(ref tree.Policy) {
+	v.queue.addAfter(ref, reviewDelay+time.Duration(v.state.count(ref))*perUser)
 }
 
 // reviewOne writes the status of a policy: whether it is valid, which objects and
 // clusters use it, and whether it is in effect there.
-func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
-	if !c.shards.Leads() {
+func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Result, error) {
+	if !v.shards.Leads() {
 		return reconcile.Result{}, nil
 	}
-	known := c.policies.object(ref)
+	known := v.policies.object(ref)
 	if known == nil {
 		return reconcile.Result{}, nil // It is gone.
 	}
@@ -54,13 +72,13 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		return reconcile.Result{}, nil
 	}
 	was := statusIn(known)
-	u := c.state.usage(ref, generation)
+	u := v.state.usage(ref, generation)
 	status.RefCount = int64(len(u.users))
 	status.TypedRefCount = count(u.users)
 	status.ClusterCount, status.UnmatchedRules = int64(len(u.clusters)), nil
-	if policy := c.policies.override(ref); policy != nil {
+	if policy := v.policies.override(ref); policy != nil {
 		var rules []int64
-		status.ClusterCount, rules = c.matched(policy, u.clusters)
+		status.ClusterCount, rules = v.matched(policy, u.clusters)
 		if len(u.clusters) > 0 {
 			status.UnmatchedRules = rules
 		}
@@ -69,7 +87,7 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every rule is valid",
 		ObservedGeneration: generation,
 	}
-	if err := c.policies.problem(ref); err != nil {
+	if err := v.policies.problem(ref); err != nil {
 		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, output.Cut(err.Error(), 4000)
 	}
 	meta.SetStatusCondition(&status.Conditions, accepted)
@@ -77,14 +95,14 @@ func (c *Controller) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.
 	if equality.Semantic.DeepEqual(was, status) {
 		return reconcile.Result{}, nil
 	}
-	return reconcile.Result{}, client.IgnoreNotFound(c.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+	return reconcile.Result{}, client.IgnoreNotFound(v.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
 }
 
 // matched returns for how many of the clusters a rule of the policy holds, and the
 // rules that hold for none.
-func (c *Controller) matched(policy *override.Policy, on map[string]bool) (clusters int64, unmatched []int64) {
+func (v *reviewer) matched(policy *override.Policy, on map[string]bool) (clusters int64, unmatched []int64) {
 	matches := make([]bool, policy.Rules())
-	all := c.members.Clusters()
+	all := v.members.Clusters()
 	for i := range all {
 		if !on[all[i].Name] {
 			continue

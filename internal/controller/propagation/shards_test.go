@@ -22,23 +22,18 @@ func (o *others) SetMembers(names []string) { o.members = names }
 // TestMemberChangesHands has another replica get a member: the applier is told to end, and
 // what waits for that knows what to wait for.
 func TestMemberChangesHands(t *testing.T) {
-	placement, err := newWorkQueue("placement", 1, discard, func(context.Context, struct{}) (reconcile.Result, error) { return reconcile.Result{}, nil })
-	if err != nil {
-		t.Fatal(err)
-	}
+	c := connected(t, nil, nil, Options{Shards: &others{}})
+	d := c.dispatcher
 	ctx, stop := context.WithCancel(t.Context())
-	a := &applier{stop: stop, ended: make(chan struct{})}
-	c := &Controller{
-		ctx: t.Context(), shards: &others{}, state: newState(), placement: placement, log: discard,
-		members: &member.Set{}, appliers: map[string]*applier{"m": a},
-	}
-	c.clusterChanged("m")
+	r := runningApplier{applier: &applier{}, stop: stop, ended: make(chan struct{})}
+	d.ctx, d.appliers["m"] = t.Context(), r
+	d.clusterChanged("m")
 	if ctx.Err() == nil {
 		t.Error("want the applier told to end")
 	}
-	if _, ok := c.appliers["m"]; ok {
+	if _, ok := d.appliers["m"]; ok {
 		t.Error("want no applier any more")
 	}
-	close(a.ended)
-	c.running.Wait()
+	close(r.ended)
+	d.running.Wait()
 }

@@ -86,9 +86,9 @@ type sourceType struct {
 	missed  int
 }
 
-func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger, notify func(key Key, initial bool)) *sources {
+func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log logr.Logger) *sources {
 	return &sources{
-		dynamic: dyn, discovery: disco, log: log, notify: notify,
+		dynamic: dyn, discovery: disco, log: log, notify: func(Key, bool) {},
 		wake:      make(chan struct{}, 1),
 		told:      make(chan struct{}),
 		types:     map[schema.GroupResource]*sourceType{},

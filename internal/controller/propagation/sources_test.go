@@ -103,7 +103,7 @@ func TestLook(t *testing.T) {
 			hub.PrependReactor("list", "widgets", func(clienttesting.Action) (bool, runtime.Object, error) {
 				return tc.answer != nil || tc.err != nil, tc.answer, tc.err
 			})
-			s := newSources(hub, nil, discard, func(Key, bool) {})
+			s := newSources(hub, nil, discard)
 			obj, gone, err := s.look(t.Context(), key, tc.src)
 			got := "stays"
 			if gone != "" {
@@ -139,7 +139,7 @@ func TestLookKeeps(t *testing.T) {
 		"apiVersion": "v1", "kind": "Secret", "metadata": map[string]any{"namespace": "shop", "name": "db", "resourceVersion": "7"},
 	}}
 	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{secrets: "SecretList"}, db)
-	s := newSources(hub, nil, discard, func(Key, bool) {})
+	s := newSources(hub, nil, discard)
 	s.types[key.GroupResource] = &sourceType{gvr: secrets, kind: "Secret", namespaced: true, others: &view{}}
 	s.wanted[key.GroupResource] = map[types.NamespacedName]bool{key.NamespacedName: true}
 	obj, gone, err := s.look(t.Context(), key, source{gvr: secrets, kind: "Secret"})
@@ -174,7 +174,7 @@ func TestTypeThatTheHubDoesNotServe(t *testing.T) {
 		if strings.Contains(line, "does not serve") {
 			said = append(said, line)
 		}
-	}, funcr.Options{}), func(Key, bool) {})
+	}, funcr.Options{}))
 	ctx, stop := context.WithCancel(t.Context())
 	defer s.watches.Wait()
 	defer stop()

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -18,11 +19,15 @@ import (
 // state holds, for each object, the plan and what came of it on each cluster.
 // It is the only state of the controllers, and made anew after a restart.
 type state struct {
+	epoch    atomic.Int64 // Of policies and clusters: it grows with each change.
+	complete atomic.Bool  // Whether everything was decided about once that was there at the start.
+
 	mu      sync.Mutex
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
 	nothing map[Key]bool                 // Of what there is nothing to plan; nil once nobody asks.
+	copies  copyCounts
 	seq     int64
 	bodies  int // Bytes of those that are kept.
 }
@@ -99,7 +104,7 @@ func (r *clusterStatus) baseline() string {
 }
 
 func newState() *state {
-	return &state{objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}}
+	return &state{objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}, copies: copyCounts{}}
 }
 
 // none records that there is nothing to plan for the key now.
@@ -111,8 +116,10 @@ func (l *state) none(key Key) {
 	}
 }
 
-// primed is told that nobody will ask any more what is unknown.
-func (l *state) primed() {
+// setComplete is told that everything was decided about that was there at the start. Nobody
+// asks any more what is unknown.
+func (l *state) setComplete() {
+	l.complete.Store(true)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.nothing = nil
@@ -137,7 +144,9 @@ func (l *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	e := l.objects[key]
-	if e == nil {
+	if e != nil {
+		l.copies.add(key.Namespace, e, -1)
+	} else {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
 		e.recover(was.statuses)
 		e.warned = was.warned
@@ -162,6 +171,7 @@ func (l *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	e.count()
+	l.copies.add(key.Namespace, e, 1)
 	l.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
@@ -434,6 +444,7 @@ func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	if before := e.statuses[cluster]; target {
 		e.add(&before, -1)
 	}
+	_, reported := e.statuses[cluster]
 	if r.absent {
 		delete(e.statuses, cluster)
 		r = clusterStatus{}
@@ -442,6 +453,9 @@ func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 		}
 	} else {
 		e.statuses[cluster] = r
+	}
+	if _, reports := e.statuses[cluster]; reports != reported {
+		l.copies.change(key.Namespace, cluster, target, reports)
 	}
 	if target {
 		e.add(&r, 1)
@@ -480,6 +494,8 @@ func (l *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(st
 	if e == nil {
 		return
 	}
+	l.copies.add(key.Namespace, e, -1)
+	defer func() { l.copies.add(key.Namespace, e, 1) }()
 	there := map[string]bool{}
 	for i := range rows {
 		s := rows[i]
@@ -566,9 +582,11 @@ func (l *state) leave(cluster string) []Key {
 		if !reported && !placed {
 			continue
 		}
+		l.copies.add(key.Namespace, e, -1)
 		delete(e.statuses, cluster)
 		e.previous.placed = without(e.previous.placed, cluster)
 		e.count()
+		l.copies.add(key.Namespace, e, 1)
 		keys = append(keys, key)
 	}
 	return keys
@@ -584,6 +602,7 @@ func (l *state) forget(key Key, p *desiredState) (followers []Key) {
 	}
 	l.seq++
 	l.dropBodies(e)
+	l.copies.add(key.Namespace, e, -1)
 	followers = l.setFollowers(key, e, nil)
 	l.index(key, e, nil)
 	delete(l.objects, key)
@@ -632,9 +651,9 @@ func (l *state) holds(cluster string) map[string]int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	n := map[string]int{}
-	for key, e := range l.objects {
-		if _, reported := e.statuses[cluster]; reported {
-			n[key.Namespace]++
+	for namespace, c := range l.copies[cluster] {
+		if c.reported > 0 {
+			n[namespace] = c.reported
 		}
 	}
 	return n
@@ -657,15 +676,56 @@ func (l *state) deleted(keys []Key) bool {
 func (l *state) needs(cluster, namespace string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for key, e := range l.objects {
-		if key.Namespace != namespace {
-			continue
-		}
-		if _, reported := e.statuses[cluster]; reported || e.desired.targets[cluster] != nil {
-			return true
+	return l.copies[cluster][namespace] != (copyCount{})
+}
+
+// copyCounts counts the copies that clusters have, or are to have, by cluster and namespace,
+// so that nobody has to look at all objects for that.
+type copyCounts map[string]map[string]copyCount
+
+// copyCount is how many copies of a namespace a cluster reports, and how many more it is to have.
+type copyCount struct{ reported, missing int }
+
+// add counts the copies of an object of the namespace n times.
+func (c copyCounts) add(namespace string, e *objectState, n int) {
+	for name := range e.statuses {
+		c.count(namespace, name, copyCount{reported: n})
+	}
+	for name := range e.desired.targets {
+		if _, reported := e.statuses[name]; !reported {
+			c.count(namespace, name, copyCount{missing: n})
 		}
 	}
-	return false
+}
+
+// change counts a copy that a cluster reports now, or does not any more; target is whether
+// it is to have one.
+func (c copyCounts) change(namespace, cluster string, target, reports bool) {
+	by, missing := 1, 0
+	if target {
+		missing = -1
+	}
+	if !reports {
+		by, missing = -by, -missing
+	}
+	c.count(namespace, cluster, copyCount{reported: by, missing: missing})
+}
+
+func (c copyCounts) count(namespace, cluster string, by copyCount) {
+	n := c[cluster][namespace]
+	n.reported += by.reported
+	n.missing += by.missing
+	if n != (copyCount{}) {
+		if c[cluster] == nil {
+			c[cluster] = map[string]copyCount{}
+		}
+		c[cluster][namespace] = n
+		return
+	}
+	delete(c[cluster], namespace)
+	if len(c[cluster]) == 0 {
+		delete(c, cluster)
+	}
 }
 
 // usage is how it stands with the users of a policy.

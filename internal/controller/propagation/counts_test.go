@@ -1,0 +1,88 @@
+package propagation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// TestCopyCounts: whatever happens to objects, what is counted is what there is.
+func TestCopyCounts(t *testing.T) {
+	random := rand.New(rand.NewPCG(1, 2))
+	clusters := []string{"a", "b", "c"}
+	own := func(name string) bool { return name != "c" }
+	s := newState()
+	for step := range 20_000 {
+		key := keyOf("configmaps", fmt.Sprint(random.IntN(6)))
+		key.Namespace = fmt.Sprint("ns-", random.IntN(2))
+		cluster := clusters[random.IntN(len(clusters))]
+		switch random.IntN(6) {
+		case 0, 1:
+			p := &desiredState{targets: map[string]*target{}, gone: random.IntN(4) == 0}
+			for _, name := range clusters {
+				if !p.gone && random.IntN(2) == 0 {
+					p.targets[name] = &target{}
+				}
+			}
+			was := previous{}
+			if random.IntN(2) == 0 {
+				was.statuses = []refractv1alpha1.ClusterStatus{{Name: cluster}}
+			}
+			s.setDesired(key, p, was, nil)
+		case 2:
+			s.report(key, cluster, clusterStatus{absent: random.IntN(2) == 0})
+		case 3:
+			s.learn(key, []refractv1alpha1.ClusterStatus{{Name: cluster}}[:random.IntN(2)], own)
+		case 4:
+			s.leave(cluster)
+		case 5:
+			s.forget(key, s.desired(key))
+		}
+		want := copyCounts{}
+		for key, e := range s.objects {
+			want.add(key.Namespace, e, 1)
+		}
+		if diff := cmp.Diff(want, s.copies, cmp.AllowUnexported(copyCount{})); diff != "" {
+			t.Fatalf("after step %d: -want, +got:\n%s", step, diff)
+		}
+	}
+}
+
+// BenchmarkRemovals has 10,000 copies of a member go that nobody has asked for, with an
+// approval that is old: what the guard, and what it asks of the state, takes for all.
+func BenchmarkRemovals(b *testing.B) {
+	const copies = 10_000
+	s := newState()
+	keys := make([]Key, copies)
+	for i := range keys {
+		keys[i] = keyOf("configmaps", fmt.Sprint(i))
+		keys[i].Namespace = fmt.Sprint("ns-", i%100)
+		s.setDesired(keys[i], &desiredState{gone: true, targets: map[string]*target{}}, previous{
+			statuses: []refractv1alpha1.ClusterStatus{{Name: "m"}},
+		}, nil)
+	}
+	holds := func() map[string]int { return s.holds("m") }
+	for b.Loop() {
+		now := time.Unix(0, 0)
+		g := newGuard(DefaultGuard, func() time.Time { return now })
+		for range 3 { // They are collected, judged, and asked about once more.
+			for _, key := range keys {
+				g.ask(removal{key, "u", causePlacement, false}, holds, "0123456789ab")
+			}
+			now = now.Add(2 * guardSettles)
+		}
+		if _, held := g.show("m"); len(held) != copies {
+			b.Fatalf("want all of them held, got %d", len(held))
+		}
+		for _, key := range keys {
+			if s.needs("other", key.Namespace) {
+				b.Fatal("nothing is to be there")
+			}
+		}
+	}
+}

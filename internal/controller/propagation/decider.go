@@ -1,0 +1,295 @@
+package propagation
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/fair"
+	"refract.dev/internal/member"
+	"refract.dev/placement"
+	"refract.dev/tree"
+)
+
+// mostDecisions is how long decisions on the objects of a namespace may take at once before
+// they are made after those of all others.
+const mostDecisions = time.Second
+
+// clusterDelay is how long what else changes about clusters is waited for, before
+// all objects are placed anew.
+const clusterDelay = 50 * time.Millisecond
+
+// decider is the first station. It takes the key of an object, gathers what the hub and the
+// state say of it, has [decideSafely] decide what should be true on every cluster, records that
+// in the state, and dispatches it. It reads caches of the hub, and writes nowhere but into the
+// state.
+type decider struct {
+	hub      string // UID of the hub.
+	log      logr.Logger
+	shards   Shards
+	members  *member.Set
+	sources  *sources
+	policies *policies
+	records  *records
+	state    *state
+	charges  fair.Charges // What the decisions on a namespace's objects have taken.
+
+	// dispatcher gets what was decided, reviewer what policies are named by other objects now.
+	dispatcher *dispatcher
+	reviewer   *reviewer
+
+	queue      *workQueue[Key]
+	everything *workQueue[struct{}] // To be decided anew, as clusters are others than before.
+}
+
+func newDecider(d *decider) (*decider, error) {
+	d.charges = fair.Charges{Most: mostDecisions}
+	var err error
+	if d.queue, err = newWorkQueue("decide", deciders, d.log, d.decideOne); err != nil {
+		return nil, err
+	}
+	d.queue.queue.costs = func(key Key) bool { return d.charges.Over(key.Namespace, time.Now()) }
+	if d.everything, err = newWorkQueue("placement", 1, d.log, d.decideEverything); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// add has an object decided about.
+func (d *decider) add(key Key, p priority) { d.queue.add(key, p) }
+
+// decideAgain has these decided anew, as something else was.
+func (d *decider) decideAgain(keys []Key) {
+	for _, key := range keys {
+		d.queue.add(key, priorityDependency)
+	}
+}
+
+// decideEverything has everything decided anew. Only clusters for which that comes to
+// something else will hear of it.
+func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
+	keys, _ := d.sources.all() // Some may wait for this replica to lead.
+	for _, key := range append(keys, d.state.keys()...) {
+		d.queue.add(key, priorityResync)
+	}
+	return reconcile.Result{}, nil
+}
+
+// clustersChanged has everything decided anew, soon.
+func (d *decider) clustersChanged() { d.everything.addAfter(struct{}{}, clusterDelay) }
+
+// sourceChanged has an object decided about that came, changed or went; initial says that it
+// was there when its type was first listed.
+func (d *decider) sourceChanged(key Key, initial bool) {
+	p := priorityChanged
+	if initial {
+		p = priorityResync
+	}
+	d.queue.add(key, priorityOf(key, p))
+}
+
+// policyChanged has everything decided anew that names the policy.
+func (d *decider) policyChanged(ref tree.Policy) {
+	d.state.epoch.Add(1)
+	d.decideAgain(d.state.usersOf(ref))
+	d.reviewer.queue.add(ref, priorityDependency)
+}
+
+// priorityOf is p, but for what others need to be there first.
+func priorityOf(key Key, p priority) priority {
+	if p >= priorityDependency && (key.GroupResource == namespaceResource.GroupResource() || key.GroupResource == crdResource.GroupResource()) {
+		return priorityRequired
+	}
+	return p
+}
+
+// decideOne decides about one object, and dispatches what that comes to.
+func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
+	// What changes from here on, while the key is not yet in the state or with
+	// other policies, is found by this number.
+	epoch := d.state.epoch.Load()
+	told := d.sources.deletion(key)
+	was, seen := d.state.previous(key)
+	if !seen {
+		was = d.reported(key)
+	}
+	lead := d.state.followed(key, was.follows)
+	if len(lead.by)+len(lead.unknown) > 0 {
+		d.sources.want(key)
+	}
+	d.decideAgain(lead.unknown)
+	src, known := d.sources.get(key)
+	if !known {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
+	}
+	found, again, err := d.lookAgain(ctx, key, &src, seen)
+	if err != nil || again > 0 {
+		return reconcile.Result{RequeueAfter: again}, err
+	}
+	in := &inputs{
+		hub:         d.hub,
+		clusters:    d.members.Clusters(),
+		propagation: d.policies.propagation,
+		override:    d.policies.override,
+		resource:    d.sources.resource,
+		followed:    lead,
+		may:         d.policies.may,
+	}
+	if !d.shards.Leads() {
+		k, found := d.records.get(key)
+		in.recorded = &previous{placed: k.placed, hash: k.hash}
+		if src.object != nil && (!found || k.source != src.object.GetUID()) {
+			d.state.none(key)
+			d.sources.noted(key, told)
+			return reconcile.Result{}, nil // The replica that leads has not placed it yet; its record says when.
+		}
+	}
+	began := time.Now()
+	p := decideSafely(key, src, was, in, d.log)
+	p.made = time.Now()
+	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
+	if p.gone && !seen && len(was.placed) == 0 && d.neverWas(key) {
+		d.sources.noted(key, told)
+		return reconcile.Result{}, nil
+	}
+	if p.gone {
+		if p.cause, err = d.whyGone(ctx, key, found, told, &was, seen); err != nil {
+			return reconcile.Result{}, err
+		}
+	}
+	d.sources.noted(key, told)
+	d.record(key, epoch, p, was, seen, policyNames(src.object))
+	if len(lead.unknown) > 0 {
+		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
+	}
+	return reconcile.Result{}, nil
+}
+
+// record records what was decided, in what is the epoch of that, and tells all whom it
+// concerns: the members, the objects that follow this one, and the policies that it names.
+func (d *decider) record(key Key, epoch int64, p *desiredState, was previous, seen bool, names []tree.Policy) {
+	clusters, policies, followers := d.state.setDesired(key, p, was, names)
+	if !seen {
+		d.records.taken(key)
+	}
+	if d.state.epoch.Load() != epoch {
+		d.queue.add(key, priorityDependency)
+	}
+	for _, follower := range followers {
+		d.sources.want(follower)
+	}
+	d.decideAgain(followers)
+	d.dispatcher.dispatch(key, p, clusters)
+	for _, ref := range policies {
+		d.reviewer.later(ref)
+	}
+}
+
+// reported returns what a record says that was true before a restart.
+func (d *decider) reported(key Key) previous {
+	k, found := d.records.get(key)
+	if !found || k.status == nil {
+		return previous{}
+	}
+	was := previous{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	for i := range k.status.Clusters {
+		// A cluster that left while nobody looked has nothing to be waited for.
+		if s := &k.status.Clusters[i]; d.members.Known(s.Name) {
+			was.statuses = append(was.statuses, *s)
+		}
+	}
+	was.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !d.members.Known(t.Cluster) })
+	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
+		for _, ref := range refs {
+			was.rendered = append(was.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		}
+	}
+	for _, f := range k.status.Follows {
+		was.follows = append(was.follows, Key{
+			GroupResource:  schema.ParseGroupResource(f.Resource),
+			NamespacedName: types.NamespacedName{Namespace: key.Namespace, Name: f.Name},
+		})
+	}
+	return was
+}
+
+// lookAgain completes what is known of an object: one that a cache does not have is looked
+// for. It returns why nothing is asked for it, or in which time that may be known.
+func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool) (found cause, again time.Duration, err error) {
+	if src.object == nil {
+		if src.object, found, err = d.sources.look(ctx, key, *src); err != nil {
+			return "", 0, err
+		}
+		if src.object == nil && found == "" {
+			if !seen {
+				d.state.none(key) // It may stay like this, as with a type that is not served any more.
+			}
+			return "", time.Second, nil
+		}
+	}
+	if src.object != nil {
+		found = asksNothing(src.object)
+	}
+	return found, 0, nil
+}
+
+// whyGone returns why the copies of an object are to go that is not there, or asks for
+// nothing; found is what the hub says of it, seen is whether this process has decided
+// about the key before. What was found out once holds until the object is there again:
+// namespaces come back, and Propagations go.
+func (d *decider) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *previous, seen bool) (cause, error) {
+	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
+		return was.cause, nil
+	}
+	_, recorded := d.records.get(key)
+	e := evidence{found: found, watched: told != nil, known: recorded || told != nil || was.uid != ""}
+	var err error
+	if found == causeWithdrawn {
+		e.followed = d.state.deleted(was.follows)
+	}
+	if found == causeDeleted || found == causeMissing {
+		if e.around, err = d.sources.around(ctx, key, told); err != nil {
+			return "", err
+		}
+	}
+	if found == causeMissing && told == nil && seen {
+		// The hub may have been set back under the eyes of this process, which remembers
+		// what the hub does not.
+		if e.known, err = d.records.exists(ctx, key); err != nil {
+			return "", err
+		}
+	}
+	return e.cause(), nil
+}
+
+// neverWas reports whether nothing is known of a key whose object is not there, and
+// forgets it then.
+func (d *decider) neverWas(key Key) bool {
+	if _, reported := d.records.get(key); reported || d.dispatcher.anywhere(key) {
+		return false
+	}
+	d.state.none(key)
+	d.unfollow(key)
+	d.decideAgain(d.state.dismiss(key))
+	return true
+}
+
+// unfollow ends that an object is followed that has no label, unless something
+// still refers to it: then it may come.
+func (d *decider) unfollow(key Key) {
+	if !d.state.follows(key) {
+		d.sources.unwant(key)
+	}
+}
+
+// forget drops a key of which nothing is left, if what was decided is still p.
+func (d *decider) forget(key Key, p *desiredState) {
+	d.decideAgain(d.state.forget(key, p))
+	d.unfollow(key)
+}

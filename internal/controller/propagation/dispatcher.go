@@ -1,0 +1,260 @@
+package propagation
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	"refract.dev/internal/member"
+)
+
+// dispatcher hands what was decided to the appliers of the members that it concerns, and
+// keeps the appliers in line with the members: there is one for each that this replica
+// writes to.
+type dispatcher struct {
+	log     logr.Logger
+	shards  Shards
+	members *member.Set
+	state   *state
+	// newApplier makes the applier of a member.
+	newApplier func(*member.Member) (*applier, error)
+
+	decider  *decider
+	reporter *reporter
+
+	ownership *workQueue[struct{}] // This replica has other members, or leads.
+	pending   *workQueue[string]   // Clusters on which deletions are held back.
+
+	mu       sync.Mutex
+	ctx      context.Context //nolint:containedctx // The life of the appliers, which begin as members join.
+	appliers map[string]runningApplier
+	running  sync.WaitGroup
+}
+
+// runningApplier is an applier that runs until stop is called.
+type runningApplier struct {
+	applier *applier
+	stop    context.CancelFunc
+	ended   chan struct{} // Closed when nothing is in flight any more.
+}
+
+func newDispatcher(d *dispatcher) (*dispatcher, error) {
+	d.appliers = map[string]runningApplier{}
+	var err error
+	if d.pending, err = newWorkQueue("held", 1, d.log, func(_ context.Context, name string) (reconcile.Result, error) {
+		d.members.Recheck(name)
+		return reconcile.Result{}, nil
+	}); err != nil {
+		return nil, err
+	}
+	if d.ownership, err = newWorkQueue("ownership", 1, d.log, d.ownAll); err != nil {
+		return nil, err
+	}
+	return d, nil
+}
+
+// start begins the appliers of all members there are. They end with ctx.
+func (d *dispatcher) start(ctx context.Context) {
+	d.mu.Lock()
+	d.ctx = ctx
+	d.mu.Unlock()
+	d.shards.SetMembers(d.members.Names())
+	for _, name := range d.members.Names() {
+		d.clusterChanged(name) //nolint:contextcheck // It may have joined before there was a ctx; it has that from the dispatcher.
+	}
+}
+
+// applier returns that of a member; nil if this replica does not write to it.
+func (d *dispatcher) applier(name string) *applier {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.appliers[name].applier
+}
+
+// dispatch has the members look at a key that what was decided about it concerns.
+func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string) {
+	concerned := map[string]bool{}
+	for _, name := range clusters {
+		concerned[name] = true
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for name, r := range d.appliers {
+		a := r.applier
+		if concerned[name] {
+			a.queue.add(key, priorityOf(key, priorityDependency))
+			continue
+		}
+		if _, found := a.member.Copy(key); p.targets[name] == nil && found == member.Present {
+			a.queue.add(key, priorityDependency)
+		}
+	}
+	for name := range concerned {
+		switch {
+		case d.appliers[name].applier != nil:
+		case d.shards.Owns(name):
+			d.reporter.later(key)
+		default:
+			d.reporter.after(key, 0) // Another replica waits for it.
+		}
+	}
+	if p.blocked != "" || len(concerned) == 0 {
+		d.reporter.after(key, settledDelay)
+	}
+}
+
+// anywhere reports whether a member holds a copy.
+func (d *dispatcher) anywhere(key Key) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.appliers {
+		if _, found := r.applier.member.Copy(key); found == member.Present {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *dispatcher) decide(key Key, p priority) { d.decider.add(key, p) }
+
+func (d *dispatcher) reportAfter(key Key, t time.Duration) { d.reporter.after(key, t) }
+
+func (d *dispatcher) reportLater(key Key) { d.reporter.later(key) }
+
+func (d *dispatcher) pend(cluster string) { d.pending.addAfter(cluster, pendingDelay) }
+
+// record records what came of a key on the member of an applier, unless the member has left,
+// or has another applier by now.
+func (d *dispatcher) record(a *applier, key Key, s clusterStatus) (settled, due, ok bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.appliers[a.member.Name].applier != a {
+		return false, false, false
+	}
+	settled, due = d.state.report(key, a.member.Name, s)
+	return settled, due, true
+}
+
+// copyChanged has a member look at a copy that came, changed or went.
+func (d *dispatcher) copyChanged(m *member.Member, key Key) {
+	if d.state.desired(key) == nil {
+		d.decider.add(key, priorityResync)
+		return
+	}
+	if a := d.applier(m.Name); a != nil && a.member == m {
+		a.queue.add(key, priorityDependency)
+	}
+}
+
+// namespaceChanged has all members look at a namespace that has other labels on the hub.
+func (d *dispatcher) namespaceChanged(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, r := range d.appliers {
+		r.applier.namespaces.queue.add(name, priorityDependency)
+	}
+}
+
+// ownAll looks at every member anew.
+func (d *dispatcher) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
+	for _, name := range d.members.Names() {
+		d.members.Recheck(name)
+		d.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
+	}
+	return d.decider.decideEverything(ctx, struct{}{}) // What came before this replica led waits for it.
+}
+
+// clusterChanged keeps the appliers in line with the members, and has
+// everything decided anew, soon.
+func (d *dispatcher) clusterChanged(name string) {
+	d.state.epoch.Add(1)
+	d.mu.Lock()
+	if d.ctx == nil || d.ctx.Err() != nil {
+		d.mu.Unlock()
+		return // The controller does not run yet, or not any more.
+	}
+	m := d.members.Get(name)
+	owned := d.shards.Owns(name)
+	r, exists := d.appliers[name]
+	switch {
+	case exists && !owned:
+		d.stop(name)
+		d.running.Go(func() {
+			<-r.ended
+			d.members.Disown(name)
+		})
+	case m != nil && !owned:
+		d.running.Go(func() { d.members.Disown(name) })
+	case exists && r.applier.member != m:
+		d.stop(name)
+	case exists:
+		d.lookAgain(r.applier)
+	}
+	if _, exists := d.appliers[name]; m != nil && owned && !exists {
+		if err := d.begin(m); err != nil {
+			d.log.Error(err, "Cannot begin to write to cluster", "cluster", name)
+		}
+	}
+	if !d.members.Known(name) {
+		for _, key := range d.state.leave(name) {
+			d.reporter.later(key)
+		}
+		forgetMetrics(name)
+	}
+	d.mu.Unlock()
+	d.shards.SetMembers(d.members.Names())
+	d.decider.clustersChanged()
+}
+
+// lookAgain has an applier look at all that its member has, or is to have: what is held may
+// have been approved, and copies may have been lost, or can be reached again.
+func (d *dispatcher) lookAgain(a *applier) {
+	for _, key := range a.guard.keys() {
+		a.queue.add(key, priorityDependency)
+	}
+	for _, key := range d.state.on(a.member.Name) {
+		a.queue.add(key, priorityResync)
+	}
+}
+
+// begin makes the applier of a member. The lock must be held.
+func (d *dispatcher) begin(m *member.Member) error {
+	a, err := d.newApplier(m)
+	if err != nil {
+		return err
+	}
+	ctx, stop := context.WithCancel(d.ctx)
+	ended := make(chan struct{})
+	d.appliers[m.Name] = runningApplier{applier: a, stop: stop, ended: ended}
+	d.running.Go(func() {
+		defer close(ended)
+		a.run(ctx)
+	})
+	return nil
+}
+
+// stop tells the applier of a member to end. The lock must be held.
+func (d *dispatcher) stop(name string) {
+	d.appliers[name].stop()
+	delete(d.appliers, name)
+}
+
+// pendingDeletions says what the guard of a cluster holds back.
+func (d *dispatcher) pendingDeletions(name string) (message string, held bool) {
+	a := d.applier(name)
+	if a == nil {
+		return "", false
+	}
+	copiesHeld.WithLabelValues(name).Set(float64(a.member.Count()))
+	message, keys := a.guard.show(name)
+	deletionsPending.WithLabelValues(name).Set(float64(len(keys)))
+	return message, message != ""
+}
+
+// emptied reports whether nothing is left on a cluster that is leaving.
+func (d *dispatcher) emptied(name string) bool {
+	return d.state.complete.Load() && d.applier(name) != nil && len(d.state.on(name)) == 0
+}
