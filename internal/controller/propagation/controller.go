@@ -15,7 +15,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -23,17 +22,16 @@ import (
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/tools/events"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
-	"refract.dev/internal/fair"
 	"refract.dev/internal/member"
-	"refract.dev/tree"
 )
 
 // How much is done at once. Decisions are a matter of the processor, writes of
@@ -115,7 +113,9 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 	if err != nil {
 		return nil, fmt.Errorf("making a client: %w", err)
 	}
-	c, err := connect(o, hub, mgr, newSources(dyn, disco, mgr.GetLogger().WithName("propagation")))
+	c, err := connect(o, hubAccess{
+		uid: hub, client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("refract"), log: mgr.GetLogger(),
+	}, newSources(dyn, disco, mgr.GetLogger().WithName("propagation")))
 	if err != nil {
 		return nil, err
 	}
@@ -125,27 +125,28 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Controller, error
 	return c, mgr.Add(&runner{controller: c, manager: mgr, begun: o.Started})
 }
 
-// hubAccess is what the stations need of a manager.
-type hubAccess interface {
-	GetClient() client.Client
-	GetAPIReader() client.Reader
-	GetLogger() logr.Logger
-	GetEventRecorder(name string) events.EventRecorder
+// hubAccess is how the stations reach the hub.
+type hubAccess struct {
+	uid      string
+	client   client.Client // Reads from caches.
+	live     client.Reader
+	recorder events.EventRecorder
+	log      logr.Logger
 }
 
 // connect makes the stations, and tells each of those that it hands keys to.
-func connect(o Options, hub string, mgr hubAccess, sources *sources) (*Controller, error) {
-	log := mgr.GetLogger().WithName("propagation")
-	members := &member.Set{Log: mgr.GetLogger().WithName("member")}
+func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
+	log := hub.log.WithName("propagation")
+	members := &member.Set{Log: hub.log.WithName("member")}
 	policies, state := newPolicies(log), newState()
-	records := &records{log: log, live: mgr.GetAPIReader(), items: map[Key]*known{}}
+	records := &records{log: log, live: hub.live, items: map[Key]*known{}}
 
-	reviewer, err := newReviewer(&reviewer{client: mgr.GetClient(), shards: o.Shards, members: members, policies: policies, state: state}, log)
+	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state}, log)
 	if err != nil {
 		return nil, err
 	}
 	reporter, err := newReporter(&reporter{
-		client: mgr.GetClient(), live: mgr.GetAPIReader(), recorder: mgr.GetEventRecorder("refract"),
+		client: hub.client, live: hub.live, recorder: hub.recorder,
 		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer,
 	}, log)
 	if err != nil {
@@ -156,7 +157,7 @@ func connect(o Options, hub string, mgr hubAccess, sources *sources) (*Controlle
 		return nil, err
 	}
 	decider, err := newDecider(&decider{
-		hub: hub, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
+		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
 		dispatcher: dispatcher, reviewer: reviewer,
 	})
 	if err != nil {
@@ -164,11 +165,11 @@ func connect(o Options, hub string, mgr hubAccess, sources *sources) (*Controlle
 	}
 	dispatcher.decider, reporter.decider = decider, decider
 
-	namespaces := newHubNamespaces(mgr.GetAPIReader(), o.NamespaceLabels, dispatcher.namespaceChanged)
+	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
 	dispatcher.newApplier = (&applierFactory{
-		options: o, hub: hub, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
+		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
 		renderer: &renderer{
-			hub: hub, sources: sources, policies: policies, members: members, state: state,
+			hub: hub.uid, sources: sources, policies: policies, members: members, state: state,
 			outdated: func(key Key) { decider.add(key, priorityDependency) },
 		},
 		large: make(chan struct{}, maxLarge),
@@ -182,15 +183,15 @@ func connect(o Options, hub string, mgr hubAccess, sources *sources) (*Controlle
 	members.OnReadiness = func(_ *member.Member, key Key) { reporter.after(key, readinessDelay) }
 	members.OnChange = dispatcher.clusterChanged
 	members.Emptied = dispatcher.emptied
-	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub, key, copied) }
+	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
 	return &Controller{
 		log: log, members: members, state: state,
 		clusters: &member.Reconciler{
-			Client: mgr.GetClient(), Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub),
+			Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
 		},
 		decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces,
-		inventory: &inventory{client: mgr.GetClient(), policies: policies, sources: sources, state: state},
+		inventory: &inventory{client: hub.client, policies: policies, sources: sources, state: state},
 	}, nil
 }
 

@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/tree"
 )
 
 // TestObjectsAgain: of what the hub holds only that is another object which has changed, so

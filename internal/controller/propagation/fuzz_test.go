@@ -1,7 +1,6 @@
 package propagation
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"slices"

@@ -1,14 +1,12 @@
 package propagation
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
@@ -19,13 +17,9 @@ import (
 func TestMissingAtTheStart(t *testing.T) {
 	s := &shop{}
 	a := shopkeeper(t, s, 0, onHub(nil))
-	var err error
-	if a.pending, err = newWorkQueue("held", 1, discard, func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil }); err != nil {
-		t.Fatal(err)
-	}
 	now := time.Now()
 	a.guard = newGuard(DefaultGuard, func() time.Time { return now })
-	a.primed.Store(false)
+	a.state.complete.Store(false)
 	remove := func(i int) {
 		t.Helper()
 		key := keyOf("secrets", strconv.Itoa(i))
@@ -40,7 +34,7 @@ func TestMissingAtTheStart(t *testing.T) {
 		now = now.Add(guardSettles)
 		remove(i)
 	}
-	a.primed.Store(true)
+	a.state.complete.Store(true)
 	for range 3 {
 		remove(0)
 		now = now.Add(guardSettles)

@@ -3,10 +3,6 @@ package propagation
 import (
 	"context"
 	"testing"
-
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
-
-	"refract.dev/internal/member"
 )
 
 // others are shards of which this replica owns none.

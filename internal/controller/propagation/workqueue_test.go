@@ -302,7 +302,7 @@ func TestQueueLogs(t *testing.T) {
 		if len(lines) != 2 {
 			t.Fatalf("want a line for each error, got %d: %q", len(lines), lines)
 		}
-		for i, words := range [][]string{{`"queue"="apply"`, `"key"="k"`, "no luck"}, {`"key"="k"`, "oh dear", "work_test.go"}} {
+		for i, words := range [][]string{{`"queue"="apply"`, `"key"="k"`, "no luck"}, {`"key"="k"`, "oh dear", "workqueue_test.go"}} {
 			for _, word := range words {
 				if !strings.Contains(lines[i], word) {
 					t.Errorf("line %d has no %s: %s", i, word, lines[i])
