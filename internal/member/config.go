@@ -183,7 +183,8 @@ func fromKubeconfig(text []byte) (*rest.Config, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(raw.Clusters)) {
 		if raw.Clusters[name].CertificateAuthority != "" {
-			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data", ErrCredentials, output.Cut(name, mostMessage))
+			return nil, fmt.Errorf("%w: cluster %q names a file as certificate-authority; use certificate-authority-data",
+				ErrCredentials, output.Cut(name, mostMessage))
 		}
 	}
 	cfg, err := clientcmd.NewDefaultClientConfig(*raw, nil).ClientConfig()

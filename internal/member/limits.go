@@ -150,7 +150,9 @@ func briefly(d *metav1.StatusDetails) *metav1.StatusDetails {
 	b := &metav1.StatusDetails{Name: output.Cut(d.Name, mostMessage), Group: output.Cut(d.Group, mostMessage), Kind: output.Cut(d.Kind, mostMessage)}
 	for _, cause := range d.Causes[:min(len(d.Causes), most)] {
 		b.Causes = append(b.Causes, metav1.StatusCause{
-			Type: metav1.CauseType(output.Cut(string(cause.Type), mostMessage)), Message: output.Cut(cause.Message, mostMessage), Field: output.Cut(cause.Field, mostMessage),
+			Type:    metav1.CauseType(output.Cut(string(cause.Type), mostMessage)),
+			Message: output.Cut(cause.Message, mostMessage),
+			Field:   output.Cut(cause.Field, mostMessage),
 		})
 	}
 	return b

@@ -227,10 +227,11 @@ func (d *dispatcher) begin(m *member.Member) error {
 		return err
 	}
 	ctx, stop := context.WithCancel(d.ctx)
-	ended := make(chan struct{})
-	d.appliers[m.Name] = runningApplier{applier: a, stop: stop, ended: ended}
+	r := runningApplier{applier: a, ended: make(chan struct{})}
+	r.stop = stop
+	d.appliers[m.Name] = r
 	d.running.Go(func() {
-		defer close(ended)
+		defer close(r.ended)
 		a.run(ctx)
 	})
 	return nil

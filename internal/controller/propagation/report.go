@@ -334,7 +334,9 @@ func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.Cluster
 
 // assemble makes the status. It is deterministic, so that what did not change is
 // not written.
-func (rep *reporter) assemble(key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition) refractv1alpha1.PropagationStatus {
+func (rep *reporter) assemble(
+	key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition,
+) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
 		Placed:             int32(len(p.targets)),

@@ -104,7 +104,10 @@ func (r *clusterStatus) baseline() string {
 }
 
 func newState() *state {
-	return &state{objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{}, nothing: map[Key]bool{}, copies: copyCounts{}}
+	return &state{
+		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{},
+		nothing: map[Key]bool{}, copies: copyCounts{},
+	}
 }
 
 // none records that there is nothing to plan for the key now.

@@ -79,8 +79,10 @@ var parts = []part{
 			"[design/0022](../design/0022-what-is-kept-in-memory.md).",
 		[]row{
 			{"bytes of a copy, as JSON", "internal/controller/propagation", "maxBody", bytes, "it fails for the cluster: API servers read no more"},
-			{"bytes of the copies of an object that are about to be written", "internal/controller/propagation", "maxPlanBodies", bytes, "rendered when each is written"},
-			{"bytes of the copies of all objects that are about to be written", "internal/controller/propagation", "maxBodies", bytes, "rendered when each is written"},
+			{"bytes of the copies of an object that are about to be written", "internal/controller/propagation", "maxPlanBodies", bytes,
+				"rendered when each is written"},
+			{"bytes of the copies of all objects that are about to be written", "internal/controller/propagation", "maxBodies", bytes,
+				"rendered when each is written"},
 			{
 				"bytes from which on a member is sent one copy after the other",
 				"internal/controller/propagation", "largeBody", bytes, "it waits for those before, and small ones do not",

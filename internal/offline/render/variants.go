@@ -38,7 +38,8 @@ func writeOutcome(out *bufio.Writer, o *Outcome) int {
 			clusters += len(groups[i].Clusters)
 		}
 	}
-	fmt.Fprintf(out, "%s: %s across %s%s\n", o.about(), output.Count(variants, "variant", "variants"), output.Count(clusters, "cluster", "clusters"), o.followsText())
+	fmt.Fprintf(out, "%s: %s across %s%s\n", o.about(),
+		output.Count(variants, "variant", "variants"), output.Count(clusters, "cluster", "clusters"), o.followsText())
 	for i := range groups {
 		writeGroup(out, o, &groups[i])
 	}
