@@ -95,41 +95,41 @@ var errOutdated = errors.New("the plan is outdated")
 
 // keepBodies counts the bodies of a plan that is new, and keeps those that there is room for
 // and somebody needs. The lock must be held.
-func (l *state) keepBodies(e *objectState) {
+func (s *state) keepBodies(e *objectState) {
 	for _, v := range e.desired.variants {
 		switch {
 		case v.body.Load() == nil:
-		case e.behind == 0, e.desired.dryRun, l.bodies+v.size > maxBodies:
+		case e.behind == 0, e.desired.dryRun, s.bodies+v.size > maxBodies:
 			v.body.Store(nil)
 		default:
-			l.bodies += v.size
+			s.bodies += v.size
 			e.bodies += v.size
 		}
 	}
 }
 
 // dropBodies lets the bodies of a plan go. The lock must be held.
-func (l *state) dropBodies(e *objectState) {
+func (s *state) dropBodies(e *objectState) {
 	if e.bodies == 0 {
 		return
 	}
 	for _, v := range e.desired.variants {
 		v.body.Store(nil)
 	}
-	l.bodies -= e.bodies
+	s.bodies -= e.bodies
 	e.bodies = 0
 }
 
 // keep keeps a body that was made again, if there is room by now and more clusters wait.
-func (l *state) keep(key Key, p *desiredState, v *variant, b *body) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
-	if e == nil || e.desired != p || e.behind < 2 || e.bodies+v.size > maxPlanBodies || l.bodies+v.size > maxBodies {
+func (s *state) keep(key Key, p *desiredState, v *variant, b *body) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil || e.desired != p || e.behind < 2 || e.bodies+v.size > maxPlanBodies || s.bodies+v.size > maxBodies {
 		return
 	}
 	if v.body.CompareAndSwap(nil, b) {
-		l.bodies += v.size
+		s.bodies += v.size
 		e.bodies += v.size
 	}
 }

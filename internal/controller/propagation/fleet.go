@@ -140,10 +140,10 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 }
 
 // place returns the plan of a key, and what there was to know before it.
-func (l *state) place(key Key) (p *desiredState, was previous, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) place(key Key) (p *desiredState, was previous, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return nil, previous{}, false
 	}

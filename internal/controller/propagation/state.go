@@ -111,28 +111,28 @@ func newState() *state {
 }
 
 // none records that there is nothing to plan for the key now.
-func (l *state) none(key Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.nothing != nil {
-		l.nothing[key] = true
+func (s *state) none(key Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.nothing != nil {
+		s.nothing[key] = true
 	}
 }
 
 // setComplete is told that everything was decided about that was there at the start. Nobody
 // asks any more what is unknown.
-func (l *state) setComplete() {
-	l.complete.Store(true)
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.nothing = nil
+func (s *state) setComplete() {
+	s.complete.Store(true)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.nothing = nil
 }
 
 // previous returns what is remembered of the key.
-func (l *state) previous(key Key) (previous, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) previous(key Key) (previous, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return previous{}, false
 	}
@@ -143,22 +143,22 @@ func (l *state) previous(key Key) (previous, bool) {
 // out, those that are to have a copy and those that may have one; the policies
 // whose users are others now; and the objects whose leaders, or whose leaders'
 // clusters, are others now.
-func (l *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e != nil {
-		l.copies.add(key.Namespace, e, -1)
+		s.copies.add(key.Namespace, e, -1)
 	} else {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
 		e.recover(was.statuses)
 		e.warned = was.warned
 		e.previous.statuses, e.previous.warned = nil, nil
-		delete(l.nothing, key)
-		l.objects[key] = e
+		delete(s.nothing, key)
+		s.objects[key] = e
 	}
-	l.seq++
-	p.seq = l.seq
+	s.seq++
+	p.seq = s.seq
 	concerned := map[string]bool{}
 	for i := range e.previous.placed {
 		concerned[e.previous.placed[i].Cluster] = true
@@ -170,18 +170,18 @@ func (l *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		concerned[name] = true
 	}
 	e.carry(p, concerned)
-	l.dropBodies(e)
+	s.dropBodies(e)
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	e.count()
-	l.copies.add(key.Namespace, e, 1)
-	l.keepBodies(e)
+	s.copies.add(key.Namespace, e, 1)
+	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
-		l.index(key, e, names)
+		s.index(key, e, names)
 	}
 	if p.blocked == "" && !p.dryRun {
-		followers = slices.Concat(l.setFollowers(key, e, p.followers), e.withhold(p.withheld))
+		followers = slices.Concat(s.setFollowers(key, e, p.followers), e.withhold(p.withheld))
 	}
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
 }
@@ -222,14 +222,14 @@ func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
 
 // setFollowers records what travels with the key. It returns those for which that is
 // something else than before.
-func (l *state) setFollowers(key Key, e *objectState, follows map[Key][]string) (touched []Key) {
+func (s *state) setFollowers(key Key, e *objectState, follows map[Key][]string) (touched []Key) {
 	for follower, clusters := range e.followers {
 		if now, still := follows[follower]; still && slices.Equal(now, clusters) {
 			continue
 		} else if !still {
-			delete(l.leaders[follower], key)
-			if len(l.leaders[follower]) == 0 {
-				delete(l.leaders, follower)
+			delete(s.leaders[follower], key)
+			if len(s.leaders[follower]) == 0 {
+				delete(s.leaders, follower)
 			}
 		}
 		touched = append(touched, follower)
@@ -238,10 +238,10 @@ func (l *state) setFollowers(key Key, e *objectState, follows map[Key][]string) 
 		if _, before := e.followers[follower]; before {
 			continue
 		}
-		if l.leaders[follower] == nil {
-			l.leaders[follower] = map[Key]bool{}
+		if s.leaders[follower] == nil {
+			s.leaders[follower] = map[Key]bool{}
 		}
-		l.leaders[follower][key] = true
+		s.leaders[follower][key] = true
 		touched = append(touched, follower)
 	}
 	e.followers = follows
@@ -262,13 +262,13 @@ func (e *objectState) withhold(withheld map[Key][]string) (touched []Key) {
 
 // followed says what the key travels with. Before are those that it travelled with
 // before a restart: while one of them is not decided the key loses no cluster.
-func (l *state) followed(key Key, before []Key) followed {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) followed(key Key, before []Key) followed {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	clusters := map[string]bool{}
 	var lead followed
-	for leader := range l.leaders[key] {
-		e := l.objects[leader]
+	for leader := range s.leaders[key] {
+		e := s.objects[leader]
 		for _, name := range e.followers[key] {
 			clusters[name] = true
 		}
@@ -278,14 +278,14 @@ func (l *state) followed(key Key, before []Key) followed {
 		lead.keep(e.withheld[key])
 	}
 	for _, leader := range before {
-		e := l.objects[leader]
+		e := s.objects[leader]
 		switch {
 		case e == nil:
 			lead.unknown = append(lead.unknown, leader)
-		case (e.desired.blocked != "" || e.desired.dryRun) && !l.leaders[key][leader]:
+		case (e.desired.blocked != "" || e.desired.dryRun) && !s.leaders[key][leader]:
 			lead.blocked = true
 			lead.by = append(lead.by, leader)
-		case l.leaders[key][leader]:
+		case s.leaders[key][leader]:
 		default:
 			failing, withheld := lead.fail(e.desired), lead.keep(e.withheld[key])
 			if failing || withheld {
@@ -323,10 +323,10 @@ func (l *followed) keep(clusters []string) (some bool) {
 
 // dismiss forgets that anything travelled with the leader, which is not there. It
 // returns what did.
-func (l *state) dismiss(leader Key) (followers []Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for key, e := range l.objects {
+func (s *state) dismiss(leader Key) (followers []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, e := range s.objects {
 		if at := slices.Index(e.previous.follows, leader); at >= 0 {
 			e.previous.follows = slices.Delete(slices.Clone(e.previous.follows), at, at+1)
 			followers = append(followers, key)
@@ -336,10 +336,10 @@ func (l *state) dismiss(leader Key) (followers []Key) {
 }
 
 // follows reports whether the key travels with another.
-func (l *state) follows(key Key) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.leaders[key]) > 0
+func (s *state) follows(key Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.leaders[key]) > 0
 }
 
 func compareKeys(a, b Key) int {
@@ -347,58 +347,58 @@ func compareKeys(a, b Key) int {
 		strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 }
 
-func (l *state) index(key Key, e *objectState, names []tree.Policy) {
+func (s *state) index(key Key, e *objectState, names []tree.Policy) {
 	for _, ref := range e.names {
-		delete(l.users[ref], key)
-		if len(l.users[ref]) == 0 {
-			delete(l.users, ref)
+		delete(s.users[ref], key)
+		if len(s.users[ref]) == 0 {
+			delete(s.users, ref)
 		}
 	}
 	e.names = names
 	for _, ref := range names {
-		if l.users[ref] == nil {
-			l.users[ref] = map[Key]bool{}
+		if s.users[ref] == nil {
+			s.users[ref] = map[Key]bool{}
 		}
-		l.users[ref][key] = true
+		s.users[ref][key] = true
 	}
 }
 
 // usersOf returns the objects that name a policy.
-func (l *state) usersOf(ref tree.Policy) []Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.users[ref]))
+func (s *state) usersOf(ref tree.Policy) []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.users[ref]))
 }
 
 // count returns how many objects name a policy.
-func (l *state) count(ref tree.Policy) int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return len(l.users[ref])
+func (s *state) count(ref tree.Policy) int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.users[ref])
 }
 
 // plans is how many plans were made, or forgotten.
-func (l *state) plans() int64 {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.seq
+func (s *state) plans() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.seq
 }
 
 // desired returns the plan of the key, or nil.
-func (l *state) desired(key Key) *desiredState {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.objects[key]; e != nil {
+func (s *state) desired(key Key) *desiredState {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[key]; e != nil {
 		return e.desired
 	}
 	return nil
 }
 
 // clusterStatus returns what came of the plans on the cluster so far.
-func (l *state) clusterStatus(key Key, cluster string) (clusterStatus, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) clusterStatus(key Key, cluster string) (clusterStatus, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return clusterStatus{}, false
 	}
@@ -407,10 +407,10 @@ func (l *state) clusterStatus(key Key, cluster string) (clusterStatus, bool) {
 }
 
 // concerns reports whether the cluster has, or may have, a copy.
-func (l *state) concerns(key Key, cluster string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) concerns(key Key, cluster string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return false
 	}
@@ -436,10 +436,10 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 // report records what came of the plan on the cluster. It returns whether all
 // clusters have reported on the newest plan, and whether a report is due already
 // that will say so.
-func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return false, true
 	}
@@ -458,13 +458,13 @@ func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 		e.statuses[cluster] = r
 	}
 	if _, reports := e.statuses[cluster]; reports != reported {
-		l.copies.change(key.Namespace, cluster, target, reports)
+		s.copies.change(key.Namespace, cluster, target, reports)
 	}
 	if target {
 		e.add(&r, 1)
 	}
 	if e.behind == 0 {
-		l.dropBodies(e)
+		s.dropBodies(e)
 	}
 	due = e.due
 	e.due = true
@@ -476,10 +476,10 @@ func (l *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 
 // snapshot returns the plan and the rows of the key, and the clusters that have,
 // or may have, a copy.
-func (l *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatus, was previous, ok bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatus, was previous, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return nil, nil, previous{}, false
 	}
@@ -490,28 +490,28 @@ func (l *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatu
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.
-func (l *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return
 	}
-	l.copies.add(key.Namespace, e, -1)
-	defer func() { l.copies.add(key.Namespace, e, 1) }()
+	s.copies.add(key.Namespace, e, -1)
+	defer func() { s.copies.add(key.Namespace, e, 1) }()
 	there := map[string]bool{}
 	for i := range rows {
-		s := rows[i]
-		there[s.Name] = true
-		if own(s.Name) {
+		row := rows[i]
+		there[row.Name] = true
+		if own(row.Name) {
 			continue
 		}
-		r := reported(&s)
-		r.foreign = &s
-		if t := e.desired.targets[s.Name]; t != nil && t.variant != nil && t.variant.hash == s.Hash {
+		r := reported(&row)
+		r.foreign = &row
+		if t := e.desired.targets[row.Name]; t != nil && t.variant != nil && t.variant.hash == row.Hash {
 			r.seq = e.desired.seq
 		}
-		e.statuses[s.Name] = r
+		e.statuses[row.Name] = r
 	}
 	for name, r := range e.statuses {
 		if r.foreign != nil && !there[name] && !own(name) {
@@ -528,34 +528,34 @@ func (l *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(st
 	}
 	e.count()
 	if e.behind == 0 {
-		l.dropBodies(e)
+		s.dropBodies(e)
 	}
 }
 
 // warned records which warnings were reported.
-func (l *state) warned(key Key, warnings []string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.objects[key]; e != nil {
+func (s *state) warned(key Key, warnings []string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[key]; e != nil {
 		e.warned = warnings
 	}
 }
 
 // correct records for an announcement what was corrected.
-func (l *state) correct(key Key, text string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) correct(key Key, text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	const most = 3 // More say nothing new before the next report.
-	if e := l.objects[key]; e != nil && len(e.corrected) < most {
+	if e := s.objects[key]; e != nil && len(e.corrected) < most {
 		e.corrected = append(e.corrected, text)
 	}
 }
 
 // corrections returns what was corrected since it was last called.
-func (l *state) corrections(key Key) []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) corrections(key Key) []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil {
 		return nil
 	}
@@ -565,70 +565,70 @@ func (l *state) corrections(key Key) []string {
 }
 
 // policiesOf returns the policies that the object names.
-func (l *state) policiesOf(key Key) []tree.Policy {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if e := l.objects[key]; e != nil {
+func (s *state) policiesOf(key Key) []tree.Policy {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if e := s.objects[key]; e != nil {
 		return e.names
 	}
 	return nil
 }
 
 // leave forgets the cluster, which is no member any more.
-func (l *state) leave(cluster string) []Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) leave(cluster string) []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var keys []Key
-	for key, e := range l.objects {
+	for key, e := range s.objects {
 		_, reported := e.statuses[cluster]
 		_, placed := find(e.previous.placed, cluster)
 		if !reported && !placed {
 			continue
 		}
-		l.copies.add(key.Namespace, e, -1)
+		s.copies.add(key.Namespace, e, -1)
 		delete(e.statuses, cluster)
 		e.previous.placed = without(e.previous.placed, cluster)
 		e.count()
-		l.copies.add(key.Namespace, e, 1)
+		s.copies.add(key.Namespace, e, 1)
 		keys = append(keys, key)
 	}
 	return keys
 }
 
 // forget drops the key when the plan is still p. It returns what travelled with it.
-func (l *state) forget(key Key, p *desiredState) (followers []Key) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	e := l.objects[key]
+func (s *state) forget(key Key, p *desiredState) (followers []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
 	if e == nil || e.desired != p {
 		return nil
 	}
-	l.seq++
-	l.dropBodies(e)
-	l.copies.add(key.Namespace, e, -1)
-	followers = l.setFollowers(key, e, nil)
-	l.index(key, e, nil)
-	delete(l.objects, key)
-	if l.nothing != nil {
-		l.nothing[key] = true // Its record may stay for a while, or for as long as somebody else's finalizer.
+	s.seq++
+	s.dropBodies(e)
+	s.copies.add(key.Namespace, e, -1)
+	followers = s.setFollowers(key, e, nil)
+	s.index(key, e, nil)
+	delete(s.objects, key)
+	if s.nothing != nil {
+		s.nothing[key] = true // Its record may stay for a while, or for as long as somebody else's finalizer.
 	}
 	return followers
 }
 
 // keys returns all keys.
-func (l *state) keys() []Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return slices.Collect(maps.Keys(l.objects))
+func (s *state) keys() []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Collect(maps.Keys(s.objects))
 }
 
 // unknown is about how many of the keys nothing was decided so far, not even that there is
 // nothing to plan.
-func (l *state) unknown(keys []Key) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) unknown(keys []Key) (n int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, key := range keys {
-		if l.objects[key] == nil && !l.nothing[key] {
+		if s.objects[key] == nil && !s.nothing[key] {
 			n++
 		}
 	}
@@ -636,11 +636,11 @@ func (l *state) unknown(keys []Key) (n int) {
 }
 
 // on returns the keys that have, or may have, or should have a copy on the cluster.
-func (l *state) on(cluster string) []Key {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) on(cluster string) []Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	var keys []Key
-	for key, e := range l.objects {
+	for key, e := range s.objects {
 		_, reported := e.statuses[cluster]
 		if reported || e.desired.targets[cluster] != nil {
 			keys = append(keys, key)
@@ -650,11 +650,11 @@ func (l *state) on(cluster string) []Key {
 }
 
 // holds is how many keys have a copy on the cluster, as far as is known, by namespace.
-func (l *state) holds(cluster string) map[string]int {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) holds(cluster string) map[string]int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	n := map[string]int{}
-	for namespace, c := range l.copies[cluster] {
+	for namespace, c := range s.copies[cluster] {
 		if c.reported > 0 {
 			n[namespace] = c.reported
 		}
@@ -664,11 +664,11 @@ func (l *state) holds(cluster string) map[string]int {
 
 // deleted reports whether somebody deleted the objects of all of these keys by calls,
 // of which there is one at least.
-func (l *state) deleted(keys []Key) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) deleted(keys []Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for _, key := range keys {
-		if e := l.objects[key]; e == nil || !e.desired.gone || e.desired.cause != causeDeleted {
+		if e := s.objects[key]; e == nil || !e.desired.gone || e.desired.cause != causeDeleted {
 			return false
 		}
 	}
@@ -676,10 +676,10 @@ func (l *state) deleted(keys []Key) bool {
 }
 
 // needs reports whether a copy in the namespace is, or is to be, on the cluster.
-func (l *state) needs(cluster, namespace string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.copies[cluster][namespace] != (copyCount{})
+func (s *state) needs(cluster, namespace string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.copies[cluster][namespace] != (copyCount{})
 }
 
 // copyCounts counts the copies that clusters have, or are to have, by cluster and namespace,
@@ -742,12 +742,12 @@ type usage struct {
 }
 
 // usage looks at the users of the policy at this generation.
-func (l *state) usage(ref tree.Policy, generation int64) usage {
-	l.mu.Lock()
-	defer l.mu.Unlock()
+func (s *state) usage(ref tree.Policy, generation int64) usage {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	u := usage{clusters: map[string]bool{}}
-	for key := range l.users[ref] {
-		e := l.objects[key]
+	for key := range s.users[ref] {
+		e := s.objects[key]
 		u.users = append(u.users, key)
 		inEffect := e.desired.blocked == "" && e.wrong == 0 && e.desired.uses(ref, generation)
 		for i := range e.desired.placed {
