@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -113,7 +114,11 @@ func (at *place) status(a *authored) *refractv1beta1.ServiceInjectionPolicyStatu
 
 // grouping puts pods to their owners.
 type grouping struct {
-	*controller
+	client   client.Client
+	view     *view
+	log      logr.Logger
+	now      func() time.Time
+	patience time.Duration
 
 	namespace string
 	at        *place
@@ -124,7 +129,10 @@ type grouping struct {
 
 // group returns the groups of a namespace that policies have to do with.
 func (c *controller) group(ctx context.Context, namespace string, at *place, policies []*policy) []*group {
-	g := &grouping{controller: c, namespace: namespace, at: at, groups: map[types.UID]*group{}, selected: map[types.UID]bool{}}
+	g := &grouping{
+		client: c.client, view: c.view, log: c.log, now: c.now, patience: c.patience,
+		namespace: namespace, at: at, groups: map[types.UID]*group{}, selected: map[types.UID]bool{},
+	}
 	pods := map[types.UID]bool{}
 	if !c.excluded[namespace] {
 		var rest []placed

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	jsonpatch "github.com/evanphx/json-patch/v5"
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,8 +33,16 @@ const (
 // atOnce is how many requests of a kind are made at once.
 const atOnce = 8
 
+// preflight asks the API server, before pods are replaced, whether what policies refer to is
+// there, and whether the pods that would come would be admitted.
+type preflight struct {
+	client client.Client
+	log    logr.Logger
+	now    func() time.Time
+}
+
 // resolve looks for objects that policies refer to.
-func (c *controller) resolve(ctx context.Context, namespace string, at *place, wanted []object) {
+func (t *preflight) resolve(ctx context.Context, namespace string, at *place, wanted []object) {
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
@@ -42,8 +51,8 @@ func (c *controller) resolve(ctx context.Context, namespace string, at *place, w
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			found := c.lookSafely(ctx, namespace, o)
-			found.at = c.now()
+			found := t.lookSafely(ctx, namespace, o)
+			found.at = t.now()
 			if found.found == before.found && found.err == before.err && maps.Equal(found.keys, before.keys) {
 				found.same = before.same + 1
 			}
@@ -56,10 +65,10 @@ func (c *controller) resolve(ctx context.Context, namespace string, at *place, w
 }
 
 // lookSafely is look, of which nothing but an error comes if that panics.
-func (c *controller) lookSafely(ctx context.Context, namespace string, o object) resolution {
+func (t *preflight) lookSafely(ctx context.Context, namespace string, o object) resolution {
 	found, err := func() (found resolution, err error) {
-		defer rescue.To(&err, c.log, "looking for what an injection policy names", "namespace", namespace, "object", o.String())
-		return c.look(ctx, namespace, o), nil
+		defer rescue.To(&err, t.log, "looking for what an injection policy names", "namespace", namespace, "object", o.String())
+		return t.look(ctx, namespace, o), nil
 	}()
 	if err != nil {
 		return resolution{err: err.Error()}
@@ -68,20 +77,20 @@ func (c *controller) lookSafely(ctx context.Context, namespace string, o object)
 }
 
 // look reads an object that a policy refers to; its content is not kept.
-func (c *controller) look(ctx context.Context, namespace string, o object) resolution {
+func (t *preflight) look(ctx context.Context, namespace string, o object) resolution {
 	key := types.NamespacedName{Namespace: namespace, Name: o.name}
 	r := resolution{keys: map[string]bool{}}
 	var err error
 	switch o.kind {
 	case "Secret":
 		secret := &corev1.Secret{}
-		err = c.client.Get(ctx, key, secret)
+		err = t.client.Get(ctx, key, secret)
 		for name := range secret.Data {
 			r.keys[name] = true
 		}
 	case "ConfigMap":
 		data := &corev1.ConfigMap{}
-		err = c.client.Get(ctx, key, data)
+		err = t.client.Get(ctx, key, data)
 		for name := range data.Data {
 			r.keys[name] = true
 		}
@@ -91,7 +100,7 @@ func (c *controller) look(ctx context.Context, namespace string, o object) resol
 	default:
 		meta := &metav1.PartialObjectMetadata{}
 		meta.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: o.kind})
-		err = c.client.Get(ctx, key, meta)
+		err = t.client.Get(ctx, key, meta)
 	}
 	switch {
 	case err == nil:
@@ -103,11 +112,11 @@ func (c *controller) look(ctx context.Context, namespace string, o object) resol
 }
 
 // probe tries, without a trace, whether a pod can be created as it should be.
-func (c *controller) probe(ctx context.Context, namespace string, at *place, q query) {
+func (t *preflight) probe(ctx context.Context, namespace string, at *place, q query) {
 	before := at.probes[q.group.ref.uid]
 	p := probe{hash: q.hash}
-	p.reason, p.message = c.trySafely(ctx, namespace, q)
-	p.ok, p.at = p.reason == "", c.now()
+	p.reason, p.message = t.trySafely(ctx, namespace, q)
+	p.ok, p.at = p.reason == "", t.now()
 	if !p.ok {
 		p.tries = 1
 		if before.hash == q.hash {
@@ -128,11 +137,11 @@ const (
 )
 
 // trySafely is try, which panics for one workload alone.
-func (c *controller) trySafely(ctx context.Context, namespace string, q query) (reason, message string) {
+func (t *preflight) trySafely(ctx context.Context, namespace string, q query) (reason, message string) {
 	var err error
 	func() {
-		defer rescue.To(&err, c.log, "trying out a pod", "namespace", namespace, "workload", q.group.ref.String())
-		reason, message = c.try(ctx, namespace, q)
+		defer rescue.To(&err, t.log, "trying out a pod", "namespace", namespace, "workload", q.group.ref.String())
+		reason, message = t.try(ctx, namespace, q)
 	}()
 	if err != nil {
 		return reasonInternal, err.Error()
@@ -141,12 +150,12 @@ func (c *controller) trySafely(ctx context.Context, namespace string, q query) (
 }
 
 // try returns why a pod for the group cannot be created, or nothing if it can.
-func (c *controller) try(ctx context.Context, namespace string, q query) (reason, message string) {
-	trial, err := c.trial(ctx, namespace, q)
+func (t *preflight) try(ctx context.Context, namespace string, q query) (reason, message string) {
+	trial, err := t.trial(ctx, namespace, q)
 	if err != nil {
 		return probeChanging, err.Error()
 	}
-	if err := c.client.Create(ctx, trial, client.DryRunAll); err != nil {
+	if err := t.client.Create(ctx, trial, client.DryRunAll); err != nil {
 		return probeRefused, "a pod like those to come cannot be created: " + err.Error()
 	}
 	text := trial.GetAnnotations()[refractv1beta1.InjectionAnnotation]
@@ -174,7 +183,7 @@ func skippedIn(record *inject.Record) string {
 
 // trial returns a pod as the group's controller would make it: of its template as it
 // is now, or, for an owner of an unknown kind, like the pod that is to go.
-func (c *controller) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
+func (t *preflight) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
 	from := &unstructured.Unstructured{}
 	from.SetAPIVersion(q.group.ref.apiVersion)
 	from.SetKind(q.group.ref.kind)
@@ -184,7 +193,7 @@ func (c *controller) trial(ctx context.Context, namespace string, q query) (*uns
 		from.SetKind(kindPod)
 		name = q.victim.name
 	}
-	if err := c.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, from); err != nil {
+	if err := t.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, from); err != nil {
 		return nil, fmt.Errorf("reading %s %s: %w", from.GetKind(), name, err)
 	}
 	var trial *unstructured.Unstructured

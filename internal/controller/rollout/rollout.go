@@ -70,9 +70,10 @@ type controller struct {
 	disabled bool
 	excluded map[string]bool // Namespaces into whose pods nothing is injected.
 
-	view   *view
-	queue  workqueue.TypedRateLimitingInterface[string]
-	census census
+	view      *view
+	queue     workqueue.TypedRateLimitingInterface[string]
+	census    census
+	preflight preflight
 
 	mu     sync.Mutex
 	places map[string]*place
@@ -105,6 +106,7 @@ func newController(o Options, from dynamic.Interface, recorder events.EventRecor
 	if c.patience == 0 {
 		c.patience = DefaultPatience
 	}
+	c.preflight = preflight{client: c.client, log: c.log, now: c.now}
 	c.view = newView(c.log, c.changed)
 	return c
 }
@@ -211,9 +213,9 @@ func (c *controller) reconcile(ctx context.Context, namespace string) (again tim
 		if len(p.resolve)+len(p.probe) == 0 {
 			break
 		}
-		c.resolve(ctx, namespace, at, p.resolve)
+		c.preflight.resolve(ctx, namespace, at, p.resolve)
 		for _, q := range p.probe {
-			c.probe(ctx, namespace, at, q)
+			c.preflight.probe(ctx, namespace, at, q)
 		}
 		s.now = c.now()
 		p = decide(s)
