@@ -72,7 +72,7 @@ func TestFleetUnderAttack(t *testing.T) {
 	quiet, attacked := 8*time.Second, 25*time.Second
 	soak := soaking()
 	if soak {
-		quiet, attacked = 2*time.Minute, 10*time.Minute
+		quiet, attacked = 4*time.Minute, 10*time.Minute
 	}
 	s := besiege(t)
 	for _, ns := range tenantsOf() {
@@ -311,8 +311,14 @@ func (s *siege) live(phase string, during time.Duration) map[string][]time.Durat
 		took[what] = append(took[what], time.Since(began))
 	}
 	var all sync.WaitGroup
-	for _, ns := range tenantsOf() {
+	for i, ns := range tenantsOf() {
 		all.Go(func() {
+			// Tenants know nothing of each other, so they do not act in the same moment.
+			select {
+			case <-ctx.Done():
+				return
+			case <-time.After(time.Duration(i) * cycle / benign):
+			}
 			every(ctx, cycle, func(n int) {
 				all.Go(func() { s.cycle(ns, fmt.Sprintf("%s-%s-%d", phase, secret, n), note) })
 			})

@@ -113,8 +113,9 @@ type attack struct {
 	first, other          error // A refusal, and one that does not say why.
 }
 
-// heavily is how often the long form has a heavy pod.
-const heavily = 200 * time.Millisecond
+// heavily is how often each of those who create heavy pods has one in the long form. One
+// takes an API server and the injector a tenth of a second of a processor together.
+const heavily = time.Second
 
 // busy is what whoever asks too much is told.
 var busy = []string{"too many", "it takes too long: try again", "busy", "context deadline exceeded", "Client.Timeout", "has been modified"}

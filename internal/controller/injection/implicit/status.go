@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
@@ -57,21 +58,22 @@ func complete(p *refractv1beta1.ServiceInjectionPolicy, service *corev1.Service,
 		Type: refractv1beta1.ConditionServiceFound, Status: metav1.ConditionFalse, ObservedGeneration: p.Generation, LastTransitionTime: now,
 	}}
 	c := out.condition
+	name := output.Cut(p.Spec.Service, validation.DNS1035LabelMaxLength) // What was stored before the CRD said so may be longer.
 	if service == nil {
 		c.Reason = reasonNotFound
-		c.Message = fmt.Sprintf("there is no Service %s in the namespace: only what the policy says itself is injected", p.Spec.Service)
+		c.Message = fmt.Sprintf("there is no Service %s in the namespace: only what the policy says itself is injected", name)
 	} else {
 		items, err := taken(p, service)
 		if err != nil {
 			c.Reason = reasonInvalidAnnotations
-			c.Message = output.Cut(fmt.Sprintf("Service %s: %v", p.Spec.Service, err), longestMessage) + "; until that is put right, "
+			c.Message = output.Cut(fmt.Sprintf("Service %s: %v", name, err), longestMessage) + "; until that is put right, "
 			if orNil(items) == nil && p.Status.FromService != nil {
 				c.Message += "only what the policy says itself is injected"
 			} else {
 				c.Message += "status.fromService stays as it is"
 			}
 		} else {
-			c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonFound, told(p.Spec.Service, items)
+			c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonFound, told(name, items)
 		}
 		out.fromService = orNil(items)
 	}
