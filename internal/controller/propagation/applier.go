@@ -73,8 +73,8 @@ type cluster interface {
 	Approved(name string) string
 }
 
-// applier is the second station: it makes true on one member what was decided. It takes the
-// key of an object, compares what was decided with what is known of the copy, and writes or
+// applier is the second station, one for each member: it makes true there what was decided. It
+// takes the key of an object, compares what was decided with what is known of the copy, and writes or
 // removes that.
 type applier struct {
 	hub      string // UID of the hub.

@@ -13,7 +13,7 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 	if s == nil {
 		s = newSources(nil, nil, discard)
 	}
-	c, err := connect(o, hubAccess{uid: theHub, client: hub, live: hub, recorder: events.NewFakeRecorder(0), log: discard}, s)
+	c, err := connect(o, hubAccess{uid: theHub, client: hub, live: hub, recorder: &events.FakeRecorder{}, log: discard}, s)
 	if err != nil {
 		tb.Fatal(err)
 	}

@@ -269,7 +269,7 @@ func (r *runner) Start(ctx context.Context) error {
 	err := <-errs // The first to end ends all, whether ctx ended or it failed.
 	cancel()
 	running.Wait()
-	c.dispatcher.running.Wait()
+	c.dispatcher.wait()
 	watches.Wait()
 	c.members.Close()
 	return err

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
@@ -43,12 +44,69 @@ func TestCopyCounts(t *testing.T) {
 		case 5:
 			s.forget(key, s.desired(key))
 		}
-		want := copyCounts{}
-		for key, e := range s.objects {
-			want.add(key.Namespace, e, 1)
+		for _, cluster := range clusters {
+			want := map[string]int{}
+			for key, e := range s.objects {
+				if _, reported := e.statuses[cluster]; reported {
+					want[key.Namespace]++
+				}
+			}
+			if diff := cmp.Diff(want, s.holds(cluster)); diff != "" {
+				t.Fatalf("after step %d: holds(%s): -want, +got:\n%s", step, cluster, diff)
+			}
+			for _, namespace := range []string{"ns-0", "ns-1"} {
+				if got, want := s.needs(cluster, namespace), needed(s, cluster, namespace); got != want {
+					t.Fatalf("after step %d: needs(%s, %s): want %t, got %t", step, cluster, namespace, want, got)
+				}
+			}
 		}
-		if diff := cmp.Diff(want, s.copies, cmp.AllowUnexported(copyCount{})); diff != "" {
+	}
+}
+
+// needed looks at all objects for one that has, or is to have, a copy there.
+func needed(s *state, cluster, namespace string) bool {
+	for key, e := range s.objects {
+		_, reported := e.statuses[cluster]
+		if key.Namespace == namespace && (reported || e.desired.targets[cluster] != nil) {
+			return true
+		}
+	}
+	return false
+}
+
+// TestPendingRemovals: whatever comes, goes and is approved, what is counted is what is held,
+// and the token depends on nothing else.
+func TestPendingRemovals(t *testing.T) {
+	random := rand.New(rand.NewPCG(3, 4))
+	now := time.Unix(0, 0)
+	g := newGuard(DefaultGuard, func() time.Time { return now })
+	causes := []cause{causePlacement, causeMissing}
+	for step := range 20_000 {
+		key := keyOf("configmaps", fmt.Sprint(random.IntN(40)))
+		key.Namespace = fmt.Sprint("ns-", random.IntN(2))
+		approved := ""
+		if random.IntN(50) == 0 {
+			approved = g.pending.token()
+		}
+		switch random.IntN(8) {
+		case 0:
+			g.went(key)
+		case 1:
+			g.stays(key)
+		default:
+			r := removal{key, types.UID(fmt.Sprint(random.IntN(2))), causes[random.IntN(2)], random.IntN(20) == 0}
+			g.ask(r, of(40), approved)
+		}
+		now = now.Add(time.Duration(random.IntN(200)) * time.Millisecond)
+		want := newPendingRemovals()
+		for _, r := range g.pending.byKey {
+			want.add(r)
+		}
+		if diff := cmp.Diff(want, g.pending, cmp.AllowUnexported(pendingRemovals{}, removal{}, group{})); diff != "" {
 			t.Fatalf("after step %d: -want, +got:\n%s", step, diff)
+		}
+		if got := g.pending.token(); got != want.token() || (got == "") != (len(g.pending.byKey) == 0) {
+			t.Fatalf("after step %d: token(): want %q, got %q", step, want.token(), got)
 		}
 	}
 }

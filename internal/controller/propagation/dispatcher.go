@@ -67,6 +67,13 @@ func (d *dispatcher) start(ctx context.Context) {
 	}
 }
 
+// wait waits for the appliers, when the context that they were begun with has ended.
+func (d *dispatcher) wait() {
+	d.mu.Lock()   // Whoever has seen that context before it ended has begun what it was to begin.
+	d.mu.Unlock() //nolint:staticcheck // Nothing is done under the lock.
+	d.running.Wait()
+}
+
 // applier returns that of a member; nil if this replica does not write to it.
 func (d *dispatcher) applier(name string) *applier {
 	d.mu.Lock()
@@ -226,9 +233,8 @@ func (d *dispatcher) begin(m *member.Member) error {
 	if err != nil {
 		return err
 	}
-	ctx, stop := context.WithCancel(d.ctx)
-	r := runningApplier{applier: a, ended: make(chan struct{})}
-	r.stop = stop
+	ctx, stop := context.WithCancel(d.ctx) //nolint:gosec // It is called when the member leaves, see stop; or d.ctx ends.
+	r := runningApplier{applier: a, stop: stop, ended: make(chan struct{})}
 	d.appliers[m.Name] = r
 	d.running.Go(func() {
 		defer close(r.ended)

@@ -33,7 +33,7 @@ type content struct {
 	// size is that of the body in bytes.
 	size int
 	// body is nil while nobody is about to write the copy, and where there is no room
-	// for it: then it is made again, see [applier.bodyOf].
+	// for it: then it is made again, see [renderer.bodyOf].
 	body atomic.Pointer[body]
 }
 

@@ -147,9 +147,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
-	if e != nil {
-		s.copies.add(key.Namespace, e, -1)
-	} else {
+	if e == nil {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
 		e.recover(was.statuses)
 		e.warned = was.warned
@@ -171,10 +169,13 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	e.carry(p, concerned)
 	s.dropBodies(e)
+	if e.desired == nil {
+		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
+	}
+	s.copies.retarget(key.Namespace, e, p.targets)
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	e.count()
-	s.copies.add(key.Namespace, e, 1)
 	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
@@ -497,8 +498,6 @@ func (s *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(st
 	if e == nil {
 		return
 	}
-	s.copies.add(key.Namespace, e, -1)
-	defer func() { s.copies.add(key.Namespace, e, 1) }()
 	there := map[string]bool{}
 	for i := range rows {
 		row := rows[i]
@@ -511,11 +510,15 @@ func (s *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(st
 		if t := e.desired.targets[row.Name]; t != nil && t.variant != nil && t.variant.hash == row.Hash {
 			r.seq = e.desired.seq
 		}
+		if _, reported := e.statuses[row.Name]; !reported {
+			s.copies.change(key.Namespace, row.Name, e.desired.targets[row.Name] != nil, true)
+		}
 		e.statuses[row.Name] = r
 	}
 	for name, r := range e.statuses {
 		if r.foreign != nil && !there[name] && !own(name) {
 			delete(e.statuses, name)
+			s.copies.change(key.Namespace, name, e.desired.targets[name] != nil, false)
 			if e.desired.targets[name] == nil {
 				e.previous.placed = without(e.previous.placed, name)
 			}
@@ -585,11 +588,12 @@ func (s *state) leave(cluster string) []Key {
 		if !reported && !placed {
 			continue
 		}
-		s.copies.add(key.Namespace, e, -1)
+		if reported {
+			s.copies.change(key.Namespace, cluster, e.desired.targets[cluster] != nil, false)
+		}
 		delete(e.statuses, cluster)
 		e.previous.placed = without(e.previous.placed, cluster)
 		e.count()
-		s.copies.add(key.Namespace, e, 1)
 		keys = append(keys, key)
 	}
 	return keys
@@ -605,7 +609,8 @@ func (s *state) forget(key Key, p *desiredState) (followers []Key) {
 	}
 	s.seq++
 	s.dropBodies(e)
-	s.copies.add(key.Namespace, e, -1)
+	s.copies.retarget(key.Namespace, e, nil)
+	s.copies.add(key.Namespace, e.statuses, copyCount{reported: -1})
 	followers = s.setFollowers(key, e, nil)
 	s.index(key, e, nil)
 	delete(s.objects, key)
@@ -689,14 +694,27 @@ type copyCounts map[string]map[string]copyCount
 // copyCount is how many copies of a namespace a cluster reports, and how many more it is to have.
 type copyCount struct{ reported, missing int }
 
-// add counts the copies of an object of the namespace n times.
-func (c copyCounts) add(namespace string, e *objectState, n int) {
-	for name := range e.statuses {
-		c.count(namespace, name, copyCount{reported: n})
+// add counts a copy on each of the clusters.
+func (c copyCounts) add(namespace string, on map[string]clusterStatus, n copyCount) {
+	for name := range on {
+		c.count(namespace, name, n)
 	}
-	for name := range e.desired.targets {
-		if _, reported := e.statuses[name]; !reported {
-			c.count(namespace, name, copyCount{missing: n})
+}
+
+// retarget counts that an object of the namespace is to have copies on other clusters.
+func (c copyCounts) retarget(namespace string, e *objectState, targets map[string]*target) {
+	var before map[string]*target
+	if e.desired != nil {
+		before = e.desired.targets
+	}
+	for name := range before {
+		if _, reported := e.statuses[name]; !reported && targets[name] == nil {
+			c.count(namespace, name, copyCount{missing: -1})
+		}
+	}
+	for name := range targets {
+		if _, reported := e.statuses[name]; !reported && before[name] == nil {
+			c.count(namespace, name, copyCount{missing: 1})
 		}
 	}
 }
