@@ -33,7 +33,7 @@ const (
 	lastRetry  = time.Minute
 )
 
-// maxMessage bounds what a row says, in bytes.
+// maxMessage bounds what a status says, in bytes.
 const maxMessage = 1000
 
 // soonRetry bounds the time between attempts at what may be possible soon, without
@@ -124,7 +124,7 @@ func cameFrom(hub string, key Key, copied member.Copy) bool {
 		strings.HasSuffix(copied.Source, copyName(key.GroupResource, key.Namespace, key.Name))
 }
 
-// applyOne makes the plan of one object true on the member. What panics over what the
+// applyOne makes the desired state of one object true on the member. What panics over what the
 // member answers fails for this copy alone.
 func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	ctx, end, ok := a.begin(ctx, a.member.Name)
@@ -136,7 +136,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	result, err := a.tryOne(ctx, key)
 	if p := a.state.desired(key); rescue.Is(err) && p != nil {
 		r := a.statusFor(key, p)
-		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternal, err.Error()
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternalError, err.Error()
 		return a.failed(key, r)
 	}
 	return result, err
@@ -162,15 +162,15 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		}
 		// When it is ready again, everything is decided anew.
 		r := a.statusFor(key, p)
-		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonNotReady, "the cluster is not ready; see its FederatedCluster"
+		r.state, r.reason, r.message = refractv1alpha1.StateOffline, reasonClusterNotReady, "the cluster is not ready; see its FederatedCluster"
 		return a.done(key, r, 0)
 	}
 	if t != nil && t.variant != nil && !p.dryRun {
 		a.member.Watch(t.variant.gvr)
 	}
-	have, sight := a.member.Copy(key)
+	have, found := a.member.Copy(key)
 	switch {
-	case sight == member.Unlisted:
+	case found == member.Unlisted:
 		err := a.member.ListError(key.GroupResource)
 		if err == nil {
 			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
@@ -191,23 +191,23 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		r.message = "what the cluster answers about the object cannot be read, and it is left as it is: " + have.Fault
 		return a.failed(key, r)
 	case p.dryRun && !leaving:
-		return a.dryRun(key, p, t, have, sight)
+		return a.dryRun(key, p, t, have, found)
 	case t == nil || leaving:
-		return a.remove(ctx, key, p, leaving, have, sight)
+		return a.remove(ctx, key, p, leaving, have, found)
 	case t.err != nil:
 		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
 		r.hash = have.Hash
 		return a.done(key, r, 0)
 	default:
-		return a.applyInTurn(ctx, key, p, t, have, sight)
+		return a.applyInTurn(ctx, key, p, t, have, found)
 	}
 }
 
 // dryRun says what would be done.
-func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	r := a.statusFor(key, p)
-	present := sight == member.Present && a.ours(key, have)
+	present := found == member.Present && a.ours(key, have)
 	if t == nil && !present {
 		r.absent = true
 		return a.done(key, r, 0)
@@ -230,26 +230,26 @@ func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, 
 }
 
 // apply writes the copy unless it is there as it should be.
-func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	a.guard.stays(key)
 	r := a.statusFor(key, p)
 	r.adopted = r.adopted || have.Adopted
 	with := (*body).forNew
 	known := func(b *body) []byte { return b.forKnown(have.UID, r.adopted) }
 	switch {
-	case sight == member.Present && have.Native:
+	case found == member.Present && have.Native:
 		return a.native(key, r)
-	case sight == member.Present && !a.ours(key, have) && !r.stripped(have):
+	case found == member.Present && !a.ours(key, have) && !r.stripped(have):
 		if !a.adopts(p, have) {
 			return a.exists(key, r, have)
 		}
 		r.adopted = true
 		with = known
-	case sight == member.Present && have.Deleting:
+	case found == member.Present && have.Deleting:
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, 0) // Its going is an event.
-	case sight == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
+	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.synced(key, r, p, t)
@@ -259,7 +259,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		}
 		r.drift = cmp.Or(drift, r.drift)
 		with = known
-	case sight == member.Present:
+	case found == member.Present:
 		with = known
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
@@ -277,7 +277,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
-	if sight == member.Present && t.variant.retained && have.Owned.Replicas() {
+	if found == member.Present && t.variant.retained && have.Owned.Replicas() {
 		if err := a.handOver(ctx, key, t.variant); err != nil {
 			return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
 		}
@@ -294,13 +294,13 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 }
 
 // applyInTurn is apply, for a large copy when a worker may see to one.
-func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *target, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	leave, ok := a.large.enter(t.variant.size)
 	if !ok {
 		return reconcile.Result{RequeueAfter: largeDelay}, nil
 	}
 	defer leave()
-	return a.apply(ctx, key, p, t, have, sight)
+	return a.apply(ctx, key, p, t, have, found)
 }
 
 // write writes a copy.
@@ -318,7 +318,7 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 	case errors.Is(err, errOutdated):
 		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
-		r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
 		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
 		return a.failed(key, r)
 	case namespaceMissing(err):
@@ -411,7 +411,7 @@ func (a *applier) exists(key Key, r clusterStatus, have member.Copy) (reconcile.
 
 // native leaves what the cluster made for itself as it is.
 func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
-	r.state, r.reason = refractv1alpha1.StateFailed, reasonNative
+	r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
 	r.message = "the cluster has an object of this name that it made for itself; it is left as it is, whether it is to be adopted or not"
 	return a.failed(key, r)
 }
@@ -419,7 +419,7 @@ func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
 // paused waits until the cluster is likely to answer again.
 func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
-		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBacklog,
+		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBackingOff,
 			"the cluster has failed to answer several times; it is asked less often until it does"
 	}
 	return a.done(key, r, left)
@@ -428,20 +428,20 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 func (a *applier) synced(key Key, r clusterStatus, p *desiredState, t *target) (reconcile.Result, error) {
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
 	r.generation, r.hash = p.generation, t.variant.hash
-	if have, sight := a.member.Copy(key); sight == member.Present {
+	if have, found := a.member.Copy(key); found == member.Present {
 		r.owned, r.fields, r.uid = have.Owned, "", have.UID
 	}
 	return a.done(key, r, 0)
 }
 
-// statusFor begins the row of the member with what it is known to hold.
+// statusFor begins the status of the member with what it is known to hold.
 func (a *applier) statusFor(key Key, p *desiredState) clusterStatus {
 	r, _ := a.state.clusterStatus(key, a.member.Name)
 	r.seq, r.foreign = p.seq, nil
 	return r
 }
 
-// failed records a row and has the key come again, later each time.
+// failed records a status and has the key come again, later each time.
 func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
 	after := a.retries.When(key)
@@ -453,7 +453,7 @@ func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	return a.done(key, r, after)
 }
 
-// done records the row. The key comes again after the time, unless that is zero.
+// done records the status. The key comes again after the time, unless that is zero.
 func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile.Result, error) {
 	r.message = output.Cut(r.message, maxMessage)
 	before, reported := a.state.clusterStatus(key, a.member.Name)

@@ -87,13 +87,13 @@ func (w *largeWrites) begin(ctx context.Context, size int) (end func(), ok bool)
 	}
 }
 
-// outdatedDelay is for how long a copy waits for a plan that is decided anew.
+// outdatedDelay is for how long a copy waits for a desired state that is decided anew.
 const outdatedDelay = 100 * time.Millisecond
 
-// errOutdated says that a plan is not what would be decided now, and is decided anew.
-var errOutdated = errors.New("the plan is outdated")
+// errOutdated says that a desired state is not what would be decided now, and is decided anew.
+var errOutdated = errors.New("the desired state is outdated")
 
-// keepBodies counts the bodies of a plan that is new, and keeps those that there is room for
+// keepBodies counts the bodies of a desired state that is new, and keeps those that there is room for
 // and somebody needs. The lock must be held.
 func (s *state) keepBodies(e *objectState) {
 	for _, v := range e.desired.variants {
@@ -108,7 +108,7 @@ func (s *state) keepBodies(e *objectState) {
 	}
 }
 
-// dropBodies lets the bodies of a plan go. The lock must be held.
+// dropBodies lets the bodies of a desired state go. The lock must be held.
 func (s *state) dropBodies(e *objectState) {
 	if e.bodies == 0 {
 		return
@@ -187,7 +187,7 @@ func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *conten
 	return p.encodeFor(src.object, &clusters[at].Cluster, policies, sourceOf(r.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
 }
 
-// encodeFor renders and encodes the object of the plan for one of its clusters; nil if it
+// encodeFor renders and encodes the object of the desired state for one of its clusters; nil if it
 // cannot be.
 func (p *desiredState) encodeFor(obj *unstructured.Unstructured, cluster *match.Cluster, policies []*override.Policy, source string) *content {
 	at, placed := find(p.placed, cluster.Name)

@@ -136,7 +136,7 @@ func TestMemoryOfPlans(t *testing.T) {
 	}
 }
 
-// TestBodiesAreLetGo follows what is kept of copies from the plan on.
+// TestBodiesAreLetGo follows what is kept of copies from the desired state on.
 func TestBodiesAreLetGo(t *testing.T) {
 	const bytes = 1 << 20
 	key := keyOf("configmaps", "big")
@@ -213,7 +213,7 @@ func TestBodiesOfAllObjects(t *testing.T) {
 	}
 }
 
-// TestEncodeFor renders for one cluster what a plan did for all.
+// TestEncodeFor renders for one cluster what a desired state did for all.
 func TestEncodeFor(t *testing.T) {
 	op := compile(t, "op", rule("eu-1", "/spec/replicas", "5"))
 	cases := map[string]struct {
@@ -332,7 +332,7 @@ func TestLargeCopiesLineUp(t *testing.T) {
 }
 
 // BenchmarkDecide decides about a Deployment of some kilobytes with eight overriders for
-// three clusters, records the plan, and has the clusters report that they have it.
+// three clusters, records the desired state, and has the clusters report that they have it.
 func BenchmarkDecide(b *testing.B) {
 	var patches []corev1alpha1.JSONPatchOverrider
 	for i := range 8 {

@@ -25,39 +25,39 @@ import (
 	"refract.dev/tree"
 )
 
-// Reasons of the condition Synced, and of rows.
+// Reasons of the condition Synced, and of statuses.
 const (
-	reasonSynced          = "Synced"
-	reasonProgressing     = "Progressing"
-	reasonNoCluster       = "NoClusterMatches"
-	reasonNative          = "MadeByEachCluster"
-	reasonPolicyNotFound  = "PolicyNotFound"
-	reasonPolicyDeleted   = "PolicyDeleted"
-	reasonInvalidPolicy   = "InvalidPolicy"
-	reasonInvalidLabel    = "InvalidLabel"
-	reasonDryRun          = "DryRun"
-	reasonOverrideFailed  = "OverrideFailed"
-	reasonAlreadyExists   = "AlreadyExists"
-	reasonRejected        = "Rejected"
-	reasonTypeNotServed   = "TypeNotServed"
-	reasonUnreachable     = "Unreachable"
-	reasonUnreadable      = "Unreadable"
-	reasonInternal        = "InternalError"
-	reasonWriteFailed     = "WriteFailed"
-	reasonNotReady        = "ClusterNotReady"
-	reasonBeingDeleted    = "BeingDeleted"
-	reasonSourceGone      = "SourceGone"
-	reasonNoLongerPlaced  = "NoLongerPlaced"
-	reasonDeletionBlocked = "DeletionFailed"
-	reasonDeletionPending = "AwaitingApproval"
-	reasonClusterLeaves   = "ClusterLeaves"
-	reasonDriftsAgain     = "ChangedAgainAndAgain"
-	reasonBacklog         = "BackingOff"
+	reasonSynced            = "Synced"
+	reasonProgressing       = "Progressing"
+	reasonNoClusterMatches  = "NoClusterMatches"
+	reasonMadeByEachCluster = "MadeByEachCluster"
+	reasonPolicyNotFound    = "PolicyNotFound"
+	reasonPolicyDeleted     = "PolicyDeleted"
+	reasonInvalidPolicy     = "InvalidPolicy"
+	reasonInvalidLabel      = "InvalidLabel"
+	reasonDryRun            = "DryRun"
+	reasonOverrideFailed    = "OverrideFailed"
+	reasonAlreadyExists     = "AlreadyExists"
+	reasonRejected          = "Rejected"
+	reasonTypeNotServed     = "TypeNotServed"
+	reasonUnreachable       = "Unreachable"
+	reasonUnreadable        = "Unreadable"
+	reasonInternalError     = "InternalError"
+	reasonWriteFailed       = "WriteFailed"
+	reasonClusterNotReady   = "ClusterNotReady"
+	reasonBeingDeleted      = "BeingDeleted"
+	reasonSourceGone        = "SourceGone"
+	reasonNoLongerPlaced    = "NoLongerPlaced"
+	reasonDeletionFailed    = "DeletionFailed"
+	reasonAwaitingApproval  = "AwaitingApproval"
+	reasonClusterLeaves     = "ClusterLeaves"
+	reasonChangedAgain      = "ChangedAgainAndAgain"
+	reasonBackingOff        = "BackingOff"
 )
 
 // desiredState is what should be true of one object on all clusters.
 type desiredState struct {
-	seq        int64     // Grows with each plan of the key.
+	seq        int64     // Grows with each desired state of the key.
 	made       time.Time // When.
 	gvr        schema.GroupVersionResource
 	kind       string
@@ -94,7 +94,7 @@ type desiredState struct {
 	// withheld are what would travel with the object to these clusters, were it known
 	// that somebody may have it so. What is there stays.
 	withheld map[Key][]string
-	previous previous // What the plan was made with.
+	previous previous // What the desired state was made with.
 }
 
 // target is what should be true on one cluster.
@@ -115,7 +115,7 @@ type variant struct {
 	changes []string // As a report shows them; none beyond the first variants.
 }
 
-// previous is what must be remembered of the plans before.
+// previous is what must be remembered of the desired states before.
 type previous struct {
 	// uid is that of the object; another object of the name begins anew.
 	uid types.UID
@@ -154,7 +154,7 @@ type followed struct {
 // more copies stay.
 type orphaning string
 
-// inputs are what a plan depends on besides the object.
+// inputs are what a desired state depends on besides the object.
 type inputs struct {
 	hub         string // UID of the hub.
 	clusters    []placement.Cluster
@@ -193,10 +193,10 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
 		placed: was.placed, hash: was.hash, follows: was.follows, previous: was,
 	}
-	return p.block(reasonInternal, err.Error())
+	return p.block(reasonInternalError, err.Error())
 }
 
-// decide makes the plan of one object. It is pure.
+// decide makes the desired state of one object. It is pure.
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
 	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
@@ -224,7 +224,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	p.previous = was
 	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations))
 	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
-		return p.block(reasonNative, why)
+		return p.block(reasonMadeByEachCluster, why)
 	}
 	if err != nil {
 		return p.block(reasonInvalidLabel, err.Error())
@@ -560,7 +560,7 @@ func (p *desiredState) remember(was previous) previous {
 	return now
 }
 
-// uses reports whether the plan was made with the policy at this generation.
+// uses reports whether the desired state was made with the policy at this generation.
 func (p *desiredState) uses(ref tree.Policy, generation int64) bool {
 	ref.Generation = generation
 	is := *policyReference(ref)

@@ -231,10 +231,10 @@ func TestNativesAreHeld(t *testing.T) {
 		wantGone  bool
 		wantOn    []string
 	}{
-		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantHeld: reasonNative},
-		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantHeld: reasonNative, wantOn: []string{"us-1"}},
+		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantHeld: reasonMadeByEachCluster},
+		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantHeld: reasonMadeByEachCluster, wantOn: []string{"us-1"}},
 		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: previous{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
-		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantHeld: reasonNative},
+		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantHeld: reasonMadeByEachCluster},
 		"Elsewhere":     {reason: "In another namespace it is a Service like others.", namespace: "shop", labels: placed, wantOn: []string{"eu-1", "us-1"}},
 	}
 	for name, tc := range cases {
@@ -530,7 +530,7 @@ func TestDecideSafely(t *testing.T) {
 	s := &inputs{propagation: func(tree.Policy) *placement.Policy { panic("oh") }}
 	was := previous{uid: "u", placed: on("eu-1")}
 	p := decideSafely(Key{}, source{object: obj, kind: "ConfigMap"}, was, s, logr.Discard())
-	if p.blocked != reasonInternal || !strings.Contains(p.blockedMessage, "Refract stumbled") || p.gone {
+	if p.blocked != reasonInternalError || !strings.Contains(p.blockedMessage, "Refract stumbled") || p.gone {
 		t.Errorf("want it held, and why, got %q %q", p.blocked, p.blockedMessage)
 	}
 	if diff := cmp.Diff(was.placed, p.placed); diff != "" {

@@ -77,7 +77,7 @@ func (r *clusterStatus) known(have member.Copy, hash string) bool {
 }
 
 // asWritten reports whether nobody has changed the copy, as far as who has which field
-// tells. Of a copy with other content than the row says the last write was not noted any
+// tells. Of a copy with other content than the status says the last write was not noted any
 // more, before a restart: when that was is not known.
 func (r *clusterStatus) asWritten(have member.Copy) bool {
 	if r.hash == have.Hash {
@@ -145,7 +145,7 @@ func describeDrift(d *refractv1alpha1.DriftStatus) string {
 
 // leaveDrifted leaves the copy for a while to who keeps changing it.
 func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.DriftStatus, left time.Duration) (reconcile.Result, error) {
-	r.state, r.reason = refractv1alpha1.StateDrifted, reasonDriftsAgain
+	r.state, r.reason = refractv1alpha1.StateDrifted, reasonChangedAgain
 	r.message = strings.Replace(describeDrift(drift), "; it was corrected", "", 1) +
 		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
 	return a.done(key, r, left)

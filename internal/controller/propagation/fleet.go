@@ -29,7 +29,7 @@ type inventory struct {
 
 // objects returns what [Controller.Objects] does.
 func (v *inventory) objects(ctx context.Context) ([]*unstructured.Unstructured, error) {
-	at := moment{epoch: v.state.epoch.Load(), plans: v.state.plans()}
+	at := moment{epoch: v.state.epoch.Load(), decisions: v.state.decisions()}
 	had := v.last.Load()
 	if had != nil && had.objects != nil && had.moment == at {
 		return had.objects, nil
@@ -47,7 +47,7 @@ func (v *inventory) objects(ctx context.Context) ([]*unstructured.Unstructured, 
 }
 
 // moment tells states of the hub apart, as the controllers know it.
-type moment struct{ epoch, plans int64 }
+type moment struct{ epoch, decisions int64 }
 
 // contents is what the hub held at a moment.
 type contents struct {
@@ -139,7 +139,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 	return append(all, v.sources.objects()...), nil
 }
 
-// place returns the plan of a key, and what there was to know before it.
+// place returns the desired state of a key, and what there was to know before it.
 func (s *state) place(key Key) (p *desiredState, was previous, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -13,7 +13,7 @@ import (
 	"refract.dev/tree"
 )
 
-// What a plan keeps of what was done to an object, and its report says. A plan lives as
+// What a desired state keeps of what was done to an object, and its report says. A desired state lives as
 // long as its object, so it is kept as text: a change refers to what it replaced.
 const (
 	maxVariants   = 16       // Whose changes are kept.

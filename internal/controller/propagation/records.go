@@ -88,7 +88,7 @@ func recordName(key Key) string {
 	return strings.Trim(plain[:min(len(plain), most)], "-.") + "-" + hex.EncodeToString(sum[:4])
 }
 
-// known is what is kept of a record. A status has a row for each cluster, so it is
+// known is what is kept of a record. It has a status for each cluster, so it is
 // read once and not kept.
 type known struct {
 	uid        types.UID

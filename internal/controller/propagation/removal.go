@@ -16,9 +16,9 @@ import (
 )
 
 // remove deletes the copy if there is one, or lets it go where it is to stay.
-func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving bool, have member.Copy, sight member.Lookup) (reconcile.Result, error) {
+func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving bool, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	r := a.statusFor(key, p)
-	if sight != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
+	if found != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
 		a.guard.done(key)
 		if r.state == refractv1alpha1.StateDeleting {
 			a.namespaces.tidyLater(key.Namespace) // It had finalizers.
@@ -58,23 +58,23 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		}
 		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
 	}
-	grave, err := a.needsApproval(ctx, key)
+	needed, err := a.needsApproval(ctx, key)
 	if err != nil {
-		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		r.reason, r.message = reasonDeletionFailed, err.Error()
 		return a.failed(key, r)
 	}
-	if asked && !grave {
+	if asked && !needed {
 		return a.delete(ctx, key, r, have)
 	}
-	going := removal{key, have.UID, why, grave}
+	going := removal{key, have.UID, why, needed}
 	holds := func() map[string]int { return a.state.holds(a.member.Name) }
 	switch answer, left := a.guard.ask(going, holds, a.cluster.Approved(a.member.Name)); answer {
 	case notYet:
 		return a.done(key, r, left)
 	case deny:
-		r.reason, r.message = reasonDeletionPending, a.guard.says(going, a.member.Name)
+		r.reason, r.message = reasonAwaitingApproval, a.guard.says(going, a.member.Name)
 		a.stations.pend(a.member.Name) // Its condition says so.
-		if grave {
+		if needed {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}
 		return a.done(key, r, lastRetry)
@@ -99,7 +99,7 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 	found, err := a.member.Delete(ctx, key, have.UID)
 	if err != nil {
 		a.guard.done(key)
-		r.reason, r.message = reasonDeletionBlocked, err.Error()
+		r.reason, r.message = reasonDeletionFailed, err.Error()
 		return a.failed(key, r)
 	}
 	a.guard.went(key)
@@ -144,7 +144,7 @@ func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have me
 		return a.done(key, r, soonRetry)
 	}
 	if err := a.member.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
-		r.reason, r.message = reasonDeletionBlocked, fmt.Sprintf("leaving the copy to the cluster: %v", err)
+		r.reason, r.message = reasonDeletionFailed, fmt.Sprintf("leaving the copy to the cluster: %v", err)
 		return a.failed(key, r)
 	}
 	a.member.Forget(key)

@@ -31,7 +31,7 @@ import (
 const (
 	settledDelay   = 100 * time.Millisecond
 	unsettledDelay = 2 * time.Second
-	// perCluster is how much longer for each cluster: a report has a row for each, and
+	// perCluster is how much longer for each cluster: a report has a status for each, and
 	// writing it again and again would cost more than the copies.
 	perCluster = 20 * time.Millisecond
 	// readinessDelay is how long a workload's status may change before that is
@@ -188,7 +188,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	return reconcile.Result{}, nil
 }
 
-// reportOwn writes the rows of the members that this replica writes to into the
+// reportOwn writes the statuses of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
 func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, rows map[string]clusterStatus, found bool) (reconcile.Result, error) {
 	if !found {
@@ -228,7 +228,7 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, ro
 	return reconcile.Result{}, nil
 }
 
-// ownsAny reports whether this replica writes to one of the clusters of rows.
+// ownsAny reports whether this replica writes to one of the clusters of statuses.
 func (rep *reporter) ownsAny(rows map[string]clusterStatus) bool {
 	for name := range rows {
 		if rep.shards.Owns(name) {
@@ -284,7 +284,7 @@ func (rep *reporter) release(ctx context.Context, r record, k known) error {
 	return client.IgnoreNotFound(rep.client.Patch(ctx, r.Object, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})))
 }
 
-// clusterStatusOf is the row of one cluster.
+// clusterStatusOf is the status of one cluster.
 func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, rows map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := rows[name]
 	if r.foreign != nil && !rep.shards.Owns(name) {
@@ -315,7 +315,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, rows
 		s.State = refractv1alpha1.StatePending
 	}
 	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
-		if have, sight := m.Copy(key); sight == member.Present {
+		if have, found := m.Copy(key); found == member.Present {
 			s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
 			if s.Readiness == "" {
 				s.Readiness = refractv1alpha1.ReadinessReady
@@ -364,7 +364,7 @@ func (rep *reporter) assemble(
 	for _, name := range slices.Sorted(maps.Keys(names)) {
 		line := rep.clusterStatusOf(key, p, name, rows)
 		if at, ok := find(was.placed, name); ok && p.blocked != "" {
-			line.Replicas = was.placed[at].Replicas // It is so until the plan can be made.
+			line.Replicas = was.placed[at].Replicas // It is so until it can be decided.
 		}
 		if t := p.targets[name]; t != nil && t.variant != nil {
 			holders[t.variant.hash]++
@@ -400,7 +400,7 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 		r := &s.Clusters[i]
 		switch {
 		case r.State == refractv1alpha1.StateFailed, r.State == refractv1alpha1.StateOffline, r.State == refractv1alpha1.StateDrifted,
-			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonDeletionPending:
+			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonAwaitingApproval:
 			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.Message))
 			if c.Reason == "" {
 				c.Reason = r.Reason
@@ -417,7 +417,7 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 	case len(failed) > 0:
 		c.Message = few(failed)
 	case len(p.targets) == 0 && len(s.Clusters) == 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoCluster, "the propagation policy chooses no cluster"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoClusterMatches, "the propagation policy chooses no cluster"
 	case int(s.Synced) < len(s.Clusters):
 		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("%d of %d clusters are as they should be", s.Synced, len(s.Clusters))
 	default:

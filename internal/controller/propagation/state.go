@@ -16,7 +16,7 @@ import (
 	"refract.dev/tree"
 )
 
-// state holds, for each object, the plan and what came of it on each cluster.
+// state holds, for each object, the desired state and what came of it on each cluster.
 // It is the only state of the controllers, and made anew after a restart.
 type state struct {
 	epoch    atomic.Int64 // Of policies and clusters: it grows with each change.
@@ -26,7 +26,7 @@ type state struct {
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
 	leaders map[Key]map[Key]bool         // The objects that another travels with.
-	nothing map[Key]bool                 // Of what there is nothing to plan; nil once nobody asks.
+	nothing map[Key]bool                 // Of what there is nothing to decide; nil once nobody asks.
 	copies  copyCounts
 	seq     int64
 	bodies  int // Bytes of those that are kept.
@@ -44,7 +44,7 @@ type objectState struct {
 	// corrected says what was corrected on clusters since that was last announced.
 	corrected []string
 	// behind are the clusters that are to have a copy and have not reported on the
-	// plan; wrong are those whose copy is not as it should be, these included.
+	// desired state; wrong are those whose copy is not as it should be, these included.
 	behind, wrong int
 	bodies        int // Bytes of those that are kept.
 	// due is whether a report is to be written anyway.
@@ -60,7 +60,7 @@ func (e *objectState) count() {
 	}
 }
 
-// add counts the row of a cluster that is to have a copy, n times.
+// add counts the status of a cluster that is to have a copy, n times.
 func (e *objectState) add(r *clusterStatus, n int) {
 	if r.seq != e.desired.seq {
 		e.behind += n
@@ -70,10 +70,10 @@ func (e *objectState) add(r *clusterStatus, n int) {
 	}
 }
 
-// clusterStatus is what came of a plan on one cluster. There are as many as copies, so it
+// clusterStatus is what came of a desired state on one cluster. There are as many as copies, so it
 // holds what cannot be known from elsewhere.
 type clusterStatus struct {
-	seq     int64 // Of the plan.
+	seq     int64 // Of the desired state.
 	state   refractv1alpha1.ClusterState
 	reason  string
 	message string
@@ -110,7 +110,7 @@ func newState() *state {
 	}
 }
 
-// none records that there is nothing to plan for the key now.
+// none records that there is nothing to decide for the key now.
 func (s *state) none(key Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -139,7 +139,7 @@ func (s *state) previous(key Key) (previous, bool) {
 	return e.previous, true
 }
 
-// setDesired records a plan. It returns the clusters for which the plan has to be carried
+// setDesired records a desired state. It returns the clusters for which the desired state has to be carried
 // out, those that are to have a copy and those that may have one; the policies
 // whose users are others now; and the objects whose leaders, or whose leaders'
 // clusters, are others now.
@@ -187,7 +187,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
 }
 
-// carry takes the clusters out of those concerned for which a new plan comes to the
+// carry takes the clusters out of those concerned for which a new desired state comes to the
 // same as the one before, and which are as that says.
 func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
 	if e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid {
@@ -213,7 +213,7 @@ func (e *objectState) recover(rows []refractv1alpha1.ClusterStatus) {
 	}
 }
 
-// reported is the row of which this was reported.
+// reported is the status that was reported in this way.
 func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
 	return clusterStatus{
 		state: s.State, reason: s.Reason, message: s.Message,
@@ -299,7 +299,7 @@ func (s *state) followed(key Key, before []Key) followed {
 	return lead
 }
 
-// fail adds the clusters for which the plan of a leader failed, and reports whether
+// fail adds the clusters for which the desired state of a leader failed, and reports whether
 // there are any.
 func (l *followed) fail(p *desiredState) (some bool) {
 	var clusters []string
@@ -378,14 +378,14 @@ func (s *state) count(ref tree.Policy) int {
 	return len(s.users[ref])
 }
 
-// plans is how many plans were made, or forgotten.
-func (s *state) plans() int64 {
+// decisions is how many decisions were made, or forgotten.
+func (s *state) decisions() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.seq
 }
 
-// desired returns the plan of the key, or nil.
+// desired returns the desired state of the key, or nil.
 func (s *state) desired(key Key) *desiredState {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -395,7 +395,7 @@ func (s *state) desired(key Key) *desiredState {
 	return nil
 }
 
-// clusterStatus returns what came of the plans on the cluster so far.
+// clusterStatus returns what came of the desired states on the cluster so far.
 func (s *state) clusterStatus(key Key, cluster string) (clusterStatus, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -434,8 +434,8 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 	return slices.Delete(slices.Clone(targets), at, at+1)
 }
 
-// report records what came of the plan on the cluster. It returns whether all
-// clusters have reported on the newest plan, and whether a report is due already
+// report records what came of the desired state on the cluster. It returns whether all
+// clusters have reported on the newest desired state, and whether a report is due already
 // that will say so.
 func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
 	s.mu.Lock()
@@ -475,7 +475,7 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	return e.behind == 0, due
 }
 
-// snapshot returns the plan and the rows of the key, and the clusters that have,
+// snapshot returns the desired state and the statuses of the key, and the clusters that have,
 // or may have, a copy.
 func (s *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatus, was previous, ok bool) {
 	s.mu.Lock()
@@ -599,7 +599,7 @@ func (s *state) leave(cluster string) []Key {
 	return keys
 }
 
-// forget drops the key when the plan is still p. It returns what travelled with it.
+// forget drops the key when the desired state is still p. It returns what travelled with it.
 func (s *state) forget(key Key, p *desiredState) (followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -628,7 +628,7 @@ func (s *state) keys() []Key {
 }
 
 // unknown is about how many of the keys nothing was decided so far, not even that there is
-// nothing to plan.
+// nothing to decide.
 func (s *state) unknown(keys []Key) (n int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

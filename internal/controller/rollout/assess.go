@@ -19,7 +19,7 @@ const (
 	reasonNextRun    = "NextRun"
 	reasonBusy       = "RolloutUnderWay"
 	reasonRolling    = "Rolling"
-	reasonFailed     = "RolloutHalted"
+	reasonHalted     = "RolloutHalted"
 	reasonBudget     = "EvictionRefused"
 	reasonBounced    = "NotInjected"
 	reasonQueued     = "Queued"
@@ -360,7 +360,7 @@ func (j *judge) underWay(a *assessment) bool {
 	}
 	stalled := j.progresses(a)
 	if why := cmp.Or(j.failure(a), stalled); why != "" && !j.now.Before(m.lenient) {
-		return a.is(failed, reasonFailed, "%s", why)
+		return a.is(failed, reasonHalted, "%s", why)
 	}
 	if m.reason != reasonBounced || !j.now.Before(m.notBefore) {
 		a.victim, a.bounced = a.sickest()

@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -663,6 +664,20 @@ func TestConditions(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("conditions: -want, +got:\n%s", diff)
+	}
+}
+
+// TestHaltedCondition says which workload is in the way, and why.
+func TestHaltedCondition(t *testing.T) {
+	s := scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+		owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" })))
+	got := meta.FindStatusCondition(decide(s).statuses["a"].Conditions, refractv1beta1.ConditionRolledOut)
+	want := &metav1.Condition{
+		Type: "RolledOut", Status: "False", ObservedGeneration: 3, LastTransitionTime: metav1.NewTime(noon),
+		Reason: "RolloutHalted", Message: "Deployment/x: pod new is in ErrImagePull",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("condition RolledOut: -want, +got:\n%s", diff)
 	}
 }
 

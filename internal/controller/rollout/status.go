@@ -31,7 +31,7 @@ type workloadStatus struct {
 // ranks order reasons from the worst. Those of conflicts stand where the empty one
 // does.
 var ranks = map[string]int{
-	reasonFailed: 0, string(refractv1beta1.PhaseHalted): 1, reasonBlocked: 2, reasonReverts: 3, reasonBounced: 4,
+	reasonHalted: 0, string(refractv1beta1.PhaseHalted): 1, reasonBlocked: 2, reasonReverts: 3, reasonBounced: 4,
 	"": 5, reasonManual: 6, reasonOwner: 7, reasonBudget: 8, reasonBusy: 9, reasonRolling: 10,
 	string(refractv1beta1.PhasePaused): 11, string(refractv1beta1.PhaseAwaitingApproval): 11, reasonQueued: 12, reasonNextRun: 13,
 	inject.ReasonAudit: 14, inject.ReasonOptedOut: 15, inject.ReasonMirrorPod: 15,
@@ -276,7 +276,7 @@ func (d *decision) resolved(st *state) metav1.Condition {
 var conditionReasons = map[refractv1beta1.RolloutPhase]string{
 	refractv1beta1.PhasePending: string(refractv1beta1.PhasePending), refractv1beta1.PhaseBlocked: reasonBlocked,
 	refractv1beta1.PhaseCanary: string(refractv1beta1.PhaseCanary), refractv1beta1.PhaseRolling: reasonRolling,
-	refractv1beta1.PhasePaused: string(refractv1beta1.PhasePaused), refractv1beta1.PhaseHalted: reasonFailed,
+	refractv1beta1.PhasePaused: string(refractv1beta1.PhasePaused), refractv1beta1.PhaseHalted: reasonHalted,
 	refractv1beta1.PhaseAwaitingApproval: string(refractv1beta1.PhaseAwaitingApproval),
 }
 
