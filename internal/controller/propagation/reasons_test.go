@@ -3,7 +3,7 @@ package propagation
 import (
 	"go/ast"
 	"go/parser"
-	"go/token"
+	gotoken "go/token"
 	"os"
 	"strconv"
 	"strings"
@@ -16,7 +16,7 @@ func TestReasonsAreDocumented(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file, err := parser.ParseFile(token.NewFileSet(), "desired.go", nil, parser.SkipObjectResolution)
+	file, err := parser.ParseFile(gotoken.NewFileSet(), "desired.go", nil, parser.SkipObjectResolution)
 	if err != nil {
 		t.Fatal(err)
 	}
