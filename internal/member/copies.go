@@ -106,10 +106,9 @@ type copies struct {
 	err                 error  // Of the last list or watch.
 	missed              bool   // Whether it was said that the member does not serve the type.
 
-	// round is that of the list under way, be it a watch that begins with one, or of the
-	// next: what it has shown has its number. What a list shows is kept as it comes, so that
-	// nothing else has to be, and is untold until one has come to its end, as nobody could
-	// be answered before.
+	// round numbers the list under way, or the next one; a watch may begin with a list, too.
+	// Each copy that it returns is marked with the number. Copies are kept as they come, and
+	// changed is called for them when the list has ended: nobody could be answered before.
 	round    uint32
 	first    bool // Whether the first page is to come.
 	streamed bool // Whether the watch under way has shown something of its list.
@@ -305,10 +304,10 @@ func (c *copies) keep(copies, bytes int) error {
 	return nil
 }
 
-// regained reports whether Refract owns what it did not, or at another time. By what
-// others do to fields it only loses them. So this is a write of our own, whose answer
-// is still to come and ends the doubt; or somebody has written down who manages what,
-// as anybody may who writes the object.
+// regained reports whether Refract owns more fields than before, or since another time. What
+// others write only takes fields away. So this is a write of our own, whose answer is still to
+// come and ends the doubt; or somebody has edited managedFields by hand, as anybody may who
+// writes the object.
 func (c *copies) regained(before Ownership, s *copyEvent) (is bool) {
 	var err error
 	defer rescue.To(&err, c.log, "reading what is owned of a copy", "resource", c.gvr.Resource, "copy", s.name.String())

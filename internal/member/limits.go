@@ -17,7 +17,7 @@ import (
 // Readable of the cluster says so. They are far above what a well API server answers with:
 // it takes objects of up to 3 MiB, and stores up to 1.5 MiB.
 //
-// Of 1 MiB that is within the bounds no more than 64 MiB of memory come. What is kept, and
+// To read 1 MiB within these bounds takes 64 MiB of memory at most. What is kept, and
 // what is read at a time, is counted for each member: see [account].
 const (
 	// mostAnswer is how many bytes an answer may have, after decompression, and mostEvent

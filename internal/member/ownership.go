@@ -22,8 +22,8 @@ const FieldManager = "refract"
 
 // Ownership is a set of fields of an object, those that Refract applied and that
 // nobody has changed or removed since, and when it did. Whoever changes one takes it
-// over; whoever does that under the name of Refract makes it be later. So a copy that
-// was changed is one with another Ownership than it was written with. Ownerships are
+// over; a write under the name of Refract changes the time instead. So a copy that was
+// changed has another Ownership than it was written with. Ownerships are
 // comparable. The zero Ownership has no fields.
 type Ownership struct {
 	fields *fieldSet

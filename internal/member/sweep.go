@@ -212,12 +212,11 @@ func (m *Member) askSweep() {
 	clear(m.without)
 }
 
-// sweep watches every type of which the member holds a copy, so that copies are
-// found whose source went away unseen: also those of a type that the hub does not have any
-// more, but not of any number of them. A type that may not be listed is not
-// watched until a copy is wanted; a type that cannot be listed for other reasons
-// is: what it holds is not known until it can. Only what is not known is looked at;
-// turn is called before each request.
+// sweep watches every type of which the member holds a copy, so that copies are found whose
+// source was deleted unseen. Types that the hub does not have are among them, mostStrays at
+// most. A type that may not be listed is watched only when a copy is wanted; a type whose list
+// fails for other reasons is watched until it succeeds. Types that are known already are not
+// asked for again. Turn is called before each request.
 func (m *Member) sweep(turn func(context.Context) error) {
 	m.mu.Lock()
 	asked := m.asked

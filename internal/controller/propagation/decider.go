@@ -111,8 +111,8 @@ func priorityOf(key Key, p priority) priority {
 
 // decideOne decides about one object, and dispatches what that comes to.
 func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	// What changes from here on, while the key is not yet in the state or with
-	// other policies, is found by this number.
+	// If the epoch is another when the decision is recorded, a policy or a cluster has changed
+	// meanwhile, perhaps before the key was found by its policies: it is decided again.
 	epoch := d.state.epoch.Load()
 	told := d.sources.deletion(key)
 	was, seen := d.state.previous(key)

@@ -76,9 +76,9 @@ func (r *clusterStatus) known(have member.Copy, hash string) bool {
 	return r.asWritten(have) && (r.baseline() != "" || (r.state == refractv1alpha1.StateSynced && r.hash == hash))
 }
 
-// asWritten reports whether nobody has changed the copy, as far as who has which field
-// tells. Of a copy with other content than the status says the last write was not noted any
-// more, before a restart: when that was is not known.
+// asWritten reports whether nobody has changed the copy, judged by who manages its fields. If
+// the hashes differ the last write was not recorded before a restart: its time is unknown, so
+// that only the set of fields is compared.
 func (r *clusterStatus) asWritten(have member.Copy) bool {
 	if r.hash == have.Hash {
 		return have.Owned.Is(r.baseline())
@@ -99,7 +99,7 @@ func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) 
 	}
 	lost := r.owned.Lost(have.Owned)
 	if t.variant.retained && r.owned == (member.Ownership{}) {
-		return nil // What was taken cannot be told; it is written once more, without replicas.
+		return nil // After a restart the lost fields are unknown: it is written once more, without replicas.
 	}
 	if t.variant.retained && have.Owned.AppliedWith(r.owned) && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
 		r.owned = have.Owned // It is the cluster's now, and has just been taken.

@@ -306,15 +306,14 @@ func (g *guard) excess() map[group]bool {
 	return excess
 }
 
-// rest is what namespaces come to without the one that loses most.
+// rest sums up all namespaces but the one that loses most.
 func rest(shares map[string]toll) toll {
 	sum, _ := apart(shares)
 	return sum
 }
 
-// shared is what namespaces come to if the one that loses most had lost, and had, only so
-// much more than it keeps as all others lose together: what the users of one namespace do
-// comes to nothing, and what befalls several to what they have.
+// shared sums up all namespaces, but counts of the one that loses most no more losses than all
+// others have together, so that the users of one namespace cannot have everybody wait.
 func shared(shares map[string]toll) toll {
 	sum, most := apart(shares)
 	now, lost := max(0, most.now-sum.now), max(0, most.lost-sum.lost)

@@ -494,15 +494,16 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 	return src, true
 }
 
-// look asks the hub for an object that was not seen: it returns the object if it
-// travels with others, and whether it is really not there (Missing, or TypeDeleted if
-// the hub serves no such type any more), is being deleted (Deleted), or does not ask
-// to be propagated (Withdrawn); nothing if its copies are to stay. What is seen may be behind (an object passes from one label to the
-// other through two watches), and a type may be missing because an API server has
-// just begun. Copies are removed on proof only: the object is not found by a
-// server that serves its type, or the type was that of a CRD, and that is not
-// found. Kubernetes' own types, and those of API servers that cannot be reached now,
-// do not go away.
+// look asks the hub for an object that no cache has. It returns the object if it travels with
+// others, or else why its copies are to go: Missing, TypeDeleted if the hub does not serve the
+// type any more, Deleted if it is being deleted, or Withdrawn if it does not ask to be
+// propagated. It returns neither if the copies are to stay.
+//
+// Copies are removed on proof only. A cache may be behind, as an object passes from one label
+// to the other through two watches, and a type may be missing because an API server has just
+// begun. So either a server that serves the type does not find the object, or the type was
+// that of a CRD, which is not found. Kubernetes' own types, and those of API servers that
+// cannot be reached now, do not go away.
 func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructured.Unstructured, gone cause, err error) {
 	if src.gvr.Resource != "" {
 		live, err := readByName(ctx, s.dynamic.Resource(src.gvr).Namespace(key.Namespace), key.GroupResource, key.Name)

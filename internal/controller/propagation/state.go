@@ -139,10 +139,9 @@ func (s *state) previous(key Key) (previous, bool) {
 	return e.previous, true
 }
 
-// setDesired records a desired state. It returns the clusters for which the desired state has to be carried
-// out, those that are to have a copy and those that may have one; the policies
-// whose users are others now; and the objects whose leaders, or whose leaders'
-// clusters, are others now.
+// setDesired records a desired state. It returns the clusters to dispatch it to, which are to
+// have a copy or may have one; the policies whose users have changed; and the followers for
+// which something has changed, to decide about them again.
 func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.Policy) (clusters []string, policies []tree.Policy, followers []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -187,8 +186,8 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	return slices.Sorted(maps.Keys(concerned)), policies, followers
 }
 
-// carry takes the clusters out of those concerned for which a new desired state comes to the
-// same as the one before, and which are as that says.
+// carry takes those clusters out of concerned that are synced already to what the new desired
+// state wants there: they have nothing to do.
 func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
 	if e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid {
 		return

@@ -31,8 +31,8 @@ const (
 const (
 	// lag is how long the caches may be behind what was written.
 	lag = 30 * time.Second
-	// revertWindow is how soon after it was set an annotation that goes was reverted by
-	// an owner of the template; later it was a change like others.
+	// If our annotation disappears within revertWindow after it was set, an owner of the
+	// template has reverted it; later that counts as a change like others.
 	revertWindow = 10 * time.Minute
 	firstRevert  = time.Minute
 	lastRevert   = time.Hour

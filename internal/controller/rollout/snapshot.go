@@ -115,8 +115,8 @@ type workloadState struct {
 	// notBefore is when the workload may be touched again, and why not before.
 	notBefore       time.Time
 	reason, message string
-	// evicted is the pod that was evicted last, at the time of; firstEviction is when the
-	// first was, pods how many there were.
+	// evicted is the UID of the pod that was evicted last; firstEviction is when the first
+	// was, and pods how many there were then.
 	evicted       types.UID
 	firstEviction time.Time
 	pods          int

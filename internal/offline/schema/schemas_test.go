@@ -24,7 +24,7 @@ const misspelt = "evolution/schemas/misspelt.yaml"
 func TestExamples(t *testing.T) {
 	s := newSchemas(t)
 	known := 0
-	folder := os.DirFS("../../examples")
+	folder := os.DirFS("../../../examples")
 	err := fs.WalkDir(folder, ".", func(path string, _ fs.DirEntry, err error) error {
 		if err != nil || !strings.HasSuffix(path, ".yaml") {
 			return err
