@@ -18,8 +18,8 @@ func TestEveryOverriderCounts(t *testing.T) {
 			t.Errorf("Overriders.Items() does not count %s", fields.Field(i).Name)
 		}
 		filled := false
-		for j := range list.Index(0).NumField() {
-			switch value := list.Index(0).Field(j); value.Kind() { //nolint:exhaustive // Of these there may be many in an item.
+		for _, value := range list.Index(0).Fields() {
+			switch value.Kind() { //nolint:exhaustive // Of these there may be many in an item.
 			case reflect.Slice:
 				value.Set(reflect.MakeSlice(value.Type(), 3, 3))
 				filled = true

@@ -15,10 +15,10 @@ import (
 // TestEventValues: an event may have so many values, and no more.
 func TestEventValues(t *testing.T) {
 	event := func(values int) []byte { return []byte(`{"a":[` + strings.Repeat("0,", values-2) + `0]}`) }
-	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues), "?watch=true"); err != nil {
+	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues), "?watch=true"); err != nil { //nolint:bodyclose // It is canned.
 		t.Errorf("at the bound: want it read, got %v", err)
 	}
-	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues+1), "?watch=true"); excessive(err, "values of an event") != nil {
+	if _, err := readFrom(t.Context(), newAccount(), event(mostEventValues+1), "?watch=true"); excessive(err, "values of an event") != nil { //nolint:bodyclose // It is canned.
 		t.Errorf("above the bound: want a LimitError, got %v", err)
 	}
 }
