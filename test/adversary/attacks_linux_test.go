@@ -113,9 +113,8 @@ type attack struct {
 	first, other          error // A refusal, and one that does not say why.
 }
 
-// heavily is how often each of those who create heavy pods has one in the long form. One
-// takes an API server and the injector a tenth of a second of a processor together.
-const heavily = time.Second
+// heavily is how often each of those who create heavy pods asks for one in the long form.
+const heavily = 200 * time.Millisecond
 
 // busy is what whoever asks too much is told.
 var busy = []string{"too many", "it takes too long: try again", "busy", "context deadline exceeded", "Client.Timeout", "has been modified"}
