@@ -9,7 +9,7 @@ MAKEFLAGS += --no-print-directory
 
 GO      ?= go
 TOOL    := $(GO) tool -modfile=go.tools.mod
-VERSION := $(shell git describe --always --dirty 2>/dev/null || echo devel)
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
 
 # More arguments for e2e (`-run TestPizza -v`), bench and demo.
 ARGS ?=
@@ -54,6 +54,35 @@ install: build ## Install refract, the kubectl plugin, man pages and completion.
 	bin/refract completion bash >"$$to/share/bash-completion/completions/refract"; \
 	bin/refract completion zsh >"$$to/share/zsh/site-functions/_refract"; \
 	bin/refract completion fish >"$$to/share/fish/vendor_completions.d/refract.fish"
+
+# What make dist builds for, and where image pushes to.
+PLATFORMS ?= linux/amd64,linux/arm64,darwin/amd64,darwin/arm64
+
+.PHONY: dist
+dist: ## Make what is released into bin/dist: archives, bills of materials, an image, the chart, checksums. PLATFORMS says for what.
+	$(call say,making what is released into bin/dist (every platform is compiled anew at first))
+	@cd dist && $(GO) run . -platforms '$(PLATFORMS)'
+
+.PHONY: test-dist
+test-dist: ## Test what makes releases, with programs that stand for refract.
+	$(call say,testing what makes releases)
+	@cd dist && $(GO) test ./...
+
+.PHONY: charts
+charts: ## Render config/install and config/rbac from the Helm chart (builds the libraries of Helm at first).
+	$(call say,rendering config/install and config/rbac)
+	@cd charts && $(GO) run . render
+
+# Files outside of a module are no reason for go test to run again what passed: so say it.
+.PHONY: test-charts
+test-charts: ## Test the Helm chart, and that config/install and config/rbac are what it gives.
+	$(call say,testing the Helm chart (builds the libraries of Helm at first))
+	@cd charts && $(GO) test -count 1 ./...
+
+.PHONY: image
+image: ## Push the image that make dist has made. PUSH=REGISTRY/NAME:TAG says where to.
+	@test -n '$(PUSH)' || { echo 'PUSH=REGISTRY/NAME:TAG says where to push the image' >&2; exit 1; }
+	@cd dist && $(GO) run . -push '$(PUSH)'
 
 .PHONY: controlplane
 controlplane: ## Build etcd, Kubernetes and kwok into bin/: minutes at first, then seconds.
@@ -111,7 +140,23 @@ check: build bin/test-run ## Build, lint what differs from the last commit, and 
 
 .PHONY: test
 test: bin/test-run ## Run all checks and tests, and say what took how long.
-	@$(RUN) stages build lint unit controlplane e2e
+	@$(RUN) stages build lint unit test-dist test-charts controlplane e2e
+
+.PHONY: node
+node: build controlplane ## Build what a Node runs into bin/node: the kubelet, containerd, runc, and Refract's image.
+	$(call say,building what a Node runs)
+	@$(MAKE) -C controlplane node
+	@$(GO) build -buildvcs=false -o bin/node/pod ./test/node/pod
+	@cd dist && $(GO) run . -platforms "linux/$$($(GO) env GOARCH)" -out ../bin/node/dist
+
+.PHONY: root
+root:
+	@test "$$(id -u)" = 0 || { echo 'error: containers take root: run make test-node as root, on Linux' >&2; exit 1; }
+
+.PHONY: test-node
+test-node: root node bin/test-run ## Run the tests on a real Node: as root, on Linux. ARGS goes to go test.
+	$(call say,running tests on a real Node)
+	@$(RUN) node $(ARGS)
 
 .PHONY: soak
 soak: build controlplane bin/test-run ## Run the drills with long outages and many repetitions: half an hour. ARGS goes to go test.

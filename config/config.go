@@ -10,6 +10,12 @@ import "embed"
 //go:embed crd/*.yaml
 var CRDs embed.FS
 
+// Manifests holds what Refract runs by in a cluster: kustomizations below install, and the
+// roles that they name below rbac.
+//
+//go:embed install rbac
+var Manifests embed.FS
+
 // Admission holds the hub's ValidatingAdmissionPolicies with their bindings,
 // several in each file below admission.
 //

@@ -76,6 +76,7 @@ func (c *comparer) canonical(dst, value []byte) []byte {
 	return t.appendCanonical(dst[:start])
 }
 
+// value appends the canonical form of the value that comes next.
 func (c *comparer) value(dst []byte) []byte {
 	switch c.s.Next() {
 	case '{':
@@ -99,6 +100,7 @@ func (c *comparer) value(dst []byte) []byte {
 	}
 }
 
+// text appends a string that comes next.
 func (c *comparer) text(dst []byte) []byte {
 	start := c.s.Offset()
 	return appendText(dst, c.s.Text(), c.s.Position()-start)
@@ -127,6 +129,8 @@ func appendText(dst, text []byte, length int) []byte {
 // part is a member in dst: where it begins, where its key ends, and where it ends.
 type part struct{ start, key, end int }
 
+// object appends an object with its keys in order. The members are written as they come and then
+// moved if they have to be: objects that we have written are in order already.
 func (c *comparer) object(dst []byte) []byte {
 	c.s.OpenObject()
 	dst = append(dst, '{')

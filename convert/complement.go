@@ -69,6 +69,8 @@ func parseEntries(places []byte) ([]entry, bool) {
 	return entries, ours && err == nil
 }
 
+// parseEntry reads what is kept of one place: a value with its fingerprint, or what is inside a
+// list or a table, and nothing else.
 func parseEntry(content []byte) (entry, bool) {
 	var e entry
 	var of []byte
@@ -94,6 +96,7 @@ func parseEntry(content []byte) (entry, bool) {
 	return e, parseFingerprint(of, &e.of)
 }
 
+// parseFingerprint reads a fingerprint; false if it is none.
 func parseFingerprint(value []byte, f *fingerprint) bool {
 	text, err := raw.String(value)
 	return err == nil && copy(f[:], text) == len(text) && len(text) == len(f)
@@ -132,7 +135,9 @@ func appendComplement(dst []byte, versions []versionEntries) []byte {
 	return append(dst, '}')
 }
 
-// complement is the annotation of the object at work.
+// complement is what of an object is in its annotation: what was kept on the way here, to be
+// restored, and what has to be kept now. Of an element of a list it is the part that belongs
+// to this element.
 type complement struct {
 	versions []versionEntries
 	// restorable are the entries of the version that is wanted.
@@ -141,35 +146,36 @@ type complement struct {
 	kept []entry
 	// entries and text are what is written, before it is quoted.
 	entries, text []byte
+	comparer      *comparer
 }
 
-// readComplement reads the annotation of the object.
-func (w *converter) readComplement(p *plan) {
-	c := &w.complement
-	c.versions, c.restorable, c.kept = c.versions[:0], nil, c.kept[:0]
-	f := &w.nodes[nodeComplement]
-	if !f.present || f.kind != '"' {
+// reset makes the complement one of which these entries can be restored.
+func (c *complement) reset(restorable []entry) {
+	c.versions, c.restorable, c.kept = c.versions[:0], restorable, c.kept[:0]
+}
+
+// read reads an annotation. One that is none of ours counts as none: anybody may write
+// annotations, and an object that has a wrong one can still be converted.
+func (c *complement) read(annotation, wanted string) {
+	c.reset(nil)
+	if annotation == "" {
 		return
 	}
-	text, err := raw.String(w.src[f.start:f.end])
-	if err != nil {
-		return
-	}
-	versions, ok := parseComplement([]byte(text))
+	versions, ok := parseComplement([]byte(annotation))
 	if !ok {
 		return
 	}
 	c.versions = versions
 	for _, v := range versions {
-		if v.version == p.to {
+		if v.version == wanted {
 			c.restorable, _ = parseEntries(v.raw)
 		}
 	}
 }
 
 // entry returns what the wanted version had at a place; nil if nothing is kept of it.
-func (w *converter) entry(place string) *entry {
-	e := w.entryOf(place)
+func (c *complement) entry(place string) *entry {
+	e := c.entryOf(place)
 	if e == nil || raw.IsNull(e.value) {
 		return nil
 	}
@@ -177,21 +183,32 @@ func (w *converter) entry(place string) *entry {
 }
 
 // entryOf returns the entry of a place, nil if there is none.
-func (w *converter) entryOf(place string) *entry {
-	i := slices.IndexFunc(w.complement.restorable, func(e entry) bool { return e.place == place })
+func (c *complement) entryOf(place string) *entry {
+	i := slices.IndexFunc(c.restorable, func(e entry) bool { return e.place == place })
 	if i < 0 {
 		return nil
 	}
-	return &w.complement.restorable[i]
+	return &c.restorable[i]
+}
+
+// entryOfAbsent returns the entry of a value that the version of the object has none for,
+// nil if there is none such. Its value may be null.
+func (c *complement) entryOfAbsent(place string) *entry {
+	e := c.entryOf(place)
+	if e == nil || e.value == nil || e.of != absent {
+		return nil
+	}
+	return e
 }
 
 // passing converts a value, between the version of the object and the one that is wanted.
 type passing func(value []byte) ([]byte, error)
 
 // keptValue returns what is kept, if the live value is what was made of it, and would be
-// made of it again: an entry alone, which anybody can write, is not believed.
-func (w *converter) keptValue(e *entry, live []byte, back passing) []byte {
-	if e == nil || w.comparer.fingerprint(live) != e.of {
+// made of it again: an entry alone, which anybody can write, is not believed. The fingerprint
+// is compared first, since that is cheap.
+func (c *complement) keptValue(e *entry, live []byte, back passing) []byte {
+	if e == nil || c.comparer.fingerprint(live) != e.of {
 		return nil
 	}
 	var again []byte
@@ -199,7 +216,7 @@ func (w *converter) keptValue(e *entry, live []byte, back passing) []byte {
 		again, err = back(e.value)
 		return err
 	})
-	if err != nil || !w.comparer.equal(again, live) {
+	if err != nil || !c.comparer.equal(again, live) {
 		return nil
 	}
 	return e.value
@@ -209,7 +226,7 @@ func (w *converter) keptValue(e *entry, live []byte, back passing) []byte {
 // it was not changed since: that is where what is kept would be as made is after a way
 // there and back. The version of the object must see no difference to made alone. It
 // returns nil if there is nothing to restore.
-func (w *converter) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
+func (c *complement) restored(e *entry, made []byte, keys [][]string, forth, back passing) []byte {
 	if e == nil {
 		return nil
 	}
@@ -232,7 +249,7 @@ func (w *converter) restored(e *entry, made []byte, keys [][]string, forth, back
 			return err
 		}
 		got, err := back(all)
-		if err != nil || !w.comparer.equal(got, want) {
+		if err != nil || !c.comparer.equal(got, want) {
 			return err
 		}
 		out = all
@@ -255,70 +272,51 @@ func guard(f func() error) (err error) {
 	return f()
 }
 
-// keep makes the annotation remember a value.
-func (w *converter) keep(place string, value, converted []byte) {
-	w.complement.kept = append(w.complement.kept, entry{place: place, value: value, of: w.comparer.fingerprint(converted)})
+// keep makes the annotation remember a value, and what it was converted to.
+func (c *complement) keep(place string, value, converted []byte) {
+	c.kept = append(c.kept, entry{place: place, value: value, of: c.comparer.fingerprint(converted)})
 }
 
-// annotate plans the change of the annotation: the entries of the version that is wanted
-// have served, those of the version that the object had are written anew.
-func (w *converter) annotate(p *plan) error {
-	c := &w.complement
-	others := slices.DeleteFunc(c.versions, func(v versionEntries) bool { return v.version == p.to || v.version == p.from })
-	if len(others) == len(c.versions) && len(c.kept) == 0 {
-		return nil
-	}
-	if len(c.kept) == 0 && len(others) == 0 {
-		w.removeAnnotation()
-		return nil
-	}
+// keepAbsent makes the annotation remember a value that the wanted version has none for.
+func (c *complement) keepAbsent(place string, value []byte) {
+	c.kept = append(c.kept, entry{place: place, value: value, of: absent})
+}
+
+// keeps reports whether the annotation shall remember something at a place.
+func (c *complement) keeps(place string) bool {
+	return slices.ContainsFunc(c.kept, func(e entry) bool { return e.place == place })
+}
+
+// write returns the annotation that an object of version from has when it is of version to,
+// nil for none, and whether that is another one than it had: the entries of the version that
+// is wanted have served, those of the version that the object had are written anew.
+func (c *complement) write(from, to string) (text []byte, changed bool) {
+	before := len(c.versions)
+	c.versions = slices.DeleteFunc(c.versions, func(v versionEntries) bool { return v.version == to || v.version == from })
 	if len(c.kept) > 0 {
 		c.entries = appendEntries(c.entries[:0], c.kept)
-		others = append(others, versionEntries{version: p.from, raw: c.entries})
+		c.versions = append(c.versions, versionEntries{version: from, raw: c.entries})
+	} else if len(c.versions) == before {
+		return nil, false
 	}
-	c.versions = others
-	c.text = appendComplement(c.text[:0], others)
-	if size := w.otherAnnotations() + len(Annotation) + len(c.text); len(c.kept) > 0 && size > maxAnnotations {
-		largest := slices.MaxFunc(c.kept, func(a, b entry) int { return cmp.Compare(len(a.value)+len(a.inside), len(b.value)+len(b.inside)) })
-		return at(largest.place, fmt.Errorf(
-			"%s cannot hold this value: to keep it in the annotation %s takes %d bytes, with which the annotations have %d, more than %d",
-			p.to, Annotation, len(c.text), size, maxAnnotations))
+	if len(c.versions) == 0 {
+		return nil, true
 	}
-	quoted := w.arena.keep(raw.AppendString(w.arena.room(), c.text))
-	if w.nodes[nodeComplement].present {
-		w.replace(nodeComplement, quoted)
-		return nil
-	}
-	w.put(p, nodeComplement, quoted)
-	return nil
+	c.text = appendComplement(c.text[:0], c.versions)
+	return c.text, true
 }
 
-// removeAnnotation takes the annotation away, and annotations if it was alone there.
-func (w *converter) removeAnnotation() {
-	if w.nodes[nodeAnnotations].members == 1 {
-		w.deleted = append(w.deleted, nodeAnnotations)
-		return
-	}
-	w.deleted = append(w.deleted, nodeComplement)
+// largest returns the place of the kept entry that takes most.
+func (c *complement) largest() string {
+	return slices.MaxFunc(c.kept, func(a, b entry) int {
+		return cmp.Compare(len(a.value)+len(a.inside), len(b.value)+len(b.inside))
+	}).place
 }
 
-// otherAnnotations returns how many bytes the annotations have but for ours.
-func (w *converter) otherAnnotations() int {
-	f := &w.nodes[nodeAnnotations]
-	if !f.present || f.kind != '{' {
-		return 0
-	}
-	total := 0
-	var s raw.Scanner
-	s.Reset(w.src[f.start:f.end])
-	s.Object(func(key []byte) {
-		if string(key) == Annotation {
-			return
-		}
-		total += len(key)
-		if s.Next() == '"' {
-			total += len(s.Text())
-		}
-	})
-	return total
+// release makes the complement forget the values, but keeps memory for the next ones.
+func (c *complement) release() {
+	clear(c.kept[:cap(c.kept)])
+	clear(c.versions[:cap(c.versions)])
+	c.restorable = nil
+	trim(&c.text, &c.entries)
 }

@@ -26,8 +26,8 @@
 // that are not there, or are null, are made. The old parent goes if nothing is left in it
 // and all that was in it is elsewhere now, since the move back makes it anew; if a value in
 // it is in the annotation alone it stays, as {}, and so does one that was empty before a
-// value moved into it, or that the version requires ([SpokeRequires], [HubRequires]). There must not be a value at the new place:
-// it would be taken for a converted one later.
+// value moved into it, or that the version requires ([SpokeRequires], [HubRequires]). There
+// must not be a value at the new place: it would be taken for a converted one later.
 //
 // # Places
 //

@@ -41,6 +41,7 @@ func Keys(spoke, hub []string) Option {
 
 func (o *options) keyed() bool { return len(o.spokeKeys)+len(o.hubKeys) > 0 }
 
+// ofElements returns an error if there is an option that elements have no use for.
 func (o *options) ofElements() error {
 	switch {
 	case o.hasFill:
@@ -59,97 +60,86 @@ type keeping struct {
 	entries []byte
 }
 
-// convertElements converts what is inside a list or a table. The edits of elements are
-// those of the object unless the list moves: then they are made at once.
-func (w *converter) convertElements(p *plan, f *field, value []byte, partial bool) error {
-	first := len(w.edits)
-	base := w.nodes[f.from[0]].start
-	kept, err := w.editElements(f, value, base, partial)
-	if err != nil {
-		return at(f.place, err)
-	}
-	edits := w.edits[first:]
-	converted := value
-	if len(edits) > 0 && (len(kept) > 0 || f.from[0] != f.to[0]) {
-		converted = rendered(make([]byte, 0, w.rendered(base, base+len(value))), w.src, edits, base, base+len(value))
-	}
-	if len(kept) > 0 {
-		content, err := w.appendInside(nil, f, converted, kept)
-		if err != nil {
-			return at(f.place, err)
-		}
-		w.complement.kept = append(w.complement.kept, entry{place: f.place, inside: content})
-	}
-	if f.from[0] == f.to[0] {
-		return nil
-	}
-	w.edits = w.edits[:first]
-	return w.give(p, f, value, converted)
+// elements converts what is inside lists and tables, one element after the other. An element
+// is a source of its own, with places and a complement of its own; so it has a rewriter of
+// its own, in which there may be elements again.
+type elements struct {
+	scanner raw.Scanner
+	inner   *rewriter // Nil until it is needed.
+	names   names
 }
 
-// editElements plans the edits of what is inside a value, which begins at base. It returns
-// what is to be kept of it.
-func (w *converter) editElements(f *field, value []byte, base int, partial bool) ([]keeping, error) {
-	if w.inner == nil {
-		w.inner = w.engine.newConverter()
-		w.inner.workers = w.workers
-	}
-	in, s := w.inner, &w.lists
-	restorable, err := w.restorableInside(f, value)
+// convert appends the edits of what is inside a value, which begins at base, to all; if there
+// is an error, some of them. It returns them with what is to be kept. E is what the version
+// that is wanted had of the list or table, nil if nothing.
+func (s *elements) convert(all edits, base int, f *field, value []byte, e *entry) (edits, []keeping, error) {
+	restorable, err := s.restorable(f, value, e)
 	if err != nil {
-		return nil, err
+		return all, nil, err
 	}
 	var kept []keeping
-	s.Reset(value)
-	in.src = value
+	in := s.inner
+	s.scanner.Reset(value)
 	convert := func(index int, key []byte) error {
-		in.scan(s, f.elements)
-		if s.Err() != nil {
-			return s.Err()
-		}
-		if err := in.convertElement(f.elements, restorable.of(index, key), partial); err != nil {
+		if err := in.element(&s.scanner, f.elements, restorable.of(index, key)); err != nil {
 			return err
 		}
-		for _, e := range in.edits {
-			w.edits = append(w.edits, edit{start: base + e.start, end: base + e.end, text: e.text})
+		for _, e := range in.changes.edits {
+			all = append(all, edit{start: base + e.start, end: base + e.end, text: e.text})
 		}
-		if len(in.complement.kept) > 0 {
-			kept = append(kept, keeping{index: index, key: string(key), entries: appendEntries(nil, in.complement.kept)})
+		if own := in.complement.kept; len(own) > 0 {
+			kept = append(kept, keeping{index: index, key: string(key), entries: appendEntries(nil, own)})
 		}
 		return nil
 	}
 	if f.open == '[' {
-		s.OpenArray()
-		for i := 0; s.NextElement(i == 0); i++ {
+		s.scanner.OpenArray()
+		for i := 0; s.scanner.NextElement(i == 0); i++ {
 			if err := convert(i, nil); err != nil {
-				return nil, at(fmt.Sprintf("[%d]", i), err)
+				return all, nil, at(fmt.Sprintf("[%d]", i), err)
 			}
 		}
-		return kept, s.Err()
+		return all, kept, s.scanner.Err()
 	}
-	s.OpenObject()
+	s.scanner.OpenObject()
 	for first := true; ; first = false {
-		key, _, ok := s.NextKey(first)
+		key, _, ok := s.scanner.NextKey(first)
 		if !ok {
-			return kept, s.Err()
+			return all, kept, s.scanner.Err()
 		}
 		if err := convert(0, key); err != nil {
-			return nil, at(placeIn("", string(key)), err)
+			return all, nil, at(placeIn("", string(key)), err)
 		}
 	}
 }
 
-// convertElement plans what is to be changed in the element that was scanned, with the
-// entries that belong to it.
-func (w *converter) convertElement(p *plan, entries []entry, partial bool) error {
-	if w.trouble != nil {
-		return w.trouble
+// restorable returns what the wanted version had inside a value, from its entry; nil if
+// nothing.
+func (s *elements) restorable(f *field, value []byte, e *entry) (*restorables, error) {
+	if e == nil || e.inside == nil {
+		return nil, nil //nolint:nilnil // It is nothing, which is no error.
 	}
-	w.complement.restorable, w.complement.kept = entries, w.complement.kept[:0]
-	if err := w.convertFields(p, partial); err != nil {
-		return err
+	if f.open == '{' {
+		return &restorables{members: parseInsideTable(e.inside)}, nil
 	}
-	return w.restructure(p, partial)
+	items := parseItems(e.inside)
+	if len(items) == 0 {
+		return nil, nil //nolint:nilnil // As above.
+	}
+	elements, err := s.names.elementsOf(value, f.from.keys)
+	if err != nil {
+		return nil, err
+	}
+	return &restorables{items: s.names.assign(items, elements)}, nil
+}
+
+// release makes the elements forget what they were.
+func (s *elements) release() {
+	s.scanner.Reset(nil)
+	trim(&s.names.scratch)
+	if s.inner != nil {
+		s.inner.release()
+	}
 }
 
 // item is what an element had, and which one it is.
@@ -171,6 +161,7 @@ type restorables struct {
 	members map[string][]entry
 }
 
+// of returns the entries of an element of a list, or of a table.
 func (r *restorables) of(index int, key []byte) []entry {
 	switch {
 	case r == nil:
@@ -180,29 +171,6 @@ func (r *restorables) of(index int, key []byte) []entry {
 	default:
 		return r.members[string(key)]
 	}
-}
-
-// restorableInside returns what the wanted version had inside a value; nil if nothing.
-func (w *converter) restorableInside(f *field, value []byte) (*restorables, error) {
-	if len(w.complement.restorable) == 0 {
-		return nil, nil //nolint:nilnil // It is nothing, which is no error.
-	}
-	e := w.entryOf(f.target)
-	if e == nil || e.inside == nil {
-		return nil, nil //nolint:nilnil // As above.
-	}
-	if f.open == '{' {
-		return &restorables{members: parseInsideTable(e.inside)}, nil
-	}
-	items := parseItems(e.inside)
-	if len(items) == 0 {
-		return nil, nil //nolint:nilnil // As above.
-	}
-	elements, err := w.elementsOf(value, f.fromKeys)
-	if err != nil {
-		return nil, err
-	}
-	return &restorables{items: w.assign(items, elements)}, nil
 }
 
 // parseInsideTable reads the entries of a table; nil if they are not ours.
@@ -242,6 +210,7 @@ func parseItems(content []byte) []item {
 	return items
 }
 
+// parseItem reads what is kept of one element; false if it is not ours.
 func parseItem(content []byte) (item, bool) {
 	var i item
 	ours := true

@@ -57,6 +57,7 @@ func Field[S, H any](spoke, hub string, toHub func(S) (H, error), toSpoke func(H
 	return c
 }
 
+// conversion returns a conversion of two places, with its options.
 func conversion(spoke, hub string, o []Option) Conversion {
 	c := Conversion{spoke: spoke, hub: hub}
 	for _, option := range o {
@@ -122,6 +123,7 @@ type way[A, B any] struct {
 	scratch      []byte
 }
 
+// convert keeps what it has decoded and made, for returns to look at.
 func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	if err := w.in.decode(value, &w.value); err != nil {
 		return dst, err
@@ -134,6 +136,8 @@ func (w *way[A, B]) convert(dst, value []byte) ([]byte, error) {
 	return w.out.encode(dst, &w.converted, value)
 }
 
+// returns takes the value back. It decodes what was made only if that is not sure to be what the
+// function has returned: that costs as much as the conversion itself.
 func (w *way[A, B]) returns(value, converted []byte) bool {
 	if !w.out.faithful(converted) && w.out.decode(converted, &w.converted) != nil {
 		return false

@@ -65,6 +65,7 @@ func knownOf(t reflect.Type) *known { return knownIn(t, map[reflect.Type]*known{
 
 var reads = []reflect.Type{reflect.TypeFor[json.Unmarshaler](), reflect.TypeFor[encoding.TextUnmarshaler]()}
 
+// knownIn is knownOf inside other types: seen has those, since a type may contain itself.
 func knownIn(t reflect.Type, seen map[reflect.Type]*known) *known {
 	for _, r := range reads {
 		if t.Implements(r) || reflect.PointerTo(t).Implements(r) {

@@ -35,8 +35,12 @@ func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree
 	alike := given.kind == original.kind && made.kind == original.kind
 	switch {
 	case given.same(made) && (given.same(original) || original.twice != nil):
+		// The function has not changed it, and was given all of it; or nobody can say which of two
+		// members of one key it was given.
 		return append(dst, original.text...), nil
 	case given.same(made) && !m.unchanged:
+		// It has not changed what it was given, which was not all of it. So the value stands, unless
+		// a zero value goes from inside it that the types have left out.
 		start, gone := len(dst), m.gone
 		m.unchanged = true
 		dst, err := m.merge(dst, root, original, given, made, empty, in, out)
@@ -52,6 +56,7 @@ func (m *merger) merge(dst []byte, root bool, original, given, made, empty *tree
 	case given.same(made):
 		return append(dst, original.text...), nil
 	}
+	// The value is another one, of which no member can be told from one of the original.
 	if err := lost(original, given, in); err != nil {
 		return dst, err
 	}
@@ -94,6 +99,7 @@ func (m *merger) appendMade(dst []byte, made *tree) ([]byte, error) {
 	return append(dst, '}'), nil
 }
 
+// appendKey appends what stands before the value of a member.
 func appendKey(dst []byte, first bool, key string) []byte {
 	if !first {
 		dst = append(dst, ',')
@@ -101,7 +107,8 @@ func appendKey(dst []byte, first bool, key string) []byte {
 	return append(raw.AppendString(dst, key), ':')
 }
 
-// mergeObjects merges member by member.
+// mergeObjects merges member by member: those of the original stay in their order, and those that
+// the function has added come behind them. A member that nothing was appended for is no more.
 func (m *merger) mergeObjects(dst []byte, root bool, original, given, made, empty *tree, in, out *known) ([]byte, error) {
 	for _, t := range []*tree{original, made} {
 		if t.twice != nil {
@@ -206,7 +213,9 @@ func (m *merger) addMember(dst []byte, root bool, made, given, empty *tree) ([]b
 // nothing is an empty object.
 var nothing = &tree{kind: '{', text: []byte("{}")}
 
-// mergeArrays takes the elements that the function left as they were from the original.
+// mergeArrays takes the elements that the function left as they were from the original, wherever
+// they are now: so they keep the fields that the types do not know. If the types have read
+// another number of elements nobody knows which is which.
 func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *known) ([]byte, error) {
 	if len(original.items) != len(given.items) {
 		if err := lost(original, given, in); err != nil {
@@ -214,7 +223,7 @@ func (m *merger) mergeArrays(dst []byte, original, given, made *tree, in, out *k
 		}
 		return m.appendMade(dst, made)
 	}
-	free := map[[32]byte][]int{}
+	free := map[[32]byte][]int{} // The elements that were given, by their sums; equal ones in their order.
 	for i := range given.items {
 		sum := given.items[i].sum
 		free[sum] = append(free[sum], i)

@@ -14,22 +14,29 @@ type element struct {
 	name string
 }
 
+// names tells the elements of lists apart, by the values of their keys: so what is kept of an
+// element finds it again when others were added, or they are in another order.
+type names struct {
+	comparer *comparer
+	scratch  []byte
+}
+
 // elementsOf returns the elements of a list with their names: the values of their keys.
-func (w *converter) elementsOf(list []byte, keys [][]string) ([]element, error) {
+func (s *names) elementsOf(list []byte, keys [][]string) ([]element, error) {
 	var elements []element
 	err := raw.Elements(list, func(_ int, value []byte) bool {
-		elements = append(elements, element{text: value, name: w.nameOf(value, keys)})
+		elements = append(elements, element{text: value, name: s.nameOf(value, keys)})
 		return true
 	})
 	return elements, err
 }
 
 // nameOf returns the values of the keys of an element as a canonical list; "" without keys.
-func (w *converter) nameOf(value []byte, keys [][]string) string {
+func (s *names) nameOf(value []byte, keys [][]string) string {
 	if len(keys) == 0 {
 		return ""
 	}
-	name := w.scratch[:0]
+	name := s.scratch[:0]
 	name = append(name, '[')
 	for i, path := range keys {
 		if i > 0 {
@@ -42,8 +49,8 @@ func (w *converter) nameOf(value []byte, keys [][]string) string {
 		name = append(name, part...)
 	}
 	name = append(name, ']')
-	w.scratch = name
-	return string(w.comparer.canonical(nil, w.scratch))
+	s.scratch = name
+	return string(s.comparer.canonical(nil, s.scratch))
 }
 
 // lookUpRaw returns the value at a path, nil if there is none.
@@ -92,7 +99,7 @@ type assignment struct {
 // its name. Of several with one name it goes to one that is what was made of its own, at
 // its position if possible; otherwise to the one at its position, if they are as many as
 // they were.
-func (w *converter) assign(items []item, elements []element) map[int][]entry {
+func (s *names) assign(items []item, elements []element) map[int][]entry {
 	a := &assignment{elements: elements, named: groups(elements), prints: map[int]fingerprint{}, given: map[int][]entry{}}
 	var several []*item
 	printed := map[string]bool{}
@@ -112,9 +119,11 @@ func (w *converter) assign(items []item, elements []element) map[int][]entry {
 		}
 		printed[i.name] = true
 		for _, index := range same {
-			a.prints[index] = w.comparer.fingerprint(elements[index].text)
+			a.prints[index] = s.comparer.fingerprint(elements[index].text)
 		}
 	}
+	// The elements that nobody has touched come first, then those that are elsewhere and the same:
+	// only for what is left is the position all there is to go by.
 	for _, i := range several {
 		if index, ok := a.at(i); ok && a.prints[index] == i.of {
 			a.give(i, index)
@@ -122,7 +131,7 @@ func (w *converter) assign(items []item, elements []element) map[int][]entry {
 	}
 	a.giveElsewhere(several)
 	for _, i := range several {
-		if index, ok := a.at(i); ok && len(a.named[i.name]) == i.size {
+		if index, ok := a.at(i); ok && len(a.named[i.name]) == i.size { // Otherwise the positions are others now.
 			a.give(i, index)
 		}
 	}
@@ -146,7 +155,8 @@ func (a *assignment) at(i *item) (int, bool) {
 	return same[i.at], true
 }
 
-// giveElsewhere assigns items to elements that are what was made of theirs.
+// giveElsewhere assigns items to elements that are what was made of theirs, at whatever position.
+// Of equal elements each is as good as another, so that the first free one gets the item.
 func (a *assignment) giveElsewhere(items []*item) {
 	free := map[fingerprint][]int{}
 	for index := range a.elements {
@@ -165,12 +175,14 @@ func (a *assignment) giveElsewhere(items []*item) {
 	}
 }
 
-// appendInside appends the entry of a list or a table that became converted.
-func (w *converter) appendInside(dst []byte, f *field, converted []byte, kept []keeping) ([]byte, error) {
+// appendInside appends the entry of a list or a table that became converted. Elements are named
+// as the other version has them, since they are looked for there. One that has no name of its
+// own is also known by its position and by what was made of it.
+func (s *names) appendInside(dst []byte, f *field, converted []byte, kept []keeping) ([]byte, error) {
 	if f.open == '{' {
 		return appendMembers(dst, kept)
 	}
-	elements, err := w.elementsOf(converted, f.toKeys)
+	elements, err := s.elementsOf(converted, f.to.keys)
 	if err != nil {
 		return dst, err
 	}
@@ -189,7 +201,7 @@ func (w *converter) appendInside(dst []byte, f *field, converted []byte, kept []
 			position, _ := slices.BinarySearch(same, k.index)
 			dst = strconv.AppendInt(append(dst, `"at":`...), int64(position), 10)
 			dst = strconv.AppendInt(append(dst, `,"size":`...), int64(len(same)), 10)
-			of := w.comparer.fingerprint(e.text)
+			of := s.comparer.fingerprint(e.text)
 			dst = append(raw.AppendString(append(dst, `,"of":`...), of[:]), ',')
 		}
 		dst = append(append(append(dst, `"kept":`...), k.entries...), '}')
@@ -197,7 +209,8 @@ func (w *converter) appendInside(dst []byte, f *field, converted []byte, kept []
 	return append(dst, `]}`...), nil
 }
 
-// appendMembers appends the entry of a table.
+// appendMembers appends the entry of a table, ordered, so that equal objects have equal
+// annotations. A key that is there twice would make two members of one.
 func appendMembers(dst []byte, kept []keeping) ([]byte, error) {
 	slices.SortStableFunc(kept, func(a, b keeping) int { return cmp.Compare(a.key, b.key) })
 	dst = append(dst, `{"members":{`...)

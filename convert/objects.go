@@ -67,6 +67,8 @@ func Object[S, H any](toHub func(*S, *H) error, toSpoke func(*H, *S) error, o ..
 	return c
 }
 
+// typedStep returns the direction of a function of types. What the function was given is what the
+// types encode, so that a field which they do not know counts as one that it has not seen.
 func typedStep[A, B any](f func(*A, *B) error, same func(a, b A) bool) *step {
 	s := &step{run: func(object []byte) (given, made []byte, err error) {
 		a, b := new(A), new(B)
@@ -123,6 +125,7 @@ func Unstructured(toHub, toSpoke func(map[string]any) (map[string]any, error), o
 
 var errNoObject = errors.New("the conversion returned no object")
 
+// mapStep returns the direction of a function of maps, which sees all there is.
 func mapStep(f func(map[string]any) (map[string]any, error), same func(a, b map[string]any) bool) *step {
 	s := &step{explicit: true, run: func(object []byte) (given, made []byte, err error) {
 		var in map[string]any
@@ -176,6 +179,7 @@ type run struct {
 	nulls                 bool
 }
 
+// apply calls the function with an object, and takes apart what it was given and what it made.
 func (s *step) apply(object []byte) (*run, error) {
 	given, made, err := s.run(object)
 	if err != nil {
@@ -203,15 +207,18 @@ func (r *run) merged(shed []bool) ([]byte, int, error) {
 
 // direction is the way of an object from one version to another, and back.
 type direction struct {
-	w           *converter
+	envelope    envelope
+	comparer    *comparer
 	forth, back *step
 	here, there []byte // The API versions, as JSON.
 	// inner says that this is only to see what another passage forgets.
 	inner bool
 }
 
+// reverse returns the way back.
 func (c direction) reverse() direction {
-	return direction{w: c.w, forth: c.back, back: c.forth, here: c.there, there: c.here}
+	c.forth, c.back, c.here, c.there, c.inner = c.back, c.forth, c.there, c.here, false
+	return c
 }
 
 // convert returns the members of the object that become of these, which are all but
@@ -228,8 +235,9 @@ func (c direction) convert(rest []byte) ([]byte, error) {
 	return c.complete(r, bare, spared)
 }
 
+// apply calls the function with these members and what is the engine's, which it may read.
 func (c direction) apply(rest []byte) (*run, error) {
-	object, err := c.w.assemble(nil, c.here, rest)
+	object, err := c.envelope.around(c.here, rest)
 	if err != nil {
 		return nil, err
 	}
@@ -239,7 +247,7 @@ func (c direction) apply(rest []byte) (*run, error) {
 // complete returns what was made with no more of the members that an empty object gives
 // than it takes to come back as with all of them.
 func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
-	shed := make([]bool, spared)
+	shed := make([]bool, spared) // Of the members, which are left out: none at first.
 	full, _, err := r.merged(shed)
 	if err != nil {
 		return nil, err
@@ -251,6 +259,8 @@ func (c direction) complete(r *run, bare []byte, spared int) ([]byte, error) {
 	case want.same(c.returned(bare)):
 		return bare, nil
 	}
+	// Members are left out together as long as nothing gets lost, and otherwise half of them after
+	// the other: most often few of many are needed.
 	var try func(members []bool) error
 	try = func(members []bool) error {
 		for i := range members {
@@ -379,6 +389,7 @@ func restOf(object []byte) ([]member, error) {
 	return rest, err
 }
 
+// objectOf returns an object of members.
 func objectOf(members []member) []byte {
 	dst := []byte{'{'}
 	for i, m := range members {
@@ -403,6 +414,7 @@ func restTree(object []byte) (*tree, error) {
 	return treeOf(objectOf(members))
 }
 
+// hasNull reports whether there is null in a value, at any depth.
 func hasNull(object []byte) bool {
 	var s raw.Scanner
 	s.Reset(object)
@@ -425,46 +437,51 @@ func scanNull(s *raw.Scanner) bool {
 	return found
 }
 
-// convertObject converts the object by a function of whole objects.
-func (w *converter) convertObject(p *plan, partial bool) error {
-	conversion := w.engine.conversions[p.whole.id].whole
-	root, before := &w.nodes[nodeRoot], &w.nodes[nodeAPIVersion]
-	way := direction{w: w, forth: conversion.down, back: conversion.up, here: w.src[before.start:before.end], there: p.apiVersion}
+// convertObject converts the object by a function of whole objects: all that is planned of
+// it becomes one edit.
+func (w *converter) convertObject(p *plan) error {
+	r, conversion := w.rewriter, w.engine.conversions[p.whole.id].whole
+	root := &r.source.nodes[nodeRoot]
+	way := direction{
+		envelope: envelope{source: &r.source, changes: &r.changes}, comparer: &r.comparer,
+		forth: conversion.down, back: conversion.up, here: r.source.value(nodeAPIVersion), there: p.apiVersion,
+	}
 	if p.toHub {
 		way.forth, way.back = way.back, way.forth
 	}
-	members, err := restOf(w.src[root.start:root.end])
+	members, err := restOf(r.source.value(nodeRoot))
 	if err != nil {
 		return err
 	}
-	live := objectOf(members)
+	live := objectOf(members) // What is the engine's is not kept: it does not get lost.
 	forth := way.convert
 	back := func(value []byte) ([]byte, error) { return way.reverse().convert(value) }
-	kept := w.entry("")
-	made := w.keptValue(kept, live, back)
+	kept := r.complement.entry("")
+	made := r.complement.keptValue(kept, live, back)
 	if made == nil {
 		if made, err = way.convert(live); err != nil {
 			return at("", err)
 		}
-		lost := !partial && !way.returns(live, made)
-		if restored := w.restored(kept, made, nil, forth, back); restored != nil {
+		lost := !r.source.partial && !way.returns(live, made)
+		if restored := r.complement.restored(kept, made, nil, forth, back); restored != nil {
 			made = restored
 		}
 		if lost {
-			w.keep("", live, made)
+			r.complement.keep("", live, made)
 		}
 	}
 	if err := w.annotate(p); err != nil {
 		return err
 	}
-	if err := w.restructure(p, partial); err != nil {
+	if err := r.write(); err != nil {
 		return err
 	}
-	out, err := w.assemble(make([]byte, 0, root.end-root.start+len(made)), p.apiVersion, made)
+	// Only now do the edits have all of the metadata that goes around what was made.
+	out, err := way.envelope.around(p.apiVersion, made)
 	if err != nil {
 		return err
 	}
-	w.edits = append(w.edits[:0], edit{start: root.start, end: root.end, text: out})
+	r.changes.edits = append(r.changes.edits[:0], edit{start: root.start, end: root.end, text: out})
 	return nil
 }
 
@@ -474,23 +491,30 @@ func (c direction) returns(live, made []byte) bool {
 	if err != nil {
 		return false
 	}
-	if c.w.comparer.equal(live, again) {
+	if c.comparer.equal(live, again) {
 		return true
 	}
 	if c.forth.same == nil {
 		return false
 	}
-	before, err := c.w.assemble(nil, c.here, live)
+	before, err := c.envelope.around(c.here, live)
 	if err != nil {
 		return false
 	}
-	after, err := c.w.assemble(nil, c.here, again)
+	after, err := c.envelope.around(c.here, again)
 	return err == nil && c.forth.same(before, after)
 }
 
-// assemble appends the object with this apiVersion, the members of rest, and metadata as
-// the edits make it.
-func (w *converter) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
+// envelope is what of an object is the engine's: apiVersion, kind and metadata. No function
+// can change them, and what has no name is not made one by a function.
+type envelope struct {
+	source  *source
+	changes *changes
+}
+
+// around returns the object with this apiVersion, the members of rest, and metadata as the
+// edits make it. The members that the source has stand in its order.
+func (e envelope) around(apiVersion, rest []byte) ([]byte, error) {
 	members, err := membersOf(rest)
 	if err != nil {
 		return nil, err
@@ -499,15 +523,14 @@ func (w *converter) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
 	for _, m := range members {
 		values[m.key] = m.value
 	}
-	root, metadata := &w.nodes[nodeRoot], &w.nodes[nodeMetadata]
 	values["apiVersion"] = apiVersion
-	kind := &w.nodes[nodeKind]
-	values["kind"] = w.src[kind.start:kind.end]
+	values["kind"] = e.source.value(nodeKind)
 	values["metadata"] = emptyObject
-	if metadata.present {
-		values["metadata"] = w.render(nil, metadata.start, metadata.end)
+	if metadata := &e.source.nodes[nodeMetadata]; metadata.present {
+		values["metadata"] = e.changes.edits.render(e.source.text, metadata.start, metadata.end)
 	}
-	dst = append(dst, '{')
+	root := e.source.value(nodeRoot)
+	dst := append(make([]byte, 0, len(root)+len(rest)), '{')
 	first := true
 	emit := func(key string) {
 		if value, ok := values[key]; ok {
@@ -516,7 +539,7 @@ func (w *converter) assemble(dst, apiVersion, rest []byte) ([]byte, error) {
 			delete(values, key)
 		}
 	}
-	err = raw.Members(w.src[root.start:root.end], func(key, _ []byte) bool {
+	err = raw.Members(root, func(key, _ []byte) bool {
 		emit(string(key))
 		return true
 	})

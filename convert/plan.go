@@ -69,13 +69,8 @@ type plan struct {
 
 // field is a conversion in a plan.
 type field struct {
-	id int // In engine.conversions.
-	// from and to are nodes: one, or those of a group. One of them is empty if only one of the
-	// versions has the value.
-	from, to           []int
-	fromGroup, toGroup bool
-	// place and target are where the value is before and after.
-	place, target string
+	id       int // In engine.conversions.
+	from, to end
 	// passes says that the value passes as it is.
 	passes bool
 	// fill is the default, nil if there is none.
@@ -83,10 +78,19 @@ type field struct {
 	// elements is the plan of what begins behind open: of elements or values of a table.
 	elements *plan
 	open     byte
-	// fromKeys and toKeys tell elements apart before and after.
-	fromKeys, toKeys [][]string
 }
 
+// end is where a value is in one of the versions.
+type end struct {
+	place string
+	// nodes are one, or those of a group; none if the version does not have the value.
+	nodes []int
+	group bool
+	// keys tell elements apart.
+	keys [][]string
+}
+
+// newPlan returns a plan of objects, with the nodes that are in every one.
 func newPlan(group, from, to string, toHub bool) *plan {
 	p := &plan{from: from, to: to, toHub: toHub, apiVersion: raw.AppendString(nil, group+"/"+to), fixed: fixedNodes}
 	p.nodes = make([]node, 1, fixedNodes)
@@ -106,9 +110,12 @@ func (p *plan) newElements() *plan {
 	return &plan{from: p.from, to: p.to, toHub: p.toHub, nodes: make([]node, 1), fixed: 1}
 }
 
+// add adds a node, which has an index behind that of its parent.
 func (p *plan) add(parent int, key string) int {
 	n := len(p.nodes)
-	p.nodes = append(p.nodes, node{key: key, quoted: append(raw.AppendString(nil, key), ':'), path: placeIn(p.nodes[parent].path, key), parent: parent})
+	p.nodes = append(p.nodes, node{
+		key: key, quoted: append(raw.AppendString(nil, key), ':'), path: placeIn(p.nodes[parent].path, key), parent: parent,
+	})
 	p.nodes[parent].children = append(p.nodes[parent].children, n)
 	return n
 }
@@ -130,6 +137,8 @@ func (p *plan) leaves(where place) []int {
 	return all
 }
 
+// child returns the node of a key in an object, -1 if there is none. There are few: looking at
+// each of them is faster than a map.
 func (p *plan) child(n int, key []byte) int {
 	for _, child := range p.nodes[n].children {
 		if p.nodes[child].key == string(key) {
@@ -139,14 +148,15 @@ func (p *plan) child(n int, key []byte) int {
 	return -1
 }
 
-// addField adds a conversion. Its places have been checked.
+// addField adds a conversion. Its places have been checked. What it is for the plan depends on the
+// direction: what only one version has is taken away on one way, and filled in on the other.
 func (p *plan) addField(id int, c *Conversion, elements *plan) {
-	f := field{id: id, place: c.hub, target: c.spoke, passes: c.moves, fill: c.options.fill, elements: elements, open: c.elements}
+	f := field{id: id, passes: c.moves, fill: c.options.fill, elements: elements, open: c.elements}
+	f.from = end{place: c.hub, keys: keyPaths(c.options.hubKeys)}
+	f.to = end{place: c.spoke, keys: keyPaths(c.options.spokeKeys)}
 	before, after := hubSide, spokeSide
-	f.fromKeys, f.toKeys = keyPaths(c.options.hubKeys), keyPaths(c.options.spokeKeys)
 	if p.toHub {
-		f.place, f.target, before, after = f.target, f.place, after, before
-		f.fromKeys, f.toKeys = f.toKeys, f.fromKeys
+		f.from, f.to, before, after = f.to, f.from, after, before
 	}
 	if c.whole != nil {
 		p.whole = &f
@@ -159,24 +169,22 @@ func (p *plan) addField(id int, c *Conversion, elements *plan) {
 		return
 	}
 	if c.side != after {
-		where, _ := parsePlace(f.place)
-		f.from, f.fromGroup = p.leaves(where), where.members != nil
+		p.locate(&f.from)
 	}
 	if c.side != before {
-		where, _ := parsePlace(f.target)
-		f.to, f.toGroup = p.leaves(where), where.members != nil
+		p.locate(&f.to)
 	}
 	if c.parent {
 		p.addParent(&f)
 		return
 	}
-	for _, n := range f.from {
-		p.nodes[n].moves = p.nodes[n].moves || !slices.Contains(f.to, n)
+	for _, n := range f.from.nodes {
+		p.nodes[n].moves = p.nodes[n].moves || !slices.Contains(f.to.nodes, n)
 		if c.side == before {
 			p.stay(p.nodes[n].parent)
 		}
 	}
-	for _, n := range f.to {
+	for _, n := range f.to.nodes {
 		p.stay(n)
 	}
 	if c.side == after {
@@ -186,14 +194,21 @@ func (p *plan) addField(id int, c *Conversion, elements *plan) {
 	p.fields = append(p.fields, f)
 }
 
-// stay marks a node and all above it.
+// locate finds the nodes of a value in a version that has it.
+func (p *plan) locate(e *end) {
+	where, _ := parsePlace(e.place)
+	e.nodes, e.group = p.leaves(where), where.members != nil
+}
+
+// stay marks a node and all above it: objects that the wanted version has values in are not
+// taken away because those of the version before are gone.
 func (p *plan) stay(n int) {
 	for ; n != nodeRoot; n = p.nodes[n].parent {
 		p.nodes[n].stays = true
 	}
 }
 
-// keyPaths returns where the fields are that tell elements apart.
+// keyPaths returns where the fields are that tell elements apart, from the element on.
 func keyPaths(keys []string) [][]string {
 	var paths [][]string
 	for _, key := range keys {
@@ -203,7 +218,7 @@ func keyPaths(keys []string) [][]string {
 	return paths
 }
 
-// kind is a resource, compiled.
+// kind is a resource, compiled. Routes are by the versions from and to.
 type kind struct {
 	group, name string
 	versions    []string
@@ -219,6 +234,7 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 		return nil, fmt.Errorf("resource %s.%s: hub %q: want a version without its group", r.Kind, r.Group, r.Hub)
 	}
 	k := &kind{group: r.Group, name: r.Kind, versions: []string{r.Hub}, routes: map[[2]string][]*plan{}}
+	// Both ways are planned here, once: a request only looks its plans up.
 	for _, s := range r.Spokes {
 		if s.Version == "" || strings.Contains(s.Version, "/") || slices.Contains(k.versions, s.Version) {
 			return nil, fmt.Errorf("resource %s.%s: version %q of a spoke is empty, there twice, or has a group", r.Kind, r.Group, s.Version)
@@ -232,7 +248,7 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 		k.routes[[2]string{r.Hub, s.Version}] = []*plan{down}
 		k.versions = append(k.versions, s.Version)
 	}
-	for _, from := range k.versions[1:] {
+	for _, from := range k.versions[1:] { // Between two spokes objects go through the hub.
 		for _, to := range k.versions[1:] {
 			if from != to {
 				k.routes[[2]string{from, to}] = []*plan{k.routes[[2]string{from, r.Hub}][0], k.routes[[2]string{r.Hub, to}][0]}
@@ -242,7 +258,8 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 	return k, nil
 }
 
-// addConversions adds conversions to the plans of both ways.
+// addConversions adds conversions to the plans of both ways, those of elements to plans of their
+// own. Each gets a number in the engine, by which its worker is found at any depth.
 func (e *Engine) addConversions(up, down *plan, conversions []Conversion) {
 	for i := range conversions {
 		c := &conversions[i]

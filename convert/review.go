@@ -84,10 +84,24 @@ func (e *Engine) ReviewWith(body []byte, l Limits) (*Answer, error) {
 		r.answer.fail(r, r.failed)
 		return r.answer, nil
 	}
-	r.answer.succeed(r.head(w.arena.room()))
+	r.answer.succeed(r.head(w.rewriter.arena.room()))
 	if r.answer.size > r.limits.OutputBytes {
 		r.answer.fail(r, tooLarge(r.answer.size, r.limits))
 	}
+	return r.answer, nil
+}
+
+// Refuse answers one ConversionReview with a failure that says why, and converts nothing. It is
+// for who has no [Engine] for it. Body and error are as with [Engine.ReviewWith].
+func Refuse(body []byte, why error) (*Answer, error) {
+	if !utf8.Valid(body) {
+		return nil, fmt.Errorf("%w: %w", ErrReview, errUTF8)
+	}
+	r := &review{uid: noText, answer: &Answer{}, limits: Limits{}.orDefaults(), failed: why}
+	if err := r.read(&converter{}, body); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrReview, err)
+	}
+	r.answer.fail(r, why)
 	return r.answer, nil
 }
 
@@ -207,7 +221,7 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 	a.parts = append(a.parts, nil) // For the beginning of the answer.
 	same := func(start, end int) { a.addOf(body, start, end) }
 	done := func(src []byte, start, end int) {
-		for _, e := range w.edits {
+		for _, e := range w.rewriter.changes.edits {
 			a.addOf(src, start, e.start)
 			a.add(e.text)
 			start = e.end

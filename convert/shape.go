@@ -37,6 +37,8 @@ var special = []reflect.Type{
 	reflect.TypeFor[interface{ IsZero() bool }](),
 }
 
+// shapeIn returns the shape of a type inside others. One that contains itself has none, since
+// its depth is not known.
 func shapeIn(t reflect.Type, outer []reflect.Type) *shape {
 	isSpecial := func(i reflect.Type) bool { return t.Implements(i) || reflect.PointerTo(t).Implements(i) }
 	if t == reflect.TypeFor[json.Number]() || slices.Contains(outer, t) || slices.ContainsFunc(special, isSpecial) {
@@ -113,6 +115,8 @@ func (d *decoder) decode(value []byte, sh *shape, v reflect.Value) bool {
 	return ok && d.s.End() == nil
 }
 
+// value decodes the value that comes next. Null, and whatever is not of the kind, is left to
+// encoding/json, which has the errors for it.
 func (d *decoder) value(sh *shape, v reflect.Value) bool {
 	next := d.s.Next()
 	switch sh.kind {
@@ -141,6 +145,7 @@ func (d *decoder) value(sh *shape, v reflect.Value) bool {
 	}
 }
 
+// string returns the string that comes next: a part of the copy unless there are escapes in it.
 func (d *decoder) string() string {
 	start := d.s.Offset()
 	text := d.s.Text()
@@ -150,6 +155,7 @@ func (d *decoder) string() string {
 	return string(text)
 }
 
+// number decodes a number, if it is one of the kind that fits.
 func (d *decoder) number(kind reflect.Kind, v reflect.Value) bool {
 	start := d.s.Offset()
 	text := d.text[start : start+len(d.s.Value())]
@@ -205,6 +211,8 @@ func (d *decoder) slice(sh *shape, v reflect.Value) bool {
 	return true
 }
 
+// fields decodes the members of an object into a struct. It gives up at one that the struct does
+// not have, or that is there twice: of these the caller has to know.
 func (d *decoder) fields(sh *shape, v reflect.Value) bool {
 	var seen uint64
 	d.s.OpenObject()

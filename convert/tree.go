@@ -41,6 +41,8 @@ type grower struct {
 	scratch []byte
 }
 
+// grow takes the value apart that comes next. Its sum is made of those of its parts, so that
+// each byte is looked at once, however deep it is.
 func (g *grower) grow() tree {
 	t := tree{kind: g.s.Next()}
 	start := g.s.Offset()
@@ -73,6 +75,8 @@ func (g *grower) grow() tree {
 	return t
 }
 
+// object takes an object apart. Its sum is of the members in the order of their keys; a key goes
+// with its length, so that no text in it can look like the sum of another member.
 func (g *grower) object(t *tree) {
 	g.s.OpenObject()
 	ordered := true
@@ -226,7 +230,7 @@ func appendKeyed(dst []byte, base, live, kept *tree, keys [][]string) []byte {
 		return nil
 	}
 	order := is.names
-	if slices.Equal(was.names, is.names) {
+	if slices.Equal(was.names, is.names) { // Nobody has added, removed or moved any.
 		order = had.names
 	}
 	dst = append(dst, '[')

@@ -8,10 +8,10 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// Examine returns how a pod that is there, given as JSON, stands to the policies of
+// Examine returns the status of a pod that is there, given as JSON, for the policies of
 // the set that select it. It does not modify pod.
 //
-// A pod stands well with a policy if its record says that the policy, with its
+// A pod is injected by a policy if its record says that the policy, with its
 // present content, was applied to it, and the items are there, whatever others have
 // made of them since; or if it has of itself all that the policy injects. Containers
 // that came to it later than the policy count for nothing: they would come later the
@@ -53,9 +53,9 @@ func (s *Set) Examine(pod []byte) (*Examination, error) {
 	x.look(policies)
 	var holding []Applied
 	for i, p := range policies {
-		standing := x.examine(p, &outcomes[i])
-		out.Statuses = append(out.Statuses, standing)
-		if standing.State != StateSkipped {
+		status := x.examine(p, &outcomes[i])
+		out.Statuses = append(out.Statuses, status)
+		if status.State != StateSkipped {
 			holding = append(holding, Applied{Policy: p})
 		}
 	}
@@ -101,8 +101,8 @@ func (x *examiner) recorded(p *Policy) bool {
 	return x.record.current(p) != nil && p.mode != refractv1beta1.ModeAudit && x.is.shows(p)
 }
 
-// trust believes the record of a pod that is there: what is another than the record
-// says was made so after us.
+// trust believes the record of a pod that is there: what differs from the record was
+// changed after us.
 func (x *examiner) trust(p *Policy) tolerance {
 	if x.recorded(p) {
 		return lenient
@@ -132,7 +132,7 @@ func (d *injection) shows(p *Policy) bool {
 	})
 }
 
-// examine returns how the pod stands to a policy, given what would become of the
+// examine returns the status of the pod for a policy, given what would become of the
 // policy if the pod were created now.
 func (x *examiner) examine(p *Policy, would *outcome) PodStatus {
 	switch {
@@ -155,7 +155,7 @@ const (
 	ReasonMissing = "Missing"
 )
 
-// guess finds out how a pod without room for a record stands to a policy whose items
+// guess finds out the status of a pod without room for a record for a policy whose items
 // it has: nobody can know from whom.
 func (x *examiner) guess(p *Policy) PodStatus {
 	if x.is.consider(p, proven) == nil && (len(x.is.additions) == 0 || x.is.isProven(p)) {
@@ -167,7 +167,7 @@ func (x *examiner) guess(p *Policy) PodStatus {
 	}
 }
 
-// compare finds out how a pod stands to a policy that would hold for it, but of which
+// compare finds out the status of a pod for a policy that would hold for it, but of which
 // its record does not say that it does.
 func (x *examiner) compare(p *Policy) PodStatus {
 	before := x.record.of(p)

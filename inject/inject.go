@@ -81,10 +81,10 @@ type Result struct {
 	Changes []tree.Change
 }
 
-// State is how a pod stands to a policy.
+// State is whether a pod has what a policy injects.
 type State string
 
-// How a pod that is there stands to a policy that selects it.
+// States of a pod that is there, for a policy that selects it.
 const (
 	// StateInjected: it has what the policy injects, from the policy or of itself.
 	StateInjected State = "Injected"
@@ -96,7 +96,7 @@ const (
 	StateExcluded State = "Excluded"
 )
 
-// PodStatus is how a pod stands to one policy that selects it.
+// PodStatus is the status of a pod for one policy that selects it.
 type PodStatus struct {
 	Policy *Policy
 	State  State
@@ -104,7 +104,7 @@ type PodStatus struct {
 	Reason, Message string
 }
 
-// Examination is how a pod that is there stands to the policies.
+// Examination is the status of a pod that is there for the policies.
 type Examination struct {
 	// Hash is that of a pod like this one if it were created now, without what
 	// policies have added to it; Recorded is the one in its record, empty without one.
@@ -114,7 +114,7 @@ type Examination struct {
 }
 
 // Stale reports whether the pod would get something else if it were created now.
-// That it has what a policy injected that has gone since does not make it so:
+// That it has what a policy injected that is deleted since does not make it so:
 // nothing is taken away from a pod that runs.
 func (e *Examination) Stale() bool {
 	for i := range e.Statuses {

@@ -44,16 +44,16 @@ func checkLaws(t *testing.T, set *Set, pod []byte) {
 	checkChanges(t, pod, after, explained)
 	if result.Rejected == nil {
 		checkTwice(t, set, after, result, bytes.Contains(pod, []byte(refractv1beta1.InjectionAnnotation)))
-		checkStanding(t, set, after, result)
-		checkUndo(t, pod, after)
+		checkStatus(t, set, after, result)
+		checkRevert(t, pod, after)
 	}
 }
 
-// checkStanding: a pod that was injected stands well with the policies that hold, so
+// checkStatus: a pod that was injected has what it should from the policies that hold, so
 // that nobody recreates it in vain: as it comes, and when a webhook that comes later
 // has added a container, or has changed what was injected. If ours is called again
 // then, they still hold.
-func checkStanding(t *testing.T, set *Set, after []byte, result *Result) {
+func checkStatus(t *testing.T, set *Set, after []byte, result *Result) {
 	t.Helper()
 	mute := isMute(after)
 	checkInjected(t, set, after, result, mute)
@@ -167,9 +167,9 @@ func changeInjected(t *testing.T, spec map[string]any, record *past) {
 	}
 }
 
-// checkUndo: what was added can be taken away, and the spec is what it was, but for
+// checkRevert: what was added can be taken away, and the spec is what it was, but for
 // lists that are empty now.
-func checkUndo(t *testing.T, before, after []byte) {
+func checkRevert(t *testing.T, before, after []byte) {
 	t.Helper()
 	if record := recordIn(t, after); bytes.Contains(before, []byte(refractv1beta1.InjectionAnnotation)) || record.Version == 0 || record.Trimmed {
 		return
@@ -181,7 +181,7 @@ func checkUndo(t *testing.T, before, after []byte) {
 	undone := apply(t, after, patch)
 	want, got := withoutEmpty(decode(before)), withoutEmpty(decode(undone))
 	if diff := cmp.Diff(member(want.(map[string]any), "spec"), member(got.(map[string]any), "spec")); diff != "" {
-		t.Errorf("undone, the pod is another one: -want, +got:\n%s", diff)
+		t.Errorf("reverted, the pod is another one: -want, +got:\n%s", diff)
 	}
 }
 
@@ -218,7 +218,7 @@ func checkReport(t *testing.T, set *Set, pod []byte, result *Result, x *Examinat
 			selecting = append(selecting, p.Name())
 		}
 	}
-	var reported, skipped, standing []string
+	var reported, skipped, examined []string
 	for _, a := range result.Applied {
 		reported = append(reported, a.Policy.Name())
 	}
@@ -229,12 +229,12 @@ func checkReport(t *testing.T, set *Set, pod []byte, result *Result, x *Examinat
 		}
 	}
 	for _, s := range x.Statuses {
-		standing = append(standing, s.Policy.Name())
+		examined = append(examined, s.Policy.Name())
 		if (s.State == StateInjected) != (s.Reason == "") || (s.Reason == "") != (s.Message == "") {
-			t.Errorf("standing %+v", s)
+			t.Errorf("examined %+v", s)
 		}
 	}
-	if diff := cmp.Diff(selecting, standing); diff != "" {
+	if diff := cmp.Diff(selecting, examined); diff != "" {
 		t.Errorf("-selecting, +examined:\n%s", diff)
 	}
 	if !subsequence(reported, selecting) || !subsequence(skipped, selecting) {

@@ -5,125 +5,7 @@ import (
 	"fmt"
 	"math/bits"
 	"slices"
-	"strings"
 )
-
-// rounds is how often replicas are divided at most until the division, taken as
-// what was before, stays as it is. Nearly always the second is like the first.
-const rounds = 8
-
-// settle divides the object's replicas among the clusters that fit.
-func (p *Policy) settle(r *Request) Decision {
-	at := *r
-	var d Decision
-	for range rounds {
-		parts := p.candidates(&at)
-		d = p.divide(parts, *r.Replicas, false)
-		if slices.EqualFunc(d.Targets, at.Previous, equalTargets) {
-			break
-		}
-		at.Previous = d.Targets
-	}
-	return d
-}
-
-func equalTargets(a, b Target) bool {
-	if a.Cluster != b.Cluster || (a.Replicas == nil) != (b.Replicas == nil) {
-		return false
-	}
-	return a.Replicas == nil || *a.Replicas == *b.Replicas
-}
-
-// part is a cluster that may get a share.
-type part struct {
-	cluster string
-	held    bool  // Whether the object is there.
-	current int64 // What is there; 0 also if that is not known.
-	lo, hi  int64
-	weight  uint64 // For Spread.
-	rank    int64  // Greater ones come first: the weight, or the priority for Binpack.
-
-	share int64
-	anew  int64 // The share if nothing had to stay.
-
-	open bool   // Whether spread has not decided on it yet.
-	rest uint64 // The remainder of its quota.
-}
-
-// candidates returns the clusters among which replicas are divided, by name.
-func (p *Policy) candidates(r *Request) []part {
-	parts := make([]part, 0, len(r.Clusters))
-	for c, was := range r.each() {
-		if !p.fits(c, was != nil) {
-			continue
-		}
-		if s := p.part(c, was, *r.Replicas); s.hi > 0 || *r.Replicas == 0 {
-			parts = append(parts, s)
-		}
-	}
-	if *r.Replicas == 0 && slices.ContainsFunc(parts, func(s part) bool { return s.held }) {
-		parts = slices.DeleteFunc(parts, func(s part) bool { return !s.held })
-	}
-	if p.max < 0 || len(parts) <= p.max {
-		return parts
-	}
-	slices.SortFunc(parts, func(a, b part) int {
-		if a.held != b.held {
-			if a.held {
-				return -1
-			}
-			return 1
-		}
-		return byRank(&a, &b)
-	})
-	parts = parts[:p.max]
-	slices.SortFunc(parts, func(a, b part) int { return strings.Compare(a.cluster, b.cluster) })
-	return parts
-}
-
-func byRank(a, b *part) int {
-	return cmp.Or(cmp.Compare(b.rank, a.rank), strings.Compare(a.cluster, b.cluster))
-}
-
-// part returns what a cluster may get of the total.
-func (p *Policy) part(c *Cluster, was *Target, total int64) part {
-	own, ok := p.listed[c.Name]
-	if !ok {
-		own = unlisted
-	}
-	s := part{
-		cluster: c.Name, lo: own.min, hi: min(own.max, total),
-		weight: uint64(own.weight),
-		rank:   own.weight,
-	}
-	if p.binpack {
-		s.rank = own.priority
-	}
-	known := was != nil && was.Replicas != nil
-	s.held = was != nil && (!known || *was.Replicas > 0 || total == 0)
-	if known {
-		s.current = max(0, *was.Replicas)
-	}
-	if known && (!c.Ready || !p.tolerates(c.Taints, false)) {
-		s.hi = min(s.hi, s.current)
-	}
-	s.lo = min(s.lo, own.max)
-	if !p.binpack && own.weight == 0 {
-		s.hi = min(s.hi, p.without(&s))
-	}
-	if s.hi < s.lo && s.hi < total {
-		s.lo = s.hi
-	}
-	return s
-}
-
-// without returns the most that a cluster without weight gets.
-func (p *Policy) without(s *part) int64 {
-	if p.disrupts {
-		return s.lo
-	}
-	return max(s.lo, s.current)
-}
 
 // divide decides on the shares. With all set, a cluster without a replica is a
 // target, too.
@@ -173,28 +55,28 @@ func short(parts []part, total int64) bool {
 // stay decides on shares that move as few replicas as the bounds and the total
 // allow: what the bounds ask for, and the difference to the total.
 func stay(parts []part, total int64, pack bool) {
-	left, over, held := total, false, false
+	left, over, placed := total, false, false
 	for i := range parts {
 		s := &parts[i]
-		held = held || s.current > 0
+		placed = placed || s.current > 0
 		s.share = min(max(s.current, s.lo), s.hi)
 		over = over || s.share > left
 		left = max(0, left-s.share)
 	}
 	switch {
-	case !held:
+	case !placed:
 		for i := range parts {
 			parts[i].share = parts[i].anew
 		}
 	case over:
-		within(parts, total, pack, func(s *part) { s.hi = s.share })
+		fillWithin(parts, total, pack, func(s *part) { s.hi = s.share })
 	case left > 0:
-		within(parts, total, pack, func(s *part) { s.lo = s.share })
+		fillWithin(parts, total, pack, func(s *part) { s.lo = s.share })
 	}
 }
 
-// within divides with other bounds.
-func within(parts []part, total int64, pack bool, bound func(*part)) {
+// fillWithin decides on shares within other bounds.
+func fillWithin(parts []part, total int64, pack bool, bound func(*part)) {
 	other := slices.Clone(parts)
 	for i := range other {
 		bound(&other[i])

@@ -3,6 +3,7 @@ package placement
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
 
 // Why returns why the object does not belong on c: one sentence without an end
@@ -32,7 +33,7 @@ func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 			return fmt.Sprintf("taint %s is not tolerated", c.Taints[i].ToString())
 		}
 	}
-	divided := p.Divides && r.Replicas != nil
+	divided := p.total(r) != nil
 	switch {
 	case !c.Ready && !placed:
 		return "it is not ready, and gets nothing new"
@@ -56,4 +57,14 @@ func replicas(n *int64) string {
 	default:
 		return fmt.Sprintf("%d replicas", *n)
 	}
+}
+
+// few is how many clusters a warning lists before it counts the rest.
+const few = 3
+
+func list(names []string) string {
+	if len(names) <= few+1 {
+		return strings.Join(names, ", ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }

@@ -6,11 +6,9 @@ package placement
 import (
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/tree"
 )
@@ -117,25 +115,57 @@ func (p *Policy) Place(r *Request) (Decision, error) {
 		return Decision{}, p.err
 	}
 	r = r.sorted()
-	var d Decision
-	switch hash := p.hash(r); {
-	case r.Frozen:
-		d = p.keep(r, r.stay(), "annotation "+corev1alpha1.NoSchedulingAnnotation)
+	hash := p.hash(r)
+	d := p.decide(r, hash)
+	d.Hash = hash
+	if r.Frozen {
 		d.Hash = r.Hash // What is decided when the object is free again is not this.
-	case p.reschedule != nil && p.reschedule.disabled && len(r.stay()) > 0:
-		d = p.within(r)
-		d.Hash = hash
-	case p.keeps(r, hash):
-		d = p.keep(r, r.stay(), "spec.reschedulePolicy")
-		d.Hash = hash
-	default:
-		d = p.anew(r)
-		d.Hash = hash
 	}
 	if p.Divides && r.Replicas == nil {
-		d.Warnings = append(d.Warnings, "schedulingMode Divide: the object has no spec.replicas, so each cluster gets all of it")
+		d.Warnings = append(d.Warnings,
+			"schedulingMode Divide: the object has no spec.replicas, so each cluster gets all of it")
 	}
 	return d, nil
+}
+
+// rounds is how often replicas are divided at most until the division, taken as
+// what was before, stays as it is. Nearly always the second is like the first.
+const rounds = 8
+
+// decide takes the steps of a decision in order: what keeps the object where it is, which
+// clusters are candidates, which of these are chosen, and what each gets. Each step has a
+// file, and calls none before it. What is kept comes first, as clusters may be candidates
+// only because the object is on them.
+func (p *Policy) decide(r *Request, hash string) Decision {
+	total := p.total(r)
+	keeping := p.keep(r, hash)
+	at := *r
+	if keeping.by != "" {
+		at.Previous = keeping.targets
+	}
+	if total == nil {
+		candidates := p.fitting(&at)
+		return keeping.or(Decision{Targets: p.choose(candidates, at.Previous)}, nil)
+	}
+	var d Decision
+	for range rounds {
+		candidates := p.candidates(&at)
+		chosen := p.chooseParts(candidates)
+		d = p.divide(chosen, *total, false)
+		if slices.EqualFunc(d.Targets, at.Previous, equalTargets) {
+			break
+		}
+		at.Previous = d.Targets
+	}
+	return keeping.or(d, total)
+}
+
+// total returns the replicas to be divided; nil if the object is not divided.
+func (p *Policy) total(r *Request) *int64 {
+	if !p.Divides {
+		return nil
+	}
+	return r.Replicas
 }
 
 // Remarks returns the warnings, and one about the clusters that wait, if any do.
@@ -143,166 +173,7 @@ func (d *Decision) Remarks() []string {
 	if len(d.Waiting) == 0 {
 		return d.Warnings
 	}
-	waits := fmt.Sprintf("decided anew, the object would be placed on %s, too: %s keeps it where it is", list(d.Waiting), d.Kept)
+	waits := fmt.Sprintf("decided anew, the object would be placed on %s, too: %s keeps it where it is",
+		list(d.Waiting), d.Kept)
 	return slices.Concat(d.Warnings, []string{waits})
-}
-
-// anew decides on everything anew, but that what is there has a preference.
-func (p *Policy) anew(r *Request) Decision {
-	if p.Divides && r.Replicas != nil {
-		return p.settle(r)
-	}
-	return Decision{Targets: p.choose(r)}
-}
-
-// choose returns the clusters of an object that is not divided.
-func (p *Policy) choose(r *Request) []Target {
-	room := len(r.Clusters)
-	if p.max >= 0 {
-		room = min(room, p.max)
-	}
-	chosen := make([]Target, 0, room)
-	kept := 0
-	for c, was := range r.each() {
-		if !p.fits(c, was != nil) {
-			continue
-		}
-		if was != nil {
-			kept++
-		}
-		chosen = append(chosen, Target{Cluster: c.Name})
-	}
-	if p.max < 0 || len(chosen) <= p.max {
-		return chosen
-	}
-	keep, fresh := min(kept, p.max), p.max-min(kept, p.max)
-	return slices.DeleteFunc(chosen, func(t Target) bool {
-		left := &fresh
-		if _, held := find(r.Previous, t.Cluster); held {
-			left = &keep
-		}
-		*left--
-		return *left < 0
-	})
-}
-
-// each goes through the clusters, with what the object has there; nil if it is not
-// there.
-func (r *Request) each() func(yield func(*Cluster, *Target) bool) {
-	return func(yield func(*Cluster, *Target) bool) {
-		next := 0
-		for i := range r.Clusters {
-			c := &r.Clusters[i]
-			for next < len(r.Previous) && r.Previous[next].Cluster < c.Name {
-				next++
-			}
-			var was *Target
-			if next < len(r.Previous) && r.Previous[next].Cluster == c.Name {
-				was = &r.Previous[next]
-			}
-			if !yield(c, was) {
-				return
-			}
-		}
-	}
-}
-
-// stay returns what the object has on clusters that there are.
-func (r *Request) stay() []Target {
-	var there []Target
-	for _, was := range r.each() {
-		if was != nil {
-			there = append(there, *was)
-		}
-	}
-	return there
-}
-
-// sorted returns the request, or one that is sorted if it is not.
-func (r *Request) sorted() *Request {
-	byName := func(a, b Cluster) int { return strings.Compare(a.Name, b.Name) }
-	byCluster := func(a, b Target) int { return strings.Compare(a.Cluster, b.Cluster) }
-	inOrder := true
-	for i := 1; i < len(r.Clusters) && inOrder; i++ {
-		inOrder = r.Clusters[i-1].Name <= r.Clusters[i].Name
-	}
-	if inOrder && slices.IsSortedFunc(r.Previous, byCluster) {
-		return r
-	}
-	s := *r
-	s.Clusters = slices.SortedFunc(slices.Values(r.Clusters), byName)
-	s.Previous = slices.SortedFunc(slices.Values(r.Previous), byCluster)
-	return &s
-}
-
-func find(targets []Target, cluster string) (int, bool) {
-	return slices.BinarySearchFunc(targets, cluster, func(t Target, name string) int { return strings.Compare(t.Cluster, name) })
-}
-
-// missing returns the names of the targets of a that are not among those of b.
-func missing(a, b []Target) []string {
-	var names []string
-	for i := range a {
-		if _, found := find(b, a[i].Cluster); !found {
-			names = append(names, a[i].Cluster)
-		}
-	}
-	return names
-}
-
-func (p *Policy) fits(c *Cluster, placed bool) bool {
-	if p.listed != nil {
-		if _, ok := p.listed[c.Name]; !ok {
-			return false
-		}
-	}
-	return p.selector.Match(&c.Cluster) && p.tolerates(c.Taints, placed) && (c.Ready || placed)
-}
-
-// tolerates follows Kubernetes: NoSchedule keeps new objects away, NoExecute
-// also those that are there, PreferNoSchedule none.
-func (p *Policy) tolerates(taints []corev1.Taint, placed bool) bool {
-	for i := range taints {
-		t := &taints[i]
-		if t.Effect == corev1.TaintEffectPreferNoSchedule || (t.Effect == corev1.TaintEffectNoSchedule && placed) {
-			continue
-		}
-		if !p.toleratesOne(t) {
-			return false
-		}
-	}
-	return true
-}
-
-func (p *Policy) toleratesOne(t *corev1.Taint) bool {
-	for i := range p.tolerations {
-		if tolerated(t, &p.tolerations[i]) {
-			return true
-		}
-	}
-	return false
-}
-
-func tolerated(t *corev1.Taint, by *corev1.Toleration) bool {
-	if (by.Effect != "" && by.Effect != t.Effect) || (by.Key != "" && by.Key != t.Key) {
-		return false
-	}
-	switch by.Operator {
-	case corev1.TolerationOpExists:
-		return true
-	case corev1.TolerationOpEqual, "":
-		return by.Key != "" && by.Value == t.Value
-	default:
-		return false
-	}
-}
-
-// few is how many clusters a warning lists before it counts the rest.
-const few = 3
-
-func list(names []string) string {
-	if len(names) <= few+1 {
-		return strings.Join(names, ", ")
-	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
 }

@@ -4,10 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"hash/fnv"
-	"slices"
 	"strconv"
-
-	corev1 "k8s.io/api/core/v1"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
@@ -53,8 +50,8 @@ func (p *Policy) hash(r *Request) string {
 		return ""
 	}
 	sum := digest(p.reschedule.policy)
-	if p.Divides && r.Replicas != nil {
-		sum += digest("replicas", strconv.FormatInt(*r.Replicas, 10))
+	if total := p.total(r); total != nil {
+		sum += digest("replicas", strconv.FormatInt(*total, 10))
 	}
 	for i := range r.Clusters {
 		c := &r.Clusters[i]
@@ -77,84 +74,4 @@ func digest(parts ...string) uint64 {
 		h.Write([]byte{0})
 	}
 	return h.Sum64()
-}
-
-// keeps reports whether the placement stands as it was decided before.
-func (p *Policy) keeps(r *Request, hash string) bool {
-	if p.reschedule == nil || hash != r.Hash || len(r.Previous) == 0 {
-		return false
-	}
-	there := 0
-	for c, was := range r.each() {
-		if was == nil {
-			continue
-		}
-		there++
-		if slices.ContainsFunc(c.Taints, func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute && !p.toleratesOne(&t) }) {
-			return false
-		}
-		if (was.Replicas != nil) != (p.Divides && r.Replicas != nil) {
-			return false // The mode is another one, or the object.
-		}
-	}
-	return there == len(r.Previous)
-}
-
-// keep leaves the object where it is, and says what would be otherwise but for a
-// reason.
-func (p *Policy) keep(r *Request, where []Target, reason string) Decision {
-	at := *r
-	at.Previous = where
-	free := p.anew(&at)
-	if slices.EqualFunc(free.Targets, where, equalTargets) {
-		return free
-	}
-	d := Decision{Targets: where, Waiting: missing(free.Targets, where)}
-	if len(d.Waiting) > 0 {
-		d.Kept = reason
-	}
-	if leaving := missing(where, free.Targets); len(leaving) > 0 {
-		d.Warnings = append(d.Warnings, fmt.Sprintf("stays on %s, which would not be chosen if it were decided anew", list(leaving)))
-	}
-	if p.Divides && r.Replicas != nil {
-		if sum, known := sumOf(where); known && sum != *r.Replicas && len(where) > 0 {
-			d.Warnings = append(d.Warnings, fmt.Sprintf("the shares add up to %d, and the object has %s", sum, replicas(r.Replicas)))
-		}
-	}
-	return d
-}
-
-// sumOf returns the replicas of all targets, if they are known.
-func sumOf(targets []Target) (sum int64, known bool) {
-	for i := range targets {
-		if targets[i].Replicas == nil {
-			return 0, false
-		}
-		sum += *targets[i].Replicas
-	}
-	return sum, true
-}
-
-// within leaves the object on the clusters that it is on, and divides its replicas
-// anew among them if these are not all there.
-func (p *Policy) within(r *Request) Decision {
-	const disabled = "spec.reschedulePolicy.disableRescheduling"
-	if !p.Divides || r.Replicas == nil {
-		where := r.stay()
-		for i := range where {
-			where[i].Replicas = nil
-		}
-		return p.keep(r, where, disabled)
-	}
-	where := r.stay()
-	if sum, known := sumOf(where); known && sum == *r.Replicas {
-		return p.keep(r, where, disabled)
-	}
-	var parts []part
-	for c, was := range r.each() {
-		if was != nil {
-			parts = append(parts, p.part(c, was, *r.Replicas))
-		}
-	}
-	return p.keep(r, p.divide(parts, *r.Replicas, true).Targets, disabled)
 }

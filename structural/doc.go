@@ -47,6 +47,6 @@
 //	BoundTightened          warning  a bound that is new or tighter, or another pattern, format or multipleOf
 //	ValidationAdded         warning  a CEL rule, allOf, anyOf, oneOf, not or embedded resource that may refuse what was valid
 //	MergeChanged            warning  another type of list or map, or other keys, by which server-side apply merges
-//	DefaultChanged          warning  a default that is another, or gone
+//	DefaultChanged          warning  a default that was changed or removed
 //	VersionNotServed        warning  a version that was served and no longer is
 package structural

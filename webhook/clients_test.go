@@ -114,17 +114,17 @@ func TestClients(t *testing.T) {
 		for protocol, http2 := range map[string]bool{"HTTP1": false, "HTTP2": true} {
 			t.Run(name+protocol, func(t *testing.T) {
 				s, url := local(t, Options{ClientCAFile: file, ClientNames: tc.names})
-				var heard atomic.Bool
+				var asked atomic.Bool
 				s.Handle("/", http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
-					heard.Store(true)
+					asked.Store(true)
 					if got := r.ProtoMajor == 2; got != http2 {
 						t.Errorf("it asks by %s", r.Proto)
 					}
 				}))
 				start(t, s)
 				_, _, err := ask(t.Context(), showing(s.certificates.Trusted(), tc.shown, http2), url, "")
-				if (err == nil) != tc.want || heard.Load() != tc.want {
-					t.Errorf("%s\ngot error %v, a handler has heard of it: %t, want it answered: %t", tc.reason, err, heard.Load(), tc.want)
+				if (err == nil) != tc.want || asked.Load() != tc.want {
+					t.Errorf("%s\ngot error %v, a handler was asked: %t, want it answered: %t", tc.reason, err, asked.Load(), tc.want)
 				}
 			})
 		}

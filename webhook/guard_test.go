@@ -496,6 +496,9 @@ func TestDrain(t *testing.T) {
 	s.Handle("/echo", echo)
 	stop := start(t, s)
 	c := keeping(t, s.certificates.Trusted(), false)
+	if _, _, err := post(t.Context(), c, url+"/echo", strings.NewReader("hello")); err != nil {
+		t.Fatal(err)
+	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- stop() }()
 	eventually(t, "it stops", func() error {
@@ -504,7 +507,12 @@ func TestDrain(t *testing.T) {
 		}
 		return nil
 	})
-	resp, text, err := post(t.Context(), c, url+"/echo", strings.NewReader("hello"))
+	var got httptrace.GotConnInfo
+	traced := httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotConn: func(i httptrace.GotConnInfo) { got = i }})
+	resp, text, err := post(traced, c, url+"/echo", strings.NewReader("hello"))
+	if !got.Reused {
+		t.Error("His connection was closed: had he been sending, he would have got an error.")
+	}
 	if err != nil || text != "hello" {
 		t.Fatalf("Who has not heard of it is answered: got %q, %v", text, err)
 	}

@@ -81,6 +81,7 @@ type Server struct {
 
 	listener  atomic.Pointer[net.Listener] // Nil until there is one.
 	listening atomic.Bool
+	leaving   atomic.Bool // It is draining.
 
 	mu     sync.Mutex
 	checks []check
@@ -278,7 +279,7 @@ func (s *Server) server() *http.Server {
 		s.clients.require(secured)
 	}
 	return &http.Server{
-		Handler:           s.mux,
+		Handler:           http.HandlerFunc(s.answer),
 		ReadHeaderTimeout: headerTimeout, ReadTimeout: requestTimeout, WriteTimeout: requestTimeout, IdleTimeout: idleTimeout,
 		MaxHeaderBytes: maxHeader,
 		ErrorLog:       quietLog(s.log),
@@ -289,12 +290,21 @@ func (s *Server) server() *http.Server {
 	}
 }
 
+// answer has a handler answer. Who asks while the server drains is told that this connection is over, and connects to another
+// replica the next time. One that is closed with nothing said would be the end of what its client is sending at that moment.
+func (s *Server) answer(w http.ResponseWriter, r *http.Request) {
+	if s.leaving.Load() {
+		w.Header().Set("Connection", "close")
+	}
+	s.mux.ServeHTTP(w, r)
+}
+
 // stop ends the server when its requests have been answered, or their time is up.
 func (s *Server) stop(ctx context.Context, server *http.Server) error {
 	ctx = context.WithoutCancel(ctx)
 	s.listening.Store(false)
 	if s.drain > 0 {
-		server.SetKeepAlivesEnabled(false) // Who asks again connects to another replica.
+		s.leaving.Store(true)
 		draining, cancel := context.WithTimeout(ctx, s.drain)
 		<-draining.Done()
 		cancel()

@@ -58,17 +58,24 @@ func (s side) name() string {
 	return "spoke"
 }
 
-// report collects findings.
+// report collects findings. Nothing stops at the first one: an author wants to see all at once.
 type report struct{ findings []structural.Finding }
 
+// errorf adds a reason why the policy does not compile.
 func (r *report) errorf(path, rule, format string, args ...any) {
-	r.findings = append(r.findings, structural.Finding{Path: path, Rule: rule, Severity: structural.Error, Message: fmt.Sprintf(format, args...)})
+	r.add(structural.Error, path, rule, fmt.Sprintf(format, args...))
 }
 
+// warnf adds something that an author should know.
 func (r *report) warnf(path, rule, format string, args ...any) {
-	r.findings = append(r.findings, structural.Finding{Path: path, Rule: rule, Severity: structural.Warning, Message: fmt.Sprintf(format, args...)})
+	r.add(structural.Warning, path, rule, fmt.Sprintf(format, args...))
 }
 
+func (r *report) add(severity structural.Severity, path, rule, message string) {
+	r.findings = append(r.findings, structural.Finding{Path: path, Rule: rule, Severity: severity, Message: message})
+}
+
+// failed reports whether there is an error.
 func (r *report) failed() bool {
 	return slices.ContainsFunc(r.findings, func(f structural.Finding) bool { return f.Severity == structural.Error })
 }
@@ -114,40 +121,84 @@ func (r *report) versions(spec *refractv1alpha1.ConversionPolicySpec, def *struc
 	return known
 }
 
-// spoke is a spoke while it is being compiled, and what is known about it afterwards.
-type spoke struct {
-	report
-	path     string
+// versionPair is a spoke and the hub, between which is converted. What is found about the two
+// goes into the report.
+type versionPair struct {
+	*report
+
+	path     string    // Of the spoke in the policy.
 	versions [2]string // By side.
 	schemas  [2]*schema.Structural
-	entries  []*entry
-	root     *scope
-	// hubValues are those of the entries, by their places.
-	hubValues map[string]hubValue
-	// lone are the places that one side has alone, no entry names, and an entry of their own
-	// would cover. Each of them is an error, too.
-	lone []lone
 }
 
+// kind says what there is at a place of a side.
+func (p versionPair) kind(sd side, at place, own *schema.Structural) string {
+	return fmt.Sprintf("%s is %s in %s", at, article(described(own)), p.versions[sd])
+}
+
+// kinds says what there is at a place of each side.
+func (p versionPair) kinds(at [2]place, own [2]*schema.Structural) string {
+	return p.kind(onSpoke, at[onSpoke], own[onSpoke]) + ", and " + p.kind(onHub, at[onHub], own[onHub])
+}
+
+// within returns the schema of the elements of a scope; of the root that of the object.
+func (p versionPair) within(c *scope, sd side) *schema.Structural {
+	if c.at[sd].steps == nil {
+		return p.schemas[sd]
+	}
+	found, err := find(p.schemas[sd], c.at[sd].elements())
+	if err != nil {
+		return anything // Its entries were found, so it is there.
+	}
+	return found
+}
+
+// requiredAt reports whether the schema of a side requires what is at a place, so that
+// somebody must write it.
+func (p versionPair) requiredAt(sd side, at place) bool {
+	last := at.steps[len(at.steps)-1]
+	parent, err := find(p.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
+	return err == nil && !last.each && requires(parent, last.key) && fieldOf(parent, last.key).Default.Object == nil
+}
+
+// spoke is what a spoke of a policy was compiled to: what the engine takes, and what is known
+// about it.
+type spoke struct {
+	versionPair
+
+	entries []*entry
+	root    *scope
+	// hubValues are those of the entries, by their places.
+	hubValues map[string]hubValue
+	lone      []lone // See coverage.
+}
+
+// version is the one that is not the hub.
 func (s *spoke) version() string { return s.versions[onSpoke] }
 
-// compileSpoke compiles the fields of a spoke.
+// compileSpoke compiles the fields of a spoke: each for itself, then sorted by the lists that
+// they are in, and then all of them together must cover the schemas.
 func compileSpoke(i int, spec *refractv1alpha1.ConversionPolicySpec, schemas [2]*schema.Structural) *spoke {
 	from := &spec.Spokes[i]
-	s := &spoke{
+	pair := versionPair{
+		report:   &report{},
 		path:     fmt.Sprintf("spec.spokes[%d]", i),
 		versions: [2]string{onSpoke: from.Version, onHub: spec.Hub},
 		schemas:  schemas,
 	}
+	s, covered := &spoke{versionPair: pair}, &coverage{versionPair: pair}
+	fields := fieldCompiler{versionPair: pair, coverage: covered}
 	for j := range from.Fields {
-		if e := s.entry(j, &from.Fields[j]); e != nil {
+		if e := fields.entry(j, &from.Fields[j]); e != nil {
 			s.entries = append(s.entries, e)
 		}
 	}
-	s.scopes(from.Lists)
+	sorted := scopes{versionPair: pair, coverage: covered}
+	s.root = sorted.sort(s.entries, from.Lists)
 	if !s.misplaced() {
-		s.coverScope(s.root)
+		covered.scope(s.root)
 	}
+	s.lone = covered.lone
 	return s
 }
 

@@ -51,6 +51,7 @@ func (c *claim) first() string {
 	return ""
 }
 
+// key returns what is claimed inside a key; nil, which claims nothing, if nothing is.
 func (c *claim) key(key string) *claim {
 	if c == nil {
 		return nil
@@ -58,8 +59,10 @@ func (c *claim) key(key string) *claim {
 	return c.keys[key]
 }
 
+// exact reports whether an entry names this very place.
 func (c *claim) exact() bool { return c != nil && c.by != "" }
 
+// names returns the keys that something is claimed at or inside, in any order.
 func (c *claim) names() []string {
 	if c == nil {
 		return nil
@@ -67,18 +70,42 @@ func (c *claim) names() []string {
 	return slices.Collect(maps.Keys(c.keys))
 }
 
-// coverScope finds what no entry of a scope names, and does not pass.
-func (s *spoke) coverScope(c *scope) {
-	pair := values{path: s.path, claims: c.claims, at: [2]place{}}
-	for sd := range pair.schemas {
-		pair.schemas[sd] = s.within(c, side(sd))
-		if c.at[sd].steps != nil {
-			pair.at[sd] = c.at[sd].elements()
+// coverage finds what the entries of a policy leave out: values that neither pass, since both
+// versions have them at the same place with the same type, nor are converted by an entry. It
+// fails closed: whoever forgets a field is told, and no data gets lost in silence.
+type coverage struct {
+	versionPair
+
+	// lone are the places that one side has alone, no entry names, and an entry of their own
+	// would cover. Each of them is an error, too.
+	lone []lone
+}
+
+// scope finds what no entry of a scope names, and does not pass.
+func (c *coverage) scope(of *scope) {
+	v := values{path: c.path, claims: of.claims}
+	for sd := range v.schemas {
+		v.schemas[sd] = c.within(of, side(sd))
+		if of.at[sd].steps != nil {
+			v.at[sd] = of.at[sd].elements()
 		}
 	}
-	s.compare(pair)
-	for _, inner := range c.inner {
-		s.coverScope(inner)
+	c.compare(v)
+	for _, inner := range of.inner {
+		c.scope(inner)
+	}
+}
+
+// move finds what of a value does not pass to another place.
+func (c *coverage) move(e *entry) {
+	c.compare(values{path: e.path, at: e.at, schemas: e.schemas, within: e})
+	if e.at[onSpoke].group != nil || e.at[onHub].group != nil {
+		return // Their fields are compared like those of an object.
+	}
+	for _, sd := range []side{onSpoke, onHub} {
+		if c.requiredAt(sd, e.at[sd]) && !c.requiredAt(sd.other(), e.at[sd.other()]) {
+			c.requiredByOne(e.path, e.at, sd)
+		}
 	}
 }
 
@@ -98,8 +125,10 @@ type values struct {
 	opened [2]bool
 }
 
-// compare finds what of two values that are each other's counterparts does not pass.
-func (s *spoke) compare(v values) {
+// compare finds what of two values that are each other's counterparts does not pass. What an
+// entry names is none of its business, on that side; the other side may have something there
+// all the same, which is alone then.
+func (c *coverage) compare(v values) {
 	for sd := range v.schemas {
 		if v.claims[sd].exact() {
 			v.schemas[sd], v.taken[sd] = nil, true
@@ -107,51 +136,53 @@ func (s *spoke) compare(v values) {
 	}
 	spokeSchema, hubSchema := v.schemas[onSpoke], v.schemas[onHub]
 	if spokeSchema != nil && hubSchema != nil {
-		s.compareNull(v)
+		c.compareNull(v)
 	}
 	switch {
 	case spokeSchema == nil && hubSchema == nil:
 	case hubSchema == nil:
-		s.alone(v, onSpoke)
+		c.alone(v, onSpoke)
 	case spokeSchema == nil:
-		s.alone(v, onHub)
+		c.alone(v, onHub)
 	case kindOf(spokeSchema) != kindOf(hubSchema):
-		s.mismatch(v)
+		c.mismatch(v)
 	case kindOf(hubSchema) == isObject:
-		s.compareObjects(v)
+		c.compareObjects(v)
 	case kindOf(hubSchema) == isList:
-		s.compare(v.elements())
+		c.compare(v.elements())
 	default:
-		s.compareEnums(v)
+		c.compareEnums(v)
 	}
 }
 
 // compareNull finds nulls that only one side keeps.
-func (s *spoke) compareNull(v values) {
+func (c *coverage) compareNull(v values) {
 	for sd, own := range v.schemas {
 		if other := v.schemas[side(sd).other()]; own.Nullable && !other.Nullable && kindOf(other) != isAnything {
-			s.warnf(v.path, warnNull, "%s may be null in %s, and %s of %s may not: there the API server drops it",
-				v.at[sd], s.versions[sd], v.at[side(sd).other()], s.versions[side(sd).other()])
+			c.warnf(v.path, warnNull, "%s may be null in %s, and %s of %s may not: there the API server drops it",
+				v.at[sd], c.versions[sd], v.at[side(sd).other()], c.versions[side(sd).other()])
 		}
 	}
 }
 
-// alone judges a value that the other side does not have.
-func (s *spoke) alone(v values, sd side) {
+// alone judges a value that the other side does not have. If entries name places inside it, the
+// rest of it is judged part by part: the parts may be elsewhere. A side that keeps whatever is
+// written needs no schema for it.
+func (c *coverage) alone(v values, sd side) {
 	if v.opened[sd.other()] && !v.taken[sd.other()] {
 		return
 	}
 	own := v.schemas[sd]
 	if len(v.claims[sd].names()) == 0 {
-		s.uncovered(v, sd)
+		c.uncovered(v, sd)
 		return
 	}
 	for _, key := range keysOf(own, v.claims[sd]) {
-		s.compare(v.field(key))
+		c.compare(v.field(key))
 	}
 	if rest := restOf(own); rest != "" {
-		s.errorf(v.path, ruleCoverage, "%s of %s keeps %s, which %s does not: use toHub and toSpoke for the whole",
-			v.at[sd], s.versions[sd], rest, s.versions[sd.other()])
+		c.errorf(v.path, ruleCoverage, "%s of %s keeps %s, which %s does not: use toHub and toSpoke for the whole",
+			v.at[sd], c.versions[sd], rest, c.versions[sd.other()])
 	}
 }
 
@@ -167,8 +198,10 @@ func restOf(s *schema.Structural) string {
 	}
 }
 
-func (s *spoke) uncovered(v values, sd side) {
-	own, other := s.versions[sd], s.versions[sd.other()]
+// uncovered reports a value that the other side does not have and no entry names. It says what
+// to write, since in most cases there is just one thing that an author can have forgotten.
+func (c *coverage) uncovered(v values, sd side) {
+	own, other := c.versions[sd], c.versions[sd.other()]
 	v.schemas[sd.other()] = nil
 	at, what := v.at[sd], described(v.schemas[sd])
 	lack := other + " does not"
@@ -177,7 +210,7 @@ func (s *spoke) uncovered(v values, sd side) {
 	}
 	advice := v.instead()
 	if advice == "" {
-		s.lone = append(s.lone, lone{side: sd, at: at})
+		c.lone = append(c.lone, lone{side: sd, at: at})
 	}
 	switch {
 	case advice != "":
@@ -186,7 +219,7 @@ func (s *spoke) uncovered(v values, sd side) {
 	default:
 		advice = fmt.Sprintf("add {spoke: %s, removed: {}} or say where it goes", quotedPlace(at))
 	}
-	s.errorf(v.path, ruleCoverage, "%s has %s (%s), %s: %s", own, at, what, lack, advice)
+	c.errorf(v.path, ruleCoverage, "%s has %s (%s), %s: %s", own, at, what, lack, advice)
 }
 
 // instead says what is to be done about a value that is a part of what an entry converts;
@@ -230,8 +263,10 @@ func quotedPlace(p place) string {
 	return text
 }
 
-// compareObjects compares the fields of two objects, or the values of two tables.
-func (s *spoke) compareObjects(v values) {
+// compareObjects compares the fields of two objects, or the values of two tables. At the root,
+// apiVersion, kind and metadata are the engine's. An object that keeps fields which its schema
+// does not name loses them where the other side drops such fields.
+func (c *coverage) compareObjects(v values) {
 	names := map[string]bool{}
 	for sd, own := range v.schemas {
 		for _, key := range keysOf(own, v.claims[sd]) {
@@ -244,64 +279,60 @@ func (s *spoke) compareObjects(v values) {
 			continue
 		}
 		inner := v.field(key)
-		s.compareRequired(v, inner, key)
-		s.compare(inner)
+		c.compareRequired(v, inner, key)
+		c.compare(inner)
 	}
 	spokeValues, hubValues := valuesOf(v.schemas[onSpoke]), valuesOf(v.schemas[onHub])
 	if spokeValues != nil && hubValues != nil {
-		s.compare(v.elements())
+		c.compare(v.elements())
 		return
 	}
 	for sd, own := range v.schemas {
 		other := v.schemas[side(sd).other()]
 		if rest := restOf(own); rest != "" && !open(other) {
-			s.errorf(v.path, ruleCoverage, "%s of %s keeps %s, and %s of %s does not: %s",
-				named(v.at[sd]), s.versions[sd], rest, named(v.at[side(sd).other()]), s.versions[side(sd).other()], v.add("toHub: ..., toSpoke: ..."))
+			c.errorf(v.path, ruleCoverage, "%s of %s keeps %s, and %s of %s does not: %s",
+				named(v.at[sd]), c.versions[sd], rest, named(v.at[side(sd).other()]), c.versions[side(sd).other()],
+				v.add("toHub: ..., toSpoke: ..."))
 		}
 		if own.XEmbeddedResource && !other.XEmbeddedResource {
-			s.embedded(v, side(sd))
+			c.embedded(v, side(sd))
 		}
 	}
 }
 
-// embedded judges a resource that is embedded on one side only.
-func (s *spoke) embedded(v values, sd side) {
+// embedded judges a resource that is embedded on one side only. That side validates it, and adds
+// to it what the other one would drop.
+func (c *coverage) embedded(v values, sd side) {
 	other := sd.other()
 	if open(v.schemas[other]) {
-		s.warnf(v.path, warnRequired, "%s of %s is an embedded resource, and %s of %s is none: "+
+		c.warnf(v.path, warnRequired, "%s of %s is an embedded resource, and %s of %s is none: "+
 			"an object without apiVersion, kind and metadata there is not valid in %s",
-			v.at[sd], s.versions[sd], v.at[other], s.versions[other], s.versions[sd])
+			v.at[sd], c.versions[sd], v.at[other], c.versions[other], c.versions[sd])
 		return
 	}
-	s.errorf(v.path, ruleType, "%s of %s is an embedded resource, and %s of %s is none: %s",
-		v.at[sd], s.versions[sd], v.at[other], s.versions[other], v.add("toHub: ..., toSpoke: ..."))
+	c.errorf(v.path, ruleType, "%s of %s is an embedded resource, and %s of %s is none: %s",
+		v.at[sd], c.versions[sd], v.at[other], c.versions[other], v.add("toHub: ..., toSpoke: ..."))
 }
 
 // compareRequired finds fields that only one side requires.
-func (s *spoke) compareRequired(v, inner values, key string) {
+func (c *coverage) compareRequired(v, inner values, key string) {
 	for sd, own := range v.schemas {
 		other := side(sd).other()
 		if inner.claims[sd] != nil || inner.claims[other] != nil || inner.schemas[sd] == nil || inner.schemas[other] == nil {
 			continue
 		}
 		if requires(own, key) && !requires(v.schemas[other], key) && inner.schemas[sd].Default.Object == nil {
-			s.requiredByOne(v.path, inner.at, side(sd))
+			c.requiredByOne(v.path, inner.at, side(sd))
 		}
 	}
 }
 
-func (s *spoke) requiredByOne(path string, at [2]place, sd side) {
+// requiredByOne warns about a value that only one side requires. It passes, but an object without
+// it can be written in one version and then not be read in the other.
+func (c *coverage) requiredByOne(path string, at [2]place, sd side) {
 	other := sd.other()
-	s.warnf(path, warnRequired, "%s requires %s, and %s does not require %s: an object without it is not valid in %s",
-		s.versions[sd], at[sd], s.versions[other], at[other], s.versions[sd])
-}
-
-// requiredAt reports whether the schema of a side requires what is at a place, so that
-// somebody must write it.
-func (s *spoke) requiredAt(sd side, at place) bool {
-	last := at.steps[len(at.steps)-1]
-	parent, err := find(s.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
-	return err == nil && !last.each && requires(parent, last.key) && fieldOf(parent, last.key).Default.Object == nil
+	c.warnf(path, warnRequired, "%s requires %s, and %s does not require %s: an object without it is not valid in %s",
+		c.versions[sd], at[sd], c.versions[other], at[other], c.versions[sd])
 }
 
 // keysOf returns the fields that a schema or an entry names.
@@ -338,10 +369,9 @@ func (v values) elements() values {
 	return inner
 }
 
-func (s *spoke) mismatch(v values) {
-	a, b := v.schemas[onSpoke], v.schemas[onHub]
-	s.errorf(v.path, ruleType, "%s is %s in %s, and %s is %s in %s: %s",
-		v.at[onSpoke], article(described(a)), s.versions[onSpoke], v.at[onHub], article(described(b)), s.versions[onHub], v.add(remedy(a, b)))
+// mismatch reports values of different kinds, and says what makes one those of the other.
+func (c *coverage) mismatch(v values) {
+	c.errorf(v.path, ruleType, "%s: %s", c.kinds(v.at, v.schemas), v.add(remedy(v.schemas[onSpoke], v.schemas[onHub])))
 }
 
 // remedy says what makes values of one kind those of another.
@@ -365,8 +395,9 @@ func remedy(a, b *schema.Structural) string {
 	}
 }
 
-// compareEnums finds values that only one side allows.
-func (s *spoke) compareEnums(v values) {
+// compareEnums finds values that only one side allows. Where both enumerate them a missing one
+// is an error; where one allows anything nobody knows whether such values are ever written.
+func (c *coverage) compareEnums(v values) {
 	for sd, own := range v.schemas {
 		other := v.schemas[side(sd).other()]
 		allowed := scalarKeys(enumOf(other))
@@ -374,13 +405,16 @@ func (s *spoke) compareEnums(v values) {
 			continue
 		}
 		if domainOf(own) == nil {
-			s.warnf(v.path, warnValues, "%s may be any %s in %s, and %s of %s only %s: an object with another one is not valid there",
-				v.at[sd], kindOf(own), s.versions[sd], v.at[side(sd).other()], s.versions[side(sd).other()], jsonText(enumOf(other)))
+			c.warnf(v.path, warnValues,
+				"%s may be any %s in %s, and %s of %s only %s: an object with another one is not valid there",
+				v.at[sd], kindOf(own), c.versions[sd], v.at[side(sd).other()], c.versions[side(sd).other()],
+				jsonText(enumOf(other)))
 		}
 		for _, value := range enumOf(own) {
 			if !slices.Contains(allowed, keyOfValue(value)) {
-				s.errorf(v.path, ruleEnum, "%s may be %s in %s, and %s of %s may not: %s",
-					v.at[sd], jsonText(value), s.versions[sd], v.at[side(sd).other()], s.versions[side(sd).other()], v.add("map: [...]"))
+				c.errorf(v.path, ruleEnum, "%s may be %s in %s, and %s of %s may not: %s",
+					v.at[sd], jsonText(value), c.versions[sd], v.at[side(sd).other()], c.versions[side(sd).other()],
+					v.add("map: [...]"))
 			}
 		}
 	}

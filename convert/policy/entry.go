@@ -32,17 +32,25 @@ type entry struct {
 	hubKeys []string
 }
 
+// has reports whether a side has the value.
 func (e *entry) has(s side) bool { return e.schemas[s] != nil }
 
+// fieldCompiler compiles the fields of a spoke to entries, each without looking at the others.
+type fieldCompiler struct {
+	versionPair
+
+	coverage *coverage
+}
+
 // entry compiles a field; nil if its places are unknown.
-func (s *spoke) entry(i int, f *refractv1alpha1.FieldConversion) *entry {
-	e := &entry{path: fmt.Sprintf("%s.fields[%d]", s.path, i), field: f}
-	if !s.shape(e) {
+func (c *fieldCompiler) entry(i int, f *refractv1alpha1.FieldConversion) *entry {
+	e := &entry{path: fmt.Sprintf("%s.fields[%d]", c.path, i), field: f}
+	if !c.shape(e) {
 		return nil
 	}
 	known := true
 	for sd, text := range []string{onSpoke: f.Spoke, onHub: f.Hub} {
-		if text != "" && !s.locate(e, side(sd), text) {
+		if text != "" && !c.locate(e, side(sd), text) {
 			known = false
 		}
 	}
@@ -51,27 +59,28 @@ func (s *spoke) entry(i int, f *refractv1alpha1.FieldConversion) *entry {
 	}
 	if e.has(onSpoke) && e.has(onHub) {
 		if a, b := e.at[onSpoke].scopes(), e.at[onHub].scopes(); a != b {
-			s.errorf(e.path, rulePlace, "spoke has %d [*], and hub %d: want as many in both, since elements are converted one by one", a, b)
+			c.errorf(e.path, rulePlace,
+				"spoke has %d [*], and hub %d: want as many in both, since elements are converted one by one", a, b)
 			return nil
 		}
 	}
-	s.operation(e)
-	s.equivalence(e)
+	c.operation(e)
+	c.equivalence(e)
 	return e
 }
 
 // locate finds a place of an entry in the schema of its side.
-func (s *spoke) locate(e *entry, sd side, text string) bool {
+func (c *fieldCompiler) locate(e *entry, sd side, text string) bool {
 	path := e.path + "." + sd.name()
 	p, err := parsePlace(text)
 	if err == nil {
 		err = checkPlace(p)
 	}
 	if err == nil {
-		e.schemas[sd], err = find(s.schemas[sd], p)
+		e.schemas[sd], err = find(c.schemas[sd], p)
 	}
 	if err != nil {
-		s.errorf(path, rulePlace, "in %s: %v", s.versions[sd], err)
+		c.errorf(path, rulePlace, "in %s: %v", c.versions[sd], err)
 		return false
 	}
 	e.at[sd] = p
@@ -79,11 +88,12 @@ func (s *spoke) locate(e *entry, sd side, text string) bool {
 }
 
 // shape reports whether the parts of a field go together, as the API server demands too.
-func (s *spoke) shape(e *entry) bool {
+func (c *fieldCompiler) shape(e *entry) bool {
 	f := e.field
 	ways := 0
 	for _, there := range []bool{
-		f.Map != nil, f.Scale != nil, f.Cast != nil, f.Keyed != nil, f.Wrap != nil, f.Added != nil, f.Removed != nil, f.ToHub != "" || f.ToSpoke != "",
+		f.Map != nil, f.Scale != nil, f.Cast != nil, f.Keyed != nil, f.Wrap != nil, f.Added != nil, f.Removed != nil,
+		f.ToHub != "" || f.ToSpoke != "",
 	} {
 		if there {
 			ways++
@@ -91,15 +101,16 @@ func (s *spoke) shape(e *entry) bool {
 	}
 	switch {
 	case ways > 1:
-		s.errorf(e.path, ruleField, "takes one of map, scale, cast, keyed, wrap, added, removed, and the pair toHub and toSpoke")
+		c.errorf(e.path, ruleField,
+			"takes one of map, scale, cast, keyed, wrap, added, removed, and the pair toHub and toSpoke")
 	case (f.ToHub == "") != (f.ToSpoke == ""):
-		s.errorf(e.path, ruleField, "toHub and toSpoke go together")
+		c.errorf(e.path, ruleField, "toHub and toSpoke go together")
 	case f.Added != nil && (f.Hub == "" || f.Spoke != ""):
-		s.errorf(e.path, ruleField, "added needs the place hub alone")
+		c.errorf(e.path, ruleField, "added needs the place hub alone")
 	case f.Removed != nil && (f.Spoke == "" || f.Hub != ""):
-		s.errorf(e.path, ruleField, "removed needs the place spoke alone")
+		c.errorf(e.path, ruleField, "removed needs the place spoke alone")
 	case f.Added == nil && f.Removed == nil && (f.Hub == "" || f.Spoke == ""):
-		s.errorf(e.path, ruleField, "needs both places, hub and spoke; added needs hub alone, and removed spoke alone")
+		c.errorf(e.path, ruleField, "needs both places, hub and spoke; added needs hub alone, and removed spoke alone")
 	default:
 		return true
 	}
@@ -107,36 +118,37 @@ func (s *spoke) shape(e *entry) bool {
 }
 
 // operation compiles the way in which the value differs.
-func (s *spoke) operation(e *entry) {
+func (c *fieldCompiler) operation(e *entry) {
 	f := e.field
 	grouped := e.at[onSpoke].group != nil || e.at[onHub].group != nil
 	switch {
 	case f.Added != nil:
-		s.oneSided(e, onHub, f.Added)
+		c.oneSided(e, onHub, f.Added)
 	case f.Removed != nil:
-		s.oneSided(e, onSpoke, f.Removed)
+		c.oneSided(e, onSpoke, f.Removed)
 	case f.ToHub != "":
-		s.expressions(e)
+		c.expressions(e)
 	case f.Map == nil && f.Scale == nil && f.Cast == nil && f.Keyed == nil && f.Wrap == nil:
-		s.move(e)
+		c.move(e)
 	case grouped:
-		s.errorf(e.path, ruleField, "several fields as one value take toHub and toSpoke, or none at all")
+		c.errorf(e.path, ruleField, "several fields as one value take toHub and toSpoke, or none at all")
 	case f.Map != nil:
-		s.pairs(e)
+		c.pairs(e)
 	case f.Scale != nil:
-		s.scale(e)
+		c.scale(e)
 	case f.Cast != nil:
-		s.cast(e)
+		c.cast(e)
 	case f.Keyed != nil:
-		s.keyed(e)
+		c.keyed(e)
 	default:
-		s.wrap(e)
+		c.wrap(e)
 	}
 	if f.ToHub == "" && f.Lossy {
-		s.warnf(e.path+".lossy", warnNoEffect, "has no effect without toHub and toSpoke: what the others do not bring back is kept anyway")
+		c.warnf(e.path+".lossy", warnNoEffect,
+			"has no effect without toHub and toSpoke: what the others do not bring back is kept anyway")
 	}
 	if f.ToHub == "" && f.Equivalence == nil && f.Limits != nil {
-		s.warnf(e.path+".limits", warnNoEffect, "has no effect without an expression")
+		c.warnf(e.path+".limits", warnNoEffect, "has no effect without an expression")
 	}
 }
 
@@ -150,18 +162,21 @@ func limits(f *refractv1alpha1.FieldConversion) expression.Limits {
 // expands finds calls that make a list longer than anything in the value.
 var expands = regexp.MustCompile(`\blists\s*\.\s*range\s*\(|\.\s*expand\s*\(`)
 
-// expressions compiles toHub and toSpoke.
-func (s *spoke) expressions(e *entry) {
+// expressions compiles toHub and toSpoke. Nobody can see whether one is the inverse of the other:
+// verification tries that, unless the author says with lossy that it is not.
+func (c *fieldCompiler) expressions(e *entry) {
 	f := e.field
 	e.loses = [2]bool{f.Lossy, f.Lossy}
 	for sd, text := range []string{onSpoke: f.ToSpoke, onHub: f.ToHub} {
 		to := side(sd)
 		path := e.path + "." + [2]string{onSpoke: "toSpoke", onHub: "toHub"}[to]
-		if program := s.expression(path, text, e.schemas[to.other()], e.schemas[to], limits(f)); program != nil {
+		if program := c.expression(path, text, e.schemas[to.other()], e.schemas[to], limits(f)); program != nil {
 			e.to[to] = program.Convert
 		}
 		if expands.MatchString(text) && (f.Limits == nil || f.Limits.MaxOutputItems == 0) {
-			s.warnf(path, warnExpansion, "makes lists whose length the value says, up to 100,000 items: set limits.maxOutputItems to what an object may need")
+			c.warnf(path, warnExpansion,
+				"makes lists whose length the value says, up to 100,000 items: "+
+					"set limits.maxOutputItems to what an object may need")
 		}
 	}
 }
@@ -180,14 +195,15 @@ func (r *report) expression(path, text string, in, out *schema.Structural, l exp
 // usesValue matches an expression that looks at what it is given.
 var usesValue = regexp.MustCompile(`\bvalue\b`)
 
-// equivalence compiles what the values of an entry come down to.
-func (s *spoke) equivalence(e *entry) {
+// equivalence compiles what the values of an entry come down to: what comes back with the same
+// normal form has not got lost. An expression that does not look at the value would excuse all.
+func (c *fieldCompiler) equivalence(e *entry) {
 	q := e.field.Equivalence
 	if q == nil || q.Hub == "" && q.Spoke == "" {
 		return
 	}
 	if e.plain || e.has(onSpoke) != e.has(onHub) {
-		s.warnf(e.path+".equivalence", warnNoEffect, "has no effect: the value passes as it is, or is kept as it is")
+		c.warnf(e.path+".equivalence", warnNoEffect, "has no effect: the value passes as it is, or is kept as it is")
 		return
 	}
 	for sd, text := range []string{onSpoke: q.Spoke, onHub: q.Hub} {
@@ -196,9 +212,10 @@ func (s *spoke) equivalence(e *entry) {
 		}
 		path := e.path + ".equivalence." + side(sd).name()
 		if !usesValue.MatchString(text) {
-			s.errorf(path, ruleExpression, "does not look at value: all values would mean the same, and any of them could get lost")
+			c.errorf(path, ruleExpression,
+				"does not look at value: all values would mean the same, and any of them could get lost")
 			continue
 		}
-		e.normal[sd] = s.expression(path, text, e.schemas[sd], nil, limits(e.field))
+		e.normal[sd] = c.expression(path, text, e.schemas[sd], nil, limits(e.field))
 	}
 }

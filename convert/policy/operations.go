@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strings"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
@@ -13,53 +12,44 @@ import (
 )
 
 // move compiles a value that is at another place.
-func (s *spoke) move(e *entry) {
+func (c *fieldCompiler) move(e *entry) {
 	if e.at[onSpoke].String() == e.at[onHub].String() && kindOf(e.schemas[onSpoke]) == kindOf(e.schemas[onHub]) {
-		s.warnf(e.path, warnNoEffect, "has no effect: what both versions have at the same place passes without being named")
+		c.warnf(e.path, warnNoEffect, "has no effect: what both versions have at the same place passes without being named")
 	}
 	e.plain = true
 }
 
-// checkMove finds what of a value does not pass to another place.
-func (s *spoke) checkMove(e *entry) {
-	s.compare(values{path: e.path, at: e.at, schemas: e.schemas, within: e})
-	if e.at[onSpoke].group != nil || e.at[onHub].group != nil {
-		return // Their fields are compared like those of an object.
-	}
-	for _, sd := range []side{onSpoke, onHub} {
-		if s.requiredAt(sd, e.at[sd]) && !s.requiredAt(sd.other(), e.at[sd.other()]) {
-			s.requiredByOne(e.path, e.at, sd)
-		}
-	}
-}
-
-// oneSided compiles a value that only one side has.
-func (s *spoke) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided) {
+// oneSided compiles a value that only one side has. Where that side requires it something has
+// to be there when the object comes from the other side: the default of the policy, or the one
+// that API servers fill in.
+func (c *fieldCompiler) oneSided(e *entry, sd side, f *refractv1alpha1.OneSided) {
 	e.loses[sd] = true
 	at := e.at[sd]
 	if at.group != nil {
-		s.errorf(e.path, rulePlace, "only one version has %s: name each of its fields in an entry of its own", at)
+		c.errorf(e.path, rulePlace, "only one version has %s: name each of its fields in an entry of its own", at)
 		return
 	}
 	last := at.steps[len(at.steps)-1]
-	parent, err := find(s.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
+	parent, err := find(c.schemas[sd], place{steps: at.steps[:len(at.steps)-1]})
 	if err != nil || last.each {
 		return // The scope has something to say about it.
 	}
 	own, required := e.schemas[sd], requires(parent, last.key)
 	switch {
 	case f.Default != nil:
-		s.fill(e, sd, f.Default, required)
+		c.fill(e, sd, f.Default, required)
 	case required && own.Default.Object == nil:
-		s.errorf(e.path, ruleRequired, "%s requires %s, and %s has nothing for it: write %s: {default: ...}",
-			s.versions[sd], at, s.versions[sd.other()], sideWord(sd))
+		c.errorf(e.path, ruleRequired, "%s requires %s, and %s has nothing for it: write %s: {default: ...}",
+			c.versions[sd], at, c.versions[sd.other()], sideWord(sd))
 	}
 }
 
+// sideWord is the field of a policy that says that only this side has a value.
 func sideWord(s side) string { return [2]string{onSpoke: "removed", onHub: "added"}[s] }
 
-// fill compiles the default of a value that only one side has.
-func (s *spoke) fill(e *entry, sd side, raw *apiextensionsv1.JSON, required bool) {
+// fill compiles the default of a value that only one side has. One that the schema does not have,
+// for a value that need not be there, would turn absent into something somebody wrote.
+func (c *fieldCompiler) fill(e *entry, sd side, raw *apiextensionsv1.JSON, required bool) {
 	path := e.path + "." + sideWord(sd) + ".default"
 	own := e.schemas[sd]
 	value, err := decode(raw.Raw)
@@ -68,32 +58,35 @@ func (s *spoke) fill(e *entry, sd side, raw *apiextensionsv1.JSON, required bool
 	}
 	switch {
 	case err != nil:
-		s.errorf(path, ruleDefault, "%s of %s: %v", e.at[sd], s.versions[sd], err)
+		c.errorf(path, ruleDefault, "%s of %s: %v", e.at[sd], c.versions[sd], err)
 	case own.Default.Object != nil && !sameValue(own.Default.Object, value):
-		s.errorf(path, ruleDefault, "want %s, which is the default of %s in %s; got %s",
-			jsonText(own.Default.Object), e.at[sd], s.versions[sd], jsonText(value))
+		c.errorf(path, ruleDefault, "want %s, which is the default of %s in %s; got %s",
+			jsonText(own.Default.Object), e.at[sd], c.versions[sd], jsonText(value))
 	case own.Default.Object == nil && !required:
-		s.errorf(path, ruleDefault, "%s of %s has no default, and may be absent: leave this one out, so that absent stays absent", e.at[sd], s.versions[sd])
+		c.errorf(path, ruleDefault,
+			"%s of %s has no default, and may be absent: leave this one out, so that absent stays absent",
+			e.at[sd], c.versions[sd])
 	default:
 		e.fill = raw.Raw
 	}
 }
 
-// scale compiles a change of units.
-func (s *spoke) scale(e *entry) {
+// scale compiles a change of units. Nothing gets lost where integers are multiplied by a whole
+// number. Integers that are divided are cut off, and numbers have no end of digits.
+func (c *fieldCompiler) scale(e *entry) {
 	f := e.field.Scale
 	for sd, own := range e.schemas {
 		if !kindOf(own).number() {
-			s.errorf(e.path+".scale", ruleType, "%s is %s in %s: scale is for integers and numbers", e.at[sd], article(described(own)), s.versions[sd])
+			c.errorf(e.path+".scale", ruleType, "%s: scale is for integers and numbers", c.kind(side(sd), e.at[sd], own))
 			return
 		}
 	}
 	if f.Hub < 1 || f.Spoke < 1 {
-		s.errorf(e.path+".scale", ruleField, "want hub and spoke to be 1 or more")
+		c.errorf(e.path+".scale", ruleField, "want hub and spoke to be 1 or more")
 		return
 	}
 	if f.Hub == f.Spoke {
-		s.warnf(e.path+".scale", warnNoEffect, "has no effect: %d are %d", f.Spoke, f.Hub)
+		c.warnf(e.path+".scale", warnNoEffect, "has no effect: %d are %d", f.Spoke, f.Hub)
 	}
 	integers := [2]bool{kindOf(e.schemas[onSpoke]) == isInteger, kindOf(e.schemas[onHub]) == isInteger}
 	e.to = [2]transform{onSpoke: scaled(f.Spoke, f.Hub, integers[onSpoke]), onHub: scaled(f.Hub, f.Spoke, integers[onHub])}
@@ -103,12 +96,14 @@ func (s *spoke) scale(e *entry) {
 	}
 }
 
-// cast compiles a text that is a number or a boolean.
-func (s *spoke) cast(e *entry) {
+// cast compiles a text that is a number or a boolean, or an integer that is a number. Each value
+// of the narrow side is one of the wide side. The other way around that is not so: what is none
+// is not converted, unless the policy says what it becomes otherwise.
+func (c *fieldCompiler) cast(e *entry) {
 	k, l := kindOf(e.schemas[onSpoke]), kindOf(e.schemas[onHub])
 	if caster(k, l) == nil {
-		s.errorf(e.path+".cast", ruleType, "%s is %s in %s, and %s is %s in %s: cast is between strings and numbers or booleans, or integers and numbers",
-			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke], e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub])
+		c.errorf(e.path+".cast", ruleType, "%s: cast is between strings and numbers or booleans, or integers and numbers",
+			c.kinds(e.at, e.schemas))
 		return
 	}
 	wide := onSpoke
@@ -124,7 +119,7 @@ func (s *spoke) cast(e *entry) {
 			err = fits(e.schemas[narrow], value)
 		}
 		if err != nil {
-			s.errorf(e.path+".cast.otherwise", ruleDefault, "%s of %s: %v", e.at[narrow], s.versions[narrow], err)
+			c.errorf(e.path+".cast.otherwise", ruleDefault, "%s of %s: %v", e.at[narrow], c.versions[narrow], err)
 			return
 		}
 	}
@@ -134,8 +129,9 @@ func (s *spoke) cast(e *entry) {
 	e.loses[wide] = otherwise != nil || kinds[wide] == isText && kinds[narrow].number()
 }
 
-// keyed compiles a list that is a table.
-func (s *spoke) keyed(e *entry) {
+// keyed compiles a list that is a table. A table has no order and has each key once, so that
+// lists do not come back from it without the annotation.
+func (c *fieldCompiler) keyed(e *entry) {
 	f := e.field.Keyed
 	path := e.path + ".keyed"
 	list := onSpoke
@@ -145,8 +141,7 @@ func (s *spoke) keyed(e *entry) {
 	table := list.other()
 	items, values := e.schemas[list].Items, valuesOf(e.schemas[table])
 	if items == nil || kindOf(items) != isObject || values == nil {
-		s.errorf(path, ruleType, "%s is %s in %s, and %s is %s in %s: keyed is for a list of objects and a table",
-			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke], e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub])
+		c.errorf(path, ruleType, "%s: keyed is for a list of objects and a table", c.kinds(e.at, e.schemas))
 		return
 	}
 	elements := e.at[list].elements()
@@ -156,38 +151,38 @@ func (s *spoke) keyed(e *entry) {
 		if key == nil {
 			err = unknown(items, elements, f.Key)
 		}
-		s.errorf(path+".key", rulePlace, "in %s: %v", s.versions[list], err)
+		c.errorf(path+".key", rulePlace, "in %s: %v", c.versions[list], err)
 		return
 	}
 	if !requires(items, f.Key) && key.Default.Object == nil {
-		s.warnf(path+".key", warnValues, "%s does not require %s: an object with an element that has none is not converted",
-			s.versions[list], elements.member(f.Key))
+		c.warnf(path+".key", warnValues, "%s does not require %s: an object with an element that has none is not converted",
+			c.versions[list], elements.member(f.Key))
 	}
-	s.keyedValues(e, list, elements)
+	c.keyedValues(e, list, elements)
 	e.to[table] = tableOf(f.Key, f.Value)
 	e.to[list] = listOf(f.Key, f.Value)
 	e.loses[list], e.loses[table] = true, values.Nullable
 }
 
 // keyedValues compares what is in a list with what is in its table.
-func (s *spoke) keyedValues(e *entry, list side, elements place) {
+func (c *fieldCompiler) keyedValues(e *entry, list side, elements place) {
 	f := e.field.Keyed
 	items, table := e.schemas[list].Items, list.other()
 	v := valuesAt(e, list, elements, items)
 	v.schemas[table], v.at[table] = valuesOf(e.schemas[table]), e.at[table].elements()
 	if f.Value == "" {
 		v.claims[list] = &claim{keys: map[string]*claim{f.Key: {by: e.path}}}
-		s.compare(v)
+		c.coverage.compare(v)
 		return
 	}
 	value := fieldOf(items, f.Value)
 	if value == nil {
-		s.errorf(e.path+".keyed.value", rulePlace, "in %s: %v", s.versions[list], unknown(items, elements, f.Value))
+		c.errorf(e.path+".keyed.value", rulePlace, "in %s: %v", c.versions[list], unknown(items, elements, f.Value))
 		return
 	}
-	s.onlyFields(e, list, items, f.Key, f.Value)
+	c.onlyFields(e, list, items, f.Key, f.Value)
 	v.schemas[list], v.at[list] = value, elements.member(f.Value)
-	s.compare(v)
+	c.coverage.compare(v)
 }
 
 // valuesAt returns the values of one side.
@@ -198,51 +193,51 @@ func valuesAt(e *entry, sd side, at place, own *schema.Structural) values {
 }
 
 // onlyFields finds the fields of a list's elements that the other side has no place for.
-func (s *spoke) onlyFields(e *entry, list side, items *schema.Structural, but ...string) {
+func (c *fieldCompiler) onlyFields(e *entry, list side, items *schema.Structural, but ...string) {
 	for _, key := range slices.Sorted(maps.Keys(items.Properties)) {
 		if !slices.Contains(but, key) {
-			s.errorf(e.path, ruleCoverage, "%s has %s, and %s of %s has no place for it: "+
+			c.errorf(e.path, ruleCoverage, "%s has %s, and %s of %s has no place for it: "+
 				"use a pair toHub and toSpoke, with lossy if it is to be kept in the annotation",
-				s.versions[list], e.at[list].elements().member(key), e.at[list.other()], s.versions[list.other()])
+				c.versions[list], e.at[list].elements().member(key), e.at[list.other()], c.versions[list.other()])
 		}
 	}
 	if rest := restOf(items); rest != "" {
-		s.errorf(e.path, ruleCoverage, "%s of %s keeps %s, and %s of %s has no place for them: use a pair toHub and toSpoke",
-			e.at[list].elements(), s.versions[list], rest, e.at[list.other()], s.versions[list.other()])
+		c.errorf(e.path, ruleCoverage, "%s of %s keeps %s, and %s of %s has no place for them: use a pair toHub and toSpoke",
+			e.at[list].elements(), c.versions[list], rest, e.at[list.other()], c.versions[list.other()])
 	}
 }
 
-// wrap compiles a value that is the element of a list.
-func (s *spoke) wrap(e *entry) {
+// wrap compiles a value that is the first element of a list. What else is in the list does not
+// come back without the annotation.
+func (c *fieldCompiler) wrap(e *entry) {
 	key := e.field.Wrap.Key
-	list, single := s.wrapping(e, key)
+	list, single := c.wrapping(e, key)
 	if single == nil {
 		what := "its elements"
 		if key != "" {
 			what = "the field " + key + " of its elements"
 		}
-		s.errorf(e.path+".wrap", ruleType, "%s is %s in %s, and %s is %s in %s: "+
-			"wrap is for a value and a list whose elements, or a field of them, are such values, not %s",
-			e.at[onSpoke], article(described(e.schemas[onSpoke])), s.versions[onSpoke],
-			e.at[onHub], article(described(e.schemas[onHub])), s.versions[onHub], what)
+		c.errorf(e.path+".wrap", ruleType,
+			"%s: wrap is for a value and a list whose elements, or a field of them, are such values, not %s",
+			c.kinds(e.at, e.schemas), what)
 		return
 	}
 	elements := e.at[list].elements()
 	v := valuesAt(e, list, elements, single)
 	if key != "" {
 		v.at[list] = elements.member(key)
-		s.onlyFields(e, list, e.schemas[list].Items, key)
+		c.onlyFields(e, list, e.schemas[list].Items, key)
 	}
 	other := list.other()
 	v.schemas[other], v.at[other] = e.schemas[other], e.at[other]
-	s.compare(v)
+	c.coverage.compare(v)
 	e.to[list], e.to[other] = wrapped(key), unwrapped(key)
 	e.loses[list] = true
 }
 
 // wrapping returns which side has the list, and the schema of the value in it: nil if
 // neither has.
-func (s *spoke) wrapping(e *entry, key string) (side, *schema.Structural) {
+func (c *fieldCompiler) wrapping(e *entry, key string) (side, *schema.Structural) {
 	for _, sd := range []side{onHub, onSpoke} {
 		single := e.schemas[sd].Items
 		if single != nil && key != "" {
@@ -253,152 +248,4 @@ func (s *spoke) wrapping(e *entry, key string) (side, *schema.Structural) {
 		}
 	}
 	return onHub, nil
-}
-
-// pairs compiles a map.
-func (s *spoke) pairs(e *entry) {
-	for sd, own := range e.schemas {
-		if !kindOf(own).scalar() {
-			s.errorf(e.path+".map", ruleType, "%s is %s in %s: map is for strings, numbers and booleans", e.at[sd], article(described(own)), s.versions[sd])
-			return
-		}
-	}
-	m := pairing{passes: kindOf(e.schemas[onSpoke]) == kindOf(e.schemas[onHub])}
-	for sd, own := range e.schemas {
-		m.domains[sd] = domainOf(own)
-		m.from[sd], m.texts[sd] = map[string][]byte{}, map[string][]byte{}
-	}
-	for i, pair := range e.field.Map {
-		s.pair(e, &m, fmt.Sprintf("%s.map[%d]", e.path, i), [2][]byte{onSpoke: pair.Spoke.Raw, onHub: pair.Hub.Raw})
-	}
-	for sd := range e.schemas {
-		s.unpaired(e, &m, side(sd))
-		e.to[side(sd).other()] = mapped(m.from[sd], m.texts[sd], m.passes)
-		e.loses[sd] = m.loses(side(sd))
-	}
-}
-
-// pairing is a map while it is being compiled.
-type pairing struct {
-	// from are the pairs by their value on a side, with the other side's value.
-	from [2]map[string][]byte
-	// texts are the same by the JSON that stands in the policy.
-	texts [2]map[string][]byte
-	// domains are the values that a side can have, nil if they are not counted.
-	domains [2][]any
-	// passes says that values of no pair pass.
-	passes bool
-	many   [2]bool
-}
-
-// pair adds a pair to a map.
-func (s *spoke) pair(e *entry, m *pairing, path string, pair [2][]byte) {
-	var keys [2]string
-	for sd, text := range pair {
-		key, err := scalarKey(text)
-		if err == nil {
-			var value any
-			if value, err = decode(text); err == nil {
-				err = fits(e.schemas[sd], value)
-			}
-		}
-		if err != nil {
-			s.errorf(path+"."+side(sd).name(), rulePair, "%s of %s: %v", e.at[sd], s.versions[sd], err)
-			return
-		}
-		keys[sd] = key
-	}
-	_, spokeTwice := m.from[onSpoke][keys[onSpoke]]
-	_, hubTwice := m.from[onHub][keys[onHub]]
-	switch {
-	case spokeTwice && hubTwice:
-		s.warnf(path, warnNoEffect, "has no effect: there are pairs with both values before it")
-	case spokeTwice:
-		m.many[onHub] = true
-		s.manyToOne(path, pair[onSpoke], onSpoke)
-	case hubTwice:
-		m.many[onSpoke] = true
-		s.manyToOne(path, pair[onHub], onHub)
-	}
-	for sd := range pair {
-		if _, twice := m.from[sd][keys[sd]]; !twice {
-			m.from[sd][keys[sd]] = pair[side(sd).other()]
-			m.texts[sd][string(pair[sd])] = pair[side(sd).other()]
-		}
-	}
-}
-
-func (s *spoke) manyToOne(path string, value []byte, sd side) {
-	s.warnf(path, warnPairs, "%s of %s has more than one value in %s: which one it was is kept in the annotation",
-		value, s.versions[sd], s.versions[sd.other()])
-}
-
-// unpaired judges the values of a side that are in no pair.
-func (s *spoke) unpaired(e *entry, m *pairing, sd side) {
-	other := sd.other()
-	if m.domains[sd] == nil {
-		if !m.passes {
-			s.warnf(e.path+".map", warnValues, "%s of %s may be any %s: an object with one that is in no pair is not converted to %s",
-				e.at[sd], s.versions[sd], kindOf(e.schemas[sd]), s.versions[other])
-		}
-		return
-	}
-	allowed := scalarKeys(m.domains[other])
-	for _, value := range m.domains[sd] {
-		key := keyOfValue(value)
-		_, paired := m.from[sd][key]
-		if paired || m.passes && (m.domains[other] == nil || slices.Contains(allowed, key)) {
-			continue
-		}
-		s.errorf(e.path+".map", ruleEnum, "%s of %s may be %s, which is in no pair, and no value of %s in %s: add {%s: %s, %s: ...}",
-			e.at[sd], s.versions[sd], jsonText(value), e.at[other], s.versions[other], sd.name(), jsonText(value), other.name())
-	}
-}
-
-// loses reports whether two values of a side may become the same value of the other.
-func (m *pairing) loses(sd side) bool {
-	if m.many[sd] {
-		return true
-	}
-	if !m.passes {
-		return false
-	}
-	for _, to := range m.from[sd] {
-		key, err := scalarKey(to)
-		if _, paired := m.from[sd][key]; err != nil || paired {
-			continue
-		}
-		if m.domains[sd] == nil || slices.Contains(scalarKeys(m.domains[sd]), key) {
-			return true
-		}
-	}
-	return false
-}
-
-// domainOf returns the values that a schema allows, nil if they are not counted.
-func domainOf(s *schema.Structural) []any {
-	if all := enumOf(s); len(all) > 0 {
-		return all
-	}
-	if kindOf(s) == isBoolean {
-		return []any{false, true}
-	}
-	return nil
-}
-
-func scalarKeys(all []any) []string {
-	keys := make([]string, len(all))
-	for i, value := range all {
-		keys[i] = keyOfValue(value)
-	}
-	return keys
-}
-
-func keyOfValue(value any) string {
-	text := jsonText(value)
-	key, err := scalarKey([]byte(text))
-	if err != nil {
-		return strings.TrimSpace(text)
-	}
-	return key
 }

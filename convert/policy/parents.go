@@ -50,7 +50,8 @@ func (s *spoke) unfilled(c *scope, sd side, text string) {
 		at = c.at[sd].elements().join(at)
 	}
 	if err == nil && s.requiredAt(sd, at) {
-		s.errorf(s.path, ruleRequired, "%s requires %s, and %s has nothing for what is in it: name the whole, {%s: %s, %s: {default: ...}}",
+		s.errorf(s.path, ruleRequired,
+			"%s requires %s, and %s has nothing for what is in it: name the whole, {%s: %s, %s: {default: ...}}",
 			s.versions[sd], at, s.versions[sd.other()], sd.name(), quotedPlace(at), sideWord(sd))
 	}
 }
@@ -107,6 +108,8 @@ func (p *parenting) remains(sd side, at place) {
 	}
 }
 
+// put adds a parent that one side has alone. Filled says that a value comes into it from the
+// other side: one that nothing comes into cannot be made there.
 func (p *parenting) put(sd side, at place, filled bool) {
 	text := at.String()
 	before, there := p.filled[sd][text]

@@ -7,7 +7,6 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
-	"refract.dev/convert"
 	"refract.dev/structural"
 )
 
@@ -23,24 +22,36 @@ type scope struct {
 	claims  [2]*claim
 }
 
-// scopes sorts the entries by the lists and tables that they are in.
-func (s *spoke) scopes(lists []refractv1alpha1.ListKeys) {
+// scopes finds out which lists and tables are each other's counterparts, and which entries
+// are about what is in them: elements are converted one by one, with places of their own.
+type scopes struct {
+	versionPair
+
+	coverage *coverage
+	root     *scope
+}
+
+// sort sorts the entries by the lists and tables that they are in, and returns the root. An
+// entry with both places says where both sides have a list; so those come first.
+func (s *scopes) sort(entries []*entry, lists []refractv1alpha1.ListKeys) *scope {
 	s.root = &scope{}
-	for _, e := range s.entries {
+	for _, e := range entries {
 		if e.has(onSpoke) && e.has(onHub) {
 			s.put(e)
 		}
 	}
-	for _, e := range s.entries { // Of these only one place is known: where the others have put it.
+	for _, e := range entries { // Of these only one place is known: where the others have put it.
 		if e.has(onSpoke) != e.has(onHub) {
 			s.putOneSided(e)
 		}
 	}
 	s.settle(s.root)
 	s.listKeys(lists)
+	return s.root
 }
 
-func (s *spoke) put(e *entry) {
+// put puts an entry with two places into its scope.
+func (s *scopes) put(e *entry) {
 	at, e2 := s.root, e.at
 	for {
 		spokeHead, spokeRest, found := e2[onSpoke].cut()
@@ -50,7 +61,8 @@ func (s *spoke) put(e *entry) {
 		}
 		inner := at.scopeAt([2]place{spokeHead, hubHead})
 		if inner == nil {
-			s.errorf(e.path, ruleOverlap, "%s of %s and %s of %s are not each other's: another entry has another place for one of them",
+			s.errorf(e.path, ruleOverlap,
+				"%s of %s and %s of %s are not each other's: another entry has another place for one of them",
 				at.at[onSpoke].join(spokeHead), s.versions[onSpoke], at.at[onHub].join(hubHead), s.versions[onHub])
 			return
 		}
@@ -83,8 +95,9 @@ func (c *scope) scopeAt(head [2]place) *scope {
 	return inner
 }
 
-// putOneSided puts an entry of which one place is known.
-func (s *spoke) putOneSided(e *entry) {
+// putOneSided puts an entry of which one place is known. For each list on the way the other side
+// has one as well, which is its counterpart: otherwise the list itself is what one side has alone.
+func (s *scopes) putOneSided(e *entry) {
 	sd := onSpoke
 	if e.has(onHub) {
 		sd = onHub
@@ -109,7 +122,8 @@ func (s *spoke) putOneSided(e *entry) {
 		in = rest
 	}
 	if len(in.steps) == 0 && in.group == nil {
-		s.errorf(e.path, rulePlace, "the elements of %s are in one version alone if the list is: name the list, without [*]", at.at[sd])
+		s.errorf(e.path, rulePlace, "the elements of %s are in one version alone if the list is: name the list, without [*]",
+			at.at[sd])
 		return
 	}
 	e.in[sd] = in
@@ -117,7 +131,7 @@ func (s *spoke) putOneSided(e *entry) {
 }
 
 // counterpart returns the place where the other side has a list or table.
-func (s *spoke) counterpart(at *scope, sd side, head place) (place, error) {
+func (s *scopes) counterpart(at *scope, sd side, head place) (place, error) {
 	for _, inner := range at.inner {
 		if inner.in[sd].equal(head) {
 			return inner.in[sd.other()], nil
@@ -137,25 +151,15 @@ func (s *spoke) counterpart(at *scope, sd side, head place) (place, error) {
 		err = fmt.Errorf("%s has no elements", head)
 	}
 	if err != nil {
-		return place{}, fmt.Errorf("%s has no list or table at %s (%w): say with an entry of its own where it is", s.versions[sd.other()], head, err)
+		return place{}, fmt.Errorf("%s has no list or table at %s (%w): say with an entry of its own where it is",
+			s.versions[sd.other()], head, err)
 	}
 	return head, nil
 }
 
-// within returns the schema of the elements of a scope; of the root that of the object.
-func (s *spoke) within(c *scope, sd side) *schema.Structural {
-	if c.at[sd].steps == nil {
-		return s.schemas[sd]
-	}
-	found, err := find(s.schemas[sd], c.at[sd].elements())
-	if err != nil {
-		return anything // Its entries were found, so it is there.
-	}
-	return found
-}
-
-// settle claims the places of a scope's entries, and of those inside.
-func (s *spoke) settle(c *scope) {
+// settle claims the places of a scope's entries, and of those inside: what two entries name would
+// be converted twice, or one of them would convert what the other has made.
+func (s *scopes) settle(c *scope) {
 	c.entries = slices.DeleteFunc(c.entries, func(e *entry) bool {
 		// A list that moves, and elements that are converted, are one conversion.
 		return e.plain && slices.ContainsFunc(c.inner, func(inner *scope) bool {
@@ -165,7 +169,7 @@ func (s *spoke) settle(c *scope) {
 	c.claims = [2]*claim{{}, {}}
 	for _, e := range c.entries {
 		if e.plain {
-			s.checkMove(e)
+			s.coverage.move(e)
 		}
 		for sd := range e.in {
 			if !e.has(side(sd)) {
@@ -196,7 +200,7 @@ func (s *spoke) settle(c *scope) {
 
 // crossed finds places of an entry that are inside one of the other side: an object that is
 // converted as one value there, and in parts here.
-func (s *spoke) crossed(c *scope, e *entry) {
+func (s *scopes) crossed(c *scope, e *entry) {
 	for sd := range e.in {
 		if !e.has(side(sd)) {
 			continue
@@ -220,7 +224,7 @@ func (s *spoke) crossed(c *scope, e *entry) {
 // side has something else at.
 func (e *entry) uncrossed(sd side, outer place) string {
 	if e.has(sd.other()) {
-		return fmt.Sprintf("write one entry {hub: %s, spoke: %s, toHub: ..., toSpoke: ...}", quotedPlace(outer), quotedPlace(outer))
+		return fmt.Sprintf("write one entry {hub: %[1]s, spoke: %[1]s, toHub: ..., toSpoke: ...}", quotedPlace(outer))
 	}
 	return fmt.Sprintf("write {%s: %s, %s: {}} if nothing of it has a counterpart, or one entry with toHub and toSpoke",
 		sd.name(), quotedPlace(outer), sideWord(sd))
@@ -239,7 +243,9 @@ func (c *scope) path() string {
 	return ""
 }
 
-func (s *spoke) claim(c *scope, sd side, p place, by string) {
+// claim claims a place of a scope. Two entries that name it, or one inside the other, are an error
+// of the second one.
+func (s *scopes) claim(c *scope, sd side, p place, by string) {
 	other := c.claims[sd].add(p, by)
 	if other == "" {
 		return
@@ -248,12 +254,15 @@ func (s *spoke) claim(c *scope, sd side, p place, by string) {
 	if c.at[sd].steps != nil {
 		whole = c.at[sd].elements().join(p)
 	}
-	s.errorf(by, ruleOverlap, "%s of %s is a place of %s too, or one is inside the other: convert what contains both as one value",
+	s.errorf(by, ruleOverlap,
+		"%s of %s is a place of %s too, or one is inside the other: convert what contains both as one value",
 		whole, s.versions[sd], other)
 }
 
-// settleElements says how the elements of a scope are told from each other.
-func (s *spoke) settleElements(c *scope) {
+// settleElements says how the elements of a scope are told from each other: those of a table by
+// their keys, those of a list by the keys that the schema of the hub has for it. A list and a
+// table have no elements in common that could be converted one by one.
+func (s *scopes) settleElements(c *scope) {
 	var lists [2]*schema.Structural
 	for sd := range lists {
 		found, err := find(s.schemas[sd], c.at[sd])
@@ -264,8 +273,8 @@ func (s *spoke) settleElements(c *scope) {
 	}
 	spokes, hubs := lists[onSpoke].Items != nil, lists[onHub].Items != nil
 	if spokes != hubs {
-		s.errorf(c.path(), ruleType, "%s is %s in %s, and %s is %s in %s: convert them as a whole, with keyed, or with toHub and toSpoke",
-			c.at[onSpoke], article(described(lists[onSpoke])), s.versions[onSpoke], c.at[onHub], article(described(lists[onHub])), s.versions[onHub])
+		s.errorf(c.path(), ruleType, "%s: convert them as a whole, with keyed, or with toHub and toSpoke",
+			s.kinds(c.at, lists))
 		return
 	}
 	c.table = !hubs
@@ -274,7 +283,7 @@ func (s *spoke) settleElements(c *scope) {
 	}
 }
 
-// key names the keys, and what the spoke calls them.
+// key names the keys, and what the spoke calls them: another name, if an entry moves the field.
 func (c *scope) key(hub []string) {
 	if len(hub) == 0 {
 		return
@@ -283,15 +292,17 @@ func (c *scope) key(hub []string) {
 	c.keys[onSpoke] = slices.Clone(hub)
 	for i, key := range hub {
 		for _, e := range c.entries {
-			if e.has(onSpoke) && e.has(onHub) && e.in[onHub].String() == keyText(key, true) && e.in[onSpoke].group == nil && len(e.in[onSpoke].steps) == 1 {
-				c.keys[onSpoke][i] = e.in[onSpoke].steps[0].key
+			at := e.in[onSpoke]
+			moves := e.has(onSpoke) && e.has(onHub) && e.in[onHub].String() == keyText(key, true)
+			if moves && at.group == nil && len(at.steps) == 1 {
+				c.keys[onSpoke][i] = at.steps[0].key
 			}
 		}
 	}
 }
 
 // listKeys applies the keys that the policy names, and warns about lists without any.
-func (s *spoke) listKeys(lists []refractv1alpha1.ListKeys) {
+func (s *scopes) listKeys(lists []refractv1alpha1.ListKeys) {
 	for i, l := range lists {
 		path := fmt.Sprintf("%s.lists[%d]", s.path, i)
 		p, err := parsePlace(l.Hub)
@@ -304,13 +315,15 @@ func (s *spoke) listKeys(lists []refractv1alpha1.ListKeys) {
 			continue
 		}
 		if list.Items == nil || kindOf(list.Items) != isObject {
-			s.errorf(path+".hub", ruleLists, "%s of %s is %s: only lists of objects have keys", p, s.versions[onHub], article(described(list)))
+			s.errorf(path+".hub", ruleLists, "%s of %s is %s: only lists of objects have keys",
+				p, s.versions[onHub], article(described(list)))
 			continue
 		}
 		known := true
 		for j, key := range l.Keys {
 			if fieldOf(list.Items, key) == nil {
-				s.errorf(fmt.Sprintf("%s.keys[%d]", path, j), ruleLists, "in %s: %v", s.versions[onHub], unknown(list.Items, p.elements(), key))
+				s.errorf(fmt.Sprintf("%s.keys[%d]", path, j), ruleLists, "in %s: %v",
+					s.versions[onHub], unknown(list.Items, p.elements(), key))
 				known = false
 			}
 		}
@@ -342,74 +355,15 @@ func (c *scope) applyKeys(hub string, keys []string) bool {
 	return false
 }
 
-func (s *spoke) warnKeys(c *scope) {
+// warnKeys warns about lists of objects whose elements have no keys.
+func (s *scopes) warnKeys(c *scope) {
 	for _, inner := range c.inner {
 		if !inner.table && len(inner.keys[onHub]) == 0 && kindOf(s.within(inner, onHub)) == isObject {
-			s.warnf(inner.path(), warnKeys, "%s of %s has no keys, so that what is kept of its elements is found by their position: "+
-				"add {hub: %s, keys: [...]} to %s.lists if fields tell them from each other",
+			s.warnf(inner.path(), warnKeys,
+				"%s of %s has no keys, so that what is kept of its elements is found by their position: "+
+					"add {hub: %s, keys: [...]} to %s.lists if fields tell them from each other",
 				inner.at[onHub], s.versions[onHub], quotedPlace(inner.at[onHub]), s.path)
 		}
 		s.warnKeys(inner)
 	}
-}
-
-// conversions returns the conversions of a scope as the engine takes them.
-func (s *spoke) conversions(c *scope) []convert.Conversion {
-	all := s.parents(c)
-	for _, e := range c.entries {
-		if !e.plain {
-			all = append(all, e.conversion())
-			continue
-		}
-		spokes, hubs := e.in[onSpoke].members(), e.in[onHub].members()
-		for i := range spokes {
-			all = append(all, convert.Move(spokes[i].String(), hubs[i].String()))
-		}
-	}
-	for _, inner := range c.inner {
-		spokePlace, hubPlace := inner.in[onSpoke].String(), inner.in[onHub].String()
-		if inner.table {
-			all = append(all, convert.Values(spokePlace, hubPlace, s.conversions(inner)))
-			continue
-		}
-		var o []convert.Option
-		if len(inner.keys[onHub]) > 0 {
-			o = append(o, convert.Keys(inner.keys[onSpoke], inner.keys[onHub]))
-		}
-		all = append(all, convert.Items(spokePlace, hubPlace, s.conversions(inner), o...))
-	}
-	return all
-}
-
-// conversion returns the entry as the engine takes it.
-func (e *entry) conversion() convert.Conversion {
-	var o []convert.Option
-	if e.fill != nil {
-		o = append(o, convert.Default(e.fill))
-	}
-	spokePlace, hubPlace := e.in[onSpoke].String(), e.in[onHub].String()
-	switch {
-	case !e.has(onHub):
-		return convert.SpokeOnly(spokePlace, o...)
-	case !e.has(onSpoke):
-		return convert.HubOnly(hubPlace, o...)
-	}
-	if keys := e.keys(); len(keys[onSpoke])+len(keys[onHub]) > 0 {
-		o = append(o, convert.Keys(keys[onSpoke], keys[onHub]))
-	}
-	if e.normal[onSpoke] != nil || e.normal[onHub] != nil {
-		o = append(o, convert.Equivalent(equivalent(e.normal[onSpoke]), equivalent(e.normal[onHub])))
-	}
-	return convert.RawField(spokePlace, hubPlace, e.to[onHub], e.to[onSpoke], o...)
-}
-
-// keys returns what tells the elements of lists apart that an entry converts as a whole.
-func (e *entry) keys() [2][]string {
-	keys := [2][]string{onHub: e.hubKeys}
-	for sd, s := range e.schemas {
-		if s.Items != nil && keys[sd] == nil {
-			keys[sd] = s.XListMapKeys
-		}
-	}
-	return keys
 }

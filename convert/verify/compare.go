@@ -4,7 +4,6 @@ import (
 	"context"
 	"maps"
 
-	"refract.dev/structural"
 	"refract.dev/structural/generate"
 )
 
@@ -26,8 +25,8 @@ func Compare(ctx context.Context, ours, theirs Subject, o Options) (*Report, err
 	}
 	r.laws = []law{{LawInfo: LawInfo{Name: Agreement}}}
 	r.report.Laws = []LawResult{{Law: Agreement, Violations: []Violation{}}}
-	c := &comparer{runner: r, theirs: theirs, waiting: map[string][]*trial{}}
-	c.laws[0].judge = c.judge
+	c := &comparer{runner: r, theirs: caller{ctx: ctx, subject: theirs}, waiting: map[string][]*trial{}}
+	r.laws[0].judge = c.judge
 	if err := r.each(c.take); err != nil {
 		return nil, err
 	}
@@ -42,14 +41,14 @@ func Compare(ctx context.Context, ours, theirs Subject, o Options) (*Report, err
 
 // comparer collects objects until there are enough for one review.
 type comparer struct {
-	*runner
-
-	theirs  Subject
+	runner  *runner
+	theirs  caller
 	waiting map[string][]*trial
 }
 
+// take lets an object wait with others on each of its ways.
 func (c *comparer) take(s *sample, of, i int) {
-	for _, t := range c.trials(s, of, i) {
+	for _, t := range c.runner.trials(s, of, i) {
 		way := t.version.Name() + " " + t.to.Name()
 		if c.waiting[way] = append(c.waiting[way], t); len(c.waiting[way]) == batch {
 			c.flush(way)
@@ -61,68 +60,43 @@ func (c *comparer) take(s *sample, of, i int) {
 func (c *comparer) flush(way string) {
 	all := c.waiting[way]
 	delete(c.waiting, way)
-	if len(all) == 0 || c.done() {
+	if len(all) == 0 || c.runner.done() {
 		return
 	}
 	texts := make([][]byte, len(all))
 	for i, t := range all {
 		texts[i] = t.text
 	}
-	ours, theirs := convertEach(c.ctx, c.subject, texts, all[0].to), convertEach(c.ctx, c.theirs, texts, all[0].to)
+	ours, theirs := c.runner.judge.subject.convertEach(texts, all[0].to), c.theirs.convertEach(texts, all[0].to)
 	for i, t := range all {
-		t.out, t.outErr = ours[i].document, ours[i].err
-		t.theirs, t.theirsErr = theirs[i].document, theirs[i].err
-		if c.ctx.Err() != nil || c.done() {
+		t.out, t.theirs = ours[i], theirs[i]
+		if c.runner.ctx.Err() != nil || c.runner.done() {
 			return
 		}
-		c.hold(&c.laws[0], &c.report.Laws[0], t, 0, 0)
+		c.runner.check(&c.runner.laws[0], &c.runner.report.Laws[0], t, 0, 0)
 	}
-}
-
-// outcome is what became of an object.
-type outcome struct {
-	document *document
-	err      error
-}
-
-// convertEach converts objects together or, since one that cannot be converted keeps the
-// others from it, in ever smaller parts.
-func convertEach(ctx context.Context, s Subject, texts [][]byte, to *structural.Version) []outcome {
-	all, err := convertAll(ctx, s, texts, to)
-	switch half := len(texts) / 2; {
-	case err != nil && len(texts) == 1:
-		return []outcome{{err: err}}
-	case err != nil:
-		return append(convertEach(ctx, s, texts[:half], to), convertEach(ctx, s, texts[half:], to)...)
-	}
-	out := make([]outcome, len(all))
-	for i, text := range all {
-		out[i].document, out[i].err = parse(text)
-	}
-	return out
 }
 
 // judge compares what both make of an object.
-func (c *comparer) judge(r *runner, t *trial, _ []generate.Edit) (*Violation, bool) {
-	ours, err := r.forward(t)
-	if t.theirs == nil && t.theirsErr == nil {
-		one := convertEach(r.ctx, c.theirs, [][]byte{t.text}, t.to)
-		t.theirs, t.theirsErr = one[0].document, one[0].err
+func (c *comparer) judge(j *judge, t *trial, _ []generate.Edit) (*Violation, bool) {
+	ours, err := j.subject.forward(t)
+	if !t.theirs.isKnown() { // It was made smaller.
+		t.theirs.document, t.theirs.err = c.theirs.convert(t.text, t.to)
 	}
 	switch {
-	case err != nil && t.theirsErr != nil:
+	case err != nil && t.theirs.err != nil:
 		return nil, true
 	case err != nil:
-		return r.failed(t, err, "only theirs converts to %s, ours does not: %v", t.to.Name()), true
-	case t.theirsErr != nil:
-		return r.failed(t, t.theirsErr, "only ours converts to %s, theirs does not: %v", t.to.Name()), true
+		return j.failed(t, err, "only theirs converts to %s, ours does not: %v", t.to.Name()), true
+	case t.theirs.err != nil:
+		return j.failed(t, t.theirs.err, "only ours converts to %s, theirs does not: %v", t.to.Name()), true
 	}
-	want, got := taken(t.theirs.object), taken(ours.object)
+	want, got := taken(t.theirs.document.object), taken(ours.object)
 	d := differ{}.first("", want, got, strict)
 	if d == nil {
 		return nil, true
 	}
-	if x, y, ok := r.normalized(t.to, t.version, want, got); ok {
+	if x, y, ok := j.knowledge.normalized(t.to, t.version, want, got); ok {
 		d = differ{}.first("", x, y, strict)
 	}
 	if d == nil {
@@ -137,7 +111,7 @@ func (c *comparer) judge(r *runner, t *trial, _ []generate.Edit) (*Violation, bo
 	default:
 		message = "ours is " + brief(d.got) + ", theirs " + brief(d.want)
 	}
-	v := r.broken(t, t.to, d.path, "%s, in %s", message, t.to.Name())
+	v := j.broken(t, t.to, d.path, "%s, in %s", message, t.to.Name())
 	v.Want, v.Got = shown(d.want), shown(d.got)
 	return v, true
 }

@@ -13,10 +13,10 @@ import (
 // contract judges the answer to a review of two objects like this one, with all that
 // metadata may have, and one in the wanted version. It follows what API servers check:
 // https://kubernetes.io/docs/tasks/extend-kubernetes/custom-resources/custom-resource-definition-versioning/#webhook-conversion
-func (r *runner) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
-	out, err := r.forward(t)
+func (j *judge) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
+	out, err := j.subject.forward(t)
 	if errors.Is(err, ErrContract) {
-		return r.broken(t, t.version, "", "%v", err), true
+		return j.broken(t, t.version, "", "%v", err), true
 	}
 	if err != nil {
 		return nil, false
@@ -26,28 +26,30 @@ func (r *runner) contract(t *trial, _ []generate.Edit) (*Violation, bool) {
 	for i, obj := range given {
 		texts[i] = encode(obj)
 	}
-	all, err := convertAll(r.ctx, r.subject, texts, t.to)
+	all, err := j.subject.convertAll(texts, t.to)
 	if err != nil {
-		return r.broken(t, t.version, "", "converts to %s, but not among others, with metadata as API servers have it: %v", t.to.Name(), err), true
+		return j.broken(t, t.version, "", "converts to %s, but not among others, with metadata as API servers have it: %v",
+			t.to.Name(), err), true
 	}
 	for i, text := range all {
 		d, err := parse(text)
 		if err != nil {
-			return r.broken(t, t.version, "", "object %d of the answer: %v", i, err), true
+			return j.broken(t, t.version, "", "object %d of the answer: %v", i, err), true
 		}
-		if v := r.identity(t, i, given[i], d.object); v != nil {
+		if v := j.identity(t, i, given[i], d.object); v != nil {
 			return v, true
 		}
 	}
 	if d, err := parse(all[2]); err == nil && !tree.Equal(d.object, given[2]) {
-		return r.broken(t, t.to, "", "an object that is in %s already is changed", t.to.Name()), true
+		return j.broken(t, t.to, "", "an object that is in %s already is changed", t.to.Name()), true
 	}
-	part, err := r.convertObject(headless(t.object), t.to)
+	part, err := j.subject.convertObject(headless(t.object), t.to)
 	if err != nil {
 		return nil, true
 	}
 	if _, ok := part.object["metadata"].(map[string]any); !ok {
-		v := r.broken(t, t.to, "metadata", "metadata is missing in the answer, which API servers refuse, for an object without")
+		v := j.broken(t, t.to, "metadata",
+			"metadata is missing in the answer, which API servers refuse, for an object without")
 		v.Object = headless(t.object)
 		return v, true
 	}
@@ -85,10 +87,10 @@ func stored(obj map[string]any, name string) map[string]any {
 
 // identity returns a violation if an object of an answer is not the one at its place in
 // the review.
-func (r *runner) identity(t *trial, i int, given, got map[string]any) *Violation {
+func (j *judge) identity(t *trial, i int, given, got map[string]any) *Violation {
 	for key, want := range map[string]any{"apiVersion": t.to.APIVersion(), "kind": t.to.Kind()} {
 		if got[key] != want {
-			v := r.broken(t, t.to, key, "object %d of the answer has %s %s, not %s", i, key, brief(got[key]), brief(want))
+			v := j.broken(t, t.to, key, "object %d of the answer has %s %s, not %s", i, key, brief(got[key]), brief(want))
 			v.Got, v.Want = got[key], want
 			return v
 		}
@@ -96,7 +98,7 @@ func (r *runner) identity(t *trial, i int, given, got map[string]any) *Violation
 	want, _ := given["metadata"].(map[string]any)
 	is, ok := got["metadata"].(map[string]any)
 	if !ok {
-		return r.broken(t, t.to, "metadata", "metadata is missing in object %d of the answer", i)
+		return j.broken(t, t.to, "metadata", "metadata is missing in object %d of the answer", i)
 	}
 	for _, key := range keysOf(want, is) {
 		path := member("metadata", key)
@@ -108,7 +110,7 @@ func (r *runner) identity(t *trial, i int, given, got map[string]any) *Violation
 			d = differ{}.first(path, w, g, strict)
 		}
 		if d != nil {
-			return r.differs(t, t.to, d, fmt.Sprintf("in object %d of the answer", i))
+			return j.differs(t, t.to, d, fmt.Sprintf("in object %d of the answer", i))
 		}
 	}
 	return nil

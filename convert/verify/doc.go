@@ -4,7 +4,7 @@
 //
 // It is a search, and no proof. [Run] generates objects from the schema of each version,
 // all small ones first and then random ones that prefer the edges of the schema, keeps
-// those that an API server would accept, and holds every law against every one. Whatever
+// those that an API server would accept, and checks every law with every one. Whatever
 // breaks a law is made as small as possible, so that what is left is the reason. Recorded
 // objects are tried too. The same seed gives the same objects.
 //

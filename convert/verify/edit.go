@@ -16,46 +16,46 @@ import (
 const mostEdits = 2
 
 // planEdit makes edits of the object in the other version.
-func (r *runner) planEdit(t *trial, src generate.Source) []generate.Edit {
-	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+func (j *judge) planEdit(t *trial, src generate.Source) []generate.Edit {
+	if _, err := j.subject.forward(t); err != nil || t.arrive() != nil {
 		return nil
 	}
 	return generate.Edits(src, t.to, t.decoded, mostEdits)
 }
 
 // edit judges whether edits in the other version stay, and everything else does.
-func (r *runner) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
-	if _, err := r.forward(t); err != nil || len(edits) == 0 || r.arrive(t) != nil {
+func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
+	if _, err := j.subject.forward(t); err != nil || len(edits) == 0 || t.arrive() != nil {
 		return nil, false
 	}
-	edited, ok := r.edited(t, edits)
+	edited, ok := applied(t, edits)
 	if !ok {
 		return nil, false
 	}
 	when := "after " + described(edits) + " in " + t.to.Name()
-	stored, err := r.convertObject(edited, t.version)
+	stored, err := j.subject.convertObject(edited, t.version)
 	if err != nil {
-		if _, clean := r.convertObject(bare(edited), t.version); clean != nil {
+		if _, clean := j.subject.convertObject(bare(edited), t.version); clean != nil {
 			return nil, false // It is not what was kept that keeps it from being converted.
 		}
-		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, does not convert back: %v", when, err), true
+		return j.broken(t, t.to, pathOf(edits[0].Path), "%s, does not convert back: %v", when, err), true
 	}
-	seen, err := r.convert(stored.text(), t.to)
+	seen, err := j.subject.convert(stored.text(), t.to)
 	if err != nil {
-		return r.broken(t, t.to, pathOf(edits[0].Path), "%s, converts back to %s, but not there again: %v", when, t.version.Name(), err), true
+		return j.broken(t, t.to, pathOf(edits[0].Path), "%s, converts back to %s, but not there again: %v",
+			when, t.version.Name(), err), true
 	}
-	way := comparison{version: t.to, toward: []*structural.Version{t.version}, via: inside(t.version, stored)}
-	if d := r.compare(edited, seen.object, way); d != nil {
-		return r.differs(t, t.to, d, when+", and the way to "+t.version.Name()+" and back"), true
+	if d := j.knowledge.compare(edited, seen.object, over(t.to, t.version, stored)); d != nil {
+		return j.differs(t, t.to, d, when+", and the way to "+t.version.Name()+" and back"), true
 	}
-	if d := r.untouched(t, edited, stored.object); d != nil {
-		return r.differs(t, t.version, d, when+", which is elsewhere"), true
+	if d := j.untouched(t, edited, stored.object); d != nil {
+		return j.differs(t, t.version, d, when+", which is elsewhere"), true
 	}
 	return nil, true
 }
 
-// edited returns what an API server makes of edits, if it accepts them.
-func (*runner) edited(t *trial, edits []generate.Edit) (map[string]any, bool) {
+// applied returns what an API server makes of edits, if it accepts them.
+func applied(t *trial, edits []generate.Edit) (map[string]any, bool) {
 	changed, ok := generate.Apply(t.decoded, edits)
 	if !ok {
 		return nil, false
@@ -85,12 +85,12 @@ func described(edits []generate.Edit) string {
 //
 // An object that is removed in the other version takes with it what stands at the same
 // place in this one.
-func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference {
-	before, err := r.convertObject(headless(t.out.object), t.version)
+func (j *judge) untouched(t *trial, edited, stored map[string]any) *difference {
+	before, err := j.subject.convertObject(headless(t.out.document.object), t.version)
 	if err != nil {
 		return nil
 	}
-	after, err := r.convertObject(headless(edited), t.version)
+	after, err := j.subject.convertObject(headless(edited), t.version)
 	if err != nil {
 		return nil
 	}
@@ -99,24 +99,26 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 		return &difference{want: none, got: none, unreadable: err.Error()}
 	}
 	want, back := headless(t.object), runtime.DeepCopyJSON(headless(got))
-	k := kept{before: headless(before.object), after: headless(after.object), want: want, got: back, via: inside(t.to, t.out)}
-	k.removed = vanished(nil, "", t.decoded, edited)
+	k := kept{
+		before: headless(before.object), after: headless(after.object), want: want, got: back,
+		via: inside(t.to, t.out.document), removed: vanished(nil, "", t.decoded, edited),
+	}
 	all := k.lost("", t.version.Structural(), nil)
 	if len(all) == 0 {
 		return nil
 	}
 	found := all
 	var okBefore, okWant bool
-	k.before, k.after, okBefore = r.pair(t, k.before, k.after)
-	k.want, k.got, okWant = r.pair(t, k.want, k.got)
+	k.before, k.after, okBefore = j.knowledge.pair(t.version, t.to, k.before, k.after)
+	k.want, k.got, okWant = j.knowledge.pair(t.version, t.to, k.want, k.got)
 	if okBefore && okWant {
 		found = k.lost("", t.version.Structural(), nil)
 	}
 	free := map[string]bool{}
 	for _, l := range found {
-		rule := r.ruleAt(t.version, t.to, l.path)
+		rule := j.knowledge.ruleAt(t.version, t.to, l.path)
 		if _, judged := free[rule]; !judged {
-			free[rule] = rule == "" || r.could(t, back, all, rule)
+			free[rule] = rule == "" || j.could(t, back, all, rule)
 		}
 		if free[rule] {
 			return &l.difference
@@ -127,26 +129,27 @@ func (r *runner) untouched(t *trial, edited, stored map[string]any) *difference 
 
 // could reports whether the values of a rule could be as they were, all that are lost: an
 // object with them converts to the same. It puts them back into stored.
-func (r *runner) could(t *trial, stored map[string]any, all []loss, rule string) bool {
-	was, err := r.convertObject(stored, t.to)
+func (j *judge) could(t *trial, stored map[string]any, all []loss, rule string) bool {
+	was, err := j.subject.convertObject(stored, t.to)
 	if err != nil {
 		return true
 	}
 	for _, l := range all {
 		switch {
-		case l.in == nil || r.ruleAt(t.version, t.to, l.path) != rule:
+		case l.in == nil || j.knowledge.ruleAt(t.version, t.to, l.path) != rule:
 		case l.was == none:
 			delete(l.in, l.key)
 		default:
 			l.in[l.key] = l.was
 		}
 	}
-	is, err := r.convertObject(stored, t.to)
+	is, err := j.subject.convertObject(stored, t.to)
 	if err != nil {
 		return false
 	}
 	want, err := decode(t.to, was.object)
-	return err != nil || r.compare(want, is.object, comparison{version: t.to, toward: []*structural.Version{t.version}, via: strict}) == nil
+	way := comparison{version: t.to, toward: []*structural.Version{t.version}, via: strict}
+	return err != nil || j.knowledge.compare(want, is.object, way) == nil
 }
 
 // vanished appends the places of objects that are in before and not in after.
@@ -164,15 +167,6 @@ func vanished(places []string, path string, before, after map[string]any) []stri
 	}
 	return places
 }
-
-// pair returns the normal forms of two values that are objects.
-func (r *runner) pair(t *trial, a, b any) (x, y any, ok bool) {
-	one, _ := a.(map[string]any)
-	other, _ := b.(map[string]any)
-	return pairOf(r.normalized(t.version, t.to, one, other))
-}
-
-func pairOf(a, b map[string]any, ok bool) (x, y any, _ bool) { return a, b, ok }
 
 // kept are four values of the same place.
 type kept struct {
@@ -215,9 +209,9 @@ func (k kept) lost(path string, s *schema.Structural, at *loss) []loss {
 	if okB && okA && okW && okG {
 		var out []loss
 		for _, key := range keysOf(w, g) {
-			inner := kept{before: memberOf(b, key), after: memberOf(a, key), want: w[key], got: memberOf(g, key), via: k.via.member(key), removed: k.removed}
-			if _, ok := w[key]; !ok {
-				inner.want = none
+			inner := kept{
+				before: memberOf(b, key), after: memberOf(a, key), want: memberOf(w, key), got: memberOf(g, key),
+				via: k.via.member(key), removed: k.removed,
 			}
 			out = append(out, inner.lost(member(path, key), below(s, key), &loss{in: g, key: key})...)
 		}
@@ -254,7 +248,9 @@ func (k kept) differences(path string, at *loss) []loss {
 
 // hasRemoved reports whether something was removed inside a place.
 func (k kept) hasRemoved(path string) bool {
-	return slices.ContainsFunc(k.removed, func(removed string) bool { return path == "" || strings.HasPrefix(removed, path+".") })
+	return slices.ContainsFunc(k.removed, func(removed string) bool {
+		return path == "" || strings.HasPrefix(removed, path+".")
+	})
 }
 
 // lostElements is lost for a list with keys.

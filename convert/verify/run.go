@@ -10,13 +10,13 @@ import (
 	"refract.dev/structural/generate"
 )
 
-// runner checks laws with one object after the other.
+// runner checks laws with one object after the other, and keeps count of what came of it.
 type runner struct {
 	ctx      context.Context //nolint:containedctx // It lives as long as a call of Run.
-	subject  Subject
 	options  Options
 	versions []*structural.Version
 	laws     []law
+	judge    judge
 	report   *Report
 	// mates are objects that can be converted, by the name of their version.
 	mates map[string][]byte
@@ -36,8 +36,9 @@ func newRunner(ctx context.Context, s Subject, o Options) (*runner, error) {
 	o.Leaves = orDefault(o.Leaves, defaultLeaves)
 	o.Violations = max(1, orDefault(o.Violations, defaultViolations))
 	r := &runner{
-		ctx: ctx, subject: s, options: o, mates: map[string][]byte{}, seen: map[string]int{}, shrunk: map[Law]int{},
+		ctx: ctx, options: o, mates: map[string][]byte{}, seen: map[string]int{}, shrunk: map[Law]int{},
 		report: &Report{Seed: o.Seed},
+		judge:  judge{subject: caller{ctx: ctx, subject: s}, knowledge: knowledge{of: o.Knowledge}},
 	}
 	for _, name := range o.Versions {
 		v, err := o.Definition.Version(name)
@@ -45,10 +46,14 @@ func newRunner(ctx context.Context, s Subject, o Options) (*runner, error) {
 			return nil, fmt.Errorf("verifying %s: %w", o.Definition.Name(), err)
 		}
 		r.versions = append(r.versions, v)
+		if name == o.Hub {
+			r.judge.hub = v
+		}
 		r.report.Versions = append(r.report.Versions, VersionResult{Version: name, Leaves: -1})
 	}
-	if !slices.Contains(o.Versions, o.Hub) || len(o.Versions) < 2 {
-		return nil, fmt.Errorf("verifying %s: want two versions or more, the hub %q among them, got %q", o.Definition.Name(), o.Hub, o.Versions)
+	if r.judge.hub == nil || len(o.Versions) < 2 {
+		return nil, fmt.Errorf("verifying %s: want two versions or more, the hub %q among them, got %q",
+			o.Definition.Name(), o.Hub, o.Versions)
 	}
 	for _, l := range laws {
 		if len(o.Laws) == 0 || slices.Contains(o.Laws, l.Name) {
@@ -74,7 +79,7 @@ func orDefault(n, usual int) int {
 // run checks the recorded objects first, and then generated ones, of each version in
 // turn: so that if the time is not sufficient all of them have had some.
 func (r *runner) run() (*Report, error) {
-	err := r.each(func(s *sample, of, i int) { r.check(s, of, i) })
+	err := r.each(func(s *sample, of, i int) { r.checkObject(s, of, i) })
 	if err != nil {
 		return nil, err
 	}
@@ -125,7 +130,8 @@ func (r *runner) recorded(take func(*sample, int)) error {
 		}
 		of := slices.Index(r.options.Versions, v.Name())
 		if of < 0 {
-			return fmt.Errorf("verifying %s: recorded object %d is of version %s, which is not converted", r.options.Definition.Name(), i, v.Name())
+			return fmt.Errorf("verifying %s: recorded object %d is of version %s, which is not converted",
+				r.options.Definition.Name(), i, v.Name())
 		}
 		s, why := newSample(v, obj)
 		if s == nil {
@@ -184,6 +190,7 @@ func (p *pool) object() map[string]any {
 // attempts is how many random objects are made at most for one that is wanted.
 const attempts = 10
 
+// newPool returns the objects to generate of a version, small ones first.
 func (r *runner) newPool(v *structural.Version, of int) *pool {
 	p := &pool{
 		version: v, result: &r.report.Versions[of], report: r.report,
@@ -230,18 +237,18 @@ func (p *pool) next(ctx context.Context) *sample {
 	return nil
 }
 
-// check holds all laws against an object.
-func (r *runner) check(s *sample, of, i int) {
+// checkObject checks all laws with an object.
+func (r *runner) checkObject(s *sample, of, i int) {
 	for _, t := range r.trials(s, of, i) {
 		for l := range r.laws {
 			if r.ctx.Err() != nil {
 				return
 			}
 			if s.recorded > 0 || len(r.report.Laws[l].Violations) < r.options.Violations {
-				r.hold(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i))
+				r.check(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i))
 			}
 		}
-		if t.out != nil && r.mates[t.version.Name()+t.to.Name()] == nil {
+		if t.out.document != nil && r.mates[t.version.Name()+t.to.Name()] == nil {
 			r.mates[t.version.Name()+t.to.Name()] = s.text
 		}
 	}
@@ -271,17 +278,18 @@ func (r *runner) trials(s *sample, of, i int) []*trial {
 	return out
 }
 
-// hold holds a law against a trial.
-func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
+// check checks a law with a trial. One that needs edits gets others if it has nothing to say
+// about these.
+func (r *runner) check(l *law, result *LawResult, t *trial, of, i uint64) {
 	if l.about != nil && !l.about(t.version.Name() == r.options.Hub) {
 		return
 	}
 	var edits []generate.Edit
 	for try := range max(1, l.tries) {
 		if l.plan != nil {
-			edits = l.plan(r, t, r.source(of, i, uint64(try)))
+			edits = l.plan(&r.judge, t, r.source(of, i, uint64(try)))
 		}
-		v, checked := l.judge(r, t, edits)
+		v, checked := l.judge(&r.judge, t, edits)
 		if r.ctx.Err() != nil {
 			return // A conversion may have failed for that.
 		}
@@ -300,7 +308,7 @@ func (r *runner) hold(l *law, result *LawResult, t *trial, of, i uint64) {
 // record makes a violation smaller and adds it, unless it is there or there are enough. One
 // by a recorded object names that in any case.
 func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Edit, v *Violation) {
-	first := r.keyOf(l, t, v)
+	first := violationKey(l, t, v)
 	at, known := r.seen[first]
 	if !known {
 		if len(result.Violations) >= r.options.Violations {
@@ -308,7 +316,7 @@ func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Ed
 		}
 		v = r.shrink(l, t, edits, v)
 		v.Law = l.Name
-		last := r.keyOf(l, t, v)
+		last := violationKey(l, t, v)
 		if at, known = r.seen[last]; !known {
 			at = len(result.Violations)
 			result.Violations = append(result.Violations, *v)
@@ -320,9 +328,9 @@ func (r *runner) record(l *law, result *LawResult, t *trial, edits []generate.Ed
 	}
 }
 
-// keyOf returns what violations have in common that are the same but for their objects: the
+// violationKey returns what violations have in common that are the same but for their objects: the
 // rule, or else the place.
-func (*runner) keyOf(l *law, t *trial, v *Violation) string {
+func violationKey(l *law, t *trial, v *Violation) string {
 	if v.Rule != "" {
 		return fmt.Sprintf("%s %s", l.Name, v.Rule)
 	}
@@ -334,4 +342,13 @@ func (*runner) keyOf(l *law, t *trial, v *Violation) string {
 		}
 	}
 	return fmt.Sprintf("%s %s %s %s", l.Name, v.From, v.To, place)
+}
+
+// source returns a source for a place in the order of objects.
+func (r *runner) source(parts ...uint64) generate.Source {
+	seed := r.options.Seed
+	for _, p := range parts {
+		seed = generate.Seeded(seed + p).Uint64()
+	}
+	return generate.Seeded(seed)
 }

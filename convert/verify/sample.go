@@ -2,14 +2,10 @@ package verify
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-
 	"refract.dev/structural"
-	"refract.dev/structural/generate"
 )
 
 // sample is an object that an API server may have.
@@ -96,95 +92,23 @@ type trial struct {
 	// mate is another object of the version, which can be converted; nil if there is none.
 	mate []byte
 
-	out     *document
-	outErr  error
-	back    *document
-	backErr error
+	// out is what becomes of it, back what comes back of that, and theirs what another subject
+	// makes of it, if two are compared.
+	out, back, theirs outcome
 	// pruned and decoded are what an API server makes of out.
 	pruned    *structural.Result
 	decoded   map[string]any
 	decodeErr error
-	// theirs is what another subject makes of it, if two are compared.
-	theirs    *document
-	theirsErr error
-}
-
-// forward returns the object in the other version.
-func (r *runner) forward(t *trial) (*document, error) {
-	if t.out == nil && t.outErr == nil {
-		t.out, t.outErr = r.convert(t.text, t.to)
-	}
-	return t.out, t.outErr
-}
-
-// backward returns what comes back from the other version.
-func (r *runner) backward(t *trial) (*document, error) {
-	if t.back == nil && t.backErr == nil {
-		t.back, t.backErr = r.convert(t.out.text(), t.version)
-	}
-	return t.back, t.backErr
 }
 
 // arrive makes of what comes out what an API server makes of it if it is written back.
-func (*runner) arrive(t *trial) error {
+func (t *trial) arrive() error {
 	if t.decoded != nil || t.decodeErr != nil {
 		return t.decodeErr
 	}
-	if t.pruned, t.decodeErr = t.to.Prune(t.out.object); t.decodeErr != nil {
+	if t.pruned, t.decodeErr = t.to.Prune(t.out.document.object); t.decodeErr != nil {
 		return t.decodeErr
 	}
 	t.decoded, t.decodeErr = decode(t.to, t.pruned.Object)
 	return t.decodeErr
-}
-
-// convert converts one object.
-func (r *runner) convert(text []byte, to *structural.Version) (*document, error) {
-	all, err := convertAll(r.ctx, r.subject, [][]byte{text}, to)
-	if err != nil {
-		return nil, err
-	}
-	return parse(all[0])
-}
-
-// convertObject converts one object.
-func (r *runner) convertObject(obj map[string]any, to *structural.Version) (*document, error) {
-	return r.convert(encode(obj), to)
-}
-
-// convertAll converts objects. A panic is an error.
-func convertAll(ctx context.Context, s Subject, texts [][]byte, to *structural.Version) (out [][]byte, err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("panic: %v", p)
-		}
-	}()
-	out, err = s.Convert(ctx, texts, to.APIVersion())
-	if err != nil {
-		return nil, err //nolint:wrapcheck // It is what is reported.
-	}
-	if len(out) != len(texts) {
-		return nil, fmt.Errorf("%w: it has %d objects, want %d", ErrContract, len(out), len(texts))
-	}
-	return out, nil
-}
-
-// parse reads what has come out of a conversion.
-func parse(text []byte) (*document, error) {
-	d := &document{bytes: text}
-	if err := utiljson.Unmarshal(text, &d.object); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrContract, err)
-	}
-	if d.object == nil {
-		return nil, fmt.Errorf("%w: null instead of an object", ErrContract)
-	}
-	return d, nil
-}
-
-// source returns a source for a place in the order of objects.
-func (r *runner) source(parts ...uint64) generate.Source {
-	seed := r.options.Seed
-	for _, p := range parts {
-		seed = generate.Seeded(seed + p).Uint64()
-	}
-	return generate.Seeded(seed)
 }

@@ -25,7 +25,7 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 	best, object := v, t.raw
 	left := mostShrinking / (1 + r.shrunk[l.Name])
 	r.shrunk[l.Name]++
-	key := r.keyOf(l, t, v)
+	key := violationKey(l, t, v)
 	fails := func(together map[string]any) bool {
 		if r.ctx.Err() != nil || left <= 0 {
 			return false
@@ -40,14 +40,14 @@ func (r *runner) shrink(l *law, t *trial, edits []generate.Edit, v *Violation) *
 		}
 		s.recorded = t.recorded
 		smaller := &trial{sample: s, to: t.to, over: t.over, mate: t.mate}
-		found, _ := l.judge(r, smaller, fitted(r.editable(l, smaller), unpack(edits, together["edits"])))
-		if left -= len(s.text) + perAttempt; smaller.out != nil {
-			left -= len(smaller.out.text())
+		found, _ := l.judge(&r.judge, smaller, fitted(r.judge.editable(l, smaller), unpack(edits, together["edits"])))
+		if left -= len(s.text) + perAttempt; smaller.out.document != nil {
+			left -= len(smaller.out.document.text())
 		}
 		if found == nil || (found.Path == "") != (v.Path == "") {
 			return false
 		}
-		if r.options.Violations > 1 && r.keyOf(l, smaller, found) != key {
+		if r.options.Violations > 1 && violationKey(l, smaller, found) != key {
 			return false // It is another one of several.
 		}
 		if l.Name == Valid && t.recorded > 0 && found.Message != v.Message {
@@ -96,11 +96,11 @@ func unpack(edits []generate.Edit, packed any) []generate.Edit {
 }
 
 // editable returns what the edits for a law are made of.
-func (r *runner) editable(l *law, t *trial) map[string]any {
+func (j *judge) editable(l *law, t *trial) map[string]any {
 	if l.Name != Edit {
 		return t.object
 	}
-	if _, err := r.forward(t); err != nil || r.arrive(t) != nil {
+	if _, err := j.subject.forward(t); err != nil || t.arrive() != nil {
 		return nil
 	}
 	return t.decoded

@@ -49,8 +49,8 @@ type Options struct {
 	// Leaves is up to how many leaves all small objects are tried first: 3 if it is 0,
 	// none if it is negative. They are half of the objects at most.
 	Leaves int
-	// Recorded are real objects, in any of the versions. They come first, each is held
-	// against all laws, valid or not, and none is modified.
+	// Recorded are real objects, in any of the versions. They come first, all laws
+	// are checked with each, valid or not, and none is modified.
 	Recorded []map[string]any
 	// Violations is how many a law has at most, 1 if it is 0: with so many it is checked no
 	// further with objects that are made up. No two of them are about the same rule or, where
@@ -73,7 +73,7 @@ type Report struct {
 	// because an API server would not accept them.
 	Objects int `json:"objects"`
 	Refused int `json:"refused"`
-	// Checks is how many times a law was held against an object.
+	// Checks is how many times a law was checked with an object.
 	Checks int `json:"checks"`
 	// Invalid are those of the recorded objects that an API server would not accept any
 	// more, in their order.

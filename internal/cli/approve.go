@@ -19,14 +19,14 @@ import (
 
 // approveOptions are the flags of approve.
 type approveOptions struct {
-	hub string
-	yes bool
+	cluster clusterFlags
+	yes     bool
 }
 
 func newApproveCommand(s *streams) *cobra.Command {
 	o := &approveOptions{}
 	cmd := &cobra.Command{
-		Use:   "approve CLUSTER --hub-kubeconfig FILE",
+		Use:   "approve CLUSTER",
 		Short: "Let deletions go on that were held back",
 		Long: `Let deletions go on that were held back. When many of the copies of a namespace
 on a cluster are to go at once that nobody has deleted on the hub, as they are after
@@ -39,19 +39,19 @@ held later must be approved again. Of copies that the hub has no report on, as a
 it was restored, it says how many there are, and of which namespaces: their names
 are known to the cluster alone. Without a terminal it lists, and approves only with
 --yes.`,
-		Example: `  refract approve eu-1 --hub-kubeconfig hub.kubeconfig
-  refract approve eu-1 --hub-kubeconfig hub.kubeconfig --yes`,
+		Example: `  refract approve eu-1
+  refract approve eu-1 --yes`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 	}
-	hubFlag(cmd, &o.hub)
+	o.cluster.addClusterFlags(cmd, "hub")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
-	cmd.ValidArgsFunction = completeMember(&o.hub)
+	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	return cmd
 }
 
 func (o *approveOptions) run(ctx context.Context, s *streams, name string) error {
-	c, err := hubClient(ctx, o.hub)
+	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"os"
 	"sync/atomic"
 	"time"
 
@@ -27,8 +28,10 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"refract.dev/internal/controller/injection"
+	"refract.dev/internal/controller/inventory"
 	"refract.dev/internal/controller/propagation"
 	"refract.dev/internal/hub"
+	"refract.dev/internal/owner"
 	"refract.dev/internal/rescue"
 	"refract.dev/internal/sharding"
 	"refract.dev/internal/webhook"
@@ -46,7 +49,7 @@ type controllers struct {
 	// metricsAddress and healthAddress are where to listen; "0" is nowhere.
 	metricsAddress, healthAddress string
 	webhook                       webhookOptions
-	// guard is the share of a namespace's copies on a member that may go at once unasked,
+	// guard is the share of a namespace's copies on a member that may be deleted at once unasked,
 	// in percent; guardAll is whether those count whose objects somebody deleted.
 	guard    int
 	guardAll bool
@@ -55,6 +58,10 @@ type controllers struct {
 	// emptyAfter is how long such a namespace is marked as empty before it is deleted; zero
 	// if it stays.
 	emptyAfter time.Duration
+	// inventories list clusters that become members by themselves; providers is the file that names the programs which know
+	// their credentials, empty for none.
+	inventories inventory.Options
+	providers   string
 	// trusted are the users whose policies may hand out what they may not read.
 	trusted []string
 	// noRollout has pods that are there already left as they are.
@@ -64,6 +71,8 @@ type controllers struct {
 	leaseDuration time.Duration
 	identity      string
 	log           logr.Logger
+	// owners are what is written for ourselves belongs to. It is set when it is run.
+	owners *owner.Owners
 	// started, if set, is called once when the controllers know what they need to and
 	// work.
 	started func()
@@ -106,6 +115,11 @@ func (c *controllers) run(ctx context.Context, cfg *rest.Config) error {
 	if err := hub.Reachable(ctx, cfg); err != nil {
 		return err
 	}
+	live, err := hub.Client(cfg)
+	if err != nil {
+		return err
+	}
+	c.owners = owner.New(live)
 	if err := c.install(ctx, cfg); err != nil {
 		return err
 	}
@@ -156,14 +170,14 @@ func (c *controllers) installCRDs(ctx context.Context, cfg *rest.Config) error {
 // installAdmission writes the admission policies of what is run.
 func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) error {
 	if c.propagation {
-		if err := hub.InstallAdmission(ctx, cfg, c.trusted...); err != nil {
+		if err := hub.InstallAdmission(ctx, cfg, c.owners, c.trusted...); err != nil {
 			return err
 		}
 	}
 	if !c.injection {
 		return nil
 	}
-	return hub.InstallServiceAdmission(ctx, cfg, c.trusted...)
+	return hub.InstallServiceAdmission(ctx, cfg, c.owners, c.trusted...)
 }
 
 // ensureNamespace creates the system namespace if it is not there, for Leases.
@@ -261,10 +275,32 @@ func (c *controllers) propagate(ctx context.Context, mgr ctrl.Manager, cfg *rest
 	if err := mgr.Add(everywhere(func(ctx context.Context) error { return c.keepAdmission(ctx, cfg, part.Leads) })); err != nil {
 		return nil, err
 	}
+	if err := c.readInventories(mgr, part.Leads); err != nil {
+		return nil, err
+	}
 	if s.server == nil {
 		return p, c.unserved(ctx, mgr)
 	}
 	return p, c.judge(ctx, mgr, s, p, part)
+}
+
+// readInventories registers what has clusters join that an inventory lists, if there is any.
+func (c *controllers) readInventories(mgr ctrl.Manager, leads func() bool) error {
+	o := c.inventories
+	if len(o.ClusterProfiles)+len(o.ClusterAPI) == 0 {
+		return nil
+	}
+	o.SystemNamespace, o.Leads = c.systemNamespace, leads
+	if c.providers != "" {
+		text, err := os.ReadFile(c.providers)
+		if err == nil {
+			o.Providers, err = inventory.ReadProviders(text)
+		}
+		if err != nil {
+			return fmt.Errorf("--cluster-profile-providers %s: %w", c.providers, err)
+		}
+	}
+	return inventory.Setup(mgr, o)
 }
 
 // admissionInterval is how often the admission policies are put right.
@@ -305,7 +341,7 @@ func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards
 	})
 }
 
-// unserved says what it comes to that there is no webhook.
+// unserved says what follows if there is no webhook.
 func (c *controllers) unserved(ctx context.Context, mgr ctrl.Manager) error {
 	registered, err := webhook.Registered(ctx, mgr.GetAPIReader())
 	switch {
@@ -335,10 +371,15 @@ func (c *controllers) serve(mgr ctrl.Manager, cfg *rest.Config) (*served, error)
 	if err != nil {
 		return nil, err
 	}
+	var drain time.Duration // At a URL there is nobody else to connect to.
+	if c.webhook.service != (types.NamespacedName{}) {
+		drain = 5 * time.Second
+	}
 	server, err := webhook.New(webhook.Options{
 		Client: live, Namespace: c.systemNamespace, BindAddress: c.webhook.address, URL: c.webhook.url,
 		Service: c.webhook.service, CertDir: c.webhook.certDir, Secret: c.secret(),
 		ClientCAFile: c.webhook.clientCA, ClientNames: c.webhook.clientNames, Metrics: metrics.Registry, Log: c.log.WithName("webhook"),
+		Drain: drain,
 	})
 	if err != nil {
 		return nil, err

@@ -11,8 +11,6 @@ import (
 
 	"github.com/spf13/cobra"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/tools/clientcmd"
 
 	"refract.dev/internal/controller/migration"
 	"refract.dev/internal/offline/manifest/nearest"
@@ -21,14 +19,13 @@ import (
 
 // crdMigrateOptions are the flags of crd migrate.
 type crdMigrateOptions struct {
-	kubeconfig string
-	context    string
-	to         string
-	rate       float64
-	settle     time.Duration
-	dryRun     bool
-	yes        bool
-	output     string
+	cluster clusterFlags
+	to      string
+	rate    float64
+	settle  time.Duration
+	dryRun  bool
+	yes     bool
+	output  string
 }
 
 func newCRDMigrateCommand(s *streams) *cobra.Command {
@@ -56,24 +53,21 @@ The exit code is 1 if objects cannot be read or written, and 2 if the migration
 could not be brought to an end otherwise.`,
 		Example: `  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --dry-run
   refract crd migrate pizzas.restaurant.example.com --to v1beta1 --rate 20 --yes
-  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --kubeconfig hub.kubeconfig -o json --yes`,
+  refract crd migrate pizzas.restaurant.example.com --to v1beta1 --context prod -o json --yes`,
 		Args: oneName("CustomResourceDefinition"),
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.to, "to", "", "`version` in which all objects are to be stored; required")
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default: what kubectl would use)")
-	f.StringVar(&o.context, "context", "", "`name` of the context of the kubeconfig (default: its current one)")
 	f.Float64Var(&o.rate, "rate", 100, "`number` of objects to be written in a second at most; 0 for no limit")
 	f.DurationVar(&o.settle, "settle", migration.DefaultSettle, "`time` for which the API servers must have stored in VERSION before anything is written")
 	f.BoolVar(&o.dryRun, "dry-run", false, "write nothing, and say what would fail")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	migrationOutputs.addFlag(cmd, &o.output)
-	must(cmd.MarkFlagFilename("kubeconfig"))
+	o.cluster.addClusterFlags(cmd, "cluster")
 	for _, name := range []string{"rate", "settle"} {
 		must(cmd.RegisterFlagCompletionFunc(name, cobra.NoFileCompletions))
 	}
-	must(cmd.RegisterFlagCompletionFunc("context", o.completeContext))
 	must(cmd.RegisterFlagCompletionFunc("to", o.completeVersion))
 	cmd.ValidArgsFunction = o.completeCRD
 	return cmd
@@ -97,7 +91,7 @@ func (o *crdMigrateOptions) run(ctx context.Context, s *streams, name string) er
 	case o.settle < 0:
 		return fmt.Errorf("--settle: want 0s or more, got %s", o.settle)
 	}
-	cfg, err := o.config(ctx)
+	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -142,28 +136,6 @@ func (o *crdMigrateOptions) plan(w io.Writer, p *migration.Plan) {
 	}
 }
 
-// config reads the kubeconfig, and returns an error if nothing answers there.
-func (o *crdMigrateOptions) config(ctx context.Context) (*rest.Config, error) {
-	if o.context == "" {
-		cfg, _, err := reach(ctx, "cluster", o.kubeconfig)
-		return cfg, err
-	}
-	cfg, err := o.loader().ClientConfig()
-	if err != nil {
-		return nil, withHint(fmt.Errorf("reading context %q of the kubeconfig: %w", o.context, err), "kubectl config get-contexts lists them")
-	}
-	cfg.QPS = -1 // The rate is bounded by what is asked for.
-	return cfg, nil
-}
-
-func (o *crdMigrateOptions) loader() clientcmd.ClientConfig {
-	rules := clientcmd.NewDefaultClientConfigLoadingRules()
-	if o.kubeconfig != "" {
-		rules = &clientcmd.ClientConfigLoadingRules{ExplicitPath: o.kubeconfig}
-	}
-	return clientcmd.NewNonInteractiveDeferredLoadingClientConfig(rules, &clientcmd.ConfigOverrides{CurrentContext: o.context})
-}
-
 // explain adds what to do.
 func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error) error {
 	switch {
@@ -191,7 +163,7 @@ func (o *crdMigrateOptions) explain(ctx context.Context, name string, err error)
 func (o *crdMigrateOptions) definitions(ctx context.Context) []apiextensionsv1.CustomResourceDefinition {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
-	cfg, err := o.config(ctx)
+	cfg, _, err := reach(ctx, "cluster", &o.cluster)
 	if err != nil {
 		return nil
 	}
@@ -231,19 +203,6 @@ func (o *crdMigrateOptions) completeVersion(cmd *cobra.Command, args []string, _
 		}
 	}
 	return versions, cobra.ShellCompDirectiveNoFileComp
-}
-
-func (o *crdMigrateOptions) completeContext(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-	raw, err := o.loader().RawConfig()
-	if err != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	var names []cobra.Completion
-	for name := range raw.Contexts {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
 // migrationProgress shows how far a migration is: a bar that is drawn again and again

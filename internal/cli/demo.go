@@ -193,7 +193,7 @@ func startControllers(ctx context.Context, pg *playground.Playground) (ended <-c
 		return errors.Join(file.Close(), os.Remove(demoLog))
 	}
 	start := func(kubeconfig string, c *controllers) error {
-		cfg, err := restConfig(kubeconfig)
+		cfg, err := fileConfig(kubeconfig, "")
 		if err != nil {
 			return err
 		}
@@ -280,7 +280,7 @@ func newDemo(pg *playground.Playground, set *manifest.Set) (*demo, error) {
 	only := make([]string, 0, demoMembers)
 	for _, m := range pg.Members()[:demoMembers] {
 		only = append(only, m.Name)
-		cfg, err := restConfig(m.Kubeconfig)
+		cfg, err := fileConfig(m.Kubeconfig, "")
 		if err != nil {
 			return nil, err
 		}
@@ -292,7 +292,7 @@ func newDemo(pg *playground.Playground, set *manifest.Set) (*demo, error) {
 	if d.want, err = render.Render(set, only); err != nil {
 		return nil, err
 	}
-	cfg, err := restConfig(pg.Hub().Kubeconfig)
+	cfg, err := fileConfig(pg.Hub().Kubeconfig, "")
 	if err != nil {
 		return nil, err
 	}

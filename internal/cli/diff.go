@@ -54,10 +54,10 @@ two, or some of their objects, could not be compared: of an object that cannot b
 placed or rendered before the change nor after it, as when its policy is not in
 the input, nobody can tell what becomes of it. The rest is printed then.`,
 		Example: `  refract diff -f shop/ -f clusters.yaml --to changes/
-  refract diff -f shop/ -f clusters.yaml --to changes/ --cluster member-1 -o unified
+  refract diff -f shop/ -f clusters.yaml --to changes/ --member member-1 -o unified
   refract diff -f clusters.yaml --from released/ --to shop/ -o markdown > comment.md
   git show main:shop/20-replicas.yaml | refract diff -f shop/ -f clusters.yaml --from -
-  refract diff --hub-kubeconfig hub.kubeconfig --to changes/`,
+  refract diff --hub --to changes/`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
@@ -66,12 +66,13 @@ the input, nobody can tell what becomes of it. The rest is printed then.`,
 	f.StringArrayVar(&o.from, "from", nil, "`file` or folder of what is there before the change, or - for stdin; may be repeated")
 	f.StringArrayVar(&o.to, "to", nil, "`file` or folder of what is there after the change, or - for stdin; may be repeated")
 	o.selection.addFlags(cmd, &o.inputs)
-	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to compare, instead of all; may be repeated")
+	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to compare, instead of all; may be repeated")
 	diffOutputs.addFlag(cmd, &o.output)
 	must(cmd.MarkFlagFilename("from", "yaml", "yml", "json"))
 	must(cmd.MarkFlagFilename("to", "yaml", "yml", "json"))
-	must(cmd.RegisterFlagCompletionFunc("cluster", func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		all := inputs{files: slices.Concat(o.inputs.files, o.from, o.to), hub: o.inputs.hub}
+	must(cmd.RegisterFlagCompletionFunc("member", func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		all := o.inputs
+		all.files = slices.Concat(o.inputs.files, o.from, o.to)
 		return completeCluster(&all, &o.clusters)(cmd, args, typed)
 	}))
 	return cmd

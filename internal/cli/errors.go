@@ -146,16 +146,16 @@ func explainFlagError(cmd *cobra.Command, err error) error {
 }
 
 // nearestFlag returns the flag that somebody who mistyped or shortened one may have meant, as
-// file for filename; empty if there is none, or more than one begins so.
+// file for filename, or hub-kubeconfig for kubeconfig; empty if there is none, or more than one.
 func nearestFlag(name string, names []string) string {
 	if near := nearest.To(name, names); near != "" {
 		return near
 	}
-	longer := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, name) })
-	if len(longer) != 1 {
+	like := slices.DeleteFunc(slices.Clone(names), func(n string) bool { return !strings.HasPrefix(n, name) && !strings.HasSuffix(name, "-"+n) })
+	if len(like) != 1 {
 		return ""
 	}
-	return longer[0]
+	return like[0]
 }
 
 // noArgs refuses positional arguments.

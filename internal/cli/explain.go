@@ -44,9 +44,9 @@ Marks: ✔ took effect, ✗ failed, ~ had no effect or is hidden by a later chan
 
 If a rule fails on a cluster that is shown, the exit code is 1.`,
 		Example: `  refract explain deployment/my-nginx -f shop/ -f clusters.yaml
-  refract explain deployment/shop/my-nginx -f shop/ -f clusters.yaml --cluster member-1 --path /spec/replicas
-  refract explain deployment/catalog -f shop/ -f clusters.yaml --cluster member-3 -o json
-  refract explain deployment/shop/web --hub-kubeconfig hub.kubeconfig --cluster eu-1`,
+  refract explain deployment/shop/my-nginx -f shop/ -f clusters.yaml --member member-1 --path /spec/replicas
+  refract explain deployment/catalog -f shop/ -f clusters.yaml --member member-3 -o json
+  refract explain deployment/shop/web --hub --member eu-1`,
 		Args: oneObject,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -58,10 +58,10 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
-	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
+	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
 	f.StringVar(&o.path, "path", "", "JSON `pointer` of the one place to explain, such as /spec/replicas")
 	explainOutputs.addFlag(cmd, &o.output)
-	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
+	must(cmd.RegisterFlagCompletionFunc("member", completeCluster(&o.inputs, &o.clusters)))
 	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
 	cmd.AddCommand(newExplainPodCommand(s))
 	return cmd

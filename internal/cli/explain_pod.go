@@ -67,7 +67,7 @@ func (o *explainPodOptions) run(ctx context.Context, s *streams, name string) er
 	if err != nil {
 		return err
 	}
-	c, err := clusterClient(ctx, o.kubeconfig)
+	c, err := clusterClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -160,7 +160,7 @@ func (o *explainPodOptions) peekPods(ctx context.Context) []string {
 	defer cancel()
 	pods := &metav1.PartialObjectMetadataList{}
 	pods.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("PodList"))
-	if c, err := clusterClient(ctx, o.kubeconfig); err != nil || c.List(ctx, pods, client.InNamespace(o.in())) != nil {
+	if c, err := clusterClient(ctx, &o.cluster); err != nil || c.List(ctx, pods, client.InNamespace(o.in())) != nil {
 		return nil
 	}
 	names := make([]string, len(pods.Items))

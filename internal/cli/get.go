@@ -27,7 +27,7 @@ import (
 
 // getOptions are the flags of get.
 type getOptions struct {
-	hub       string
+	cluster   clusterFlags
 	namespace string
 	selector  string
 	output    string
@@ -39,9 +39,9 @@ type getOptions struct {
 func newGetCommand(s *streams) *cobra.Command {
 	o := &getOptions{}
 	cmd := &cobra.Command{
-		Use:   "get [KIND[/NAME]...] --hub-kubeconfig FILE",
-		Short: "Show how objects stand on the clusters",
-		Long: `Show how objects stand on the clusters, as their Propagations on the hub say: a
+		Use:   "get [KIND[/NAME]... | KIND NAME...]",
+		Short: "Show the status of objects on the clusters",
+		Long: `Show the status of objects on the clusters, as their Propagations on the hub say: a
 line for each object, and a column for each cluster that one of them concerns.
 More clusters than fit are summed up in one column.
 
@@ -65,24 +65,24 @@ how many copies they hold, and what is wrong with them.
 
 The exit code is 1 if an object that is shown failed on a cluster, cannot become
 ready there, or cannot reach it; or if a cluster that is shown is not all right.`,
-		Example: `  refract get --hub-kubeconfig hub.kubeconfig
-  refract get deployments -n shop --hub-kubeconfig hub.kubeconfig --watch
-  refract get deployment/shop/web --hub-kubeconfig hub.kubeconfig
-  refract get --failed -o wide --hub-kubeconfig hub.kubeconfig
-  refract get clusters --hub-kubeconfig hub.kubeconfig`,
+		Example: `  refract get
+  refract get deployments -n shop --watch
+  refract get deploy web -n shop
+  refract get -A --failed -o wide
+  refract get clusters`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
 	}
 	f := cmd.Flags()
-	hubFlag(cmd, &o.hub)
-	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
-	f.BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces, as without --namespace")
+	o.cluster.addClusterFlags(cmd, "hub")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace whose objects are shown (default: that of the context)")
+	f.BoolVarP(&o.all, "all-namespaces", "A", false, "objects of all namespaces, and those without one")
 	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, to leave out what it does not match")
 	f.BoolVar(&o.failed, "failed", false, "leave out all that is as it should be")
 	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and show every change, until interrupted")
 	getOutputs.addFlag(cmd, &o.output)
 	cmd.MarkFlagsMutuallyExclusive("namespace", "all-namespaces")
-	cmd.ValidArgsFunction = completeObjects(&o.hub, &o.namespace)
-	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.hub)))
+	cmd.ValidArgsFunction = completeObjects(&o.cluster, &o.namespace)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.cluster)))
 	must(cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions))
 	return cmd
 }
@@ -131,17 +131,18 @@ func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
 	if err != nil {
 		return fmt.Errorf("--selector: %w", err)
 	}
-	asked := make([]reference, len(args))
+	texts, asked, err := parseAsked(args)
+	if err != nil {
+		return err
+	}
 	clusters := 0
-	for i, text := range args {
-		if asked[i], err = parseKindOrReference(text); err != nil {
-			return err
-		}
+	for i := range asked {
 		if asked[i].meansClusters() {
 			clusters++
 		}
 	}
-	c, err := hubClient(ctx, o.hub)
+	o.locate(asked)
+	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -149,13 +150,49 @@ func (o *getOptions) run(ctx context.Context, s *streams, args []string) error {
 	text := &status.Text{Width: width(s.out)}
 	switch clusters {
 	case 0:
-		g := &objectGetter{o: o, s: s, client: c, texts: args, asked: asked, selector: selector, text: text, show: show}
+		g := &objectGetter{o: o, s: s, client: c, texts: texts, asked: asked, selector: selector, text: text, show: show}
 		return explainHub(g.run(ctx))
-	case len(args):
+	case len(asked):
 		return o.clusters(ctx, s, c, asked, selector, func(c *status.Clusters) error { return show(&view{text: text, clusters: c}) })
 	default:
 		return withHint(errors.New("clusters and objects cannot be shown together"), "ask for them one after the other")
 	}
+}
+
+// locate has objects be looked for as kubectl does: in the namespace that is named, or in that of
+// the context, unless all are asked for; and an object whose namespace stands with its name in that.
+// Kinds that have none are found wherever somebody looks.
+func (o *getOptions) locate(asked []reference) {
+	if o.all {
+		return
+	}
+	if o.namespace == "" {
+		o.namespace = o.cluster.namespace()
+	}
+	for i := range asked {
+		if asked[i].namespace == "" {
+			asked[i].namespace = o.namespace
+		}
+	}
+}
+
+// sources are the reports on what is asked for.
+func (g *objectGetter) sources() []status.Source {
+	switch {
+	case g.o.all:
+		return reports("")
+	case len(g.asked) == 0:
+		return reports(g.o.namespace)
+	}
+	sources := []status.Source{status.ClusterPropagations()}
+	seen := map[string]bool{}
+	for i := range g.asked {
+		if ns := g.asked[i].namespace; !seen[ns] {
+			seen[ns] = true
+			sources = append(sources, status.Propagations(ns))
+		}
+	}
+	return sources
 }
 
 // width returns how many characters fit a line of the terminal; 0 if it is none.
@@ -259,13 +296,13 @@ type objectGetter struct {
 
 func (g *objectGetter) run(ctx context.Context) error {
 	if g.o.watch {
-		err := status.Follow(ctx, g.client, func(events []status.Event) (bool, error) { return false, g.see(ctx, events) }, reports(g.o.namespace)...)
+		err := status.Follow(ctx, g.client, func(events []status.Event) (bool, error) { return false, g.see(ctx, events) }, g.sources()...)
 		if errors.Is(err, context.Canceled) {
 			return nil // How a person ends it.
 		}
 		return err
 	}
-	records, err := status.List(ctx, g.client, reports(g.o.namespace)...)
+	records, err := status.List(ctx, g.client, g.sources()...)
 	if err != nil {
 		return err
 	}
@@ -319,7 +356,7 @@ func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 			return nil
 		}
 		if g.o.isText() {
-			g.o.nothing(g.s, total, "object is as it should be", "objects are as they should be", "nothing is propagated")
+			g.o.nothing(g.s, total, "object is as it should be", "objects are as they should be", g.none())
 			return nil
 		}
 	}
@@ -327,6 +364,14 @@ func (g *objectGetter) see(ctx context.Context, events []status.Event) error {
 	g.failed = objects.Failed()
 	one := len(g.asked) == 1 && g.asked[0].name != "" && len(g.shown) <= 1
 	return g.show(&view{text: g.text, objects: objects, one: one})
+}
+
+// none says that there is nothing.
+func (g *objectGetter) none() string {
+	if g.o.all {
+		return "nothing is propagated"
+	}
+	return fmt.Sprintf("nothing is propagated in namespace %s; -A shows all namespaces", g.o.namespace)
 }
 
 // choose returns the objects that are asked for. At first nothing that is asked for
@@ -349,7 +394,7 @@ func (g *objectGetter) choose(ctx context.Context, objects []*status.Object) ([]
 	if g.selector.Empty() || len(chosen) == 0 {
 		return chosen, nil
 	}
-	matching, err := matchLabels(ctx, g.client, g.selector, g.o.namespace, chosen)
+	matching, err := matchLabels(ctx, g.client, g.selector, chosen)
 	if err != nil {
 		return nil, err
 	}
@@ -384,7 +429,7 @@ func notReported(text string, r *reference, objects []*status.Object) error {
 
 // matchLabels returns those of the objects whose labels on the hub the selector
 // matches.
-func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, namespace string, objects []*status.Object) ([]*status.Object, error) {
+func matchLabels(ctx context.Context, c client.Client, selector labels.Selector, objects []*status.Object) ([]*status.Object, error) {
 	matching := map[types.UID]bool{}
 	listed := map[schema.GroupVersionKind]bool{}
 	for _, o := range objects {
@@ -393,9 +438,12 @@ func matchLabels(ctx context.Context, c client.Client, selector labels.Selector,
 			continue
 		}
 		listed[kind] = true
-		options := []client.ListOption{client.InNamespace(namespace), client.MatchingLabelsSelector{Selector: selector}}
+		options := []client.ListOption{client.MatchingLabelsSelector{Selector: selector}}
 		if len(objects) == 1 {
-			options = append(options, client.InNamespace(o.Namespace), client.MatchingFields{"metadata.name": o.Name})
+			options = append(options, client.MatchingFields{"metadata.name": o.Name})
+		}
+		if !slices.ContainsFunc(objects, func(other *status.Object) bool { return other.Namespace != o.Namespace }) {
+			options = append(options, client.InNamespace(o.Namespace))
 		}
 		list := &metav1.PartialObjectMetadataList{}
 		list.SetGroupVersionKind(kind.GroupVersion().WithKind(kind.Kind + "List"))

@@ -24,20 +24,20 @@ import (
 	"refract.dev/internal/status"
 )
 
-// hubConfig reads the kubeconfig of a hub, and returns an error if nothing answers
+// hubConfig returns how to reach the hub, and returns an error if nothing answers
 // there. It asks for nothing that only some may read.
-func hubConfig(ctx context.Context, kubeconfig string) (*rest.Config, *discovery.DiscoveryClient, error) {
-	return reach(ctx, "hub", kubeconfig)
+func hubConfig(ctx context.Context, c *clusterFlags) (*rest.Config, *discovery.DiscoveryClient, error) {
+	return reach(ctx, "hub", c)
 }
 
 // reach is hubConfig for any cluster.
-func reach(ctx context.Context, what, kubeconfig string) (*rest.Config, *discovery.DiscoveryClient, error) {
-	cfg, err := restConfig(kubeconfig)
+func reach(ctx context.Context, what string, c *clusterFlags) (*rest.Config, *discovery.DiscoveryClient, error) {
+	cfg, err := c.restConfig()
 	if err != nil {
 		return nil, nil, err
 	}
 	cfg.QPS = -1                           // The API server alone decides how fast it may be asked.
-	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated is no news to who only lists it.
+	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated does not matter to who only lists it.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -50,18 +50,18 @@ func reach(ctx context.Context, what, kubeconfig string) (*rest.Config, *discove
 	return cfg, disco, nil
 }
 
-// clusterClient returns a client of the cluster of a kubeconfig.
-func clusterClient(ctx context.Context, kubeconfig string) (client.WithWatch, error) {
-	cfg, _, err := reach(ctx, "cluster", kubeconfig)
+// clusterClient returns a client of the cluster that the flags name.
+func clusterClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
+	cfg, _, err := reach(ctx, "cluster", c)
 	if err != nil {
 		return nil, err
 	}
 	return watchingClient(cfg)
 }
 
-// hubClient returns a client of the hub of a kubeconfig.
-func hubClient(ctx context.Context, kubeconfig string) (client.WithWatch, error) {
-	cfg, _, err := hubConfig(ctx, kubeconfig)
+// hubClient returns a client of the hub that the flags name.
+func hubClient(ctx context.Context, c *clusterFlags) (client.WithWatch, error) {
+	cfg, _, err := hubConfig(ctx, c)
 	if err != nil {
 		return nil, err
 	}
@@ -117,6 +117,45 @@ func explainHub(err error) error {
 	return err
 }
 
+// parseAsked reads what a command is asked for, as kubectl does: KIND/NAME..., or KIND[,KIND...]
+// with names after it or without. It returns each as KIND or KIND/NAME, too. The name of a KIND
+// that stands alone is empty.
+func parseAsked(args []string) (texts []string, asked []reference, err error) {
+	texts = args
+	if len(args) > 0 && !strings.ContainsAny(args[0], "/ ") {
+		if texts, err = spelledOut(args); err != nil {
+			return nil, nil, err
+		}
+	}
+	for _, text := range texts {
+		r, err := parseKindOrReference(text)
+		if err != nil {
+			return nil, nil, err
+		}
+		asked = append(asked, r)
+	}
+	return texts, asked, nil
+}
+
+// spelledOut returns kinds with the names after them as KIND/NAME each.
+func spelledOut(args []string) ([]string, error) {
+	kinds, names := strings.Split(args[0], ","), args[1:]
+	if len(names) == 0 {
+		return kinds, nil
+	}
+	var texts []string
+	for _, kind := range kinds {
+		for _, name := range names {
+			if strings.Contains(name, "/") {
+				return nil, withHint(fmt.Errorf("%q stands after %q, which is a kind of its own", name, args[0]),
+					fmt.Sprintf("%s/NAME for one object of that kind, or the names alone after it", kind))
+			}
+			texts = append(texts, kind+"/"+name)
+		}
+	}
+	return texts, nil
+}
+
 // parseKindOrReference is parseReference for those who take a KIND alone, too: its
 // name is then empty.
 func parseKindOrReference(text string) (reference, error) {
@@ -133,7 +172,7 @@ func (r *reference) means(o *status.Object) bool {
 	gk := o.GroupKind()
 	return (r.matchesKind(strings.ToLower(gk.Kind)) || r.kind == o.Resource) &&
 		(r.anyGroup || r.group == gk.Group) &&
-		(r.namespace == "" || r.namespace == o.Namespace) &&
+		(r.namespace == "" || r.namespace == o.Namespace || o.Namespace == "") &&
 		(r.name == "" || r.name == o.Name)
 }
 
@@ -196,18 +235,18 @@ func (r *reference) meansResource(resource *metav1.APIResource) bool {
 
 // completeObjects completes the objects that are reported on; those named already
 // excepted.
-func completeObjects(kubeconfig, namespace *string) cobra.CompletionFunc {
+func completeObjects(of *clusterFlags, namespace *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		names := status.Names(peekReports(*kubeconfig, *namespace))
+		names := status.Names(peekReports(of, *namespace))
 		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 
 // completeNamespaces completes the namespaces of objects that are reported on.
-func completeNamespaces(kubeconfig *string) cobra.CompletionFunc {
+func completeNamespaces(of *clusterFlags) cobra.CompletionFunc {
 	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string
-		for _, o := range peekReports(*kubeconfig, "") {
+		for _, o := range peekReports(of, "") {
 			if o.Namespace != "" {
 				names = append(names, o.Namespace)
 			}
@@ -218,7 +257,7 @@ func completeNamespaces(kubeconfig *string) cobra.CompletionFunc {
 }
 
 // completeMember completes the name of one member.
-func completeMember(kubeconfig *string) cobra.CompletionFunc {
+func completeMember(of *clusterFlags) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		if len(args) > 0 {
 			return nil, cobra.ShellCompDirectiveNoFileComp
@@ -226,7 +265,7 @@ func completeMember(kubeconfig *string) cobra.CompletionFunc {
 		ctx, cancel := context.WithTimeout(context.Background(), patience)
 		defer cancel()
 		members := &corev1alpha1.FederatedClusterList{}
-		if c, err := hubClient(ctx, *kubeconfig); err != nil || c.List(ctx, members) != nil {
+		if c, err := hubClient(ctx, of); err != nil || c.List(ctx, members) != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
 		names := make([]string, len(members.Items))
@@ -238,10 +277,10 @@ func completeMember(kubeconfig *string) cobra.CompletionFunc {
 }
 
 // peekReports is reported for completion, which waits for nobody for long.
-func peekReports(kubeconfig, namespace string) []*status.Object {
+func peekReports(of *clusterFlags, namespace string) []*status.Object {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	c, err := hubClient(ctx, kubeconfig)
+	c, err := hubClient(ctx, of)
 	if err != nil {
 		return nil
 	}

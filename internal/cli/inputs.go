@@ -24,16 +24,17 @@ import (
 
 // inputs are the flags that say what a command reads.
 type inputs struct {
-	files []string
-	hub   string // Path of a kubeconfig; empty for none.
+	files   []string
+	hub     bool         // Whether a hub is read.
+	cluster clusterFlags // Which. One that is given says that a hub is read, too.
 }
 
 // addFlags adds the flags, and completion for them.
 func (in *inputs) addFlags(cmd *cobra.Command) {
 	in.addFileFlag(cmd)
-	cmd.Flags().StringVar(&in.hub, "hub-kubeconfig", "",
-		"kubeconfig `file` of a hub, to read policies, clusters and objects there; what -f names is laid over them")
-	must(cmd.MarkFlagFilename("hub-kubeconfig"))
+	cmd.Flags().BoolVar(&in.hub, "hub", false,
+		"read policies, clusters and objects on a hub, as with any of the flags that say which; what -f names is laid over them")
+	in.cluster.addClusterFlags(cmd, "hub")
 }
 
 // addFileFlag adds the flag for files alone, and completion for it.
@@ -43,7 +44,10 @@ func (in *inputs) addFileFlag(cmd *cobra.Command) {
 }
 
 // given reports whether there is something to read.
-func (in *inputs) given() bool { return len(in.files) > 0 || in.hub != "" }
+func (in *inputs) given() bool { return len(in.files) > 0 || in.live() }
+
+// live reports whether a hub is read.
+func (in *inputs) live() bool { return in.hub || in.cluster.given() }
 
 // read reads what the flags name, or returns all problems with it. Problems of what
 // a hub holds already are warnings.
@@ -70,11 +74,11 @@ type input struct {
 func (in *inputs) open(ctx context.Context, s *streams) (*input, error) {
 	if !in.given() {
 		return nil, withHint(errors.New("there is nothing to read"),
-			"-f names a file, a folder, or - for stdin; --hub-kubeconfig names a hub")
+			"-f names a file, a folder, or - for stdin; --hub reads the hub that kubectl would ask")
 	}
 	r := &input{set: &manifest.Set{}}
-	if in.hub != "" {
-		contents, err := hubContents(ctx, in.hub)
+	if in.live() {
+		contents, err := hubContents(ctx, &in.cluster)
 		if err != nil {
 			return nil, err
 		}
@@ -114,9 +118,9 @@ func (r *input) left(set *manifest.Set) []*manifest.Problem {
 // liveFile stands for the name of a file where something was read from a hub.
 const liveFile = "hub"
 
-// hubContents reads what Refract acts on from the hub of a kubeconfig.
-func hubContents(ctx context.Context, kubeconfig string) (*hub.Contents, error) {
-	cfg, err := restConfig(kubeconfig)
+// hubContents reads what Refract acts on from the hub that the flags name.
+func hubContents(ctx context.Context, c *clusterFlags) (*hub.Contents, error) {
+	cfg, err := c.restConfig()
 	if err != nil {
 		return nil, err
 	}
@@ -143,12 +147,12 @@ const patience = time.Second
 func (in *inputs) peek() *manifest.Set {
 	files := slices.DeleteFunc(slices.Clone(in.files), func(name string) bool { return name == manifest.Stdin })
 	set, _ := manifest.Read(files, nil)
-	if in.hub == "" {
+	if !in.live() {
 		return set
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	contents, err := hubContents(ctx, in.hub)
+	contents, err := hubContents(ctx, &in.cluster)
 	if err != nil {
 		return set
 	}

@@ -1,66 +1,247 @@
 package cli
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/installation"
 	"refract.dev/internal/member"
 	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/status"
 )
 
+// joinOptions are the flags of join.
+type joinOptions struct {
+	cluster    clusterFlags // The hub.
+	kubeconfig string       // Of the member, and the context in it.
+	context    string
+	labels     map[string]string
+	taints     []string
+	role       string
+	asTheyAre  bool
+	timeout    time.Duration
+}
+
 func newJoinCommand(s *streams) *cobra.Command {
-	var hubKubeconfig, memberKubeconfig string
-	var labels map[string]string
-	var taintTexts []string
+	o := &joinOptions{}
 	cmd := &cobra.Command{
-		Use:   "join NAME --hub-kubeconfig FILE --member-kubeconfig FILE",
+		Use:   "join NAME --member-context CONTEXT",
 		Short: "Make a cluster a member of the hub",
-		Long: `Make a cluster a member of the hub: the credentials of its kubeconfig (a client
-certificate or a token) are stored in a Secret on the hub, and a FederatedCluster
-says how to use them. Nothing is written for a cluster that does not answer.`,
-		Example: `  refract join eu-1 --hub-kubeconfig hub.yaml --member-kubeconfig eu-1.yaml --label region=eu
-  refract join lab --hub-kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule`,
+		Long: `Make a cluster a member of the hub. On the member an account is made for Refract, with
+a role that says what it may do there, and a token of that account is stored in a Secret
+on the hub. Refract renews it before it ends. A FederatedCluster on the hub says how to
+use it, and the command waits until the cluster is ready.
+
+It takes your own rights, on both clusters: on the member those to give out what the
+role says. --role names a file with a ClusterRole of your own, for less. With
+--existing-credentials the client certificate or the token of the kubeconfig is stored as
+it is, and nothing is made on the member. Nothing is written to the hub for a cluster
+that does not answer.
+
+The hub is the cluster that kubectl would ask, or that the flags of kubectl name.
+The member is a context of the same kubeconfig, or of another file.`,
+		Example: `  refract join eu-1 --context hub --member-context eu-1 --label region=eu
+  refract join lab --kubeconfig hub.yaml --member-kubeconfig lab.yaml --taint stage=test:NoSchedule`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			taints, err := parseTaints(taintTexts)
-			if err != nil {
-				return err
-			}
-			c, err := hubClient(cmd.Context(), hubKubeconfig)
-			if err != nil {
-				return err
-			}
-			cfg, err := restConfig(memberKubeconfig)
-			if err != nil {
-				return err
-			}
-			if err := member.Join(cmd.Context(), c, args[0], cfg, labels, taints); err != nil {
-				return explainMembership(err)
-			}
-			fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", args[0], args[0])
-			return nil
+			return explainMembership(o.run(cmd.Context(), s, args[0]))
 		},
 	}
-	hubFlag(cmd, &hubKubeconfig)
-	cmd.Flags().StringVar(&memberKubeconfig, "member-kubeconfig", "", "kubeconfig `file` of the cluster")
-	cmd.Flags().StringToStringVar(&labels, "label", nil, "`label` of the cluster, k=v; may be repeated")
-	cmd.Flags().StringArrayVar(&taintTexts, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
-	must(cmd.MarkFlagRequired("member-kubeconfig"))
-	must(cmd.MarkFlagFilename("member-kubeconfig"))
+	f := cmd.Flags()
+	o.cluster.addClusterFlags(cmd, "hub")
+	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
+	f.StringToStringVar(&o.labels, "label", nil, "`label` of the cluster, k=v; may be repeated")
+	f.StringArrayVar(&o.taints, "taint", nil, "`taint` of the cluster, key=value:Effect or key:Effect; may be repeated")
+	f.StringVar(&o.role, "role", "", "`file` with a ClusterRole that says what Refract may do on the member")
+	f.BoolVar(&o.asTheyAre, "existing-credentials", false, "store the credentials of the kubeconfig as they are")
+	f.DurationVar(&o.timeout, "timeout", time.Minute, "`time` after which to wait no longer for the cluster to be ready; 0 to not wait")
+	must(cmd.MarkFlagFilename("role", "yaml", "yml"))
 	must(cmd.RegisterFlagCompletionFunc("taint", cobra.NoFileCompletions))
+	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
+	cmd.MarkFlagsMutuallyExclusive("role", "existing-credentials")
 	return cmd
 }
 
-func hubFlag(cmd *cobra.Command, file *string) {
-	cmd.Flags().StringVar(file, "hub-kubeconfig", "", "kubeconfig `file` of the hub")
-	must(cmd.MarkFlagRequired("hub-kubeconfig"))
-	must(cmd.MarkFlagFilename("hub-kubeconfig"))
+// addMemberFlags adds those that name the kubeconfig of a member.
+func addMemberFlags(cmd *cobra.Command, hub *clusterFlags, kubeconfig, context *string) {
+	cmd.Flags().StringVar(kubeconfig, "member-kubeconfig", "", "kubeconfig `file` of the member (default: that of the hub)")
+	cmd.Flags().StringVar(context, "member-context", "", "`name` of its context in that file (default: the current one)")
+	must(cmd.MarkFlagFilename("member-kubeconfig"))
+	must(cmd.RegisterFlagCompletionFunc("member-context", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		raw, err := loaderOf(cmp.Or(*kubeconfig, *hub.kubectl.KubeConfig), "").RawConfig()
+		if err != nil {
+			return nil, cobra.ShellCompDirectiveNoFileComp
+		}
+		return slices.Sorted(maps.Keys(raw.Contexts)), cobra.ShellCompDirectiveNoFileComp
+	}))
+}
+
+func (o *joinOptions) run(ctx context.Context, s *streams, name string) error {
+	if o.kubeconfig == "" && o.context == "" {
+		return withHint(errors.New("no cluster is named that is to join"), "--member-context or --member-kubeconfig names it")
+	}
+	if o.timeout < 0 {
+		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
+	}
+	taints, err := parseTaints(o.taints)
+	if err != nil {
+		return err
+	}
+	rules, err := o.rules()
+	if err != nil {
+		return err
+	}
+	hub, err := hubClient(ctx, &o.cluster)
+	if err != nil {
+		return err
+	}
+	cfg, err := fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
+	if err != nil {
+		return err
+	}
+	dismiss := func() error { return nil }
+	if !o.asTheyAre {
+		// Before anything is made on it.
+		if err := member.Joinable(ctx, hub, name, cfg); err != nil {
+			return err
+		}
+		if cfg, dismiss, err = admit(ctx, s, hub, name, cfg, rules); err != nil {
+			return fmt.Errorf("making an account for Refract on cluster %q: %w", name, err)
+		}
+	}
+	if err := member.Join(ctx, hub, name, cfg, o.labels, taints); err != nil {
+		return errors.Join(err, dismiss())
+	}
+	fmt.Fprintf(s.err, "cluster %s joined; refract get cluster/%s says how it is\n", name, name)
+	if o.timeout == 0 {
+		return nil
+	}
+	return o.untilReady(ctx, s, hub, name)
+}
+
+// rules are those of the file that --role names; nil without.
+func (o *joinOptions) rules() ([]rbacv1.PolicyRule, error) {
+	if o.role == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(o.role)
+	if err != nil {
+		return nil, fmt.Errorf("--role: %w", err)
+	}
+	rules, err := installation.RulesOf(text)
+	if err != nil {
+		return nil, fmt.Errorf("--role %s: %w", o.role, err)
+	}
+	return rules, nil
+}
+
+// admit makes the account on the member, and returns how to reach the member as that account, and
+// what takes it away again.
+func admit(
+	ctx context.Context, s *streams, hub client.Client, name string, cfg *rest.Config, rules []rbacv1.PolicyRule,
+) (as *rest.Config, dismiss func() error, err error) {
+	uid, err := identityOf(ctx, hub)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg = rest.CopyConfig(cfg)
+	cfg.WarningHandler = rest.NoWarnings{}
+	c, err := watchingClient(cfg)
+	if err != nil {
+		return nil, nil, err
+	}
+	of := installation.Membership{Hub: uid, Name: name}
+	token, err := installation.Admit(ctx, c, of, rules)
+	if err != nil {
+		return nil, nil, err
+	}
+	as = rest.AnonymousClientConfig(cfg)
+	as.BearerToken = token
+	if err := untilAdmitted(ctx, as); err != nil {
+		return nil, nil, err
+	}
+	fmt.Fprintf(s.err, "serviceaccount %s/%s may do on the cluster what clusterrole %s says\n",
+		corev1alpha1.SystemNamespace, installation.MemberAccount, installation.MemberAccount)
+	return as, func() error {
+		_, err := installation.Dismiss(context.WithoutCancel(ctx), c, of)
+		return err
+	}, nil
+}
+
+// untilAdmitted returns when the API server knows what a new account may do, which takes it a
+// moment, or after ten seconds: who may not by then is told why when the cluster joins.
+func untilAdmitted(ctx context.Context, cfg *rest.Config) error {
+	c, err := watchingClient(cfg)
+	if err != nil {
+		return err
+	}
+	err = wait.PollUntilContextTimeout(ctx, 100*time.Millisecond, 10*time.Second, true, func(ctx context.Context) (bool, error) {
+		_, err := identityOf(ctx, c)
+		return !apierrors.IsForbidden(err) && !apierrors.IsUnauthorized(err), nil
+	})
+	if ctx.Err() != nil {
+		return err
+	}
+	return nil
+}
+
+// identityOf returns what a cluster is known by: the UID of the namespace that each has one of.
+func identityOf(ctx context.Context, c client.Reader) (types.UID, error) {
+	ns := &corev1.Namespace{}
+	if err := c.Get(ctx, client.ObjectKey{Name: metav1.NamespaceSystem}, ns); err != nil {
+		return "", fmt.Errorf("reading namespace %s: %w", metav1.NamespaceSystem, err)
+	}
+	return ns.UID, nil
+}
+
+// untilReady waits until the cluster is ready, and says why it is not if it is not in time.
+func (o *joinOptions) untilReady(ctx context.Context, s *streams, hub client.WithWatch, name string) error {
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	why := ""
+	err := status.Follow(limited, hub, func(events []status.Event) (bool, error) {
+		for _, e := range events {
+			fc, ok := e.Object.(*corev1alpha1.FederatedCluster)
+			if !ok || e.Gone {
+				continue
+			}
+			c := &status.NewClusters([]corev1alpha1.FederatedCluster{*fc}, nil).Clusters[0]
+			problems := c.Problems()
+			if len(problems) == 0 {
+				return true, nil
+			}
+			why = problems[0]
+		}
+		return false, nil
+	}, status.Member(name))
+	if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		return withHint(fmt.Errorf("cluster %q has joined, and is not ready after %s: %s", name, o.timeout, why),
+			"refract check says whether Refract runs on the hub")
+	}
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(s.err, "cluster %s is ready\n", name)
+	return nil
 }
 
 // taintEffects are those that placement knows.

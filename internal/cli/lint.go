@@ -47,7 +47,7 @@ and 2 if a file cannot be read. What is wrong inside a file is found.`,
   refract lint -f shop/ -f clusters.yaml --fail-on error
   refract lint -f shop/ -f clusters.yaml -o sarif > refract.sarif
   kustomize build shop | refract lint -f clusters.yaml -f -
-  refract lint --hub-kubeconfig hub.kubeconfig`,
+  refract lint --hub`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}

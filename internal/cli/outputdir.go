@@ -27,18 +27,18 @@ func apartFrom(inputs []string, dir string) error {
 		if err != nil {
 			return err
 		}
-		var fact string
+		var reason string
 		switch {
 		case in == out:
-			fact = "is read by -f"
+			reason = "is read by -f"
 		case within(in, out):
-			fact = fmt.Sprintf("holds %s, which is read by -f", name)
+			reason = fmt.Sprintf("holds %s, which is read by -f", name)
 		case within(out, in):
-			fact = fmt.Sprintf("is inside %s, which is read by -f", name)
+			reason = fmt.Sprintf("is inside %s, which is read by -f", name)
 		default:
 			continue
 		}
-		return withHint(fmt.Errorf("--output-dir: %s %s", dir, fact), "give a folder outside of the input")
+		return withHint(fmt.Errorf("--output-dir: %s %s", dir, reason), "give a folder outside of the input")
 	}
 	return nil
 }
@@ -75,7 +75,7 @@ func explainOutput(err error) error {
 	hint := ""
 	if kept := (*render.KeptError)(nil); errors.As(err, &kept) {
 		hint = "give each command a folder of its own"
-		if kept.Keeper == "" {
+		if kept.Owner == "" {
 			hint = fmt.Sprintf("if nothing else keeps it, remove %s", kept.Inventory)
 		}
 	}

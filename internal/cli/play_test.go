@@ -86,7 +86,7 @@ func play(ts *testscript.TestScript, neg bool, args []string) {
 		}
 		scenes[len(scenes)-1].acts = append(scenes[len(scenes)-1].acts, d)
 	}
-	said := newHeard()
+	said := newSaid()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute) // A scene that never comes would be waited for without end.
 	defer cancel()
 	code := make(chan int, 1)
@@ -104,7 +104,7 @@ func play(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-func (s *scene) run(h *fakeHub, said *heard, interrupt func()) error {
+func (s *scene) run(h *fakeHub, said *saidText, interrupt func()) error {
 	if s.before == "" {
 		if !said.wait(s.when) {
 			return fmt.Errorf("the command ended without having said %q, but:\n%s", s.when, said)
@@ -146,8 +146,8 @@ func (s *scene) act(h *fakeHub, interrupt func()) {
 	}
 }
 
-// heard is what a command has said until now.
-type heard struct {
+// saidText is what a command has said until now.
+type saidText struct {
 	mu      sync.Mutex
 	changed *sync.Cond
 	text    bytes.Buffer
@@ -155,14 +155,14 @@ type heard struct {
 	ended   chan struct{}
 }
 
-func newHeard() *heard {
-	h := &heard{ended: make(chan struct{})}
+func newSaid() *saidText {
+	h := &saidText{ended: make(chan struct{})}
 	h.changed = sync.NewCond(&h.mu)
 	return h
 }
 
 // wait returns when the text was said, or false when it will not be.
-func (h *heard) wait(text string) bool {
+func (h *saidText) wait(text string) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for !strings.Contains(h.text.String(), text) {
@@ -174,7 +174,7 @@ func (h *heard) wait(text string) bool {
 	return true
 }
 
-func (h *heard) end() {
+func (h *saidText) end() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.over = true
@@ -182,24 +182,24 @@ func (h *heard) end() {
 	h.changed.Broadcast()
 }
 
-func (h *heard) String() string {
+func (h *saidText) String() string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.text.String()
 }
 
 // also hears what is written to w.
-func (h *heard) also(w io.Writer) io.Writer { return listener{h, w} }
+func (h *saidText) also(w io.Writer) io.Writer { return listener{h, w} }
 
 type listener struct {
-	heard *heard
-	w     io.Writer
+	said *saidText
+	w    io.Writer
 }
 
 func (l listener) Write(p []byte) (int, error) {
-	l.heard.mu.Lock()
-	defer l.heard.mu.Unlock()
-	l.heard.text.Write(p)
-	l.heard.changed.Broadcast()
+	l.said.mu.Lock()
+	defer l.said.mu.Unlock()
+	l.said.text.Write(p)
+	l.said.changed.Broadcast()
 	return l.w.Write(p)
 }

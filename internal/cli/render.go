@@ -48,22 +48,22 @@ changed for them and by whom. With --output-dir there is a folder for each
 cluster: files that have not changed are not touched, and those of an earlier run
 that are not rendered any more are removed, unless this run left something out.`,
 		Example: `  refract render -f shop/ -f clusters.yaml
-  refract render -f shop/ -f clusters.yaml --cluster member-1 | kubectl apply -f -
+  refract render -f shop/ -f clusters.yaml --member member-1 | kubectl apply -f -
   refract render -f shop/ -f clusters.yaml -o variants --policy overridepolicy/shop/checkout-release
   refract render -f shop/ -f clusters.yaml --output-dir rendered
   kustomize build shop | refract render -f clusters.yaml -f - -o json
-  refract render --hub-kubeconfig hub.kubeconfig -n shop -o variants`,
+  refract render --hub -n shop -o variants`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
 	o.selection.addFlags(cmd, &o.inputs)
-	f.StringArrayVar(&o.clusters, "cluster", nil, "`name` of a cluster to render for, instead of all; may be repeated")
+	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to render for, instead of all; may be repeated")
 	outputs.addFlag(cmd, &o.output)
 	f.StringVar(&o.outputDir, "output-dir", "", "`folder` to write a file for each object to, CLUSTER/NAMESPACE/KIND.GROUP-NAME.yaml, instead of printing")
 	must(cmd.MarkFlagDirname("output-dir"))
-	must(cmd.RegisterFlagCompletionFunc("cluster", completeCluster(&o.inputs, &o.clusters)))
+	must(cmd.RegisterFlagCompletionFunc("member", completeCluster(&o.inputs, &o.clusters)))
 	return cmd
 }
 
@@ -166,7 +166,7 @@ func explainClusters(err error) error {
 	var unknown *render.UnknownClusterError
 	switch {
 	case errors.Is(err, render.ErrNoClusters):
-		return withHint(err, "give FederatedClusters with -f, or name clusters with --cluster")
+		return withHint(err, "give FederatedClusters with -f, or name clusters with --member")
 	case errors.As(err, &unknown) && unknown.Near != "":
 		return withHint(err, fmt.Sprintf("did you mean %q?", unknown.Near))
 	default:

@@ -22,15 +22,14 @@ import (
 
 // inCluster are the flags that say which cluster and namespace is meant.
 type inCluster struct {
-	kubeconfig string
-	namespace  string
+	cluster   clusterFlags
+	namespace string
 }
 
 func (o *inCluster) addFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&o.kubeconfig, "kubeconfig", "", "kubeconfig `file` of the cluster (default: what kubectl would use)")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace (default: that of the kubeconfig's context)")
-	must(cmd.MarkFlagFilename("kubeconfig"))
+	o.cluster.addClusterFlags(cmd, "cluster")
 	must(cmd.RegisterFlagCompletionFunc("namespace", func(cmd *cobra.Command, _ []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return o.peek(cmd.Context(), "", func(p *refractv1beta1.ServiceInjectionPolicy) string { return p.Namespace }), cobra.ShellCompDirectiveNoFileComp
 	}))
@@ -41,7 +40,7 @@ func (o *inCluster) in() string {
 	if o.namespace != "" {
 		return o.namespace
 	}
-	return namespaceOf(o.kubeconfig)
+	return o.cluster.namespace()
 }
 
 // peek returns something of each policy of a namespace, for completion and hints.
@@ -49,7 +48,7 @@ func (o *inCluster) peek(ctx context.Context, namespace string, of func(*refract
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	policies := &refractv1beta1.ServiceInjectionPolicyList{}
-	if c, err := clusterClient(ctx, o.kubeconfig); err != nil || c.List(ctx, policies, client.InNamespace(namespace)) != nil {
+	if c, err := clusterClient(ctx, &o.cluster); err != nil || c.List(ctx, policies, client.InNamespace(namespace)) != nil {
 		return nil
 	}
 	var found []string
@@ -166,7 +165,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 	if o.timeout < 0 {
 		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
-	c, err := clusterClient(ctx, o.kubeconfig)
+	c, err := clusterClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -253,7 +252,7 @@ func newRolloutStepCommand(
 		Args:    oneName("policy"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
-			c, err := clusterClient(ctx, o.kubeconfig)
+			c, err := clusterClient(ctx, &o.cluster)
 			if err != nil {
 				return err
 			}

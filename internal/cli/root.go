@@ -22,28 +22,22 @@ type streams struct {
 	err io.Writer // Narration.
 }
 
-// commands are the constructors of all commands, in the order of the help.
-var commands = []func(*streams) *cobra.Command{
-	newDemoCommand,
-	newRenderCommand,
-	newExplainCommand,
-	newDiffCommand,
-	newSnapshotCommand,
-	newInjectCommand,
-	newLintCommand,
-	newTestCommand,
-	newCRDCommand,
-	newUpCommand,
-	newDownCommand,
-	newRunCommand,
-	newJoinCommand,
-	newUnjoinCommand,
-	newGetCommand,
-	newWaitCommand,
-	newApproveCommand,
-	newRolloutCommand,
-	newVersionCommand,
-	newDocsCommand,
+// groups are the commands by what they are for, in the order of the help.
+var groups = []struct {
+	title    string
+	commands []func(*streams) *cobra.Command
+}{
+	{"See what a change does:", []func(*streams) *cobra.Command{
+		newRenderCommand, newExplainCommand, newDiffCommand, newSnapshotCommand, newInjectCommand, newLintCommand, newTestCommand,
+	}},
+	{"Run it:", []func(*streams) *cobra.Command{
+		newInstallCommand, newUninstallCommand, newCheckCommand, newRunCommand, newDemoCommand, newUpCommand, newDownCommand,
+	}},
+	{"Clusters, and what is on them:", []func(*streams) *cobra.Command{
+		newJoinCommand, newUnjoinCommand, newGetCommand, newWaitCommand, newApproveCommand, newRolloutCommand,
+	}},
+	{"Custom resources:", []func(*streams) *cobra.Command{newCRDCommand}},
+	{"Other commands:", []func(*streams) *cobra.Command{newVersionCommand, newDocsCommand}},
 }
 
 // Names under which kubectl finds the program as its plugin, and asks it to
@@ -98,10 +92,19 @@ failed somewhere; 2 the command could not be run.`,
 	root.SetOut(s.out)
 	root.SetErr(s.err)
 	root.SetFlagErrorFunc(explainFlagError)
-	for _, newCommand := range commands {
-		root.AddCommand(newCommand(s))
+	for _, g := range groups {
+		root.AddGroup(&cobra.Group{ID: g.title, Title: g.title})
+		for _, newCommand := range g.commands {
+			cmd := newCommand(s)
+			cmd.GroupID = g.title
+			root.AddCommand(cmd)
+		}
 	}
-	root.SetHelpCommand(newHelpCommand(root))
+	others := groups[len(groups)-1].title
+	root.SetCompletionCommandGroupID(others)
+	help := newHelpCommand(root)
+	help.GroupID = others
+	root.SetHelpCommand(help)
 	root.InitDefaultCompletionCmd()
 	completion, _, err := root.Find([]string{"completion"})
 	must(err)

@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/controller/propagation"
@@ -21,7 +22,8 @@ import (
 var logFormats = []string{"text", "json"}
 
 func newRunCommand(s *streams) *cobra.Command {
-	var kubeconfig, service, format string
+	var cluster clusterFlags
+	var service, format string
 	c := &controllers{}
 	cmd := &cobra.Command{
 		Use:   "run",
@@ -57,7 +59,7 @@ spec.conversion of the definition is written.`,
   refract run --conversion --kubeconfig cluster.yaml --webhook-url https://127.0.0.1:9445`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			cfg, err := restConfig(kubeconfig)
+			cfg, err := cluster.restConfig()
 			if err != nil {
 				return err
 			}
@@ -89,7 +91,7 @@ spec.conversion of the definition is written.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&kubeconfig, "kubeconfig", "", "kubeconfig `file` of the hub or cluster (default: what kubectl would use)")
+	cluster.addClusterFlags(cmd, "cluster")
 	c.addFlags(f)
 	f.StringVar(&service, "webhook-service", "", "`NAMESPACE/NAME` of the Service in front of the webhook, instead of a URL")
 	f.StringVar(&format, "log-format", "text", "format of the log: "+strings.Join(logFormats, " or "))
@@ -128,6 +130,12 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 		"`labels`, as KEY or PREFIX/*, joined by commas, that a namespace made on a member has as on the hub, beside those of pod security")
 	f.DurationVar(&c.emptyAfter, "remove-empty-namespaces-after", 0,
 		"delete namespaces that were made on members when they were marked as empty for this long, 2m or more; 0 leaves them there")
+	f.StringSliceVar(&c.inventories.ClusterProfiles, "cluster-profiles", nil,
+		"`namespaces`, joined by commas, whose ClusterProfiles become members by themselves: whoever may write them there says which clusters the fleet has")
+	f.StringVar(&c.providers, "cluster-profile-providers", "",
+		"`file` that names the programs which know the credentials for ClusterProfiles, beside the built-in secretreader")
+	f.StringSliceVar(&c.inventories.ClusterAPI, "cluster-api", nil,
+		"`namespaces`, joined by commas, whose clusters of Cluster API become members by themselves")
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
@@ -158,8 +166,20 @@ func (c *controllers) check() error {
 			"run --conversion as a program of its own, and let only the control plane reach its port by a NetworkPolicy")
 	case len(c.webhook.clientNames) > 0 && c.webhook.clientCA == "":
 		return withHint(errors.New("--webhook-client-names are those in certificates, and none is asked for"), "give --webhook-client-ca-file")
+	case len(c.inventories.ClusterProfiles)+len(c.inventories.ClusterAPI) > 0 && !c.propagation:
+		return errors.New("--cluster-profiles and --cluster-api are about members, and there is no --propagation")
+	case c.providers != "" && len(c.inventories.ClusterProfiles) == 0:
+		return withHint(errors.New("--cluster-profile-providers are asked about ClusterProfiles, and none are read"),
+			"give --cluster-profiles with their namespace")
 	case c.noRollout && !c.injection:
 		return errors.New("--no-rollout is about pods that services are injected into, and there is no --injection")
+	}
+	for flag, namespaces := range map[string][]string{"--cluster-profiles": c.inventories.ClusterProfiles, "--cluster-api": c.inventories.ClusterAPI} {
+		for _, ns := range namespaces {
+			if msgs := validation.IsDNS1123Label(ns); len(msgs) > 0 {
+				return fmt.Errorf("%s: namespace %q: %s", flag, ns, msgs[0])
+			}
+		}
 	}
 	for _, pattern := range c.namespaceLabels {
 		if err := propagation.CheckNamespaceLabel(pattern); err != nil {

@@ -3,7 +3,6 @@ package cli
 import (
 	"context"
 	"encoding/base64"
-	"errors"
 	"fmt"
 	"maps"
 	"path/filepath"
@@ -22,14 +21,14 @@ import (
 
 // snapshotOptions are the flags of snapshot.
 type snapshotOptions struct {
-	hub     string
+	cluster clusterFlags
 	secrets bool
 }
 
 func newSnapshotCommand(s *streams) *cobra.Command {
 	o := &snapshotOptions{}
 	cmd := &cobra.Command{
-		Use:   "snapshot DIR --hub-kubeconfig FILE",
+		Use:   "snapshot DIR",
 		Short: "Write what a hub holds to a folder",
 		Long: `Write what a hub holds to a folder: the policies, the clusters, the objects that
 ask to be propagated, where they are now, and the CustomResourceDefinitions of
@@ -40,7 +39,7 @@ The values of Secrets, and those of their annotations that are not Refract's own
 are replaced by a stand-in, so that the folder can be kept with source code;
 --secrets writes them as they are. Files of objects that are no longer on the hub
 are removed, and all that snapshot did not write stays.`,
-		Example: `  refract snapshot fleet --hub-kubeconfig hub.kubeconfig`,
+		Example: `  refract snapshot fleet`,
 		Args:    oneName("folder"),
 		RunE:    func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
 		ValidArgsFunction: func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
@@ -48,17 +47,13 @@ are removed, and all that snapshot did not write stays.`,
 		},
 	}
 	f := cmd.Flags()
-	f.StringVar(&o.hub, "hub-kubeconfig", "", "kubeconfig `file` of the hub")
 	f.BoolVar(&o.secrets, "secrets", false, "write the values of Secrets, too")
-	must(cmd.MarkFlagFilename("hub-kubeconfig"))
+	o.cluster.addClusterFlags(cmd, "hub")
 	return cmd
 }
 
 func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error {
-	if o.hub == "" {
-		return withHint(errors.New("no hub is named"), "--hub-kubeconfig names the kubeconfig of one")
-	}
-	contents, err := hubContents(ctx, o.hub)
+	contents, err := hubContents(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}

@@ -1,16 +1,22 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/installation"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 	"refract.dev/internal/status"
@@ -18,7 +24,10 @@ import (
 
 // unjoinOptions are the flags of unjoin.
 type unjoinOptions struct {
-	hub     string
+	cluster clusterFlags
+	// Of the member, and the context in it: who is to take the account away there.
+	kubeconfig, context string
+
 	force   bool
 	yes     bool
 	timeout time.Duration
@@ -27,10 +36,12 @@ type unjoinOptions struct {
 func newUnjoinCommand(s *streams) *cobra.Command {
 	o := &unjoinOptions{}
 	cmd := &cobra.Command{
-		Use:   "unjoin NAME --hub-kubeconfig FILE",
+		Use:   "unjoin NAME",
 		Short: "Take a cluster out of the fleet",
 		Long: `Take a cluster out of the fleet: the copies on it are removed, and then its
-FederatedCluster and its Secret are deleted from the hub. If there are copies the
+FederatedCluster and its Secret are deleted from the hub. The account that refract join
+has made for Refract on the cluster is taken away, too, by that account itself, or by
+you if --member-context or --member-kubeconfig says how. If there are copies the
 command lists them and asks first, and where there is no terminal it needs --yes.
 It tells how many are left until all are gone. If it is interrupted, or its time is
 over, the cluster goes on to leave, and the same command takes the wait up again.
@@ -38,20 +49,21 @@ over, the cluster goes on to leave, and the same command takes the wait up again
 With --force nothing is removed from the cluster, and nothing is waited for: it is
 for a cluster that will not come back, or that is to keep what it has. Copies that
 stay are taken up again if the cluster joins the same hub once more.`,
-		Example: `  refract unjoin eu-1 --hub-kubeconfig hub.yaml
-  refract unjoin eu-1 --hub-kubeconfig hub.yaml --yes --timeout 1h
-  refract unjoin eu-1 --hub-kubeconfig hub.yaml --force`,
+		Example: `  refract unjoin eu-1
+  refract unjoin eu-1 --yes --timeout 1h
+  refract unjoin eu-1 --force`,
 		Args: oneName("cluster"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return explainHub(explainMembership(o.run(cmd.Context(), s, args[0])))
 		},
 	}
 	f := cmd.Flags()
-	hubFlag(cmd, &o.hub)
+	o.cluster.addClusterFlags(cmd, "hub")
+	addMemberFlags(cmd, &o.cluster, &o.kubeconfig, &o.context)
 	f.BoolVar(&o.force, "force", false, "leave the copies where they are")
 	f.BoolVar(&o.yes, "yes", false, "do not ask")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for copies to go")
-	cmd.ValidArgsFunction = completeMember(&o.hub)
+	cmd.ValidArgsFunction = completeMember(&o.cluster)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
@@ -60,12 +72,15 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if o.timeout <= 0 {
 		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
 	}
-	c, err := hubClient(ctx, o.hub)
+	c, err := hubClient(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
 	fc, err := member.Find(ctx, c, name)
 	if err != nil {
+		return err
+	}
+	if err := listed(fc); err != nil {
 		return err
 	}
 	objects, err := reported(ctx, c, "")
@@ -93,11 +108,78 @@ func (o *unjoinOptions) run(ctx context.Context, s *streams, name string) error 
 	if err := o.untilLeft(ctx, s, c, fc); err != nil {
 		return err
 	}
+	o.dismiss(ctx, s, c, fc)
 	if err := member.Forget(context.WithoutCancel(ctx), c, fc); err != nil {
 		return err
 	}
 	fmt.Fprintf(s.err, "cluster %s left\n", name)
 	return nil
+}
+
+// listed returns an error for a cluster that an inventory lists: it would join again.
+func listed(fc *corev1alpha1.FederatedCluster) error {
+	from := fc.Annotations[refractv1alpha1.InventoryAnnotation]
+	gone := slices.ContainsFunc(fc.Status.Conditions, func(c corev1alpha1.ClusterCondition) bool {
+		return c.Type == corev1alpha1.ClusterInInventory && c.Reason == corev1alpha1.ReasonGone
+	})
+	if from == "" || gone {
+		return nil
+	}
+	return withHint(fmt.Errorf("cluster %q is a member because %s lists it: it would join again", fc.Name, from),
+		fmt.Sprintf("delete that first or, if refract run does not read it any more: kubectl annotate federatedcluster %s %s-",
+			fc.Name, refractv1alpha1.InventoryAnnotation))
+}
+
+// dismiss takes away the account that was made on the member. What keeps it from that is said, and
+// keeps nothing else from being done: the cluster has left.
+func (o *unjoinOptions) dismiss(ctx context.Context, s *streams, hub client.Client, fc *corev1alpha1.FederatedCluster) {
+	gone, err := o.dismissed(ctx, hub, fc)
+	switch {
+	case err != nil:
+		fmt.Fprintf(s.err, "the account of Refract stays on cluster %s: %v\n", fc.Name, err)
+		fmt.Fprintf(s.err, "  as somebody who may: kubectl delete clusterrole %s\n", installation.MemberAccount)
+	case gone:
+		fmt.Fprintf(s.err, "clusterrole %s deleted on cluster %s, with the account that belongs to it\n", installation.MemberAccount, fc.Name)
+	}
+}
+
+func (o *unjoinOptions) dismissed(ctx context.Context, hub client.Client, fc *corev1alpha1.FederatedCluster) (bool, error) {
+	cfg, err := o.memberConfig(ctx, hub, fc)
+	if err != nil || cfg == nil {
+		return false, err
+	}
+	c, err := watchingClient(cfg)
+	if err != nil {
+		return false, err
+	}
+	uid, err := identityOf(ctx, hub)
+	if err != nil {
+		return false, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, dismissTimeout)
+	defer cancel()
+	return installation.Dismiss(ctx, c, installation.Membership{Hub: uid, Name: fc.Name})
+}
+
+// dismissTimeout is how long a member may take to answer when its account is taken away.
+const dismissTimeout = 15 * time.Second
+
+// memberConfig returns how to reach the member: as the flags say, or else as the account that was
+// made there; nil if the credentials are others, for which nothing was made.
+func (o *unjoinOptions) memberConfig(ctx context.Context, hub client.Reader, fc *corev1alpha1.FederatedCluster) (*rest.Config, error) {
+	if o.kubeconfig != "" || o.context != "" {
+		return fileConfig(cmp.Or(o.kubeconfig, *o.cluster.kubectl.KubeConfig), o.context)
+	}
+	secret := &corev1.Secret{}
+	key := types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: fc.Spec.SecretRef.Name}
+	if err := hub.Get(ctx, key, secret); err != nil {
+		return nil, client.IgnoreNotFound(err)
+	}
+	cfg, err := member.Config(fc, secret)
+	if err != nil || member.AccountOf(cfg) != (types.NamespacedName{Namespace: corev1alpha1.SystemNamespace, Name: installation.MemberAccount}) {
+		return nil, nil //nolint:nilnil,nilerr // What cannot be used was not made by us.
+	}
+	return cfg, nil
 }
 
 // release takes a cluster out of the fleet with its copies.

@@ -76,7 +76,11 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	case o.detached:
 		syscall.CloseOnExec(3) // The components must not hold it open.
 		narration := os.NewFile(3, "narration")
-		return o.serve(ctx, narration, func(*playground.Playground) error { return narration.Close() })
+		err := o.serve(ctx, narration, func(*playground.Playground) error { return narration.Close() })
+		if err != nil {
+			report(narration, err) // Whoever waits has not gone on yet, or has closed it.
+		}
+		return err
 	case o.detach:
 		return o.detachAndWait(ctx, s)
 	}
@@ -153,7 +157,8 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 		return err
 	}
 	if running == nil {
-		return errors.Join(errors.New("the playground did not start"), child.Wait())
+		_ = child.Wait() // What it failed with it has said.
+		return errors.New("the playground did not start")
 	}
 	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s ends it\n", running.PID, o.dir)
 	return printClusters(s.out, running.Hub, running.Members)
@@ -201,7 +206,7 @@ func startPlayground(ctx context.Context, dir string, members int, bare bool, na
 
 // joinMembers makes a hub of the playground's hub and its clusters members of it.
 func joinMembers(ctx context.Context, pg *playground.Playground) error {
-	cfg, err := restConfig(pg.Hub().Kubeconfig)
+	cfg, err := fileConfig(pg.Hub().Kubeconfig, "")
 	if err != nil {
 		return err
 	}
@@ -216,7 +221,7 @@ func joinMembers(ctx context.Context, pg *playground.Playground) error {
 	var all sync.WaitGroup
 	for i, m := range pg.Members() {
 		all.Go(func() {
-			cfg, err := restConfig(m.Kubeconfig)
+			cfg, err := fileConfig(m.Kubeconfig, "")
 			if err != nil {
 				errs[i] = err
 				return

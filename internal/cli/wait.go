@@ -25,7 +25,7 @@ import (
 
 // waitOptions are the flags of wait.
 type waitOptions struct {
-	hub       string
+	cluster   clusterFlags
 	namespace string
 	selector  string
 	until     string
@@ -39,7 +39,7 @@ var goals = []string{string(status.Synced), string(status.Ready), string(status.
 func newWaitCommand(s *streams) *cobra.Command {
 	o := &waitOptions{}
 	cmd := &cobra.Command{
-		Use:   "wait KIND/NAME... --hub-kubeconfig FILE",
+		Use:   "wait KIND/NAME... | KIND NAME...",
 		Short: "Wait until objects have arrived on their clusters",
 		Long: `Wait until every object that is named is as it should be on all of its clusters,
 in the generation that it has on the hub when the wait begins:
@@ -54,9 +54,9 @@ reported on it when it is asked.
 the way on which cluster is printed and the exit code is 1; with --timeout 0 it is
 looked once. An object that is not there, or that no policy places, is an error,
 except with --for deleted.`,
-		Example: `  refract wait deployment/shop/web --hub-kubeconfig hub.kubeconfig
-  refract wait deployment/web configmap/web -n shop --for ready --timeout 10m --hub-kubeconfig hub.kubeconfig
-  refract wait deployments -n shop -l app=web --hub-kubeconfig hub.kubeconfig`,
+		Example: `  refract wait deployment/shop/web
+  refract wait deployment/web configmap/web -n shop --for ready --timeout 10m
+  refract wait deployments -n shop -l app=web`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return nil
@@ -66,27 +66,27 @@ except with --for deleted.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args) },
 	}
 	f := cmd.Flags()
-	hubFlag(cmd, &o.hub)
+	o.cluster.addClusterFlags(cmd, "hub")
 	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace that the objects are in")
 	f.StringVarP(&o.selector, "selector", "l", "", "label `selector`, for all objects of a KIND that it matches")
 	f.BoolVar(&o.all, "all", false, "for all objects of a KIND that are propagated")
 	f.StringVar(&o.until, "for", goals[0], "`what` to wait for: "+strings.Join(goals, ", "))
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up")
 	cmd.MarkFlagsMutuallyExclusive("all", "selector")
-	cmd.ValidArgsFunction = completeObjects(&o.hub, &o.namespace)
+	cmd.ValidArgsFunction = completeObjects(&o.cluster, &o.namespace)
 	must(cmd.RegisterFlagCompletionFunc("for", cobra.FixedCompletions(goals, cobra.ShellCompDirectiveNoFileComp)))
-	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.hub)))
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeNamespaces(&o.cluster)))
 	must(cmd.RegisterFlagCompletionFunc("selector", cobra.NoFileCompletions))
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
 	return cmd
 }
 
 func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error {
-	asked, selector, err := o.parse(args)
+	texts, asked, selector, err := o.parse(args)
 	if err != nil {
 		return err
 	}
-	cfg, disco, err := hubConfig(ctx, o.hub)
+	cfg, disco, err := hubConfig(ctx, &o.cluster)
 	if err != nil {
 		return err
 	}
@@ -97,7 +97,7 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 	w := &waiter{goal: status.Goal(o.until), s: s, objects: map[awaitedKey]*status.Object{}}
 	find := &awaitedFinder{o: o, client: c, disco: disco, selector: selector}
 	for i := range asked {
-		found, err := find.find(ctx, args[i], &asked[i])
+		found, err := find.find(ctx, texts[i], &asked[i])
 		if err != nil {
 			return explainHub(err)
 		}
@@ -107,39 +107,39 @@ func (o *waitOptions) run(ctx context.Context, s *streams, args []string) error 
 }
 
 // parse reads what is asked for.
-func (o *waitOptions) parse(args []string) ([]reference, labels.Selector, error) {
+func (o *waitOptions) parse(args []string) ([]string, []reference, labels.Selector, error) {
 	if !slices.Contains(goals, o.until) {
 		hint := "it is one of " + strings.Join(goals, ", ")
 		if near := nearest.To(o.until, goals); near != "" {
 			hint = fmt.Sprintf("did you mean %s?", near)
 		}
-		return nil, nil, withHint(fmt.Errorf("--for: there is no %q", o.until), hint)
+		return nil, nil, nil, withHint(fmt.Errorf("--for: there is no %q", o.until), hint)
 	}
 	if o.timeout < 0 {
-		return nil, nil, fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
+		return nil, nil, nil, fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
 	}
 	selector, err := labels.Parse(o.selector)
 	if err != nil {
-		return nil, nil, fmt.Errorf("--selector: %w", err)
+		return nil, nil, nil, fmt.Errorf("--selector: %w", err)
 	}
-	asked := make([]reference, len(args))
-	for i, text := range args {
-		if asked[i], err = parseKindOrReference(text); err != nil {
-			return nil, nil, err
-		}
+	texts, asked, err := parseAsked(args)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	for i, text := range texts {
 		several := o.all || o.selector != ""
 		switch r := &asked[i]; {
 		case r.name == "" && !several:
-			return nil, nil, withHint(fmt.Errorf("%q names no object", text), "--all is for all objects of the kind, --selector for those with a label")
+			return nil, nil, nil, withHint(fmt.Errorf("%q names no object", text), "--all is for all objects of the kind, --selector for those with a label")
 		case r.name != "" && several:
-			return nil, nil, fmt.Errorf("--all and --selector are for a KIND, and %q is one object", text)
+			return nil, nil, nil, fmt.Errorf("--all and --selector are for a KIND, and %q is one object", text)
 		case r.namespace != "" && o.namespace != "" && r.namespace != o.namespace:
-			return nil, nil, fmt.Errorf("%q is not in the namespace %q", text, o.namespace)
+			return nil, nil, nil, fmt.Errorf("%q is not in the namespace %q", text, o.namespace)
 		case r.namespace == "":
 			r.namespace = o.namespace
 		}
 	}
-	return asked, selector, nil
+	return texts, asked, selector, nil
 }
 
 // awaitedKey names an object.

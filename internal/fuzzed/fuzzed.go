@@ -19,7 +19,7 @@ const (
 
 	// always is what any input may take, be it empty: caches that are filled, and buffers.
 	always = 8 << 20
-	// perByte is what each byte of it may take besides, so that one of a MiB comes to Most.
+	// perByte is what each byte of it may take besides, so that one of a MiB sums to Most.
 	perByte = (Most - always) / MiB
 )
 
@@ -38,7 +38,7 @@ func Filled(most int, before, repeated, behind string) []byte {
 }
 
 // Run does what is done with an input, and returns its size; it fails if that allocates
-// more than it may, or if one of the counts is another afterwards. They are of what must not
+// more than it may, or if one of the counts has changed afterwards. They are of what must not
 // happen, such as [refract.dev/internal/rescue.Count]: a panic that was rescued is a panic.
 //
 // It is all that is allocated which counts, and not what is held at the same time: there is

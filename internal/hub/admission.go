@@ -24,6 +24,7 @@ import (
 
 	"refract.dev/config"
 	"refract.dev/internal/member"
+	"refract.dev/internal/owner"
 )
 
 // ErrNoAdmissionPolicies is returned for a cluster whose API server does not know
@@ -38,31 +39,45 @@ var ErrNoAdmissionPolicies = errors.New("the API server cannot say who may hand 
 //
 // The trusted are users who may have Services hand out what they may not read
 // themselves, each by the name that the API server knows him by:
-// system:serviceaccount:NAMESPACE:NAME for a service account.
-func InstallAdmission(ctx context.Context, cfg *rest.Config, trusted ...string) error {
+// system:serviceaccount:NAMESPACE:NAME for a service account. What is written belongs
+// to the installations that the owners know, and goes with the last of them.
+func InstallAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, trusted ...string) error {
 	own, err := userOf(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	return installAdmission(ctx, cfg, hubAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
+	return installAdmission(ctx, cfg, owners, hubAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
 }
 
 // InstallServiceAdmission does the same as [InstallAdmission] for a cluster whose pods
 // are injected into: what decides on the annotations of Services, from which pods of
 // this cluster get what their policies say, and on the status of policies, where that
 // stands. The user of cfg is the only one who may write it there.
-func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, trusted ...string) error {
+func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, trusted ...string) error {
 	own, err := userOf(ctx, cfg)
 	if err != nil {
 		return err
 	}
-	return installAdmission(ctx, cfg, serviceAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
+	return installAdmission(ctx, cfg, owners, serviceAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
 }
 
-// The files of the admission policies.
+// admissionFile is one with admission policies, and the roles of the installations that
+// they belong to.
+type admissionFile struct {
+	path  string
+	roles []string
+}
+
 var (
-	hubAdmission     = []string{"admission/followers.yaml", "admission/named-followers.yaml", "admission/services.yaml", "admission/references.yaml"}
-	serviceAdmission = []string{"admission/services.yaml", "admission/injection-status.yaml"}
+	services = admissionFile{"admission/services.yaml", []string{owner.HubRole, owner.InjectionRole}}
+
+	hubAdmission = []admissionFile{
+		{"admission/followers.yaml", []string{owner.HubRole}},
+		{"admission/named-followers.yaml", []string{owner.HubRole}},
+		services,
+		{"admission/references.yaml", []string{owner.HubRole}},
+	}
+	serviceAdmission = []admissionFile{services, {"admission/injection-status.yaml", []string{owner.InjectionRole}}}
 )
 
 // The variables of admission policies that are lists of names of users.
@@ -84,33 +99,46 @@ func userOf(ctx context.Context, cfg *rest.Config) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-func installAdmission(ctx context.Context, cfg *rest.Config, files []string, users map[string][]string) error {
+func installAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, files []admissionFile, users map[string][]string) error {
 	c, err := Client(cfg)
 	if err != nil {
 		return err
 	}
-	objects, err := admission(files, users)
-	if err != nil {
-		return err
-	}
-	for _, o := range objects {
-		err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(member.FieldManager), client.ForceOwnership)
-		switch {
-		case meta.IsNoMatchError(err), apierrors.IsInvalid(err):
-			return fmt.Errorf("%w: %w", ErrNoAdmissionPolicies, err)
-		case err != nil:
-			return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
+	for _, file := range files {
+		objects, err := admission([]admissionFile{file}, users)
+		if err != nil {
+			return err
 		}
+		references, err := owners.References(ctx, file.roles...)
+		if err != nil {
+			return fmt.Errorf("finding what the admission policies belong to: %w", err)
+		}
+		for _, o := range objects {
+			if err := applyAdmission(ctx, c, o, references); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func applyAdmission(ctx context.Context, c client.Client, o *unstructured.Unstructured, references []metav1.OwnerReference) error {
+	err := owner.Apply(ctx, c, o, references, member.FieldManager)
+	switch {
+	case meta.IsNoMatchError(err), apierrors.IsInvalid(err):
+		return fmt.Errorf("%w: %w", ErrNoAdmissionPolicies, err)
+	case err != nil:
+		return fmt.Errorf("applying %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
 	return nil
 }
 
 // admission returns the objects in files of [config.Admission], policies before their
 // bindings, with the names of users in the variables given.
-func admission(files []string, users map[string][]string) ([]*unstructured.Unstructured, error) {
+func admission(files []admissionFile, users map[string][]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
-		text, err := fs.ReadFile(config.Admission, file)
+		text, err := fs.ReadFile(config.Admission, file.path)
 		if err != nil {
 			return nil, err
 		}
@@ -122,10 +150,10 @@ func admission(files []string, users map[string][]string) ([]*unstructured.Unstr
 			}
 			o := &unstructured.Unstructured{}
 			if err := errors.Join(err, yaml.Unmarshal(document, &o.Object)); err != nil {
-				return nil, fmt.Errorf("reading %s: %w", file, err)
+				return nil, fmt.Errorf("reading %s: %w", file.path, err)
 			}
 			if err := name(o, users); err != nil {
-				return nil, fmt.Errorf("completing %s: %w", file, err)
+				return nil, fmt.Errorf("completing %s: %w", file.path, err)
 			}
 			objects = append(objects, o)
 		}

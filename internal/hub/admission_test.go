@@ -25,7 +25,7 @@ func TestAdmission(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		files  []string
+		files  []admissionFile
 		want   []string
 	}{
 		"Hub": {
@@ -124,7 +124,10 @@ func TestAllAdmission(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	got := slices.Concat(hubAdmission, serviceAdmission)
+	var got []string
+	for _, file := range slices.Concat(hubAdmission, serviceAdmission) {
+		got = append(got, file.path)
+	}
 	slices.Sort(got)
 	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
 		t.Errorf("files that are installed: -want, +got:\n%s", diff)

@@ -50,7 +50,7 @@ const parallel = 8
 func Read(ctx context.Context, cfg *rest.Config) (*Contents, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.QPS = -1
-	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated is no news to who only lists it.
+	cfg.WarningHandler = rest.NoWarnings{} // That a type is deprecated does not matter to who only lists it.
 	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
 	if err != nil {
 		return nil, err

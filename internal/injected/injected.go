@@ -1,4 +1,4 @@
-// Package injected says how pods stand to the ServiceInjectionPolicies of their
+// Package injected shows the status of pods for the ServiceInjectionPolicies of their
 // namespace: of a policy, how far its pods have come to have what it injects; of a
 // pod, which policy put what there, and why another did not. It reads what the
 // controllers wrote down, and works out the rest as they do.

@@ -37,7 +37,7 @@ type Pod struct {
 	Left []Left `json:"left,omitempty"`
 }
 
-// PodPolicy is how a pod stands to a policy that selects it.
+// PodPolicy is the status of a pod for a policy that selects it.
 type PodPolicy struct {
 	Name    string `json:"name"`
 	Service string `json:"service,omitempty"`
@@ -57,8 +57,8 @@ type PodPolicy struct {
 	// Rollout says how far the recreation of the policy's pods has come; empty unless
 	// the pod is stale.
 	Rollout string `json:"rollout,omitempty"`
-	// Workload is how the pod's owner stands to the policy, if it needs attention.
-	Workload *refractv1beta1.WorkloadStanding `json:"workload,omitempty"`
+	// Workload is the status of the pod's owner for the policy, if it needs attention.
+	Workload *refractv1beta1.WorkloadStatus `json:"workload,omitempty"`
 }
 
 // Other is a policy that has nothing to do with a pod.
@@ -135,7 +135,7 @@ func Explain(e *Evidence) (*Pod, error) {
 	return x, nil
 }
 
-// examine fills in how the pod stands to the policies that select it.
+// examine fills in the status of the pod for the policies that select it.
 func (x *Pod) examine(
 	e *Evidence, set *inject.Set, pod *corev1.Pod, record *inject.Record, objects map[string]*refractv1beta1.ServiceInjectionPolicy,
 ) error {
@@ -168,9 +168,9 @@ func (x *Pod) examine(
 	return nil
 }
 
-// statusOf returns how the owner of a pod, or the pod itself if it has none, stands
-// to a policy; nil if it needs no attention.
-func statusOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, owner string) *refractv1beta1.WorkloadStanding {
+// statusOf returns the status of the owner of a pod, or of the pod itself if it has none,
+// for a policy; nil if it needs no attention.
+func statusOf(object *refractv1beta1.ServiceInjectionPolicy, pod *corev1.Pod, owner string) *refractv1beta1.WorkloadStatus {
 	if owner == "" {
 		owner = "Pod/" + pod.Name
 	}

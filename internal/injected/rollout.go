@@ -28,7 +28,7 @@ type Rollout struct {
 	Hash string `json:"hash,omitempty"`
 	// Strategy is how pods that are there are recreated.
 	Strategy refractv1beta1.RolloutStrategy `json:"strategy"`
-	// Phase is where that stands; empty if it has not begun.
+	// Phase is how far that is; empty if it has not begun.
 	Phase refractv1beta1.RolloutPhase `json:"phase,omitempty"`
 	// Workloads is how many are to be rolled or were, Done how many were; Current are
 	// those that roll now, KIND/NAME.
@@ -40,12 +40,12 @@ type Rollout struct {
 	// Pods are counts of those that the policy selects.
 	Pods PodCounts `json:"pods"`
 	// Attention names the workloads that need some, the worst first.
-	Attention []refractv1beta1.WorkloadStanding `json:"attention,omitempty"`
+	Attention []refractv1beta1.WorkloadStatus `json:"attention,omitempty"`
 	// Conditions are those of the policy.
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// PodCounts are how many pods stand how to a policy, as in its status.
+// PodCounts are how many pods are in which state for a policy, as in its status.
 type PodCounts struct {
 	Matched  int32 `json:"matched"`
 	Injected int32 `json:"injected"`
@@ -122,7 +122,7 @@ func (r *Rollout) Line() string {
 	return line
 }
 
-// pods says how many stand how.
+// pods says how many are in which state.
 func (r *Rollout) pods() string {
 	p := &r.Pods
 	line := fmt.Sprintf("%s: %d injected, %d stale, %d skipped, %d excluded",
@@ -165,7 +165,7 @@ type Step struct {
 	// Annotations are those of the policy to set; a nil removes one. None are to be if
 	// it has been done already.
 	Annotations map[string]any
-	// Said is what this comes to.
+	// Said is what this means in words.
 	Said string
 }
 

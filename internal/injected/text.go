@@ -10,7 +10,7 @@ import (
 	"refract.dev/internal/output"
 )
 
-// Marks of how a pod stands to a policy: it has what it should, it does not, it has
+// Marks of the status of a pod for a policy: it has what it should, it does not, it has
 // not for a reason, or the policy is not for it.
 const (
 	markRight = "✔"
@@ -46,7 +46,7 @@ func WritePod(w io.Writer, x *Pod) error {
 	return out.Flush()
 }
 
-// summary says in one line how it stands.
+// summary is the status in one line.
 func (x *Pod) summary() string {
 	switch {
 	case len(x.Policies) > 0:

@@ -15,10 +15,8 @@ import (
 // is decoded. A list of empty messages in protobuf takes 145 times what it has. What is
 // answered in another way than that is text, and is not decoded.
 type bounded struct {
-	next    http.RoundTripper
-	member  string
-	account *account
-	excess  func(*LimitError) // Told of what was too much.
+	next   http.RoundTripper
+	limits limits
 }
 
 // RoundTrip implements [http.RoundTripper].
@@ -34,16 +32,12 @@ func (t bounded) RoundTrip(r *http.Request) (*http.Response, error) {
 	if kind, _, err := mime.ParseMediaType(resp.Header.Get("Content-Type")); err != nil || kind != "application/json" {
 		resp.Header.Set("Content-Type", "text/plain")
 	}
-	a := &reply{ctx: r.Context(), body: resp.Body, limits: ofAnswer, exchange: exchangeOf(r.Context()), fail: func(what string, limit int) error {
-		err := &LimitError{Member: t.member, What: what, Limit: limit}
-		t.excess(err)
-		return err
-	}}
+	a := &reply{ctx: r.Context(), body: resp.Body, amounts: ofAnswer, exchange: exchangeOf(r.Context()), fail: t.limits.excess.over}
 	if watch := r.URL.Query().Get("watch"); resp.StatusCode == http.StatusOK && (watch == "true" || watch == "1") {
-		a.limits, a.stream, a.exchange = ofEvent, true, nil
+		a.amounts, a.stream, a.exchange = ofEvent, true, nil
 	}
 	if a.exchange == nil {
-		a.exchange, a.own = &exchange{account: t.account}, true
+		a.exchange, a.own = &exchange{account: t.limits.account}, true
 	}
 	resp.Body = a
 	return resp, nil
@@ -79,8 +73,8 @@ var (
 type reply struct {
 	ctx      context.Context //nolint:containedctx // Of the request, whose answer this is.
 	body     io.ReadCloser
-	limits   amounts
-	stream   bool // Of events: each value of its own is one.
+	amounts  amounts // How much there may be.
+	stream   bool    // Of events: each value of its own is one.
 	exchange *exchange
 	own      bool // Whether nothing else is part of the exchange.
 	fail     func(what string, limit int) error
@@ -137,7 +131,7 @@ func (r *reply) count(p []byte) error {
 		case b == '{', b == '[':
 			r.values++
 			if r.depth++; r.depth > mostDepth {
-				return r.fail("levels "+r.limits.of, mostDepth)
+				return r.fail("levels "+r.amounts.of, mostDepth)
 			}
 			if r.depth == 3 {
 				r.objects++
@@ -157,12 +151,12 @@ func (r *reply) count(p []byte) error {
 		bytes, values = r.exchange.add(len(p), r.values-had)
 	}
 	switch {
-	case bytes > r.limits.bytes:
-		return r.fail("bytes "+r.limits.of, r.limits.bytes)
+	case bytes > r.amounts.bytes:
+		return r.fail("bytes "+r.amounts.of, r.amounts.bytes)
 	case r.objects > mostObjects:
-		return r.fail("objects "+r.limits.of, mostObjects)
-	case values > r.limits.values:
-		return r.fail("values "+r.limits.of, r.limits.values)
+		return r.fail("objects "+r.amounts.of, mostObjects)
+	case values > r.amounts.values:
+		return r.fail("values "+r.amounts.of, r.amounts.values)
 	case !isLarge(bytes, values):
 		return nil
 	case r.stream && !r.grow(bytes):

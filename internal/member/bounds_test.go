@@ -38,7 +38,7 @@ func TestVersionsOfGroup(t *testing.T) {
 			w.Header().Set("Content-Type", "application/json")
 			fmt.Fprintf(w, `{"apiVersion":"v1","kind":"APIGroup","name":"example.com","versions":[%s]}`, strings.Join(list, ","))
 		})
-		some, err := m.Any(t.Context(), schema.GroupResource{Group: "example.com", Resource: "widgets"})
+		some, err := m.Objects.Any(t.Context(), schema.GroupResource{Group: "example.com", Resource: "widgets"})
 		if some || (err == nil) != want || (!want && excessive(err, "versions of an API group") != nil) {
 			t.Errorf("%d versions: want them taken %t, got %t, %v", versions, want, some, err)
 		}
@@ -71,7 +71,7 @@ func TestUnread(t *testing.T) {
 	server.StartTLS()
 	defer server.Close()
 	cfg := &rest.Config{Host: server.URL, TLSClientConfig: rest.TLSClientConfig{Insecure: true, NextProtos: []string{"h2"}}}
-	client, closeIdle, err := httpClient("m", cfg, newAccount(), func(*LimitError) {})
+	client, closeIdle, err := httpClient(cfg, newLimits("m"))
 	if err != nil {
 		t.Fatal(err)
 	}

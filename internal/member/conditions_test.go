@@ -128,6 +128,11 @@ func TestRights(t *testing.T) {
 		{"Who applies a new object must have the right to create it: the API server says which it missed.", func() {
 			r.note(action{"patch", deployments, "d"}, denied("create", "deployments"))
 		}, "the credentials may not: create deployments.apps; patch secrets"},
+		{"What is not there was looked for with the right to.", func() {
+			get := action{"get", secrets, "d"}
+			r.note(get, denied("get", "secrets"))
+			r.note(get, apierrors.NewNotFound(secrets, "x"))
+		}, "the credentials may not: create deployments.apps; patch secrets"},
 		{"The same request has passed.", func() { r.note(patch, nil); r.note(action{"patch", secrets, "e"}, nil) }, "the credentials may not: create deployments.apps"},
 		{"A review says that it was granted.", func() { r.granted(action{"create", deployments, "d"}) }, ""},
 		{"What nobody has asked for since is not wanted any more.", func() {

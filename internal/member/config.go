@@ -107,6 +107,34 @@ func permitted(asked string, insecure bool, secret *corev1.Secret, cfg *rest.Con
 	}
 }
 
+// Server returns the address of an API server in the one form in which it is compared, and an error for what is none.
+func Server(address string) (string, error) {
+	server, err := endpoint(address)
+	if err != nil {
+		return "", fmt.Errorf("server: %w", err)
+	}
+	return server, nil
+}
+
+// Recorded returns an error that wraps [ErrEndpoint] unless the annotations of the Secret say that what is in it may be sent to
+// the API server of this address.
+func Recorded(server string, secret *corev1.Secret) error {
+	asked, err := Server(server)
+	if err != nil {
+		return err
+	}
+	return permitted(asked, false, secret, &rest.Config{})
+}
+
+// ServerOf returns the address of the API server that a kubeconfig leads to, which may not run programs or name files.
+func ServerOf(kubeconfig []byte) (string, error) {
+	cfg, err := fromKubeconfig(kubeconfig)
+	if err != nil {
+		return "", err
+	}
+	return Server(cfg.Host)
+}
+
 // plainURL has only what stands for itself in a command and in a message.
 var plainURL = regexp.MustCompile(`^https?://(\[[0-9A-Za-z:.%_-]+\]|[0-9A-Za-z._-]+)(:[0-9]+)?(/[0-9A-Za-z._~%:@+=,/-]*)?$`)
 

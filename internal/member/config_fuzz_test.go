@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -104,7 +105,7 @@ func FuzzConfig(f *testing.F) {
 		fuzzed.Run(t, func() int {
 			if cfg, err = Config(fc, secret); err == nil {
 				var m *Member
-				if m, err = newMember("eu-1", cfg, hooks{}); err == nil {
+				if m, err = newMember("eu-1", cfg, observer{}, nil, logr.Logger{}); err == nil {
 					m.close()
 				}
 			}
@@ -177,7 +178,7 @@ func TestHostileKubeconfigs(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if m, err := newMember("eu-1", cfg, hooks{}); err == nil {
+		if m, err := newMember("eu-1", cfg, observer{}, nil, logr.Logger{}); err == nil {
 			m.close()
 		}
 		return 3 * len(pem)

@@ -241,6 +241,8 @@ func TestSameConfig(t *testing.T) {
 		"NoProxy":   {"It goes without a proxy.", read(proxy, ""), read("", ""), false},
 		"NewProxy":  {"It goes by another.", read(proxy, ""), read(`proxy-url: "http://proxy:2", `, ""), false},
 		"OtherUser": {"It goes in another name.", read("", ", as: me"), read("", ", as: you"), false},
+		"NewToken":  {"The next token of an account takes the place of the last.", &rest.Config{BearerToken: "a"}, &rest.Config{BearerToken: "b"}, true},
+		"NoToken":   {"Who has none is another.", &rest.Config{BearerToken: "a"}, &rest.Config{}, false},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {

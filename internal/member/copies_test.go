@@ -1,6 +1,7 @@
 package member
 
 import (
+	"context"
 	"fmt"
 	"runtime"
 	"strings"
@@ -26,14 +27,41 @@ const (
 	secondUID = "0d13f7c3-3e35-4bf5-a0c4-d7fbd696edb1"
 )
 
-// told records what hooks were told.
+// told records what an observer was told.
 type told struct{ changed, readied int }
 
-func (t *told) hooks() hooks {
-	return hooks{
-		changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, account: newAccount(),
-		excess: func(what string, most int) error { return &LimitError{Member: "eu-1", What: what, Limit: most} },
+func (t *told) observer() observer {
+	return observer{changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, awaited: func() {}}
+}
+
+// unobserved is for members of which nobody needs to be told.
+var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}}
+
+// copies are those of one type, as a reflector fills them and others look at them.
+type copies struct {
+	*store
+	*reflected
+}
+
+// get returns a copy, though it may not be known yet whether these are all.
+func (c copies) get(name types.NamespacedName) (Copy, bool) {
+	c.mu.RLock()
+	defer c.mu.RUnlock()
+	r := c.records.get(name)
+	if r == nil {
+		return Copy{}, false
 	}
+	return r.copy(c.records.key(name)), true
+}
+
+func (t *told) copies(gvr schema.GroupVersionResource) copies {
+	bounds := newLimits("eu-1")
+	return copiesOf(gvr, bounds, decoder{account: bounds.account}, t.observer())
+}
+
+func copiesOf(gvr schema.GroupVersionResource, bounds limits, d decoder, o observer) copies {
+	s := newStore(gvr, bounds, d)
+	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify}}
 }
 
 // seen is an object as a watch of metadata shows it.
@@ -57,7 +85,7 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 		reason  string
 		event   *metav1.PartialObjectMetadata
 		want    told
-		culprit string
+		manager string
 	}{
 		"Nothing":    {"Labels and annotations of others are no news.", with(func(m *metav1.PartialObjectMetadata) { m.Labels = map[string]string{"a": "b"} }), told{}, ""},
 		"Drift":      {"Somebody took a field: it must be taken back.", seen(t, firstUID, "11", "h1", scaled), told{changed: 1}, "kubectl"},
@@ -73,7 +101,7 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got told
-			c := newCopies(configMaps, got.hooks())
+			c := got.copies(configMaps)
 			_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 			if diff := cmp.Diff(told{changed: 1, readied: 1}, got, cmp.AllowUnexported(told{})); diff != "" {
 				t.Fatalf("Add() of a new copy: -want, +got:\n%s", diff)
@@ -83,17 +111,33 @@ func TestCopiesTellWhatIsNew(t *testing.T) {
 			if diff := cmp.Diff(tc.want, got, cmp.AllowUnexported(told{})); diff != "" {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
-			if who := c.conflictingManager(webName); who != tc.culprit {
-				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.culprit, who)
+			if who := c.conflictingManager(webName); who != tc.manager {
+				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.manager, who)
 			}
 		})
+	}
+}
+
+// TestCopyThatWasMadeAgain is there, whatever is told late of the one before it.
+func TestCopyThatWasMadeAgain(t *testing.T) {
+	var got told
+	c := got.copies(configMaps)
+	_ = c.Add(seen(t, secondUID, "12", "h1", applied))
+	got = told{}
+	_ = c.Delete(seen(t, firstUID, "11", "h1", applied))
+	if item, ok := c.get(webName); !ok || item.UID != secondUID || got != (told{}) {
+		t.Errorf("another went before: want it there, and nobody told, got %t, %+v", ok, got)
+	}
+	_ = c.Delete(seen(t, secondUID, "13", "h1", applied))
+	if _, ok := c.get(webName); ok || got != (told{changed: 1}) {
+		t.Errorf("it went: want it gone, and that told, got %t, %+v", ok, got)
 	}
 }
 
 // TestNativeCopies has a cluster say by its own mark that it made what had become a copy.
 func TestNativeCopies(t *testing.T) {
 	var got told
-	c := newCopies(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"}, got.hooks())
+	c := got.copies(schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1", Resource: "roles"})
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 	if item, _ := c.get(webName); item.Native {
 		t.Error("a Role without the mark is anybody's")
@@ -109,16 +153,16 @@ func TestNativeCopies(t *testing.T) {
 
 func TestDriftIsForgottenWhenItIsCorrected(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 	_ = c.Update(seen(t, firstUID, "11", "h1", scaled))
 	_ = c.Update(seen(t, firstUID, "12", "h1", applied)) // The event of our write comes before its answer.
 	if who := c.conflictingManager(webName); who != "kubectl" {
-		t.Errorf("culprit(): want it until the answer is there, got %q", who)
+		t.Errorf("manager(): want it until the answer is there, got %q", who)
 	}
-	c.remember(webName, copyOf(seen(t, firstUID, "12", "h1", applied), configMaps.GroupResource(), c.account), true)
+	c.remember(webName, copyOf(seen(t, firstUID, "12", "h1", applied), configMaps.GroupResource(), c.decode.account), true)
 	if who := c.conflictingManager(webName); who != "" {
-		t.Errorf("culprit(): want none after a write, got %q", who)
+		t.Errorf("manager(): want none after a write, got %q", who)
 	}
 	got = told{}
 	_ = c.Update(seen(t, firstUID, "11", "h1", scaled))
@@ -146,48 +190,48 @@ func TestFieldsGivenBack(t *testing.T) {
 	}
 	cases := map[string]struct {
 		reason string
-		do     func(*copies)
+		do     func(copies)
 		want   bool
 		told   int
 	}{
-		"Taken":    {"What is only lost is drift, and corrected as such.", func(c *copies) { _ = c.Update(seen(t, firstUID, "11", "h1", less)) }, false, 1},
-		"NoneLeft": {"So is what is lost as a whole.", func(c *copies) { _ = c.Update(seen(t, firstUID, "11", "h1", none)) }, false, 1},
-		"Others":   {"What others write of their own is theirs.", func(c *copies) { _ = c.Update(note("11", all)); _ = c.Update(note("12", all)) }, false, 0},
-		"GivenBack": {"It was another's, who wrote what they like.", func(c *copies) {
+		"Taken":    {"What is only lost is drift, and corrected as such.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", less)) }, false, 1},
+		"NoneLeft": {"So is what is lost as a whole.", func(c copies) { _ = c.Update(seen(t, firstUID, "11", "h1", none)) }, false, 1},
+		"Others":   {"What others write of their own is theirs.", func(c copies) { _ = c.Update(note("11", all)); _ = c.Update(note("12", all)) }, false, 0},
+		"GivenBack": {"It was another's, who wrote what they like.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"AllGivenBack": {"The same for the whole.", func(c *copies) {
+		"AllGivenBack": {"The same for the whole.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", none))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"TimeGivenBack": {"Who applied in our name makes the time be what it was.", func(c *copies) {
+		"TimeGivenBack": {"Who applied in our name makes the time be what it was.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", later))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 		}, true, 2},
-		"ThenANote": {"Whatever comes after that, nobody has looked.", func(c *copies) {
+		"ThenANote": {"Whatever comes after that, nobody has looked.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 			_ = c.Update(note("13", all))
 			c.remember(webName, answer("13", all), false)
 		}, true, 2},
-		"ThenCorrected": {"Our own write puts everything right.", func(c *copies) {
+		"ThenCorrected": {"Our own write puts everything right.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", all))
 			c.remember(webName, answer("12", all), true)
 			_ = c.Update(note("13", all))
 		}, false, 2},
-		"Answer": {"The answer to our correction comes before its event.", func(c *copies) {
+		"Answer": {"The answer to our correction comes before its event.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			c.remember(webName, answer("12", later), true)
 			_ = c.Update(seen(t, firstUID, "12", "h1", later))
 		}, false, 1},
-		"Event": {"Or after it.", func(c *copies) {
+		"Event": {"Or after it.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, firstUID, "12", "h1", later))
 			c.remember(webName, answer("12", later), true)
 		}, false, 2},
-		"Another": {"It is another object.", func(c *copies) {
+		"Another": {"It is another object.", func(c copies) {
 			_ = c.Update(seen(t, firstUID, "11", "h1", less))
 			_ = c.Update(seen(t, secondUID, "12", "h1", all))
 		}, false, 2},
@@ -195,7 +239,7 @@ func TestFieldsGivenBack(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got told
-			c := newCopies(configMaps, got.hooks())
+			c := got.copies(configMaps)
 			_ = c.Add(seen(t, firstUID, "10", "h1", all))
 			got = told{}
 			tc.do(c)
@@ -224,11 +268,11 @@ func deployment(version string, generation, observed, ready int64) *unstructured
 
 func TestReadiness(t *testing.T) {
 	var got told
-	c := newCopies(deployments, got.hooks())
+	c := got.copies(deployments)
 	answer := func(version string, generation int64) Copy {
 		m := seen(t, firstUID, version, fmt.Sprint("h", generation), applied)
 		m.Generation = generation
-		return copyOf(m, deployments.GroupResource(), c.account)
+		return copyOf(m, deployments.GroupResource(), c.decode.account)
 	}
 	steps := []struct {
 		reason string
@@ -283,7 +327,7 @@ func TestReadinessOf(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			got, message := hooks{}.readinessOf(tc.object)
+			got, message := decoder{}.readinessOf(tc.object)
 			if got != tc.want || (tc.message != "" && message != tc.message) {
 				t.Errorf("%s\nreadinessOf(): want %s %q, got %s %q", tc.reason, tc.want, tc.message, got, message)
 			}
@@ -293,7 +337,7 @@ func TestReadinessOf(t *testing.T) {
 
 func TestReplace(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	named := func(name, version string) *metav1.PartialObjectMetadata {
 		m := seen(t, firstUID, version, "h1", applied)
 		m.Name = name
@@ -309,10 +353,10 @@ func TestReplace(t *testing.T) {
 		return fmt.Sprint(strings.Join(names, " "), " ", c.len(), c.inNamespace("d"))
 	}
 	_ = c.Replace([]any{named("gone", "10"), named("stays", "11")}, "20")
-	if !c.hasSynced() || has() != "gone stays 2 2" {
+	if !c.synced.isClosed() || has() != "gone stays 2 2" {
 		t.Errorf("Replace(): want the list, got %q", has())
 	}
-	c.remember(types.NamespacedName{Namespace: "d", Name: "written"}, copyOf(named("written", "31"), configMaps.GroupResource(), c.account), true)
+	c.remember(types.NamespacedName{Namespace: "d", Name: "written"}, copyOf(named("written", "31"), configMaps.GroupResource(), c.decode.account), true)
 	got = told{}
 	listed, _ := c.Transformer()(named("new", "25")) // Of a list that is streamed nothing else is kept on its way.
 	if got != (told{}) {
@@ -387,7 +431,7 @@ func bytesPerCopy(tb testing.TB, n int) int {
 	tb.Helper()
 	managers := managersOf(tb, applied)
 	before := heap()
-	c := newCopies(configMaps, (&told{}).hooks())
+	c := (&told{}).copies(configMaps)
 	for i := range n {
 		_ = c.Add(written(i, managers))
 	}

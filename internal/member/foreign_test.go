@@ -15,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
@@ -67,7 +68,7 @@ func TestRubbishStatus(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			var got told
-			c := newCopies(pods, got.hooks())
+			c := got.copies(pods)
 			if err := c.Add(object(t, fmt.Sprintf(tc.object, tc.status))); err != nil {
 				t.Fatal(err)
 			}
@@ -82,7 +83,7 @@ func TestRubbishStatus(t *testing.T) {
 // TestUnreadableCopy: of a copy with marks that no copy of ours has nothing is believed.
 func TestUnreadableCopy(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	m := seen(t, firstUID, "10", "h1", applied)
 	m.Annotations[refractv1alpha1.SourceAnnotation] = strings.Repeat("x", mostMark+1)
 	_ = c.Add(m)
@@ -126,7 +127,7 @@ func serve(t *testing.T, answer http.HandlerFunc) *Member {
 	server := httptest.NewTLSServer(answer)
 	t.Cleanup(server.Close)
 	m, err := newMember("eu-1", &rest.Config{Host: server.URL, QPS: -1, TLSClientConfig: rest.TLSClientConfig{Insecure: true}},
-		hooks{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}})
+		unobserved, nil, logr.Logger{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,12 +190,12 @@ func TestAnswersAreBounded(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			m := serve(t, tc.answer)
-			_, err := m.ReadObject(t.Context(), configMaps, webName)
+			_, err := m.Objects.ReadWhole(t.Context(), configMaps, webName)
 			var limit *LimitError
 			if !errors.As(err, &limit) || limit.Member != "eu-1" || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s\nwant an error that names the member and %q, got %v", tc.reason, tc.want, err)
 			}
-			if said := m.excess.describe(); !strings.Contains(said, "cluster eu-1 answers with "+tc.want) {
+			if said := m.api.limits.excess.describe(); !strings.Contains(said, "cluster eu-1 answers with "+tc.want) {
 				t.Errorf("want the member to say so, got %q", said)
 			}
 		})
@@ -212,7 +213,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 		endless(w, `{"type":"ADDED","object":{"kind":"`, "x")
 	})
-	w, err := m.objects.Resource(configMaps).Watch(t.Context(), metav1.ListOptions{})
+	w, err := m.api.objects.Resource(configMaps).Watch(t.Context(), metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -226,7 +227,7 @@ func TestWatchesAreBounded(t *testing.T) {
 	if got != events {
 		t.Errorf("want %d events of 1 MiB, got %d", events, got)
 	}
-	if said, want := m.excess.describe(), "more than 8388608 bytes of an event"; !strings.Contains(said, want) {
+	if said, want := m.api.limits.excess.describe(), "more than 8388608 bytes of an event"; !strings.Contains(said, want) {
 		t.Errorf("want the member to say %q, got %q", want, said)
 	}
 }
@@ -295,7 +296,7 @@ func TestList(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			asked = 0
-			c := newCopies(configMaps, (&told{}).hooks())
+			c := (&told{}).copies(configMaps)
 			got, err := c.list(t.Context(), func(ctx context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
 				asked++
 				return tc.page(ctx, o)
@@ -322,13 +323,13 @@ func TestReadable(t *testing.T) {
 		t.Errorf("a cluster that never answered with too much: want no condition, got %q", got)
 	}
 	m := f.Set.Get("m")
-	m.excess.note(&LimitError{Member: "m", What: "bytes of an answer", Limit: mostAnswer})
+	_ = m.api.limits.excess.over("bytes of an answer", mostAnswer)
 	want := "False AnswerTooLarge: cluster m answers with more than 16777216 bytes of an answer, which is more than Refract takes from a member"
 	if got := messageOf(f.look(), corev1alpha1.ClusterReadable); got != want {
 		t.Errorf("want %q, got %q", want, got)
 	}
-	before := m.excess.now
-	m.excess.now = func() time.Time { return before().Add(2 * excessKept) }
+	before := m.api.limits.excess.now
+	m.api.limits.excess.now = func() time.Time { return before().Add(2 * excessKept) }
 	if got := messageOf(f.look(), corev1alpha1.ClusterReadable); !strings.HasPrefix(got, "True Readable") {
 		t.Errorf("after a while: want it readable, got %q", got)
 	}
@@ -369,12 +370,14 @@ func answered(t *testing.T, body []byte) {
 	t.Helper()
 	for _, q := range questions {
 		api := &canned{body: body}
-		web := &http.Client{Transport: bounded{api, "eu-1", newAccount(), func(*LimitError) {}}, CheckRedirect: stay}
+		bounds := newLimits("eu-1")
+		web := &http.Client{Transport: bounded{api, bounds}, CheckRedirect: stay}
 		cfg := &rest.Config{Host: "https://eu-1", QPS: -1}
-		m, err := connected("eu-1", cfg, (&told{}).hooks(), web, func() {}, &excess{now: time.Now})
+		conn, err := connectionBy(web, "eu-1", cfg, bounds, func() {})
 		if err != nil {
 			t.Fatal(err)
 		}
+		m := memberBy(conn, "eu-1", unobserved, nil, logr.Logger{})
 		before := t.Failed()
 		fuzzed.Run(t, func() int {
 			q.ask(t.Context(), m)
@@ -393,9 +396,9 @@ var questions = []struct {
 	ask  func(ctx context.Context, m *Member)
 }{
 	{"copies with a status", func(ctx context.Context, m *Member) {
-		c := newCopies(pods, m.hooks)
+		c := copiesOf(pods, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
 		if list, err := c.list(ctx, func(ctx context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
-			return m.objects.Resource(pods).List(ctx, o)
+			return m.api.objects.Resource(pods).List(ctx, o)
 		}); err == nil {
 			for _, item := range list.Items {
 				_ = c.Add(item)
@@ -403,9 +406,9 @@ var questions = []struct {
 		}
 	}},
 	{"copies", func(ctx context.Context, m *Member) {
-		c := newCopies(configMaps, m.hooks)
+		c := copiesOf(configMaps, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
 		if list, err := c.list(ctx, func(ctx context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
-			return m.client.Resource(configMaps).List(ctx, o)
+			return m.api.metadata.Resource(configMaps).List(ctx, o)
 		}); err == nil {
 			for _, item := range list.Items {
 				_ = c.Add(item)
@@ -414,26 +417,26 @@ var questions = []struct {
 		}
 	}},
 	{"what happens", func(ctx context.Context, m *Member) {
-		c := newCopies(pods, m.hooks)
-		if w, err := m.objects.Resource(pods).Watch(ctx, metav1.ListOptions{}); err == nil {
+		c := copiesOf(pods, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
+		if w, err := m.api.objects.Resource(pods).Watch(ctx, metav1.ListOptions{}); err == nil {
 			for e := range w.ResultChan() {
 				_ = c.Add(e.Object)
 				_ = c.Delete(e.Object)
 			}
 		}
 	}},
-	{"types", func(ctx context.Context, m *Member) { _, _, _ = m.discover(ctx) }},
-	{"a type", func(ctx context.Context, m *Member) { m.serves(ctx, crontabs) }},
-	{"any object", func(ctx context.Context, m *Member) { _, _ = m.Any(ctx, crontabs.GroupResource()) }},
-	{"an object", func(ctx context.Context, m *Member) { _, _ = m.Read(ctx, configMaps, webName) }},
-	{"a whole object", func(ctx context.Context, m *Member) { _, _ = m.ReadObject(ctx, pods, webName) }},
-	{"a write", func(ctx context.Context, m *Member) { _ = m.Apply(ctx, configMaps, webName, []byte("{}")) }},
-	{"a namespace", func(ctx context.Context, m *Member) { _, _ = m.Namespace(ctx, "d") }},
-	{"namespaces", func(ctx context.Context, m *Member) { _ = m.EachNamespace(ctx, func(Namespace) {}) }},
-	{"a new one", func(ctx context.Context, m *Member) { _ = m.CreateNamespace(ctx, "d", "hub", nil) }},
-	{"who it is", func(ctx context.Context, m *Member) { _ = m.Identify(ctx) }},
-	{"its health", func(ctx context.Context, m *Member) { _ = judge(m.Probe(ctx), "https://eu-1") }},
-	{"rights", func(ctx context.Context, m *Member) { m.may(ctx, action{"list", pods.GroupResource(), "d"}) }},
+	{"types", func(ctx context.Context, m *Member) { _, _, _ = m.api.discover(ctx) }},
+	{"a type", func(ctx context.Context, m *Member) { m.api.serves(ctx, crontabs) }},
+	{"any object", func(ctx context.Context, m *Member) { _, _ = m.Objects.Any(ctx, crontabs.GroupResource()) }},
+	{"an object", func(ctx context.Context, m *Member) { _, _ = m.Objects.Read(ctx, configMaps, webName) }},
+	{"a whole object", func(ctx context.Context, m *Member) { _, _ = m.Objects.ReadWhole(ctx, pods, webName) }},
+	{"a write", func(ctx context.Context, m *Member) { _ = m.Copies.Apply(ctx, configMaps, webName, []byte("{}")) }},
+	{"a namespace", func(ctx context.Context, m *Member) { _, _ = m.Namespaces.Get(ctx, "d") }},
+	{"namespaces", func(ctx context.Context, m *Member) { _ = m.Namespaces.Each(ctx, func(Namespace) {}) }},
+	{"a new one", func(ctx context.Context, m *Member) { _ = m.Namespaces.Create(ctx, "d", "hub", nil) }},
+	{"who it is", func(ctx context.Context, m *Member) { _ = m.identity.identify(ctx) }},
+	{"its health", func(ctx context.Context, m *Member) { _ = judge(m.api.probe(ctx), "https://eu-1") }},
+	{"rights", func(ctx context.Context, m *Member) { m.api.may(ctx, action{"list", pods.GroupResource(), "d"}) }},
 }
 
 var crontabs = schema.GroupVersionResource{Group: "stable.example.com", Version: "v1", Resource: "crontabs"}
@@ -534,7 +537,7 @@ func TestDiscoveryIsPaced(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			api := &counting{groups: tc.groups, types: tc.types}
-			types, _, err := serve(t, api.ServeHTTP).discover(t.Context())
+			types, _, err := serve(t, api.ServeHTTP).api.discover(t.Context())
 			if tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) || tc.want == "" && err != nil || len(types) != tc.found {
 				t.Errorf("%s\nwant %d types and %q, got %d and %v", tc.reason, tc.found, tc.want, len(types), err)
 			}
@@ -560,7 +563,7 @@ func TestNamespacesHaveAnEnd(t *testing.T) {
 				asObject(w)
 				fmt.Fprintf(w, `{"kind":"NamespaceList","apiVersion":"v1","metadata":{"continue":%q},"items":[]}`, tc.token)
 			})
-			err := m.EachNamespace(t.Context(), func(Namespace) {})
+			err := m.Namespaces.Each(t.Context(), func(Namespace) {})
 			if err == nil || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("%s\nwant %q, got %v", tc.reason, tc.want, err)
 			}

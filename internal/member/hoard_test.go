@@ -97,7 +97,7 @@ func TestNamespacesAreBounded(t *testing.T) {
 			}}
 			m := serve(t, s.ServeHTTP)
 			seen := 0
-			err := m.EachNamespace(t.Context(), func(Namespace) { seen++ })
+			err := m.Namespaces.Each(t.Context(), func(Namespace) { seen++ })
 			if seen != tc.seen || (err != nil) != tc.fails {
 				t.Errorf("%s\nwant %d, error %t, got %d, %v", tc.reason, tc.seen, tc.fails, seen, err)
 			}
@@ -156,24 +156,24 @@ func TestHoardIsBounded(t *testing.T) {
 		return page
 	}}
 	m := serve(t, s.ServeHTTP)
-	m.hooks.account.kept = mostKept - room // By what is known of other types.
+	m.api.limits.account.kept = mostKept - room // By what is known of other types.
 	before := heap()
-	m.Watch(configMaps)
+	m.Copies.Watch(configMaps)
 	resource := configMaps.GroupResource()
 	eventually(t, "it has said more than is kept", func() bool {
-		return excessive(m.ListError(resource), "bytes to be known of copies") == nil
+		return excessive(m.Copies.ListError(resource), "bytes to be known of copies") == nil
 	})
-	if _, sight := m.Copy(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); sight != Unlisted || m.Count() != 0 || m.listed() {
-		t.Errorf("want nothing known of the copies, got %d, %d", sight, m.Count())
+	if _, found := m.Copies.Get(Key{resource, types.NamespacedName{Namespace: "d", Name: "copy-1"}}); found != Unlisted || m.Copies.Count() != 0 || m.Copies.complete() {
+		t.Errorf("want nothing known of the copies, got %d, %d", found, m.Copies.Count())
 	}
-	if said := m.excess.describe(); !strings.Contains(said, "more than 134217728 bytes to be known of copies") {
+	if said := m.api.limits.excess.describe(); !strings.Contains(said, "more than 134217728 bytes to be known of copies") {
 		t.Errorf("want the member to say so, got %q", said)
 	}
-	m.hooks.account.mu.Lock()
-	if kept := m.hooks.account.kept; kept != mostKept-room || m.hooks.account.copies != 0 {
-		t.Errorf("want all room given back, got %d bytes, %d copies", kept, m.hooks.account.copies)
+	m.api.limits.account.mu.Lock()
+	if kept := m.api.limits.account.kept; kept != mostKept-room || m.api.limits.account.copies != 0 {
+		t.Errorf("want all room given back, got %d bytes, %d copies", kept, m.api.limits.account.copies)
 	}
-	m.hooks.account.mu.Unlock()
+	m.api.limits.account.mu.Unlock()
 	if grown := int64(heap()) - int64(before); grown > room/2 {
 		t.Errorf("want the memory given back, got %d MiB more", grown>>20)
 	}
@@ -202,42 +202,42 @@ func TestRoomForCopies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got told
-			c := newCopies(configMaps, got.hooks())
+			c := got.copies(configMaps)
 			_ = c.Replace([]any{named("a")}, "10")
-			c.account.copies = mostCopies - tc.copies
-			c.account.kept = mostKept - tc.bytes
+			c.decode.account.copies = mostCopies - tc.copies
+			c.decode.account.kept = mostKept - tc.bytes
 			for i := range tc.fits {
 				_ = c.Add(named(fmt.Sprint("b", i)))
 			}
-			if _, sight := c.look(key("b0")); sight != Present || c.len() != 1+tc.fits {
+			if _, found := c.look(key("b0")); found != Present || c.len() != 1+tc.fits {
 				t.Fatalf("%s\nwant %d copies, got %d", tc.reason, 1+tc.fits, c.len())
 			}
 			_ = c.Delete(named("b0"))
 			_ = c.Add(named("c"))
-			if _, sight := c.look(key("c")); sight != Present || c.len() != 1+tc.fits {
+			if _, found := c.look(key("c")); found != Present || c.len() != 1+tc.fits {
 				t.Fatalf("%s\nwhen one has gone: want room for another, got %d", tc.reason, c.len())
 			}
 			ended := false
-			if err := c.watches(func() { ended = true }); err != nil {
+			if err := c.beginWatch(func() { ended = true }); err != nil {
 				t.Fatal(err)
 			}
 			_ = c.Add(named("d"))
-			if _, sight := c.look(key("c")); sight != Unlisted || c.len() != 0 || !ended {
+			if _, found := c.look(key("c")); found != Unlisted || c.len() != 0 || !ended {
 				t.Errorf("%s\nabove the bound: want nothing known, and the watch ended, got %d, %t", tc.reason, c.len(), ended)
 			}
 			if err := excessive(c.listError(), tc.what); err != nil {
 				t.Errorf("%s\n%v", tc.reason, err)
 			}
 			_ = c.Add(named("e"))
-			if err := excessive(c.begins(), tc.what); err != nil || c.len() != 0 {
+			if err := excessive(c.beginList(t.Context()), tc.what); err != nil || c.len() != 0 {
 				t.Errorf("%s\nwant a rest: got %d, %v", tc.reason, c.len(), err)
 			}
-			c.rest = time.Now()
-			if err := c.begins(); err != nil {
+			c.halted.rest = time.Now()
+			if err := c.beginList(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			_ = c.Replace([]any{named("a")}, "11")
-			if _, sight := c.look(key("a")); sight != Present || c.len() != 1 {
+			if _, found := c.look(key("a")); found != Present || c.len() != 1 {
 				t.Errorf("%s\nafter the rest: want it known what there is, got %d", tc.reason, c.len())
 			}
 		})
@@ -247,34 +247,33 @@ func TestRoomForCopies(t *testing.T) {
 // TestRoomIsGivenBack whatever becomes of copies.
 func TestRoomIsGivenBack(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	add := func(name, version, managers string) {
 		m := seen(t, firstUID, version, "h1", managers)
 		m.Name = name
 		_ = c.Add(m)
 	}
 	_ = c.Replace(nil, "1")
-	ownerships.forget(c.account)
+	ownerships.forget(c.decode.account)
 	add("a", "10", applied)
 	add("a", "11", scaled) // Somebody has changed it, whose name is kept.
 	add("b", "12", applied)
-	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.account), true)
+	c.remember(webName, copyOf(seen(t, secondUID, "13", "h2", applied), configMaps.GroupResource(), c.decode.account), true)
 	long := hoarded(1, mostMark)
 	_ = c.Add(&long)
 	_ = c.Delete(&long)
-	if c.account.copies != 3 || c.conflictingManager(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.bytes < 3*recordBytes {
-		t.Errorf("want room for three, got it for %d, with %d bytes", c.account.copies, c.bytes)
+	if c.decode.account.copies != 3 || c.conflictingManager(types.NamespacedName{Namespace: "d", Name: "a"}) == "" || c.records.bytes < 3*recordBytes {
+		t.Errorf("want room for three, got it for %d, with %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 	_ = c.Replace(nil, "20")
-	if c.account.copies != 0 || c.bytes != 0 || len(c.conflictingManagers) != 0 {
-		t.Errorf("want no room taken, got %d copies, %d bytes", c.account.copies, c.bytes)
+	if c.decode.account.copies != 0 || c.records.bytes != 0 || len(c.records.conflictingManagers) != 0 {
+		t.Errorf("want no room taken, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 	add("a", "30", applied)
-	c.stop = func() {}
 	c.end()
 	add("b", "31", applied)
-	if c.account.copies != 0 || c.bytes != 0 {
-		t.Errorf("want no room taken for what nobody wants to know of, got %d copies, %d bytes", c.account.copies, c.bytes)
+	if c.decode.account.copies != 0 || c.records.bytes != 0 {
+		t.Errorf("want no room taken for what nobody wants to know of, got %d copies, %d bytes", c.decode.account.copies, c.records.bytes)
 	}
 }
 
@@ -292,10 +291,10 @@ func TestStreamedHoardEnds(t *testing.T) {
 		"Name":   {"Names are kept before anybody asks whether they are some.", func(m *metav1.PartialObjectMetadata) { m.Name = strings.Repeat("n", mostName+1) }, 10, "bytes of a name"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c := newCopies(configMaps, got.hooks())
-			c.account.copies = mostCopies - tc.room
+			c := got.copies(configMaps)
+			c.decode.account.copies = mostCopies - tc.room
 			ended := false
-			if err := errors.Join(c.begins(), c.watches(func() { ended = true })); err != nil {
+			if err := errors.Join(c.beginList(t.Context()), c.beginWatch(func() { ended = true })); err != nil {
 				t.Fatal(err)
 			}
 			m := seen(t, firstUID, "10", "h1", applied)
@@ -315,14 +314,14 @@ func TestStreamedHoardEnds(t *testing.T) {
 // has said so; then it is listed once more.
 func TestStreamOfOldState(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	_ = c.Replace([]any{seen(t, firstUID, "50", "h1", applied)}, "60")
-	_ = c.begins()
+	_ = c.beginList(t.Context())
 	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
 	if err := c.Replace([]any{shown{}}, "7"); !errors.Is(err, errSetBack) {
 		t.Errorf("want it listed once more, got %v", err)
 	}
-	_ = c.begins()
+	_ = c.beginList(t.Context())
 	_, _ = c.Transformer()(seen(t, firstUID, "5", "h0", applied))
 	if err := c.Replace([]any{shown{}}, "7"); err != nil {
 		t.Error(err)
@@ -335,7 +334,7 @@ func TestStreamOfOldState(t *testing.T) {
 // TestListThatFails half way has its news told with the next.
 func TestListThatFails(t *testing.T) {
 	var got told
-	c := newCopies(configMaps, got.hooks())
+	c := got.copies(configMaps)
 	broken := errors.New("broken")
 	answers := []func() (*metav1.PartialObjectMetadataList, error){
 		func() (*metav1.PartialObjectMetadataList, error) { return listing("more", "a"), nil },
@@ -385,15 +384,15 @@ func TestCountedIsTaken(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			before := heap()
-			c := newCopies(configMaps, (&told{}).hooks())
+			c := (&told{}).copies(configMaps)
 			for i := range n {
 				_ = c.Add(tc.object(i))
 			}
-			ownerships.forget(c.account)
+			ownerships.forget(c.decode.account)
 			taken := int(heap()-before) / n
-			c.account.mu.Lock()
-			counted := c.account.kept / n
-			c.account.mu.Unlock()
+			c.decode.account.mu.Lock()
+			counted := c.decode.account.kept / n
+			c.decode.account.mu.Unlock()
 			t.Logf("a copy takes %d bytes, %d are counted", taken, counted)
 			if taken > counted*11/10 || counted > tc.most {
 				t.Errorf("%s\nwant at most %d bytes counted, and no more taken, got %d and %d", tc.reason, tc.most, counted, taken)
@@ -433,16 +432,16 @@ func TestStraysAreBounded(t *testing.T) {
 				s.types = append(s.types, fmt.Sprintf("ours%04d", i))
 			}
 			m := serve(t, s.ServeHTTP)
-			m.hooks.served = func(context.Context) (func(schema.GroupResource) bool, error) {
+			m.sweep.served = func(context.Context) (func(schema.GroupResource) bool, error) {
 				return func(r schema.GroupResource) bool { return strings.HasPrefix(r.Resource, "ours") }, nil
 			}
-			m.askSweep()
+			m.Copies.unwatched.askSweep()
 			lookThrough(m)
-			if got := len(m.watched()); got != tc.watched || (m.sweepErr != nil) != tc.fails {
-				t.Errorf("%s\nwant %d types watched, error %t, got %d, %v", tc.reason, tc.watched, tc.fails, got, m.sweepErr)
+			if got := len(m.Copies.watches.stores()); got != tc.watched || (m.Copies.unwatched.err != nil) != tc.fails {
+				t.Errorf("%s\nwant %d types watched, error %t, got %d, %v", tc.reason, tc.watched, tc.fails, got, m.Copies.unwatched.err)
 			}
 			if tc.fails {
-				if err := excessive(m.sweepErr, "types of copies that the hub does not have"); err != nil {
+				if err := excessive(m.Copies.unwatched.err, "types of copies that the hub does not have"); err != nil {
 					t.Error(err)
 				}
 			}
@@ -470,12 +469,12 @@ func TestVersionsAreBounded(t *testing.T) {
 				}
 			})
 			if n > mostVersions {
-				if _, _, err := m.discover(t.Context()); excessive(err, "versions of API groups") != nil {
+				if _, _, err := m.api.discover(t.Context()); excessive(err, "versions of API groups") != nil {
 					t.Errorf("want an error, got %v", err)
 				}
 				return
 			}
-			groups, _, _, err := (&paced{DiscoveryClient: m.discovery, excess: m.hooks.excess}).GroupsAndMaybeResourcesWithContext(t.Context())
+			groups, _, _, err := (&paced{DiscoveryClient: m.api.discovery, excess: m.api.limits.excess}).GroupsAndMaybeResourcesWithContext(t.Context())
 			if err != nil || len(groups.Groups[len(groups.Groups)-1].Versions) != n {
 				t.Errorf("want all, got %v, %v", groups, err)
 			}
@@ -492,7 +491,7 @@ func readFrom(ctx context.Context, a *account, body []byte, query string) (*http
 	if err != nil {
 		return nil, err
 	}
-	resp, err := bounded{&canned{body: body}, "eu-1", a, func(*LimitError) {}}.RoundTrip(r)
+	resp, err := bounded{&canned{body: body}, limits{a, &excess{member: "eu-1", now: time.Now}}}.RoundTrip(r)
 	if err != nil {
 		return nil, err
 	}
@@ -610,7 +609,7 @@ func TestBuffersOfWatches(t *testing.T) {
 
 // TestPagesTakeTurns: of a member so many pages are asked for at a time.
 func TestPagesTakeTurns(t *testing.T) {
-	h := (&told{}).hooks()
+	l := newLimits("eu-1")
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
 	var ask func(n int) error
@@ -619,7 +618,7 @@ func TestPagesTakeTurns(t *testing.T) {
 		if n > mostPagesAtOnce {
 			ctx = gone
 		}
-		_, err := h.pages(ctx, configMaps.GroupResource(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
+		_, err := l.pages(ctx, configMaps.GroupResource(), metav1.ListOptions{}, func(context.Context, metav1.ListOptions) (apiruntime.Object, error) {
 			return listing("", "a"), nil
 		}, func(apiruntime.Object) error {
 			if n > mostPagesAtOnce {
@@ -632,7 +631,7 @@ func TestPagesTakeTurns(t *testing.T) {
 		})
 		return err
 	}
-	if err := ask(1); err != nil || len(h.account.pages) != 0 {
+	if err := ask(1); err != nil || len(l.account.pages) != 0 {
 		t.Errorf("want %d at a time, and one more to wait, got %v", mostPagesAtOnce, err)
 	}
 }
@@ -656,7 +655,7 @@ func TestOnlyJSONIsDecoded(t *testing.T) {
 			w.Header()["Content-Type"] = []string{kind}
 			_, _ = w.Write(body)
 		})
-		if got, err := m.client.Resource(configMaps).List(t.Context(), metav1.ListOptions{}); err == nil {
+		if got, err := m.api.metadata.Resource(configMaps).List(t.Context(), metav1.ListOptions{}); err == nil {
 			t.Errorf("%q: want an error, got %d objects", kind, len(got.Items))
 		}
 	}
@@ -673,7 +672,7 @@ func TestErrorsAreBrief(t *testing.T) {
 		}
 		answer(w, http.StatusNotFound, s)
 	})
-	_, err := m.Read(t.Context(), configMaps, webName)
+	_, err := m.Objects.Read(t.Context(), configMaps, webName)
 	raw, failed := json.Marshal(err)
 	if failed != nil || len(raw) > 10_000 || !strings.Contains(string(raw), `"kind":"namespaces"`) || !strings.Contains(string(raw), "metadata.uid") {
 		t.Errorf("want what it is about, and little of it: got %d bytes", len(raw))
@@ -688,7 +687,7 @@ func TestHeadsAreBounded(t *testing.T) {
 	}{"AtTheBound": {mostHeader - 1024, false}, "Above": {mostHeader + 1024, true}} {
 		t.Run(name, func(t *testing.T) {
 			m := serve(t, func(w http.ResponseWriter, _ *http.Request) { w.Header().Set("X", strings.Repeat("x", tc.size)) })
-			if err := m.Probe(t.Context()); (err != nil) != tc.fails {
+			if err := m.api.probe(t.Context()); (err != nil) != tc.fails {
 				t.Errorf("want an error %t, got %v", tc.fails, err)
 			}
 		})

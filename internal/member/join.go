@@ -39,8 +39,8 @@ var (
 // gone. The cluster is asked first, so that nothing is written for one that cannot
 // be reached. The credentials must be a client certificate or a token.
 func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config, labels map[string]string, taints []corev1.Taint) error {
-	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
-		return fmt.Errorf("cluster name %q: %s", name, msgs[0])
+	if err := validName(name); err != nil {
+		return err
 	}
 	data, err := credentials(cfg)
 	if err != nil {
@@ -52,8 +52,8 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	}
 	cfg = rest.CopyConfig(cfg)
 	cfg.Host = address
-	if err := answers(ctx, name, cfg); err != nil {
-		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
+	if err := reach(ctx, name, cfg); err != nil {
+		return err
 	}
 	fc := &corev1alpha1.FederatedCluster{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels, Finalizers: []string{refractv1alpha1.Finalizer}},
@@ -87,6 +87,36 @@ func Join(ctx context.Context, hub client.Client, name string, cfg *rest.Config,
 	if err := hub.Create(ctx, fc); err != nil {
 		// Leave nothing behind that a second try would stumble over.
 		return errors.Join(fmt.Errorf("creating cluster %q: %w", name, err), client.IgnoreNotFound(hub.Delete(context.WithoutCancel(ctx), secret)))
+	}
+	return nil
+}
+
+// Joinable returns an error if a cluster cannot join the hub under the name: another has, or it does
+// not answer to the credentials, of whichever kind they are.
+func Joinable(ctx context.Context, hub client.Reader, name string, cfg *rest.Config) error {
+	if err := validName(name); err != nil {
+		return err
+	}
+	switch _, err := Find(ctx, hub, name); {
+	case err == nil:
+		return fmt.Errorf("cluster %q %w", name, ErrJoined)
+	case !errors.Is(err, ErrNotJoined):
+		return err
+	}
+	return reach(ctx, name, cfg)
+}
+
+func validName(name string) error {
+	if msgs := validation.IsDNS1123Subdomain(name); len(msgs) > 0 {
+		return fmt.Errorf("cluster name %q: %s", name, msgs[0])
+	}
+	return nil
+}
+
+// reach returns an error unless the cluster answers to the credentials.
+func reach(ctx context.Context, name string, cfg *rest.Config) error {
+	if err := answers(ctx, name, cfg); err != nil {
+		return fmt.Errorf("reaching cluster %q at %s: %w", name, cfg.Host, err)
 	}
 	return nil
 }
@@ -246,7 +276,7 @@ func credentials(cfg *rest.Config) (map[string][]byte, error) {
 func answers(ctx context.Context, name string, cfg *rest.Config) error {
 	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
 	defer cancel()
-	web, closeIdle, err := httpClient(name, cfg, newAccount(), func(*LimitError) {})
+	web, closeIdle, err := httpClient(cfg, newLimits(name))
 	if err != nil {
 		return err
 	}

@@ -162,19 +162,33 @@ func briefly(d *metav1.StatusDetails) *metav1.StatusDetails {
 // asked for is asked again sooner.
 const excessKept = 5 * time.Minute
 
+// limits are what is taken from one member: room for what it answers and for what is kept of
+// that, and what there was too much of.
+type limits struct {
+	account *account
+	excess  *excess
+}
+
+func newLimits(member string) limits {
+	return limits{newAccount(), &excess{member: member, now: time.Now}}
+}
+
 // excess is what a member answered with too much of last.
 type excess struct {
-	now func() time.Time
+	member string
+	now    func() time.Time
 
 	mu  sync.Mutex
 	err *LimitError
 	at  time.Time
 }
 
-func (e *excess) note(err *LimitError) {
+// over records that there was too much of something, and returns the error to fail with.
+func (e *excess) over(what string, limit int) error {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	e.err, e.at = err, e.now()
+	e.err, e.at = &LimitError{Member: e.member, What: what, Limit: limit}, e.now()
+	return e.err
 }
 
 // describe returns it as text; "" if there was none lately.

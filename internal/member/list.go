@@ -22,12 +22,12 @@ type page func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error
 // answer. It is an error if there are too many pages, or if one is to begin where an
 // earlier one did. Of a member some pages are asked for at a time. It asks for the newest
 // version, as an API server that is asked for any may disregard how many objects are wanted.
-func (h hooks) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+func (l limits) pages(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
 	version string, err error,
 ) {
 	begun := map[[sha256.Size]byte]bool{} // Where pages began.
 	for range mostPages {
-		got, refused, err := h.turn(ctx, of, o, next, take)
+		got, refused, err := l.turn(ctx, of, o, next, take)
 		switch {
 		case refused != nil:
 			return "", refused
@@ -43,29 +43,29 @@ func (h hooks) pages(ctx context.Context, of schema.GroupResource, o metav1.List
 		case token == "":
 			return got.GetResourceVersion(), nil
 		case len(token) > mostToken:
-			return "", h.excess("bytes of a token to continue with", mostToken)
+			return "", l.excess.over("bytes of a token to continue with", mostToken)
 		case begun[at]:
 			return "", fmt.Errorf("listing %s: the API server says to continue where a page before began, which has no end", of)
 		}
 		begun[at] = true
 		o.Continue = token
 	}
-	return "", h.excess("pages of a list", mostPages)
+	return "", l.excess.over("pages of a list", mostPages)
 }
 
 // turn asks for one page and has it taken, when it is its turn. Refused is the error of who
 // took it.
-func (h hooks) turn(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
+func (l limits) turn(ctx context.Context, of schema.GroupResource, o metav1.ListOptions, next page, take func(runtime.Object) error) (
 	got metav1.ListInterface, refused, err error,
 ) {
-	done, err := h.account.turn(ctx)
+	done, err := l.account.turn(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
 	defer done()
 	ctx, cancel := context.WithTimeout(ctx, pageTimeout)
 	defer cancel()
-	ctx, end := h.account.begin(ctx)
+	ctx, end := l.account.begin(ctx)
 	defer end()
 	answer, err := next(ctx, o)
 	if err != nil {
@@ -75,33 +75,4 @@ func (h hooks) turn(ctx context.Context, of schema.GroupResource, o metav1.ListO
 		return nil, nil, fmt.Errorf("listing %s: %w", of, err)
 	}
 	return got, take(answer), nil
-}
-
-// list lists the copies. They are not in what it returns for the reflector: they are known
-// by then.
-func (c *copies) list(ctx context.Context, next page) (*metav1.PartialObjectMetadataList, error) {
-	if err := c.begins(); err != nil {
-		return nil, err
-	}
-	of := c.gvr.GroupResource()
-	version, err := c.pages(ctx, of, metav1.ListOptions{LabelSelector: managed, Limit: pageSize}, next, func(page runtime.Object) error {
-		list, err := meta.ListAccessor(page)
-		if err != nil {
-			return fmt.Errorf("listing %s: %w", of, err)
-		}
-		var shown []*copyEvent
-		if err := meta.EachListItem(page, func(obj runtime.Object) error {
-			if s := c.copyEventOf(obj); s != nil {
-				shown = append(shown, s)
-			}
-			return nil
-		}); err != nil {
-			return fmt.Errorf("listing %s: %w", of, err)
-		}
-		return c.show(shown, number(list.GetResourceVersion()))
-	})
-	if err != nil {
-		return nil, err
-	}
-	return &metav1.PartialObjectMetadataList{ListMeta: metav1.ListMeta{ResourceVersion: version}}, nil
 }

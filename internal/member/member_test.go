@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr"
 	"github.com/go-logr/logr/funcr"
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -179,7 +180,7 @@ func (s *stub) count(request string) int {
 
 func connect(t *testing.T, s *stub) *Member {
 	t.Helper()
-	m, err := newMember(t.Name(), s.config(), hooks{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}})
+	m, err := newMember(t.Name(), s.config(), unobserved, nil, logr.Logger{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,16 +199,16 @@ func eventually(t *testing.T, what string, is func() bool) {
 func TestApplyIsRemembered(t *testing.T) {
 	s := newStub(t)
 	m := connect(t, s)
-	<-m.Watch(configMaps)
-	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+	<-m.Copies.Watch(configMaps)
+	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
-	c, sight := m.Copy(Key{configMaps.GroupResource(), webName})
-	if sight != Present || c.UID != firstUID || c.ResourceVersion() != "50" || c.Readiness != refractv1alpha1.ReadinessReady {
-		t.Errorf("Copy(): want what the write was answered with, got %+v, %d", c, sight)
+	c, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
+	if found != Present || c.UID != firstUID || c.ResourceVersion() != "50" || c.Readiness != refractv1alpha1.ReadinessReady {
+		t.Errorf("Copy(): want what the write was answered with, got %+v, %d", c, found)
 	}
-	if m.Count() != 1 || m.InNamespace("d") != 1 || m.InNamespace("e") != 0 {
-		t.Errorf("want one copy in the namespace, got %d, %d, %d", m.Count(), m.InNamespace("d"), m.InNamespace("e"))
+	if m.Copies.Count() != 1 || m.Copies.InNamespace("d") != 1 || m.Copies.InNamespace("e") != 0 {
+		t.Errorf("want one copy in the namespace, got %d, %d, %d", m.Copies.Count(), m.Copies.InNamespace("d"), m.Copies.InNamespace("e"))
 	}
 }
 
@@ -219,7 +220,7 @@ func TestOverloadIsNotHidden(t *testing.T) {
 		if d := m.Pause(); d != 0 {
 			t.Errorf("Pause(): got %v before enough writes failed", d)
 		}
-		if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); !apierrors.IsTooManyRequests(err) {
+		if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); !apierrors.IsTooManyRequests(err) {
 			t.Fatalf("Apply(): want what the API server said, got %v", err)
 		}
 	}
@@ -235,7 +236,7 @@ func TestMembersDoNotShareConnections(t *testing.T) {
 	s := newStub(t)
 	a, b := connect(t, s), connect(t, s)
 	for _, m := range []*Member{a, b, a, b} {
-		if _, err := m.Read(t.Context(), configMaps, webName); err != nil {
+		if _, err := m.Objects.Read(t.Context(), configMaps, webName); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -249,13 +250,13 @@ func TestCloseWaitsForWrites(t *testing.T) {
 	begun, end := make(chan struct{}), make(chan struct{})
 	s.patched = func() { close(begun); <-end }
 	m := connect(t, s)
-	m.Watch(configMaps)
+	m.Copies.Watch(configMaps)
 	written := make(chan error, 1)
-	go func() { written <- m.Apply(t.Context(), configMaps, webName, []byte("{}")) }()
+	go func() { written <- m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")) }()
 	<-begun
 	closed := make(chan struct{})
 	go func() { m.close(); close(closed) }()
-	<-m.ctx.Done()
+	<-m.api.lifetime.ctx.Done()
 	select {
 	case <-closed:
 		t.Error("close() returned while a write was under way: somebody else may begin to write then")
@@ -266,7 +267,7 @@ func TestCloseWaitsForWrites(t *testing.T) {
 		t.Errorf("a write that was under way ends as it would have: %v", err)
 	}
 	<-closed
-	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); !errors.Is(err, errLeft) {
+	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); !errors.Is(err, errLeft) {
 		t.Errorf("Apply() after close(): want %v, got %v", errLeft, err)
 	}
 	if n := s.count("PATCH configmaps"); n != 1 {
@@ -281,35 +282,55 @@ func TestSweep(t *testing.T) {
 	m := connect(t, s)
 	secrets, accounts := configMaps, configMaps
 	secrets.Resource, accounts.Resource = "secrets", "serviceaccounts"
-	m.askSweep()
-	if _, sight := m.Copy(Key{accounts.GroupResource(), webName}); sight != Unlisted || m.listed() {
-		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", sight)
+	m.Copies.unwatched.askSweep()
+	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unlisted || m.Copies.complete() {
+		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", found)
 	}
 	lookThrough(m)
-	if m.sweepErr != nil {
-		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", m.sweepErr)
+	if m.Copies.unwatched.err != nil {
+		t.Fatalf("sweep(): that a type may not be listed is no failure: %v", m.Copies.unwatched.err)
 	}
 	eventually(t, "the copy is found", func() bool {
-		_, sight := m.Copy(Key{configMaps.GroupResource(), webName})
-		return sight == Present && m.listed()
+		_, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
+		return found == Present && m.Copies.complete()
 	})
-	if _, sight := m.Copy(Key{accounts.GroupResource(), webName}); sight != Unwatched {
-		t.Errorf("Copy(): a type without copies is not watched: got %d", sight)
+	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unwatched {
+		t.Errorf("Copy(): a type without copies is not watched: got %d", found)
 	}
-	if _, sight := m.Copy(Key{secrets.GroupResource(), webName}); sight != Unlisted || !apierrors.IsForbidden(m.ListError(secrets.GroupResource())) {
-		t.Errorf("Copy(): what a type has that may not be listed is not known: got %d", sight)
+	if _, found := m.Copies.Get(Key{secrets.GroupResource(), webName}); found != Unlisted || !apierrors.IsForbidden(m.Copies.ListError(secrets.GroupResource())) {
+		t.Errorf("Copy(): what a type has that may not be listed is not known: got %d", found)
 	}
-	if got := m.rights.describe(); got != "" || s.count("GET secrets") != 1 {
+	if got := m.api.rights.describe(); got != "" || s.count("GET secrets") != 1 {
 		t.Errorf("a type of which nothing is wanted is neither reported nor tried again: got %q", got)
 	}
-	m.Watch(secrets)
-	eventually(t, "the missing right is reported", func() bool { return m.rights.describe() == "the credentials may not: list secrets" })
+	m.Copies.Watch(secrets)
+	eventually(t, "the missing right is reported", func() bool { return m.api.rights.describe() == "the credentials may not: list secrets" })
 	s.set(func() { delete(s.refuse, "GET secrets") })
-	m.rewatch(m.typed(secrets.GroupResource()))
+	m.Copies.watches.again(m.Copies.watches.store(secrets.GroupResource()))
 	eventually(t, "the type is listed", func() bool {
-		_, sight := m.Copy(Key{secrets.GroupResource(), webName})
-		return sight == Absent && m.rights.describe() == ""
+		_, found := m.Copies.Get(Key{secrets.GroupResource(), webName})
+		return found == Absent && m.api.rights.describe() == ""
 	})
+}
+
+// TestSweepThatComesTooLate: the member became ready again while it was looked through, and may be
+// another than it was. That says nothing of it: it is looked through once more.
+func TestSweepThatComesTooLate(t *testing.T) {
+	m := connect(t, newStub(t))
+	m.Copies.unwatched.askSweep()
+	m.sweep.run(func(context.Context) error {
+		if m.Copies.unwatched.sweepsAsked() == 1 {
+			m.Copies.unwatched.askSweep()
+		}
+		return nil
+	})
+	if m.Copies.Swept() || !m.Copies.doubts() {
+		t.Error("Swept(): want it to be looked through again")
+	}
+	lookThrough(m)
+	if !m.Copies.Swept() {
+		t.Error("Swept(): want it looked through")
+	}
 }
 
 // TestTypeThatIsNotServed is said once, and asked for no more until the member lists the
@@ -322,31 +343,28 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	s.objects["configmaps"] = []metav1.PartialObjectMetadata{object("web")}
 	var mu sync.Mutex
 	var said []string
-	m, err := newMember(t.Name(), s.config(), hooks{
-		changed: func(Key) {}, readied: func(Key) {}, awaited: func() {},
-		log: funcr.New(func(_, line string) {
-			mu.Lock()
-			defer mu.Unlock()
-			said = append(said, line)
-		}, funcr.Options{}),
-	})
+	m, err := newMember(t.Name(), s.config(), unobserved, nil, funcr.New(func(_, line string) {
+		mu.Lock()
+		defer mu.Unlock()
+		said = append(said, line)
+	}, funcr.Options{}))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(m.close)
 	sees := func(name string, want Lookup) bool {
-		_, sight := m.Copy(Key{configMaps.GroupResource(), types.NamespacedName{Namespace: "d", Name: name}})
-		return sight == want
+		_, found := m.Copies.Get(Key{configMaps.GroupResource(), types.NamespacedName{Namespace: "d", Name: name}})
+		return found == want
 	}
 	resting := func() bool {
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		return m.rests()
+		m.Copies.watches.mu.Lock()
+		defer m.Copies.watches.mu.Unlock()
+		return m.Copies.watches.all[configMaps.GroupResource()].resting
 	}
 	gone := func() {
 		t.Helper()
 		s.set(func() { s.refuse["GET configmaps"] = serverError(http.StatusNotFound, "gone") })
-		m.rewatch(m.typed(configMaps.GroupResource()))
+		m.Copies.watches.again(m.Copies.watches.store(configMaps.GroupResource()))
 		eventually(t, "it is not asked for any more", resting)
 	}
 	serves := func() { s.set(func() { delete(s.refuse, "GET configmaps") }) }
@@ -358,19 +376,19 @@ func TestTypeThatIsNotServed(t *testing.T) {
 			t.Errorf("want %d lines that name the type, got %q", want, said)
 		}
 	}
-	m.Watch(configMaps)
+	m.Copies.Watch(configMaps)
 	eventually(t, "the copy is known", func() bool { return sees("web", Present) })
 
 	gone()
 	lines(1)
-	if !sees("web", Present) || !apierrors.IsNotFound(m.ListError(configMaps.GroupResource())) || !m.doubts() {
+	if !sees("web", Present) || !apierrors.IsNotFound(m.Copies.ListError(configMaps.GroupResource())) || !m.Copies.doubts() {
 		t.Error("want the copy kept, and the types looked at")
 	}
 	asked := s.count("GET configmaps")
 	lookThrough(m) // Its discovery is behind.
 	eventually(t, "it is asked for again when it is listed", func() bool { return s.count("GET configmaps") > asked && resting() })
 	lines(1)
-	if m.doubts() {
+	if m.Copies.doubts() {
 		t.Error("want it not looked for all the time")
 	}
 
@@ -382,7 +400,7 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	gone()
 	lines(2)
 	serves()
-	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	if resting() {
@@ -391,27 +409,27 @@ func TestTypeThatIsNotServed(t *testing.T) {
 }
 
 // lookThrough sweeps at once.
-func lookThrough(m *Member) { m.sweep(func(context.Context) error { return nil }) }
+func lookThrough(m *Member) { m.sweep.run(func(context.Context) error { return nil }) }
 
 func TestSweepFails(t *testing.T) {
 	s := newStub(t)
 	m := connect(t, s)
 	key := Key{configMaps.GroupResource(), webName}
-	m.askSweep()
+	m.Copies.unwatched.askSweep()
 	s.set(func() { s.down = true })
 	lookThrough(m)
-	if _, sight := m.Copy(key); sight != Unlisted || m.ListError(key.GroupResource) == nil || !m.doubts() {
-		t.Errorf("want it said why it is not known what there is, and to look again: got %d, %v", sight, m.ListError(key.GroupResource))
+	if _, found := m.Copies.Get(key); found != Unlisted || m.Copies.ListError(key.GroupResource) == nil || !m.Copies.doubts() {
+		t.Errorf("want it said why it is not known what there is, and to look again: got %d, %v", found, m.Copies.ListError(key.GroupResource))
 	}
 	s.set(func() { s.down = false })
 	lookThrough(m)
-	if _, sight := m.Copy(key); sight != Unwatched || m.ListError(key.GroupResource) != nil || m.doubts() || !m.listed() {
-		t.Errorf("want it known that there is none: got %d, %v", sight, m.ListError(key.GroupResource))
+	if _, found := m.Copies.Get(key); found != Unwatched || m.Copies.ListError(key.GroupResource) != nil || m.Copies.doubts() || !m.Copies.complete() {
+		t.Errorf("want it known that there is none: got %d, %v", found, m.Copies.ListError(key.GroupResource))
 	}
 	asked := s.count("GET configmaps")
-	m.askSweep()
-	if _, sight := m.Copy(key); sight != Unlisted {
-		t.Errorf("a member that became ready anew may be another than it was: got %d", sight)
+	m.Copies.unwatched.askSweep()
+	if _, found := m.Copies.Get(key); found != Unlisted {
+		t.Errorf("a member that became ready anew may be another than it was: got %d", found)
 	}
 	lookThrough(m)
 	if got := s.count("GET configmaps"); got != asked+1 {
@@ -427,28 +445,28 @@ func TestSweeper(t *testing.T) {
 		members = append(members, connect(t, s))
 	}
 	limit := &turnstile{pass: make(chan struct{}), came: make(chan struct{}, 1000)}
-	sweeps.limit, sweeps.pending = limit, map[*Member]bool{}
+	sweeps.limit, sweeps.pending = limit, map[*sweep]bool{}
 	for _, m := range members {
-		m.askSweep()
-		sweeps.add(m, false)
-		sweeps.add(m, false)
+		m.Copies.unwatched.askSweep()
+		sweeps.add(m.sweep, false)
+		sweeps.add(m.sweep, false)
 	}
 	for range concurrentSweeps {
 		<-limit.came
 	}
 	last := members[len(members)-1]
-	sweeps.add(last, true)
+	sweeps.add(last.sweep, true)
 	sweeps.mu.Lock()
-	if len(sweeps.queue) != 3 || sweeps.queue[0] != last {
+	if len(sweeps.queue) != 3 || sweeps.queue[0] != last.sweep {
 		t.Errorf("want those that are too many to wait, and first the one that somebody waits for: got %d", len(sweeps.queue))
 	}
 	sweeps.mu.Unlock()
 	close(limit.pass)
 	for _, m := range members {
-		eventually(t, "all are looked through", m.listed)
+		eventually(t, "all are looked through", m.Copies.complete)
 	}
 	sweeps.close()
-	sweeps.add(last, true)
+	sweeps.add(last.sweep, true)
 	if len(sweeps.queue) != 0 || sweeps.workers != 0 {
 		t.Errorf("want nothing left to do: got %d members, %d workers", len(sweeps.queue), sweeps.workers)
 	}
@@ -481,11 +499,11 @@ func TestFirstLook(t *testing.T) {
 		t.Errorf("requests: -want, +got:\n%s", diff)
 	}
 	m := f.Set.Get("m")
-	if _, sight := m.Copy(Key{configMaps.GroupResource(), webName}); sight != Unlisted {
-		t.Errorf("Copy(): want it not known yet, got %d", sight)
+	if _, found := m.Copies.Get(Key{configMaps.GroupResource(), webName}); found != Unlisted {
+		t.Errorf("Copy(): want it not known yet, got %d", found)
 	}
 	lookThrough(m)
-	if err := m.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
+	if err := m.Copies.Apply(t.Context(), configMaps, webName, []byte("{}")); err != nil {
 		t.Fatal(err)
 	}
 	if len(s.peers) != 1 {
@@ -501,16 +519,16 @@ func TestTypeThatIsGoneLacksNoRight(t *testing.T) {
 	s.refuse["GET widgets"] = denied("list", "widgets.example.com")
 	s.refuse["PATCH widgets"] = denied("patch", "widgets.example.com")
 	m := connect(t, s)
-	<-m.Watch(gone)
-	if err := m.Apply(t.Context(), gone, webName, []byte("{}")); !apierrors.IsNotFound(err) {
+	<-m.Copies.Watch(gone)
+	if err := m.Copies.Apply(t.Context(), gone, webName, []byte("{}")); !apierrors.IsNotFound(err) {
 		t.Errorf("Apply(): want that the type is not found, got %v", err)
 	}
-	if _, sight := m.Copy(Key{gone.GroupResource(), webName}); sight != Absent || m.rights.describe() != "" {
-		t.Errorf("want no copies and nothing missing: got %d, %q", sight, m.rights.describe())
+	if _, found := m.Copies.Get(Key{gone.GroupResource(), webName}); found != Absent || m.api.rights.describe() != "" {
+		t.Errorf("want no copies and nothing missing: got %d, %q", found, m.api.rights.describe())
 	}
-	m.rights.note(action{"delete", gone.GroupResource(), "d"}, denied("delete", "widgets.example.com"))
-	m.reviewRights(t.Context())
-	if got := m.rights.describe(); got != "" {
+	m.api.rights.note(action{"delete", gone.GroupResource(), "d"}, denied("delete", "widgets.example.com"))
+	m.Copies.reviewRights(t.Context())
+	if got := m.api.rights.describe(); got != "" {
 		t.Errorf("what was refused while the type was going is not missed when it is gone: got %q", got)
 	}
 }
@@ -559,11 +577,11 @@ func TestNamespaceEmpty(t *testing.T) {
 			maps.Copy(s.objects, tc.objects)
 			maps.Copy(s.refuse, tc.refuse)
 			m := connect(t, s)
-			got, err := m.NamespaceEmpty(t.Context(), "d")
+			got, err := m.Namespaces.Empty(t.Context(), "d")
 			if got != tc.want || (err != nil) != tc.fails {
 				t.Errorf("%s\nNamespaceEmpty(): want %t, error %t, got %t, %v", tc.reason, tc.want, tc.fails, got, err)
 			}
-			if lacking := m.rights.describe(); lacking != tc.lacking || apierrors.IsForbidden(err) != (lacking != "") {
+			if lacking := m.api.rights.describe(); lacking != tc.lacking || apierrors.IsForbidden(err) != (lacking != "") {
 				t.Errorf("%s\nwant %q to be missing, got %q, %v", tc.reason, tc.lacking, lacking, err)
 			}
 		})
@@ -607,7 +625,7 @@ func TestNamespaceOf(t *testing.T) {
 			}}
 			maps.Copy(o.Labels, tc.labels)
 			maps.Copy(o.Annotations, tc.annotations)
-			n, err := (hooks{}).namespaceOf(o)
+			n, err := (decoder{}).namespaceOf(o)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -622,7 +640,7 @@ func TestDelete(t *testing.T) {
 	s := newStub(t)
 	m := connect(t, s)
 	key := Key{configMaps.GroupResource(), webName}
-	m.Watch(configMaps)
+	m.Copies.Watch(configMaps)
 	for _, step := range []struct {
 		reason string
 		err    error
@@ -635,15 +653,15 @@ func TestDelete(t *testing.T) {
 		{"It cannot be deleted.", denied("delete", "configmaps"), false, true},
 	} {
 		s.set(func() { s.refuse["DELETE configmaps"] = step.err })
-		found, err := m.Delete(t.Context(), key, firstUID)
+		found, err := m.Copies.Delete(t.Context(), key, firstUID)
 		if found != step.found || (err != nil) != step.fails {
 			t.Errorf("%s\nDelete(): want %t, error %t, got %t, %v", step.reason, step.found, step.fails, found, err)
 		}
 	}
-	if got, want := m.rights.describe(), "the credentials may not: delete configmaps"; got != want {
+	if got, want := m.api.rights.describe(), "the credentials may not: delete configmaps"; got != want {
 		t.Errorf("rights: want %q, got %q", want, got)
 	}
-	if found, err := m.DeleteNamespace(t.Context(), "d", firstUID, "1"); !found || err != nil {
+	if found, err := m.Namespaces.Delete(t.Context(), "d", firstUID, "1"); !found || err != nil {
 		t.Errorf("DeleteNamespace(): got %t, %v", found, err)
 	}
 }

@@ -3,6 +3,7 @@ package member
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"time"
@@ -44,41 +45,40 @@ type Namespace struct {
 	Shared bool
 }
 
-// Namespace reads a namespace.
-func (m *Member) Namespace(ctx context.Context, name string) (Namespace, error) {
-	var got *metav1.PartialObjectMetadata
-	err := m.read(ctx, action{"get", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
-		got, err = m.client.Resource(namespaces).Get(ctx, name, metav1.GetOptions{})
-		return err
-	})
+// Namespaces reads and changes the namespaces of a member. Each call is at least one request,
+// and nothing of it is remembered.
+type Namespaces struct {
+	api    *connection
+	decode decoder
+}
+
+// Get reads a namespace.
+func (n *Namespaces) Get(ctx context.Context, name string) (Namespace, error) {
+	got, err := n.api.get(ctx, namespaces, types.NamespacedName{Name: name})
 	if err != nil {
 		return Namespace{}, err
 	}
-	return m.hooks.namespaceOf(got)
+	return n.decode.namespaceOf(got)
 }
 
-// EachNamespace calls f for every namespace that there is. What cannot be the name of one is
+// Each calls f for every namespace that there is. What cannot be the name of one is
 // passed over. It is a [LimitError] if there are too many.
-func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
-	n := 0
+func (n *Namespaces) Each(ctx context.Context, f func(Namespace)) error {
+	count := 0
+	limits := n.api.limits
 	next := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-		var page *metav1.PartialObjectMetadataList
-		err := m.read(ctx, action{"list", namespaces.GroupResource(), ""}, func(ctx context.Context) (err error) {
-			page, err = m.client.Resource(namespaces).List(ctx, o)
-			return err
-		})
-		return page, err
+		return n.api.list(ctx, namespaces, o)
 	}
-	_, err := m.hooks.pages(ctx, namespaces.GroupResource(), metav1.ListOptions{Limit: namespacesListed}, next, func(page runtime.Object) error {
+	_, err := limits.pages(ctx, namespaces.GroupResource(), metav1.ListOptions{Limit: namespacesListed}, next, func(page runtime.Object) error {
 		return meta.EachListItem(page, func(obj runtime.Object) error {
 			o, ok := obj.(*metav1.PartialObjectMetadata)
 			if !ok || o.Name == "" || len(o.Name) > mostNamespace {
 				return nil
 			}
-			if n++; n > mostNamespaces {
-				return m.hooks.excess("namespaces", mostNamespaces)
+			if count++; count > mostNamespaces {
+				return limits.excess.over("namespaces", mostNamespaces)
 			}
-			ns, err := m.hooks.namespaceOf(o)
+			ns, err := n.decode.namespaceOf(o)
 			if err != nil {
 				return nil //nolint:nilerr // Nobody knows whose it is, and so it is nobody's of ours.
 			}
@@ -89,15 +89,47 @@ func (m *Member) EachNamespace(ctx context.Context, f func(Namespace)) error {
 	return err
 }
 
-// PatchNamespace changes a namespace by a JSON merge patch, which has to name the version
+// Create creates a namespace that copies need, with the labels; hub marks it
+// as made for them. One that is there already is left as it is.
+func (n *Namespaces) Create(ctx context.Context, name, hub string, labels map[string]string) error {
+	body, err := json.Marshal(map[string]any{
+		"apiVersion": "v1",
+		"kind":       "Namespace",
+		"metadata": map[string]any{
+			"name":        name,
+			"labels":      labels,
+			"annotations": map[string]string{refractv1alpha1.NamespaceAnnotation: hub},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	err = n.api.write(ctx, action{"create", namespaces.GroupResource(), ""}, func(ctx context.Context) error {
+		return n.api.rest.Post().AbsPath("/api/v1/namespaces").Param("fieldManager", FieldManager).
+			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Error()
+	})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+// Patch changes a namespace by a JSON merge patch, which has to name the version
 // that it is for.
-func (m *Member) PatchNamespace(ctx context.Context, name string, mergePatch []byte) error {
-	return m.Patch(ctx, namespaces, types.NamespacedName{Name: name}, mergePatch)
+func (n *Namespaces) Patch(ctx context.Context, name string, mergePatch []byte) error {
+	_, err := n.api.patch(ctx, namespaces, types.NamespacedName{Name: name}, types.MergePatchType, mergePatch, metav1.PatchOptions{FieldManager: FieldManager})
+	return err
+}
+
+// Delete begins the deletion of a namespace if it is still as it was at
+// this version. Found is false, and there is no error, if it is not.
+func (n *Namespaces) Delete(ctx context.Context, name string, uid types.UID, resourceVersion string) (found bool, err error) {
+	return n.api.delete(ctx, namespaces, types.NamespacedName{Name: name}, metav1.Preconditions{UID: &uid, ResourceVersion: &resourceVersion})
 }
 
 // namespaceOf reads what a member answers about a namespace.
-func (h hooks) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err error) {
-	defer rescue.To(&err, h.log, "reading a namespace", "name", o.Name)
+func (d decoder) namespaceOf(o *metav1.PartialObjectMetadata) (n Namespace, err error) {
+	defer rescue.To(&err, d.log, "reading a namespace", "name", o.Name)
 	n = Namespace{
 		Copy: copyOf(o, namespaces.GroupResource(), nil), Name: o.Name, Labels: o.Labels, Own: map[string]bool{},
 		Shared: len(o.OwnerReferences)+len(o.Finalizers) > 0,
@@ -162,12 +194,12 @@ func element(field string) fieldpath.PathElement { return fieldpath.PathElement{
 // Kubernetes did not put into the namespace itself: it puts few of each type.
 const nativesListed = 20
 
-// NamespaceEmpty reports whether nothing is in the namespace on the member but
+// Empty reports whether nothing is in the namespace on the member but
 // what Kubernetes puts into each. It is an error if nothing else was found and a type
 // could not be listed, as nobody knows then: [apierrors.IsForbidden] if the
 // credentials may not, which [Set] reports in the condition Authorized.
-func (m *Member) NamespaceEmpty(ctx context.Context, ns string) (bool, error) {
-	types, doubtful, err := m.discover(ctx)
+func (n *Namespaces) Empty(ctx context.Context, ns string) (bool, error) {
+	found, doubtful, err := n.api.discover(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -175,14 +207,14 @@ func (m *Member) NamespaceEmpty(ctx context.Context, ns string) (bool, error) {
 		return false, fmt.Errorf("looking into namespace %s: API group %s: %w", ns, group, errUndiscovered)
 	}
 	refused := map[action]error{}
-	for _, t := range types {
+	for _, t := range found {
 		// What cannot be deleted is not stored there: measurements of pods, for example.
 		if !t.namespaced || !slices.Contains(t.verbs, "list") || !slices.Contains(t.verbs, "delete") || isEvent(t.GroupResource()) {
 			continue
 		}
-		var found *metav1.PartialObjectMetadataList
-		err := m.request(ctx, func(ctx context.Context) (err error) {
-			found, err = m.client.Resource(t.GroupVersionResource).Namespace(ns).List(ctx, metav1.ListOptions{Limit: nativesListed})
+		var list *metav1.PartialObjectMetadataList
+		err := n.api.request(ctx, func(ctx context.Context) (err error) {
+			list, err = n.api.metadata.Resource(t.GroupVersionResource).Namespace(ns).List(ctx, metav1.ListOptions{Limit: nativesListed})
 			return err
 		})
 		foreign := func(o metav1.PartialObjectMetadata) bool { return !isNative(t.GroupResource(), &o) }
@@ -192,12 +224,12 @@ func (m *Member) NamespaceEmpty(ctx context.Context, ns string) (bool, error) {
 			refused[action{"list", t.GroupResource(), ns}] = err
 		case err != nil:
 			return false, fmt.Errorf("looking into namespace %s: listing %s: %w", ns, t.GroupResource(), err)
-		case found.Continue != "" || slices.ContainsFunc(found.Items, foreign):
+		case list.Continue != "" || slices.ContainsFunc(list.Items, foreign):
 			return false, nil
 		}
 	}
 	for a, denied := range refused {
-		m.rights.note(a, denied) // Now that it would have made a difference.
+		n.api.rights.note(a, denied) // Now that it would have made a difference.
 		err = fmt.Errorf("looking into namespace %s: listing %s: %w", ns, a.resource, denied)
 	}
 	return err == nil, err

@@ -42,7 +42,7 @@ func TestOwnership(t *testing.T) {
 		managers string
 		lost     []string
 		replicas bool
-		culprit  string
+		manager  string
 	}{
 		"Same":      {"What controllers write into the status is nothing of ours.", applied, nil, true, ""},
 		"Reordered": {"The order and the escapes that an API server prefers mean nothing.", reordered, nil, true, ""},
@@ -89,8 +89,8 @@ func TestOwnership(t *testing.T) {
 			if len(tc.lost) == 0 {
 				return
 			}
-			if got := conflictingManager(before.without(now), managers); got != tc.culprit {
-				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.culprit, got)
+			if got := conflictingManager(before.without(now), managers); got != tc.manager {
+				t.Errorf("%s\nculprit(): want %q, got %q", tc.reason, tc.manager, got)
 			}
 		})
 	}

@@ -52,11 +52,11 @@ func hasStatus(r schema.GroupResource) bool {
 // readinessOf reads the object's status. Who made the type may use the words of
 // Kubernetes in other ways: only of Kubernetes' own types it is a failure that a
 // status cannot be read.
-func (h hooks) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readiness, string) {
+func (d decoder) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readiness, string) {
 	if u.GetDeletionTimestamp() != nil {
 		return refractv1alpha1.ReadinessInProgress, isGoing
 	}
-	result, err := h.compute(u)
+	result, err := d.compute(u)
 	switch {
 	case err != nil && (rescue.Is(err) || slices.Contains(builtinGroups, u.GroupVersionKind().Group)):
 		return refractv1alpha1.ReadinessFailed, output.Cut("its status on the cluster cannot be read: "+err.Error(), mostMessage)
@@ -76,8 +76,8 @@ func (h hooks) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readin
 }
 
 // compute has the library read a status that it can read.
-func (h hooks) compute(u *unstructured.Unstructured) (result *status.Result, err error) {
-	defer rescue.To(&err, h.log, "reading the status of a copy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
+func (d decoder) compute(u *unstructured.Unstructured) (result *status.Result, err error) {
+	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
 	if u.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
 		if err := checkContainers(u.Object); err != nil {
 			return nil, err

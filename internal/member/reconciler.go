@@ -75,6 +75,8 @@ type Reconciler struct {
 	// Pending reports whether deletions on a cluster wait for approval, and says which. It
 	// is asked at each look. It may be nil.
 	Pending func(name string) (message string, held bool)
+	// Now tells the time by which credentials are renewed; time.Now if nil.
+	Now func() time.Time
 }
 
 // SetupWithManager registers the reconciler.
@@ -187,8 +189,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if !setConditions(&fc.Status, h, metav1.Now()) || !r.owns(fc.Name) {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
-	if err := r.Client.Status().Patch(ctx, fc, client.MergeFrom(before)); err != nil {
-		return reconcile.Result{}, client.IgnoreNotFound(err)
+	// Conditions are one list, of which others write some: theirs are not to be undone.
+	if err := r.Client.Status().Patch(ctx, fc, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})); err != nil {
+		return again(err)
 	}
 	return reconcile.Result{RequeueAfter: next}, nil
 }
@@ -224,8 +227,8 @@ func (r *Reconciler) release(fc *corev1alpha1.FederatedCluster, h health) (why s
 	case left > 0:
 		return fmt.Sprintf("copies on it that are still to be removed: %d", left), false
 	case !known:
-		if m.doubts() {
-			r.Set.sweeps.add(m, true)
+		if m.Copies.doubts() {
+			r.Set.sweeps.add(m.sweep, true)
 		}
 		return "it is not known yet which copies are on it", false
 	case r.Set.Emptied != nil && !r.Set.Emptied(fc.Name):
@@ -248,6 +251,7 @@ type health struct {
 	leaving    string // What it waits for; "" if it does not leave.
 	pending    string // Deletions that wait for approval,
 	hasPending bool   // if any do.
+	expiring   string // Credentials that end soon; "" if they do not, or are renewed.
 }
 
 // examine connects to the cluster if it was not connected, and asks it. The only
@@ -278,17 +282,17 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	if err != nil {
 		return health{reason: "InvalidCredentials", message: output.Cut(fmt.Sprintf("secret %s: %v", key, err), mostMessage)}, nil
 	}
-	h := judge(m.Probe(ctx), fc.Spec.APIEndpoint)
+	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
 		if m.misses++; m.Ready() && m.misses < missesUntilLost {
 			h = health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
 		}
-		h.lacking, h.excess = m.rights.describe(), m.excess.describe()
+		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
 	}
 	// One that was lost may have come back as another.
 	if away := !m.Ready() || m.misses > 0; away || m.probes%probesUntilAsked == 0 {
-		why, err := m.replaced(ctx, away)
+		why, err := m.identity.replaced(ctx, away)
 		switch {
 		case why != "":
 			r.Set.renew(m)
@@ -306,11 +310,12 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 			return unwelcome, err
 		}
 	}
-	if m.doubts() {
-		r.Set.sweeps.add(m, false)
+	if m.Copies.doubts() {
+		r.Set.sweeps.add(m.sweep, false)
 	}
-	m.reviewRights(ctx)
-	h.lacking, h.excess = m.rights.describe(), m.excess.describe()
+	m.Copies.reviewRights(ctx)
+	h.expiring = r.keepCredentials(ctx, m, cfg, secret)
+	h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 	return h, nil
 }
 
@@ -318,20 +323,20 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 // with a reason if the member is not welcome.
 func (r *Reconciler) welcome(ctx context.Context, m *Member) (health, error) {
 	// Without the right to read it the condition Authorized says so.
-	switch err := m.Identify(ctx); {
+	switch err := m.identity.identify(ctx); {
 	case errors.Is(err, errLeft):
 		return health{}, err
 	case err != nil && !apierrors.IsForbidden(err):
 		return health{joined: true, reason: "Unreadable", message: plain(err)}, nil
 	}
-	if r.Hub != "" && m.identity() == r.Hub {
+	if r.Hub != "" && m.identity.uid() == r.Hub {
 		return health{reason: "IsTheHub", message: "this is the hub itself, which cannot be its own member"}, nil
 	}
-	if twin := r.Set.duplicate(m); twin != "" {
+	if other := r.Set.duplicate(m); other != "" {
 		const format = "this is the cluster that has joined as %s; two names for one would undo each other's work"
-		return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, twin)}, nil
+		return health{reason: "AlreadyJoined", message: fmt.Sprintf(format, other)}, nil
 	}
-	m.askSweep()
+	m.Copies.unwatched.askSweep()
 	return health{}, nil
 }
 
@@ -386,7 +391,7 @@ func plain(err error) string {
 func setConditions(status *corev1alpha1.FederatedClusterStatus, h health, now metav1.Time) bool {
 	changed := false
 	for _, c := range conditions(status, h) {
-		changed = setCondition(status, c, now) || changed
+		changed = SetCondition(status, c, now) || changed
 	}
 	if h.ready && !status.JoinPerformed {
 		status.JoinPerformed, changed = true, true
@@ -442,6 +447,16 @@ func conditions(status *corev1alpha1.FederatedClusterStatus, h health) []corev1a
 		})
 	}
 	switch {
+	case h.expiring != "":
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterCredentialsExpiring, Status: metav1.ConditionTrue, Reason: "NotRenewed", Message: h.expiring,
+		})
+	case h.ready && isTrue(status, corev1alpha1.ClusterCredentialsExpiring):
+		all = append(all, corev1alpha1.ClusterCondition{
+			Type: corev1alpha1.ClusterCredentialsExpiring, Status: metav1.ConditionFalse, Reason: "Renewed", Message: "the credentials last, or are renewed",
+		})
+	}
+	switch {
 	case h.hasPending:
 		all = append(all, corev1alpha1.ClusterCondition{
 			Type: corev1alpha1.ClusterDeletionsHeld, Status: metav1.ConditionTrue, Reason: "AwaitingApproval", Message: h.pending,
@@ -467,7 +482,8 @@ func isTrue(status *corev1alpha1.FederatedClusterStatus, kind corev1alpha1.Clust
 	return false
 }
 
-func setCondition(status *corev1alpha1.FederatedClusterStatus, c corev1alpha1.ClusterCondition, now metav1.Time) bool {
+// SetCondition writes a condition into a status, and reports whether that changed anything but times.
+func SetCondition(status *corev1alpha1.FederatedClusterStatus, c corev1alpha1.ClusterCondition, now metav1.Time) bool {
 	c.LastProbeTime, c.LastTransitionTime = now, now
 	for i := range status.Conditions {
 		was := &status.Conditions[i]

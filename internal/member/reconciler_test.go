@@ -101,7 +101,7 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 		t.Fatalf("want a cluster that is ready and does not go before its copies: got %v, %+v", fc.Finalizers, fc.Status)
 	}
 	m := f.Set.Get("m")
-	eventually(t, "the copy is found, and no other", func() bool { return m.Count() == 1 && m.listed() })
+	eventually(t, "the copy is found, and no other", func() bool { return m.Copies.Count() == 1 && m.Copies.complete() })
 
 	f.delete()
 	f.look()
@@ -112,7 +112,7 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 	if !f.Set.Leaving("m") || len(f.Set.Clusters()) != 0 || f.Set.Get("m") != m || !m.Ready() {
 		t.Error("want a cluster that leaves to be written to, and not to be placed on")
 	}
-	m.Forget(Key{configMaps.GroupResource(), webName})
+	m.Copies.Forget(Key{configMaps.GroupResource(), webName})
 	if fc = f.look(); fc == nil || !strings.Contains(messageOf(fc, corev1alpha1.ClusterJoined), "is being recorded") {
 		t.Errorf("want it to wait for the record of its copies: got %+v", fc)
 	}
@@ -123,6 +123,46 @@ func TestClusterLeavesWhenItsCopiesAreGone(t *testing.T) {
 	f.look()
 	if f.Set.Known("m") {
 		t.Error("want it forgotten")
+	}
+}
+
+// TestClusterLeavesWhenAllKnow: what is decided while nobody knows that it leaves may still come
+// to it, so that it does not leave when that is seen for the first time.
+func TestClusterLeavesWhenAllKnow(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	m := f.Set.Get("m")
+	eventually(t, "it is known that there are no copies", m.Copies.complete)
+	f.delete()
+	if fc := f.look(); fc == nil || !f.Set.Leaving("m") {
+		t.Error("the first look: want it there, and known to leave")
+	}
+	if fc := f.look(); fc != nil {
+		t.Errorf("the second look: want it gone, got %+v", fc.Status)
+	}
+}
+
+// TestClusterIsLost after some probes without an answer: one that got lost is no reason to tell
+// the whole fleet.
+func TestClusterIsLost(t *testing.T) {
+	s := newStub(t)
+	f := newFleet(t, s.URL)
+	f.look()
+	s.set(func() { s.down = true })
+	for i := range missesUntilLost {
+		ready := isTrue(&f.look().Status, corev1alpha1.ClusterReady)
+		if want := i+1 < missesUntilLost; ready != want {
+			t.Errorf("%d probes without an answer: want it ready %t, got %t", i+1, want, ready)
+		}
+	}
+	s.set(func() { s.down = false })
+	if !isTrue(&f.look().Status, corev1alpha1.ClusterReady) {
+		t.Error("it answers: want it ready")
+	}
+	s.set(func() { s.down = true })
+	if !isTrue(&f.look().Status, corev1alpha1.ClusterReady) {
+		t.Error("one probe without an answer: want those of before forgotten")
 	}
 }
 
@@ -186,7 +226,7 @@ func TestReplacedCluster(t *testing.T) {
 				t.Errorf("%s\nwant %q, got %q", tc.reason, want, got)
 			}
 			fc := f.look()
-			if now := f.Set.Get("m"); !isTrue(&fc.Status, corev1alpha1.ClusterReady) || now == nil || now == m || m.ctx.Err() == nil {
+			if now := f.Set.Get("m"); !isTrue(&fc.Status, corev1alpha1.ClusterReady) || now == nil || now == m || m.api.lifetime.ctx.Err() == nil {
 				t.Errorf("%s\nwant it ready, with watches that begin anew: got %+v", tc.reason, fc.Status)
 			}
 		})
@@ -201,7 +241,7 @@ func TestClusterThatWatchesAreAheadOf(t *testing.T) {
 	f.look()
 	m := f.Set.Get("m")
 	s.set(func() { s.revision = 60 })
-	<-m.Watch(configMaps)
+	<-m.Copies.Watch(configMaps)
 	s.set(func() { s.down = true })
 	f.look()
 	s.set(func() { s.down, s.revision = false, 50 })
@@ -232,7 +272,7 @@ func TestClustersOfOtherReplicas(t *testing.T) {
 	}
 	mine = false
 	f.Set.Disown("m")
-	if m.ctx.Err() == nil || f.Set.Get("m") != nil || !f.Set.Known("m") {
+	if m.api.lifetime.ctx.Err() == nil || f.Set.Get("m") != nil || !f.Set.Known("m") {
 		t.Error("Disown(): want the member closed and the cluster known")
 	}
 	if _, err := f.Set.connect("m", s.config(), f.owns); err == nil || f.Set.Get("m") != nil {

@@ -108,24 +108,8 @@ func (r *rights) describe() string {
 	return text
 }
 
-// reviewRights asks whether what was missing has been granted since.
-func (m *Member) reviewRights(ctx context.Context) {
-	missing := m.rights.all()
-	for _, a := range missing[:min(len(missing), rightsAsked)] {
-		t := m.typed(a.resource)
-		gone := t != nil && !m.serves(ctx, t.gvr) // It was just going when the right was refused.
-		if !gone && !m.may(ctx, a) {
-			continue
-		}
-		m.rights.granted(a)
-		if t != nil && a.namespace == "" && apierrors.IsForbidden(t.listError()) {
-			m.rewatch(t) //nolint:contextcheck // The watch lives as long as the member.
-		}
-	}
-}
-
 // may asks the API server whether the credentials may do something.
-func (m *Member) may(ctx context.Context, a action) bool {
+func (c *connection) may(ctx context.Context, a action) bool {
 	review := &authorizationv1.SelfSubjectAccessReview{
 		TypeMeta: metav1.TypeMeta{APIVersion: "authorization.k8s.io/v1", Kind: "SelfSubjectAccessReview"},
 		Spec: authorizationv1.SelfSubjectAccessReviewSpec{ResourceAttributes: &authorizationv1.ResourceAttributes{
@@ -137,8 +121,8 @@ func (m *Member) may(ctx context.Context, a action) bool {
 		return false
 	}
 	var answer []byte
-	err = m.request(ctx, func(ctx context.Context) (err error) {
-		answer, err = m.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
+	err = c.request(ctx, func(ctx context.Context) (err error) {
+		answer, err = c.rest.Post().AbsPath("/apis/authorization.k8s.io/v1/selfsubjectaccessreviews").
 			SetHeader("Content-Type", "application/json").SetHeader("Accept", "application/json").Body(body).DoRaw(ctx)
 		return err
 	})
@@ -147,8 +131,8 @@ func (m *Member) may(ctx context.Context, a action) bool {
 
 // unserved returns the error of a request for objects of a type. API servers ask for
 // rights before types; what a type that is not there is refused is not found.
-func (m *Member) unserved(ctx context.Context, gvr schema.GroupVersionResource, err error) error {
-	if !apierrors.IsForbidden(err) || m.serves(ctx, gvr) {
+func (c *connection) unserved(ctx context.Context, gvr schema.GroupVersionResource, err error) error {
+	if !apierrors.IsForbidden(err) || c.serves(ctx, gvr) {
 		return err
 	}
 	return apierrors.NewNotFound(gvr.GroupResource(), "")
@@ -156,16 +140,16 @@ func (m *Member) unserved(ctx context.Context, gvr schema.GroupVersionResource, 
 
 // serves reports whether the member has the type, as far as it says. Types of
 // Kubernetes' own do not come and go.
-func (m *Member) serves(ctx context.Context, gvr schema.GroupVersionResource) bool {
+func (c *connection) serves(ctx context.Context, gvr schema.GroupVersionResource) bool {
 	if slices.Contains(builtinGroups, gvr.Group) {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
 	defer cancel()
-	ctx, end := m.hooks.account.begin(ctx)
+	ctx, end := c.limits.account.begin(ctx)
 	defer end()
 	var list metav1.APIResourceList
-	answer, err := m.rest.Get().AbsPath("/apis", gvr.Group, gvr.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
+	answer, err := c.rest.Get().AbsPath("/apis", gvr.Group, gvr.Version).SetHeader("Accept", "application/json").DoRaw(ctx)
 	if err != nil || json.Unmarshal(answer, &list) != nil {
 		return !apierrors.IsNotFound(err)
 	}

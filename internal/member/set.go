@@ -99,7 +99,7 @@ func (s *Set) duplicate(m *Member) string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for name, j := range s.members {
-		if j.member != nil && j.member != m && name != m.Name && m.identity() != "" && j.member.identity() == m.identity() && j.member.Ready() {
+		if j.member != nil && j.member != m && name != m.Name && m.identity.uid() != "" && j.member.identity.uid() == m.identity.uid() && j.member.Ready() {
 			return name
 		}
 	}
@@ -117,6 +117,25 @@ func (s *Set) All() []*Member {
 		}
 	}
 	return all
+}
+
+// Names returns the names of all clusters of the hub, sorted, those that leave
+// included.
+func (s *Set) Names() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.members))
+}
+
+// renew has the member connected to anew: nothing that was known of it holds any
+// more.
+func (s *Set) renew(m *Member) {
+	s.mu.Lock()
+	if j := s.members[m.Name]; j != nil && j.member == m {
+		j.config = nil
+	}
+	s.mu.Unlock()
+	s.Recheck(m.Name)
 }
 
 // Clusters returns how the clusters look to placement, by name, without those that
@@ -192,22 +211,24 @@ func (s *Set) Disown(name string) {
 func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*Member, error) {
 	s.mu.Lock()
 	if j := s.members[name]; j != nil && j.member != nil && j.config != nil && sameConfig(j.config, cfg) {
+		if j.config.BearerToken != cfg.BearerToken {
+			j.member.api.token.set(cfg.BearerToken)
+			j.config = cfg
+		}
 		s.mu.Unlock()
 		return j.member, nil
 	}
 	s.mu.Unlock()
 	var m *Member
-	m, err := newMember(name, cfg, hooks{
+	m, err := newMember(name, cfg, observer{
 		changed: func(key Key) { s.OnCopy(m, key) },
 		readied: func(key Key) {
 			if s.OnReadiness != nil {
 				s.OnReadiness(m, key)
 			}
 		},
-		awaited: func() { s.sweeps.add(m, true) },
-		served:  s.Served,
-		log:     s.Log.WithValues("cluster", name),
-	})
+		awaited: func() { s.sweeps.add(m.sweep, true) },
+	}, s.Served, s.Log.WithValues("cluster", name))
 	if err != nil {
 		return nil, err
 	}
@@ -306,13 +327,14 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 // remaining returns how many copies a member holds that have to be gone before it
 // may leave, and whether that is known.
 func (s *Set) remaining(m *Member) (left int, known bool) {
-	m.Each(func(key Key, c Copy) bool {
+	before := m.Copies.complete() // A type that is watched in between has copies that were not counted.
+	m.Copies.Each(func(key Key, c Copy) bool {
 		if s.Ours == nil || s.Ours(key, c) {
 			left++
 		}
 		return true
 	})
-	return left, m.listed()
+	return left, before && m.Copies.complete()
 }
 
 func (s *Set) publish() {
@@ -336,9 +358,9 @@ func (s *Set) Close() {
 	s.sweeps.close()
 }
 
-// sameConfig compares what [Config] fills in.
+// sameConfig compares what [Config] fills in. A token may become another, as the next one of an account is.
 func sameConfig(a, b *rest.Config) bool {
-	return a.Host == b.Host && a.BearerToken == b.BearerToken && a.Username == b.Username && a.Password == b.Password &&
+	return a.Host == b.Host && (a.BearerToken == "") == (b.BearerToken == "") && a.Username == b.Username && a.Password == b.Password &&
 		a.Insecure == b.Insecure && a.ServerName == b.ServerName && a.DisableCompression == b.DisableCompression &&
 		string(a.CAData) == string(b.CAData) && string(a.CertData) == string(b.CertData) && string(a.KeyData) == string(b.KeyData) &&
 		proxyOf(a) == proxyOf(b) && equality.Semantic.DeepEqual(a.Impersonate, b.Impersonate)

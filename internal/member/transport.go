@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/client-go/rest"
@@ -22,8 +23,13 @@ const (
 // httpClient makes an HTTP client for one member alone. The connections that
 // client-go shares by their TLS settings would let one member that hangs hold up
 // another behind the same address. Of its answers no more is read than is taken from a
-// member, as the account says; of what was too much excess is told.
-func httpClient(name string, cfg *rest.Config, account *account, excess func(*LimitError)) (client *http.Client, closeIdle func(), err error) {
+// member.
+func httpClient(cfg *rest.Config, bounds limits) (client *http.Client, closeIdle func(), err error) {
+	return httpClientWith(cfg, nil, bounds)
+}
+
+// httpClientWith is httpClient with a token that may become another, in place of the one in the configuration.
+func httpClientWith(cfg *rest.Config, t *currentToken, bounds limits) (client *http.Client, closeIdle func(), err error) {
 	tls, err := rest.TLSConfigFor(cfg)
 	if err != nil {
 		return nil, nil, err
@@ -48,7 +54,13 @@ func httpClient(name string, cfg *rest.Config, account *account, excess func(*Li
 			MaxReceiveBufferPerStream: mostUnread,
 		},
 	}
-	wrapped, err := rest.HTTPWrappersForConfig(cfg, impatient{bounded{transport, name, account, excess}})
+	var next http.RoundTripper = impatient{bounded{transport, bounds}}
+	if t != nil {
+		next = bearer{next, t}
+		cfg = rest.CopyConfig(cfg)
+		cfg.BearerToken = ""
+	}
+	wrapped, err := rest.HTTPWrappersForConfig(cfg, next)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -84,4 +96,31 @@ func (t impatient) RoundTrip(r *http.Request) (*http.Response, error) {
 		resp.Header.Del("Retry-After")
 	}
 	return resp, err
+}
+
+// currentToken is one that may become another while a member is connected to: those that last an hour are renewed
+// every forty minutes, and a member is not to be read anew for that.
+type currentToken struct{ text atomic.Pointer[string] }
+
+func newCurrentToken(text string) *currentToken {
+	t := &currentToken{}
+	t.set(text)
+	return t
+}
+
+func (t *currentToken) set(text string) { t.text.Store(&text) }
+
+// bearer adds a token to each request.
+type bearer struct {
+	next http.RoundTripper
+	*currentToken
+}
+
+// RoundTrip implements [http.RoundTripper].
+func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if text := *b.text.Load(); text != "" {
+		r = r.Clone(r.Context()) // It is the caller's.
+		r.Header.Set("Authorization", "Bearer "+text)
+	}
+	return b.next.RoundTrip(r)
 }

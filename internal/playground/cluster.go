@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
@@ -46,6 +47,8 @@ type cluster struct {
 	dir   string // Absolute.
 	audit bool   // Whether the API server writes down who has written what.
 
+	address string // At which Pods reach the API server; empty if none really runs.
+
 	ca, etcdCA *authority
 	pairs      map[string]pair         // By the name of the file, without its ending.
 	servers    map[Component]component // As they were started last, with their ports.
@@ -83,7 +86,11 @@ func (c *cluster) prepare() error {
 			return err
 		}
 	}
-	return c.write(auditPolicyFile, []byte(auditPolicy))
+	policy := auditPolicy
+	if c.address != "" {
+		policy += "- level: Metadata\n"
+	}
+	return c.write(auditPolicyFile, []byte(policy))
 }
 
 // certify makes the cluster's authorities, certificates and keys.
@@ -108,7 +115,7 @@ func (c *cluster) certify() error {
 	}{
 		{etcdServerFile, c.etcdCA, subject{name: "etcd", hosts: []string{"127.0.0.1", "localhost"}}},
 		{etcdClientFile, c.etcdCA, subject{name: "kube-apiserver"}},
-		{apiServerFile, c.ca, subject{name: "kube-apiserver", hosts: apiServerHosts}},
+		{apiServerFile, c.ca, subject{name: "kube-apiserver", hosts: c.hosts()}},
 		{adminFile, c.ca, subject{name: c.Name + "-admin", groups: []string{"system:masters"}}},
 	} {
 		if c.pairs[i.file], err = i.by.issue(i.to); err != nil {
@@ -116,6 +123,14 @@ func (c *cluster) certify() error {
 		}
 	}
 	return nil
+}
+
+// hosts are the names that the API server answers to.
+func (c *cluster) hosts() []string {
+	if c.address == "" {
+		return apiServerHosts
+	}
+	return append(slices.Clone(apiServerHosts), c.address)
 }
 
 // write writes a file of the cluster for its owner alone.

@@ -38,6 +38,18 @@ var hubControllers = []string{
 	"clusterrole-aggregation-controller",
 }
 
+// podArgs have an API server be found by Pods that really run, and ask their kubelets for logs.
+func (c *cluster) podArgs() []string {
+	return []string{
+		"--bind-address=0.0.0.0",
+		"--advertise-address=" + c.address,
+		"--authorization-mode=Node,RBAC",
+		"--kubelet-client-certificate=" + adminFile + ".crt",
+		"--kubelet-client-key=" + adminFile + ".key",
+		"--kubelet-preferred-address-types=InternalIP",
+	}
+}
+
 // auditPolicy has writes recorded, and not what was written.
 const auditPolicy = `apiVersion: audit.k8s.io/v1
 kind: Policy
@@ -85,23 +97,27 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		"--etcd-cafile=" + etcdCAFile + ".crt",
 		"--etcd-certfile=" + etcdClientFile + ".crt",
 		"--etcd-keyfile=" + etcdClientFile + ".key",
-		"--bind-address=127.0.0.1",
 		fmt.Sprintf("--secure-port=%d", ports[0]),
 		"--tls-cert-file=" + apiServerFile + ".crt",
 		"--tls-private-key-file=" + apiServerFile + ".key",
 		"--client-ca-file=" + caFile + ".crt",
-		"--authorization-mode=RBAC",
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + signingFile + ".crt",
 		"--service-account-signing-key-file=" + signingFile + ".key",
 		"--service-cluster-ip-range=" + servicesCIDR,
 		"--allow-privileged", // As kubeadm has it: manifests made for real clusters are welcome.
 		"--profiling=false",
-
-		// Endpoints must not be on a loopback address, and there may be no other: so
-		// the Service "kubernetes" has none. No Pod really runs that could miss it.
-		"--advertise-address=127.0.0.1",
-		"--endpoint-reconciler-type=none",
+	}
+	if c.address != "" {
+		args = append(args, c.podArgs()...)
+	} else {
+		args = append(args,
+			"--bind-address=127.0.0.1",
+			"--authorization-mode=RBAC",
+			// Endpoints must not be on a loopback address, and there may be no other: so
+			// the Service "kubernetes" has none. No Pod really runs that could miss it.
+			"--advertise-address=127.0.0.1",
+			"--endpoint-reconciler-type=none")
 	}
 	if c.audit {
 		args = append(args, "--audit-policy-file="+auditPolicyFile, "--audit-log-path="+auditLogFile,
@@ -113,7 +129,7 @@ func (c *cluster) apiServerComponent(ports []int) component {
 // controllersComponent returns the controllers that the cluster's role asks for.
 func (c *cluster) controllersComponent() component {
 	controllers := []string{"*"}
-	if c.role == hub {
+	if c.role == hub && c.address == "" {
 		controllers = hubControllers
 	}
 	return component{name: "kube-controller-manager", rank: rankClient, args: []string{

@@ -89,6 +89,41 @@ func (p *Playground) Revive(ctx context.Context, cluster string, c Component) er
 	}
 }
 
+// Program is one that a cluster has beside those of a playground, as the kubelet of a Node.
+type Program struct {
+	// Name is that of its log, and the component that [Playground.Halt] and [Playground.Kill] take.
+	Name string
+	// Path is that of the binary.
+	Path string
+	Args []string
+	// Env is added to the environment, of which it sees nothing but HOME and PATH otherwise.
+	Env []string
+	// Ready returns nil when it is at work.
+	Ready func(context.Context) error
+}
+
+// Launch starts a program that belongs to the cluster from then on, and returns when it is ready. If it ends, that is a
+// loss as any, and it ends with the playground. One that is halted may be launched again; its log is begun anew then.
+func (p *Playground) Launch(ctx context.Context, cluster string, what Program) error {
+	at, err := p.cluster(cluster)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := p.crew.bind(ctx)
+	defer cancel()
+	s := p.starter.spec(at, component{name: what.Name, rank: rankClient, args: what.Args})
+	s.binary, s.env = what.Path, append(s.env, what.Env...)
+	process, err := p.crew.start(s)
+	if err != nil {
+		return err
+	}
+	if err := process.await(ctx, what.Ready); err != nil {
+		return err
+	}
+	p.crew.watch(process)
+	return nil
+}
+
 // Wipe removes what the cluster has stored, as if its disk were lost. Its etcd and
 // its API server must be halted, and find an empty cluster when they are revived:
 // another cluster, to those who remember the UID of a namespace. Nodes do not come

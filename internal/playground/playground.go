@@ -43,6 +43,11 @@ type Options struct {
 	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
 	// was answered. See [Playground.AuditLog].
 	Audit bool
+	// Address, if set, is one of this machine, no loopback one, at which the hub's API server can be reached from
+	// Pods: the hub then is what a cluster is that runs Pods, but for its Nodes, and the programs of those are the
+	// caller's to start, with [Playground.Launch]. It has all controllers and a scheduler; its API server tells
+	// kubelets apart, has Pods find it by its Service, and if it is audited writes down who has read what, too.
+	Address string
 	// Progress, if set, is told what happens while the playground starts: short
 	// sentences for a person to read. It is called by one goroutine at a time.
 	Progress func(msg string)
@@ -184,6 +189,7 @@ func clusters(o Options) []*cluster {
 	for _, c := range out {
 		c.audit = o.Audit
 	}
+	out[0].address = o.Address
 	return out
 }
 

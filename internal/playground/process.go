@@ -30,7 +30,7 @@ type process struct {
 
 	handle *os.Process
 	halted atomic.Bool   // It was told to end, and nobody is to mind.
-	frozen atomic.Bool   // It is paused, and hears nothing.
+	frozen atomic.Bool   // It is paused.
 	done   chan struct{} // Closed when it has ended.
 	err    error         // How it ended. Written before done is closed.
 }

@@ -99,6 +99,11 @@ func (s *starter) startControllers(ctx context.Context, c *cluster) error {
 	if err := s.run(c, c.controllersComponent()); err != nil {
 		return err
 	}
+	if c.role == full || c.address != "" {
+		if err := s.startScheduler(c); err != nil {
+			return err
+		}
+	}
 	if c.role == full {
 		if err := s.startNodes(ctx, c); err != nil {
 			return err
@@ -115,14 +120,16 @@ func (s *starter) startControllers(ctx context.Context, c *cluster) error {
 	return nil
 }
 
-// startNodes gives a cluster Nodes, and Pods a way to get there.
-func (s *starter) startNodes(ctx context.Context, c *cluster) error {
+// startScheduler gives Pods a way to get to Nodes.
+func (s *starter) startScheduler(c *cluster) error {
 	if err := c.writeComponentKubeconfig(schedulerConfig, "system:kube-scheduler"); err != nil {
 		return err
 	}
-	if err := s.run(c, c.schedulerComponent()); err != nil {
-		return err
-	}
+	return s.run(c, c.schedulerComponent())
+}
+
+// startNodes gives a cluster Nodes.
+func (s *starter) startNodes(ctx context.Context, c *cluster) error {
 	if err := c.write(stagesFile, s.stages); err != nil {
 		return err
 	}

@@ -73,15 +73,12 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
-	coordinationv1 "k8s.io/api/coordination/v1"
 	coordinationclient "k8s.io/client-go/kubernetes/typed/coordination/v1"
 )
 
@@ -104,32 +101,21 @@ type Options struct {
 	OnChange func()
 }
 
+// period is the time between two renewals, and the most that a request may take.
+func (o *Options) period() time.Duration { return o.LeaseDuration / 5 }
+
 // Shards is the part of one replica. It is safe for many goroutines.
 type Shards struct {
 	options Options
 	id      string
 	alone   bool
-	leases  coordinationclient.LeaseInterface
 	poke    chan struct{} // Has something to do.
 
-	// Of the goroutine of Run.
-	lease   *coordinationv1.Lease // Its own, as it was written last.
-	said    string                // The report on it.
-	renewed time.Time             // When the last renewal that succeeded began.
-	seen    map[string]observation
-
-	mu        sync.Mutex
-	members   []string // Sorted; nil before they are known.
-	version   string   // Of the assignment that it goes by.
-	owned     map[string]bool
-	busy      map[string]int  // Work in flight on each member.
-	until     time.Time       // Its Lease is there until then.
-	term      context.Context //nolint:containedctx // The life of the Lease; work ends with it.
-	lapse     context.CancelFunc
-	timer     *time.Timer
-	elected   bool
-	leadUntil time.Time
-	ending    bool
+	owned      *ownership
+	leadership *leadership
+	client     *leaseClient
+	lease      *replicaLease
+	assigner   *assigner
 }
 
 // New returns the part of a replica that is not begun; Run begins it.
@@ -144,16 +130,12 @@ func New(o Options) (*Shards, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Shards{
-		options: o,
-		id:      id,
-		leases:  o.Leases.Leases(o.Namespace),
-		poke:    make(chan struct{}, 1),
-		seen:    map[string]observation{},
-		busy:    map[string]int{},
-	}
-	s.term, s.lapse = context.WithCancel(context.Background())
-	s.lapse() // It has no Lease yet.
+	s := &Shards{options: o, id: id, poke: make(chan struct{}, 1)}
+	s.owned = newOwnership(s.changed, s.wake)
+	s.leadership = &leadership{changed: s.elected}
+	s.client = &leaseClient{leases: o.Leases.Leases(o.Namespace), namespace: o.Namespace, period: o.period()}
+	s.lease = &replicaLease{client: s.client, id: id, lasts: o.LeaseDuration}
+	s.assigner = &assigner{client: s.client, id: id, lasts: o.LeaseDuration, log: o.Log, wake: s.wake}
 	return s, nil
 }
 
@@ -191,50 +173,28 @@ func (s *Shards) SetMembers(names []string) {
 	if members == nil {
 		members = []string{}
 	}
-	s.mu.Lock()
-	same := s.members != nil && slices.Equal(s.members, members)
-	s.members = members
-	s.mu.Unlock()
-	if !same {
-		s.wake()
+	if !s.alone {
+		s.assigner.setMembers(members)
 	}
 }
 
 // Leads reports whether this replica leads now.
 func (s *Shards) Leads() bool {
-	if s.alone {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return !s.ending && s.leadsNow()
+	return s.alone || s.leadership.holds() && !s.owned.ended() // In this order: what has ended stays so.
 }
-
-func (s *Shards) leadsNow() bool { return s.elected && before(time.Now(), s.leadUntil) }
 
 // Owns reports whether this replica has the member now. To write to it use
 // [Shards.Begin].
 func (s *Shards) Owns(member string) bool {
-	if s.alone {
-		return true
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ownsNow(member)
-}
-
-func (s *Shards) ownsNow(member string) bool {
-	return !s.ending && s.owned[member] && before(time.Now(), s.until)
+	return s.alone || s.owned.owns(member)
 }
 
 // Owned returns how many members this replica has now. It is 0 if it is alone.
 func (s *Shards) Owned() int {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.ending || !before(time.Now(), s.until) {
+	if s.alone {
 		return 0
 	}
-	return len(s.owned)
+	return s.owned.count()
 }
 
 // Begin reports whether work on a member may begin now: a write, or whatever must
@@ -247,106 +207,13 @@ func (s *Shards) Begin(ctx context.Context, member string) (_ context.Context, e
 	if s.alone {
 		return ctx, func() {}, true
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.ownsNow(member) {
-		return ctx, func() {}, false
-	}
-	s.busy[member]++
-	ctx, cancel := context.WithCancel(ctx)
-	unbind := context.AfterFunc(s.term, cancel)
-	return ctx, sync.OnceFunc(func() {
-		unbind()
-		cancel()
-		s.finish(member)
-	}), true
+	return s.owned.begin(ctx, member)
 }
 
-func (s *Shards) finish(member string) {
-	s.mu.Lock()
-	s.busy[member]--
-	done := s.busy[member] == 0
-	if done {
-		delete(s.busy, member)
-	}
-	awaited := done && (s.ending || !s.owned[member])
-	s.mu.Unlock()
-	if awaited {
-		s.wake()
-	}
-}
-
-// report returns what this replica may say of itself now.
-func (s *Shards) report() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	r := report{Version: s.version}
-	for m := range s.busy {
-		if !s.owned[m] {
-			r.Holding = append(r.Holding, m)
-		}
-	}
-	slices.Sort(r.Holding)
-	return encode(r)
-}
-
-// adopt goes by a version of the assignment from here on.
-func (s *Shards) adopt(version string, a *assignment) {
-	s.mu.Lock()
-	owned := map[string]bool{}
-	for _, m := range a.Owned[s.id] {
-		owned[m] = true
-	}
-	var gained, lost int
-	for m := range owned {
-		if !s.owned[m] {
-			gained++
-		}
-	}
-	for m := range s.owned {
-		if !owned[m] {
-			lost++
-		}
-	}
-	s.version, s.owned = version, owned
-	s.mu.Unlock()
-	if gained+lost > 0 {
-		s.options.Log.Info("Members changed hands", "gained", gained, "lost", lost, "owned", len(owned))
-		s.changed()
-	}
-}
-
-// extend is called after a renewal that began then.
-func (s *Shards) extend(began time.Time) {
-	s.mu.Lock()
-	was := before(time.Now(), s.until)
-	s.until = began.Add(s.options.LeaseDuration * 2 / 3)
-	is := before(time.Now(), s.until)
-	if is && s.term.Err() != nil {
-		s.term, s.lapse = context.WithCancel(context.Background())
-	}
-	if s.timer == nil {
-		s.timer = time.AfterFunc(time.Until(s.until), s.expire)
-	} else {
-		s.timer.Reset(time.Until(s.until))
-	}
-	s.mu.Unlock()
-	if is && !was {
-		s.changed()
-	}
-}
-
-// expire ends the work when the Lease was not renewed in time.
-func (s *Shards) expire() {
-	s.mu.Lock()
-	late := !before(time.Now(), s.until)
-	if late {
-		s.lapse()
-	}
-	s.mu.Unlock()
-	if late {
-		s.changed()
-	}
+func (s *Shards) elected(elected bool) {
+	s.options.Log.Info("Leadership changed", "leads", elected, "replica", s.id)
+	s.wake()
+	s.changed()
 }
 
 func (s *Shards) changed() {
@@ -362,12 +229,3 @@ func (s *Shards) wake() {
 	default: // It will look anyway.
 	}
 }
-
-// before compares by the clock on the wall as well: the other one stands still
-// while a virtual machine does.
-func before(now, then time.Time) bool {
-	return now.Before(then) && now.Round(0).Before(then.Round(0))
-}
-
-// errLost says that others may have taken over.
-var errLost = errors.New("its Lease was removed, as it was not renewed in time")

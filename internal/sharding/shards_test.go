@@ -206,6 +206,54 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
+// TestEndOfWork is said at once of a member that was taken away: another replica waits for it.
+func TestEndOfWork(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		taken  bool
+		ending bool
+		others int // Works on the member that go on.
+		want   bool
+	}{
+		"Owned":  {reason: "Nobody waits for it."},
+		"Taken":  {reason: "The leader gives the member to another replica when it is told.", taken: true, want: true},
+		"Going":  {reason: "Other work on the member is still under way.", taken: true, others: 1},
+		"Ending": {reason: "This replica waits for all of its work.", ending: true, want: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			perform(t, func(s *stage) {
+				p, err := New(Options{Leases: &link{server: s.server}, Identity: "a"})
+				if err != nil {
+					s.Fatal(err)
+				}
+				p.owned.adopt("1", []string{"m1"})
+				p.owned.extend(time.Now().Add(time.Minute))
+				defer p.owned.timer.Stop()
+				for range tc.others {
+					if _, _, ok := p.Begin(s.Context(), "m1"); !ok {
+						s.Fatal("Begin(): want that it may")
+					}
+				}
+				_, end, ok := p.Begin(s.Context(), "m1")
+				if !ok {
+					s.Fatal("Begin(): want that it may")
+				}
+				if tc.ending {
+					p.owned.end()
+				}
+				if tc.taken {
+					p.adopt("2", nil)
+				}
+				end()
+				if got := len(p.poke) > 0; got != tc.want {
+					s.Errorf("%s\nend(): want Run to look %t, got %t", tc.reason, tc.want, got)
+				}
+			})
+		})
+	}
+}
+
 func TestCrash(t *testing.T) {
 	perform(t, func(s *stage) {
 		a, b := s.enter("a"), s.enter("b")
@@ -288,7 +336,7 @@ func TestDeposedLeaderWritesInVain(t *testing.T) {
 		s.within(time.Second, "c has a share", func() bool { return count(c) == 1 })
 		want, _ := s.server.get(membersName)
 
-		if err := b.record(s.Context(), old, []string{"m1"}, map[string]report{"b": {}}); err != nil {
+		if err := b.assigner.record(s.Context(), old, []string{"m1"}, map[string]report{"b": {}}); err != nil {
 			s.Errorf("record(): %v", err)
 		}
 		got, _ := s.server.get(membersName)
@@ -311,10 +359,10 @@ func TestRenewalBeatsRemoval(t *testing.T) {
 		}
 		b.SetMembers([]string{"m1", "m2", "m3", "m4"})
 		old := s.server.list().Items
-		b.observe(old, time.Now())
+		b.assigner.observe(old, time.Now())
 		<-time.After(time.Minute)
-		if err := b.lead(s.Context(), old); err != nil {
-			s.Errorf("lead(): %v", err)
+		if err := b.assigner.assign(s.Context(), old); err != nil {
+			s.Errorf("assign(): %v", err)
 		}
 		if _, err := s.server.get(replicaPrefix + a.ID()); err != nil {
 			s.Errorf("A Lease was removed that was renewed after it was looked at last: %v", err)

@@ -76,7 +76,7 @@ func (w *world) start() {
 	a := &actor{Shards: s, link: l, stop: stop, ended: make(chan struct{})}
 	w.actors = append(w.actors, a)
 	if w.anarchy {
-		s.elected, s.leadUntil = true, time.Now().Add(24*time.Hour)
+		s.leadership.elected, s.leadership.until = true, time.Now().Add(24*time.Hour)
 	}
 	w.running.Go(func() {
 		defer close(a.ended)
@@ -168,10 +168,10 @@ func (w *world) look() {
 // crash ends a replica without a word.
 func (a *actor) crash() {
 	a.link.set(func(l *link) { l.dead = true })
-	a.mu.Lock()
-	a.ending = true
-	a.lapse()
-	a.mu.Unlock()
+	a.owned.mu.Lock()
+	a.owned.ending = true
+	a.owned.lapse()
+	a.owned.mu.Unlock()
 	a.stop()
 }
 

@@ -113,7 +113,7 @@ type Event struct {
 // the order of each source, until it returns true or an error, or ctx ends. It outlives
 // restarts of the hub. Its error is that of see, of ctx, or of what may not be read.
 func Follow(ctx context.Context, hub client.WithWatch, see func([]Event) (done bool, err error), sources ...Source) error {
-	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // That a watch is taken up again is no news.
+	ctx, stop := context.WithCancel(klog.NewContext(ctx, logr.Discard())) // That a watch begins again is not logged.
 	var followers sync.WaitGroup
 	defer followers.Wait()
 	defer stop()

@@ -9,7 +9,7 @@ import (
 	"unicode/utf8"
 )
 
-// none stands in a table where there is nothing to say.
+// none is in a table where there is nothing to say.
 const none = "-"
 
 // table writes rows in columns. Rows that come later are as wide as those before
@@ -19,7 +19,7 @@ type table struct {
 	widths []int
 }
 
-// write writes rows, below the header if it is another one than the last time.
+// write writes rows, below the header if it has changed since the last time.
 func (t *table) write(w io.Writer, header []string, rows [][]string) error {
 	if !slices.Equal(header, t.header) {
 		t.header, t.widths = header, make([]int, len(header))

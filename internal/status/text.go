@@ -46,7 +46,7 @@ var words = []string{
 	string(refractv1alpha1.StateDrifted), string(refractv1alpha1.StateOffline), wordUnready, string(refractv1alpha1.StateFailed),
 }
 
-// word says in one word how an object stands on a cluster.
+// word is the status of an object on a cluster in one word.
 func word(r *refractv1alpha1.ClusterStatus) string {
 	switch {
 	case r == nil:

@@ -9,6 +9,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/owner"
 )
 
 // Kind is that of a configuration, as it stands in a manifest.
@@ -31,6 +32,10 @@ type Configuration struct {
 	Kind Kind
 	// Name of the object. Two programs must not keep one of the same kind and name.
 	Name string
+	// Role is the ClusterRole of the manifests that the configuration belongs to: it is
+	// collected with it. A program that runs without them keeps it all the same. Empty if
+	// it belongs to none.
+	Role string
 	// Webhooks returns all that the configuration may hold, as they should be now.
 	// Those without rules are taken out of it; if none has any, it is deleted. It is
 	// called by several goroutines.
@@ -112,7 +117,7 @@ func policiesConfiguration() Configuration {
 		TimeoutSeconds: timeout,
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}}
-	return Configuration{Kind: Validating, Name: ConfigurationName, Webhooks: func() []Webhook { return webhooks }}
+	return Configuration{Kind: Validating, Name: ConfigurationName, Role: owner.HubRole, Webhooks: func() []Webhook { return webhooks }}
 }
 
 // entry returns the webhook as an API server has it. That of a mutating webhook

@@ -7,10 +7,12 @@ import (
 
 	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/internal/owner"
 	"refract.dev/webhook/follow"
 )
 
@@ -91,8 +93,13 @@ func (r *Registration) apply(ctx context.Context) error {
 		}
 		return nil
 	}
-	want := client.ApplyConfigurationFromUnstructured(r.kept.object(entries))
-	if err := r.server.client.Apply(ctx, want, client.FieldOwner(fieldManager), client.ForceOwnership); err != nil {
+	var owners []metav1.OwnerReference
+	if r.kept.Role != "" {
+		if owners, err = r.server.owners.References(ctx, r.kept.Role); err != nil {
+			return fmt.Errorf("finding what %s %s belongs to: %w", r.kept.Kind, r.kept.Name, err)
+		}
+	}
+	if err := owner.Apply(ctx, r.server.client, r.kept.object(entries), owners, fieldManager); err != nil {
 		return fmt.Errorf("applying %s %s: %w", r.kept.Kind, r.kept.Name, err)
 	}
 	return r.prune(ctx, webhooks)

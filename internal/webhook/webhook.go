@@ -23,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"refract.dev/internal/owner"
 	kit "refract.dev/webhook"
 	"refract.dev/webhook/pki"
 )
@@ -61,6 +62,8 @@ type Options struct {
 	ClientNames  []string
 	// Metrics is where the server's metrics are registered; nil for nowhere.
 	Metrics prometheus.Registerer
+	// Drain is how long those who have not heard yet that the server ends are answered; 0 for not at all.
+	Drain time.Duration
 	// Log is told what an operator acts on.
 	Log logr.Logger
 	// Now tells the time by which certificates are issued; time.Now if nil.
@@ -76,6 +79,7 @@ type Server struct {
 	log          logr.Logger
 	endpoint     endpoint
 	certificates kit.Certificates
+	owners       *owner.Owners
 }
 
 // New returns a server that does not listen yet.
@@ -90,12 +94,12 @@ func New(o Options) (*Server, error) {
 	}
 	server, err := kit.New(kit.Options{
 		BindAddress: o.BindAddress, Listener: o.Listener, Certificates: certificates,
-		ClientCAFile: o.ClientCAFile, ClientNames: o.ClientNames, Log: o.Log, Metrics: o.Metrics, Now: o.Now,
+		ClientCAFile: o.ClientCAFile, ClientNames: o.ClientNames, Log: o.Log, Metrics: o.Metrics, Now: o.Now, Drain: o.Drain,
 	})
 	if err != nil {
 		return nil, err
 	}
-	return &Server{Server: server, client: o.Client, log: o.Log, endpoint: at, certificates: certificates}, nil
+	return &Server{Server: server, client: o.Client, log: o.Log, endpoint: at, certificates: certificates, owners: owner.New(o.Client)}, nil
 }
 
 // certificates returns those for a server of these names.

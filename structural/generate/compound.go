@@ -145,16 +145,16 @@ func (m *maker) embedded(at place) props {
 	return s
 }
 
-// junctors adds conditions under anyOf, oneOf, allOf or not to some schemas.
-func (m *maker) junctors(s *props) {
-	if !m.chance(14) || s.XIntOrString || s.XPreserveUnknownFields != nil && s.Type == "" {
+// addConditions adds conditions under anyOf, oneOf, allOf or not to some schemas.
+func addConditions(c choices, s *props) {
+	if !c.chance(14) || s.XIntOrString || s.XPreserveUnknownFields != nil && s.Type == "" {
 		return
 	}
-	conditions := m.conditions(s)
+	conditions := conditionsOn(c, s)
 	if len(conditions) < 2 {
 		return
 	}
-	switch m.below(4) {
+	switch c.below(4) {
 	case 0:
 		s.AnyOf = conditions
 	case 1:
@@ -166,8 +166,8 @@ func (m *maker) junctors(s *props) {
 	}
 }
 
-// conditions returns at least two schemas that only limit values, or none.
-func (m *maker) conditions(s *props) []props {
+// conditionsOn returns at least two schemas that only limit values, or none.
+func conditionsOn(c choices, s *props) []props {
 	switch s.Type {
 	case typeString:
 		return []props{{Pattern: "^[a-z]"}, {MaxLength: new(int64(2))}, {Enum: jsons("Upper", "UPPER")}}
@@ -176,20 +176,20 @@ func (m *maker) conditions(s *props) []props {
 	case typeArray:
 		return []props{{MaxItems: new(int64(1))}, {MinItems: new(int64(2))}}
 	case typeObject:
-		return m.objectConditions(s)
+		return objectConditions(c, s)
 	default:
 		return nil
 	}
 }
 
-func (m *maker) objectConditions(s *props) []props {
+func objectConditions(c choices, s *props) []props {
 	names := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Properties)), func(name string) bool { return name == "metadata" })
 	if len(names) < 2 {
 		return nil
 	}
-	chosen := some(m.choices, 2, 2, names)
+	chosen := some(c, 2, 2, names)
 	one := props{Required: chosen[:1]}
-	if inner := m.conditions(new(s.Properties[chosen[0]])); len(inner) > 0 && m.chance(50) {
+	if inner := conditionsOn(c, new(s.Properties[chosen[0]])); len(inner) > 0 && c.chance(50) {
 		one.Properties = map[string]props{chosen[0]: inner[0]}
 	}
 	return []props{one, {Required: chosen[1:]}}

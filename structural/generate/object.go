@@ -38,7 +38,7 @@ type ObjectOptions struct {
 // that nobody can read. Its numbers are int64 or float64.
 func Object(src Source, version *structural.Version, o ObjectOptions) map[string]any {
 	v := &values{choices: choices{src}, options: o, depth: 3, spare: max(0, o.Room)}
-	root := v.settled(version.Structural())
+	root := settled(v.choices, version.Structural())
 	root.XEmbeddedResource = false // What every object has is made here.
 	name := v.nameOf(version, o)
 	root.Properties = maps.Clone(root.Properties)
@@ -50,7 +50,7 @@ func Object(src Source, version *structural.Version, o ObjectOptions) map[string
 	if o.Namespace != "" {
 		metadata["namespace"] = o.Namespace
 	}
-	v.decorate(metadata)
+	decorate(v.choices, metadata)
 	v.spoil(metadata)
 	out["metadata"] = metadata
 	return out
@@ -64,7 +64,7 @@ func everywhere(name string) bool {
 // name returns a name that suits a schema of it, mostly.
 func (v *values) name(limits *schema.Structural) string {
 	for range 5 {
-		if name := strings.ToLower(v.text(v.settled(limits))); len(validation.IsDNS1123Subdomain(name)) == 0 {
+		if name := strings.ToLower(v.text(settled(v.choices, limits))); len(validation.IsDNS1123Subdomain(name)) == 0 {
 			return name
 		}
 	}
@@ -72,14 +72,14 @@ func (v *values) name(limits *schema.Structural) string {
 }
 
 // decorate adds what metadata often has.
-func (v *values) decorate(metadata map[string]any) {
-	if v.chance(25) {
-		metadata["labels"] = map[string]any{"app": pick(v.choices, "web", ""), "example.org/tier": "back"}
+func decorate(c choices, metadata map[string]any) {
+	if c.chance(25) {
+		metadata["labels"] = map[string]any{"app": pick(c, "web", ""), "example.org/tier": "back"}
 	}
-	if v.chance(15) {
-		metadata["annotations"] = map[string]any{"note": pick(v.choices, "größer", "", "{}")}
+	if c.chance(15) {
+		metadata["annotations"] = map[string]any{"note": pick(c, "größer", "", "{}")}
 	}
-	if v.chance(4) {
+	if c.chance(4) {
 		metadata["finalizers"] = []any{"example.org/last"}
 	}
 }

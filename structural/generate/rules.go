@@ -30,24 +30,24 @@ func typed(s *props) bool {
 	}
 }
 
-// rules adds a rule or two.
-func (m *maker) rules(s *props, at place) {
+// addRules adds a rule or two.
+func addRules(c choices, s *props, at place) {
 	if !typed(s) {
 		return
 	}
-	from := m.rulesOf(s)
+	from := rulesOf(c, s)
 	if !at.lost {
-		from = append(from, m.steps(s)...)
+		from = append(from, changeRules(c, s)...)
 	}
-	chosen := some(m.choices, 1, 2, from)
+	chosen := some(c, 1, 2, from)
 	for i := range chosen {
-		m.word(&chosen[i], s)
+		word(c, &chosen[i], s)
 	}
 	s.XValidations = append(s.XValidations, chosen...)
 }
 
 // rulesOf returns rules that judge a value by itself.
-func (m *maker) rulesOf(s *props) []rule {
+func rulesOf(c choices, s *props) []rule {
 	switch {
 	case s.XIntOrString:
 		return []rule{{Rule: "type(self) == string ? self != 'none' : self != 13"}}
@@ -74,7 +74,7 @@ func (m *maker) rulesOf(s *props) []rule {
 		}
 		return out
 	default:
-		return m.objectRules(s)
+		return objectRules(c, s)
 	}
 }
 
@@ -95,12 +95,12 @@ func reachable(s *props) []string {
 	return out
 }
 
-func (m *maker) objectRules(s *props) []rule {
+func objectRules(c choices, s *props) []rule {
 	names := reachable(s)
 	if len(names) == 0 {
 		return nil
 	}
-	a, b := pick(m.choices, names...), pick(m.choices, names...)
+	a, b := pick(c, names...), pick(c, names...)
 	out := []rule{{Rule: fmt.Sprintf("has(self.%s)", a), Reason: new(apiextensionsv1.FieldValueRequired)}}
 	if a != b {
 		out = append(out,
@@ -108,15 +108,15 @@ func (m *maker) objectRules(s *props) []rule {
 			rule{Rule: fmt.Sprintf("has(self.%s) || has(self.%s)", a, b)})
 	}
 	for i := range out {
-		if _, plain := s.Properties[a]; plain && m.chance(40) {
+		if _, plain := s.Properties[a]; plain && c.chance(40) {
 			out[i].FieldPath = "." + a
 		}
 	}
 	return out
 }
 
-// steps returns rules that judge a change.
-func (m *maker) steps(s *props) []rule {
+// changeRules returns rules that judge a change.
+func changeRules(c choices, s *props) []rule {
 	switch {
 	case s.Type == typeInteger, s.Type == typeNumber:
 		return []rule{
@@ -129,7 +129,7 @@ func (m *maker) steps(s *props) []rule {
 		return []rule{{Rule: "self.size() >= oldSelf.size()"}}
 	case s.Type == typeObject && len(s.Properties) > 0:
 		var out []rule
-		for _, name := range some(m.choices, 1, 1, reachable(s)) {
+		for _, name := range some(c, 1, 1, reachable(s)) {
 			out = append(out, rule{Rule: fmt.Sprintf("has(self.%s) == has(oldSelf.%s)", name, name)})
 		}
 		return out
@@ -139,18 +139,18 @@ func (m *maker) steps(s *props) []rule {
 }
 
 // word says some rules in words.
-func (m *maker) word(r *rule, s *props) {
-	if r.MessageExpression == "" && m.chance(50) {
-		r.Message = pick(m.choices, "is not allowed", "größer als erlaubt", "cannot be "+s.Type+" like this")
+func word(c choices, r *rule, s *props) {
+	if r.MessageExpression == "" && c.chance(50) {
+		r.Message = pick(c, "is not allowed", "größer als erlaubt", "cannot be "+s.Type+" like this")
 	}
-	if r.Reason == nil && m.chance(25) {
-		r.Reason = new(pick(m.choices, apiextensionsv1.FieldValueInvalid, apiextensionsv1.FieldValueDuplicate))
+	if r.Reason == nil && c.chance(25) {
+		r.Reason = new(pick(c, apiextensionsv1.FieldValueInvalid, apiextensionsv1.FieldValueDuplicate))
 	}
 }
 
-// rootRules adds rules on what every object has.
-func (m *maker) rootRules(s *props) {
-	s.XValidations = append(s.XValidations, pick(m.choices,
+// addRootRule adds a rule on what every object has.
+func addRootRule(c choices, s *props) {
+	s.XValidations = append(s.XValidations, pick(c,
 		rule{Rule: "self.metadata.name != 'forbidden'", Message: "is not a good name"},
 		rule{Rule: "has(self.spec)", Reason: new(apiextensionsv1.FieldValueRequired), FieldPath: ".spec"},
 		rule{Rule: "!has(oldSelf.spec) || has(self.spec)", Message: "spec must stay"},

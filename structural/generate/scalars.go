@@ -67,7 +67,7 @@ func (v *values) text(s *schema.Structural) string {
 	text := pick(v.choices, "text", "größe", "日本語", "a", "x-1", "forbidden", "true", "17", "")
 	letters := v.between(low, high)
 	v.take(letters, limits.MinLength, many)
-	return v.fit(text, letters)
+	return fit(text, letters)
 }
 
 // suits is whether a text has a length that a schema allows.
@@ -78,7 +78,7 @@ func suits(text string, limits *schema.ValueValidation) bool {
 
 // fit returns a text with as many letters as wanted, the last one again and again
 // if it had fewer.
-func (v *values) fit(text string, letters int) string {
+func fit(text string, letters int) string {
 	all := []rune(text)
 	if len(all) >= letters {
 		return string(all[:letters])

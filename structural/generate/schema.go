@@ -108,10 +108,10 @@ func (m *maker) root() props {
 		root.XPreserveUnknownFields = new(true)
 	}
 	if m.chance(25) {
-		m.rootRules(&root)
+		addRootRule(m.choices, &root)
 	}
 	if !m.options.Status {
-		m.junctors(&root)
+		addConditions(m.choices, &root)
 	}
 	return root
 }
@@ -170,9 +170,9 @@ func (m *maker) node(at place) props {
 	if m.chance(3) {
 		s.Example = new(literal("an example"))
 	}
-	m.junctors(&s)
+	addConditions(m.choices, &s)
 	if !at.costly && m.chance(15) {
-		m.rules(&s, at)
+		addRules(m.choices, &s, at)
 	}
 	if m.chance(22) {
 		m.addDefault(&s)

@@ -11,32 +11,33 @@ import (
 // anyOf and oneOf, under one branch: a value that it takes is more likely to be one
 // that the whole takes. It always has a ValueValidation, and shares what it did not have to
 // change.
-func (v *values) settled(s *schema.Structural) *schema.Structural {
+func settled(c choices, s *schema.Structural) *schema.Structural {
 	out := *s
 	out.ValueValidation = &schema.ValueValidation{}
 	if s.ValueValidation == nil {
 		return &out
 	}
 	*out.ValueValidation = *s.ValueValidation
-	v.settle(&out, s.ValueValidation)
+	settle(c, &out, s.ValueValidation)
 	return &out
 }
 
-func (v *values) settle(s *schema.Structural, from *schema.ValueValidation) {
+// settle narrows a schema by what limits say under allOf, anyOf, oneOf and not.
+func settle(c choices, s *schema.Structural, from *schema.ValueValidation) {
 	for i := range from.AllOf {
-		v.narrow(s, &from.AllOf[i])
+		narrow(c, s, &from.AllOf[i])
 	}
 	if len(from.AnyOf) > 0 {
-		v.narrow(s, &from.AnyOf[v.below(len(from.AnyOf))])
+		narrow(c, s, &from.AnyOf[c.below(len(from.AnyOf))])
 	}
 	if len(from.OneOf) > 0 {
-		chosen := v.below(len(from.OneOf))
+		chosen := c.below(len(from.OneOf))
 		for i := range from.OneOf {
 			if i != chosen {
 				avoid(s, &from.OneOf[i])
 			}
 		}
-		v.narrow(s, &from.OneOf[chosen])
+		narrow(c, s, &from.OneOf[chosen])
 	}
 	if from.Not != nil {
 		avoid(s, from.Not)
@@ -64,7 +65,7 @@ func avoid(s *schema.Structural, what *schema.NestedValueValidation) {
 }
 
 // narrow adds to a settled schema what a branch says.
-func (v *values) narrow(s *schema.Structural, branch *schema.NestedValueValidation) {
+func narrow(c choices, s *schema.Structural, branch *schema.NestedValueValidation) {
 	tighten(s.ValueValidation, &branch.ValueValidation)
 	for _, name := range slices.Sorted(maps.Keys(branch.Properties)) {
 		property, known := s.Properties[name]
@@ -73,13 +74,13 @@ func (v *values) narrow(s *schema.Structural, branch *schema.NestedValueValidati
 		}
 		s.Properties = maps.Clone(s.Properties)
 		within := branch.Properties[name]
-		inner := v.settled(&property)
-		v.narrow(inner, &within)
+		inner := settled(c, &property)
+		narrow(c, inner, &within)
 		// It has been settled: once is enough.
 		inner.ValueValidation.AllOf, inner.ValueValidation.AnyOf, inner.ValueValidation.OneOf = nil, nil, nil
 		s.Properties[name] = *inner
 	}
-	v.settle(s, &branch.ValueValidation)
+	settle(c, s, &branch.ValueValidation)
 }
 
 // tighten makes limits as narrow as others. The pattern, the format and the

@@ -22,7 +22,7 @@ import (
 // and a plain one or two. Whether an object is accepted Validate says.
 func Small(version *structural.Version, o ObjectOptions, leaves, limit int) ([]map[string]any, int) {
 	e := &small{values: values{choices: choices{Seeded(0)}, options: ObjectOptions{Valid: true}}, steps: stepsPerObject * (limit + 1)}
-	root := e.settled(version.Structural())
+	root := settled(e.choices, version.Structural())
 	root.Properties = maps.Clone(root.Properties)
 	maps.DeleteFunc(root.Properties, func(name string, _ schema.Structural) bool { return everywhere(name) })
 	root.XEmbeddedResource = false
@@ -203,7 +203,7 @@ func (e *small) elements(s *schema.Structural, least, n int, out []any, yield fu
 // scalars returns a few values of a schema, the plainest first.
 func (e *small) scalars(s *schema.Structural) []any {
 	e.src = Seeded(0) // The same ones each time.
-	s = e.settled(s)
+	s = settled(e.choices, s)
 	var out []any
 	switch limits := s.ValueValidation; {
 	case len(limits.Enum) > 0:
@@ -254,7 +254,7 @@ func (e *small) texts(s *schema.Structural) []any {
 			high = int(*limits.MaxLength)
 		}
 		plain := min(max(1, low), high)
-		texts = []string{e.fit("a", plain), e.fit("b", plain), e.fit("", low), e.fit("größe", min(high, max(low, 5)))}
+		texts = []string{fit("a", plain), fit("b", plain), fit("", low), fit("größe", min(high, max(low, 5)))}
 	}
 	return distinct(texts)
 }

@@ -33,7 +33,7 @@ func (v *values) value(s *schema.Structural) any {
 	if v.slips() {
 		return v.strange()
 	}
-	s = v.settled(s)
+	s = settled(v.choices, s)
 	if enum := s.ValueValidation.Enum; len(enum) > 0 && !v.slips() {
 		return runtime.DeepCopyJSONValue(pick(v.choices, enum[0], enum[len(enum)-1], pick(v.choices, enum...)).Object)
 	}
@@ -211,7 +211,7 @@ func (v *values) array(s *schema.Structural) []any {
 	v.take(length, s.ValueValidation.MinItems, few)
 	for range length {
 		item := v.value(s.Items)
-		if !v.slips() && v.repeated(s, out, item) {
+		if !v.slips() && repeated(s, out, item) {
 			continue
 		}
 		out = append(out, item)
@@ -223,7 +223,7 @@ func (v *values) array(s *schema.Structural) []any {
 }
 
 // repeated is whether a set has an item, or a map one with the same keys.
-func (v *values) repeated(s *schema.Structural, list []any, item any) bool {
+func repeated(s *schema.Structural, list []any, item any) bool {
 	if s.XListType == nil || *s.XListType == "atomic" {
 		return false
 	}

@@ -98,11 +98,9 @@ func stored() []string {
 
 // attack is something that mallory does again and again.
 type attack struct {
-	name  string
+	name string
+	// every is how often: rarely for what costs the API servers most, which are to have something left of two processors.
 	every time.Duration
-	// soaked is how often in the long form instead, unless it is zero: what costs the API
-	// servers most, which are to have something left of two processors while time is taken.
-	soaked time.Duration
 	// do does it once, and returns what she is answered.
 	do func(ctx context.Context, n int) error
 	// why is what each refusal says; empty for what nobody refuses.
@@ -113,7 +111,7 @@ type attack struct {
 	first, other          error // A refusal, and one that does not say why.
 }
 
-// heavily is how often each of those who create heavy pods asks for one in the long form.
+// heavily is how often each of those who create heavy pods asks for one.
 const heavily = 200 * time.Millisecond
 
 // busy is what whoever asks too much is told.
@@ -194,14 +192,14 @@ func (s *siege) prepare() []*attack {
 		return err
 	}
 	return []*attack{
-		{name: "a policy with more operations than it may have", every: 2 * time.Second, soaked: 5 * time.Second, why: "5000 items together", do: refused(operations("more", 1000, 1000, 1000, 1000, 1000, 1))},
-		{name: "a rule with more operations than it may have", every: 2 * time.Second, soaked: 10 * time.Second, why: "must have at most 1000 items", do: refused(operations("more", 20_000))},
-		{name: "another policy with as many as it may have", every: time.Second, soaked: 5 * time.Second, do: func(_ context.Context, n int) error {
+		{name: "a policy with more operations than it may have", every: 5 * time.Second, why: "5000 items together", do: refused(operations("more", 1000, 1000, 1000, 1000, 1000, 1))},
+		{name: "a rule with more operations than it may have", every: 10 * time.Second, why: "must have at most 1000 items", do: refused(operations("more", 20_000))},
+		{name: "another policy with as many as it may have", every: 5 * time.Second, do: func(_ context.Context, n int) error {
 			return replace(s.T, hub, evil, strings.ReplaceAll(operations("most", 1000, 1000, 1000, 1000, 1000), "/data/x", fmt.Sprintf("/data/x%d", n%7)))
 		}},
 		{name: "an object with a stored policy", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "stored-20000"), `{"data":{"size":"N"}}`)},
 		{name: "an object with a policy of the most operations", every: time.Second, do: merge(hub, named("v1", "ConfigMap", "most"), `{"data":{"size":"N"}}`)},
-		{name: "a review of a heavy policy", every: 500 * time.Millisecond, soaked: 2 * time.Second, do: func(_ context.Context, n int) error {
+		{name: "a review of a heavy policy", every: 2 * time.Second, do: func(_ context.Context, n int) error {
 			return create(s.T, hub, evil, operations(fmt.Sprint("heavy-", n), 1000, 1000, 1000, 1000, 1000), client.DryRunAll)
 		}},
 		{name: "an override that names a Secret", every: time.Second, why: "Secret evil/theirs", do: patched(`{path: /spec/template/spec/imagePullSecrets, operator: add, value: [{name: theirs}]}`)},
@@ -227,11 +225,11 @@ func (s *siege) prepare() []*attack {
 			_, err := forge(ctx, member, is, fmt.Sprint("forged-", n))
 			return err
 		}},
-		{name: "many deletions", every: 8 * time.Second, soaked: 10 * time.Second, do: s.deleteMany(hub)},
-		{name: "heavy pods", every: time.Millisecond, soaked: heavily, do: heavy},
-		{name: "heavy pods beside them", every: time.Millisecond, soaked: heavily, do: heavy},
-		{name: "heavy pods beside those", every: time.Millisecond, soaked: heavily, do: heavy},
-		{name: "heavy pods beside all of them", every: time.Millisecond, soaked: heavily, do: heavy},
+		{name: "many deletions", every: 10 * time.Second, do: s.deleteMany(hub)},
+		{name: "heavy pods", every: heavily, do: heavy},
+		{name: "heavy pods beside them", every: heavily, do: heavy},
+		{name: "heavy pods beside those", every: heavily, do: heavy},
+		{name: "heavy pods beside all of them", every: heavily, do: heavy},
 		{name: "a review that nobody has asked for", every: 300 * time.Millisecond, do: s.anonymous(0)},
 		{name: "a review that nobody has asked for, of pods", every: 300 * time.Millisecond, do: s.anonymous(1)},
 		{name: "connections on which little comes", every: 5 * time.Second, do: s.slowly},
@@ -256,18 +254,14 @@ func (s *siege) attack(all []*attack) (stop func()) {
 	var group sync.WaitGroup
 	for _, a := range all {
 		group.Go(func() {
-			interval := a.every
-			if soaking() && a.soaked > 0 {
-				interval = a.soaked
-			}
-			every(ctx, interval, func(n int) {
+			every(ctx, a.every, func(n int) {
 				a.begun.Add(1) // A client tries again by itself if it is told to come back later.
 				err := a.do(ctx, n)
 				if ctx.Err() != nil {
 					return // It was called off.
 				}
 				if err != nil {
-					s.hear(err.Error())
+					s.note(err.Error())
 				}
 				a.note(err)
 			})
@@ -334,13 +328,13 @@ func (s *siege) anonymous(webhook int) func(context.Context, int) error {
 		resp, err := outsider.Do(req)
 		if err != nil {
 			if ctx.Err() == nil {
-				s.hear(err.Error())
+				s.note(err.Error())
 			}
 			return nil // The connection was cut while too much was sent.
 		}
 		defer resp.Body.Close()
 		text, err := io.ReadAll(io.LimitReader(resp.Body, 1<<20))
-		s.hear(string(text))
+		s.note(string(text))
 		return err
 	}
 }

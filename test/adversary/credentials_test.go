@@ -20,28 +20,28 @@ import (
 	"refract.dev/test/harness"
 )
 
-// fleetKeeper may write FederatedClusters, and read no Secret.
-const fleetKeeper = `
+// fleetOwner may write FederatedClusters, and read no Secret.
+const fleetOwner = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
-metadata: {name: fleet-keeper}
+metadata: {name: fleet-owner}
 rules: [{apiGroups: [core.kubeadmiral.io], resources: [federatedclusters], verbs: [get, patch]}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
-metadata: {name: fleet-keeper}
-roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: fleet-keeper}
+metadata: {name: fleet-owner}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: fleet-owner}
 subjects: [{kind: User, name: mallory}]
 `
 
-// keeper is a client of the hub for who may write FederatedClusters alone.
-func keeper(t *testing.T, env *harness.Env) client.Client {
+// fleetOwnerClient is a client of the hub for who may write FederatedClusters alone.
+func fleetOwnerClient(t *testing.T, env *harness.Env) client.Client {
 	t.Helper()
 	hub, err := env.Client("hub")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := harness.ApplyAll(t.Context(), hub, fleetKeeper); err != nil {
+	if err := harness.ApplyAll(t.Context(), hub, fleetOwner); err != nil {
 		t.Fatal(err)
 	}
 	cfg, err := env.Config("hub")
@@ -113,7 +113,7 @@ func TestCredentialsStayWithTheirMember(t *testing.T) {
 	}
 	becomes("the member has joined", "True", "Ready")
 
-	mallory := keeper(t, env)
+	mallory := fleetOwnerClient(t, env)
 	patch := func(spec string) {
 		t.Helper()
 		fc := &corev1alpha1.FederatedCluster{}

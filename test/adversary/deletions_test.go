@@ -193,7 +193,7 @@ func (d *deletions) approve() {
 	d.Helper()
 	for _, m := range d.Members {
 		harness.Eventually(d.T, "approving the deletions on "+m, func(context.Context) error { // More may come to be held meanwhile.
-			_, err := d.Refract("approve", m, "--yes", "--hub-kubeconfig", d.Kubeconfig("hub"))
+			_, err := d.Refract("approve", m, "--yes", "--kubeconfig", d.Kubeconfig("hub"))
 			return err
 		})
 	}
@@ -238,7 +238,7 @@ func TestDeletionsThatNobodyAskedFor(t *testing.T) {
 	d.left(b, 6) // and the little that B lets go of in another way.
 	d.waits([]string{"in namespace " + a}, b)
 	d.keeps(a, many)
-	out, err := d.Refract("get", "clusters", "--hub-kubeconfig", d.Kubeconfig("hub"))
+	out, err := d.Refract("get", "clusters", "--kubeconfig", d.Kubeconfig("hub"))
 	if !strings.Contains(out, "copies in namespace "+a) {
 		t.Errorf("refract get clusters does not say what waits: %v\n%s", err, out)
 	}

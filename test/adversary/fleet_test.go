@@ -134,7 +134,7 @@ func runAs(ctx context.Context, kubeconfig string) error {
 		return err
 	}
 	// The controllers do so, too; it must be there when the first test begins.
-	if err := hub.InstallAdmission(ctx, cfg); err != nil {
+	if err := hub.InstallAdmission(ctx, cfg, nil); err != nil {
 		return err
 	}
 	ports, err := harness.FreePorts(1)

@@ -82,8 +82,8 @@ func up(b *testing.B, members int) *harness.Env {
 	e := harness.New(b, harness.Topology{Members: members, Own: true, CRDs: true, Unaudited: true})
 	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
 	for i, m := range e.Members {
-		if _, err := e.Refract("join", m, "--hub-kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", e.Kubeconfig(m),
-			"--label", "region="+regions[i%len(regions)], "--label", "provider="+providers[i%len(providers)]); err != nil {
+		if _, err := e.Refract("join", m, "--kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", e.Kubeconfig(m),
+			"--label", "region="+regions[i%len(regions)], "--label", "provider="+providers[i%len(providers)], "--timeout", "0"); err != nil {
 			b.Fatal(err)
 		}
 	}

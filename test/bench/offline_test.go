@@ -61,7 +61,7 @@ func (o *offline) variants(b *testing.B) {
 // cluster renders all objects for one cluster and prints them.
 func (o *offline) cluster(b *testing.B) {
 	for b.Loop() {
-		runs := repeat(rounds, func() *process { return run(b, o.refract, "render", "-f", o.dir, "--cluster", "cluster-0000") })
+		runs := repeat(rounds, func() *process { return run(b, o.refract, "render", "-f", o.dir, "--member", "cluster-0000") })
 		for _, r := range runs {
 			if n := len(objectsOf(b, r)); n != large.Objects {
 				b.Fatalf("%d objects, want %d", n, large.Objects)

@@ -120,8 +120,8 @@ func (h *handed) Close() error {
 	return h.Listener.Close()
 }
 
-// heed has the replica at an address be sent nothing while it says that it is not ready.
-func (f *front) heed(address string, ready func(context.Context) error) {
+// probe has the replica at an address be sent nothing while it says that it is not ready.
+func (f *front) probe(address string, ready func(context.Context) error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.ready[address] = ready

@@ -36,7 +36,7 @@ func process(t *testing.T) *world {
 	must(err)
 	t.Cleanup(w.front.close)
 	w.replicas = &replicas{
-		world: w, args: []string{"--propagation", "--injection", "--conversion"}, slots: []*slot{{name: "all", address: addresses[0]}}, heeded: true,
+		world: w, args: []string{"--propagation", "--injection", "--conversion"}, slots: []*slot{{name: "all", address: addresses[0]}}, probed: true,
 	}
 	must(w.replicas.restore(t.Context()))
 	return w

@@ -39,8 +39,8 @@ type replicas struct {
 	// args are what each is run with, but for where it serves.
 	args  []string
 	slots []*slot
-	// heeded has the front send nothing to a replica that is not ready.
-	heeded bool
+	// probed has the front send nothing to a replica that is not ready.
+	probed bool
 }
 
 // slot is a replica and where it serves; it may be started again.
@@ -147,8 +147,8 @@ func (r *replicas) restore(ctx context.Context) (err error) {
 		if s.now, err = r.world.env.Replica(s.name, slices.Concat(r.args, where)...); err != nil {
 			return err
 		}
-		if r.heeded {
-			r.world.front.heed(s.address, s.now.Ready)
+		if r.probed {
+			r.world.front.probe(s.address, s.now.Ready)
 		}
 	}
 	for _, s := range r.slots {

@@ -44,10 +44,10 @@ type drill struct {
 	*testing.T
 	*harness.Env
 
-	ns      string
-	clients map[string]client.Client
-	keepers []*keeper
-	began   time.Time
+	ns       string
+	clients  map[string]client.Client
+	kubelets []*kubelet
+	began    time.Time
 }
 
 // start begins a drill with a shared fleet, which it leaves in order unless it
@@ -148,14 +148,14 @@ func (d *drill) end() {
 	if d.Failed() {
 		d.explain()
 	}
-	for _, k := range d.keepers {
+	for _, k := range d.kubelets {
 		k.stop()
 	}
 }
 
 // explain says how things stand.
 func (d *drill) explain() {
-	for _, k := range d.keepers {
+	for _, k := range d.kubelets {
 		k.mu.Lock()
 		d.Logf("replica %s has ended %d times, with\n%s", k.name, k.starts, strings.Join(k.lasts, "\n"))
 		k.mu.Unlock()
@@ -287,9 +287,9 @@ func rowOf(p *unstructured.Unstructured, cluster string) string {
 	return "no row"
 }
 
-// keeper keeps a replica running as a kubelet does: one that ends is started
+// kubelet keeps a replica running as a real one does: one that ends is started
 // again.
-type keeper struct {
+type kubelet struct {
 	name string
 
 	mu      sync.Mutex
@@ -309,13 +309,13 @@ const briefLease = "--lease-duration=5s"
 const restDelay = 500 * time.Millisecond
 
 // keep starts a replica, with further arguments, and keeps it running.
-func (d *drill) keep(name string, args ...string) *keeper {
+func (d *drill) keep(name string, args ...string) *kubelet {
 	d.Helper()
-	k := &keeper{name: name, done: make(chan struct{})}
+	k := &kubelet{name: name, done: make(chan struct{})}
 	var err error
 	k.now, err = d.Replica(name, args...)
 	d.must(err)
-	d.keepers = append(d.keepers, k)
+	d.kubelets = append(d.kubelets, k)
 	go func() {
 		defer close(k.done)
 		for {
@@ -336,7 +336,7 @@ func (d *drill) keep(name string, args ...string) *keeper {
 }
 
 // rest waits for restDelay, unless the replica was stopped for good.
-func (k *keeper) rest() {
+func (k *kubelet) rest() {
 	k.mu.Lock()
 	stopped := k.stopped
 	k.mu.Unlock()
@@ -346,7 +346,7 @@ func (k *keeper) rest() {
 }
 
 // again starts the replica again, unless it was stopped for good.
-func (k *keeper) again(start func() (*harness.Replica, error)) (bool, error) {
+func (k *kubelet) again(start func() (*harness.Replica, error)) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if k.stopped {
@@ -363,21 +363,21 @@ func (k *keeper) again(start func() (*harness.Replica, error)) (bool, error) {
 	return true, nil
 }
 
-func (k *keeper) replica() *harness.Replica {
+func (k *kubelet) replica() *harness.Replica {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.now
 }
 
 // restarts returns how often the replica was started again.
-func (k *keeper) restarts() int {
+func (k *kubelet) restarts() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.starts
 }
 
 // stop ends the replica for good.
-func (k *keeper) stop() {
+func (k *kubelet) stop() {
 	k.mu.Lock()
 	k.stopped = true
 	r := k.now
@@ -388,14 +388,14 @@ func (k *keeper) stop() {
 }
 
 // work starts one replica and waits until it is at work.
-func (d *drill) work(args ...string) *keeper {
+func (d *drill) work(args ...string) *kubelet {
 	d.Helper()
 	k := d.keep("one", args...)
 	d.atWork(k)
 	return k
 }
 
-func (d *drill) atWork(k *keeper) {
+func (d *drill) atWork(k *kubelet) {
 	d.Helper()
 	d.wait("replica "+k.name+" is at work", func(ctx context.Context) error { return k.replica().Ready(ctx) })
 }

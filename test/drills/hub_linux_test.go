@@ -111,7 +111,7 @@ data: {a: b}
 
 	restore()
 	for _, m := range d.Members {
-		out, err := d.Refract("approve", m, "--yes", "--hub-kubeconfig", d.Kubeconfig("hub"))
+		out, err := d.Refract("approve", m, "--yes", "--kubeconfig", d.Kubeconfig("hub"))
 		if err != nil {
 			t.Fatal(err)
 		}

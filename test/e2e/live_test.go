@@ -80,7 +80,7 @@ func TestLiveAnswers(t *testing.T) {
 	if err := os.WriteFile(changed, []byte(policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	out := exits(t, 1, "diff", "--hub-kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
+	out := exits(t, 1, "diff", "--kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 	for _, want := range []string{"member-2", "/data/size", "small", "tiny", "OverridePolicy " + ns + "/web"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("refract diff: want it to say %q, got:\n%s", want, out)
@@ -88,7 +88,7 @@ func TestLiveAnswers(t *testing.T) {
 	}
 	do(t, policy, "apply", "-f", "-")
 	everywhere(t, "size of web", "configmap", ns, "web", []string{"large", "tiny", "large"}, "data", "size")
-	exits(t, 0, "diff", "--hub-kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
+	exits(t, 0, "diff", "--kubeconfig", env.Kubeconfig("hub"), "-n", ns, "--to", changed)
 
 	// A policy that is deleted is taken back, here as there.
 	remove(t, "hub", "overridepolicy.core.kubeadmiral.io", ns, "web")
@@ -123,13 +123,13 @@ func agree(t *testing.T, ns string) {
 	var live, replayed string
 	var errs [3]error
 	var all sync.WaitGroup
-	all.Go(func() { live, errs[0] = ends(0, "render", "--hub-kubeconfig", hub, "-n", ns, "-o", "json") })
+	all.Go(func() { live, errs[0] = ends(0, "render", "--kubeconfig", hub, "-n", ns, "-o", "json") })
 	all.Go(func() {
-		if _, errs[1] = ends(0, "snapshot", snapshot, "--hub-kubeconfig", hub, "--secrets"); errs[1] == nil {
+		if _, errs[1] = ends(0, "snapshot", snapshot, "--kubeconfig", hub, "--secrets"); errs[1] == nil {
 			replayed, errs[1] = ends(0, "render", "-f", snapshot, "-n", ns, "-o", "json")
 		}
 	})
-	all.Go(func() { _, errs[2] = ends(0, "snapshot", masked, "--hub-kubeconfig", hub) })
+	all.Go(func() { _, errs[2] = ends(0, "snapshot", masked, "--kubeconfig", hub) })
 	all.Wait()
 	if err := errors.Join(errs[:]...); err != nil {
 		t.Fatal(err)

@@ -83,12 +83,12 @@ func TestJoinAndUnjoin(t *testing.T) {
 		}
 	}
 	join := func(name, member string) []string {
-		return []string{"join", name, "--hub-kubeconfig", hub, "--member-kubeconfig", member}
+		return []string{"join", name, "--kubeconfig", hub, "--member-kubeconfig", member}
 	}
 	fails(`cluster "member-1" is joined already`, join("member-1", env.Kubeconfig("member-2"))...)
 	fails("no such file", join("new", "nowhere.yaml")...)
 	fails(`cluster name "Not_A_Name"`, join("Not_A_Name", env.Kubeconfig("member-2"))...)
-	fails(`cluster "nobody" is not joined`, "unjoin", "nobody", "--hub-kubeconfig", hub)
+	fails(`cluster "nobody" is not joined`, "unjoin", "nobody", "--kubeconfig", hub)
 
 	closed := filepath.Join(t.TempDir(), "closed.yaml")
 	text, err := os.ReadFile(env.Kubeconfig("member-2"))
@@ -105,7 +105,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 	fails(`reaching cluster "new" at https://127.0.0.1:1`, join("new", closed)...)
 
 	// The taint has the objects of other tests not go there.
-	if _, err := env.Refract(append(join("second-name", env.Kubeconfig("member-2")), "--label", "region=moon", "--taint", "second:NoExecute")...); err != nil {
+	if _, err := env.Refract(append(join("second-name", env.Kubeconfig("member-2")), "--label", "region=moon", "--taint", "second:NoExecute", "--timeout", "0")...); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "one cluster under two names", "AlreadyJoined", func() string {
@@ -114,7 +114,7 @@ func TestJoinAndUnjoin(t *testing.T) {
 	if got := there(t, "hub", "federatedcluster", "", "second-name").GetLabels()["region"]; got != "moon" {
 		t.Errorf("label region: want moon, got %q", got)
 	}
-	if _, err := env.Refract("unjoin", "second-name", "--hub-kubeconfig", hub); err != nil {
+	if _, err := env.Refract("unjoin", "second-name", "--kubeconfig", hub); err != nil {
 		t.Fatal(err)
 	}
 	if u := get(t, "hub", "secret", "kube-admiral-system", "second-name"); u != nil {

@@ -35,68 +35,104 @@ func (w Write) String() string {
 // the Env was opened, in the order of their arrival. Reviews of rights, which change
 // nothing, are not among them.
 func (e *Env) Writes(cluster string) ([]Write, error) {
+	var out []Write
+	err := e.audited(cluster, func(of *audited) {
+		if w, ok := of.write(); ok {
+			out = append(out, w)
+		}
+	})
+	return byArrival(out), err
+}
+
+// failedOpen begins the key by which an API server says in a request's record that a webhook gave it no answer and that it went
+// on without.
+//
+// Source: https://pkg.go.dev/k8s.io/apiserver/pkg/admission/plugin/webhook/mutating#pkg-constants
+const failedOpen = "failed-open.mutation.webhook.admission.k8s.io/"
+
+// uninjected ends the key by which Refract says so of a pod that waited for its turn for too long.
+const uninjected = "/uninjected"
+
+// Unanswered returns how many objects of a type have been created without what a webhook would have changed, as there was no
+// time to look at them, since the Env was opened in namespaces whose names begin with the prefix.
+func (e *Env) Unanswered(cluster, resource, prefix string) (n int, err error) {
+	err = e.audited(cluster, func(of *audited) {
+		if of.Verb != "create" || of.ObjectRef.Resource != resource || of.ObjectRef.Subresource != "" || !strings.HasPrefix(of.ObjectRef.Namespace, prefix) {
+			return
+		}
+		for key := range of.Annotations {
+			if strings.HasPrefix(key, failedOpen) || strings.HasSuffix(key, uninjected) {
+				n++
+				return
+			}
+		}
+	})
+	return n, err
+}
+
+// audited is what an API server has recorded of a request.
+type audited struct {
+	Verb      string `json:"verb"`
+	UserAgent string `json:"userAgent"`
+	User      struct {
+		Username string `json:"username"`
+	} `json:"user"`
+	ObjectRef struct {
+		Resource    string `json:"resource"`
+		Subresource string `json:"subresource"`
+		APIGroup    string `json:"apiGroup"`
+		Namespace   string `json:"namespace"`
+		Name        string `json:"name"`
+	} `json:"objectRef"`
+	ResponseStatus struct {
+		Code int `json:"code"`
+	} `json:"responseStatus"`
+	RequestReceivedTimestamp time.Time         `json:"requestReceivedTimestamp"`
+	StageTimestamp           time.Time         `json:"stageTimestamp"`
+	Annotations              map[string]string `json:"annotations"`
+}
+
+// audited calls each with what a cluster's API server has recorded since the Env was opened, in the order in which it did.
+func (e *Env) audited(cluster string, each func(*audited)) error {
 	path, err := e.View.AuditLog(cluster)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	file, err := os.Open(path)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer func() { _ = file.Close() }() // It was only read from.
-	var out []Write
 	lines := bufio.NewReader(file)
 	for {
 		line, err := lines.ReadBytes('\n')
 		if err != nil { // A line without an end is still being written.
-			return byArrival(out), ignoreEOF(err)
+			return ignoreEOF(err)
 		}
-		w, ok, err := parseWrite(line)
-		if err != nil {
-			return nil, fmt.Errorf("reading %s: %w", path, err)
+		of := &audited{}
+		if err := json.Unmarshal(line, of); err != nil {
+			return fmt.Errorf("reading %s: %w", path, err)
 		}
-		if ok && w.Time.After(e.began) {
-			out = append(out, w)
+		if of.RequestReceivedTimestamp.After(e.began) {
+			each(of)
 		}
 	}
 }
 
-// parseWrite reads one event; ok is false if it is not what Writes is about.
-func parseWrite(line []byte) (w Write, ok bool, err error) {
-	var e struct {
-		Verb      string `json:"verb"`
-		UserAgent string `json:"userAgent"`
-		User      struct {
-			Username string `json:"username"`
-		} `json:"user"`
-		ObjectRef struct {
-			Resource    string `json:"resource"`
-			Subresource string `json:"subresource"`
-			APIGroup    string `json:"apiGroup"`
-			Namespace   string `json:"namespace"`
-			Name        string `json:"name"`
-		} `json:"objectRef"`
-		ResponseStatus struct {
-			Code int `json:"code"`
-		} `json:"responseStatus"`
-		RequestReceivedTimestamp time.Time `json:"requestReceivedTimestamp"`
-		StageTimestamp           time.Time `json:"stageTimestamp"`
+// write returns the request; ok is false if it is not what Writes is about.
+func (a *audited) write() (w Write, ok bool) {
+	agent, _, _ := strings.Cut(a.UserAgent, " ")
+	if name, _, _ := strings.Cut(agent, "/"); name != "refract" || a.ObjectRef.APIGroup == "authorization.k8s.io" {
+		return Write{}, false
 	}
-	if err := json.Unmarshal(line, &e); err != nil {
-		return Write{}, false, err
-	}
-	agent, _, _ := strings.Cut(e.UserAgent, " ")
-	if name, _, _ := strings.Cut(agent, "/"); name != "refract" || e.ObjectRef.APIGroup == "authorization.k8s.io" {
-		return Write{}, false, nil
-	}
-	resource := e.ObjectRef.Resource
-	if e.ObjectRef.Subresource != "" {
-		resource += "/" + e.ObjectRef.Subresource
+	resource := a.ObjectRef.Resource
+	if a.ObjectRef.Subresource != "" {
+		resource += "/" + a.ObjectRef.Subresource
 	}
 	return Write{
-		Time: e.RequestReceivedTimestamp, Done: e.StageTimestamp, Agent: agent, User: e.User.Username, Verb: e.Verb,
-		Resource: resource, Group: e.ObjectRef.APIGroup, Namespace: e.ObjectRef.Namespace, Name: e.ObjectRef.Name, Code: e.ResponseStatus.Code,
-	}, true, nil
+		Time: a.RequestReceivedTimestamp, Done: a.StageTimestamp, Agent: agent, User: a.User.Username, Verb: a.Verb,
+		Resource: resource, Group: a.ObjectRef.APIGroup, Namespace: a.ObjectRef.Namespace, Name: a.ObjectRef.Name, Code: a.ResponseStatus.Code,
+	}, true
 }
 
 func byArrival(all []Write) []Write {

@@ -33,6 +33,9 @@ type Topology struct {
 	Own bool
 	// CRDs has the hub know Refract's types from the beginning.
 	CRDs bool
+	// Address, with [Topology.Own], has the hub be a cluster whose Pods really run on Nodes that the
+	// test starts: see [playground.Options].
+	Address string
 	// Unaudited is for benchmarks with [Topology.Own] control planes: nobody writes down
 	// who has written what, which would cost something, and [Env.Writes] knows nothing.
 	Unaudited bool
@@ -128,7 +131,7 @@ func (e *Env) open(ctx context.Context, t Topology) (err error) {
 // start starts control planes that end with the Env, or with the process.
 func (e *Env) start(ctx context.Context, t Topology) error {
 	p, err := playground.Start(ctx, playground.Options{
-		Dir: filepath.Join(e.Dir, "playground"), Assets: e.assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited,
+		Dir: filepath.Join(e.Dir, "playground"), Assets: e.assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited, Address: t.Address,
 	})
 	if err != nil {
 		return err

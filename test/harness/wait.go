@@ -27,14 +27,17 @@ func Eventually(t testing.TB, what string, try func(context.Context) error) {
 }
 
 // Await tries until there is no error. It returns the last one when ctx ends or
-// [Patience] does.
+// [Patience] does. What takes long to try it tries less often: on a busy machine what is
+// waited for would have to wait for those who look.
 func Await(ctx context.Context, try func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, Patience)
 	defer cancel()
 	began := time.Now()
 	var last error
 	for every := 10 * time.Millisecond; ; every = min(2*every, 200*time.Millisecond) {
+		tried := time.Now()
 		err := try(ctx)
+		rest := max(every, min(2*time.Since(tried), time.Second))
 		if err == nil {
 			return nil
 		}
@@ -44,7 +47,7 @@ func Await(ctx context.Context, try func(context.Context) error) error {
 		select {
 		case <-ctx.Done():
 			return fmt.Errorf("not within %s: %w", time.Since(began).Round(time.Second), last)
-		case <-time.After(every):
+		case <-time.After(rest):
 		}
 	}
 }

@@ -199,7 +199,7 @@ func wrongReport(p *unstructured.Unstructured, sources map[string]*unstructured.
 
 // rendered returns what should be on each cluster.
 func (e *Env) rendered() (map[string]map[string]*unstructured.Unstructured, error) {
-	out, err := e.Refract("render", "--hub-kubeconfig", e.Kubeconfig("hub"), "-o", "json")
+	out, err := e.Refract("render", "--kubeconfig", e.Kubeconfig("hub"), "-o", "json")
 	if err != nil {
 		return nil, err
 	}

@@ -260,6 +260,7 @@ func TestCommand(t *testing.T) {
 	for i, tc := range cases {
 		if i == 1 {
 			k.mustApply(versions{storage: "v2"})
+			k.listed()
 		}
 		cmd := refract(t, append([]string{"crd", "migrate", k.name(), "--to", "v2", "--settle", "0s"}, tc.args...)...)
 		var out, narration bytes.Buffer

@@ -369,13 +369,15 @@ func (k *kind) storedIn() map[string]int {
 	return counts
 }
 
-// listed returns all objects in v2, by name.
+// listed returns all objects in v2, by name, as soon as they are listed: with 429 says an API server with a new definition that
+// it has not yet read what is stored.
 func (k *kind) listed() map[string]*unstructured.Unstructured {
 	k.t.Helper()
-	list, err := k.in("v2").List(k.t.Context(), metav1.ListOptions{})
-	if err != nil {
-		k.t.Fatal(err)
-	}
+	var list *unstructured.UnstructuredList
+	harness.Eventually(k.t, "the objects are listed", func(ctx context.Context) (err error) {
+		list, err = k.in("v2").List(ctx, metav1.ListOptions{})
+		return err
+	})
 	out := map[string]*unstructured.Unstructured{}
 	for i := range list.Items {
 		out[list.Items[i].GetName()] = &list.Items[i]

@@ -83,5 +83,5 @@ func against(t *testing.T, r convert.Resource, count string) (string, error) {
 		t.Fatal(err)
 	}
 	return byPolicy.env.Refract("crd", "verify", "--crd", examples+"/manifests/crds/pizza-crd.yaml", "--policy", examples+"/policy.yaml",
-		"--against", server.URL, "--ca", ca, "--count", count, "--timeout", "100s", "-o", "json")
+		"--against", server.URL, "--ca", ca, "--count", count, "--timeout", "10m", "-o", "json")
 }

@@ -53,7 +53,7 @@ type authors struct{ *world }
 func TestPolicies(t *testing.T) {
 	t.Parallel()
 	w := &authors{begin(t)}
-	if err := hub.InstallServiceAdmission(t.Context(), w.cfg, trusted); err != nil {
+	if err := hub.InstallServiceAdmission(t.Context(), w.cfg, nil, trusted); err != nil {
 		t.Fatal(err)
 	}
 	stop := w.serve(t)

@@ -5,6 +5,7 @@
 //	run unit [FLAG...]     runs the tests that need no control plane, by go test
 //	run quick [FLAG...]    does so without the race detector
 //	run live [FLAG...]     runs the others, beside control planes that it keeps for them
+//	run node [FLAG...]     runs those that need a Node with pods in containers
 //	run benchmarks [FLAG...]
 //	                       runs the benchmarks that need no control plane
 //
@@ -22,7 +23,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "error: want stages, unit, quick, live or benchmarks")
+		fmt.Fprintln(os.Stderr, "error: want stages, unit, quick, live, node or benchmarks")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -46,6 +47,8 @@ func run(ctx context.Context, what string, args []string) error {
 		return benchmarks(ctx, args)
 	case "live":
 		return live(ctx, args)
+	case "node":
+		return node(ctx, args)
 	}
-	return errors.New("want stages, unit, quick, live or benchmarks, got " + what)
+	return errors.New("want stages, unit, quick, live, node or benchmarks, got " + what)
 }

@@ -24,7 +24,7 @@ const (
 type kind int
 
 const (
-	none  kind = iota // There are none, or they are benchmarks.
+	none  kind = iota // There are none, or they have a target of their own.
 	plain             // Alone.
 	race              // With the race detector.
 	alive             // With control planes.
@@ -34,6 +34,11 @@ const (
 // their tests go through hundreds of fleets, or start the command hundreds of times, one
 // after the other, in minutes. What they call is tested with it elsewhere.
 var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli"}
+
+// onNode are the tests on a Node, and elsewhere are packages that have a target of their own: those, and the benchmarks.
+const onNode = module + "test/node"
+
+var elsewhere = []string{module + "test/bench", onNode}
 
 // longest are the live packages that take longest, which begin first: or the end of all
 // would be waiting for one.
@@ -86,7 +91,7 @@ var concurrent = regexp.MustCompile(`(?m)^\s*go (func|[a-z])|\.Go\(|"sync"|"sync
 func (p *pkg) kind() (kind, error) {
 	tests := slices.Concat(p.TestGoFiles, p.XTestGoFiles)
 	switch {
-	case len(tests) == 0 || strings.HasPrefix(p.ImportPath, module+"test/bench"):
+	case len(tests) == 0 || slices.ContainsFunc(elsewhere, func(path string) bool { return strings.HasPrefix(p.ImportPath, path) }):
 		return none, nil
 	case p.ImportPath == harness, p.ImportPath == module+"internal/playground", slices.Contains(slices.Concat(p.TestImports, p.XTestImports), harness):
 		return alive, nil

@@ -22,6 +22,7 @@ func TestShow(t *testing.T) {
 		"good/a_test.go": "package good\n\nimport \"testing\"\n\nfunc TestGood(t *testing.T) { t.Log(\"nobody wants to know\") }\n",
 		"bad/a_test.go": "package bad\n\nimport \"testing\"\n\nfunc TestBad(t *testing.T) {\n\tt.Run(\"part\", func(t *testing.T) { t.Error(\"this is why\") })\n}\n\n" +
 			"func TestFine(t *testing.T) { t.Log(\"nobody wants to know\") }\n",
+		"dead/a_test.go":   "package dead\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestDead(t *testing.T) {\n\tt.Log(\"these were its last words\")\n\tos.Exit(3)\n}\n",
 		"broken/a_test.go": "package broken\n\nvar unknown = undefined\n",
 	} {
 		path := filepath.Join(dir, name)
@@ -36,7 +37,7 @@ func TestShow(t *testing.T) {
 	cmd.Dir = dir
 	out, err := cmd.Output()
 	if err == nil {
-		t.Fatal("go test passes, and two of the packages are no good")
+		t.Fatal("go test passes, and three of the packages are no good")
 	}
 
 	var shown strings.Builder
@@ -44,7 +45,7 @@ func TestShow(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"go: not an event\n", "ok  \texample.com/m/good", "FAIL\texample.com/m/bad", "--- FAIL: TestBad/part", "this is why", "undefined: undefined"} {
+	for _, want := range []string{"go: not an event\n", "ok  \texample.com/m/good", "FAIL\texample.com/m/bad", "--- FAIL: TestBad/part", "this is why", "undefined: undefined", "FAIL\texample.com/m/dead", "these were its last words"} {
 		if !strings.Contains(shown.String(), want) {
 			t.Errorf("show(...): want %q to be printed, got\n%s", want, &shown)
 		}
@@ -117,7 +118,7 @@ func TestStages(t *testing.T) {
 	}
 }
 
-// TestStagesInterrupted: what is under way ends, also where no interrupt is heard, as in
+// TestStagesInterrupted: what is under way ends, also where no interrupt arrives, as in
 // the background of a script.
 func TestStagesInterrupted(t *testing.T) {
 	t.Chdir(t.TempDir())
@@ -128,15 +129,15 @@ func TestStagesInterrupted(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	if err := stages(ctx, heard(cancel), []string{"slow"}); err == nil || !strings.Contains(err.Error(), "interrupted") {
+	if err := stages(ctx, printed(cancel), []string{"slow"}); err == nil || !strings.Contains(err.Error(), "interrupted") {
 		t.Errorf("stages(slow), interrupted: got %v", err)
 	}
 }
 
-// heard is called when something is printed.
-type heard func()
+// printed is called when something is printed.
+type printed func()
 
-func (h heard) Write(text []byte) (int, error) {
+func (h printed) Write(text []byte) (int, error) {
 	h()
 	return len(text), nil
 }
@@ -159,7 +160,7 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]kind{
-		"api": none, "test/bench": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
+		"api": none, "test/bench": none, "test/node": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
 		"internal/controller/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
 	} {
 		if got[path] != want {
@@ -174,8 +175,8 @@ func TestKinds(t *testing.T) {
 		}
 		run += len(paths)
 	}
-	if benchmarks := 1; run != tested-benchmarks {
-		t.Errorf("Of %d packages with tests %d are run, and test/bench is not: the others are forgotten.", tested, run)
+	if run != tested-len(elsewhere) {
+		t.Errorf("Of %d packages with tests %d are run, and %q are not: the others are forgotten.", tested, run, elsewhere)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -92,15 +93,11 @@ func live(ctx context.Context, args []string) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	bin, err := filepath.Abs("bin")
+	bin, built, err := programs()
 	if err != nil {
 		return err
 	}
-	env := []string{
-		"TMPDIR=" + dir,
-		"REFRACT_TEST_BINARY=" + filepath.Join(bin, "refract"),
-		"KUBEBUILDER_ASSETS=" + cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), bin),
-	}
+	env := append([]string{"TMPDIR=" + dir}, built...)
 	if len(paths) > 1 { // One alone starts what it needs.
 		kept, stop, err := keep(ctx, filepath.Join(bin, "test-clusters"), filepath.Join(dir, "clusters"), env)
 		if err != nil {
@@ -111,6 +108,25 @@ func live(ctx context.Context, args []string) (err error) {
 	}
 	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	return test(ctx, flags, paths, env)
+}
+
+// node runs the tests on a Node, which say what they have found.
+func node(ctx context.Context, args []string) error {
+	flags, _ := split(args)
+	_, built, err := programs()
+	if err != nil {
+		return err
+	}
+	return test(ctx, append([]string{"-count=1", "-timeout=20m", "-v"}, flags...), []string{onNode}, built)
+}
+
+// programs returns the folder of what was built, and the variables by which tests find it.
+func programs() (bin string, env []string, err error) {
+	bin, err = filepath.Abs("bin")
+	return bin, []string{
+		"REFRACT_TEST_BINARY=" + filepath.Join(bin, "refract"),
+		"KUBEBUILDER_ASSETS=" + cmp.Or(os.Getenv("KUBEBUILDER_ASSETS"), bin),
+	}, err
 }
 
 // keep starts the program that keeps control planes, and returns the variable by which
@@ -274,10 +290,23 @@ func (e *event) show(to io.Writer, output map[string]*strings.Builder, all bool)
 		if text := output[key]; text != nil {
 			fmt.Fprint(to, text)
 		}
+		if e.Test == "" {
+			unended(to, output, e.Package)
+		}
 		fallthrough
 	case "pass", "skip":
 		delete(output, key)
 		return []took{{What: strings.TrimPrefix(e.Package, module), Test: e.Test, Seconds: e.Elapsed}}
 	}
 	return nil
+}
+
+// unended prints what those tests of a package said that never ended, as their process did.
+func unended(to io.Writer, output map[string]*strings.Builder, of string) {
+	for _, key := range slices.Sorted(maps.Keys(output)) {
+		if strings.HasPrefix(key, of+" ") {
+			fmt.Fprint(to, output[key])
+			delete(output, key)
+		}
+	}
 }

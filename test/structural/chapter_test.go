@@ -134,11 +134,11 @@ func TestChapterNotStructural(t *testing.T) {
 	if diff := cmp.Diff(want, predictCheck(crd)); diff != "" {
 		t.Errorf("Check(): -want, +got:\n%s", diff)
 	}
-	twin := definition(t, "rights", corrected)
-	if diff := cmp.Diff(verdict{Code: http.StatusOK}, askCheck(t, twin)); diff != "" {
+	again := definition(t, "rights", corrected)
+	if diff := cmp.Diff(verdict{Code: http.StatusOK}, askCheck(t, again)); diff != "" {
 		t.Errorf("the server, of the corrected one: -want, +got:\n%s", diff)
 	}
-	findings, err := structural.Check(twin)
+	findings, err := structural.Check(again)
 	if err != nil || len(findings) > 0 {
 		t.Errorf("Check() of the corrected one = %v, %v; want nothing", findings, err)
 	}

@@ -1,36 +1,26 @@
 package raw
 
-import (
-	"encoding/binary"
-	"encoding/json"
-	"fmt"
-	"math/bits"
-)
+import "fmt"
 
 // Scanner goes through a document once, from its beginning to its end. Its methods
 // read the value that comes next; after the first error they do nothing, and [Scanner.Err]
 // returns it.
 type Scanner struct {
-	data    []byte
-	at      int
+	lexer
+
 	depth   int
 	stopped bool
-	err     error
 }
 
 // New returns a scanner of a document, which it does not modify.
-func New(data []byte) *Scanner { return &Scanner{data: data} }
+func New(data []byte) *Scanner { return &Scanner{lexer: lexer{data: data}} }
 
 // Err returns the first error, which wraps [ErrSyntax] unless it is one that
 // [Scanner.Fail] was given.
 func (s *Scanner) Err() error { return s.err }
 
 // Fail makes err the error, unless there is one already.
-func (s *Scanner) Fail(err error) {
-	if s.err == nil {
-		s.err = err
-	}
-}
+func (s *Scanner) Fail(err error) { s.fail(err) }
 
 // Stop ends the scanning: the rest of the document is not looked at.
 func (s *Scanner) Stop() { s.stopped = true }
@@ -65,7 +55,7 @@ func (s *Scanner) Since(offset int) []byte {
 }
 
 // Reset makes the scanner begin with another document.
-func (s *Scanner) Reset(data []byte) { *s = Scanner{data: data} }
+func (s *Scanner) Reset(data []byte) { *s = Scanner{lexer: lexer{data: data}} }
 
 // Document returns the document.
 func (s *Scanner) Document() []byte { return s.data }
@@ -211,52 +201,6 @@ func (s *Scanner) Null() bool {
 
 func (s *Scanner) idle() bool { return s.stopped || s.err != nil }
 
-func (s *Scanner) failf(format string, args ...any) { s.Fail(syntaxError(s.at, format, args...)) }
-
-// want fails because something else comes next.
-func (s *Scanner) want(what string) { s.failf("want %s, got %s", what, s.next()) }
-
-// next names what comes next.
-func (s *Scanner) next() string {
-	switch c := s.peek(); {
-	case s.at >= len(s.data):
-		return "the end"
-	case c == '{':
-		return "an object"
-	case c == '[':
-		return "an array"
-	case c == '"':
-		return "a string"
-	case c == 't' || c == 'f':
-		return "a boolean"
-	case c == 'n':
-		return "null"
-	case c == '-' || isDigit(c):
-		return "a number"
-	default:
-		return string(rune(c))
-	}
-}
-
-// peek returns the next byte; 0, which begins nothing, at the end.
-func (s *Scanner) peek() byte {
-	if s.at < len(s.data) {
-		return s.data[s.at]
-	}
-	return 0
-}
-
-func (s *Scanner) space() {
-	for s.at < len(s.data) {
-		switch s.data[s.at] {
-		case ' ', '\t', '\n', '\r':
-			s.at++
-		default:
-			return
-		}
-	}
-}
-
 // open passes over the beginning of an object or array.
 func (s *Scanner) open(bracket byte, what string) bool {
 	if s.idle() {
@@ -293,31 +237,6 @@ func (s *Scanner) more(bracket byte, first bool) bool {
 		s.want("a comma or " + string(rune(bracket)))
 		return false
 	}
-}
-
-// key reads the key of a member and what is between it and the value.
-func (s *Scanner) key() []byte {
-	s.space()
-	if s.peek() != '"' {
-		s.want("a key")
-		return nil
-	}
-	key := s.text()
-	s.colon()
-	return key
-}
-
-func (s *Scanner) colon() {
-	if s.err != nil {
-		return
-	}
-	s.space()
-	if s.peek() != ':' {
-		s.want("a colon")
-		return
-	}
-	s.at++
-	s.space()
 }
 
 // skip passes over a value.
@@ -377,138 +296,4 @@ func (s *Scanner) skipArray() {
 		}
 	}
 	s.depth--
-}
-
-func (s *Scanner) literal(word string) {
-	if len(s.data)-s.at < len(word) || string(s.data[s.at:s.at+len(word)]) != word {
-		s.failf("want %s", word)
-		return
-	}
-	s.at += len(word)
-}
-
-// number passes over a number.
-//
-// Source: RFC 8259, section 6.
-func (s *Scanner) number() {
-	if s.peek() == '-' {
-		s.at++
-	}
-	if s.peek() == '0' {
-		s.at++
-	} else {
-		s.digits()
-	}
-	if s.peek() == '.' {
-		s.at++
-		s.digits()
-	}
-	if c := s.peek(); c == 'e' || c == 'E' {
-		s.at++
-		if c := s.peek(); c == '+' || c == '-' {
-			s.at++
-		}
-		s.digits()
-	}
-}
-
-func (s *Scanner) digits() {
-	start := s.at
-	for isDigit(s.peek()) {
-		s.at++
-	}
-	if s.at == start {
-		s.want("a digit")
-	}
-}
-
-func isDigit(c byte) bool { return c >= '0' && c <= '9' }
-
-// text reads a string.
-func (s *Scanner) text() []byte {
-	start := s.at
-	escapes := s.quoted()
-	if s.err != nil {
-		return nil
-	}
-	if !escapes {
-		return s.data[start+1 : s.at-1 : s.at-1]
-	}
-	var text string
-	if err := json.Unmarshal(s.data[start:s.at], &text); err != nil {
-		s.failf("%v", err)
-		return nil
-	}
-	return []byte(text)
-}
-
-// quoted passes over a string and reports whether there are escapes in it.
-func (s *Scanner) quoted() (escapes bool) {
-	s.at++
-	for {
-		s.at += plainPrefix(s.data[s.at:])
-		switch c := s.peek(); {
-		case s.at == len(s.data):
-			s.failf("want the end of a string, got the end")
-			return escapes
-		case c == '"':
-			s.at++
-			return escapes
-		case c == '\\':
-			escapes = true
-			s.escape()
-			if s.err != nil {
-				return escapes
-			}
-		default:
-			s.failf("control character in a string")
-			return escapes
-		}
-	}
-}
-
-// escape passes over a backslash and what belongs to it.
-func (s *Scanner) escape() {
-	s.at++
-	switch s.peek() {
-	case '"', '\\', '/', 'b', 'f', 'n', 'r', 't':
-		s.at++
-	case 'u':
-		s.at++
-		for range 4 {
-			if !isHex(s.peek()) {
-				s.failf("want four hexadecimal digits behind \\u")
-				return
-			}
-			s.at++
-		}
-	default:
-		s.failf("unknown escape in a string")
-	}
-}
-
-func isHex(c byte) bool { return isDigit(c) || c >= 'a' && c <= 'f' || c >= 'A' && c <= 'F' }
-
-// plainPrefix returns how many bytes come before the first one that has a meaning in
-// a string: a quote, a backslash or a control character. Most of a document is the
-// insides of strings, so it looks at eight bytes at a time.
-//
-// Source: https://graphics.stanford.edu/~seander/bithacks.html, "Determine if a word
-// has a byte less than n" and "equal to n". A byte may be reported wrongly only behind
-// one that is reported rightly.
-func plainPrefix(data []byte) int {
-	const ones, highs = 0x0101010101010101, 0x8080808080808080
-	n := 0
-	for ; len(data)-n >= 8; n += 8 {
-		word := binary.LittleEndian.Uint64(data[n:])
-		quotes, backslashes := word^(ones*'"'), word^(ones*'\\')
-		found := (word-ones*' ')&^word | (quotes-ones)&^quotes | (backslashes-ones)&^backslashes
-		if found &= highs; found != 0 {
-			return n + bits.TrailingZeros64(found)/8
-		}
-	}
-	for n < len(data) && data[n] >= ' ' && data[n] != '"' && data[n] != '\\' {
-		n++
-	}
-	return n
 }

@@ -123,7 +123,7 @@ func Handler(f Func) http.Handler {
 		case isUnavailable(response.Err):
 			fail(w, http.StatusInternalServerError, response.Err)
 		default:
-			write(w, http.StatusOK, encode(request, response))
+			write(w, http.StatusOK, Answer(request.APIVersion, request.UID, response))
 		}
 	})
 }

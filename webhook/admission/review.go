@@ -46,67 +46,74 @@ func read(w http.ResponseWriter, r *http.Request) (body []byte, code int, err er
 	return out.Bytes(), 0, nil
 }
 
-// parse reads a review, whose parts the request then shares.
-func parse(body []byte) (*Request, error) {
-	out := &Request{}
-	var kind string
-	var request []byte
+// Review is an AdmissionReview as it was sent: parts of its bytes, of which nothing is decoded.
+// [Handler] decodes all of them; it is for a webhook that needs few, and no time.
+type Review struct {
+	// APIVersion is that of the review, the others are of its request. They are without quotes.
+	APIVersion, UID, Operation, Namespace, Name, SubResource []byte
+	// The others are JSON; nil for null, and for what is not there.
+	Kind, Resource, RequestKind, RequestResource, UserInfo, DryRun, Object, OldObject, Options []byte
+}
+
+// Read reads a review of version v1 or v1beta1 that has a request with a uid, in one pass. The
+// parts are those of body, which is not modified. With an error, what was read before it is
+// there, so that whoever asks can be answered.
+func (r *Review) Read(body []byte) error {
+	var kind []byte
+	requested := false
 	s := raw.New(body)
 	s.Object(func(key []byte) {
 		switch string(key) {
 		case "apiVersion":
-			out.APIVersion = string(s.Text())
+			r.APIVersion = s.Text()
 		case "kind":
-			kind = string(s.Text())
+			kind = s.Text()
 		case "request":
-			request = s.Value()
+			*r = Review{APIVersion: r.APIVersion} // The last one counts.
+			if requested = !s.Null(); requested {
+				r.readRequest(s)
+			}
 		}
 	})
+	v1, v1beta1 := admissionv1.SchemeGroupVersion.String(), admissionv1beta1.SchemeGroupVersion.String()
 	switch err := s.End(); {
 	case err != nil:
-		return nil, fmt.Errorf("reading the review: %w", err)
-	case kind != kindReview ||
-		out.APIVersion != admissionv1.SchemeGroupVersion.String() && out.APIVersion != admissionv1beta1.SchemeGroupVersion.String():
-		return nil, fmt.Errorf("unexpected type %.80q %.80q, want %s of %s or %s",
-			out.APIVersion, kind, kindReview, admissionv1.SchemeGroupVersion, admissionv1beta1.SchemeGroupVersion)
-	case raw.IsNull(request):
-		return nil, errors.New("the review has no request")
+		return fmt.Errorf("reading the review: %w", err)
+	case string(kind) != kindReview || string(r.APIVersion) != v1 && string(r.APIVersion) != v1beta1:
+		return fmt.Errorf("unexpected type %.80q %.80q, want %s of %s or %s", r.APIVersion, kind, kindReview, v1, v1beta1)
+	case !requested:
+		return errors.New("the review has no request")
+	case len(r.UID) == 0:
+		return errors.New("the request has no uid")
 	}
-	if err := out.readRequest(request); err != nil {
-		return nil, fmt.Errorf("reading the request: %w", err)
-	}
-	if out.UID == "" {
-		return nil, errors.New("the request has no uid")
-	}
-	return out, nil
+	return nil
 }
 
-func (r *Request) readRequest(request []byte) error {
-	s := raw.New(request)
+func (r *Review) readRequest(s *raw.Scanner) {
 	s.Object(func(key []byte) {
 		switch string(key) {
 		case "uid":
-			text(s, &r.UID)
+			r.UID = text(s)
 		case "operation":
-			text(s, &r.Operation)
+			r.Operation = text(s)
 		case "namespace":
-			text(s, &r.Namespace)
+			r.Namespace = text(s)
 		case "name":
-			text(s, &r.Name)
+			r.Name = text(s)
 		case "subResource":
-			text(s, &r.SubResource)
+			r.SubResource = text(s)
 		case "kind":
-			part(s, "kind", &r.Kind)
+			r.Kind = value(s)
 		case "resource":
-			part(s, "resource", &r.Resource)
+			r.Resource = value(s)
 		case "requestKind":
-			part(s, "requestKind", &r.RequestKind)
+			r.RequestKind = value(s)
 		case "requestResource":
-			part(s, "requestResource", &r.RequestResource)
+			r.RequestResource = value(s)
 		case "userInfo":
-			part(s, "userInfo", &r.UserInfo)
+			r.UserInfo = value(s)
 		case "dryRun":
-			part(s, "dryRun", &r.DryRun)
+			r.DryRun = value(s)
 		case "object":
 			r.Object = value(s)
 		case "oldObject":
@@ -115,28 +122,14 @@ func (r *Request) readRequest(request []byte) error {
 			r.Options = value(s)
 		}
 	})
-	return s.End()
 }
 
 // text reads a string, or null for none.
-func text(s *raw.Scanner, into *string) {
-	if !s.Null() {
-		*into = string(s.Text())
+func text(s *raw.Scanner) []byte {
+	if s.Null() {
+		return nil
 	}
-}
-
-func part(s *raw.Scanner, name string, into any) {
-	v := s.Value()
-	if v == nil {
-		return
-	}
-	if len(v) > mostPart {
-		s.Fail(fmt.Errorf("%s: want at most %d bytes, got %d", name, mostPart, len(v)))
-		return
-	}
-	if err := json.Unmarshal(v, into); err != nil {
-		s.Fail(fmt.Errorf("%s: %w", name, legible(err)))
-	}
+	return s.Text()
 }
 
 // value returns the bytes of the value that comes next; nil for null.
@@ -147,10 +140,42 @@ func value(s *raw.Scanner) []byte {
 	return s.Value()
 }
 
-// encode returns the review that answers a request.
-func encode(r *Request, response *Response) []byte {
+// parse reads a review, whose objects the request then shares.
+func parse(body []byte) (*Request, error) {
+	var r Review
+	if err := r.Read(body); err != nil {
+		return nil, err
+	}
+	out := &Request{
+		APIVersion: string(r.APIVersion), UID: string(r.UID), Operation: string(r.Operation), Namespace: string(r.Namespace),
+		Name: string(r.Name), SubResource: string(r.SubResource), Object: r.Object, OldObject: r.OldObject, Options: r.Options,
+	}
+	for _, p := range []struct {
+		name string
+		part []byte
+		into any
+	}{
+		{"kind", r.Kind, &out.Kind}, {"resource", r.Resource, &out.Resource},
+		{"requestKind", r.RequestKind, &out.RequestKind}, {"requestResource", r.RequestResource, &out.RequestResource},
+		{"userInfo", r.UserInfo, &out.UserInfo}, {"dryRun", r.DryRun, &out.DryRun},
+	} {
+		if len(p.part) > mostPart {
+			return nil, fmt.Errorf("reading the request: %s: want at most %d bytes, got %d", p.name, mostPart, len(p.part))
+		}
+		if p.part == nil {
+			continue
+		}
+		if err := json.Unmarshal(p.part, p.into); err != nil {
+			return nil, fmt.Errorf("reading the request: %s: %w", p.name, legible(err))
+		}
+	}
+	return out, nil
+}
+
+// Answer returns the AdmissionReview of a version that gives the response to the request of a uid.
+func Answer(apiVersion, uid string, response *Response) []byte {
 	out := &admissionv1.AdmissionResponse{
-		UID: types.UID(r.UID), Allowed: response.Err == nil, Warnings: fitting(response.Warnings), AuditAnnotations: response.AuditAnnotations,
+		UID: types.UID(uid), Allowed: response.Err == nil, Warnings: fitting(response.Warnings), AuditAnnotations: response.AuditAnnotations,
 	}
 	switch {
 	case response.Err != nil:
@@ -159,7 +184,7 @@ func encode(r *Request, response *Response) []byte {
 		out.Patch, out.PatchType = response.Patch, new(admissionv1.PatchTypeJSONPatch)
 	}
 	return encoded(&admissionv1.AdmissionReview{ // v1beta1 has the same fields.
-		TypeMeta: metav1.TypeMeta{APIVersion: r.APIVersion, Kind: kindReview}, Response: out,
+		TypeMeta: metav1.TypeMeta{APIVersion: apiVersion, Kind: kindReview}, Response: out,
 	})
 }
 
@@ -193,5 +218,5 @@ func write(w http.ResponseWriter, code int, body []byte) {
 	h.Set("Content-Type", "application/json")
 	h.Set("Content-Length", strconv.Itoa(len(body)))
 	w.WriteHeader(code)
-	_, _ = w.Write(body) // Who does not read the answer is not told so.
+	_, _ = w.Write(body) // A client that has disconnected gets no answer.
 }

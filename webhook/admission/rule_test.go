@@ -293,7 +293,7 @@ func TestHandlerRefuses(t *testing.T) {
 		"NoRequest":    {reason: "A review that is an answer.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","response":{"uid":"1"}}`, want: "the review has no request"},
 		"NullRequest":  {reason: "The same.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":null}`, want: "the review has no request"},
 		"NoUID":        {reason: "The answer would be taken for none.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"object":{}}}`, want: "the request has no uid"},
-		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the request: invalid JSON at byte 7: want a string, got a number"},
+		"WrongUID":     {reason: "Nor is a number one.", body: `{"apiVersion":"admission.k8s.io/v1","kind":"AdmissionReview","request":{"uid":7}}`, want: "reading the review: invalid JSON at byte 78: want a string, got a number"},
 		"WrongKind":    {reason: "A part is wrong.", body: question(`"kind":"Pizza"`), want: "reading the request: kind: want an object, got a string"},
 		"Deep":         {reason: "Nothing is read deeper than people write.", body: question(`"object":` + strings.Repeat("[", 100_000)), want: "reading the review: invalid JSON at byte 10096: too deep: more than 10000 levels"},
 		"LongUser":     {reason: "A user has no more groups than fit into the head of a request.", body: question(`"userInfo":{"groups":["` + strings.Repeat(`","`, mostPart/3) + `"]}`), want: "reading the request: userInfo: want at most 262144 bytes, got 262158"},

@@ -131,7 +131,7 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.FormatInt(answer.Len(), 10))
-	_, _ = answer.WriteTo(w) // Who has gone does not hear the answer.
+	_, _ = answer.WriteTo(w) // A client that has disconnected gets no answer.
 }
 
 // isJSON reports whether a body may be JSON: who does not say is believed.

@@ -94,7 +94,18 @@ const (
 	// member. Its message names what there is too much of, and the limit. A cluster that
 	// never did has no such condition.
 	ClusterReadable ClusterConditionType = "Readable"
+	// ClusterCredentialsExpiring: the credentials end within two weeks, and Refract cannot
+	// renew them. Its message says when, and why not. A cluster whose credentials never
+	// were so has no such condition.
+	ClusterCredentialsExpiring ClusterConditionType = "CredentialsExpiring"
+	// ClusterInInventory: an inventory of the hub lists the cluster, and says how it is
+	// reached. A cluster that somebody joined has no such condition.
+	ClusterInInventory ClusterConditionType = "InInventory"
 )
+
+// ReasonGone is the reason of the condition InInventory of a cluster that is not listed any
+// more: it stays a member until somebody takes it out.
+const ReasonGone = "Gone"
 
 // ClusterCondition is a condition of a cluster.
 type ClusterCondition struct {
@@ -115,7 +126,8 @@ type ClusterCondition struct {
 
 // FederatedClusterStatus is what was observed of a cluster.
 type FederatedClusterStatus struct {
-	// Conditions: Joined, Ready, Offline, Authorized, DeletionsHeld and Readable.
+	// Conditions: Joined, Ready, Offline, Authorized, DeletionsHeld, Readable,
+	// CredentialsExpiring and InInventory.
 	// +optional
 	// +listType=map
 	// +listMapKey=type

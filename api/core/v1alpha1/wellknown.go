@@ -50,7 +50,7 @@ const (
 	ConflictResolutionAnnotation = Prefix + "conflict-resolution"
 	// ClustersToAdoptAnnotation names clusters: {"clusters":["…"],"regexp":"…"}.
 	ClustersToAdoptAnnotation = Prefix + "clusters-to-adopt"
-	// OrphanAnnotation "all" has copies stay when the object goes, "adopted" those
+	// OrphanAnnotation "all" has copies stay when the object is deleted, "adopted" those
 	// that were adopted.
 	OrphanAnnotation = Prefix + "orphan"
 )

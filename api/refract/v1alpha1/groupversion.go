@@ -30,14 +30,14 @@ const (
 	// NamespaceAnnotation is on a namespace that was created on a member because
 	// a copy needed it; its value is the hub's UID.
 	NamespaceAnnotation = Prefix + "created-by"
-	// OrphanAnnotation is on a copy that stays when its source goes: "all", or
+	// OrphanAnnotation is on a copy that stays when its source is deleted: "all", or
 	// "adopted" for one that stays if it was adopted.
 	OrphanAnnotation = Prefix + "orphan"
 	// AdoptedAnnotation is "true" on a copy that was there before it became one.
 	AdoptedAnnotation = Prefix + "adopted"
 	// RemoveAfterAnnotation is on a namespace that was created for copies, has none any
 	// more and was found empty; its value is the time from which on it may be deleted,
-	// as RFC 3339 has it. It goes if anything comes into the namespace before that.
+	// as RFC 3339 has it. It is removed if anything comes into the namespace before that.
 	RemoveAfterAnnotation = Prefix + "remove-after"
 )
 
@@ -53,6 +53,10 @@ const (
 	InsecureAnnotation = Prefix + "insecure"
 )
 
+// InventoryAnnotation on a FederatedCluster, and on the Secret with its credentials, names
+// what it is kept for, as KIND/NAMESPACE/NAME: a ClusterProfile, or a Cluster of Cluster API.
+const InventoryAnnotation = Prefix + "inventory"
+
 // ApproveAnnotation on a FederatedCluster approves the deletion of copies that
 // the guard holds back there: its value is the token in the message of the
 // cluster's condition DeletionsHeld, and stands for the copies that were held back
@@ -64,7 +68,7 @@ const ApproveAnnotation = Prefix + "approve-deletions"
 // the policy. The value means nothing.
 const ApproveReferencesAnnotation = Prefix + "approve-references"
 
-// Finalizer keeps a Propagation until every copy of its object is gone, and a
+// Finalizer keeps a Propagation until every copy of its object is deleted, and a
 // FederatedCluster until every copy on it is.
 const Finalizer = Prefix + "propagation"
 

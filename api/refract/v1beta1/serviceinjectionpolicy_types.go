@@ -367,7 +367,7 @@ type ServiceInjectionPolicyStatus struct {
 	// +kubebuilder:validation:MaxItems=20
 	// +listType=atomic
 	// +optional
-	Workloads []WorkloadStanding `json:"workloads,omitempty"`
+	Workloads []WorkloadStatus `json:"workloads,omitempty"`
 
 	// Rollout is how far the recreation of pods has come.
 	// +optional
@@ -382,9 +382,9 @@ type ServiceInjectionPolicyStatus struct {
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 }
 
-// WorkloadStanding is a workload some of whose pods do not have what the policy
+// WorkloadStatus is a workload some of whose pods do not have what the policy
 // injects, and why.
-type WorkloadStanding struct {
+type WorkloadStatus struct {
 	// Kind of the workload; Pod for one that nothing owns.
 	Kind string `json:"kind"`
 	// Name of the workload.

@@ -51,7 +51,7 @@ type comparison struct {
 	last                string
 }
 
-// comparisonsOf returns the shadows of an entry: those from before that are the same still.
+// comparisonsOf returns the comparisons of an entry: those from before that are the same still.
 func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, now, before *entry) []*comparison {
 	var out []*comparison
 	for _, p := range policies {
@@ -76,7 +76,7 @@ func (t *registry) comparisonsOf(policies []*refractv1alpha1.ConversionPolicy, n
 	return out
 }
 
-// comparer has shadows convert what was converted, after it was answered.
+// comparer has comparisons convert what was converted, after it was answered.
 type comparer struct {
 	log   logr.Logger
 	logs  flowcontrol.RateLimiter
@@ -104,7 +104,7 @@ func newComparer(log logr.Logger) *comparer {
 // is a copy that is made on the way: nothing here can keep the answer waiting or change it.
 func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Request) {
 	if r.ContentLength > mostCompared || !c.room() {
-		shadowed.WithLabelValues(crd, shadowSkipped).Inc()
+		compared.WithLabelValues(crd, comparisonSkipped).Inc()
 		e.handler.ServeHTTP(w, r)
 		return
 	}
@@ -115,7 +115,7 @@ func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Re
 	e.handler.ServeHTTP(out, copied)
 	if out.code != 0 && out.code != http.StatusOK || in.over || out.to.over {
 		c.held.Add(-2 * mostCompared)
-		shadowed.WithLabelValues(crd, shadowSkipped).Inc()
+		compared.WithLabelValues(crd, comparisonSkipped).Inc()
 		return
 	}
 	j := job{crd: crd, entry: e, review: in.copied, answer: out.to.copied}
@@ -124,7 +124,7 @@ func (c *comparer) serve(e *entry, crd string, w http.ResponseWriter, r *http.Re
 	case c.queue <- j:
 	default:
 		c.held.Add(-j.size())
-		shadowed.WithLabelValues(crd, shadowSkipped).Inc()
+		compared.WithLabelValues(crd, comparisonSkipped).Inc()
 	}
 }
 
@@ -195,7 +195,7 @@ func (a *answering) Write(p []byte) (int, error) {
 func (a *answering) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 
 // runnable compares, in one goroutine so that it never has more than one processor, and
-// adds what came of it to the status of shadows, until ctx ends. Every replica does so.
+// adds what came of it to the status of comparisons, until ctx ends. Every replica does so.
 func (c *comparer) runnable(to client.Client) everywhere {
 	return func(ctx context.Context) error {
 		tick := time.NewTicker(flushed)
@@ -217,29 +217,29 @@ func (c *comparer) runnable(to client.Client) everywhere {
 	}
 }
 
-// compare has every shadow convert a review.
+// compare has every comparison convert a review.
 func (c *comparer) compare(j *job) {
 	ours, err := objectsIn(j.answer)
 	if err != nil {
-		shadowed.WithLabelValues(j.crd, shadowFailed).Inc()
+		compared.WithLabelValues(j.crd, comparisonFailed).Inc()
 		return
 	}
 	for _, s := range j.entry.comparisons {
 		objects, different, last, err := s.compare(j, ours)
 		if err != nil {
-			shadowed.WithLabelValues(j.crd, shadowFailed).Add(float64(max(objects, 1)))
+			compared.WithLabelValues(j.crd, comparisonFailed).Add(float64(max(objects, 1)))
 			if c.logs.TryAccept() {
 				c.log.Error(err, "A shadow could not be compared", "crd", j.crd, "policy", s.policy.Name)
 			}
 			continue
 		}
-		shadowed.WithLabelValues(j.crd, shadowSame).Add(float64(objects - different))
-		shadowed.WithLabelValues(j.crd, shadowDifferent).Add(float64(different))
+		compared.WithLabelValues(j.crd, comparisonSame).Add(float64(objects - different))
+		compared.WithLabelValues(j.crd, comparisonDifferent).Add(float64(different))
 		c.note(s, objects, different, last)
 	}
 }
 
-// note adds to the counts of a shadow.
+// note adds to the counts of a comparison.
 func (c *comparer) note(s *comparison, objects, different int64, last string) {
 	s.mu.Lock()
 	s.compared += objects
@@ -274,7 +274,7 @@ func objectsIn(answer []byte) (*converted, error) {
 	return &converted{objects: review.Response.ConvertedObjects, failed: review.Response.Result.Status != metav1.StatusSuccess}, nil
 }
 
-// compare has the shadow convert a review. It returns how many objects were converted,
+// compare has the comparison convert a review. It returns how many objects were converted,
 // how many of them came out differently, and what was different last.
 func (s *comparison) compare(j *job, ours *converted) (objects, different int64, last string, err error) {
 	defer rescue.To(&err, ctrl.Log.WithName("conversion"), "comparing a shadow")
@@ -423,7 +423,7 @@ func nameOf(object map[string]any) string {
 	return namespace + "/" + name
 }
 
-// flush adds what was counted to the status of shadows. What cannot be written is kept
+// flush adds what was counted to the status of comparisons. What cannot be written is kept
 // for the next time.
 func (c *comparer) flush(ctx context.Context, to client.Client) {
 	c.mu.Lock()
@@ -444,8 +444,8 @@ func (c *comparer) flush(ctx context.Context, to client.Client) {
 	}
 }
 
-// flush adds what was counted to the status of the shadow, and reports whether the policy
-// has gone, or says something else by now.
+// flush adds what was counted to the status of the comparison, and reports whether the policy
+// is deleted, or says something else by now.
 func (s *comparison) flush(ctx context.Context, to client.Client) (gone bool, err error) {
 	p := &refractv1alpha1.ConversionPolicy{}
 	if err := to.Get(ctx, s.policy, p); err != nil {

@@ -22,7 +22,7 @@ import (
 	"refract.dev/internal/hub"
 )
 
-// review is one of two objects, of which the second has nothing that shadow and policy
+// review is one of two objects, of which the second has nothing that the comparison and the policy
 // convert differently.
 const review = `{"apiVersion":"apiextensions.k8s.io/v1","kind":"ConversionReview","request":{"uid":"7","desiredAPIVersion":"example.com/v2","objects":[
 {"apiVersion":"example.com/v1","kind":"Widget","metadata":{"name":"a","namespace":"n","uid":"1"},"spec":{"size":5,"description":"five"}},
@@ -47,7 +47,7 @@ func post(t *testing.T, h http.Handler, crd, body string) *httptest.ResponseReco
 	return w
 }
 
-// shadowing returns a table in which a shadow is compared.
+// shadowing returns a registry with a comparison.
 func shadowing(t *testing.T) (*registry, *refractv1alpha1.ConversionPolicy) {
 	t.Helper()
 	tab := newRegistry(logr.Discard())
@@ -59,8 +59,8 @@ func shadowing(t *testing.T) (*registry, *refractv1alpha1.ConversionPolicy) {
 	return tab, shadow
 }
 
-// TestShadow compares, and adds what came of it to what the status says.
-func TestShadow(t *testing.T) {
+// TestComparison compares, and adds what came of it to what the status says.
+func TestComparison(t *testing.T) {
 	tab, shadow := shadowing(t)
 	alone := newRegistry(logr.Discard())
 	if err := alone.update("widgets.example.com", []refractv1alpha1.ConversionPolicy{*serving(t, policyFrom(t, mapped, "widgets", 2))}); err != nil {
@@ -97,9 +97,9 @@ func TestShadow(t *testing.T) {
 	}
 }
 
-// TestShadowIsKept: counts are not lost when the status of another policy changes, and
+// TestComparisonIsKept: counts are not lost when the status of another policy changes, and
 // begin anew for another generation.
-func TestShadowIsKept(t *testing.T) {
+func TestComparisonIsKept(t *testing.T) {
 	tab, shadow := shadowing(t)
 	before := tab.entries["widgets.example.com"].comparisons[0]
 	primary := serving(t, policyFrom(t, mapped, "widgets", 2))
@@ -119,11 +119,11 @@ func TestShadowIsKept(t *testing.T) {
 	}
 }
 
-// TestBusyShadow: while the shadow has not caught up the answers are the same, reviews
+// TestBusyComparison: while the comparison has not caught up the answers are the same, reviews
 // are skipped, and no memory is taken for them.
-func TestBusyShadow(t *testing.T) {
+func TestBusyComparison(t *testing.T) {
 	tab, _ := shadowing(t)
-	skipped := shadowed.WithLabelValues("widgets.example.com", shadowSkipped)
+	skipped := compared.WithLabelValues("widgets.example.com", comparisonSkipped)
 	before := counted(t, skipped)
 	for range mostWaiting + 5 {
 		if got := post(t, tab, "widgets.example.com", review); got.Code != http.StatusOK || !strings.Contains(got.Body.String(), `"Success"`) {
@@ -146,11 +146,11 @@ func TestBusyShadow(t *testing.T) {
 	}
 }
 
-// TestUnreadableReview: what a shadow cannot read is counted, although nobody knows how many
+// TestUnreadableReview: what a comparison cannot read is counted, although nobody knows how many
 // objects it has.
 func TestUnreadableReview(t *testing.T) {
 	tab, _ := shadowing(t)
-	failed := shadowed.WithLabelValues("widgets.example.com", shadowFailed)
+	failed := compared.WithLabelValues("widgets.example.com", comparisonFailed)
 	before := counted(t, failed)
 	tab.comparer.compare(&job{
 		crd: "widgets.example.com", entry: tab.entries["widgets.example.com"], review: []byte("{"), answer: []byte(`{"response":{}}`),
@@ -240,7 +240,7 @@ func TestComparing(t *testing.T) {
 		t.Fatal(err)
 	}
 	c := fake.NewClientBuilder().WithScheme(scheme).WithStatusSubresource(shadow).WithObjects(shadow).Build()
-	skipped := shadowed.WithLabelValues("widgets.example.com", shadowSkipped)
+	skipped := compared.WithLabelValues("widgets.example.com", comparisonSkipped)
 	before := counted(t, skipped)
 	ctx, cancel := context.WithCancel(t.Context())
 	var comparing, asking sync.WaitGroup

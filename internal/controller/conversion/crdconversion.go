@@ -54,7 +54,7 @@ type crdConversion struct {
 	// ours is whether the API server asks us, though it may trust something else.
 	ours bool
 	// elsewhere names where it asks if that is ours and not where we are: it was us before,
-	// or is another program of Refract.
+	// or is of a different program of Refract.
 	elsewhere string
 	// theirs names whom it asks if it is somebody else; empty for nobody.
 	theirs string
@@ -170,7 +170,7 @@ func wire(ctx context.Context, c client.Client, crd *unstructured.Unstructured, 
 	if err != nil {
 		return fmt.Errorf("writing spec.conversion of CustomResourceDefinition %s: %w", crd.GetName(), err)
 	}
-	wirings.WithLabelValues("webhook").Inc()
+	specConversions.WithLabelValues("webhook").Inc()
 	return nil
 }
 
@@ -213,7 +213,7 @@ func unwire(ctx context.Context, c client.Client, crd *unstructured.Unstructured
 	if err != nil {
 		return fmt.Errorf("setting spec.conversion of CustomResourceDefinition %s back: %w", crd.GetName(), err)
 	}
-	wirings.WithLabelValues("none").Inc()
+	specConversions.WithLabelValues("none").Inc()
 	return nil
 }
 
@@ -246,7 +246,7 @@ func versionsInUse(crd *unstructured.Unstructured) []string {
 	return names
 }
 
-// neededBy returns why the policy of a definition that serves, or is to, cannot go, as it
+// neededBy returns why the policy of a definition that serves, or is to, cannot be deleted, as it
 // is told to who would delete it; empty if it can. The definition is nil if there is none.
 // One that asks nobody at the moment needs a policy that serves, too: it is about to ask
 // again. So it does if a backup has brought the policy back without its status.

@@ -92,7 +92,7 @@ func TestCRDConversion(t *testing.T) {
 				}}
 			}
 			if diff := cmp.Diff(tc.is, crdConversionOf(crd, tc.want), cmp.AllowUnexported(crdConversion{})); diff != "" {
-				t.Errorf("%s\nwiringOf(): -want, +got:\n%s", tc.reason, diff)
+				t.Errorf("%s\nconversionOf(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

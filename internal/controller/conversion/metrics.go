@@ -5,24 +5,24 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
 
-// What came of an object that a shadow was to be compared with, as it is counted. What is
+// What came of an object in a comparison, as it is counted. What is
 // skipped is not read, so that reviews are counted then.
 const (
-	shadowSame      = "same"
-	shadowDifferent = "different"
-	shadowSkipped   = "skipped" // The shadow was busy, or the review too large.
-	shadowFailed    = "failed"  // The fault is ours.
+	comparisonSame      = "same"
+	comparisonDifferent = "different"
+	comparisonSkipped   = "skipped" // The comparison was busy, or the review too large.
+	comparisonFailed    = "failed"  // The fault is ours.
 )
 
 // What a definition has here, as it is counted.
 const (
-	stateServing = "serving"
-	stateBroken  = "broken" // What the status says cannot be compiled here.
-	stateShadow  = "shadow"
+	stateServing    = "serving"
+	stateBroken     = "broken" // What the status says cannot be compiled here.
+	stateComparison = "shadow"
 )
 
 var (
-	shadowed = prometheus.NewCounterVec(prometheus.CounterOpts{
+	compared = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_shadow_total",
 		Help: "Objects that a shadow was to convert too, by definition and by what came of it. " +
 			"Those that are skipped or failed are reviews where nobody has counted objects: an API server sends one object in each.",
@@ -35,7 +35,7 @@ var (
 		Name: "refract_conversion_verifications_total",
 		Help: "Verifications of conversion policies, by what came of them.",
 	}, []string{"result"})
-	wirings = prometheus.NewCounterVec(prometheus.CounterOpts{
+	specConversions = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_wirings_total",
 		Help: "Times that spec.conversion of a definition was written, by to what.",
 	}, []string{"to"})
@@ -46,5 +46,5 @@ var (
 )
 
 func init() { //nolint:gochecknoinits // The registry is that of the process.
-	metrics.Registry.MustRegister(shadowed, policiesHeld, verifications, wirings, refused)
+	metrics.Registry.MustRegister(compared, policiesHeld, verifications, specConversions, refused)
 }

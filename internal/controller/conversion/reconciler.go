@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// resync is how often a definition is looked at if nothing is heard of it.
+	// resync is how often a definition is looked at if there is no event about it.
 	resync = 5 * time.Minute
 	// soon is when something is looked at again that may have passed by itself, such as a
 	// probe that another replica has answered which is behind.
@@ -103,7 +103,7 @@ func (k *reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	for _, p := range r.late {
 		errs = append(errs, k.refuse(ctx, p, r.chosen))
 	}
-	for _, p := range r.shadows {
+	for _, p := range r.comparisons {
 		waits, err := k.compare(ctx, p, r.serving, crd)
 		errs = append(errs, err)
 		if waits {
@@ -299,13 +299,13 @@ func (k *reconciler) ask(ctx context.Context, p *refractv1alpha1.ConversionPolic
 		return 0, yes(reasonServing, "")
 	}
 	if wait := k.pause(crd.GetName()); wait > 0 {
-		return wait, no(reasonWiring, contested(crd, w))
+		return wait, no(reasonSpecConversion, contested(crd, w))
 	}
 	if err := wire(ctx, k.client, crd, want, w); err != nil {
 		if apierrors.IsConflict(err) {
-			return calm / 4, no(reasonWiring, "spec.conversion of "+crd.GetName()+" is being written")
+			return calm / 4, no(reasonSpecConversion, "spec.conversion of "+crd.GetName()+" is being written")
 		}
-		return soon, no(reasonWiring, err.Error())
+		return soon, no(reasonSpecConversion, err.Error())
 	}
 	k.note(crd.GetName())
 	k.log.Info("The API server asks for the conversion of a definition now", "crd", crd.GetName(), "policy", p.Name)
@@ -384,8 +384,8 @@ func (k *reconciler) probe(ctx context.Context, p *refractv1alpha1.ConversionPol
 	return nil
 }
 
-// release lets a policy go that is being deleted, if it is no longer needed, and reports
-// whether it has gone.
+// release takes the finalizer off a policy that is being deleted, if it is no longer needed,
+// and reports whether it did.
 func (k *reconciler) release(ctx context.Context, p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured,
 	want *admissionregistrationv1.WebhookClientConfig,
 ) (bool, error) {
@@ -442,7 +442,7 @@ func (k *reconciler) refuse(ctx context.Context, p, older *refractv1alpha1.Conve
 	return k.report(ctx, old, p)
 }
 
-// compare says of a shadow whether it is being compared, and whether it waits for others
+// compare says of a policy in mode Shadow whether it is being compared, and whether it waits for others
 // to be verified.
 func (k *reconciler) compare(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (waits bool, err error) {
 	if serving != nil && slices.Contains(p.Finalizers, refractv1alpha1.ConversionFinalizer) {
@@ -462,7 +462,7 @@ func (k *reconciler) compare(ctx context.Context, p, serving *refractv1alpha1.Co
 	return waits, k.report(ctx, old, p)
 }
 
-// compareWith judges a shadow, and returns whether it is being compared, and whether it
+// compareWith judges a policy in mode Shadow, and returns whether it is being compared, and whether it
 // waits for others to be verified.
 func (k *reconciler) compareWith(ctx context.Context, p, serving *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured) (state, bool) {
 	if crd == nil {
@@ -483,7 +483,7 @@ func (k *reconciler) compareWith(ctx context.Context, p, serving *refractv1alpha
 	return yes(reasonComparing, fmt.Sprintf("It is compared with ConversionPolicy %s", serving.Name)), v.waits
 }
 
-// report writes the status of a policy if it has changed. What is counted of shadows is
+// report writes the status of a policy if it has changed. What is counted of comparisons is
 // for others to write.
 func (k *reconciler) report(ctx context.Context, old, p *refractv1alpha1.ConversionPolicy) error {
 	p.Status.ObservedGeneration = p.Generation

@@ -192,7 +192,7 @@ func TestFight(t *testing.T) {
 			t.Errorf("It is put right in %s, want %s", again, wait)
 		}
 		p, _ := k.now(t)
-		is(t, p, refractv1alpha1.ConversionReady, reasonWiring, "gives objects out as they are stored")
+		is(t, p, refractv1alpha1.ConversionReady, reasonSpecConversion, "gives objects out as they are stored")
 		k.wrote["widgets.example.com"] = writing{at: time.Now().Add(-wait), wait: wait} // That time has passed.
 		k.keep(t)
 		wait = min(2*wait, patient)

@@ -1,9 +1,7 @@
 package conversion
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -14,11 +12,11 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert"
 	"refract.dev/webhook/conversion"
 )
 
@@ -94,7 +92,7 @@ func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolic
 	}
 	now := t.compile(r.serving, before)
 	if now.program != nil {
-		now.comparisons = t.comparisonsOf(r.shadows, now, before)
+		now.comparisons = t.comparisonsOf(r.comparisons, now, before)
 	}
 	t.set(crd, now)
 	return now.err
@@ -153,18 +151,18 @@ func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *
 
 // count is called with the lock held.
 func (t *registry) count() {
-	var serving, broken, shadows int
+	var serving, broken, comparisons int
 	for _, e := range t.entries {
 		if e.err != nil {
 			broken++
 		} else {
 			serving++
 		}
-		shadows += len(e.comparisons)
+		comparisons += len(e.comparisons)
 	}
 	policiesHeld.WithLabelValues(stateServing).Set(float64(serving))
 	policiesHeld.WithLabelValues(stateBroken).Set(float64(broken))
-	policiesHeld.WithLabelValues(stateShadow).Set(float64(shadows))
+	policiesHeld.WithLabelValues(stateComparison).Set(float64(comparisons))
 }
 
 // sync says that every policy was taken up that there was at the start.
@@ -278,32 +276,15 @@ func (t *registry) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 
 // fail answers a review with Failure, as API servers want it: they repeat the message.
 func fail(w http.ResponseWriter, r *http.Request, message string) {
-	var review struct {
-		metav1.TypeMeta `json:",inline"`
-
-		Request *struct {
-			UID string `json:"uid"`
-		} `json:"request"`
-	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, conversion.DefaultMaxBytes))
+	var answer *convert.Answer
 	if err == nil {
-		err = json.Unmarshal(body, &review)
+		answer, err = convert.Refuse(body, errors.New(message))
 	}
-	if err != nil || review.Request == nil {
+	if err != nil {
 		http.Error(w, "the request is no ConversionReview", http.StatusBadRequest)
 		return
 	}
-	answer, err := json.Marshal(map[string]any{
-		"apiVersion": review.APIVersion, "kind": review.Kind,
-		"response": map[string]any{
-			"uid": review.Request.UID, "convertedObjects": []any{},
-			"result": map[string]any{"status": metav1.StatusFailure, "message": message},
-		},
-	})
-	if err != nil {
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = bytes.NewReader(answer).WriteTo(w) // Who has gone does not hear the answer.
+	_, _ = answer.WriteTo(w) // A client that has disconnected gets no answer.
 }

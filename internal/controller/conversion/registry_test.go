@@ -34,8 +34,8 @@ func fails(t *testing.T, h http.Handler, crd, text string) {
 	}
 }
 
-// TestTable has a policy come, become another one, break and go.
-func TestTable(t *testing.T) {
+// TestRegistry has a policy come, become another one, break and go.
+func TestRegistry(t *testing.T) {
 	tab := newRegistry(logr.Discard())
 	tab.patience = time.Millisecond
 	if tab.ready() == nil {

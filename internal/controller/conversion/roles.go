@@ -16,8 +16,8 @@ type roles struct {
 	// serving is the one whose status.served is in use: chosen, or until that can serve
 	// another that did before. Nil if none has one.
 	serving *refractv1alpha1.ConversionPolicy
-	// late are those that want to and came later, shadows those that are compared.
-	late, shadows []*refractv1alpha1.ConversionPolicy
+	// late are those that want to and came later, comparisons those that are compared.
+	late, comparisons []*refractv1alpha1.ConversionPolicy
 }
 
 // rolesOf returns the roles of the policies of one definition. It refers to them.
@@ -33,14 +33,14 @@ func rolesOf(policies []refractv1alpha1.ConversionPolicy) roles {
 	var wanting []*refractv1alpha1.ConversionPolicy
 	for _, p := range all {
 		if p.Spec.Mode == refractv1alpha1.ConversionShadow {
-			r.shadows = append(r.shadows, p)
+			r.comparisons = append(r.comparisons, p)
 		} else {
 			wanting = append(wanting, p)
 		}
 	}
 	served := func(p *refractv1alpha1.ConversionPolicy) bool { return p.Status.Served != nil }
-	if i := slices.IndexFunc(append(slices.Clone(wanting), r.shadows...), served); i >= 0 {
-		r.serving = append(slices.Clone(wanting), r.shadows...)[i]
+	if i := slices.IndexFunc(append(slices.Clone(wanting), r.comparisons...), served); i >= 0 {
+		r.serving = append(slices.Clone(wanting), r.comparisons...)[i]
 	}
 	if len(wanting) > 0 {
 		r.chosen, r.late = wanting[0], wanting[1:]
@@ -50,6 +50,6 @@ func rolesOf(policies []refractv1alpha1.ConversionPolicy) roles {
 		return r
 	}
 	r.chosen = r.serving
-	r.shadows = slices.DeleteFunc(r.shadows, func(p *refractv1alpha1.ConversionPolicy) bool { return p == r.chosen })
+	r.comparisons = slices.DeleteFunc(r.comparisons, func(p *refractv1alpha1.ConversionPolicy) bool { return p == r.chosen })
 	return r
 }

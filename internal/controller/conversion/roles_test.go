@@ -10,8 +10,8 @@ import (
 
 func TestRoles(t *testing.T) {
 	type want struct {
-		Chosen, Serving string
-		Late, Shadows   []string
+		Chosen, Serving   string
+		Late, Comparisons []string
 	}
 	wanting := func(name string, minutes int) *refractv1alpha1.ConversionPolicy {
 		return policyFrom(t, mapped, name, minutes)
@@ -39,19 +39,19 @@ func TestRoles(t *testing.T) {
 		"Shadow": {
 			"A shadow never takes a place, however old it is.",
 			[]*refractv1alpha1.ConversionPolicy{shadow("s", 9), serving(t, wanting("a", 1))},
-			want{Chosen: "a", Serving: "a", Shadows: []string{"s"}},
+			want{Chosen: "a", Serving: "a", Comparisons: []string{"s"}},
 		},
 		"BecameShadow": {
 			"Somebody must convert until there is one version.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), shadow("t", 2)},
-			want{Chosen: "s", Serving: "s", Shadows: []string{"t"}},
+			want{Chosen: "s", Serving: "s", Comparisons: []string{"t"}},
 		},
 		"ShadowUntilThen": {
 			"So it is while the one that is to convert is not good yet.",
 			[]*refractv1alpha1.ConversionPolicy{serving(t, shadow("s", 1)), wanting("a", 2)},
-			want{Chosen: "a", Serving: "s", Shadows: []string{"s"}},
+			want{Chosen: "a", Serving: "s", Comparisons: []string{"s"}},
 		},
-		"ShadowsAlone": {"They convert nothing.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Shadows: []string{"s"}}},
+		"ShadowsAlone": {"They convert nothing.", []*refractv1alpha1.ConversionPolicy{shadow("s", 1)}, want{Comparisons: []string{"s"}}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestRoles(t *testing.T) {
 				policies = append(policies, *p)
 			}
 			r := rolesOf(policies)
-			got := want{Late: names(r.late), Shadows: names(r.shadows)}
+			got := want{Late: names(r.late), Comparisons: names(r.comparisons)}
 			if r.chosen != nil {
 				got.Chosen = r.chosen.Name
 			}

@@ -27,17 +27,17 @@ const (
 	reasonBroken     = "LawBroken"
 	reasonUnverified = "NotVerified" // It could not be found out.
 
-	reasonServing   = "Serving"
-	reasonEarlier   = "EarlierServing" // What serves is not what the spec says, or not for the schemas of now.
-	reasonNotServed = "NotServed"      // Nothing has been good enough yet.
-	reasonProbe     = "ProbeFailed"
-	reasonWiring    = "NotWired"
-	reasonDamaged   = "CannotServe" // What the status says is served cannot be compiled.
-	reasonOthers    = "ConversionOwnedByOthers"
-	reasonOlder     = "AnotherServes"
-	reasonNeeded    = "Needed" // It is to go, and cannot yet.
-	reasonComparing = "Comparing"
-	reasonNothing   = "NothingToCompare"
+	reasonServing        = "Serving"
+	reasonEarlier        = "EarlierServing" // What serves is not what the spec says, or not for the schemas of now.
+	reasonNotServed      = "NotServed"      // Nothing has been good enough yet.
+	reasonProbe          = "ProbeFailed"
+	reasonSpecConversion = "NotWired"
+	reasonDamaged        = "CannotServe" // What the status says is served cannot be compiled.
+	reasonOthers         = "ConversionOwnedByOthers"
+	reasonOlder          = "AnotherServes"
+	reasonNeeded         = "Needed" // It is to be deleted, and cannot be yet.
+	reasonComparing      = "Comparing"
+	reasonNothing        = "NothingToCompare"
 )
 
 // state is what a condition says.
@@ -138,7 +138,7 @@ func readiness(p *refractv1alpha1.ConversionPolicy, judged bool, asked state, cr
 	}
 }
 
-// notServed says what it comes to that a policy has never been good. If the API server asks
+// notServed says what follows if a policy has never been good. If the API server asks
 // all the same, the policy was created anew or its status has been emptied.
 func notServed(p *refractv1alpha1.ConversionPolicy, crd *unstructured.Unstructured, want *admissionregistrationv1.WebhookClientConfig) string {
 	if crd == nil || !crdConversionOf(crd, want).ours {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/owner"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/structural"
@@ -63,7 +64,7 @@ func configuration() webhook.Configuration {
 		Conditions:     []admissionregistrationv1.MatchCondition{{Name: "says-something-new", Expression: newSpec}},
 	}}
 	return webhook.Configuration{
-		Kind: webhook.Validating, Name: ConfigurationName, Webhooks: func() []webhook.Webhook { return webhooks },
+		Kind: webhook.Validating, Name: ConfigurationName, Role: owner.ConversionRole, Webhooks: func() []webhook.Webhook { return webhooks },
 	}
 }
 

@@ -31,7 +31,7 @@ import (
 type Cache struct {
 	log logr.Logger
 	// sets has a func() *inject.Set for every namespace that has policies. It makes the
-	// set when that is asked for first, and is another after every change: of the many
+	// set when that is asked for first, and is replaced after every change: of the many
 	// that come at the start each would make a set of all that came before.
 	sets   sync.Map
 	synced chan struct{} // Closed when all policies are known.

@@ -107,7 +107,7 @@ func (h *liveFallback) settle(ctx context.Context, namespace string, pod []byte,
 		return here
 	}
 	result, outcome := h.ask(ctx, namespace, pod, here)
-	handshakes.WithLabelValues(outcome).Inc()
+	fallbacks.WithLabelValues(outcome).Inc()
 	if result == nil {
 		return here
 	}
@@ -119,10 +119,10 @@ func (h *liveFallback) settle(ctx context.Context, namespace string, pod []byte,
 func (h *liveFallback) ask(ctx context.Context, namespace string, pod []byte, here *inject.Result) (*inject.Result, string) {
 	arrived := time.Now()
 	m := h.cached(namespace)
-	ahead, futile := m.recall(here.TemplateHash)
-	result := h.inject(ctx, namespace, ahead, pod)
+	newer, negative := m.recall(here.TemplateHash)
+	result := h.inject(ctx, namespace, newer, pod)
 	switch {
-	case futile:
+	case negative:
 		return result, fallbackRemembered
 	case result != nil && result.Hash == here.TemplateHash:
 		return result, fallbackShared
@@ -195,7 +195,7 @@ func (h *liveFallback) join(ctx context.Context, namespace string, m *cached) (*
 }
 
 // recall returns what is known of a hash.
-func (m *cached) recall(hash string) (ahead *listing, futile bool) {
+func (m *cached) recall(hash string) (newer *listing, negative bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.newer, m.negative[hash]

@@ -24,20 +24,20 @@ import (
 
 // stale is a cache beside what the API server has.
 type stale struct {
-	cache     *Cache
-	handshake *liveFallback
-	live      atomic.Pointer[[]string] // The policies that a list gives.
-	lists     atomic.Int64
-	takes     time.Duration // How long a list takes.
-	err       error
+	cache    *Cache
+	fallback *liveFallback
+	live     atomic.Pointer[[]string] // The policies that a list gives.
+	lists    atomic.Int64
+	takes    time.Duration // How long a list takes.
+	err      error
 }
 
 func beside(t *testing.T, here, live []string) *stale {
 	t.Helper()
 	s := &stale{cache: full(t, here...)}
 	s.live.Store(&live)
-	s.handshake = newLiveFallback(nil, s.cache)
-	s.handshake.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
+	s.fallback = newLiveFallback(nil, s.cache)
+	s.fallback.list = func(ctx context.Context, namespace string) (*inject.Set, error) {
 		s.lists.Add(1)
 		list := &unstructured.UnstructuredList{}
 		for _, text := range *s.live.Load() { // As it was when the list began.
@@ -72,7 +72,7 @@ func (s *stale) createFrom(t *testing.T, text string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return s.handshake.settle(t.Context(), "shop", pod, here).Hash
+	return s.fallback.settle(t.Context(), "shop", pod, here).Hash
 }
 
 // hashOf is the hash that these policies give.
@@ -87,7 +87,7 @@ var (
 	newest = changed(database, "6379", "8000", "generation: 1", "generation: 3")
 )
 
-// outcomes counts by what came of handshakes since the last call.
+// outcomes counts by what came of live fallbacks since the last call.
 func outcomes(t *testing.T) func() map[string]int {
 	t.Helper()
 	all := []string{fallbackFound, fallbackShared, fallbackDifferent, fallbackRemembered, fallbackLimited, fallbackFailed}
@@ -95,7 +95,7 @@ func outcomes(t *testing.T) func() map[string]int {
 	count := func() map[string]int {
 		since := map[string]int{}
 		for _, outcome := range all {
-			n := int(counted(t, handshakes.WithLabelValues(outcome)))
+			n := int(counted(t, fallbacks.WithLabelValues(outcome)))
 			if n > before[outcome] {
 				since[outcome] = n - before[outcome]
 			}
@@ -105,6 +105,36 @@ func outcomes(t *testing.T) func() map[string]int {
 	}
 	count()
 	return count
+}
+
+// TestNewestListIsRemembered: lists end in another order than they began in.
+func TestNewestListIsRemembered(t *testing.T) {
+	began := time.Unix(0, 0)
+	older, newest := &listing{begun: began}, &listing{begun: began.Add(time.Second)}
+	here, other, same := &inject.Result{Hash: "a", TemplateHash: "b"}, &inject.Result{Hash: "b"}, &inject.Result{Hash: "a"}
+	cases := map[string]struct {
+		reason   string
+		lists    []*listing
+		result   *inject.Result // Of each.
+		want     *listing
+		negative bool
+	}{
+		"First":         {"It is newer than what is here.", []*listing{older}, other, older, false},
+		"InOrder":       {"The last says how things are.", []*listing{older, newest}, other, newest, false},
+		"OtherWayRound": {"The one that ends last is of old.", []*listing{newest, older}, other, newest, false},
+		"Same":          {"It gives what is given here: the hash is of old.", []*listing{older}, same, nil, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			m := &cached{negative: map[string]bool{}}
+			for _, l := range tc.lists {
+				m.remember(here, tc.result, l)
+			}
+			if got, negative := m.recall("b"); got != tc.want || negative != tc.negative {
+				t.Errorf("%s\nrecall(): want %v, %t, got %v, %t", tc.reason, tc.want, tc.negative, got, negative)
+			}
+		})
+	}
 }
 
 func TestLiveFallback(t *testing.T) {

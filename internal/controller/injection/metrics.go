@@ -37,7 +37,7 @@ var (
 		Help:    "Time from a request about a pod to the answer.",
 		Buckets: []float64{.00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2},
 	})
-	handshakes = prometheus.NewCounterVec(prometheus.CounterOpts{
+	fallbacks = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_injection_handshakes_total",
 		Help: "Pods whose template bears another hash than the policies known here give, by what came of it.",
 	}, []string{"outcome"})
@@ -48,5 +48,5 @@ var (
 )
 
 func init() { //nolint:gochecknoinits // The registry is that of the process.
-	metrics.Registry.MustRegister(reviews, reviewDuration, handshakes, policiesHeld)
+	metrics.Registry.MustRegister(reviews, reviewDuration, fallbacks, policiesHeld)
 }

@@ -68,15 +68,15 @@ func (p *pods) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if errors.Is(err, errBusy) {
 		a.busy, outcome = true, outcomeBusy
 	}
-	text := a.encode(asked.uid)
+	text := a.encode(string(asked.UID))
 	reviews.WithLabelValues(outcome).Inc()
 	reviewDuration.Observe(time.Since(begun).Seconds())
-	if asked.uid == "" {
+	if len(asked.UID) == 0 {
 		http.Error(w, "this is no review of an admission that can be answered", http.StatusBadRequest)
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // Who has gone does not hear the answer.
+	_, _ = w.Write(text) // A client that has disconnected gets no answer.
 }
 
 // result returns what becomes of the pod that a request asks about; nil if nothing
@@ -96,19 +96,20 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 	if err := p.policies.wait(ctx, p.patience); err != nil {
 		return nil, err
 	}
-	set := p.policies.Set(asked.namespace)
+	namespace := string(asked.Namespace)
+	set := p.policies.Set(namespace)
 	switch {
 	case asked.is(admissionv1.Create, ""):
-		result, err = p.fallback.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
-			return set.Inject(asked.object)
+		result, err = p.fallback.turns.inject(ctx, namespace, set, asked.Object, func(set *inject.Set) (*inject.Result, error) {
+			return set.Inject(asked.Object)
 		})
 		if err != nil {
 			return nil, err
 		}
-		return p.fallback.settle(ctx, asked.namespace, asked.object, result), nil
+		return p.fallback.settle(ctx, namespace, asked.Object, result), nil
 	case asked.is(admissionv1.Update, "ephemeralcontainers"):
-		return p.fallback.turns.inject(ctx, asked.namespace, set, asked.object, func(set *inject.Set) (*inject.Result, error) {
-			return set.InjectEphemeral(asked.object, asked.objectAsWas)
+		return p.fallback.turns.inject(ctx, namespace, set, asked.Object, func(set *inject.Set) (*inject.Result, error) {
+			return set.InjectEphemeral(asked.Object, asked.OldObject)
 		})
 	default:
 		return nil, nil //nolint:nilnil // Nothing becomes of the pod, which is no failure.
@@ -118,6 +119,6 @@ func (p *pods) result(r *http.Request, asked *review) (result *inject.Result, er
 // complain logs a failure, unless there were many just now.
 func (p *pods) complain(asked *review, err error) {
 	if p.logs.TryAccept() {
-		p.log.Error(err, "A pod was admitted without injection", "namespace", asked.namespace, "uid", asked.uid)
+		p.log.Error(err, "A pod was admitted without injection", "namespace", string(asked.Namespace), "uid", string(asked.UID))
 	}
 }

@@ -6,6 +6,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/owner"
 	"refract.dev/internal/webhook"
 	"refract.dev/internal/webhook/injectionpolicies"
 )
@@ -35,20 +36,29 @@ const (
 func configurations(known *Cache, systemNamespace string) []webhook.Configuration {
 	return []webhook.Configuration{
 		{
-			Kind: webhook.Mutating, Name: ConfigurationName, Known: known.synced, Changed: known.changed,
+			Kind: webhook.Mutating, Name: ConfigurationName, Role: owner.InjectionRole, Known: known.synced, Changed: known.changed,
 			Webhooks: func() []webhook.Webhook {
 				return []webhook.Webhook{mutatePolicies(), injectPods(known.Any(), known.AnyEphemeral(), systemNamespace)}
 			},
 		},
-		{Kind: webhook.Validating, Name: ConfigurationName, Webhooks: func() []webhook.Webhook { return []webhook.Webhook{validatePolicies()} }},
+		{
+			Kind: webhook.Validating, Name: ConfigurationName, Role: owner.InjectionRole,
+			Webhooks: func() []webhook.Webhook { return []webhook.Webhook{validatePolicies()} },
+		},
 	}
 }
 
 // policyConfigurations are those of an API server where policies are checked alone.
 func policyConfigurations() []webhook.Configuration {
 	return []webhook.Configuration{
-		{Kind: webhook.Mutating, Name: PoliciesConfigurationName, Webhooks: func() []webhook.Webhook { return []webhook.Webhook{mutatePolicies()} }},
-		{Kind: webhook.Validating, Name: PoliciesConfigurationName, Webhooks: func() []webhook.Webhook { return []webhook.Webhook{validatePolicies()} }},
+		{
+			Kind: webhook.Mutating, Name: PoliciesConfigurationName, Role: owner.HubRole,
+			Webhooks: func() []webhook.Webhook { return []webhook.Webhook{mutatePolicies()} },
+		},
+		{
+			Kind: webhook.Validating, Name: PoliciesConfigurationName, Role: owner.HubRole,
+			Webhooks: func() []webhook.Webhook { return []webhook.Webhook{validatePolicies()} },
+		},
 	}
 }
 

@@ -1,15 +1,13 @@
 package injection
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"strings"
 
 	admissionv1 "k8s.io/api/admission/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
@@ -18,70 +16,39 @@ import (
 )
 
 // review is what the API server asks: the parts of an AdmissionReview that matter,
-// as they stand in the request.
+// as they are in the request.
 type review struct {
-	apiVersion, kind    string
-	uid                 string
-	namespace           string
-	operation           string
-	resource            string // Of the group "", as the webhook's rules are.
-	subresource         string
-	object, objectAsWas []byte
+	admission.Review
+
+	resource []byte // Of the group "", as the webhook's rules are.
 }
 
 // read reads a request. If it returns an error, what could be read is there.
 func (r *review) read(body []byte) error {
-	s := raw.New(body)
-	s.Object(func(key []byte) {
-		switch string(key) {
-		case "apiVersion":
-			r.apiVersion = string(s.Text())
-		case "kind":
-			r.kind = string(s.Text())
-		case "request":
-			r.readRequest(s)
-		}
-	})
-	switch err := s.End(); {
-	case err != nil:
-		return fmt.Errorf("reading the review: %w", err)
-	case r.apiVersion != admissionv1.SchemeGroupVersion.String() || r.kind != "AdmissionReview":
-		return fmt.Errorf("want an AdmissionReview of %s, got %.40q of %.40q", admissionv1.SchemeGroupVersion, r.kind, r.apiVersion)
-	case r.uid == "":
-		return errors.New("the review has no uid")
-	default:
+	if err := r.Read(body); err != nil {
+		return err
+	}
+	if version := admissionv1.SchemeGroupVersion.String(); string(r.APIVersion) != version {
+		return fmt.Errorf("want a review of %s, got %q", version, r.APIVersion)
+	}
+	if r.Resource == nil {
 		return nil
 	}
-}
-
-func (r *review) readRequest(s *raw.Scanner) {
+	s := raw.New(r.Resource)
 	s.Object(func(key []byte) {
-		switch string(key) {
-		case "uid":
-			r.uid = string(s.Text())
-		case "namespace":
-			r.namespace = string(s.Text())
-		case "operation":
-			r.operation = string(s.Text())
-		case "subResource":
-			r.subresource = string(s.Text())
-		case "resource":
-			s.Object(func(key []byte) {
-				if string(key) == "resource" {
-					r.resource = string(s.Text())
-				}
-			})
-		case "object":
-			r.object = s.Value()
-		case "oldObject":
-			r.objectAsWas = s.Value()
+		if string(key) == "resource" {
+			r.resource = s.Text()
 		}
 	})
+	if err := s.End(); err != nil {
+		return fmt.Errorf("reading the resource: %w", err)
+	}
+	return nil
 }
 
 // is reports whether the review is about this being done to a pod.
 func (r *review) is(operation admissionv1.Operation, subresource string) bool {
-	return r.operation == string(operation) && r.resource == "pods" && r.subresource == subresource
+	return string(r.Operation) == string(operation) && string(r.resource) == "pods" && string(r.SubResource) == subresource
 }
 
 // answer is what the API server is told about a pod: with no result, that it may be
@@ -94,43 +61,35 @@ type answer struct {
 
 // encode returns the review that answers the one of a uid.
 func (a answer) encode(uid string) []byte {
-	response := &admissionv1.AdmissionResponse{UID: types.UID(uid), Allowed: true}
-	switch {
-	case a.busy:
-		response.AuditAnnotations = map[string]string{"uninjected": outcomeBusy}
-		response.Warnings = []string{"no ServiceInjectionPolicy was looked at: too many pods of the namespace are being created at once; " +
-			"the pod is recreated later if the policies that choose it have that done, or create it again"}
-	case a.Result != nil:
-		a.tell(response)
-	}
-	text, err := json.Marshal(&admissionv1.AdmissionReview{
-		TypeMeta: metav1.TypeMeta{APIVersion: admissionv1.SchemeGroupVersion.String(), Kind: "AdmissionReview"},
-		Response: response,
-	})
-	if err != nil {
-		panic(err) // Texts and bytes can always be encoded.
-	}
-	return text
+	return admission.Answer(admissionv1.SchemeGroupVersion.String(), uid, a.response())
 }
 
-func (a answer) tell(response *admissionv1.AdmissionResponse) {
-	annotations := map[string]string{}
+func (a answer) response() *admission.Response {
+	switch {
+	case a.busy:
+		return &admission.Response{
+			AuditAnnotations: map[string]string{"uninjected": outcomeBusy},
+			Warnings: []string{"no ServiceInjectionPolicy was looked at: too many pods of the namespace are being created at once; " +
+				"the pod is recreated later if the policies that choose it have that done, or create it again"},
+		}
+	case a.Result == nil:
+		return &admission.Response{}
+	}
+	out := &admission.Response{AuditAnnotations: map[string]string{}, Patch: a.Patch}
 	if names := a.applied(); len(names) > 0 {
-		annotations["applied"] = listed(names)
+		out.AuditAnnotations["applied"] = listed(names)
 	}
 	if names := a.skipped(); len(names) > 0 {
-		annotations["skipped"] = listed(names)
+		out.AuditAnnotations["skipped"] = listed(names)
 	}
-	response.AuditAnnotations = annotations
 	if why := a.Rejected; why != nil {
-		response.Allowed = false
-		response.Result = &metav1.Status{Status: metav1.StatusFailure, Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: conflict(why)}
-		return
+		out.Err = &apierrors.StatusError{ErrStatus: metav1.Status{
+			Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden, Message: conflict(why),
+		}}
+		return out
 	}
-	response.Warnings = a.warnings()
-	if len(a.Patch) > 0 {
-		response.Patch, response.PatchType = a.Patch, new(admissionv1.PatchTypeJSONPatch)
-	}
+	out.Warnings = a.warnings()
+	return out
 }
 
 // outcome says what came of the review, as it is counted.
@@ -192,9 +151,8 @@ const (
 	mostAnnotated = 10
 )
 
-// warnings tell who creates a pod which policies were left out because of it. What
-// he asked for himself is no news to him, and what was only to be reported does not
-// concern him.
+// warnings tell who creates a pod which policies were left out because of it. They
+// leave out what he asked for himself, and what was only to be reported.
 func (a answer) warnings() []string {
 	if a.exceeded() { // One reason, for all of them.
 		return []string{admission.Brief(fmt.Sprintf("nothing is injected: %s; left out are the ServiceInjectionPolicies %s",

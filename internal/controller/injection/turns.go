@@ -13,7 +13,7 @@ import (
 
 const (
 	// turnPatience is how long a pod may take, with all that it waits for; the API server
-	// waits for two seconds, and hears why the pod goes without only before they are over.
+	// waits for two seconds, and is told why the pod is not injected only before they are over.
 	turnPatience = 1800 * time.Millisecond
 	// Of pods that wait for their turn there may be so many pieces, for a namespace and for
 	// all of them. A larger pod counts for several.

@@ -2,14 +2,10 @@ package migration
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
-	"time"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -17,8 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/rest"
-	"k8s.io/client-go/transport"
+	"k8s.io/client-go/dynamic"
 )
 
 // Annotation is where a CustomResourceDefinition says how far a migration is that
@@ -39,26 +34,36 @@ type mark struct {
 	After string `json:"after,omitempty"`
 }
 
-// read reads the definition.
-func (m *migration) read(ctx context.Context) (*apiextensionsv1.CustomResourceDefinition, error) {
+// definition is the CustomResourceDefinition whose objects are migrated. It writes down in
+// it how far the migration is, and finds out when somebody else has changed it.
+type definition struct {
+	client dynamic.ResourceInterface
+	pace   pace
+	name   string
+	crd    *apiextensionsv1.CustomResourceDefinition // As it was at the beginning.
+}
+
+// read reads the definition as it is at the beginning.
+func (d *definition) read(ctx context.Context) error {
 	var u *unstructured.Unstructured
-	err := m.persist(ctx, func(ctx context.Context) (err error) {
-		u, err = m.definitions.Get(ctx, m.Name, metav1.GetOptions{})
+	err := d.pace.persist(ctx, func(ctx context.Context) (err error) {
+		u, err = d.client.Get(ctx, d.name, metav1.GetOptions{})
 		return err
 	})
 	switch {
 	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("%s: %w", m.Name, ErrNoDefinition)
+		return fmt.Errorf("%s: %w", d.name, ErrNoDefinition)
 	case err != nil:
-		return nil, m.about("reading", err)
+		return d.about("reading", err)
 	}
-	return m.decode(u)
+	d.crd, err = d.decode(u)
+	return err
 }
 
-func (m *migration) decode(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
+func (d *definition) decode(u *unstructured.Unstructured) (*apiextensionsv1.CustomResourceDefinition, error) {
 	crd := &apiextensionsv1.CustomResourceDefinition{}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, crd); err != nil {
-		return nil, m.about("reading", err)
+		return nil, d.about("reading", err)
 	}
 	return crd, nil
 }
@@ -97,133 +102,15 @@ func judge(crd *apiextensionsv1.CustomResourceDefinition, to string) error {
 	return nil
 }
 
-// takenUp waits until each look has found for a time that the API server stores in the
-// version. Where there are several API servers behind one address, each look may ask
-// another.
-func (m *migration) takenUp(ctx context.Context, settle time.Duration) error {
-	began, since := time.Now(), time.Time{}
-	for {
-		stores, err := m.stores(ctx)
-		if err != nil {
-			return err
-		}
-		now := time.Now()
-		switch {
-		case !stores && now.Sub(began) > m.pace.takeUp:
-			return fmt.Errorf("%s: version %s: %w: discovery says otherwise for %s", m.Name, m.To, ErrNotTakenUp, m.pace.takeUp)
-		case !stores:
-			since = time.Time{}
-		case since.IsZero():
-			since = now
-		}
-		if stores && now.Sub(since) >= settle {
-			return nil
-		}
-		if err := pause(ctx, m.pace.look); err != nil {
-			return err
-		}
-	}
-}
-
-// stores asks two API servers whether they store in the version: the one that is asked
-// for everything, and one over a connection of its own.
-func (m *migration) stores(ctx context.Context) (bool, error) {
-	here, err := m.storesBy(ctx, m.discovery)
-	if err != nil || !here {
-		return false, err
-	}
-	another, err := apart(m.Config)
-	if err != nil {
-		return false, err
-	}
-	return m.storesBy(ctx, another)
-}
-
-// storesBy asks one of them.
-func (m *migration) storesBy(ctx context.Context, client rest.Interface) (bool, error) {
-	spec := &m.crd.Spec
-	resources := &metav1.APIResourceList{}
-	err := m.persist(ctx, func(ctx context.Context) error {
-		body, err := client.Get().AbsPath("/apis", spec.Group, m.To).SetHeader("Accept", "application/json").DoRaw(ctx)
-		if err != nil {
-			return err
-		}
-		*resources = metav1.APIResourceList{}
-		return json.Unmarshal(body, resources)
-	})
-	if apierrors.IsNotFound(err) {
-		return false, nil // It does not even serve it yet.
-	}
-	if err != nil {
-		return false, fmt.Errorf("discovering %s/%s: %w", spec.Group, m.To, err)
-	}
-	for i := range resources.APIResources {
-		if r := &resources.APIResources[i]; r.Name == spec.Names.Plural {
-			return r.StorageVersionHash == storageVersionHash(spec.Group, m.To, spec.Names.Kind), nil
-		}
-	}
-	return false, nil
-}
-
-// stillStores returns an error if the API server that is asked for everything does not
-// store in the version any more: it would rewrite objects in another.
-func (m *migration) stillStores(ctx context.Context) error {
-	stores, err := m.storesBy(ctx, m.discovery)
-	if err == nil && !stores {
-		err = fmt.Errorf("%s: version %s: %w: one that is behind answers now", m.Name, m.To, ErrNotTakenUp)
-	}
-	return err
-}
-
-// storageVersionHash is how discovery says which version it is that is stored.
-//
-// Source: https://github.com/kubernetes/apiserver/blob/v0.37.1/pkg/endpoints/discovery/storageversionhash.go
-func storageVersionHash(group, version, kind string) string {
-	sum := sha256.Sum256([]byte(group + "/" + version + "/" + kind))
-	return base64.StdEncoding.EncodeToString(sum[:8])
-}
-
-// apart returns a client that keeps no connection, so that a balancer before several
-// API servers can have each request answered by another.
-func apart(cfg *rest.Config) (*rest.RESTClient, error) {
-	to, err := cfg.TransportConfig()
-	if err != nil {
-		return nil, err
-	}
-	tls, err := transport.TLSConfigFor(to)
-	if err != nil {
-		return nil, err
-	}
-	t := &http.Transport{TLSClientConfig: tls, DisableKeepAlives: true, Proxy: http.ProxyFromEnvironment}
-	if to.Proxy != nil {
-		t.Proxy = to.Proxy
-	}
-	if to.DialHolder != nil {
-		t.DialContext = to.DialHolder.Dial
-	}
-	wrapped, err := transport.HTTPWrappersForConfig(to, t)
-	if err != nil {
-		return nil, err
-	}
-	return rest.UnversionedRESTClientForConfigAndClient(pathwise(cfg), &http.Client{Transport: wrapped})
-}
-
-// pathwise returns the config of a client that is told whole paths.
-func pathwise(cfg *rest.Config) *rest.Config {
-	out := rest.CopyConfig(cfg)
-	out.NegotiatedSerializer = negotiated
-	return out
-}
-
-// interrupted returns how far a run came that was interrupted; nil if there was none
+// interrupted returns how far a run to this version came that was interrupted; nil if there was none
 // that can be continued.
-func (m *migration) interrupted() *mark {
-	text, ok := m.crd.Annotations[Annotation]
+func (d *definition) interrupted(to string) *mark {
+	text, ok := d.crd.Annotations[Annotation]
 	if !ok {
 		return nil
 	}
 	at := &mark{}
-	if json.Unmarshal([]byte(text), at) != nil || at.To != m.To || at.Generation != m.crd.Generation {
+	if json.Unmarshal([]byte(text), at) != nil || at.To != to || at.Generation != d.crd.Generation {
 		return nil
 	}
 	return at
@@ -231,85 +118,86 @@ func (m *migration) interrupted() *mark {
 
 // save writes down how far the migration is, and returns an error if the definition is
 // not what it was.
-func (m *migration) save(ctx context.Context, at *mark) error {
+func (d *definition) save(ctx context.Context, at *mark) error {
 	text, err := json.Marshal(at)
 	if err != nil {
 		return err
 	}
-	return m.annotate(ctx, string(text))
+	return d.annotate(ctx, string(text))
 }
 
 // annotate sets the annotation; nil removes it.
-func (m *migration) annotate(ctx context.Context, value any) error {
+func (d *definition) annotate(ctx context.Context, value any) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": m.crd.UID, "annotations": map[string]any{Annotation: value},
+		"uid": d.crd.UID, "annotations": map[string]any{Annotation: value},
 	}})
 	if err != nil {
 		return err
 	}
-	u, err := m.patchDefinition(ctx, patch)
+	u, err := d.patch(ctx, patch)
 	if err != nil {
-		return m.about("annotating", err)
+		return d.about("annotating", err)
 	}
-	return m.unchanged(u)
+	return d.unchanged(u)
 }
 
-// patchDefinition sends a merge patch.
-func (m *migration) patchDefinition(ctx context.Context, patch []byte, subresources ...string) (*unstructured.Unstructured, error) {
+// patch sends a merge patch.
+func (d *definition) patch(ctx context.Context, patch []byte, subresources ...string) (*unstructured.Unstructured, error) {
 	var u *unstructured.Unstructured
-	err := m.persist(ctx, func(ctx context.Context) (err error) {
-		u, err = m.definitions.Patch(ctx, m.Name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, subresources...)
+	err := d.pace.persist(ctx, func(ctx context.Context) (err error) {
+		u, err = d.client.Patch(ctx, d.name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: fieldManager}, subresources...)
 		return err
 	})
 	return u, err
 }
 
 // unchanged returns an error if the definition is not what it was at the beginning.
-func (m *migration) unchanged(u *unstructured.Unstructured) error {
+func (d *definition) unchanged(u *unstructured.Unstructured) error {
 	switch {
-	case u.GetUID() != m.crd.UID:
-		return fmt.Errorf("%s: %w: it was deleted, and created anew", m.Name, ErrChanged)
+	case u.GetUID() != d.crd.UID:
+		return fmt.Errorf("%s: %w: it was deleted, and created anew", d.name, ErrChanged)
 	case u.GetDeletionTimestamp() != nil:
-		return fmt.Errorf("%s: %w: it is being deleted", m.Name, ErrChanged)
-	case u.GetGeneration() != m.crd.Generation:
-		return fmt.Errorf("%s: %w: generation %d became %d", m.Name, ErrChanged, m.crd.Generation, u.GetGeneration())
+		return fmt.Errorf("%s: %w: it is being deleted", d.name, ErrChanged)
+	case u.GetGeneration() != d.crd.Generation:
+		return fmt.Errorf("%s: %w: generation %d became %d", d.name, ErrChanged, d.crd.Generation, u.GetGeneration())
 	}
 	return nil
 }
 
-// finish takes the other versions out of status.storedVersions, and removes the
-// annotation.
-func (m *migration) finish(ctx context.Context) error {
-	if err := m.takenUp(ctx, 0); err != nil { // An API server may have come back that knows less.
-		return err
-	}
+// finish takes the versions but this out of status.storedVersions, and removes the
+// annotation. It returns what status.storedVersions is then.
+func (d *definition) finish(ctx context.Context, to string) (stored []string, err error) {
 	for try := 1; ; try++ {
-		u, err := m.definitions.Get(ctx, m.Name, metav1.GetOptions{})
+		u, err := d.client.Get(ctx, d.name, metav1.GetOptions{})
 		if err != nil {
-			return m.about("reading", err)
+			return nil, d.about("reading", err)
 		}
-		if err := m.unchanged(u); err != nil {
-			return err
+		if err := d.unchanged(u); err != nil {
+			return nil, err
 		}
 		patch, err := json.Marshal(map[string]any{
 			"metadata": map[string]any{"uid": u.GetUID(), "resourceVersion": u.GetResourceVersion()},
-			"status":   map[string]any{"storedVersions": []string{m.To}},
+			"status":   map[string]any{"storedVersions": []string{to}},
 		})
 		if err != nil {
-			return err
+			return nil, err
 		}
-		u, err = m.patchDefinition(ctx, patch, "status")
-		if apierrors.IsConflict(err) && try < m.pace.tries {
+		u, err = d.patch(ctx, patch, "status")
+		if apierrors.IsConflict(err) && try < d.pace.tries {
 			continue // Somebody has changed something else in it.
 		}
 		if err != nil {
-			return m.about("updating the status of", err)
+			return nil, d.about("updating the status of", err)
 		}
-		crd, err := m.decode(u)
+		crd, err := d.decode(u)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		m.result.StoredVersionsAfter = crd.Status.StoredVersions
-		return m.annotate(ctx, nil)
+		return crd.Status.StoredVersions, d.annotate(ctx, nil)
 	}
+}
+
+// about says what an error is about.
+func (d *definition) about(doing string, err error) error {
+	return fmt.Errorf("%s CustomResourceDefinition %s: %w", doing, d.name, err)
 }

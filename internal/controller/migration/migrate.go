@@ -20,7 +20,6 @@ package migration
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -115,33 +114,16 @@ type Progress struct {
 	Failed int
 }
 
-// pace is how patient a migration is.
-type pace struct {
-	first, longest time.Duration // Between two tries: the first pause, and the longest.
-	away           time.Duration // How long a server may be out of reach.
-	tries          int           // How often something is tried that the server could not do.
-	request        time.Duration // How long one request may take.
-	look           time.Duration // Between two looks at what is discovered.
-	takeUp         time.Duration // How long it may take until that is as wanted.
-}
-
-var usualPace = pace{
-	first: 200 * time.Millisecond, longest: 8 * time.Second, away: time.Minute, tries: 5,
-	request: 70 * time.Second, // More than an API server takes for anything by default.
-	look:    500 * time.Millisecond, takeUp: time.Minute,
-}
-
 // migration is one run.
 type migration struct {
 	Options
 
-	pace        pace
-	definitions dynamic.ResourceInterface
-	metadata    metadata.Interface
-	discovery   rest.Interface // By the connection of the others.
-	limit       flowcontrol.RateLimiter
+	pace       pace
+	definition definition
+	storage    storage
+	metadata   metadata.Interface
+	limit      flowcontrol.RateLimiter
 
-	crd    *apiextensionsv1.CustomResourceDefinition // As it was at the beginning.
 	result *Result
 	total  int // Of objects, as far as is known.
 }
@@ -181,9 +163,11 @@ func begin(o Options, p pace) (*migration, error) {
 	if o.Rate > 0 {
 		limit = flowcontrol.NewTokenBucketRateLimiter(float32(o.Rate), max(1, min(workers, int(o.Rate))))
 	}
+	crds := d.Resource(schema.GroupVersionResource{Group: apiextensionsv1.GroupName, Version: "v1", Resource: "customresourcedefinitions"})
 	return &migration{
-		Options: o, pace: p, metadata: md, discovery: discovery, limit: limit,
-		definitions: d.Resource(schema.GroupVersionResource{Group: apiextensionsv1.GroupName, Version: "v1", Resource: "customresourcedefinitions"}),
+		Options: o, pace: p, metadata: md, limit: limit,
+		definition: definition{client: crds, pace: p, name: o.Name},
+		storage:    storage{config: o.Config, discovery: discovery, pace: p, to: o.To},
 	}, nil
 }
 
@@ -206,16 +190,15 @@ func (m *migration) run(ctx context.Context) (*Result, error) {
 
 // prepare reads the definition, and waits until what it says is done.
 func (m *migration) prepare(ctx context.Context) error {
-	crd, err := m.read(ctx)
-	if err != nil {
+	if err := m.definition.read(ctx); err != nil {
 		return err
 	}
-	if err := judge(crd, m.To); err != nil {
+	if err := judge(m.definition.crd, m.To); err != nil {
 		return err
 	}
-	m.crd = crd
+	m.storage.crd = m.definition.crd
 	m.Progress(Progress{Phase: Waiting})
-	return m.takenUp(ctx, m.Settle)
+	return m.storage.wait(ctx, m.Settle)
 }
 
 func (m *migration) migrate(ctx context.Context) error {
@@ -224,7 +207,7 @@ func (m *migration) migrate(ctx context.Context) error {
 	}
 	var from *mark // A dry run begins at the first: it is to judge all of them.
 	if !m.DryRun {
-		from = m.interrupted()
+		from = m.definition.interrupted(m.To)
 		if m.Confirm != nil {
 			yes, err := m.Confirm(m.plan(from))
 			if err != nil {
@@ -236,10 +219,10 @@ func (m *migration) migrate(ctx context.Context) error {
 			}
 		}
 		if from == nil {
-			from = &mark{To: m.To, Generation: m.crd.Generation}
+			from = &mark{To: m.To, Generation: m.definition.crd.Generation}
 		}
 		m.result.ContinuedAfter = from.After
-		if err := m.save(ctx, from); err != nil {
+		if err := m.definition.save(ctx, from); err != nil {
 			return err
 		}
 	}
@@ -250,15 +233,19 @@ func (m *migration) migrate(ctx context.Context) error {
 		m.result.Outcome = WouldMigrate
 		return nil
 	}
-	if err := m.finish(ctx); err != nil {
+	if err := m.storage.wait(ctx, 0); err != nil { // An API server may have come back that knows less.
 		return err
 	}
-	m.result.Outcome = Migrated
+	stored, err := m.definition.finish(ctx, m.To)
+	if err != nil {
+		return err
+	}
+	m.result.StoredVersionsAfter, m.result.Outcome = stored, Migrated
 	return nil
 }
 
 func (m *migration) plan(from *mark) *Plan {
-	p := &Plan{Name: m.Name, To: m.To, Objects: m.total, Stored: slices.Clone(m.crd.Status.StoredVersions)}
+	p := &Plan{Name: m.Name, To: m.To, Objects: m.total, Stored: slices.Clone(m.definition.crd.Status.StoredVersions)}
 	if from != nil {
 		p.After, p.Continuing = from.After, true
 	}
@@ -267,10 +254,5 @@ func (m *migration) plan(from *mark) *Plan {
 
 // gvr is the resource in one of its versions.
 func (m *migration) gvr(version string) schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: m.crd.Spec.Group, Version: version, Resource: m.crd.Spec.Names.Plural}
-}
-
-// about says what an error is about.
-func (m *migration) about(doing string, err error) error {
-	return fmt.Errorf("%s CustomResourceDefinition %s: %w", doing, m.Name, err)
+	return schema.GroupVersionResource{Group: m.definition.crd.Spec.Group, Version: version, Resource: m.definition.crd.Spec.Names.Plural}
 }

@@ -63,7 +63,7 @@ type Failure struct {
 }
 
 func newResult(m *migration) *Result {
-	stored := m.crd.Status.StoredVersions
+	stored := m.definition.crd.Status.StoredVersions
 	return &Result{
 		APIVersion: refractv1alpha1.GroupVersion.String(), Kind: "StorageMigration",
 		Name: m.Name, To: m.To, DryRun: m.DryRun, Failures: []Failure{},

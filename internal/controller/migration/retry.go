@@ -17,13 +17,29 @@ var negotiated = serializer.NewCodecFactory(runtime.NewScheme()).WithoutConversi
 // errUnknown says that a server does not know what it was asked for, though others do.
 var errUnknown = errors.New("an API server does not know the resource")
 
+// pace is how patient a migration is.
+type pace struct {
+	first, longest time.Duration // Between two tries: the first pause, and the longest.
+	away           time.Duration // How long a server may be out of reach.
+	tries          int           // How often something is tried that the server could not do.
+	request        time.Duration // How long one request may take.
+	look           time.Duration // Between two looks at what is discovered.
+	discover       time.Duration // How long it may take until that is as wanted.
+}
+
+var usualPace = pace{
+	first: 200 * time.Millisecond, longest: 8 * time.Second, away: time.Minute, tries: 5,
+	request: 70 * time.Second, // More than an API server takes for anything by default.
+	look:    500 * time.Millisecond, discover: time.Minute,
+}
+
 // persist calls f until it succeeds or there is no use in trying again: for a while if
 // the server is away or has too much to do, a few times if it could not do it, and once
 // if it refuses.
-func (m *migration) persist(ctx context.Context, f func(context.Context) error) error {
-	began, delay := time.Now(), m.pace.first
+func (p pace) persist(ctx context.Context, f func(context.Context) error) error {
+	began, delay := time.Now(), p.first
 	for try := 1; ; try++ {
-		attempt, cancel := context.WithTimeout(ctx, m.pace.request)
+		attempt, cancel := context.WithTimeout(ctx, p.request)
 		err := f(attempt)
 		cancel()
 		if err == nil {
@@ -34,20 +50,20 @@ func (m *migration) persist(ctx context.Context, f func(context.Context) error) 
 		}
 		switch {
 		case away(err):
-			if time.Since(began) >= m.pace.away {
+			if time.Since(began) >= p.away {
 				return err
 			}
-		case !failing(err) || try >= m.pace.tries:
+		case !failing(err) || try >= p.tries:
 			return err
 		}
 		wait := delay
 		if seconds, ok := apierrors.SuggestsClientDelay(err); ok {
-			wait = max(wait, min(time.Duration(seconds)*time.Second, m.pace.away))
+			wait = max(wait, min(time.Duration(seconds)*time.Second, p.away))
 		}
 		if err := pause(ctx, wait); err != nil {
 			return err
 		}
-		delay = min(2*delay, m.pace.longest)
+		delay = min(2*delay, p.longest)
 	}
 }
 

@@ -94,7 +94,7 @@ func (m *migration) rewrite(ctx context.Context, from *mark) error {
 		case m.DryRun:
 			return nil
 		case m.result.Outcome != "":
-			return m.annotate(ctx, nil)
+			return m.definition.annotate(ctx, nil)
 		case settled:
 			return nil
 		case m.result.Passes >= mostPasses:
@@ -141,11 +141,11 @@ func (r *rewriting) pass(ctx context.Context, after string) error {
 		if err := r.page(ctx, due); err != nil {
 			return err
 		}
-		if err := r.stillStores(ctx); err != nil {
+		if err := r.storage.still(ctx); err != nil {
 			return err
 		}
 		if n := len(page.Items); first && !r.DryRun && n > 0 && keyOf(&page.Items[n-1]) > after {
-			if err := r.save(ctx, &mark{To: r.To, Generation: r.crd.Generation, After: keyOf(&page.Items[n-1])}); err != nil {
+			if err := r.definition.save(ctx, &mark{To: r.To, Generation: r.definition.crd.Generation, After: keyOf(&page.Items[n-1])}); err != nil {
 				return err
 			}
 		}
@@ -261,7 +261,7 @@ func (r *rewriting) touch(ctx context.Context, o *metav1.PartialObjectMetadata) 
 // Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#resource-versions
 func (r *rewriting) get(ctx context.Context, o *metav1.PartialObjectMetadata) (*metav1.PartialObjectMetadata, error) {
 	var now *metav1.PartialObjectMetadata
-	err := r.persist(ctx, func(ctx context.Context) (err error) {
+	err := r.pace.persist(ctx, func(ctx context.Context) (err error) {
 		now, err = r.metadata.Resource(r.gvr(r.To)).Namespace(o.Namespace).Get(ctx, o.Name, metav1.GetOptions{})
 		return r.known(o, err)
 	})
@@ -279,8 +279,8 @@ func (r *rewriting) known(o *metav1.PartialObjectMetadata, err error) error {
 	if !apierrors.IsNotFound(err) || !errors.As(err, &status) {
 		return err
 	}
-	of := status.Status().Details
-	if of != nil && of.Name == o.Name && of.Group == r.crd.Spec.Group && of.Kind == r.crd.Spec.Names.Plural && !apierrors.IsUnexpectedServerError(err) {
+	of, resource := status.Status().Details, r.gvr(r.To)
+	if of != nil && of.Name == o.Name && of.Group == resource.Group && of.Kind == resource.Resource && !apierrors.IsUnexpectedServerError(err) {
 		return err
 	}
 	return fmt.Errorf("%w: %w", errUnknown, err)
@@ -289,7 +289,7 @@ func (r *rewriting) known(o *metav1.PartialObjectMetadata, err error) error {
 // patch sends a merge patch that changes nothing.
 func (r *rewriting) patch(ctx context.Context, o *metav1.PartialObjectMetadata, meta map[string]any) (*metav1.PartialObjectMetadata, error) {
 	body, err := json.Marshal(map[string]any{
-		"apiVersion": r.crd.Spec.Group + "/" + r.To, "kind": r.crd.Spec.Names.Kind, "metadata": meta,
+		"apiVersion": r.definition.crd.Spec.Group + "/" + r.To, "kind": r.definition.crd.Spec.Names.Kind, "metadata": meta,
 	})
 	if err != nil {
 		return nil, err
@@ -302,7 +302,7 @@ func (r *rewriting) patch(ctx context.Context, o *metav1.PartialObjectMetadata, 
 		return nil, err
 	}
 	var now *metav1.PartialObjectMetadata
-	err = r.persist(ctx, func(ctx context.Context) (err error) {
+	err = r.pace.persist(ctx, func(ctx context.Context) (err error) {
 		now, err = r.metadata.Resource(r.gvr(r.To)).Namespace(o.Namespace).Patch(ctx, o.Name, types.MergePatchType, body, options)
 		return r.known(o, err)
 	})

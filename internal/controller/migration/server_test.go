@@ -266,7 +266,7 @@ func (s *server) requests(prefix string) int {
 // quick is a pace for tests.
 var quick = pace{
 	first: time.Millisecond, longest: 2 * time.Millisecond, away: time.Minute, tries: 3,
-	request: time.Minute, look: time.Millisecond, takeUp: 50 * time.Millisecond,
+	request: time.Minute, look: time.Millisecond, discover: 50 * time.Millisecond,
 }
 
 // migration returns one to v2 that is about to run.

@@ -60,8 +60,8 @@ func (m *migration) survey(ctx context.Context) error {
 // its objects cannot be read in the one that is wanted. If there is no such version it
 // returns the error of that one.
 func (m *migration) named(ctx context.Context, token string, limit int64, because error) (*metav1.PartialObjectMetadataList, error) {
-	for i := range m.crd.Spec.Versions {
-		v := &m.crd.Spec.Versions[i]
+	for i := range m.definition.crd.Spec.Versions {
+		v := &m.definition.crd.Spec.Versions[i]
 		if !v.Served || v.Name == m.To {
 			continue
 		}
@@ -104,7 +104,7 @@ func (m *migration) tryRead(ctx context.Context, o *metav1.PartialObjectMetadata
 func (m *migration) list(ctx context.Context, version, token string, limit int64) (*metav1.PartialObjectMetadataList, error) {
 	for {
 		var page *metav1.PartialObjectMetadataList
-		err := m.persist(ctx, func(ctx context.Context) (err error) {
+		err := m.pace.persist(ctx, func(ctx context.Context) (err error) {
 			page, err = m.metadata.Resource(m.gvr(version)).List(ctx, metav1.ListOptions{Limit: limit, Continue: token})
 			return err
 		})

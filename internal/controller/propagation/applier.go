@@ -42,7 +42,7 @@ const maxMessage = 1000
 const soonRetry = 5 * time.Second
 
 // pendingDelay is how long it takes until a cluster says what is held back on it: more
-// may come to it, and each time the token is another.
+// may come to it, and each time the token changes.
 const pendingDelay = 2 * time.Second
 
 // notOurs is how long to wait while it is not certain that the member is this
@@ -166,12 +166,12 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		return a.done(key, r, 0)
 	}
 	if t != nil && t.variant != nil && !p.dryRun {
-		a.member.Watch(t.variant.gvr)
+		a.member.Copies.Watch(t.variant.gvr)
 	}
-	have, found := a.member.Copy(key)
+	have, found := a.member.Copies.Get(key)
 	switch {
 	case found == member.Unlisted:
-		err := a.member.ListError(key.GroupResource)
+		err := a.member.Copies.ListError(key.GroupResource)
 		if err == nil {
 			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
 		}
@@ -309,7 +309,7 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 	if b == nil {
 		return errOutdated
 	}
-	return a.member.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+	return a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
 }
 
 // refused deals with a write that failed.
@@ -344,10 +344,10 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 // lookAgain is for when something else is there than was known: a copy that the
 // watch has not shown yet, a copy without its label, or somebody's object.
 func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clusterStatus, t *target) (reconcile.Result, error) {
-	have, err := a.member.Read(ctx, t.variant.gvr, key.NamespacedName)
+	have, err := a.member.Objects.Read(ctx, t.variant.gvr, key.NamespacedName)
 	switch {
 	case apierrors.IsNotFound(err):
-		a.member.Forget(key)
+		a.member.Copies.Forget(key)
 		return reconcile.Result{RequeueAfter: a.soon(key)}, nil
 	case err != nil:
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
@@ -371,7 +371,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 		return a.exists(key, r, have)
 	}
 	have.Hash = "" // Whatever it was applied with, it is not as it should be.
-	a.member.Remember(key, have)
+	a.member.Copies.Remember(key, have)
 	return reconcile.Result{RequeueAfter: a.soon(key)}, nil
 }
 
@@ -428,7 +428,7 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 func (a *applier) synced(key Key, r clusterStatus, p *desiredState, t *target) (reconcile.Result, error) {
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
 	r.generation, r.hash = p.generation, t.variant.hash
-	if have, found := a.member.Copy(key); found == member.Present {
+	if have, found := a.member.Copies.Get(key); found == member.Present {
 		r.owned, r.fields, r.uid = have.Owned, "", have.UID
 	}
 	return a.done(key, r, 0)

@@ -7,7 +7,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// cause is why a copy is to go. Those of objects that are gone are reasons of the
+// cause is why a copy is to be deleted. Those of objects that are deleted are reasons of the
 // condition SourceGone, so that a restart does not turn what somebody has asked for
 // into something that nobody has.
 type cause string
@@ -19,7 +19,7 @@ const (
 	causeType      cause = "TypeDeleted"        // It went with its CustomResourceDefinition.
 	causeMissing   cause = "Missing"            // It went while nobody watched.
 	causeForgotten cause = "Forgotten"          // It is not there, nor is the Propagation that outlives it.
-	causePlacement cause = reasonNoLongerPlaced // The policy, the clusters or the object's replicas are others.
+	causePlacement cause = reasonNoLongerPlaced // The policy, the clusters or the object's replicas have changed.
 	causeLeaves    cause = reasonClusterLeaves  // The cluster leaves the fleet.
 )
 
@@ -110,7 +110,7 @@ func (e *evidence) cause() cause {
 	}
 }
 
-// sourceGone says in one condition why the object is gone; nil if it is not.
+// sourceGone says in one condition why the object is deleted; nil if it is not.
 func sourceGone(p *desiredState) *metav1.Condition {
 	if !p.gone {
 		return nil

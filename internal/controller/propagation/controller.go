@@ -62,7 +62,7 @@ type Options struct {
 	SystemNamespace string
 	// Shards are those of this replica.
 	Shards Shards
-	// Guard is the share of a member's copies, in percent, that may go at once without
+	// Guard is the share of a member's copies, in percent, that may be deleted at once without
 	// somebody's approval; 100 for all.
 	Guard int
 	// NamespaceLabels are the labels, beside those of pod security, that a namespace which
@@ -282,7 +282,7 @@ const primingPatience = 30 * time.Second
 // prime waits until everything was decided about that is there at the start, or of which
 // there is a Propagation, and then for the end of ctx. Before that nobody knows what is to
 // go. What has a Propagation and is not there counts as much as what is: were it not waited
-// for, it would come to the guards little by little, and a little may go unasked.
+// for, it would reach the guards little by little, and a little may be deleted unasked.
 func (c *Controller) prime(ctx context.Context) error {
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()

@@ -12,7 +12,8 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
-// TestCopyCounts: whatever happens to objects, what is counted is what there is.
+// TestCopyCounts: whatever happens to objects, what is counted is what there is: copies of
+// clusters and namespaces, and the clusters of each object that are not as they should be.
 func TestCopyCounts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	clusters := []string{"a", "b", "c"}
@@ -36,7 +37,11 @@ func TestCopyCounts(t *testing.T) {
 			}
 			s.setDesired(key, p, was, nil)
 		case 2:
-			s.report(key, cluster, clusterStatus{absent: random.IntN(2) == 0})
+			r := clusterStatus{absent: random.IntN(2) == 0, state: refractv1alpha1.StateSynced}
+			if p := s.desired(key); p != nil && random.IntN(2) == 0 {
+				r.seq = p.seq
+			}
+			s.report(key, cluster, r)
 		case 3:
 			s.learn(key, []refractv1alpha1.ClusterStatus{{Name: cluster}}[:random.IntN(2)], own)
 		case 4:
@@ -58,6 +63,12 @@ func TestCopyCounts(t *testing.T) {
 				if got, want := s.needs(cluster, namespace), needed(s, cluster, namespace); got != want {
 					t.Fatalf("after step %d: needs(%s, %s): want %t, got %t", step, cluster, namespace, want, got)
 				}
+			}
+		}
+		for key, e := range s.objects {
+			anew := objectState{desired: e.desired, statuses: e.statuses}
+			if anew.count(); e.behind != anew.behind || e.wrong != anew.wrong {
+				t.Fatalf("after step %d: %s: want %d behind and %d wrong, got %d and %d", step, key.Name, anew.behind, anew.wrong, e.behind, e.wrong)
 			}
 		}
 	}

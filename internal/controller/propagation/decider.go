@@ -45,7 +45,7 @@ type decider struct {
 	reviewer   *reviewer
 
 	queue      *workQueue[Key]
-	everything *workQueue[struct{}] // To be decided anew, as clusters are others than before.
+	everything *workQueue[struct{}] // To be decided anew, as clusters have changed.
 }
 
 func newDecider(d *decider) (*decider, error) {
@@ -109,9 +109,9 @@ func priorityOf(key Key, p priority) priority {
 	return p
 }
 
-// decideOne decides about one object, and dispatches what that comes to.
+// decideOne decides about one object, and dispatches what was decided.
 func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	// If the epoch is another when the decision is recorded, a policy or a cluster has changed
+	// If the epoch has changed when the decision is recorded, a policy or a cluster has changed
 	// meanwhile, perhaps before the key was found by its policies: it is decided again.
 	epoch := d.state.epoch.Load()
 	told := d.sources.deletion(key)
@@ -119,11 +119,11 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 	if !seen {
 		was = d.reported(key)
 	}
-	lead := d.state.followed(key, was.follows)
-	if len(lead.by)+len(lead.unknown) > 0 {
+	leaders := d.state.followed(key, was.follows)
+	if len(leaders.by)+len(leaders.unknown) > 0 {
 		d.sources.want(key)
 	}
-	d.decideAgain(lead.unknown)
+	d.decideAgain(leaders.unknown)
 	src, known := d.sources.get(key)
 	if !known {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil
@@ -138,7 +138,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 		propagation: d.policies.propagation,
 		override:    d.policies.override,
 		resource:    d.sources.resource,
-		followed:    lead,
+		followed:    leaders,
 		may:         d.policies.may,
 	}
 	if !d.shards.Leads() {
@@ -165,7 +165,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 	}
 	d.sources.noted(key, told)
 	d.record(key, epoch, p, was, seen, policyNames(src.object))
-	if len(lead.unknown) > 0 {
+	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}
 	return reconcile.Result{}, nil
@@ -239,10 +239,10 @@ func (d *decider) lookAgain(ctx context.Context, key Key, src *source, seen bool
 	return found, 0, nil
 }
 
-// whyGone returns why the copies of an object are to go that is not there, or asks for
+// whyGone returns why the copies of an object are to be deleted that is not there, or asks for
 // nothing; found is what the hub says of it, seen is whether this process has decided
 // about the key before. What was found out once holds until the object is there again:
-// namespaces come back, and Propagations go.
+// namespaces come back, and Propagations are deleted.
 func (d *decider) whyGone(ctx context.Context, key Key, found cause, told *deletion, was *previous, seen bool) (cause, error) {
 	if was.cause == causeDeleted || (was.cause != "" && told == nil) {
 		return was.cause, nil

@@ -81,7 +81,7 @@ type desiredState struct {
 	bodies   int // Bytes of all of them, kept or not.
 	warnings []string
 	// propagation is the policy that placed the object; overrides those that it
-	// was rendered with; deleted those that it names and that are gone.
+	// was rendered with; deleted those that it names and that are deleted.
 	propagation *refractv1alpha1.PolicyReference
 	overrides   []refractv1alpha1.PolicyReference
 	deleted     []refractv1alpha1.PolicyReference
@@ -127,7 +127,7 @@ type previous struct {
 	rendered []tree.Policy
 	// follows are what the object travelled with.
 	follows []Key
-	// cause is why the object is gone; empty while it is not.
+	// cause is why the object is deleted; empty while it is not.
 	cause cause
 	// statuses and warned are what was reported before a restart.
 	statuses []refractv1alpha1.ClusterStatus
@@ -172,7 +172,7 @@ type inputs struct {
 }
 
 // decideSafely is decide, which may stumble over what somebody wrote: then the object is
-// held, with what it has, and says why.
+// blocked, with what it has, and says why.
 func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger) *desiredState {
 	p, err := func() (p *desiredState, err error) {
 		defer rescue.To(&err, log, "decide", "key", key)
@@ -206,18 +206,18 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	annotations := obj.GetAnnotations()
 	keeping, doubts := placement.KeepingOf(annotations)
-	lead := s.followed
+	leaders := s.followed
 	if keeping.DisableFollowing {
-		lead = followed{}
+		leaders = followed{}
 	}
 	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
-	if !asks && len(lead.by)+len(lead.unknown) == 0 {
+	if !asks && len(leaders.by)+len(leaders.unknown) == 0 {
 		p.gone = true
 		return p
 	}
-	p.uid, p.generation, p.keeping, p.follows = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(lead.by, lead.unknown)
+	p.uid, p.generation, p.keeping, p.follows = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(leaders.by, leaders.unknown)
 	p.dryRun = keeping.DryRun
-	p.keeping.Orphan = string(max(orphaning(keeping.Orphan), lead.orphan))
+	p.keeping.Orphan = string(max(orphaning(keeping.Orphan), leaders.orphan))
 	if was.uid != p.uid {
 		was = previous{uid: p.uid}
 	}
@@ -229,8 +229,8 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	if err != nil {
 		return p.block(reasonInvalidLabel, err.Error())
 	}
-	policies, held := p.findOverrides(obj, was, s)
-	if held {
+	policies, blocked := p.findOverrides(obj, was, s)
+	if blocked {
 		return p
 	}
 	var policy *placement.Policy
@@ -239,11 +239,11 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	if s.recorded != nil {
 		p.placed, p.hash = s.recorded.placed, s.recorded.hash
-	} else if held := p.place(obj, ref, asks, policy, was, s); held {
+	} else if blocked := p.place(obj, ref, asks, policy, was, s); blocked {
 		return p
 	}
 	own := p.placed
-	p.addFollowed(lead, was, s.recorded != nil)
+	p.addFollowed(leaders, was, s.recorded != nil)
 	author := ref
 	if policy != nil {
 		author = policy.Ref
@@ -266,7 +266,7 @@ func (p *desiredState) block(reason, message string) *desiredState {
 }
 
 // place decides on the clusters of an object that asks for some.
-func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was previous, s *inputs) (held bool) {
+func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, asks bool, policy *placement.Policy, was previous, s *inputs) (blocked bool) {
 	switch {
 	case !asks:
 		return false
@@ -294,13 +294,13 @@ func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, as
 }
 
 // addFollowed adds the clusters of what the object travels with.
-func (p *desiredState) addFollowed(lead followed, was previous, recorded bool) {
+func (p *desiredState) addFollowed(leaders followed, was previous, recorded bool) {
 	if recorded {
 		return // They are among those that were recorded.
 	}
-	names := slices.Clone(lead.clusters)
+	names := slices.Clone(leaders.clusters)
 	for i := range was.placed {
-		if name := was.placed[i].Cluster; lead.blocked || len(lead.unknown) > 0 || lead.failing[name] {
+		if name := was.placed[i].Cluster; leaders.blocked || len(leaders.unknown) > 0 || leaders.failing[name] {
 			names = append(names, name)
 		}
 	}
@@ -320,7 +320,7 @@ func present(targets []placement.Target, clusters []placement.Cluster) []placeme
 }
 
 // findOverrides returns the override policies in their order of effect.
-func (p *desiredState) findOverrides(obj *unstructured.Unstructured, was previous, s *inputs) (policies []*override.Policy, held bool) {
+func (p *desiredState) findOverrides(obj *unstructured.Unstructured, was previous, s *inputs) (policies []*override.Policy, blocked bool) {
 	refs, warnings, err := override.Named(obj.GetLabels(), obj.GetNamespace())
 	p.warnings = append(p.warnings, warnings...)
 	if err != nil {

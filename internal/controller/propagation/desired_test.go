@@ -31,7 +31,7 @@ func TestDecide(t *testing.T) {
 	both := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp", corev1alpha1.OverridePolicyLabel: "op"}
 	replicas := map[string]override.Policy{"op": *compile(t, "op", rule("eu-1", "/spec/replicas", "5"))}
 	type outcome struct {
-		Held     string
+		Blocked  string
 		Gone     bool
 		Placed   []string          // Clusters with a variant.
 		Failed   map[string]string // Cluster to error.
@@ -49,7 +49,7 @@ func TestDecide(t *testing.T) {
 		mode        corev1alpha1.SchedulingMode
 		noPolicy    bool
 		overrides   map[string]override.Policy
-		leading     followed
+		leaders     followed
 		want        outcome
 	}{
 		"NoObject": {
@@ -79,7 +79,7 @@ func TestDecide(t *testing.T) {
 		"PropagationPolicyMissing": {
 			reason: "Manifests arrive in any order: the object waits.",
 			labels: pp, noPolicy: true,
-			want: outcome{Held: reasonPolicyNotFound},
+			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"PropagationPolicyDeleted": {
 			reason: "To lose a policy is no reason to take workloads away, or to stop updating them.",
@@ -92,7 +92,7 @@ func TestDecide(t *testing.T) {
 		"OverridePolicyMissing": {
 			reason: "An object that was never rendered with its policy must not slip out without it.",
 			labels: both, was: previous{placed: on("us-1")},
-			want: outcome{Held: reasonPolicyNotFound},
+			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"OverridePolicyDeleted": {
 			reason: "An object that was rendered with it is rolled back, and goes on to be remembered as such.",
@@ -105,7 +105,7 @@ func TestDecide(t *testing.T) {
 		"MadeAgain": {
 			reason: "Another object of the same name has no past: its policy may be on its way.",
 			labels: both, was: previous{uid: "0", placed: on("us-1"), rendered: []tree.Policy{op}},
-			want: outcome{Held: reasonPolicyNotFound},
+			want: outcome{Blocked: reasonPolicyNotFound},
 		},
 		"OverrideFailsOnOneCluster": {
 			reason:    "The other clusters get theirs.",
@@ -119,7 +119,7 @@ func TestDecide(t *testing.T) {
 		"EmptyLabel": {
 			reason: "An empty label names no policy.",
 			labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""},
-			want:   outcome{Held: reasonInvalidLabel},
+			want:   outcome{Blocked: reasonInvalidLabel},
 		},
 		"Divide": {
 			reason: "Each cluster gets its share: here as many, so that there is one variant.",
@@ -150,25 +150,25 @@ func TestDecide(t *testing.T) {
 		},
 		"Follows": {
 			reason:  "An object without a label goes where what refers to it goes.",
-			leading: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leaders: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1"}, Variants: 1},
 		},
 		"FollowsBesidesItsOwnPolicy": {
 			reason:  "With a label of its own it goes there, too.",
 			labels:  pp,
-			leading: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leaders: followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:    outcome{Placed: []string{"eu-1", "us-1"}, Variants: 1},
 		},
 		"FollowsSomethingUnknown": {
 			reason:  "While it is not known where its leader goes, it leaves no cluster.",
-			leading: followed{unknown: []Key{{}}},
+			leaders: followed{unknown: []Key{{}}},
 			was:     previous{placed: on("us-1")},
 			want:    outcome{Placed: []string{"us-1"}, Variants: 1},
 		},
 		"DoesNotFollow": {
 			reason:      "The annotation keeps it at home.",
 			annotations: map[string]string{"kubeadmiral.io/disable-following": "true"},
-			leading:     followed{by: []Key{{}}, clusters: []string{"eu-1"}},
+			leaders:     followed{by: []Key{{}}, clusters: []string{"eu-1"}},
 			want:        outcome{Gone: true},
 		},
 		"StepsOverThePolicy": {
@@ -191,9 +191,9 @@ func TestDecide(t *testing.T) {
 			}
 			before := src.object.DeepCopy()
 			s := around(t, tc.mode, tc.noPolicy, tc.overrides)
-			s.followed = tc.leading
+			s.followed = tc.leaders
 			p := decide(src, tc.was, s)
-			got := outcome{Held: p.blocked, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
+			got := outcome{Blocked: p.blocked, Gone: p.gone, Variants: len(p.variants), Warnings: p.warnings}
 			for _, c := range []string{"eu-1", "us-1"} {
 				switch target := p.targets[c]; {
 				case target == nil:
@@ -219,22 +219,22 @@ func TestDecide(t *testing.T) {
 	}
 }
 
-// TestNativesAreHeld has objects placed that each cluster makes for itself.
-func TestNativesAreHeld(t *testing.T) {
+// TestNativesAreBlocked has objects placed that each cluster makes for itself.
+func TestNativesAreBlocked(t *testing.T) {
 	placed := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}
 	cases := map[string]struct {
-		reason    string
-		namespace string
-		labels    map[string]string
-		was       previous
-		wantHeld  string
-		wantGone  bool
-		wantOn    []string
+		reason      string
+		namespace   string
+		labels      map[string]string
+		was         previous
+		wantBlocked string
+		wantGone    bool
+		wantOn      []string
 	}{
-		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantHeld: reasonMadeByEachCluster},
-		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantHeld: reasonMadeByEachCluster, wantOn: []string{"us-1"}},
+		"Labelled":      {reason: "It is not placed, and its report says why.", namespace: "default", labels: placed, wantBlocked: reasonMadeByEachCluster},
+		"AdoptedBefore": {reason: "Where an earlier version put it, it is until somebody takes the label off.", namespace: "default", labels: placed, was: previous{placed: on("us-1")}, wantBlocked: reasonMadeByEachCluster, wantOn: []string{"us-1"}},
 		"LabelOff":      {reason: "It asks for nothing any more: members let it go.", namespace: "default", was: previous{placed: on("us-1")}, wantGone: true, wantOn: []string{"us-1"}},
-		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantHeld: reasonMadeByEachCluster},
+		"InvalidLabel":  {reason: "Why it goes nowhere is not that its label is wrong.", namespace: "default", labels: map[string]string{corev1alpha1.PropagationPolicyLabel: ""}, wantBlocked: reasonMadeByEachCluster},
 		"Elsewhere":     {reason: "In another namespace it is a Service like others.", namespace: "shop", labels: placed, wantOn: []string{"eu-1", "us-1"}},
 	}
 	for name, tc := range cases {
@@ -254,9 +254,9 @@ func TestNativesAreHeld(t *testing.T) {
 			for _, target := range p.remember(tc.was).placed {
 				on = append(on, target.Cluster)
 			}
-			if p.blocked != tc.wantHeld || p.gone != tc.wantGone || !slices.Equal(on, tc.wantOn) || (p.blocked != "" && len(p.targets) > 0) {
+			if p.blocked != tc.wantBlocked || p.gone != tc.wantGone || !slices.Equal(on, tc.wantOn) || (p.blocked != "" && len(p.targets) > 0) {
 				t.Errorf("%s\ndecide(): want held %q, gone %t, on %q, got %q (%s), %t, %q",
-					tc.reason, tc.wantHeld, tc.wantGone, tc.wantOn, p.blocked, p.blockedMessage, p.gone, on)
+					tc.reason, tc.wantBlocked, tc.wantGone, tc.wantOn, p.blocked, p.blockedMessage, p.gone, on)
 			}
 		})
 	}
@@ -347,24 +347,24 @@ func TestFollowersWait(t *testing.T) {
 	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
 	l := newState()
 	if got := l.followed(follower, []Key{leader}); len(got.unknown) != 1 {
-		t.Errorf("Its leader has not been decided about: leading() = %+v", got)
+		t.Errorf("Its leader has not been decided about: followed() = %+v", got)
 	}
 	l.setDesired(leader, &desiredState{blocked: reasonPolicyNotFound}, previous{}, nil)
 	if got := l.followed(follower, []Key{leader}); !got.blocked || len(got.unknown) != 0 {
-		t.Errorf("Its leader cannot say where it goes: leading() = %+v", got)
+		t.Errorf("Its leader cannot say where it goes: followed() = %+v", got)
 	}
 	_, _, touched := l.setDesired(leader, &desiredState{followers: map[Key][]string{follower: {"eu-1"}}}, previous{}, nil)
 	if diff := cmp.Diff([]Key{follower}, touched); diff != "" {
 		t.Errorf("put() of a leader: -want, +got:\n%s", diff)
 	}
 	if got := l.followed(follower, []Key{leader}); got.blocked || !slices.Equal(got.clusters, []string{"eu-1"}) {
-		t.Errorf("leading() = %+v", got)
+		t.Errorf("followed() = %+v", got)
 	}
 	if _, _, touched := l.setDesired(leader, &desiredState{gone: true}, previous{}, nil); len(touched) != 1 {
 		t.Error("put() of a leader that is gone does not tell its follower")
 	}
 	if got := l.followed(follower, []Key{leader}); len(got.by) != 0 || got.blocked || len(got.unknown) != 0 {
-		t.Errorf("Nothing leads any more: leading() = %+v", got)
+		t.Errorf("Nothing leads any more: followed() = %+v", got)
 	}
 }
 

@@ -95,7 +95,7 @@ func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string) {
 			a.queue.add(key, priorityOf(key, priorityDependency))
 			continue
 		}
-		if _, found := a.member.Copy(key); p.targets[name] == nil && found == member.Present {
+		if _, found := a.member.Copies.Get(key); p.targets[name] == nil && found == member.Present {
 			a.queue.add(key, priorityDependency)
 		}
 	}
@@ -118,7 +118,7 @@ func (d *dispatcher) anywhere(key Key) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, r := range d.appliers {
-		if _, found := r.applier.member.Copy(key); found == member.Present {
+		if _, found := r.applier.member.Copies.Get(key); found == member.Present {
 			return true
 		}
 	}
@@ -250,12 +250,12 @@ func (d *dispatcher) stop(name string) {
 }
 
 // pendingDeletions says what the guard of a cluster holds back.
-func (d *dispatcher) pendingDeletions(name string) (message string, held bool) {
+func (d *dispatcher) pendingDeletions(name string) (message string, pending bool) {
 	a := d.applier(name)
 	if a == nil {
 		return "", false
 	}
-	copiesHeld.WithLabelValues(name).Set(float64(a.member.Count()))
+	copiesHeld.WithLabelValues(name).Set(float64(a.member.Copies.Count()))
 	message, keys := a.guard.show(name)
 	deletionsPending.WithLabelValues(name).Set(float64(len(keys)))
 	return message, message != ""

@@ -93,7 +93,7 @@ func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) 
 	case r.baseline() == "":
 		return nil
 	case r.asWritten(have) && have.Doubted && r.hash == have.Hash:
-		return r.corrected(nil, a.member.ConflictingManager(key)) // It was another's meanwhile.
+		return r.corrected(nil, a.member.Copies.ConflictingManager(key)) // It was another's meanwhile.
 	case r.asWritten(have):
 		return nil
 	}
@@ -108,7 +108,7 @@ func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) 
 	if len(lost) == 0 && r.owned != (member.Ownership{}) {
 		return r.corrected(nil, member.FieldManager)
 	}
-	return r.corrected(lost, a.member.ConflictingManager(key))
+	return r.corrected(lost, a.member.Copies.ConflictingManager(key))
 }
 
 // corrected is the drift status after another correction.
@@ -154,7 +154,7 @@ func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.
 // handOver gives spec.replicas to another field manager, so that it stays as it is
 // when Refract does not send it any more.
 func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
-	obj, err := a.member.ReadObject(ctx, v.gvr, key.NamespacedName)
+	obj, err := a.member.Objects.ReadWhole(ctx, v.gvr, key.NamespacedName)
 	if err != nil {
 		return err
 	}
@@ -170,7 +170,7 @@ func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
 	if err != nil {
 		return err
 	}
-	return a.member.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
+	return a.member.Objects.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
 }
 
 // retainer is the field manager of what is left to the cluster until somebody

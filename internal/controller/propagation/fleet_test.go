@@ -6,10 +6,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
@@ -67,5 +69,43 @@ func TestObjectsAgain(t *testing.T) {
 	slices.Sort(same)
 	if !slices.Equal(same, []string{"p0", "p2"}) || second["p1"].GetLabels()["a"] != "b" {
 		t.Errorf("want all the same but p1, which has changed, got %v, and %v", same, second["p1"])
+	}
+}
+
+// TestObjectsThatAreThere: of what is gone from the hub nothing is returned, though copies of it
+// are still being removed. What was returned is returned until something changes.
+func TestObjectsThatAreThere(t *testing.T) {
+	s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+	c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+	if _, err := c.Objects(t.Context()); err == nil {
+		t.Error("Objects(): before everything was decided about: want an error")
+	}
+	c.state.setComplete()
+	there, gone := keyOf("configmaps", "web"), keyOf("configmaps", "gone")
+	c.state.setDesired(there, &desiredState{uid: "1", gvr: configMaps, kind: "ConfigMap", placed: on("eu-1")}, previous{}, nil)
+	c.state.setDesired(gone, &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}, previous{placed: on("eu-1")}, nil)
+	objects := func() (all []*unstructured.Unstructured, names []string) {
+		t.Helper()
+		all, err := c.Objects(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, o := range all {
+			names = append(names, o.GetKind()+" "+o.GetName())
+		}
+		slices.Sort(names)
+		return all, names
+	}
+	first, got := objects()
+	want := []string{"ConfigMap web", "FederatedCluster eu-1", "FederatedCluster us-1", "Propagation web.configmaps"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("Objects(): -want, +got:\n%s", diff)
+	}
+	if again, _ := objects(); &again[0] != &first[0] {
+		t.Error("Objects(): nothing has changed: want the same slice")
+	}
+	c.state.setDesired(there, &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}, previous{}, nil)
+	if _, got := objects(); slices.Contains(got, "Propagation web.configmaps") {
+		t.Errorf("Objects(): something else was decided: want it not reported on, got %v", got)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// DefaultGuard is the share of a namespace's copies on a member that may go unasked,
+// DefaultGuard is the share of a namespace's copies on a member that may be deleted unasked,
 // in percent.
 const DefaultGuard = 30
 
@@ -29,15 +29,15 @@ const (
 )
 
 const (
-	// guardSettles is how long the guard waits for what else is to go.
+	// guardSettles is how long the guard waits for what else is to be deleted.
 	guardSettles = time.Second
 	// guardWindow is how long it counts what went.
 	guardWindow = time.Minute
 )
 
 // guard stands between a member and the removal of copies that nobody has asked for.
-// It collects what is to go, and when that is more than may go unasked, none of it
-// goes until somebody has approved exactly this: a hub that was emptied by mistake, or
+// It collects what is to be deleted, and when that is more than may be unasked, none of it
+// is until somebody has approved exactly this: a hub that was emptied by mistake, or
 // was set back to an old state, must not empty the fleet. Each namespace is judged by
 // itself, and each cause in it, so that one tenant does not stop the others; see
 // [guard.excess] for what is judged beyond that.
@@ -46,20 +46,20 @@ type guard struct {
 	all   bool // Whether copies are judged, too, whose objects somebody deleted by a call.
 
 	mu        sync.Mutex
-	undecided map[Key]removal // To go; it is not known yet what else is.
+	undecided map[Key]removal // To be deleted; it is not known yet what else is.
 	since     time.Time       // When the first of them was added,
 	changed   time.Time       // and when the last.
-	pending   pendingRemovals // To go, and more than may go unasked.
+	pending   pendingRemovals // To be deleted, and more than may be unasked.
 	issued    []issue         // What tokens were given for, the newest last.
-	allowed   map[Key]removal // May go unasked.
-	approved  map[Key]bool    // May go, as somebody said so.
+	allowed   map[Key]removal // May be deleted unasked.
+	approved  map[Key]bool    // May be deleted, as somebody said so.
 	lost      map[Key]loss    // Went unasked within the window.
 	copies    map[string]int  // That the member had when it was last judged, by namespace.
 	judged    time.Time       // When that was; zero if what is held is less since.
 	now       func() time.Time
 }
 
-// removal is a copy that is to go.
+// removal is a copy that is to be deleted.
 type removal struct {
 	Key
 
@@ -91,10 +91,10 @@ type issue struct {
 }
 
 // issues is for how many sets of copies a token is remembered: while somebody reads
-// what is to go and approves it, more may be added.
+// what is to be deleted and approves it, more may be added.
 const issues = 32
 
-// guardCollects is how long the guard waits at most for what else is to go.
+// guardCollects is how long the guard waits at most for what else is to be deleted.
 const guardCollects = 5 * guardSettles
 
 func newGuard(percent int, now func() time.Time) *guard {
@@ -110,27 +110,27 @@ type answer int
 
 const (
 	notYet answer = iota // Ask again after a while.
-	allow                // It may go now.
-	deny                 // It may not go until that is approved.
+	allow                // It may be deleted now.
+	deny                 // It may not be deleted until that is approved.
 )
 
-// ask returns what to do with a copy that is to go. Copies returns how many the member
+// ask returns what to do with a copy that is to be deleted. Copies returns how many the member
 // has, by namespace; approved is the token that somebody approved.
 func (g *guard) ask(r removal, copies func() map[string]int, approved string) (answer, time.Duration) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.approve(approved)
 	now := g.now()
-	was, isHeld := g.pending.byKey[r.Key]
+	was, isPending := g.pending.byKey[r.Key]
 	switch {
 	case g.passes(r.Key):
 		return allow, 0
-	case r.needsApproval: // It is held alone: it says nothing about others.
+	case r.needsApproval: // It is pending alone: it says nothing about others.
 		delete(g.undecided, r.Key)
 		g.copies = copies()
 		g.pending.add(r)
 		return deny, 0
-	case isHeld:
+	case isPending:
 		g.pending.add(r) // It may need less by now, or have another cause.
 		if was.needsApproval || was.cause != r.cause {
 			g.judged = time.Time{}
@@ -160,12 +160,12 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	return deny, 0
 }
 
-// await is told of a copy that is to go while nobody knows yet what else is: it is judged
+// await is told of a copy that is to be deleted while nobody knows yet what else is: it is judged
 // with that, when the first is asked about. Until then no time passes for the guard.
 func (g *guard) await(r removal) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if _, isHeld := g.pending.byKey[r.Key]; isHeld || g.passes(r.Key) {
+	if _, isPending := g.pending.byKey[r.Key]; isPending || g.passes(r.Key) {
 		return
 	}
 	g.undecided[r.Key] = r
@@ -178,7 +178,7 @@ func (g *guard) passes(key Key) bool {
 	return allowed || g.approved[key]
 }
 
-// collecting is how long to wait for what else is to go.
+// collecting is how long to wait for what else is to be deleted.
 func (g *guard) collecting(now time.Time) time.Duration {
 	if len(g.undecided) == 0 {
 		return 0
@@ -190,7 +190,7 @@ func (g *guard) collecting(now time.Time) time.Duration {
 	return until.Sub(now)
 }
 
-// approve lets go what the token was given for and is still held.
+// approve allows what the token was given for and is still pending.
 func (g *guard) approve(token string) {
 	if token != "" && token == g.pending.token() {
 		g.issue()
@@ -208,7 +208,7 @@ func (g *guard) approve(token string) {
 	g.issued = slices.Delete(g.issued, 0, at+1)
 }
 
-// judge sorts what was collected, and what is held, into what may go and what may not.
+// judge sorts what was collected, and what is pending, into what may be deleted and what may not.
 func (g *guard) judge(copies map[string]int, now time.Time) {
 	g.copies, g.judged = copies, now
 	maps.DeleteFunc(g.lost, func(_ Key, l loss) bool { return now.Sub(l.at) > guardWindow })
@@ -229,9 +229,9 @@ func (g *guard) judge(copies map[string]int, now time.Time) {
 	}
 }
 
-// toll is what removals come to, and what they are taken from.
+// toll is what removals sum to, and what they are taken from.
 type toll struct {
-	now, pending int // Copies that are to go, of those that there are;
+	now, pending int // Copies that are to be deleted, of those that there are;
 	lost, most   int // with those that went within the window, of all that there were.
 }
 
@@ -243,7 +243,7 @@ func (t *toll) subtract(o toll) {
 	t.add(toll{now: -o.now, pending: -o.pending, lost: -o.lost, most: -o.most})
 }
 
-// excess returns the groups of which more is to go than may go unasked.
+// excess returns the groups of which more is to be deleted than may be unasked.
 //
 // A namespace is judged by itself, for each cause. A cause that is [cause.wide] is
 // judged over the whole member, too. Once the hub has forgotten much, it was set back,
@@ -322,7 +322,7 @@ func shared(shares map[string]toll) toll {
 	return sum
 }
 
-// apart returns what the namespace that loses most comes to, and all others together.
+// apart returns what the namespace that loses most sums to, and all others together.
 func apart(shares map[string]toll) (others, most toll) {
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		t := shares[name]
@@ -368,7 +368,7 @@ func (g *guard) tolls() (spaces map[string]toll, groups map[group]toll) {
 	return spaces, groups
 }
 
-// much reports whether that is more than may go unasked.
+// much reports whether that is more than may be deleted unasked.
 func (g *guard) much(t toll) bool {
 	return g.over(t.now, guardCopies, t.pending) || g.over(t.lost, guardPasses, t.most)
 }
@@ -401,7 +401,7 @@ func (g *guard) went(key Key) {
 	g.drop(key)
 }
 
-// stays is told that a copy is not to go any more, or is there again.
+// stays is told that a copy is not to be deleted any more, or is there again.
 func (g *guard) stays(key Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -427,7 +427,7 @@ func (g *guard) drop(key Key) {
 	}
 }
 
-// says tells of a copy that is held what it is held with, to those who may see its
+// says tells of a copy that is pending what it is pending with, to those who may see its
 // object: of other namespaces it says nothing.
 func (g *guard) says(r removal, cluster string) string {
 	g.mu.Lock()
@@ -441,7 +441,7 @@ func (g *guard) says(r removal, cluster string) string {
 	return fmt.Sprintf(format, g.describe(r.group(), g.pending.byGroup[r.group()]), cluster)
 }
 
-// describe says how much of a group is held, where and why.
+// describe says how much of a group is pending, where and why.
 func (g *guard) describe(of group, n int) string {
 	where := "in namespace " + of.namespace
 	if of.namespace == "" {
@@ -479,7 +479,7 @@ func (g *guard) message(cluster string) string {
 	return fmt.Sprintf(format, len(g.pending.byKey), total, strings.Join(parts, "; "), cluster, token)
 }
 
-// show says what is held and what to do, empty when nothing is, and names it: what the
+// show says what is pending and what to do, empty when nothing is, and names it: what the
 // token stands for now is remembered.
 func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
@@ -488,7 +488,7 @@ func (g *guard) show(cluster string) (message string, keys []Key) {
 	return g.message(cluster), slices.Collect(maps.Keys(g.pending.byKey))
 }
 
-// keys returns what is held.
+// keys returns what is pending.
 func (g *guard) keys() []Key {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -500,7 +500,7 @@ func (g *guard) keys() []Key {
 type pendingRemovals struct {
 	byKey   map[Key]removal
 	byGroup map[group]int
-	much    map[group]int // Those that are held because they are much, and not for themselves.
+	much    map[group]int // Those that are pending because they are much, and not for themselves.
 	sum     [4]uint64     // Of the digests of all.
 }
 
@@ -539,7 +539,7 @@ func add(counts map[group]int, of group, n int) {
 	}
 }
 
-// token names the copies that are held, whatever the order in which they came to be; it is
+// token names the copies that are pending, in whatever order they became so; it is
 // empty if none is. It is the same after a restart.
 func (p *pendingRemovals) token() string {
 	if len(p.byKey) == 0 {

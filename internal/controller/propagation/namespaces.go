@@ -57,7 +57,7 @@ type hubNamespaces struct {
 	live    client.Reader
 	carried namespaceLabels
 	view    *view
-	changed func(name string) // Called for one whose labels are others than they were.
+	changed func(name string) // Called for one whose labels have changed.
 
 	mu     sync.Mutex
 	labels map[string]map[string]string // That members have, too, by name.
@@ -149,15 +149,15 @@ func (n *namespaces) made(ns *member.Namespace) bool {
 	return ns.MadeFor == n.hub && ns.Source == "" && !ns.Native && !ns.Deleting
 }
 
-// settled reports whether it is known which namespaces may go: what is to be on the
+// settled reports whether it is known which namespaces may be deleted: what is to be on the
 // member, and what is there.
 func (n *namespaces) settled() bool {
-	return n.emptyAfter == 0 || n.state.complete.Load() && n.member.Swept()
+	return n.emptyAfter == 0 || n.state.complete.Load() && n.member.Copies.Swept()
 }
 
 // unneeded reports whether no copy is, or is to be, in a namespace.
 func (n *namespaces) unneeded(namespace string) bool {
-	return n.member.InNamespace(namespace) == 0 && !n.state.needs(n.member.Name, namespace)
+	return n.member.Copies.InNamespace(namespace) == 0 && !n.state.needs(n.member.Name, namespace)
 }
 
 // create creates a namespace that copies need. It has the hub's labels from the
@@ -170,7 +170,7 @@ func (n *namespaces) create(ctx context.Context, name string) (reason string, er
 	case !there:
 		return reasonWriteFailed, fmt.Errorf("creating namespace %s: it is gone from the hub", name)
 	}
-	if err := n.member.CreateNamespace(ctx, name, n.hub, labels); err != nil {
+	if err := n.member.Namespaces.Create(ctx, name, n.hub, labels); err != nil {
 		return refusal(err), fmt.Errorf("creating namespace %s: %w", name, err)
 	}
 	return "", nil
@@ -189,7 +189,7 @@ func (n *namespaces) reconcile(ctx context.Context, name string) (reconcile.Resu
 	case !n.member.Ready():
 		return reconcile.Result{RequeueAfter: tidyAgain}, nil
 	}
-	ns, err := n.member.Namespace(ctx, name)
+	ns, err := n.member.Namespaces.Get(ctx, name)
 	if err == nil && !n.made(&ns) || apierrors.IsNotFound(err) {
 		n.retries.Forget(name)
 		return reconcile.Result{}, nil
@@ -231,7 +231,7 @@ func (n *namespaces) survey(ctx context.Context) (reconcile.Result, error) {
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	settled, full := n.settled(), false
-	err := n.member.EachNamespace(ctx, func(ns member.Namespace) {
+	err := n.member.Namespaces.Each(ctx, func(ns member.Namespace) {
 		if !n.made(&ns) {
 			return
 		}
@@ -259,7 +259,7 @@ func (n *namespaces) survey(ctx context.Context) (reconcile.Result, error) {
 func (n *namespaces) keepLabels(ctx context.Context, ns *member.Namespace) (changed bool, err error) {
 	want, there, err := n.source.read(ctx, ns.Name)
 	if err != nil || !there {
-		return false, err // What is gone from the hub says nothing.
+		return false, err // What is deleted on the hub says nothing.
 	}
 	changes := n.source.carried.changes(ns, want)
 	if len(changes) == 0 {
@@ -276,25 +276,25 @@ func (n *namespaces) patch(ctx context.Context, ns *member.Namespace, part strin
 	if err != nil {
 		return err
 	}
-	return n.member.PatchNamespace(ctx, ns.Name, body)
+	return n.member.Namespaces.Patch(ctx, ns.Name, body)
 }
 
 // tidy deletes a namespace that was made for copies, if that is asked for, when
 // none is there, none is to come, nothing else is in it, and nobody else has a hand in it.
-// When it is found so for the first time it is marked with when it may go.
+// When it is found so for the first time it is marked with when it may be deleted.
 func (n *namespaces) tidy(ctx context.Context, ns *member.Namespace) (reconcile.Result, error) {
 	switch {
 	case !n.settled():
 		return reconcile.Result{RequeueAfter: soonRetry}, nil
 	case n.emptyAfter == 0 || ns.Shared || !n.unneeded(ns.Name):
-		return n.unmark(ctx, ns) // When the last copy goes it is looked at again.
+		return n.unmark(ctx, ns) // When the last copy is deleted it is looked at again.
 	}
-	empty, err := n.member.NamespaceEmpty(ctx, ns.Name)
+	empty, err := n.member.Namespaces.Empty(ctx, ns.Name)
 	switch {
 	case err != nil:
 		return n.settle(ns.Name, "looking for what is in", err) // It stays until everything in it may be seen.
 	case !empty:
-		// What copies made there, as Pods, may take a while to go.
+		// What copies made there, as Pods, may take a while to be deleted.
 		if result, err := n.unmark(ctx, ns); err != nil || result.RequeueAfter > 0 {
 			return result, err
 		}
@@ -314,7 +314,7 @@ func (n *namespaces) tidy(ctx context.Context, ns *member.Namespace) (reconcile.
 	case now.Before(due):
 		return reconcile.Result{RequeueAfter: due.Sub(now)}, nil
 	}
-	_, err = n.member.DeleteNamespace(ctx, ns.Name, ns.UID, ns.ResourceVersion())
+	_, err = n.member.Namespaces.Delete(ctx, ns.Name, ns.UID, ns.ResourceVersion())
 	return n.settle(ns.Name, "deleting", err)
 }
 

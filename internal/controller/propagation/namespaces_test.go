@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -12,10 +13,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -24,6 +28,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 )
 
 const (
@@ -197,6 +202,18 @@ func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool)
 // shopkeeper is what writes to the member, with these objects on the hub.
 func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
 	t.Helper()
+	c, m := joined(t, s, emptyAfter, objects...)
+	a, err := c.dispatcher.newApplier(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return a
+}
+
+// joined is a controller whose stations do not run, of a hub with these objects and one member,
+// which is ready and was looked through.
+func joined(t *testing.T, s http.Handler, emptyAfter time.Duration, objects ...client.Object) (*Controller, *member.Member) {
+	t.Helper()
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)
 	scheme := runtime.NewScheme()
@@ -223,16 +240,12 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 	if m == nil || !m.Ready() {
 		t.Fatal("want a member that is ready")
 	}
-	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Swept(), nil })
+	err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) { return m.Copies.Swept(), nil })
 	if err != nil {
 		t.Fatalf("looking for copies on the member: %v", err)
 	}
 	c.state.setComplete()
-	a, err := c.dispatcher.newApplier(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return a
+	return c, m
 }
 
 // tend has the namespace looked at.
@@ -424,6 +437,81 @@ func TestCrowd(t *testing.T) {
 			tend(t, a, allNamespaces)
 			if got := a.namespaces.queue.size(); got != tc.waiting || a.namespaces.surveyed == tc.leftForAnother {
 				t.Errorf("%s\nwant %d waiting, more left %t, got %d", tc.reason, tc.waiting, tc.leftForAnother, got)
+			}
+		})
+	}
+}
+
+// TestNamespacesOfTheHub tells members of each whose labels that they have, too, are others than
+// they were; of those that are there at the start they find out together.
+func TestNamespacesOfTheHub(t *testing.T) {
+	shop := func(labels map[string]any) *unstructured.Unstructured {
+		return &unstructured.Unstructured{Object: map[string]any{"metadata": map[string]any{"name": "shop", "labels": labels, "resourceVersion": "1"}}}
+	}
+	restricted, baseline := map[string]any{enforceLabel: "restricted"}, map[string]any{enforceLabel: "baseline"}
+	cases := map[string]struct {
+		reason string
+		before map[string]any // Labels that it had when namespaces were first listed.
+		change func(*view) error
+		want   []string
+	}{
+		"Start":   {reason: "Each member's namespaces are looked at together.", before: restricted},
+		"Changed": {"What is let in is something else.", restricted, func(v *view) error { return v.Update(shop(baseline)) }, []string{"shop"}},
+		"Lost":    {"Everything is let in.", restricted, func(v *view) error { return v.Update(shop(nil)) }, []string{"shop"}},
+		"Came":    {"It was not there.", nil, func(v *view) error { return v.Update(shop(restricted)) }, []string{"shop"}},
+		"Went":    {"It says nothing any more.", restricted, func(v *view) error { return v.Delete(shop(restricted)) }, []string{"shop"}},
+		"Relabelled": {
+			"Members have no such label.", restricted,
+			func(v *view) error { return v.Update(shop(map[string]any{enforceLabel: "restricted", "team": "a"})) }, nil,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			h := newHubNamespaces(nil, nil, func(name string) { got = append(got, name) })
+			if err := h.view.Replace([]any{shop(tc.before)}, "1"); err != nil {
+				t.Fatal(err)
+			}
+			if tc.change != nil {
+				if err := tc.change(h.view); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nchanged: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestNamespacesAreLookedAtAgain when what could not be done may be possible.
+func TestNamespacesAreLookedAtAgain(t *testing.T) {
+	none := schema.GroupResource{Resource: "namespaces"}
+	type want struct {
+		Again time.Duration
+		Err   string
+	}
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   want
+	}{
+		"Done":      {reason: "There is nothing to do."},
+		"Gone":      {reason: "The same.", err: apierrors.NewNotFound(none, "shop")},
+		"Changed":   {"Somebody has changed it: it is looked at anew.", apierrors.NewConflict(none, "shop", nil), want{Again: firstRetry}},
+		"Forbidden": {"The credentials may be others some time.", apierrors.NewForbidden(none, "shop", nil), want{Again: tidyAgain}},
+		"Failed":    {"It is tried again, later each time.", errors.New("no answer"), want{Err: "reading namespace shop of cluster m: no answer"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			n := &namespaces{member: &member.Member{Name: "m", Copies: &member.Copies{}}}
+			result, err := n.settle("shop", "reading", tc.err)
+			got := want{Again: result.RequeueAfter}
+			if err != nil {
+				got.Err = err.Error()
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nsettle(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -31,7 +31,7 @@ func TestCostlyWait(t *testing.T) {
 				break
 			}
 			if u != priorityCostly && key != "namespace" {
-				t.Fatalf("%s was taken with urgency %d", key, u)
+				t.Fatalf("%s was taken with priority %d", key, u)
 			}
 			waited++
 		}

@@ -32,14 +32,16 @@ func init() { //nolint:gochecknoinits // The registry is that of the process.
 	metrics.Registry.MustRegister(queueErrors, queueWaited, queueWorked, depths)
 }
 
-// measures are those of one kind of queue.
+// measures are those of one kind of queue, and the cluster that it is for, or "".
 type measures struct {
+	kind, cluster  string
 	errors         prometheus.Counter
 	waited, worked prometheus.Observer
 }
 
-func measuresOf(kind string) measures {
+func measuresOf(kind, cluster string) measures {
 	return measures{
+		kind: kind, cluster: cluster,
 		errors: queueErrors.WithLabelValues(kind),
 		waited: queueWaited.WithLabelValues(kind), worked: queueWorked.WithLabelValues(kind),
 	}

@@ -19,12 +19,12 @@ func TestQueueOrder(t *testing.T) {
 	const now = time.Hour
 	cases := map[string]struct {
 		reason string
-		puts   func(q *queue[string])
+		adds   func(q *queue[string])
 		want   []string
 	}{
 		"OnceOnly": {
 			reason: "A key is in the queue once, in the place that it had.",
-			puts: func(q *queue[string]) {
+			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now, now)
 				q.add("b", priorityChanged, now, now)
 				q.add("a", priorityChanged, now, now)
@@ -33,7 +33,7 @@ func TestQueueOrder(t *testing.T) {
 		},
 		"UrgentFirst": {
 			reason: "What is more urgent comes first, and among equals what came first.",
-			puts: func(q *queue[string]) {
+			adds: func(q *queue[string]) {
 				for _, u := range []priority{priorityCostly, priorityResync, priorityDependency, priorityChanged, priorityRequired} {
 					q.add(fmt.Sprintf("%d-a", u), u, now, now)
 					q.add(fmt.Sprintf("%d-b", u), u, now, now)
@@ -41,9 +41,9 @@ func TestQueueOrder(t *testing.T) {
 			},
 			want: []string{"4-a", "4-b", "3-a", "3-b", "2-a", "2-b", "1-a", "1-b", "0-a", "0-b"},
 		},
-		"HigherUrgencyWins": {
+		"HigherPriorityWins": {
 			reason: "A key that waits is raised, to the end of its new line, and never lowered.",
-			puts: func(q *queue[string]) {
+			adds: func(q *queue[string]) {
 				q.add("a", priorityResync, now, now)
 				q.add("b", priorityChanged, now, now)
 				q.add("c", priorityChanged, now, now)
@@ -53,8 +53,8 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"b", "c", "a"},
 		},
 		"NotDelayed": {
-			reason: "A key that is due stays due, whatever is asked of it for later, but for urgency.",
-			puts: func(q *queue[string]) {
+			reason: "A key that is due stays due, whatever is asked of it for later, but for priority.",
+			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now, now)
 				q.add("b", priorityResync, now, now)
 				q.add("c", priorityDependency, now, now)
@@ -65,7 +65,7 @@ func TestQueueOrder(t *testing.T) {
 		},
 		"EarliestTime": {
 			reason: "Of two times the earlier is kept, and of two urgencies the higher.",
-			puts: func(q *queue[string]) {
+			adds: func(q *queue[string]) {
 				q.add("a", priorityResync, now+5, now)
 				q.add("b", priorityResync, now+4, now)
 				q.add("c", priorityResync, now+3, now)
@@ -78,8 +78,8 @@ func TestQueueOrder(t *testing.T) {
 			want: []string{"d", "a", "c", "b"},
 		},
 		"BroughtForward": {
-			reason: "What waits for a later time is worked on at once if it is asked for now, with the higher urgency of the two.",
-			puts: func(q *queue[string]) {
+			reason: "What waits for a later time is worked on at once if it is asked for now, with the higher priority of the two.",
+			adds: func(q *queue[string]) {
 				q.add("a", priorityChanged, now+5, now)
 				q.add("b", priorityDependency, now, now)
 				q.add("a", priorityResync, now, now)
@@ -88,7 +88,7 @@ func TestQueueOrder(t *testing.T) {
 		},
 		"NotYet": {
 			reason: "What is due later is not taken.",
-			puts: func(q *queue[string]) {
+			adds: func(q *queue[string]) {
 				q.add("a", priorityRequired, now+2, now)
 				q.add("b", priorityRequired, now+1, now)
 				q.promote(now + 1)
@@ -99,7 +99,7 @@ func TestQueueOrder(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			q := &queue[string]{}
-			tc.puts(q)
+			tc.adds(q)
 			q.taken = 0
 			var got []string
 			for {
@@ -120,9 +120,9 @@ func TestQueueOrder(t *testing.T) {
 func TestQueueFinish(t *testing.T) {
 	const now = time.Hour
 	type next struct {
-		Urgency priority
-		At      time.Duration
-		Due     bool
+		Priority priority
+		At       time.Duration
+		Due      bool
 	}
 	cases := map[string]struct {
 		reason    string
@@ -132,40 +132,40 @@ func TestQueueFinish(t *testing.T) {
 	}{
 		"Done": {reason: "What succeeded is forgotten."},
 		"Again": {
-			reason:  "What asks to come again does, with the urgency that it had.",
+			reason:  "What asks to come again does, with the priority that it had.",
 			outcome: outcome{after: time.Minute},
-			want:    &next{Urgency: priorityDependency, At: now + time.Minute},
+			want:    &next{Priority: priorityDependency, At: now + time.Minute},
 		},
 		"Failed": {
 			reason:  "What failed comes again soon.",
 			outcome: outcome{failed: true},
-			want:    &next{Urgency: priorityDependency, At: now + firstBackoff},
+			want:    &next{Priority: priorityDependency, At: now + firstBackoff},
 		},
 		"AskedMeanwhile": {
-			reason:    "What is asked for while it is worked on is worked on once more, with the urgency of that.",
+			reason:    "What is asked for while it is worked on is worked on once more, with the priority of that.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-1) },
-			want:      &next{Urgency: priorityResync, At: now - 1, Due: true},
+			want:      &next{Priority: priorityResync, At: now - 1, Due: true},
 		},
 		"AskedTwiceMeanwhile": {
-			reason: "The higher urgency wins then, too, and the earlier time.",
+			reason: "The higher priority wins then, too, and the earlier time.",
 			meanwhile: func(q *queue[string]) {
 				q.add("a", priorityRequired, now+time.Minute, now)
 				q.add("a", priorityResync, now-1, now-1)
 				q.add("a", priorityChanged, now-1, now-1)
 			},
-			want: &next{Urgency: priorityRequired, At: now - 1, Due: true},
+			want: &next{Priority: priorityRequired, At: now - 1, Due: true},
 		},
 		"AskedMeanwhileForLater": {
 			reason:    "So is the earlier of that time and its own.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now+time.Second, now-1) },
 			outcome:   outcome{after: time.Minute},
-			want:      &next{Urgency: priorityDependency, At: now + time.Second},
+			want:      &next{Priority: priorityDependency, At: now + time.Second},
 		},
 		"AskedMeanwhileForWhatHasPassed": {
 			reason:    "A time that passed during the work is now.",
 			meanwhile: func(q *queue[string]) { q.add("a", priorityResync, now-1, now-2) },
 			outcome:   outcome{after: time.Minute},
-			want:      &next{Urgency: priorityDependency, At: now - 1, Due: true},
+			want:      &next{Priority: priorityDependency, At: now - 1, Due: true},
 		},
 	}
 	for name, tc := range cases {
@@ -183,7 +183,7 @@ func TestQueueFinish(t *testing.T) {
 			var got *next
 			if r := q.items.find("a"); r != 0 {
 				e := q.items.at(r)
-				got = &next{Urgency: e.priority, At: e.at, Due: e.place == due}
+				got = &next{Priority: e.priority, At: e.at, Due: e.place == due}
 			}
 			if diff := gocmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nfinish(): -want, +got:\n%s", tc.reason, diff)
@@ -262,14 +262,14 @@ type model struct {
 
 type modelKey struct {
 	key, seq int
-	urgency  priority
+	priority priority
 	at       time.Duration
 	wanted   bool
 	busy     bool
 	failures int
 }
 
-func (m *model) put(key int, u priority, at, now time.Duration) {
+func (m *model) add(key int, u priority, at, now time.Duration) {
 	k := m.keys[key]
 	if k == nil {
 		k = &modelKey{key: key}
@@ -278,13 +278,13 @@ func (m *model) put(key int, u priority, at, now time.Duration) {
 	m.seq++
 	switch {
 	case !k.wanted:
-		k.wanted, k.urgency, k.at, k.seq = true, u, at, m.seq
+		k.wanted, k.priority, k.at, k.seq = true, u, at, m.seq
 	case k.at <= now:
-		if u > k.urgency {
-			k.urgency, k.seq = u, m.seq
+		if u > k.priority {
+			k.priority, k.seq = u, m.seq
 		}
 	default:
-		k.urgency = max(k.urgency, u)
+		k.priority = max(k.priority, u)
 		if at <= now {
 			k.seq = m.seq
 		}
@@ -292,8 +292,8 @@ func (m *model) put(key int, u priority, at, now time.Duration) {
 	}
 }
 
-// ripen has what became due since the last time come in the order of its times.
-func (m *model) ripen(now time.Duration) {
+// becomeReady has what became due since the last time come in the order of its times.
+func (m *model) becomeReady(now time.Duration) {
 	var keys []*modelKey
 	for _, k := range m.keys {
 		if k.wanted && !k.busy && k.at > m.now && k.at <= now {
@@ -316,7 +316,9 @@ func (m *model) due(now time.Duration) []*modelKey {
 			keys = append(keys, k)
 		}
 	}
-	slices.SortFunc(keys, func(a, b *modelKey) int { return cmp.Or(cmp.Compare(b.urgency, a.urgency), cmp.Compare(a.seq, b.seq)) })
+	slices.SortFunc(keys, func(a, b *modelKey) int {
+		return cmp.Or(cmp.Compare(b.priority, a.priority), cmp.Compare(a.seq, b.seq))
+	})
 	return keys
 }
 
@@ -327,11 +329,11 @@ func (m *model) finish(key int, u priority, o outcome, now time.Duration) {
 	k.seq = m.seq
 	switch {
 	case o.failed:
-		m.put(key, u, now+min(firstBackoff<<k.failures, lastBackoff), now)
+		m.add(key, u, now+min(firstBackoff<<k.failures, lastBackoff), now)
 		k.failures++
 		return
 	case o.after > 0:
-		m.put(key, u, now+o.after, now)
+		m.add(key, u, now+o.after, now)
 	}
 	k.failures = 0
 	if !k.wanted {
@@ -346,15 +348,15 @@ func TestQueueModel(t *testing.T) {
 		random := rand.New(rand.NewPCG(seed, 0))
 		q, m := &queue[int]{}, &model{keys: map[int]*modelKey{}}
 		type work struct {
-			key     int
-			urgency priority
+			key      int
+			priority priority
 		}
 		var busy []work
 		now, keys := time.Duration(0), 1
 		for step := range 4000 {
 			now += 1 + time.Duration(random.IntN(int(2*time.Millisecond)))
 			q.promote(now)
-			m.ripen(now)
+			m.becomeReady(now)
 			if step%1000 == 0 {
 				keys = []int{400, 3, 150, 20}[step/1000]
 			}
@@ -362,11 +364,11 @@ func TestQueueModel(t *testing.T) {
 			case 0, 1:
 				key := random.IntN(keys)
 				q.add(key, u, now, now)
-				m.put(key, u, now, now)
+				m.add(key, u, now, now)
 			case 2:
 				key, at := random.IntN(keys), now+1+time.Duration(random.IntN(int(50*time.Millisecond)))
 				q.add(key, u, at, now)
-				m.put(key, u, at, now)
+				m.add(key, u, at, now)
 			case 3:
 				all := m.due(now)
 				q.taken = 0
@@ -378,7 +380,7 @@ func TestQueueModel(t *testing.T) {
 					continue
 				}
 				k := all[0]
-				if k.key != key || k.urgency != u || k.at != since {
+				if k.key != key || k.priority != u || k.at != since {
 					t.Fatalf("seed %d, step %d: take() = %d, %d, %v; want %+v", seed, step, key, u, since, *k)
 				}
 				k.busy, k.wanted = true, false
@@ -389,8 +391,8 @@ func TestQueueModel(t *testing.T) {
 				}
 				i := random.IntN(len(busy))
 				o := []outcome{{}, {}, {}, {failed: true}, {after: time.Millisecond}}[random.IntN(5)]
-				q.finish(busy[i].key, busy[i].urgency, o, now)
-				m.finish(busy[i].key, busy[i].urgency, o, now)
+				q.finish(busy[i].key, busy[i].priority, o, now)
+				m.finish(busy[i].key, busy[i].priority, o, now)
 				busy = slices.Delete(busy, i, i+1)
 			}
 			if q.items.count != len(m.keys) {

@@ -187,9 +187,9 @@ const (
 	firstListed                // By the first of all lists.
 )
 
-// update keeps what is newer, and reports whether that was news. A status that comes
+// update keeps what is newer, and reports whether anything changed. A status that comes
 // with it is kept only if it was there at first.
-func (r *records) update(rec record, how telling) (news bool) {
+func (r *records) update(rec record, how telling) (changed bool) {
 	var err error // Whoever wrote what cannot be read is not told: it is as if there were nothing.
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
@@ -310,10 +310,10 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch news := v.records.update(rec, how); {
+		switch changed := v.records.update(rec, how); {
 		case how == firstListed:
 			v.records.found(key)
-		case news:
+		case changed:
 			v.records.changed(key, rec.status)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 	"refract.dev/placement"
 )
 
-// remove deletes the copy if there is one, or lets it go where it is to stay.
+// remove deletes the copy if there is one, or releases it where it is to stay.
 func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving bool, have member.Copy, found member.Lookup) (reconcile.Result, error) {
 	r := a.statusFor(key, p)
 	if found != member.Present || (!a.ours(key, have) && !r.stripped(have)) {
@@ -43,7 +43,7 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		return a.release(ctx, key, r, have, nil)
 	}
 	if key.GroupResource == namespaceResource.GroupResource() {
-		// What is in it is not for one copy to take along: it stays, or goes when it is empty.
+		// What is in it is not for one copy to take along: it stays, or is deleted when it is empty.
 		var mark any
 		if !have.Adopted && !r.adopted {
 			mark = a.hub
@@ -52,11 +52,11 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		return a.release(ctx, key, r, have, mark)
 	}
 	asked := why == causeDeleted && !a.guard.all
-	if !asked && (!a.state.complete.Load() || !a.member.Swept()) {
+	if !asked && (!a.state.complete.Load() || !a.member.Copies.Swept()) {
 		if key.GroupResource != crdResource.GroupResource() { // Of those it is asked first what goes with them.
 			a.guard.await(removal{key, have.UID, why, false})
 		}
-		return a.done(key, r, guardSettles) // What else is to go, or is there, is not known yet.
+		return a.done(key, r, guardSettles) // What else is to be deleted, or is there, is not known yet.
 	}
 	needed, err := a.needsApproval(ctx, key)
 	if err != nil {
@@ -84,19 +84,19 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 }
 
 // stays reports whether a copy that does not belong on the cluster any more is left to
-// it as it is: because its source, which is gone for the cluster, had asked for that, or
+// it as it is: because its source, which is deleted for the cluster, had asked for that, or
 // because the cluster made it, and it became a copy when Refract did not mind.
 func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 	adopted := have.Adopted || r.adopted
 	return have.Native || gone && (have.Orphan == placement.OrphanAll || have.Orphan == placement.OrphanAdopted && adopted)
 }
 
-// delete deletes a copy that may go.
+// delete deletes a copy that may be deleted.
 func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}
-	found, err := a.member.Delete(ctx, key, have.UID)
+	found, err := a.member.Copies.Delete(ctx, key, have.UID)
 	if err != nil {
 		a.guard.done(key)
 		r.reason, r.message = reasonDeletionFailed, err.Error()
@@ -104,7 +104,7 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 	}
 	a.guard.went(key)
 	if !found {
-		a.member.Forget(key)
+		a.member.Copies.Forget(key)
 		r.absent = true
 	}
 	a.namespaces.tidyLater(key.Namespace)
@@ -117,7 +117,7 @@ func (a *applier) needsApproval(ctx context.Context, key Key) (bool, error) {
 	if key.GroupResource != crdResource.GroupResource() {
 		return false, nil
 	}
-	some, err := a.member.Any(ctx, schema.ParseGroupResource(key.Name))
+	some, err := a.member.Objects.Any(ctx, schema.ParseGroupResource(key.Name))
 	if err != nil {
 		return false, fmt.Errorf("looking for objects of the type on the cluster: %w", err)
 	}
@@ -139,15 +139,15 @@ func (a *applier) release(ctx context.Context, key Key, r clusterStatus, have me
 	if err != nil {
 		return reconcile.Result{}, err
 	}
-	gvr, served := a.member.Resource(key.GroupResource)
+	gvr, served := a.member.Copies.Resource(key.GroupResource)
 	if !served {
 		return a.done(key, r, soonRetry)
 	}
-	if err := a.member.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
+	if err := a.member.Objects.Patch(ctx, gvr, key.NamespacedName, patch); err != nil && !apierrors.IsNotFound(err) {
 		r.reason, r.message = reasonDeletionFailed, fmt.Sprintf("leaving the copy to the cluster: %v", err)
 		return a.failed(key, r)
 	}
-	a.member.Forget(key)
+	a.member.Copies.Forget(key)
 	r.absent = true
 	return a.done(key, r, 0)
 }

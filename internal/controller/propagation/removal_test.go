@@ -1,15 +1,19 @@
 package propagation
 
 import (
+	"net/http"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 // TestMissingAtTheStart is judged together, also if much of it is not asked about again
@@ -41,5 +45,162 @@ func TestMissingAtTheStart(t *testing.T) {
 	}
 	if message, _ := a.guard.show("m"); !strings.HasPrefix(message, "40 of 40 copies are to go at once") || len(s.requests) > 0 {
 		t.Errorf("want all of them held and none gone, got %q and requests %v", message, s.requests)
+	}
+}
+
+// TestRemove: the applier removes a copy that is to be on the member no more. What somebody has
+// asked for goes at once; what nobody has, when it is known what else is to go, and the guard lets
+// it. What the object asked to leave is let go as it is, and is no copy any more.
+func TestRemove(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	gone := func(c cause) *desiredState { return &desiredState{gone: true, cause: c} }
+	many := func(a *applier) { // Half of what there is was to go a while ago.
+		for i := range 40 {
+			held := keyOf("configmaps", strconv.Itoa(i))
+			a.state.setDesired(held, gone(causePlacement), previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "m"}}}, nil)
+			a.guard.undecided[held] = removal{Key: held, uid: types.UID(held.Name), cause: causePlacement}
+		}
+	}
+	collected := func(a *applier) { // It was asked about before, and nothing came to it.
+		a.guard.undecided[key] = removal{key, "u-web", causePlacement, false}
+		a.guard.changed = a.guard.now().Add(-guardSettles)
+		a.guard.since = a.guard.changed
+	}
+	const settled, remove, release = "report web after 100ms", "DELETE web", "PATCH web"
+	type want struct {
+		Sent   []string
+		Status string
+		Said   []string
+		Again  time.Duration
+		Tidy   []string // Namespaces that may be empty by now.
+		Copy   member.Lookup
+		Asked  int // Removals that the guard has yet to judge.
+		Passes int // That it lets go,
+		Lost   int // and that went unasked.
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		copy   func(*metav1.PartialObjectMetadata)
+		absent bool
+		before func(*applier, *neighbours)
+		refuse map[string]metav1.Status
+		want   want
+	}{
+		"Deleted": {
+			reason: "Somebody deleted the object by a call.", p: gone(causeDeleted),
+			want: want{Sent: []string{remove}, Status: "Deleting SourceGone", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"DeletedAndAllIsJudged": {
+			reason: "The guard was told to judge that, too.", p: gone(causeDeleted), before: func(a *applier, _ *neighbours) { a.guard.all = true },
+			want: want{Status: "Deleting SourceGone", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{"report web later"}},
+		},
+		"NotPlaced": {
+			reason: "Nobody has asked for it: more may be to go.", p: &desiredState{},
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
+		},
+		"NotPlacedAndNothingElse": {
+			reason: "It is little: it goes, and counts as lost.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Lost: 1, Said: []string{settled}},
+		},
+		"Incomplete": {
+			reason: "Objects have yet to be decided about: no time passes for the guard.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				collected(a)
+				a.state.complete.Store(false)
+			},
+			want: want{Status: "Deleting NoLongerPlaced", Again: guardSettles, Copy: member.Present, Asked: 1, Said: []string{settled}},
+		},
+		"Much": {
+			reason: "It goes when somebody has approved it. The cluster says so.", p: &desiredState{}, before: func(a *applier, _ *neighbours) {
+				many(a)
+				collected(a)
+			},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{"pend m", settled}},
+		},
+		"Approved": {
+			reason: "Somebody has: that is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
+				e.approved = a.guard.pending.token()
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting NoLongerPlaced", Tidy: []string{"m shop"}, Copy: member.Present, Said: []string{settled}},
+		},
+		"Leaves": {
+			reason: "The cluster is leaving the fleet, whatever is wanted of the object.", p: &desiredState{blocked: reasonPolicyNotFound}, before: func(a *applier, e *neighbours) {
+				e.leaves = true
+				collected(a)
+				a.guard.undecided[key] = removal{key, "u-web", causeLeaves, false}
+			},
+			want: want{Sent: []string{remove}, Status: "Deleting ClusterLeaves", Tidy: []string{"m shop"}, Copy: member.Present, Lost: 1, Said: []string{settled}},
+		},
+		"Refused": {
+			reason: "It is tried again, and asked about again.", p: &desiredState{}, before: func(a *applier, _ *neighbours) { collected(a) },
+			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}},
+			want:   want{Sent: []string{remove}, Status: "Deleting DeletionFailed", Again: firstRetry, Copy: member.Present, Said: []string{settled}},
+		},
+		"GoneMeanwhile": {
+			reason: "It is not there, whatever a watch has told.", p: gone(causeDeleted),
+			refuse: map[string]metav1.Status{http.MethodDelete: {Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound}},
+			want:   want{Sent: []string{remove}, Status: "none", Tidy: []string{"m shop"}, Copy: member.Absent, Said: []string{settled}},
+		},
+		"Going": {
+			reason: "It has finalizers: that it went will be told.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				now := metav1.Now()
+				o.DeletionTimestamp = &now
+			},
+			want: want{Status: "Deleting SourceGone", Copy: member.Present, Said: []string{"report web later"}},
+		},
+		"Orphaned": {
+			reason: "The object asked for it to stay.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[refractv1alpha1.OrphanAnnotation] = placement.OrphanAll
+			},
+			want: want{Sent: []string{release}, Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"AnotherHubs": {
+			reason: "It is not ours to remove.", p: gone(causeDeleted), copy: func(o *metav1.PartialObjectMetadata) {
+				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"
+			},
+			want: want{Status: "none", Copy: member.Present, Said: []string{settled}},
+		},
+		"NotThere": {
+			reason: "There is nothing to remove, and nothing to ask.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) { collected(a) },
+			want: want{Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			if !tc.absent {
+				o := d.copyOf("web", "h")
+				if tc.copy != nil {
+					tc.copy(o)
+				}
+				d.put(o)
+			}
+			a, e := applierOf(t, d, LeastEmpty)
+			now := time.Now()
+			a.guard = newGuard(DefaultGuard, func() time.Time { return now })
+			a.state.setDesired(key, tc.p, previous{uid: "1", statuses: []refractv1alpha1.ClusterStatus{{Name: "m", State: refractv1alpha1.StateSynced}}}, nil)
+			if tc.before != nil {
+				tc.before(a, e)
+			}
+			d.change(func() { d.refuse = tc.refuse })
+			a.namespaces.queue.queue = queue[string]{}
+			result, err := a.applyOne(t.Context(), key)
+			if err != nil {
+				t.Fatalf("%s\napplyOne(): %v", tc.reason, err)
+			}
+			_, found := a.member.Copies.Get(key)
+			got := want{
+				Sent: d.sent(), Status: statusOf(a.state, key), Said: e.said, Again: result.RequeueAfter, Copy: found,
+				Asked: len(a.guard.undecided), Passes: len(a.guard.allowed) + len(a.guard.approved), Lost: len(a.guard.lost),
+			}
+			for _, text := range waitingIn("m", a.namespaces.queue) {
+				name, _, _ := strings.Cut(text, ": ") // In two seconds, or a little less by now.
+				got.Tidy = append(got.Tidy, name)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\napplyOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }

@@ -107,10 +107,10 @@ func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync)
 
 // recordChanged is called when somebody else wrote a record.
 func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
-	rows := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
+	statuses := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
 		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
 	})
-	rep.state.learn(key, rows, rep.shards.Owns)
+	rep.state.learn(key, statuses, rep.shards.Owns)
 	if !rep.shards.Leads() {
 		rep.decider.add(key, priorityChanged)
 	}
@@ -119,7 +119,7 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 
 // reportOne writes the record of one object, or takes it away.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	p, rows, was, ok := rep.state.snapshot(key)
+	p, statuses, was, ok := rep.state.snapshot(key)
 	k, found := rep.records.get(key)
 	if !ok {
 		if found { // A record that became known after its object was forgotten.
@@ -128,14 +128,14 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		return reconcile.Result{}, nil
 	}
 	if !rep.shards.Leads() {
-		return rep.reportOwn(ctx, key, p, rows, found)
+		return rep.reportOwn(ctx, key, p, statuses, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
 	r.SetName(recordName(key))
 	r.SetResourceVersion(k.version)
 	r.SetUID(k.uid)
-	if p.gone && len(rows)+len(was.placed) == 0 {
+	if p.gone && len(statuses)+len(was.placed) == 0 {
 		if found {
 			if err := rep.close(ctx, r, k); err != nil {
 				return again(err)
@@ -168,7 +168,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		}
 		rep.records.wrote(r)
 	}
-	status := rep.assemble(key, p, rows, was, k.conditions)
+	status := rep.assemble(key, p, statuses, was, k.conditions)
 	if digest(&status) == k.digest {
 		return reconcile.Result{}, nil
 	}
@@ -190,9 +190,9 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 
 // reportOwn writes the statuses of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, rows map[string]clusterStatus, found bool) (reconcile.Result, error) {
+func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, found bool) (reconcile.Result, error) {
 	if !found {
-		if p.gone && !rep.ownsAny(rows) {
+		if p.gone && !rep.ownsAny(statuses) {
 			rep.decider.forget(key, p)
 		}
 		return reconcile.Result{}, nil
@@ -205,7 +205,7 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, ro
 	r.status.Expand()
 	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return rep.shards.Owns(s.Name) })
 	mine := map[string]bool{}
-	for name := range rows {
+	for name := range statuses {
 		mine[name] = rep.shards.Owns(name)
 	}
 	for name := range p.targets {
@@ -213,7 +213,7 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, ro
 	}
 	for name, is := range mine {
 		if is {
-			r.status.Clusters = append(r.status.Clusters, rep.clusterStatusOf(key, p, name, rows))
+			r.status.Clusters = append(r.status.Clusters, rep.clusterStatusOf(key, p, name, statuses))
 		}
 	}
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -229,8 +229,8 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, ro
 }
 
 // ownsAny reports whether this replica writes to one of the clusters of statuses.
-func (rep *reporter) ownsAny(rows map[string]clusterStatus) bool {
-	for name := range rows {
+func (rep *reporter) ownsAny(statuses map[string]clusterStatus) bool {
+	for name := range statuses {
 		if rep.shards.Owns(name) {
 			return true
 		}
@@ -239,7 +239,7 @@ func (rep *reporter) ownsAny(rows map[string]clusterStatus) bool {
 }
 
 // again has a report come again after an error. That what is known of the record is
-// behind is no error: it exists already, or has changed, or is gone.
+// behind is no error: it exists already, or has changed, or is deleted.
 func again(err error) (reconcile.Result, error) {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
@@ -269,7 +269,7 @@ func (rep *reporter) close(ctx context.Context, r record, k known) error {
 	return client.IgnoreNotFound(rep.client.Delete(ctx, r.Object))
 }
 
-// release lets a record go that is being deleted.
+// release takes the finalizer off a record that is being deleted.
 func (rep *reporter) release(ctx context.Context, r record, k known) error {
 	if !k.finalized {
 		return nil
@@ -285,8 +285,8 @@ func (rep *reporter) release(ctx context.Context, r record, k known) error {
 }
 
 // clusterStatusOf is the status of one cluster.
-func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, rows map[string]clusterStatus) refractv1alpha1.ClusterStatus {
-	r, reported := rows[name]
+func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, statuses map[string]clusterStatus) refractv1alpha1.ClusterStatus {
+	r, reported := statuses[name]
 	if r.foreign != nil && !rep.shards.Owns(name) {
 		s := *r.foreign
 		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
@@ -315,7 +315,7 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, rows
 		s.State = refractv1alpha1.StatePending
 	}
 	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
-		if have, found := m.Copy(key); found == member.Present {
+		if have, found := m.Copies.Get(key); found == member.Present {
 			s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
 			if s.Readiness == "" {
 				s.Readiness = refractv1alpha1.ReadinessReady
@@ -335,7 +335,7 @@ func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.Cluster
 // assemble makes the status. It is deterministic, so that what did not change is
 // not written.
 func (rep *reporter) assemble(
-	key Key, p *desiredState, rows map[string]clusterStatus, was previous, conditions []metav1.Condition,
+	key Key, p *desiredState, statuses map[string]clusterStatus, was previous, conditions []metav1.Condition,
 ) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
@@ -351,7 +351,7 @@ func (rep *reporter) assemble(
 		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
 	}
 	names := map[string]bool{}
-	for name := range rows {
+	for name := range statuses {
 		names[name] = true
 	}
 	for name := range p.targets {
@@ -362,20 +362,20 @@ func (rep *reporter) assemble(
 	}
 	holders := map[string]int32{}
 	for _, name := range slices.Sorted(maps.Keys(names)) {
-		line := rep.clusterStatusOf(key, p, name, rows)
+		status := rep.clusterStatusOf(key, p, name, statuses)
 		if at, ok := find(was.placed, name); ok && p.blocked != "" {
-			line.Replicas = was.placed[at].Replicas // It is so until it can be decided.
+			status.Replicas = was.placed[at].Replicas // It is so until it can be decided.
 		}
 		if t := p.targets[name]; t != nil && t.variant != nil {
 			holders[t.variant.hash]++
 		}
-		if line.State == refractv1alpha1.StateSynced {
+		if status.State == refractv1alpha1.StateSynced {
 			s.Synced++
-			if line.Readiness == refractv1alpha1.ReadinessReady {
+			if status.Readiness == refractv1alpha1.ReadinessReady {
 				s.Ready++
 			}
 		}
-		s.Clusters = append(s.Clusters, line)
+		s.Clusters = append(s.Clusters, status)
 	}
 	s.VariantCount = int32(len(p.variants))
 	for _, v := range p.variants[:min(len(p.variants), maxVariants)] {

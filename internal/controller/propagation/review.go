@@ -60,7 +60,7 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 	}
 	known := v.policies.object(ref)
 	if known == nil {
-		return reconcile.Result{}, nil // It is gone.
+		return reconcile.Result{}, nil // It is deleted.
 	}
 	generation := known.GetGeneration()
 	obj, status := policyObject(ref)

@@ -37,7 +37,7 @@ const rediscoverInterval = 30 * time.Second
 var crdResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"}
 
 // sources are the objects of the hub that ask to be propagated, of every type
-// that the hub serves. Types are followed as they come and go.
+// that the hub serves. Types are followed as they are added and removed.
 type sources struct {
 	dynamic   dynamic.Interface
 	discovery discovery.DiscoveryInterface
@@ -131,7 +131,7 @@ func (s *sources) lookAgain() {
 	}
 }
 
-// discover begins to watch types that are new and forgets those that are gone.
+// discover begins to watch types that are new and forgets those that are removed.
 func (s *sources) discover(ctx context.Context) error {
 	lists, err := discovery.ServerPreferredResources(s.discovery)
 	var partial *discovery.ErrGroupDiscoveryFailed
@@ -423,7 +423,7 @@ func (s *sources) objects() []*unstructured.Unstructured {
 // served each time that the hub lets it.
 func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, into *view, served func()) *cache.Reflector {
 	resource := s.dynamic.Resource(gvr)
-	heard := func(err error) {
+	onError := func(err error) {
 		if into.onError(err) && !apierrors.IsNotFound(err) {
 			s.log.Error(err, "Objects of a type cannot be listed on the hub, and are not propagated until they can", "type", gvr.GroupResource().String())
 		}
@@ -432,7 +432,7 @@ func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, in
 		ListWithContextFunc: func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 			o.LabelSelector = selector
 			list, err := resource.List(ctx, o)
-			heard(err)
+			onError(err)
 			if err == nil {
 				served()
 			}
@@ -445,7 +445,7 @@ func (s *sources) reflector(gvr schema.GroupVersionResource, selector string, in
 			case err == nil:
 				served()
 			case !into.asked(): // The first list may be a watch, which is tried until it works.
-				heard(err)
+				onError(err)
 			}
 			return w, err
 		},
@@ -495,7 +495,7 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 }
 
 // look asks the hub for an object that no cache has. It returns the object if it travels with
-// others, or else why its copies are to go: Missing, TypeDeleted if the hub does not serve the
+// others, or else why its copies are to be deleted: Missing, TypeDeleted if the hub does not serve the
 // type any more, Deleted if it is being deleted, or Withdrawn if it does not ask to be
 // propagated. It returns neither if the copies are to stay.
 //
@@ -534,7 +534,7 @@ func (s *sources) look(ctx context.Context, key Key, src source) (obj *unstructu
 	return nil, "", nil
 }
 
-// asksNothing says of an object that is there why its copies are to go; nothing if it
+// asksNothing says of an object that is there why its copies are to be deleted; nothing if it
 // asks to be propagated.
 func asksNothing(obj *unstructured.Unstructured) cause {
 	_, asks, _, _ := placement.Named(obj.GetLabels(), obj.GetNamespace()) //nolint:dogsled // A label that is not valid asks, too.
@@ -548,7 +548,7 @@ func asksNothing(obj *unstructured.Unstructured) cause {
 	}
 }
 
-// around returns what was deleted around an object that is gone or going: its type, or
+// around returns what was deleted around an object that is deleted or being deleted: its type, or
 // its namespace, which is being deleted, is not there, or was made after the object.
 // It returns Missing if the hub does not say. Namespaces and types outlive what is in
 // them, and the hub is asked after the object went: the one that took it along cannot
@@ -669,12 +669,12 @@ func (v *view) asked() bool {
 
 // onError is told how a list went, and reports whether it is the first of several
 // that fail.
-func (v *view) onError(err error) (news bool) {
+func (v *view) onError(err error) (first bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	news = err != nil && v.err == nil
+	first = err != nil && v.err == nil
 	v.err = err
-	return news
+	return first
 }
 
 // drop forgets an object that is not kept any more.

@@ -206,9 +206,9 @@ func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
 }
 
 // recover takes up what was reported before a restart.
-func (e *objectState) recover(rows []refractv1alpha1.ClusterStatus) {
-	for i := range rows {
-		e.statuses[rows[i].Name] = reported(&rows[i])
+func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus) {
+	for i := range statuses {
+		e.statuses[statuses[i].Name] = reported(&statuses[i])
 	}
 }
 
@@ -266,36 +266,36 @@ func (s *state) followed(key Key, before []Key) followed {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	clusters := map[string]bool{}
-	var lead followed
+	var leaders followed
 	for leader := range s.leaders[key] {
 		e := s.objects[leader]
 		for _, name := range e.followers[key] {
 			clusters[name] = true
 		}
-		lead.by = append(lead.by, leader)
-		lead.orphan = max(lead.orphan, orphaning(e.desired.keeping.Orphan))
-		lead.fail(e.desired)
-		lead.keep(e.withheld[key])
+		leaders.by = append(leaders.by, leader)
+		leaders.orphan = max(leaders.orphan, orphaning(e.desired.keeping.Orphan))
+		leaders.fail(e.desired)
+		leaders.keep(e.withheld[key])
 	}
 	for _, leader := range before {
 		e := s.objects[leader]
 		switch {
 		case e == nil:
-			lead.unknown = append(lead.unknown, leader)
+			leaders.unknown = append(leaders.unknown, leader)
 		case (e.desired.blocked != "" || e.desired.dryRun) && !s.leaders[key][leader]:
-			lead.blocked = true
-			lead.by = append(lead.by, leader)
+			leaders.blocked = true
+			leaders.by = append(leaders.by, leader)
 		case s.leaders[key][leader]:
 		default:
-			failing, withheld := lead.fail(e.desired), lead.keep(e.withheld[key])
+			failing, withheld := leaders.fail(e.desired), leaders.keep(e.withheld[key])
 			if failing || withheld {
-				lead.by = append(lead.by, leader)
+				leaders.by = append(leaders.by, leader)
 			}
 		}
 	}
-	lead.clusters = slices.Sorted(maps.Keys(clusters))
-	slices.SortFunc(lead.by, compareKeys)
-	return lead
+	leaders.clusters = slices.Sorted(maps.Keys(clusters))
+	slices.SortFunc(leaders.by, compareKeys)
+	return leaders
 }
 
 // fail adds the clusters for which the desired state of a leader failed, and reports whether
@@ -476,7 +476,7 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 
 // snapshot returns the desired state and the statuses of the key, and the clusters that have,
 // or may have, a copy.
-func (s *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatus, was previous, ok bool) {
+func (s *state) snapshot(key Key) (p *desiredState, statuses map[string]clusterStatus, was previous, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
@@ -490,7 +490,7 @@ func (s *state) snapshot(key Key) (p *desiredState, rows map[string]clusterStatu
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.
-func (s *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(string) bool) {
+func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
@@ -498,21 +498,21 @@ func (s *state) learn(key Key, rows []refractv1alpha1.ClusterStatus, own func(st
 		return
 	}
 	there := map[string]bool{}
-	for i := range rows {
-		row := rows[i]
-		there[row.Name] = true
-		if own(row.Name) {
+	for i := range statuses {
+		status := statuses[i]
+		there[status.Name] = true
+		if own(status.Name) {
 			continue
 		}
-		r := reported(&row)
-		r.foreign = &row
-		if t := e.desired.targets[row.Name]; t != nil && t.variant != nil && t.variant.hash == row.Hash {
+		r := reported(&status)
+		r.foreign = &status
+		if t := e.desired.targets[status.Name]; t != nil && t.variant != nil && t.variant.hash == status.Hash {
 			r.seq = e.desired.seq
 		}
-		if _, reported := e.statuses[row.Name]; !reported {
-			s.copies.change(key.Namespace, row.Name, e.desired.targets[row.Name] != nil, true)
+		if _, reported := e.statuses[status.Name]; !reported {
+			s.copies.change(key.Namespace, status.Name, e.desired.targets[status.Name] != nil, true)
 		}
-		e.statuses[row.Name] = r
+		e.statuses[status.Name] = r
 	}
 	for name, r := range e.statuses {
 		if r.foreign != nil && !there[name] && !own(name) {

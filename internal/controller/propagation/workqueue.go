@@ -26,22 +26,57 @@ type Key = member.Key
 type workQueue[K comparable] struct {
 	do      reconcile.TypedFunc[K]
 	log     logr.Logger
-	limit   int // Of workers.
-	kind    string
-	cluster string
 	measure measures
 	made    time.Time
 
-	mu       sync.Mutex
-	queue    queue[K]
-	spawn    func() // Starts a worker; nil before the start.
-	over     bool   // Nothing is taken up any more.
-	running  int    // Workers.
-	waking   int    // Those of them that are about to look for a key.
-	workers  sync.WaitGroup
-	timer    *time.Timer
-	alarm    time.Duration // When the timer rings.
-	alarming bool          // Whether it will.
+	mu      sync.Mutex
+	queue   queue[K]
+	workers workers
+	alarm   alarm // For the key that is due next.
+	over    bool  // Nothing is taken up any more.
+}
+
+// workers are the goroutines that work on keys: as many as there are keys that are due, up to a limit.
+type workers struct {
+	limit   int
+	spawn   func() // Starts one; nil before the start.
+	running int
+	waking  int // Those of them that are about to look for a key.
+	group   sync.WaitGroup
+}
+
+// wake sees to it that each key that is ready has a worker that is about to look for one, if there may be so many.
+func (w *workers) wake(ready int) {
+	for w.running < w.limit && w.waking < ready {
+		w.running++
+		w.waking++
+		w.spawn()
+	}
+}
+
+// alarm rings once, at the earliest time that it was set for.
+type alarm struct {
+	timer *time.Timer
+	at    time.Duration
+	set   bool
+}
+
+func (a *alarm) ringAt(at, now time.Duration, ring func()) {
+	if a.set && a.at <= at {
+		return
+	}
+	a.at, a.set = at, true
+	if a.timer == nil {
+		a.timer = time.AfterFunc(at-now, ring)
+		return
+	}
+	a.timer.Reset(at - now)
+}
+
+func (a *alarm) stop() {
+	if a.timer != nil {
+		a.timer.Stop()
+	}
 }
 
 // newWorkQueue returns work that is not begun; start begins it. Keys may be added
@@ -52,14 +87,13 @@ type workQueue[K comparable] struct {
 // after Result.RequeueAfter, or, if it failed or panicked, after a time that doubles
 // with each failure in a row, unless the error is a reconcile.TerminalError. The other
 // fields of the Result mean nothing.
-func newWorkQueue[K comparable](name string, workers int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
-	if workers < 1 {
-		return nil, fmt.Errorf("queue %s: want at least one worker, got %d", name, workers)
+func newWorkQueue[K comparable](name string, limit int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
+	if limit < 1 {
+		return nil, fmt.Errorf("queue %s: want at least one worker, got %d", name, limit)
 	}
 	kind, cluster, _ := strings.Cut(name, "-")
 	return &workQueue[K]{
-		do: do, log: log.WithValues("queue", kind), limit: workers,
-		kind: kind, cluster: cluster, measure: measuresOf(kind), made: time.Now(),
+		do: do, log: log.WithValues("queue", kind), measure: measuresOf(kind, cluster), made: time.Now(), workers: workers{limit: limit},
 	}, nil
 }
 
@@ -98,20 +132,18 @@ func (w *workQueue[K]) enqueue(key K, u priority, d time.Duration) {
 // called once; keys that are left, or are added later, are dropped.
 func (w *workQueue[K]) start(ctx context.Context) error {
 	ctx = ctrl.LoggerInto(ctx, w.log)
-	defer depths.join(w.kind, w.cluster, w.depth)()
+	defer depths.join(w.measure.kind, w.measure.cluster, w.depth)()
 	w.mu.Lock()
-	w.spawn = func() { w.workers.Go(func() { w.run(ctx) }) }
+	w.workers.spawn = func() { w.workers.group.Go(func() { w.run(ctx) }) }
 	w.proceed(w.now())
 	w.mu.Unlock()
 
 	<-ctx.Done()
 	w.mu.Lock()
 	w.over = true
-	if w.timer != nil {
-		w.timer.Stop()
-	}
+	w.alarm.stop()
 	w.mu.Unlock()
-	w.workers.Wait()
+	w.workers.group.Wait()
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -122,32 +154,21 @@ func (w *workQueue[K]) start(ctx context.Context) error {
 // proceed sees to it that there are workers for what is due, and a timer for what
 // is due next. The lock must be held.
 func (w *workQueue[K]) proceed(now time.Duration) {
-	if w.spawn == nil || w.over {
+	if w.workers.spawn == nil || w.over {
 		return
 	}
 	w.queue.promote(now)
-	for w.running < w.limit && w.waking < w.queue.ready {
-		w.running++
-		w.waking++
-		w.spawn()
+	w.workers.wake(w.queue.ready)
+	if next, ok := w.queue.next(); ok {
+		w.alarm.ringAt(next, now, w.ring)
 	}
-	next, ok := w.queue.next()
-	if !ok || (w.alarming && w.alarm <= next) {
-		return
-	}
-	w.alarm, w.alarming = next, true
-	if w.timer == nil {
-		w.timer = time.AfterFunc(next-now, w.ring)
-		return
-	}
-	w.timer.Reset(next - now)
 }
 
 // ring is called when a key may be due.
 func (w *workQueue[K]) ring() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.alarming = false
+	w.alarm.set = false
 	w.proceed(w.now())
 }
 
@@ -156,7 +177,7 @@ func (w *workQueue[K]) run(ctx context.Context) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for {
-		w.waking--
+		w.workers.waking--
 		if ctx.Err() != nil {
 			break
 		}
@@ -172,10 +193,10 @@ func (w *workQueue[K]) run(ctx context.Context) {
 		w.measure.worked.Observe((now - began).Seconds())
 		w.mu.Lock()
 		w.queue.finish(key, u, o, now)
-		w.waking++
+		w.workers.waking++
 		w.proceed(now)
 	}
-	w.running--
+	w.workers.running--
 }
 
 // try works on one key.
@@ -189,17 +210,17 @@ func (w *workQueue[K]) try(ctx context.Context, key K) outcome {
 		return outcome{failed: true}
 	case errors.Is(err, reconcile.TerminalError(nil)):
 		w.measure.errors.Inc()
-		w.log.Error(err, "Work on a key failed for good", "key", key)
+		w.log.Error(err, "Reconciler error; the key is not tried again", "key", key)
 		return outcome{}
 	default:
 		w.measure.errors.Inc()
-		w.log.Error(err, "Work on a key failed; it is tried again", "key", key)
+		w.log.Error(err, "Reconciler error; the key is tried again", "key", key)
 		return outcome{failed: true}
 	}
 }
 
 func (w *workQueue[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err error) {
-	defer rescue.To(&err, w.log, w.kind, "key", key)
+	defer rescue.To(&err, w.log, w.measure.kind, "key", key)
 	return w.do(ctx, key)
 }
 

@@ -212,10 +212,10 @@ func TestQueueWorkers(t *testing.T) {
 			synctest.Wait()
 			w.mu.Lock()
 			defer w.mu.Unlock()
-			if w.waking != 0 {
-				t.Errorf("%d workers are waking though nothing moves", w.waking)
+			if w.workers.waking != 0 {
+				t.Errorf("%d workers are waking though nothing moves", w.workers.waking)
 			}
-			return w.running
+			return w.workers.running
 		}
 		if got := workers(); got != 0 {
 			t.Errorf("%d workers of an idle queue, want 0", got)
@@ -430,8 +430,8 @@ func raceQueue(t *testing.T) {
 	adding.Wait()
 	time.Sleep(time.Hour) //nolint:forbidigo // The time of the bubble: by then all is done.
 	w.mu.Lock()
-	if w.queue.items.count != 0 || w.running != 0 {
-		t.Errorf("%d keys and %d workers are left", w.queue.items.count, w.running)
+	if w.queue.items.count != 0 || w.workers.running != 0 {
+		t.Errorf("%d keys and %d workers are left", w.queue.items.count, w.workers.running)
 	}
 	w.mu.Unlock()
 	end()

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -19,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
@@ -41,36 +43,44 @@ const (
 	lastBounce   = time.Hour
 )
 
+// applier does what was decided about a namespace: it writes statuses, has pods recreated,
+// and records events.
+type applier struct {
+	client   client.Client
+	recorder events.EventRecorder
+	log      logr.Logger
+	now      func() time.Time
+}
+
 // apply does what was decided. What is touched is written to the statuses before,
 // so that it is known whatever happens.
-func (c *controller) apply(ctx context.Context, namespace string, at *place, s *snapshot, p *plan) error {
-	at.memory = p.memory
-	failed, errs := c.writeStatuses(ctx, namespace, at, s, p)
+func (w *applier) apply(ctx context.Context, ns *namespaceState, s *snapshot, p *plan) error {
+	ns.workloads = p.next
+	failed, errs := w.writeStatuses(ctx, ns, s, p)
 	for _, t := range p.touches {
 		if slices.ContainsFunc(t.policies, func(name string) bool { return failed[name] }) {
 			continue
 		}
-		if err := c.touch(ctx, namespace, at, t); err != nil {
+		if err := w.touch(ctx, ns, t); err != nil {
 			errs = append(errs, err)
 		}
 	}
 	for _, policy := range s.policies {
 		if slices.Contains(p.resumed, policy.name) {
-			errs = append(errs, c.forgetResumed(ctx, namespace, policy))
+			errs = append(errs, w.forgetResumed(ctx, ns.name, policy))
 		}
 	}
 	for _, e := range p.events {
 		if !failed[e.policy] {
-			c.tell(namespace, s, e)
+			w.record(ns.name, s, e)
 		}
 	}
-	c.census.put(namespace, p.pods)
 	return errors.Join(errs...)
 }
 
-// writeStatuses writes the statuses that are others than before, and returns for
-// which policies that failed.
-func (c *controller) writeStatuses(ctx context.Context, namespace string, at *place, s *snapshot, p *plan) (failed map[string]bool, errs []error) {
+// writeStatuses writes the statuses that have changed, and returns for which policies that
+// failed.
+func (w *applier) writeStatuses(ctx context.Context, ns *namespaceState, s *snapshot, p *plan) (failed map[string]bool, errs []error) {
 	failed = map[string]bool{}
 	var mu sync.Mutex
 	var running sync.WaitGroup
@@ -83,19 +93,19 @@ func (c *controller) writeStatuses(ctx context.Context, namespace string, at *pl
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			version, err := c.writeStatus(ctx, namespace, policy, now)
+			version, err := w.writeStatus(ctx, ns.name, policy, now)
 			mu.Lock()
 			defer mu.Unlock()
 			switch {
 			case err != nil && policy.unreadable:
 				// It does not help to try again. The log has what is wrong with it.
 				failed[policy.name] = true
-				c.log.V(1).Info("Cannot write to what is no policy", "namespace", namespace, "policy", policy.name, "error", err.Error())
+				w.log.V(1).Info("Cannot write to what is no policy", "namespace", ns.name, "policy", policy.name, "error", err.Error())
 			case err != nil:
 				failed[policy.name] = true
 				errs = append(errs, err)
 			case version != "":
-				at.written[policy.uid] = written{version, now}
+				ns.written[policy.uid] = written{version, now}
 			}
 		})
 	}
@@ -104,28 +114,27 @@ func (c *controller) writeStatuses(ctx context.Context, namespace string, at *pl
 	return failed, errs
 }
 
-// admit writes to the status of every policy of a namespace that its rollout stands still,
-// and why.
-func (c *controller) admit(ctx context.Context, namespace string, why error) (err error) {
-	defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
-	at := c.place(namespace)
+// reportPanic writes to the status of every policy of a namespace that its rollout does not
+// go on, and why.
+func (w *applier) reportPanic(ctx context.Context, ns *namespaceState, policies []*authored, why error) (err error) {
+	defer rescue.To(&err, w.log, "rollout", "namespace", ns.name)
 	var errs []error
-	for _, a := range c.view.policies.all(namespace) {
+	for _, a := range policies {
 		if a.deleting {
 			continue
 		}
-		was := at.status(a)
+		was := ns.status(a)
 		now := ours(was).DeepCopy()
 		meta.SetStatusCondition(&now.Conditions, metav1.Condition{
 			Type: refractv1beta1.ConditionRolledOut, Status: metav1.ConditionFalse, Reason: reasonInternal, Message: why.Error(),
-			ObservedGeneration: a.policy.Generation, LastTransitionTime: metav1.NewTime(c.now().Truncate(time.Second)),
+			ObservedGeneration: a.policy.Generation, LastTransitionTime: metav1.NewTime(w.now().Truncate(time.Second)),
 		})
 		if equality.Semantic.DeepEqual(ours(was), now) {
 			continue
 		}
-		version, err := c.writeStatus(ctx, namespace, &policy{name: a.name, uid: a.uid}, now)
+		version, err := w.writeStatus(ctx, ns.name, &policy{name: a.name, uid: a.uid}, now)
 		if err == nil && version != "" {
-			at.written[a.uid] = written{version, now}
+			ns.written[a.uid] = written{version, now}
 		}
 		errs = append(errs, err)
 	}
@@ -133,11 +142,11 @@ func (c *controller) admit(ctx context.Context, namespace string, why error) (er
 }
 
 // writeStatus writes the status of a policy, and returns the version that it has then;
-// none if the policy has gone.
-func (c *controller) writeStatus(
+// none if the policy is deleted.
+func (w *applier) writeStatus(
 	ctx context.Context, namespace string, p *policy, now *refractv1beta1.ServiceInjectionPolicyStatus,
 ) (version string, err error) {
-	defer rescue.To(&err, c.log, "writing the status of an injection policy", "namespace", namespace, "policy", p.name)
+	defer rescue.To(&err, w.log, "writing the status of an injection policy", "namespace", namespace, "policy", p.name)
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(now)
 	if err != nil {
 		return "", err
@@ -147,10 +156,10 @@ func (c *controller) writeStatus(
 	u.SetNamespace(namespace)
 	u.SetName(p.name)
 	u.SetUID(p.uid)
-	err = c.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(statusOwner), client.ForceOwnership)
+	err = w.client.Status().Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(statusOwner), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
-		return "", nil // It has gone, and perhaps come anew; an event says so.
+		return "", nil // It is deleted, and perhaps created again; an event says so.
 	case err != nil:
 		return "", fmt.Errorf("writing the status of ServiceInjectionPolicy %s/%s: %w", namespace, p.name, err)
 	}
@@ -171,28 +180,28 @@ func ours(s *refractv1beta1.ServiceInjectionPolicyStatus) *refractv1beta1.Servic
 }
 
 // touch does one step of a recreation, and remembers it.
-func (c *controller) touch(ctx context.Context, namespace string, at *place, t touch) error {
-	m := at.memory[t.group.ref.uid]
+func (w *applier) touch(ctx context.Context, ns *namespaceState, t touch) error {
+	m := ns.workloads[t.group.ref.uid]
 	var err error
 	if t.victim == nil {
-		err = c.annotate(ctx, namespace, t, &m)
+		err = w.annotate(ctx, ns.name, t, &m)
 	} else {
-		err = c.evict(ctx, namespace, t, &m)
+		err = w.evict(ctx, ns.name, t, &m)
 	}
-	at.memory[t.group.ref.uid] = m
+	ns.workloads[t.group.ref.uid] = m
 	if err == nil {
 		return nil
 	}
-	before := at.probes[t.group.ref.uid]
-	at.probes[t.group.ref.uid] = probe{
-		hash: before.hash, reason: "WriteFailed", message: err.Error(), at: c.now(),
-		tries: before.tries + 1, retry: c.now().Add(backoff(firstLook, lastLook, before.tries)),
+	before := ns.probes[t.group.ref.uid]
+	ns.probes[t.group.ref.uid] = probe{
+		hash: before.hash, reason: reasonWriteFailed, message: err.Error(), at: w.now(),
+		tries: before.tries + 1, retry: w.now().Add(backoff(firstLook, lastLook, before.tries)),
 	}
 	return err
 }
 
 // annotate has the workload's controller recreate its pods.
-func (c *controller) annotate(ctx context.Context, namespace string, t touch, m *workloadState) error {
+func (w *applier) annotate(ctx context.Context, namespace string, t touch, m *workloadState) error {
 	u := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"template": map[string]any{"metadata": map[string]any{
 		"annotations": map[string]any{refractv1beta1.HashAnnotation: t.group.prospect.hash},
 	}}}}}
@@ -201,32 +210,32 @@ func (c *controller) annotate(ctx context.Context, namespace string, t touch, m 
 	u.SetKind(r.kind)
 	u.SetNamespace(namespace)
 	u.SetName(r.name)
-	u.SetUID(r.uid) // If it has gone since, it does not come back.
-	err := c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(templateOwner), client.ForceOwnership)
+	u.SetUID(r.uid) // If it is deleted since, it is not created again.
+	err := w.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner(templateOwner), client.ForceOwnership)
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
 	case err != nil:
 		return fmt.Errorf("annotating the template of %s/%s: %w", namespace, r, err)
 	}
-	now := c.now()
+	now := w.now()
 	*m = workloadState{
 		ref: r, hash: t.group.prospect.hash, generation: u.GetGeneration(), begun: now, changed: now, reverts: m.reverts,
 		pods: m.pods, lenient: m.lenient, policies: t.policies,
 	}
-	c.log.Info("Having pods recreated", "namespace", namespace, "workload", r.String(), "policies", t.policies)
-	c.tellWorkload(namespace, r, t.policies)
+	w.log.Info("Having pods recreated", "namespace", namespace, "workload", r.String(), "policies", t.policies)
+	w.recordRecreation(namespace, r, t.policies)
 	return nil
 }
 
-// evict asks for a pod to go, as far as budgets allow.
-func (c *controller) evict(ctx context.Context, namespace string, t touch, m *workloadState) error {
+// evict evicts a pod, as far as budgets allow.
+func (w *applier) evict(ctx context.Context, namespace string, t touch, m *workloadState) error {
 	target := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: t.victim.name}}
-	err := c.client.SubResource("eviction").Create(ctx, target, &policyv1.Eviction{
+	err := w.client.SubResource("eviction").Create(ctx, target, &policyv1.Eviction{
 		ObjectMeta:    target.ObjectMeta,
 		DeleteOptions: &metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &t.victim.uid}},
 	})
-	now := c.now()
+	now := w.now()
 	switch {
 	case apierrors.IsNotFound(err), apierrors.IsConflict(err):
 		return nil
@@ -258,9 +267,9 @@ func (c *controller) evict(ctx context.Context, namespace string, t touch, m *wo
 		m.notBefore = now.Add(backoff(firstBounce, lastBounce, m.bounced))
 		m.bounced++
 	}
-	c.log.Info("Evicted a pod", "namespace", namespace, "pod", t.victim.name, "workload", t.group.ref.String(), "policies", t.policies)
+	w.log.Info("Evicted a pod", "namespace", namespace, "pod", t.victim.name, "workload", t.group.ref.String(), "policies", t.policies)
 	if first {
-		c.tellWorkload(namespace, t.group.ref, t.policies)
+		w.recordRecreation(namespace, t.group.ref, t.policies)
 	}
 	return nil
 }
@@ -275,28 +284,28 @@ func statusCode(err error) int32 {
 
 // forgetResumed takes the annotation off a policy that had a halted rollout go on: it
 // is for once.
-func (c *controller) forgetResumed(ctx context.Context, namespace string, p *policy) error {
+func (w *applier) forgetResumed(ctx context.Context, namespace string, p *policy) error {
 	key := "/metadata/annotations/" + strings.NewReplacer("~", "~0", "/", "~1").Replace(refractv1beta1.ResumeAnnotation)
 	patch := fmt.Sprintf(`[{"op":"test","path":%q,"value":%q},{"op":"remove","path":%q}]`, key, p.hash, key)
 	u := &metav1.PartialObjectMetadata{}
 	u.SetGroupVersionKind(refractv1beta1.GroupVersion.WithKind(refractv1beta1.KindServiceInjectionPolicy))
 	u.SetNamespace(namespace)
 	u.SetName(p.name)
-	err := c.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner(statusOwner))
+	err := w.client.Patch(ctx, u, client.RawPatch(types.JSONPatchType, []byte(patch)), client.FieldOwner(statusOwner))
 	if apierrors.IsNotFound(err) || apierrors.IsInvalid(err) {
-		return nil // It has gone, or says something else by now.
+		return nil // It is deleted, or says something else by now.
 	}
 	return err
 }
 
-// tell records an event, and counts it.
-func (c *controller) tell(namespace string, s *snapshot, e event) {
+// record records an event, and counts it.
+func (w *applier) record(namespace string, s *snapshot, e event) {
 	kind := corev1.EventTypeNormal
 	if e.warning {
 		kind = corev1.EventTypeWarning
 	}
 	if e.group != nil {
-		c.recorder.Eventf(named(namespace, e.group.ref), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
+		w.recorder.Eventf(named(namespace, e.group.ref), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
 		rollouts.WithLabelValues(results[e.reason]).Inc()
 		return
 	}
@@ -308,12 +317,12 @@ func (c *controller) tell(namespace string, s *snapshot, e event) {
 		rollouts.WithLabelValues(result).Inc()
 	}
 	of := ref{apiVersion: refractv1beta1.GroupVersion.String(), kind: refractv1beta1.KindServiceInjectionPolicy, name: e.policy, uid: s.policies[i].uid}
-	c.recorder.Eventf(named(namespace, of), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
+	w.recorder.Eventf(named(namespace, of), nil, kind, e.reason, "Recreate", "%s", output.Cut(e.message, mostMessage))
 }
 
-// tellWorkload records on a workload that its pods are recreated.
-func (c *controller) tellWorkload(namespace string, r ref, policies []string) {
-	c.recorder.Eventf(named(namespace, r), nil, corev1.EventTypeNormal, eventRecreates, "Recreate",
+// recordRecreation records on a workload that its pods are recreated.
+func (w *applier) recordRecreation(namespace string, r ref, policies []string) {
+	w.recorder.Eventf(named(namespace, r), nil, corev1.EventTypeNormal, eventRecreates, "Recreate",
 		"%s", output.Cut("its pods are recreated to have what is injected by "+strings.Join(policies, ", "), mostMessage))
 }
 

@@ -18,43 +18,44 @@ const (
 	lookedAt = 5 * time.Minute  // To be said in a status.
 )
 
-// decide says what is to be done in a namespace, and how it stands. It has no side
+// decide says what is to be done in a namespace, and what its status is. It has no side
 // effect, and the same snapshot always gives the same plan.
 //
 // Where something has to be found out first, plan.resolve and plan.probe say what, and
 // nothing is touched that depends on it.
 func decide(s *snapshot) *plan {
 	d := &decision{snapshot: s, plan: &plan{
-		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, memory: map[types.UID]workloadState{}, pods: map[inject.State]int{},
-	}, states: map[string]*state{}}
-	d.takeUp()
+		statuses: map[string]*refractv1beta1.ServiceInjectionPolicyStatus{}, next: map[types.UID]workloadState{}, pods: map[inject.State]int{},
+	}, states: map[string]*policyState{}}
+	d.readPolicies()
 	d.assessAll()
 	d.halt()
 	d.start()
-	d.count()
+	r := &reporter{now: s.now, disabled: s.disabled, plan: d.plan, states: d.states, groups: d.groups}
+	r.count()
 	for _, p := range s.policies {
-		d.report(d.states[p.name])
+		r.report(d.states[p.name])
 	}
 	return d.plan
 }
 
-// decision is one run of decide.
+// decision chooses what is touched: it is one run of decide.
 type decision struct {
 	*snapshot
 
 	plan   *plan
 	judge  *judge
-	states map[string]*state
+	states map[string]*policyState
 	groups []*assessment
 }
 
-// state is what becomes of one policy.
-type state struct {
+// policyState is what becomes of one policy.
+type policyState struct {
 	*policy
 
-	before refractv1beta1.RolloutStatus // What was written, if that is about the same hash.
-	counts counts
-	rows   []workloadStatus
+	before    refractv1beta1.RolloutStatus // What was written, if that is about the same hash.
+	counts    counts
+	workloads []workloadStatus
 	// closed is the phase in which nothing is touched for the policy, and why; empty if
 	// things may be.
 	closed refractv1beta1.RolloutPhase
@@ -80,16 +81,16 @@ type state struct {
 // counts are those of a status.
 type counts struct{ matched, injected, stale, skipped, excluded, manual, nextRun int32 }
 
-// takeUp looks at the policies.
-func (d *decision) takeUp() {
+// readPolicies reads what policies and their statuses say.
+func (d *decision) readPolicies() {
 	j := &judge{
 		snapshot: d.snapshot, plan: d.plan,
 		policies: map[string]*policy{}, currents: map[string][]string{}, resumed: map[string]bool{}, reverts: map[string]string{},
 	}
 	d.judge = j
 	for _, p := range d.policies {
-		j.remind(p)
-		st := &state{policy: p, left: map[*assessment]bool{}}
+		j.readReverts(p)
+		st := &policyState{policy: p, left: map[*assessment]bool{}}
 		d.states[p.name] = st
 		j.policies[p.name] = p
 		if p.problem != "" {
@@ -120,7 +121,7 @@ func (d *decision) takeUp() {
 }
 
 // close closes a policy for which nothing may be touched.
-func (d *decision) close(st *state) {
+func (d *decision) close(st *policyState) {
 	p := st.policy
 	switch {
 	case st.before.Phase == refractv1beta1.PhaseHalted && p.resumed != p.hash:
@@ -137,7 +138,7 @@ func (d *decision) close(st *state) {
 }
 
 // lookUp finds what the policy refers to and is not there.
-func (d *decision) lookUp(st *state) {
+func (d *decision) lookUp(st *policyState) {
 	for _, ref := range st.references {
 		o := object{ref.Kind, ref.Name}
 		r, known := d.references[o]
@@ -185,14 +186,14 @@ func (d *decision) assessAll() {
 	for _, g := range d.snapshot.groups {
 		a := d.judge.assess(g)
 		d.groups = append(d.groups, a)
-		d.plan.memory[g.ref.uid] = a.memory
+		d.plan.next[g.ref.uid] = a.next
 		d.file(a)
 	}
 }
 
-// file notes on the policies concerned where a group stands.
+// file notes the phase of a group on the policies concerned.
 func (d *decision) file(a *assessment) {
-	switch a.step {
+	switch a.phase {
 	case rolling, failed:
 		d.occupy(a, a.current)
 		for _, name := range a.fixable {
@@ -202,7 +203,7 @@ func (d *decision) file(a *assessment) {
 		for _, name := range a.fixable {
 			st := d.states[name]
 			st.left[a] = true
-			if a.step != ready {
+			if a.phase != ready {
 				st.busy = append(st.busy, a)
 			}
 		}
@@ -254,7 +255,7 @@ func (d *decision) settle(a *assessment) {
 // halt closes the policies one of whose workloads does not come up.
 func (d *decision) halt() {
 	for _, a := range d.groups {
-		if a.step != failed {
+		if a.phase != failed {
 			continue
 		}
 		for _, name := range a.current {
@@ -278,7 +279,7 @@ func (d *decision) start() {
 	// What is broken already comes last: it says nothing about what it is given.
 	var candidates []*assessment
 	for _, a := range d.groups {
-		if a.step == ready || (a.step == rolling && a.victim != nil) {
+		if a.phase == ready || (a.phase == rolling && a.victim != nil) {
 			candidates = append(candidates, a)
 		}
 	}
@@ -294,7 +295,7 @@ func (d *decision) start() {
 	}
 }
 
-// unsafe orders classes by how much is known of what becomes of a pod that goes: those
+// unsafe orders classes by how much is known of what replaces a pod that is deleted: those
 // of which the least is known come last.
 func (c class) unsafe() int {
 	switch c {
@@ -309,7 +310,7 @@ func (c class) unsafe() int {
 
 // consider touches a group, unless something speaks against it.
 func (d *decision) consider(a *assessment) {
-	if a.step == ready {
+	if a.phase == ready {
 		a.reason = reasonQueued
 	}
 	for _, name := range a.fixable {
@@ -317,10 +318,10 @@ func (d *decision) consider(a *assessment) {
 		if st.closed == "" {
 			continue
 		}
-		if a.step == ready {
+		if a.phase == ready {
 			a.reason, a.message = string(st.closed), fmt.Sprintf("policy %s: %s", name, st.why)
 		}
-		d.hold(a)
+		d.wait(a)
 		return
 	}
 	for _, name := range a.fixable {
@@ -332,21 +333,20 @@ func (d *decision) consider(a *assessment) {
 		return
 	}
 	d.plan.touches = append(d.plan.touches, touch{group: a.group, victim: a.victim, bounced: a.bounced, policies: a.fixable})
-	if a.victim != nil && a.memory.refused > 0 {
-		// It was refused before, and probably is again: until it is not, nothing is
-		// otherwise than it was.
-		a.reason, a.message = a.memory.reason, a.memory.message
+	if a.victim != nil && a.next.refused > 0 {
+		// It was refused before, and probably is again: until it is not, nothing changes.
+		a.reason, a.message = a.next.reason, a.next.message
 		d.reserve(a)
-		d.hold(a)
+		d.wait(a)
 		return
 	}
 	d.occupy(a, a.fixable)
-	a.step, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"
+	a.phase, a.reason, a.message = rolling, reasonRolling, "its pods are being recreated"
 	a.inherited = false
 }
 
-// hold notes for all policies that a group waits for something.
-func (d *decision) hold(a *assessment) {
+// wait notes for all policies that a group waits for something.
+func (d *decision) wait(a *assessment) {
 	for _, name := range a.fixable {
 		d.states[name].busy = append(d.states[name].busy, a)
 	}
@@ -355,7 +355,7 @@ func (d *decision) hold(a *assessment) {
 // room reports whether a policy can have a group recreated, besides those that it has
 // recreated already. A group that rolls with what a change has overtaken has its place:
 // it may be what a better content is tried on first.
-func (st *state) room(a *assessment) bool {
+func (st *policyState) room(a *assessment) bool {
 	limit := int(st.rollout.MaxConcurrent)
 	if !st.passed {
 		limit = 1
@@ -367,7 +367,7 @@ func (st *state) room(a *assessment) bool {
 		}
 	}
 	if slices.Contains(st.rolling, a) {
-		return a.step == rolling || current < limit
+		return a.phase == rolling || current < limit
 	}
 	return current < limit && len(st.rolling)+st.probing < int(st.rollout.MaxConcurrent)
 }

@@ -16,104 +16,104 @@ import (
 // TestDecideByOwner has one workload of a kind at a time, and a policy that is new.
 func TestDecideByOwner(t *testing.T) {
 	cases := map[string]struct {
-		reason  string
-		group   *group
-		touches []string
-		policy  string
-		counts  string
-		rows    []string
+		reason    string
+		group     *group
+		touches   []string
+		policy    string
+		counts    string
+		workloads []string
 	}{
 		"Deployment": {
 			reason:  "Its template is annotated with what its pods will have.",
 			group:   owner("Deployment/web", pods(3, "a Stale")),
 			touches: []string{"annotate Deployment/web a"},
-			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Rolling"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
 		},
 		"StatefulSet": {
 			reason:  "The same.",
 			group:   owner("StatefulSet/db", pods(2, "a Stale")),
 			touches: []string{"annotate StatefulSet/db a"},
-			policy:  "Canary 0/1 [StatefulSet/db], False Canary", counts: "2 0 2 0 0 0", rows: []string{"StatefulSet/db 2 Rolling"},
+			policy:  "Canary 0/1 [StatefulSet/db], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"StatefulSet/db 2 Rolling"},
 		},
 		"DaemonSet": {
 			reason:  "The same.",
 			group:   owner("DaemonSet/agent", pods(2, "a Stale")),
 			touches: []string{"annotate DaemonSet/agent a"},
-			policy:  "Canary 0/1 [DaemonSet/agent], False Canary", counts: "2 0 2 0 0 0", rows: []string{"DaemonSet/agent 2 Rolling"},
+			policy:  "Canary 0/1 [DaemonSet/agent], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"DaemonSet/agent 2 Rolling"},
 		},
 		"PausedDeployment": {
 			reason: "Its owner has stopped it, and is not overruled.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.paused = true })),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"OnDelete": {
 			reason: "An annotation would recreate nothing, and the template stays as it was written.",
 			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.onDelete = true })),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"StatefulSet/db 3 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
 		},
 		"Partition": {
 			reason: "Its owner decides how far a change goes.",
 			group:  owner("StatefulSet/db", pods(3, "a Stale"), onWorkload(func(w *workload) { w.partitioned = true })),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"StatefulSet/db 3 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"StatefulSet/db 3 WaitingForOwner"},
 		},
 		"OptedOut": {
 			reason: "Its owner recreates its pods.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.optedOut = true })),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"BareReplicaSet": {
 			reason:  "Pods that replace others are to be recognised, so it is annotated, which recreates nothing.",
 			group:   owner("ReplicaSet/old", pods(2, "a Stale")),
 			touches: []string{"annotate ReplicaSet/old a"},
-			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicaSet/old 2 Rolling"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
 		},
 		"BareReplicaSetAnnotated": {
 			reason:  "Then its pods are evicted one by one, the oldest first.",
 			group:   owner("ReplicaSet/old", pods(2, "a Stale"), annotated),
 			touches: []string{"evict old-0 of ReplicaSet/old"},
-			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicaSet/old 2 Rolling"},
+			policy:  "Canary 0/1 [ReplicaSet/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicaSet/old 2 Rolling"},
 		},
 		"ReplicationController": {
 			reason:  "The same.",
 			group:   owner("ReplicationController/old", pods(2, "a Stale"), annotated),
 			touches: []string{"evict old-0 of ReplicationController/old"},
-			policy:  "Canary 0/1 [ReplicationController/old], False Canary", counts: "2 0 2 0 0 0", rows: []string{"ReplicationController/old 2 Rolling"},
+			policy:  "Canary 0/1 [ReplicationController/old], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"ReplicationController/old 2 Rolling"},
 		},
 		"UnknownController": {
 			reason:  "Nothing is known of it but that it replaces pods.",
 			group:   owner("CloneSet/web", pods(2, "a Stale")),
 			touches: []string{"evict web-0 of CloneSet/web"},
-			policy:  "Canary 0/1 [CloneSet/web], False Canary", counts: "2 0 2 0 0 0", rows: []string{"CloneSet/web 2 Rolling"},
+			policy:  "Canary 0/1 [CloneSet/web], False Canary", counts: "2 0 2 0 0 0", workloads: []string{"CloneSet/web 2 Rolling"},
 		},
 		"UnknownControllerOfTasks": {
 			reason: "A pod that runs to its end is what its controller waits for: to evict it would be to fail it.",
 			group:  owner("CloneSet/task", pods(1, "a Stale"), func(g *group) { g.pods[0].endless = false }),
-			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"CloneSet/task 1 ManualRestartRequired"},
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/task 1 ManualRestartRequired"},
 		},
 		"UnknownControllerOptedOut": {
 			reason: "The annotation counts on any owner.",
 			group:  owner("CloneSet/web", pods(1, "a Stale"), func(g *group) { g.optedOut = true }),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "1 0 1 0 0 1", rows: []string{"CloneSet/web 1 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "1 0 1 0 0 1", workloads: []string{"CloneSet/web 1 WaitingForOwner"},
 		},
 		"Job": {
 			reason: "Its pods are not started twice.",
 			group:  owner("Job/import", pods(1, "a Stale")),
-			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"Job/import 1 ManualRestartRequired"},
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Job/import 1 ManualRestartRequired"},
 		},
 		"CronJob": {
 			reason: "The next run has it: nobody has to do anything.",
 			group:  owner("CronJob/nightly", pods(1, "a Stale")),
-			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0", rows: []string{"CronJob/nightly 1 NextRun"},
+			policy: "Complete 0/0 [], True Complete", counts: "1 0 1 0 0 0", workloads: []string{"CronJob/nightly 1 NextRun"},
 		},
 		"BarePod": {
 			reason: "Nobody would bring it back.",
 			group:  owner("Pod/lonely", pods(1, "a Stale")),
-			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", rows: []string{"Pod/lonely 1 ManualRestartRequired"},
+			policy: "Complete 0/0 [], False ManualRestartRequired", counts: "1 0 1 0 0 1", workloads: []string{"Pod/lonely 1 ManualRestartRequired"},
 		},
 		"ExcludedPods": {
 			reason: "What has opted out is left alone.",
 			group:  owner("Deployment/web", pods(3, "a Excluded OptedOut")),
-			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 0 3 0", rows: []string{"Deployment/web 3 OptedOut"},
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 0 3 0", workloads: []string{"Deployment/web 3 OptedOut"},
 		},
 		"HasEverything": {
 			reason: "A pod with identical items of its own needs nothing.",
@@ -123,7 +123,7 @@ func TestDecideByOwner(t *testing.T) {
 		"Conflict": {
 			reason: "To recreate a pod would not help: it would be skipped again.",
 			group:  owner("Deployment/web", pods(3, "a Skipped EnvConflict")),
-			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 3 0 0", rows: []string{"Deployment/web 3 EnvConflict"},
+			policy: "Complete 0/0 [], True Complete", counts: "3 0 0 3 0 0", workloads: []string{"Deployment/web 3 EnvConflict"},
 		},
 		"ScaledToZero": {
 			reason: "The last of its pods go by themselves.",
@@ -145,50 +145,50 @@ func TestDecideByOwner(t *testing.T) {
 		"RollsOfItself": {
 			reason: "Two changes at once would hide from each other which one breaks it.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), incomplete),
-			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"ChangeNotSeenYet": {
 			reason: "Its controller may be about to roll it.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), onWorkload(func(w *workload) { w.generation = 2 })),
-			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"TemplateIsOtherwise": {
 			reason: "New pods would not get it either: to recreate these helps nobody.",
 			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
 				g.prospect = prospect{hash: "", holds: map[string]bool{}}
 			}),
-			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", rows: []string{"Deployment/web 3 WaitingForOwner"},
+			policy: "Complete 0/0 [], False WaitingForOwner", counts: "3 0 3 0 0 3", workloads: []string{"Deployment/web 3 WaitingForOwner"},
 		},
 		"TemplateIsRefused": {
 			reason: "A policy with onConflict Reject would keep its pods from coming back.",
 			group: owner("Deployment/web", pods(3, "a Stale"), func(g *group) {
 				g.prospect = prospect{problem: "policy b has its pods refused"}
 			}),
-			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Blocked"},
+			policy: "Blocked 0/1 [], False Blocked", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Blocked"},
 		},
 		"CrashesForWantOfIt": {
 			reason:  "It is not available, and will not be: what its pods lack is what they would get.",
 			group:   owner("Deployment/web", pods(3, "a Stale"), incomplete, func(g *group) { g.pods[2].trouble = "CrashLoopBackOff" }),
 			touches: []string{"annotate Deployment/web a"},
-			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 Rolling"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 Rolling"},
 		},
 		"StillStarts": {
 			reason: "A pod that is not ready and has no trouble may be about to be.",
 			group: owner("ReplicaSet/old", pods(3, "a Stale"), annotated, incomplete, func(g *group) {
 				g.pods[1].ready, g.pods[1].trouble = false, "CrashLoopBackOff"
 			}),
-			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"ReplicaSet/old 3 RolloutUnderWay"},
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"ReplicaSet/old 3 RolloutUnderWay"},
 		},
 		"OwnerNotSeenYet": {
 			reason: "Caches come one after the other.",
 			group:  owner("Deployment/web", pods(3, "a Stale"), func(g *group) { g.workload = nil }),
-			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", rows: []string{"Deployment/web 3 RolloutUnderWay"},
+			policy: "Pending 0/1 [], False Pending", counts: "3 0 3 0 0 0", workloads: []string{"Deployment/web 3 RolloutUnderWay"},
 		},
 		"MissedByTheWebhook": {
 			reason:  "The template would not change any more, so the pods that came while the webhook was away are evicted.",
 			group:   owner("Deployment/web", pods(1, "a Stale"), annotated),
 			touches: []string{"evict web-0 of Deployment/web"},
-			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "1 0 1 0 0 0", rows: []string{"Deployment/web 1 Rolling"},
+			policy:  "Canary 0/1 [Deployment/web], False Canary", counts: "1 0 1 0 0 0", workloads: []string{"Deployment/web 1 Rolling"},
 		},
 	}
 	for name, tc := range cases {
@@ -196,7 +196,7 @@ func TestDecideByOwner(t *testing.T) {
 			got := outcomeOf(decide(scene([]*policy{somePolicy("a")}, tc.group)))
 			want := outcome{
 				Touches: tc.touches, Policies: map[string]string{"a": tc.policy}, Counts: map[string]string{"a": tc.counts},
-				Rows: map[string][]string{"a": tc.rows},
+				Workloads: map[string][]string{"a": tc.workloads},
 			}
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty(), cmpopts.IgnoreMapEntries(func(_ string, v []string) bool { return len(v) == 0 })); diff != "" {
 				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
@@ -217,11 +217,11 @@ func TestDecide(t *testing.T) {
 	}
 	one := func(change ...func(*policy)) []*policy { return []*policy{somePolicy("a", change...)} }
 	cases := map[string]struct {
-		reason   string
-		snapshot *snapshot
-		touches  []string
-		policies map[string]string
-		rows     map[string][]string // Those that matter.
+		reason    string
+		snapshot  *snapshot
+		touches   []string
+		policies  map[string]string
+		workloads map[string][]string // Those that matter.
 	}{
 		"CanaryIsTheSmallest": {
 			reason:   "One workload first: of those whose controllers are known best, the one with the fewest pods.",
@@ -238,24 +238,24 @@ func TestDecide(t *testing.T) {
 		},
 		"CanaryStillRolls": {
 			reason:   "The others wait for it.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")), append(three(), rolls())...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"CanaryIsDone": {
 			reason:   "Then maxConcurrent at a time.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/done")), append(three(), done)...),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done")), append(three(), done)...),
 			touches:  []string{"annotate Deployment/x a", "annotate Deployment/y a"},
 			policies: map[string]string{"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling"},
 		},
 		"CanaryHasNotBeenAvailableForLong": {
 			reason: "minReadySeconds of the policy count from when the last of its pods was ready.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/done"), func(p *policy) { p.rollout.MinReadySeconds = 60 }),
 				append(three(), owner("Deployment/done", pods(3, "a Injected"), annotated, func(g *group) { g.pods[1].readySince = noon.Add(-59 * time.Second) }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/done], False Canary"},
 		},
 		"OneRolls": {
 			reason:   "There is room for one more.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...),
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
 		},
@@ -267,28 +267,28 @@ func TestDecide(t *testing.T) {
 		},
 		"ContentChanged": {
 			reason: "With another content one workload is first again.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseComplete, 3), func(p *policy) { p.hash = "other" }),
+			snapshot: scene(one(reached(refractv1beta1.PhaseComplete, 3), func(p *policy) { p.hash = "other" }),
 				three(onWorkload(func(w *workload) { w.templateHash = "old" }))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
 		},
 		"BrokenOneIsFirstAfterAChange": {
 			reason: "What was halted with the old content is what a better one is tried on; that it is not complete is our doing.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.hash = "other" }),
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.hash = "other" }),
 				append(three(), rolls(onWorkload(func(w *workload) { w.templateHash = "old" })))...),
 			touches:  []string{"annotate Deployment/rolls a"},
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"PolicyPaused": {
 			reason:   "Nothing further is touched; what rolls goes on by itself.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls"), func(p *policy) { p.paused = true }), append(three(), rolls())...),
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls"), func(p *policy) { p.paused = true }), append(three(), rolls())...),
 			policies: map[string]string{"a": "Paused 0/4 [Deployment/rolls], False Paused"},
 		},
 		"Manual": {
-			reason:   "It waits for somebody.",
-			snapshot: scene(one(strategy(refractv1beta1.RolloutManual)), three()...),
-			policies: map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 AwaitingApproval", "Deployment/y 3 AwaitingApproval", "Deployment/z 3 AwaitingApproval"}},
+			reason:    "It waits for somebody.",
+			snapshot:  scene(one(strategy(refractv1beta1.RolloutManual)), three()...),
+			policies:  map[string]string{"a": "AwaitingApproval 0/3 [], False AwaitingApproval"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 AwaitingApproval", "Deployment/y 3 AwaitingApproval", "Deployment/z 3 AwaitingApproval"}},
 		},
 		"ManualApproved": {
 			reason:   "The hash is what is approved.",
@@ -307,10 +307,10 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{"a": "none, False NotRequested"},
 		},
 		"Audit": {
-			reason:   "What would be injected is counted as skipped, and nothing recreated.",
-			snapshot: scene(one(func(p *policy) { p.audit = true }), owner("Deployment/x", pods(3, "a Skipped Audit"))),
-			policies: map[string]string{"a": "none, False Audit"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 Audit"}},
+			reason:    "What would be injected is counted as skipped, and nothing recreated.",
+			snapshot:  scene(one(func(p *policy) { p.audit = true }), owner("Deployment/x", pods(3, "a Skipped Audit"))),
+			policies:  map[string]string{"a": "none, False Audit"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Audit"}},
 		},
 		"Disabled": {
 			reason: "The controller is not to touch anything.",
@@ -352,9 +352,9 @@ func TestDecide(t *testing.T) {
 				s.references[object{"Secret", "db"}] = resolution{at: noon}
 				return s
 			}(),
-			touches:  []string{"annotate Deployment/y a"},
-			policies: map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary", "b": "none, False NotRequested"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling"}},
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary", "b": "none, False NotRequested"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling"}},
 		},
 		"ProbeFails": {
 			reason: "A pod that would not come back, or not injected, is not taken away.",
@@ -366,8 +366,8 @@ func TestDecide(t *testing.T) {
 				}
 				return s
 			}(),
-			policies: map[string]string{"a": "Blocked 0/3 [], False Blocked"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Blocked", "Deployment/z 3 Blocked"}},
+			policies:  map[string]string{"a": "Blocked 0/3 [], False Blocked"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Blocked", "Deployment/z 3 Blocked"}},
 		},
 		"ProbeOfOneFails": {
 			reason: "One that quota keeps from rolling does not hold up the others.",
@@ -376,45 +376,45 @@ func TestDecide(t *testing.T) {
 				s.probes["Deployment/x"] = probe{hash: "a", reason: "PodRefused", message: "quota", at: noon, retry: noon.Add(time.Second)}
 				return s
 			}(),
-			touches:  []string{"annotate Deployment/y a"},
-			policies: map[string]string{"a": "Canary 0/3 [Deployment/y], False Canary"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/3 [Deployment/y], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 Blocked", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
 		},
 		"CanaryCrashes": {
 			reason: "Nothing more is touched.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"ImageNotThereYet": {
 			reason: "It is given a minute.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon.Add(time.Second) })))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"ImageNotThere": {
 			reason: "It had its minute.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble, p.troubleFrom = "ErrImagePull", noon })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"OldPodCrashes": {
 			reason: "That is no fault of ours.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/rolls")),
 				append(three(), rolls(func(g *group) { g.pods[0].trouble = "CrashLoopBackOff" }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/rolls], False Canary"},
 		},
 		"DeadlineExceeded": {
 			reason: "The Deployment's own controller has given up.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")),
 				append(three(), rolls(onWorkload(func(w *workload) { w.stuck = "ProgressDeadlineExceeded" })))...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"NoProgress": {
 			reason: "What waits for something for ten minutes does not come up.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...)
-				s.memory = decide(s).memory
+				s := scene(one(reached(refractv1beta1.PhaseRolling, 1, "Deployment/rolls")), append(three(), rolls())...)
+				s.previous = decide(s).next
 				s.now = noon.Add(DefaultPatience)
 				return s
 			}(),
@@ -422,14 +422,14 @@ func TestDecide(t *testing.T) {
 		},
 		"StaysHalted": {
 			reason: "After a restart too, also if what was broken has come up since.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/done")),
 				append(three(), done)...),
 			policies: map[string]string{"a": "Halted 1/4 [], False RolloutHalted"},
 		},
 		"HaltedWhileDisabled": {
 			reason: "What is wrong still is when pods are recreated again.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseHalted, 1)), three()...)
+				s := scene(one(reached(refractv1beta1.PhaseHalted, 1)), three()...)
 				s.disabled = true
 				return s
 			}(),
@@ -437,26 +437,26 @@ func TestDecide(t *testing.T) {
 		},
 		"HaltedAndNone": {
 			reason:   "The same: Rolling again is no other content.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1), strategy(refractv1beta1.RolloutNone)), three()...),
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1), strategy(refractv1beta1.RolloutNone)), three()...),
 			policies: map[string]string{"a": "Halted 1/0 [], False RolloutHalted"},
 		},
 		"ResumedGoesOn": {
 			reason: "Somebody says so, and what is broken gets the time once more.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-a" }),
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-a" }),
 				append(three(), rolls(newPod(func(p *pod) { p.trouble = "CrashLoopBackOff" })))...),
 			touches:  []string{"annotate Deployment/x a"},
 			policies: map[string]string{"a": "Rolling 0/4 [Deployment/rolls Deployment/x], False Rolling"},
 		},
 		"ResumedForAnotherHash": {
 			reason: "That was for another content.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-b" }),
+			snapshot: scene(one(reached(refractv1beta1.PhaseHalted, 1, "Deployment/rolls"), func(p *policy) { p.resumed = "hash-b" }),
 				append(three(), rolls())...),
 			policies: map[string]string{"a": "Halted 0/4 [Deployment/rolls], False RolloutHalted"},
 		},
 		"SmallestBound": {
 			reason: "A workload counts for each policy that has it recreated; the smallest bound holds.",
 			snapshot: scene(
-				[]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1)), somePolicy("b", stood(refractv1beta1.PhaseRolling, 1), func(p *policy) { p.rollout.MaxConcurrent = 1 })},
+				[]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1)), somePolicy("b", reached(refractv1beta1.PhaseRolling, 1), func(p *policy) { p.rollout.MaxConcurrent = 1 })},
 				owner("Deployment/v", pods(1, "a Stale", "b Stale")), owner("Deployment/w", pods(1, "a Stale", "b Stale")),
 				owner("Deployment/x", pods(1, "a Stale")), owner("Deployment/y", pods(1, "a Stale"))),
 			touches: []string{"annotate Deployment/v a+b", "annotate Deployment/x a"},
@@ -469,8 +469,8 @@ func TestDecide(t *testing.T) {
 			snapshot: scene(
 				[]*policy{somePolicy("a"), somePolicy("b", strategy(refractv1beta1.RolloutManual))},
 				owner("Deployment/v", pods(1, "a Stale", "b Stale"))),
-			policies: map[string]string{"a": "Pending 0/1 [], False Pending", "b": "AwaitingApproval 0/1 [], False AwaitingApproval"},
-			rows:     map[string][]string{"a": {"Deployment/v 1 AwaitingApproval"}, "b": {"Deployment/v 1 AwaitingApproval"}},
+			policies:  map[string]string{"a": "Pending 0/1 [], False Pending", "b": "AwaitingApproval 0/1 [], False AwaitingApproval"},
+			workloads: map[string][]string{"a": {"Deployment/v 1 AwaitingApproval"}, "b": {"Deployment/v 1 AwaitingApproval"}},
 		},
 		"AnotherPolicyRequestsNothing": {
 			reason: "None does not ask for it, and does not keep others from it.",
@@ -484,18 +484,18 @@ func TestDecide(t *testing.T) {
 			reason: "Who owns the template takes the annotation off; it is not fought over.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
-				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute), reverts: 1}
 				return s
 			}(),
-			touches:  []string{"annotate Deployment/y a"},
-			policies: map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 OwnerReverts", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
+			touches:   []string{"annotate Deployment/y a"},
+			policies:  map[string]string{"a": "Canary 0/2 [Deployment/y], False Canary"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts", "Deployment/y 3 Rolling", "Deployment/z 3 Queued"}},
 		},
 		"RevertedOnce": {
 			reason: "Somebody may have rolled back a change of his own.",
 			snapshot: func() *snapshot {
 				s := scene(one(), three()...)
-				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon.Add(-time.Minute)}
 				return s
 			}(),
 			touches:  []string{"annotate Deployment/x a"},
@@ -504,16 +504,16 @@ func TestDecide(t *testing.T) {
 		"RevertedBeforeARestart": {
 			reason: "The status has it, so that a restart is no occasion to try again at once.",
 			snapshot: scene(one(func(p *policy) {
-				p.status.Workloads = []refractv1beta1.WorkloadStanding{{Kind: "Deployment", Name: "x", Reason: "OwnerReverts", Message: "it was taken off"}}
+				p.status.Workloads = []refractv1beta1.WorkloadStatus{{Kind: "Deployment", Name: "x", Reason: "OwnerReverts", Message: "it was taken off"}}
 			}), three()[0]),
-			policies: map[string]string{"a": "Complete 0/0 [], False OwnerReverts"},
-			rows:     map[string][]string{"a": {"Deployment/x 3 OwnerReverts"}},
+			policies:  map[string]string{"a": "Complete 0/0 [], False OwnerReverts"},
+			workloads: map[string][]string{"a": {"Deployment/x 3 OwnerReverts"}},
 		},
 		"CacheIsBehind": {
 			reason: "What was written a moment ago is not seen yet, and is not taken for reverted.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
-				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/x")), three()...)
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 2, begun: noon.Add(-time.Second), changed: noon.Add(-time.Second)}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/3 [Deployment/x], False Canary"},
@@ -521,20 +521,20 @@ func TestDecide(t *testing.T) {
 		"EvictionRefused": {
 			reason: "A budget that allows nothing holds no place: nothing is unavailable.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
 					append(three(), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))...)
-				s.memory["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
+				s.previous["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, refused: 1, reason: "EvictionRefused", message: "budget", notBefore: noon.Add(time.Second)}
 				return s
 			}(),
-			touches:  []string{"annotate Deployment/x a"},
-			policies: map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
-			rows:     map[string][]string{"a": {"ReplicaSet/r 1 EvictionRefused", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
+			touches:   []string{"annotate Deployment/x a"},
+			policies:  map[string]string{"a": "Canary 0/4 [Deployment/x], False Canary"},
+			workloads: map[string][]string{"a": {"ReplicaSet/r 1 EvictionRefused", "Deployment/x 3 Rolling", "Deployment/y 3 Queued", "Deployment/z 3 Queued"}},
 		},
 		"EvictedPodIsNotReplacedYet": {
 			reason: "The next goes only when there is a replacement that is ready.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
-				s.memory["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(2, "a Stale"), annotated))
+				s.previous["ReplicaSet/r"] = workloadState{hash: "a", generation: 1, evicted: "ReplicaSet/r-0", firstEviction: noon, begun: noon, changed: noon}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [ReplicaSet/r], False Canary"},
@@ -542,8 +542,8 @@ func TestDecide(t *testing.T) {
 		"UnknownOwnersPodIsNotReplacedYet": {
 			reason: "Of an unknown kind it is known how many pods there were.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
-				s.memory["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "CloneSet/c")), owner("CloneSet/c", pods(2, "a Stale")))
+				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon, begun: noon, changed: noon}
 				return s
 			}(),
 			policies: map[string]string{"a": "Canary 0/1 [CloneSet/c], False Canary"},
@@ -551,8 +551,8 @@ func TestDecide(t *testing.T) {
 		"MadeSmaller": {
 			reason: "That a pod is missing of an unknown kind halts it; who has it go on has seen that there are to be fewer.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
-				s.memory["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
+				s := scene(one(reached(refractv1beta1.PhaseHalted, 0, "CloneSet/c"), func(p *policy) { p.resumed = "hash-a" }), owner("CloneSet/c", pods(2, "a Stale")))
+				s.previous["CloneSet/c"] = workloadState{evicted: "gone", pods: 3, firstEviction: noon.Add(-time.Hour), begun: noon.Add(-time.Hour), changed: noon.Add(-time.Hour)}
 				return s
 			}(),
 			touches:  []string{"evict c-0 of CloneSet/c"},
@@ -561,26 +561,26 @@ func TestDecide(t *testing.T) {
 		"CameBackAsItWas": {
 			reason: "A pod that is evicted for nothing is not evicted over and over.",
 			snapshot: func() *snapshot {
-				s := scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
-				s.memory["ReplicaSet/r"] = workloadState{
+				s := scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")), owner("ReplicaSet/r", pods(1, "a Stale"), annotated))
+				s.previous["ReplicaSet/r"] = workloadState{
 					hash: "a", generation: 1, evicted: "gone", firstEviction: noon.Add(-2 * time.Hour), bounced: 1,
 					reason: "NotInjected", message: "as it was", notBefore: noon.Add(time.Second),
 				}
 				return s
 			}(),
-			policies: map[string]string{"a": "Canary 0/1 [], False Canary"},
-			rows:     map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
+			policies:  map[string]string{"a": "Canary 0/1 [], False Canary"},
+			workloads: map[string][]string{"a": {"ReplicaSet/r 1 NotInjected"}},
 		},
 		"BrokenPodOfAReplicaSet": {
 			reason: "It came with what was wrong, and its controller would leave it: it goes first, and takes nothing away.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "ReplicaSet/r")),
 				append(three(), owner("ReplicaSet/r", pods(3, "a Stale"), annotated, incomplete))...),
 			touches:  []string{"evict r-2 of ReplicaSet/r"},
 			policies: map[string]string{"a": "Canary 0/4 [ReplicaSet/r], False Canary"},
 		},
 		"RollsAndIsStaleForAnother": {
 			reason: "That new pods will not get what another policy injects does not make the rollout end.",
-			snapshot: scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
 				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
 					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
 				}, annotated, incomplete))...),
@@ -590,7 +590,7 @@ func TestDecide(t *testing.T) {
 		},
 		"IsDoneAndStaleForAnother": {
 			reason: "The canary has passed nevertheless.",
-			snapshot: scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
+			snapshot: scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseCanary, 0, "Deployment/r")), somePolicy("b")},
 				append(three(), owner("Deployment/r", pods(2, "a Injected", "b Stale"), func(g *group) {
 					g.prospect = prospect{hash: "a", holds: map[string]bool{"a": true}}
 				}, annotated))...),
@@ -598,11 +598,11 @@ func TestDecide(t *testing.T) {
 			policies: map[string]string{
 				"a": "Rolling 1/4 [Deployment/x Deployment/y], False Rolling", "b": "Complete 0/0 [], False WaitingForOwner",
 			},
-			rows: map[string][]string{"b": {"Deployment/r 2 WaitingForOwner"}},
+			workloads: map[string][]string{"b": {"Deployment/r 2 WaitingForOwner"}},
 		},
 		"RecreateHasNoPodsForAMoment": {
 			reason: "A workload that is being rolled counts, also while it has no pod at all.",
-			snapshot: scene(one(stood(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),
+			snapshot: scene(one(reached(refractv1beta1.PhaseCanary, 0, "Deployment/gap")), append(three(),
 				owner("Deployment/gap", func(g *group) { g.workload.replicas, g.workload.templateHash = 1, "none" }))...),
 			policies: map[string]string{"a": "Canary 0/4 [Deployment/gap], False Canary"},
 		},
@@ -611,12 +611,12 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := outcomeOf(decide(tc.snapshot))
 			got.Counts = nil
-			for name := range got.Rows {
-				if tc.rows[name] == nil {
-					delete(got.Rows, name)
+			for name := range got.Workloads {
+				if tc.workloads[name] == nil {
+					delete(got.Workloads, name)
 				}
 			}
-			want := outcome{Touches: tc.touches, Policies: tc.policies, Rows: tc.rows}
+			want := outcome{Touches: tc.touches, Policies: tc.policies, Workloads: tc.workloads}
 			if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
 				t.Errorf("%s\ndecide(): -want, +got:\n%s", tc.reason, diff)
 			}
@@ -669,7 +669,7 @@ func TestConditions(t *testing.T) {
 
 // TestHaltedCondition says which workload is in the way, and why.
 func TestHaltedCondition(t *testing.T) {
-	s := scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+	s := scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
 		owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" })))
 	got := meta.FindStatusCondition(decide(s).statuses["a"].Conditions, refractv1beta1.ConditionRolledOut)
 	want := &metav1.Condition{
@@ -694,17 +694,17 @@ func TestEvents(t *testing.T) {
 		},
 		"StartedBefore": {
 			"What was written was told.",
-			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1))}, owner("Deployment/x", pods(1, "a Stale"))),
 			nil,
 		},
 		"Completed": {
 			"The end, too.",
-			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), annotated)),
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))}, owner("Deployment/x", pods(1, "a Injected"), annotated)),
 			[]string{"RolloutCompleted a"},
 		},
 		"Halted": {
 			"And that it is not reached.",
-			scene([]*policy{somePolicy("a", stood(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
+			scene([]*policy{somePolicy("a", reached(refractv1beta1.PhaseRolling, 1, "Deployment/x"))},
 				owner("Deployment/x", pods(1, "a Injected"), annotated, incomplete, newPod(func(p *pod) { p.trouble = "ErrImagePull" }))),
 			[]string{"RolloutHalted a"},
 		},
@@ -718,7 +718,7 @@ func TestEvents(t *testing.T) {
 			"On the workload and on the policy.",
 			func() *snapshot {
 				s := scene([]*policy{somePolicy("a")}, owner("Deployment/x", pods(1, "a Stale")))
-				s.memory["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}
+				s.previous["Deployment/x"] = workloadState{hash: "a", generation: 1, begun: noon, reverts: 1}
 				return s
 			}(),
 			[]string{"OwnerReverts Deployment/x", "OwnerReverts a"},
@@ -741,14 +741,14 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-func TestRowsAreBounded(t *testing.T) {
+func TestWorkloadsAreBounded(t *testing.T) {
 	var groups []*group
 	for range 500 {
 		groups = append(groups, owner("Pod/p"+strings.Repeat("x", len(groups)), pods(1, "a Stale")))
 	}
 	groups = append(groups, owner("Deployment/web", pods(1, "a Skipped EnvConflict")))
 	s := decide(scene([]*policy{somePolicy("a")}, groups...)).statuses["a"]
-	if len(s.Workloads) != mostRows || s.Workloads[0].Reason != "EnvConflict" || s.Manual != 500 {
-		t.Errorf("want %d rows with the conflict first and 500 manual, got %d, %v, %d", mostRows, len(s.Workloads), s.Workloads[0], s.Manual)
+	if len(s.Workloads) != mostWorkloads || s.Workloads[0].Reason != "EnvConflict" || s.Manual != 500 {
+		t.Errorf("want %d workloads with the conflict first and 500 manual, got %d, %v, %d", mostWorkloads, len(s.Workloads), s.Workloads[0], s.Manual)
 	}
 }

@@ -24,14 +24,14 @@ const (
 	eventRecreates = "InjectionRollout"
 )
 
-// tell makes events of what is otherwise than what was written. What is written is
-// what has been told, so that a restart repeats nothing.
-func (d *decision) tell(st *state, now *refractv1beta1.ServiceInjectionPolicyStatus) {
-	if r := now.Rollout; r != nil {
-		d.tellPhase(st, r)
+// addEvents adds events for what differs from the status that was written. That is what
+// there were events for already, so that a restart repeats none.
+func (r *reporter) addEvents(st *policyState, now *refractv1beta1.ServiceInjectionPolicyStatus) {
+	if now.Rollout != nil {
+		r.addPhaseEvent(st, now.Rollout)
 	}
 	if conflicts := st.conflicts(); conflicts > 0 && (st.status.Skipped == 0 || st.status.Hash != st.hash) {
-		d.plan.events = append(d.plan.events, event{
+		r.plan.events = append(r.plan.events, event{
 			policy: st.name, warning: true, reason: eventConflicts,
 			message: "the policy is left out for " + output.Count(conflicts, "pod", "pods") + ": see status.workloads",
 		})
@@ -39,43 +39,44 @@ func (d *decision) tell(st *state, now *refractv1beta1.ServiceInjectionPolicySta
 	is := meta.FindStatusCondition(now.Conditions, refractv1beta1.ConditionReferencesResolved)
 	was := meta.FindStatusCondition(st.status.Conditions, refractv1beta1.ConditionReferencesResolved)
 	if is.Status == metav1.ConditionFalse && (was == nil || was.Status != is.Status || was.Message != is.Message) {
-		d.plan.events = append(d.plan.events, event{policy: st.name, warning: true, reason: eventMissing, message: is.Message})
+		r.plan.events = append(r.plan.events, event{policy: st.name, warning: true, reason: eventMissing, message: is.Message})
 	}
 }
 
 // conflicts counts the pods for which the policy is left out, unless it is to be.
-func (st *state) conflicts() int32 {
+func (st *policyState) conflicts() int32 {
 	if st.audit {
 		return 0
 	}
 	return st.counts.skipped
 }
 
-func (d *decision) tellPhase(st *state, r *refractv1beta1.RolloutStatus) {
+// addPhaseEvent adds an event if the rollout has started, completed or halted.
+func (r *reporter) addPhaseEvent(st *policyState, now *refractv1beta1.RolloutStatus) {
 	e := event{policy: st.name}
 	begun := st.before.Phase == refractv1beta1.PhaseCanary || st.before.Phase == refractv1beta1.PhaseRolling
 	switch {
-	case r.Phase == refractv1beta1.PhaseHalted && st.before.Phase != refractv1beta1.PhaseHalted:
+	case now.Phase == refractv1beta1.PhaseHalted && st.before.Phase != refractv1beta1.PhaseHalted:
 		e.warning, e.reason = true, eventHalted
 		e.message = fmt.Sprintf("%s; nothing more is touched until the policy changes, or is annotated with %s=%s",
-			strings.TrimSuffix(r.Message, "."), refractv1beta1.ResumeAnnotation, st.hash)
-	case r.Phase == refractv1beta1.PhaseComplete && r.Done > 0 && st.before.Phase != "" && st.before.Phase != refractv1beta1.PhaseComplete:
-		e.reason, e.message = eventCompleted, output.Count(r.Done, "workload was", "workloads were")+" recreated"
-	case !begun && slices.ContainsFunc(d.plan.touches, func(t touch) bool { return slices.Contains(t.policies, st.name) }):
+			strings.TrimSuffix(now.Message, "."), refractv1beta1.ResumeAnnotation, st.hash)
+	case now.Phase == refractv1beta1.PhaseComplete && now.Done > 0 && st.before.Phase != "" && st.before.Phase != refractv1beta1.PhaseComplete:
+		e.reason, e.message = eventCompleted, output.Count(now.Done, "workload was", "workloads were")+" recreated"
+	case !begun && slices.ContainsFunc(r.plan.touches, func(t touch) bool { return slices.Contains(t.policies, st.name) }):
 		e.reason = eventStarted
-		e.message = fmt.Sprintf("the pods of %s are recreated, %s first", output.Count(r.Workloads-r.Done, "workload", "workloads"), r.Current[0])
+		e.message = fmt.Sprintf("the pods of %s are recreated, %s first", output.Count(now.Workloads-now.Done, "workload", "workloads"), now.Current[0])
 	default:
 		return
 	}
-	d.plan.events = append(d.plan.events, e)
+	r.plan.events = append(r.plan.events, e)
 }
 
-// tellReverted makes events of a template whose annotation was taken off again.
-func (j *judge) tellReverted(a *assessment) {
-	j.plan.events = append(j.plan.events, event{group: a.group, warning: true, reason: eventReverted, message: a.memory.message})
+// addRevertEvents adds events for a template whose annotation was taken off again.
+func (j *judge) addRevertEvents(a *assessment) {
+	j.plan.events = append(j.plan.events, event{group: a.group, warning: true, reason: eventReverted, message: a.next.message})
 	for _, name := range a.wanted {
 		j.plan.events = append(j.plan.events, event{
-			policy: name, warning: true, reason: eventReverted, message: a.ref.String() + ": " + a.memory.message,
+			policy: name, warning: true, reason: eventReverted, message: a.ref.String() + ": " + a.next.message,
 		})
 	}
 }

@@ -11,22 +11,22 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// verdict is how a pod stands to one policy that selects it.
+// verdict is the state of a pod for one policy that selects it.
 type verdict struct {
 	policy          string
 	state           inject.State
 	reason, message string
 }
 
-// podStatus is how pods stand to the policies of their namespace. Pods that stand
-// alike share one: there may be thousands, each with hundreds of policies.
+// podStatus is the state of pods for the policies of their namespace. Pods with the same
+// share one: there may be thousands, each with hundreds of policies.
 type podStatus struct {
 	verdicts []verdict
 	// hash is that of a pod that would be created now.
 	hash string
 }
 
-// examined is the standing of one version of a pod, or a workload's prospects.
+// examined is the status of one version of a pod.
 type examined struct {
 	version string
 	status  *podStatus
@@ -61,7 +61,7 @@ func (e *examiner) begin(set *inject.Set, log logr.Logger) {
 	*e = examiner{set: set, log: log, pods: map[types.UID]examined{}, prospects: map[types.UID]prospect{}, alike: map[string]*podStatus{}}
 }
 
-// examine returns how the pod stands to the policies; nil if none selects it.
+// examine returns the status of the pod for the policies; nil if none selects it.
 func (e *examiner) examine(p *pod) *podStatus {
 	if known, ok := e.pods[p.uid]; ok && known.version == p.version {
 		return known.status
@@ -71,7 +71,7 @@ func (e *examiner) examine(p *pod) *podStatus {
 	return found
 }
 
-// look examines a pod. To one over which Refract stumbles every policy is left out.
+// look examines a pod. For one over which Refract panics every policy is left out.
 func (e *examiner) look(p *pod) *podStatus {
 	x, err := func() (_ *inject.Examination, err error) {
 		defer rescue.To(&err, e.log, "examining a pod", "namespace", p.namespace, "pod", p.name)
@@ -95,7 +95,7 @@ func (e *examiner) look(p *pod) *podStatus {
 	return s
 }
 
-// share returns the one standing for all that are like it.
+// share returns the one status for all that are like it.
 func (e *examiner) share(s *podStatus) *podStatus {
 	if len(s.verdicts) == 0 {
 		return nil
@@ -137,7 +137,7 @@ func (e *examiner) prospect(w *workload) prospect {
 	return p
 }
 
-// forget drops what is known of pods and workloads that have gone.
+// forget drops what is known of pods and workloads that are deleted.
 func (e *examiner) forget(pods, workloads map[types.UID]bool) {
 	for uid := range e.pods {
 		if !pods[uid] {

@@ -29,8 +29,8 @@ func somePolicy(name string, change ...func(*policy)) *policy {
 	return p
 }
 
-// stood has the policy's status say how far it had come with its present content.
-func stood(phase refractv1beta1.RolloutPhase, done int32, current ...string) func(*policy) {
+// reached has the policy's status say how far it had come with its present content.
+func reached(phase refractv1beta1.RolloutPhase, done int32, current ...string) func(*policy) {
 	return func(p *policy) {
 		p.status.Hash = p.hash
 		p.status.Rollout = &refractv1beta1.RolloutStatus{Hash: p.hash, Phase: phase, Done: done, Current: current, Message: "as was written"}
@@ -70,24 +70,24 @@ func owner(name string, change ...func(*group)) *group {
 	return g
 }
 
-// pods adds ready pods that stand to policies like this: "a Stale", or "a Skipped
+// pods adds ready pods whose states for policies are these: "a Stale", or "a Skipped
 // EnvConflict". The template's new pods will have what stale pods have not, and what
 // the others have.
-func pods(n int, standings ...string) func(*group) {
+func pods(n int, states ...string) func(*group) {
 	return func(g *group) {
-		s := &podStatus{hash: expectation(standings)}
-		for _, text := range standings {
+		s := &podStatus{hash: expectation(states)}
+		for _, text := range states {
 			words := append(strings.Fields(text), "", "")
 			s.verdicts = append(s.verdicts, verdict{words[0], inject.State(words[1]), words[2], words[3]})
 		}
-		if len(standings) == 0 {
+		if len(states) == 0 {
 			s = nil
 		}
 		if g.workload != nil {
 			w := g.workload
 			w.replicas += int64(n)
 			w.current, w.updated, w.available = w.replicas, w.replicas, w.replicas
-			g.prospect = prospect{generation: 1, hash: expectation(standings), holds: holding(standings)}
+			g.prospect = prospect{generation: 1, hash: expectation(states), holds: holding(states)}
 		}
 		for range n {
 			i := len(g.pods)
@@ -99,9 +99,9 @@ func pods(n int, standings ...string) func(*group) {
 	}
 }
 
-func holding(standings []string) map[string]bool {
+func holding(states []string) map[string]bool {
 	holds := map[string]bool{}
-	for _, text := range standings {
+	for _, text := range states {
 		words := strings.Fields(text)
 		if s := inject.State(words[1]); s == inject.StateStale || s == inject.StateInjected {
 			holds[words[0]] = true
@@ -111,9 +111,9 @@ func holding(standings []string) map[string]bool {
 }
 
 // expectation is the hash of the policies that will hold.
-func expectation(standings []string) string {
-	names := make([]string, 0, len(standings))
-	for name := range holding(standings) {
+func expectation(states []string) string {
+	names := make([]string, 0, len(states))
+	for name := range holding(states) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
@@ -154,7 +154,7 @@ func newPod(change func(*pod)) func(*group) {
 func scene(policies []*policy, groups ...*group) *snapshot {
 	s := &snapshot{
 		now: noon, policies: policies, groups: groups, patience: DefaultPatience,
-		references: map[object]resolution{}, probes: map[types.UID]probe{}, memory: map[types.UID]workloadState{},
+		references: map[object]resolution{}, probes: map[types.UID]probe{}, previous: map[types.UID]workloadState{},
 	}
 	slices.SortFunc(s.groups, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
 	for _, p := range policies {
@@ -178,14 +178,14 @@ func scene(policies []*policy, groups ...*group) *snapshot {
 
 // outcome is a plan in a form to read.
 type outcome struct {
-	Touches  []string
-	Policies map[string]string   // PHASE done/workloads [current] RolledOut STATUS REASON.
-	Counts   map[string]string   // matched injected stale skipped excluded manual.
-	Rows     map[string][]string // KIND/NAME pods REASON.
+	Touches   []string
+	Policies  map[string]string   // PHASE done/workloads [current] RolledOut STATUS REASON.
+	Counts    map[string]string   // matched injected stale skipped excluded manual.
+	Workloads map[string][]string // KIND/NAME pods REASON.
 }
 
 func outcomeOf(p *plan) outcome {
-	o := outcome{Policies: map[string]string{}, Counts: map[string]string{}, Rows: map[string][]string{}}
+	o := outcome{Policies: map[string]string{}, Counts: map[string]string{}, Workloads: map[string][]string{}}
 	for _, t := range p.touches {
 		o.Touches = append(o.Touches, touchText(t))
 	}
@@ -198,7 +198,7 @@ func outcomeOf(p *plan) outcome {
 		o.Policies[name] = fmt.Sprintf("%s, %s %s", text, c.Status, c.Reason)
 		o.Counts[name] = fmt.Sprint(s.Matched, s.Injected, s.Stale, s.Skipped, s.Excluded, s.Manual)
 		for _, w := range s.Workloads {
-			o.Rows[name] = append(o.Rows[name], fmt.Sprintf("%s/%s %d %s", w.Kind, w.Name, w.Pods, w.Reason))
+			o.Workloads[name] = append(o.Workloads[name], fmt.Sprintf("%s/%s %d %s", w.Kind, w.Name, w.Pods, w.Reason))
 		}
 	}
 	return o

@@ -78,11 +78,11 @@ func decided(t *testing.T, text []byte) {
 		if err := s.Add(u); err != nil {
 			t.Errorf("Add(): %v", err)
 		}
-		c, at := &controller{log: logr.Discard()}, newPlace()
-		at.policies = at.policies.compile(c.log, s.all("shop"))
+		r, ns := &gatherer{log: logr.Discard()}, newNamespaceState("shop")
+		ns.policies = ns.policies.compile(r.log, s.all("shop"))
 		var policies []*policy
-		for _, of := range at.policies.compiled {
-			policies = append(policies, c.policy(at, of))
+		for _, of := range ns.policies.compiled {
+			policies = append(policies, r.policy(ns, of))
 		}
 		var stale, injected []string
 		if len(policies) == 1 && policies[0].problem == "" { // What is not in effect is not looked for in pods.
@@ -96,8 +96,8 @@ func decided(t *testing.T, text []byte) {
 		if len(policies) != 1 || status == nil {
 			t.Fatalf("want one policy with a status, got %d and %v", len(policies), status)
 		}
-		if len(status.Workloads) > mostRows || len(status.Conditions) != 3 {
-			t.Errorf("want at most %d rows and 3 conditions, got %d and %d", mostRows, len(status.Workloads), len(status.Conditions))
+		if len(status.Workloads) > mostWorkloads || len(status.Conditions) != 3 {
+			t.Errorf("want at most %d workloads and 3 conditions, got %d and %d", mostWorkloads, len(status.Workloads), len(status.Conditions))
 		}
 		for i := range status.Conditions {
 			if c := &status.Conditions[i]; len(c.Message) > mostMessage+len("…") || c.Reason == "" {

@@ -18,22 +18,23 @@ import (
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 )
 
-// place is what is remembered of a namespace with policies. One goroutine at a time
+// namespaceState is what is remembered of a namespace with policies. One goroutine at a time
 // works on it.
-type place struct {
-	policies   *policySet
-	examiner   examiner
-	memory     map[types.UID]workloadState
-	probes     map[types.UID]probe
-	references map[object]resolution
-	written    map[types.UID]written
-	strangers  map[types.UID]stranger
+type namespaceState struct {
+	name          string
+	policies      *policySet
+	examiner      examiner
+	workloads     map[types.UID]workloadState
+	probes        map[types.UID]probe
+	references    map[object]resolution
+	written       map[types.UID]written
+	unknownOwners map[types.UID]unknownOwner
 }
 
-func newPlace() *place {
-	return &place{
-		policies: &policySet{}, memory: map[types.UID]workloadState{}, probes: map[types.UID]probe{}, references: map[object]resolution{},
-		written: map[types.UID]written{}, strangers: map[types.UID]stranger{},
+func newNamespaceState(name string) *namespaceState {
+	return &namespaceState{
+		name: name, policies: &policySet{}, workloads: map[types.UID]workloadState{}, probes: map[types.UID]probe{},
+		references: map[object]resolution{}, written: map[types.UID]written{}, unknownOwners: map[types.UID]unknownOwner{},
 	}
 }
 
@@ -43,48 +44,59 @@ type written struct {
 	status  *refractv1beta1.ServiceInjectionPolicyStatus
 }
 
-// stranger is what was found of an owner of an unknown kind.
-type stranger struct {
+// unknownOwner is what was found of an owner of an unknown kind.
+type unknownOwner struct {
 	top      ref // Who controls it in the end; itself if nobody does.
 	optedOut bool
 	at       time.Time
 }
 
-// strangersKnown is how long what was found of an owner of an unknown kind holds, and
+// unknownOwnersValid is how long what was found of an owner of an unknown kind holds, and
 // mostOwners how many owners above it are looked for.
 const (
-	strangersKnown = 5 * time.Minute
-	mostOwners     = 5
+	unknownOwnersValid = 5 * time.Minute
+	mostOwners         = 5
 )
 
-// gather reads what a decision about a namespace depends on.
-func (c *controller) gather(ctx context.Context, namespace string, at *place) *snapshot {
-	at.policies = at.policies.compile(c.log, c.view.policies.all(namespace))
-	at.examiner.begin(at.policies.set, c.log)
+// gatherer reads what a decision about a namespace depends on: from the view, and of owners
+// of unknown kinds from the API server.
+type gatherer struct {
+	client   client.Client
+	view     *view
+	log      logr.Logger
+	now      func() time.Time
+	patience time.Duration
+	disabled bool
+	excluded map[string]bool // Namespaces into whose pods nothing is injected.
+}
+
+func (r *gatherer) gather(ctx context.Context, ns *namespaceState) *snapshot {
+	ns.policies = ns.policies.compile(r.log, r.view.policies.all(ns.name))
+	ns.examiner.begin(ns.policies.set, r.log)
 	s := &snapshot{
-		now: c.now(), references: at.references, probes: at.probes, memory: at.memory,
-		patience: c.patience, disabled: c.disabled,
+		now: r.now(), references: ns.references, probes: ns.probes, previous: ns.workloads,
+		patience: r.patience, disabled: r.disabled,
 	}
-	for _, of := range at.policies.compiled {
-		s.policies = append(s.policies, c.policy(at, of))
+	for _, of := range ns.policies.compiled {
+		s.policies = append(s.policies, r.policy(ns, of))
 	}
 	slices.SortFunc(s.policies, func(a, b *policy) int { return strings.Compare(a.name, b.name) })
-	s.groups = c.group(ctx, namespace, at, s.policies)
+	s.groups = r.group(ctx, ns, s.policies)
 	return s
 }
 
 // policy returns what is decided about.
-func (c *controller) policy(at *place, of *compiled) *policy {
+func (r *gatherer) policy(ns *namespaceState, of *compiled) *policy {
 	p := of.from.policy
 	out := &policy{
-		name: of.from.name, uid: of.from.uid, generation: p.Generation, status: at.status(of.from),
+		name: of.from.name, uid: of.from.uid, generation: p.Generation, status: ns.status(of.from),
 		paused:   p.Annotations[refractv1beta1.PausedAnnotation] == "true",
 		approved: p.Annotations[refractv1beta1.ApproveRolloutAnnotation],
 		resumed:  p.Annotations[refractv1beta1.ResumeAnnotation],
 		problem:  of.problem, problemReason: of.reason,
 	}
-	if c.excluded[of.from.namespace] {
-		out.problem, out.problemReason = "nothing is injected into pods of namespace "+of.from.namespace, "NamespaceExcluded"
+	if r.excluded[of.from.namespace] {
+		out.problem, out.problemReason = "nothing is injected into pods of namespace "+of.from.namespace, reasonExcluded
 	}
 	if of.policy == nil || out.problem != "" {
 		return out
@@ -100,19 +112,19 @@ func (c *controller) policy(at *place, of *compiled) *policy {
 }
 
 // status returns the policy's status as it was last written.
-func (at *place) status(a *authored) *refractv1beta1.ServiceInjectionPolicyStatus {
-	w, pending := at.written[a.uid]
+func (ns *namespaceState) status(a *authored) *refractv1beta1.ServiceInjectionPolicyStatus {
+	w, pending := ns.written[a.uid]
 	if !pending {
 		return &a.policy.Status
 	}
 	if order, err := resourceversion.CompareResourceVersion(a.version, w.version); err == nil && order < 0 {
 		return w.status
 	}
-	delete(at.written, a.uid)
+	delete(ns.written, a.uid)
 	return &a.policy.Status
 }
 
-// grouping puts pods to their owners.
+// grouping finds the owner of each pod.
 type grouping struct {
 	client   client.Client
 	view     *view
@@ -120,72 +132,70 @@ type grouping struct {
 	now      func() time.Time
 	patience time.Duration
 
-	namespace string
-	at        *place
-	groups    map[types.UID]*group
+	ns     *namespaceState
+	groups map[types.UID]*group
 	// selected are the groups with a pod that a policy selects, or that are being rolled.
 	selected map[types.UID]bool
 }
 
 // group returns the groups of a namespace that policies have to do with.
-func (c *controller) group(ctx context.Context, namespace string, at *place, policies []*policy) []*group {
+func (r *gatherer) group(ctx context.Context, ns *namespaceState, policies []*policy) []*group {
 	g := &grouping{
-		client: c.client, view: c.view, log: c.log, now: c.now, patience: c.patience,
-		namespace: namespace, at: at, groups: map[types.UID]*group{}, selected: map[types.UID]bool{},
+		client: r.client, view: r.view, log: r.log, now: r.now, patience: r.patience,
+		ns: ns, groups: map[types.UID]*group{}, selected: map[types.UID]bool{},
 	}
 	pods := map[types.UID]bool{}
-	if !c.excluded[namespace] {
+	if !r.excluded[ns.name] {
 		var rest []placed
-		for _, p := range c.view.pods.all(namespace) {
+		for _, p := range r.view.pods.all(ns.name) {
 			pods[p.uid] = true
-			on := placed{p, at.examiner.examine(p)}
+			on := placed{p, ns.examiner.examine(p)}
 			if on.status == nil || !p.counts() {
 				rest = append(rest, on)
 				continue
 			}
-			g.put(g.of(ctx, p), on)
+			g.add(g.of(ctx, p), on)
 		}
 		for _, on := range rest {
 			// Who made what is of no interest is not asked after: pipelines leave many.
 			if of := g.groups[on.owner.uid]; of != nil {
-				g.put(of, on)
-			} else if !g.strange(on.owner) {
-				g.put(g.of(ctx, on.pod), on)
+				g.add(of, on)
+			} else if !g.isUnknown(on.owner) {
+				g.add(g.of(ctx, on.pod), on)
 			}
 		}
 	}
 	g.underWay(ctx, policies)
-	maps.DeleteFunc(at.probes, func(uid types.UID, _ probe) bool { return !g.selected[uid] })
-	maps.DeleteFunc(at.strangers, func(_ types.UID, s stranger) bool { return !c.now().Before(s.at.Add(strangersKnown)) })
+	maps.DeleteFunc(ns.probes, func(uid types.UID, _ probe) bool { return !g.selected[uid] })
+	maps.DeleteFunc(ns.unknownOwners, func(_ types.UID, s unknownOwner) bool { return !r.now().Before(s.at.Add(unknownOwnersValid)) })
 	out := make([]*group, 0, len(g.selected))
 	workloads := map[types.UID]bool{}
 	for uid := range g.selected {
 		of := g.groups[uid]
 		workloads[uid] = true
 		if of.workload != nil && of.workload.lean != nil {
-			of.prospect = at.examiner.prospect(of.workload)
+			of.prospect = ns.examiner.prospect(of.workload)
 		}
 		slices.SortFunc(of.pods, func(a, b placed) int { return strings.Compare(a.name, b.name) })
 		out = append(out, of)
 	}
 	slices.SortFunc(out, func(a, b *group) int { return compareRefs(a.ref, b.ref) })
-	at.examiner.forget(pods, workloads)
+	ns.examiner.forget(pods, workloads)
 	return out
 }
 
-// put puts a pod into its group.
-func (g *grouping) put(of *group, p placed) {
+// add adds a pod to its group.
+func (g *grouping) add(of *group, p placed) {
 	of.pods = append(of.pods, p)
 	if p.status != nil {
 		g.selected[of.ref.uid] = true
 	}
 }
 
-// strange reports whether it takes the API server to say who controls the pods of an
-// owner.
-func (g *grouping) strange(r ref) bool {
+// isUnknown reports whether only the API server can say who controls the pods of an owner.
+func (g *grouping) isUnknown(r ref) bool {
 	if r.uid != "" && r.class() == classReplicas {
-		if w := g.view.workload(g.namespace, r); w != nil {
+		if w := g.view.workload(g.ns.name, r); w != nil {
 			r = w.owner
 		}
 	}
@@ -216,7 +226,7 @@ func (g *grouping) of(ctx context.Context, p *pod) *group {
 func (g *grouping) resolve(ctx context.Context, r ref) *group {
 	switch r.class() {
 	case classReplicas, classJob:
-		w := g.view.workload(g.namespace, r)
+		w := g.view.workload(g.ns.name, r)
 		if w == nil || w.owner.uid == "" {
 			return &group{ref: r, class: r.class(), workload: w}
 		}
@@ -229,24 +239,24 @@ func (g *grouping) resolve(ctx context.Context, r ref) *group {
 		}
 		return of
 	case classOther:
-		top, out := g.stranger(ctx, r)
+		top, out := g.topOwner(ctx, r)
 		return &group{ref: top, class: classOther, optedOut: out}
 	default:
-		return &group{ref: r, class: r.class(), workload: g.view.workload(g.namespace, r)}
+		return &group{ref: r, class: r.class(), workload: g.view.workload(g.ns.name, r)}
 	}
 }
 
-// stranger looks for who controls an owner of an unknown kind. What may not be read
-// is taken for the end.
-func (g *grouping) stranger(ctx context.Context, r ref) (top ref, optOut bool) {
-	if known, ok := g.at.strangers[r.uid]; ok && g.now().Before(known.at.Add(strangersKnown)) {
+// topOwner looks for who controls an owner of an unknown kind. What may not be read is
+// taken for the end.
+func (g *grouping) topOwner(ctx context.Context, r ref) (top ref, optOut bool) {
+	if known, ok := g.ns.unknownOwners[r.uid]; ok && g.now().Before(known.at.Add(unknownOwnersValid)) {
 		return known.top, known.optedOut
 	}
-	found := stranger{top: r, at: g.now()}
+	found := unknownOwner{top: r, at: g.now()}
 	for range mostOwners {
 		o := &metav1.PartialObjectMetadata{}
 		o.SetGroupVersionKind(schema.FromAPIVersionAndKind(found.top.apiVersion, found.top.kind))
-		if err := g.client.Get(ctx, client.ObjectKey{Namespace: g.namespace, Name: found.top.name}, o); err != nil {
+		if err := g.client.Get(ctx, client.ObjectKey{Namespace: g.ns.name, Name: found.top.name}, o); err != nil {
 			g.log.V(1).Info("Cannot read an owner of pods", "kind", found.top.kind, "name", found.top.name, "error", err.Error())
 			break
 		}
@@ -257,7 +267,7 @@ func (g *grouping) stranger(ctx context.Context, r ref) (top ref, optOut bool) {
 		}
 		found.top = above
 	}
-	g.at.strangers[r.uid] = found
+	g.ns.unknownOwners[r.uid] = found
 	return found.top, found.optedOut
 }
 
@@ -272,12 +282,12 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 			g.addWorkload(kind, name)
 		}
 	}
-	for uid, m := range g.at.memory {
+	for uid, m := range g.ns.workloads {
 		if m.ref.class() != classOther || m.evicted == "" || !g.now().Before(m.changed.Add(2*g.patience)) {
 			continue
 		}
 		if g.groups[uid] == nil {
-			if g.gone(ctx, m.ref) {
+			if g.isDeleted(ctx, m.ref) {
 				continue
 			}
 			g.groups[uid] = &group{ref: m.ref, class: classOther}
@@ -286,18 +296,18 @@ func (g *grouping) underWay(ctx context.Context, policies []*policy) {
 	}
 }
 
-// gone reports whether an owner of an unknown kind is there no more. What may not be
-// read is.
-func (g *grouping) gone(ctx context.Context, r ref) bool {
+// isDeleted reports whether an owner of an unknown kind is deleted. What may not be read
+// is not.
+func (g *grouping) isDeleted(ctx context.Context, r ref) bool {
 	o := &metav1.PartialObjectMetadata{}
 	o.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.apiVersion, r.kind))
-	err := g.client.Get(ctx, client.ObjectKey{Namespace: g.namespace, Name: r.name}, o)
+	err := g.client.Get(ctx, client.ObjectKey{Namespace: g.ns.name, Name: r.name}, o)
 	return apierrors.IsNotFound(err) || (err == nil && (o.UID != r.uid || o.DeletionTimestamp != nil))
 }
 
 func (g *grouping) addWorkload(kind, name string) {
 	for _, t := range workloadTypes {
-		w := g.view.workloads[t.kind].get(g.namespace, name)
+		w := g.view.workloads[t.kind].get(g.ns.name, name)
 		if t.kind.Kind != kind || w == nil {
 			continue
 		}

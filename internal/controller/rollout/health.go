@@ -9,9 +9,9 @@ import (
 	"refract.dev/inject"
 )
 
-// allReady reports whether all pods of the group are ready, but for those that go.
-func (j *judge) allReady(a *assessment) bool {
-	return !slices.ContainsFunc(a.pods, func(p placed) bool { return p.counts() && (!p.ready || p.uid == a.memory.evicted) })
+// allReady reports whether all pods of the group are ready, but for those that are being deleted.
+func (a *assessment) allReady() bool {
+	return !slices.ContainsFunc(a.pods, func(p placed) bool { return p.counts() && (!p.ready || p.uid == a.next.evicted) })
 }
 
 // ailing reports whether a workload that is not complete only lacks pods that are
@@ -25,7 +25,7 @@ func (a *assessment) ailing(now time.Time) bool {
 		if !p.counts() || p.ready {
 			continue
 		}
-		if !p.ails(now) || p.uid == a.memory.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
+		if !p.ails(now) || p.uid == a.next.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
 			return false
 		}
 		sick = true
@@ -41,7 +41,7 @@ func (a *assessment) progress() string {
 	w := a.workload
 	switch {
 	case w == nil:
-		return fmt.Sprintf("%d of %d pods are ready", a.ready(), max(a.counted, a.memory.pods))
+		return fmt.Sprintf("%d of %d pods are ready", a.ready(), max(a.counted, a.next.pods))
 	case w.observed < w.generation:
 		return "its controller has not seen its last change"
 	default:
@@ -62,8 +62,8 @@ func (a *assessment) ready() int {
 
 // progresses takes note of progress; it says so if there was none for too long.
 func (j *judge) progresses(a *assessment) string {
-	m := &a.memory
-	if seen := a.sight(); seen != m.progress {
+	m := &a.next
+	if seen := a.progressState(); seen != m.progress {
 		m.progress, m.changed = seen, j.now
 	}
 	if j.now.Before(m.lenient) {
@@ -98,8 +98,8 @@ func (j *judge) becameAvailable(a *assessment) bool {
 	return a.is(rolling, reasonRolling, "it is available; the next follows when it was so for %d seconds", wait)
 }
 
-// sight is what progress shows by.
-func (a *assessment) sight() string {
+// progressState changes whenever there is progress.
+func (a *assessment) progressState() string {
 	if w := a.workload; w != nil {
 		return fmt.Sprint(w.observed, w.updated, w.current, w.available, a.counted, a.ready(), a.worst())
 	}
@@ -117,7 +117,7 @@ func (a *assessment) worst() int {
 
 // failure says what is wrong with the new pods of a workload.
 func (j *judge) failure(a *assessment) string {
-	m, w := &a.memory, a.workload
+	m, w := &a.next, a.workload
 	if w != nil && m.hash != "" && w.generation < m.generation {
 		return "" // It has not been seen since.
 	}
@@ -150,21 +150,21 @@ func (a *assessment) isNew(p *pod) bool {
 	if a.workload != nil {
 		return p.templateHash == a.prospect.hash
 	}
-	return !a.memory.firstEviction.IsZero() && !p.created.Before(a.memory.firstEviction.Truncate(time.Second))
+	return !a.next.firstEviction.IsZero() && !p.created.Before(a.next.firstEviction.Truncate(time.Second))
 }
 
 // oldestStale returns the pod to evict first, one that is not ready before others,
 // and whether it was created since evictions began.
 func (a *assessment) oldestStale() (victim *pod, bounced bool) {
 	for _, p := range a.pods {
-		if !p.counts() || p.uid == a.memory.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
+		if !p.counts() || p.uid == a.next.evicted || p.status == nil || !p.status.staleFor(a.fixable) {
 			continue
 		}
 		if victim == nil || cmp.Or(boolCompare(p.ready, victim.ready), p.created.Compare(victim.created), cmp.Compare(p.name, victim.name)) < 0 {
 			victim = p.pod
 		}
 	}
-	first := a.memory.firstEviction
+	first := a.next.firstEviction
 	return victim, victim != nil && !first.IsZero() && victim.created.After(first)
 }
 

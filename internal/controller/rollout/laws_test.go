@@ -25,7 +25,7 @@ type world struct {
 	webhook   bool
 	missing   bool
 	workloads []*simulated
-	memory    map[types.UID]workloadState
+	previous  map[types.UID]workloadState
 	refs      map[object]resolution
 	probes    map[types.UID]probe
 	made      int
@@ -54,7 +54,7 @@ type simulatedPod struct {
 func newWorld(seed uint64) *world {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := &world{
-		random: r, now: noon, broken: map[string]bool{}, webhook: true, memory: map[types.UID]workloadState{},
+		random: r, now: noon, broken: map[string]bool{}, webhook: true, previous: map[types.UID]workloadState{},
 		refs: map[object]resolution{}, probes: map[types.UID]probe{}, started: map[string][]string{},
 	}
 	for _, name := range []string{"a", "b"} {
@@ -130,7 +130,7 @@ func (w *world) sick(p *simulatedPod) bool {
 }
 
 func (w *world) snapshot() *snapshot {
-	s := &snapshot{now: w.now, policies: w.policies, references: w.refs, probes: w.probes, memory: w.memory, patience: DefaultPatience}
+	s := &snapshot{now: w.now, policies: w.policies, references: w.refs, probes: w.probes, previous: w.previous, patience: DefaultPatience}
 	for _, sim := range w.workloads {
 		s.groups = append(s.groups, w.group(sim))
 	}
@@ -187,7 +187,7 @@ func (w *world) act(t *testing.T) *plan {
 	t.Helper()
 	s := w.snapshot()
 	p := decide(s)
-	for range rounds {
+	for range preflights {
 		for _, o := range p.resolve {
 			w.refs[o] = resolution{found: !w.missing, at: w.now}
 		}
@@ -202,7 +202,7 @@ func (w *world) act(t *testing.T) *plan {
 		t.Fatalf("the same twice comes to something else: -first, +second:\n%s", diff)
 	}
 	w.obeys(t, p)
-	w.memory = p.memory
+	w.previous = p.next
 	for _, policy := range w.policies {
 		policy.status = p.statuses[policy.name]
 		if slices.Contains(p.resumed, policy.name) {
@@ -247,7 +247,7 @@ func (w *world) obeys(t *testing.T, p *plan) {
 func (w *world) touch(touched touch) {
 	i := slices.IndexFunc(w.workloads, func(s *simulated) bool { return s.name == touched.group.ref.String() })
 	s := w.workloads[i]
-	m := w.memory[touched.group.ref.uid]
+	m := w.previous[touched.group.ref.uid]
 	w.started[s.name] = sortedUnion(w.started[s.name], touched.policies)
 	if touched.victim == nil {
 		s.template = touched.group.prospect.hash
@@ -260,7 +260,7 @@ func (w *world) touch(touched touch) {
 		}
 		m.evicted, m.changed, m.pods = touched.victim.uid, w.now, s.replicas
 	}
-	w.memory[touched.group.ref.uid] = m
+	w.previous[touched.group.ref.uid] = m
 }
 
 // disturb has something happen.
@@ -279,7 +279,7 @@ func (w *world) disturb() {
 	case 4:
 		w.missing = !w.missing
 	case 5:
-		w.memory = map[types.UID]workloadState{} // Another replica leads.
+		w.previous = map[types.UID]workloadState{} // Another replica leads.
 		clear(w.refs)
 		clear(w.probes)
 		for _, s := range w.workloads {
@@ -318,7 +318,7 @@ func TestLaws(t *testing.T) {
 			}
 			for name, got := range outcomeOf(last).Policies {
 				if !strings.HasPrefix(got, "Complete") || !strings.HasSuffix(got, "True Complete") {
-					t.Errorf("policy %s in the end: want Complete, got %s\n%v", name, got, outcomeOf(last).Rows[name])
+					t.Errorf("policy %s in the end: want Complete, got %s\n%v", name, got, outcomeOf(last).Workloads[name])
 				}
 			}
 		})

@@ -29,24 +29,24 @@ var results = map[string]string{eventStarted: "started", eventCompleted: "comple
 
 // census adds up the pods of all namespaces.
 type census struct {
-	mu     sync.Mutex
-	places map[string]map[inject.State]int
-	total  map[inject.State]int
+	mu         sync.Mutex
+	namespaces map[string]map[inject.State]int
+	total      map[inject.State]int
 }
 
-// put replaces what was counted in a namespace.
-func (c *census) put(namespace string, pods map[inject.State]int) {
+// set replaces what was counted in a namespace.
+func (c *census) set(namespace string, pods map[inject.State]int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.places == nil {
-		c.places, c.total = map[string]map[inject.State]int{}, map[inject.State]int{}
+	if c.namespaces == nil {
+		c.namespaces, c.total = map[string]map[inject.State]int{}, map[inject.State]int{}
 	}
 	for _, s := range stateNames {
-		c.total[s] += pods[s] - c.places[namespace][s]
+		c.total[s] += pods[s] - c.namespaces[namespace][s]
 		podsByState.WithLabelValues(string(s)).Set(float64(c.total[s]))
 	}
-	c.places[namespace] = pods
+	c.namespaces[namespace] = pods
 	if len(pods) == 0 {
-		delete(c.places, namespace)
+		delete(c.namespaces, namespace)
 	}
 }

@@ -50,9 +50,6 @@ func statusOf(u *unstructured.Unstructured) refractv1beta1.ServiceInjectionPolic
 	return alone.Status
 }
 
-// reasonInvalid is that what is written is no policy that can be in effect.
-const reasonInvalid = "InvalidPolicy"
-
 // compiled is a policy of a namespace as it takes effect.
 type compiled struct {
 	from *authored

@@ -42,33 +42,33 @@ type preflight struct {
 }
 
 // resolve looks for objects that policies refer to.
-func (t *preflight) resolve(ctx context.Context, namespace string, at *place, wanted []object) {
+func (f *preflight) resolve(ctx context.Context, ns *namespaceState, wanted []object) {
 	var mu sync.Mutex
 	var running sync.WaitGroup
 	slots := make(chan struct{}, atOnce)
 	for _, o := range wanted {
-		before := at.references[o]
+		before := ns.references[o]
 		slots <- struct{}{}
 		running.Go(func() {
 			defer func() { <-slots }()
-			found := t.lookSafely(ctx, namespace, o)
-			found.at = t.now()
+			found := f.lookSafely(ctx, ns.name, o)
+			found.at = f.now()
 			if found.found == before.found && found.err == before.err && maps.Equal(found.keys, before.keys) {
 				found.same = before.same + 1
 			}
 			mu.Lock()
 			defer mu.Unlock()
-			at.references[o] = found
+			ns.references[o] = found
 		})
 	}
 	running.Wait()
 }
 
 // lookSafely is look, of which nothing but an error comes if that panics.
-func (t *preflight) lookSafely(ctx context.Context, namespace string, o object) resolution {
+func (f *preflight) lookSafely(ctx context.Context, namespace string, o object) resolution {
 	found, err := func() (found resolution, err error) {
-		defer rescue.To(&err, t.log, "looking for what an injection policy names", "namespace", namespace, "object", o.String())
-		return t.look(ctx, namespace, o), nil
+		defer rescue.To(&err, f.log, "looking for what an injection policy names", "namespace", namespace, "object", o.String())
+		return f.look(ctx, namespace, o), nil
 	}()
 	if err != nil {
 		return resolution{err: err.Error()}
@@ -77,20 +77,20 @@ func (t *preflight) lookSafely(ctx context.Context, namespace string, o object) 
 }
 
 // look reads an object that a policy refers to; its content is not kept.
-func (t *preflight) look(ctx context.Context, namespace string, o object) resolution {
+func (f *preflight) look(ctx context.Context, namespace string, o object) resolution {
 	key := types.NamespacedName{Namespace: namespace, Name: o.name}
 	r := resolution{keys: map[string]bool{}}
 	var err error
 	switch o.kind {
 	case "Secret":
 		secret := &corev1.Secret{}
-		err = t.client.Get(ctx, key, secret)
+		err = f.client.Get(ctx, key, secret)
 		for name := range secret.Data {
 			r.keys[name] = true
 		}
 	case "ConfigMap":
 		data := &corev1.ConfigMap{}
-		err = t.client.Get(ctx, key, data)
+		err = f.client.Get(ctx, key, data)
 		for name := range data.Data {
 			r.keys[name] = true
 		}
@@ -100,7 +100,7 @@ func (t *preflight) look(ctx context.Context, namespace string, o object) resolu
 	default:
 		meta := &metav1.PartialObjectMetadata{}
 		meta.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: o.kind})
-		err = t.client.Get(ctx, key, meta)
+		err = f.client.Get(ctx, key, meta)
 	}
 	switch {
 	case err == nil:
@@ -112,11 +112,11 @@ func (t *preflight) look(ctx context.Context, namespace string, o object) resolu
 }
 
 // probe tries, without a trace, whether a pod can be created as it should be.
-func (t *preflight) probe(ctx context.Context, namespace string, at *place, q query) {
-	before := at.probes[q.group.ref.uid]
+func (f *preflight) probe(ctx context.Context, ns *namespaceState, q query) {
+	before := ns.probes[q.group.ref.uid]
 	p := probe{hash: q.hash}
-	p.reason, p.message = t.trySafely(ctx, namespace, q)
-	p.ok, p.at = p.reason == "", t.now()
+	p.reason, p.message = f.trySafely(ctx, ns.name, q)
+	p.ok, p.at = p.reason == "", f.now()
 	if !p.ok {
 		p.tries = 1
 		if before.hash == q.hash {
@@ -124,24 +124,15 @@ func (t *preflight) probe(ctx context.Context, namespace string, at *place, q qu
 		}
 		p.retry = p.at.Add(backoff(firstLook, lastLook, p.tries-1))
 	}
-	at.probes[q.group.ref.uid] = p
+	ns.probes[q.group.ref.uid] = p
 }
 
-// Reasons for which a probe fails.
-const (
-	probeRefused  = "PodRefused"
-	probeUnlike   = "NotInjected"
-	probeChanging = "Changing"
-	// reasonInternal is that Refract stumbled over what it was given.
-	reasonInternal = "InternalError"
-)
-
 // trySafely is try, which panics for one workload alone.
-func (t *preflight) trySafely(ctx context.Context, namespace string, q query) (reason, message string) {
+func (f *preflight) trySafely(ctx context.Context, namespace string, q query) (reason, message string) {
 	var err error
 	func() {
-		defer rescue.To(&err, t.log, "trying out a pod", "namespace", namespace, "workload", q.group.ref.String())
-		reason, message = t.try(ctx, namespace, q)
+		defer rescue.To(&err, f.log, "trying out a pod", "namespace", namespace, "workload", q.group.ref.String())
+		reason, message = f.try(ctx, namespace, q)
 	}()
 	if err != nil {
 		return reasonInternal, err.Error()
@@ -150,24 +141,24 @@ func (t *preflight) trySafely(ctx context.Context, namespace string, q query) (r
 }
 
 // try returns why a pod for the group cannot be created, or nothing if it can.
-func (t *preflight) try(ctx context.Context, namespace string, q query) (reason, message string) {
-	trial, err := t.trial(ctx, namespace, q)
+func (f *preflight) try(ctx context.Context, namespace string, q query) (reason, message string) {
+	trial, err := f.trial(ctx, namespace, q)
 	if err != nil {
-		return probeChanging, err.Error()
+		return reasonChanging, err.Error()
 	}
-	if err := t.client.Create(ctx, trial, client.DryRunAll); err != nil {
-		return probeRefused, "a pod like those to come cannot be created: " + err.Error()
+	if err := f.client.Create(ctx, trial, client.DryRunAll); err != nil {
+		return reasonPodRefused, "a pod like those to come cannot be created: " + err.Error()
 	}
 	text := trial.GetAnnotations()[refractv1beta1.InjectionAnnotation]
 	if text == "" {
-		return probeUnlike, "a pod came back without injection: the webhook does not answer, or does not know the policy yet"
+		return reasonBounced, "a pod came back without injection: the webhook does not answer, or does not know the policy yet"
 	}
 	record, err := inject.ReadRecord(text)
 	if err != nil {
-		return probeUnlike, err.Error()
+		return reasonBounced, err.Error()
 	}
 	if record.Hash != q.hash {
-		return probeUnlike, "a pod came back with something else than expected" + skippedIn(record)
+		return reasonBounced, "a pod came back with something else than expected" + skippedIn(record)
 	}
 	return "", ""
 }
@@ -182,8 +173,8 @@ func skippedIn(record *inject.Record) string {
 }
 
 // trial returns a pod as the group's controller would make it: of its template as it
-// is now, or, for an owner of an unknown kind, like the pod that is to go.
-func (t *preflight) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
+// is now, or, for an owner of an unknown kind, like the pod that is to be evicted.
+func (f *preflight) trial(ctx context.Context, namespace string, q query) (*unstructured.Unstructured, error) {
 	from := &unstructured.Unstructured{}
 	from.SetAPIVersion(q.group.ref.apiVersion)
 	from.SetKind(q.group.ref.kind)
@@ -193,7 +184,7 @@ func (t *preflight) trial(ctx context.Context, namespace string, q query) (*unst
 		from.SetKind(kindPod)
 		name = q.victim.name
 	}
-	if err := t.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, from); err != nil {
+	if err := f.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, from); err != nil {
 		return nil, fmt.Errorf("reading %s %s: %w", from.GetKind(), name, err)
 	}
 	var trial *unstructured.Unstructured

@@ -1,16 +1,17 @@
 // Package rollout has the pods that were there before a policy recreated by their own
-// controllers, safely, and says in the policies' status how pods stand to them.
+// controllers, safely, and says in the policies' status which pods have what is injected.
 //
 // It works by namespace: gather what is known into a snapshot, decide (a pure
 // function of it), apply. Where something must be found out before a workload is
 // touched, the decision says what, and is made anew with the answer.
 //
-// What has been begun stands where it survives: in the annotation of a workload's
-// template, and in the status of policies, which is written before anything is
-// touched. What is only remembered makes the controller more patient, never less.
+// What has been begun is written where it survives a restart: in the annotation of a
+// workload's template, and in the status of policies, which is written before anything
+// is touched. What is only remembered makes the controller more patient, never less.
 package rollout
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -36,8 +37,8 @@ const interval = time.Second
 // workers is how many namespaces are looked at in parallel.
 const workers = 3
 
-// rounds bounds how often more is found out for one decision.
-const rounds = 4
+// preflights bounds how often more is found out for one decision.
+const preflights = 4
 
 // DefaultPatience is how long a workload may make no progress before the rollout is
 // halted.
@@ -59,25 +60,21 @@ type Options struct {
 	Now func() time.Time
 }
 
-// controller is the rollout controller. See [Setup].
+// controller decides when a namespace is reconciled, by one worker at a time, and keeps
+// what is remembered between two of its reconciliations. See [Setup].
 type controller struct {
-	client   client.Client
-	dynamic  dynamic.Interface
-	recorder events.EventRecorder
-	log      logr.Logger
-	now      func() time.Time
-	patience time.Duration
-	disabled bool
-	excluded map[string]bool // Namespaces into whose pods nothing is injected.
-
+	log       logr.Logger
+	dynamic   dynamic.Interface
 	view      *view
 	queue     workqueue.TypedRateLimitingInterface[string]
-	census    census
+	gatherer  gatherer
 	preflight preflight
+	applier   applier
+	census    census
 
-	mu     sync.Mutex
-	places map[string]*place
-	looked map[string]time.Time
+	mu         sync.Mutex
+	namespaces map[string]*namespaceState
+	lastRun    map[string]time.Time
 }
 
 // Setup registers the controller with the manager, of which the replica that leads
@@ -91,23 +88,25 @@ func Setup(mgr ctrl.Manager, o Options) error {
 }
 
 func newController(o Options, from dynamic.Interface, recorder events.EventRecorder) *controller {
-	c := &controller{
-		client: o.Client, dynamic: from, recorder: recorder, log: o.Log, now: o.Now, patience: o.Patience, disabled: o.Disabled,
-		excluded: map[string]bool{},
-		queue:    workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](interval, lastLook)),
-		places:   map[string]*place{}, looked: map[string]time.Time{},
+	now, patience := o.Now, cmp.Or(o.Patience, DefaultPatience)
+	if now == nil {
+		now = time.Now
 	}
+	excluded := map[string]bool{}
 	for _, namespace := range refractv1beta1.ExemptNamespaces(o.SystemNamespace) {
-		c.excluded[namespace] = true
+		excluded[namespace] = true
 	}
-	if c.now == nil {
-		c.now = time.Now
+	c := &controller{
+		log: o.Log, dynamic: from,
+		queue:      workqueue.NewTypedRateLimitingQueue(workqueue.NewTypedItemExponentialFailureRateLimiter[string](interval, lastLook)),
+		preflight:  preflight{client: o.Client, log: o.Log, now: now},
+		applier:    applier{client: o.Client, recorder: recorder, log: o.Log, now: now},
+		namespaces: map[string]*namespaceState{}, lastRun: map[string]time.Time{},
 	}
-	if c.patience == 0 {
-		c.patience = DefaultPatience
+	c.view = newView(o.Log, c.changed)
+	c.gatherer = gatherer{
+		client: o.Client, view: c.view, log: o.Log, now: now, patience: patience, disabled: o.Disabled, excluded: excluded,
 	}
-	c.preflight = preflight{client: c.client, log: c.log, now: c.now}
-	c.view = newView(c.log, c.changed)
 	return c
 }
 
@@ -119,7 +118,7 @@ func (c *controller) NeedLeaderElection() bool { return true }
 // changed has a namespace looked at if there are policies, or were.
 func (c *controller) changed(namespace string) {
 	c.mu.Lock()
-	known := c.places[namespace] != nil
+	known := c.namespaces[namespace] != nil
 	c.mu.Unlock()
 	if known || c.view.policies.has(namespace) {
 		c.queue.Add(namespace)
@@ -160,7 +159,7 @@ func (c *controller) processQueue(ctx context.Context) bool {
 	again, err := c.rescued(ctx, namespace)
 	switch {
 	case ctx.Err() != nil:
-	case rescue.Is(err): // It is logged, and stands in the policies.
+	case rescue.Is(err): // It is logged, and in the status of the policies.
 		c.queue.AddRateLimited(namespace)
 		return true
 	case err != nil:
@@ -174,15 +173,15 @@ func (c *controller) processQueue(ctx context.Context) bool {
 	return true
 }
 
-// rescued is reconcile, and has the policies of a namespace that Refract stumbles over say
-// so: their rollout stands still, and those of other namespaces go on.
+// rescued is reconcile. If Refract panics over a namespace the status of its policies says so:
+// their rollout stops, and those of other namespaces go on.
 func (c *controller) rescued(ctx context.Context, namespace string) (time.Duration, error) {
 	again, err := func() (again time.Duration, err error) {
 		defer rescue.To(&err, c.log, "rollout", "namespace", namespace)
 		return c.reconcile(ctx, namespace)
 	}()
 	if rescue.Is(err) {
-		return 0, errors.Join(err, c.admit(ctx, namespace, err))
+		return 0, errors.Join(err, c.applier.reportPanic(ctx, c.namespace(namespace), c.view.policies.all(namespace), err))
 	}
 	return again, err
 }
@@ -191,11 +190,11 @@ func (c *controller) rescued(ctx context.Context, namespace string) (time.Durati
 func (c *controller) early(namespace string) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	now := time.Now() // Not c.now: this is about the load.
-	if wait := c.looked[namespace].Add(interval).Sub(now); wait > 0 {
+	now := time.Now() // Not the clock of the options: this is about the load.
+	if wait := c.lastRun[namespace].Add(interval).Sub(now); wait > 0 {
 		return wait
 	}
-	c.looked[namespace] = now
+	c.lastRun[namespace] = now
 	return 0
 }
 
@@ -203,44 +202,45 @@ func (c *controller) early(namespace string) time.Duration {
 // without an event, zero if nothing is.
 func (c *controller) reconcile(ctx context.Context, namespace string) (again time.Duration, err error) {
 	if !c.view.policies.has(namespace) {
-		c.leave(namespace)
+		c.forget(namespace)
 		return 0, nil
 	}
-	at := c.place(namespace)
-	s := c.gather(ctx, namespace, at)
+	ns := c.namespace(namespace)
+	s := c.gatherer.gather(ctx, ns)
 	p := decide(s)
-	for range rounds {
+	for range preflights {
 		if len(p.resolve)+len(p.probe) == 0 {
 			break
 		}
-		c.preflight.resolve(ctx, namespace, at, p.resolve)
+		c.preflight.resolve(ctx, ns, p.resolve)
 		for _, q := range p.probe {
-			c.preflight.probe(ctx, namespace, at, q)
+			c.preflight.probe(ctx, ns, q)
 		}
-		s.now = c.now()
+		s.now = c.gatherer.now()
 		p = decide(s)
 	}
-	err = c.apply(ctx, namespace, at, s, p)
+	err = c.applier.apply(ctx, ns, s, p)
+	c.census.set(namespace, p.pods)
 	if len(p.resolve)+len(p.probe)+len(p.touches) > 0 {
 		return interval, err
 	}
 	return p.again, err
 }
 
-func (c *controller) place(namespace string) *place {
+func (c *controller) namespace(name string) *namespaceState {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.places[namespace] == nil {
-		c.places[namespace] = newPlace()
+	if c.namespaces[name] == nil {
+		c.namespaces[name] = newNamespaceState(name)
 	}
-	return c.places[namespace]
+	return c.namespaces[name]
 }
 
-// leave forgets a namespace without policies.
-func (c *controller) leave(namespace string) {
-	c.census.put(namespace, nil)
+// forget drops what is remembered of a namespace without policies.
+func (c *controller) forget(namespace string) {
+	c.census.set(namespace, nil)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	delete(c.places, namespace)
-	delete(c.looked, namespace)
+	delete(c.namespaces, namespace)
+	delete(c.lastRun, namespace)
 }

@@ -44,6 +44,7 @@ type cluster struct {
 
 	t       *testing.T
 	scheme  *runtime.Scheme
+	client  client.Client
 	webhook func() *inject.Set // Nil: it does not answer.
 
 	mu      sync.Mutex
@@ -76,8 +77,9 @@ func newCluster(t *testing.T, manifests ...string) *cluster {
 		Create:            cl.create,
 		SubResourceCreate: cl.evict,
 	}).Build()
+	cl.client = fakes
 	cl.controller = newController(Options{Client: fakes, SystemNamespace: "refract-system", Log: logr.Discard(), Now: cl.time}, nil, events.NewFakeRecorder(1000))
-	cl.webhook = func() *inject.Set { return cl.place("shop").policies.set }
+	cl.webhook = func() *inject.Set { return cl.namespace("shop").policies.set }
 	cl.look()
 	return cl
 }
@@ -152,7 +154,7 @@ func (c *cluster) look() {
 	}
 }
 
-func show[T fact](c *cluster, kind, apiVersion string, into *store[T]) {
+func show[T extract](c *cluster, kind, apiVersion string, into *store[T]) {
 	c.t.Helper()
 	list := &unstructured.UnstructuredList{}
 	list.SetAPIVersion(apiVersion)
@@ -244,7 +246,7 @@ func TestReconcileAnnotates(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
 	c.reconcileAll(1)
 
-	want, err := c.place("shop").policies.set.Inject([]byte(`{"metadata":{"labels":{"role":"web"}},"spec":{"containers":[{"name":"c"}]}}`))
+	want, err := c.namespace("shop").policies.set.Inject([]byte(`{"metadata":{"labels":{"role":"web"}},"spec":{"containers":[{"name":"c"}]}}`))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -279,6 +281,103 @@ func TestReconcileWritesOnlyWhatChanged(t *testing.T) {
 	c.reconcileAll(3)
 	if after := c.policy("db").ResourceVersion; after != before {
 		t.Errorf("the status was written again, though nothing had changed: %s, then %s", before, after)
+	}
+}
+
+// statuses has writes to statuses counted, and refused with what it returns.
+func (c *cluster) statuses(refuse func() error) (writes *int) {
+	c.t.Helper()
+	under, ok := c.client.(client.WithWatch)
+	if !ok {
+		c.t.Fatal("want a client that can be watched")
+	}
+	writes = new(int)
+	c.controller.applier.client = interceptor.NewClient(under, interceptor.Funcs{SubResourceApply: func(
+		ctx context.Context, to client.Client, _ string, obj runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption,
+	) error {
+		*writes++
+		if err := refuse(); err != nil {
+			return err
+		}
+		return to.Status().Apply(ctx, obj, opts...)
+	}})
+	return writes
+}
+
+// TestReconcileSaysBeforeItActs: what is touched is in the statuses before, so that it is known
+// whatever happens. While they cannot be written nothing is touched.
+func TestReconcileSaysBeforeItActs(t *testing.T) {
+	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
+	refuse := errors.New("no answer")
+	c.statuses(func() error { return refuse })
+	for range 3 {
+		c.look()
+		if _, err := c.reconcile(t.Context(), "shop"); !errors.Is(err, refuse) {
+			t.Errorf("reconcile(): want %v, so that it is tried again, got %v", refuse, err)
+		}
+		c.clock = c.clock.Add(time.Second)
+	}
+	if got := c.templateHash(); got != "" {
+		t.Errorf("while statuses cannot be written: want nothing touched, got hash %s", got)
+	}
+	refuse = nil
+	c.reconcileAll(2)
+	if got := c.templateHash(); got == "" {
+		t.Error("when they can: want the Deployment rolled, got it untouched")
+	}
+}
+
+// TestReconcileKnowsWhatItWrote: until the cache shows a status that was written it is not written
+// again, nor is anything decided of the one before.
+func TestReconcileKnowsWhatItWrote(t *testing.T) {
+	c := newCluster(t, policyText)
+	writes := c.statuses(func() error { return nil })
+	for range 3 {
+		if _, err := c.reconcile(t.Context(), "shop"); err != nil {
+			t.Fatal(err)
+		}
+		c.clock = c.clock.Add(time.Second)
+	}
+	if *writes != 1 {
+		t.Errorf("want the status written once, as the cache is behind, got %d times", *writes)
+	}
+}
+
+// TestStoreTells of each object that came, changed or went: its namespace is to be looked at.
+func TestStoreTells(t *testing.T) {
+	named := func(namespace string) *unstructured.Unstructured {
+		u := manifest(t, podText)
+		u.SetNamespace(namespace)
+		u.SetUID("u")
+		return u
+	}
+	cases := map[string]struct {
+		reason string
+		before []any
+		change func(*store[*pod]) error
+		want   []string
+	}{
+		"Added":       {"It is new.", nil, func(s *store[*pod]) error { return s.Add(named("shop")) }, []string{"shop"}},
+		"Updated":     {"It may be another.", []any{named("shop")}, func(s *store[*pod]) error { return s.Update(named("shop")) }, []string{"shop"}},
+		"Deleted":     {"There is one less.", []any{named("shop")}, func(s *store[*pod]) error { return s.Delete(named("shop")) }, []string{"shop"}},
+		"ListedAgain": {"Nobody told of what went, or came.", []any{named("shop")}, func(s *store[*pod]) error { return s.Replace([]any{named("bank")}, "") }, []string{"bank", "shop"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var got []string
+			s := newStore(logr.Discard(), func(namespace string) { got = append(got, namespace) }, readPod)
+			if err := s.Replace(tc.before, ""); err != nil {
+				t.Fatal(err)
+			}
+			got = nil
+			if err := tc.change(s); err != nil {
+				t.Fatal(err)
+			}
+			slices.Sort(got)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
 	}
 }
 
@@ -331,7 +430,7 @@ func TestReconcileNeedsTheWebhook(t *testing.T) {
 
 func TestReconcileDisabled(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
-	c.disabled = true
+	c.gatherer.disabled = true
 	c.reconcileAll(2)
 	if got := c.templateHash(); got != "" || c.rolledOut() != "False Disabled" || c.policy("db").Status.Stale != 1 {
 		t.Errorf("want the counts and nothing touched, got hash %q, %s, %d stale", got, c.rolledOut(), c.policy("db").Status.Stale)
@@ -398,7 +497,7 @@ func TestReconcileUnreadablePolicy(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+	c.applier.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
 		SubResourceApply: func(ctx context.Context, cl client.Client, sub string, o runtime.ApplyConfiguration, opts ...client.SubResourceApplyOption) error {
 			if named, ok := o.(interface{ GetName() *string }); ok && *named.GetName() == "bad" {
 				return apierrors.NewInternalError(errors.New("failed to create typed live object"))
@@ -430,7 +529,7 @@ func TestReconcilePanics(t *testing.T) {
 		}, "Blocked: Deployment/web: InternalError: trying out a pod: Refract stumbled"},
 		"Decision": {"All of a namespace: its policies stand still.", func(c *cluster) {
 			calls := 0
-			c.now = func() time.Time {
+			c.gatherer.now = func() time.Time {
 				if calls++; calls == 1 {
 					panic("oh")
 				}
@@ -458,7 +557,7 @@ func TestReconcilePanics(t *testing.T) {
 
 func TestReconcileExcludedNamespace(t *testing.T) {
 	c := newCluster(t, policyText, deploymentText, replicaSetText, podText)
-	c.excluded["shop"] = true
+	c.gatherer.excluded["shop"] = true
 	c.reconcileAll(1)
 	got := conditionOf(&c.policy("db").Status, refractv1beta1.ConditionAccepted)
 	if got.Reason != "NamespaceExcluded" || c.policy("db").Status.Matched != 0 {
@@ -473,8 +572,8 @@ func TestReconcileForgetsNamespace(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.reconcileAll(1)
-	if len(c.places) != 0 || len(c.census.places) != 0 {
-		t.Errorf("want nothing remembered of a namespace without policies, got %v and %v", c.places, c.census.places)
+	if len(c.namespaces) != 0 || len(c.census.namespaces) != 0 {
+		t.Errorf("want nothing remembered of a namespace without policies, got %v and %v", c.namespaces, c.census.namespaces)
 	}
 }
 
@@ -513,12 +612,12 @@ func TestStrangers(t *testing.T) {
 	top := `{apiVersion: v1, kind: ConfigMap, metadata: {name: top, annotations: {refract.dev/rollout: "false"}}}`
 	c := newCluster(t, policyText, podText, set, clone, top)
 	c.reconcileAll(2)
-	want := []refractv1beta1.WorkloadStanding{{
+	want := []refractv1beta1.WorkloadStatus{{
 		Kind: "ConfigMap", Name: "top", Pods: 1, Reason: "WaitingForOwner",
 		Message: `its annotation refract.dev/rollout is "false": its owner recreates its pods`,
 	}}
 	if diff := cmp.Diff(want, c.policy("db").Status.Workloads); diff != "" {
-		t.Errorf("rows: -want, +got:\n%s", diff)
+		t.Errorf("workloads: -want, +got:\n%s", diff)
 	}
 
 	free := newCluster(t, policyText, podText, set, clone)
@@ -568,7 +667,7 @@ func TestUnknownOwnersOfNoInterest(t *testing.T) {
 	pod := `{apiVersion: v1, kind: Pod, metadata: {name: %[1]s, labels: {role: %[2]s}, ownerReferences: [` + run + `]}, spec: {restartPolicy: Never, containers: [{name: c}]}, status: {phase: %[3]s}}`
 	c := newCluster(t, policyText, fmt.Sprintf(pod, "ended", "web", "Succeeded"), fmt.Sprintf(pod, "other", "batch", "Running"), fmt.Sprintf(pod, "runs", "web", "Running"))
 	var asked []string
-	c.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
+	c.gatherer.client = interceptor.NewClient(c.client.(client.WithWatch), interceptor.Funcs{
 		Get: func(ctx context.Context, cl client.WithWatch, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
 			asked = append(asked, key.Name)
 			return cl.Get(ctx, key, o, opts...)
@@ -640,7 +739,7 @@ func TestStart(t *testing.T) {
 	}
 	started := newController(Options{Client: c.client, Log: logr.Discard(), Now: c.time},
 		dynamicfake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), kinds, objects...), events.NewFakeRecorder(1000))
-	c.webhook = func() *inject.Set { return started.place("shop").policies.set }
+	c.webhook = func() *inject.Set { return started.namespace("shop").policies.set }
 	ctx, cancel := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
@@ -820,14 +919,14 @@ func BenchmarkNamespace(b *testing.B) {
 	}
 	b.Run("New", func(b *testing.B) {
 		for b.Loop() {
-			decide(c.gather(b.Context(), "shop", newPlace()))
+			decide(c.gatherer.gather(b.Context(), newNamespaceState("shop")))
 		}
 	})
 	b.Run("Again", func(b *testing.B) {
-		at := newPlace()
-		decide(c.gather(b.Context(), "shop", at))
+		ns := newNamespaceState("shop")
+		decide(c.gatherer.gather(b.Context(), ns))
 		for b.Loop() {
-			decide(c.gather(b.Context(), "shop", at))
+			decide(c.gatherer.gather(b.Context(), ns))
 		}
 	})
 }

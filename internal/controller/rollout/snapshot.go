@@ -20,9 +20,9 @@ type snapshot struct {
 	// came of trying to create pods of workloads.
 	references map[object]resolution
 	probes     map[types.UID]probe
-	// memory is what is remembered of workloads. It makes the controller more patient,
+	// previous is what is remembered of workloads. It makes the controller more patient,
 	// never less: after a restart it is empty.
-	memory map[types.UID]workloadState
+	previous map[types.UID]workloadState
 	// patience is how long a workload may make no progress.
 	patience time.Duration
 	// disabled has nothing touched.
@@ -61,7 +61,7 @@ type group struct {
 	pods     []placed
 }
 
-// placed is a pod with its standing, which is nil if no policy selects it.
+// placed is a pod with its status, which is nil if no policy selects it.
 type placed struct {
 	*pod
 
@@ -110,7 +110,7 @@ type workloadState struct {
 	// lenient is until when what is wrong with its pods is no reason to halt: somebody
 	// has had the rollout go on.
 	lenient time.Time
-	// reverts is how often the annotation went again soon.
+	// reverts is how often the annotation was removed again soon.
 	reverts int
 	// notBefore is when the workload may be touched again, and why not before.
 	notBefore       time.Time
@@ -133,7 +133,7 @@ type plan struct {
 	probe   []query
 	touches []touch
 	events  []event
-	memory  map[types.UID]workloadState
+	next    map[types.UID]workloadState // What is to be remembered of workloads.
 	// resumed are policies whose halted rollout goes on because somebody said so.
 	resumed []string
 	// pods counts pods by the worst of their states.

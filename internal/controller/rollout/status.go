@@ -17,19 +17,18 @@ import (
 
 // Bounds of what a status says.
 const (
-	mostRows    = 20
-	mostMessage = 1000 // Bytes.
+	mostWorkloads = 20
+	mostMessage   = 1000 // Bytes.
 )
 
-// workloadStatus is a WorkloadStanding before the worst are chosen.
+// workloadStatus is a WorkloadStatus before the worst are chosen.
 type workloadStatus struct {
 	rank int // The least is the worst.
 	ref  ref
-	refractv1beta1.WorkloadStanding
+	refractv1beta1.WorkloadStatus
 }
 
-// ranks order reasons from the worst. Those of conflicts stand where the empty one
-// does.
+// ranks order reasons from the worst. Those of conflicts rank as the empty one.
 var ranks = map[string]int{
 	reasonHalted: 0, string(refractv1beta1.PhaseHalted): 1, reasonBlocked: 2, reasonReverts: 3, reasonBounced: 4,
 	"": 5, reasonManual: 6, reasonOwner: 7, reasonBudget: 8, reasonBusy: 9, reasonRolling: 10,
@@ -44,49 +43,58 @@ func rankOf(reason string) int {
 	return ranks[""]
 }
 
-// add adds a row, and forgets the best if there are very many.
-func (st *state) add(g *group, pods int, reason, message string) {
-	st.rows = append(st.rows, workloadStatus{rankOf(reason), g.ref, refractv1beta1.WorkloadStanding{
+// add adds a workload, and forgets the best if there are very many.
+func (st *policyState) add(g *group, pods int, reason, message string) {
+	st.workloads = append(st.workloads, workloadStatus{rankOf(reason), g.ref, refractv1beta1.WorkloadStatus{
 		Kind: g.ref.kind, Name: g.ref.name, Pods: int32(pods), Reason: reason, Message: output.Cut(message, mostMessage),
 	}})
-	if len(st.rows) >= 10*mostRows {
-		st.rows = worstOf(st.rows)
+	if len(st.workloads) >= 10*mostWorkloads {
+		st.workloads = worstOf(st.workloads)
 	}
 }
 
-func worstOf(rows []workloadStatus) []workloadStatus {
-	slices.SortStableFunc(rows, func(a, b workloadStatus) int {
+func worstOf(workloads []workloadStatus) []workloadStatus {
+	slices.SortStableFunc(workloads, func(a, b workloadStatus) int {
 		return cmp.Or(cmp.Compare(a.rank, b.rank), cmp.Compare(b.Pods, a.Pods), compareRefs(a.ref, b.ref), cmp.Compare(a.Reason, b.Reason))
 	})
-	return rows[:min(len(rows), mostRows)]
+	return workloads[:min(len(workloads), mostWorkloads)]
 }
 
-// count counts pods, and makes the rows.
-func (d *decision) count() {
-	for _, a := range d.groups {
+// reporter says in statuses and events what was decided, and how many pods have what.
+type reporter struct {
+	now      time.Time
+	disabled bool
+	plan     *plan
+	states   map[string]*policyState
+	groups   []*assessment
+}
+
+// count counts pods, and lists the workloads that do not have what the policies inject.
+func (r *reporter) count() {
+	for _, a := range r.groups {
 		alike := map[*podStatus]int{}
 		for _, p := range a.pods {
 			if p.counts() && p.status != nil {
 				alike[p.status]++
 			}
 		}
-		d.countOne(a, alike)
+		r.countOne(a, alike)
 	}
 }
 
 // skip is why a policy is left out for pods of a group, or these for it.
 type skip struct{ policy, reason string }
 
-func (d *decision) countOne(a *assessment, alike map[*podStatus]int) {
+func (r *reporter) countOne(a *assessment, alike map[*podStatus]int) {
 	skips, messages := map[skip]int{}, map[skip]string{}
 	selected := map[string]bool{}
 	for s, n := range alike {
 		if worst, found := s.worst(); found {
-			d.plan.pods[worst] += n
+			r.plan.pods[worst] += n
 		}
 		for i := range s.verdicts {
 			v := &s.verdicts[i]
-			st := d.states[v.policy]
+			st := r.states[v.policy]
 			if st == nil {
 				continue
 			}
@@ -104,27 +112,27 @@ func (d *decision) countOne(a *assessment, alike map[*podStatus]int) {
 		}
 	}
 	for key, n := range skips {
-		d.states[key.policy].add(a.group, n, key.reason, messages[key])
+		r.states[key.policy].add(a.group, n, key.reason, messages[key])
 	}
 	for name := range selected {
-		d.countStale(d.states[name], a)
+		r.countStale(r.states[name], a)
 	}
 }
 
 // countStale notes what becomes of the stale pods of a group for a policy.
-func (d *decision) countStale(st *state, a *assessment) {
+func (r *reporter) countStale(st *policyState, a *assessment) {
 	n := a.stale[st.name]
-	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.step != manual || n == 0) {
+	if a.class != classNone && a.class != classJob && a.class != classCronJob && (a.phase != manual || n == 0) {
 		st.eligible++
 	}
 	if n == 0 || !slices.Contains(a.wanted, st.name) {
 		return
 	}
 	switch {
-	case a.step == manual:
+	case a.phase == manual:
 		st.counts.manual += int32(n)
 		st.add(a.group, n, a.reason, a.message)
-	case a.step == nextRun:
+	case a.phase == nextRun:
 		st.counts.nextRun += int32(n)
 		st.add(a.group, n, a.reason, a.message)
 	case a.reason == "":
@@ -161,63 +169,63 @@ func (c *counts) add(state inject.State, n int32) {
 }
 
 // report writes the status of a policy.
-func (d *decision) report(st *state) {
+func (r *reporter) report(st *policyState) {
 	now := &refractv1beta1.ServiceInjectionPolicyStatus{
 		ObservedGeneration: st.generation, Hash: st.hash,
 		Matched: st.counts.matched, Injected: st.counts.injected, Stale: st.counts.stale,
 		Skipped: st.counts.skipped, Excluded: st.counts.excluded, Manual: st.counts.manual,
 	}
-	for _, r := range worstOf(st.rows) {
-		now.Workloads = append(now.Workloads, r.WorkloadStanding)
+	for _, w := range worstOf(st.workloads) {
+		now.Workloads = append(now.Workloads, w.WorkloadStatus)
 	}
-	now.Rollout = d.rollout(st)
-	for _, c := range []metav1.Condition{d.accepted(st), d.resolved(st), d.rolledOut(st, now.Rollout)} {
+	now.Rollout = r.rollout(st)
+	for _, c := range []metav1.Condition{st.accepted(), st.resolved(), r.rolledOut(st, now.Rollout)} {
 		c.ObservedGeneration = st.generation
 		c.Message = output.Cut(c.Message, mostMessage)
-		c.LastTransitionTime = metav1.NewTime(d.now.Truncate(time.Second))
+		c.LastTransitionTime = metav1.NewTime(r.now.Truncate(time.Second))
 		if was := meta.FindStatusCondition(st.status.Conditions, c.Type); was != nil && was.Status == c.Status {
 			c.LastTransitionTime = was.LastTransitionTime
 		}
 		now.Conditions = append(now.Conditions, c)
 	}
-	d.plan.statuses[st.name] = now
-	d.tell(st, now)
+	r.plan.statuses[st.name] = now
+	r.addEvents(st, now)
 }
 
 // recreates reports whether pods are recreated for the policy at all.
-func (d *decision) recreates(st *state) bool {
-	return st.problem == "" && !st.audit && !d.disabled && st.rollout.Strategy != refractv1beta1.RolloutNone
+func (r *reporter) recreates(st *policyState) bool {
+	return st.problem == "" && !st.audit && !r.disabled && st.rollout.Strategy != refractv1beta1.RolloutNone
 }
 
 // rollout says how far it has come; nil if nothing is recreated for the policy.
-func (d *decision) rollout(st *state) *refractv1beta1.RolloutStatus {
-	if !d.recreates(st) {
+func (r *reporter) rollout(st *policyState) *refractv1beta1.RolloutStatus {
+	if !r.recreates(st) {
 		return st.asHalted()
 	}
 	left := len(st.left)
 	done := max(st.derived, int(st.before.Done)+st.finished)
 	done = max(min(done, st.eligible-left), 0)
-	r := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}
+	now := &refractv1beta1.RolloutStatus{Hash: st.hash, Done: int32(done), Workloads: int32(done + left)}
 	for _, a := range st.rolling {
-		r.Current = append(r.Current, a.ref.String())
+		now.Current = append(now.Current, a.ref.String())
 	}
-	slices.Sort(r.Current)
-	r.Phase, r.Message = d.phase(st, left)
-	r.Message = output.Cut(r.Message, mostMessage)
-	return r
+	slices.Sort(now.Current)
+	now.Phase, now.Message = st.phase(left)
+	now.Message = output.Cut(now.Message, mostMessage)
+	return now
 }
 
 // asHalted returns what was written of a rollout that was halted; nil for others. While
 // nothing is recreated it is not to be forgotten: what is wrong with it still is.
-func (st *state) asHalted() *refractv1beta1.RolloutStatus {
+func (st *policyState) asHalted() *refractv1beta1.RolloutStatus {
 	if st.problem != "" || st.before.Phase != refractv1beta1.PhaseHalted {
 		return nil
 	}
 	return &st.before
 }
 
-// phase says where a rollout stands, and why it does not go on if it does not.
-func (d *decision) phase(st *state, left int) (refractv1beta1.RolloutPhase, string) {
+// phase returns the phase of a rollout, and why it does not go on if it does not.
+func (st *policyState) phase(left int) (refractv1beta1.RolloutPhase, string) {
 	begun := st.passed || st.before.Phase == refractv1beta1.PhaseCanary || st.before.Phase == refractv1beta1.PhaseRolling
 	switch {
 	case left == 0:
@@ -236,15 +244,15 @@ func (d *decision) phase(st *state, left int) (refractv1beta1.RolloutPhase, stri
 }
 
 // waits says what is waited for, if nothing is being recreated.
-func (st *state) waits() string {
+func (st *policyState) waits() string {
 	if len(st.rolling) > 0 || len(st.busy) == 0 {
 		return ""
 	}
 	return st.busy[0].ref.String() + ": " + st.busy[0].message
 }
 
-func (d *decision) accepted(st *state) metav1.Condition {
-	c := metav1.Condition{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: "Accepted", Message: "the policy is in effect"}
+func (st *policyState) accepted() metav1.Condition {
+	c := metav1.Condition{Type: refractv1beta1.ConditionAccepted, Status: metav1.ConditionTrue, Reason: reasonAccepted, Message: "the policy is in effect"}
 	switch {
 	case st.problem != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionFalse, st.problemReason, st.problem
@@ -254,18 +262,18 @@ func (d *decision) accepted(st *state) metav1.Condition {
 	return c
 }
 
-func (d *decision) resolved(st *state) metav1.Condition {
+func (st *policyState) resolved() metav1.Condition {
 	c := metav1.Condition{
-		Type: refractv1beta1.ConditionReferencesResolved, Status: metav1.ConditionTrue, Reason: "Resolved",
+		Type: refractv1beta1.ConditionReferencesResolved, Status: metav1.ConditionTrue, Reason: reasonResolved,
 		Message: "everything that the policy refers to is there",
 	}
 	switch {
 	case st.problem != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, st.problemReason, "the policy is not in effect"
 	case st.unknown:
-		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonUnexamined, strings.Join(st.missing, "; ")
+		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, reasonUnreadable, strings.Join(st.missing, "; ")
 	case len(st.missing) > 0:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, "NotFound", strings.Join(st.missing, "; ")
+		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonNotFound, strings.Join(st.missing, "; ")
 	case len(st.references) == 0:
 		c.Message = "the policy refers to nothing that pods cannot do without"
 	}
@@ -280,28 +288,29 @@ var conditionReasons = map[refractv1beta1.RolloutPhase]string{
 	refractv1beta1.PhaseAwaitingApproval: string(refractv1beta1.PhaseAwaitingApproval),
 }
 
-func (d *decision) rolledOut(st *state, r *refractv1beta1.RolloutStatus) metav1.Condition {
+func (r *reporter) rolledOut(st *policyState, now *refractv1beta1.RolloutStatus) metav1.Condition {
 	c := metav1.Condition{Type: refractv1beta1.ConditionRolledOut, Status: metav1.ConditionFalse}
 	switch {
 	case st.problem != "":
 		c.Status, c.Reason, c.Message = metav1.ConditionUnknown, st.problemReason, "the policy is not in effect"
 	case st.audit:
 		c.Reason, c.Message = inject.ReasonAudit, "the mode is Audit: nothing is injected, only reported"
-	case st.counts.stale == 0 && (r == nil || r.Phase == refractv1beta1.PhaseComplete):
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Complete", "all pods that should have it do"
-	case r == nil && d.disabled:
-		c.Reason, c.Message = "Disabled", fmt.Sprintf("%s stale; the controller is not to recreate pods", output.Count(st.counts.stale, "pod is", "pods are"))
-	case r == nil:
-		c.Reason, c.Message = "NotRequested", fmt.Sprintf("%s stale; the strategy is None", output.Count(st.counts.stale, "pod is", "pods are"))
-	case r.Phase != refractv1beta1.PhaseComplete:
-		c.Reason, c.Message = conditionReasons[r.Phase], r.Message
+	case st.counts.stale == 0 && (now == nil || now.Phase == refractv1beta1.PhaseComplete):
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonComplete, "all pods that should have it do"
+	case now == nil && r.disabled:
+		c.Reason = reasonDisabled
+		c.Message = output.Count(st.counts.stale, "pod is", "pods are") + " stale; the controller is not to recreate pods"
+	case now == nil:
+		c.Reason, c.Message = reasonNotRequested, output.Count(st.counts.stale, "pod is", "pods are")+" stale; the strategy is None"
+	case now.Phase != refractv1beta1.PhaseComplete:
+		c.Reason, c.Message = conditionReasons[now.Phase], now.Message
 		if c.Message == "" {
-			c.Message = fmt.Sprintf("%d of %d workloads are done", r.Done, r.Workloads)
+			c.Message = fmt.Sprintf("%d of %d workloads are done", now.Done, now.Workloads)
 		}
 	case st.counts.manual > 0:
 		c.Reason, c.Message = st.leftOver()
 	default:
-		c.Status, c.Reason, c.Message = metav1.ConditionTrue, "Complete", "what can be recreated was"
+		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonComplete, "what can be recreated was"
 		if st.counts.nextRun > 0 {
 			c.Message += fmt.Sprintf("; %s of CronJobs until their next run", output.Count(st.counts.nextRun, "pod is stale", "pods are stale"))
 		}
@@ -310,11 +319,11 @@ func (d *decision) rolledOut(st *state, r *refractv1beta1.RolloutStatus) metav1.
 }
 
 // leftOver says what others have to recreate: the worst reason first.
-func (st *state) leftOver() (reason, message string) {
+func (st *policyState) leftOver() (reason, message string) {
 	kinds := map[string]int{}
-	for _, r := range worstOf(st.rows) {
-		if r.Reason == reasonReverts || r.Reason == reasonManual || r.Reason == reasonOwner {
-			kinds[r.Reason]++
+	for _, w := range worstOf(st.workloads) {
+		if w.Reason == reasonReverts || w.Reason == reasonManual || w.Reason == reasonOwner {
+			kinds[w.Reason]++
 		}
 	}
 	for _, reason := range []string{reasonReverts, reasonManual, reasonOwner} {

@@ -19,15 +19,15 @@ import (
 	"refract.dev/internal/rescue"
 )
 
-// fact is what is kept of an object.
-type fact interface {
+// extract is what is kept of an object.
+type extract interface {
 	comparable
 	metav1.ObjectMetaAccessor
 }
 
 // store holds what is kept of the objects of a type, by namespace and name. A
 // reflector writes to it; what was put into it is not modified any more.
-type store[T fact] struct {
+type store[T extract] struct {
 	read    func(*unstructured.Unstructured) (T, error)
 	changed func(namespace string)
 	log     logr.Logger
@@ -37,7 +37,7 @@ type store[T fact] struct {
 	items  map[string]map[string]T
 }
 
-func newStore[T fact](log logr.Logger, changed func(string), read func(*unstructured.Unstructured) (T, error)) *store[T] {
+func newStore[T extract](log logr.Logger, changed func(string), read func(*unstructured.Unstructured) (T, error)) *store[T] {
 	return &store[T]{read: read, changed: changed, log: log, items: map[string]map[string]T{}}
 }
 
@@ -75,13 +75,13 @@ func (s *store[T]) hasSynced() bool {
 // Transformer has the reflector keep what is kept of an object alone, while it
 // lists: there may be very many.
 func (s *store[T]) Transformer() cache.TransformFunc {
-	return func(obj any) (any, error) { return s.lean(obj) }
+	return func(obj any) (any, error) { return s.extract(obj) }
 }
 
 var _ cache.TransformingStore = (*store[*pod])(nil)
 
-// lean returns what is kept of an object.
-func (s *store[T]) lean(obj any) (T, error) {
+// extract returns what is kept of an object.
+func (s *store[T]) extract(obj any) (T, error) {
 	if known, ok := obj.(T); ok {
 		return known, nil
 	}
@@ -101,7 +101,7 @@ func (s *store[T]) readSafely(u *unstructured.Unstructured) (_ T, err error) {
 
 // Add is called by the reflector.
 func (s *store[T]) Add(obj any) error {
-	item, err := s.lean(obj)
+	item, err := s.extract(obj)
 	if err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (s *store[T]) Update(obj any) error { return s.Add(obj) }
 
 // Delete is called by the reflector.
 func (s *store[T]) Delete(obj any) error {
-	item, err := s.lean(obj)
+	item, err := s.extract(obj)
 	if err != nil {
 		return err
 	}
@@ -142,7 +142,7 @@ func (s *store[T]) Delete(obj any) error {
 func (s *store[T]) Replace(list []any, _ string) error {
 	items := map[string]map[string]T{}
 	for _, obj := range list {
-		item, err := s.lean(obj)
+		item, err := s.extract(obj)
 		if err != nil {
 			if !rescue.Is(err) {
 				s.log.Error(err, "Cannot read an object")
@@ -219,8 +219,8 @@ var (
 	policyResource = schema.GroupVersionResource{Group: "refract.dev", Version: "v1beta1", Resource: "serviceinjectionpolicies"}
 )
 
-// newView returns a view of nothing yet; changed is called with the namespace of all
-// that comes, changes or goes.
+// newView returns a view of nothing yet; changed is called with the namespace of each
+// object that is created, changed or deleted.
 func newView(log logr.Logger, changed func(namespace string)) *view {
 	v := &view{
 		policies:  newStore(log, changed, readAuthored),

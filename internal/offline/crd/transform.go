@@ -77,7 +77,7 @@ func fieldOf(c *tree.Change, before, after map[string]any) string {
 }
 
 // changeText writes a change: "- PATH VALUE" for what was removed, "+ PATH VALUE"
-// for what was set, and "~ PATH VALUE → VALUE" for what is another.
+// for what was set, and "~ PATH VALUE → VALUE" for what has changed.
 func changeText(c *tree.Change, before, after map[string]any) string {
 	path := fieldOf(c, before, after)
 	switch c.Op {

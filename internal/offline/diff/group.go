@@ -115,7 +115,7 @@ func (f *fate) key(s *subject) string {
 	return string(data)
 }
 
-// times returns what n copies come to.
+// times returns what n copies sum to.
 func (r Rolls) times(n int) Rolls {
 	return Rolls{Workloads: r.Workloads * n, Pods: r.Pods * int64(n), DaemonSets: r.DaemonSets * n, Autoscaled: r.Autoscaled * n}
 }

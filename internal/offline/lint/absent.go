@@ -25,17 +25,13 @@ type absent struct {
 }
 
 // checkAbsent looks for what items name and no object has.
-func checkAbsent(f *fleet, out *report) {
-	if f.lost.objects() {
+func checkAbsent(overriding []*policy, lost *lost, out *report) {
+	if lost.objects() {
 		return
 	}
-	for _, p := range f.overriding {
-		for _, r := range p.rules {
-			for _, it := range r.items {
-				if it.quiet() {
-					it.reportAbsent(out)
-				}
-			}
+	for it := range itemsOf(overriding) {
+		if it.quiet() {
+			it.reportAbsent(out)
 		}
 	}
 }
@@ -57,15 +53,15 @@ func (it *item) reportAbsent(out *report) {
 const enough = 64
 
 func (it *item) candidates(have func(*render.Outcome, map[string]any) []string) []string {
-	seen := map[string]bool{}
+	found := map[string]bool{}
 	for _, at := range it.rule.runs[:min(len(it.rule.runs), enough)] {
 		for _, object := range at.objects() {
 			for _, name := range have(at.outcome, object) {
-				seen[name] = true
+				found[name] = true
 			}
 		}
 	}
-	return slices.Sorted(maps.Keys(seen))
+	return slices.Sorted(maps.Keys(found))
 }
 
 // names returns what the item names.
@@ -154,7 +150,7 @@ func (it *item) variables(spec *corev1alpha1.EnvOverrider) []absent {
 		name := spec.Value[i].Name
 		missing := it.missed[memberKey(name)]+it.missed[containerKey(spec.ContainerName)] == it.ran
 		if spec.Operator == corev1alpha1.OpDelete {
-			missing = !it.met[name] && !it.rule.failed
+			missing = !it.deleted[name] && !it.rule.failed
 		}
 		all = append(all, absent{
 			code: EnvNotFound, field: fmt.Sprintf("%s.value[%d].name", it.field, i), name: name, missing: missing,
@@ -174,7 +170,7 @@ func (it *item) arguments(spec *corev1alpha1.EntrypointOverrider) []absent {
 	var all []absent
 	for i, value := range spec.Value {
 		all = append(all, absent{
-			code: ArgumentNotFound, field: fmt.Sprintf("%s.value[%d]", it.field, i), name: value, missing: !it.met[value],
+			code: ArgumentNotFound, field: fmt.Sprintf("%s.value[%d]", it.field, i), name: value, missing: !it.deleted[value],
 			have: func(o *render.Outcome, object map[string]any) []string {
 				var texts []string
 				for _, argument := range list(o, object) {
@@ -199,7 +195,7 @@ func (it *item) members(spec *corev1alpha1.StringMapOverrider) []absent {
 	for _, key := range slices.Sorted(maps.Keys(spec.Value)) {
 		missing := it.missed[memberKey(key)] == it.ran
 		if spec.Operator == corev1alpha1.OpDelete {
-			missing = !it.met[key] && !it.rule.failed
+			missing = !it.deleted[key] && !it.rule.failed
 		}
 		all = append(all, absent{
 			code: code, field: it.field + ".value[" + key + "]", name: key, missing: missing,

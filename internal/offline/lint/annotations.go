@@ -4,14 +4,15 @@ import (
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/placement"
 )
 
 // checkAnnotations looks for annotations that ask for what is not done, and for
 // those that hold objects back.
-func checkAnnotations(f *fleet, out *report) {
-	for i := range f.set.Objects {
-		o := &f.set.Objects[i]
+func checkAnnotations(objects []manifest.Object, out *report) {
+	for i := range objects {
+		o := &objects[i]
 		annotations := o.Content.GetAnnotations()
 		s := subjectOf(o)
 		on := []string{s.object.String()}

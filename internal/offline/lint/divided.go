@@ -12,37 +12,35 @@ import (
 
 // checkDivided looks for objects whose replicas cannot be divided as their policy
 // asks for.
-func checkDivided(f *fleet, out *report) {
-	placing := make(map[tree.Policy]*placingPolicy, len(f.placing))
-	for _, p := range f.placing {
-		placing[p.ref] = p
-	}
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
+func checkDivided(
+	outcomes []render.Outcome, placingBy map[tree.Policy]*placingPolicy, clusters *clusters, types *types, out *report,
+) {
+	for i := range outcomes {
+		o := &outcomes[i]
 		if o.Propagation == nil {
 			continue
 		}
-		p := placing[*o.Propagation]
-		if p == nil || !p.compiled.Divides || p.reported || f.misshapen(o) {
+		p := placingBy[*o.Propagation]
+		if p == nil || !p.compiled.Divides || p.reported || types.misshapen(o) {
 			continue
 		}
 		if total := variant.Replicas(o.Object.Content); total == nil {
 			s := subjectOf(o.Object)
 			finding := s.finding(DivideWithoutReplicas, "metadata.labels["+labelOf(p.ref.Kind)+"]", "%s divides replicas, and the object has none", p.ref)
 			out.once(p.ref.String()+o.ID.GroupKind.String(), finding.on([]string{s.object.String()}, nil))
-		} else if f.known {
-			f.checkBounds(out, p, o, *total)
+		} else if clusters.known {
+			checkBounds(p, o, clusters.all, *total, out)
 		}
 	}
 }
 
 // checkBounds looks at what the bounds of a policy do to an object.
-func (f *fleet) checkBounds(out *report, p *placingPolicy, o *render.Outcome, total int64) {
+func checkBounds(p *placingPolicy, o *render.Outcome, clusters []placement.Cluster, total int64, out *report) {
 	on := []string{objectOf(o.Object).String()}
 	least := int64(0)
 	for i := range p.spec.Placements {
 		d := &p.spec.Placements[i]
-		if slices.ContainsFunc(f.clusters, func(c placement.Cluster) bool { return c.Name == d.Cluster && tolerated(p, &c) }) {
+		if slices.ContainsFunc(clusters, func(c placement.Cluster) bool { return c.Name == d.Cluster && p.tolerates(&c) }) {
 			least += d.Preferences.MinReplicas
 		}
 	}
@@ -65,18 +63,19 @@ func (f *fleet) checkBounds(out *report, p *placingPolicy, o *render.Outcome, to
 }
 
 // checkShares looks for overrides that set what a propagation policy divides.
-func checkShares(f *fleet, out *report) {
+func checkShares(outcomes []render.Outcome, types *types, items map[tree.Author]*item, out *report) {
 	found := map[*item]bool{}
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
-		if !slices.ContainsFunc(o.Targets(), func(t placement.Target) bool { return t.Replicas != nil }) || f.misshapen(o) {
+	for i := range outcomes {
+		o := &outcomes[i]
+		divided := slices.ContainsFunc(o.Targets(), func(t placement.Target) bool { return t.Replicas != nil })
+		if !divided || types.misshapen(o) {
 			continue
 		}
 		for j := range o.Variants {
 			at := run{outcome: o, variant: &o.Variants[j]}
 			for k := range at.variant.Changes {
 				c := &at.variant.Changes[k]
-				it := f.byAuthor[*c.By]
+				it := items[*c.By]
 				if c.Path != variant.ReplicasPath || it == nil || it.rule.reported || (it.reported && !found[it]) {
 					continue
 				}

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"reflect"
 	"slices"
 	"strconv"
 
@@ -10,39 +9,34 @@ import (
 	"refract.dev/tree"
 )
 
-func equalRules(a, b *rule) bool { return reflect.DeepEqual(a.spec, b.spec) }
-
 // checkCreated looks for replace operations that add something.
-func checkCreated(f *fleet, out *report) {
-	for _, p := range f.overriding {
-		for _, r := range p.rules {
-			for _, it := range r.items {
-				if len(it.created) == 0 || it.reported || r.reported {
-					continue
-				}
-				it.reported = true
-				first := it.created[0]
-				finding := p.finding(JSONPatchReplaceCreates, it.field+".path", "%s does not exist, so replace adds it", first.path)
-				finding.Path = first.path
-				if meant := nearPath(first.template(), first.path); meant != "" {
-					finding.hint("did you mean %s?", meant)
-				}
-				runs := make([]run, len(it.created))
-				for i, c := range it.created {
-					runs[i] = c.run
-				}
-				out.add(finding.hint("operator add says that this is meant").on(affected(runs)))
-			}
+func checkCreated(overriding []*policy, out *report) {
+	for it := range itemsOf(overriding) {
+		if len(it.created) == 0 || it.reported || it.rule.reported {
+			continue
 		}
+		it.reported = true
+		first := it.created[0]
+		finding := it.rule.policy.finding(JSONPatchReplaceCreates, it.field+".path",
+			"%s does not exist, so replace adds it", first.path)
+		finding.Path = first.path
+		if meant := nearPath(first.template(), first.path); meant != "" {
+			finding.hint("did you mean %s?", meant)
+		}
+		runs := make([]run, len(it.created))
+		for i, c := range it.created {
+			runs[i] = c.run
+		}
+		out.add(finding.hint("operator add says that this is meant").on(affected(runs)))
 	}
 }
 
 // checkEffect looks for what is set and is there already.
-func checkEffect(f *fleet, out *report) {
-	if f.lost.objects() {
+func checkEffect(overriding []*policy, lost *lost, out *report) {
+	if lost.objects() {
 		return
 	}
-	for _, p := range f.overriding {
+	for _, p := range overriding {
 		for _, r := range p.rules {
 			idle := slices.DeleteFunc(slices.Clone(r.items), func(it *item) bool { return it.changed > 0 || r.failed || !it.quiet() })
 			switch {
@@ -64,25 +58,21 @@ func checkEffect(f *fleet, out *report) {
 }
 
 // checkIndexes looks for JSON patches that go by index to what has a name.
-func checkIndexes(f *fleet, out *report) {
-	for _, p := range f.overriding {
-		for _, r := range p.rules {
-			for _, it := range r.items {
-				spec, ok := it.spec.(*corev1alpha1.JSONPatchOverrider)
-				if !ok || it.ran == 0 || it.reported || r.reported {
-					continue
-				}
-				e := it.indexed(spec)
-				if e == nil {
-					continue
-				}
-				it.reported = true
-				finding := p.finding(JSONPatchByIndex, it.field+".path",
-					"element %s of %s is %q now, and another one when the list changes", e.index, e.list, e.name)
-				finding.Path = spec.Path
-				out.add(finding.hint("%s", e.advice()).on(affected(r.runs)))
-			}
+func checkIndexes(overriding []*policy, out *report) {
+	for it := range itemsOf(overriding) {
+		spec, ok := it.spec.(*corev1alpha1.JSONPatchOverrider)
+		if !ok || it.ran == 0 || it.reported || it.rule.reported {
+			continue
 		}
+		e := it.indexed(spec)
+		if e == nil {
+			continue
+		}
+		it.reported = true
+		finding := it.rule.policy.finding(JSONPatchByIndex, it.field+".path",
+			"element %s of %s is %q now, and another one when the list changes", e.index, e.list, e.name)
+		finding.Path = spec.Path
+		out.add(finding.hint("%s", e.advice()).on(affected(it.rule.runs)))
 	}
 }
 

@@ -41,13 +41,9 @@ func failureCode(err error) Code {
 }
 
 // checkFailures looks for rules that fail.
-func checkFailures(f *fleet, out *report) {
-	for _, p := range f.overriding {
-		for _, r := range p.rules {
-			for _, it := range r.items {
-				it.reportFailures(out)
-			}
-		}
+func checkFailures(overriding []*policy, out *report) {
+	for it := range itemsOf(overriding) {
+		it.reportFailures(out)
 	}
 }
 
@@ -116,7 +112,7 @@ func (it *item) failingField(code Code) string {
 func (fail *failure) advice(it *item, code Code) string {
 	switch code {
 	case AlreadyPresent:
-		if other := it.twin(); other != nil {
+		if other := it.rule.duplicate(); other != nil {
 			return fmt.Sprintf("rule %d is the same as rule %d", it.rule.index, other.index)
 		}
 		if _, err := tree.Lookup(fail.template(), tree.MustParse(fail.err.Path)); err != nil {
@@ -147,16 +143,6 @@ func (it *item) parentMissing(path string) string {
 		return fmt.Sprintf("add the list itself first: path %s, value [..]", path)
 	}
 	return fmt.Sprintf("add the map itself first: path %s, value {..}", path)
-}
-
-// twin returns an earlier rule that is the same as that of the item.
-func (it *item) twin() *rule {
-	for _, other := range it.rule.policy.rules[:it.rule.index] {
-		if equalRules(other, it.rule) {
-			return other
-		}
-	}
-	return nil
 }
 
 // nearPath returns the path with its last segment replaced by the nearest member

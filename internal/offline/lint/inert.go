@@ -7,14 +7,10 @@ import (
 )
 
 // checkIgnored looks for what items of overriders say in vain.
-func checkIgnored(f *fleet, out *report) {
-	for _, p := range f.overriding {
-		for _, r := range p.rules {
-			for _, it := range r.items {
-				if field, fact, hint := it.ignored(); field != "" {
-					out.add(p.finding(InertField, it.field+"."+field, "%s", fact).hint("%s", hint))
-				}
-			}
+func checkIgnored(overriding []*policy, out *report) {
+	for it := range itemsOf(overriding) {
+		if field, fact, hint := it.ignored(); field != "" {
+			out.add(it.rule.policy.finding(InertField, it.field+"."+field, "%s", fact).hint("%s", hint))
 		}
 	}
 }

@@ -16,13 +16,13 @@ import (
 
 // checkConflicts looks for pods for which a policy is left out because of what they
 // say themselves.
-func checkConflicts(f *fleet, out *report) {
+func checkConflicts(all *injections, out *report) {
 	reported := map[*inject.Policy]bool{}
-	for _, p := range f.injecting {
+	for _, p := range all.policies {
 		reported[p.Compiled] = p.mountReported
 	}
-	for i := range f.pods {
-		pod := &f.pods[i]
+	for i := range all.pods {
+		pod := &all.pods[i]
 		if pod.Err != nil {
 			out.add(subjectOf(pod.Object).finding(InvalidObject, "", "%v", pod.Err))
 		}
@@ -55,34 +55,34 @@ func conflict(pod *preview.Pod, code Code, s *inject.Skipped, what string) *Find
 
 // checkReferences looks for what policies refer to and is not there: objects, where
 // the input has others of the kind in the namespace, and keys.
-func checkReferences(f *fleet, out *report) {
-	if f.lost.objects() {
+func checkReferences(objects []manifest.Object, injecting []*injectionPolicy, lost *lost, out *report) {
+	if lost.objects() {
 		return
 	}
-	for _, p := range f.injecting {
+	for _, p := range injecting {
 		if p.Compiled == nil {
 			continue
 		}
 		for _, r := range p.Compiled.References() {
-			f.checkReference(out, p, &r)
+			p.checkReference(&r, objects, out)
 		}
 	}
 }
 
-func (f *fleet) checkReference(out *report, p *injectionPolicy, r *inject.Reference) {
+func (p *injectionPolicy) checkReference(r *inject.Reference, objects []manifest.Object, out *report) {
 	kind := schema.GroupKind{Kind: r.Kind}
-	there := f.names(kind, p.policy.Namespace)
+	there := namesIn(objects, kind, p.policy.Namespace)
 	if r.Optional || len(there) == 0 {
 		return
 	}
-	at := slices.IndexFunc(f.set.Objects, func(o manifest.Object) bool {
+	at := slices.IndexFunc(objects, func(o manifest.Object) bool {
 		return o.Identity() == manifest.Identity{GroupKind: kind, Namespace: p.policy.Namespace, Name: r.Name}
 	})
 	if at < 0 {
 		out.add(p.finding(ReferenceNotFound, r.Path, "%s %q is not in the input", r.Kind, r.Name).mean(r.Name, there))
 		return
 	}
-	keys := keysOf(f.set.Objects[at].Content.Object)
+	keys := keysOf(objects[at].Content.Object)
 	for _, key := range r.Keys {
 		if !slices.Contains(keys, key) {
 			out.add(p.finding(ReferenceNotFound, r.Path, "%s %q has no key %q", r.Kind, r.Name, key).
@@ -105,9 +105,9 @@ func keysOf(object map[string]any) []string {
 
 // checkTooLate looks for variables of pods that name one which is injected behind
 // them.
-func checkTooLate(f *fleet, out *report) {
-	for i := range f.pods {
-		pod := &f.pods[i]
+func checkTooLate(pods []preview.Pod, out *report) {
+	for i := range pods {
+		pod := &pods[i]
 		if !pod.Changed() {
 			continue
 		}

@@ -14,6 +14,12 @@ import (
 	"refract.dev/internal/offline/render"
 )
 
+// injections are the policies that inject into pods, and what becomes of the pods.
+type injections struct {
+	policies []*injectionPolicy
+	pods     []preview.Pod // None if there is no policy.
+}
+
 // injectionPolicy is a policy that injects into pods.
 type injectionPolicy struct {
 	subject
@@ -25,14 +31,15 @@ type injectionPolicy struct {
 	mountReported bool
 }
 
-// gatherInjections finds out what becomes of the pods of the input, if something is
-// to be injected at all.
-func (f *fleet) gatherInjections() {
-	if len(f.set.InjectionPolicies) == 0 {
-		return
+// injectionsOf finds out what becomes of the pods of the input, if something is to be
+// injected at all.
+func injectionsOf(set *manifest.Set) *injections {
+	all := &injections{}
+	if len(set.InjectionPolicies) == 0 {
+		return all
 	}
-	e := preview.Evaluate(f.set)
-	f.pods = e.Pods
+	e := preview.Evaluate(set)
+	all.pods = e.Pods
 	for i := range e.Policies {
 		p := &injectionPolicy{Policy: &e.Policies[i]}
 		meta := &p.Manifest.Policy.ObjectMeta
@@ -40,13 +47,14 @@ func (f *fleet) gatherInjections() {
 			policy: &render.Policy{Kind: refractv1beta1.KindServiceInjectionPolicy, Namespace: meta.Namespace, Name: meta.Name},
 			at:     p.Manifest.At,
 		}
-		for j := range f.pods {
-			if p.selects(&f.pods[j]) {
+		for j := range all.pods {
+			if p.selects(&all.pods[j]) {
 				p.selected++
 			}
 		}
-		f.injecting = append(f.injecting, p)
+		all.policies = append(all.policies, p)
 	}
+	return all
 }
 
 // selects reports whether the policy selects a pod.
@@ -55,8 +63,8 @@ func (p *injectionPolicy) selects(pod *preview.Pod) bool {
 }
 
 // checkNotes looks for what is no longer written as it is.
-func checkNotes(f *fleet, out *report) {
-	for _, n := range f.set.Notes {
+func checkNotes(notes []*manifest.Problem, out *report) {
+	for _, n := range notes {
 		out.add(&Finding{
 			Code: FormerVersion, Severity: explain(FormerVersion).Severity, Place: n.Place,
 			Policy: &render.Policy{Kind: n.Kind, Namespace: n.Namespace, Name: n.Name},
@@ -66,15 +74,15 @@ func checkNotes(f *fleet, out *report) {
 }
 
 // checkDoubtful looks for what policies say that is presumably not meant.
-func checkDoubtful(f *fleet, out *report) {
-	for _, p := range f.injecting {
+func checkDoubtful(all *injections, out *report) {
+	for _, p := range all.policies {
 		if p.Compiled == nil {
 			continue
 		}
 		for _, w := range p.Compiled.Warnings() {
 			finding := p.finding(codeOf(w.Path), w.Path, "%s", w.Message)
 			if finding.Code == MountWithoutVolume {
-				lacking := f.without(p)
+				lacking := p.lackingVolume(all.pods)
 				if p.selected > 0 && len(lacking) == 0 {
 					continue // The pods have the volume.
 				}
@@ -105,12 +113,12 @@ func codeOf(field string) Code {
 	return DoubtfulInjection
 }
 
-// without returns the names of the pods for which a policy is left out because they
-// do not have the volume of a mount.
-func (f *fleet) without(p *injectionPolicy) []string {
+// lackingVolume returns the names of the pods for which the policy is left out because
+// they do not have the volume of a mount.
+func (p *injectionPolicy) lackingVolume(pods []preview.Pod) []string {
 	var names []string
-	for i := range f.pods {
-		pod := &f.pods[i]
+	for i := range pods {
+		pod := &pods[i]
 		if pod.Result == nil {
 			continue
 		}
@@ -124,9 +132,9 @@ func (f *fleet) without(p *injectionPolicy) []string {
 }
 
 // checkServices looks for Services that cannot complete a policy, or that none asks.
-func checkServices(f *fleet, out *report) {
+func checkServices(objects []manifest.Object, injecting []*injectionPolicy, lost *lost, out *report) {
 	asked := map[*manifest.Object]bool{}
-	for _, p := range f.injecting {
+	for _, p := range injecting {
 		if p.Service != nil && !asked[p.Service] {
 			asked[p.Service] = true
 			for _, err := range p.AnnotationErrors {
@@ -136,24 +144,24 @@ func checkServices(f *fleet, out *report) {
 		for _, err := range p.CompileErrors {
 			out.add(p.finding(InvalidPolicy, err.Field, "%s, with what Service %q says", err.ErrorBody(), p.Service.Content.GetName()))
 		}
-		if p.Missing && !f.lost.objects() {
+		if p.Missing && !lost.objects() {
 			name := p.Manifest.Policy.Spec.Service
 			finding := p.finding(ServiceNotFound, "spec.service", "Service %q, whose annotations complete the policy, is not in the input", name)
-			out.add(finding.mean(name, f.names(schema.GroupKind{Kind: "Service"}, p.policy.Namespace)))
+			out.add(finding.mean(name, namesIn(objects, schema.GroupKind{Kind: "Service"}, p.policy.Namespace)))
 		}
 	}
-	for i := range f.set.Objects {
-		if o := &f.set.Objects[i]; o.Content.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) && !asked[o] {
-			f.checkUnasked(out, o)
+	if lost.anything || lost.kind(refractv1beta1.KindServiceInjectionPolicy) {
+		return // Others may ask.
+	}
+	for i := range objects {
+		if o := &objects[i]; o.Content.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Service"}) && !asked[o] {
+			checkUnasked(o, injecting, out)
 		}
 	}
 }
 
 // checkUnasked looks for what a Service says that no policy asks for.
-func (f *fleet) checkUnasked(out *report, service *manifest.Object) {
-	if f.lost.anything || f.lost.kind(refractv1beta1.KindServiceInjectionPolicy) {
-		return
-	}
+func checkUnasked(service *manifest.Object, injecting []*injectionPolicy, out *report) {
 	annotations := service.Content.GetAnnotations()
 	for _, key := range []string{
 		refractv1beta1.EnvAnnotation, refractv1beta1.EnvFromAnnotation, refractv1beta1.MountAnnotation, refractv1beta1.DeriveAnnotation,
@@ -163,7 +171,7 @@ func (f *fleet) checkUnasked(out *report, service *manifest.Object) {
 		}
 		finding := subjectOf(service).finding(ServiceNotAsked, "metadata.annotations["+key+"]", "no policy of the namespace has service: %s and implicit: true",
 			service.Content.GetName())
-		for _, p := range f.injecting {
+		for _, p := range injecting {
 			if p.policy.Namespace == service.Content.GetNamespace() && p.Manifest.Policy.Spec.Service == service.Content.GetName() {
 				finding.hint("%s lacks implicit: true", p.ref())
 			}
@@ -177,11 +185,11 @@ func (p *injectionPolicy) ref() string {
 	return p.policy.Kind + " " + p.policy.Namespace + "/" + p.policy.Name
 }
 
-// names returns the names of the objects of a kind in a namespace, sorted.
-func (f *fleet) names(kind schema.GroupKind, namespace string) []string {
+// namesIn returns the names of the objects of a kind in a namespace, sorted.
+func namesIn(objects []manifest.Object, kind schema.GroupKind, namespace string) []string {
 	names := map[string]bool{}
-	for i := range f.set.Objects {
-		o := f.set.Objects[i].Content
+	for i := range objects {
+		o := objects[i].Content
 		if o.GroupVersionKind().GroupKind() == kind && o.GetNamespace() == namespace {
 			names[o.GetName()] = true
 		}
@@ -191,14 +199,14 @@ func (f *fleet) names(kind schema.GroupKind, namespace string) []string {
 
 // checkSelected looks for policies that select no pod. Where no pod is in the
 // namespace, they may be elsewhere.
-func checkSelected(f *fleet, out *report) {
-	if f.lost.objects() {
+func checkSelected(all *injections, lost *lost, out *report) {
+	if lost.objects() {
 		return
 	}
-	for _, p := range f.injecting {
+	for _, p := range all.policies {
 		others := 0
-		for i := range f.pods {
-			if f.pods[i].Object.Content.GetNamespace() == p.policy.Namespace {
+		for i := range all.pods {
+			if all.pods[i].Object.Content.GetNamespace() == p.policy.Namespace {
 				others++
 			}
 		}
@@ -206,28 +214,28 @@ func checkSelected(f *fleet, out *report) {
 			continue
 		}
 		finding := p.finding(SelectsNoPod, "spec.selector", "selects none of the pods of the namespace")
-		for i := range f.pods {
-			o := f.pods[i].Object
+		for i := range all.pods {
+			o := all.pods[i].Object
 			if o.Content.GetNamespace() == p.policy.Namespace && p.Compiled.Matches(o.Content.GetLabels()) {
 				finding.hint("%s has the labels itself; those of its pods count, which stand in the template", objectOf(o))
 			}
 		}
 		labels := p.Manifest.Policy.Spec.Selector.MatchLabels
 		for _, key := range slices.Sorted(maps.Keys(labels)) {
-			f.meanLabel(finding, p, key, labels[key])
+			p.meanLabel(finding, all.pods, key, labels[key])
 		}
 		out.add(finding)
 	}
 }
 
 // meanLabel adds the hint that another key or value was meant.
-func (f *fleet) meanLabel(finding *Finding, p *injectionPolicy, key, value string) {
+func (p *injectionPolicy) meanLabel(finding *Finding, pods []preview.Pod, key, value string) {
 	keys, values := map[string]bool{}, map[string]bool{}
-	for i := range f.pods {
-		if f.pods[i].Object.Content.GetNamespace() != p.policy.Namespace {
+	for i := range pods {
+		if pods[i].Object.Content.GetNamespace() != p.policy.Namespace {
 			continue
 		}
-		for k, v := range f.pods[i].Labels() {
+		for k, v := range pods[i].Labels() {
 			keys[k] = true
 			if k == key {
 				values[v] = true
@@ -242,8 +250,8 @@ func (f *fleet) meanLabel(finding *Finding, p *injectionPolicy, key, value strin
 }
 
 // checkOverlaps looks for policies of which a pod can have only one.
-func checkOverlaps(f *fleet, out *report) {
-	ordered := slices.DeleteFunc(slices.Clone(f.injecting), func(p *injectionPolicy) bool { return p.Compiled == nil })
+func checkOverlaps(injecting []*injectionPolicy, out *report) {
+	ordered := slices.DeleteFunc(slices.Clone(injecting), func(p *injectionPolicy) bool { return p.Compiled == nil })
 	slices.SortStableFunc(ordered, func(a, b *injectionPolicy) int { return inject.Compare(a.Compiled, b.Compiled) })
 	for i, second := range ordered {
 		var finding *Finding

@@ -9,7 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/offline/render"
 	"refract.dev/tree"
 )
 
@@ -30,22 +32,24 @@ var policyLabels = []policyLabel{
 
 // labelled is an object whose labels are looked at.
 type labelled struct {
-	*fleet
-	*report
-	subject
-
+	subject   *subject
 	content   *unstructured.Unstructured
 	labels    map[string]string
 	namespace string
+
+	others   []manifest.Object // All objects.
+	policies *policies
+	lost     *lost
+	out      *report
 }
 
-// checkLabels looks at how objects name policies.
-func checkLabels(f *fleet, out *report) {
-	for i := range f.set.Objects {
-		o := &f.set.Objects[i]
+// checkLabels looks at how objects name policies, and notes which they name.
+func checkLabels(objects []manifest.Object, policies *policies, lost *lost, out *report) {
+	for i := range objects {
+		o := &objects[i]
 		l := &labelled{
-			fleet: f, report: out, subject: *subjectOf(o),
-			content: o.Content, labels: o.Content.GetLabels(), namespace: o.Content.GetNamespace(),
+			subject: subjectOf(o), content: o.Content, labels: o.Content.GetLabels(), namespace: o.Content.GetNamespace(),
+			others: objects, policies: policies, lost: lost, out: out,
 		}
 		meant := l.misspelt() + l.misplaced()
 		l.both()
@@ -62,9 +66,9 @@ func checkLabels(f *fleet, out *report) {
 
 // checkNatives looks for objects that ask to be placed and that each cluster makes for
 // itself.
-func checkNatives(f *fleet, out *report) {
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
+func checkNatives(outcomes []render.Outcome, out *report) {
+	for i := range outcomes {
+		o := &outcomes[i]
 		if o.Native == "" || o.Gone != "" {
 			continue
 		}
@@ -85,34 +89,36 @@ func (l *labelled) names(p policyLabel, value string) {
 	ref := tree.Policy{Kind: p.kind, Name: value}
 	switch {
 	case value == "":
-		l.add(l.finding(EmptyPolicyLabel, at, "is empty; it must name a %s", p.kind))
+		l.out.add(l.subject.finding(EmptyPolicyLabel, at, "is empty; it must name a %s", p.kind))
 		return
 	case p.namespaced && l.namespace == "":
-		f := l.finding(NamespacedLabel, at,
-			"means nothing here: policies of kind %s are for objects of their namespace, and a %s belongs to none", p.kind, l.object.Kind)
-		l.add(f.hint("label %s names a Cluster%s", clusterWide(p.key), p.kind))
-		for _, other := range l.policies() {
+		f := l.subject.finding(NamespacedLabel, at,
+			"means nothing here: policies of kind %s are for objects of their namespace, and a %s belongs to none",
+			p.kind, l.subject.object.Kind)
+		l.out.add(f.hint("label %s names a Cluster%s", clusterWide(p.key), p.kind))
+		for _, other := range l.policies.refs() {
 			if other.Kind == p.kind && other.Name == value {
-				l.named[other] = true
+				l.policies.named[other] = true
 			}
 		}
 		return
 	case p.namespaced:
 		ref.Namespace = l.namespace
 	}
-	l.named[ref] = true
+	l.policies.named[ref] = true
 	if p.key == corev1alpha1.ClusterPropagationPolicyLabel && l.namespace != "" && l.labels[corev1alpha1.PropagationPolicyLabel] != "" {
 		return // It has no meaning, and that is reported.
 	}
-	if slices.Contains(l.policies(), ref) || l.lost.policy(ref) {
+	if slices.Contains(l.policies.refs(), ref) || l.lost.policy(ref) {
 		return
 	}
-	f := l.finding(MissingPolicy, at, "names %s, which is not in the input", ref).on([]string{l.object.String()}, nil)
+	f := l.subject.finding(MissingPolicy, at, "names %s, which is not in the input", ref)
+	f.on([]string{l.subject.object.String()}, nil)
 	if meant, hint := l.guess(ref); hint != "" {
-		l.named[meant] = true
+		l.policies.named[meant] = true
 		f.hint("%s", hint)
 	}
-	l.once(ref.String(), f)
+	l.out.once(ref.String(), f)
 }
 
 // clusterWide returns the label for the cluster-scoped kind.
@@ -123,18 +129,6 @@ func clusterWide(key string) string {
 	return corev1alpha1.ClusterOverridePolicyLabel
 }
 
-// policies are all policies of the input.
-func (f *fleet) policies() []tree.Policy {
-	refs := make([]tree.Policy, 0, len(f.overriding)+len(f.placing))
-	for _, p := range f.overriding {
-		refs = append(refs, p.ref)
-	}
-	for _, p := range f.placing {
-		refs = append(refs, p.ref)
-	}
-	return refs
-}
-
 // guess looks for the policy that may have been meant by one that is not there:
 // one of that name that the object can name by another label, one in another
 // namespace, or one with a similar name.
@@ -143,7 +137,7 @@ func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
 		return meant, hint
 	}
 	var names []string
-	for _, is := range l.policies() {
+	for _, is := range l.policies.refs() {
 		reachable := is.Namespace == "" || is.Namespace == l.namespace
 		switch {
 		case is.Name == wanted.Name && is.Kind == wanted.Kind:
@@ -164,9 +158,9 @@ func (l *labelled) guess(wanted tree.Policy) (meant tree.Policy, hint string) {
 
 // foreign returns that a policy is there with the group or the version of another
 // kind of that name; nothing if it is not.
-func (f *fleet) foreign(wanted tree.Policy) string {
-	for i := range f.set.Objects {
-		o := objectOf(&f.set.Objects[i])
+func (l *labelled) foreign(wanted tree.Policy) string {
+	for i := range l.others {
+		o := objectOf(&l.others[i])
 		if o.Kind == wanted.Kind && o.Namespace == wanted.Namespace && o.Name == wanted.Name {
 			return fmt.Sprintf("%s is there with apiVersion %s, want %s", wanted, o.APIVersion, corev1alpha1.GroupVersion)
 		}
@@ -189,7 +183,7 @@ func (l *labelled) both() {
 	if l.namespace == "" || name == "" || cluster == "" {
 		return
 	}
-	l.add(l.finding(BothPropagationLabels, labelField(corev1alpha1.ClusterPropagationPolicyLabel),
+	l.out.add(l.subject.finding(BothPropagationLabels, labelField(corev1alpha1.ClusterPropagationPolicyLabel),
 		"ClusterPropagationPolicy %s is not asked, as the object names PropagationPolicy %s/%s, too", cluster, l.namespace, name))
 }
 
@@ -208,8 +202,9 @@ func (l *labelled) placed() {
 	if at == "" {
 		return
 	}
-	f := l.finding(OverrideWithoutPropagation, at, "there is something to override only where the object is placed, and it names no propagation policy")
-	l.add(f.choices("label "+l.propagationLabel()+" names one: %s", l.propagationPolicies()))
+	f := l.subject.finding(OverrideWithoutPropagation, at,
+		"there is something to override only where the object is placed, and it names no propagation policy")
+	l.out.add(f.choices("label "+l.propagationLabel()+" names one: %s", l.propagationPolicies()))
 }
 
 func (l *labelled) propagationLabel() string {
@@ -229,7 +224,7 @@ func (l *labelled) propagationPolicies() []string {
 // propagationsOf returns the names of the propagation policies of a namespace.
 func (l *labelled) propagationsOf(namespace string) []string {
 	var names []string
-	for _, p := range l.placing {
+	for _, p := range l.policies.placing {
 		if p.ref.Namespace == namespace {
 			names = append(names, p.ref.Name)
 		}
@@ -255,7 +250,8 @@ func (l *labelled) misspelt() int {
 			continue
 		}
 		n++
-		l.add(l.finding(UnknownPolicyLabel, labelField(key), "names no policy: there is no such label").hint("did you mean %q?", meant))
+		f := l.subject.finding(UnknownPolicyLabel, labelField(key), "names no policy: there is no such label")
+		l.out.add(f.hint("did you mean %q?", meant))
 		l.mean(l.labels[key])
 	}
 	return n
@@ -263,9 +259,9 @@ func (l *labelled) misspelt() int {
 
 // mean notes that policies of this name may have been meant.
 func (l *labelled) mean(name string) {
-	for _, is := range l.policies() {
+	for _, is := range l.policies.refs() {
 		if is.Name == name {
-			l.named[is] = true
+			l.policies.named[is] = true
 		}
 	}
 }
@@ -292,7 +288,8 @@ func (l *labelled) misplaced() int {
 			}
 			n++
 			at := strings.Join(place.path, ".") + "[" + p.key + "]"
-			l.add(l.finding(MisplacedPolicyLabel, at, "names no policy here: it is %s", place.is).hint("make it one of metadata.labels"))
+			f := l.subject.finding(MisplacedPolicyLabel, at, "names no policy here: it is %s", place.is)
+			l.out.add(f.hint("make it one of metadata.labels"))
 			l.mean(value)
 		}
 	}

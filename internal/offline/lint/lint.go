@@ -103,11 +103,11 @@ func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Out
 	if err != nil {
 		return nil, err
 	}
-	for _, look := range checks {
+	for _, check := range f.checks(r) {
 		if err := each(nil); err != nil {
 			return nil, err
 		}
-		look(f, r)
+		check()
 	}
 	if err := each(nil); err != nil {
 		return nil, err
@@ -115,7 +115,7 @@ func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Out
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
 	result.Summary = Summary{
 		Objects:  len(set.Objects) - len(set.InjectionPolicies),
-		Policies: len(f.overriding) + len(f.placing) + len(set.InjectionPolicies),
+		Policies: len(f.policies.overriding) + len(f.policies.placing) + len(set.InjectionPolicies),
 		Clusters: len(set.Clusters),
 	}
 	for i := range result.Findings {
@@ -133,42 +133,48 @@ func (r *Result) Has(least Severity) bool {
 	return slices.ContainsFunc(r.Findings, func(f Finding) bool { return least == Warning || f.Severity == Error })
 }
 
-// check looks for one kind of mistake.
-type check func(*fleet, *report)
-
-// checks are in the order from cause to consequence: a rule or an item of which
-// one has found something is left alone by those after it.
-var checks = []check{
-	checkLabels,      // Objects that name policies wrongly.
-	checkNatives,     // Objects that are none to be placed.
-	checkAnnotations, // Objects that ask for what is not done.
-	checkKnown,       // No clusters at all.
-	checkPlacing,     // Propagation policies that choose clusters wrongly.
-	checkTaints,      // Clusters that nothing reaches.
-	checkDivided,     // Replicas that cannot be divided as asked for.
-	checkInert,       // What propagation policies ask for in vain.
-	checkIgnored,     // What overriders say in vain.
-	checkTargets,     // Rules that choose clusters wrongly.
-	checkEmpty,       // Rules that say nothing.
-	checkReach,       // Rules that hold where no object is.
-	checkFailures,    // Rules that fail.
-	checkValues,      // Values that the type cannot hold.
-	checkDuplicates,  // Rules that stand there twice.
-	checkAbsent,      // Containers, variables, labels, annotations and arguments that nothing has.
-	checkCreated,     // replace of what is not there.
-	checkShares,      // Replicas that a propagation policy divides, and an override sets.
-	checkShadows,     // Changes that later ones hide.
-	checkBoth,        // Fields that both override policies set.
-	checkEffect,      // Changes to what is there already.
-	checkIndexes,     // Names given as numbers.
-	checkUsed,        // Policies that nothing names.
-
-	checkNotes,      // What is no longer written so.
-	checkDoubtful,   // What is injected and presumably not meant.
-	checkServices,   // Services that do not complete a policy.
-	checkSelected,   // Policies that select no pod.
-	checkReferences, // Secrets and ConfigMaps that are not there.
-	checkOverlaps,   // Policies that cannot both hold.
-	checkConflicts,  // Pods that say something else than policies do.
-	checkTooLate,    // Variables that are injected behind those that use them.
+// checks look for one kind of mistake each. They are in the order from cause to
+// consequence: a rule or an item of which one has found something is left alone by
+// those after it.
+func (f *fleet) checks(out *report) []func() {
+	set, policies, clusters, outcomes, types, lost := f.set, f.policies, f.clusters, f.outcomes, f.types, f.lost
+	overriding, placing, items := policies.overriding, policies.placing, policies.byAuthor
+	injecting, pods := f.injections.policies, f.injections.pods
+	return []func(){
+		// What objects ask for.
+		func() { checkLabels(set.Objects, policies, lost, out) },
+		func() { checkNatives(outcomes, out) },
+		func() { checkAnnotations(set.Objects, out) },
+		// How policies choose clusters.
+		func() { checkKnown(clusters, policies, lost, out) },
+		func() { checkPlacing(placing, clusters, lost, out) },
+		func() { checkTaints(set.Clusters, placing, clusters, lost, out) },
+		func() { checkDivided(outcomes, policies.placingBy, clusters, types, out) },
+		func() { checkInert(placing, out) },
+		func() { checkIgnored(overriding, out) },
+		func() { checkTargets(overriding, clusters, lost, out) },
+		// What override policies do.
+		func() { checkEmpty(overriding, out) },
+		func() { checkReach(outcomes, policies, clusters, lost, out) },
+		func() { checkFailures(overriding, out) },
+		func() { checkValues(outcomes, types, items, out) },
+		func() { checkDuplicates(overriding, out) },
+		func() { checkAbsent(overriding, lost, out) },
+		func() { checkCreated(overriding, out) },
+		func() { checkShares(outcomes, types, items, out) },
+		func() { checkShadows(overriding, f.ended, out) },
+		func() { checkBoth(outcomes, items, f.ended, out) },
+		func() { checkEffect(overriding, lost, out) },
+		func() { checkIndexes(overriding, out) },
+		func() { checkUsed(set.Objects, policies, lost, out) },
+		// What is injected.
+		func() { checkNotes(set.Notes, out) },
+		func() { checkDoubtful(f.injections, out) },
+		func() { checkServices(set.Objects, injecting, lost, out) },
+		func() { checkSelected(f.injections, lost, out) },
+		func() { checkReferences(set.Objects, injecting, lost, out) },
+		func() { checkOverlaps(injecting, out) },
+		func() { checkConflicts(f.injections, out) },
+		func() { checkTooLate(pods, out) },
+	}
 }

@@ -16,8 +16,8 @@ type lost struct {
 	problems []*manifest.Problem
 }
 
-func lostIn(problems []*manifest.Problem) lost {
-	var l lost
+func lostIn(problems []*manifest.Problem) *lost {
+	l := &lost{}
 	for _, p := range problems {
 		if p.Kind == "Kustomization" {
 			continue // It holds no manifest.

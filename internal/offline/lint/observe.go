@@ -12,45 +12,60 @@ import (
 	"refract.dev/tree"
 )
 
-// observe notes at each rule and item what it did.
-func (f *fleet) observe() {
-	f.countUsers()
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
-		if f.misshapen(o) || f.ended() {
+// observer notes at each policy, rule and item what it did.
+type observer struct {
+	policies *policies
+	types    *types
+	holding  map[holding][]*rule
+}
+
+// holding is a question that many variants ask: which rules of the policy hold
+// for the cluster.
+type holding struct {
+	policy  *policy
+	cluster string
+}
+
+// observe notes what policies did to the objects, until ended says so.
+func observe(outcomes []render.Outcome, policies *policies, types *types, ended func() bool) {
+	b := &observer{policies: policies, types: types, holding: map[holding][]*rule{}}
+	b.countUsers(outcomes)
+	for i := range outcomes {
+		o := &outcomes[i]
+		if types.misshapen(o) || ended() {
 			continue
 		}
 		for j := range o.Variants {
-			f.observeRun(run{outcome: o, variant: &o.Variants[j]})
+			b.observeRun(run{outcome: o, variant: &o.Variants[j]})
 		}
 	}
 }
 
 // countUsers counts the objects that name each override policy.
-func (f *fleet) countUsers() {
-	byRef := make(map[tree.Policy]*policy, len(f.overriding))
-	for _, p := range f.overriding {
+func (b *observer) countUsers(outcomes []render.Outcome) {
+	byRef := make(map[tree.Policy]*policy, len(b.policies.overriding))
+	for _, p := range b.policies.overriding {
 		byRef[p.ref] = p
 	}
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
+	for i := range outcomes {
+		o := &outcomes[i]
 		content := o.Object.Content
 		refs, _, _ := override.Named(content.GetLabels(), content.GetNamespace()) // Mistakes are for checkLabels.
 		for _, ref := range refs {
 			if p := byRef[ref]; p != nil {
 				p.users++
-				p.unseen = p.unseen || len(o.Variants) == 0 || f.misshapen(o)
+				p.unknown = p.unknown || len(o.Variants) == 0 || b.types.misshapen(o)
 			}
 		}
 	}
 }
 
-func (f *fleet) observeRun(at run) {
+func (b *observer) observeRun(at run) {
 	var failed *override.RuleError
 	errors.As(at.variant.Err, &failed)
 	passed := false // The item that failed.
 	for _, compiled := range at.outcome.Policies {
-		for _, r := range f.holds(f.byCompiled[compiled], at) {
+		for _, r := range b.holds(b.policies.byCompiled[compiled], at) {
 			r.runs = append(r.runs, at)
 			r.failed = r.failed || at.variant.Err != nil
 			for _, it := range r.items {
@@ -59,7 +74,7 @@ func (f *fleet) observeRun(at run) {
 					it.failures = append(it.failures, failure{run: at, err: failed})
 				}
 				if passed {
-					it.unseen = true
+					it.skipped = true
 				} else {
 					it.ran++
 				}
@@ -67,16 +82,16 @@ func (f *fleet) observeRun(at run) {
 		}
 	}
 	for i := range at.variant.Warnings {
-		f.observeWarning(at, &at.variant.Warnings[i])
+		b.observeWarning(at, &at.variant.Warnings[i])
 	}
-	f.observeChanges(at)
+	b.observeChanges(at)
 }
 
 // holds returns the rules of the policy that hold for a run.
-func (f *fleet) holds(p *policy, at run) []*rule {
+func (b *observer) holds(p *policy, at run) []*rule {
 	cluster := at.cluster()
 	question := holding{policy: p, cluster: cluster.Name}
-	if rules, ok := f.holding[question]; ok {
+	if rules, ok := b.holding[question]; ok {
 		return rules
 	}
 	var rules []*rule
@@ -85,7 +100,7 @@ func (f *fleet) holds(p *policy, at run) []*rule {
 			rules = append(rules, r)
 		}
 	}
-	f.holding[question] = rules
+	b.holding[question] = rules
 	return rules
 }
 
@@ -99,8 +114,8 @@ const noContainers = ""
 
 // observeWarning notes what an item did not find. A warning says so in words, and
 // the item says which words they may be.
-func (f *fleet) observeWarning(at run, w *override.Warning) {
-	it := f.byAuthor[w.Author]
+func (b *observer) observeWarning(at run, w *override.Warning) {
+	it := b.policies.byAuthor[w.Author]
 	if it == nil {
 		return
 	}
@@ -146,16 +161,16 @@ func lastKey(path string) string {
 }
 
 // observeChanges notes what items changed, and which of it later ones hide.
-func (f *fleet) observeChanges(at run) {
+func (b *observer) observeChanges(at run) {
 	changes := at.variant.Changes
 	hider := lastHiders(changes)
 	for i := range changes {
-		it := f.byAuthor[*changes[i].By]
+		it := b.policies.byAuthor[*changes[i].By]
 		if it == nil {
 			continue
 		}
 		it.changed++
-		it.meet(&changes[i])
+		it.noteDeleted(&changes[i])
 		if by := hider[i]; by != nil {
 			it.hidden++
 			it.hiders[*by] = true
@@ -187,21 +202,21 @@ func lastHiders(changes []tree.Change) []*tree.Author {
 	return hiders
 }
 
-// meet notes what a delete found.
-func (it *item) meet(c *tree.Change) {
+// noteDeleted notes what a delete found.
+func (it *item) noteDeleted(c *tree.Change) {
 	before, _ := c.Before.([]any)
 	switch spec := it.spec.(type) {
 	case *corev1alpha1.StringMapOverrider:
-		it.met[lastKey(c.Path)] = true
+		it.deleted[lastKey(c.Path)] = true
 	case *corev1alpha1.EntrypointOverrider:
 		for _, argument := range before {
 			if s, ok := argument.(string); ok && spec.Operator == corev1alpha1.OpDelete {
-				it.met[s] = true
+				it.deleted[s] = true
 			}
 		}
 	case *corev1alpha1.EnvOverrider:
 		for _, variable := range before {
-			it.met[nameOf(variable)] = true
+			it.deleted[nameOf(variable)] = true
 		}
 	}
 }

@@ -22,10 +22,10 @@ type policy struct {
 	spec     *corev1alpha1.OverridePolicySpec
 	compiled *override.Policy
 	rules    []*rule
-	// users is how many objects name the policy, and unseen whether it is not known
+	// users is how many objects name the policy, and unknown whether it is not known
 	// what becomes of one of them.
-	users  int
-	unseen bool
+	users   int
+	unknown bool
 }
 
 // rule is a rule of an override policy and what was observed of it.
@@ -59,28 +59,33 @@ func (r run) cluster() match.Cluster { return r.outcome.Clusters[r.variant.Clust
 
 // item is an item of an overrider and what was observed of it.
 type item struct {
+	effects
+
 	rule   *rule
 	author tree.Author
 	field  string
 	spec   any // A pointer to the item.
+	// reported is whether there is a finding that explains what else is strange.
+	reported bool
+}
 
-	// ran is in how many of the rule's runs the item took effect, and unseen whether
-	// there is one in which an earlier failure kept it from that.
-	ran    int
-	unseen bool
+// effects are what an item did in the runs of its rule.
+type effects struct {
+	// ran is in how many of the runs the item took effect, and skipped whether there is
+	// one in which an earlier failure kept it from that.
+	ran     int
+	skipped bool
 	// changed is how many changes it made; hidden how many of them later ones hide,
 	// and by whom.
 	changed, hidden int
 	hiders          map[tree.Author]bool
 	// missed counts the runs that did not have what has this name, which runs may
-	// have told; met are the names that a delete found.
-	missed map[string]int
-	met    map[string]bool
+	// have told; deleted are the names that a delete found.
+	missed  map[string]int
+	deleted map[string]bool
 
 	failures []failure
 	created  []creation
-	// reported is whether there is a finding that explains what else is strange.
-	reported bool
 }
 
 // failure is a run that failed because of an item.
@@ -118,18 +123,18 @@ func newPolicy(compiled *override.Policy, s subject, meta *metav1.ObjectMeta, sp
 func addItems[T any](r *rule, overrider string, items []T) {
 	for i := range items {
 		r.items = append(r.items, &item{
-			rule:   r,
-			author: tree.Author{Policy: r.policy.compiled.Ref, Rule: r.index, Overrider: overrider, Item: i},
-			field:  fmt.Sprintf("%s.overriders.%s[%d]", r.field, overrider, i),
-			spec:   &items[i],
-			missed: map[string]int{}, met: map[string]bool{}, hiders: map[tree.Author]bool{},
+			rule:    r,
+			author:  tree.Author{Policy: r.policy.compiled.Ref, Rule: r.index, Overrider: overrider, Item: i},
+			field:   fmt.Sprintf("%s.overriders.%s[%d]", r.field, overrider, i),
+			spec:    &items[i],
+			effects: effects{missed: map[string]int{}, deleted: map[string]bool{}, hiders: map[tree.Author]bool{}},
 		})
 	}
 }
 
 // quiet reports whether nothing is known of the item that would explain what it
 // does or does not do, and it took effect wherever its rule holds.
-func (it *item) quiet() bool { return it.ran > 0 && !it.unseen && !it.reported && !it.rule.reported }
+func (it *item) quiet() bool { return it.ran > 0 && !it.skipped && !it.reported && !it.rule.reported }
 
 // String names the item inside its policy.
 func (it *item) String() string {

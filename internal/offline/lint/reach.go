@@ -6,38 +6,34 @@ import (
 	"strings"
 
 	"refract.dev/internal/offline/render"
-	"refract.dev/match"
 	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
 // checkReach looks for rules whose clusters have none of the objects that name the
 // policy, and are not going to.
-func checkReach(f *fleet, out *report) {
-	if !f.known || f.lost.objects() || f.lost.clusters() {
+func checkReach(outcomes []render.Outcome, policies *policies, clusters *clusters, lost *lost, out *report) {
+	if !clusters.known || lost.objects() || lost.clusters() {
 		return
 	}
-	placing := make(map[tree.Policy]*placingPolicy, len(f.placing))
-	for _, p := range f.placing {
-		placing[p.ref] = p
-	}
-	for _, p := range f.overriding {
-		if p.users == 0 || p.unseen {
+	for _, p := range policies.overriding {
+		if p.users == 0 || p.unknown {
 			continue
 		}
-		u := f.use(p, placing)
+		u := useOf(p, outcomes, policies.placingBy)
 		for _, r := range p.rules {
 			if !r.reported && len(r.runs) == 0 {
 				r.reported = true
-				f.reportReach(out, r, u)
+				r.reportReach(clusters.chosen(r.policy.compiled.Target(r.index)), u, out)
 			}
 		}
 	}
 }
 
-func (f *fleet) reportReach(out *report, r *rule, u *use) {
-	chosen := f.chosen(r.policy.compiled.Target(r.index))
-	if u.mayReach(f, chosen) {
+// reportReach reports a rule unless an object may reach one of the clusters that it
+// chooses.
+func (r *rule) reportReach(chosen []*placement.Cluster, u *use, out *report) {
+	if u.mayReach(chosen) {
 		return
 	}
 	names := make([]string, len(chosen))
@@ -51,17 +47,6 @@ func (f *fleet) reportReach(out *report, r *rule, u *use) {
 	out.once(strings.Join(append(u.names(), names...), " "), finding.on(u.objects, names))
 }
 
-// chosen returns the clusters that are chosen.
-func (f *fleet) chosen(c *match.Clusters) []*placement.Cluster {
-	var chosen []*placement.Cluster
-	for i := range f.clusters {
-		if c.Match(&f.clusters[i].Cluster) {
-			chosen = append(chosen, &f.clusters[i])
-		}
-	}
-	return chosen
-}
-
 // use is what the objects that name an override policy are and where they go.
 type use struct {
 	objects  []string
@@ -69,35 +54,35 @@ type use struct {
 	placing  []*placingPolicy
 }
 
-func (f *fleet) use(p *policy, placing map[tree.Policy]*placingPolicy) *use {
+func useOf(p *policy, outcomes []render.Outcome, placingBy map[tree.Policy]*placingPolicy) *use {
 	u := &use{}
-	seen := map[string]bool{}
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
+	clusters := map[string]bool{}
+	for i := range outcomes {
+		o := &outcomes[i]
 		if !slices.Contains(o.Policies, p.compiled) {
 			continue
 		}
 		u.objects = append(u.objects, objectOf(o.Object).String())
 		for j := range o.Clusters {
-			seen[o.Clusters[j].Name] = true
+			clusters[o.Clusters[j].Name] = true
 		}
-		if o.Propagation != nil && !slices.Contains(u.placing, placing[*o.Propagation]) {
-			u.placing = append(u.placing, placing[*o.Propagation])
+		if o.Propagation != nil && !slices.Contains(u.placing, placingBy[*o.Propagation]) {
+			u.placing = append(u.placing, placingBy[*o.Propagation])
 		}
 	}
-	u.clusters = slices.Sorted(maps.Keys(seen))
+	u.clusters = slices.Sorted(maps.Keys(clusters))
 	return u
 }
 
 // mayReach reports whether an object may come to one of the clusters without any
 // change of the policies, as when it becomes ready or maxClusters chooses anew, or
 // would if a mistake that is reported were mended.
-func (u *use) mayReach(f *fleet, clusters []*placement.Cluster) bool {
+func (u *use) mayReach(clusters []*placement.Cluster) bool {
 	for _, p := range u.placing {
 		if p == nil || p.reported {
 			return true
 		}
-		if slices.ContainsFunc(clusters, func(c *placement.Cluster) bool { return f.wants(p, c) }) {
+		if slices.ContainsFunc(clusters, p.wants) {
 			return true
 		}
 	}

@@ -1,14 +1,15 @@
 package lint
 
 import (
+	"reflect"
 	"slices"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 )
 
 // checkEmpty looks for policies, rules and overriders that say nothing.
-func checkEmpty(f *fleet, out *report) {
-	for _, p := range f.overriding {
+func checkEmpty(overriding []*policy, out *report) {
+	for _, p := range overriding {
 		if len(p.rules) == 0 {
 			out.add(p.finding(EmptyPolicy, "spec", "has no rules, so it changes nothing"))
 		}
@@ -52,35 +53,43 @@ func (it *item) empty() string {
 }
 
 // checkDuplicates looks for rules that are the same as an earlier one.
-func checkDuplicates(f *fleet, out *report) {
-	for _, p := range f.overriding {
-		for i, r := range p.rules {
+func checkDuplicates(overriding []*policy, out *report) {
+	for _, p := range overriding {
+		for _, r := range p.rules {
 			if r.reported || slices.ContainsFunc(r.items, func(it *item) bool { return it.reported }) {
 				continue
 			}
-			same := slices.IndexFunc(p.rules[:i], func(other *rule) bool { return equalRules(other, r) })
-			if same >= 0 {
+			if other := r.duplicate(); other != nil {
 				r.reported = true
-				out.add(p.finding(DuplicateRule, r.field, "is the same as rule %d", same))
+				out.add(p.finding(DuplicateRule, r.field, "is the same as rule %d", other.index))
 			}
 		}
-		f.checkContainerNames(out, p)
+	}
+	for it := range itemsOf(overriding) {
+		it.reportContainerNames(out)
 	}
 }
 
-// checkContainerNames looks for containers that an image overrider names twice.
-func (f *fleet) checkContainerNames(out *report, p *policy) {
-	for _, r := range p.rules {
-		for _, it := range r.items {
-			spec, ok := it.spec.(*corev1alpha1.ImageOverrider)
-			if !ok {
-				continue
-			}
-			for i, name := range spec.ContainerNames {
-				if slices.Contains(spec.ContainerNames[:i], name) {
-					out.add(p.finding(DuplicateName, it.containerField(i), "container %q stands in the list twice", name))
-				}
-			}
+// duplicate returns the first earlier rule of the policy that is the same; nil if there
+// is none.
+func (r *rule) duplicate() *rule {
+	for _, other := range r.policy.rules[:r.index] {
+		if reflect.DeepEqual(other.spec, r.spec) {
+			return other
+		}
+	}
+	return nil
+}
+
+// reportContainerNames reports containers that an image overrider names twice.
+func (it *item) reportContainerNames(out *report) {
+	spec, ok := it.spec.(*corev1alpha1.ImageOverrider)
+	if !ok {
+		return
+	}
+	for i, name := range spec.ContainerNames {
+		if slices.Contains(spec.ContainerNames[:i], name) {
+			out.add(it.rule.policy.finding(DuplicateName, it.containerField(i), "container %q stands in the list twice", name))
 		}
 	}
 }

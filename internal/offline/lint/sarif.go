@@ -93,9 +93,9 @@ func WriteSARIFOf(w io.Writer, codes []Explanation, findings []Finding) error {
 			Results:    make([]sarifResult, len(findings)),
 		}},
 	}
-	seen := map[string]int{}
+	counts := map[string]int{}
 	for i := range findings {
-		log.Runs[0].Results[i] = sarifResultOf(codes, &findings[i], seen)
+		log.Runs[0].Results[i] = sarifResultOf(codes, &findings[i], counts)
 	}
 	return writeJSON(w, log)
 }
@@ -114,14 +114,14 @@ func sarifRules(codes []Explanation) []sarifRule {
 	return rules
 }
 
-func sarifResultOf(codes []Explanation, f *Finding, seen map[string]int) sarifResult {
+func sarifResultOf(codes []Explanation, f *Finding, counts map[string]int) sarifResult {
 	text := strings.Join(append([]string{f.sentence()}, f.details()...), "\n")
 	id := fingerprintOf(f)
-	seen[id]++
+	counts[id]++
 	result := sarifResult{
 		RuleID: f.Code, RuleIndex: indexOf(codes, f.Code), Level: f.Severity, Message: sarifText{text},
 		Locations:           []sarifLocation{locationOf(f.Place)},
-		PartialFingerprints: map[string]string{fingerprint: fmt.Sprintf("%s:%d", id, seen[id])},
+		PartialFingerprints: map[string]string{fingerprint: fmt.Sprintf("%s:%d", id, counts[id])},
 	}
 	for _, p := range f.Also {
 		result.RelatedLocations = append(result.RelatedLocations, locationOf(p))

@@ -7,26 +7,27 @@ import (
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/offline/render"
 	"refract.dev/tree"
 )
 
 // checkShadows looks for rules and items all of whose changes later ones of the
 // policy hide, and without which nothing would be different.
-func checkShadows(f *fleet, out *report) {
-	for _, p := range f.overriding {
+func checkShadows(overriding []*policy, ended func() bool, out *report) {
+	for _, p := range overriding {
 		for _, r := range p.rules {
 			if r.reported || r.failed {
 				continue
 			}
 			hidden, all := r.hidden()
-			if len(hidden) > 0 && all && f.needless(r, nil) {
+			if len(hidden) > 0 && all && r.needless(nil, ended) {
 				r.reported = true
 				finding := p.finding(ShadowedRule, r.field, "has no effect: all that it changes is overwritten by %s", hidersOf(hidden, r))
 				out.add(finding.on(affected(r.runs)))
 				continue
 			}
 			for _, it := range hidden {
-				if len(r.items) > 1 && f.needless(r, it) {
+				if len(r.items) > 1 && r.needless(it, ended) {
 					it.reported = true
 					finding := p.finding(ShadowedOverrider, it.field, "has no effect: what it changes is overwritten by %s", hidersOf([]*item{it}, nil))
 					out.add(finding.on(affected(r.runs)))
@@ -56,32 +57,32 @@ func (r *rule) hidden() (items []*item, all bool) {
 // hidersOf names the rules that hide items, or the items if they are of no rule
 // other than that of the hidden ones.
 func hidersOf(items []*item, except *rule) string {
-	seen := map[string]bool{}
+	names := map[string]bool{}
 	for _, it := range items {
 		for by := range it.hiders {
 			switch {
 			case except == nil && by.Policy == it.author.Policy:
-				seen[fmt.Sprintf("rule %d %s[%d]", by.Rule, by.Overrider, by.Item)] = true
+				names[fmt.Sprintf("rule %d %s[%d]", by.Rule, by.Overrider, by.Item)] = true
 			case by.Policy != it.author.Policy:
-				seen[fmt.Sprintf("%s rule %d", withoutGeneration(by.Policy), by.Rule)] = true
+				names[fmt.Sprintf("%s rule %d", withoutGeneration(by.Policy), by.Rule)] = true
 			case by.Rule != except.index:
-				seen[fmt.Sprintf("rule %d", by.Rule)] = true
+				names[fmt.Sprintf("rule %d", by.Rule)] = true
 			}
 		}
 	}
-	return strings.Join(slices.Sorted(maps.Keys(seen)), " and ")
+	return strings.Join(slices.Sorted(maps.Keys(names)), " and ")
 }
 
 // needless reports whether all objects would be the same on all clusters without
 // the rule, or without one of its items. It takes as long as to compile the policy, and to
-// render each object for each cluster, once more.
-func (f *fleet) needless(r *rule, only *item) bool {
-	if f.ended() {
+// render each object for each cluster, once more. It is not known once ended says so.
+func (r *rule) needless(only *item, ended func() bool) bool {
+	if ended() {
 		return false
 	}
 	without := r.without(only)
 	for _, at := range r.runs {
-		if f.ended() {
+		if ended() {
 			return false
 		}
 		policies := slices.Clone(at.outcome.Policies)
@@ -99,18 +100,18 @@ func (f *fleet) needless(r *rule, only *item) bool {
 type pair struct{ first, second *item }
 
 // checkBoth looks for fields that both override policies of an object set.
-func checkBoth(f *fleet, out *report) {
+func checkBoth(outcomes []render.Outcome, items map[tree.Author]*item, ended func() bool, out *report) {
 	paths := map[pair][]string{}
 	runs := map[pair][]run{}
 	var order []pair
-	for i := range f.outcomes {
-		o := &f.outcomes[i]
-		if len(o.Policies) < 2 || f.ended() {
+	for i := range outcomes {
+		o := &outcomes[i]
+		if len(o.Policies) < 2 || ended() {
 			continue
 		}
 		for j := range o.Variants {
 			at := run{outcome: o, variant: &o.Variants[j]}
-			for both, path := range f.pairs(at.variant.Changes) {
+			for both, path := range pairsOf(at.variant.Changes, items) {
 				if paths[both] == nil {
 					order = append(order, both)
 				}
@@ -135,9 +136,9 @@ func checkBoth(f *fleet, out *report) {
 // that change the same places again and again are too many, and all say the same.
 const mostHidden = 1_000_000
 
-// pairs returns the items of different policies of which the second overrules the
+// pairsOf returns the items of different policies of which the second overrules the
 // first, and where.
-func (f *fleet) pairs(changes []tree.Change) func(yield func(pair, string) bool) {
+func pairsOf(changes []tree.Change, items map[tree.Author]*item) func(yield func(pair, string) bool) {
 	return func(yield func(pair, string) bool) {
 		looked := 0
 		for i := range changes {
@@ -145,7 +146,7 @@ func (f *fleet) pairs(changes []tree.Change) func(yield func(pair, string) bool)
 				if looked++; looked > mostHidden {
 					return
 				}
-				first, second := f.byAuthor[*changes[j].By], f.byAuthor[*changes[i].By]
+				first, second := items[*changes[j].By], items[*changes[i].By]
 				if first == nil || second == nil || first.rule.policy == second.rule.policy || !second.overrules(first) {
 					continue
 				}

@@ -15,10 +15,11 @@ import (
 
 // choice is how a policy, or a rule of one, chooses clusters.
 type choice struct {
-	*fleet
-	*report
-	*subject
+	clusters *clusters
+	lost     *lost
+	out      *report
 
+	subject  *subject
 	field    string // Of what holds the parts below.
 	names    []string
 	list     string // The name of the list that names are in,
@@ -30,34 +31,34 @@ type choice struct {
 }
 
 // checkTargets looks at how the rules of override policies choose clusters.
-func checkTargets(f *fleet, out *report) {
-	if !f.known {
+func checkTargets(overriding []*policy, clusters *clusters, lost *lost, out *report) {
+	if !clusters.known {
 		return
 	}
-	for _, p := range f.overriding {
+	for _, p := range overriding {
 		for _, r := range p.rules {
 			if r.spec.TargetClusters != nil {
-				f.checkTarget(out, r)
+				r.checkTarget(clusters, lost, out)
 			}
 		}
 	}
 }
 
-func (f *fleet) checkTarget(out *report, r *rule) {
+func (r *rule) checkTarget(clusters *clusters, lost *lost, out *report) {
 	t := r.spec.TargetClusters
 	c := &choice{
-		fleet: f, report: out, subject: &r.policy.subject, field: r.field + ".targetClusters",
-		names: t.Clusters, list: "clusters", selector: t.ClusterSelector, affinity: t.ClusterAffinity,
+		subject: &r.policy.subject, field: r.field + ".targetClusters", names: t.Clusters, list: "clusters",
+		selector: t.ClusterSelector, affinity: t.ClusterAffinity, clusters: clusters, lost: lost, out: out,
 	}
 	c.check()
-	if f.matching(r.policy.compiled.Target(r.index)) > 0 {
+	if len(clusters.chosen(r.policy.compiled.Target(r.index))) > 0 {
 		return
 	}
 	r.reported = true
-	if c.reported || f.lost.clusters() {
+	if c.reported || lost.clusters() {
 		return
 	}
-	finding := c.finding(RuleMatchesNoCluster, c.field, "no cluster satisfies it")
+	finding := c.subject.finding(RuleMatchesNoCluster, c.field, "no cluster satisfies it")
 	if parts := c.parts(); len(parts) > 1 {
 		finding.hint("all must hold: %s", strings.Join(parts, ", "))
 	}
@@ -83,14 +84,14 @@ const mostNamed = 100
 
 func (c *choice) checkNames() {
 	first := map[string]bool{}
-	before := len(c.report.findings)
+	before := len(c.out.findings)
 	for i, name := range c.names {
-		if len(c.report.findings)-before >= mostNamed {
+		if len(c.out.findings)-before >= mostNamed {
 			return
 		}
 		at := fmt.Sprintf("%s.%s[%d]%s", c.field, c.list, i, c.suffix)
 		if first[name] {
-			c.add(c.finding(DuplicateName, at, "cluster %q stands in the list twice", name))
+			c.out.add(c.subject.finding(DuplicateName, at, "cluster %q stands in the list twice", name))
 			continue
 		}
 		first[name] = true
@@ -101,7 +102,7 @@ func (c *choice) checkNames() {
 // knowsCluster looks for a cluster that is not there. Those that the list has
 // besides were not meant by it.
 func (c *choice) knowsCluster(name, at string, listed []string) {
-	names := c.clusterNames()
+	names := c.clusters.names()
 	if slices.Contains(names, name) {
 		return
 	}
@@ -109,31 +110,32 @@ func (c *choice) knowsCluster(name, at string, listed []string) {
 	if c.lost.cluster(name) {
 		return
 	}
-	finding := c.finding(UnknownCluster, at, "there is no cluster %q", name)
+	finding := c.subject.finding(UnknownCluster, at, "there is no cluster %q", name)
 	if slices.Contains(listed, near(name, names)) {
 		finding.choices("the clusters are %s", names)
 	}
-	c.once(name, finding.meanOf(name, "clusters", names))
+	c.out.once(name, finding.meanOf(name, "clusters", names))
 }
 
 // knowsKey reports whether a cluster has the label; if none has, that is found.
 func (c *choice) knowsKey(key, at string) bool {
-	if len(c.labels[key]) > 0 {
+	if len(c.clusters.labels[key]) > 0 {
 		return true
 	}
 	c.reported = true
 	if c.lost.clusters() {
 		return false
 	}
-	keys := c.labelKeys()
-	c.once(key, c.finding(UnknownClusterLabel, at, "no cluster has a label %q", key).meanOf(key, "labels of clusters", keys))
+	keys := c.clusters.labelKeys()
+	finding := c.subject.finding(UnknownClusterLabel, at, "no cluster has a label %q", key)
+	c.out.once(key, finding.meanOf(key, "labels of clusters", keys))
 	return false
 }
 
 // knowsValues looks for values of a label that no cluster has: if there are
 // others besides, for those that are nearly one that some cluster has.
 func (c *choice) knowsValues(key string, values []string, at func(int) string) {
-	have := c.labels[key]
+	have := c.clusters.labels[key]
 	some := slices.ContainsFunc(values, func(v string) bool { return slices.Contains(have, v) })
 	for i, v := range values {
 		if slices.Contains(have, v) || (some && near(v, have) == "") {
@@ -143,8 +145,9 @@ func (c *choice) knowsValues(key string, values []string, at func(int) string) {
 		if c.lost.clusters() {
 			continue
 		}
-		finding := c.finding(UnknownClusterLabel, at(i), "no cluster has %s=%s: label %s has the values %s", key, v, key, quoted(have))
-		c.once(key+"="+v, finding.mean(v, have))
+		finding := c.subject.finding(UnknownClusterLabel, at(i),
+			"no cluster has %s=%s: label %s has the values %s", key, v, key, quoted(have))
+		c.out.once(key+"="+v, finding.mean(v, have))
 	}
 }
 
@@ -160,7 +163,7 @@ func quoted(values []string) string {
 func (c *choice) checkTerm(t *corev1alpha1.ClusterSelectorTerm, at string) {
 	if len(t.MatchExpressions)+len(t.MatchFields) == 0 {
 		c.reported = true
-		c.add(c.finding(RuleMatchesNoCluster, at, "a term without requirements matches no cluster"))
+		c.out.add(c.subject.finding(RuleMatchesNoCluster, at, "a term without requirements matches no cluster"))
 	}
 	for i := range t.MatchExpressions {
 		c.checkExpression(&t.MatchExpressions[i], fmt.Sprintf("%s.matchExpressions[%d]", at, i))
@@ -177,7 +180,7 @@ func (c *choice) checkExpression(e *corev1alpha1.ClusterSelectorRequirement, at 
 	switch e.Operator {
 	case corev1alpha1.ClusterSelectorOpNotIn, corev1alpha1.ClusterSelectorOpDoesNotExist:
 		// To match clusters without the label may well be meant: only a slip is found.
-		if len(c.labels[e.Key]) == 0 && near(e.Key, c.labelKeys()) != "" {
+		if len(c.clusters.labels[e.Key]) == 0 && near(e.Key, c.clusters.labelKeys()) != "" {
 			c.knowsKey(e.Key, at+".key")
 		}
 	case corev1alpha1.ClusterSelectorOpIn:
@@ -195,7 +198,7 @@ func (c *choice) checkExpression(e *corev1alpha1.ClusterSelectorRequirement, at 
 
 // comparable looks for a label to be compared that is no integer on any cluster.
 func (c *choice) comparable(e *corev1alpha1.ClusterSelectorRequirement, at string) {
-	values := c.labels[e.Key]
+	values := c.clusters.labels[e.Key]
 	integer := func(v string) bool {
 		_, err := strconv.ParseInt(v, 10, 64)
 		return err == nil
@@ -204,7 +207,8 @@ func (c *choice) comparable(e *corev1alpha1.ClusterSelectorRequirement, at strin
 		return
 	}
 	c.reported = true
-	c.add(c.finding(LabelNotInteger, at+".operator", "%s compares integers, and label %s has the values %s", e.Operator, e.Key, quoted(values)))
+	c.out.add(c.subject.finding(LabelNotInteger, at+".operator",
+		"%s compares integers, and label %s has the values %s", e.Operator, e.Key, quoted(values)))
 }
 
 // parts says of each part how many clusters it chooses by itself.
@@ -212,7 +216,8 @@ func (c *choice) parts() []string {
 	var parts []string
 	say := func(what string, t corev1alpha1.TargetClusters) {
 		if compiled, errs := match.CompileTarget(&t, nil); len(errs) == 0 {
-			parts = append(parts, fmt.Sprintf("%s chooses %s", what, output.Count(c.matching(&compiled), "cluster", "clusters")))
+			n := output.Count(len(c.clusters.chosen(&compiled)), "cluster", "clusters")
+			parts = append(parts, fmt.Sprintf("%s chooses %s", what, n))
 		}
 	}
 	if len(c.names) > 0 {

@@ -7,34 +7,34 @@ import (
 )
 
 // checkUsed looks for policies that no object names.
-func checkUsed(f *fleet, out *report) {
-	if f.lost.objects() {
+func checkUsed(objects []manifest.Object, policies *policies, lost *lost, out *report) {
+	if lost.objects() {
 		return
 	}
 	unused := func(s *subject, ref tree.Policy) {
-		if f.named[ref] {
+		if policies.named[ref] {
 			return
 		}
 		finding := s.finding(PolicyNotUsed, "", "no object names it")
-		if o := f.sameName(ref); o != nil {
+		if o := sameName(ref, objects); o != nil {
 			finding.hint("%s has no label %s", objectOf(o), labelOf(ref.Kind))
 		}
 		out.add(finding)
 	}
-	for _, p := range f.overriding {
+	for _, p := range policies.overriding {
 		unused(&p.subject, p.ref)
 	}
-	for _, p := range f.placing {
+	for _, p := range policies.placing {
 		unused(&p.subject, p.ref)
 	}
 }
 
 // sameName returns an object that has the name of a policy, and could name it and
 // does not; or else the only object that could.
-func (f *fleet) sameName(ref tree.Policy) *manifest.Object {
+func sameName(ref tree.Policy, objects []manifest.Object) *manifest.Object {
 	var could []*manifest.Object
-	for i := range f.set.Objects {
-		o := &f.set.Objects[i]
+	for i := range objects {
+		o := &objects[i]
 		_, names := o.Content.GetLabels()[labelOf(ref.Kind)]
 		if names || (ref.Namespace != "" && o.Content.GetNamespace() != ref.Namespace) {
 			continue

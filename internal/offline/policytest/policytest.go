@@ -64,7 +64,7 @@ type check struct {
 	judge func(at *value, got *arrival) verdict
 }
 
-// verdict is what a check comes to.
+// verdict is the result of a check.
 type verdict struct {
 	failures []Failure // None if all is as expected.
 	// now is what would have to be expected instead; it means nothing unless known.

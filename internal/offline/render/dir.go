@@ -22,16 +22,16 @@ const Inventory = ".refract-files"
 type KeptError struct {
 	// Inventory is the path of the file that says so.
 	Inventory string
-	// Keeper is the other command; empty if the file does not name one.
-	Keeper string
+	// Owner is the other command; empty if the file does not name one.
+	Owner string
 }
 
 // Error says who keeps the folder.
 func (e *KeptError) Error() string {
-	if e.Keeper == "" {
+	if e.Owner == "" {
 		return e.Inventory + " does not say which command keeps this folder"
 	}
-	return fmt.Sprintf("%s keeps this folder, says %s", e.Keeper, e.Inventory)
+	return fmt.Sprintf("%s keeps this folder, says %s", e.Owner, e.Inventory)
 }
 
 // LinkError is that something stands behind a symbolic link in a folder that does
@@ -63,7 +63,7 @@ type Written struct {
 	Stale []string
 }
 
-// WriteDir writes the files below dir, which the command that keeper names (in one
+// WriteDir writes the files below dir, which the command that owner names (in one
 // line) has for itself from then on. One that is there with the same content is
 // not touched, but for the mode of a private one, and neither is anything that
 // WriteDir has not written. Files that it wrote before and that are not among
@@ -77,15 +77,15 @@ type Written struct {
 //
 // WriteDir returns a [*KeptError], and has written nothing, if another command
 // keeps the folder. Every error names dir.
-func WriteDir(dir, keeper string, files []File, prune bool) (*Written, error) {
-	done, err := writeDir(dir, keeper, files, prune)
+func WriteDir(dir, owner string, files []File, prune bool) (*Written, error) {
+	done, err := writeDir(dir, owner, files, prune)
 	if err != nil {
 		return nil, fmt.Errorf("in %s: %w", dir, err)
 	}
 	return done, nil
 }
 
-func writeDir(dir, keeper string, files []File, prune bool) (*Written, error) {
+func writeDir(dir, owner string, files []File, prune bool) (*Written, error) {
 	if err := os.MkdirAll(dir, 0o777); err != nil {
 		return nil, err
 	}
@@ -94,7 +94,7 @@ func writeDir(dir, keeper string, files []File, prune bool) (*Written, error) {
 		return nil, err
 	}
 	defer func() { _ = root.Close() }() // Nothing is written to the folder itself.
-	before, err := readInventory(root, keeper)
+	before, err := readInventory(root, owner)
 	if err != nil {
 		return nil, err
 	}
@@ -104,7 +104,7 @@ func writeDir(dir, keeper string, files []File, prune bool) (*Written, error) {
 	}
 	slices.Sort(names)
 	// First, so that nothing is forgotten if this ends half-way.
-	if err := writeInventory(root, keeper, slices.Concat(before, names)); err != nil {
+	if err := writeInventory(root, owner, slices.Concat(before, names)); err != nil {
 		return nil, err
 	}
 	done := &Written{}
@@ -132,7 +132,7 @@ func writeDir(dir, keeper string, files []File, prune bool) (*Written, error) {
 		}
 		done.Removed = append(done.Removed, name)
 	}
-	return done, writeInventory(root, keeper, slices.Concat(names, done.Stale))
+	return done, writeInventory(root, owner, slices.Concat(names, done.Stale))
 }
 
 // blame returns the error about a file as a [*LinkError] if there is a symbolic link
@@ -158,16 +158,16 @@ func blame(root *os.Root, name string, err error) error {
 // folder.
 const keptBy = "# kept by: "
 
-func writeInventory(root *os.Root, keeper string, names []string) error {
+func writeInventory(root *os.Root, owner string, names []string) error {
 	slices.Sort(names)
-	lines := append([]string{keptBy + keeper, "# These are its files here. It removes those that it does not write any more."}, slices.Compact(names)...)
+	lines := append([]string{keptBy + owner, "# These are its files here. It removes those that it does not write any more."}, slices.Compact(names)...)
 	_, err := write(root, File{Path: Inventory, Content: []byte(strings.Join(lines, "\n") + "\n")})
 	return err
 }
 
 // readInventory returns the paths that were written before, sorted. It is a
-// [*KeptError] if that was not by the keeper.
-func readInventory(root *os.Root, keeper string) ([]string, error) {
+// [*KeptError] if that was not by the owner.
+func readInventory(root *os.Root, owner string) ([]string, error) {
 	text, err := root.ReadFile(Inventory)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil, nil
@@ -180,7 +180,7 @@ func readInventory(root *os.Root, keeper string) ([]string, error) {
 	for line := range strings.Lines(string(text)) {
 		name := strings.TrimRight(line, "\r\n")
 		if by, ok := strings.CutPrefix(name, keptBy); ok {
-			kept.Keeper = by
+			kept.Owner = by
 		}
 		if name == "" || strings.HasPrefix(name, "#") {
 			continue
@@ -190,7 +190,7 @@ func readInventory(root *os.Root, keeper string) ([]string, error) {
 		}
 		names = append(names, name)
 	}
-	if kept.Keeper != keeper {
+	if kept.Owner != owner {
 		return nil, kept
 	}
 	slices.Sort(names)

@@ -19,7 +19,7 @@ func TestWriteDirLinks(t *testing.T) {
 		t.Skip("making a symbolic link takes a privilege")
 	}
 	const theirs, ours = "theirs", "ours"
-	kept := func(names string) string { return keptBy + keeper + "\n" + names }
+	kept := func(names string) string { return keptBy + owner + "\n" + names }
 	cases := map[string]struct {
 		reason string
 		links  map[string]string // Path in the folder to target; "OUTSIDE" is the folder beside it.
@@ -106,7 +106,7 @@ func TestWriteDirLinks(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := WriteDir(dir, keeper, tc.files, true)
+			_, err := WriteDir(dir, owner, tc.files, true)
 			var link string
 			if at, ok := errors.AsType[*LinkError](err); ok {
 				link = at.Link

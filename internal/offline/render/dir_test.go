@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// keeper is the command that writes, where it does not matter which.
-const keeper = "this command"
+// owner is the command that writes, where it does not matter which.
+const owner = "this command"
 
 func TestWriteDir(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "out")
@@ -49,7 +49,7 @@ func TestWriteDir(t *testing.T) {
 	}
 	long := time.Date(2020, 1, 1, 0, 0, 0, 0, time.UTC)
 	for _, s := range steps {
-		done, err := WriteDir(dir, keeper, s.files, !s.keep)
+		done, err := WriteDir(dir, owner, s.files, !s.keep)
 		if err != nil {
 			t.Fatalf("%s\nWriteDir(): %v", s.reason, err)
 		}
@@ -83,25 +83,25 @@ func TestWriteDir(t *testing.T) {
 	if _, err := os.Stat(filepath.Join(dir, "a")); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("WriteDir() left an empty folder: %v", err)
 	}
-	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), keeper, []File{file("a", "")}, true); err == nil {
+	if _, err := WriteDir(filepath.Join(dir, "e.yaml"), owner, []File{file("a", "")}, true); err == nil {
 		t.Error("WriteDir() to a file that is no folder succeeded")
 	}
 }
 
 func TestWriteDirKeepsToItself(t *testing.T) {
 	dir := t.TempDir()
-	for name, content := range map[string]string{"mine.yaml": "mine", Inventory: keptBy + keeper + "\n../mine.yaml\n"} {
+	for name, content := range map[string]string{"mine.yaml": "mine", Inventory: keptBy + owner + "\n../mine.yaml\n"} {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if _, err := WriteDir(dir, keeper, nil, true); err == nil || errors.As(err, new(*KeptError)) {
+	if _, err := WriteDir(dir, owner, nil, true); err == nil || errors.As(err, new(*KeptError)) {
 		t.Error("WriteDir() believed an inventory that names a file outside")
 	}
 	if err := os.Remove(filepath.Join(dir, Inventory)); err != nil {
 		t.Fatal(err)
 	}
-	done, err := WriteDir(dir, keeper, nil, true)
+	done, err := WriteDir(dir, owner, nil, true)
 	if diff := cmp.Diff(&Written{}, done); diff != "" || err != nil {
 		t.Errorf("WriteDir() in a folder of somebody else: %v, -want, +got:\n%s", err, diff)
 	}
@@ -118,9 +118,9 @@ func TestWriteDirOfAnother(t *testing.T) {
 		want      *KeptError // Without the path.
 	}{
 		"None":    {reason: "A folder that nobody keeps can be kept."},
-		"Same":    {reason: "One's own folder stays one's own.", inventory: keptBy + keeper + "\na.yaml\n"},
-		"Windows": {reason: "Git may have changed the ends of lines.", inventory: keptBy + keeper + "\r\na.yaml\r\n"},
-		"Another": {reason: "What another has written is not removed.", inventory: keptBy + "another\na.yaml\n", want: &KeptError{Keeper: "another"}},
+		"Same":    {reason: "One's own folder stays one's own.", inventory: keptBy + owner + "\na.yaml\n"},
+		"Windows": {reason: "Git may have changed the ends of lines.", inventory: keptBy + owner + "\r\na.yaml\r\n"},
+		"Another": {reason: "What another has written is not removed.", inventory: keptBy + "another\na.yaml\n", want: &KeptError{Owner: "another"}},
 		"Nobody":  {reason: "Nor is what nobody knows who has.", inventory: "a.yaml\n", want: &KeptError{}},
 	}
 	for name, tc := range cases {
@@ -135,7 +135,7 @@ func TestWriteDirOfAnother(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			_, err := WriteDir(dir, keeper, []File{{Path: "b.yaml"}}, true)
+			_, err := WriteDir(dir, owner, []File{{Path: "b.yaml"}}, true)
 			var got *KeptError
 			if errors.As(err, &got) != (err != nil) {
 				t.Fatalf("%s\nWriteDir(): %v", tc.reason, err)
@@ -230,7 +230,7 @@ func TestLongNames(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	done, err := WriteDir(t.TempDir(), keeper, files, true)
+	done, err := WriteDir(t.TempDir(), owner, files, true)
 	if err != nil || len(done.Written) != 4 {
 		t.Errorf("WriteDir(): %v, error %v, want four files written", done, err)
 	}

@@ -65,7 +65,7 @@ func TestWriteDirModes(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if _, err := WriteDir(dir, keeper, []File{public, private}, true); err != nil {
+			if _, err := WriteDir(dir, owner, []File{public, private}, true); err != nil {
 				t.Fatal(err)
 			}
 			got := map[string]fs.FileMode{}

@@ -15,30 +15,30 @@ import (
 	"refract.dev/podtemplate"
 )
 
-// followers are who travels with whom.
+// followers are what follows what.
 type followers struct {
-	// could are the objects of the set that could travel with others.
+	// could are the objects of the set that could follow others.
 	could map[manifest.Identity]bool
-	// leading is whether it is still found out who leads. What an object follows does
-	// not matter then.
-	leading bool
-	// leads are what takes an object along.
+	// collecting is whether it is still found out what follows which object. What an object
+	// follows does not matter then.
+	collecting bool
+	// leads are what an object follows.
 	leads map[manifest.Identity][]followed
-	// stays are clusters where what travels with a leader stays, as the leader does;
-	// held are leaders of which that is so on all clusters.
-	stays map[leader][]string
-	held  map[leader]bool
+	// stays are clusters where what follows a leader stays, as the leader does;
+	// blocked are leaders of which that is so on all clusters.
+	stays   map[leader][]string
+	blocked map[leader]bool
 	// plurals are the resources of kinds that the set defines.
 	plurals map[schema.GroupKind]string
 }
 
-// leader names an object that others travel with.
+// leader names an object that others follow.
 type leader struct {
 	namespace string
 	refractv1alpha1.FollowedObject
 }
 
-// followed is that one object takes another along.
+// followed is an object that another follows, and to which clusters.
 type followed struct {
 	by       refractv1alpha1.FollowedObject
 	clusters []string // In any order, some perhaps twice.
@@ -49,7 +49,7 @@ func newFollowers(set *manifest.Set) *followers {
 		could:   map[manifest.Identity]bool{},
 		leads:   map[manifest.Identity][]followed{},
 		stays:   map[leader][]string{},
-		held:    map[leader]bool{},
+		blocked: map[leader]bool{},
 		plurals: map[schema.GroupKind]string{},
 	}
 	for i := range set.Definitions {
@@ -69,7 +69,7 @@ func newFollowers(set *manifest.Set) *followers {
 }
 
 // objects decides about the objects that are chosen: first about all that these may
-// travel with.
+// follow.
 func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) bool) (err error) {
 	e.followers = newFollowers(set)
 	is := make([]bool, len(set.Objects))
@@ -81,17 +81,17 @@ func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) boo
 		}
 	}
 	outcomes := make([]*Outcome, len(set.Objects))
-	e.followers.leading = true
+	e.followers.collecting = true
 	for i := range set.Objects {
-		if o := &set.Objects[i]; namespaces[o.Content.GetNamespace()] && mayLead(o) {
+		if o := &set.Objects[i]; namespaces[o.Content.GetNamespace()] && mayHaveFollowers(o) {
 			e.quiet = !is[i]
 			if outcomes[i], err = e.object(o); err != nil {
 				return err
 			}
-			e.lead(outcomes[i])
+			e.addFollowers(outcomes[i])
 		}
 	}
-	e.followers.leading, e.quiet = false, false
+	e.followers.collecting, e.quiet = false, false
 	for i := range set.Objects {
 		o := &set.Objects[i]
 		if !is[i] {
@@ -108,8 +108,8 @@ func (e *evaluator) objects(set *manifest.Set, chosen func(*manifest.Object) boo
 	return nil
 }
 
-// mayLead reports whether something could travel with an object.
-func mayLead(o *manifest.Object) bool {
+// mayHaveFollowers reports whether something could follow an object.
+func mayHaveFollowers(o *manifest.Object) bool {
 	keeping, _ := placement.KeepingOf(o.Content.GetAnnotations())
 	if keeping.DisableFollowing {
 		return false
@@ -118,15 +118,15 @@ func mayLead(o *manifest.Object) bool {
 	return labelled && (len(keeping.Followers) > 0 || !placement.Follows(o.Content.GroupVersionKind().GroupKind()))
 }
 
-// lead notes what travels with an object.
-func (e *evaluator) lead(o *Outcome) {
+// addFollowers notes what follows an object.
+func (e *evaluator) addFollowers(o *Outcome) {
 	if o.Gone != "" || (o.policy != nil && o.policy.DisableFollowers) {
 		return
 	}
 	resource := e.followers.resource(o.ID.GroupKind).String()
 	by := leader{namespace: o.ID.Namespace, FollowedObject: refractv1alpha1.FollowedObject{Resource: resource, Name: o.ID.Name}}
 	if o.Held != "" || (len(o.Variants) == 0 && len(o.errors) > 0) {
-		e.followers.held[by] = true
+		e.followers.blocked[by] = true
 		return
 	}
 	clusters := map[manifest.Identity][]string{}
@@ -169,9 +169,9 @@ func (f *followers) resource(kind schema.GroupKind) schema.GroupResource {
 	return guess.GroupResource()
 }
 
-// with returns what an object travels with, and where that takes it, each sorted.
+// with returns what an object follows, and to which clusters, each sorted.
 func (f *followers) with(id manifest.Identity, was previous) (by []refractv1alpha1.FollowedObject, clusters []string) {
-	if f.leading || !f.could[id] {
+	if f.collecting || !f.could[id] {
 		return nil, nil
 	}
 	for _, l := range f.leads[id] {
@@ -181,7 +181,7 @@ func (f *followers) with(id manifest.Identity, was previous) (by []refractv1alph
 	for _, before := range was.following {
 		at := leader{namespace: id.Namespace, FollowedObject: before}
 		there := was.placed.names
-		if !f.held[at] {
+		if !f.blocked[at] {
 			failing := f.stays[at]
 			there = slices.DeleteFunc(slices.Clone(there), func(name string) bool { return !slices.Contains(failing, name) })
 		}

@@ -199,11 +199,11 @@ func valuesIn(value any) int {
 
 // known is what was read of the objects last time.
 type known struct {
-	turn     chan struct{} // Who has put something in reads.
+	turn     chan struct{} // A goroutine that could send to it reads.
 	objects  []*unstructured.Unstructured
 	set      *manifest.Set
 	problems []*manifest.Problem
-	memory   manifest.Previous
+	previous manifest.Previous
 }
 
 func newKnown() *known { return &known{turn: make(chan struct{}, 1)} }
@@ -222,7 +222,7 @@ func (k *known) parse(
 	}
 	defer func() { <-k.turn }()
 	if k.set == nil || !slices.Equal(objects, k.objects) {
-		set, problems, err := k.memory.FromObjects(ctx, place, objects, namespaced)
+		set, problems, err := k.previous.FromObjects(ctx, place, objects, namespaced)
 		if err != nil {
 			return nil, nil, err
 		}

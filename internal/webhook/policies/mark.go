@@ -234,7 +234,7 @@ func (m *marker) take(ctx context.Context, c *claim) error {
 
 // giveUp ends the oldest claim of the namespace with the most: rather one whose policy is not
 // stored, for it may never be. Of a change that may be stored in this moment other replicas
-// have to hear, so that is not given up.
+// have to be told, so that is not given up.
 func (m *marker) giveUp(among func(*claim) bool) error {
 	var oldest *claim
 	for _, c := range m.claims {

@@ -200,8 +200,8 @@ func (r *reconciler) service(ctx context.Context, key client.ObjectKey) (*corev1
 	return out, nil
 }
 
-// write puts what is known of the Service into the status. That the policy has gone
-// meanwhile, or is another by now, is no error: it is looked at again.
+// write puts what is known of the Service into the status. That the policy is deleted
+// meanwhile, or was created anew, is no error: it is looked at again.
 func (r *reconciler) write(ctx context.Context, policy *refractv1beta1.ServiceInjectionPolicy, s serviceStatus) error {
 	content, err := s.content()
 	if err != nil {

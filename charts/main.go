@@ -1,0 +1,69 @@
+// Command charts makes manifests and an archive of the Helm chart of Refract, which stands in the folder refract.
+//
+//	charts render              writes config/install and config/rbac, as the chart gives them for each file of values
+//	charts package [-tag VERSION] DIR
+//	                           writes the chart's archive, and the manifests of each file of values, into DIR
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// root is that of the repository, seen from the folder that this is run in.
+const root = ".."
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := run(ctx, os.Args[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) == 0 {
+		return errors.New("want render, or package DIR")
+	}
+	switch args[0] {
+	case "render":
+		return writeConfig(root)
+	case "package":
+		f := flag.NewFlagSet("package", flag.ContinueOnError)
+		tag := f.String("tag", "", "the version that is released: fail unless the chart names the image of this one")
+		if err := f.Parse(args[1:]); err != nil {
+			return err
+		}
+		if f.NArg() != 1 {
+			return errors.New("package: want one folder to write into")
+		}
+		at, err := commitTime(ctx)
+		if err != nil {
+			return err
+		}
+		return writePackage(f.Arg(0), *tag, at)
+	}
+	return fmt.Errorf("want render, or package DIR, got %q", args[0])
+}
+
+// commitTime is when the commit was made that is checked out: the time of everything that is packed.
+func commitTime(ctx context.Context) (time.Time, error) {
+	out, err := exec.CommandContext(ctx, "git", "log", "-1", "--format=%ct").Output()
+	if err != nil {
+		return time.Time{}, fmt.Errorf("asking git for the time of the commit: %w", err)
+	}
+	seconds, err := strconv.ParseInt(strings.TrimSpace(string(out)), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("reading the time of the commit: %w", err)
+	}
+	return time.Unix(seconds, 0).UTC(), nil
+}

@@ -1,0 +1,222 @@
+{{/*
+What the templates have in common. The three parts of Refract (propagation, injection, conversion) are the same program with
+other arguments, so that their ServiceAccount, Deployment, Service and PodDisruptionBudget are said once. These take a dict:
+root, the top of the values and the release; part, as the values call it; name, that of the objects.
+*/}}
+
+{{/* Not empty if this release runs anything. */}}
+{{- define "refract.runs" -}}
+{{- if or .Values.propagation.enabled .Values.injection.enabled .Values.conversion.enabled }}yes{{ end -}}
+{{- end -}}
+
+{{/*
+The values of a part, as JSON: those for all, and over them those of the part. Lists take the place of lists; of extraArgs both
+are given, those of the part last.
+*/}}
+{{- define "refract.values" -}}
+{{- $own := index .root.Values .part -}}
+{{- $all := omit .root.Values "propagation" "injection" "conversion" "metrics" -}}
+{{- $merged := include "refract.over" (dict "under" $all "over" $own) | fromJson -}}
+{{- $_ := set $merged "extraArgs" (concat ($all.extraArgs | default list) ($own.extraArgs | default list)) -}}
+{{- toJson $merged -}}
+{{- end -}}
+
+{{/* One table over another, as JSON. What is empty or false counts, too, as it does not in Sprig's own merge. */}}
+{{- define "refract.over" -}}
+{{- $merged := deepCopy .under -}}
+{{- range $key, $value := .over -}}
+{{- $under := get $merged $key -}}
+{{- if and (kindIs "map" $value) (kindIs "map" $under) -}}
+{{- $value = include "refract.over" (dict "under" $under "over" $value) | fromJson -}}
+{{- end -}}
+{{- $_ := set $merged $key $value -}}
+{{- end -}}
+{{- toJson $merged -}}
+{{- end -}}
+
+{{/* The name of an image, of values and the chart's appVersion: a digest says more than a tag. */}}
+{{- define "refract.image" -}}
+{{- $name := list .image.registry .image.repository | compact | join "/" -}}
+{{- if .image.digest -}}
+{{- printf "%s@%s" $name .image.digest -}}
+{{- else -}}
+{{- printf "%s:%s" $name (.image.tag | default .appVersion) -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Nine tenths of a limit of memory, as Go's runtime reads it. */}}
+{{- define "refract.nineTenths" -}}
+{{- $unit := regexFind "[MG]i?$" . -}}
+{{- $bytes := get (dict "M" 1000000 "Mi" 1048576 "G" 1000000000 "Gi" 1073741824) $unit -}}
+{{- printf "%dMiB" (divf (mulf (trimSuffix $unit . | float64) $bytes 0.9) 1048576 | floor | int) -}}
+{{- end -}}
+
+{{- define "refract.serviceAccount" -}}
+{{- $values := include "refract.values" . | fromJson -}}
+apiVersion: v1
+kind: ServiceAccount
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/part-of: refract}
+  {{- with $values.serviceAccount.annotations }}
+  annotations:
+    {{- toYaml . | nindent 4 }}
+  {{- end }}
+{{- if not $values.serviceAccount.automount }}
+automountServiceAccountToken: false
+{{- end }}
+{{- end -}}
+
+{{/*
+A part's Deployment. What differs, and the reasons of it, are templates of the part's file: refract.PART.replicas, .strategy,
+.priority, .args, .memory, .lifecycle and .resources.
+*/}}
+{{- define "refract.deployment" -}}
+{{- $values := include "refract.values" . | fromJson -}}
+{{- $of := printf "refract.%s." .part -}}
+apiVersion: apps/v1
+kind: Deployment
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/part-of: refract}
+spec:
+  {{- include (print $of "replicas") . | trim | nindent 2 }}
+  replicas: {{ int $values.replicaCount }}
+  selector:
+    matchLabels: {app.kubernetes.io/name: {{ .name }}}
+  {{- with include (print $of "strategy") . | trim }}
+  {{- . | nindent 2 }}
+  {{- end }}
+  template:
+    metadata:
+      labels: {app.kubernetes.io/name: {{ .name }}}
+    spec:
+      serviceAccountName: {{ .name }}
+      {{- if not $values.serviceAccount.automount }}
+      automountServiceAccountToken: true
+      {{- end }}
+      {{- with $values.imagePullSecrets }}
+      imagePullSecrets:
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- with $values.priorityClassName }}
+      {{- with include (print $of "priority") $ | trim }}
+      {{- . | nindent 6 }}
+      {{- end }}
+      priorityClassName: {{ . }}
+      {{- end }}
+      securityContext:
+        runAsNonRoot: true
+        runAsUser: 65532
+        runAsGroup: 65532
+        seccompProfile: {type: RuntimeDefault}
+      {{- with $values.nodeSelector }}
+      nodeSelector:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.tolerations }}
+      tolerations:
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      {{- with $values.affinity }}
+      affinity:
+        {{- toYaml . | nindent 8 }}
+      {{- end }}
+      {{- with $values.topologySpreadConstraints }}
+      topologySpreadConstraints:
+      {{- range . }}
+      {{- if not .labelSelector }}
+      {{- $_ := set . "labelSelector" (dict "matchLabels" (dict "app.kubernetes.io/name" $.name)) }}
+      {{- end }}
+      {{- toYaml (list .) | nindent 6 }}
+      {{- end }}
+      {{- end }}
+      {{- with $values.volumes }}
+      volumes:
+      {{- toYaml . | nindent 6 }}
+      {{- end }}
+      containers:
+      - name: refract
+        image: {{ include "refract.image" (dict "image" $values.image "appVersion" .root.Chart.AppVersion) }}
+        {{- with $values.image.pullPolicy }}
+        imagePullPolicy: {{ . }}
+        {{- end }}
+        command: [refract]
+        args:
+        - run
+        {{- with include (print $of "args") . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        - --webhook-service={{ .root.Release.Namespace }}/{{ .name }}
+        - --system-namespace={{ .root.Release.Namespace }}
+        - --identity=$(POD_NAME)
+        {{- range $values.extraArgs }}
+        - {{ toJson . }}
+        {{- end }}
+        env:
+        - name: POD_NAME
+          valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        {{- with dig "limits" "memory" "" ($values.resources | default dict) }}
+        {{- include (print $of "memory") $ | trim | nindent 8 }}
+        - {name: GOMEMLIMIT, value: {{ include "refract.nineTenths" . }}}
+        {{- end }}
+        ports:
+        - {name: metrics, containerPort: 8080}
+        - {name: health, containerPort: 8081}
+        - {name: webhook, containerPort: 9443}
+        livenessProbe:
+          httpGet: {path: /healthz, port: health}
+          periodSeconds: 10
+          failureThreshold: 3
+        readinessProbe:
+          httpGet: {path: /readyz, port: health}
+          periodSeconds: 5
+        {{- with include (print $of "lifecycle") . | trim }}
+        {{- . | nindent 8 }}
+        {{- end }}
+        resources:
+          {{- include (print $of "resources") . | trim | nindent 10 }}
+          {{- toYaml $values.resources | nindent 10 }}
+        securityContext:
+          allowPrivilegeEscalation: false
+          readOnlyRootFilesystem: true
+          capabilities: {drop: [ALL]}
+        {{- with $values.volumeMounts }}
+        volumeMounts:
+        {{- toYaml . | nindent 8 }}
+        {{- end }}
+{{- end -}}
+
+{{- define "refract.service" -}}
+apiVersion: v1
+kind: Service
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/part-of: refract}
+spec:
+  selector: {app.kubernetes.io/name: {{ .name }}}
+  ports:
+  - {name: webhook, port: 443, targetPort: webhook}
+  - {name: metrics, port: 8080, targetPort: metrics}
+{{- end -}}
+
+{{/* With the line that parts it from what stands before, as it may not be wanted. */}}
+{{- define "refract.podDisruptionBudget" -}}
+{{- $values := include "refract.values" . | fromJson -}}
+{{- if $values.podDisruptionBudget.enabled -}}
+---
+apiVersion: policy/v1
+kind: PodDisruptionBudget
+metadata:
+  name: {{ .name }}
+  namespace: {{ .root.Release.Namespace }}
+  labels: {app.kubernetes.io/name: {{ .name }}, app.kubernetes.io/part-of: refract}
+spec:
+  maxUnavailable: {{ toJson $values.podDisruptionBudget.maxUnavailable }}
+  selector:
+    matchLabels: {app.kubernetes.io/name: {{ .name }}}
+{{- end -}}
+{{- end -}}

@@ -1,0 +1,32 @@
+// Command kubelet is what a Node of a real cluster runs: the kubelet and kube-proxy,
+// in one binary as the control plane beside it is. They are no part of that because
+// only `make test-node` has a use for them, and everybody builds the control plane.
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+
+	"k8s.io/component-base/cli"
+	_ "k8s.io/component-base/metrics/prometheus/clientgo" // client-go's metrics.
+	_ "k8s.io/component-base/metrics/prometheus/version"  // The build's version as a metric.
+	proxy "k8s.io/kubernetes/cmd/kube-proxy/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
+
+	"refract.dev/controlplane/internal/multicall"
+)
+
+func main() {
+	components := multicall.Components{
+		"kubelet":    func() int { return cli.Run(kubelet.NewKubeletCommand(context.Background())) },
+		"kube-proxy": func() int { return cli.Run(proxy.NewProxyCommand()) },
+	}
+	run, args, err := components.Choose(os.Args)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(2)
+	}
+	os.Args = args // The components read their flags from here.
+	os.Exit(run())
+}

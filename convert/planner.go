@@ -1,0 +1,344 @@
+package convert
+
+import (
+	"bytes"
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+
+	"refract.dev/tree/raw"
+)
+
+// planner decides what becomes of the values that a plan names: it converts them, takes back
+// what the annotation has of them, and keeps what would get lost. It changes nothing: what it
+// decides are changes.
+type planner struct {
+	source     *source
+	changes    *changes
+	complement *complement
+	comparer   *comparer
+	arena      *arena
+	workers    *workers
+	parents    parents
+	elements   elements
+}
+
+// plan plans the changes of a source that was read. The order matters: parents that were kept
+// come back before the values that were in them, values whose places nobody else has taken
+// come back when all others have moved, and parents go when nothing more can come into them.
+func (p *planner) plan() error {
+	if p.source.trouble != nil {
+		return p.source.trouble
+	}
+	plan := p.source.plan
+	p.parents.comeBack('{', below)
+	for i := range plan.fields {
+		if err := p.field(&plan.fields[i]); err != nil {
+			return err
+		}
+	}
+	if len(p.complement.restorable) > 0 {
+		for i := range plan.fields { // When the others have moved, which may have made their parents.
+			p.restoreAbsent(&plan.fields[i])
+		}
+	}
+	for i := range plan.fills {
+		p.fillIn(&plan.fills[i])
+	}
+	p.parents.comeBack('n', null) // Unless something has come there meanwhile.
+	p.parents.leave()
+	p.parents.keepEmpty()
+	p.parents.prune()
+	return nil
+}
+
+// field plans what becomes of one value. A value that stands at its new place already would
+// be taken for a converted one later, so that the object is not converted.
+func (p *planner) field(f *field) error {
+	plan := p.source.plan
+	for _, n := range f.to.nodes {
+		if p.source.nodes[n].present && !plan.nodes[n].moves && !slices.Contains(f.from.nodes, n) {
+			return at(plan.nodes[n].path,
+				fmt.Errorf("there is a value already where %s has %s of %s", plan.to, f.from.place, plan.from))
+		}
+	}
+	value := p.value(f)
+	switch {
+	case value == nil:
+		return nil
+	case len(f.to.nodes) == 0:
+		p.takeAway(f, value)
+		return nil
+	case f.elements != nil && value[0] == f.open:
+		return p.convertElements(f, value)
+	case f.passes || value[0] == 'n' && !f.to.group || f.elements != nil:
+		return p.give(f, value, value)
+	}
+	converted, err := p.convert(f, value)
+	if err != nil {
+		return at(f.from.place, err)
+	}
+	return p.give(f, value, converted)
+}
+
+// value returns the value of a field, nil if it is absent. That of a group is an object of
+// the members that are there.
+func (p *planner) value(f *field) []byte {
+	o := p.source
+	if !f.from.group {
+		if !o.nodes[f.from.nodes[0]].present {
+			return nil
+		}
+		return o.value(f.from.nodes[0])
+	}
+	object := append(p.arena.room(), '{')
+	for _, n := range f.from.nodes {
+		if !o.nodes[n].present {
+			continue
+		}
+		if len(object) > 1 {
+			object = append(object, ',')
+		}
+		object = append(append(object, o.plan.nodes[n].quoted...), o.value(n)...)
+	}
+	if len(object) == 1 {
+		return nil
+	}
+	return p.arena.keep(append(object, '}'))
+}
+
+// convert returns what a value becomes. What was kept of it comes back: all of it if the
+// value is still what was made of that, so that the function is not even called, and
+// otherwise what nobody has changed since.
+func (p *planner) convert(f *field, value []byte) ([]byte, error) {
+	toHub, partial := p.source.plan.toHub, p.source.partial
+	if value[0] == 'n' { // Of a group nothing is there then.
+		if !partial {
+			p.complement.keep(f.from.place, value, null)
+		}
+		return value, nil
+	}
+	var e *entry
+	if len(p.complement.restorable) > 0 {
+		e = p.complement.entry(f.to.place)
+		if kept := f.fitting(p.source.plan, p.complement.keptValue(e, value, p.workers.passing(f.id, !toHub))); kept != nil {
+			return kept, nil
+		}
+	}
+	worker := p.workers.of(f.id)
+	out, err := worker.convert(p.arena.room(), value, toHub)
+	if err != nil {
+		return nil, err
+	}
+	out = p.arena.keep(out)
+	// This looks at what the call just made, and so comes before anything else calls the worker.
+	lost := !partial && (f.to.group && isEmptyObject(out) || !worker.returns(value, out, toHub))
+	if e != nil && !raw.IsNull(out) {
+		restored := p.complement.restored(e, out, f.to.keys, p.workers.passing(f.id, toHub), p.workers.passing(f.id, !toHub))
+		if restored = f.fitting(p.source.plan, restored); restored != nil {
+			out = restored
+		}
+	}
+	if lost {
+		p.complement.keep(f.from.place, value, out)
+		if raw.IsNull(out) || f.to.group && isEmptyObject(out) {
+			p.changes.gone = append(p.changes.gone, f.from.nodes...)
+		}
+	}
+	return out, nil
+}
+
+var null = []byte("null")
+
+// give plans that the value of a field is another one now: null for a value that is not
+// null means that the other version has none.
+func (p *planner) give(f *field, value, converted []byte) error {
+	none := value[0] != 'n' && string(converted) == "null"
+	if none && f.from.nodes[0] == nodeRoot {
+		return errNoElement
+	}
+	if !none && !f.from.group && !f.to.group && f.from.nodes[0] == f.to.nodes[0] {
+		if len(converted) != len(value) || &converted[0] != &value[0] { // Else it is the text that stands there.
+			p.changes.replace(f.from.nodes[0], converted)
+		}
+		return nil
+	}
+	for _, n := range f.from.nodes {
+		if p.source.nodes[n].present && !slices.Contains(f.to.nodes, n) {
+			p.changes.remove(n)
+		}
+	}
+	return p.giveTo(f, converted, none)
+}
+
+var errNoElement = errors.New("an element cannot become none: convert the list as one value")
+
+// giveTo puts a value where the wanted version has it, or none.
+func (p *planner) giveTo(f *field, converted []byte, absent bool) error {
+	if !f.to.group {
+		p.set(f, f.to.nodes[0], converted, absent)
+		return nil
+	}
+	values, err := f.split(p.source.plan, converted)
+	if err != nil {
+		return at(f.from.place, err)
+	}
+	for i, n := range f.to.nodes {
+		p.set(f, n, values[i], values[i] == nil)
+	}
+	return nil
+}
+
+// set plans what is at one of the nodes that a field goes to.
+func (p *planner) set(f *field, n int, value []byte, absent bool) {
+	own := p.source.nodes[n].present && slices.Contains(f.from.nodes, n)
+	switch {
+	case absent && own:
+		p.changes.remove(n)
+	case absent:
+	case own:
+		p.changes.replace(n, value)
+	default:
+		p.changes.put(n, value)
+	}
+}
+
+// convertElements converts what is inside a list or a table. The edits of elements are
+// those of the object unless the list moves: then they are made at once.
+func (p *planner) convertElements(f *field, value []byte) error {
+	c, base := p.changes, p.source.nodes[f.from.nodes[0]].start
+	first := len(c.edits)
+	if p.elements.inner == nil { // Few conversions are about elements.
+		p.elements.inner = newRewriter(len(p.source.nodes), p.workers)
+	}
+	p.elements.inner.source.partial = p.source.partial
+	all, kept, err := p.elements.convert(c.edits, base, f, value, p.complement.entryOf(f.to.place))
+	c.edits = all
+	if err != nil {
+		return at(f.from.place, err)
+	}
+	converted := value
+	if own := all[first:]; len(own) > 0 && (len(kept) > 0 || f.from.nodes[0] != f.to.nodes[0]) {
+		converted = own.render(p.source.text, base, base+len(value))
+	}
+	if len(kept) > 0 {
+		content, err := p.elements.names.appendInside(nil, f, converted, kept)
+		if err != nil {
+			return at(f.from.place, err)
+		}
+		p.complement.kept = append(p.complement.kept, entry{place: f.from.place, inside: content})
+	}
+	if f.from.nodes[0] == f.to.nodes[0] {
+		return nil
+	}
+	c.edits = all[:first]
+	return p.give(f, value, converted)
+}
+
+// restoreAbsent puts back what the version that is wanted had and the other one had no
+// value for, provided that it still has none and there is something to put it into.
+func (p *planner) restoreAbsent(f *field) {
+	if len(f.to.nodes) == 0 || f.passes || f.elements != nil { // Of these nothing is kept in this way.
+		return
+	}
+	if p.source.hasAny(f.from.nodes) || !p.changes.hasParent(f.to.nodes[0]) {
+		return
+	}
+	if kept := f.fitting(p.source.plan, p.keptAbsent(f)); kept != nil {
+		_ = p.giveTo(f, kept, false) // It fits.
+	}
+}
+
+// keptAbsent returns what is kept of a value that the version of the object has none for. A
+// group without fields may have been made an empty object, or null.
+func (p *planner) keptAbsent(f *field) []byte {
+	back := p.workers.passing(f.id, !p.source.plan.toHub)
+	e := p.complement.entry(f.to.place)
+	if f.from.group {
+		if e := p.complement.entryOf(f.to.place); e != nil && raw.IsNull(e.value) && e.of == absent {
+			return null
+		}
+		if kept := p.complement.keptValue(e, emptyObject, back); kept != nil {
+			return kept
+		}
+	}
+	return p.complement.keptValue(e, null, back)
+}
+
+// takeAway plans that a value which only the version of the object has goes. A default comes
+// back without being kept.
+func (p *planner) takeAway(f *field, value []byte) {
+	p.changes.remove(f.from.nodes[0])
+	if p.source.partial || f.fill != nil && p.comparer.equal(value, f.fill) {
+		return
+	}
+	p.complement.keepAbsent(f.from.place, value)
+}
+
+// fillIn puts a value that only the wanted version has where it was, or its default.
+func (p *planner) fillIn(f *field) {
+	n := f.to.nodes[0]
+	if p.source.nodes[n].present && !p.source.plan.nodes[n].moves || p.changes.puts[n] != nil || !p.changes.hasParent(n) {
+		return
+	}
+	switch e := p.complement.entryOfAbsent(f.to.place); {
+	case e != nil:
+		p.changes.put(n, e.value)
+	case f.fill != nil && !p.source.partial:
+		p.changes.put(n, f.fill)
+	}
+}
+
+// split returns the values of the fields of the group that a field goes to, nil for those
+// that are absent.
+func (f *field) split(p *plan, converted []byte) ([][]byte, error) {
+	values := make([][]byte, len(f.to.nodes))
+	switch first := bytes.TrimLeft(converted, " \t\r\n")[0]; first {
+	case 'n':
+		return values, nil
+	case '{':
+	default:
+		return nil, fmt.Errorf("want an object of the fields of %s, the conversion made %s", f.to.place, describe(first))
+	}
+	var wrong error
+	err := raw.Members(converted, func(key, value []byte) bool {
+		i := slices.IndexFunc(f.to.nodes, func(n int) bool { return p.nodes[n].key == string(key) })
+		switch {
+		case i < 0:
+			wrong = fmt.Errorf("the conversion made a field %q, which is none of %s", key, f.to.place)
+		case values[i] != nil:
+			wrong = at(string(key), errTwice)
+		default:
+			values[i] = value
+		}
+		return wrong == nil
+	})
+	return values, cmp.Or(wrong, err)
+}
+
+// fitting returns what was kept, nil if it is no value of the group that the field goes to.
+// One without fields is none: the value that the object has would go with it.
+func (f *field) fitting(p *plan, kept []byte) []byte {
+	if kept == nil || !f.to.group {
+		return kept
+	}
+	if _, err := f.split(p, kept); err != nil || isEmptyObject(kept) {
+		return nil
+	}
+	return kept
+}
+
+var emptyObject = []byte("{}")
+
+// isEmptyObject reports whether a value is an object without members: of a group nothing is
+// there then.
+func isEmptyObject(value []byte) bool {
+	var s raw.Scanner
+	s.Reset(value)
+	if s.Next() != '{' || !s.OpenObject() {
+		return false
+	}
+	_, _, some := s.NextKey(true)
+	return !some
+}

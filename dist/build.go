@@ -1,0 +1,172 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	cyclonedx "github.com/CycloneDX/cyclonedx-go"
+)
+
+// binary is refract for a platform.
+type binary struct {
+	platform
+
+	path string
+}
+
+// describe finds out what is released: the tag of the commit, or the commit itself. Files that differ from it are no
+// release, and the version says so.
+func (r *release) describe(ctx context.Context) error {
+	var seconds, changes string
+	for _, ask := range []struct {
+		into *string
+		args []string
+	}{
+		{&r.version, []string{"describe", "--tags", "--match=v*", "--always", "--abbrev=12"}},
+		{&r.commit, []string{"rev-parse", "HEAD"}},
+		{&seconds, []string{"log", "-1", "--format=%ct"}},
+		{&changes, []string{"status", "--porcelain"}},
+	} {
+		out, err := r.git(ctx, ask.args...)
+		if err != nil {
+			return err
+		}
+		*ask.into = out
+	}
+	if changes != "" { // Files that git does not know are compiled and packed, too.
+		r.version += "-dirty"
+	}
+	at, err := strconv.ParseInt(seconds, 10, 64)
+	if err != nil {
+		return fmt.Errorf("reading the time of the commit: %w", err)
+	}
+	r.created = time.Unix(at, 0).UTC()
+	return nil
+}
+
+func (r *release) git(ctx context.Context, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "git", args...)
+	cmd.Dir = r.source
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("git %s: %w", strings.Join(args, " "), err)
+	}
+	return strings.TrimSpace(string(out)), nil
+}
+
+// build builds refract for a platform. It is static, so that it starts where there is nothing else, and says neither where
+// it was built nor when.
+func (r *release) build(ctx context.Context, p platform, work string) (binary, error) {
+	b := binary{p, filepath.Join(work, p.os+"-"+p.arch, "refract")}
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=true",
+		"-ldflags", "-s -w -X refract.dev/internal/cli.version="+r.version, "-o", b.path, "./cmd/refract")
+	cmd.Dir = r.source
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOOS="+p.os, "GOARCH="+p.arch, "GOFLAGS=-mod=readonly", "GOWORK=off", "GOAMD64=v1", "GOARM64=v8.0")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return binary{}, fmt.Errorf("building refract for %s: %w", p, err)
+	}
+	return b, nil
+}
+
+// shells are those that there are completions for, and how their files are called.
+var shells = map[string]string{"bash": "refract", "zsh": "_refract", "fish": "refract.fish"}
+
+// completions returns the completions by shell. They are printed by refract itself, on the platform that runs here.
+func (r *release) completions(ctx context.Context, work string) (map[string][]byte, error) {
+	r.say("building refract %s to print completions", r.version)
+	here := filepath.Join(work, "refract-here")
+	build := exec.CommandContext(ctx, "go", "build", "-buildvcs=false", "-o", here, "./cmd/refract")
+	build.Dir, build.Stderr = r.source, os.Stderr
+	if err := build.Run(); err != nil {
+		return nil, fmt.Errorf("building refract: %w", err)
+	}
+	all := map[string][]byte{}
+	for shell := range shells {
+		out, err := exec.CommandContext(ctx, here, "completion", shell).Output()
+		if err != nil {
+			return nil, fmt.Errorf("refract completion %s: %w", shell, err)
+		}
+		all[shell] = out
+	}
+	return all, nil
+}
+
+// materials writes the bill of materials of a binary, as CycloneDX, by what Go wrote into it.
+func (r *release) materials(ctx context.Context, b binary) error {
+	cmd := exec.CommandContext(ctx, "go", "tool", "cyclonedx-gomod", "bin", "-json", "-noserial", "-notimestamp", "-version", r.version, b.path)
+	cmd.Stderr = os.Stderr
+	text, err := cmd.Output()
+	if err != nil {
+		return fmt.Errorf("writing the bill of materials for %s: %w", b.platform, err)
+	}
+	if text, err = withoutTools(text); err != nil {
+		return fmt.Errorf("reading the bill of materials for %s: %w", b.platform, err)
+	}
+	return os.WriteFile(r.name(b.platform, ".cdx.json"), text, 0o644)
+}
+
+// withoutTools returns a bill that does not have the digests of the program that wrote it, which are others on each machine.
+func withoutTools(bill []byte) ([]byte, error) {
+	var b cyclonedx.BOM
+	if err := cyclonedx.NewBOMDecoder(bytes.NewReader(bill), cyclonedx.BOMFileFormatJSON).Decode(&b); err != nil {
+		return nil, err
+	}
+	if b.Metadata != nil {
+		b.Metadata.Tools = nil
+	}
+	var text bytes.Buffer
+	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(&b, b.SpecVersion); err != nil {
+		return nil, err
+	}
+	return text.Bytes(), nil
+}
+
+// tagged is the version of a commit that has a tag.
+var tagged = regexp.MustCompile(`^v\d+\.\d+\.\d+(-(alpha|beta|rc)\.\d+)?$`)
+
+// charts writes the Helm chart, and manifests that it gives, by its own module. The chart says itself which version it is;
+// where a tag says so, too, the two must agree.
+func (r *release) charts(ctx context.Context) error {
+	out, err := filepath.Abs(r.out)
+	if err != nil {
+		return err
+	}
+	r.say("packing the chart (the libraries of Helm are built at first)")
+	args := []string{"run", ".", "package"}
+	if tagged.MatchString(r.version) {
+		args = append(args, "-tag", r.version)
+	}
+	cmd := exec.CommandContext(ctx, "go", append(args, out)...)
+	cmd.Dir = filepath.Join(r.source, "charts")
+	cmd.Env = append(os.Environ(), "GOFLAGS=-mod=readonly", "GOWORK=off")
+	cmd.Stderr = os.Stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("packing the chart: %w", err)
+	}
+	return nil
+}
+
+func sha256Of(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	h := sha256.New()
+	if _, err := io.Copy(h, f); err != nil {
+		return "", err
+	}
+	return hex.EncodeToString(h.Sum(nil)), nil
+}

@@ -1,0 +1,254 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/version"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/internal/installation"
+)
+
+// oldest is the first version of Kubernetes that has all that Refract makes use of.
+const oldest = "1.35.0"
+
+// version looks at that of the API server.
+func (c *checker) version(context.Context) {
+	info, err := c.disco.ServerVersion()
+	if err != nil {
+		c.wrongf("version", "look whether the API server answers: kubectl version", "the API server does not tell its version: %v", err)
+		return
+	}
+	v, err := version.ParseGeneric(info.GitVersion)
+	if err != nil || v.LessThan(version.MustParseGeneric(oldest)) {
+		c.wrongf("version", "upgrade the cluster to Kubernetes 1.35 or later",
+			"the API server is Kubernetes %s, which Refract does not run on", info.GitVersion)
+		return
+	}
+	c.rightf("version", "Kubernetes %s", info.GitVersion)
+}
+
+// mostSkew is how far apart clocks may be: certificates and Leases count on less.
+const mostSkew = 10 * time.Second
+
+// clock compares that of this machine with that of the API server, by the date of an answer,
+// which is cut off to seconds.
+func (c *checker) clock(ctx context.Context) {
+	server, err := c.serverTime(ctx)
+	if err != nil {
+		c.wrongf("clock", "", "the API server does not tell the time: %v", err)
+		return
+	}
+	skew := c.Now().Sub(server).Round(time.Second)
+	if skew > mostSkew || skew < -mostSkew {
+		c.wrongf("clock", "set the clock of this machine or that of the API server by NTP: certificates and Leases go by them",
+			"the clock here and that of the API server are %s apart: %s here, %s there", skew.Abs(),
+			c.Now().UTC().Format(time.RFC3339), server.UTC().Format(time.RFC3339))
+		return
+	}
+	c.rightf("clock", "the API server's clock is right to %s", mostSkew)
+}
+
+// serverTime returns what the API server's clock says.
+func (c *checker) serverTime(ctx context.Context) (time.Time, error) {
+	web, err := rest.HTTPClientFor(c.Config)
+	if err != nil {
+		return time.Time{}, err
+	}
+	url, _, err := rest.DefaultServerUrlFor(c.Config)
+	if err != nil {
+		return time.Time{}, err
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url.JoinPath("version").String(), nil)
+	if err != nil {
+		return time.Time{}, err
+	}
+	answer, err := web.Do(req)
+	if err != nil {
+		return time.Time{}, err
+	}
+	if err := answer.Body.Close(); err != nil {
+		return time.Time{}, err
+	}
+	at, err := http.ParseTime(answer.Header.Get("Date"))
+	return at.Add(time.Second / 2), err
+}
+
+// admissionAPI looks whether there are ValidatingAdmissionPolicies.
+func (c *checker) admissionAPI(context.Context) {
+	list, err := c.disco.ServerResourcesForGroupVersion("admissionregistration.k8s.io/v1")
+	var missing []string
+	if err == nil {
+		for _, want := range []string{
+			"validatingadmissionpolicies", "validatingadmissionpolicybindings", "validatingwebhookconfigurations", "mutatingwebhookconfigurations",
+		} {
+			if !slices.ContainsFunc(list.APIResources, func(r metav1.APIResource) bool { return r.Name == want }) {
+				missing = append(missing, want)
+			}
+		}
+	}
+	switch {
+	case err != nil:
+		c.wrongf("admission", "look at --runtime-config of the API server", "admissionregistration.k8s.io/v1 is not served: %v", err)
+	case len(missing) > 0:
+		c.wrongf("admission", "look at --runtime-config of the API server", "admissionregistration.k8s.io/v1 is served without %s", strings.Join(missing, ", "))
+	default:
+		c.rightf("admission", "admission policies and webhooks are served")
+	}
+}
+
+// namespace looks whether objects can be made in the system namespace.
+func (c *checker) namespace(ctx context.Context) {
+	ns := &corev1.Namespace{}
+	err := c.client.Get(ctx, client.ObjectKey{Name: c.Namespace}, ns)
+	switch {
+	case apierrors.IsNotFound(err) && c.Before:
+		c.rightf("namespace", "%s is made by the installation", c.Namespace)
+	case apierrors.IsNotFound(err):
+		c.wrongf("namespace", "install Refract: refract install", "there is no namespace %s", c.Namespace)
+	case err != nil:
+		c.wrongf("namespace", "", "namespace %s cannot be read: %v", c.Namespace, err)
+	case ns.DeletionTimestamp != nil:
+		c.wrongf("namespace", "wait until it is gone; `kubectl get namespace "+c.Namespace+" -o yaml` says in its conditions what keeps it",
+			"namespace %s is being deleted", c.Namespace)
+	default:
+		c.rightf("namespace", "%s", c.Namespace)
+	}
+}
+
+// others looks for an installation in another namespace: two would undo what the other does.
+func (c *checker) others(ctx context.Context) {
+	var elsewhere []string
+	for _, part := range installation.Parts() {
+		binding := &rbacv1.ClusterRoleBinding{}
+		if err := c.client.Get(ctx, client.ObjectKey{Name: part.Role}, binding); client.IgnoreNotFound(err) != nil {
+			c.wrongf("others", "", "ClusterRoleBinding %s cannot be read: %v", part.Role, err)
+			return
+		}
+		for _, s := range binding.Subjects {
+			if s.Namespace == "" || s.Namespace == c.Namespace {
+				continue
+			}
+			d := &appsv1.Deployment{}
+			if err := c.client.Get(ctx, client.ObjectKey{Namespace: s.Namespace, Name: part.Deployment}, d); err == nil {
+				elsewhere = append(elsewhere, fmt.Sprintf("deployment %s/%s", s.Namespace, part.Deployment))
+			}
+		}
+	}
+	if len(elsewhere) > 0 {
+		c.wrongf("others", "take out that one (refract uninstall --system-namespace), or name its namespace with --system-namespace",
+			"Refract is installed in another namespace, too, and the two would undo what the other does: %s", strings.Join(elsewhere, ", "))
+		return
+	}
+	c.rightf("others", "no other installation")
+}
+
+// kubeAdmiral looks for KubeAdmiral, whose types Refract has taken over.
+func (c *checker) kubeAdmiral(ctx context.Context) {
+	crd := &metav1.PartialObjectMetadata{}
+	crd.SetGroupVersionKind(crdKind)
+	err := c.client.Get(ctx, client.ObjectKey{Name: "federatedtypeconfigs.core.kubeadmiral.io"}, crd)
+	switch {
+	case err == nil:
+		c.wrongf("kubeadmiral", "have one of them run: docs/guide/operate.md says how members and policies move from KubeAdmiral",
+			"KubeAdmiral is installed (CustomResourceDefinition %s), and would place the same objects", crd.Name)
+	case !apierrors.IsNotFound(err):
+		c.wrongf("kubeadmiral", "", "CustomResourceDefinitions cannot be read: %v", err)
+	default:
+		c.rightf("kubeadmiral", "KubeAdmiral does not run here")
+	}
+}
+
+// nodes looks whether pods can run.
+func (c *checker) nodes(ctx context.Context) {
+	nodes := &corev1.NodeList{}
+	if err := c.client.List(ctx, nodes, client.Limit(500)); err != nil {
+		c.wrongf("nodes", "", "nodes cannot be listed: %v", err)
+		return
+	}
+	ready := 0
+	for i := range nodes.Items {
+		if !nodes.Items[i].Spec.Unschedulable && slices.ContainsFunc(nodes.Items[i].Status.Conditions, func(c corev1.NodeCondition) bool {
+			return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
+		}) {
+			ready++
+		}
+	}
+	if ready == 0 {
+		c.wrongf("nodes", "run Refract elsewhere, with a kubeconfig of the cluster: refract run --kubeconfig FILE --webhook-url URL",
+			"none of %d nodes is ready and takes pods", len(nodes.Items))
+		return
+	}
+	c.rightf("nodes", "%d of %d nodes are ready", ready, len(nodes.Items))
+}
+
+// mayInstall tries out to apply each object of the installation. Where the namespace is not
+// there yet, it is asked whether they may be created.
+func (c *checker) mayInstall(ctx context.Context) {
+	objects, err := installation.Objects(&installation.Options{Parts: c.Parts, Namespace: c.Namespace, Image: "refract"})
+	if err != nil {
+		c.wrongf("rights", "", "%v", err)
+		return
+	}
+	there := c.client.Get(ctx, client.ObjectKey{Name: c.Namespace}, &corev1.Namespace{}) == nil
+	var refused []string
+	for _, o := range objects {
+		if err := c.try(ctx, o, there); err != nil {
+			refused = append(refused, fmt.Sprintf("%s: %v", installation.Describe(o), err))
+		}
+	}
+	if len(refused) > 0 {
+		c.wrongf("rights", "install as somebody who may (--as, --context), or have the objects of `refract install --export` written by them",
+			"%d of %d objects cannot be written: %s", len(refused), len(objects), some(refused))
+		return
+	}
+	c.rightf("rights", "you may write all %d objects of the installation", len(objects))
+}
+
+// try applies an object in a dry run.
+func (c *checker) try(ctx context.Context, o *unstructured.Unstructured, there bool) error {
+	if o.GetNamespace() != "" && !there {
+		mapping, err := c.client.RESTMapper().RESTMapping(o.GroupVersionKind().GroupKind(), o.GroupVersionKind().Version)
+		if err != nil {
+			return err
+		}
+		review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+			ResourceAttributes: &authorizationv1.ResourceAttributes{
+				Namespace: o.GetNamespace(), Verb: "create", Group: mapping.Resource.Group, Version: mapping.Resource.Version,
+				Resource: mapping.Resource.Resource, Name: o.GetName(),
+			},
+		}}
+		if err := c.client.Create(ctx, review); err != nil {
+			return err
+		}
+		if !review.Status.Allowed {
+			return errors.New("you may not create it")
+		}
+		return nil
+	}
+	return c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.DeepCopy()),
+		client.FieldOwner(installation.FieldManager), client.ForceOwnership, client.DryRunAll)
+}
+
+// some names the first of several.
+func some(texts []string) string {
+	const most = 3
+	if len(texts) <= most {
+		return strings.Join(texts, "; ")
+	}
+	return fmt.Sprintf("%s and %d more", strings.Join(texts[:most], "; "), len(texts)-most)
+}

@@ -1,0 +1,303 @@
+package checkup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"reflect"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/config"
+	"refract.dev/internal/installation"
+	"refract.dev/internal/member"
+)
+
+var crdKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"}
+
+// installed compares the parts that there are with those that there should be, and looks for
+// what one has left that is no more.
+func (c *checker) installed(ctx context.Context) {
+	left, err := installation.Left(ctx, c.client, c.Namespace, c.found)
+	if err != nil {
+		c.wrongf("installed", "", "%v", err)
+		return
+	}
+	for _, part := range c.Parts {
+		if !slices.Contains(c.run, part) {
+			c.wrongf("installed", "refract install --"+part.Name, "deployment %s/%s is not there: no %s", c.Namespace, part.Deployment, part.Name)
+		}
+	}
+	if len(c.run) == 0 && len(c.Parts) == 0 {
+		c.wrongf("installed", "refract install, or --system-namespace if it is in another one", "Refract is not installed in namespace %s", c.Namespace)
+	}
+	if len(c.found) > 0 {
+		c.rightf("installed", "%s, in namespace %s", namesOf(c.found), c.Namespace)
+	}
+	if elsewhere := c.run[len(c.found):]; len(elsewhere) > 0 {
+		c.rightf("installed", "%s, by a program outside of the cluster", namesOf(elsewhere))
+	}
+	if len(left) > 0 {
+		c.wrongf("left", "refract uninstall takes it away; refract install has it work again",
+			"an installation that is gone has left %s", some(left))
+	}
+}
+
+func namesOf(parts []installation.Part) string {
+	names := make([]string, len(parts))
+	for i := range parts {
+		names[i] = parts[i].Name
+	}
+	return strings.Join(names, ", ")
+}
+
+// deployments looks whether the parts run.
+func (c *checker) deployments(ctx context.Context) {
+	for _, part := range c.found {
+		d := &appsv1.Deployment{}
+		if err := c.client.Get(ctx, client.ObjectKey{Namespace: c.Namespace, Name: part.Deployment}, d); err != nil {
+			c.wrongf("deployment", "", "deployment %s/%s cannot be read: %v", c.Namespace, part.Deployment, err)
+			continue
+		}
+		ready, line := installation.Standing(d)
+		if ready {
+			c.rightf("deployment", "%s, image %s", line, d.Spec.Template.Spec.Containers[0].Image)
+			continue
+		}
+		if why := installation.Stuck(ctx, c.client, c.Namespace, part); why != "" {
+			line += ": " + why
+		}
+		c.wrongf("deployment", fmt.Sprintf("kubectl describe deployment,pods -n %s -l app.kubernetes.io/name=%s", c.Namespace, part.Deployment), "%s", line)
+	}
+}
+
+// definitionsOf are the files of the CustomResourceDefinitions that a part keeps.
+func definitionsOf(part installation.Part) ([]string, error) {
+	switch part {
+	case installation.Injection:
+		return []string{"crd/refract.dev_serviceinjectionpolicies.yaml"}, nil
+	case installation.Conversion:
+		return []string{"crd/refract.dev_conversionpolicies.yaml"}, nil
+	default:
+		return fs.Glob(config.CRDs, "crd/*.yaml")
+	}
+}
+
+// definitions looks whether the types are served, and as this version of the program has
+// them.
+func (c *checker) definitions(ctx context.Context) {
+	seen := map[string]bool{}
+	var bad []string
+	for _, part := range c.run {
+		files, err := definitionsOf(part)
+		if err != nil {
+			c.wrongf("types", "", "%v", err)
+			return
+		}
+		for _, file := range files {
+			if seen[file] {
+				continue
+			}
+			seen[file] = true
+			if why := c.definition(ctx, file); why != "" {
+				bad = append(bad, why)
+			}
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		c.wrongf("types", "refract run writes them when it starts: have its image be that of this program (refract install), and look at its log",
+			"%s", some(bad))
+	case len(seen) > 0:
+		c.rightf("types", "%d CustomResourceDefinitions are served", len(seen))
+	}
+}
+
+// definition says what is wrong with a CustomResourceDefinition; empty if nothing is.
+func (c *checker) definition(ctx context.Context, file string) string {
+	text, err := fs.ReadFile(config.CRDs, file)
+	want := &unstructured.Unstructured{}
+	if err := errors.Join(err, yaml.Unmarshal(text, &want.Object)); err != nil {
+		return err.Error()
+	}
+	is := &unstructured.Unstructured{}
+	is.SetGroupVersionKind(crdKind)
+	if err := c.client.Get(ctx, client.ObjectKeyFromObject(want), is); err != nil {
+		return fmt.Sprintf("CustomResourceDefinition %s: %v", want.GetName(), err)
+	}
+	if !established(is) {
+		return fmt.Sprintf("CustomResourceDefinition %s is not established", want.GetName())
+	}
+	after := want.DeepCopy()
+	err = c.client.Apply(ctx, client.ApplyConfigurationFromUnstructured(after), client.FieldOwner(member.FieldManager), client.ForceOwnership, client.DryRunAll)
+	switch {
+	case apierrors.IsForbidden(err):
+		return "" // Who may not write it cannot have it compared.
+	case err != nil:
+		return fmt.Sprintf("CustomResourceDefinition %s: %v", want.GetName(), err)
+	case !reflect.DeepEqual(is.Object["spec"], after.Object["spec"]):
+		return fmt.Sprintf("CustomResourceDefinition %s is that of another version of Refract", want.GetName())
+	}
+	return ""
+}
+
+func established(crd *unstructured.Unstructured) bool {
+	conditions, _, _ := unstructured.NestedSlice(crd.Object, "status", "conditions")
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Established" && condition["status"] == "True"
+	})
+}
+
+// rights asks the API server for each rule of the roles whether the account of the part has
+// what it says. A rule that reads all types may have been narrowed, as it says itself.
+func (c *checker) rights(ctx context.Context) {
+	for _, part := range c.found {
+		lacking, asked, err := c.lacking(ctx, part)
+		account := fmt.Sprintf("system:serviceaccount:%s:%s", c.Namespace, part.Deployment)
+		switch {
+		case err != nil:
+			c.wrongf("rights", "check as somebody who may create SubjectAccessReviews", "what %s may do cannot be asked: %v", account, err)
+		case len(lacking) > 0:
+			c.wrongf("rights", "refract install writes the roles of this version; a narrowed role has to be widened by hand",
+				"%s may not %s", account, some(lacking))
+		default:
+			c.rightf("rights", "%s has all %d rights of its roles", account, asked)
+		}
+	}
+}
+
+// lacking returns what the account of a part may not do that its roles say.
+func (c *checker) lacking(ctx context.Context, part installation.Part) (lacking []string, asked int, err error) {
+	objects, err := installation.Objects(&installation.Options{Parts: []installation.Part{part}, Namespace: c.Namespace, Image: "refract"})
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, o := range objects {
+		if o.GetName() != part.Role || (o.GetKind() != "ClusterRole" && o.GetKind() != "Role") {
+			continue
+		}
+		role := &rbacv1.ClusterRole{} // A Role has the same rules.
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, role); err != nil {
+			return nil, 0, err
+		}
+		for i := range role.Rules {
+			for _, right := range rightsOf(&role.Rules[i], o.GetNamespace()) {
+				review := &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
+					User: fmt.Sprintf("system:serviceaccount:%s:%s", c.Namespace, part.Deployment), Groups: groupsOf(c.Namespace),
+					ResourceAttributes: &right,
+				}}
+				if err := c.client.Create(ctx, review); err != nil {
+					return nil, 0, err
+				}
+				if asked++; !review.Status.Allowed {
+					lacking = append(lacking, describeRight(&right))
+				}
+			}
+		}
+	}
+	return lacking, asked, nil
+}
+
+func groupsOf(namespace string) []string {
+	return []string{"system:serviceaccounts", "system:serviceaccounts:" + namespace, "system:authenticated"}
+}
+
+// rightsOf returns what a rule allows, one by one, but for a rule about all types.
+func rightsOf(rule *rbacv1.PolicyRule, namespace string) []authorizationv1.ResourceAttributes {
+	names := rule.ResourceNames
+	if len(names) == 0 {
+		names = []string{""}
+	}
+	var rights []authorizationv1.ResourceAttributes
+	for _, group := range rule.APIGroups {
+		for _, resource := range rule.Resources {
+			if resource == "*" {
+				continue
+			}
+			resource, sub, _ := strings.Cut(resource, "/")
+			for _, verb := range rule.Verbs {
+				for _, name := range names {
+					rights = append(rights, authorizationv1.ResourceAttributes{
+						Namespace: namespace, Group: group, Resource: resource, Subresource: sub, Verb: verb, Name: name,
+					})
+				}
+			}
+		}
+	}
+	return rights
+}
+
+func describeRight(r *authorizationv1.ResourceAttributes) string {
+	text := r.Verb + " " + r.Resource
+	if r.Subresource != "" {
+		text += "/" + r.Subresource
+	}
+	if r.Group != "" {
+		text += "." + r.Group
+	}
+	if r.Name != "" {
+		text += " " + r.Name
+	}
+	if r.Namespace != "" {
+		text += " in namespace " + r.Namespace
+	}
+	return text
+}
+
+// admissionPolicies looks whether those are there that say who may hand out what.
+func (c *checker) admissionPolicies(ctx context.Context) {
+	var missing []string
+	n := 0
+	for _, part := range c.run {
+		for _, o := range part.Admission() {
+			n++
+			if err := c.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				missing = append(missing, err.Error())
+			}
+		}
+	}
+	switch {
+	case len(missing) > 0:
+		c.wrongf("policies", "refract run puts them right within a minute while it leads: look at its log",
+			"the API server does not say who may hand out what: %s", some(missing))
+	case n > 0:
+		c.rightf("policies", "the admission policies are there")
+	}
+}
+
+// conversions looks for CustomResourceDefinitions that ask a Service of ours which nobody
+// serves.
+func (c *checker) conversions(ctx context.Context) {
+	wired, err := installation.Wired(ctx, c.client, c.Namespace)
+	if err != nil {
+		c.wrongf("conversion", "", "%v", err)
+		return
+	}
+	var bad []string
+	for i := range wired {
+		part := slices.IndexFunc(c.found, func(p installation.Part) bool { return p.Deployment == wired[i].Service })
+		if part < 0 {
+			bad = append(bad, fmt.Sprintf("%s (service %s/%s)", wired[i].Name, c.Namespace, wired[i].Service))
+		}
+	}
+	switch {
+	case len(bad) > 0:
+		c.wrongf("conversion",
+			"refract install --conversion has them converted again; refract uninstall --unwire has the API server ask nobody, where that loses nothing",
+			"objects cannot be read in another version than they are stored in, as nobody answers the API server: %s", some(bad))
+	case len(wired) > 0:
+		c.rightf("conversion", "%d CustomResourceDefinitions are converted", len(wired))
+	}
+}

@@ -1,0 +1,207 @@
+package cli
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"time"
+
+	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/checkup"
+	"refract.dev/internal/installation"
+)
+
+// partFlags say which parts of Refract are meant.
+type partFlags struct {
+	propagation, injection, conversion bool
+}
+
+func (p *partFlags) addFlags(cmd *cobra.Command, verb string) {
+	f := cmd.Flags()
+	f.BoolVar(&p.propagation, "propagation", false, verb+" what carries objects of a hub to its members")
+	f.BoolVar(&p.injection, "injection", false, verb+" what injects services into the pods of the cluster")
+	f.BoolVar(&p.conversion, "conversion", false, verb+" what converts custom resources of the cluster")
+}
+
+// parts returns those that were named.
+func (p *partFlags) parts() []installation.Part {
+	var names []string
+	for name, given := range map[string]bool{"propagation": p.propagation, "injection": p.injection, "conversion": p.conversion} {
+		if given {
+			names = append(names, name)
+		}
+	}
+	return installation.PartsNamed(names...)
+}
+
+// installOptions are the flags of install.
+type installOptions struct {
+	cluster   clusterFlags
+	parts     partFlags
+	namespace string
+	image     string
+	export    bool
+	timeout   time.Duration
+}
+
+func newInstallCommand(s *streams) *cobra.Command {
+	o := &installOptions{}
+	cmd := &cobra.Command{
+		Use:   "install",
+		Short: "Install Refract in a cluster, or upgrade it",
+		Long: `Install Refract in a cluster, or upgrade it: its namespace, accounts, roles and
+Deployments are written by server-side apply. The command waits until they are ready
+and then checks the installation, as refract check does. What refract run keeps itself
+(CustomResourceDefinitions, admission policies and webhook configurations) it brings
+up to date when it starts.
+
+Without a flag that names a part it is what the cluster has, and --propagation for one
+that has nothing. Before anything is written it is looked whether the cluster can take
+it. An installation of Helm is left to Helm.
+
+With --export the objects are printed as YAML, with the reason for each right, and no
+cluster is asked.`,
+		Example: `  refract install --context hub --image registry.example.com/refract:v0.1.0
+  refract install --injection --conversion
+  refract install --propagation --export > refract.yaml`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+	}
+	f := cmd.Flags()
+	o.cluster.addClusterFlags(cmd, "cluster")
+	o.parts.addFlags(cmd, "install")
+	addSystemNamespace(cmd, &o.namespace)
+	f.StringVar(&o.image, "image", "", "`reference` of the image that the pods run (default: refract.dev/refract, of this program's version)")
+	f.BoolVar(&o.export, "export", false, "print the objects, and write nothing")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to wait no longer for it to be ready")
+	must(cmd.RegisterFlagCompletionFunc("image", cobra.NoFileCompletions))
+	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
+	return cmd
+}
+
+func addSystemNamespace(cmd *cobra.Command, namespace *string) {
+	cmd.Flags().StringVar(namespace, "system-namespace", corev1alpha1.SystemNamespace, "`namespace` that Refract runs in")
+	must(cmd.RegisterFlagCompletionFunc("system-namespace", cobra.NoFileCompletions))
+}
+
+// defaultImage is the one that is released with this program.
+func defaultImage() string {
+	info, _ := debug.ReadBuildInfo()
+	v := versionOf(version, info)
+	return "refract.dev/refract:" + v.tag()
+}
+
+func (o *installOptions) run(ctx context.Context, s *streams) error {
+	if o.timeout <= 0 {
+		return fmt.Errorf("--timeout: want more than 0s, got %s", o.timeout)
+	}
+	parts := o.parts.parts()
+	o.image = cmp.Or(o.image, defaultImage())
+	if o.export {
+		if len(parts) == 0 {
+			parts = []installation.Part{installation.Propagation}
+		}
+		text, err := installation.Manifest(&installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image})
+		if err != nil {
+			return err
+		}
+		_, err = s.out.Write(text)
+		return err
+	}
+	cfg, _, err := reach(ctx, "cluster", &o.cluster)
+	if err != nil {
+		return err
+	}
+	c, err := watchingClient(cfg)
+	if err != nil {
+		return err
+	}
+	if len(parts) == 0 {
+		if parts, err = installation.Installed(ctx, c, o.namespace); err != nil {
+			return err
+		}
+	}
+	if len(parts) == 0 {
+		parts = []installation.Part{installation.Propagation}
+	}
+	return o.install(ctx, s, cfg, c, parts)
+}
+
+func (o *installOptions) install(ctx context.Context, s *streams, cfg *rest.Config, c client.Client, parts []installation.Part) error {
+	objects, err := installation.Objects(&installation.Options{Parts: parts, Namespace: o.namespace, Image: o.image})
+	if err != nil {
+		return err
+	}
+	before, err := checkup.Run(ctx, &checkup.Options{Config: cfg, Namespace: o.namespace, Before: true, Parts: parts})
+	if err != nil {
+		return err
+	}
+	if before.Failed() {
+		before.Results = failed(before.Results)
+		if err := before.WriteText(s.err); err != nil {
+			return err
+		}
+		return errors.New("nothing was written: the cluster cannot take Refract as it is")
+	}
+	tell := func(line string) { fmt.Fprintln(s.err, line) }
+	err = installation.Apply(ctx, c, objects, func(o client.Object, did string) { tell(installation.Describe(o) + " " + did) })
+	if errors.Is(err, installation.ErrKeptByHelm) {
+		return withHint(err, "helm upgrade upgrades it")
+	}
+	if err != nil {
+		return err
+	}
+	limited, cancel := context.WithTimeout(ctx, o.timeout)
+	defer cancel()
+	if err := installation.Wait(limited, c, o.namespace, parts, tell); err != nil {
+		if ctx.Err() == nil && errors.Is(err, installation.ErrNotReady) {
+			return withHint(err, "the objects are written, and the same command waits on; --image names another image")
+		}
+		return err
+	}
+	return settle(limited, s, &checkup.Options{Config: cfg, Namespace: o.namespace, Parts: parts})
+}
+
+func failed(all []checkup.Result) []checkup.Result {
+	var bad []checkup.Result
+	for i := range all {
+		if !all[i].OK {
+			bad = append(bad, all[i])
+		}
+	}
+	return bad
+}
+
+// How long an installation that is ready may take until all is right: what a replica writes when
+// it leads comes a moment after.
+const (
+	settled   = 30 * time.Second
+	lookAgain = time.Second
+)
+
+// settle checks an installation until all is right, for a moment at most, and shows the last
+// report.
+func settle(ctx context.Context, s *streams, o *checkup.Options) error {
+	var report *checkup.Report
+	err := wait.PollUntilContextTimeout(ctx, lookAgain, settled, true, func(context.Context) (done bool, err error) {
+		report, err = checkup.Run(ctx, o)
+		return err == nil && !report.Failed(), err
+	})
+	if err != nil && !wait.Interrupted(err) || report == nil {
+		return err
+	}
+	if err := report.WriteText(s.out); err != nil {
+		return err
+	}
+	if report.Failed() {
+		return errFound
+	}
+	return nil
+}

@@ -1,0 +1,490 @@
+package propagation
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/match"
+	"refract.dev/placement"
+)
+
+// depot is a shop that has ConfigMaps, too, which can be applied, patched and deleted.
+type depot struct {
+	*shop
+
+	configMaps map[string]*metav1.PartialObjectMetadata
+	refuse     map[string]metav1.Status // What requests get in place of an answer, by verb.
+}
+
+func newDepot() *depot {
+	return &depot{
+		shop:       &shop{object: &metav1.ObjectMeta{Name: "shop", UID: "1"}, owners: map[string]string{}, version: 10},
+		configMaps: map[string]*metav1.PartialObjectMetadata{}, refuse: map[string]metav1.Status{},
+	}
+}
+
+// copyOf is a copy of a ConfigMap of the hub, with the hash of what it was written with.
+func (d *depot) copyOf(name, hash string) *metav1.PartialObjectMetadata {
+	return &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: name, UID: types.UID("u-" + name), Labels: map[string]string{corev1alpha1.ManagedLabel: "true"},
+		Annotations: map[string]string{
+			refractv1alpha1.SourceAnnotation:  sourceOf(theHub, "1", configMaps.GroupResource(), "shop", name),
+			refractv1alpha1.AppliedAnnotation: hash,
+		},
+	}}
+}
+
+// put has the member have a ConfigMap, which nobody is told of.
+func (d *depot) put(o *metav1.PartialObjectMetadata) {
+	d.change(func() { d.store(o) })
+}
+
+// store is put for who holds the lock.
+func (d *depot) store(o *metav1.PartialObjectMetadata) {
+	d.version++
+	o.TypeMeta = metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadata"}
+	o.ResourceVersion = fmt.Sprint(d.version)
+	d.configMaps[o.Name] = o
+}
+
+// sent returns what was sent that changes something, since it was last called.
+func (d *depot) sent() (requests []string) {
+	d.change(func() { requests, d.requests = d.requests, nil })
+	return requests
+}
+
+func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	const types = "/api/v1"
+	switch {
+	case r.URL.Path == types:
+		d.reply(w, http.StatusOK, metav1.APIResourceList{GroupVersion: "v1", APIResources: []metav1.APIResource{
+			{Name: "namespaces", Kind: "Namespace", Verbs: []string{"list"}},
+			{Name: "configmaps", Kind: "ConfigMap", Namespaced: true, Verbs: []string{"list", "watch", "patch", "delete"}},
+		}})
+	case r.URL.Path == types+"/configmaps" && r.URL.Query().Get("sendInitialEvents") != "":
+		d.fail(w, metav1.Status{Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid})
+	case r.URL.Path == types+"/configmaps" && r.URL.Query().Get("watch") != "":
+		w.Header().Set("Content-Type", "application/json")
+		w.(http.Flusher).Flush()
+		<-r.Context().Done()
+	case r.URL.Path == types+"/configmaps":
+		list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
+		d.change(func() {
+			list.ResourceVersion = fmt.Sprint(d.version)
+			for _, o := range d.configMaps {
+				if o.Labels[corev1alpha1.ManagedLabel] == "true" {
+					list.Items = append(list.Items, *o)
+				}
+			}
+		})
+		d.reply(w, http.StatusOK, list)
+	case path.Dir(r.URL.Path) == types+"/namespaces/shop/configmaps":
+		d.serve(w, r, path.Base(r.URL.Path))
+	default:
+		d.shop.ServeHTTP(w, r)
+	}
+}
+
+// serve answers to a request for one ConfigMap.
+func (d *depot) serve(w http.ResponseWriter, r *http.Request, name string) {
+	text, err := io.ReadAll(r.Body)
+	if err != nil {
+		return // The client went away.
+	}
+	var sent metav1.PartialObjectMetadata
+	_ = json.Unmarshal(text, &sent) // A merge patch has no more than that.
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if r.Method != http.MethodGet {
+		d.requests = append(d.requests, r.Method+" "+name)
+	}
+	is := d.configMaps[name]
+	status, refused := d.refuse[r.Method]
+	applied := r.Header.Get("Content-Type") == string(types.ApplyPatchType) || r.Header.Get("Content-Type") == string(types.ApplyYAMLPatchType)
+	switch {
+	case refused:
+		d.fail(w, status)
+	case is == nil && !applied:
+		d.fail(w, metav1.Status{Code: http.StatusNotFound, Reason: metav1.StatusReasonNotFound, Details: &metav1.StatusDetails{Kind: "configmaps", Name: name}})
+	case r.Method == http.MethodGet:
+		d.reply(w, http.StatusOK, is)
+	case r.Method == http.MethodDelete:
+		delete(d.configMaps, name)
+		d.reply(w, http.StatusOK, metav1.Status{TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: "Success"})
+	case applied && (is == nil) != (sent.UID == ""), applied && is != nil && sent.UID != is.UID:
+		d.fail(w, metav1.Status{Code: http.StatusConflict, Reason: metav1.StatusReasonConflict})
+	case applied:
+		now := metav1.Now()
+		sent.ResourceVersion, sent.UID, sent.Namespace = "", types.UID("u-"+name), "shop"
+		sent.ManagedFields = []metav1.ManagedFieldsEntry{{
+			Manager: member.FieldManager, Operation: metav1.ManagedFieldsOperationApply, Time: &now,
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:x":{}}}`),
+		}}
+		d.store(&sent)
+		d.reply(w, http.StatusOK, sent)
+	default: // That is all that anybody patches.
+		delete(is.Labels, corev1alpha1.ManagedLabel)
+		d.reply(w, http.StatusOK, is)
+	}
+}
+
+func (d *depot) fail(w http.ResponseWriter, s metav1.Status) {
+	s.TypeMeta, s.Status = metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, metav1.StatusFailure
+	d.reply(w, int(s.Code), s)
+}
+
+func (d *depot) reply(w http.ResponseWriter, code int, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(code)
+	_ = json.NewEncoder(w).Encode(body) //nolint:errchkjson // The client may have gone.
+}
+
+// neighbours are the stations before and after an applier, and the fleet: what it tells them is
+// noted, and what came of keys is recorded in the state.
+type neighbours struct {
+	state    *state
+	left     bool // Whether the member has another applier by now.
+	leaves   bool // Whether the cluster is leaving.
+	approved string
+	said     []string
+}
+
+func (e *neighbours) decide(key Key, _ priority) { e.said = append(e.said, "decide "+key.Name) }
+
+func (e *neighbours) record(a *applier, key Key, s clusterStatus) (settled, due, ok bool) {
+	if e.left {
+		return false, false, false
+	}
+	settled, due = e.state.report(key, a.member.Name, s)
+	return settled, due, true
+}
+
+func (e *neighbours) reportAfter(key Key, d time.Duration) {
+	e.said = append(e.said, fmt.Sprintf("report %s after %s", key.Name, d))
+}
+
+func (e *neighbours) reportLater(key Key)    { e.said = append(e.said, "report "+key.Name+" later") }
+func (e *neighbours) pend(name string)       { e.said = append(e.said, "pend "+name) }
+func (e *neighbours) Leaving(string) bool    { return e.leaves }
+func (e *neighbours) Approved(string) string { return e.approved }
+
+// applierOf is an applier of the member m, all of whose copies are known, and what it says.
+func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *neighbours) {
+	t.Helper()
+	a := shopkeeper(t, d, emptyAfter, onHub(nil))
+	<-a.member.Copies.Watch(configMaps)
+	e := &neighbours{state: a.state}
+	a.stations, a.cluster = e, e
+	return a, e
+}
+
+// wanted is the desired state of a ConfigMap on clusters.
+func wanted(t *testing.T, name string, clusters ...string) *desiredState {
+	t.Helper()
+	s := around(t, "", false, nil)
+	s.hub, s.clusters = theHub, nil
+	for _, cluster := range clusters {
+		s.clusters = append(s.clusters, placement.Cluster{Cluster: match.Cluster{Name: cluster}, Ready: true})
+	}
+	obj := sourceObject("v1", "ConfigMap", name, "pp")
+	obj.Object["data"] = map[string]any{"x": "y"}
+	return decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, previous{uid: "1"}, s)
+}
+
+// TestApplyOne: the applier takes a key, compares what was decided with what is there, and writes
+// that, or says why it does not. It records what came of it, has that reported once, and tries
+// again later each time as long as it fails.
+func TestApplyOne(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	failing := func(n int) func(*applier, *depot) {
+		return func(a *applier, _ *depot) {
+			for range n {
+				a.retries.When(key)
+			}
+		}
+	}
+	refuse := func(code int32, reason metav1.StatusReason, details *metav1.StatusDetails) map[string]metav1.Status {
+		return map[string]metav1.Status{http.MethodPatch: {Code: code, Reason: reason, Details: details, Message: "no"}}
+	}
+	const soon, settled, apply = "report web later", "report web after 100ms", "PATCH web"
+	type want struct {
+		Sent   []string // To the member.
+		Status string
+		Said   []string // To other stations.
+		Again  time.Duration
+		Tries  int // That failed in a row.
+		Held   int // Removals that the guard knows of.
+	}
+	cases := map[string]struct {
+		reason  string
+		there   func(d *depot, hash string) *metav1.PartialObjectMetadata
+		on      []string            // Clusters besides the member.
+		desired func(*desiredState) // Nil for a copy as it is to be.
+		nothing bool                // Nothing was decided.
+		was     *refractv1alpha1.ClusterStatus
+		refuse  map[string]metav1.Status
+		before  func(*applier, *depot)
+		want    want
+	}{
+		"New":       {reason: "It is written, and as no other cluster is waited for, reported soon.", want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}}},
+		"OneOfMany": {reason: "Others are still to say something.", on: []string{"us-1"}, want: want{Sent: []string{apply}, Status: "Synced", Said: []string{soon}}},
+		"AnotherOfMany": {
+			reason: "One has had it reported already, and that will say of all.", on: []string{"eu-1", "us-1"},
+			before: func(a *applier, _ *depot) { a.state.report(key, "us-1", clusterStatus{}) }, want: want{Sent: []string{apply}, Status: "Synced"},
+		},
+		"Changed": {
+			reason: "The copy is another than it should be.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
+			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
+		},
+		"AsItShouldBe": {
+			reason: "It was written before a restart: nothing is sent.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata { return d.copyOf("web", hash) }, was: &refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced},
+			want: want{Status: "Synced", Said: []string{settled}},
+		},
+		"AfterFailures": {
+			reason: "When it fails the next time it is tried again as soon as at first.", before: failing(3),
+			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
+		},
+		"NotOurs": {
+			reason: "It is not certain that the member is this replica's: the key is kept until it is, or is not.",
+			before: func(a *applier, _ *depot) {
+				a.begin = func(ctx context.Context, _ string) (context.Context, func(), bool) { return ctx, nil, false }
+			},
+			want: want{Status: "none", Again: notOurs},
+		},
+		"Undecided": {reason: "Nobody knows what should be: that is to be decided.", nothing: true, want: want{Status: "none", Said: []string{"decide web"}}},
+		"Blocked": {
+			reason: "Nothing may be done, and nothing is asked of the guard.", desired: func(p *desiredState) { p.blocked = reasonPolicyNotFound },
+			before: func(a *applier, _ *depot) { a.guard.undecided[key] = removal{Key: key} }, want: want{Status: "none", Said: []string{settled}},
+		},
+		"Stays": {
+			reason: "Its removal is no loss any more, and it is not to go.", before: func(a *applier, _ *depot) {
+				a.guard.lost[key] = loss{}
+				a.guard.pending.add(removal{Key: key})
+			},
+			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
+		},
+		"AnotherHubs": {
+			reason: "It is a copy from somewhere else: it is left as it is.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+				o := d.copyOf("web", "old")
+				o.Annotations[refractv1alpha1.SourceAnnotation] = "other-hub/1/configmaps/shop/web"
+				return o
+			},
+			want: want{Status: "Failed AlreadyExists", Said: []string{settled}, Again: firstRetry, Tries: 1},
+		},
+		"SomebodyElses": {
+			reason: "It was made on the cluster: it is left as it is. That it is there only the attempt to make it tells.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+				o := d.copyOf("web", "")
+				o.Labels, o.Annotations = nil, nil
+				return o
+			},
+			want: want{Sent: []string{apply}, Status: "Failed AlreadyExists", Said: []string{settled}, Again: firstRetry, Tries: 1},
+		},
+		"Adopted": {
+			reason: "The object asks to take over what is there.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata {
+				o := d.copyOf("web", "")
+				o.Labels, o.Annotations = nil, nil
+				return o
+			},
+			desired: func(p *desiredState) {
+				p.keeping, _ = placement.KeepingOf(map[string]string{corev1alpha1.ConflictResolutionAnnotation: "adopt", corev1alpha1.ClustersToAdoptAnnotation: `{"regexp":".*"}`})
+			},
+			want: want{Sent: []string{apply, apply}, Status: "Synced", Said: []string{settled}},
+		},
+		"Gone": {
+			reason: "What the watch has not told of: it is written anew at once.", there: func(d *depot, _ string) *metav1.PartialObjectMetadata { return d.copyOf("web", "old") },
+			before: func(_ *applier, d *depot) { d.change(func() { clear(d.configMaps) }) },
+			want:   want{Sent: []string{apply}, Status: "none", Again: time.Millisecond, Tries: 1},
+		},
+		"Going": {
+			reason: "That it went will be told.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
+				o, now := d.copyOf("web", hash), metav1.Now()
+				o.DeletionTimestamp = &now
+				return o
+			},
+			want: want{Status: "Pending BeingDeleted", Said: []string{settled}},
+		},
+		"Refused": {
+			reason: "It is tried again, later each time.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil),
+			want: want{Sent: []string{apply}, Status: "Failed Rejected", Said: []string{settled}, Again: firstRetry, Tries: 1},
+		},
+		"RefusedOften": {
+			reason: "A minute later at last.", refuse: refuse(http.StatusUnprocessableEntity, metav1.StatusReasonInvalid, nil), before: failing(20),
+			want: want{Sent: []string{apply}, Status: "Failed Rejected", Said: []string{settled}, Again: lastRetry, Tries: 21},
+		},
+		"FailedOften": {
+			reason: "It may be over at any time, and nobody says so.", refuse: refuse(http.StatusInternalServerError, metav1.StatusReasonInternalError, nil), before: failing(20),
+			want: want{Sent: []string{apply}, Status: "Failed WriteFailed", Said: []string{settled}, Again: soonRetry, Tries: 21},
+		},
+		"TypeNotServed": {
+			reason: "Its definition may be on its way.", refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, nil),
+			want: want{Sent: []string{apply}, Status: "Failed TypeNotServed", Said: []string{settled}, Again: firstRetry, Tries: 1},
+		},
+		"NoNamespace": {
+			reason: "It is made as it is on the hub, and the copy written into it at once.",
+			refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, &metav1.StatusDetails{Kind: "namespaces", Name: "shop"}),
+			want:   want{Sent: []string{apply, "POST"}, Status: "none", Again: time.Millisecond},
+		},
+		"NamespaceGoing": {
+			reason: "Nobody says when it has gone.",
+			refuse: refuse(http.StatusForbidden, metav1.StatusReasonForbidden, &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}),
+			want:   want{Sent: []string{apply}, Status: "Pending BeingDeleted", Said: []string{settled}, Again: firstRetry, Tries: 1},
+		},
+		"CannotBeRendered": {
+			reason: "The cluster keeps what it has until a policy is another.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
+			want: want{Status: "Failed OverrideFailed", Said: []string{settled}},
+		},
+		"Outdated": {
+			reason: "What was decided is not what would be now: that is under way.", desired: func(p *desiredState) { p.variants[0].body.Store(nil) },
+			want: want{Sent: nil, Status: "none", Again: outdatedDelay},
+		},
+		"DryRun": {reason: "It says what it would do.", desired: func(p *desiredState) { p.dryRun = true }, want: want{Status: "Pending DryRun", Said: []string{settled}}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			p := wanted(t, "web", append([]string{"m"}, tc.on...)...)
+			hash := p.targets["m"].variant.hash
+			if tc.there != nil {
+				d.put(tc.there(d, hash))
+			}
+			a, e := applierOf(t, d, 0)
+			was := previous{uid: "1"}
+			if tc.was != nil {
+				tc.was.Name, tc.was.Hash = "m", hash
+				was.statuses = []refractv1alpha1.ClusterStatus{*tc.was}
+			}
+			if tc.desired != nil {
+				tc.desired(p)
+			}
+			if !tc.nothing {
+				a.state.setDesired(key, p, was, nil)
+			}
+			if tc.before != nil {
+				tc.before(a, d)
+			}
+			d.change(func() { d.refuse = tc.refuse })
+			result, err := a.applyOne(t.Context(), key)
+			if err != nil {
+				t.Fatalf("%s\napplyOne(): %v", tc.reason, err)
+			}
+			got := want{
+				Sent: d.sent(), Status: statusOf(a.state, key), Said: e.said, Again: result.RequeueAfter, Tries: a.retries.NumRequeues(key),
+				Held: len(a.guard.undecided) + len(a.guard.pending.byKey) + len(a.guard.lost),
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\napplyOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// statusOf is what came of a key on the member, in words.
+func statusOf(s *state, key Key) string {
+	r, known := s.clusterStatus(key, "m")
+	if !known {
+		return "none"
+	}
+	return strings.TrimSpace(string(r.state) + " " + r.reason)
+}
+
+// TestApplierBacksOff from a cluster that fails to answer about whatever it is asked, and says so.
+func TestApplierBacksOff(t *testing.T) {
+	d := newDepot()
+	d.refuse = map[string]metav1.Status{http.MethodPatch: {Code: http.StatusInternalServerError, Reason: metav1.StatusReasonInternalError}}
+	a, _ := applierOf(t, d, 0)
+	var result reconcile.Result
+	var key Key
+	for i := range 10 {
+		key = keyOf("configmaps", fmt.Sprint(i))
+		a.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
+		var err error
+		if result, err = a.applyOne(t.Context(), key); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got := statusOf(a.state, key); got != "Pending BackingOff" || result.RequeueAfter <= 0 || result.RequeueAfter > 2*time.Second {
+		t.Errorf("want it to wait for a second or so, and to say so, got %s, %s", got, result.RequeueAfter)
+	}
+	if sent := d.sent(); len(sent) >= 10 {
+		t.Errorf("want the others not sent, got %v", sent)
+	}
+}
+
+// TestDrift: what somebody changes of a copy is corrected at once, announced and counted. One
+// that is changed again and again is left as it is for a while, and comes again then.
+func TestDrift(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	d := newDepot()
+	a, e := applierOf(t, d, 0)
+	drifts := func() {
+		t.Helper()
+		a.state.setDesired(key, wanted(t, "web", "m", "us-1"), previous{}, nil)
+		d.change(func() {
+			o := d.configMaps["web"].DeepCopy()
+			o.ManagedFields[0].FieldsV1 = metav1.NewFieldsV1(`{"f:data":{"f:z":{}}}`)
+			d.store(o)
+		})
+		have, err := a.member.Objects.Read(t.Context(), configMaps, key.NamespacedName)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.member.Copies.Remember(key, have)
+	}
+	try := func() reconcile.Result {
+		t.Helper()
+		result, err := a.applyOne(t.Context(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return result
+	}
+	a.state.setDesired(key, wanted(t, "web", "m", "us-1"), previous{}, nil)
+	try()
+	d.sent()
+	e.said = nil
+	for i := range promptCorrections {
+		drifts()
+		if result := try(); result.RequeueAfter != 0 || statusOf(a.state, key) != "Synced" || len(d.sent()) != 1 {
+			t.Errorf("correction %d: want it made at once, got %s, %v", i, statusOf(a.state, key), result)
+		}
+		r, _ := a.state.clusterStatus(key, "m")
+		if r.drift == nil || int(r.drift.Count) != i+1 || !cmp.Equal(r.drift.Fields, []string{".data.x"}) {
+			t.Errorf("correction %d: want it counted, with what was changed, got %+v", i, r.drift)
+		}
+		if diff := cmp.Diff([]string{"report web after 1s"}, e.said); diff != "" {
+			t.Errorf("correction %d: want it reported: -want, +got:\n%s", i, diff)
+		}
+		if got := a.state.corrections(key); len(got) != 1 {
+			t.Errorf("correction %d: want it announced, got %q", i, got)
+		}
+		e.said = nil
+	}
+	c := a.corrections.byKey[key]
+	c.next = time.Now().Add(time.Hour)
+	a.corrections.byKey[key] = c
+	drifts()
+	if result := try(); result.RequeueAfter <= 0 || result.RequeueAfter > time.Hour || statusOf(a.state, key) != "Drifted ChangedAgainAndAgain" || d.sent() != nil {
+		t.Errorf("changed again and again: want it left for an hour, got %s, %v", statusOf(a.state, key), result)
+	}
+	c.last = time.Now().Add(-correctionReset - time.Second)
+	a.corrections.byKey[key] = c
+	if result := try(); result.RequeueAfter != 0 || statusOf(a.state, key) != "Synced" {
+		t.Errorf("after long peace: want it corrected at once, got %s, %v", statusOf(a.state, key), result)
+	}
+}

@@ -1,0 +1,446 @@
+package propagation
+
+import (
+	"errors"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic/fake"
+	clienttesting "k8s.io/client-go/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+var secrets = schema.GroupVersionResource{Version: "v1", Resource: "secrets"}
+
+// hubOf are the sources of a hub that serves ConfigMaps, Secrets and Deployments, and has the
+// namespace shop and these objects, all of which its watches have told of.
+func hubOf(t *testing.T, objects ...*unstructured.Unstructured) (*sources, *fake.FakeDynamicClient) {
+	t.Helper()
+	namespace := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "v1", "kind": "Namespace", "metadata": map[string]any{"name": "shop"}}}
+	all := []runtime.Object{namespace}
+	for _, obj := range objects {
+		all = append(all, obj)
+	}
+	hub := fake.NewSimpleDynamicClientWithCustomListKinds(runtime.NewScheme(), map[schema.GroupVersionResource]string{
+		configMaps: "ConfigMapList", secrets: "SecretList", deployments: "DeploymentList",
+		namespaceResource: "NamespaceList", crdResource: "CustomResourceDefinitionList",
+	}, all...)
+	s := newSources(hub, nil, discard)
+	s.discovered = true
+	for kind, gvr := range map[string]schema.GroupVersionResource{"ConfigMap": configMaps, "Secret": secrets, "Deployment": deployments} {
+		typed := &sourceType{gvr: gvr, kind: kind, namespaced: true, others: s.viewOf(gvr.GroupResource())}
+		for range viewLabels {
+			typed.views = append(typed.views, s.viewOf(gvr.GroupResource()))
+		}
+		for _, v := range append(slices.Clone(typed.views), typed.others) {
+			v.synced = true
+		}
+		s.types[gvr.GroupResource()] = typed
+		for _, obj := range objects {
+			switch {
+			case obj.GetKind() != kind:
+			case len(obj.GetLabels()) > 0:
+				typed.views[0].fetched(obj)
+			default:
+				typed.others.fetched(obj)
+			}
+		}
+	}
+	return s, hub
+}
+
+// sourceObject is an object of the hub.
+func sourceObject(apiVersion, kind, name, policy string) *unstructured.Unstructured {
+	u := &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": apiVersion, "kind": kind,
+		"metadata": map[string]any{"namespace": "shop", "name": name, "uid": "1", "resourceVersion": "7"},
+	}}
+	if policy != "" {
+		u.SetLabels(map[string]string{corev1alpha1.PropagationPolicyLabel: policy})
+	}
+	return u
+}
+
+// mounting is a Deployment whose pods mount the Secret db.
+func mounting() *unstructured.Unstructured {
+	u := sourceObject("apps/v1", "Deployment", "web", "pp")
+	u.Object["spec"] = map[string]any{"template": map[string]any{"spec": map[string]any{"containers": []any{
+		map[string]any{"name": "web", "image": "web", "envFrom": []any{map[string]any{"secretRef": map[string]any{"name": "db"}}}},
+	}}}}
+	return u
+}
+
+// duplicated has the hub have the PropagationPolicy shop/pp, which places objects everywhere.
+func duplicated(c *Controller) tree.Policy {
+	c.decider.policies.store(&corev1alpha1.PropagationPolicy{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "pp", UID: "p", Generation: 1},
+		Spec:       corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDuplicate},
+	})
+	c.reviewer.queue.queue = queue[tree.Policy]{}
+	return tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: "shop", Name: "pp"}
+}
+
+// summary is what a desired state comes to, in words.
+func summary(p *desiredState) string {
+	switch {
+	case p == nil:
+		return "nothing"
+	case p.gone:
+		return "gone: " + string(p.cause)
+	case p.blocked != "":
+		return "blocked: " + p.blocked
+	default:
+		return "on " + strings.Join(slices.Sorted(maps.Keys(p.targets)), ", ")
+	}
+}
+
+// TestDecideOne: the decider takes a key, decides about the object as the caches have it, records
+// that, and hands the key on to the appliers of all clusters that it concerns. What follows the
+// object, and the policies that it names, are told. What cannot be decided now comes again; on
+// an error all stays as it was.
+func TestDecideOne(t *testing.T) {
+	var (
+		web, db, leader = keyOf("configmaps", "web"), keyOf("secrets", "db"), keyOf("deployments", "web")
+		placed          = func(c *Controller) {
+			c.state.setDesired(web, &desiredState{uid: "1", targets: map[string]*target{"eu-1": {}}, placed: on("eu-1")}, previous{uid: "1"}, nil)
+		}
+		told = func(c *Controller) { c.decider.sources.deletions[web] = &deletion{} }
+		row  = refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
+	)
+	leader.Group = "apps"
+	type want struct {
+		Desired  string
+		Asked    []string
+		Again    time.Duration
+		Err      string
+		Followed []string // Though it has no label.
+		Kept     bool     // What was reported before a restart, as it was not taken up.
+		Unknown  bool     // Whether the start has to wait for it.
+	}
+	cases := map[string]struct {
+		reason  string
+		key     Key
+		hub     []*unstructured.Unstructured
+		record  *known
+		before  func(*Controller)
+		listing func(*Controller) error // When the hub is asked for the object by name.
+		behind  bool                    // Whether another replica leads.
+		want    want
+	}{
+		"Placed": {
+			reason: "All clusters that get a copy look at it, and its policy has one user more. Clusters will say when there is something to report.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			want: want{Desired: "on eu-1, us-1", Asked: []string{
+				"eu-1 configmaps web: dependency", "review pp: after 2.005s", "us-1 configmaps web: dependency",
+			}},
+		},
+		"NotPlacedAnyMore": {
+			reason: "A cluster that has a copy and is to have none has to remove it.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "")}, before: placed,
+			want: want{Desired: "gone: " + string(causeWithdrawn), Asked: []string{"eu-1 configmaps web: dependency"}},
+		},
+		"Blocked": {
+			reason: "Nothing is to be done on clusters, so that nobody but the decider has it reported why.",
+			key:    web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "missing")},
+			want: want{Desired: "blocked: " + reasonPolicyNotFound, Asked: []string{"report configmaps web: after 100ms", "review missing: after 2.005s"}},
+		},
+		"Leads": {
+			reason: "What it refers to goes where it goes: that is to be decided about, and followed although it has no label.",
+			key:    leader, hub: []*unstructured.Unstructured{mounting()},
+			want: want{Desired: "on eu-1, us-1", Followed: []string{"secrets db"}, Asked: []string{
+				"decide secrets db: dependency", "eu-1 deployments web: dependency",
+				"review pp: after 2.005s", "us-1 deployments web: dependency",
+			}},
+		},
+		"LeaderUnknown": {
+			reason: "After a restart it leaves no cluster until it is known where its leader goes: that is decided first, and it comes again.",
+			key:    db, hub: []*unstructured.Unstructured{sourceObject("v1", "Secret", "db", "")},
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				Clusters: []refractv1alpha1.ClusterStatus{row}, Follows: []refractv1alpha1.FollowedObject{{Resource: "deployments.apps", Name: "web"}},
+			}},
+			want: want{Desired: "on eu-1", Again: 200 * time.Millisecond, Followed: []string{"secrets db"}, Asked: []string{
+				"decide deployments web: dependency", "eu-1 secrets db: dependency",
+			}},
+		},
+		"TakenUp": {
+			reason: "A cluster that had a copy before a restart is dispatched to, and what was reported is not needed any more.",
+			key:    web, before: told, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{row}}},
+			want: want{Desired: "gone: " + string(causeDeleted), Asked: []string{"eu-1 configmaps web: dependency"}},
+		},
+		"ReportedAndGone": {
+			reason: "Of an object that is not there any more a report is left: it is decided about, so that the report goes.",
+			key:    web, record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{}},
+			want: want{Desired: "gone: " + string(causeMissing), Asked: []string{"report configmaps web: after 100ms"}},
+		},
+		"NeverWas": {
+			reason: "Nobody knows anything of it: there is nothing to do, and the start need not wait for it.",
+			key:    web, want: want{Desired: "nothing"},
+		},
+		"HubDoesNotAnswer": {
+			reason: "That a cache has not got it is no proof that it is gone: copies stay until the hub says so.",
+			key:    web, before: placed, listing: func(*Controller) error { return errors.New("no answer") },
+			want: want{Desired: "on eu-1", Err: "looking for the source of copies: no answer"},
+		},
+		"ChangedMeanwhile": {
+			reason: "A policy or cluster has changed since the decider looked: what it found is decided about once more.",
+			key:    web, before: placed, listing: func(c *Controller) error {
+				c.state.epoch.Add(1)
+				return nil
+			},
+			want: want{Desired: "gone: " + string(causeForgotten), Asked: []string{
+				"decide configmaps web: dependency", "eu-1 configmaps web: dependency",
+			}},
+		},
+		"NotListed": {
+			reason: "Its type is still being listed.",
+			key:    web, before: func(c *Controller) { c.decider.sources.types[web.GroupResource].views[1].synced = false },
+			want: want{Desired: "nothing", Again: 200 * time.Millisecond, Unknown: true},
+		},
+		"NotRecorded": {
+			reason: "The replica that leads has not placed it, and nobody else may.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			want: want{Desired: "nothing"},
+		},
+		"RecordOfAnother": {
+			reason: "The record is about an object of that name that was there before.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			record: &known{source: "0", placed: on("eu-1"), status: &refractv1alpha1.PropagationStatus{}},
+			want:   want{Desired: "nothing", Kept: true},
+		},
+		"Recorded": {
+			reason: "It goes where the replica that leads has placed it.", behind: true,
+			key: web, hub: []*unstructured.Unstructured{sourceObject("v1", "ConfigMap", "web", "pp")},
+			record: &known{source: "1", placed: on("us-1"), status: &refractv1alpha1.PropagationStatus{}},
+			want: want{Desired: "on us-1", Asked: []string{
+				"review pp: after 2.005s", "us-1 configmaps web: dependency",
+			}},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, hub := hubOf(t, tc.hub...)
+				c := station(t, s, &replica{leads: !tc.behind, owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
+				duplicated(c)
+				if tc.record != nil {
+					c.decider.records.items[tc.key] = tc.record
+				}
+				if tc.before != nil {
+					tc.before(c)
+				}
+				hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+					if tc.listing == nil {
+						return false, nil, nil
+					}
+					err := tc.listing(c)
+					return err != nil, nil, err
+				})
+				result, err := c.decider.decideOne(t.Context(), tc.key)
+				got := want{Desired: summary(c.state.desired(tc.key)), Asked: asked(c), Again: result.RequeueAfter}
+				if err != nil {
+					got.Err = err.Error()
+				}
+				for resource, names := range s.wanted {
+					for name := range names {
+						got.Followed = append(got.Followed, resource.Resource+" "+name.Name)
+					}
+				}
+				got.Kept = tc.record != nil && tc.record.status != nil
+				got.Unknown = c.state.unknown([]Key{tc.key}) > 0
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\ndecideOne(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderIsTold: whatever decisions depend on has them made anew, in the order of who waits.
+func TestDeciderIsTold(t *testing.T) {
+	user, other := keyOf("configmaps", "user"), keyOf("configmaps", "other")
+	namespace := Key{GroupResource: namespaceResource.GroupResource(), NamespacedName: types.NamespacedName{Name: "shop"}}
+	definition := Key{GroupResource: crdResource.GroupResource(), NamespacedName: types.NamespacedName{Name: "gears.example.com"}}
+	pp := tree.Policy{Kind: corev1alpha1.KindPropagationPolicy, Namespace: "shop", Name: "pp"}
+	cases := map[string]struct {
+		reason string
+		tell   func(*decider)
+		asked  []string
+		epochs int64
+	}{
+		"SourceFirstListed":    {"It was there before: what somebody has just changed comes first.", func(d *decider) { d.sourceChanged(other, true) }, []string{"decide configmaps other: resync"}, 0},
+		"SourceChanged":        {"Somebody has just changed it.", func(d *decider) { d.sourceChanged(other, false) }, []string{"decide configmaps other: changed"}, 0},
+		"NamespaceChanged":     {"What is in it waits for it.", func(d *decider) { d.sourceChanged(namespace, false) }, []string{"decide namespaces shop: required"}, 0},
+		"NamespaceFirstListed": {"At the start it is one of many.", func(d *decider) { d.sourceChanged(namespace, true) }, []string{"decide namespaces shop: resync"}, 0},
+		"DefinitionChanged":    {"Objects of its type wait for it.", func(d *decider) { d.sourceChanged(definition, false) }, []string{"decide customresourcedefinitions gears.example.com: required"}, 0},
+		"PolicyChanged": {
+			"Those are decided anew that name it, and its status says what comes of that. What is being decided about is another epoch's.",
+			func(d *decider) { d.policyChanged(pp) }, []string{"decide configmaps user: dependency", "review pp: dependency"}, 1,
+		},
+		"ClustersChanged": {"More will change in a moment.", func(d *decider) { d.clustersChanged() }, []string{"place all: after 50ms"}, 0},
+		"Everything": {
+			"What is there and has a label, and all that was ever decided about.",
+			func(d *decider) { _, _ = d.decideEverything(t.Context(), struct{}{}) },
+			[]string{"decide configmaps other: resync", "decide configmaps user: resync", "decide configmaps web: resync"}, 0,
+		},
+		"Again": {"Something else was decided that they depend on.", func(d *decider) { d.decideAgain([]Key{user, other}) }, []string{"decide configmaps other: dependency", "decide configmaps user: dependency"}, 0},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := hubOf(t, sourceObject("v1", "ConfigMap", "web", "pp"))
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+				c.state.setDesired(user, &desiredState{}, previous{}, []tree.Policy{pp})
+				c.state.setDesired(other, &desiredState{}, previous{}, nil)
+				before := c.state.epoch.Load()
+				tc.tell(c.decider)
+				if diff := cmp.Diff(tc.asked, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+				if got := c.state.epoch.Load() - before; got != tc.epochs {
+					t.Errorf("%s\nwant %d epochs more, got %d", tc.reason, tc.epochs, got)
+				}
+			})
+		})
+	}
+}
+
+// TestReported takes up after a restart what the record of an object says that was true.
+func TestReported(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Replicas: new(int64(2))}
+	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
+	left := refractv1alpha1.ClusterStatus{Name: "left", State: refractv1alpha1.StateSynced}
+	cases := map[string]struct {
+		reason string
+		record *known
+		want   previous
+	}{
+		"NoRecord": {reason: "Nothing is known of it."},
+		"TakenUp":  {reason: "What it said was taken up already.", record: &known{source: "1"}},
+		"Clusters": {
+			reason: "A copy that is going is one still, but nothing is placed there. A cluster that has left has nothing to be waited for.",
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				PlacementHash: "h", Warnings: []string{"w"}, Clusters: []refractv1alpha1.ClusterStatus{eu, left, us},
+			}},
+			want: previous{uid: "1", hash: "h", warned: []string{"w"}, statuses: []refractv1alpha1.ClusterStatus{eu, us}, placed: on("eu-1")},
+		},
+		"PoliciesAndLeaders": {
+			reason: "Policies that have gone since, too: it was rendered with them. Leaders are in its namespace.",
+			record: &known{source: "1", status: &refractv1alpha1.PropagationStatus{
+				OverridePolicies: []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 3}},
+				DeletedPolicies:  []refractv1alpha1.PolicyReference{{Kind: "ClusterOverridePolicy", Name: "gone"}},
+				Follows:          []refractv1alpha1.FollowedObject{{Resource: "secrets", Name: "db"}},
+			}},
+			want: previous{
+				uid:      "1",
+				rendered: []tree.Policy{{Kind: "OverridePolicy", Namespace: "shop", Name: "op"}, {Kind: "ClusterOverridePolicy", Name: "gone"}},
+				follows:  []Key{keyOf("secrets", "db")},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			if tc.record != nil {
+				c.decider.records.items[key] = tc.record
+			}
+			for i := range tc.want.placed {
+				tc.want.placed[i].Replicas = eu.Replicas
+			}
+			if diff := cmp.Diff(tc.want, c.decider.reported(key), cmp.AllowUnexported(previous{})); diff != "" {
+				t.Errorf("%s\nreported(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestForget: of an object of which nothing is left nothing is known any more, and what followed
+// it is decided about anew.
+func TestForget(t *testing.T) {
+	leader, follower := keyOf("deployments", "web"), keyOf("secrets", "db")
+	p, other := &desiredState{gone: true, followers: map[Key][]string{follower: {"eu-1"}}}, &desiredState{}
+	cases := map[string]struct {
+		reason string
+		key    Key
+		p      *desiredState // For which it is forgotten.
+		leads  bool          // Whether something that is known leads to it.
+		asked  []string
+		known  bool
+		stays  bool // Followed, though it has no label.
+	}{
+		"Leader":   {reason: "What followed it goes nowhere for its sake.", key: leader, p: p, asked: []string{"decide secrets db: dependency"}},
+		"Anew":     {reason: "Something else was decided meanwhile, as it was made again.", key: leader, p: other, known: true},
+		"Follower": {reason: "Nothing refers to it any more, so that the hub's changes of it are nobody's business.", key: follower, p: nil},
+		"Awaited":  {reason: "Something refers to it: it may come.", key: follower, p: nil, leads: true, stays: true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, _ := hubOf(t)
+				c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+				s.want(tc.key)
+				if tc.key == leader || tc.leads {
+					desired := *p
+					if tc.p == p {
+						tc.p = &desired
+					}
+					c.state.setDesired(leader, &desired, previous{}, nil)
+				}
+				c.decider.forget(tc.key, tc.p)
+				if diff := cmp.Diff(tc.asked, asked(c)); diff != "" {
+					t.Errorf("%s\nforget(): asked: -want, +got:\n%s", tc.reason, diff)
+				}
+				if got := c.state.desired(tc.key) != nil; got != tc.known {
+					t.Errorf("%s\nforget(): want it known %t, got %t", tc.reason, tc.known, got)
+				}
+				if got := s.wanted[tc.key.GroupResource][tc.key.NamespacedName]; got != tc.stays {
+					t.Errorf("%s\nforget(): want it followed %t, got %t", tc.reason, tc.stays, got)
+				}
+			})
+		})
+	}
+}
+
+// TestDeciderGoesOn: what fails is tried again until it can be decided, and what was asked for
+// meanwhile is done.
+func TestDeciderGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, hub := hubOf(t)
+		c := station(t, s, &replica{leads: true}, interceptor.Funcs{})
+		key := keyOf("configmaps", "web")
+		c.state.setDesired(key, &desiredState{uid: "1", placed: on("eu-1")}, previous{}, nil)
+		fails := 3
+		hub.PrependReactor("list", "configmaps", func(clienttesting.Action) (bool, runtime.Object, error) {
+			fails--
+			if fails >= 0 {
+				return true, nil, errors.New("no answer")
+			}
+			return false, nil, nil
+		})
+		end := begin(t, c.decider.queue)
+		c.decider.add(key, priorityChanged)
+		synctest.Wait()
+		if got := summary(c.state.desired(key)); got != "on " {
+			t.Errorf("while the hub does not answer: want what was decided before, got %s", got)
+		}
+		time.Sleep(time.Second) //nolint:forbidigo // The time of the bubble, which costs none.
+		end()
+		if got := summary(c.state.desired(key)); got != "gone: "+string(causeForgotten) {
+			t.Errorf("when it does: want it decided, got %s", got)
+		}
+	})
+}

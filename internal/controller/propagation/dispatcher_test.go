@@ -1,0 +1,268 @@
+package propagation
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+)
+
+// TestDispatch hands a key to the appliers of the clusters that a decision concerns. For those
+// that have none here the reporter says how it stands; it does so, too, if there is nothing that
+// an applier could say.
+func TestDispatch(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	namespace := Key{GroupResource: namespaceResource.GroupResource()}
+	namespace.Name = "shop"
+	cases := map[string]struct {
+		reason   string
+		key      Key
+		p        *desiredState
+		clusters []string
+		owned    []string
+		idle     bool // Whether no cluster has an applier yet.
+		want     []string
+	}{
+		"Concerned": {"Only they look at it.", web, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, []string{"us-1 configmaps web: dependency"}},
+		"Namespace": {"What is in it waits for it.", namespace, &desiredState{}, []string{"us-1"}, []string{"eu-1", "us-1"}, false, []string{"us-1 namespaces shop: required"}},
+		"NobodyHas": {"There is nothing to do on any cluster, and that is what is to be reported.", web, &desiredState{}, nil, nil, false, []string{"report configmaps web: after 100ms"}},
+		"BlockedSomewhere": {
+			"Appliers do nothing about it; why is to be reported.", web, &desiredState{blocked: reasonPolicyNotFound}, []string{"eu-1"}, nil, false,
+			[]string{"eu-1 configmaps web: dependency", "report configmaps web: after 100ms"},
+		},
+		"NotConnected": {"The cluster is ours and cannot be reached: others of the object may say more.", web, &desiredState{}, []string{"eu-1"}, []string{"eu-1"}, true, []string{"report configmaps web: after 2s"}},
+		"AnotherReplicas": {
+			"It reads from the record what it has to do: the record is written at once.", web, &desiredState{}, []string{"eu-1"}, nil, true, []string{"report configmaps web: resync"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: true, owned: tc.owned}, interceptor.Funcs{})
+				if tc.idle {
+					clear(c.dispatcher.appliers)
+				}
+				c.dispatcher.dispatch(tc.key, tc.p, tc.clusters)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\ndispatch(): -want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestStraysAreDispatched: a member that holds a copy of which no decision knows looks at it, and
+// what is held anywhere is known to be.
+func TestStraysAreDispatched(t *testing.T) {
+	s := newDepot()
+	s.put(s.copyOf("stray", "h"))
+	c, m := joined(t, s, 0, onHub(nil))
+	a, _ := idle(t, c, m)
+	<-m.Copies.Watch(configMaps)
+	stray, absent := keyOf("configmaps", "stray"), keyOf("configmaps", "absent")
+	if !c.dispatcher.anywhere(stray) || c.dispatcher.anywhere(absent) {
+		t.Error("anywhere(): want it of the copy that there is, and of no other")
+	}
+	for _, key := range []Key{stray, absent} {
+		c.dispatcher.dispatch(key, &desiredState{}, nil)
+	}
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil)
+	if diff := cmp.Diff([]string{"m configmaps stray: dependency"}, waitingIn("m", a.queue)); diff != "" {
+		t.Errorf("A copy that is to go has to be looked at: dispatch(): -want, +got:\n%s", diff)
+	}
+	a.queue.queue = queue[Key]{}
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil)
+	if diff := cmp.Diff([]string(nil), waitingIn("m", a.queue)); diff != "" {
+		t.Errorf("One that is as it should be has not: dispatch(): -want, +got:\n%s", diff)
+	}
+}
+
+// TestRecord takes the word of the applier that a member has, and of no other: what it had under
+// way before the member left, or was reached in another way, says nothing.
+func TestRecord(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	done := clusterStatus{state: refractv1alpha1.StateSynced, hash: "h"}
+	type want struct{ Settled, Due, OK, Known bool }
+	cases := map[string]struct {
+		reason  string
+		targets map[string]*target
+		then    string // What became of the member meanwhile.
+		want    want
+	}{
+		"Last":     {"All clusters have said so: it may be reported.", map[string]*target{"eu-1": {}}, "", want{Settled: true, OK: true, Known: true}},
+		"First":    {"Another cluster has not.", map[string]*target{"eu-1": {}, "us-1": {}}, "", want{OK: true, Known: true}},
+		"Left":     {"The member is none any more.", map[string]*target{"eu-1": {}}, "left", want{}},
+		"Replaced": {"It has another applier.", map[string]*target{"eu-1": {}}, "replaced", want{}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{}, interceptor.Funcs{})
+			p := &desiredState{targets: tc.targets}
+			c.state.setDesired(web, p, previous{}, nil)
+			a := c.dispatcher.applier("eu-1")
+			switch tc.then {
+			case "left":
+				delete(c.dispatcher.appliers, "eu-1")
+			case "replaced":
+				idle(t, c, &member.Member{Name: "eu-1", Copies: &member.Copies{}})
+			}
+			s := done
+			s.seq = p.seq
+			var got want
+			got.Settled, got.Due, got.OK = c.dispatcher.record(a, web, s)
+			_, got.Known = c.state.clusterStatus(web, "eu-1")
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nrecord(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestDispatcherIsTold: what is seen on members, or on the hub, comes to those who see to it.
+func TestDispatcherIsTold(t *testing.T) {
+	known, unknown := keyOf("configmaps", "known"), keyOf("configmaps", "unknown")
+	cases := map[string]struct {
+		reason string
+		tell   func(c *Controller)
+		want   []string
+	}{
+		"Copy":           {"Its member looks at it.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, known) }, []string{"eu-1 configmaps known: dependency"}},
+		"CopyOfNothing":  {"Whether there is an object to it is to be found out first.", func(c *Controller) { c.dispatcher.copyChanged(c.dispatcher.applier("eu-1").member, unknown) }, []string{"decide configmaps unknown: resync"}},
+		"CopyOfBefore":   {"A member that was replaced says nothing about the one that took its place.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "eu-1"}, known) }, nil},
+		"CopyOfAnothers": {"Another replica writes to it by now.", func(c *Controller) { c.dispatcher.copyChanged(&member.Member{Name: "left"}, known) }, nil},
+		"Namespace":      {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
+		"Decide":         {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
+		"ReportAfter":    {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
+		"ReportLater":    {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
+		"Pend":           {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 2s"}},
+		"ShardsChanged":  {"This replica has other members than before.", func(c *Controller) { c.ShardsChanged() }, []string{"own all: required"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+				c.state.setDesired(known, &desiredState{}, previous{}, nil)
+				tc.tell(c)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestClusterLeaves: nobody would ever take back what is said of a cluster that has left. It is
+// forgotten, reports say so, and everything is placed anew.
+func TestClusterLeaves(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := keyOf("configmaps", "web")
+		shards := &replica{leads: true}
+		c := station(t, nil, shards, interceptor.Funcs{})
+		c.state.setDesired(web, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "left"}, {Name: "eu-1"}}}, nil)
+		c.dispatcher.clusterChanged("left")
+		if got := asked(c); got != nil {
+			t.Errorf("clusterChanged(): before the start want nothing done, got %v", got)
+		}
+		c.dispatcher.ctx = t.Context()
+		before := c.state.epoch.Load()
+		c.dispatcher.clusterChanged("left")
+		if diff := cmp.Diff([]string{"place all: after 50ms", "report configmaps web: after 2s"}, asked(c)); diff != "" {
+			t.Errorf("clusterChanged(): asked: -want, +got:\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{"eu-1", "us-1"}, shards.members); diff != "" {
+			t.Errorf("clusterChanged(): members to share out: -want, +got:\n%s", diff)
+		}
+		if c.state.epoch.Load() != before+1 {
+			t.Error("clusterChanged(): what is being decided about has the cluster in it: want another epoch")
+		}
+		if c.state.concerns(web, "left") || !c.state.concerns(web, "eu-1") {
+			t.Error("clusterChanged(): want it forgotten, and no other")
+		}
+	})
+}
+
+// TestMemberJoins: a member of this replica gets an applier, one only, in the place of that of
+// the member that was there under its name.
+func TestMemberJoins(t *testing.T) {
+	c, m := joined(t, &shop{}, 0)
+	d := c.dispatcher
+	ctx, stop := context.WithCancel(t.Context())
+	defer d.wait()
+	defer stop()
+	before, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
+	d.start(ctx)
+	a := d.applier("m")
+	if !ended() || a == before || a == nil || a.member != m {
+		t.Fatal("start(): want the applier of the member that was there before ended, and another in its place")
+	}
+	d.clusterChanged("m")
+	if d.applier("m") != a {
+		t.Error("clusterChanged(): want the applier to go on when the member is as it was")
+	}
+	if _, known := d.pendingDeletions("m"); known {
+		t.Error("pendingDeletions(): want none")
+	}
+	if !d.emptied("m") || d.emptied("other") {
+		t.Error("emptied(): want it of a member that this replica writes to, and of no other")
+	}
+	stop()
+	d.wait()
+	d.clusterChanged("m") // Nothing begins any more: it would not end.
+	d.wait()
+}
+
+// TestClusterIsEmptied when nothing is left to do on it, and everything is known that there may be.
+func TestClusterIsEmptied(t *testing.T) {
+	web := keyOf("configmaps", "web")
+	cases := map[string]struct {
+		reason   string
+		complete bool
+		p        *desiredState
+		was      previous
+		want     bool
+	}{
+		"Nothing":    {"It has nothing.", true, &desiredState{}, previous{}, true},
+		"Unknown":    {"Not all objects were decided about.", false, &desiredState{}, previous{}, false},
+		"ToHave":     {"It is to have a copy.", true, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, false},
+		"Has":        {"It says that it has one.", true, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, false},
+		"OthersHave": {"Other clusters have some.", true, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			c.state.complete.Store(tc.complete)
+			c.state.setDesired(web, tc.p, tc.was, nil)
+			if got := c.dispatcher.emptied("eu-1"); got != tc.want {
+				t.Errorf("%s\nemptied(): want %t, got %t", tc.reason, tc.want, got)
+			}
+		})
+	}
+}
+
+// TestMemberIsLookedAtAgain when somebody has approved removals, or it can be reached again: at
+// what it holds back, and at all that it has or is to have.
+func TestMemberIsLookedAtAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+		held, has, wanted, elsewhere := keyOf("configmaps", "held"), keyOf("configmaps", "has"), keyOf("configmaps", "wanted"), keyOf("configmaps", "elsewhere")
+		a := c.dispatcher.applier("eu-1")
+		a.guard.pending.add(removal{Key: held})
+		c.state.setDesired(has, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, nil)
+		c.state.setDesired(wanted, &desiredState{targets: map[string]*target{"eu-1": {}}}, previous{}, nil)
+		c.state.setDesired(elsewhere, &desiredState{targets: map[string]*target{"us-1": {}}}, previous{}, nil)
+		c.dispatcher.lookAgain(a)
+		want := []string{"eu-1 configmaps has: resync", "eu-1 configmaps held: dependency", "eu-1 configmaps wanted: resync"}
+		if diff := cmp.Diff(want, asked(c)); diff != "" {
+			t.Errorf("lookAgain(): -want, +got:\n%s", diff)
+		}
+		if message, is := c.dispatcher.pendingDeletions("eu-1"); !is || message == "" {
+			t.Errorf("pendingDeletions(): want what is held, got %q", message)
+		}
+	})
+}

@@ -1,0 +1,393 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// desk is what a reporter writes to: what it does there is noted, and may be refused, by verb.
+type desk struct {
+	wrote  []string
+	refuse map[string]error
+}
+
+func (d *desk) note(verb string) error {
+	d.wrote = append(d.wrote, verb)
+	return d.refuse[verb]
+}
+
+func (d *desk) funcs() interceptor.Funcs {
+	return interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.CreateOption) error {
+			if err := d.note("create"); err != nil {
+				return err
+			}
+			return c.Create(ctx, obj, o...)
+		},
+		Update: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.UpdateOption) error {
+			if err := d.note("update"); err != nil {
+				return err
+			}
+			return c.Update(ctx, obj, o...)
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, obj client.Object, p client.Patch, o ...client.PatchOption) error {
+			if err := d.note("patch"); err != nil {
+				return err
+			}
+			return c.Patch(ctx, obj, p, o...)
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, obj client.Object, o ...client.DeleteOption) error {
+			if err := d.note("delete"); err != nil {
+				return err
+			}
+			return c.Delete(ctx, obj, o...)
+		},
+		SubResourceUpdate: func(ctx context.Context, c client.Client, _ string, obj client.Object, o ...client.SubResourceUpdateOption) error {
+			if err := d.note("status"); err != nil {
+				return err
+			}
+			return c.Status().Update(ctx, obj, o...)
+		},
+		SubResourcePatch: func(ctx context.Context, c client.Client, _ string, obj client.Object, p client.Patch, o ...client.SubResourcePatchOption) error {
+			if err := d.note("status"); err != nil {
+				return err
+			}
+			return c.Status().Patch(ctx, obj, p, o...)
+		},
+	}
+}
+
+// recordOn is a record of the hub of the ConfigMap web with this UID, and these clusters.
+func recordOn(uid types.UID, clusters ...refractv1alpha1.ClusterStatus) *refractv1alpha1.Propagation {
+	r := &refractv1alpha1.Propagation{ObjectMeta: metav1.ObjectMeta{
+		Namespace: "shop", Name: "web.configmaps", UID: "r", Finalizers: []string{refractv1alpha1.Finalizer},
+	}}
+	r.Spec.Source = refractv1alpha1.SourceReference{APIVersion: "v1", Kind: "ConfigMap", Resource: "configmaps", Name: "web", UID: uid}
+	r.Status.Clusters = clusters
+	return r
+}
+
+// TestReportOne: the reporter takes a key, and writes what is known of it into its record, if that
+// is not there already; it tells the policies that the object names, and those who watch the
+// object. When nothing is left to say the record goes, and with it all that is known.
+func TestReportOne(t *testing.T) {
+	var (
+		key    = keyOf("configmaps", "web")
+		pp     = tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
+		there  = &desiredState{uid: "1", gvr: configMaps, kind: "ConfigMap", placed: on("eu-1"), targets: map[string]*target{"eu-1": {}}}
+		gone   = &desiredState{gvr: configMaps, kind: "ConfigMap", gone: true, cause: causeDeleted}
+		synced = refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced}
+	)
+	const pending = "eu-1 Pending"
+	type want struct {
+		Wrote    []string
+		Asked    []string
+		Again    time.Duration
+		Err      string
+		Clusters []string // That the record names afterwards.
+		Known    bool     // Whether anything is known of the object afterwards.
+		Events   []string
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		was    previous
+		record *refractv1alpha1.Propagation
+		refuse map[string]error
+		want   want
+	}{
+		"Nothing": {reason: "Nothing is known, and nothing was said."},
+		"RecordOfNothing": {
+			reason: "It became known after its object was forgotten: that is to be found out about.", record: recordOn("1", synced),
+			want: want{Asked: []string{"decide configmaps web: resync"}, Clusters: []string{"eu-1 Synced"}},
+		},
+		"New": {
+			reason: "It gets a record, and what uses its policy may have changed.", p: there,
+			want: want{Wrote: []string{"create", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Changed": {
+			reason: "What the record says is not so any more.", p: there, record: recordOn("1", synced),
+			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"MadeAgain": {
+			reason: "The record is about an object of that name that was there before.", p: there, record: recordOn("0"),
+			want: want{Wrote: []string{"update", "status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Deleted": {
+			reason: "Somebody deleted the record, and the object is there: it goes, and is made again.", p: there, record: func() *refractv1alpha1.Propagation {
+				r, now := recordOn("1"), metav1.Now()
+				r.DeletionTimestamp = &now
+				return r
+			}(),
+			want: want{Wrote: []string{"patch"}, Again: settledDelay, Known: true},
+		},
+		"GoneEverywhere": {
+			reason: "Nothing is left: the record goes, and is no reason to remember anything.", p: gone, record: recordOn("1"),
+			want: want{Wrote: []string{"patch", "delete"}},
+		},
+		"GoneAndPlaced": {
+			reason: "A cluster may have a copy that has not said so since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
+			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"GoneAndThere": {
+			reason: "A cluster has a copy.", p: gone, was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateDeleting}}},
+			record: recordOn("1", synced),
+			want:   want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
+		},
+		"GoneAndNobodyAsks": {
+			reason: "There is neither an object nor a record: nobody is left to report to.", p: gone,
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1"}}}, want: want{Known: true},
+		},
+		"Overtaken": {
+			reason: "Somebody else wrote the record, and a watch will say what.", p: there, record: recordOn("1", synced),
+			refuse: map[string]error{"status": apierrors.NewConflict(configMaps.GroupResource(), "web", nil)},
+			want:   want{Wrote: []string{"status"}, Again: settledDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
+		},
+		"NotSeenYet": {
+			reason: "The record is there, and a watch will say so.", p: there,
+			refuse: map[string]error{"create": apierrors.NewAlreadyExists(configMaps.GroupResource(), "web")},
+			want:   want{Wrote: []string{"create"}, Again: unsettledDelay, Known: true},
+		},
+		"Refused": {
+			reason: "It is tried again, later each time, and nobody is told of what is not written.", p: there, record: recordOn("1", synced),
+			refuse: map[string]error{"status": errors.New("no answer")},
+			want:   want{Wrote: []string{"status"}, Err: "no answer", Clusters: []string{"eu-1 Synced"}, Known: true},
+		},
+		"CannotBeClosed": {
+			reason: "It is known until its record has gone.", p: gone, record: recordOn("1"), refuse: map[string]error{"delete": errors.New("no answer")},
+			want: want{Wrote: []string{"patch", "delete"}, Err: "no answer", Known: true},
+		},
+		"Warned": {
+			reason: "Each warning is told once, as is that something is not as it should be.", p: &desiredState{
+				uid: "1", gvr: configMaps, kind: "ConfigMap", blocked: reasonPolicyNotFound, blockedMessage: "it waits", warnings: []string{"old", "new"},
+			},
+			was: previous{warned: []string{"old"}}, record: recordOn("1"),
+			want: want{
+				Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Known: true,
+				Events: []string{"Warning PolicyNotFound it waits", "Warning PropagationWarning new"},
+			},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				d := &desk{refuse: tc.refuse}
+				var objects []client.Object
+				if tc.record != nil {
+					objects = append(objects, tc.record)
+				}
+				s, _ := hubOf(t)
+				c := station(t, s, &replica{leads: true}, d.funcs(), objects...)
+				told := events.NewFakeRecorder(10)
+				c.reporter.recorder = told
+				if tc.record != nil {
+					see(t, c, key)
+				}
+				if tc.p != nil {
+					p := *tc.p
+					c.state.setDesired(key, &p, tc.was, []tree.Policy{pp})
+				}
+				d.wrote = nil
+				result, err := c.reporter.reportOne(t.Context(), key)
+				got := want{Wrote: d.wrote, Asked: asked(c), Again: result.RequeueAfter, Known: c.state.desired(key) != nil}
+				if err != nil {
+					got.Err = err.Error()
+				}
+				r := &refractv1alpha1.Propagation{}
+				if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
+					for _, s := range r.Status.Clusters {
+						got.Clusters = append(got.Clusters, s.Name+" "+string(s.State))
+					}
+				}
+				for range len(told.Events) {
+					got.Events = append(got.Events, <-told.Events)
+				}
+				if diff := cmp.Diff(tc.want, got); diff != "" {
+					t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
+				}
+				if tc.want.Err != "" || tc.want.Again != 0 {
+					return
+				}
+				d.wrote = nil
+				if _, err := c.reporter.reportOne(t.Context(), key); err != nil || d.wrote != nil {
+					t.Errorf("%s\nreportOne(): what is said already is not written again: want nothing, got %v, %v", tc.reason, d.wrote, err)
+				}
+			})
+		})
+	}
+}
+
+// see has the records know what the hub has of a key.
+func see(t *testing.T, c *Controller, key Key) {
+	t.Helper()
+	r := newRecord(true)
+	if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+		t.Fatal(err)
+	}
+	c.reporter.records.update(r, told)
+}
+
+// TestReportOwn: a replica that does not lead writes into the record what it knows of its own
+// members, and nothing else. The record is that of the one that leads.
+func TestReportOwn(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
+	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced}
+	type want struct {
+		Wrote    []string
+		Clusters []string
+		Known    bool
+	}
+	cases := map[string]struct {
+		reason string
+		p      *desiredState
+		was    previous
+		record *refractv1alpha1.Propagation
+		want   want
+	}{
+		"Own": {
+			reason: "Of its own member it says how it stands; what another replica said stays.", record: recordOn("1", eu, us),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Pending"}, true},
+		},
+		"Left": {
+			reason: "Its own member has no copy, and is to have none.", record: recordOn("1", eu, us),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced"}, true},
+		},
+		"Said": {
+			reason: "That is said already.", record: recordOn("1", eu), p: &desiredState{targets: map[string]*target{"eu-1": {}}},
+			want: want{nil, []string{"eu-1 Synced"}, true},
+		},
+		"NoRecord": {
+			reason: "The one that leads has yet to make it.", p: &desiredState{targets: map[string]*target{"us-1": {}}}, want: want{nil, nil, true},
+		},
+		"GoneHere": {
+			reason: "Neither the record nor any copy of its own is there: that is all that was to be done here.", p: &desiredState{gone: true},
+			was: previous{statuses: []refractv1alpha1.ClusterStatus{eu}},
+		},
+		"GoneElsewhere": {
+			reason: "A copy is left on its own member.", p: &desiredState{gone: true}, was: previous{statuses: []refractv1alpha1.ClusterStatus{us}},
+			want: want{nil, nil, true},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := &desk{}
+			var objects []client.Object
+			if tc.record != nil {
+				objects = append(objects, tc.record)
+			}
+			s, _ := hubOf(t)
+			c := station(t, s, &replica{owned: []string{"us-1"}}, d.funcs(), objects...)
+			if tc.record != nil {
+				see(t, c, key)
+			}
+			c.state.setDesired(key, tc.p, tc.was, nil)
+			d.wrote = nil
+			if _, err := c.reporter.reportOne(t.Context(), key); err != nil {
+				t.Fatal(err)
+			}
+			got := want{Wrote: d.wrote, Known: c.state.desired(key) != nil}
+			r := &refractv1alpha1.Propagation{}
+			if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
+				for _, s := range r.Status.Clusters {
+					got.Clusters = append(got.Clusters, s.Name+" "+string(s.State))
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestReporterIsTold: what becomes of records has them written, or the object decided about.
+func TestReporterIsTold(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	status := &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateSynced}}}
+	cases := map[string]struct {
+		reason string
+		leads  bool
+		tell   func(*reporter)
+		want   []string
+	}{
+		"Found":          {"Perhaps its object is not there any more.", true, func(rep *reporter) { rep.recordFound(key) }, []string{"decide configmaps web: resync"}},
+		"Deleted":        {"If there is something to report, it is made again.", true, func(rep *reporter) { rep.recordDeleted(key) }, []string{"report configmaps web: resync"}},
+		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status) }, []string{"report configmaps web: after 100ms"}},
+		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
+		"Later":          {"There will be more to say.", true, func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
+		"AfterAndLater":  {"What is to be said soon is not put off.", true, func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+				c.state.setDesired(key, &desiredState{}, previous{}, nil)
+				tc.tell(c.reporter)
+				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
+					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+				}
+			})
+		})
+	}
+}
+
+// TestAnnounce tells those who watch an object what is new: that it arrived, what is wrong, what
+// was corrected.
+func TestAnnounce(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	condition := func(status metav1.ConditionStatus, reason, message string) []metav1.Condition {
+		return []metav1.Condition{{Type: refractv1alpha1.ConditionSynced, Status: status, Reason: reason, Message: message}}
+	}
+	all, rejected := condition(metav1.ConditionTrue, reasonSynced, "all"), condition(metav1.ConditionFalse, reasonRejected, "eu-1: no")
+	under := condition(metav1.ConditionFalse, reasonProgressing, "1 of 2")
+	cases := map[string]struct {
+		reason      string
+		gone        bool
+		before, now []metav1.Condition
+		corrected   []string
+		want        []string
+	}{
+		"Arrived":     {reason: "For the first time.", now: all, want: []string{"Normal Synced all"}},
+		"ArrivedThen": {reason: "After something else.", before: rejected, now: all, want: []string{"Normal Synced all"}},
+		"Still":       {reason: "It is as it was.", before: all, now: all},
+		"Underway":    {reason: "That happens all the time.", before: all, now: under},
+		"Fails":       {reason: "Somebody has to do something.", before: under, now: rejected, want: []string{"Warning Rejected eu-1: no"}},
+		"StillFails":  {reason: "They were told.", before: rejected, now: rejected},
+		"Corrected":   {reason: "Each time.", before: all, now: all, corrected: []string{"eu-1: it was changed"}, want: []string{"Warning DriftCorrected eu-1: it was changed"}},
+		"Gone":        {reason: "Nobody watches what is not there.", gone: true, now: rejected, corrected: []string{"eu-1: it was changed"}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+			told := make(chan string, 10)
+			c.reporter.recorder = &events.FakeRecorder{Events: told}
+			c.state.setDesired(key, &desiredState{}, previous{}, nil)
+			for _, text := range tc.corrected {
+				c.state.correct(key, text)
+			}
+			c.reporter.announce(key, &desiredState{gone: tc.gone, kind: "ConfigMap", gvr: configMaps}, tc.before, nil, &refractv1alpha1.PropagationStatus{Conditions: tc.now})
+			close(told)
+			var got []string
+			for event := range told {
+				got = append(got, event)
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nannounce(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}

@@ -1,0 +1,220 @@
+package installation
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	utilyaml "k8s.io/apimachinery/pkg/util/yaml"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// MemberAccount is the name of the account that Refract has on a member, and of its roles.
+const MemberAccount = "refract-member"
+
+// TokenLife is how long a token is asked for; the API server may give it less. Refract renews it
+// when two thirds of its life are over.
+const TokenLife = 90 * 24 * time.Hour
+
+// Membership is that of a cluster in the fleet of a hub.
+type Membership struct {
+	Hub  types.UID
+	Name string // Of the FederatedCluster.
+}
+
+func (m Membership) String() string { return string(m.Hub) + "/" + m.Name }
+
+// hubsAnnotation has the memberships that an account was made for, joined by commas. An
+// account that somebody has made by hand has none, and is left to them.
+const hubsAnnotation = refractv1alpha1.Prefix + "hubs"
+
+// ErrRoleShared is returned for a role that is to be another, and that the account has for other
+// hubs, or other names, as well.
+var ErrRoleShared = errors.New("is in use by other memberships")
+
+// roleThere returns the role that the account has already; nil if there is none.
+func roleThere(ctx context.Context, c client.Reader) (*rbacv1.ClusterRole, error) {
+	role := &rbacv1.ClusterRole{}
+	switch err := c.Get(ctx, client.ObjectKey{Name: MemberAccount}, role); {
+	case apierrors.IsNotFound(err):
+		return nil, nil //nolint:nilnil // There is none, which is no error.
+	case err != nil:
+		return nil, fmt.Errorf("reading clusterrole %s: %w", MemberAccount, err)
+	}
+	return role, nil
+}
+
+// Admit makes the account that Refract has on a member, with what it may do there, and returns a
+// token for it. What it may do are the rules of the role that is there, or else of the documented
+// one, if none are given, and else those given, with what Refract cannot do without. The client has the rights of
+// whoever admits it: who may not do something himself cannot allow it. All of it belongs to the
+// role: with that it goes.
+func Admit(ctx context.Context, c client.Client, of Membership, rules []rbacv1.PolicyRule) (token string, err error) {
+	text, err := MemberManifest()
+	if err != nil {
+		return "", err
+	}
+	objects, err := parse(text)
+	if err != nil {
+		return "", err
+	}
+	if rules != nil {
+		if err := narrow(objects, slices.Concat(rules, needed)); err != nil {
+			return "", err
+		}
+	}
+	all, err := membershipsOf(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	if !slices.Contains(all, of.String()) {
+		all = append(all, of.String())
+	}
+	there, err := roleThere(ctx, c)
+	if err != nil {
+		return "", err
+	}
+	if there != nil && rules != nil && (len(all) > 1 || all[0] != of.String()) {
+		return "", fmt.Errorf("clusterrole %s %w: another role would be theirs, too", MemberAccount, ErrRoleShared)
+	}
+	var owner []metav1.OwnerReference
+	// The role comes first, as all else belongs to it, but for the namespace.
+	slices.SortStableFunc(objects, func(a, b *unstructured.Unstructured) int { return rank(a) - rank(b) })
+	for _, o := range objects {
+		switch o.GetKind() {
+		case "Namespace", "ClusterRole":
+		default:
+			o.SetOwnerReferences(owner)
+		}
+		if o.GetKind() == "ServiceAccount" {
+			o.SetAnnotations(map[string]string{hubsAnnotation: strings.Join(all, ",")})
+		}
+		if o.GetKind() == "ClusterRole" && there != nil && rules == nil {
+			o.SetUID(there.UID) // What somebody has added to it, or taken out, stays so.
+		} else if err := c.Apply(ctx, client.ApplyConfigurationFromUnstructured(o), client.FieldOwner(FieldManager), client.ForceOwnership); err != nil {
+			return "", fmt.Errorf("applying %s: %w", Describe(o), err)
+		}
+		if o.GetKind() == "ClusterRole" {
+			owner = []metav1.OwnerReference{{APIVersion: rbacv1.SchemeGroupVersion.String(), Kind: "ClusterRole", Name: o.GetName(), UID: o.GetUID()}}
+		}
+	}
+	account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(TokenLife / time.Second))}}
+	if err := c.SubResource("token").Create(ctx, account, request); err != nil {
+		return "", fmt.Errorf("requesting a token of serviceaccount %s/%s: %w", account.Namespace, account.Name, err)
+	}
+	return request.Status.Token, nil
+}
+
+// narrow gives the role other rules.
+func narrow(objects []*unstructured.Unstructured, rules []rbacv1.PolicyRule) error {
+	for _, o := range objects {
+		if o.GetKind() != "ClusterRole" {
+			continue
+		}
+		role := &rbacv1.ClusterRole{Rules: rules}
+		fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(role)
+		if err != nil {
+			return err
+		}
+		o.Object["rules"] = fields["rules"]
+	}
+	return nil
+}
+
+// rank is the order in which the objects of a member are written.
+func rank(o *unstructured.Unstructured) int {
+	switch o.GetKind() {
+	case "Namespace":
+		return 0
+	case "ClusterRole":
+		return 1
+	default:
+		return 2
+	}
+}
+
+// needed are the rules without which Refract can do nothing on a member: to look whether it is
+// ready, and which cluster it is; to make namespaces for copies; and to take its own account away.
+var needed = []rbacv1.PolicyRule{
+	{NonResourceURLs: []string{"/readyz"}, Verbs: []string{"get"}},
+	{APIGroups: []string{""}, Resources: []string{"namespaces"}, Verbs: []string{"get", "list", "watch", "create"}},
+	{APIGroups: []string{rbacv1.GroupName}, Resources: []string{"clusterroles"}, ResourceNames: []string{MemberAccount}, Verbs: []string{"delete"}},
+	{APIGroups: []string{""}, Resources: []string{"serviceaccounts"}, ResourceNames: []string{MemberAccount}, Verbs: []string{"get", "patch"}},
+}
+
+// RulesOf reads the rules of the one ClusterRole in a file.
+func RulesOf(text []byte) ([]rbacv1.PolicyRule, error) {
+	var found *rbacv1.ClusterRole
+	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(text)))
+	for {
+		document, err := documents.Read()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		role := &rbacv1.ClusterRole{}
+		if err := errors.Join(err, yaml.UnmarshalStrict(document, role)); err != nil || role.Kind != "ClusterRole" {
+			return nil, errors.Join(fmt.Errorf("want a ClusterRole, got %q", role.Kind), err)
+		}
+		if found != nil {
+			return nil, fmt.Errorf("want one ClusterRole, got %s and %s", found.Name, role.Name)
+		}
+		found = role
+	}
+	if found == nil || len(found.Rules) == 0 {
+		return nil, errors.New("want a ClusterRole with rules, got none")
+	}
+	return found.Rules, nil
+}
+
+// membershipsOf returns those that the account was made for.
+func membershipsOf(ctx context.Context, c client.Reader) ([]string, error) {
+	account := &corev1.ServiceAccount{}
+	key := client.ObjectKey{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}
+	if err := c.Get(ctx, key, account); err != nil {
+		if apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("reading serviceaccount %s: %w", key, err)
+	}
+	return slices.DeleteFunc(strings.Split(account.Annotations[hubsAnnotation], ","), func(s string) bool { return s == "" }), nil
+}
+
+// Dismiss takes away what [Admit] has made on a member, and reports whether it did. It stays if
+// somebody has made it by hand, or if it is needed for another membership. The client may be that
+// of the account itself.
+func Dismiss(ctx context.Context, c client.Client, of Membership) (bool, error) {
+	all, err := membershipsOf(ctx, c)
+	if err != nil || !slices.Contains(all, of.String()) {
+		return false, err
+	}
+	if rest := slices.DeleteFunc(all, func(m string) bool { return m == of.String() }); len(rest) > 0 {
+		account := &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Namespace: corev1alpha1.SystemNamespace, Name: MemberAccount}}
+		patch := client.RawPatch(types.MergePatchType, fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`, hubsAnnotation, strings.Join(rest, ",")))
+		return false, c.Patch(ctx, account, patch, client.FieldOwner(FieldManager))
+	}
+	// All else belongs to it, and goes with it.
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: MemberAccount}}
+	if err := c.Delete(ctx, role); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	return true, nil
+}

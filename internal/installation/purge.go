@@ -1,0 +1,161 @@
+package installation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/config"
+)
+
+// Stock is what there is of a type of ours.
+type Stock struct {
+	CRD     string
+	Objects []string // NAMESPACE/NAME, or NAME.
+
+	kind schema.GroupVersionKind
+}
+
+// Stocks returns what there is of each type of ours: what users wrote, and what is reported on
+// it.
+func Stocks(ctx context.Context, c client.Reader) ([]Stock, error) {
+	files, err := fs.Glob(config.CRDs, "crd/*.yaml")
+	if err != nil {
+		return nil, err
+	}
+	var stocks []Stock
+	for _, file := range files {
+		text, err := fs.ReadFile(config.CRDs, file)
+		crd := &apiextensionsv1.CustomResourceDefinition{}
+		if err := errors.Join(err, yaml.Unmarshal(text, crd)); err != nil {
+			return nil, fmt.Errorf("reading %s: %w", file, err)
+		}
+		s := Stock{CRD: crd.Name, kind: schema.GroupVersionKind{Group: crd.Spec.Group, Kind: crd.Spec.Names.Kind}}
+		for i := range crd.Spec.Versions {
+			if crd.Spec.Versions[i].Storage {
+				s.kind.Version = crd.Spec.Versions[i].Name
+			}
+		}
+		err = s.each(ctx, c, func(o *metav1.PartialObjectMetadata) error {
+			s.Objects = append(s.Objects, strings.TrimPrefix(o.Namespace+"/"+o.Name, "/"))
+			return nil
+		})
+		switch {
+		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err):
+		case err != nil:
+			return nil, fmt.Errorf("listing %s: %w", crd.Name, err)
+		default:
+			stocks = append(stocks, s)
+		}
+	}
+	return stocks, nil
+}
+
+func (s *Stock) each(ctx context.Context, c client.Reader, do func(*metav1.PartialObjectMetadata) error) error {
+	next := ""
+	for {
+		list := &metav1.PartialObjectMetadataList{}
+		kind := s.kind
+		kind.Kind += "List"
+		list.SetGroupVersionKind(kind)
+		if err := c.List(ctx, list, client.Limit(pageSize), client.Continue(next)); err != nil {
+			return err
+		}
+		for i := range list.Items {
+			if err := do(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		if next = list.Continue; next == "" {
+			return nil
+		}
+	}
+}
+
+// Purge deletes the CustomResourceDefinitions with all their objects, the credentials of
+// members among them, and the system namespace if nothing else is in it. Nothing of Refract
+// may run any more: copies on members stay, and nobody takes them away any more.
+func (r *Removal) Purge(ctx context.Context) error {
+	secrets, err := r.credentials(ctx)
+	if err != nil {
+		return err
+	}
+	stocks, err := Stocks(ctx, r.Client)
+	if err != nil {
+		return err
+	}
+	for i := range stocks {
+		if err := r.release(ctx, &stocks[i]); err != nil {
+			return err
+		}
+	}
+	for i := range stocks {
+		if err := r.deleteAll(ctx, []client.Object{named("apiextensions.k8s.io", "CustomResourceDefinition", "", stocks[i].CRD)}); err != nil {
+			return err
+		}
+	}
+	for i := range stocks {
+		key := client.ObjectKey{Name: stocks[i].CRD}
+		err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
+			err := r.Client.Get(ctx, key, &apiextensionsv1.CustomResourceDefinition{})
+			return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+		})
+		if err != nil {
+			return fmt.Errorf("waiting for CustomResourceDefinition %s to be gone: %w", key.Name, err)
+		}
+	}
+	if err := r.deleteAll(ctx, secrets); err != nil {
+		return err
+	}
+	return r.deleteNamespace(ctx)
+}
+
+// credentials returns the Secrets that FederatedClusters refer to.
+func (r *Removal) credentials(ctx context.Context) ([]client.Object, error) {
+	members := &corev1alpha1.FederatedClusterList{}
+	if err := r.Client.List(ctx, members); err != nil {
+		if meta.IsNoMatchError(err) || apierrors.IsNotFound(err) {
+			return nil, nil
+		}
+		return nil, fmt.Errorf("listing clusters: %w", err)
+	}
+	var secrets []client.Object
+	for i := range members.Items {
+		if name := members.Items[i].Spec.SecretRef.Name; name != "" {
+			secrets = append(secrets, named("", "Secret", r.Namespace, name))
+		}
+	}
+	return secrets, nil
+}
+
+// release takes off our finalizers, which nobody heeds any more: those of others stay.
+func (r *Removal) release(ctx context.Context, s *Stock) error {
+	ours := []string{refractv1alpha1.Finalizer, refractv1alpha1.ConversionFinalizer}
+	return s.each(ctx, r.Client, func(o *metav1.PartialObjectMetadata) error {
+		if !slices.ContainsFunc(o.Finalizers, func(f string) bool { return slices.Contains(ours, f) }) {
+			return nil
+		}
+		o.SetGroupVersionKind(s.kind)
+		before := o.DeepCopy()
+		o.Finalizers = slices.DeleteFunc(o.Finalizers, func(f string) bool { return slices.Contains(ours, f) })
+		err := r.Client.Patch(ctx, o, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("releasing %s %s: %w", s.kind.Kind, o.Name, err)
+		}
+		return nil
+	})
+}

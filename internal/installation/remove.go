@@ -1,0 +1,349 @@
+package installation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/util/retry"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// Removal is an installation that is to be taken away.
+type Removal struct {
+	Client client.Client
+	// Discovery tells the types of the cluster.
+	Discovery discovery.DiscoveryInterface
+	// Namespace is the system namespace.
+	Namespace string
+	// Unwire has the API server convert nothing by a webhook any more where no stored object
+	// needs that, although several versions are in use.
+	Unwire bool
+	// Tell is told what was done, a line each.
+	Tell func(line string)
+}
+
+// Kept is a CustomResourceDefinition that needs a part to stay, and why.
+type Kept struct {
+	WiredCRD
+
+	Why error
+}
+
+// Kept returns the CustomResourceDefinitions without whose conversion objects could not be
+// read, or would lose something.
+func (r *Removal) Kept(ctx context.Context) (kept []Kept, free []WiredCRD, err error) {
+	wired, err := Wired(ctx, r.Client, r.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range wired {
+		w := &wired[i]
+		why := w.Unneeded(ctx, r.Client)
+		if why == nil && len(w.InUse) > 1 && !r.Unwire {
+			why = fmt.Errorf("its versions %s are in use, and who asks for another than %s would get objects as they are stored: "+
+				"have it serve %s alone, or say --unwire", strings.Join(w.InUse, ", "), w.Storage, w.Storage)
+		}
+		if why != nil {
+			kept = append(kept, Kept{*w, why})
+			continue
+		}
+		free = append(free, *w)
+	}
+	return kept, free, nil
+}
+
+// Run takes the installation away: first what the API server asks, so that no write waits for
+// somebody who is gone, then what runs, and then its rights. It returns what stays, as it is
+// needed: the part that converts those definitions runs on as it is. What users wrote stays
+// in any case, and so do the CustomResourceDefinitions.
+func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
+	kept, free, err := r.Kept(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var stays, goes []Part
+	for _, part := range Parts() {
+		if slices.ContainsFunc(kept, func(k Kept) bool { return k.Service == part.Deployment }) {
+			stays = append(stays, part)
+			continue
+		}
+		goes = append(goes, part)
+	}
+	if err := r.mayGo(ctx, goes); err != nil {
+		return nil, err
+	}
+	// Who may not write any more does not write again what is changed and deleted now.
+	if err := r.deleteAll(ctx, r.rights(goes, "ClusterRoleBinding", "RoleBinding")); err != nil {
+		return nil, err
+	}
+	if err := r.unwire(ctx, free); err != nil {
+		return nil, err
+	}
+	if err := r.deleteAll(ctx, r.asks(goes, stays)); err != nil {
+		return nil, err
+	}
+	if err := r.stop(ctx, goes); err != nil {
+		return nil, err
+	}
+	rest, err := r.manifest(goes, stays)
+	if err != nil {
+		return nil, err
+	}
+	for _, part := range goes {
+		rest = append(rest, part.own(r.Namespace, stays)...)
+	}
+	// A replica may have written something in the moment before it lost its rights.
+	if err := r.unwire(ctx, free); err != nil {
+		return nil, err
+	}
+	rest = append(rest, r.asks(goes, stays)...)
+	if err := r.deleteAll(ctx, rest); err != nil {
+		return nil, err
+	}
+	if len(stays) > 0 {
+		return kept, nil
+	}
+	if err := r.deleteLeases(ctx); err != nil {
+		return nil, err
+	}
+	return kept, r.deleteNamespace(ctx)
+}
+
+// unwire has the API server ask nobody about those of these definitions about which it still does.
+func (r *Removal) unwire(ctx context.Context, these []WiredCRD) error {
+	if len(these) == 0 {
+		return nil
+	}
+	return retry.RetryOnConflict(retry.DefaultBackoff, func() error {
+		wired, err := Wired(ctx, r.Client, r.Namespace)
+		if err != nil {
+			return err
+		}
+		for i := range wired {
+			w := &wired[i]
+			if !slices.ContainsFunc(these, func(this WiredCRD) bool { return this.Name == w.Name }) {
+				continue
+			}
+			if err := w.Unwire(ctx, r.Client); err != nil {
+				return err
+			}
+			r.Tell(fmt.Sprintf("customresourcedefinition %s is converted by nobody any more", w.Name))
+		}
+		return nil
+	})
+}
+
+// mayGo returns an error if a part is somebody else's to take away.
+func (r *Removal) mayGo(ctx context.Context, parts []Part) error {
+	for _, part := range parts {
+		d := &appsv1.Deployment{}
+		d.SetGroupVersionKind(appsv1.SchemeGroupVersion.WithKind("Deployment"))
+		err := r.Client.Get(ctx, client.ObjectKey{Namespace: r.Namespace, Name: part.Deployment}, d)
+		switch {
+		case err == nil:
+			if release := KeptByHelm(d); release != "" {
+				return fmt.Errorf("deployment %s/%s %w, release %s", d.Namespace, d.Name, ErrKeptByHelm, release)
+			}
+		case !apierrors.IsNotFound(err):
+			return fmt.Errorf("reading deployment %s/%s: %w", r.Namespace, part.Deployment, err)
+		default:
+			alive, err := renewed(ctx, r.Client, r.Namespace, part)
+			if err != nil {
+				return err
+			}
+			if alive {
+				return fmt.Errorf("%w: `refract run` does %s for this cluster from elsewhere: end it first", ErrRuns, part.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// ErrRuns is returned for a Refract that runs, and is no installation.
+var ErrRuns = errors.New("it is no Deployment")
+
+// rights returns what of these kinds the parts have.
+func (r *Removal) rights(parts []Part, kinds ...string) []client.Object {
+	var objects []client.Object
+	for _, part := range parts {
+		for _, kind := range kinds {
+			namespace := r.Namespace
+			if strings.HasPrefix(kind, "Cluster") {
+				namespace = ""
+			}
+			objects = append(objects, named("rbac.authorization.k8s.io", kind, namespace, part.Role))
+		}
+	}
+	return objects
+}
+
+// asks returns what has the API server ask, or judge, and goes with the parts.
+func (r *Removal) asks(goes, stays []Part) []client.Object {
+	var objects []client.Object
+	for _, part := range goes {
+		objects = append(objects, part.asked()...)
+		objects = append(objects, part.judged(stays)...)
+	}
+	return objects
+}
+
+// manifest returns the objects of the manifests that go with the parts, the last first.
+func (r *Removal) manifest(goes, stays []Part) ([]client.Object, error) {
+	all, err := Objects(&Options{Parts: goes, Namespace: r.Namespace, Image: "refract"})
+	if err != nil {
+		return nil, err
+	}
+	kept := map[string]bool{}
+	if len(stays) > 0 {
+		others, err := Objects(&Options{Parts: stays, Namespace: r.Namespace, Image: "refract"})
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range others {
+			kept[Describe(o)] = true
+		}
+	}
+	var objects []client.Object
+	for _, o := range slices.Backward(all) {
+		if o.GetKind() != "Namespace" && !kept[Describe(o)] {
+			objects = append(objects, o)
+		}
+	}
+	return objects, nil
+}
+
+// stop deletes the Deployments, and returns when their pods are gone: what one still does
+// would come after all else.
+func (r *Removal) stop(ctx context.Context, parts []Part) error {
+	for _, part := range parts {
+		if err := r.deleteAll(ctx, []client.Object{named("apps", "Deployment", r.Namespace, part.Deployment)}); err != nil {
+			return err
+		}
+	}
+	last := ""
+	err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
+		var pods []string
+		for _, part := range parts {
+			list := &corev1.PodList{}
+			if err := r.Client.List(ctx, list, client.InNamespace(r.Namespace), client.MatchingLabels{"app.kubernetes.io/name": part.Deployment}); err != nil {
+				return false, err
+			}
+			for i := range list.Items {
+				pods = append(pods, list.Items[i].Name)
+			}
+		}
+		if line := fmt.Sprintf("%d pods are ending", len(pods)); len(pods) > 0 && line != last {
+			r.Tell(line)
+			last = line
+		}
+		return len(pods) == 0, nil
+	})
+	if err != nil && ctx.Err() != nil {
+		return fmt.Errorf("waiting for the pods to end: %s: %w", last, err)
+	}
+	return err
+}
+
+// deleteAll deletes objects as far as they are there, and tells of each.
+func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error {
+	for _, o := range objects {
+		err := r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		switch {
+		case err == nil:
+			r.Tell(Describe(o) + " deleted")
+		case !apierrors.IsNotFound(err) && !meta.IsNoMatchError(err):
+			return fmt.Errorf("deleting %s: %w", Describe(o), err)
+		}
+	}
+	return nil
+}
+
+// deleteLeases deletes those of replicas that ran.
+func (r *Removal) deleteLeases(ctx context.Context) error {
+	leases := &coordinationv1.LeaseList{}
+	if err := r.Client.List(ctx, leases, client.InNamespace(r.Namespace)); err != nil {
+		return fmt.Errorf("listing leases: %w", err)
+	}
+	for i := range leases.Items {
+		if !strings.HasPrefix(leases.Items[i].Name, replicaPrefix) {
+			continue
+		}
+		if err := r.deleteAll(ctx, []client.Object{named("coordination.k8s.io", "Lease", r.Namespace, leases.Items[i].Name)}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteNamespace deletes the system namespace if nothing is in it but what Kubernetes puts
+// there: the credentials of members and whatever else somebody keeps there are theirs.
+func (r *Removal) deleteNamespace(ctx context.Context) error {
+	ns := &corev1.Namespace{}
+	if err := r.Client.Get(ctx, client.ObjectKey{Name: r.Namespace}, ns); err != nil {
+		return client.IgnoreNotFound(err)
+	}
+	holds, err := r.holds(ctx)
+	if err != nil {
+		return err
+	}
+	if holds != "" {
+		r.Tell(fmt.Sprintf("namespace %s stays: it has %s", r.Namespace, holds))
+		return nil
+	}
+	return r.deleteAll(ctx, []client.Object{named("", "Namespace", "", r.Namespace)})
+}
+
+// holds names something in the system namespace that is not of Kubernetes or of the
+// installation; empty if there is nothing.
+func (r *Removal) holds(ctx context.Context) (string, error) {
+	lists, err := discovery.ServerPreferredNamespacedResources(r.Discovery)
+	if err != nil {
+		return "", fmt.Errorf("discovering the types of the cluster, any of which may be in namespace %s: %w", r.Namespace, err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return "", err
+		}
+		for i := range list.APIResources {
+			resource := &list.APIResources[i]
+			if !slices.Contains(resource.Verbs, "list") || !slices.Contains(resource.Verbs, "delete") || resource.Kind == "Event" {
+				continue
+			}
+			found := &metav1.PartialObjectMetadataList{}
+			found.SetGroupVersionKind(gv.WithKind(resource.Kind + "List"))
+			if err := r.Client.List(ctx, found, client.InNamespace(r.Namespace), client.Limit(pageSize)); err != nil {
+				return "", fmt.Errorf("listing %s in namespace %s: %w", resource.Name, r.Namespace, err)
+			}
+			for j := range found.Items {
+				if o := &found.Items[j]; !madeByCluster(resource.Kind, o) {
+					return strings.ToLower(resource.Kind) + " " + o.Name, nil
+				}
+			}
+		}
+	}
+	return "", nil
+}
+
+// madeByCluster reports whether Kubernetes puts an object into every namespace, or takes it
+// away by itself.
+func madeByCluster(kind string, o *metav1.PartialObjectMetadata) bool {
+	switch {
+	case kind == "ConfigMap" && o.Name == "kube-root-ca.crt", kind == "ServiceAccount" && o.Name == "default":
+		return true
+	default:
+		return o.DeletionTimestamp != nil || len(o.OwnerReferences) > 0
+	}
+}

@@ -1,0 +1,272 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+)
+
+// What a part writes for itself when it runs, by names.
+type traces struct {
+	mutating, validating []string // Webhook configurations.
+	policies             []string // ValidatingAdmissionPolicies,
+	bindings             []string // and their bindings.
+	secret               string   // With the webhook's certificate.
+	lease                string   // Of who leads.
+}
+
+// The names of what several parts write.
+const (
+	servicesPolicy   = "refract-services"
+	webhookSecret    = "refract-webhook"            //nolint:gosec // It is a name.
+	conversionSecret = "refract-conversion-webhook" //nolint:gosec // It is a name.
+	replicaPrefix    = "refract-replica-"
+	membersLease     = "refract-members"
+)
+
+var written = map[string]traces{
+	Propagation.Name: {
+		mutating: []string{"refract-injection-policies"}, validating: []string{"refract-policies", "refract-injection-policies"},
+		policies: []string{"refract-followers", "refract-named-followers", servicesPolicy, "refract-references"},
+		bindings: []string{
+			"refract-followers", "refract-followers-cluster", "refract-named-followers", "refract-named-followers-cluster",
+			servicesPolicy, "refract-references",
+		},
+		secret: webhookSecret, lease: "refract-leader",
+	},
+	Injection.Name: {
+		mutating: []string{"refract-injection"}, validating: []string{"refract-injection"},
+		policies: []string{servicesPolicy, "refract-injection-status"}, bindings: []string{servicesPolicy, "refract-injection-status"},
+		secret: webhookSecret, lease: "refract-injection",
+	},
+	Conversion.Name: {validating: []string{"refract-conversion"}, secret: conversionSecret, lease: "refract-conversion"},
+}
+
+// Admission returns the ValidatingAdmissionPolicies that a part keeps, and their bindings, each
+// with its name alone.
+func (p Part) Admission() []client.Object { return p.judged(nil) }
+
+// Configuration returns the name of the ValidatingWebhookConfiguration that a part keeps.
+func (p Part) Configuration() string { return written[p.Name].validating[0] }
+
+// Secret returns the name of the Secret with the certificate of a part's webhook.
+func (p Part) Secret() string { return written[p.Name].secret }
+
+// Lease returns the name of the Lease of the replica that leads.
+func (p Part) Lease() string { return written[p.Name].lease }
+
+// asked returns what has the API server ask a part.
+func (p Part) asked() []client.Object {
+	var objects []client.Object
+	for _, name := range written[p.Name].mutating {
+		objects = append(objects, named("admissionregistration.k8s.io", "MutatingWebhookConfiguration", "", name))
+	}
+	for _, name := range written[p.Name].validating {
+		objects = append(objects, named("admissionregistration.k8s.io", "ValidatingWebhookConfiguration", "", name))
+	}
+	return objects
+}
+
+// judged returns the admission policies of a part that none of the others has, bindings
+// first: without its binding a policy judges nothing.
+func (p Part) judged(others []Part) []client.Object {
+	var objects []client.Object
+	shared := func(name string) bool {
+		return slices.ContainsFunc(others, func(o Part) bool { return o != p && slices.Contains(written[o.Name].bindings, name) })
+	}
+	for _, name := range written[p.Name].bindings {
+		if !shared(name) {
+			objects = append(objects, named("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "", name))
+		}
+	}
+	for _, name := range written[p.Name].policies {
+		if !shared(name) {
+			objects = append(objects, named("admissionregistration.k8s.io", "ValidatingAdmissionPolicy", "", name))
+		}
+	}
+	return objects
+}
+
+// own returns what else a part writes that none of the others has.
+func (p Part) own(namespace string, others []Part) []client.Object {
+	objects := []client.Object{named("coordination.k8s.io", "Lease", namespace, written[p.Name].lease)}
+	if !slices.ContainsFunc(others, func(o Part) bool { return o != p && written[o.Name].secret == written[p.Name].secret }) {
+		objects = append(objects, named("", "Secret", namespace, written[p.Name].secret))
+	}
+	if p == Propagation {
+		objects = append(objects, named("coordination.k8s.io", "Lease", namespace, membersLease))
+	}
+	return objects
+}
+
+// named returns an object with its name alone, of version v1 of its group.
+func named(group, kind, namespace, name string) client.Object {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind})
+	u.SetNamespace(namespace)
+	u.SetName(name)
+	return u
+}
+
+// Left describes what parts have left that are not among those that there are, and do not run
+// elsewhere either: nobody has renewed their Lease.
+func Left(ctx context.Context, c client.Reader, namespace string, there []Part) ([]string, error) {
+	var left []string
+	elsewhere, err := Elsewhere(ctx, c, namespace, there)
+	if err != nil {
+		return nil, err
+	}
+	running := slices.Concat(there, elsewhere)
+	for _, part := range Parts() {
+		if slices.Contains(running, part) {
+			continue
+		}
+		for _, o := range slices.Concat(part.asked(), part.judged(running)) {
+			kind := o.GetObjectKind().GroupVersionKind().Kind
+			switch err := c.Get(ctx, client.ObjectKeyFromObject(o), o); {
+			case err == nil:
+				left = append(left, kind+" "+o.GetName())
+			case !apierrors.IsNotFound(err):
+				return nil, fmt.Errorf("reading %s %s: %w", kind, o.GetName(), err)
+			}
+		}
+	}
+	return left, nil
+}
+
+// Elsewhere returns the parts that are not among those that there are, and run all the same:
+// outside of the cluster, as somebody renews their Lease.
+func Elsewhere(ctx context.Context, c client.Reader, namespace string, there []Part) ([]Part, error) {
+	var running []Part
+	for _, part := range Parts() {
+		if slices.Contains(there, part) {
+			continue
+		}
+		alive, err := renewed(ctx, c, namespace, part)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			running = append(running, part)
+		}
+	}
+	return running, nil
+}
+
+// renewed reports whether somebody has renewed the Lease of a part of late: it may run outside
+// of the cluster.
+func renewed(ctx context.Context, c client.Reader, namespace string, part Part) (bool, error) {
+	lease := &coordinationv1.Lease{}
+	switch err := c.Get(ctx, client.ObjectKey{Namespace: namespace, Name: part.Lease()}, lease); {
+	case apierrors.IsNotFound(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("reading Lease %s/%s: %w", namespace, part.Lease(), err)
+	}
+	at, lasts := lease.Spec.RenewTime, lease.Spec.LeaseDurationSeconds
+	if at == nil || lasts == nil || lease.Spec.HolderIdentity == nil || *lease.Spec.HolderIdentity == "" {
+		return false, nil
+	}
+	return time.Since(at.Time) < time.Duration(*lasts)*time.Second+10*time.Second, nil
+}
+
+// WiredCRD is a CustomResourceDefinition whose objects the API server has converted by a part.
+type WiredCRD struct {
+	// Name of the CustomResourceDefinition, and Service that is asked.
+	Name, Service string
+	// InUse are the versions that are served, or that objects may be stored in.
+	InUse []string
+	// Stored are those that objects may be stored in; Storage is the one they are written in.
+	Stored  []string
+	Storage string
+
+	definition *apiextensionsv1.CustomResourceDefinition
+}
+
+// pageSize is how many objects a list is asked for at once.
+const pageSize = 100
+
+// Wired returns the CustomResourceDefinitions that are converted by a Service of the system
+// namespace which is one of ours.
+func Wired(ctx context.Context, c client.Reader, namespace string) ([]WiredCRD, error) {
+	var wired []WiredCRD
+	page := &apiextensionsv1.CustomResourceDefinitionList{}
+	for {
+		if err := c.List(ctx, page, client.Limit(pageSize), client.Continue(page.Continue)); err != nil {
+			return nil, fmt.Errorf("listing CustomResourceDefinitions: %w", err)
+		}
+		for i := range page.Items {
+			if w := wiredTo(&page.Items[i], namespace); w != nil {
+				wired = append(wired, *w)
+			}
+		}
+		if page.Continue == "" {
+			return wired, nil
+		}
+		page = &apiextensionsv1.CustomResourceDefinitionList{ListMeta: metav1.ListMeta{Continue: page.Continue}}
+	}
+}
+
+func wiredTo(crd *apiextensionsv1.CustomResourceDefinition, namespace string) *WiredCRD {
+	conversion := crd.Spec.Conversion
+	if conversion == nil || conversion.Strategy != apiextensionsv1.WebhookConverter || conversion.Webhook == nil ||
+		conversion.Webhook.ClientConfig == nil || conversion.Webhook.ClientConfig.Service == nil {
+		return nil
+	}
+	service := conversion.Webhook.ClientConfig.Service
+	if service.Namespace != namespace || !slices.ContainsFunc(Parts(), func(p Part) bool { return p.Deployment == service.Name }) {
+		return nil
+	}
+	w := &WiredCRD{Name: crd.Name, Service: service.Name, Stored: crd.Status.StoredVersions, definition: crd.DeepCopy()}
+	for i := range crd.Spec.Versions {
+		v := &crd.Spec.Versions[i]
+		if v.Storage {
+			w.Storage = v.Name
+		}
+		if v.Served || v.Storage || slices.Contains(crd.Status.StoredVersions, v.Name) {
+			w.InUse = append(w.InUse, v.Name)
+		}
+	}
+	return w
+}
+
+// Unneeded returns nil if no stored object needs to be converted: one version is in use, or
+// all are stored in the version that they are written in, or there is none. Else the error
+// says what speaks against it.
+func (w *WiredCRD) Unneeded(ctx context.Context, c client.Reader) error {
+	if len(w.InUse) < 2 || (len(w.Stored) == 1 && w.Stored[0] == w.Storage) {
+		return nil
+	}
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(schema.GroupVersionKind{Group: w.definition.Spec.Group, Version: w.Storage, Kind: w.definition.Spec.Names.ListKind})
+	if err := c.List(ctx, list, client.Limit(1)); err != nil {
+		return fmt.Errorf("objects may be stored in %s, and whether there are any cannot be found out: %w", strings.Join(w.Stored, ", "), err)
+	}
+	if len(list.Items) == 0 && list.Continue == "" {
+		return nil
+	}
+	return fmt.Errorf("objects may be stored in %s: refract crd migrate %s has all of them stored in %s", strings.Join(w.Stored, ", "), w.Name, w.Storage)
+}
+
+// Unwire has the API server ask nobody any more to convert the objects of a definition, if
+// nothing has changed it since it was read.
+func (w *WiredCRD) Unwire(ctx context.Context, c client.Client) error {
+	before := w.definition.DeepCopy()
+	after := before.DeepCopy()
+	after.Spec.Conversion = &apiextensionsv1.CustomResourceConversion{Strategy: apiextensionsv1.NoneConverter}
+	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
+	if err := c.Patch(ctx, after, patch, client.FieldOwner(FieldManager)); err != nil {
+		return fmt.Errorf("having the API server convert CustomResourceDefinition %s without a webhook: %w", w.Name, err)
+	}
+	return nil
+}

@@ -1,0 +1,220 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/metadata"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+// Requests for objects of a member per second, and how many may come at once.
+// API servers on few cores take some hundred writes per second; the limit is to
+// keep an error of ours from becoming theirs, not to slow anything down.
+const (
+	requestsPerSecond = 500
+	requestBurst      = 1000
+)
+
+// requestTimeout bounds every request to a member but watches. It is more than
+// the 10 s that API servers give a webhook by default, so that a webhook that
+// hangs is told from a member that does.
+const requestTimeout = 15 * time.Second
+
+// errLeft is the answer to requests to a member that is not this process's any more.
+var errLeft = errors.New("the cluster has left, or is reached in another way by now")
+
+// connection makes the requests to the API server of one member. Each is bounded in time and
+// in what is read of its answer, and tells which rights are missing; each write tells
+// whether the member takes writes at all. None is made after it was closed.
+type connection struct {
+	metadata  metadata.Interface
+	objects   dynamic.Interface
+	discovery *discovery.DiscoveryClient
+	rest      rest.Interface // Not limited, so that probes do not wait for writes.
+	closeIdle func()
+	token     *currentToken // Nil if requests are made with none of ours.
+
+	lifetime lifetime
+	limits   limits
+	rights   rights
+	breaker  breaker
+	meter    meter
+}
+
+// lifetime is how long requests may be made, and watches go on.
+type lifetime struct {
+	ctx      context.Context //nolint:containedctx // The life of the watches, which begin one by one.
+	stop     context.CancelFunc
+	requests sync.RWMutex // Held for reading during a request.
+	watches  sync.WaitGroup
+}
+
+func newConnection(name string, cfg *rest.Config) (*connection, error) {
+	bounds, t := newLimits(name), newCurrentToken(cfg.BearerToken)
+	web, closeIdle, err := httpClientWith(cfg, t, bounds)
+	if err != nil {
+		return nil, err
+	}
+	c, err := connectionBy(web, name, cfg, bounds, closeIdle)
+	if err != nil {
+		return nil, err
+	}
+	c.token = t
+	return c, nil
+}
+
+// connectionBy returns a connection whose requests go by way of an HTTP client.
+func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits, closeIdle func()) (*connection, error) {
+	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
+	if err != nil {
+		return nil, err
+	}
+	limited := rest.CopyConfig(cfg)
+	limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
+	meta, err := metadata.NewForConfigAndClient(limited, web)
+	if err != nil {
+		return nil, err
+	}
+	objects, err := dynamic.NewForConfigAndClient(limited, web)
+	if err != nil {
+		return nil, err
+	}
+	ctx, stop := context.WithCancel(context.Background())
+	return &connection{
+		metadata:  meta,
+		objects:   objects,
+		discovery: disco,
+		rest:      disco.RESTClient(),
+		closeIdle: closeIdle,
+		limits:    bounds,
+		rights:    rights{now: time.Now},
+		breaker:   breaker{now: time.Now, opened: meter(name).opened},
+		meter:     meter(name),
+		lifetime:  lifetime{ctx: ctx, stop: stop},
+	}, nil
+}
+
+// close refuses new requests, waits for those under way, and ends the watches. Begun is
+// called when no request is under way any more, before watches are waited for.
+func (c *connection) close(begun func()) {
+	l := &c.lifetime
+	l.stop()
+	l.requests.Lock()
+	l.requests.Unlock() //nolint:staticcheck // Those that were under way have ended, and none begins.
+	begun()
+	l.watches.Wait()
+	c.closeIdle()
+}
+
+func (c *connection) closed() bool { return c.lifetime.ctx.Err() != nil }
+
+// probeTimeout is how long an API server may take to say that it is ready.
+const probeTimeout = 5 * time.Second
+
+// probe asks the API server whether it is ready to serve. The error says why
+// not: an API server that answers and is not ready gives an [apierrors.APIStatus].
+func (c *connection) probe(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	defer cancel()
+	return c.rest.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error() // The next probe is the retry.
+}
+
+// action is what a request does, in the words of RBAC.
+type action struct {
+	verb      string
+	resource  schema.GroupResource
+	namespace string
+}
+
+// request makes a request unless the connection is closed, which waits for it. What do returns
+// as an error is cut to a bound.
+func (c *connection) request(ctx context.Context, do func(context.Context) error) error {
+	c.lifetime.requests.RLock()
+	defer c.lifetime.requests.RUnlock()
+	if c.closed() {
+		return errLeft
+	}
+	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	defer cancel()
+	ctx, end := c.limits.account.begin(ctx)
+	defer end()
+	return brief(do(ctx))
+}
+
+// read makes a request that changes nothing.
+func (c *connection) read(ctx context.Context, a action, do func(context.Context) error) error {
+	return c.request(ctx, func(ctx context.Context) error {
+		err := do(ctx)
+		c.rights.note(a, err)
+		return err
+	})
+}
+
+// write makes a request that changes something: the breaker looks on.
+func (c *connection) write(ctx context.Context, a action, do func(context.Context) error) error {
+	return c.request(ctx, func(ctx context.Context) error {
+		began := time.Now()
+		err := do(ctx)
+		c.rights.note(a, err)
+		c.breaker.note(err)
+		c.meter.wrote(a.verb, err, time.Since(began))
+		return err
+	})
+}
+
+// get reads the metadata of an object.
+func (c *connection) get(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (got *metav1.PartialObjectMetadata, err error) {
+	err = c.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = c.metadata.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		return err
+	})
+	return got, err
+}
+
+// list reads the metadata of objects of all namespaces, one page.
+func (c *connection) list(ctx context.Context, gvr schema.GroupVersionResource, o metav1.ListOptions) (page *metav1.PartialObjectMetadataList, err error) {
+	err = c.read(ctx, action{"list", gvr.GroupResource(), ""}, func(ctx context.Context) (err error) {
+		page, err = c.metadata.Resource(gvr).List(ctx, o)
+		return err
+	})
+	return page, err
+}
+
+// patch changes an object, or makes it if it is applied.
+func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
+	body []byte, o metav1.PatchOptions,
+) (got *metav1.PartialObjectMetadata, err error) {
+	err = c.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		got, err = c.metadata.Resource(gvr).Namespace(name.Namespace).Patch(ctx, name.Name, kind, body, o)
+		return c.unserved(ctx, gvr, err)
+	})
+	return got, err
+}
+
+// delete begins the deletion of an object that is still as the preconditions say. Found is
+// false, and there is no error, if it is not.
+func (c *connection) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, only metav1.Preconditions) (
+	found bool, err error,
+) {
+	background := metav1.DeletePropagationBackground
+	err = c.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
+		err := c.metadata.Resource(gvr).Namespace(name.Namespace).Delete(ctx, name.Name,
+			metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
+		return c.unserved(ctx, gvr, err)
+	})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return false, nil
+	}
+	return err == nil, err
+}

@@ -1,0 +1,110 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync/atomic"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+)
+
+var errUndiscovered = errors.New("the cluster did not say which types this API group has")
+
+// served is a type that a member serves.
+type served struct {
+	schema.GroupVersionResource
+
+	kind       string
+	namespaced bool
+	verbs      []string
+}
+
+// discover asks which types the member serves, and which API groups do not say.
+func (c *connection) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
+	var lists []*metav1.APIResourceList
+	few := &paced{DiscoveryClient: c.discovery, excess: c.limits.excess, slots: make(chan struct{}, discoveredAtOnce)}
+	err = c.request(ctx, func(ctx context.Context) (err error) {
+		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, few)
+		return err
+	})
+	if few.listed.Load() > mostListed {
+		return nil, nil, fmt.Errorf("discovering types: %w", c.limits.excess.over("types and subresources", mostListed))
+	}
+	doubtful = map[string]bool{}
+	if partial, ok := errors.AsType[*discovery.ErrGroupDiscoveryFailed](err); ok {
+		for gv := range partial.Groups {
+			if len(gv.Group) <= mostName {
+				doubtful[gv.Group] = true
+			}
+		}
+	} else if err != nil {
+		return nil, nil, fmt.Errorf("discovering types: %w", err)
+	}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			return nil, nil, fmt.Errorf("discovering types: %w", err)
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			if !isName(r.Name) || len(gv.Group) > mostName {
+				continue // No API server has such a type.
+			}
+			types = append(types, served{gv.WithResource(r.Name), r.Kind, r.Namespaced, r.Verbs})
+		}
+		if len(types) > mostTypes {
+			return nil, nil, fmt.Errorf("discovering types: %w", c.limits.excess.over("types", mostTypes))
+		}
+	}
+	return types, doubtful, nil
+}
+
+// paced has the library ask for a few API groups at a time, and for no more when too much
+// was answered. By itself it asks for all that the API server says there are at once, and
+// reads that many answers at the same time.
+type paced struct {
+	*discovery.DiscoveryClient
+
+	excess *excess
+	slots  chan struct{}
+	listed atomic.Int64
+}
+
+// GroupsAndMaybeResourcesWithContext is the client's, for as many versions as may be.
+func (p *paced) GroupsAndMaybeResourcesWithContext(ctx context.Context) (
+	groups *metav1.APIGroupList, resources map[schema.GroupVersion]*metav1.APIResourceList, failed map[schema.GroupVersion]error, err error,
+) {
+	groups, resources, failed, err = p.DiscoveryClient.GroupsAndMaybeResourcesWithContext(ctx)
+	if err != nil {
+		return nil, nil, nil, err
+	}
+	versions := 0
+	for i := range groups.Groups {
+		versions += len(groups.Groups[i].Versions)
+	}
+	if versions > mostVersions {
+		return nil, nil, nil, p.excess.over("versions of API groups", mostVersions)
+	}
+	return groups, resources, failed, nil
+}
+
+// ServerResourcesForGroupVersionWithContext is the client's, when it is its turn.
+func (p *paced) ServerResourcesForGroupVersionWithContext(ctx context.Context, version string) (*metav1.APIResourceList, error) {
+	select {
+	case p.slots <- struct{}{}:
+		defer func() { <-p.slots }()
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if p.listed.Load() > mostListed {
+		return nil, errUndiscovered // There is too much already.
+	}
+	list, err := p.DiscoveryClient.ServerResourcesForGroupVersionWithContext(ctx, version)
+	if list != nil {
+		p.listed.Add(int64(len(list.APIResources)))
+	}
+	return list, err
+}

@@ -1,0 +1,76 @@
+package member
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// Objects reads and changes objects of a member, whether they are copies or not. Each call is
+// at least one request, and nothing of it is remembered.
+type Objects struct {
+	api    *connection
+	decode decoder
+}
+
+// ApplyAs writes the body by server-side apply under the name of another field
+// manager. Without force a field that somebody else manages makes a conflict.
+func (o *Objects) ApplyAs(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, body []byte, manager string, force bool) error {
+	_, err := o.api.patch(ctx, gvr, name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: manager, Force: &force})
+	return err
+}
+
+// Patch changes an object by a JSON merge patch.
+func (o *Objects) Patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, mergePatch []byte) error {
+	_, err := o.api.patch(ctx, gvr, name, types.MergePatchType, mergePatch, metav1.PatchOptions{FieldManager: FieldManager})
+	return err
+}
+
+// Read reads the metadata of an object.
+func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
+	got, err := o.api.get(ctx, gvr, name)
+	if err != nil {
+		return Copy{}, err
+	}
+	return o.decode.copyOf(got, gvr.GroupResource()), nil
+}
+
+// ReadWhole reads a whole object.
+func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (*unstructured.Unstructured, error) {
+	var got *unstructured.Unstructured
+	err := o.api.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = o.api.objects.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		return err
+	})
+	return got, err
+}
+
+// Any reports whether the member has an object of the type, a copy or not, in
+// whatever version it serves.
+func (o *Objects) Any(ctx context.Context, resource schema.GroupResource) (bool, error) {
+	group := &metav1.APIGroup{}
+	err := o.api.read(ctx, action{"get", resource, ""}, func(ctx context.Context) error {
+		return o.api.rest.Get().AbsPath("/apis", resource.Group).Do(ctx).Into(group)
+	})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	if len(group.Versions) > mostOfGroup {
+		return false, o.api.limits.excess.over("versions of an API group", mostOfGroup)
+	}
+	for _, version := range group.Versions {
+		list, err := o.api.list(ctx, resource.WithVersion(version.Version), metav1.ListOptions{Limit: 1})
+		if apierrors.IsNotFound(err) {
+			continue
+		}
+		return err == nil && len(list.Items) > 0, err
+	}
+	return false, nil
+}

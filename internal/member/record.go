@@ -1,0 +1,187 @@
+package member
+
+import (
+	"encoding/hex"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// record is a Copy as it is kept: some 150 bytes, and strings that it shares with
+// others.
+type record struct {
+	uid        uid
+	source     origin
+	madeFor    text
+	hash       text
+	orphan     text
+	message    text
+	fault      text
+	owned      Ownership
+	generation int64
+	version    uint64
+	round      uint32 // Of the last list that has shown it.
+	readiness  uint8  // Index of readinesses.
+	adopted    bool
+	native     bool
+	deleting   bool
+	doubted    bool
+}
+
+// What a record takes without its strings, with its place in the map, and what a map of
+// a namespace takes.
+const (
+	recordBytes    = 200
+	namespaceBytes = 300
+)
+
+// bytes is what the record takes, as if no other had the same strings.
+func (r *record) bytes() int {
+	return recordBytes + r.uid.other.bytes() + r.source.bytes() +
+		r.madeFor.bytes() + r.hash.bytes() + r.orphan.bytes() + r.message.bytes() + r.fault.bytes()
+}
+
+var readinesses = [...]refractv1alpha1.Readiness{
+	refractv1alpha1.ReadinessUnknown, refractv1alpha1.ReadinessReady, refractv1alpha1.ReadinessInProgress, refractv1alpha1.ReadinessFailed,
+}
+
+// ready sets the readiness and reports whether it was another.
+func (r *record) ready(readiness refractv1alpha1.Readiness, message string) (changed bool) {
+	before, said := r.readiness, r.message
+	r.readiness, r.message = 0, intern(message)
+	for i, one := range readinesses {
+		if one == readiness {
+			r.readiness = uint8(i)
+		}
+	}
+	return before != r.readiness || said != r.message
+}
+
+func recordOf(key Key, c *Copy) *record {
+	r := &record{
+		uid:        uidOf(c.UID),
+		source:     originOf(key, c.Source),
+		madeFor:    intern(c.MadeFor),
+		hash:       intern(c.Hash),
+		orphan:     intern(c.Orphan),
+		fault:      intern(c.Fault),
+		owned:      c.Owned,
+		generation: c.generation,
+		version:    c.version,
+		adopted:    c.Adopted,
+		native:     c.Native,
+		deleting:   c.Deleting,
+		doubted:    c.Doubted,
+	}
+	r.ready(c.Readiness, c.ReadinessMessage)
+	return r
+}
+
+func (r *record) copy(key Key) Copy {
+	return Copy{
+		UID:              r.uid.String(),
+		Source:           r.source.of(key),
+		MadeFor:          r.madeFor.String(),
+		Hash:             r.hash.String(),
+		Orphan:           r.orphan.String(),
+		Fault:            r.fault.String(),
+		Adopted:          r.adopted,
+		Native:           r.native,
+		Deleting:         r.deleting,
+		Owned:            r.owned,
+		Doubted:          r.doubted,
+		Readiness:        readinesses[r.readiness],
+		ReadinessMessage: r.message.String(),
+		generation:       r.generation,
+		version:          r.version,
+	}
+}
+
+// origin is the annotation that names a copy's source. As it ends with the name
+// of the copy itself, its beginning suffices.
+type origin struct {
+	hub    text // Or the whole, if it is not of that form.
+	object uid
+	short  bool
+}
+
+// bytes is what the origin takes beside itself. The hub is that of all copies, as a rule.
+func (s origin) bytes() int {
+	if !s.short {
+		return s.hub.bytes()
+	}
+	const shared = 64
+	return shared + len(s.hub.String()) + s.object.other.bytes()
+}
+
+func originOf(key Key, s string) origin {
+	if start, ok := strings.CutSuffix(s, ending(key)); ok {
+		if hub, object, ok := strings.Cut(start, "/"); ok {
+			return origin{hub: intern(hub), object: uidOf(types.UID(object)), short: true}
+		}
+	}
+	return origin{hub: intern(s)}
+}
+
+func (s origin) of(key Key) string {
+	if !s.short {
+		return s.hub.String()
+	}
+	return s.hub.String() + "/" + string(s.object.String()) + ending(key)
+}
+
+// ending is what refractv1alpha1.SourceAnnotation ends with.
+func ending(key Key) string {
+	return "/" + key.GroupResource.String() + "/" + key.Namespace + "/" + key.Name
+}
+
+// uid is a UID in 24 bytes.
+type uid struct {
+	bytes [16]byte
+	other text // A UID that is not written as all API servers write it.
+}
+
+func uidOf(id types.UID) uid {
+	var u uid
+	if len(id) == 36 {
+		digits := id[:8] + id[9:13] + id[14:18] + id[19:23] + id[24:]
+		if _, err := hex.Decode(u.bytes[:], []byte(digits)); err == nil && u.String() == id {
+			return u
+		}
+	}
+	return uid{other: intern(string(id))}
+}
+
+// String returns the UID as the API server wrote it.
+func (u uid) String() types.UID {
+	if u.other != (text{}) || u.bytes == [16]byte{} {
+		return types.UID(u.other.String())
+	}
+	var b [36]byte
+	for i, at := range [...]int{0, 2, 4, 6, 9, 11, 14, 16, 19, 21, 24, 26, 28, 30, 32, 34} {
+		hex.Encode(b[at:at+2], u.bytes[i:i+1])
+	}
+	b[8], b[13], b[18], b[23] = '-', '-', '-', '-'
+	return types.UID(b[:])
+}
+
+// difference is what is different about a copy.
+type difference struct {
+	content   bool // It appeared or is gone, was replaced, or has other content.
+	readiness bool
+}
+
+// differs compares the record with the one before, or nil.
+func (r *record) differs(before *record) difference {
+	if before == nil {
+		return difference{content: true, readiness: true}
+	}
+	return difference{
+		content: before.uid != r.uid || before.source != r.source || before.hash != r.hash || before.owned != r.owned ||
+			before.orphan != r.orphan || before.adopted != r.adopted || before.native != r.native || before.deleting != r.deleting ||
+			before.fault != r.fault || before.doubted != r.doubted,
+		readiness: before.readiness != r.readiness || before.message != r.message,
+	}
+}

@@ -1,0 +1,100 @@
+package placement
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+)
+
+// kept is where an object stays, whatever would be decided anew. The zero value keeps
+// nothing.
+type kept struct {
+	targets []Target
+	by      string // What keeps it: a field of the policy or an annotation.
+}
+
+// keep returns where the object stays.
+func (p *Policy) keep(r *Request, hash string) kept {
+	switch {
+	case r.Frozen:
+		return kept{targets: r.there(), by: "annotation " + corev1alpha1.NoSchedulingAnnotation}
+	case p.reschedule == nil:
+		return kept{}
+	case p.reschedule.disabled:
+		return p.within(r)
+	case p.stands(r, hash):
+		return kept{targets: r.there(), by: "spec.reschedulePolicy"}
+	default:
+		return kept{}
+	}
+}
+
+// stands reports whether the placement is to be left as it was decided before.
+func (p *Policy) stands(r *Request, hash string) bool {
+	if hash != r.Hash || len(r.Previous) == 0 {
+		return false
+	}
+	found := 0
+	for c, was := range r.each() {
+		if was == nil {
+			continue
+		}
+		found++
+		expelled := func(t corev1.Taint) bool { return t.Effect == corev1.TaintEffectNoExecute && !p.toleratesOne(&t) }
+		if slices.ContainsFunc(c.Taints, expelled) {
+			return false
+		}
+		if (was.Replicas != nil) != (p.total(r) != nil) {
+			return false // The mode is another one, or the object.
+		}
+	}
+	return found == len(r.Previous)
+}
+
+// within keeps the object on the clusters that it is on, if there are any, and divides
+// its replicas anew among them if these are not all there.
+func (p *Policy) within(r *Request) kept {
+	there, total := r.there(), p.total(r)
+	if len(there) == 0 {
+		return kept{}
+	}
+	if total == nil {
+		for i := range there {
+			there[i].Replicas = nil
+		}
+	} else if sum, known := sumOf(there); !known || sum != *total {
+		var parts []part
+		for c, was := range r.each() {
+			if was != nil {
+				parts = append(parts, p.part(c, was, *total))
+			}
+		}
+		there = p.divide(parts, *total, true).Targets
+	}
+	return kept{targets: there, by: "spec.reschedulePolicy.disableRescheduling"}
+}
+
+// or returns the decision to keep the object where it is, and says what would be
+// otherwise; that decision if it is the same, or nothing is kept. The total is nil if
+// the object is not divided.
+func (k kept) or(anew Decision, total *int64) Decision {
+	if k.by == "" || slices.EqualFunc(anew.Targets, k.targets, equalTargets) {
+		return anew
+	}
+	d := Decision{Targets: k.targets, Waiting: missing(anew.Targets, k.targets)}
+	if len(d.Waiting) > 0 {
+		d.Kept = k.by
+	}
+	if leaving := missing(k.targets, anew.Targets); len(leaving) > 0 {
+		d.Warnings = append(d.Warnings,
+			fmt.Sprintf("stays on %s, which would not be chosen if it were decided anew", list(leaving)))
+	}
+	if sum, known := sumOf(k.targets); total != nil && known && sum != *total && len(k.targets) > 0 {
+		d.Warnings = append(d.Warnings,
+			fmt.Sprintf("the shares add up to %d, and the object has %s", sum, replicas(total)))
+	}
+	return d
+}

@@ -1,0 +1,430 @@
+package installation
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/http/httputil"
+	"net/url"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/rest"
+
+	"refract.dev/internal/checkup"
+	"refract.dev/internal/installation"
+	"refract.dev/test/harness"
+	"refract.dev/webhook/pki"
+)
+
+// fault is something that is wrong with an installation, and what is said of it.
+type fault struct {
+	name   string
+	reason string
+	do     func(w *world) (undo func()) // Nil if nothing has to be done.
+	args   []string                     // Of refract check.
+	check  string                       // The check that finds it.
+	want   string                       // What it says.
+	advice string                       // What it says to do.
+}
+
+// TestCheck makes one thing after the other wrong with an installation that works.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
+	replica := w.start("refract")
+	w.settled("the installation works", nil)
+
+	for _, f := range slowToHeal() {
+		w.find(t, &f)
+	}
+	// Nobody puts right what follows.
+	w.kill(replica)
+	for _, f := range unattended() {
+		w.find(t, &f)
+	}
+}
+
+// find makes something wrong, and wants it found, and all else right.
+func (w *world) find(t *testing.T, f *fault) {
+	t.Helper()
+	t.Run(f.name, func(t *testing.T) {
+		w := &world{w.Env, t, w.client}
+		if f.do != nil {
+			if undo := f.do(w); undo != nil {
+				defer undo()
+			}
+		}
+		harness.Eventually(t, f.reason, func(context.Context) error {
+			report := w.check(f.args...)
+			for _, r := range report.Results {
+				if !r.OK && r.Check == f.check && strings.Contains(r.Message, f.want) && strings.Contains(r.Do, f.advice) {
+					return nil
+				}
+			}
+			return fmt.Errorf("want %s: %s → %s, got\n%s", f.check, f.want, f.advice, wrong(report))
+		})
+	})
+}
+
+// settled waits until nothing is wrong but the checks named.
+func (w *world) settled(what string, but []string, args ...string) {
+	w.t.Helper()
+	harness.Eventually(w.t, what, func(context.Context) error {
+		report := w.check(args...)
+		for _, r := range report.Results {
+			known := false
+			for _, name := range but {
+				known = known || r.Check == name
+			}
+			if !r.OK && !known {
+				return errors.New(wrong(report))
+			}
+		}
+		return nil
+	})
+}
+
+// slowToHeal are faults that a replica does not put right by itself, or not at once.
+func slowToHeal() []fault {
+	return []fault{
+		{
+			name: "RightMissing", reason: "A role was narrowed.",
+			do: func(w *world) func() {
+				w.kubectl("", "patch", "clusterrole", "refract-hub", "--type=json", `-p=[{"op":"remove","path":"/rules/2"}]`)
+				return func() { w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-") }
+			},
+			check: "rights", want: "system:serviceaccount:kube-admiral-system:refract may not get customresourcedefinitions", advice: "refract install",
+		},
+		{
+			name: "NotReady", reason: "Pods find no node.",
+			do: func(w *world) func() {
+				patch := func(selector string) {
+					w.kubectl("", "patch", "deployment", "refract", "-n", system, "--type=merge",
+						`-p={"spec":{"strategy":{"type":"Recreate","rollingUpdate":null},"template":{"spec":{"nodeSelector":`+selector+`}}}}`)
+				}
+				patch(`{"no":"such-node"}`)
+				return func() { patch(`{"no":null}`) }
+			},
+			check: "deployment", want: "0 of 2 replicas are ready: pod refract-", advice: "kubectl describe",
+		},
+		{
+			name: "TwoInstallations", reason: "Somebody has installed it twice.",
+			do: func(w *world) func() {
+				other := w.must("install", "--export", "--system-namespace", "other", "--image", image)
+				w.kubectl(other, "apply", "-f", "-")
+				return func() {
+					w.kubectl("", "delete", "namespace", "other", "--wait=false")
+					w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
+				}
+			},
+			check: "others", want: "deployment other/refract", advice: "uninstall",
+		},
+		{
+			name: "KubeAdmiral", reason: "The program is there that our types are from.",
+			do: func(w *world) func() {
+				w.kubectl(kubeAdmiral, "apply", "-f", "-")
+				return func() { w.kubectl(kubeAdmiral, "delete", "-f", "-") }
+			},
+			check: "kubeadmiral", want: "federatedtypeconfigs.core.kubeadmiral.io", advice: "have one of them run",
+		},
+		{
+			name: "TypeOfAnotherVersion", reason: "A definition is not that of this program.",
+			do: func(w *world) func() {
+				const crd = "overridepolicies.core.kubeadmiral.io"
+				describe := func(as string) {
+					w.kubectl("", "patch", "crd", crd, "--type=json",
+						fmt.Sprintf(`-p=[{"op":"replace","path":"/spec/versions/0/schema/openAPIV3Schema/description","value":%q}]`, as))
+				}
+				is := w.kubectl("", "get", "crd", crd, "-o", "jsonpath={.spec.versions[0].schema.openAPIV3Schema.description}")
+				describe("as it was")
+				return func() { describe(is) }
+			},
+			check: "types", want: "overridepolicies.core.kubeadmiral.io is that of another version", advice: "refract install",
+		},
+		{
+			name: "PolicyMissing", reason: "Nobody says who may have a Secret follow.",
+			do: func(w *world) func() {
+				w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-followers")
+				return nil
+			},
+			check: "policies", want: `"refract-followers" not found`, advice: "log",
+		},
+		{
+			name: "MemberNotReady", reason: "A member leads nowhere.",
+			do: func(w *world) func() {
+				w.kubectl(lost, "apply", "-f", "-")
+				return func() { w.must("unjoin", "lost", "--force") }
+			},
+			check: "member", want: "lost: SecretNotFound", advice: "refract get cluster/lost",
+		},
+		{
+			name: "WiredToNobody", reason: "A definition asks a part that is not there.",
+			do: func(w *world) func() {
+				w.kubectl(wired, "apply", "-f", "-")
+				return func() { w.kubectl(wired, "delete", "-f", "-") }
+			},
+			check: "conversion", want: "widgets.example.com (service kube-admiral-system/refract-conversion)", advice: "--unwire",
+		},
+		{
+			name: "PartMissing", reason: "A part is not there that should be.",
+			args:  []string{"--injection"},
+			check: "installed", want: "no injection", advice: "refract install --injection",
+		},
+		{
+			name: "NoRights", reason: "Who would install may not.",
+			args:  []string{"--pre", "--as", "nobody", "--as-group", "system:masters-not"},
+			check: "rights", want: "cannot be written", advice: "as somebody who may",
+		},
+		{
+			name: "NamespaceEnds", reason: "The namespace is being deleted.",
+			do: func(w *world) func() {
+				w.kubectl(ending, "apply", "-f", "-")
+				w.kubectl("", "delete", "namespace", "ending", "--wait=false")
+				return func() {
+					w.kubectl("", "patch", "configmap", "keep", "-n", "ending", "--type=merge", `-p={"metadata":{"finalizers":null}}`)
+				}
+			},
+			args:  []string{"--pre", "--system-namespace", "ending"},
+			check: "namespace", want: "namespace ending is being deleted", advice: "wait until it is gone",
+		},
+	}
+}
+
+// unattended are faults that a replica would put right.
+func unattended() []fault {
+	return []fault{
+		{
+			name: "Unreachable", reason: "Nobody answers the API server.",
+			check: "answer", want: "failed calling webhook", advice: "look at the Service",
+		},
+		{
+			name: "NobodyLeads", reason: "A Lease is not renewed.",
+			do: func(w *world) func() {
+				w.kubectl("", "patch", "lease", "refract-leader", "-n", system, "--type=merge",
+					`-p={"spec":{"renewTime":"2026-01-01T00:00:00.000000Z"}}`)
+				return nil
+			},
+			check: "lease", want: "nobody leads", advice: "log",
+		},
+		{
+			name: "ClockOfANode", reason: "A replica's clock is ahead.",
+			do: func(w *world) func() {
+				at := time.Now().Add(time.Hour).UTC().Format("2006-01-02T15:04:05.000000Z")
+				w.kubectl("", "patch", "lease", "refract-leader", "-n", system, "--type=merge", `-p={"spec":{"renewTime":"`+at+`"}}`)
+				return nil
+			},
+			check: "lease", want: "ahead of the API server's", advice: "NTP",
+		},
+		{
+			name: "CertificateExpired", reason: "It was not renewed.",
+			do: func(w *world) func() {
+				w.issue(time.Now().Add(-pki.ServingLife - time.Hour))
+				return nil
+			},
+			check: "certificate", want: "has expired", advice: "delete the secret",
+		},
+		{
+			name: "CertificateMissing", reason: "Somebody has deleted it.",
+			do: func(w *world) func() {
+				w.kubectl("", "delete", "secret", "refract-webhook", "-n", system)
+				return nil
+			},
+			check: "certificate", want: "not found", advice: "refract run issues another",
+		},
+		{
+			name: "AnotherIsAsked", reason: "The configuration is that of another installation.",
+			do: func(w *world) func() {
+				w.kubectl(`{"webhooks": [{"name": "policies.refract.dev", "clientConfig": {"url": null, "service": {"namespace": "other", "name": "refract", "path": "/validate/policies"}}}]}`,
+					"patch", "validatingwebhookconfiguration", "refract-policies", "--patch-file=/dev/stdin")
+				return nil
+			},
+			check: "webhook", want: "asks service other/refract", advice: "log",
+		},
+		{
+			name: "NotAsked", reason: "Somebody has deleted the configuration.",
+			do: func(w *world) func() {
+				w.kubectl("", "delete", "validatingwebhookconfiguration", "refract-policies")
+				return nil
+			},
+			check: "answer", want: "a bad OverridePolicy was not refused", advice: "refract-policies",
+		},
+		{
+			name: "LeftOver", reason: "The manifests are gone, and what they had written is not.",
+			do: func(w *world) func() {
+				w.kubectl("", "delete", "deployment", "refract", "-n", system)
+				w.kubectl("", "delete", "lease", "refract-leader", "-n", system)
+				return nil
+			},
+			check: "left", want: "MutatingWebhookConfiguration refract-injection-policies", advice: "refract uninstall",
+		},
+	}
+}
+
+// issue writes the certificate that would have been issued at a time.
+func (w *world) issue(at time.Time) {
+	w.t.Helper()
+	issuer := pki.Issuer{CommonName: "refract-webhook", Names: []string{"127.0.0.1"}, Now: func() time.Time { return at }}
+	bundle, _, err := issuer.Renew(nil)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	data, err := bundle.Data()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	text, err := json.Marshal(map[string]any{"data": data})
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.kubectl(string(text), "patch", "secret", "refract-webhook", "-n", system, "--type=merge", "--patch-file=/dev/stdin")
+}
+
+// TestCheckCluster: what is wrong with a cluster before anything is installed.
+func TestCheckCluster(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	cfg, err := w.Config(site)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := map[string]struct {
+		reason      string
+		change      func(path string, body []byte) []byte
+		ahead       time.Duration
+		bare        bool
+		check, want string
+	}{
+		"Old": {
+			reason: "Kubernetes is too old.",
+			change: func(path string, body []byte) []byte {
+				if path != "/version" {
+					return body
+				}
+				return []byte(`{"major": "1", "minor": "34", "gitVersion": "v1.34.2"}`)
+			},
+			check: "version", want: "Kubernetes v1.34.2",
+		},
+		"NoAdmissionPolicies": {
+			reason: "They are turned off.",
+			change: func(path string, body []byte) []byte {
+				if path != "/apis/admissionregistration.k8s.io/v1" {
+					return body
+				}
+				return []byte(strings.ReplaceAll(string(body), `"validatingadmissionpolicies`, `"others`))
+			},
+			check: "admission", want: "without validatingadmissionpolicies",
+		},
+		"Clock": {reason: "It is off by a minute.", ahead: time.Minute, check: "clock", want: "1m0s apart"},
+		"Nodes": {reason: "No pod can run.", bare: true, check: "nodes", want: "none of 0 nodes is ready"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			to := rest.CopyConfig(cfg)
+			if tc.bare {
+				if to, err = w.Config("hub"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if tc.change != nil {
+				to = behind(t, cfg, tc.change)
+			}
+			report, err := checkup.Run(t.Context(), &checkup.Options{
+				Config: to, Before: true, Parts: installation.Parts(), Now: func() time.Time { return time.Now().Add(tc.ahead) },
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := wrong(report); !strings.HasPrefix(got, tc.check+": ") || !strings.Contains(got, tc.want) || strings.Contains(got, "\n") {
+				t.Errorf("%s\nwant %s: %s, and nothing else, got\n%s", tc.reason, tc.check, tc.want, got)
+			}
+		})
+	}
+}
+
+// behind returns how to reach an API server by way of a proxy that changes its answers.
+func behind(t *testing.T, cfg *rest.Config, change func(path string, body []byte) []byte) *rest.Config {
+	t.Helper()
+	transport, err := rest.TransportFor(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := url.Parse(cfg.Host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{
+		Transport: transport,
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.SetURL(target)
+			r.Out.Header.Del("Accept-Encoding")
+			if strings.HasPrefix(r.In.URL.Path, "/apis/admissionregistration") || r.In.URL.Path == "/version" {
+				r.Out.Header.Set("Accept", "application/json")
+			}
+		},
+		ModifyResponse: func(r *http.Response) error {
+			body, err := io.ReadAll(r.Body)
+			if err != nil {
+				return err
+			}
+			body = change(r.Request.URL.Path, body)
+			r.Body = io.NopCloser(strings.NewReader(string(body)))
+			r.ContentLength = int64(len(body))
+			r.Header.Set("Content-Length", fmt.Sprint(len(body)))
+			return nil
+		},
+	}
+	server := httptest.NewServer(proxy)
+	t.Cleanup(server.Close)
+	return &rest.Config{Host: server.URL}
+}
+
+const kubeAdmiral = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: federatedtypeconfigs.core.kubeadmiral.io, annotations: {api-approved.kubernetes.io: unapproved}}
+spec:
+  group: core.kubeadmiral.io
+  scope: Cluster
+  names: {plural: federatedtypeconfigs, kind: FederatedTypeConfig}
+  versions: [{name: v1alpha1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}]
+`
+
+const lost = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: FederatedCluster
+metadata: {name: lost}
+spec: {apiEndpoint: "https://127.0.0.1:1", secretRef: {name: lost}}
+`
+
+const wired = `
+apiVersion: apiextensions.k8s.io/v1
+kind: CustomResourceDefinition
+metadata: {name: widgets.example.com}
+spec:
+  group: example.com
+  scope: Namespaced
+  names: {plural: widgets, kind: Widget}
+  versions:
+  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object}}}
+  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object}}}
+  conversion:
+    strategy: Webhook
+    webhook: {conversionReviewVersions: [v1], clientConfig: {service: {namespace: kube-admiral-system, name: refract-conversion, path: /convert/widgets.example.com}}}
+`
+
+const ending = `
+apiVersion: v1
+kind: Namespace
+metadata: {name: ending}
+---
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: keep, namespace: ending, finalizers: [example.com/keep]}
+`

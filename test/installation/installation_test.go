@@ -1,0 +1,233 @@
+package installation
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	admissionregistrationv1 "k8s.io/api/admissionregistration/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/yaml"
+
+	"refract.dev/test/harness"
+)
+
+// ofUsers are objects of users: a policy of ours, and what can be written without us.
+const ofUsers = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: web, namespace: default}
+spec: {overrideRules: [{overriders: {jsonpatch: [{path: /spec/replicas, operator: replace, value: 2}]}}]}
+`
+
+// TestInstallAndUninstall: what is installed works and is checked; when it has been uninstalled
+// the cluster is as it was before, but for what users wrote; with --purge that goes, too.
+func TestInstallAndUninstall(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	before := w.everything()
+
+	if out, code := w.refract("check"); code != 1 || !strings.Contains(out, "✗ installed    Refract is not installed in namespace "+system) {
+		t.Errorf("want refract check to say that nothing is installed, got exit code %d\n%s", code, out)
+	}
+	w.must("check", "--pre", "--injection", "--conversion")
+
+	// What runs has to be there for the installation to be right in the end.
+	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
+	propagation := w.start("refract")
+	out := w.must("install", "--image", image)
+	harness.WantAll(t, "It says what it writes, waits, and checks.", out, []string{
+		"deployment " + system + "/refract configured", "deployment " + system + "/refract: 2 of 2 replicas are ready", "✔ answer",
+	})
+	if again := w.must("install", "--image", image); strings.Contains(again, "created") || strings.Contains(again, "configured") {
+		t.Errorf("want a second installation to change nothing, got\n%s", again)
+	}
+	w.kubectl(ofUsers, "apply", "-f", "-")
+
+	// Its pods end when the Deployment goes; so does what stands for them.
+	w.kill(propagation)
+	out = w.must("uninstall")
+	harness.WantAll(t, "It says what it takes away.", out, []string{
+		"validatingwebhookconfiguration refract-policies deleted", "deployment " + system + "/refract deleted", "clusterrole refract-hub deleted",
+		"Refract is out of the cluster",
+	})
+	w.kubectl(strings.ReplaceAll(ofUsers, "name: web", "name: other"), "apply", "-f", "-")
+
+	out = w.must("uninstall", "--purge", "--yes")
+	harness.WantAll(t, "It lists what goes.", out, []string{"2 objects would be deleted:", "overridepolicies.core.kubeadmiral.io: default/other, default/web"})
+	w.gone("namespace", named("Namespace", system))
+	if diff := cmp.Diff(before, w.everything()); diff != "" {
+		t.Errorf("what is left: -before, +after:\n%s", diff)
+	}
+}
+
+// TestManifestsDeleted: whoever deletes the manifests by hand can write afterwards what could be
+// written before.
+func TestManifestsDeleted(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	manifest := w.must("install", "--export", "--propagation", "--injection", "--conversion", "--image", image)
+	w.kubectl(manifest, "apply", "-f", "-")
+	w.start("refract")
+	w.start("refract-injection", "--injection")
+	w.start("refract-conversion", "--conversion")
+	asked := []client.Object{
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-policies"}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection-policies"}},
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection-policies"}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection"}},
+		&admissionregistrationv1.MutatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection"}},
+		&admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-conversion"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "refract-followers"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-followers"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-services"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection-status"}},
+	}
+	for _, o := range asked {
+		harness.Eventually(t, o.GetName()+" belongs to the installation", func(ctx context.Context) error {
+			if err := w.client.Get(ctx, client.ObjectKeyFromObject(o), o); err != nil {
+				return err
+			}
+			if len(o.GetOwnerReferences()) == 0 {
+				return fmt.Errorf("%s has no owner", o.GetName())
+			}
+			return nil
+		})
+	}
+	// The replicas go on to run, as a pod does for half a minute: what they still do is undone.
+	w.kubectl(manifest, "delete", "-f", "-", "--wait=false")
+	for _, o := range asked {
+		w.gone(fmt.Sprintf("%T", o), o)
+	}
+	harness.Eventually(t, "policies can be written", func(context.Context) error {
+		_, err := w.Kubectl(site, ofUsers, "apply", "-f", "-")
+		return err
+	})
+	w.gone("namespace", named("Namespace", system))
+	for _, r := range w.check().Results {
+		if r.Check == "left" {
+			t.Errorf("want nothing to be left, got %s", r.Message)
+		}
+	}
+
+	// It may run outside of the cluster as well.
+	outside, err := w.ReplicaFor(site, "outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := harness.Await(t.Context(), outside.Ready); err != nil {
+		t.Fatal(err)
+	}
+	w.settled("a program outside of the cluster is right", nil)
+}
+
+// named is an object of version v1 with its name alone.
+func named(kind, name string) client.Object {
+	u := &unstructured.Unstructured{}
+	u.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: kind})
+	u.SetName(name)
+	return u
+}
+
+// everything returns all objects of the cluster by their names, as YAML, without what changes by
+// itself.
+func (w *world) everything() map[string]string {
+	w.t.Helper()
+	cfg, err := w.Config(site)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	disco, err := discovery.NewDiscoveryClientForConfig(cfg)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	lists, err := disco.ServerPreferredResources()
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for _, list := range lists {
+		gv, err := schema.ParseGroupVersion(list.GroupVersion)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		for i := range list.APIResources {
+			r := &list.APIResources[i]
+			// What says how things stand, and not what is wanted.
+			if !slices.Contains(r.Verbs, "list") || slices.Contains([]string{"Event", "Lease", "ComponentStatus", "Node", "CSINode"}, r.Kind) {
+				continue
+			}
+			maps.Copy(all, w.objectsOf(gv.WithKind(r.Kind)))
+		}
+	}
+	return all
+}
+
+func (w *world) objectsOf(kind schema.GroupVersionKind) map[string]string {
+	w.t.Helper()
+	found := &unstructured.UnstructuredList{}
+	kind.Kind += "List"
+	found.SetGroupVersionKind(kind)
+	if err := w.client.List(w.t.Context(), found); err != nil {
+		w.t.Fatal(err)
+	}
+	all := map[string]string{}
+	for i := range found.Items {
+		o := &found.Items[i]
+		name := o.GetKind() + "/" + o.GetNamespace() + "/" + o.GetName()
+		o.SetManagedFields(nil)
+		o.SetResourceVersion("")
+		o.SetGeneration(0)
+		delete(o.Object, "status")
+		text, err := yaml.Marshal(o.Object)
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		all[name] = string(text)
+	}
+	return all
+}
+
+// TestUninstallConverted: what converts objects that need it stays, and runs, until none does.
+func TestUninstallConverted(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	w.kubectl(w.must("install", "--export", "--propagation", "--conversion", "--image", image), "apply", "-f", "-")
+	w.kubectl(wired, "apply", "-f", "-")
+	w.kubectl("{apiVersion: example.com/v1, kind: Widget, metadata: {name: a, namespace: default}}", "create", "--validate=false", "-f", "-")
+	stored := func(versions string) {
+		w.kubectl("", "patch", "crd", "widgets.example.com", "--subresource=status", "--type=merge", `-p={"status":{"storedVersions":`+versions+`}}`)
+	}
+	stays := func(reason, why string, args ...string) {
+		t.Helper()
+		out, code := w.refract(append([]string{"uninstall"}, args...)...)
+		if code != 1 || !strings.Contains(out, "customresourcedefinition widgets.example.com is still converted, by service kube-admiral-system/refract-conversion, which stays: "+why) {
+			t.Errorf("%s\nwant exit code 1 and %q, got %d\n%s", reason, why, code, out)
+		}
+		if out := w.kubectl("", "get", "deployments", "-n", system, "-o", "name"); out != "deployment.apps/refract-conversion\n" {
+			t.Errorf("%s\nwant what converts to stay, and nothing else, got\n%s", reason, out)
+		}
+		if out := w.kubectl("", "get", "clusterrolebindings", "-l", "app.kubernetes.io/part-of=refract", "-o", "name"); !strings.Contains(out, "/refract-conversion\n") ||
+			strings.Contains(out, "refract-hub") {
+			t.Errorf("%s\nwant its rights to stay, got\n%s", reason, out)
+		}
+	}
+	stays("Both versions are served.", "its versions v1, v2 are in use")
+	stored(`["v1","v2"]`)
+	stays("An object may be stored in another version.", "objects may be stored in v1, v2: refract crd migrate widgets.example.com", "--unwire")
+	stored(`["v1"]`)
+	out := w.must("uninstall", "--unwire")
+	harness.WantAll(t, "It is wired to nobody.", out, []string{"customresourcedefinition widgets.example.com is converted by nobody any more", "Refract is out of the cluster"})
+	if got := w.kubectl("", "get", "widgets.v2.example.com", "-n", "default", "-o", "name"); got != "widget.example.com/a\n" {
+		t.Errorf("want objects to be read in both versions, got %q", got)
+	}
+	w.gone("namespace", named("Namespace", system))
+}

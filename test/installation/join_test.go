@@ -1,0 +1,141 @@
+package installation
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/tools/clientcmd"
+	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
+)
+
+// contexts writes one kubeconfig with a context for each cluster, the first of which is current,
+// and has the commands read it.
+func (w *world) contexts(clusters ...string) string {
+	w.t.Helper()
+	config := clientcmdapi.NewConfig()
+	for _, name := range clusters {
+		one, err := clientcmd.LoadFromFile(w.Kubeconfig(name))
+		if err != nil {
+			w.t.Fatal(err)
+		}
+		current := one.Contexts[one.CurrentContext]
+		config.Clusters[name], config.AuthInfos[name] = one.Clusters[current.Cluster], one.AuthInfos[current.AuthInfo]
+		config.Contexts[name] = &clientcmdapi.Context{Cluster: name, AuthInfo: name}
+	}
+	config.CurrentContext = clusters[0]
+	path := filepath.Join(w.Dir, "contexts.yaml")
+	if err := clientcmd.WriteToFile(*config, path); err != nil {
+		w.t.Fatal(err)
+	}
+	return path
+}
+
+// TestJoin: a member gets an account of its own by the rights of whoever joins it, and loses it when
+// it leaves; a second hub's is not taken away, and a narrower role is what it says.
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	const member = "member-2"
+	w := begin(t, 2)
+	w.kubectl(w.must("install", "--export", "--image", image), "apply", "-f", "-")
+	w.start("refract")
+	config := w.contexts(site, member)
+	there, err := w.Client(member)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	out := w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member, "--label", "region=eu")
+	harness.WantAll(t, "It says what it does.", out, []string{
+		"serviceaccount kube-admiral-system/refract-member may do on the cluster what clusterrole refract-member says", "cluster eu-1 joined", "cluster eu-1 is ready",
+	})
+	secret := &corev1.Secret{}
+	if err := w.client.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "eu-1"}, secret); err != nil {
+		t.Fatal(err)
+	}
+	if len(secret.Data["client-certificate-data"]) > 0 || len(secret.Data["client-key-data"]) > 0 {
+		t.Error("want the administrator's certificate to stay where it is")
+	}
+	got, err := w.Kubectl(member, "", "auth", "can-i", "create", "serviceaccounts/refract-member", "--subresource=token", "-n", system,
+		"--as", "system:serviceaccount:"+system+":refract-member")
+	if strings.TrimSpace(got) != "yes" {
+		t.Errorf("want its account to be able to renew its token, got %q, %v", got, err)
+	}
+	if out, code := w.refract("join", "eu-1", "--kubeconfig", config, "--member-context", member); code != 2 || !strings.Contains(out, `cluster "eu-1" is joined already`) {
+		t.Errorf("want it to have joined already, got exit code %d\n%s", code, out)
+	}
+
+	// Another hub has joined it as well.
+	if _, err := w.Kubectl(member, "", "annotate", "serviceaccount", "refract-member", "-n", system, "--overwrite",
+		"refract.dev/hubs="+hubsOf(t, there)+",another"); err != nil {
+		t.Fatal(err)
+	}
+	role := filepath.Join(w.Dir, "role.yaml")
+	if err := os.WriteFile(role, []byte(`
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: mine}
+rules: [{apiGroups: [""], resources: [configmaps], verbs: ["*"]}]
+`), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, code := w.refract("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
+	if code != 2 || !strings.Contains(out, "clusterrole refract-member is in use by other memberships") {
+		t.Errorf("want the role of another hub to stay, got exit code %d\n%s", code, out)
+	}
+	if _, err := w.Kubectl(member, "", "patch", "clusterrole", "refract-member", "--type=json",
+		`-p=[{"op":"add","path":"/rules/-","value":{"apiGroups":["example.com"],"resources":["widgets"],"verbs":["get"]}}]`); err != nil {
+		t.Fatal(err)
+	}
+	w.must("unjoin", "eu-1", "--kubeconfig", config, "--yes")
+	w.must("join", "eu-1", "--kubeconfig", config, "--member-context", member)
+	got, err = w.Kubectl(member, "", "get", "clusterrole", "refract-member", "-o", "yaml")
+	if err != nil || !strings.Contains(got, "widgets") {
+		t.Errorf("want what somebody has added to the role to stay, got %v\n%s", err, got)
+	}
+	w.must("unjoin", "eu-1", "--kubeconfig", config, "--yes")
+	if got := hubsOf(t, there); got != "another" {
+		t.Errorf("want the account to stay for another hub, got %q", got)
+	}
+
+	if _, err := w.Kubectl(member, "", "annotate", "serviceaccount", "refract-member", "-n", system, "refract.dev/hubs-"); err != nil {
+		t.Fatal(err)
+	}
+	w.must("join", "eu-2", "--kubeconfig", config, "--member-context", member, "--role", role)
+	if got, err := w.Kubectl(member, "", "auth", "can-i", "create", "deployments", "--as", "system:serviceaccount:"+system+":refract-member"); strings.TrimSpace(got) != "no" {
+		t.Errorf("want it to be able to do what the role says, and nothing else, got %q, %v", got, err)
+	}
+	out = w.must("unjoin", "eu-2", "--kubeconfig", config, "--yes")
+	harness.WantAll(t, "It says what it takes away.", out, []string{"clusterrole refract-member deleted on cluster eu-2", "cluster eu-2 left"})
+	for _, o := range []client.Object{&rbacv1.ClusterRoleBinding{}, &corev1.ServiceAccount{}, &rbacv1.Role{}, &rbacv1.RoleBinding{}} {
+		key := client.ObjectKey{Name: "refract-member"}
+		if _, ok := o.(*rbacv1.ClusterRoleBinding); !ok {
+			key.Namespace = system
+		}
+		harness.Eventually(t, "what belonged to the role is gone", func(ctx context.Context) error {
+			err := there.Get(ctx, key, o)
+			if apierrors.IsNotFound(err) {
+				return nil
+			}
+			return errors.Join(errors.New("it is there"), err)
+		})
+	}
+}
+
+func hubsOf(t *testing.T, c client.Client) string {
+	t.Helper()
+	account := &corev1.ServiceAccount{}
+	if err := c.Get(t.Context(), client.ObjectKey{Namespace: system, Name: "refract-member"}, account); err != nil {
+		t.Fatal(err)
+	}
+	return account.Annotations["refract.dev/hubs"]
+}

@@ -1,0 +1,265 @@
+// Package node tests Refract on a cluster whose pods really run, of the image that is released and by the manifests that
+// are: see test/node/cluster. `make test-node` runs it.
+package node
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/test/harness"
+	"refract.dev/test/node/cluster"
+)
+
+// The cluster of all tests, and clients of its administrator.
+var (
+	node  *cluster.Cluster
+	cfg   *rest.Config
+	api   client.WithWatch
+	typed *kubernetes.Clientset
+)
+
+func TestMain(m *testing.M) {
+	cluster.Enter()
+	harness.Main(m, cluster.Topology(), func(ctx context.Context, env *harness.Env) (stop func() error, err error) {
+		if node, err = cluster.New(env); err != nil {
+			return nil, err
+		}
+		if err := node.Start(ctx); err != nil {
+			return node.Keep, err
+		}
+		if cfg, err = env.Config("hub"); err != nil {
+			return node.Keep, err
+		}
+		if api, err = harness.ClientFor(cfg); err != nil {
+			return node.Keep, err
+		}
+		typed, err = kubernetes.NewForConfig(cfg)
+		return node.Keep, err
+	})
+}
+
+// part is a test that stands on what those before it have done.
+type part struct {
+	name string
+	test func(*testing.T)
+}
+
+// TestNode installs Refract and does to it what is done to programs in a cluster. In the end the API server's log says
+// whether its roles are what it needs.
+func TestNode(t *testing.T) {
+	if !t.Run("Install", install) {
+		t.Fatal("what comes after it stands on that")
+	}
+	for _, p := range []part{{"Refused", refused}, {"Inject", inject}, {"Disturb", disturb}, {"Rights", rights}, {"Leave", leave}} {
+		t.Run(p.name, p.test)
+	}
+}
+
+// deployments are those of the three parts of Refract.
+var deployments = []string{"refract", "refract-injection", "refract-conversion"}
+
+const system = corev1alpha1.SystemNamespace
+
+// install installs all parts as an administrator does, with an image that the node has, and looks whether all is right.
+func install(t *testing.T) {
+	t.Helper()
+	if _, err := refract(t, "install", "--propagation", "--injection", "--conversion", "--image", cluster.Images()[0]); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range deployments {
+		rolledOut(t, name)
+	}
+	for _, user := range users(t, "refract\x00run\x00") {
+		if user != "65532" {
+			t.Errorf("a program of Refract runs as user %s on the machine, want 65532", user)
+		}
+	}
+}
+
+// users returns as whom those processes run that were started so, by what the kernel says.
+func users(t *testing.T, command string) []string {
+	t.Helper()
+	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, file := range all {
+		text, err := os.ReadFile(file)
+		if err != nil || !strings.HasPrefix(string(text), command) {
+			continue // It may have ended.
+		}
+		status, err := os.ReadFile(filepath.Join(filepath.Dir(file), "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, after, _ := strings.Cut(string(status), "\nUid:\t")
+		user, _, _ := strings.Cut(after, "\t")
+		out = append(out, user)
+	}
+	if len(out) < 2*len(deployments) {
+		t.Fatalf("want two processes of each Deployment, got %d", len(out))
+	}
+	return out
+}
+
+// refract runs it as an administrator, and returns what it prints.
+func refract(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	binary, err := node.Env.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	begun := time.Now()
+	out, err := exec.CommandContext(t.Context(), binary, append(args, "--kubeconfig", node.Env.Kubeconfig("hub"))...).CombinedOutput()
+	t.Logf("refract %s: %.1f s\n%s", strings.Join(args, " "), time.Since(begun).Seconds(), out)
+	return string(out), err
+}
+
+// leave: what is uninstalled is gone, but for what converts objects that need it, and comes back as if it had never left.
+func leave(t *testing.T) {
+	t.Helper()
+	out, err := refract(t, "uninstall")
+	if err == nil || !strings.Contains(out, "customresourcedefinition sizes.example.com is still converted, by service "+system+"/refract-conversion, which stays") {
+		t.Errorf("want the definition named that is still converted, and an error, got %v", err)
+	}
+	rolledOut(t, "refract-conversion")
+	kubectl(t, "", "get", "sizes.v1.example.com", "-A")
+	if _, err := refract(t, "uninstall", "--unwire"); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1", "v2"} { // Nobody is asked, and so nobody is missed.
+		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
+	}
+	harness.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
+		err := api.Get(ctx, client.ObjectKey{Name: system}, &corev1.Namespace{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("it is there"), err)
+	})
+	// Nobody looks at policies any more, and nobody keeps them from being written.
+	kubectl(t, wrongOverride, "create", "--dry-run=server", "-f", "-")
+	install(t)
+	// What users wrote is there still, and taken up.
+	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
+}
+
+// kubectl runs it as an administrator, and returns what it prints; it must succeed.
+func kubectl(t *testing.T, manifest string, args ...string) string {
+	t.Helper()
+	out, err := node.Env.Kubectl("hub", manifest, args...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// rolledOut waits until a Deployment of Refract has all its replicas as they should be, and none besides.
+func rolledOut(t *testing.T, name string) {
+	t.Helper()
+	harness.Eventually(t, name+" is rolled out", func(ctx context.Context) error { return complete(ctx, system, name) })
+}
+
+func complete(ctx context.Context, namespace, name string) error {
+	d := &appsv1.Deployment{}
+	if err := api.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, d); err != nil {
+		return err
+	}
+	list := &corev1.PodList{}
+	if err := api.List(ctx, list, client.InNamespace(namespace), client.MatchingLabels(d.Spec.Selector.MatchLabels)); err != nil {
+		return err
+	}
+	s, want := d.Status, *d.Spec.Replicas
+	if len(list.Items) == int(want) && s.ObservedGeneration == d.Generation && s.UpdatedReplicas == want && s.Replicas == want && s.AvailableReplicas == want && s.ReadyReplicas == want {
+		return nil
+	}
+	return fmt.Errorf("its status is %+v; %s", s, states(list))
+}
+
+// states says what keeps pods from being ready.
+func states(list *corev1.PodList) string {
+	var out []string
+	for i := range list.Items {
+		p := &list.Items[i]
+		out = append(out, fmt.Sprintf("%s is %s", p.Name, p.Status.Phase))
+		for j := range p.Status.ContainerStatuses {
+			text, _ := json.Marshal(p.Status.ContainerStatuses[j].State) //nolint:errchkjson // It comes from JSON.
+			out = append(out, string(text))
+		}
+	}
+	return strings.Join(out, " ")
+}
+
+// apply applies manifests, with the namespace in the place of NS.
+func apply(t *testing.T, namespace, manifest string) {
+	t.Helper()
+	kubectl(t, strings.ReplaceAll(manifest, "NS", namespace), "apply", "--server-side", "-f", "-")
+}
+
+// The policies are wrong in what only a program sees.
+const (
+	wrongOverride = `
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: OverridePolicy
+metadata: {name: wrong, namespace: default}
+spec:
+  overrideRules:
+  - overriders: {jsonpatch: [{path: /metadata/uid, operator: replace, value: a}]}
+`
+	wrongInjection = `
+apiVersion: refract.dev/v1beta1
+kind: ServiceInjectionPolicy
+metadata: {name: wrong, namespace: default}
+spec:
+  service: db
+  selector: {matchLabels: {role: frontend}}
+  volumes: [{name: db, projected: {sources: [{}]}}]
+`
+	wrongConversion = `
+apiVersion: refract.dev/v1alpha1
+kind: ConversionPolicy
+metadata: {name: wrong}
+spec:
+  crd: sizes.example.com
+  hub: v2
+  mode: Serve
+  spokes: [{version: v1, fields: [{hub: spec.nope, spoke: spec.size}]}]
+`
+)
+
+// refused: the API server asks each part by its Service, and takes what it says.
+func refused(t *testing.T) {
+	t.Helper()
+	kubectl(t, definition, "apply", "--server-side", "-f", "-")
+	kubectl(t, "", "wait", "--for=condition=Established", "customresourcedefinition/sizes.example.com", "--timeout=1m")
+	for text, manifest := range map[string]string{
+		"Forbidden: /metadata/uid may not be overridden": wrongOverride,
+		"must have one of secret, configMap":             wrongInjection,
+		"spec.spokes[0].fields[0].hub":                   wrongConversion,
+	} {
+		harness.Eventually(t, text, func(context.Context) error {
+			out, err := node.Env.KubectlSays("hub", manifest, "create", "--dry-run=server", "-f", "-")
+			if err == nil || !strings.Contains(out, text) {
+				return fmt.Errorf("it is not refused so: %w: %s", err, out)
+			}
+			return nil
+		})
+	}
+}
