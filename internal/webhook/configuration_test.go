@@ -167,6 +167,10 @@ func TestAllLearnWhatToTrust(t *testing.T) {
 	changing.set(true, false)
 	keeping(t, s.Keep(changing.configuration()), s.Registration())
 	expect(t, "it is there", c, "first.refract.dev")
+	eventually(t, "the hub's is there", func() error {
+		_, err := Registered(t.Context(), c)
+		return err
+	})
 
 	issuer := pki.Issuer{Names: s.endpoint.names(), Now: time.Now}
 	b, _, err := issuer.Renew(nil)
