@@ -143,10 +143,11 @@ test: bin/test-run ## Run all checks and tests, and say what took how long.
 	@$(RUN) stages build lint unit test-dist test-charts controlplane e2e
 
 .PHONY: node
-node: build controlplane ## Build what a Node runs into bin/node: the kubelet, containerd, runc, and Refract's image.
+node: build controlplane ## Build what a Node runs into bin/node: the kubelet, containerd, runc, Refract's image, and helm.
 	$(call say,building what a Node runs)
 	@$(MAKE) -C controlplane node
 	@$(GO) build -buildvcs=false -o bin/node/pod ./test/node/pod
+	@cd charts && $(GO) build -o ../bin/node/helm helm.sh/helm/v4/cmd/helm
 	@cd dist && $(GO) run . -platforms "linux/$$($(GO) env GOARCH)" -out ../bin/node/dist
 
 .PHONY: root

@@ -25,7 +25,7 @@ type diffOptions struct {
 func newDiffCommand(s *streams) *cobra.Command {
 	o := &diffOptions{}
 	cmd := &cobra.Command{
-		Use:   "diff [-f FILE] [--from OLD] --to NEW",
+		Use:   "diff [KIND/NAME... | KIND NAME...] [-f FILE] [--from OLD] --to NEW",
 		Short: "Show what a change does, and where, before it is made",
 		Long: `Show the blast radius of a change: which objects become different on which
 clusters, how, and because of whom; which pods restart, what is deleted, and what
@@ -58,8 +58,10 @@ the input, nobody can tell what becomes of it. The rest is printed then.`,
   refract diff -f clusters.yaml --from released/ --to shop/ -o markdown > comment.md
   git show main:shop/20-replicas.yaml | refract diff -f shop/ -f clusters.yaml --from -
   refract diff --hub --to changes/`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.selection.objects = args
+			return o.run(cmd.Context(), s)
+		},
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)

@@ -20,12 +20,14 @@ type explainOptions struct {
 	clusters []string
 	path     string
 	output   string
+
+	namespace string
 }
 
 func newExplainCommand(s *streams) *cobra.Command {
 	o := &explainOptions{}
 	cmd := &cobra.Command{
-		Use:   "explain KIND/NAME -f FILE",
+		Use:   "explain {KIND/NAME | KIND NAME} -f FILE",
 		Short: "Say which policy and rule made each difference",
 		Long: `Say of one object why each cluster gets what it gets: which policy places it
 there, or why none does; which override rules hold, and why the others do not;
@@ -33,8 +35,8 @@ and for every field that a policy changes, the chain of values from the object o
 the hub to the one that the cluster gets, each with its policy, rule and item.
 Clusters for which the same rules hold are explained together.
 
-The object is KIND/NAME or KIND/NAMESPACE/NAME. With --path only one place is
-explained, and what is inside it. A chain follows its value: where elements of a
+The object is KIND/NAME, KIND NAME or KIND/NAMESPACE/NAME. With --path only one
+place is explained, and what is inside it. A chain follows its value: where elements of a
 list move because others are inserted or removed before them, it is that of the
 same element, and --path means the place in what the cluster gets.
 
@@ -46,23 +48,27 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 		Example: `  refract explain deployment/my-nginx -f shop/ -f clusters.yaml
   refract explain deployment/shop/my-nginx -f shop/ -f clusters.yaml --member member-1 --path /spec/replicas
   refract explain deployment/catalog -f shop/ -f clusters.yaml --member member-3 -o json
-  refract explain deployment/shop/web --hub --member eu-1`,
+  refract explain deployment web -n shop --hub --member eu-1`,
 		Args: oneObject,
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
-		ValidArgsFunction: func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-			if len(args) > 0 {
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return o.run(cmd.Context(), s, strings.Join(args, "/"))
+		},
+		ValidArgsFunction: func(cmd *cobra.Command, args []string, typed string) ([]cobra.Completion, cobra.ShellCompDirective) {
+			if len(args) > 1 || (len(args) == 1 && strings.Contains(args[0], "/")) {
 				return nil, cobra.ShellCompDirectiveNoFileComp
 			}
-			return objectNames(o.inputs.peek()), cobra.ShellCompDirectiveNoFileComp
+			return completeInput(&o.inputs)(cmd, args, typed)
 		},
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)
 	f.StringArrayVar(&o.clusters, "member", nil, "`name` of a cluster to explain for, instead of all; may be repeated")
+	f.StringVarP(&o.namespace, "namespace", "n", "", "`name` of the namespace that the object is in")
 	f.StringVar(&o.path, "path", "", "JSON `pointer` of the one place to explain, such as /spec/replicas")
 	explainOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("member", completeCluster(&o.inputs, &o.clusters)))
 	must(cmd.RegisterFlagCompletionFunc("path", cobra.NoFileCompletions))
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeInputNamespaces(&o.inputs)))
 	cmd.AddCommand(newExplainPodCommand(s))
 	return cmd
 }
@@ -77,12 +83,12 @@ var explainOutputs = formats[*explain.Explanation]{
 	}},
 }
 
-// oneObject refuses any other number of arguments.
+// oneObject refuses any other number of objects.
 func oneObject(cmd *cobra.Command, args []string) error {
-	switch len(args) {
-	case 0:
+	switch {
+	case len(args) == 0:
 		return withHint(fmt.Errorf("%s: name the object", cmd.CommandPath()), "as KIND/NAME or KIND/NAMESPACE/NAME")
-	case 1:
+	case len(args) == 1, len(args) == 2 && !strings.Contains(args[0]+args[1], "/"):
 		return nil
 	default:
 		return fmt.Errorf("%s takes one object, got %q", cmd.CommandPath(), strings.Join(args, " "))
@@ -98,7 +104,7 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	if err != nil {
 		return err
 	}
-	found, err := findObject(set, object)
+	found, err := findObject(set, object, o.namespace)
 	if err != nil {
 		return err
 	}

@@ -237,8 +237,7 @@ func (r *reference) meansResource(resource *metav1.APIResource) bool {
 // excepted.
 func completeObjects(of *clusterFlags, namespace *string) cobra.CompletionFunc {
 	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		names := status.Names(peekReports(of, *namespace))
-		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(args, name) }), cobra.ShellCompDirectiveNoFileComp
+		return namesAfter(args, status.Names(peekReports(of, *namespace))), cobra.ShellCompDirectiveNoFileComp
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -160,11 +161,11 @@ func (in *inputs) peek() *manifest.Set {
 	return live.Overlay(set)
 }
 
-// selection are the flags that choose objects of the input.
+// selection are the arguments and flags that choose objects of the input.
 type selection struct {
 	namespace string
 	selector  string
-	objects   []string
+	objects   []string // KIND/NAME, or kinds with names after them.
 	policies  []string
 }
 
@@ -172,7 +173,6 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 	f := cmd.Flags()
 	f.StringVarP(&sel.namespace, "namespace", "n", "", "`name` of a namespace, to leave out the objects of all others")
 	f.StringVarP(&sel.selector, "selector", "l", "", "label `selector`, to leave out the objects that it does not match")
-	f.StringArrayVar(&sel.objects, "object", nil, "`KIND/NAME` of an object, to leave out all others; may be repeated")
 	f.StringArrayVar(&sel.policies, "policy", nil, "`KIND/NAME` of a policy, to leave out the objects that do not name it; may be repeated")
 	must(cmd.RegisterFlagCompletionFunc("policy", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		var names []string
@@ -181,12 +181,9 @@ func (sel *selection) addFlags(cmd *cobra.Command, in *inputs) {
 		}
 		return names, cobra.ShellCompDirectiveNoFileComp
 	}))
-	must(cmd.RegisterFlagCompletionFunc("object", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return objectNames(in.peek()), cobra.ShellCompDirectiveNoFileComp
-	}))
-	must(cmd.RegisterFlagCompletionFunc("namespace", func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
-		return namespaces(in.peek()), cobra.ShellCompDirectiveNoFileComp
-	}))
+	cmd.Args = objectsAsked
+	cmd.ValidArgsFunction = completeInput(in)
+	must(cmd.RegisterFlagCompletionFunc("namespace", completeInputNamespaces(in)))
 }
 
 // given reports whether the selection leaves anything out.
@@ -204,11 +201,11 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 	if err != nil {
 		return nil, fmt.Errorf("--selector: %w", err)
 	}
-	asked := make([]reference, len(sel.objects))
-	for i, text := range sel.objects {
-		if asked[i], err = parseReference(text); err != nil {
-			return nil, fmt.Errorf("--object: %w", err)
-		}
+	texts, asked, err := parseAsked(sel.objects)
+	if err != nil {
+		return nil, err
+	}
+	for i, text := range texts {
 		if !slices.ContainsFunc(set.Objects, func(o manifest.Object) bool { return asked[i].matches(&o) }) {
 			return nil, notFound(text, set)
 		}
@@ -301,6 +298,57 @@ func policyName(p tree.Policy) string {
 	return strings.ToLower(p.Kind) + "/" + p.Namespace + "/" + p.Name
 }
 
+// objectsAsked refuses what names no object. Files, which somebody may have meant, are
+// named by a flag.
+func objectsAsked(cmd *cobra.Command, args []string) error {
+	for _, arg := range args {
+		if strings.HasPrefix(arg, ".") || strings.HasPrefix(arg, "/") || strings.HasSuffix(arg, "/") ||
+			slices.Contains([]string{".yaml", ".yml", ".json"}, filepath.Ext(arg)) {
+			return withHint(fmt.Errorf("%s takes names of objects, got %q", cmd.CommandPath(), arg), fmt.Sprintf("did you mean -f %s?", arg))
+		}
+	}
+	_, _, err := parseAsked(args)
+	return err
+}
+
+// completeInput completes objects of the inputs given so far: as KIND/NAME, or the names after a kind.
+func completeInput(in *inputs) cobra.CompletionFunc {
+	return func(_ *cobra.Command, args []string, _ string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return namesAfter(args, objectNames(in.peek())), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// completeInputNamespaces completes the namespaces of the inputs given so far.
+func completeInputNamespaces(in *inputs) cobra.CompletionFunc {
+	return func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
+		return namespaces(in.peek()), cobra.ShellCompDirectiveNoFileComp
+	}
+}
+
+// namesAfter returns which of these names, KIND/NAME or KIND/NAMESPACE/NAME, can follow what is
+// typed already: those that are not, or after a kind alone the names of its objects.
+func namesAfter(typed, names []string) []string {
+	if len(typed) == 0 || strings.Contains(typed[0], "/") {
+		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(typed, name) })
+	}
+	var after []string
+	for _, kind := range strings.Split(typed[0], ",") {
+		r, err := parseKindOrReference(kind)
+		if err != nil {
+			return nil
+		}
+		for _, name := range names {
+			parts := strings.Split(name, "/")
+			of, group, grouped := strings.Cut(parts[0], ".")
+			if last := parts[len(parts)-1]; r.matchesKind(of) && (r.anyGroup || !grouped || r.group == group) &&
+				!slices.Contains(typed[1:], last) && !slices.Contains(after, last) {
+				after = append(after, last)
+			}
+		}
+	}
+	return after
+}
+
 // reference is an object or a policy as people write it: KIND[.GROUP]/NAME or
 // KIND[.GROUP]/NAMESPACE/NAME. A kind that ends with a dot is of the core group.
 type reference struct {
@@ -333,7 +381,7 @@ func (r *reference) matches(o *manifest.Object) bool {
 	return r.matchesKind(strings.ToLower(gvk.Kind)) &&
 		(r.anyGroup || r.group == gvk.Group) &&
 		(r.namespace == "" || r.namespace == o.Content.GetNamespace()) &&
-		r.name == o.Content.GetName()
+		(r.name == "" || r.name == o.Content.GetName())
 }
 
 // shortNames are those that kubectl knows of kinds that are often placed, and of
@@ -393,10 +441,13 @@ func objectNames(set *manifest.Set) []string {
 }
 
 // findObject returns the one object of the set that is meant.
-func findObject(set *manifest.Set, text string) (*manifest.Object, error) {
+func findObject(set *manifest.Set, text, namespace string) (*manifest.Object, error) {
 	r, err := parseReference(text)
 	if err != nil {
 		return nil, err
+	}
+	if namespace != "" && r.namespace == "" {
+		r.namespace = namespace
 	}
 	var found []*manifest.Object
 	for i := range set.Objects {

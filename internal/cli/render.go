@@ -24,7 +24,7 @@ type renderOptions struct {
 func newRenderCommand(s *streams) *cobra.Command {
 	o := &renderOptions{}
 	cmd := &cobra.Command{
-		Use:   "render -f FILE",
+		Use:   "render [KIND/NAME... | KIND NAME...] -f FILE",
 		Short: "Show what each cluster gets",
 		Long: `Show what each cluster gets: the objects of the input, placed by their
 PropagationPolicies and changed by their OverridePolicies, as the controllers
@@ -36,7 +36,7 @@ manifest of one that says nothing is taken to be ready. An object without a
 propagation label is shown for every cluster. A namespaced object without a
 namespace is in the namespace default. What an API server would add to an object
 before the controllers see it, such as defaults, is not added here; from a hub
-objects come with it.
+objects come with it. Objects that are named are shown alone.
 
 Rendered objects go to stdout; errors and warnings go to stderr. An object that
 fails on a cluster is left out there and nowhere else, and the exit code is 1.
@@ -50,11 +50,14 @@ that are not rendered any more are removed, unless this run left something out.`
 		Example: `  refract render -f shop/ -f clusters.yaml
   refract render -f shop/ -f clusters.yaml --member member-1 | kubectl apply -f -
   refract render -f shop/ -f clusters.yaml -o variants --policy overridepolicy/shop/checkout-release
+  refract render deployment my-nginx -f shop/ -f clusters.yaml
   refract render -f shop/ -f clusters.yaml --output-dir rendered
   kustomize build shop | refract render -f clusters.yaml -f - -o json
   refract render --hub -n shop -o variants`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+		RunE: func(cmd *cobra.Command, args []string) error {
+			o.selection.objects = args
+			return o.run(cmd.Context(), s)
+		},
 	}
 	f := cmd.Flags()
 	o.inputs.addFlags(cmd)

@@ -178,7 +178,7 @@ func updateTests(s *streams, paths []string, result *policytest.Result) (*policy
 
 // findTested is findObject for tests.
 func findTested(set *manifest.Set, reference string) (object *manifest.Object, hint string, err error) {
-	object, err = findObject(set, reference)
+	object, err = findObject(set, reference, "")
 	if h, ok := errors.AsType[*hinted](err); ok {
 		return nil, h.hint, h.error
 	}

@@ -51,8 +51,8 @@ in the generation that it has on the hub when the wait begins:
 An object whose kind has no generations, as a ConfigMap or a Secret, is what is
 reported on it when it is asked.
 
-the way on which cluster is printed and the exit code is 1; with --timeout 0 it is
-looked once. An object that is not there, or that no policy places, is an error,
+When the time of --timeout is over, what is still in the way on which cluster is
+printed and the exit code is 1; with --timeout 0 it is looked once. An object that is not there, or that no policy places, is an error,
 except with --for deleted.`,
 		Example: `  refract wait deployment/shop/web
   refract wait deployment/web configmap/web -n shop --for ready --timeout 10m

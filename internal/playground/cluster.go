@@ -47,7 +47,7 @@ type cluster struct {
 	dir   string // Absolute.
 	audit bool   // Whether the API server writes down who has written what.
 
-	address string // At which Pods reach the API server; empty if none really runs.
+	address string // At which Pods reach the API server; empty if none really runs anywhere.
 
 	ca, etcdCA *authority
 	pairs      map[string]pair         // By the name of the file, without its ending.
@@ -87,7 +87,7 @@ func (c *cluster) prepare() error {
 		}
 	}
 	policy := auditPolicy
-	if c.address != "" {
+	if c.runsPods() {
 		policy += "- level: Metadata\n"
 	}
 	return c.write(auditPolicyFile, []byte(policy))
@@ -124,6 +124,9 @@ func (c *cluster) certify() error {
 	}
 	return nil
 }
+
+// runsPods reports whether its Pods really run.
+func (c *cluster) runsPods() bool { return c.role == hub && c.address != "" }
 
 // hosts are the names that the API server answers to.
 func (c *cluster) hosts() []string {

@@ -41,7 +41,6 @@ var hubControllers = []string{
 // podArgs have an API server be found by Pods that really run, and ask their kubelets for logs.
 func (c *cluster) podArgs() []string {
 	return []string{
-		"--bind-address=0.0.0.0",
 		"--advertise-address=" + c.address,
 		"--authorization-mode=Node,RBAC",
 		"--kubelet-client-certificate=" + adminFile + ".crt",
@@ -109,10 +108,14 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		"--profiling=false",
 	}
 	if c.address != "" {
+		args = append(args, "--bind-address=0.0.0.0")
+	} else {
+		args = append(args, "--bind-address=127.0.0.1")
+	}
+	if c.runsPods() {
 		args = append(args, c.podArgs()...)
 	} else {
 		args = append(args,
-			"--bind-address=127.0.0.1",
 			"--authorization-mode=RBAC",
 			// Endpoints must not be on a loopback address, and there may be no other: so
 			// the Service "kubernetes" has none. No Pod really runs that could miss it.
@@ -129,7 +132,7 @@ func (c *cluster) apiServerComponent(ports []int) component {
 // controllersComponent returns the controllers that the cluster's role asks for.
 func (c *cluster) controllersComponent() component {
 	controllers := []string{"*"}
-	if c.role == hub && c.address == "" {
+	if c.role == hub && !c.runsPods() {
 		controllers = hubControllers
 	}
 	return component{name: "kube-controller-manager", rank: rankClient, args: []string{

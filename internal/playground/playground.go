@@ -43,10 +43,11 @@ type Options struct {
 	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
 	// was answered. See [Playground.AuditLog].
 	Audit bool
-	// Address, if set, is one of this machine, no loopback one, at which the hub's API server can be reached from
-	// Pods: the hub then is what a cluster is that runs Pods, but for its Nodes, and the programs of those are the
-	// caller's to start, with [Playground.Launch]. It has all controllers and a scheduler; its API server tells
-	// kubelets apart, has Pods find it by its Service, and if it is audited writes down who has read what, too.
+	// Address, if set, is one of this machine, no loopback one, at which API servers can be reached from Pods, as
+	// well as where their kubeconfigs say. The hub then is what a cluster is that runs Pods, but for its Nodes, and
+	// the programs of those are the caller's to start, with [Playground.Launch]. It has all controllers and a
+	// scheduler; its API server tells kubelets apart, has Pods find it by its Service, and if it is audited writes
+	// down who has read what, too.
 	Address string
 	// Progress, if set, is told what happens while the playground starts: short
 	// sentences for a person to read. It is called by one goroutine at a time.
@@ -187,9 +188,8 @@ func clusters(o Options) []*cluster {
 		out = append(out, newCluster(o.Dir, fmt.Sprintf("member-%d", i+1), member))
 	}
 	for _, c := range out {
-		c.audit = o.Audit
+		c.audit, c.address = o.Audit, o.Address
 	}
-	out[0].address = o.Address
 	return out
 }
 

@@ -99,7 +99,7 @@ func (s *starter) startControllers(ctx context.Context, c *cluster) error {
 	if err := s.run(c, c.controllersComponent()); err != nil {
 		return err
 	}
-	if c.role == full || c.address != "" {
+	if c.role == full || c.runsPods() {
 		if err := s.startScheduler(c); err != nil {
 			return err
 		}

@@ -34,7 +34,7 @@ type Topology struct {
 	// CRDs has the hub know Refract's types from the beginning.
 	CRDs bool
 	// Address, with [Topology.Own], has the hub be a cluster whose Pods really run on Nodes that the
-	// test starts: see [playground.Options].
+	// test starts, and reach the members: see [playground.Options].
 	Address string
 	// Unaudited is for benchmarks with [Topology.Own] control planes: nobody writes down
 	// who has written what, which would cost something, and [Env.Writes] knows nothing.

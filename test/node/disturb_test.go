@@ -120,9 +120,14 @@ func unanswered(err error) bool {
 	})
 }
 
-// disturb has pods created, and objects read and written in both versions, while Refract is rolled to another image and
-// back, the kubelet restarts, and containers are killed.
+// disturb has Refract rolled to another image and back, the kubelet restarted, and containers killed.
 func disturb(t *testing.T) {
+	t.Helper()
+	undisturbed(t, disturbances())
+}
+
+// undisturbed has pods created, and objects read and written in both versions, while something is done to Refract.
+func undisturbed(t *testing.T, disturbances []part) {
 	t.Helper()
 	ns := harness.NameOf(t)
 	apply(t, ns, shop)
@@ -139,7 +144,7 @@ func disturb(t *testing.T) {
 	for _, s := range streams {
 		running.Go(func() { s.run(ctx, &now) })
 	}
-	for _, d := range disturbances() {
+	for _, d := range disturbances {
 		now.Store(d.name)
 		began := time.Now()
 		if !t.Run(d.name, d.test) {

@@ -32,6 +32,8 @@ var (
 	cfg   *rest.Config
 	api   client.WithWatch
 	typed *kubernetes.Clientset
+	// all is the administrator's kubeconfig, with a context for each cluster, that of the hub being current.
+	all string
 )
 
 func TestMain(m *testing.M) {
@@ -47,6 +49,9 @@ func TestMain(m *testing.M) {
 			return node.Keep, err
 		}
 		if api, err = harness.ClientFor(cfg); err != nil {
+			return node.Keep, err
+		}
+		if all, err = contexts(env); err != nil {
 			return node.Keep, err
 		}
 		typed, err = kubernetes.NewForConfig(cfg)
@@ -66,7 +71,10 @@ func TestNode(t *testing.T) {
 	if !t.Run("Install", install) {
 		t.Fatal("what comes after it stands on that")
 	}
-	for _, p := range []part{{"Refused", refused}, {"Inject", inject}, {"Disturb", disturb}, {"Rights", rights}, {"Leave", leave}} {
+	for _, p := range []part{
+		{"Refused", refused}, {"Inject", inject}, {"Members", members}, {"Disturb", disturb}, {"Rights", rights},
+		{"Leave", leave}, {"Manifests", manifestsDeleted}, {"Helm", helm},
+	} {
 		t.Run(p.name, p.test)
 	}
 }
@@ -126,39 +134,28 @@ func refract(t *testing.T, args ...string) (string, error) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return run(t, binary, args...)
+}
+
+// run runs a program as an administrator, and returns what it prints.
+func run(t *testing.T, program string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Env = append(os.Environ(), "KUBECONFIG="+all, "HOME="+node.Env.Dir, "PATH="+filepath.Join(root(t), "bin")+":"+os.Getenv("PATH"))
 	begun := time.Now()
-	out, err := exec.CommandContext(t.Context(), binary, append(args, "--kubeconfig", node.Env.Kubeconfig("hub"))...).CombinedOutput()
-	t.Logf("refract %s: %.1f s\n%s", strings.Join(args, " "), time.Since(begun).Seconds(), out)
+	out, err := cmd.CombinedOutput()
+	t.Logf("%s %s: %.1f s\n%s", filepath.Base(program), strings.Join(args, " "), time.Since(begun).Seconds(), out)
 	return string(out), err
 }
 
-// leave: what is uninstalled is gone, but for what converts objects that need it, and comes back as if it had never left.
-func leave(t *testing.T) {
+// root is the folder of the module.
+func root(t *testing.T) string {
 	t.Helper()
-	out, err := refract(t, "uninstall")
-	if err == nil || !strings.Contains(out, "customresourcedefinition sizes.example.com is still converted, by service "+system+"/refract-conversion, which stays") {
-		t.Errorf("want the definition named that is still converted, and an error, got %v", err)
-	}
-	rolledOut(t, "refract-conversion")
-	kubectl(t, "", "get", "sizes.v1.example.com", "-A")
-	if _, err := refract(t, "uninstall", "--unwire"); err != nil {
+	dir, err := harness.Root()
+	if err != nil {
 		t.Fatal(err)
 	}
-	for _, version := range []string{"v1", "v2"} { // Nobody is asked, and so nobody is missed.
-		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
-	}
-	harness.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
-		err := api.Get(ctx, client.ObjectKey{Name: system}, &corev1.Namespace{})
-		if apierrors.IsNotFound(err) {
-			return nil
-		}
-		return errors.Join(errors.New("it is there"), err)
-	})
-	// Nobody looks at policies any more, and nobody keeps them from being written.
-	kubectl(t, wrongOverride, "create", "--dry-run=server", "-f", "-")
-	install(t)
-	// What users wrote is there still, and taken up.
-	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
+	return dir
 }
 
 // kubectl runs it as an administrator, and returns what it prints; it must succeed.

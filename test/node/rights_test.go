@@ -46,6 +46,11 @@ func (r *request) resource() string {
 	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
+// refused says whether it was for want of a right.
+func (r *request) refused() bool {
+	return r.ResponseStatus.Code == http.StatusForbidden || r.ResponseStatus.Code == http.StatusUnauthorized
+}
+
 // right is one that a role gives to an account: one verb on one resource, of one name if the rule has names.
 type right struct {
 	account, verb, group, resource, name string
@@ -78,10 +83,17 @@ func unused() (reasons map[string]string, maybe map[string]bool) {
 // rights: over the whole run nothing was forbidden to Refract, and it has no right that nothing needs.
 func rights(t *testing.T) {
 	t.Helper()
-	all := requests(t)
+	path, err := node.Env.View.AuditLog("hub")
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := requestsIn(t, path)
+	if len(all) == 0 {
+		t.Fatal("the audit log has no request of Refract")
+	}
 	forbidden := 0
 	for i := range all {
-		if q := &all[i]; q.ResponseStatus.Code == http.StatusForbidden || q.ResponseStatus.Code == http.StatusUnauthorized {
+		if q := &all[i]; q.refused() {
 			forbidden++
 			t.Errorf("%s: %s %s: %d %s", q.User.Username, q.Verb, q.RequestURI, q.ResponseStatus.Code, q.ResponseStatus.Message)
 		}
@@ -112,13 +124,9 @@ func rights(t *testing.T) {
 	t.Logf("%d requests of Refract, %d forbidden; %d rights, of which %d were taken", len(all), forbidden, len(given), taken)
 }
 
-// requests returns those of Refract's accounts.
-func requests(t *testing.T) []request {
+// requestsIn returns those of Refract's accounts from an audit log.
+func requestsIn(t *testing.T, path string) []request {
 	t.Helper()
-	path, err := node.Env.View.AuditLog("hub")
-	if err != nil {
-		t.Fatal(err)
-	}
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
@@ -138,9 +146,6 @@ func requests(t *testing.T) []request {
 		if strings.HasPrefix(q.User.Username, accounts) {
 			all = append(all, q)
 		}
-	}
-	if len(all) == 0 {
-		t.Fatal("the audit log has no request of Refract")
 	}
 	return all
 }

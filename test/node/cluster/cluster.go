@@ -31,8 +31,8 @@ import (
 // Name is that of the Node.
 const Name = "node"
 
-// Topology is what the control plane has to be.
-func Topology() harness.Topology { return harness.Topology{Own: true, Address: Address} }
+// Topology is what the control planes have to be: two members that store objects, beside the hub.
+func Topology() harness.Topology { return harness.Topology{Own: true, Members: 2, Address: Address} }
 
 // Cluster is a cluster whose pods really run.
 type Cluster struct {

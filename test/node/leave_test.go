@@ -1,0 +1,184 @@
+package node
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"refract.dev/test/harness"
+	"refract.dev/test/node/cluster"
+)
+
+// leave: what is uninstalled is gone, but for what converts objects that need it, and comes back as if it had never left.
+func leave(t *testing.T) {
+	t.Helper()
+	out, err := refract(t, "uninstall")
+	if err == nil || !strings.Contains(out, "customresourcedefinition sizes.example.com is still converted, by service "+system+"/refract-conversion, which stays") {
+		t.Errorf("want the definition named that is still converted, and an error, got %v", err)
+	}
+	rolledOut(t, "refract-conversion")
+	kubectl(t, "", "get", "sizes.v1.example.com", "-A")
+	if _, err := refract(t, "uninstall", "--unwire"); err != nil {
+		t.Fatal(err)
+	}
+	for _, version := range []string{"v1", "v2"} { // Nobody is asked, and so nobody is missed.
+		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
+	}
+	harness.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
+		err := api.Get(ctx, client.ObjectKey{Name: system}, &corev1.Namespace{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(errors.New("it is there"), err)
+	})
+	writable(t)
+	install(t)
+	// What users wrote is there still, and taken up.
+	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
+}
+
+// manifestsDeleted: who deletes the manifests is left with nothing that keeps anybody from writing. Injected pods run on.
+func manifestsDeleted(t *testing.T) {
+	t.Helper()
+	// A namespace takes long to go that has a member's credentials and a Deployment in it.
+	for _, part := range []string{"", "injection", "conversion"} {
+		kubectl(t, "", "delete", "--ignore-not-found", "--wait=false", "-k", filepath.Join(root(t), "config", "install", part))
+	}
+	deletedByHand(t)
+}
+
+// deletedByHand: whoever has deleted what was installed can write what could be written before it was. What converts custom
+// resources is not set back by that: check names it, and uninstall mends it.
+func deletedByHand(t *testing.T) {
+	t.Helper()
+	writable(t)
+	harness.Eventually(t, "it is gone", func(ctx context.Context) error {
+		list := &corev1.PodList{}
+		if err := api.List(ctx, list, client.InNamespace(system)); err != nil {
+			return err
+		}
+		if len(list.Items) > 0 {
+			return fmt.Errorf("there are pods: %s", states(list))
+		}
+		return nil
+	})
+	kubectl(t, "", "get", "sizes.v1.example.com", "-A") // As they are stored.
+	out, err := refract(t, "check")
+	if err == nil || !strings.Contains(out, "nobody answers the API server: sizes.example.com (service "+system+"/refract-conversion)") {
+		t.Errorf("want check to name what is still converted, got %v", err)
+	}
+	if strings.Contains(out, "has left") {
+		t.Error("want nothing else to be left")
+	}
+	if _, err := refract(t, "uninstall", "--unwire"); err != nil {
+		t.Error(err)
+	}
+	for _, version := range []string{"v1", "v2"} {
+		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
+	}
+}
+
+// writable waits until each write is taken that Refract would have been asked about, which must be within a minute: policies
+// that it would refuse, pods, Services, and custom resources as they are stored.
+func writable(t *testing.T) {
+	t.Helper()
+	begun := time.Now()
+	for what, manifest := range map[string]string{
+		"an OverridePolicy": wrongOverride, "a ServiceInjectionPolicy": wrongInjection, "a ConversionPolicy": wrongConversion,
+		"a pod": onePod, "a Service": oneService, "a custom resource": oneSize,
+	} {
+		harness.Eventually(t, what+" can be written", func(context.Context) error {
+			out, err := node.Env.KubectlSays("hub", manifest, "create", "--dry-run=server", "-f", "-")
+			if err != nil {
+				return fmt.Errorf("%w: %s", err, out)
+			}
+			return nil
+		})
+	}
+	took := time.Since(begun)
+	t.Logf("all can be written after %.1f s", took.Seconds())
+	if took > time.Minute {
+		t.Error("want that within a minute")
+	}
+}
+
+// What anybody writes.
+const (
+	onePod = `
+apiVersion: v1
+kind: Pod
+metadata: {generateName: a-, namespace: default, labels: {role: frontend}}
+spec: {containers: [{name: web, image: ` + cluster.PodImage + `}]}
+`
+	oneService = `
+apiVersion: v1
+kind: Service
+metadata: {generateName: a-, namespace: default}
+spec: {selector: {app: web}, ports: [{port: 80}]}
+`
+	oneSize = `
+apiVersion: example.com/v1
+kind: Size
+metadata: {generateName: a-, namespace: default}
+spec: {size: 1}
+`
+)
+
+// helm: the chart installs the same, is upgraded and rolled back under load, and leaves.
+func helm(t *testing.T) {
+	t.Helper()
+	program := filepath.Join(root(t), "bin", "node", "helm")
+	does := func(t *testing.T, args ...string) {
+		t.Helper()
+		if _, err := run(t, program, append(args, "--namespace", system, "--wait", "--timeout", "5m")...); err != nil {
+			t.Fatal(err)
+		}
+	}
+	image := func(i int) string {
+		registry, rest, _ := strings.Cut(cluster.Images()[i], "/")
+		repository, tag, _ := strings.Cut(rest, ":")
+		return "image.registry=" + registry + ",image.repository=" + repository + ",image.tag=" + tag
+	}
+	chart := filepath.Join(root(t), "charts", "refract")
+	harness.Eventually(t, "the namespace is gone", func(ctx context.Context) error {
+		err := api.Get(ctx, client.ObjectKey{Name: system}, &corev1.Namespace{})
+		return errors.Join(client.IgnoreNotFound(err), still(err == nil))
+	})
+	does(t, "install", "refract", chart, "--create-namespace", "--set", "propagation.enabled=true,injection.enabled=true,conversion.enabled=true,"+image(0))
+	allRolledOut(t, cluster.Images()[0])
+	if _, err := refract(t, "check"); err != nil {
+		t.Error(err)
+	}
+	if out, err := refract(t, "uninstall"); err == nil || !strings.Contains(out, "Helm") {
+		t.Errorf("want what Helm keeps to be left to it, got %v", err)
+	}
+	undisturbed(t, []part{
+		{"Upgrade", func(t *testing.T) {
+			t.Helper()
+			does(t, "upgrade", "refract", chart, "--reuse-values", "--set", image(1))
+			allRolledOut(t, cluster.Images()[1])
+		}},
+		{"Rollback", func(t *testing.T) {
+			t.Helper()
+			does(t, "rollback", "refract", "1")
+			allRolledOut(t, cluster.Images()[0])
+		}},
+	})
+	does(t, "uninstall", "refract")
+	deletedByHand(t)
+}
+
+func still(there bool) error {
+	if there {
+		return errors.New("it is there")
+	}
+	return nil
+}
