@@ -17,6 +17,9 @@ const (
 	KindPropagation        = "Propagation"
 	KindClusterPropagation = "ClusterPropagation"
 	KindConversionPolicy   = "ConversionPolicy"
+
+	KindRolloutPolicy        = "RolloutPolicy"
+	KindClusterRolloutPolicy = "ClusterRolloutPolicy"
 )
 
 // Annotations on the copies that members hold.
@@ -78,6 +81,8 @@ func AddToScheme(s *runtime.Scheme) error {
 		&Propagation{}, &PropagationList{},
 		&ClusterPropagation{}, &ClusterPropagationList{},
 		&ConversionPolicy{}, &ConversionPolicyList{},
+		&RolloutPolicy{}, &RolloutPolicyList{},
+		&ClusterRolloutPolicy{}, &ClusterRolloutPolicyList{},
 	)
 	metav1.AddToGroupVersion(s, GroupVersion)
 	return nil

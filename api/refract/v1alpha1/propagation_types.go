@@ -17,6 +17,7 @@ import (
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`
 // +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
+// +kubebuilder:printcolumn:name="Rollout",type=string,JSONPath=`.status.rollout.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
 type Propagation struct {
@@ -53,6 +54,7 @@ type PropagationList struct {
 // +kubebuilder:printcolumn:name="Ready",type=integer,JSONPath=`.status.ready`
 // +kubebuilder:printcolumn:name="Variants",type=integer,JSONPath=`.status.variantCount`
 // +kubebuilder:printcolumn:name="Status",type=string,JSONPath=`.status.conditions[?(@.type=="Synced")].reason`
+// +kubebuilder:printcolumn:name="Rollout",type=string,JSONPath=`.status.rollout.phase`
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:printcolumn:name="Message",type=string,priority=1,JSONPath=`.status.conditions[?(@.type=="Synced")].message`
 type ClusterPropagation struct {
@@ -113,6 +115,11 @@ const (
 	// gone), NamespaceDeleted or TypeDeleted (it went with that), Missing (it went
 	// while nobody watched), or Forgotten (the hub does not know it).
 	ConditionSourceGone = "SourceGone"
+	// ConditionProgressing is True while a rollout goes on, or waits for something.
+	ConditionProgressing = "Progressing"
+	// ConditionStalled is True when a rollout was halted or reverted, until somebody edits
+	// the object or a policy, or has it tried again.
+	ConditionStalled = "Stalled"
 )
 
 // PropagationStatus is the report on one object.
@@ -169,8 +176,12 @@ type PropagationStatus struct {
 	// +listType=atomic
 	Follows []FollowedObject `json:"follows,omitempty"`
 
-	// Conditions: Synced and Ready, and SourceGone while copies of an object that is
-	// gone are being removed.
+	// Rollout is how far the last change has come, of an object that obeys a rollout policy.
+	// +optional
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
+
+	// Conditions: Synced and Ready; SourceGone while copies of an object that is gone are
+	// being removed; Progressing and Stalled of an object that obeys a rollout policy.
 	// +optional
 	// +listType=map
 	// +listMapKey=type
@@ -285,6 +296,11 @@ type ClusterStatus struct {
 	// ReadinessMessage says why the object is not ready.
 	// +optional
 	ReadinessMessage string `json:"readinessMessage,omitempty"`
+
+	// ReadySince is since when the copy has been ready with the content that the cluster
+	// holds, without a break; only while a rollout waits for it.
+	// +optional
+	ReadySince *metav1.MicroTime `json:"readySince,omitempty"`
 
 	// Drift is what was changed on the cluster, and corrected, the last time.
 	// +optional

@@ -1,0 +1,804 @@
+package release
+
+import (
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"os"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+)
+
+// TestModel lets fleets live through whatever may happen to a rollout: edits, failures, clusters that
+// join, leave, and cannot be reached, restarts between any two steps; and looks at every step whether what
+// is promised holds. REFRACT_HISTORIES says how many there are, 500 if it says nothing, and REFRACT_SEED which is the first.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	histories, seed := number("REFRACT_HISTORIES", 500), number("REFRACT_SEED", 1)
+	const steps = 50
+	reached := map[refractv1alpha1.RolloutPhase]int{}
+	for i := range histories {
+		w := newWorld(uint64(seed + i))
+		for step := range steps {
+			if err := w.step(); err != nil {
+				t.Fatalf("history %d, step %d: %v\n%s", seed+i, step, err, strings.Join(w.log, "\n"))
+			}
+			reached[w.status.Phase]++
+		}
+		if err := w.settle(); err != nil {
+			t.Fatalf("history %d, at its end: %v\n%s", seed+i, err, strings.Join(w.log, "\n"))
+		}
+	}
+	for _, phase := range []refractv1alpha1.RolloutPhase{
+		refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutHalted,
+		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
+	} {
+		if reached[phase] < histories/20 {
+			t.Errorf("%s was seen at %d steps only: the histories say little about it", phase, reached[phase])
+		}
+	}
+	t.Logf("%d histories of %d steps; phases: %v", histories, steps, reached)
+}
+
+func number(variable string, otherwise int) int {
+	if n, err := strconv.Atoi(os.Getenv(variable)); err == nil {
+		return n
+	}
+	return otherwise
+}
+
+// member is a cluster as it really is.
+type member struct {
+	match.Cluster
+
+	there, offline, refuses bool
+	joined                  bool   // It has no copy yet.
+	content                 string // What it holds.
+	wrote                   time.Time
+	ready                   bool
+	since                   time.Time // Since when it has been ready with its content; what a replica remembers of that.
+	really                  time.Time // The same, as it is.
+	recorded                time.Time // What was written down of since.
+	back                    time.Time // Since when it can be reached.
+}
+
+// world is a fleet, the policies of an object, and who looks after it.
+type world struct {
+	*rand.Rand
+
+	spec    refractv1alpha1.RolloutPolicySpec
+	floor   *refractv1alpha1.RolloutPolicySpec
+	policy  *Policy
+	hold    bool
+	members []*member
+	target  int
+	now     time.Time
+	status  *refractv1alpha1.RolloutStatus
+	paused  bool
+	approve string
+	resume  string
+	bad     map[string]bool // Contents that do not become ready.
+	changed bool            // The object was edited, or somebody had it tried again, since the last look.
+	log     []string
+}
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+func newWorld(seed uint64) *world {
+	w := &world{Rand: rand.New(rand.NewPCG(seed, 7)), now: start, bad: map[string]bool{}}
+	w.spec = w.anySpec()
+	if w.IntN(4) == 0 {
+		floor := w.anySpec()
+		w.floor = &floor
+	}
+	w.compile()
+	for i := range 1 + w.IntN(8) {
+		m := &member{Cluster: match.Cluster{
+			Name:   fmt.Sprintf("c%d", i),
+			Labels: map[string]string{"region": fmt.Sprintf("r%d", w.IntN(3)), "ring": fmt.Sprint(w.IntN(4))},
+		}, there: w.IntN(5) > 0}
+		w.members = append(w.members, m)
+	}
+	w.note("policy %+v floor %+v", w.spec, w.floor)
+	w.look()
+	for _, m := range w.members {
+		w.write(m)
+		m.ready, m.since, m.really = true, w.now, w.now
+	}
+	return w
+}
+
+func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+
+func (w *world) anySpec() refractv1alpha1.RolloutPolicySpec {
+	s := refractv1alpha1.RolloutPolicySpec{Health: &refractv1alpha1.RolloutHealth{TimeoutSeconds: int32(20 + w.IntN(60))}}
+	for i := range w.IntN(4) {
+		wave := refractv1alpha1.RolloutWave{Name: fmt.Sprintf("w%d", i), MinReadySeconds: int32(w.IntN(3) * 15)}
+		if w.IntN(4) == 0 {
+			wave.Strategy = refractv1alpha1.WaveManual
+		}
+		switch w.IntN(3) {
+		case 0:
+			wave.TargetClusters = &corev1alpha1.TargetClusters{Clusters: []string{fmt.Sprintf("c%d", w.IntN(8))}}
+		case 1:
+			wave.TargetClusters = &corev1alpha1.TargetClusters{ClusterSelector: map[string]string{"ring": fmt.Sprint(w.IntN(4))}}
+		}
+		switch w.IntN(3) {
+		case 0:
+			most := intstr.FromInt32(int32(1 + w.IntN(2)))
+			wave.MaxConcurrent = &most
+		case 1:
+			most := intstr.FromString(fmt.Sprintf("%d%%", 1+w.IntN(100)))
+			wave.MaxConcurrent = &most
+		}
+		s.Waves = append(s.Waves, wave)
+	}
+	s.OnFailure = &refractv1alpha1.RolloutOnFailure{MaxFailures: int32(w.IntN(4) / 2)}
+	if w.IntN(2) == 0 {
+		s.OnFailure.Action = refractv1alpha1.ActionRevert
+	}
+	if w.IntN(3) == 0 {
+		s.Budgets = []refractv1alpha1.RolloutBudget{{Label: "region", MaxUnavailable: int32(1 + w.IntN(2))}}
+	}
+	if w.IntN(5) == 0 {
+		s.MaxChange = &refractv1alpha1.RolloutMaxChange{Clusters: int32(w.IntN(6))}
+	}
+	return s
+}
+
+func (w *world) compile() {
+	p, errs := Compile(&refractv1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: w.spec})
+	if len(errs) > 0 {
+		panic(errs)
+	}
+	if w.floor != nil {
+		f, errs := CompileCluster(&refractv1alpha1.ClusterRolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "floor"}, Spec: refractv1alpha1.ClusterRolloutPolicySpec{RolloutPolicySpec: *w.floor}})
+		if len(errs) > 0 {
+			panic(errs)
+		}
+		p = p.Inside(f)
+	}
+	w.policy = p
+}
+
+func revision(n int) refractv1alpha1.Revision {
+	return refractv1alpha1.Revision{Name: fmt.Sprintf("rev%d", n), Generation: int64(n + 1)}
+}
+
+// contentOf is what a revision gives to a cluster: each leaves some as they were with the one before.
+func contentOf(r *refractv1alpha1.Revision, m *member) string {
+	n, _ := strconv.Atoi(strings.TrimPrefix(r.Name, "rev"))
+	for n > 0 && (n*7+int(m.Name[1])*3)%4 == 0 {
+		n--
+	}
+	return fmt.Sprintf("content%d", n)
+}
+
+// step has something happen, and looks.
+func (w *world) step() error {
+	m := w.members[w.IntN(len(w.members))]
+	switch w.IntN(18) {
+	case 0, 13: // An edit: something new, or something that was there before.
+		w.target = w.IntN(6)
+		if w.IntN(3) == 0 {
+			for _, x := range w.members {
+				if w.IntN(2) == 0 {
+					r := revision(w.target)
+					w.bad[x.Name+contentOf(&r, x)] = true
+				}
+			}
+		}
+		w.changed = true
+		w.note("edit: rev%d, bad %v", w.target, slices.Sorted(maps.Keys(w.bad)))
+	case 1:
+		if m.there = !m.there; m.there {
+			m.content, m.ready, m.joined = "", false, true
+		} else {
+			m.content, m.ready = "", false
+		}
+		w.note("%s there %t", m.Name, m.there)
+	case 2, 14:
+		m.offline = !m.offline
+		m.since, m.back = w.now, w.now // Nobody knows what was meanwhile.
+		w.note("%s offline %t", m.Name, m.offline)
+	case 3: // What was ready is not any more, or what was bad is mended.
+		key := m.Name + m.content
+		if w.IntN(3) == 0 && m.content != "" {
+			w.bad[key] = !w.bad[key]
+			w.note("%s bad %t", key, w.bad[key])
+		}
+	case 4:
+		m.refuses = w.IntN(4) == 0
+		w.note("%s refuses %t", m.Name, m.refuses)
+	case 5:
+		w.paused = w.IntN(3) == 0
+		w.note("paused %t", w.paused)
+	case 6, 7:
+		w.approve = w.status.Awaits
+		w.note("approve %s", w.approve)
+	case 8:
+		if w.resume = w.status.Awaits; Stopped(w.status) && w.resume != "" {
+			w.changed = true
+		}
+		w.note("resume %s", w.resume)
+	case 9: // Who looks after it starts anew, and remembers what is written down.
+		for _, x := range w.members {
+			if x.since = w.now; !x.recorded.IsZero() {
+				x.since = x.recorded
+			}
+		}
+		w.note("restart")
+	case 10:
+		w.hold = w.IntN(3) == 0
+		w.note("policy gone %t", w.hold)
+	case 15: // It was not ready for a moment between two looks.
+		if m.ready && !m.offline {
+			m.since, m.really = w.now, w.now
+			w.note("%s was not ready for a moment", m.Name)
+		}
+	case 11:
+		if w.IntN(3) == 0 && m.content != "" && !m.offline { // Somebody changes the copy, or deletes it.
+			m.content, m.ready = "drifted", false
+			w.note("%s drifts", m.Name)
+		}
+	case 12:
+		if w.IntN(3) == 0 {
+			m.Labels = map[string]string{"region": fmt.Sprintf("r%d", w.IntN(3)), "ring": fmt.Sprint(w.IntN(4))}
+			w.note("%s labels %v", m.Name, m.Labels)
+		}
+	}
+	w.now = w.now.Add(time.Duration(w.IntN(12)) * time.Second)
+	return w.live(w.IntN(3))
+}
+
+// live lets some members do what they are told, and looks.
+func (w *world) live(most int) error {
+	for _, m := range w.members {
+		if w.IntN(3) <= most {
+			w.write(m)
+		}
+		w.become(m)
+	}
+	return w.check()
+}
+
+// write has a member hold what it is to have.
+func (w *world) write(m *member) {
+	if !m.there || m.offline {
+		return
+	}
+	want := contentOf(Assigned(w.status, m.Name), m)
+	if m.content == want || m.refuses {
+		return
+	}
+	m.content, m.joined, m.ready, m.wrote = want, false, false, w.now
+}
+
+// become has a copy become what it can.
+func (w *world) become(m *member) {
+	well := m.content != "" && m.content != "drifted" && !w.bad[m.Name+m.content]
+	switch {
+	case m.offline || well == m.ready:
+	case !well:
+		m.ready = false
+	case w.now.Sub(m.wrote) >= 3*time.Second:
+		m.ready, m.since, m.really = true, w.now, w.now
+	}
+}
+
+func (w *world) input() *Input {
+	target := revision(w.target)
+	in := &Input{Policy: w.policy, Target: target, Paused: w.paused, Approved: w.approve, Resumed: w.resume, Now: w.now}
+	if w.hold {
+		in.Policy, in.Hold = nil, "the policy is gone"
+	}
+	for _, m := range w.members {
+		if !m.there {
+			continue
+		}
+		c := Cluster{Cluster: m.Cluster, Offline: m.offline, Joining: m.content == "", Ready: m.ready, ReadySince: m.since}
+		if w.status != nil {
+			has := Assigned(w.status, m.Name)
+			good := w.status.LastGood
+			if w.status.Target.Name != target.Name && w.status.Phase == refractv1alpha1.RolloutComplete {
+				good = w.status.Target
+			}
+			c.Changes = contentOf(&target, m) != contentOf(&good, m)
+			c.Differs = contentOf(&target, m) != contentOf(has, m)
+			c.Holds = m.content == contentOf(has, m)
+			if m.refuses && !c.Holds {
+				c.Refused = "no"
+			}
+		}
+		in.Clusters = append(in.Clusters, c)
+	}
+	return in
+}
+
+func (w *world) look() { w.status, _ = Next(w.status, w.input()) }
+
+// check looks, and compares what is then with what was.
+func (w *world) check() error {
+	was, in := w.status, w.input()
+	kept := was.DeepCopy()
+	copied := *in
+	copied.Clusters = slices.Clone(in.Clusters)
+	is, until := Next(was, in)
+	if !reflect.DeepEqual(kept, was) || !reflect.DeepEqual(copied.Clusters, in.Clusters) {
+		return fmt.Errorf("what was given was modified: %s", cmp.Diff(kept, was)+cmp.Diff(copied.Clusters, in.Clusters))
+	}
+	w.status = is
+	w.note("%s %s target %s good %s opened %d current %v done %v failed %v superseded %v reverting %v: %s", w.now.Format("04:05"), is.Phase, is.Target.Name, is.LastGood.Name,
+		is.Opened, currentOf(is), is.Done, is.Failed, is.OnSuperseded, is.Reverting, is.Message)
+	l := &laws{world: w, was: was, is: is, in: in}
+	for _, law := range []func() error{l.agreed, l.turn, l.tried, l.crowd, l.budgets, l.health, l.failing, l.final, l.edited, l.reverted, l.complete, l.few, l.waits, l.approved} {
+		if err := law(); err != nil {
+			return err
+		}
+	}
+	for _, m := range w.members {
+		if m.recorded = m.since; !m.ready || m.offline {
+			m.recorded = time.Time{}
+		}
+	}
+	if !until.IsZero() && !until.After(w.now) {
+		return fmt.Errorf("it is to be looked at again at %s, and it is %s", until, w.now)
+	}
+	w.changed = false
+	return nil
+}
+
+func currentOf(s *refractv1alpha1.RolloutStatus) []string {
+	var names []string
+	for i := range s.Current {
+		names = append(names, s.Current[i].Name)
+	}
+	return names
+}
+
+// laws are what is promised of one look. They are told in other words than the program's, from what really is.
+type laws struct {
+	*world
+
+	was, is *refractv1alpha1.RolloutStatus
+	in      *Input
+}
+
+func targets(s *refractv1alpha1.RolloutStatus, name string) bool { return Assigned(s, name).Name == s.Target.Name }
+
+// released are the clusters that got the target by this look.
+func (l *laws) released() []*Cluster {
+	var all []*Cluster
+	if l.is.Phase == refractv1alpha1.RolloutComplete {
+		return nil
+	}
+	for i := range l.in.Clusters {
+		c := &l.in.Clusters[i]
+		before := Assigned(l.was, c.Name).Name == l.is.Target.Name
+		if targets(l.is, c.Name) && !before && l.is.LastGood.Name != l.is.Target.Name {
+			all = append(all, c)
+		}
+	}
+	return all
+}
+
+// agreed: looking again and again when nothing happens changes nothing any more.
+func (l *laws) agreed() error {
+	before := l.is
+	for range 8 {
+		again, _ := Next(before, l.inputFor(before))
+		if reflect.DeepEqual(before, again) {
+			return nil
+		}
+		before = again
+	}
+	again, _ := Next(before, l.inputFor(before))
+	return fmt.Errorf("nothing has happened, and it is not as it was: %s", cmp.Diff(before, again))
+}
+
+// inputFor is the input if the status were this.
+func (l *laws) inputFor(s *refractv1alpha1.RolloutStatus) *Input {
+	before := l.status
+	l.status = s
+	defer func() { l.status = before }()
+	return l.input()
+}
+
+// turn: nobody gets the target before the wave of the cluster was opened, and none is opened before the one before is over.
+func (l *laws) turn() error {
+	if l.in.Policy == nil {
+		if names := l.released(); len(names) > 0 && l.was.Superseded == nil {
+			return fmt.Errorf("the policy is gone, and %s got the target", names[0].Name)
+		}
+		return nil
+	}
+	for _, c := range l.released() {
+		if wave := l.policy.waveOf(&c.Cluster); wave >= int(l.is.Opened) && (l.was.Superseded == nil || l.was.Superseded.Name != l.is.Target.Name) &&
+			contentOf(&l.was.Target, l.of(c.Name)) != contentOf(&l.is.Target, l.of(c.Name)) {
+			return fmt.Errorf("%s got the target in wave %d, and %d are open", c.Name, wave, l.is.Opened)
+		}
+	}
+	from := l.was.Opened
+	if l.was.Target.Name != l.is.Target.Name || l.was.Attempt != l.is.Attempt {
+		from = 0
+	}
+	if from > 0 && l.is.Opened > from && l.is.Phase != refractv1alpha1.RolloutComplete {
+		for i := range l.in.Clusters {
+			c := &l.in.Clusters[i]
+			if l.policy.waveOf(&c.Cluster) == int(from)-1 && !c.Offline && l.pending(l.is, c.Name) {
+				return fmt.Errorf("wave %d was opened, and %s of the one before is not done", from, c.Name)
+			}
+		}
+	}
+	return nil
+}
+
+// opened are the waves that this look opened, and in which the target changes something.
+func (l *laws) opened() (waves []int) {
+	from := l.was.Opened
+	if l.was.Target.Name != l.is.Target.Name || l.was.Phase == refractv1alpha1.RolloutReverted {
+		from = 0
+	}
+	if l.in.Policy == nil || l.is.Phase == refractv1alpha1.RolloutComplete || Stopped(l.is) {
+		return nil
+	}
+	for k := from; k < l.is.Opened; k++ {
+		if slices.ContainsFunc(l.in.Clusters, func(c Cluster) bool { return l.policy.waveOf(&c.Cluster) == int(k) && c.Changes }) {
+			waves = append(waves, int(k))
+		}
+	}
+	return waves
+}
+
+// tried: a wave is opened only if somebody in the one before has tried the target, where it changes anything.
+func (l *laws) tried() error {
+	for _, k := range l.opened() {
+		if k == 0 || l.was.Target.Name != l.is.Target.Name {
+			continue
+		}
+		changed, tried := false, false
+		for i := range l.in.Clusters {
+			c := &l.in.Clusters[i]
+			if l.policy.waveOf(&c.Cluster) == k-1 {
+				changed = changed || l.pending(l.was, c.Name)
+				tried = tried || (targets(l.is, c.Name) && !slices.Contains(currentOf(l.is), c.Name))
+			}
+		}
+		if changed && !tried {
+			return fmt.Errorf("wave %d was opened, and nobody of the one before has tried it", k)
+		}
+	}
+	return nil
+}
+
+// failing: who was ready with the target and is not, or does not become so in time, has failed; and nobody else for his time
+// who could not be reached.
+func (l *laws) failing() error {
+	if l.in.Policy == nil || l.was.Target.Name != l.is.Target.Name || l.was.Attempt != l.is.Attempt || Stopped(l.was) || l.was.Phase == refractv1alpha1.RolloutComplete {
+		return nil
+	}
+	failed := func(name string) bool {
+		return slices.ContainsFunc(l.is.Failed, func(f refractv1alpha1.FailedCluster) bool { return f.Name == name })
+	}
+	for i := range l.was.Current {
+		entry := &l.was.Current[i]
+		m := l.of(entry.Name)
+		if !m.there || m.offline || entry.Since == nil {
+			continue
+		}
+		holds := m.content == contentOf(&l.was.Target, m)
+		late := l.now.Sub(entry.Since.Time) >= l.policy.timeout
+		if holds && !m.ready && (entry.Ready != nil || late) && !failed(entry.Name) {
+			return fmt.Errorf("%s is not ready, was ready %v, late %t, and has not failed", entry.Name, entry.Ready, late)
+		}
+	}
+	for i := range l.is.Failed {
+		f := &l.is.Failed[i]
+		m := l.of(f.Name)
+		if !slices.ContainsFunc(l.was.Failed, func(is refractv1alpha1.FailedCluster) bool { return is.Name == f.Name }) &&
+			strings.HasPrefix(f.Message, "it is not ready after") && l.now.Sub(m.back) < l.policy.timeout {
+			return fmt.Errorf("%s has failed, and can be reached for %s only: %s", f.Name, l.now.Sub(m.back), f.Message)
+		}
+	}
+	return nil
+}
+
+// edited: what every cluster had is good; what was reverted nobody keeps.
+func (l *laws) edited() error {
+	if l.was.Phase != refractv1alpha1.RolloutComplete && l.is.Phase != refractv1alpha1.RolloutComplete && l.was.LastGood.Name != l.is.LastGood.Name {
+		return fmt.Errorf("what is good was %s and is %s, and no rollout was complete", l.was.LastGood.Name, l.is.LastGood.Name)
+	}
+	if l.was.Target.Name == l.is.Target.Name {
+		return nil
+	}
+	if l.was.Phase == refractv1alpha1.RolloutComplete && l.is.LastGood.Name != l.was.Target.Name && l.is.Phase != refractv1alpha1.RolloutComplete {
+		return fmt.Errorf("every cluster had %s, and what is good is %s", l.was.Target.Name, l.is.LastGood.Name)
+	}
+	if l.was.Phase == refractv1alpha1.RolloutReverting || l.was.Phase == refractv1alpha1.RolloutReverted {
+		for i := range l.in.Clusters {
+			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name == l.was.Target.Name && l.was.Target.Name != l.is.LastGood.Name {
+				return fmt.Errorf("%s was reverted, and %s is to have it", l.was.Target.Name, name)
+			}
+		}
+	}
+	return nil
+}
+
+// approved: a wave that waits for somebody is opened only when he has said so, of this very attempt.
+func (l *laws) approved() error {
+	if l.floor != nil || l.policy.maxChange >= 0 {
+		return nil
+	}
+	for _, k := range l.opened() {
+		want := fmt.Sprintf("%s/%d/%d", l.is.Target.Name, l.is.Attempt, k)
+		if k < len(l.spec.Waves) && l.spec.Waves[k].Strategy == refractv1alpha1.WaveManual && l.approve != want {
+			return fmt.Errorf("wave %d was opened, and %q was approved", k, l.approve)
+		}
+		if l.paused {
+			return fmt.Errorf("wave %d was opened, and it is paused", k)
+		}
+	}
+	return nil
+}
+
+func (l *laws) of(name string) *member {
+	return l.members[slices.IndexFunc(l.members, func(m *member) bool { return m.Name == name })]
+}
+
+// pending reports whether the cluster is to get other content, or has it and is neither done nor failed.
+func (l *laws) pending(s *refractv1alpha1.RolloutStatus, name string) bool {
+	if !targets(s, name) {
+		m := l.of(name)
+		return contentOf(&s.Target, m) != contentOf(Assigned(s, name), m)
+	}
+	return slices.Contains(currentOf(s), name)
+}
+
+// crowd: no more clusters of a wave are changed at a time than it says.
+func (l *laws) crowd() error {
+	if l.in.Policy == nil {
+		return nil
+	}
+	inFlight, all, got := map[string]int{}, map[string]int{}, map[string]bool{}
+	specs := []*refractv1alpha1.RolloutPolicySpec{&l.spec}
+	if l.floor != nil {
+		specs = []*refractv1alpha1.RolloutPolicySpec{l.floor, &l.spec}
+	}
+	key := func(level int, c *match.Cluster) (string, *intstr.IntOrString) {
+		id := ""
+		var most *intstr.IntOrString
+		for i := range level + 1 {
+			most = nil
+			name := ""
+			for k := range specs[i].Waves {
+				wave := &specs[i].Waves[k]
+				target, _ := match.CompileTarget(wave.TargetClusters, nil)
+				if target.Match(c) {
+					name, most = wave.Name, wave.MaxConcurrent
+					break
+				}
+			}
+			id += "/" + name
+		}
+		return id, most
+	}
+	for i := range l.in.Clusters {
+		c := &l.in.Clusters[i]
+		for level := range specs {
+			id, _ := key(level, &c.Cluster)
+			all[id]++
+			if slices.Contains(currentOf(l.is), c.Name) && !c.Offline {
+				inFlight[id]++
+			}
+		}
+	}
+	for _, c := range l.released() {
+		got[c.Name] = true
+		if c.Joining || slices.Contains(l.was.OnSuperseded, c.Name) || l.was.Attempt != l.is.Attempt {
+			continue
+		}
+		for level := range specs {
+			id, most := key(level, &c.Cluster)
+			if n := scaled(most, all[id]); most != nil && inFlight[id] > n && !l.joined(id, key, level) {
+				return fmt.Errorf("%s got the target, and of wave %s %d clusters change at once, of %d", c.Name, id, inFlight[id], n)
+			}
+		}
+	}
+	return nil
+}
+
+// joined reports whether a cluster of a wave got its first copy by this look, which no bound holds up.
+func (l *laws) joined(id string, key func(int, *match.Cluster) (string, *intstr.IntOrString), level int) bool {
+	return slices.ContainsFunc(l.released(), func(c *Cluster) bool {
+		is, _ := key(level, &c.Cluster)
+		return is == id && c.Joining
+	})
+}
+
+// budgets: a cluster gets the target only if that leaves few enough without a ready copy.
+func (l *laws) budgets() error {
+	if l.in.Policy == nil {
+		return nil
+	}
+	for _, b := range l.policy.budgets {
+		down := map[string]int{}
+		for i := range l.in.Clusters {
+			c := &l.in.Clusters[i]
+			m := l.of(c.Name)
+			if targets(l.is, c.Name) && l.is.Phase != refractv1alpha1.RolloutComplete && !Stopped(l.is) && l.is.Target.Name != l.is.LastGood.Name &&
+				(m.offline || m.content != contentOf(&l.is.Target, m) || !m.ready) {
+				down[c.Labels[b.Label]]++
+			}
+		}
+		for _, c := range l.released() {
+			if n := down[c.Labels[b.Label]]; n > int(b.MaxUnavailable) && !c.Joining && !slices.Contains(l.was.OnSuperseded, c.Name) && l.was.Attempt == l.is.Attempt &&
+				!slices.ContainsFunc(l.released(), func(x *Cluster) bool { return x.Joining }) {
+				return fmt.Errorf("%s got the target, and of those with %s=%s %d are not ready, of %d", c.Name, b.Label, c.Labels[b.Label], n, b.MaxUnavailable)
+			}
+		}
+	}
+	return nil
+}
+
+// health: a cluster is done only if it holds the target's content, and has been ready with that for long enough.
+func (l *laws) health() error {
+	if l.is.Target.Name != l.was.Target.Name || l.in.Policy == nil {
+		return nil
+	}
+	for _, name := range currentOf(l.was) {
+		if _, done := slices.BinarySearch(l.is.Done, name); !done {
+			continue
+		}
+		m := l.of(name)
+		wave := l.policy.waveOf(&m.Cluster)
+		switch {
+		case m.offline:
+			return fmt.Errorf("%s is done, and cannot be reached", name)
+		case m.content != contentOf(&l.is.Target, m):
+			return fmt.Errorf("%s is done, and holds %s", name, m.content)
+		case !m.ready || l.now.Sub(m.really) < l.policy.minReady(wave):
+			return fmt.Errorf("%s is done, and has been ready for %s only", name, l.now.Sub(m.really))
+		}
+	}
+	return nil
+}
+
+// final: what was stopped stays so until somebody edits or has it tried again, and touches nobody.
+func (l *laws) final() error {
+	if !Stopped(l.was) || l.changed {
+		return nil
+	}
+	if !Stopped(l.is) {
+		return fmt.Errorf("it was %s and is %s, and nobody has done anything", l.was.Phase, l.is.Phase)
+	}
+	if names := l.released(); len(names) > 0 {
+		return fmt.Errorf("it was %s, and %s got the target", l.was.Phase, names[0].Name)
+	}
+	return nil
+}
+
+// reverted: in the end everybody has what was good.
+func (l *laws) reverted() error {
+	if l.is.Phase == refractv1alpha1.RolloutReverting || l.is.Phase == refractv1alpha1.RolloutReverted {
+		for i := range l.in.Clusters {
+			if name := l.in.Clusters[i].Name; Assigned(l.is, name).Name != l.is.LastGood.Name {
+				return fmt.Errorf("it is %s, and %s is to have %s", l.is.Phase, name, Assigned(l.is, name).Name)
+			}
+		}
+	}
+	if l.is.Phase != refractv1alpha1.RolloutReverted || l.was.Phase != refractv1alpha1.RolloutReverting {
+		return nil
+	}
+	for _, name := range l.was.Reverting {
+		if m := l.of(name); m.there && !m.offline && m.content != contentOf(&l.is.LastGood, m) {
+			return fmt.Errorf("it is reverted, and %s holds %s", name, m.content)
+		}
+	}
+	return nil
+}
+
+// complete: only when each cluster has been through, as far as it can be reached.
+func (l *laws) complete() error {
+	if l.is.Phase != refractv1alpha1.RolloutComplete {
+		return nil
+	}
+	if l.was.Phase != refractv1alpha1.RolloutComplete && l.in.Policy == nil {
+		return fmt.Errorf("it is complete, and the policy is gone")
+	}
+	if l.is.LastGood.Name != l.is.Target.Name {
+		return fmt.Errorf("it is complete, and what is good is %s", l.is.LastGood.Name)
+	}
+	if l.was.Phase == refractv1alpha1.RolloutComplete || l.was.Target.Name != l.is.Target.Name {
+		return nil
+	}
+	for i := range l.in.Clusters {
+		c := &l.in.Clusters[i]
+		m := l.of(c.Name)
+		failed := slices.ContainsFunc(l.is.Failed, func(f refractv1alpha1.FailedCluster) bool { return f.Name == c.Name })
+		if !c.Offline && !failed && contentOf(Assigned(l.was, c.Name), m) != contentOf(&l.is.Target, m) {
+			return fmt.Errorf("it is complete, and %s has not got it", c.Name)
+		}
+	}
+	return nil
+}
+
+// few: three revisions are enough for everybody, and too many failures stop it.
+func (l *laws) few() error {
+	for i := range l.in.Clusters {
+		name := Assigned(l.is, l.in.Clusters[i].Name).Name
+		if name != l.is.Target.Name && name != l.is.LastGood.Name && (l.is.Superseded == nil || name != l.is.Superseded.Name) {
+			return fmt.Errorf("%s is to have %s, which nobody keeps", l.in.Clusters[i].Name, name)
+		}
+	}
+	if l.in.Policy == nil {
+		return nil
+	}
+	if n := len(l.is.Failed); n > l.policy.maxFailures && !Stopped(l.is) && l.is.Phase != refractv1alpha1.RolloutComplete {
+		return fmt.Errorf("%d clusters have failed, of %d that may, and it is %s", n, l.policy.maxFailures, l.is.Phase)
+	}
+	return nil
+}
+
+// waits: nothing begins that waits for somebody who has said nothing.
+func (l *laws) waits() error {
+	if l.in.Policy == nil {
+		return nil
+	}
+	if l.paused {
+		for _, c := range l.released() {
+			if !c.Joining && (l.was.Superseded == nil || l.was.Superseded.Name != l.is.Target.Name) && l.was.Attempt == l.is.Attempt {
+				return fmt.Errorf("it is paused, and %s got the target", c.Name)
+			}
+		}
+	}
+	if l.is.Phase == refractv1alpha1.RolloutWaiting && l.is.Message == "" {
+		return fmt.Errorf("it waits, and does not say for what")
+	}
+	return nil
+}
+
+// settle lets everything be well, and everybody approve: then it comes to an end.
+func (w *world) settle() error {
+	w.bad, w.paused, w.hold = map[string]bool{}, false, false
+	for _, m := range w.members {
+		if m.offline {
+			m.offline, m.since, m.back = false, w.now, w.now
+		}
+		m.refuses = false
+	}
+	w.note("all is well")
+	for range 400 {
+		if Stopped(w.status) && w.status.Phase != refractv1alpha1.RolloutReverting {
+			w.resume = w.status.Awaits
+			w.changed = true
+		} else {
+			w.approve = w.status.Awaits
+		}
+		w.now = w.now.Add(5 * time.Second)
+		if err := w.live(2); err != nil {
+			return err
+		}
+		if w.status.Phase == refractv1alpha1.RolloutComplete && w.status.Target.Name == revision(w.target).Name {
+			for _, m := range w.members {
+				w.write(m)
+				if want := contentOf(&w.status.Target, m); m.there && m.content != want {
+					return fmt.Errorf("it is complete, and %s holds %s, not %s", m.Name, m.content, want)
+				}
+			}
+			return nil
+		}
+	}
+	return fmt.Errorf("all is well, and it is %s: %s", w.status.Phase, w.status.Message)
+}

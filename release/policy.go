@@ -1,0 +1,339 @@
+// Package release decides how a change of an object goes out to clusters: which of them get
+// it now, which keep what they have, and when it is stopped or taken back.
+//
+// It is pure: [Next] takes how things stand, and returns how they are to stand. Whoever calls
+// it writes that down before any cluster is touched, and calls again when something has
+// happened, or when the time has come that it has named. What is written down is all that it
+// needs to know, so that it makes no difference who calls it, and how often.
+package release
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	metav1validation "k8s.io/apimachinery/pkg/apis/meta/v1/validation"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+	"refract.dev/tree"
+)
+
+// What a policy may have. The schemas of the API say the same; a policy may have been stored
+// before they did, and is in a file without them. One with more has nothing released.
+const (
+	MaxWaves   = 50
+	MaxBudgets = 10
+	// MaxSeconds bounds times: thirty days.
+	MaxSeconds = 30 * 24 * 60 * 60
+)
+
+// defaultTimeout is that of health.timeoutSeconds.
+const defaultTimeout = 10 * time.Minute
+
+// Policy is a compiled RolloutPolicy or ClusterRolloutPolicy, or a floor with an object's
+// policy inside. It is immutable.
+type Policy struct {
+	// Refs are the policies that it was made of, the floor first.
+	Refs []tree.Policy
+	// CEL are expressions that must be true of a copy, beside that it is ready.
+	CEL []string
+	// AllowNarrower is whether objects may name another policy inside of this one.
+	AllowNarrower bool
+
+	levels      [][]wave // One, or that of the floor and that of the object. Each ends with those that are in no wave.
+	timeout     time.Duration
+	maxFailures int
+	revert      bool
+	budgets     []refractv1alpha1.RolloutBudget
+	maxChange   int // Negative if there is no bound.
+}
+
+// wave is one of a policy.
+type wave struct {
+	name     string // Empty for the clusters that are in no wave.
+	clusters match.Clusters
+	manual   bool
+	most     *intstr.IntOrString
+	minReady time.Duration
+}
+
+// Compile compiles a RolloutPolicy. See [CompileCluster].
+func Compile(p *refractv1alpha1.RolloutPolicy) (*Policy, field.ErrorList) {
+	return compile(refer(refractv1alpha1.KindRolloutPolicy, &p.ObjectMeta), &p.Spec)
+}
+
+// CompileCluster compiles a ClusterRolloutPolicy. It reports every mistake in the policy at its
+// field path, and returns nil if there is any.
+func CompileCluster(p *refractv1alpha1.ClusterRolloutPolicy) (*Policy, field.ErrorList) {
+	c, errs := compile(refer(refractv1alpha1.KindClusterRolloutPolicy, &p.ObjectMeta), &p.Spec.RolloutPolicySpec)
+	if c != nil {
+		c.AllowNarrower = p.Spec.AllowNarrower
+	}
+	return c, errs
+}
+
+func refer(kind string, m *metav1.ObjectMeta) tree.Policy {
+	return tree.Policy{Kind: kind, Namespace: m.Namespace, Name: m.Name, Generation: m.Generation}
+}
+
+func compile(ref tree.Policy, spec *refractv1alpha1.RolloutPolicySpec) (*Policy, field.ErrorList) {
+	path := field.NewPath("spec")
+	p := &Policy{Refs: []tree.Policy{ref}, timeout: defaultTimeout, budgets: spec.Budgets, maxChange: -1}
+	waves, errs := compileWaves(spec.Waves, path.Child("waves"))
+	p.levels = [][]wave{append(waves, wave{})}
+	if h := spec.Health; h != nil {
+		at := path.Child("health")
+		if h.TimeoutSeconds != 0 {
+			p.timeout = time.Duration(h.TimeoutSeconds) * time.Second
+			errs = append(errs, seconds(h.TimeoutSeconds, at.Child("timeoutSeconds"))...)
+		}
+		if h.CEL != "" {
+			p.CEL = []string{h.CEL}
+			errs = append(errs, checkCEL(h.CEL, at.Child("cel"))...)
+		}
+	}
+	if f := spec.OnFailure; f != nil {
+		at := path.Child("onFailure")
+		p.maxFailures, p.revert = int(f.MaxFailures), f.Action == refractv1alpha1.ActionRevert
+		if f.MaxFailures < 0 {
+			errs = append(errs, field.Invalid(at.Child("maxFailures"), f.MaxFailures, "must not be negative"))
+		}
+		if f.Action != "" && f.Action != refractv1alpha1.ActionHalt && f.Action != refractv1alpha1.ActionRevert {
+			errs = append(errs, field.NotSupported(at.Child("action"), f.Action,
+				[]refractv1alpha1.FailureAction{refractv1alpha1.ActionHalt, refractv1alpha1.ActionRevert}))
+		}
+	}
+	errs = append(errs, checkBudgets(spec.Budgets, path.Child("budgets"))...)
+	if m := spec.MaxChange; m != nil {
+		p.maxChange = int(m.Clusters)
+		if m.Clusters < 0 {
+			errs = append(errs, field.Invalid(path.Child("maxChange", "clusters"), m.Clusters, "must not be negative"))
+		}
+	}
+	if len(errs) > 0 {
+		return nil, errs
+	}
+	return p, nil
+}
+
+func compileWaves(from []refractv1alpha1.RolloutWave, path *field.Path) ([]wave, field.ErrorList) {
+	if n := len(from); n > MaxWaves {
+		return nil, field.ErrorList{field.TooMany(path, n, MaxWaves)}
+	}
+	waves := make([]wave, 0, len(from)+1)
+	var errs field.ErrorList
+	for i := range from {
+		w, at := &from[i], path.Index(i)
+		for _, msg := range validation.IsDNS1123Label(w.Name) {
+			errs = append(errs, field.Invalid(at.Child("name"), w.Name, msg))
+		}
+		if slices.ContainsFunc(from[:i], func(before refractv1alpha1.RolloutWave) bool { return before.Name == w.Name }) {
+			errs = append(errs, field.Duplicate(at.Child("name"), w.Name))
+		}
+		clusters, targetErrs := match.CompileTarget(w.TargetClusters, at.Child("targetClusters"))
+		errs = append(errs, targetErrs...)
+		switch w.Strategy {
+		case "", refractv1alpha1.WaveRolling, refractv1alpha1.WaveManual:
+		default:
+			errs = append(errs, field.NotSupported(at.Child("strategy"), w.Strategy,
+				[]refractv1alpha1.WaveStrategy{refractv1alpha1.WaveRolling, refractv1alpha1.WaveManual}))
+		}
+		errs = append(errs, checkConcurrent(w.MaxConcurrent, at.Child("maxConcurrent"))...)
+		if w.MinReadySeconds != 0 {
+			errs = append(errs, seconds(w.MinReadySeconds, at.Child("minReadySeconds"))...)
+		}
+		waves = append(waves, wave{
+			name: w.Name, clusters: clusters, manual: w.Strategy == refractv1alpha1.WaveManual,
+			most: w.MaxConcurrent, minReady: time.Duration(w.MinReadySeconds) * time.Second,
+		})
+	}
+	return waves, errs
+}
+
+func checkConcurrent(most *intstr.IntOrString, path *field.Path) field.ErrorList {
+	if most == nil {
+		return nil
+	}
+	n, err := intstr.GetScaledValueFromIntOrPercent(most, 100, false)
+	if err != nil || n < 1 || (most.Type == intstr.String && n > 100) {
+		return field.ErrorList{field.Invalid(path, most.String(), `must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`)}
+	}
+	return nil
+}
+
+func seconds(n int32, path *field.Path) field.ErrorList {
+	if n < 1 || n > MaxSeconds {
+		return field.ErrorList{field.Invalid(path, n, fmt.Sprintf("must be from 1 to %d", MaxSeconds))}
+	}
+	return nil
+}
+
+func checkBudgets(budgets []refractv1alpha1.RolloutBudget, path *field.Path) field.ErrorList {
+	if n := len(budgets); n > MaxBudgets {
+		return field.ErrorList{field.TooMany(path, n, MaxBudgets)}
+	}
+	var errs field.ErrorList
+	for i := range budgets {
+		b, at := &budgets[i], path.Index(i)
+		errs = append(errs, metav1validation.ValidateLabelName(b.Label, at.Child("label"))...)
+		if slices.ContainsFunc(budgets[:i], func(before refractv1alpha1.RolloutBudget) bool { return before.Label == b.Label }) {
+			errs = append(errs, field.Duplicate(at.Child("label"), b.Label))
+		}
+		if b.MaxUnavailable < 1 {
+			errs = append(errs, field.Invalid(at.Child("maxUnavailable"), b.MaxUnavailable, "must be at least 1, or nothing could ever change"))
+		}
+	}
+	return errs
+}
+
+// Inside returns what an object obeys that names a policy inside of a floor: the waves of the
+// floor, and inside each those of the other; of everything else what is more careful.
+func (p *Policy) Inside(floor *Policy) *Policy {
+	both := &Policy{
+		Refs:        slices.Concat(floor.Refs, p.Refs),
+		CEL:         slices.Concat(floor.CEL, p.CEL),
+		levels:      slices.Concat(floor.levels, p.levels),
+		timeout:     min(floor.timeout, p.timeout),
+		maxFailures: min(floor.maxFailures, p.maxFailures),
+		revert:      floor.revert || p.revert,
+		budgets:     slices.Concat(floor.budgets, p.budgets),
+		maxChange:   floor.maxChange,
+	}
+	if both.maxChange < 0 || (p.maxChange >= 0 && p.maxChange < both.maxChange) {
+		both.maxChange = p.maxChange
+	}
+	return both
+}
+
+// waves is how many there are.
+func (p *Policy) waves() int {
+	n := 1
+	for _, level := range p.levels {
+		n *= len(level)
+	}
+	return n
+}
+
+// waveOf returns the index of the wave that a cluster is in.
+func (p *Policy) waveOf(c *match.Cluster) int {
+	index := 0
+	for _, level := range p.levels {
+		at := slices.IndexFunc(level, func(w wave) bool { return w.clusters.Match(c) })
+		index = index*len(level) + at // The last of a level takes every cluster.
+	}
+	return index
+}
+
+// parts returns the wave of each level that together are the wave of an index.
+func (p *Policy) parts(index int) []*wave {
+	parts := make([]*wave, len(p.levels))
+	for i := len(p.levels) - 1; i >= 0; i-- {
+		level := p.levels[i]
+		parts[i] = &level[index%len(level)]
+		index /= len(level)
+	}
+	return parts
+}
+
+// outer returns the index of the wave of the first level that a wave is part of.
+func (p *Policy) outer(index int) int {
+	for _, level := range p.levels[1:] {
+		index /= len(level)
+	}
+	return index
+}
+
+// nameOf is what a wave is called. Clusters that are in none have no name.
+func (p *Policy) nameOf(index int) string {
+	name := ""
+	for i, part := range p.parts(index) {
+		if i > 0 {
+			name += "/"
+		}
+		name += part.name
+	}
+	if name == "/" {
+		return ""
+	}
+	return name
+}
+
+// minReady is for how long a copy must be ready.
+func (p *Policy) minReady(index int) time.Duration {
+	var most time.Duration
+	for _, part := range p.parts(index) {
+		most = max(most, part.minReady)
+	}
+	return most
+}
+
+// scaled is how many of n clusters may have a change at once.
+func scaled(most *intstr.IntOrString, n int) int {
+	if most == nil {
+		return n
+	}
+	m, err := intstr.GetScaledValueFromIntOrPercent(most, n, false)
+	if err != nil {
+		return 1 // It was checked.
+	}
+	return max(m, 1)
+}
+
+// PlannedWave is a wave of a change that is not made yet.
+type PlannedWave struct {
+	// Name of the wave; empty for the clusters that are in none.
+	Name string `json:"name,omitempty"`
+	// Clusters that get another content in it, sorted.
+	Clusters []string `json:"clusters"`
+	// Manual is whether it waits for an approval.
+	Manual bool `json:"manual,omitempty"`
+	// MaxConcurrent is how many get it at once.
+	MaxConcurrent int `json:"maxConcurrent"`
+	// MinReadySeconds is for how many seconds each has to be ready.
+	MinReadySeconds int `json:"minReadySeconds,omitempty"`
+}
+
+// Plan returns the waves of a change in their order, without those that have no cluster.
+// Placed are all clusters of the object, sorted by name; changes are the names of those that
+// get another content.
+func (p *Policy) Plan(placed []match.Cluster, changes map[string]bool) []PlannedWave {
+	all, changed := make([]int, p.waves()), make([][]string, p.waves())
+	outer := make([]int, len(p.levels[0]))
+	for i := range placed {
+		k := p.waveOf(&placed[i])
+		all[k]++
+		outer[p.outer(k)]++
+		if changes[placed[i].Name] {
+			changed[k] = append(changed[k], placed[i].Name)
+		}
+	}
+	var plan []PlannedWave
+	entered := map[int]bool{} // Waves of the first level.
+	for k, names := range changed {
+		if len(names) == 0 {
+			continue
+		}
+		parts := p.parts(k)
+		planned := PlannedWave{
+			Name: p.nameOf(k), Clusters: names, MaxConcurrent: scaled(parts[0].most, outer[p.outer(k)]),
+			MinReadySeconds: int(p.minReady(k) / time.Second),
+		}
+		planned.Manual = parts[0].manual && !entered[p.outer(k)]
+		for _, part := range parts[1:] {
+			planned.Manual = planned.Manual || part.manual
+			planned.MaxConcurrent = min(planned.MaxConcurrent, scaled(part.most, all[k]))
+		}
+		planned.MaxConcurrent = min(planned.MaxConcurrent, len(names))
+		entered[p.outer(k)] = true
+		plan = append(plan, planned)
+	}
+	if len(plan) > 0 && p.maxChange >= 0 && len(changes) > p.maxChange {
+		plan[0].Manual = true
+	}
+	return plan
+}

@@ -1,0 +1,749 @@
+package release
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+)
+
+// maxMessages is of how many failed clusters it is said why.
+const maxMessages = 10
+
+// Cluster is one that is to have a copy.
+type Cluster struct {
+	match.Cluster
+
+	// Offline is whether it cannot be reached, so that nothing else is known of it.
+	Offline bool
+	// Joining is whether it has no copy yet. It gets its first at once.
+	Joining bool
+	// Changes is whether the target gives it another content than the last good revision does.
+	Changes bool
+	// Differs is whether the target gives it another content than the revision that it is
+	// to have.
+	Differs bool
+	// Holds is whether it holds the content of the revision that it is to have.
+	Holds bool
+	// Ready is whether its copy is ready, and ReadySince since when it has been without a break;
+	// the zero time if that is not known.
+	Ready      bool
+	ReadySince time.Time
+	// Refused is why its API server does not take the content; empty if it does.
+	Refused string
+	// Why says why it is not ready.
+	Why string
+}
+
+// Input is how things stand.
+type Input struct {
+	// Policy is what the object obeys; nil while nobody knows, as Hold says. Then nothing
+	// is released.
+	Policy *Policy
+	Hold   string
+	// Target is the newest revision.
+	Target refractv1alpha1.Revision
+	// Clusters are all that are to have a copy, sorted by name.
+	Clusters []Cluster
+	// Paused, Approved and Resumed are what people say, by the annotations of these names.
+	Paused            bool
+	Approved, Resumed string
+	// Now is the time.
+	Now time.Time
+}
+
+// Next returns how the rollout of an object is to go on that stands so; was is nil if the
+// object has none yet. It modifies nothing that it is given. It is to be called again when
+// anything of the input has changed, and at until, unless that is the zero time.
+func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.RolloutStatus, until time.Time) {
+	if was == nil {
+		// What is there is all that anybody knows: so it is good.
+		s := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: in.Target, LastGood: in.Target}
+		s.Policies = references(in.Policy)
+		return s, time.Time{}
+	}
+	s := was.DeepCopy()
+	r := &rollout{RolloutStatus: s, in: in, clusters: make(map[string]*Cluster, len(in.Clusters))}
+	for i := range in.Clusters {
+		r.clusters[in.Clusters[i].Name] = &in.Clusters[i]
+	}
+	s.Message, s.Awaits = "", ""
+	if in.Policy != nil {
+		s.Policies = references(in.Policy)
+	}
+	if s.Target.Name == in.Target.Name {
+		s.Target = in.Target // With the generations of now.
+	} else {
+		r.begin()
+	}
+	r.prune()
+	r.goOn()
+	return s, r.until
+}
+
+func references(p *Policy) []refractv1alpha1.PolicyReference {
+	if p == nil {
+		return nil
+	}
+	var refs []refractv1alpha1.PolicyReference
+	for _, ref := range p.Refs {
+		refs = append(refs, refractv1alpha1.PolicyReference{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name, Generation: ref.Generation})
+	}
+	return refs
+}
+
+// Assigned returns the revision that a cluster is to have.
+func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1.Revision {
+	_, done := slices.BinarySearch(s.Done, cluster)
+	_, superseded := slices.BinarySearch(s.OnSuperseded, cluster)
+	switch {
+	case s.Phase == refractv1alpha1.RolloutComplete, done:
+		return &s.Target
+	case superseded && s.Superseded != nil:
+		return s.Superseded
+	case s.Phase == refractv1alpha1.RolloutReverting, s.Phase == refractv1alpha1.RolloutReverted:
+		return &s.LastGood // The failed are named for who reads it.
+	case slices.ContainsFunc(s.Current, func(c refractv1alpha1.ReleasedCluster) bool { return c.Name == cluster }),
+		slices.ContainsFunc(s.Failed, func(c refractv1alpha1.FailedCluster) bool { return c.Name == cluster }):
+		return &s.Target
+	default:
+		return &s.LastGood
+	}
+}
+
+// Stopped reports whether a rollout has failed, and waits for somebody.
+func Stopped(s *refractv1alpha1.RolloutStatus) bool {
+	return s.Phase == refractv1alpha1.RolloutHalted || s.Phase == refractv1alpha1.RolloutReverting || s.Phase == refractv1alpha1.RolloutReverted
+}
+
+// rollout is a status that is being worked on.
+type rollout struct {
+	*refractv1alpha1.RolloutStatus
+
+	in       *Input
+	clusters map[string]*Cluster // By name.
+	until    time.Time
+}
+
+// holders returns the clusters that have the target, sorted.
+func (r *rollout) holders() []string {
+	names := slices.Clone(r.Done)
+	for i := range r.Current {
+		names = append(names, r.Current[i].Name)
+	}
+	for i := range r.Failed {
+		names = append(names, r.Failed[i].Name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// has reports whether a cluster has the target.
+func (r *rollout) has(cluster string) bool { return Assigned(r.RolloutStatus, cluster) == &r.Target }
+
+// begin takes up a new target.
+func (r *rollout) begin() {
+	before := r.Target
+	switch r.Phase {
+	case refractv1alpha1.RolloutComplete:
+		r.LastGood = before
+		r.Superseded, r.OnSuperseded = nil, nil
+	case refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+		r.Superseded, r.OnSuperseded = nil, nil
+	default:
+		// Who has the target before keeps that until its turn comes. Who has one that is older still goes
+		// back to what was good: no more than three revisions are kept.
+		if had := r.holders(); len(had) > 0 {
+			r.Superseded, r.OnSuperseded = &before, had
+		}
+	}
+	r.Target = r.in.Target
+	var kept []string
+	if r.Superseded != nil && r.Superseded.Name == r.Target.Name {
+		r.Superseded, r.OnSuperseded, kept = nil, nil, r.OnSuperseded
+	}
+	r.start()
+	for _, name := range kept {
+		r.release(name) // They have it again, and are to become ready like any other.
+	}
+}
+
+// start begins with the first wave.
+func (r *rollout) start() {
+	r.Attempt++
+	r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)
+	r.Waves, r.Current, r.Done, r.Failed, r.Reverting = nil, nil, nil, nil, nil
+}
+
+// prune forgets clusters that are to have no copy any more, and how far those were that cannot be reached.
+func (r *rollout) prune() {
+	gone := func(name string) bool { return r.clusters[name] == nil }
+	r.Done = slices.DeleteFunc(r.Done, gone)
+	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, gone)
+	r.Reverting = slices.DeleteFunc(r.Reverting, gone)
+	r.Current = slices.DeleteFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return gone(c.Name) })
+	r.Failed = slices.DeleteFunc(r.Failed, func(c refractv1alpha1.FailedCluster) bool { return gone(c.Name) })
+	if len(r.OnSuperseded) == 0 {
+		r.OnSuperseded, r.Superseded = nil, nil
+	}
+	r.Offline = nil
+	for i := range r.in.Clusters {
+		if r.in.Clusters[i].Offline && r.Phase != refractv1alpha1.RolloutComplete {
+			r.Offline = append(r.Offline, r.in.Clusters[i].Name)
+		}
+	}
+	for i := range r.Current {
+		if entry := &r.Current[i]; r.clusters[entry.Name].Offline {
+			entry.Since, entry.Ready = nil, nil // When it is back the time begins anew.
+		}
+	}
+}
+
+// token is what an annotation says to approve that a wave begins, or that it is tried again. It is
+// never said twice, so that what was meant for another time means nothing.
+func (r *rollout) token(what string) string {
+	return fmt.Sprintf("%s/%d/%s", r.Target.Name, r.Attempt, what)
+}
+
+// retry is what is tried again.
+const retry = "retry"
+
+func (r *rollout) goOn() {
+	if Stopped(r.RolloutStatus) && r.Phase != refractv1alpha1.RolloutReverting && r.in.Resumed == r.token(retry) {
+		r.resume()
+	}
+	switch r.Phase {
+	case refractv1alpha1.RolloutComplete:
+		return
+	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverted:
+		r.sayStopped()
+		return
+	case refractv1alpha1.RolloutReverting:
+		r.revert()
+		return
+	}
+	if r.in.Policy == nil {
+		r.wait(r.in.Hold)
+		return
+	}
+	r.watch()
+	if len(r.Failed) > r.in.Policy.maxFailures {
+		r.stop()
+		return
+	}
+	why := r.open()
+	if blocked := r.releaseAll(); why == "" {
+		why = blocked
+	}
+	r.countWaves()
+	switch {
+	case r.complete():
+	case len(r.Current) > 0:
+		r.Phase = refractv1alpha1.RolloutProgressing
+		r.Message = r.progress()
+		if why != "" {
+			r.Message += "; " + why
+		}
+	default:
+		r.wait(why)
+	}
+}
+
+func (r *rollout) wait(why string) {
+	r.Phase, r.Message = refractv1alpha1.RolloutWaiting, why
+}
+
+// resume tries the target again.
+func (r *rollout) resume() {
+	if r.Phase == refractv1alpha1.RolloutReverted {
+		r.start()
+		return
+	}
+	r.Attempt++
+	r.Phase = refractv1alpha1.RolloutProgressing
+	failed := r.Failed
+	r.Failed = nil
+	for i := range failed {
+		r.release(failed[i].Name)
+	}
+	for i := range r.Current {
+		r.Current[i].Since, r.Current[i].Ready = at(r.in.Now), nil
+	}
+}
+
+// stop ends what fails.
+func (r *rollout) stop() {
+	r.countWaves()
+	if !r.in.Policy.revert {
+		r.Phase = refractv1alpha1.RolloutHalted
+		r.sayStopped()
+		return
+	}
+	back := r.holders()
+	back = append(back, r.OnSuperseded...)
+	slices.Sort(back)
+	r.Phase, r.Reverting = refractv1alpha1.RolloutReverting, slices.Compact(back)
+	r.Current, r.Done, r.OnSuperseded, r.Superseded = nil, nil, nil, nil
+	// What they hold is that of the target, which they are to have no more: the next look tells
+	// who has lost it.
+	r.Message = r.failures()
+}
+
+// revert waits for clusters to have what was good.
+func (r *rollout) revert() {
+	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
+		c := r.clusters[name]
+		return c.Offline || c.Holds
+	})
+	r.Message = r.failures()
+	if len(r.Reverting) == 0 {
+		r.Reverting = nil
+		r.Phase = refractv1alpha1.RolloutReverted
+		r.sayStopped()
+	}
+}
+
+func (r *rollout) sayStopped() {
+	r.Message, r.Awaits = r.failures(), r.token(retry)
+}
+
+// failures says in words what failed.
+func (r *rollout) failures() string {
+	var parts []string
+	const most = 3
+	for i := range r.Failed[:min(len(r.Failed), most)] {
+		parts = append(parts, r.Failed[i].Name+": "+r.Failed[i].Message)
+	}
+	text := strings.Join(parts, "; ")
+	if more := len(r.Failed) - most; more > 0 {
+		text += fmt.Sprintf("; and %d more clusters", more)
+	}
+	return text
+}
+
+// progress says in words how far it is.
+func (r *rollout) progress() string {
+	for i := len(r.Waves) - 1; i >= 0; i-- {
+		if w := &r.Waves[i]; w.Since != nil {
+			return fmt.Sprintf("%s: %d of %d clusters are done", title(w.Name), w.Done, w.Clusters)
+		}
+	}
+	return "clusters that were offline get the change"
+}
+
+// title is how a wave is called in words.
+func title(name string) string {
+	if name == "" {
+		return "the last wave"
+	}
+	return "wave " + name
+}
+
+// watch looks at the clusters that have the target.
+func (r *rollout) watch() {
+	var current []refractv1alpha1.ReleasedCluster
+	for i := range r.Current {
+		entry := r.Current[i]
+		c := r.clusters[entry.Name]
+		why, done := r.look(c, &entry)
+		switch {
+		case why != "":
+			r.fail(entry.Name, why)
+		case done:
+			r.finish(entry.Name)
+		default:
+			current = append(current, entry)
+		}
+	}
+	r.Current = current
+	// A wave that goes on has to stay as it has become.
+	for _, name := range slices.Clone(r.Done) {
+		c := r.clusters[name]
+		if int(r.Opened)-1 == r.in.Policy.waveOf(&c.Cluster) && !c.Offline && c.Holds && !c.Ready && !r.over(int(r.Opened)-1) {
+			r.Done = slices.DeleteFunc(r.Done, func(done string) bool { return done == name })
+			r.fail(name, because("it was ready, and then not", c.Why))
+		}
+	}
+}
+
+// look returns why a cluster has failed, or whether it is done.
+func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (failed string, done bool) {
+	now, p := r.in.Now, r.in.Policy
+	switch {
+	case c.Offline:
+		return "", false
+	case entry.Since == nil:
+		entry.Since = at(now)
+	}
+	switch {
+	case c.Refused != "":
+		return "its API server refuses it: " + c.Refused, false
+	case c.Holds && c.Ready:
+		since := c.ReadySince
+		if since.IsZero() || since.After(now) {
+			since = now
+		}
+		if entry.Ready != nil && at(since).After(entry.Ready.Time) && !c.ReadySince.IsZero() {
+			return "it was ready, and then not for a while", false
+		}
+		if entry.Ready == nil {
+			entry.Ready = at(since)
+		}
+		ready := entry.Ready.Add(p.minReady(p.waveOf(&c.Cluster)))
+		if !now.Before(ready) {
+			return "", true
+		}
+		r.at(ready)
+		return "", false
+	case c.Holds && entry.Ready != nil:
+		return because("it was ready, and then not", c.Why), false
+	case entry.Ready != nil:
+		// Somebody has changed the copy on the member, or deleted it, and it is put right.
+		entry.Since, entry.Ready = at(now), nil
+	}
+	late := entry.Since.Add(p.timeout)
+	if !now.Before(late) {
+		return because(fmt.Sprintf("it is not ready after %s", p.timeout), c.Why), false
+	}
+	r.at(late)
+	return "", false
+}
+
+func because(what, why string) string {
+	if why == "" {
+		return what
+	}
+	return what + ": " + why
+}
+
+// at has the rollout be looked at no later than then.
+func (r *rollout) at(then time.Time) {
+	if r.until.IsZero() || then.Before(r.until) {
+		r.until = then
+	}
+}
+
+func (r *rollout) fail(name, why string) {
+	f := refractv1alpha1.FailedCluster{Name: name}
+	if len(r.Failed) < maxMessages {
+		f.Message = why
+	}
+	i, _ := slices.BinarySearchFunc(r.Failed, name, func(f refractv1alpha1.FailedCluster, name string) int { return strings.Compare(f.Name, name) })
+	r.Failed = slices.Insert(r.Failed, i, f)
+}
+
+func (r *rollout) finish(name string) {
+	i, found := slices.BinarySearch(r.Done, name)
+	if !found {
+		r.Done = slices.Insert(r.Done, i, name)
+	}
+}
+
+// release gives a cluster the target.
+func (r *rollout) release(name string) {
+	r.OnSuperseded = slices.DeleteFunc(r.OnSuperseded, func(is string) bool { return is == name })
+	i, found := slices.BinarySearchFunc(r.Current, name, func(c refractv1alpha1.ReleasedCluster, name string) int { return strings.Compare(c.Name, name) })
+	if !found {
+		r.Current = slices.Insert(r.Current, i, refractv1alpha1.ReleasedCluster{Name: name, Since: at(r.in.Now)})
+	}
+}
+
+// settled reports whether nothing is to be done on a cluster: it is done, it has failed, or the
+// target changes nothing there.
+func (r *rollout) settled(c *Cluster) bool {
+	if !r.has(c.Name) {
+		return !c.Differs
+	}
+	return !slices.ContainsFunc(r.Current, func(is refractv1alpha1.ReleasedCluster) bool { return is.Name == c.Name })
+}
+
+// over reports whether a wave is: all clusters in it that can be reached are settled. If none of
+// those that change can be reached it is not, for nobody has tried the change.
+func (r *rollout) over(wave int) bool {
+	changed, tried := false, false
+	for i := range r.in.Clusters {
+		c := &r.in.Clusters[i]
+		if r.in.Policy.waveOf(&c.Cluster) != wave {
+			continue
+		}
+		settled := r.settled(c)
+		if !settled && !c.Offline {
+			return false
+		}
+		changed = changed || !settled || r.has(c.Name)
+		tried = tried || (settled && r.has(c.Name))
+	}
+	return tried || !changed
+}
+
+// open opens the waves whose turn has come. It returns why the next has to wait.
+func (r *rollout) open() (why string) {
+	p := r.in.Policy
+	for int(r.Opened) <= p.waves() {
+		if r.Opened > 0 && !r.over(int(r.Opened)-1) {
+			return r.unreachable(int(r.Opened) - 1)
+		}
+		if int(r.Opened) == p.waves() {
+			return ""
+		}
+		next := int(r.Opened)
+		if r.changes(next) > 0 {
+			if why := r.mayOpen(next); why != "" {
+				return why
+			}
+		}
+		r.Opened++
+	}
+	return ""
+}
+
+// unreachable says that a wave waits for clusters that cannot be reached, if it does.
+func (r *rollout) unreachable(wave int) string {
+	for i := range r.in.Clusters {
+		c := &r.in.Clusters[i]
+		if r.in.Policy.waveOf(&c.Cluster) == wave && !c.Offline && !r.settled(c) {
+			return ""
+		}
+	}
+	return fmt.Sprintf("%s: no cluster can be reached, and at least one has to be done", title(r.in.Policy.nameOf(wave)))
+}
+
+// changes is how many clusters of a wave the target is to change.
+func (r *rollout) changes(wave int) (n int) {
+	for i := range r.in.Clusters {
+		c := &r.in.Clusters[i]
+		if r.in.Policy.waveOf(&c.Cluster) == wave && (c.Changes || c.Differs || r.has(c.Name)) {
+			n++
+		}
+	}
+	return n
+}
+
+// mayOpen returns why a wave may not begin.
+func (r *rollout) mayOpen(wave int) string {
+	p := r.in.Policy
+	if r.in.Paused {
+		return "it is paused"
+	}
+	first, manual := true, false
+	for k := range wave {
+		if r.changes(k) > 0 {
+			first = false
+			if p.outer(k) == p.outer(wave) {
+				manual = true // Somebody has approved that this wave of the floor begins, if it had to be.
+			}
+		}
+	}
+	parts := p.parts(wave)
+	needs := parts[0].manual && !manual
+	for _, part := range parts[1:] {
+		needs = needs || part.manual
+	}
+	text := title(p.nameOf(wave)) + " waits for an approval"
+	if first && p.maxChange >= 0 {
+		all := 0
+		for k := range p.waves() {
+			all += r.changes(k)
+		}
+		if all > p.maxChange {
+			needs = true
+			text = fmt.Sprintf("it changes %d clusters, more than %d, and waits for an approval", all, p.maxChange)
+		}
+	}
+	token := r.token(fmt.Sprint(wave))
+	if !needs || r.in.Approved == token {
+		return ""
+	}
+	r.Awaits = token
+	return text
+}
+
+// releaseAll gives the target to the clusters whose turn has come. It returns why others wait
+// that could have it.
+func (r *rollout) releaseAll() (blocked string) {
+	p := r.in.Policy
+	type candidate struct {
+		*Cluster
+
+		wave int
+	}
+	var candidates []candidate
+	for i := range r.in.Clusters {
+		c := &r.in.Clusters[i]
+		if wave := p.waveOf(&c.Cluster); wave < int(r.Opened) && !c.Offline && c.Differs && !r.has(c.Name) {
+			candidates = append(candidates, candidate{c, wave})
+		}
+	}
+	slices.SortStableFunc(candidates, func(a, b candidate) int {
+		return cmp.Or(cmp.Compare(a.wave, b.wave), cmp.Compare(r.held(a.Name), r.held(b.Name)))
+	})
+	var room *rooms
+	for _, c := range candidates {
+		if c.Joining {
+			r.release(c.Name) // It has nothing that could be disturbed.
+			continue
+		}
+		if r.in.Paused {
+			return "it is paused"
+		}
+		if room == nil {
+			room = r.rooms()
+		}
+		ok, why := room.take(c.Cluster, c.wave)
+		if ok {
+			r.release(c.Name)
+		}
+		blocked = cmp.Or(blocked, why)
+	}
+	return blocked
+}
+
+// held is 0 for a cluster that a target before has changed already: it comes first.
+func (r *rollout) held(name string) int {
+	if _, found := slices.BinarySearch(r.OnSuperseded, name); found {
+		return 0
+	}
+	return 1
+}
+
+// rooms is how many more clusters may have the target and not be done.
+type rooms struct {
+	policy      *Policy
+	wave, outer map[int]int    // By the index of the wave, and of that of the first level.
+	unavailable map[string]int // How many clusters are not ready, by LABEL=VALUE.
+}
+
+func (r *rollout) rooms() *rooms {
+	p := r.in.Policy
+	room := &rooms{policy: p, wave: map[int]int{}, outer: map[int]int{}, unavailable: map[string]int{}}
+	of, ofOuter := map[int]int{}, map[int]int{}
+	for i := range r.in.Clusters {
+		k := p.waveOf(&r.in.Clusters[i].Cluster)
+		of[k]++
+		ofOuter[p.outer(k)]++
+	}
+	for k, n := range of {
+		parts := p.parts(k)
+		room.outer[p.outer(k)] = scaled(parts[0].most, ofOuter[p.outer(k)])
+		room.wave[k] = n
+		for _, part := range parts[1:] {
+			room.wave[k] = min(room.wave[k], scaled(part.most, n))
+		}
+	}
+	for i := range r.Current {
+		c := r.clusters[r.Current[i].Name]
+		if c.Offline {
+			continue
+		}
+		k := p.waveOf(&c.Cluster)
+		room.wave[k]--
+		room.outer[p.outer(k)]--
+	}
+	for _, name := range r.holders() {
+		if c := r.clusters[name]; c.Offline || !c.Holds || !c.Ready {
+			room.count(c)
+		}
+	}
+	return room
+}
+
+// count counts a cluster as one that is not ready.
+func (room *rooms) count(c *Cluster) {
+	for i := range room.policy.budgets {
+		label := room.policy.budgets[i].Label
+		if value, ok := c.Labels[label]; ok {
+			room.unavailable[label+"="+value]++
+		}
+	}
+}
+
+// take takes the room for a cluster, or returns why there is none. That a wave is full is nothing
+// to speak of.
+func (room *rooms) take(c *Cluster, wave int) (ok bool, why string) {
+	p := room.policy
+	for i := range p.budgets {
+		b := &p.budgets[i]
+		value, ok := c.Labels[b.Label]
+		if n := room.unavailable[b.Label+"="+value]; ok && n >= int(b.MaxUnavailable) {
+			return false, fmt.Sprintf("of the clusters with %s=%s, %d are not ready, and no more may be", b.Label, value, n)
+		}
+	}
+	if room.wave[wave] < 1 || room.outer[p.outer(wave)] < 1 {
+		return false, ""
+	}
+	room.wave[wave]--
+	room.outer[p.outer(wave)]--
+	room.count(c)
+	return true, ""
+}
+
+// countWaves makes the lines of the waves.
+func (r *rollout) countWaves() {
+	p := r.in.Policy
+	lines := make([]refractv1alpha1.WaveStatus, p.waves())
+	for k := range lines {
+		lines[k].Name = p.nameOf(k)
+	}
+	failed := map[string]bool{}
+	for i := range r.Failed {
+		failed[r.Failed[i].Name] = true
+	}
+	for i := range r.in.Clusters {
+		c := &r.in.Clusters[i]
+		has := r.has(c.Name)
+		if !has && !c.Changes && !c.Differs {
+			continue
+		}
+		line := &lines[p.waveOf(&c.Cluster)]
+		line.Clusters++
+		switch {
+		case failed[c.Name]:
+			line.Failed++
+		case has && r.settled(c):
+			line.Done++
+		}
+	}
+	var waves []refractv1alpha1.WaveStatus
+	for k := range lines {
+		line := &lines[k]
+		if line.Clusters == 0 {
+			continue
+		}
+		if k < int(r.Opened) {
+			line.Since = at(r.in.Now)
+			if i := slices.IndexFunc(r.Waves, func(w refractv1alpha1.WaveStatus) bool { return w.Name == line.Name }); i >= 0 && r.Waves[i].Since != nil {
+				line.Since = r.Waves[i].Since
+			}
+		}
+		waves = append(waves, *line)
+	}
+	r.Waves = waves
+}
+
+// complete ends the rollout if nothing is left to be done, and reports whether it did.
+func (r *rollout) complete() bool {
+	if len(r.Current) > 0 || int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
+		return false
+	}
+	for i := range r.in.Clusters {
+		if c := &r.in.Clusters[i]; !c.Offline && !r.settled(c) {
+			return false
+		}
+	}
+	r.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target
+	r.Opened, r.Began = 0, nil
+	r.Superseded, r.OnSuperseded, r.Done, r.Reverting, r.Offline = nil, nil, nil, nil, nil
+	return true
+}
+
+// at is a time as it comes back when it was written down.
+func at(t time.Time) *metav1.MicroTime {
+	m := metav1.NewMicroTime(t.Truncate(time.Microsecond))
+	return &m
+}
