@@ -376,7 +376,9 @@ type laws struct {
 	in      *Input
 }
 
-func targets(s *refractv1alpha1.RolloutStatus, name string) bool { return Assigned(s, name).Name == s.Target.Name }
+func targets(s *refractv1alpha1.RolloutStatus, name string) bool {
+	return Assigned(s, name).Name == s.Target.Name
+}
 
 // released are the clusters that got the target by this look.
 func (l *laws) released() []*Cluster {

@@ -56,6 +56,10 @@ const (
 	InsecureAnnotation = Prefix + "insecure"
 )
 
+// RevisionLabel is "true" on what keeps a part of a revision: a ControllerRevision, or a Secret in the
+// system namespace.
+const RevisionLabel = Prefix + "revision"
+
 // InventoryAnnotation on a FederatedCluster, and on the Secret with its credentials, names
 // what it is kept for, as KIND/NAMESPACE/NAME: a ClusterProfile, or a Cluster of Cluster API.
 const InventoryAnnotation = Prefix + "inventory"

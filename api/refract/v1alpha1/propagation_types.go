@@ -267,6 +267,10 @@ type ClusterStatus struct {
 	// +optional
 	Message string `json:"message,omitempty"`
 
+	// Revision that the cluster did not take; only while a rollout goes on.
+	// +optional
+	Revision string `json:"revision,omitempty"`
+
 	// Generation of the source object that the cluster holds.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`

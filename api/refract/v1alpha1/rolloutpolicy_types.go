@@ -316,6 +316,10 @@ type Revision struct {
 	// +optional
 	// +listType=atomic
 	Policies []PolicyRevision `json:"policies,omitempty"`
+	// Allowed is whether it was found that the policies may have the object refer to what they
+	// bring in.
+	// +optional
+	Allowed bool `json:"allowed,omitempty"`
 }
 
 // PolicyRevision is an override policy as it was at one time.

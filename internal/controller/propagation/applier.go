@@ -427,7 +427,10 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 
 func (a *applier) synced(key Key, r clusterStatus, p *desiredState, t *target) (reconcile.Result, error) {
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
-	r.generation, r.hash = p.generation, t.variant.hash
+	if r.hash != t.variant.hash {
+		r.readySince = time.Time{} // It was ready with something else.
+	}
+	r.generation, r.hash = t.generation, t.variant.hash
 	if have, found := a.member.Copies.Get(key); found == member.Present {
 		r.owned, r.fields, r.uid = have.Owned, "", have.UID
 	}

@@ -171,6 +171,9 @@ func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *conten
 	if !known || src.object == nil || src.object.GetUID() != p.uid {
 		return nil
 	}
+	if t := p.targets[cluster]; t != nil && t.from != nil {
+		return r.encodeKept(key, p, t.from, cluster)
+	}
 	var policies []*override.Policy
 	for _, ref := range p.overrides {
 		policy := r.policies.override(tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
@@ -185,6 +188,16 @@ func (r *renderer) encodeAgain(key Key, p *desiredState, cluster string) *conten
 		return nil
 	}
 	return p.encodeFor(src.object, &clusters[at].Cluster, policies, sourceOf(r.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
+}
+
+// encodeKept is encodeAgain for a revision that is not the newest.
+func (r *renderer) encodeKept(key Key, p *desiredState, from *material, cluster string) *content {
+	clusters := r.members.Clusters()
+	at, found := slices.BinarySearchFunc(clusters, cluster, func(c placement.Cluster, name string) int { return strings.Compare(c.Name, name) })
+	if !found || from.err != nil {
+		return nil
+	}
+	return p.encodeFor(from.object, &clusters[at].Cluster, from.policies, sourceOf(r.hub, p.uid, p.gvr.GroupResource(), key.Namespace, key.Name))
 }
 
 // encodeFor renders and encodes the object of the desired state for one of its clusters; nil if it

@@ -34,6 +34,7 @@ func connected(tb testing.TB, hub client.Client, s *sources, o Options) *Control
 		tb.Fatal(err)
 	}
 	tb.Cleanup(c.members.Close)
+	c.namespaces.view.synced = true // There are none.
 	return c
 }
 

@@ -94,6 +94,7 @@ type Controller struct {
 	reviewer   *reviewer
 	inventory  *inventory
 	namespaces *hubNamespaces
+	revisions  *revisions
 
 	started atomic.Bool
 }
@@ -141,13 +142,20 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	policies, state := newPolicies(log), newState()
 	records := &records{log: log, live: hub.live, items: map[Key]*known{}}
 
-	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state}, log)
+	revisions, err := newRevisions(&revisions{
+		client: hub.client, live: hub.live, records: func() map[types.NamespacedName]bool { return records.parts(o.SystemNamespace) },
+		leads: o.Shards.Leads, system: o.SystemNamespace,
+	}, log)
+	if err != nil {
+		return nil, err
+	}
+	reviewer, err := newReviewer(&reviewer{client: hub.client, shards: o.Shards, members: members, policies: policies, state: state, records: records}, log)
 	if err != nil {
 		return nil, err
 	}
 	reporter, err := newReporter(&reporter{
 		client: hub.client, live: hub.live, recorder: hub.recorder,
-		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer,
+		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: time.Now,
 	}, log)
 	if err != nil {
 		return nil, err
@@ -158,7 +166,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	decider, err := newDecider(&decider{
 		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
-		dispatcher: dispatcher, reviewer: reviewer,
+		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions,
 	})
 	if err != nil {
 		return nil, err
@@ -166,6 +174,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	dispatcher.decider, reporter.decider = decider, decider
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
+	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor
 	dispatcher.newApplier = (&applierFactory{
 		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
 		renderer: &renderer{
@@ -180,7 +189,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
 	members.Served = sources.served
 	members.OnCopy = dispatcher.copyChanged
-	members.OnReadiness = func(_ *member.Member, key Key) { reporter.after(key, readinessDelay) }
+	members.OnReadiness = reporter.readinessChanged
 	members.OnChange = dispatcher.clusterChanged
 	members.Emptied = dispatcher.emptied
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }
@@ -190,7 +199,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 			Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
 		},
-		decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces,
+		decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
 		inventory: &inventory{client: hub.client, policies: policies, sources: sources, state: state},
 	}, nil
 }
@@ -262,7 +271,7 @@ func (r *runner) Start(ctx context.Context) error {
 	errs := make(chan error, 8)
 	for _, run := range []func(context.Context) error{
 		c.decider.sources.run, c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start,
-		c.dispatcher.ownership.start, c.dispatcher.pending.start, c.prime,
+		c.dispatcher.ownership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
 	} {
 		running.Go(func() { errs <- run(ctx) })
 	}

@@ -38,7 +38,11 @@ type decider struct {
 	policies *policies
 	records  *records
 	state    *state
-	charges  fair.Charges // What the decisions on a namespace's objects have taken.
+	// revisions are those that are not the newest, and floor are the labels of a namespace of the hub;
+	// known is false until they are.
+	revisions *revisions
+	floor     func(namespace string) (labels map[string]string, known bool)
+	charges   fair.Charges // What the decisions on a namespace's objects have taken.
 
 	// dispatcher gets what was decided, reviewer what policies are named by other objects now.
 	dispatcher *dispatcher
@@ -94,6 +98,16 @@ func (d *decider) sourceChanged(key Key, initial bool) {
 	d.queue.add(key, priorityOf(key, p))
 }
 
+// floorChanged has everything in a namespace decided anew: its objects change in another way.
+func (d *decider) floorChanged(namespace string) {
+	keys, _ := d.sources.all()
+	for _, key := range keys {
+		if key.Namespace == namespace {
+			d.queue.add(key, priorityDependency)
+		}
+	}
+}
+
 // policyChanged has everything decided anew that names the policy.
 func (d *decider) policyChanged(ref tree.Policy) {
 	d.state.epoch.Add(1)
@@ -132,7 +146,17 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 	if err != nil || again > 0 {
 		return reconcile.Result{RequeueAfter: again}, err
 	}
+	var gov *governance
+	names := policyNames(src.object)
+	if src.object != nil {
+		var obeyed []tree.Policy
+		if gov, obeyed, known, err = d.governs(ctx, key, src.object); err != nil || !known {
+			return reconcile.Result{RequeueAfter: rolloutTick}, err
+		}
+		names = append(names, obeyed...)
+	}
 	in := &inputs{
+		governed:    gov,
 		hub:         d.hub,
 		clusters:    d.members.Clusters(),
 		propagation: d.policies.propagation,
@@ -164,7 +188,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 		}
 	}
 	d.sources.noted(key, told)
-	d.record(key, epoch, p, was, seen, policyNames(src.object))
+	d.record(key, epoch, p, was, seen, names)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}

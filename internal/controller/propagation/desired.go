@@ -52,6 +52,8 @@ const (
 	reasonAwaitingApproval  = "AwaitingApproval"
 	reasonClusterLeaves     = "ClusterLeaves"
 	reasonChangedAgain      = "ChangedAgainAndAgain"
+	reasonRolloutPolicy     = "RolloutPolicyNotUsable"
+	reasonRevisionTooLarge  = "RevisionTooLarge"
 	reasonBackingOff        = "BackingOff"
 )
 
@@ -95,6 +97,10 @@ type desiredState struct {
 	// that somebody may have it so. What is there stays.
 	withheld map[Key][]string
 	previous previous // What the desired state was made with.
+	// governed is by which rollout policy the object changes; nil if by none. With it goes what
+	// the newest revision would change, while not every cluster has that.
+	governed *governance
+	rollout  *rolloutPlan
 }
 
 // target is what should be true on one cluster.
@@ -106,6 +112,10 @@ type target struct {
 	replicas *int64 // The cluster's share, if the object is divided.
 	policies []refractv1alpha1.PolicyReference
 	warnings []string
+	// from is what it is rendered from, if that is not the newest revision; generation is that
+	// of the object.
+	from       *material
+	generation int64
 }
 
 // variant is one of the distinct contents.
@@ -169,6 +179,8 @@ type inputs struct {
 	// recorded, when it is not nil, is where somebody else decided that the object
 	// belongs: another replica of the controllers, which leads.
 	recorded *previous
+	// governed is by which rollout policy the object changes; nil if by none.
+	governed *governance
 }
 
 // decideSafely is decide, which may stumble over what somebody wrote: then the object is
@@ -191,7 +203,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 	}
 	p = &desiredState{
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
-		placed: was.placed, hash: was.hash, follows: was.follows, previous: was,
+		placed: was.placed, hash: was.hash, follows: was.follows, previous: was, governed: s.governed,
 	}
 	return p.block(reasonInternalError, err.Error())
 }
@@ -221,8 +233,11 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	if was.uid != p.uid {
 		was = previous{uid: p.uid}
 	}
-	p.previous = was
+	p.previous, p.governed = was, s.governed
 	p.warnings = slices.Concat(warnings, doubts, placement.Ignored(annotations))
+	if s.governed != nil {
+		p.warnings = append(p.warnings, s.governed.warnings...)
+	}
 	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
 		return p.block(reasonMadeByEachCluster, why)
 	}
@@ -232,6 +247,14 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	policies, blocked := p.findOverrides(obj, was, s)
 	if blocked {
 		return p
+	}
+	switch g := s.governed; {
+	case g == nil:
+	case g.blocked != "":
+		return p.block(g.blocked, g.hold)
+	case g.policy == nil && g.recorded == nil:
+		// Nobody knows how it is to change, nor what it was.
+		return p.block(reasonRolloutPolicy, g.hold)
 	}
 	var policy *placement.Policy
 	if asks {
@@ -248,7 +271,12 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	if policy != nil {
 		author = policy.Ref
 	}
-	rendered := p.render(obj, policies, author, s)
+	now := &material{object: obj, policies: policies, generation: p.generation}
+	rendered := p.render(now, author, s)
+	if p.governed != nil {
+		p.rollout = p.plan(now, sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName()), s.clusters)
+		p.governed.target.Allowed = now.allowed
+	}
 	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
 		p.findFollowers(obj, own, rendered, s)
 	}
@@ -352,29 +380,70 @@ type arrival struct {
 	unasked map[reference.Reference]tree.Policy
 }
 
-// render makes the targets. It returns what was rendered.
-func (p *desiredState) render(obj *unstructured.Unstructured, policies []*override.Policy, by tree.Policy, s *inputs) (rendered []arrival) {
+// render makes the targets, each from the revision that its cluster is to have; now is the newest. It
+// returns what was rendered.
+func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendered []arrival) {
+	now.allowed = true
+	var placed []placement.Target
+	var all []*material
+	parties := map[*material]*party{}
+	for i := range s.clusters {
+		at, found := find(p.placed, s.clusters[i].Name)
+		if !found {
+			continue
+		}
+		placed = append(placed, p.placed[at])
+		m := p.governed.materialFor(s.clusters[i].Name, now)
+		to := parties[m]
+		if to == nil {
+			to = &party{}
+			parties[m] = to
+			all = append(all, m)
+		}
+		to.clusters = append(to.clusters, s.clusters[i].Cluster)
+		to.targets = append(to.targets, p.placed[at])
+	}
+	p.placed = placed
+	for _, m := range all {
+		rendered = append(rendered, p.renderFrom(m, parties[m], by, s)...)
+	}
+	return rendered
+}
+
+// party is the clusters that have one revision.
+type party struct {
+	clusters []match.Cluster
+	targets  []placement.Target
+}
+
+// renderFrom makes the targets of one revision. It says of the revision whether its policies may have the object
+// refer to what they bring in.
+func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inputs) (rendered []arrival) {
+	clusters, targets, policies := to.clusters, to.targets, m.policies
+	if m.err != nil {
+		t := &target{err: m.err, from: m, generation: m.generation}
+		for i := range clusters {
+			p.targets[clusters[i].Name] = t
+		}
+		return nil
+	}
+	obj := m.object
 	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())
 	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
-	var clusters []match.Cluster
-	var targets []placement.Target
-	for i := range s.clusters {
-		if at, found := find(p.placed, s.clusters[i].Name); found {
-			clusters = append(clusters, s.clusters[i].Cluster)
-			targets = append(targets, p.placed[at])
-		}
-	}
-	p.placed = targets
 	for _, v := range variants.Render(obj, clusters, targets, by, policies...) {
-		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned)}
+		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned), generation: m.generation}
+		if m.kept {
+			t.from = m
+		}
 		p.warned += sizeOf(t.warnings)
 		for _, i := range v.Policies {
 			t.policies = append(t.policies, *policyReference(policies[i].Ref))
 		}
 		var without map[reference.Reference]tree.Policy
-		if v.Err == nil {
+		if v.Err == nil && !(m.kept && m.allowed) {
 			without, v.Err = unasked(obj, &v, clusters[v.Clusters[0]], policies, s)
 			t.err = v.Err
+			m.allowed = m.allowed && v.Err == nil && len(without) == 0
 		}
 		if v.Err == nil {
 			c, err := encode(v.Object, p.gvr, source, &p.keeping)

@@ -183,7 +183,7 @@ func checkReport(t *testing.T, c *Controller, key Key) {
 	t.Helper()
 	p, rows, was, _ := c.state.snapshot(key)
 	k, _ := c.reporter.records.get(key)
-	status := c.reporter.assemble(key, p, rows, was, k.conditions)
+	status := c.reporter.assemble(key, p, rows, was, k.conditions, nil)
 	if len(status.Clusters) > 2 || len(status.Alike) > 0 {
 		t.Errorf("want a row for each cluster that there is, got %+v", status.Clusters)
 	}

@@ -28,10 +28,23 @@ var (
 		Name: "refract_deletions_held",
 		Help: "Copies that are to go and wait for approval.",
 	}, []string{"cluster"})
+	rollouts = prometheus.NewGaugeVec(prometheus.GaugeOpts{
+		Name: "refract_rollouts",
+		Help: "Objects that obey a rollout policy, by where their rollout stands.",
+	}, []string{"phase"})
+	waveSeconds = prometheus.NewHistogram(prometheus.HistogramOpts{
+		Name:    "refract_rollout_wave_seconds",
+		Help:    "Time from the beginning of a wave until all of its clusters are done or have failed.",
+		Buckets: prometheus.ExponentialBuckets(1, 4, 10),
+	})
+	reverts = prometheus.NewCounter(prometheus.CounterOpts{
+		Name: "refract_rollout_reverts_total",
+		Help: "Rollouts that failed and were taken back.",
+	})
 )
 
 func init() { //nolint:gochecknoinits // The registry is that of the process.
-	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsPending)
+	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsPending, rollouts, waveSeconds, reverts)
 }
 
 // forgetMetrics drops what was measured of a cluster that left.

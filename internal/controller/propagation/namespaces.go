@@ -58,13 +58,26 @@ type hubNamespaces struct {
 	carried namespaceLabels
 	view    *view
 	changed func(name string) // Called for one whose labels have changed.
+	// floorChanged is called for one that names another rollout policy.
+	floorChanged func(name string)
 
 	mu     sync.Mutex
 	labels map[string]map[string]string // That members have, too, by name.
+	floors map[string]string            // The rollout policies that namespaces name, by name.
+}
+
+// floor returns the labels of a namespace by which it says how its objects change; known is false until
+// the hub has said which namespaces there are.
+func (h *hubNamespaces) floor(name string) (labels map[string]string, known bool) {
+	ns, known := h.view.get(types.NamespacedName{Name: name})
+	if ns == nil {
+		return nil, known
+	}
+	return ns.GetLabels(), true
 }
 
 func newHubNamespaces(live client.Reader, carried namespaceLabels, changed func(string)) *hubNamespaces {
-	h := &hubNamespaces{live: live, carried: carried, changed: changed, labels: map[string]map[string]string{}}
+	h := &hubNamespaces{live: live, carried: carried, changed: changed, labels: map[string]map[string]string{}, floors: map[string]string{}}
 	h.view = &view{changed: h.seen}
 	return h
 }
@@ -95,7 +108,17 @@ func (h *hubNamespaces) seen(name types.NamespacedName, initial bool) {
 	} else {
 		h.labels[name.Name] = now
 	}
+	floor, floorNow := h.floors[name.Name], ""
+	if ns != nil {
+		floorNow = ns.GetLabels()[refractv1alpha1.ClusterRolloutPolicyLabel]
+	}
+	if h.floors[name.Name] = floorNow; floorNow == "" {
+		delete(h.floors, name.Name)
+	}
 	h.mu.Unlock()
+	if !initial && floor != floorNow {
+		h.floorChanged(name.Name)
+	}
 	if !initial && !maps.Equal(was, now) { // At the start each member's are looked at together.
 		h.changed(name.Name)
 	}

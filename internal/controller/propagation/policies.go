@@ -23,11 +23,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/apiutil"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/rescue"
+	"refract.dev/internal/revision"
 	variants "refract.dev/internal/variant"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/reference"
+	"refract.dev/release"
 	"refract.dev/tree"
 )
 
@@ -41,7 +44,9 @@ type policies struct {
 	objects      map[tree.Policy]client.Object // Not to be modified.
 	overrides    map[tree.Policy]*override.Policy
 	propagations map[tree.Policy]*placement.Policy
-	problems     map[tree.Policy]error // Of policies that are not valid.
+	rollouts     map[tree.Policy]*release.Policy
+	parts        map[tree.Policy]string // What each override policy is kept as.
+	problems     map[tree.Policy]error  // Of policies that are not valid.
 	// checked is what override policies may have objects refer to.
 	checked map[tree.Policy]*corev1alpha1.CheckedReferences
 }
@@ -53,6 +58,8 @@ func newPolicies(log logr.Logger) *policies {
 		objects:      map[tree.Policy]client.Object{},
 		overrides:    map[tree.Policy]*override.Policy{},
 		propagations: map[tree.Policy]*placement.Policy{},
+		rollouts:     map[tree.Policy]*release.Policy{},
+		parts:        map[tree.Policy]string{},
 		problems:     map[tree.Policy]error{},
 		checked:      map[tree.Policy]*corev1alpha1.CheckedReferences{},
 	}
@@ -68,6 +75,24 @@ func (p *policies) propagation(ref tree.Policy) *placement.Policy {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	return p.propagations[ref]
+}
+
+// rollout returns what is known of a rollout policy; nil if there is none.
+func (p *policies) rollout(ref tree.Policy) *release.Known {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	if p.objects[ref] == nil {
+		return nil
+	}
+	return &release.Known{Policy: p.rollouts[ref], Err: p.problems[ref]}
+}
+
+// revision returns an override policy, and the name of the part that it is kept as; nil if
+// there is none.
+func (p *policies) revision(ref tree.Policy) (policy *override.Policy, part string) {
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	return p.overrides[ref], p.parts[ref]
 }
 
 // object returns a policy as it was last seen; nil if there is none. It is shared, and not
@@ -108,6 +133,7 @@ func (p *policies) watch(ctx context.Context, mgr ctrl.Manager, running *sync.Wa
 	for _, kind := range []client.Object{
 		&corev1alpha1.OverridePolicy{}, &corev1alpha1.ClusterOverridePolicy{},
 		&corev1alpha1.PropagationPolicy{}, &corev1alpha1.ClusterPropagationPolicy{},
+		&refractv1alpha1.RolloutPolicy{}, &refractv1alpha1.ClusterRolloutPolicy{},
 	} {
 		gvk, err := mgr.GetClient().GroupVersionKindFor(kind)
 		if err != nil {
@@ -246,6 +272,12 @@ func (p *policies) store(obj client.Object) {
 	if c.propagation != nil {
 		p.propagations[ref] = c.propagation
 	}
+	if c.rollout != nil {
+		p.rollouts[ref] = c.rollout
+	}
+	if c.part != "" {
+		p.parts[ref] = c.part
+	}
 	p.checked[ref] = checkedIn(obj)
 	delete(p.problems, ref)
 	if c.err != nil {
@@ -255,12 +287,14 @@ func (p *policies) store(obj client.Object) {
 	p.changed(ref)
 }
 
-// compiled is one kind of policy, or neither if Refract stumbled over it: then the one
+// compiled is one kind of policy, or none if Refract stumbled over it: then the one
 // before holds.
 type compiled struct {
 	override    *override.Policy
 	propagation *placement.Policy
-	err         error // What is wrong with it.
+	rollout     *release.Policy
+	part        string // What an override policy is kept as.
+	err         error  // What is wrong with it.
 }
 
 func (p *policies) compile(obj client.Object) (c compiled) {
@@ -275,6 +309,18 @@ func (p *policies) compile(obj client.Object) (c compiled) {
 		c.propagation, errs = placement.Compile(o)
 	case *corev1alpha1.ClusterPropagationPolicy:
 		c.propagation, errs = placement.CompileCluster(o)
+	case *refractv1alpha1.RolloutPolicy:
+		c.rollout, errs = release.Compile(o)
+	case *refractv1alpha1.ClusterRolloutPolicy:
+		c.rollout, errs = release.CompileCluster(o)
+	}
+	if c.override != nil {
+		part, err := revision.PolicyPart(obj)
+		if err != nil {
+			c.err = err
+			return c
+		}
+		c.part = part.Name
 	}
 	c.err = errs.ToAggregate()
 	return c
@@ -285,6 +331,8 @@ func (p *policies) forget(ref tree.Policy) {
 	delete(p.objects, ref)
 	delete(p.overrides, ref)
 	delete(p.propagations, ref)
+	delete(p.rollouts, ref)
+	delete(p.parts, ref)
 	delete(p.problems, ref)
 	delete(p.checked, ref)
 	p.mu.Unlock()
@@ -305,6 +353,10 @@ func kindOf(o client.Object) string {
 		return corev1alpha1.KindClusterOverridePolicy
 	case *corev1alpha1.PropagationPolicy:
 		return corev1alpha1.KindPropagationPolicy
+	case *refractv1alpha1.RolloutPolicy:
+		return refractv1alpha1.KindRolloutPolicy
+	case *refractv1alpha1.ClusterRolloutPolicy:
+		return refractv1alpha1.KindClusterRolloutPolicy
 	default:
 		return corev1alpha1.KindClusterPropagationPolicy
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -104,6 +105,24 @@ type known struct {
 	// ground; for those that follow it.
 	placed []placement.Target
 	hash   string
+	// rollout is how far a change has come: the same pointer for as long as it is the same.
+	rollout *refractv1alpha1.RolloutStatus
+	// steering are the annotations by which people steer it.
+	steering steering
+}
+
+// steering is what people say about a rollout, by annotations of the record.
+type steering struct {
+	paused            bool
+	approved, resumed string
+}
+
+func steeringOf(r record) steering {
+	a := r.GetAnnotations()
+	return steering{
+		paused:   a[refractv1alpha1.PausedAnnotation] == "true",
+		approved: a[refractv1alpha1.ApproveRolloutAnnotation], resumed: a[refractv1alpha1.ResumeAnnotation],
+	}
 }
 
 // records are the Propagations of the hub, as far as they have to be known.
@@ -147,6 +166,49 @@ func (r *records) get(key Key) (known, bool) {
 		return known{}, false
 	}
 	return *k, true
+}
+
+// parts are where the parts of revisions are kept that rollouts name.
+func (r *records) parts(system string) map[types.NamespacedName]bool {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	needed := map[types.NamespacedName]bool{}
+	for key, k := range r.items {
+		for _, name := range namesOf(k.rollout) {
+			namespace := key.Namespace
+			if namespace == "" {
+				namespace = system
+			}
+			needed[types.NamespacedName{Namespace: namespace, Name: name}] = true
+			if isSecret(key) {
+				needed[types.NamespacedName{Namespace: system, Name: name}] = true
+			}
+		}
+	}
+	return needed
+}
+
+// phase returns how far the rollout of an object has come; empty if it has none.
+func (r *records) phase(key Key) refractv1alpha1.RolloutPhase {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	if k := r.items[key]; k != nil && k.rollout != nil {
+		return k.rollout.Phase
+	}
+	return ""
+}
+
+// phases counts the rollouts by how far they have come.
+func (r *records) phases() map[refractv1alpha1.RolloutPhase]int {
+	r.mu.RLock()
+	defer r.mu.RUnlock()
+	n := map[refractv1alpha1.RolloutPhase]int{}
+	for _, k := range r.items {
+		if k.rollout != nil {
+			n[k.rollout.Phase]++
+		}
+	}
+	return n
 }
 
 // exists asks the hub whether it has a record of the key.
@@ -199,6 +261,7 @@ func (r *records) update(rec record, how telling) (changed bool) {
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
 		conditions: rec.status.Conditions, digest: sum,
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
+		rollout: rec.status.Rollout, steering: steeringOf(rec),
 	}
 	if how == firstListed {
 		k.status = rec.status
@@ -206,11 +269,14 @@ func (r *records) update(rec record, how telling) (changed bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before := r.items[key]
-	if before != nil && before.uid == k.uid && (before.version == k.version || (how == told && revision(before.version) > revision(k.version))) {
+	if before != nil && before.uid == k.uid && (before.version == k.version || (how == told && numberOf(before.version) > numberOf(k.version))) {
 		return false
 	}
 	if before != nil {
 		k.status = before.status
+		if equality.Semantic.DeepEqual(before.rollout, k.rollout) {
+			k.rollout = before.rollout
+		}
 	}
 	r.items[key] = k
 	return true
@@ -227,7 +293,7 @@ func (r *records) drop(rec record) bool {
 	return true
 }
 
-func revision(version string) uint64 {
+func numberOf(version string) uint64 {
 	v, _ := strconv.ParseUint(version, 10, 64) // Zero only if the server breaks its own contract.
 	return v
 }

@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,6 +25,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
+	"refract.dev/release"
 )
 
 // A report waits a moment for what else there is to say; longer while clusters
@@ -81,6 +83,9 @@ type reporter struct {
 	// have come to.
 	decider  *decider
 	reviewer *reviewer
+	// revisions keeps what rollouts name.
+	revisions *revisions
+	now       func() time.Time
 
 	queue *workQueue[Key]
 }
@@ -168,9 +173,17 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		}
 		rep.records.wrote(r)
 	}
-	status := rep.assemble(key, p, statuses, was, k.conditions)
+	rollout, until, err := rep.advance(ctx, key, r, p, statuses, k)
+	if errors.Is(err, errRevision) {
+		rep.decider.add(key, priorityChanged)
+		return reconcile.Result{RequeueAfter: settledDelay}, nil
+	}
+	if err != nil {
+		return again(err)
+	}
+	status := rep.assemble(key, p, statuses, was, k.conditions, rollout)
 	if digest(&status) == k.digest {
-		return reconcile.Result{}, nil
+		return rep.lookAgainAt(until), nil
 	}
 	if !p.gone {
 		describe(r, key, p)
@@ -180,12 +193,27 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		return again(err)
 	}
 	rep.records.wrote(r)
-	rep.announce(key, p, k.conditions, was.warned, &status)
+	rep.announce(key, p, k, was.warned, &status)
+	if status.Rollout != k.rollout {
+		rep.decider.add(key, priorityChanged) // Now it is acted upon.
+		rep.revisions.later(key)
+		for phase, n := range rep.records.phases() {
+			rollouts.WithLabelValues(string(phase)).Set(float64(n))
+		}
+	}
 	rep.state.warned(key, status.Warnings)
 	for _, ref := range rep.state.policiesOf(key) {
 		rep.reviewer.later(ref)
 	}
-	return reconcile.Result{}, nil
+	return rep.lookAgainAt(until), nil
+}
+
+// lookAgainAt has a record come again at a time, unless that is zero.
+func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
+	if until.IsZero() {
+		return reconcile.Result{}
+	}
+	return reconcile.Result{RequeueAfter: max(until.Sub(rep.now()), time.Millisecond)}
 }
 
 // reportOwn writes the statuses of the members that this replica writes to into the
@@ -320,7 +348,16 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 			if s.Readiness == "" {
 				s.Readiness = refractv1alpha1.ReadinessReady
 			}
+			if p.governed != nil && have.Hash != s.Hash && s.Readiness == refractv1alpha1.ReadinessReady {
+				s.Readiness = refractv1alpha1.ReadinessInProgress // What is known of it is from before the last write.
+			}
 		}
+		if since, awaited := rep.readied(m, key); awaited && !since.IsZero() {
+			s.ReadySince = &metav1.MicroTime{Time: since.Truncate(time.Microsecond)}
+		}
+	}
+	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && refuses(&s) {
+		s.Revision = release.Assigned(p.governed.recorded, name).Name
 	}
 	return s
 }
@@ -336,6 +373,7 @@ func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.Cluster
 // not written.
 func (rep *reporter) assemble(
 	key Key, p *desiredState, statuses map[string]clusterStatus, was previous, conditions []metav1.Condition,
+	rollout *refractv1alpha1.RolloutStatus,
 ) refractv1alpha1.PropagationStatus {
 	s := refractv1alpha1.PropagationStatus{
 		ObservedGeneration: p.generation,
@@ -346,6 +384,7 @@ func (rep *reporter) assemble(
 		Warnings:           p.warnings,
 		PlacementHash:      was.hash,
 		Conditions:         slices.Clone(conditions),
+		Rollout:            rollout,
 	}
 	for _, leader := range p.follows {
 		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
@@ -383,6 +422,7 @@ func (rep *reporter) assemble(
 	}
 	meta.SetStatusCondition(&s.Conditions, verdict(p, &s))
 	meta.SetStatusCondition(&s.Conditions, readiness(p, &s))
+	rolloutConditions(p, &s)
 	if gone := sourceGone(p); gone != nil {
 		meta.SetStatusCondition(&s.Conditions, *gone)
 	} else {
@@ -407,9 +447,12 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 			}
 		}
 	}
+	rolling, why := underWay(p, s)
 	switch {
 	case p.blocked != "":
 		c.Reason, c.Message = p.blocked, p.blockedMessage
+	case rolling != "" && release.Stopped(s.Rollout):
+		c.Reason, c.Message = rolling, why
 	case p.gone && len(failed) == 0:
 		c.Reason, c.Message = reasonSourceGone, "copies are being removed"
 	case p.dryRun:
@@ -418,6 +461,8 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 		c.Message = few(failed)
 	case len(p.targets) == 0 && len(s.Clusters) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoClusterMatches, "the propagation policy chooses no cluster"
+	case rolling != "":
+		c.Reason, c.Message = rolling, why
 	case int(s.Synced) < len(s.Clusters):
 		c.Reason, c.Message = reasonProgressing, fmt.Sprintf("%d of %d clusters are as they should be", s.Synced, len(s.Clusters))
 	default:
@@ -460,7 +505,7 @@ func few(failed []string) string {
 
 // announce records events on the source object: its arrival, failures, what was
 // corrected, and new warnings.
-func (rep *reporter) announce(key Key, p *desiredState, before []metav1.Condition, warned []string, now *refractv1alpha1.PropagationStatus) {
+func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string, now *refractv1alpha1.PropagationStatus) {
 	if p.gone {
 		return
 	}
@@ -470,12 +515,13 @@ func (rep *reporter) announce(key Key, p *desiredState, before []metav1.Conditio
 	source.SetNamespace(key.Namespace)
 	source.SetName(key.Name)
 	source.SetUID(p.uid)
-	was := meta.FindStatusCondition(before, refractv1alpha1.ConditionSynced)
+	rep.announceRollout(source, k.rollout, now.Rollout)
+	was := meta.FindStatusCondition(k.conditions, refractv1alpha1.ConditionSynced)
 	is := meta.FindStatusCondition(now.Conditions, refractv1alpha1.ConditionSynced)
 	switch {
 	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
 		rep.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
-	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
+	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && !strings.HasPrefix(is.Reason, "Rollout") && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
 		rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", output.Cut(is.Message, maxMessage))
 	}
 	for _, w := range now.Warnings {

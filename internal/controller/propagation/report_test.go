@@ -379,7 +379,7 @@ func TestAnnounce(t *testing.T) {
 			for _, text := range tc.corrected {
 				c.state.correct(key, text)
 			}
-			c.reporter.announce(key, &desiredState{gone: tc.gone, kind: "ConfigMap", gvr: configMaps}, tc.before, nil, &refractv1alpha1.PropagationStatus{Conditions: tc.now})
+			c.reporter.announce(key, &desiredState{gone: tc.gone, kind: "ConfigMap", gvr: configMaps}, known{conditions: tc.before}, nil, &refractv1alpha1.PropagationStatus{Conditions: tc.now})
 			close(told)
 			var got []string
 			for event := range told {

@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/internal/output"
 	"refract.dev/override"
@@ -38,6 +39,7 @@ type reviewer struct {
 	members  *member.Set
 	policies *policies
 	state    *state
+	records  *records
 	queue    *workQueue[tree.Policy]
 }
 
@@ -61,6 +63,10 @@ func (v *reviewer) reviewOne(ctx context.Context, ref tree.Policy) (reconcile.Re
 	known := v.policies.object(ref)
 	if known == nil {
 		return reconcile.Result{}, nil // It is deleted.
+	}
+	switch known.(type) {
+	case *refractv1alpha1.RolloutPolicy, *refractv1alpha1.ClusterRolloutPolicy:
+		return reconcile.Result{}, v.reviewRollouts(ctx, ref, known)
 	}
 	generation := known.GetGeneration()
 	obj, status := policyObject(ref)
@@ -142,6 +148,58 @@ func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav
 		c.Message = fmt.Sprintf("%d objects on %d clusters are as the policy says", len(u.users), len(u.clusters))
 	}
 	return c
+}
+
+// reviewRollouts writes the status of a rollout policy: whether it is valid, and where the rollouts of the objects
+// stand that obey it.
+func (v *reviewer) reviewRollouts(ctx context.Context, ref tree.Policy, known client.Object) error {
+	obj, ok := known.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	before, ok := known.DeepCopyObject().(client.Object)
+	if !ok {
+		return nil
+	}
+	status := rolloutStatusIn(obj)
+	status.ObservedGeneration = known.GetGeneration()
+	status.Objects, status.Phases = 0, refractv1alpha1.RolloutPhases{}
+	for _, key := range v.state.usersOf(ref) {
+		status.Objects++
+		switch v.records.phase(key) {
+		case refractv1alpha1.RolloutProgressing:
+			status.Phases.Progressing++
+		case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+			status.Phases.Stopped++
+		case refractv1alpha1.RolloutComplete:
+			status.Phases.Complete++
+		default:
+			status.Phases.Waiting++
+		}
+	}
+	accepted := metav1.Condition{
+		Type: "Accepted", Status: metav1.ConditionTrue, Reason: "Valid", Message: "every wave is valid", ObservedGeneration: known.GetGeneration(),
+	}
+	if err := v.policies.problem(ref); err != nil {
+		accepted.Status, accepted.Reason, accepted.Message = metav1.ConditionFalse, reasonInvalidPolicy, output.Cut(err.Error(), 4000)
+	}
+	meta.SetStatusCondition(&status.Conditions, accepted)
+	if equality.Semantic.DeepEqual(rolloutStatusIn(before), status) {
+		return nil
+	}
+	return client.IgnoreNotFound(v.client.Status().Patch(ctx, obj, client.MergeFrom(before)))
+}
+
+// rolloutStatusIn returns the status of a rollout policy.
+func rolloutStatusIn(obj client.Object) *refractv1alpha1.RolloutPolicyStatus {
+	switch o := obj.(type) {
+	case *refractv1alpha1.RolloutPolicy:
+		return &o.Status
+	case *refractv1alpha1.ClusterRolloutPolicy:
+		return &o.Status
+	default:
+		return &refractv1alpha1.RolloutPolicyStatus{}
+	}
 }
 
 // policyObject returns a policy in which nothing is but room for its status: no more is

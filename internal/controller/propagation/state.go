@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -90,6 +91,9 @@ type clusterStatus struct {
 	adopted bool
 	// absent is whether the cluster holds no copy and is to hold none.
 	absent bool
+	// readySince is since when the copy has been ready with this hash, while a rollout waits for
+	// that; the zero time if it is not.
+	readySince time.Time
 	// foreign is what another replica reported, which writes to the cluster.
 	foreign *refractv1alpha1.ClusterStatus
 }
@@ -198,7 +202,7 @@ func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
 			continue
 		}
 		if r.state == refractv1alpha1.StateSynced && r.seq == e.desired.seq && r.hash == t.variant.hash {
-			r.seq, r.generation = p.seq, p.generation
+			r.seq, r.generation = p.seq, t.generation
 			e.statuses[name] = r
 			delete(concerned, name)
 		}
@@ -214,10 +218,37 @@ func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus) {
 
 // reported is the status that was reported in this way.
 func reported(s *refractv1alpha1.ClusterStatus) clusterStatus {
-	return clusterStatus{
+	r := clusterStatus{
 		state: s.State, reason: s.Reason, message: s.Message,
 		generation: s.Generation, hash: s.Hash, fields: s.Fields, drift: s.Drift, adopted: s.Adopted,
 	}
+	if s.ReadySince != nil {
+		r.readySince = s.ReadySince.Time
+	}
+	return r
+}
+
+// readied is told whether the copy on a cluster is ready with what it holds. It returns since when, and whether
+// a rollout waits for that.
+func (s *state) readied(key Key, cluster string, ready bool, now time.Time) (since time.Time, awaited bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil || !e.desired.governed.awaits(cluster) {
+		return time.Time{}, false
+	}
+	r, reported := e.statuses[cluster]
+	if !reported {
+		return time.Time{}, true
+	}
+	switch {
+	case !ready:
+		r.readySince = time.Time{}
+	case r.readySince.IsZero():
+		r.readySince = now
+	}
+	e.statuses[cluster] = r
+	return r.readySince, true
 }
 
 // setFollowers records what travels with the key. It returns those for which that is
@@ -766,7 +797,7 @@ func (s *state) usage(ref tree.Policy, generation int64) usage {
 	for key := range s.users[ref] {
 		e := s.objects[key]
 		u.users = append(u.users, key)
-		inEffect := e.desired.blocked == "" && e.wrong == 0 && e.desired.uses(ref, generation)
+		inEffect := e.desired.blocked == "" && e.wrong == 0 && e.desired.uses(ref, generation) && e.desired.governed.settled()
 		for i := range e.desired.placed {
 			u.clusters[e.desired.placed[i].Cluster] = true
 		}

@@ -1,0 +1,218 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/revision"
+	variants "refract.dev/internal/variant"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/release"
+	"refract.dev/tree"
+)
+
+// governance is by which rollout policy an object changes, and how far it has come.
+type governance struct {
+	policy   *release.Policy // Nil while nothing may be released, as hold says.
+	hold     string
+	blocked  string // The reason why nothing can be said of the object at all, of which hold tells; empty if it can.
+	warnings []string
+	// target is the newest revision.
+	target refractv1alpha1.Revision
+	// recorded is what is written down of the rollout; nil if that is nothing yet. It is not
+	// to be modified.
+	recorded *refractv1alpha1.RolloutStatus
+	// kept are revisions that are not the newest, by name.
+	kept map[string]*material
+}
+
+// material is what copies are rendered from.
+type material struct {
+	object     *unstructured.Unstructured
+	policies   []*override.Policy
+	generation int64
+	// kept is whether it is that of a revision that is not the newest; allowed whether it was found that its
+	// policies may have the object refer to what they bring in; err why it cannot be had.
+	kept, allowed bool
+	err           error
+}
+
+// rolloutPlan is what the newest revision would change.
+type rolloutPlan struct {
+	// changes and differs are clusters to which it gives another content than the last good
+	// revision, and than the one that they are to have.
+	changes, differs map[string]bool
+}
+
+// governs returns how changes of an object go out, and the policies that say so; nil if none does. The
+// key waits if known is false.
+func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstructured) (g *governance, names []tree.Policy, known bool, err error) {
+	var floor map[string]string
+	if key.Namespace != "" {
+		if floor, known = d.floor(key.Namespace); !known {
+			return nil, nil, false, nil
+		}
+	}
+	named, warnings, err := release.Named(obj.GetLabels(), key.Namespace, floor)
+	if err != nil {
+		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil
+	}
+	if names = named.All(); len(names) == 0 {
+		return nil, nil, true, nil
+	}
+	g = &governance{warnings: warnings}
+	var more []string
+	g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
+	g.warnings = append(g.warnings, more...)
+	if k, found := d.records.get(key); found && k.source == obj.GetUID() {
+		g.recorded = k.rollout
+	}
+	if err := d.revise(g, key, obj); err != nil {
+		g.policy, g.blocked, g.hold = nil, reasonRevisionTooLarge, err.Error()
+		return g, names, true, nil
+	}
+	return g, names, true, d.revisions.fill(ctx, key, g)
+}
+
+// revise finds out which revision the newest is.
+func (d *decider) revise(g *governance, key Key, obj *unstructured.Unstructured) error {
+	object, err := revision.ObjectPart(obj)
+	if err != nil {
+		return err
+	}
+	if _, err := object.Encode(); err != nil {
+		return fmt.Errorf("the object cannot go out wave by wave, as what is there before has to be kept: %w", err)
+	}
+	refs, _, err := override.Named(obj.GetLabels(), key.Namespace)
+	if err != nil {
+		return nil // It is said of the object itself.
+	}
+	var policies []refractv1alpha1.PolicyRevision
+	for _, ref := range refs {
+		if policy, name := d.policies.revision(ref); policy != nil {
+			policies = append(policies, revision.Refer(policy.Ref, name))
+		}
+	}
+	g.target = revision.Of(object, obj.GetGeneration(), policies)
+	return nil
+}
+
+// materialFor returns what the copy on a cluster is rendered from; now is that of the newest revision.
+func (g *governance) materialFor(cluster string, now *material) *material {
+	if g == nil || g.recorded == nil {
+		return now
+	}
+	return g.materialOf(release.Assigned(g.recorded, cluster), now)
+}
+
+func (g *governance) materialOf(r *refractv1alpha1.Revision, now *material) *material {
+	if r.Name == g.target.Name {
+		return now
+	}
+	if m := g.kept[r.Name]; m != nil {
+		return m
+	}
+	return &material{kept: true, err: fmt.Errorf("revision %s is not known", r.Name)}
+}
+
+// good is the revision that every cluster had last.
+func (g *governance) good() *refractv1alpha1.Revision {
+	if g.recorded.Phase == refractv1alpha1.RolloutComplete {
+		return &g.recorded.Target
+	}
+	return &g.recorded.LastGood
+}
+
+// settled reports whether every cluster is to have the newest revision.
+func (g *governance) settled() bool {
+	return g == nil || (g.recorded != nil && g.recorded.Phase == refractv1alpha1.RolloutComplete && g.recorded.Target.Name == g.target.Name)
+}
+
+// awaits reports whether a rollout waits for the copy on a cluster to become ready.
+func (g *governance) awaits(cluster string) bool {
+	return g != nil && g.recorded != nil && slices.ContainsFunc(g.recorded.Current, func(c refractv1alpha1.ReleasedCluster) bool { return c.Name == cluster })
+}
+
+// plan compares what the newest revision gives to clusters with what they are to have.
+func (p *desiredState) plan(now *material, source string, clusters []placement.Cluster) *rolloutPlan {
+	g := p.governed
+	if g.recorded == nil || g.settled() {
+		return nil
+	}
+	good := g.materialOf(g.good(), now)
+	newest, before := map[string]string{}, map[string]string{}
+	var others, elsewhere []string
+	for name, t := range p.targets {
+		hash := ""
+		if t.variant != nil {
+			hash = t.variant.hash
+		}
+		if is := g.materialFor(name, now); is == now {
+			newest[name] = hash
+		} else {
+			others = append(others, name)
+		}
+		if is := g.materialFor(name, now); is == good {
+			before[name] = hash
+		} else {
+			elsewhere = append(elsewhere, name)
+		}
+	}
+	p.hashes(now, others, source, clusters, newest)
+	p.hashes(good, elsewhere, source, clusters, before)
+	plan := &rolloutPlan{changes: map[string]bool{}, differs: map[string]bool{}}
+	for name, t := range p.targets {
+		is := ""
+		if t.variant != nil {
+			is = t.variant.hash
+		}
+		// What cannot be rendered is another content: its cluster says why, when its turn has come.
+		if newest[name] == "" || newest[name] != is {
+			plan.differs[name] = g.materialFor(name, now) != now
+		}
+		if newest[name] == "" || newest[name] != before[name] {
+			plan.changes[name] = true
+		}
+	}
+	return plan
+}
+
+// hashes adds those of the content that clusters would have; nothing where it cannot be rendered.
+func (p *desiredState) hashes(m *material, names []string, source string, all []placement.Cluster, to map[string]string) {
+	if m.err != nil || len(names) == 0 {
+		return
+	}
+	var clusters []match.Cluster
+	var targets []placement.Target
+	slices.Sort(names)
+	for i := range all {
+		if _, asked := slices.BinarySearch(names, all[i].Name); asked {
+			if at, placed := find(p.placed, all[i].Name); placed {
+				clusters = append(clusters, all[i].Cluster)
+				targets = append(targets, p.placed[at])
+			}
+		}
+	}
+	for _, v := range variants.Render(m.object, clusters, targets, tree.Policy{}, m.policies...) {
+		if v.Err != nil {
+			continue
+		}
+		c, err := encode(v.Object, p.gvr, source, &p.keeping)
+		if err != nil {
+			continue
+		}
+		for _, i := range v.Clusters {
+			to[clusters[i].Name] = c.hash
+		}
+	}
+}
+
+// rolloutTick is how soon it is looked again whether it is known what the namespace of an object asks for.
+const rolloutTick = 200 * time.Millisecond

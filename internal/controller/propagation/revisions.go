@@ -1,0 +1,306 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/revision"
+	"refract.dev/tree"
+)
+
+const (
+	// secretKey is the key of a Secret that a part is kept in, and secretType its type.
+	secretKey  = "revision"
+	secretType = corev1.SecretType("refract.dev/revision")
+	// sweepDelay is how long after a rollout it is looked which revisions nobody needs any more, and
+	// leastAge how old one is at least that is deleted: what was kept a moment ago is about to be named.
+	sweepDelay = 30 * time.Second
+	leastAge   = time.Minute
+)
+
+// revisions keeps revisions on the hub: what an object's part says in a ControllerRevision that belongs to
+// its record, what a policy's part says in one that all objects of the namespace share.
+type revisions struct {
+	client  client.Client
+	live    client.Reader
+	records func() map[types.NamespacedName]bool // The parts that rollouts name.
+	leads   func() bool
+	system  string // The namespace of what has none, and of Secrets.
+	cache   *parts
+	queue   *workQueue[string] // Namespaces with revisions that may not be needed any more.
+	now     func() time.Time
+}
+
+func newRevisions(v *revisions, log logr.Logger) (*revisions, error) {
+	v.cache, v.now = &parts{}, time.Now
+	var err error
+	v.queue, err = newWorkQueue("revisions", 1, log, v.sweep)
+	return v, err
+}
+
+// place is where a part is kept.
+func (v *revisions) place(key Key, name string, inSecret bool) types.NamespacedName {
+	if key.Namespace == "" || inSecret {
+		return types.NamespacedName{Namespace: v.system, Name: name}
+	}
+	return types.NamespacedName{Namespace: key.Namespace, Name: name}
+}
+
+// isSecret reports whether the object's part is kept in a Secret: whoever may read ControllerRevisions need
+// not be allowed to read Secrets.
+func isSecret(key Key) bool { return key.Group == "" && key.Resource == "secrets" }
+
+// fill reads the revisions that are not the newest and that clusters are to have.
+func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
+	if g.recorded == nil {
+		return nil
+	}
+	g.kept = map[string]*material{}
+	for _, r := range []*refractv1alpha1.Revision{&g.recorded.Target, &g.recorded.LastGood, g.recorded.Superseded} {
+		if r == nil || r.Name == g.target.Name || g.kept[r.Name] != nil {
+			continue
+		}
+		if g.recorded.Phase == refractv1alpha1.RolloutComplete && r == &g.recorded.LastGood {
+			continue // It is what the target is.
+		}
+		m, err := v.read(ctx, key, r)
+		if err != nil {
+			return err
+		}
+		g.kept[r.Name] = m
+	}
+	return nil
+}
+
+// read reads one; what is not there, or cannot be read, is said of the copies that need it.
+func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revision) (*material, error) {
+	m := &material{generation: r.Generation, kept: true, allowed: r.Allowed}
+	text, err := v.part(ctx, v.place(key, r.Object, isSecret(key)), isSecret(key))
+	if err != nil || text == nil {
+		m.err = fmt.Errorf("revision %s, which the cluster is to keep, is gone from the hub", r.Name)
+		return m, err
+	}
+	if m.object, m.err = revision.DecodeObject(text, r.Object); m.err != nil {
+		return m, nil
+	}
+	for i := range r.Policies {
+		ref := &r.Policies[i]
+		text, err := v.part(ctx, v.place(key, ref.Revision, false), false)
+		if err != nil || text == nil {
+			m.err = fmt.Errorf("%s %s of revision %s, which the cluster is to keep, is gone from the hub", ref.Kind, ref.Name, r.Name)
+			return m, err
+		}
+		policy, err := revision.DecodePolicy(text, ref.Revision, ref.Generation)
+		if err != nil {
+			m.err = err
+			return m, nil
+		}
+		m.policies = append(m.policies, policy)
+	}
+	return m, nil
+}
+
+// part reads a part; nil if it is not there.
+func (v *revisions) part(ctx context.Context, at types.NamespacedName, inSecret bool) ([]byte, error) {
+	if text := v.cache.get(at); text != nil {
+		return text, nil
+	}
+	text, err := v.fetch(ctx, at, inSecret)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading revision %s: %w", at, err)
+	}
+	v.cache.add(at, text)
+	return text, nil
+}
+
+func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, inSecret bool) ([]byte, error) {
+	if inSecret {
+		s := &corev1.Secret{}
+		err := v.live.Get(ctx, at, s)
+		return s.Data[secretKey], err
+	}
+	c := &appsv1.ControllerRevision{}
+	err := v.live.Get(ctx, at, c)
+	return c.Data.Raw, err
+}
+
+// keep keeps the newest revision of an object, of what is known of it now: that must be what the revision says.
+func (v *revisions) keep(ctx context.Context, key Key, r record, d *decider, is *refractv1alpha1.Revision) error {
+	src, known := d.sources.get(key)
+	if !known || src.object == nil {
+		return errRevision
+	}
+	object, err := revision.ObjectPart(src.object)
+	if err != nil {
+		return err
+	}
+	if object.Name != is.Object {
+		return errRevision
+	}
+	if err := v.store(ctx, v.place(key, object.Name, isSecret(key)), &object, isSecret(key), ownerOf(r)); err != nil {
+		return err
+	}
+	for i := range is.Policies {
+		ref := &is.Policies[i]
+		policy := d.policies.object(tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+		if policy == nil {
+			return errRevision
+		}
+		part, err := revision.PolicyPart(policy)
+		if err != nil {
+			return err
+		}
+		if part.Name != ref.Revision {
+			return errRevision
+		}
+		if err := v.store(ctx, v.place(key, part.Name, false), &part, false, nil); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ownerOf is the record, with which the object's parts go.
+func ownerOf(r record) []metav1.OwnerReference {
+	kind := refractv1alpha1.KindPropagation
+	if r.GetNamespace() == "" {
+		kind = refractv1alpha1.KindClusterPropagation
+	}
+	return []metav1.OwnerReference{{APIVersion: refractv1alpha1.GroupVersion.String(), Kind: kind, Name: r.GetName(), UID: r.GetUID()}}
+}
+
+// store stores a part unless it is there.
+func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, inSecret bool, owners []metav1.OwnerReference) error {
+	if v.cache.get(at) != nil {
+		return nil
+	}
+	data, err := p.Encode()
+	if err != nil {
+		return err
+	}
+	if there, err := v.part(ctx, at, inSecret); err != nil || there != nil {
+		return err
+	}
+	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
+	var obj client.Object = &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: data}, Revision: 1}
+	if inSecret {
+		obj = &corev1.Secret{ObjectMeta: meta, Type: secretType, Immutable: new(true), Data: map[string][]byte{secretKey: data}}
+	} else {
+		obj.SetOwnerReferences(owners)
+	}
+	if err := v.client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
+		return fmt.Errorf("keeping revision %s: %w", at, err)
+	}
+	v.cache.add(at, data)
+	return nil
+}
+
+// later has the revisions of a namespace looked at that may not be needed any more.
+func (v *revisions) later(key Key) {
+	if key.Namespace != "" {
+		v.queue.addAfter(key.Namespace, sweepDelay)
+	}
+	if key.Namespace == "" || isSecret(key) {
+		v.queue.addAfter(v.system, sweepDelay)
+	}
+}
+
+// sweep deletes the revisions of a namespace that no rollout names.
+func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Result, error) {
+	if !v.leads() {
+		return reconcile.Result{}, nil
+	}
+	needed := v.records()
+	again := time.Duration(0)
+	var errs []error
+	look := func(o client.Object) {
+		at := client.ObjectKeyFromObject(o)
+		if needed[at] {
+			return
+		}
+		if left := leastAge - v.now().Sub(o.GetCreationTimestamp().Time); left > 0 {
+			again = max(again, left)
+			return
+		}
+		v.cache.drop(at)
+		errs = append(errs, client.IgnoreNotFound(v.client.Delete(ctx, o, client.Preconditions{UID: new(o.GetUID())})))
+	}
+	ours := []client.ListOption{client.InNamespace(namespace), client.MatchingLabels{refractv1alpha1.RevisionLabel: "true"}}
+	list := &appsv1.ControllerRevisionList{}
+	if err := v.live.List(ctx, list, ours...); err != nil {
+		return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
+	}
+	for i := range list.Items {
+		look(&list.Items[i])
+	}
+	if namespace == v.system {
+		secrets := &corev1.SecretList{}
+		if err := v.live.List(ctx, secrets, ours...); err != nil {
+			return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
+		}
+		for i := range secrets.Items {
+			if secrets.Items[i].Type == secretType {
+				look(&secrets.Items[i])
+			}
+		}
+	}
+	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// parts are those that were read or written last, up to maxParts bytes. The zero value has none.
+type parts struct {
+	mu    sync.Mutex
+	items map[types.NamespacedName][]byte
+	size  int
+}
+
+const maxParts = 64 << 20
+
+func (p *parts) get(at types.NamespacedName) []byte {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.items[at]
+}
+
+func (p *parts) add(at types.NamespacedName, text []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.items == nil {
+		p.items = map[types.NamespacedName][]byte{}
+	}
+	p.size += len(text) - len(p.items[at])
+	p.items[at] = text
+	for other, is := range p.items { // Any of the others.
+		if p.size <= maxParts {
+			break
+		}
+		if other != at {
+			p.size -= len(is)
+			delete(p.items, other)
+		}
+	}
+}
+
+func (p *parts) drop(at types.NamespacedName) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.size -= len(p.items[at])
+	delete(p.items, at)
+}

@@ -1,0 +1,222 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
+	"refract.dev/internal/output"
+	"refract.dev/match"
+	"refract.dev/release"
+)
+
+// awaitedDelay is how soon it is reported that a copy is ready, or is not, for which a rollout waits.
+const awaitedDelay = 200 * time.Millisecond
+
+// advance returns how the rollout of an object goes on, and when to look again at the latest. Which
+// cluster has which revision is written down with the report, and acted upon when it is: whoever leads
+// then, it is the same. A revision is kept before anything is written that names it.
+func (rep *reporter) advance(
+	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, k known,
+) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
+	g := p.governed
+	switch {
+	case g == nil || p.gone:
+		return nil, time.Time{}, nil
+	case g.blocked != "" || p.blocked != "" || p.dryRun, k.rollout != g.recorded:
+		// Nothing is known, or it is being decided anew on the ground of what is written down by now.
+		return k.rollout, time.Time{}, nil
+	}
+	in := rep.standing(key, p, statuses, k.steering)
+	is, until = release.Next(k.rollout, in)
+	if k.rollout == nil || is.Target.Name != k.rollout.Target.Name {
+		if err := rep.revisions.keep(ctx, key, r, rep.decider, &is.Target); err != nil {
+			return k.rollout, time.Time{}, err
+		}
+	}
+	if k.rollout != nil && equality.Semantic.DeepEqual(is, k.rollout) {
+		is = k.rollout
+	}
+	return is, until, nil
+}
+
+// standing is how it stands with an object on its clusters.
+func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clusterStatus, s steering) *release.Input {
+	g := p.governed
+	in := &release.Input{
+		Policy: g.policy, Hold: g.hold, Target: g.target,
+		Paused: s.paused, Approved: s.approved, Resumed: s.resumed, Now: rep.now(),
+	}
+	all := rep.members.Clusters()
+	for i := range all {
+		name := all[i].Name
+		t := p.targets[name]
+		if t == nil {
+			continue
+		}
+		row := rep.clusterStatusOf(key, p, name, statuses)
+		c := release.Cluster{
+			Cluster: match.Cluster{Name: name, Labels: all[i].Labels},
+			Offline: row.State == refractv1alpha1.StateOffline,
+			Joining: row.Hash == "",
+			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash,
+			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
+			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
+		}
+		if row.State != refractv1alpha1.StateSynced {
+			c.Why = output.Cut(row.Message, maxReadiness)
+		}
+		if row.ReadySince != nil {
+			c.ReadySince = row.ReadySince.Time
+		}
+		if p.rollout != nil {
+			c.Changes, c.Differs = p.rollout.changes[name], p.rollout.differs[name]
+		}
+		if g.recorded != nil && row.Revision != "" && row.Revision == release.Assigned(g.recorded, name).Name {
+			c.Refused = output.Cut(row.Message, maxReadiness)
+		}
+		in.Clusters = append(in.Clusters, c)
+	}
+	return in
+}
+
+// refuses reports whether a cluster does not take what it is to have, however often it is tried.
+func refuses(s *refractv1alpha1.ClusterStatus) bool {
+	return s.State == refractv1alpha1.StateFailed && (s.Reason == reasonRejected || s.Reason == reasonOverrideFailed)
+}
+
+// readinessChanged is told that the readiness of a copy has changed.
+func (rep *reporter) readinessChanged(m *member.Member, key Key) {
+	delay := readinessDelay
+	if _, awaited := rep.readied(m, key); awaited {
+		delay = awaitedDelay
+	}
+	rep.after(key, delay)
+}
+
+// readied looks whether a copy is ready with what its cluster holds. It returns since when, and whether a rollout
+// waits for that.
+func (rep *reporter) readied(m *member.Member, key Key) (since time.Time, awaited bool) {
+	r, _ := rep.state.clusterStatus(key, m.Name)
+	have, found := m.Copies.Get(key)
+	return rep.state.readied(key, m.Name, found == member.Present && r.hash != "" && have.Hash == r.hash && isReady(have), rep.now())
+}
+
+func isReady(have member.Copy) bool {
+	return have.Readiness == "" || have.Readiness == refractv1alpha1.ReadinessReady
+}
+
+// rolloutConditions say how the rollout stands, as tools read it.
+func rolloutConditions(p *desiredState, s *refractv1alpha1.PropagationStatus) {
+	r := s.Rollout
+	if r == nil {
+		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionProgressing)
+		meta.RemoveStatusCondition(&s.Conditions, refractv1alpha1.ConditionStalled)
+		return
+	}
+	condition := func(kind string, is bool, otherwise string) {
+		c := metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: otherwise, ObservedGeneration: p.generation}
+		if is {
+			c.Status, c.Reason, c.Message = metav1.ConditionTrue, string(r.Phase), output.Cut(r.Message, maxMessage)
+		}
+		meta.SetStatusCondition(&s.Conditions, c)
+	}
+	under := r.Phase == refractv1alpha1.RolloutProgressing || r.Phase == refractv1alpha1.RolloutWaiting || r.Phase == refractv1alpha1.RolloutReverting
+	condition(refractv1alpha1.ConditionProgressing, under, string(r.Phase))
+	condition(refractv1alpha1.ConditionStalled, release.Stopped(r), "NotStalled")
+}
+
+// underWay says in words that not every cluster has the newest revision; empty if every one has.
+func underWay(p *desiredState, s *refractv1alpha1.PropagationStatus) (reason, message string) {
+	r := s.Rollout
+	if r == nil || p.governed == nil {
+		return "", ""
+	}
+	switch {
+	case r.Phase == refractv1alpha1.RolloutComplete && r.Target.Name == p.governed.target.Name:
+		return "", ""
+	case r.Phase == refractv1alpha1.RolloutComplete:
+		return "RolloutProgressing", "a rollout begins"
+	}
+	text := r.Message
+	if text == "" {
+		text = "a rollout goes on"
+	}
+	return "Rollout" + string(r.Phase), text
+}
+
+// announceRollout records events on the source object, and measures.
+func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is *refractv1alpha1.RolloutStatus) {
+	if is == nil || was == nil || was == is {
+		return
+	}
+	event := func(kind, reason, format string, args ...any) {
+		rep.recorder.Eventf(source, nil, kind, reason, "Rollout", "%s", output.Cut(fmt.Sprintf(format, args...), maxMessage))
+	}
+	if was.Target.Name != is.Target.Name || was.Attempt != is.Attempt {
+		n := 0
+		for i := range is.Waves {
+			n += int(is.Waves[i].Clusters)
+		}
+		event(corev1.EventTypeNormal, "RolloutBegan", "revision %s goes to %d clusters in %d waves", is.Target.Name, n, len(is.Waves))
+	}
+	for i := range is.Waves {
+		w := &is.Waves[i]
+		at := slices.IndexFunc(was.Waves, func(before refractv1alpha1.WaveStatus) bool { return before.Name == w.Name })
+		if w.Since != nil && (at < 0 || was.Waves[at].Since == nil || !was.Waves[at].Since.Equal(w.Since)) {
+			event(corev1.EventTypeNormal, "WaveBegan", "wave %q: %d clusters", w.Name, w.Clusters)
+		}
+		if at >= 0 && w.Since != nil && w.Done+w.Failed == w.Clusters && was.Waves[at].Done+was.Waves[at].Failed < w.Clusters {
+			waveSeconds.Observe(rep.now().Sub(w.Since.Time).Seconds())
+		}
+	}
+	if was.Phase == is.Phase {
+		return
+	}
+	switch is.Phase {
+	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
+		if is.Phase == refractv1alpha1.RolloutReverting {
+			reverts.Inc()
+		}
+		event(corev1.EventTypeWarning, "Rollout"+string(is.Phase), "revision %s: %s", is.Target.Name, is.Message)
+	case refractv1alpha1.RolloutComplete:
+		event(corev1.EventTypeNormal, "RolloutComplete", "every cluster has revision %s", is.Target.Name)
+	case refractv1alpha1.RolloutWaiting:
+		if is.Awaits != "" {
+			event(corev1.EventTypeNormal, "RolloutWaiting", "%s", is.Message)
+		}
+	}
+}
+
+// errRevision is wrapped by the error for a revision that cannot be kept now, as the object is another by now.
+var errRevision = errors.New("the revision is not the newest any more")
+
+// namesOf are the parts of revisions that a rollout names.
+func namesOf(s *refractv1alpha1.RolloutStatus) []string {
+	if s == nil {
+		return nil
+	}
+	var names []string
+	for _, r := range []*refractv1alpha1.Revision{&s.Target, &s.LastGood, s.Superseded} {
+		if r == nil {
+			continue
+		}
+		names = append(names, r.Object)
+		for i := range r.Policies {
+			names = append(names, r.Policies[i].Revision)
+		}
+	}
+	slices.SortFunc(names, strings.Compare)
+	return slices.Compact(names)
+}

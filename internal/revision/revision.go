@@ -1,0 +1,214 @@
+// Package revision keeps what the content of an object is rendered from, as it was at one
+// time: the object, and the override policies that apply. Each part is stored by itself, under
+// the hash of what it says, so that objects which use one policy share it.
+package revision
+
+import (
+	"bytes"
+	"compress/gzip"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+const (
+	// plain is how many bytes of a part are stored as they are; more is compressed.
+	plain = 512 << 10
+	// Most is how many bytes a part may be stored with. An API server stores 1.5 MiB.
+	Most = 1 << 20
+	// mostRead bounds what a stored part comes to when it is read: more than an API server
+	// ever took of an object or a policy.
+	mostRead = 8 << 20
+	// hashLength is that of the hash in a name: 80 bits, in hexadecimal.
+	hashLength = 20
+	// prefix begins the names of parts.
+	prefix = "refract-"
+)
+
+// ErrTooLarge is wrapped by the error for a part that cannot be stored.
+var ErrTooLarge = errors.New("it is too large to be kept")
+
+// Part is what is stored by itself: an object, or a policy.
+type Part struct {
+	// Name is the hash of what it says, as the name of an object of Kubernetes.
+	Name string
+	text []byte // JSON.
+}
+
+// ObjectPart returns the part of an object: what of it can travel.
+func ObjectPart(obj *unstructured.Unstructured) (Part, error) {
+	return part(override.Template(obj).Object)
+}
+
+// storedPolicy is what is stored of a policy.
+type storedPolicy struct {
+	Kind      string                          `json:"kind"`
+	Namespace string                          `json:"namespace,omitempty"`
+	Name      string                          `json:"name"`
+	Spec      corev1alpha1.OverridePolicySpec `json:"spec"`
+}
+
+// PolicyPart returns the part of an override policy: its spec.
+func PolicyPart(policy client.Object) (Part, error) {
+	p := storedPolicy{Namespace: policy.GetNamespace(), Name: policy.GetName()}
+	switch o := policy.(type) {
+	case *corev1alpha1.OverridePolicy:
+		p.Kind, p.Spec = corev1alpha1.KindOverridePolicy, o.Spec
+	case *corev1alpha1.ClusterOverridePolicy:
+		p.Kind, p.Spec = corev1alpha1.KindClusterOverridePolicy, o.Spec
+	default:
+		return Part{}, fmt.Errorf("%T is no override policy", policy)
+	}
+	return part(p)
+}
+
+func part(what any) (Part, error) {
+	text, err := json.Marshal(what)
+	if err != nil {
+		return Part{}, fmt.Errorf("encoding what is kept: %w", err)
+	}
+	if text, err = canonical(text); err != nil {
+		return Part{}, fmt.Errorf("encoding what is kept: %w", err)
+	}
+	return Part{Name: prefix + hash(text), text: text}, nil
+}
+
+// canonical returns the one text for what a JSON text says: whoever stores it need not keep the order
+// of members, nor how characters are written.
+func canonical(text []byte) ([]byte, error) {
+	d := json.NewDecoder(bytes.NewReader(text))
+	d.UseNumber()
+	var value any
+	if err := d.Decode(&value); err != nil {
+		return nil, err
+	}
+	return json.Marshal(value)
+}
+
+func hash(text []byte) string {
+	sum := sha256.Sum256(text)
+	return hex.EncodeToString(sum[:])[:hashLength]
+}
+
+// Of returns the revision that these parts are, the policies in their order of effect.
+func Of(object Part, generation int64, policies []refractv1alpha1.PolicyRevision) refractv1alpha1.Revision {
+	text := object.Name
+	for i := range policies {
+		text += "\n" + policies[i].Revision
+	}
+	return refractv1alpha1.Revision{Name: hash([]byte(text)), Generation: generation, Object: object.Name, Policies: policies}
+}
+
+// stored is the data of a ControllerRevision. One of the two is there.
+type stored struct {
+	Content json.RawMessage `json:"content,omitempty"`
+	Gzip    []byte          `json:"gzip,omitempty"`
+}
+
+// Encode returns what a part is stored as: a JSON object. What is beyond 512 KiB is compressed,
+// and what is then beyond 1 MiB is [ErrTooLarge].
+func (p *Part) Encode() ([]byte, error) {
+	s := stored{Content: p.text}
+	if len(p.text) > plain {
+		var b bytes.Buffer
+		w := gzip.NewWriter(&b)
+		if _, err := w.Write(p.text); err != nil {
+			return nil, err
+		}
+		if err := w.Close(); err != nil {
+			return nil, err
+		}
+		s = stored{Gzip: b.Bytes()}
+	}
+	text, err := json.Marshal(&s)
+	if err != nil {
+		return nil, err
+	}
+	if len(text) > Most {
+		return nil, fmt.Errorf("%w: %d bytes when compressed, and %d are stored at most", ErrTooLarge, len(text), Most)
+	}
+	return text, nil
+}
+
+// decode returns the text of a part, which must be the one of that name.
+func decode(data []byte, name string) ([]byte, error) {
+	var s stored
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, err
+	}
+	text := []byte(s.Content)
+	if len(s.Gzip) > 0 {
+		r, err := gzip.NewReader(bytes.NewReader(s.Gzip))
+		if err != nil {
+			return nil, err
+		}
+		if text, err = io.ReadAll(io.LimitReader(r, mostRead+1)); err != nil {
+			return nil, err
+		}
+		if len(text) > mostRead {
+			return nil, ErrTooLarge
+		}
+	}
+	text, err := canonical(text)
+	if err != nil {
+		return nil, err
+	}
+	if is := hash(text); prefix+is != name {
+		return nil, fmt.Errorf("it is not what it was: want the content of hash %s, got %s", strings.TrimPrefix(name, prefix), is)
+	}
+	return text, nil
+}
+
+// DecodeObject returns the object that is stored under a name. The error says whether it is
+// another by now.
+func DecodeObject(data []byte, name string) (*unstructured.Unstructured, error) {
+	text, err := decode(data, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	obj := &unstructured.Unstructured{}
+	if err := obj.UnmarshalJSON(text); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	return obj, nil
+}
+
+// DecodePolicy returns the policy that is stored under a name, compiled, with a generation.
+func DecodePolicy(data []byte, name string, generation int64) (*override.Policy, error) {
+	text, err := decode(data, name)
+	if err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	var s storedPolicy
+	if err := json.Unmarshal(text, &s); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", name, err)
+	}
+	meta := metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Generation: generation}
+	if s.Kind == corev1alpha1.KindClusterOverridePolicy {
+		p, _ := override.CompileCluster(&corev1alpha1.ClusterOverridePolicy{ObjectMeta: meta, Spec: s.Spec})
+		return p, nil // What is wrong with it makes its objects fail, as when it was stored.
+	}
+	p, _ := override.Compile(&corev1alpha1.OverridePolicy{ObjectMeta: meta, Spec: s.Spec})
+	return p, nil
+}
+
+// Refer returns a policy of a revision.
+func Refer(policy tree.Policy, name string) refractv1alpha1.PolicyRevision {
+	return refractv1alpha1.PolicyRevision{
+		PolicyReference: refractv1alpha1.PolicyReference{Kind: policy.Kind, Namespace: policy.Namespace, Name: policy.Name, Generation: policy.Generation},
+		Revision:        name,
+	}
+}
