@@ -1,6 +1,7 @@
 package playground
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"os"
@@ -9,6 +10,9 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 )
 
 // attempts is how often a component is started that finds its port taken.
@@ -215,13 +219,47 @@ func (s *starter) spec(c *cluster, what component) spec {
 	}
 }
 
-// kwokStages returns the configuration with which kwok makes Nodes and Pods ready.
+// BrokenTag is the tag of images whose containers never become ready: where no container really runs, it
+// stands for a release that does not work.
+const BrokenTag = "broken"
+
+// kwokStages returns the configuration with which kwok makes Nodes and Pods ready, but for those of
+// [BrokenTag].
 func kwokStages(ctx context.Context, assets string) ([]byte, error) {
 	out, err := exec.CommandContext(ctx, filepath.Join(assets, "kwok"), "stages").Output()
 	if err != nil {
 		return nil, fmt.Errorf("asking kwok for its stages, which the one built by `make controlplane` knows: %w", err)
 	}
-	return out, nil
+	return withoutBroken(out)
+}
+
+// withoutBroken has the stage that makes Pods ready leave those out.
+func withoutBroken(stages []byte) ([]byte, error) {
+	documents := bytes.Split(stages, []byte("\n---\n"))
+	for i, text := range documents {
+		stage := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal(text, &stage.Object); err != nil {
+			return nil, fmt.Errorf("reading the stages of kwok: %w", err)
+		}
+		if stage.GetName() != "pod-ready" {
+			continue
+		}
+		path := []string{"spec", "selector", "matchExpressions"}
+		expressions, _, err := unstructured.NestedSlice(stage.Object, path...)
+		if err != nil {
+			return nil, fmt.Errorf("reading the stages of kwok: %w", err)
+		}
+		expressions = append(expressions, map[string]any{
+			"key": `.spec.containers.[].image | select( endswith(":` + BrokenTag + `") )`, "operator": "DoesNotExist",
+		})
+		if err := unstructured.SetNestedSlice(stage.Object, expressions, path...); err != nil {
+			return nil, err
+		}
+		if documents[i], err = yaml.Marshal(stage.Object); err != nil {
+			return nil, err
+		}
+	}
+	return bytes.Join(documents, []byte("\n---\n")), nil
 }
 
 // each calls f for all clusters at the same time. It returns the first error,

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -41,7 +42,7 @@ func TestShow(t *testing.T) {
 	}
 
 	var shown strings.Builder
-	times, err := show(strings.NewReader("go: not an event\n"+string(out)), &shown, false)
+	r, err := show(strings.NewReader("go: not an event\n"+string(out)), &shown, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +55,10 @@ func TestShow(t *testing.T) {
 		t.Errorf("show(...): of what passes only the package is of interest, got\n%s", &shown)
 	}
 	var of []string
-	for _, took := range times {
+	if want := map[string]bool{"example.com/m/bad": true, "example.com/m/dead": true, "example.com/m/broken": true}; !maps.Equal(want, r.failed) {
+		t.Errorf("show(...): want %v to have failed, got %v", want, r.failed)
+	}
+	for _, took := range r.times {
 		of = append(of, strings.TrimSpace(took.What+" "+took.Test))
 	}
 	for _, want := range []string{"example.com/m/good TestGood", "example.com/m/good", "example.com/m/bad TestBad/part", "example.com/m/bad"} {
@@ -65,6 +69,35 @@ func TestShow(t *testing.T) {
 	shown.Reset()
 	if _, err := show(strings.NewReader(string(out)), &shown, true); err != nil || !strings.Contains(shown.String(), "nobody wants to know") {
 		t.Errorf("show(..., all): got %v and\n%s", err, &shown)
+	}
+}
+
+// TestRuntimeFault: a package whose process ended by a fault of Go's runtime is run once more, and another is not.
+func TestRuntimeFault(t *testing.T) {
+	cases := map[string]struct {
+		reason, first string
+		fails         bool
+	}{
+		"Fault":    {"Nobody knows what its tests would have come to.", "fmt.Println(\"" + runtimeFault + " runtime.systemstack\"); os.Exit(2)", false},
+		"OwnFault": {"Its tests have failed.", "fmt.Println(\"panic: oh\"); os.Exit(2)", true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			for file, text := range map[string]string{
+				"go.mod": "module example.com/m\n\ngo 1.26\n",
+				"a_test.go": "package m\n\nimport (\n\t\"fmt\"\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestOnce(t *testing.T) {\n\tif _, err := os.Stat(\"ran\"); err != nil {\n" +
+					"\t\t_ = os.WriteFile(\"ran\", nil, 0o600)\n\t\t" + tc.first + "\n\t}\n}\n",
+			} {
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Chdir(dir)
+			if err := test(t.Context(), []string{"-count=1"}, []string{"./..."}, nil); (err != nil) != tc.fails {
+				t.Errorf("%s\ntest(): want an error: %t, got %v", tc.reason, tc.fails, err)
+			}
+		})
 	}
 }
 
