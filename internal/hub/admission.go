@@ -76,6 +76,7 @@ var (
 		{"admission/named-followers.yaml", []string{owner.HubRole}},
 		services,
 		{"admission/references.yaml", []string{owner.HubRole}},
+		{"admission/rollouts.yaml", []string{owner.HubRole}},
 	}
 	serviceAdmission = []admissionFile{services, {"admission/injection-status.yaml", []string{owner.InjectionRole}}}
 )

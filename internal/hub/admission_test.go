@@ -41,6 +41,8 @@ func TestAdmission(t *testing.T) {
 			}, append(services,
 				"ValidatingAdmissionPolicy/refract-references",
 				"ValidatingAdmissionPolicyBinding/refract-references",
+				"ValidatingAdmissionPolicy/refract-rollouts",
+				"ValidatingAdmissionPolicyBinding/refract-rollouts",
 			)...),
 		},
 		"Member": {
@@ -156,6 +158,7 @@ func TestOwn(t *testing.T) {
 	if diff := cmp.Diff(map[string]any{
 		"refract-injection-status": `["system:serviceaccount:a:b"]`,
 		"refract-references":       `["system:serviceaccount:a:b"]`,
+		"refract-rollouts":         `["system:serviceaccount:a:b"]`,
 	}, found); diff != "" {
 		t.Errorf("The variable %s: -want, +got:\n%s", ownVariable, diff)
 	}

@@ -37,10 +37,10 @@ const (
 var written = map[string]traces{
 	Propagation.Name: {
 		mutating: []string{"refract-injection-policies"}, validating: []string{"refract-policies", "refract-injection-policies"},
-		policies: []string{"refract-followers", "refract-named-followers", servicesPolicy, "refract-references"},
+		policies: []string{"refract-followers", "refract-named-followers", servicesPolicy, "refract-references", "refract-rollouts"},
 		bindings: []string{
 			"refract-followers", "refract-followers-cluster", "refract-named-followers", "refract-named-followers-cluster",
-			servicesPolicy, "refract-references",
+			servicesPolicy, "refract-references", "refract-rollouts",
 		},
 		secret: webhookSecret, lease: "refract-leader",
 	},

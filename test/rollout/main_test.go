@@ -275,4 +275,3 @@ func namespace(t *testing.T) string {
 	})
 	return ns
 }
-
