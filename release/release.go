@@ -244,7 +244,7 @@ func (r *rollout) goOn() {
 	r.countWaves()
 	switch {
 	case r.complete():
-	case len(r.Current) > 0:
+	case r.reachable():
 		r.Phase = refractv1alpha1.RolloutProgressing
 		r.Message = r.progress()
 		if why != "" {
@@ -726,9 +726,14 @@ func (r *rollout) countWaves() {
 	r.Waves = waves
 }
 
-// complete ends the rollout if nothing is left to be done, and reports whether it did.
+// reachable reports whether a cluster that has the target and is not done can be reached.
+func (r *rollout) reachable() bool {
+	return slices.ContainsFunc(r.Current, func(c refractv1alpha1.ReleasedCluster) bool { return !r.clusters[c.Name].Offline })
+}
+
+// complete ends the rollout if nothing is left to be done where it can be, and reports whether it did.
 func (r *rollout) complete() bool {
-	if len(r.Current) > 0 || int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
+	if r.reachable() || int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
 		return false
 	}
 	for i := range r.in.Clusters {
@@ -738,7 +743,7 @@ func (r *rollout) complete() bool {
 	}
 	r.Phase, r.LastGood = refractv1alpha1.RolloutComplete, r.Target
 	r.Opened, r.Began = 0, nil
-	r.Superseded, r.OnSuperseded, r.Done, r.Reverting, r.Offline = nil, nil, nil, nil, nil
+	r.Superseded, r.OnSuperseded, r.Current, r.Done, r.Reverting, r.Offline = nil, nil, nil, nil, nil, nil
 	return true
 }
 

@@ -105,11 +105,17 @@ func explainInjection(err error) error {
 func newRolloutCommand(s *streams) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollout COMMAND",
-		Short: "Follow and steer how existing pods get what a policy injects",
-		Long: `Follow and steer how the pods of a cluster that are there already get what a new or
-changed ServiceInjectionPolicy injects. Their own controllers recreate them: one
-workload first, then rollout.maxConcurrent at a time. If one does not come up again
-the rollout is halted until somebody resumes it.`,
+		Short: "Follow and steer how a change goes out: wave by wave to clusters, or into pods",
+		Long: `Follow and steer how a change goes out.
+
+KIND/NAME is an object of a hub that a RolloutPolicy has change wave by wave: to the
+clusters of one wave after the other, as long as they become ready with it. If too many
+do not it is halted, or taken back by itself.
+
+POLICY is a ServiceInjectionPolicy of a cluster, whose pods that are there already get
+what it injects. Their own controllers recreate them: one workload first, then
+rollout.maxConcurrent at a time. If one does not come up again the rollout is halted
+until somebody resumes it.`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() }, // Without it no argument is unknown.
 	}
@@ -123,28 +129,40 @@ type rolloutStatusOptions struct {
 
 	output  string
 	wait    bool
+	watch   bool
 	timeout time.Duration
 }
 
 func newRolloutStatusCommand(s *streams) *cobra.Command {
 	o := &rolloutStatusOptions{}
 	cmd := &cobra.Command{
-		Use:   "status POLICY",
-		Short: "Show how far the pods of a policy have come",
-		Long: `Show how far the pods of a policy have come: how many have what it injects, which
-workloads roll now, which need attention and why, and the policy's conditions.
+		Use:   "status {POLICY | KIND/NAME}",
+		Short: "Show how far a change has come",
+		Long: `Show how far the change of an object has come: which waves are over, which clusters
+have it and are not ready yet, which have failed and why, and what it waits for. Or how
+far the pods of a policy have come: how many have what it injects, which workloads roll
+now, which need attention and why, and the policy's conditions.
 
 With --wait the command returns when nothing is left to be done, and tells every
-change until then. The exit code is 1 if the rollout is halted, if --timeout passes,
-or if pods are stale and none is to be recreated.`,
-		Example: `  refract rollout status allow-database -n shop
-  refract rollout status allow-database -n shop --wait --timeout 10m`,
-		Args: oneName("policy"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+change until then; with --watch it goes on until it is interrupted. The exit code is 1
+if the rollout is halted or reverted, if --timeout passes, or if pods are stale and none
+is to be recreated.`,
+		Example: `  refract rollout status deployment/web -n shop
+  refract rollout status deployment/web -n shop --wait --timeout 1h
+  refract rollout status allow-database -n shop`,
+		Args: policyOrObject,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if object := objectIn(args); object != "" {
+				return o.runObject(cmd.Context(), s, object)
+			}
+			return o.run(cmd.Context(), s, args[0])
+		},
 	}
 	o.addFlags(cmd)
 	f := cmd.Flags()
 	f.BoolVar(&o.wait, "wait", false, "wait until nothing is left to be done")
+	f.BoolVarP(&o.watch, "watch", "w", false, "go on, and tell every change, until interrupted")
+	cmd.MarkFlagsMutuallyExclusive("wait", "watch")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Minute, "`time` after which to give up waiting; 0s to look once")
 	rolloutOutputs.addFlag(cmd, &o.output)
 	must(cmd.RegisterFlagCompletionFunc("timeout", cobra.NoFileCompletions))
@@ -174,7 +192,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 		return err
 	}
 	r := injected.RolloutOf(p)
-	if o.wait && o.timeout > 0 {
+	if (o.wait && o.timeout > 0) || o.watch {
 		if r, err = o.follow(ctx, s, c, r); err != nil {
 			return err
 		}
@@ -191,7 +209,7 @@ func (o *rolloutStatusOptions) run(ctx context.Context, s *streams, name string)
 // follow tells every change until the rollout is complete, halted or given up on, or
 // there is none, and returns how it stands then.
 func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.WithWatch, r *injected.Rollout) (*injected.Rollout, error) {
-	limited, cancel := context.WithTimeout(ctx, o.timeout)
+	limited, cancel := o.limit(ctx)
 	defer cancel()
 	last := ""
 	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
@@ -208,7 +226,7 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 			last = line
 			fmt.Fprintf(s.err, "%s: %s\n", r, line)
 		}
-		return r.Complete() || r.Halted() || r.Idle(), nil
+		return !o.watch && (r.Complete() || r.Halted() || r.Idle()), nil
 	}, status.InjectionPolicy(r.Namespace, r.Name))
 	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
 		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)
@@ -217,41 +235,58 @@ func (o *rolloutStatusOptions) follow(ctx context.Context, s *streams, c client.
 	return r, explainInjection(err)
 }
 
+// limit bounds the wait, unless it is for ever.
+func (o *rolloutStatusOptions) limit(ctx context.Context) (context.Context, context.CancelFunc) {
+	if o.watch {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeout(ctx, o.timeout)
+}
+
 func newRolloutPauseCommand(s *streams) *cobra.Command {
-	return newRolloutStepCommand(s, "pause", "Touch no further workload for a policy",
-		`Touch no further workload for a policy, until refract rollout resume. What rolls
-already goes on, and new pods get what the policy injects.`,
-		func(p *refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error) { return injected.Pause(p), nil })
+	return newRolloutStepCommand(s, "pause", "Touch no further cluster, or workload",
+		`Touch no further cluster with the change of an object, or no further workload for a
+policy, until refract rollout resume. Who has the change already keeps it, and is
+looked at: if it fails the rollout is stopped. New pods get what the policy injects.`,
+		func(p *refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error) { return injected.Pause(p), nil },
+		(*status.Rollout).Pause)
 }
 
 func newRolloutResumeCommand(s *streams) *cobra.Command {
 	return newRolloutStepCommand(s, "resume", "Let a rollout go on that is paused or halted",
-		`Let a rollout go on that is paused, or that was halted because a workload did not
-come up again. It is resumed with what the policy injects now: if that is changed
-and a workload does not come up with it, the rollout is halted again.`,
-		injected.Resume)
+		`Let a rollout go on that is paused; or have one tried again that was halted because
+clusters failed, or taken back: a reverted one begins at its first wave. The rollout of
+a policy, halted because a workload did not come up again, is resumed with what the
+policy injects now.`,
+		injected.Resume, (*status.Rollout).Resume)
 }
 
 func newRolloutApproveCommand(s *streams) *cobra.Command {
-	return newRolloutStepCommand(s, "approve", "Let a rollout begin that waits for an approval",
-		`Let the rollout of a policy begin whose rollout.strategy is Manual. What is approved
-is what the policy injects now: a later change of it must be approved again.`,
-		injected.Approve)
+	return newRolloutStepCommand(s, "approve", "Let a rollout go on that waits for an approval",
+		`Let the wave of a rollout begin whose strategy is Manual, or a change that is larger
+than maxChange allows; or the rollout of a policy whose rollout.strategy is Manual. What
+is approved is what the object, or the policy, is now: a later change must be approved
+again. It takes the verb approve for the rollout policy that the object obeys.`,
+		injected.Approve, (*status.Rollout).Approve)
 }
 
 // newRolloutStepCommand is a command that does something about a rollout.
 func newRolloutStepCommand(
 	s *streams, verb, short, long string, decide func(*refractv1beta1.ServiceInjectionPolicy) (*injected.Step, error),
+	decideObject func(*status.Rollout) (*status.Step, error),
 ) *cobra.Command {
 	o := &inCluster{}
 	cmd := &cobra.Command{
-		Use:     verb + " POLICY",
+		Use:     verb + " {POLICY | KIND/NAME}",
 		Short:   short,
 		Long:    long,
-		Example: "  refract rollout " + verb + " allow-database -n shop",
-		Args:    oneName("policy"),
+		Example: "  refract rollout " + verb + " deployment/web -n shop\n  refract rollout " + verb + " allow-database -n shop",
+		Args:    policyOrObject,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			ctx := cmd.Context()
+			if object := objectIn(args); object != "" {
+				return o.stepObject(ctx, s, object, decideObject)
+			}
 			c, err := clusterClient(ctx, &o.cluster)
 			if err != nil {
 				return err
@@ -293,7 +328,8 @@ func take(ctx context.Context, c client.Client, p *refractv1beta1.ServiceInjecti
 
 // explainStep adds what to do.
 func explainStep(err error) error {
-	if errors.Is(err, injected.ErrGoesOn) || errors.Is(err, injected.ErrNothingToApprove) {
+	if errors.Is(err, injected.ErrGoesOn) || errors.Is(err, injected.ErrNothingToApprove) ||
+		errors.Is(err, status.ErrGoesOn) || errors.Is(err, status.ErrNothingToApprove) {
 		return withHint(err, "refract rollout status says how it stands")
 	}
 	return err

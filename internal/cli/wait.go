@@ -51,6 +51,7 @@ in the generation that it has on the hub when the wait begins:
 An object whose kind has no generations, as a ConfigMap or a Secret, is what is
 reported on it when it is asked.
 
+A rollout that was halted or reverted ends the wait at once, with what failed.
 When the time of --timeout is over, what is still in the way on which cluster is
 printed and the exit code is 1; with --timeout 0 it is looked once. An object that is not there, or that no policy places, is an error,
 except with --for deleted.`,
@@ -307,14 +308,16 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 		limited, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
-	reached := false
+	reached, hopeless := false, false
 	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
-		reached = w.see(events)
-		return reached || once, nil
+		reached, hopeless = w.see(events)
+		return reached || hopeless || once, nil
 	}, w.sources()...)
 	switch {
 	case reached:
 		return nil
+	case hopeless:
+		return errFound // It was told.
 	case err != nil && (ctx.Err() != nil || !errors.Is(err, context.DeadlineExceeded)):
 		return err
 	}
@@ -322,8 +325,9 @@ func (w *waiter) wait(ctx context.Context, c client.WithWatch, timeout time.Dura
 	return errFound
 }
 
-// see takes in what has changed, tells it, and reports whether all is reached.
-func (w *waiter) see(events []status.Event) bool {
+// see takes in what has changed, tells it, and reports whether all is reached, and whether something
+// will not be by itself.
+func (w *waiter) see(events []status.Event) (all, hopeless bool) {
 	for _, e := range events {
 		o, ok := status.ObjectOf(e.Object)
 		switch {
@@ -337,17 +341,20 @@ func (w *waiter) see(events []status.Event) bool {
 	if w.last == nil {
 		w.last = map[awaitedKey]string{}
 	}
-	all := true
+	all = true
 	for i := range w.awaited {
 		a := &w.awaited[i]
 		done, line := w.goal.Of(w.objects[a.key], a.want)
+		if why := w.goal.Hopeless(w.objects[a.key], a.want); why != "" {
+			hopeless, line = true, why
+		}
 		if line != w.last[a.key] {
 			w.last[a.key] = line
 			fmt.Fprintf(w.s.err, "%s: %s\n", a.name, line)
 		}
 		all = all && done
 	}
-	return all
+	return all, hopeless
 }
 
 // explain prints what is in the way.

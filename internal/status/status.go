@@ -17,6 +17,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/offline/render"
+	"refract.dev/release"
 )
 
 // Kinds and version of what is written as data.
@@ -135,7 +136,8 @@ func (o *Object) Condition(conditionType string) *metav1.Condition {
 // there, as the cluster cannot be reached or for another reason, or cannot become
 // ready.
 func (o *Object) Failed() bool {
-	return slices.ContainsFunc(o.Status.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return failed(&r) })
+	return (o.Status.Rollout != nil && release.Stopped(o.Status.Rollout)) ||
+		slices.ContainsFunc(o.Status.Clusters, func(r refractv1alpha1.ClusterStatus) bool { return failed(&r) })
 }
 
 // Right reports whether all is as it should be: synced, and ready as far as that

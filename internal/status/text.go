@@ -30,6 +30,7 @@ type Text struct {
 	table    table
 	clusters []string
 	folded   bool
+	rollouts bool // Whether there was an object with a rollout that goes on.
 }
 
 // What a row says in one word, from good to bad: all that is right, what is on its
@@ -92,11 +93,19 @@ func (t *Text) Objects(w io.Writer, o *Objects) error {
 }
 
 func (t *Text) matrix(objects []*Object, clusters []string) (header []string, rows [][]string) {
-	header = append([]string{"OBJECT", "PLACED", "SYNCED", "READY", "VARIANTS", "AGE"}, clusters...)
+	header = []string{"OBJECT", "PLACED", "SYNCED", "READY", "VARIANTS", "AGE"}
+	t.rollouts = t.rollouts || slices.ContainsFunc(objects, func(o *Object) bool { return WaveOf(o.Status.Rollout) != "" })
+	if t.rollouts {
+		header = append(header, "WAVE")
+	}
+	header = append(header, clusters...)
 	names := Names(objects)
 	for i, o := range objects {
 		s := o.Status
 		row := []string{names[i], number(s.Placed), number(s.Synced), number(s.Ready), number(s.VariantCount), t.age(o.Created)}
+		if t.rollouts {
+			row = append(row, cmp.Or(WaveOf(s.Rollout), none))
+		}
 		for _, name := range clusters {
 			row = append(row, word(o.Row(name)))
 		}

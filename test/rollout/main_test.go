@@ -6,6 +6,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -32,20 +34,33 @@ func TestMain(m *testing.M) {
 		if hub, err = e.Client("hub"); err != nil {
 			return nil, err
 		}
-		for _, name := range e.Members {
-			to, err := e.Access(name)
-			if err != nil {
-				return nil, err
-			}
-			if err := e.Join(ctx, name, to); err != nil {
-				return nil, err
-			}
+		if err := e.JoinAll(ctx); err != nil {
+			return nil, err
+		}
+		root, err := harness.Root()
+		if err != nil {
+			return nil, err
+		}
+		if _, err := e.Kubectl("hub", "", "apply", "--server-side", "-f", filepath.Join(root, "config", "rbac", "users.yaml")); err != nil {
+			return nil, err
 		}
 		if controllers, err = e.Replica("controllers"); err != nil {
 			return nil, err
 		}
 		return nil, harness.Await(ctx, controllers.Ready)
 	})
+}
+
+// refract runs it as a user, and returns what it prints.
+func refract(t *testing.T, args ...string) (string, error) {
+	t.Helper()
+	binary, err := env.Binary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.CommandContext(t.Context(), binary, append(args, "--kubeconfig", env.Kubeconfig("hub"))...).CombinedOutput()
+	t.Logf("refract %s\n%s", strings.Join(args, " "), out)
+	return string(out), err
 }
 
 // kubectl does what a user does on a cluster.
@@ -259,11 +274,26 @@ func (h *history) now(member string) string {
 // approve says that what waits may go on.
 func approve(t *testing.T, ns string) {
 	t.Helper()
-	s, err := rollout(t.Context(), ns)
-	if err != nil {
+	if _, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns); err != nil {
 		t.Fatal(err)
 	}
-	kubectl(t, "hub", "", "annotate", "--overwrite", "--namespace="+ns, "propagation", "web.deployments.apps", refractv1alpha1.ApproveRolloutAnnotation+"="+s.Awaits)
+}
+
+// awaits waits until a rollout waits for an approval, with so many clusters done.
+func awaits(t *testing.T, ns string, done int) {
+	t.Helper()
+	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Awaits != "" && len(s.Done) == done })
+}
+
+// has waits until a member's copy has an image.
+func (h *history) has(t *testing.T, member, image string) {
+	t.Helper()
+	harness.Eventually(t, member+" has "+image, func(context.Context) error {
+		if got := h.now(member); got != image {
+			return fmt.Errorf("it has %s", got)
+		}
+		return nil
+	})
 }
 
 // namespace is one of the test's own, which goes with it.

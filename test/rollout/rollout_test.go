@@ -2,14 +2,21 @@ package rollout
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/playground"
 	"refract.dev/test/harness"
 )
 
@@ -21,7 +28,7 @@ func TestWaves(t *testing.T) {
 	complete(t, ns)
 
 	release(t, ns, "shop:2")
-	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Awaits != "" && len(s.Done) == 1 })
+	awaits(t, ns, 1)
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:2")); diff != "" {
 		t.Fatalf("while Europe waits for an approval: -want, +got:\n%s", diff)
 	}
@@ -68,7 +75,319 @@ func TestWaves(t *testing.T) {
 
 	// The next edit begins anew.
 	release(t, ns, "shop:3")
-	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Awaits != "" && len(s.Done) == 1 })
+	awaits(t, ns, 1)
 	approve(t, ns)
+	if out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns, "--wait"); err != nil || !strings.Contains(out, "Complete") {
+		t.Errorf("want it to wait for the end, got %v", err)
+	}
+}
+
+// TestStopped: whoever waits is told at once what failed, and may have the same tried again.
+func TestStopped(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	apply(t, ns, shop, strings.ReplaceAll(careful, "Revert", "Halt"))
+	complete(t, ns)
+	release(t, ns, "shop:broken")
+	out, err := refract(t, "wait", "deployment/web", "-n", ns, "--for", "ready", "--timeout", "5m")
+	if err == nil || !strings.Contains(out, "the rollout is halted: member-2: it is not ready after 10s") {
+		t.Errorf("want to be told what failed, got %v", err)
+	}
+	if out, err := refract(t, "get", "deployments", "-n", ns); err == nil || !strings.Contains(out, "Halted") {
+		t.Errorf("want to see that it is halted, got %v", err)
+	}
+	if _, err := refract(t, "rollout", "resume", "deployment/web", "-n", ns); err != nil {
+		t.Error(err)
+	}
+	reaches(t, ns, refractv1alpha1.RolloutProgressing, nil)
+	reaches(t, ns, refractv1alpha1.RolloutHalted, nil)
+	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:broken")); diff != "" {
+		t.Errorf("who had what is broken: -want, +got:\n%s", diff)
+	}
+}
+
+// TestHeld: a cluster whose turn has not come is kept at what is good, whatever happens to it: drift, a copy that is
+// deleted, a cluster that leaves and comes back, one that cannot be reached, and a second edit.
+func TestHeld(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	apply(t, ns, shop, strings.ReplaceAll(careful, "{name: rest, maxConcurrent: 1}", "{name: rest, strategy: Manual}"))
+	complete(t, ns)
+	release(t, ns, "shop:2")
+	awaits(t, ns, 1)
+
+	kubectl(t, "member-3", "", "set", "image", "--namespace="+ns, "deployment/web", "web=shop:evil")
+	harness.Eventually(t, "the drift is seen", func(context.Context) error {
+		if h.since("member-3", "shop:evil").IsZero() {
+			return errors.New("it is not")
+		}
+		return nil
+	})
+	h.has(t, "member-3", "shop:1")
+	kubectl(t, "member-5", "", "delete", "--namespace="+ns, "deployment", "web")
+	harness.Eventually(t, "the copy is there again", func(ctx context.Context) error {
+		got, err := env.Kubectl("member-5", "", "get", "--namespace="+ns, "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+		if err == nil && got != "shop:1" {
+			err = fmt.Errorf("it has %s", got)
+		}
+		return err
+	})
+
+	if _, err := refract(t, "unjoin", "member-6", "--yes"); err != nil {
+		t.Fatal(err)
+	}
+	to, err := env.Access("member-6")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := env.Join(t.Context(), "member-6", to); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "it has joined again", func(ctx context.Context) error {
+		got, err := env.Kubectl("member-6", "", "get", "--namespace="+ns, "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
+		if err == nil && got != "shop:1" {
+			err = fmt.Errorf("it has %s", got)
+		}
+		return err
+	})
+
+	if err := env.Playground.Halt("member-4", playground.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	// A second edit, while the first waits: it begins at the first wave.
+	release(t, ns, "shop:3")
+	h.has(t, "member-2", "shop:3")
+	awaits(t, ns, 1)
+	approve(t, ns) // Europe, of which member-4 cannot be reached.
+	awaits(t, ns, 2)
+	approve(t, ns)
+	s := reaches(t, ns, refractv1alpha1.RolloutComplete, nil)
+	t.Logf("complete without member-4: %+v", s.Waves)
+	if err := env.Playground.Revive(t.Context(), "member-4", playground.APIServer); err != nil {
+		t.Fatal(err)
+	}
+	h.has(t, "member-4", "shop:3")
+	for _, held := range []string{"member-1", "member-3", "member-4", "member-5", "member-6"} {
+		if at := h.since(held, "shop:2"); !at.IsZero() {
+			t.Errorf("%s had what was never its turn to have", held)
+		}
+	}
+	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Offline) == 0 })
+}
+
+// TestKilled: the controllers are killed again and again in one rollout. No cluster gets it early, and none has to wait for
+// longer than it says.
+func TestKilled(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	const bake = 8 * time.Second
+	apply(t, ns, shop, `
+apiVersion: refract.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: careful, namespace: NS}
+spec:
+  waves:
+  - {name: canary, targetClusters: {clusters: [member-2]}, minReadySeconds: 8}
+  - {name: second, targetClusters: {clusters: [member-1]}, minReadySeconds: 8}
+  - {name: third, targetClusters: {clusters: [member-3]}, minReadySeconds: 8}
+  health: {timeoutSeconds: 120}
+`)
+	complete(t, ns)
+	times := 5
+	if os.Getenv("REFRACT_SOAK") != "" {
+		times = 20
+	}
+	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
+	release(t, ns, "shop:2")
+	random := rand.New(rand.NewPCG(1, 2))
+	var led []interval // When somebody led.
+	for range times {
+		began := restart(t, syscall.SIGKILL, "--lease-duration", "4s")
+		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // It is when they are killed, and nothing is waited for.
+		led = append(led, interval{began, time.Now()})
+	}
+	led = append(led, interval{restart(t, syscall.SIGKILL, "--lease-duration", "4s"), time.Now().Add(time.Hour)})
+	complete(t, ns)
+	order := []string{"member-2", "member-1", "member-3", "member-4"}
+	for i := range order[1:] {
+		before, after := h.since(order[i], "shop:2"), h.since(order[i+1], "shop:2")
+		late := after.Sub(due(before.Add(bake), led))
+		t.Logf("%s got it %.1f s after %s, %.1f s after somebody who led could have given it", order[i+1], after.Sub(before).Seconds(), order[i], late.Seconds())
+		if after.Sub(before) < bake {
+			t.Errorf("%s got it %s after %s: want 8 s at least", order[i+1], after.Sub(before), order[i])
+		}
+	}
+}
+
+// interval is a time in which a replica led.
+type interval struct{ from, to time.Time }
+
+// due is when somebody who led could have done what was to be done at a time.
+func due(at time.Time, led []interval) time.Time {
+	for _, i := range led {
+		if i.to.After(at) {
+			if i.from.After(at) {
+				return i.from
+			}
+			return at
+		}
+	}
+	return at
+}
+
+// restart ends the controllers with a signal and starts them again. It returns when they lead: the time of that.
+func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
+	t.Helper()
+	if err := controllers.Stop(signal); err != nil {
+		t.Fatal(err)
+	}
+	before := leads(t)
+	var err error
+	if controllers, err = env.Replica("controllers", args...); err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, "the controllers are ready", controllers.Ready)
+	harness.Eventually(t, "they lead", func(context.Context) error {
+		if is := leads(t); is == before {
+			return fmt.Errorf("%s leads", is)
+		}
+		return nil
+	})
+	return time.Now()
+}
+
+// TestLeaderKilled: two replicas share the members, and whoever leads is killed each time when a wave was opened.
+func TestLeaderKilled(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	if err := controllers.Stop(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
+	replicas := map[string]*harness.Replica{}
+	begin := func(name string) {
+		r, err := env.Replica(name, "--lease-duration", "5s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		replicas[name] = r
+	}
+	begin("a")
+	begin("b")
+	for name, r := range replicas {
+		harness.Eventually(t, name+" is ready", r.Ready)
+	}
+	apply(t, ns, shop, `
+apiVersion: refract.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: careful, namespace: NS}
+spec:
+  waves:
+  - {name: canary, targetClusters: {clusters: [member-2]}, minReadySeconds: 2}
+  - {name: second, targetClusters: {clusters: [member-1]}, minReadySeconds: 2}
+  - {name: third, targetClusters: {clusters: [member-3]}, minReadySeconds: 2}
+`)
+	complete(t, ns)
+	release(t, ns, "shop:2")
+	for opened := int32(1); opened <= 3; opened++ {
+		harness.Eventually(t, fmt.Sprintf("wave %d is open", opened), func(ctx context.Context) error {
+			s, err := rollout(ctx, ns)
+			if err == nil && s.Opened < opened && !(s.Phase == refractv1alpha1.RolloutComplete && s.Target.Generation > 1) {
+				err = fmt.Errorf("%d are", s.Opened)
+			}
+			return err
+		})
+		leader, _, _ := strings.Cut(leads(t), "-")
+		t.Logf("killing %s, which leads", leader)
+		if err := replicas[leader].Stop(syscall.SIGKILL); err != nil {
+			t.Fatal(err)
+		}
+		begin(leader)
+	}
+	complete(t, ns)
+	order := []string{"member-2", "member-1", "member-3", "member-4"}
+	for i := range order[1:] {
+		if gap := h.since(order[i+1], "shop:2").Sub(h.since(order[i], "shop:2")); gap < 2*time.Second {
+			t.Errorf("%s got it %s after %s", order[i+1], gap, order[i])
+		}
+	}
+	for _, r := range replicas {
+		if err := r.Stop(syscall.SIGTERM); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// leads returns the name of the replica that leads.
+func leads(t *testing.T) string {
+	t.Helper()
+	var holder string
+	harness.Eventually(t, "somebody leads", func(context.Context) error {
+		out, err := env.Kubectl("hub", "", "get", "lease", "refract-leader", "-n", corev1alpha1.SystemNamespace, "-o", "jsonpath={.spec.holderIdentity}")
+		if err == nil && out == "" {
+			err = errors.New("nobody leads")
+		}
+		holder = out
+		return err
+	})
+	return holder
+}
+
+// TestFloor: what a namespace names holds for all objects in it, and those who write there can neither leave it nor
+// approve what it wants approved. A policy that is deleted holds.
+func TestFloor(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	floor := "floor-" + ns
+	t.Cleanup(func() {
+		kubectl(t, "hub", "", "delete", "clusterrolloutpolicy", floor, "--ignore-not-found")
+	})
+	const policy = `
+apiVersion: refract.dev/v1alpha1
+kind: ClusterRolloutPolicy
+metadata: {name: floor-NS}
+spec:
+  waves:
+  - {name: canary, targetClusters: {clusters: [member-2]}}
+  - {name: world, strategy: Manual}
+`
+	apply(t, ns, policy, strings.ReplaceAll(shop, "metadata: {name: NS}", "metadata: {name: NS, labels: {refract.dev/cluster-rollout-policy-name: floor-NS}}"), `
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: team, namespace: NS}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: edit}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
+`)
+	complete(t, ns)
+	// The team writes a policy of its own, by which everything would go out at once.
+	harness.Eventually(t, "the team may write rollout policies", func(context.Context) error { // Roles are aggregated a moment later.
+		_, err := env.Kubectl("hub", strings.ReplaceAll("{apiVersion: refract.dev/v1alpha1, kind: RolloutPolicy, metadata: {name: careful, namespace: NS}, spec: {}}", "NS", ns),
+			"apply", "--as=team", "-f", "-")
+		return err
+	})
+	kubectl(t, "hub", "", "set", "image", "--as=team", "--namespace="+ns, "deployment/web", "web=shop:2")
+	awaits(t, ns, 1)
+	if out, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns, "--as", "team"); err == nil || !strings.Contains(out, "ClusterRolloutPolicy "+floor+": it takes the verb approve, which team does not have for it") {
+		t.Errorf("want the team not to be able to approve it, got %v", err)
+	}
+	if out, err := env.KubectlSays("hub", "", "patch", "propagation", "web.deployments.apps", "-n", ns, "--as=team", "--type=merge", `-p={"spec":{"source":{"uid":"1"}}}`); err == nil ||
+		!strings.Contains(out, "nobody else may write it") {
+		t.Errorf("want the report's spec to be Refract's, got %v\n%s", err, out)
+	}
+	if out, err := env.KubectlSays("hub", "", "label", "namespace", ns, "--as=team", refractv1alpha1.ClusterRolloutPolicyLabel+"-"); err == nil {
+		t.Errorf("want the namespace's label not to be the team's\n%s", out)
+	}
+	kubectl(t, "hub", "", "delete", "clusterrolloutpolicy", floor)
+	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool {
+		return strings.Contains(s.Message, "does not exist; nothing is released until it does")
+	})
+	release(t, ns, "shop:3")
+	reaches(t, ns, refractv1alpha1.RolloutWaiting, func(s *refractv1alpha1.RolloutStatus) bool { return s.Target.Generation == 3 && s.Opened == 0 })
+	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:2")) + cmp.Diff([]string(nil), h.had("shop:3")); diff != "" {
+		t.Errorf("who has what: -want, +got:\n%s", diff)
+	}
+	apply(t, ns, policy)
+	awaits(t, ns, 1)
+	approve(t, ns) // As an administrator.
 	complete(t, ns)
 }

@@ -1,0 +1,222 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/manifest/nearest"
+	"refract.dev/internal/status"
+	"refract.dev/override"
+	"refract.dev/tree"
+)
+
+// policyOrObject takes the name of a policy, or an object as KIND/NAME or KIND NAME.
+func policyOrObject(cmd *cobra.Command, args []string) error {
+	if len(args) == 1 || (len(args) == 2 && !strings.Contains(args[0]+args[1], "/")) {
+		return nil
+	}
+	return withHint(fmt.Errorf("%s takes one policy or one object, got %d arguments", cmd.CommandPath(), len(args)),
+		"POLICY for a ServiceInjectionPolicy, KIND/NAME for an object of the hub")
+}
+
+// objectIn returns the object that is named, as KIND/NAME; empty if it is a policy.
+func objectIn(args []string) string {
+	if text := strings.Join(args, "/"); strings.Contains(text, "/") {
+		return text
+	}
+	return ""
+}
+
+// object finds the report on an object.
+func (o *inCluster) object(ctx context.Context, c client.Client, text string) (client.Object, *status.Rollout, error) {
+	r, err := parseReference(text)
+	if err != nil {
+		return nil, nil, err
+	}
+	if r.namespace == "" {
+		r.namespace = o.in()
+	}
+	records, err := status.List(ctx, c, status.Propagations(r.namespace), status.ClusterPropagations())
+	if err != nil {
+		return nil, nil, explainHub(err)
+	}
+	var names []string
+	for _, record := range records {
+		object, ok := status.ObjectOf(record)
+		if !ok {
+			continue
+		}
+		names = append(names, object.String())
+		if r.means(object) {
+			rollout, err := status.RolloutOf(object, record.GetAnnotations())
+			return record, rollout, explainRollout(err)
+		}
+	}
+	hint := "refract get lists what is"
+	if near := nearest.To(strings.ToLower(text), names); near != "" {
+		hint = fmt.Sprintf("did you mean %s?", near)
+	}
+	return nil, nil, withHint(fmt.Errorf("nothing is reported on %q in namespace %q", text, r.namespace), hint)
+}
+
+// explainRollout adds what to do.
+func explainRollout(err error) error {
+	if errors.Is(err, status.ErrNoRollout) {
+		return withHint(err, "the label "+refractv1alpha1.RolloutPolicyLabel+" names one: its changes go everywhere at once")
+	}
+	return err
+}
+
+var objectRolloutOutputs = formats[*status.Rollout]{
+	{"text", toStdout(func(w io.Writer, r *status.Rollout) error { return status.WriteRollout(w, r, time.Now()) })},
+	{"json", toStdout(func(w io.Writer, r *status.Rollout) error { return status.WriteJSON(w, r) })},
+}
+
+// runObject is run for an object of the hub.
+func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text string) error {
+	write, err := objectRolloutOutputs.find(o.output)
+	if err != nil {
+		return err
+	}
+	if o.timeout < 0 {
+		return fmt.Errorf("--timeout: want 0s or more, got %s", o.timeout)
+	}
+	c, err := hubClient(ctx, &o.cluster)
+	if err != nil {
+		return err
+	}
+	record, r, err := o.object(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	newest := func(*status.Rollout) bool { return true }
+	if (o.wait && o.timeout > 0) || o.watch {
+		if newest, err = newestOf(ctx, c, r); err != nil {
+			return err
+		}
+		if r, err = o.followObject(ctx, s, c, record, r, newest); err != nil {
+			return err
+		}
+	}
+	if err := write(s, r); err != nil {
+		return err
+	}
+	if r.Stopped() || (o.wait && !(r.Complete() && newest(r))) {
+		return errFound
+	}
+	return nil
+}
+
+// newestOf returns what tells whether a rollout is about the object and its override policies as they are now: what was
+// written a moment ago need not be reported yet.
+func newestOf(ctx context.Context, c client.Client, r *status.Rollout) (func(*status.Rollout) bool, error) {
+	source := &metav1.PartialObjectMetadata{}
+	source.SetGroupVersionKind(schema.FromAPIVersionAndKind(r.APIVersion, r.Kind))
+	if err := c.Get(ctx, types.NamespacedName{Namespace: r.Namespace, Name: r.Name}, source); err != nil {
+		return nil, fmt.Errorf("reading %s: %w", r, err)
+	}
+	refs, _, err := override.Named(source.Labels, source.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	generations := map[tree.Policy]int64{}
+	for _, ref := range refs {
+		policy := &metav1.PartialObjectMetadata{}
+		policy.SetGroupVersionKind(corev1alpha1.GroupVersion.WithKind(ref.Kind))
+		if err := c.Get(ctx, types.NamespacedName{Namespace: ref.Namespace, Name: ref.Name}, policy); client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading %s: %w", ref, err)
+		}
+		generations[ref] = policy.Generation
+	}
+	return func(r *status.Rollout) bool {
+		target := &r.Rollout.Target
+		for i := range target.Policies {
+			p := &target.Policies[i]
+			if p.Generation < generations[tree.Policy{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}] {
+				return false
+			}
+		}
+		return target.Generation >= source.Generation
+	}, nil
+}
+
+// followObject tells every change until the rollout is complete, stopped or given up on, and returns how it stands then.
+func (o *rolloutStatusOptions) followObject(
+	ctx context.Context, s *streams, c client.WithWatch, record client.Object, r *status.Rollout, newest func(*status.Rollout) bool,
+) (*status.Rollout, error) {
+	limited, cancel := o.limit(ctx)
+	defer cancel()
+	source := status.ClusterPropagations()
+	if record.GetNamespace() != "" {
+		source = status.Propagations(record.GetNamespace())
+	}
+	last := ""
+	err := status.Follow(limited, c, func(events []status.Event) (bool, error) {
+		for _, e := range events {
+			if e.Object.GetName() != record.GetName() {
+				continue
+			}
+			object, ok := status.ObjectOf(e.Object)
+			switch {
+			case ok && e.Gone:
+				return false, fmt.Errorf("%s was deleted", r)
+			case ok:
+				now, err := status.RolloutOf(object, e.Object.GetAnnotations())
+				if err != nil {
+					return false, explainRollout(err)
+				}
+				r = now
+			}
+		}
+		if line := r.Line(); line != last {
+			last = line
+			fmt.Fprintf(s.err, "%s: %s\n", r, line)
+		}
+		return !o.watch && newest(r) && (r.Complete() || r.Stopped()), nil
+	}, source)
+	if err != nil && ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) {
+		fmt.Fprintf(s.err, "%s: not complete after %s\n", r, o.timeout)
+		err = nil
+	}
+	return r, explainHub(err)
+}
+
+// stepObject does something about the rollout of an object of the hub.
+func (o *inCluster) stepObject(ctx context.Context, s *streams, text string, decide func(*status.Rollout) (*status.Step, error)) error {
+	c, err := hubClient(ctx, &o.cluster)
+	if err != nil {
+		return err
+	}
+	record, r, err := o.object(ctx, c, text)
+	if err != nil {
+		return err
+	}
+	step, err := decide(r)
+	if err != nil {
+		return explainStep(err)
+	}
+	if len(step.Annotations) > 0 {
+		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": step.Annotations}})
+		if err != nil {
+			return err
+		}
+		if err := c.Patch(ctx, record, client.RawPatch(types.MergePatchType, patch)); err != nil {
+			return fmt.Errorf("annotating the report on %s: %w", r, err)
+		}
+	}
+	fmt.Fprintf(s.err, "%s: %s\n", r, step.Said)
+	return nil
+}
