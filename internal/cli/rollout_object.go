@@ -49,20 +49,23 @@ func (o *inCluster) object(ctx context.Context, c client.Client, text string) (c
 	if r.namespace == "" {
 		r.namespace = o.in()
 	}
-	records, err := status.List(ctx, c, status.Propagations(r.namespace), status.ClusterPropagations())
-	if err != nil {
-		return nil, nil, explainHub(err)
-	}
 	var names []string
-	for _, record := range records {
-		object, ok := status.ObjectOf(record)
-		if !ok {
-			continue
+	// Who may read in one namespace is not asked for more, unless nothing is there.
+	for _, source := range []status.Source{status.Propagations(r.namespace), status.ClusterPropagations()} {
+		records, err := status.List(ctx, c, source)
+		if err != nil {
+			return nil, nil, explainHub(err)
 		}
-		names = append(names, object.String())
-		if r.means(object) {
-			rollout, err := status.RolloutOf(object, record.GetAnnotations())
-			return record, rollout, explainRollout(err)
+		for _, record := range records {
+			object, ok := status.ObjectOf(record)
+			if !ok {
+				continue
+			}
+			names = append(names, object.String())
+			if r.means(object) {
+				rollout, err := status.RolloutOf(object, record.GetAnnotations())
+				return record, rollout, explainRollout(err)
+			}
 		}
 	}
 	hint := "refract get lists what is"

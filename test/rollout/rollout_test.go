@@ -241,15 +241,15 @@ func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	if err := controllers.Stop(signal); err != nil {
 		t.Fatal(err)
 	}
-	before := leads(t)
+	before := holder(t)
 	var err error
 	if controllers, err = env.Replica("controllers", args...); err != nil {
 		t.Fatal(err)
 	}
 	harness.Eventually(t, "the controllers are ready", controllers.Ready)
 	harness.Eventually(t, "they lead", func(context.Context) error {
-		if is := leads(t); is == before {
-			return fmt.Errorf("%s leads", is)
+		if is := holder(t); is == before || is == "" {
+			return fmt.Errorf("%q leads", is)
 		}
 		return nil
 	})
@@ -321,16 +321,20 @@ spec:
 // leads returns the name of the replica that leads.
 func leads(t *testing.T) string {
 	t.Helper()
-	var holder string
+	var name string
 	harness.Eventually(t, "somebody leads", func(context.Context) error {
-		out, err := env.Kubectl("hub", "", "get", "lease", "refract-leader", "-n", corev1alpha1.SystemNamespace, "-o", "jsonpath={.spec.holderIdentity}")
-		if err == nil && out == "" {
-			err = errors.New("nobody leads")
+		if name = holder(t); name == "" {
+			return errors.New("nobody leads")
 		}
-		holder = out
-		return err
+		return nil
 	})
-	return holder
+	return name
+}
+
+// holder returns who has the lease of the replica that leads; empty if nobody has.
+func holder(t *testing.T) string {
+	t.Helper()
+	return kubectl(t, "hub", "", "get", "lease", "refract-leader", "-n", corev1alpha1.SystemNamespace, "-o", "jsonpath={.spec.holderIdentity}")
 }
 
 // TestFloor: what a namespace names holds for all objects in it, and those who write there can neither leave it nor
