@@ -1,6 +1,7 @@
 package release
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
@@ -111,7 +112,7 @@ func newWorld(seed uint64) *world {
 		}, there: w.IntN(5) > 0}
 		w.members = append(w.members, m)
 	}
-	w.note("policy %+v floor %+v", w.spec, w.floor)
+	w.notef("policy %+v floor %+v", w.spec, w.floor)
 	w.look()
 	for _, m := range w.members {
 		w.write(m)
@@ -120,7 +121,9 @@ func newWorld(seed uint64) *world {
 	return w
 }
 
-func (w *world) note(format string, args ...any) { w.log = append(w.log, fmt.Sprintf(format, args...)) }
+func (w *world) notef(format string, args ...any) {
+	w.log = append(w.log, fmt.Sprintf(format, args...))
+}
 
 func (w *world) anySpec() refractv1alpha1.RolloutPolicySpec {
 	s := refractv1alpha1.RolloutPolicySpec{Health: &refractv1alpha1.RolloutHealth{TimeoutSeconds: int32(20 + w.IntN(60))}}
@@ -201,62 +204,62 @@ func (w *world) step() error {
 			}
 		}
 		w.changed = true
-		w.note("edit: rev%d, bad %v", w.target, slices.Sorted(maps.Keys(w.bad)))
+		w.notef("edit: rev%d, bad %v", w.target, slices.Sorted(maps.Keys(w.bad)))
 	case 1:
 		if m.there = !m.there; m.there {
 			m.content, m.ready, m.joined = "", false, true
 		} else {
 			m.content, m.ready = "", false
 		}
-		w.note("%s there %t", m.Name, m.there)
+		w.notef("%s there %t", m.Name, m.there)
 	case 2, 14:
 		m.offline = !m.offline
 		m.since, m.back = w.now, w.now // Nobody knows what was meanwhile.
-		w.note("%s offline %t", m.Name, m.offline)
+		w.notef("%s offline %t", m.Name, m.offline)
 	case 3: // What was ready is not any more, or what was bad is mended.
 		key := m.Name + m.content
 		if w.IntN(3) == 0 && m.content != "" {
 			w.bad[key] = !w.bad[key]
-			w.note("%s bad %t", key, w.bad[key])
+			w.notef("%s bad %t", key, w.bad[key])
 		}
 	case 4:
 		m.refuses = w.IntN(4) == 0
-		w.note("%s refuses %t", m.Name, m.refuses)
+		w.notef("%s refuses %t", m.Name, m.refuses)
 	case 5:
 		w.paused = w.IntN(3) == 0
-		w.note("paused %t", w.paused)
+		w.notef("paused %t", w.paused)
 	case 6, 7:
 		w.approve = w.status.Awaits
-		w.note("approve %s", w.approve)
+		w.notef("approve %s", w.approve)
 	case 8:
 		if w.resume = w.status.Awaits; Stopped(w.status) && w.resume != "" {
 			w.changed = true
 		}
-		w.note("resume %s", w.resume)
+		w.notef("resume %s", w.resume)
 	case 9: // Who looks after it starts anew, and remembers what is written down.
 		for _, x := range w.members {
 			if x.since = w.now; !x.recorded.IsZero() {
 				x.since = x.recorded
 			}
 		}
-		w.note("restart")
+		w.notef("restart")
 	case 10:
 		w.hold = w.IntN(3) == 0
-		w.note("policy gone %t", w.hold)
+		w.notef("policy gone %t", w.hold)
 	case 15: // It was not ready for a moment between two looks.
 		if m.ready && !m.offline {
 			m.since, m.really = w.now, w.now
-			w.note("%s was not ready for a moment", m.Name)
+			w.notef("%s was not ready for a moment", m.Name)
 		}
 	case 11:
 		if w.IntN(3) == 0 && m.content != "" && !m.offline { // Somebody changes the copy, or deletes it.
 			m.content, m.ready = "drifted", false
-			w.note("%s drifts", m.Name)
+			w.notef("%s drifts", m.Name)
 		}
 	case 12:
 		if w.IntN(3) == 0 {
 			m.Labels = map[string]string{"region": fmt.Sprintf("r%d", w.IntN(3)), "ring": fmt.Sprint(w.IntN(4))}
-			w.note("%s labels %v", m.Name, m.Labels)
+			w.notef("%s labels %v", m.Name, m.Labels)
 		}
 	}
 	w.now = w.now.Add(time.Duration(w.IntN(12)) * time.Second)
@@ -340,7 +343,7 @@ func (w *world) check() error {
 		return fmt.Errorf("what was given was modified: %s", cmp.Diff(kept, was)+cmp.Diff(copied.Clusters, in.Clusters))
 	}
 	w.status = is
-	w.note("%s %s target %s good %s opened %d current %v done %v failed %v superseded %v reverting %v: %s", w.now.Format("04:05"), is.Phase, is.Target.Name, is.LastGood.Name,
+	w.notef("%s %s target %s good %s opened %d current %v done %v failed %v superseded %v reverting %v: %s", w.now.Format("04:05"), is.Phase, is.Target.Name, is.LastGood.Name,
 		is.Opened, currentOf(is), is.Done, is.Failed, is.OnSuperseded, is.Reverting, is.Message)
 	l := &laws{world: w, was: was, is: is, in: in}
 	for _, law := range []func() error{l.agreed, l.turn, l.tried, l.crowd, l.budgets, l.health, l.failing, l.final, l.edited, l.reverted, l.complete, l.few, l.waits, l.approved} {
@@ -579,7 +582,7 @@ func (l *laws) crowd() error {
 		specs = []*refractv1alpha1.RolloutPolicySpec{l.floor, &l.spec}
 	}
 	key := func(level int, c *match.Cluster) (string, *intstr.IntOrString) {
-		id := ""
+		var id []string
 		var most *intstr.IntOrString
 		for i := range level + 1 {
 			most = nil
@@ -592,9 +595,9 @@ func (l *laws) crowd() error {
 					break
 				}
 			}
-			id += "/" + name
+			id = append(id, name)
 		}
-		return id, most
+		return strings.Join(id, "/"), most
 	}
 	for i := range l.in.Clusters {
 		c := &l.in.Clusters[i]
@@ -717,7 +720,7 @@ func (l *laws) complete() error {
 		return nil
 	}
 	if l.was.Phase != refractv1alpha1.RolloutComplete && l.in.Policy == nil {
-		return fmt.Errorf("it is complete, and the policy is gone")
+		return errors.New("it is complete, and the policy is gone")
 	}
 	if l.is.LastGood.Name != l.is.Target.Name {
 		return fmt.Errorf("it is complete, and what is good is %s", l.is.LastGood.Name)
@@ -766,7 +769,7 @@ func (l *laws) waits() error {
 		}
 	}
 	if l.is.Phase == refractv1alpha1.RolloutWaiting && l.is.Message == "" {
-		return fmt.Errorf("it waits, and does not say for what")
+		return errors.New("it waits, and does not say for what")
 	}
 	return nil
 }
@@ -780,7 +783,7 @@ func (w *world) settle() error {
 		}
 		m.refuses = false
 	}
-	w.note("all is well")
+	w.notef("all is well")
 	for range 400 {
 		if Stopped(w.status) && w.status.Phase != refractv1alpha1.RolloutReverting {
 			w.resume = w.status.Awaits

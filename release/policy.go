@@ -10,6 +10,7 @@ package release
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -250,17 +251,14 @@ func (p *Policy) outer(index int) int {
 
 // nameOf is what a wave is called. Clusters that are in none have no name.
 func (p *Policy) nameOf(index int) string {
-	name := ""
-	for i, part := range p.parts(index) {
-		if i > 0 {
-			name += "/"
-		}
-		name += part.name
+	var names []string
+	for _, part := range p.parts(index) {
+		names = append(names, part.name)
 	}
-	if name == "/" {
-		return ""
+	if name := strings.Join(names, "/"); strings.Trim(name, "/") != "" {
+		return name
 	}
-	return name
+	return ""
 }
 
 // minReady is for how long a copy must be ready.

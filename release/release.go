@@ -227,6 +227,7 @@ func (r *rollout) goOn() {
 	case refractv1alpha1.RolloutReverting:
 		r.revert()
 		return
+	case refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting:
 	}
 	if r.in.Policy == nil {
 		r.wait(r.in.Hold)

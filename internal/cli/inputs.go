@@ -332,7 +332,7 @@ func namesAfter(typed, names []string) []string {
 		return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(typed, name) })
 	}
 	var after []string
-	for _, kind := range strings.Split(typed[0], ",") {
+	for kind := range strings.SplitSeq(typed[0], ",") {
 		r, err := parseKindOrReference(kind)
 		if err != nil {
 			return nil

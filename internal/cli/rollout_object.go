@@ -117,7 +117,7 @@ func (o *rolloutStatusOptions) runObject(ctx context.Context, s *streams, text s
 	if err := write(s, r); err != nil {
 		return err
 	}
-	if r.Stopped() || (o.wait && !(r.Complete() && newest(r))) {
+	if done := r.Complete() && newest(r); r.Stopped() || (o.wait && !done) {
 		return errFound
 	}
 	return nil

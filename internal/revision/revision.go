@@ -105,11 +105,11 @@ func hash(text []byte) string {
 
 // Of returns the revision that these parts are, the policies in their order of effect.
 func Of(object Part, generation int64, policies []refractv1alpha1.PolicyRevision) refractv1alpha1.Revision {
-	text := object.Name
+	names := []string{object.Name}
 	for i := range policies {
-		text += "\n" + policies[i].Revision
+		names = append(names, policies[i].Revision)
 	}
-	return refractv1alpha1.Revision{Name: hash([]byte(text)), Generation: generation, Object: object.Name, Policies: policies}
+	return refractv1alpha1.Revision{Name: hash([]byte(strings.Join(names, "\n"))), Generation: generation, Object: object.Name, Policies: policies}
 }
 
 // stored is the data of a ControllerRevision. One of the two is there.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/url"
 	"path/filepath"
@@ -57,9 +58,7 @@ func contexts(env *harness.Env) (string, error) {
 	config := clientcmdapi.NewConfig()
 	config.CurrentContext = "hub"
 	names := map[string]string{"hub": "hub"}
-	for name, site := range joined {
-		names[name] = site
-	}
+	maps.Copy(names, joined)
 	for name, site := range names {
 		one, err := clientcmd.LoadFromFile(env.Kubeconfig(site))
 		if err != nil {

@@ -125,7 +125,7 @@ func TestHeld(t *testing.T) {
 	})
 	h.has(t, "member-3", "shop:1")
 	kubectl(t, "member-5", "", "delete", "--namespace="+ns, "deployment", "web")
-	harness.Eventually(t, "the copy is there again", func(ctx context.Context) error {
+	harness.Eventually(t, "the copy is there again", func(context.Context) error {
 		got, err := env.Kubectl("member-5", "", "get", "--namespace="+ns, "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 		if err == nil && got != "shop:1" {
 			err = fmt.Errorf("it has %s", got)
@@ -143,7 +143,7 @@ func TestHeld(t *testing.T) {
 	if err := env.Join(t.Context(), "member-6", to); err != nil {
 		t.Fatal(err)
 	}
-	harness.Eventually(t, "it has joined again", func(ctx context.Context) error {
+	harness.Eventually(t, "it has joined again", func(context.Context) error {
 		got, err := env.Kubectl("member-6", "", "get", "--namespace="+ns, "deployment/web", "-o", "jsonpath={.spec.template.spec.containers[0].image}")
 		if err == nil && got != "shop:1" {
 			err = fmt.Errorf("it has %s", got)
@@ -203,7 +203,7 @@ spec:
 	var led []interval // When somebody led.
 	for range times {
 		began := restart(t, syscall.SIGKILL, "--lease-duration", "4s")
-		time.Sleep(time.Duration(random.IntN(2500)) * time.Millisecond) // It is when they are killed, and nothing is waited for.
+		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // When they are killed is to be any time.
 		led = append(led, interval{began, time.Now()})
 	}
 	led = append(led, interval{restart(t, syscall.SIGKILL, "--lease-duration", "4s"), time.Now().Add(time.Hour)})
@@ -292,7 +292,7 @@ spec:
 	for opened := int32(1); opened <= 3; opened++ {
 		harness.Eventually(t, fmt.Sprintf("wave %d is open", opened), func(ctx context.Context) error {
 			s, err := rollout(ctx, ns)
-			if err == nil && s.Opened < opened && !(s.Phase == refractv1alpha1.RolloutComplete && s.Target.Generation > 1) {
+			if err == nil && s.Opened < opened && (s.Phase != refractv1alpha1.RolloutComplete || s.Target.Generation == 1) {
 				err = fmt.Errorf("%d are", s.Opened)
 			}
 			return err

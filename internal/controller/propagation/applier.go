@@ -252,7 +252,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
-			return a.synced(key, r, p, t)
+			return a.synced(key, r, t)
 		}
 		if left := a.corrections.wait(key, drift); left > 0 {
 			return a.leaveDrifted(key, r, drift, left)
@@ -290,7 +290,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
 		a.state.correct(key, a.member.Name+": "+describeDrift(r.drift))
 	}
-	return a.synced(key, r, p, t)
+	return a.synced(key, r, t)
 }
 
 // applyInTurn is apply, for a large copy when a worker may see to one.
@@ -366,7 +366,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 			return a.failed(key, r)
 		}
-		return a.synced(key, r, p, t)
+		return a.synced(key, r, t)
 	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
 	}
@@ -425,7 +425,7 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 	return a.done(key, r, left)
 }
 
-func (a *applier) synced(key Key, r clusterStatus, p *desiredState, t *target) (reconcile.Result, error) {
+func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result, error) {
 	r.state, r.reason, r.message = refractv1alpha1.StateSynced, "", ""
 	if r.hash != t.variant.hash {
 		r.readySince = time.Time{} // It was ready with something else.

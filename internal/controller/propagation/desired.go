@@ -440,7 +440,7 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 			t.policies = append(t.policies, *policyReference(policies[i].Ref))
 		}
 		var without map[reference.Reference]tree.Policy
-		if v.Err == nil && !(m.kept && m.allowed) {
+		if granted := m.kept && m.allowed; v.Err == nil && !granted {
 			without, v.Err = unasked(obj, &v, clusters[v.Clusters[0]], policies, s)
 			t.err = v.Err
 			m.allowed = m.allowed && v.Err == nil && len(without) == 0

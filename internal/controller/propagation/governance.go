@@ -62,7 +62,7 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 	}
 	named, warnings, err := release.Named(obj.GetLabels(), key.Namespace, floor)
 	if err != nil {
-		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil
+		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object says so.
 	}
 	if names = named.All(); len(names) == 0 {
 		return nil, nil, true, nil
@@ -76,7 +76,7 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 	}
 	if err := d.revise(g, key, obj); err != nil {
 		g.policy, g.blocked, g.hold = nil, reasonRevisionTooLarge, err.Error()
-		return g, names, true, nil
+		return g, names, true, nil //nolint:nilerr // The object says so.
 	}
 	return g, names, true, d.revisions.fill(ctx, key, g)
 }
@@ -92,7 +92,7 @@ func (d *decider) revise(g *governance, key Key, obj *unstructured.Unstructured)
 	}
 	refs, _, err := override.Named(obj.GetLabels(), key.Namespace)
 	if err != nil {
-		return nil // It is said of the object itself.
+		return nil //nolint:nilerr // The object says so.
 	}
 	var policies []refractv1alpha1.PolicyRevision
 	for _, ref := range refs {

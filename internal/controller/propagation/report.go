@@ -173,6 +173,13 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		}
 		rep.records.wrote(r)
 	}
+	return rep.write(ctx, key, r, p, statuses, was, k)
+}
+
+// write writes what is to be said of an object into its record, and tells those who wait for that.
+func (rep *reporter) write(
+	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
+) (reconcile.Result, error) {
 	rollout, until, err := rep.advance(ctx, key, r, p, statuses, k)
 	if errors.Is(err, errRevision) {
 		rep.decider.add(key, priorityChanged)
@@ -343,23 +350,28 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 		s.State = refractv1alpha1.StatePending
 	}
 	if m := rep.members.Get(name); m != nil && s.State != refractv1alpha1.StateOffline {
-		if have, found := m.Copies.Get(key); found == member.Present {
-			s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
-			if s.Readiness == "" {
-				s.Readiness = refractv1alpha1.ReadinessReady
-			}
-			if p.governed != nil && have.Hash != s.Hash && s.Readiness == refractv1alpha1.ReadinessReady {
-				s.Readiness = refractv1alpha1.ReadinessInProgress // What is known of it is from before the last write.
-			}
-		}
-		if since, awaited := rep.readied(m, key); awaited && !since.IsZero() {
-			s.ReadySince = &metav1.MicroTime{Time: since.Truncate(time.Microsecond)}
-		}
+		rep.sayReadiness(key, p, m, &s)
 	}
 	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && refuses(&s) {
 		s.Revision = release.Assigned(p.governed.recorded, name).Name
 	}
 	return s
+}
+
+// sayReadiness says of a copy on a member of this replica whether it is ready.
+func (rep *reporter) sayReadiness(key Key, p *desiredState, m *member.Member, s *refractv1alpha1.ClusterStatus) {
+	if have, found := m.Copies.Get(key); found == member.Present {
+		s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
+		if s.Readiness == "" {
+			s.Readiness = refractv1alpha1.ReadinessReady
+		}
+		if p.governed != nil && have.Hash != s.Hash && s.Readiness == refractv1alpha1.ReadinessReady {
+			s.Readiness = refractv1alpha1.ReadinessInProgress // What is known of it is from before the last write.
+		}
+	}
+	if since, awaited := rep.readied(m, key); awaited && !since.IsZero() {
+		s.ReadySince = &metav1.MicroTime{Time: since.Truncate(time.Microsecond)}
+	}
 }
 
 func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.ClusterState {
@@ -521,7 +533,8 @@ func (rep *reporter) announce(key Key, p *desiredState, k known, warned []string
 	switch {
 	case is.Status == metav1.ConditionTrue && (was == nil || was.Status != metav1.ConditionTrue):
 		rep.recorder.Eventf(source, nil, corev1.EventTypeNormal, is.Reason, "Propagate", "%s", is.Message)
-	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && !strings.HasPrefix(is.Reason, "Rollout") && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
+	case strings.HasPrefix(is.Reason, "Rollout"): // That has events of its own.
+	case is.Status == metav1.ConditionFalse && is.Reason != reasonProgressing && (was == nil || was.Reason != is.Reason || was.Message != is.Message):
 		rep.recorder.Eventf(source, nil, corev1.EventTypeWarning, is.Reason, "Propagate", "%s", output.Cut(is.Message, maxMessage))
 	}
 	for _, w := range now.Warnings {

@@ -95,7 +95,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 		return m, err
 	}
 	if m.object, m.err = revision.DecodeObject(text, r.Object); m.err != nil {
-		return m, nil
+		return m, nil //nolint:nilerr // The copies say so.
 	}
 	for i := range r.Policies {
 		ref := &r.Policies[i]
@@ -107,7 +107,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 		policy, err := revision.DecodePolicy(text, ref.Revision, ref.Generation)
 		if err != nil {
 			m.err = err
-			return m, nil
+			return m, nil //nolint:nilerr // The copies say so.
 		}
 		m.policies = append(m.policies, policy)
 	}

@@ -185,6 +185,7 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 		return
 	}
 	switch is.Phase {
+	case refractv1alpha1.RolloutProgressing:
 	case refractv1alpha1.RolloutHalted, refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted:
 		if is.Phase == refractv1alpha1.RolloutReverting {
 			reverts.Inc()
