@@ -41,8 +41,6 @@ const defaultTimeout = 10 * time.Minute
 type Policy struct {
 	// Refs are the policies that it was made of, the floor first.
 	Refs []tree.Policy
-	// CEL are expressions that must be true of a copy, beside that it is ready.
-	CEL []string
 	// AllowNarrower is whether objects may name another policy inside of this one.
 	AllowNarrower bool
 
@@ -92,10 +90,6 @@ func compile(ref tree.Policy, spec *refractv1alpha1.RolloutPolicySpec) (*Policy,
 		if h.TimeoutSeconds != 0 {
 			p.timeout = time.Duration(h.TimeoutSeconds) * time.Second
 			errs = append(errs, seconds(h.TimeoutSeconds, at.Child("timeoutSeconds"))...)
-		}
-		if h.CEL != "" {
-			p.CEL = []string{h.CEL}
-			errs = append(errs, checkCEL(h.CEL, at.Child("cel"))...)
 		}
 	}
 	if f := spec.OnFailure; f != nil {
@@ -197,7 +191,6 @@ func checkBudgets(budgets []refractv1alpha1.RolloutBudget, path *field.Path) fie
 func (p *Policy) Inside(floor *Policy) *Policy {
 	both := &Policy{
 		Refs:        slices.Concat(floor.Refs, p.Refs),
-		CEL:         slices.Concat(floor.CEL, p.CEL),
 		levels:      slices.Concat(floor.levels, p.levels),
 		timeout:     min(floor.timeout, p.timeout),
 		maxFailures: min(floor.maxFailures, p.maxFailures),

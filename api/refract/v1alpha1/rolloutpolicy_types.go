@@ -126,7 +126,7 @@ type RolloutPolicySpec struct {
 	// +optional
 	Waves []RolloutWave `json:"waves,omitempty"`
 
-	// Health says when a cluster is done, beside that its copy is ready.
+	// Health says when a cluster has failed.
 	// +optional
 	Health *RolloutHealth `json:"health,omitempty"`
 
@@ -190,7 +190,7 @@ const (
 	WaveManual  WaveStrategy = "Manual"
 )
 
-// RolloutHealth says when a cluster is done.
+// RolloutHealth says when a cluster has failed.
 type RolloutHealth struct {
 	// TimeoutSeconds is after how many seconds a cluster has failed that is not ready.
 	// +kubebuilder:default=600
@@ -198,12 +198,6 @@ type RolloutHealth struct {
 	// +kubebuilder:validation:Maximum=2592000
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
-
-	// CEL is an expression that must be true, beside readiness, of the copy as the member
-	// has it: object.
-	// +kubebuilder:validation:MaxLength=4096
-	// +optional
-	CEL string `json:"cel,omitempty"`
 }
 
 // RolloutOnFailure says what comes of clusters that fail.
