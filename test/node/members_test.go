@@ -41,12 +41,17 @@ spec:
   - targetClusters: {clusterSelector: {region: eu}}
     overriders: {jsonpatch: [{path: /data/currency, operator: replace, value: VALUE}]}
 ---
+apiVersion: refract.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: careful, namespace: NS}
+spec: {waves: [{name: canary, targetClusters: {clusters: [us-1]}}]}
+---
 apiVersion: v1
 kind: ConfigMap
 metadata:
   name: shop
   namespace: NS
-  labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: europe}
+  labels: {kubeadmiral.io/propagation-policy-name: everywhere, kubeadmiral.io/override-policy-name: europe, refract.dev/rollout-policy-name: careful}
 data: {currency: USD}
 `
 
@@ -98,8 +103,8 @@ func members(t *testing.T) {
 		copied(t, ns, map[string]string{"eu-1": value, "us-1": "USD"})
 	}
 	kubectl(t, "", "wait", "--for=condition=Ready", "propagation/shop.configmaps", "-n", ns, "--timeout=1m")
-	if out, err := refract(t, "get", "configmap/shop", "-n", ns); err != nil || !strings.Contains(out, "OverridePolicy "+ns+"/europe rule 0") {
-		t.Errorf("want to be told whose the value is, got %v", err)
+	if out := kubectl(t, "", "get", "propagation", "shop.configmaps", "-n", ns, "-o", "jsonpath={.status.variants[*].changes}"); !strings.Contains(out, "OverridePolicy "+ns+"/europe rule 0") {
+		t.Errorf("want to be told whose the value is, got %s", out)
 	}
 	if _, err := node.Env.Kubectl(joined["us-1"], "", "patch", "configmap", "shop", "-n", ns, "--type=merge", `-p={"data":{"currency":"GBP"}}`); err != nil {
 		t.Fatal(err)
@@ -109,11 +114,13 @@ func members(t *testing.T) {
 	copied(t, ns, map[string]string{"eu-1": "", "us-1": ""})
 	kubectl(t, "", "delete", "namespace", ns, "--wait=false")
 	byItself(t)
-	if _, err := refract(t, "unjoin", "us-1", "--yes"); err != nil {
-		t.Error(err)
-	}
 	if _, err := refract(t, "check"); err != nil {
 		t.Error(err)
+	}
+	for name := range joined {
+		if _, err := refract(t, "unjoin", name, "--yes"); err != nil {
+			t.Error(err)
+		}
 	}
 }
 

@@ -3,6 +3,8 @@ package propagation
 import (
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // What is measured, by cluster. The queues measure themselves: see queue_metrics.go.
@@ -45,6 +47,16 @@ var (
 
 func init() { //nolint:gochecknoinits // The registry is that of the process.
 	metrics.Registry.MustRegister(syncLatency, driftCorrected, failures, copiesHeld, deletionsPending, rollouts, waveSeconds, reverts)
+}
+
+// countRollouts measures how many rollouts stand where.
+func countRollouts(by map[refractv1alpha1.RolloutPhase]int) {
+	for _, phase := range []refractv1alpha1.RolloutPhase{
+		refractv1alpha1.RolloutProgressing, refractv1alpha1.RolloutWaiting, refractv1alpha1.RolloutHalted,
+		refractv1alpha1.RolloutReverting, refractv1alpha1.RolloutReverted, refractv1alpha1.RolloutComplete,
+	} {
+		rollouts.WithLabelValues(string(phase)).Set(float64(by[phase]))
+	}
 }
 
 // forgetMetrics drops what was measured of a cluster that left.

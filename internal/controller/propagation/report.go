@@ -204,9 +204,7 @@ func (rep *reporter) write(
 	if status.Rollout != k.rollout {
 		rep.decider.add(key, priorityChanged) // Now it is acted upon.
 		rep.revisions.later(key)
-		for phase, n := range rep.records.phases() {
-			rollouts.WithLabelValues(string(phase)).Set(float64(n))
-		}
+		countRollouts(rep.records.phases())
 	}
 	rep.state.warned(key, status.Warnings)
 	for _, ref := range rep.state.policiesOf(key) {
@@ -368,6 +366,9 @@ func (rep *reporter) sayReadiness(key Key, p *desiredState, m *member.Member, s 
 		if p.governed != nil && have.Hash != s.Hash && s.Readiness == refractv1alpha1.ReadinessReady {
 			s.Readiness = refractv1alpha1.ReadinessInProgress // What is known of it is from before the last write.
 		}
+	}
+	if !p.governed.awaits(m.Name) {
+		return
 	}
 	if since, awaited := rep.readied(m, key); awaited && !since.IsZero() {
 		s.ReadySince = &metav1.MicroTime{Time: since.Truncate(time.Microsecond)}
