@@ -32,6 +32,14 @@ func TestWaves(t *testing.T) {
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:2")); diff != "" {
 		t.Fatalf("while Europe waits for an approval: -want, +got:\n%s", diff)
 	}
+	out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns)
+	if err != nil {
+		t.Error(err)
+	}
+	harness.WantAll(t, "It says how far it is, and what to do.", out, []string{
+		"deployment/" + ns + "/web: Waiting: wave europe waits for an approval", "by         RolloutPolicy " + ns + "/careful",
+		"canary", "rest", "→ refract rollout approve deployment/" + ns + "/web",
+	})
 	approve(t, ns)
 	complete(t, ns)
 	if diff := cmp.Diff(env.Members, h.had("shop:2")); diff != "" {

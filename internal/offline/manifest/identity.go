@@ -33,7 +33,7 @@ func (o *object) checkIdentity(unnamed bool) {
 		switch {
 		case ours(gv.Group) && kind != "":
 			o.checkOurs()
-		case isReport(o.gvk.GroupKind()):
+		case isReport(o.gvk.GroupKind()), isRollout(o.gvk.GroupKind()):
 			o.checkServed(refractv1alpha1.GroupVersion)
 		case (gv == refractv1beta1.GroupVersion && kind != "") || isInjection(o.gvk.GroupKind()):
 			o.checkInjection()

@@ -171,6 +171,8 @@ func (o *object) decode() {
 		o.decodeOurs()
 	case isReport(gk):
 		o.decodeReport()
+	case isRollout(gk):
+		o.decodeRollout()
 	case isInjection(gk):
 		o.decodeInjection()
 	case isDefinition(o.Content.Object):

@@ -49,5 +49,8 @@ func builtInScopes() map[schema.GroupKind]bool {
 	for kind, namespaced := range reports {
 		scopes[schema.GroupKind{Group: refractv1alpha1.GroupVersion.Group, Kind: kind}] = namespaced
 	}
+	for kind, namespaced := range rollouts {
+		scopes[schema.GroupKind{Group: refractv1alpha1.GroupVersion.Group, Kind: kind}] = namespaced
+	}
 	return scopes
 }
