@@ -102,10 +102,11 @@ var left = []struct {
 		},
 	},
 	{
-		reason: "What a rollout needs no more is deleted a minute later, a policy of the cluster says so of namespaces, and Secrets change so as well: test/rollout.",
+		reason: "A report is collected with its object, if nothing holds it up; what a rollout needs no more is deleted a minute later: test/rollout.",
 		maybe:  true,
 		rights: []string{
 			"refract: delete controllerrevisions.apps",
+			"refract: delete propagations.refract.dev",
 			"refract: delete secrets.",
 			"refract: get controllerrevisions.apps",
 			"refract: patch clusterrolloutpolicies/status.refract.dev",
