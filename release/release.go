@@ -76,6 +76,13 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 	s.Message, s.Awaits = "", ""
 	if in.Policy != nil {
 		s.Policies = references(in.Policy)
+		r.byWave, r.waves = make([][]*Cluster, in.Policy.waves()), make(map[string]int, len(in.Clusters))
+		for i := range in.Clusters {
+			c := &in.Clusters[i]
+			wave := in.Policy.waveOf(&c.Cluster)
+			r.waves[c.Name] = wave
+			r.byWave[wave] = append(r.byWave[wave], c)
+		}
 	}
 	if s.Target.Name == in.Target.Name {
 		s.Target = in.Target // With the generations of now.
@@ -109,12 +116,22 @@ func Assigned(s *refractv1alpha1.RolloutStatus, cluster string) *refractv1alpha1
 		return s.Superseded
 	case s.Phase == refractv1alpha1.RolloutReverting, s.Phase == refractv1alpha1.RolloutReverted:
 		return &s.LastGood // The failed are named for who reads it.
-	case slices.ContainsFunc(s.Current, func(c refractv1alpha1.ReleasedCluster) bool { return c.Name == cluster }),
-		slices.ContainsFunc(s.Failed, func(c refractv1alpha1.FailedCluster) bool { return c.Name == cluster }):
+	case Awaited(s, cluster), failed(s, cluster):
 		return &s.Target
 	default:
 		return &s.LastGood
 	}
+}
+
+// Awaited reports whether a cluster has the target and is not done: it is waited for that its copy is ready.
+func Awaited(s *refractv1alpha1.RolloutStatus, cluster string) bool {
+	_, found := slices.BinarySearchFunc(s.Current, cluster, func(c refractv1alpha1.ReleasedCluster, name string) int { return strings.Compare(c.Name, name) })
+	return found
+}
+
+func failed(s *refractv1alpha1.RolloutStatus, cluster string) bool {
+	_, found := slices.BinarySearchFunc(s.Failed, cluster, func(c refractv1alpha1.FailedCluster, name string) int { return strings.Compare(c.Name, name) })
+	return found
 }
 
 // Stopped reports whether a rollout has failed, and waits for somebody.
@@ -128,8 +145,14 @@ type rollout struct {
 
 	in       *Input
 	clusters map[string]*Cluster // By name.
-	until    time.Time
+	// byWave are the clusters of each wave, and waves the wave of each cluster; of no policy there are none.
+	byWave [][]*Cluster
+	waves  map[string]int
+	until  time.Time
 }
+
+// waveOf returns the wave that a cluster is in.
+func (r *rollout) waveOf(c *Cluster) int { return r.waves[c.Name] }
 
 // holders returns the clusters that have the target, sorted.
 func (r *rollout) holders() []string {
@@ -268,10 +291,10 @@ func (r *rollout) resume() {
 	}
 	r.Attempt++
 	r.Phase = refractv1alpha1.RolloutProgressing
-	failed := r.Failed
+	again := r.Failed
 	r.Failed = nil
-	for i := range failed {
-		r.release(failed[i].Name)
+	for i := range again {
+		r.release(again[i].Name)
 	}
 	for i := range r.Current {
 		r.Current[i].Since, r.Current[i].Ready = at(r.in.Now), nil
@@ -366,7 +389,7 @@ func (r *rollout) watch() {
 	// A wave that goes on has to stay as it has become.
 	for _, name := range slices.Clone(r.Done) {
 		c := r.clusters[name]
-		if int(r.Opened)-1 == r.in.Policy.waveOf(&c.Cluster) && !c.Offline && c.Holds && !c.Ready && !r.over(int(r.Opened)-1) {
+		if int(r.Opened)-1 == r.waveOf(c) && !c.Offline && c.Holds && !c.Ready && !r.over(int(r.Opened)-1) {
 			r.Done = slices.DeleteFunc(r.Done, func(done string) bool { return done == name })
 			r.fail(name, because("it was ready, and then not", c.Why))
 		}
@@ -374,7 +397,7 @@ func (r *rollout) watch() {
 }
 
 // look returns why a cluster has failed, or whether it is done.
-func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (failed string, done bool) {
+func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why string, done bool) {
 	now, p := r.in.Now, r.in.Policy
 	switch {
 	case c.Offline:
@@ -396,7 +419,7 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (fail
 		if entry.Ready == nil {
 			entry.Ready = at(since)
 		}
-		ready := entry.Ready.Add(p.minReady(p.waveOf(&c.Cluster)))
+		ready := entry.Ready.Add(p.minReady(r.waveOf(c)))
 		if !now.Before(ready) {
 			return "", true
 		}
@@ -461,18 +484,14 @@ func (r *rollout) settled(c *Cluster) bool {
 	if !r.has(c.Name) {
 		return !c.Differs
 	}
-	return !slices.ContainsFunc(r.Current, func(is refractv1alpha1.ReleasedCluster) bool { return is.Name == c.Name })
+	return !Awaited(r.RolloutStatus, c.Name)
 }
 
 // over reports whether a wave is: all clusters in it that can be reached are settled. If none of
 // those that change can be reached it is not, for nobody has tried the change.
 func (r *rollout) over(wave int) bool {
 	changed, tried := false, false
-	for i := range r.in.Clusters {
-		c := &r.in.Clusters[i]
-		if r.in.Policy.waveOf(&c.Cluster) != wave {
-			continue
-		}
+	for _, c := range r.byWave[wave] {
 		settled := r.settled(c)
 		if !settled && !c.Offline {
 			return false
@@ -506,9 +525,8 @@ func (r *rollout) open() (why string) {
 
 // unreachable says that a wave waits for clusters that cannot be reached, if it does.
 func (r *rollout) unreachable(wave int) string {
-	for i := range r.in.Clusters {
-		c := &r.in.Clusters[i]
-		if r.in.Policy.waveOf(&c.Cluster) == wave && !c.Offline && !r.settled(c) {
+	for _, c := range r.byWave[wave] {
+		if !c.Offline && !r.settled(c) {
 			return ""
 		}
 	}
@@ -517,9 +535,8 @@ func (r *rollout) unreachable(wave int) string {
 
 // changes is how many clusters of a wave the target is to change.
 func (r *rollout) changes(wave int) (n int) {
-	for i := range r.in.Clusters {
-		c := &r.in.Clusters[i]
-		if r.in.Policy.waveOf(&c.Cluster) == wave && (c.Changes || c.Differs || r.has(c.Name)) {
+	for _, c := range r.byWave[wave] {
+		if c.Changes || c.Differs || r.has(c.Name) {
 			n++
 		}
 	}
@@ -568,7 +585,6 @@ func (r *rollout) mayOpen(wave int) string {
 // releaseAll gives the target to the clusters whose turn has come. It returns why others wait
 // that could have it.
 func (r *rollout) releaseAll() (blocked string) {
-	p := r.in.Policy
 	type candidate struct {
 		*Cluster
 
@@ -577,7 +593,7 @@ func (r *rollout) releaseAll() (blocked string) {
 	var candidates []candidate
 	for i := range r.in.Clusters {
 		c := &r.in.Clusters[i]
-		if wave := p.waveOf(&c.Cluster); wave < int(r.Opened) && !c.Offline && c.Differs && !r.has(c.Name) {
+		if wave := r.waveOf(c); wave < int(r.Opened) && !c.Offline && c.Differs && !r.has(c.Name) {
 			candidates = append(candidates, candidate{c, wave})
 		}
 	}
@@ -625,7 +641,7 @@ func (r *rollout) rooms() *rooms {
 	room := &rooms{policy: p, wave: map[int]int{}, outer: map[int]int{}, unavailable: map[string]int{}}
 	of, ofOuter := map[int]int{}, map[int]int{}
 	for i := range r.in.Clusters {
-		k := p.waveOf(&r.in.Clusters[i].Cluster)
+		k := r.waveOf(&r.in.Clusters[i])
 		of[k]++
 		ofOuter[p.outer(k)]++
 	}
@@ -642,7 +658,7 @@ func (r *rollout) rooms() *rooms {
 		if c.Offline {
 			continue
 		}
-		k := p.waveOf(&c.Cluster)
+		k := r.waveOf(c)
 		room.wave[k]--
 		room.outer[p.outer(k)]--
 	}
@@ -691,20 +707,16 @@ func (r *rollout) countWaves() {
 	for k := range lines {
 		lines[k].Name = p.nameOf(k)
 	}
-	failed := map[string]bool{}
-	for i := range r.Failed {
-		failed[r.Failed[i].Name] = true
-	}
 	for i := range r.in.Clusters {
 		c := &r.in.Clusters[i]
 		has := r.has(c.Name)
 		if !has && !c.Changes && !c.Differs {
 			continue
 		}
-		line := &lines[p.waveOf(&c.Cluster)]
+		line := &lines[r.waveOf(c)]
 		line.Clusters++
 		switch {
-		case failed[c.Name]:
+		case failed(r.RolloutStatus, c.Name):
 			line.Failed++
 		case has && r.settled(c):
 			line.Done++

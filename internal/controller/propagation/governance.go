@@ -137,7 +137,7 @@ func (g *governance) settled() bool {
 
 // awaits reports whether a rollout waits for the copy on a cluster to become ready.
 func (g *governance) awaits(cluster string) bool {
-	return g != nil && g.recorded != nil && slices.ContainsFunc(g.recorded.Current, func(c refractv1alpha1.ReleasedCluster) bool { return c.Name == cluster })
+	return g != nil && g.recorded != nil && release.Awaited(g.recorded, cluster)
 }
 
 // plan compares what the newest revision gives to clusters with what they are to have.
