@@ -707,7 +707,7 @@ func (l *laws) reverted() error {
 		return nil
 	}
 	for _, name := range l.was.Reverting {
-		if m := l.of(name); m.there && !m.offline && m.content != contentOf(&l.is.LastGood, m) {
+		if m := l.of(name); m.there && !m.offline && !m.refuses && m.content != contentOf(&l.is.LastGood, m) {
 			return fmt.Errorf("it is reverted, and %s holds %s", name, m.content)
 		}
 	}

@@ -84,10 +84,15 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 			r.byWave[wave] = append(r.byWave[wave], c)
 		}
 	}
-	if s.Target.Name == in.Target.Name {
-		s.Target = in.Target // With the generations of now.
-	} else {
+	switch {
+	case s.Target.Name != in.Target.Name:
 		r.begin()
+	case in.Policy != nil && !slices.Equal(was.Policies, s.Policies):
+		// Its waves are others: those that are open, and what was approved, say nothing of them.
+		s.Target, s.Opened = in.Target, 0
+		s.Attempt++
+	default:
+		s.Target = in.Target // With the generations of now.
 	}
 	r.prune()
 	r.goOn()
@@ -149,6 +154,8 @@ type rollout struct {
 	byWave [][]*Cluster
 	waves  map[string]int
 	until  time.Time
+	// begun is whether it began, or is tried again, by this look: what is known of clusters is of before.
+	begun bool
 }
 
 // waveOf returns the wave that a cluster is in.
@@ -199,6 +206,7 @@ func (r *rollout) begin() {
 
 // start begins with the first wave.
 func (r *rollout) start() {
+	r.begun = true
 	r.Attempt++
 	r.Phase, r.Opened, r.Began = refractv1alpha1.RolloutProgressing, 0, at(r.in.Now)
 	r.Waves, r.Current, r.Done, r.Failed, r.Reverting = nil, nil, nil, nil, nil
@@ -256,7 +264,9 @@ func (r *rollout) goOn() {
 		r.wait(r.in.Hold)
 		return
 	}
-	r.watch()
+	if !r.begun {
+		r.watch()
+	}
 	if len(r.Failed) > r.in.Policy.maxFailures {
 		r.stop()
 		return
@@ -289,6 +299,7 @@ func (r *rollout) resume() {
 		r.start()
 		return
 	}
+	r.begun = true
 	r.Attempt++
 	r.Phase = refractv1alpha1.RolloutProgressing
 	again := r.Failed
@@ -323,9 +334,15 @@ func (r *rollout) stop() {
 func (r *rollout) revert() {
 	r.Reverting = slices.DeleteFunc(r.Reverting, func(name string) bool {
 		c := r.clusters[name]
-		return c.Offline || c.Holds
+		return c.Offline || c.Holds || c.Refused != ""
 	})
 	r.Message = r.failures()
+	if len(r.Reverting) > 0 {
+		r.Message += fmt.Sprintf("; %s gets back what it had", r.Reverting[0])
+		if more := len(r.Reverting) - 1; more > 0 {
+			r.Message += fmt.Sprintf(", and %d more", more)
+		}
+	}
 	if len(r.Reverting) == 0 {
 		r.Reverting = nil
 		r.Phase = refractv1alpha1.RolloutReverted

@@ -32,8 +32,9 @@ const (
 	// mostRead bounds what a stored part comes to when it is read: more than an API server
 	// ever took of an object or a policy.
 	mostRead = 8 << 20
-	// hashLength is that of the hash in a name: 80 bits, in hexadecimal.
-	hashLength = 20
+	// hashLength is that of the hash in a name: 160 bits, in hexadecimal. Who writes an object chooses what is
+	// hashed, and two texts of one hash would be one revision.
+	hashLength = 40
 	// prefix begins the names of parts.
 	prefix = "refract-"
 )

@@ -160,7 +160,8 @@ func WriteRollout(w io.Writer, r *Rollout, now time.Time) error {
 }
 
 func describe(r *refractv1alpha1.Revision) string {
-	text := r.Name
+	const short = 12
+	text := r.Name[:min(len(r.Name), short)]
 	if r.Generation > 0 {
 		text += fmt.Sprintf(", generation %d", r.Generation)
 	}

@@ -383,7 +383,7 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 		t.Errorf("want the team not to be able to approve it, got %v", err)
 	}
 	if out, err := env.KubectlSays("hub", "", "patch", "propagation", "web.deployments.apps", "-n", ns, "--as=team", "--type=merge", `-p={"spec":{"source":{"uid":"1"}}}`); err == nil ||
-		!strings.Contains(out, "nobody else may write it") {
+		!strings.Contains(out, "nobody else may write them") {
 		t.Errorf("want the report's spec to be Refract's, got %v\n%s", err, out)
 	}
 	if out, err := env.KubectlSays("hub", "", "label", "namespace", ns, "--as=team", refractv1alpha1.ClusterRolloutPolicyLabel+"-"); err == nil {

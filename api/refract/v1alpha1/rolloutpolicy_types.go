@@ -2,6 +2,7 @@ package v1alpha1
 
 import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -303,8 +304,8 @@ type Revision struct {
 	// Generation of the object; 0 for kinds without one.
 	// +optional
 	Generation int64 `json:"generation,omitempty"`
-	// Object is the name of the ControllerRevision that holds the object; of the Secret, in
-	// the system namespace, for a Secret.
+	// Object is the name of the ControllerRevision that holds the object, in its namespace; of the
+	// Secret, in the system namespace, for a Secret.
 	Object string `json:"object"`
 	// Policies are the override policies, in their order of effect.
 	// +optional
@@ -320,7 +321,8 @@ type Revision struct {
 type PolicyRevision struct {
 	PolicyReference `json:",inline"`
 
-	// Revision is the name of the ControllerRevision that holds it.
+	// Revision is the name of the ControllerRevision that holds it: in the namespace of the object, or in the
+	// system namespace for a policy without one.
 	Revision string `json:"revision"`
 }
 
@@ -331,6 +333,10 @@ type RolloutStatus struct {
 	// +optional
 	// +listType=atomic
 	Policies []PolicyReference `json:"policies,omitempty"`
+
+	// UID of the object that it is about; another of the name begins anew.
+	// +optional
+	UID types.UID `json:"uid,omitempty"`
 
 	// Phase is where it stands.
 	Phase RolloutPhase `json:"phase"`

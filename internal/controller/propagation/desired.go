@@ -383,7 +383,6 @@ type arrival struct {
 // render makes the targets, each from the revision that its cluster is to have; now is the newest. It
 // returns what was rendered.
 func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendered []arrival) {
-	now.allowed = true
 	var placed []placement.Target
 	var all []*material
 	parties := map[*material]*party{}
@@ -404,6 +403,7 @@ func (p *desiredState) render(now *material, by tree.Policy, s *inputs) (rendere
 		to.targets = append(to.targets, p.placed[at])
 	}
 	p.placed = placed
+	now.allowed = parties[now] != nil // Nothing is found out about what is not rendered.
 	for _, m := range all {
 		rendered = append(rendered, p.renderFrom(m, parties[m], by, s)...)
 	}

@@ -71,8 +71,11 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 	var more []string
 	g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
 	g.warnings = append(g.warnings, more...)
-	if k, found := d.records.get(key); found && k.source == obj.GetUID() {
+	if k, found := d.records.get(key); found && k.rollout != nil && k.rollout.UID == obj.GetUID() {
 		g.recorded = k.rollout
+	}
+	if before := d.state.desired(key); g.recorded == nil && before != nil && before.uid == obj.GetUID() && before.governed != nil {
+		g.recorded = before.governed.recorded // Somebody has deleted the record: it is made again with that.
 	}
 	if err := d.revise(g, key, obj); err != nil {
 		g.policy, g.blocked, g.hold = nil, reasonRevisionTooLarge, err.Error()

@@ -174,15 +174,8 @@ func (r *records) parts(system string) map[types.NamespacedName]bool {
 	defer r.mu.RUnlock()
 	needed := map[types.NamespacedName]bool{}
 	for key, k := range r.items {
-		for _, name := range namesOf(k.rollout) {
-			namespace := key.Namespace
-			if namespace == "" {
-				namespace = system
-			}
-			needed[types.NamespacedName{Namespace: namespace, Name: name}] = true
-			if isSecret(key) {
-				needed[types.NamespacedName{Namespace: system, Name: name}] = true
-			}
+		for _, at := range partsOf(key, k.rollout, system) {
+			needed[at] = true
 		}
 	}
 	return needed

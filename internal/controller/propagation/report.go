@@ -145,6 +145,9 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 			if err := rep.close(ctx, r, k); err != nil {
 				return again(err)
 			}
+			if k.rollout != nil {
+				rep.revisions.later(key)
+			}
 		}
 		rep.decider.forget(key, p)
 		return reconcile.Result{}, nil
@@ -180,7 +183,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
 ) (reconcile.Result, error) {
-	rollout, until, err := rep.advance(ctx, key, r, p, statuses, k)
+	rollout, until, err := rep.advance(ctx, key, p, statuses, k)
 	if errors.Is(err, errRevision) {
 		rep.decider.add(key, priorityChanged)
 		return reconcile.Result{RequeueAfter: settledDelay}, nil
@@ -196,6 +199,7 @@ func (rep *reporter) write(
 		describe(r, key, p)
 	}
 	*r.status = status
+	r.status.Rollout = rollout.DeepCopy() // The answer is read into it.
 	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
 		return again(err)
 	}
@@ -257,7 +261,11 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, st
 	if err := rep.client.Status().Update(ctx, r.Object); err != nil {
 		return again(err)
 	}
+	known, _ := rep.records.get(key)
 	rep.records.wrote(r)
+	if now, _ := rep.records.get(key); now.rollout != known.rollout {
+		rep.decider.add(key, priorityChanged) // No event tells of it any more.
+	}
 	return reconcile.Result{}, nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"sync"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/revision"
 	"refract.dev/tree"
@@ -32,8 +34,8 @@ const (
 	leastAge   = time.Minute
 )
 
-// revisions keeps revisions on the hub: what an object's part says in a ControllerRevision that belongs to
-// its record, what a policy's part says in one that all objects of the namespace share.
+// revisions keeps revisions on the hub: each part in a ControllerRevision, which all objects of the namespace share
+// that need it. They belong to nobody: what no rollout names is deleted.
 type revisions struct {
 	client  client.Client
 	live    client.Reader
@@ -41,6 +43,7 @@ type revisions struct {
 	leads   func() bool
 	system  string // The namespace of what has none, and of Secrets.
 	cache   *parts
+	stored  noted
 	queue   *workQueue[string] // Namespaces with revisions that may not be needed any more.
 	now     func() time.Time
 }
@@ -52,12 +55,21 @@ func newRevisions(v *revisions, log logr.Logger) (*revisions, error) {
 	return v, err
 }
 
-// place is where a part is kept.
-func (v *revisions) place(key Key, name string, inSecret bool) types.NamespacedName {
-	if key.Namespace == "" || inSecret {
-		return types.NamespacedName{Namespace: v.system, Name: name}
+// objectPlace is where the part of an object is kept.
+func objectPlace(key Key, name, system string) types.NamespacedName {
+	if key.Namespace == "" || isSecret(key) {
+		return types.NamespacedName{Namespace: system, Name: name}
 	}
 	return types.NamespacedName{Namespace: key.Namespace, Name: name}
+}
+
+// policyPlace is where that of a policy is kept: who may read in the namespace of an object need not be allowed to read
+// policies that are in none.
+func policyPlace(key Key, policy *refractv1alpha1.PolicyRevision, system string) types.NamespacedName {
+	if key.Namespace == "" || policy.Kind == corev1alpha1.KindClusterOverridePolicy {
+		return types.NamespacedName{Namespace: system, Name: policy.Revision}
+	}
+	return types.NamespacedName{Namespace: key.Namespace, Name: policy.Revision}
 }
 
 // isSecret reports whether the object's part is kept in a Secret: whoever may read ControllerRevisions need
@@ -89,7 +101,7 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 // read reads one; what is not there, or cannot be read, is said of the copies that need it.
 func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revision) (*material, error) {
 	m := &material{generation: r.Generation, kept: true, allowed: r.Allowed}
-	text, err := v.part(ctx, v.place(key, r.Object, isSecret(key)), isSecret(key))
+	text, err := v.part(ctx, objectPlace(key, r.Object, v.system), isSecret(key))
 	if err != nil || text == nil {
 		m.err = fmt.Errorf("revision %s, which the cluster is to keep, is gone from the hub", r.Name)
 		return m, err
@@ -99,7 +111,7 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 	}
 	for i := range r.Policies {
 		ref := &r.Policies[i]
-		text, err := v.part(ctx, v.place(key, ref.Revision, false), false)
+		text, err := v.part(ctx, policyPlace(key, ref, v.system), false)
 		if err != nil || text == nil {
 			m.err = fmt.Errorf("%s %s of revision %s, which the cluster is to keep, is gone from the hub", ref.Kind, ref.Name, r.Name)
 			return m, err
@@ -142,7 +154,7 @@ func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, inSecret
 }
 
 // keep keeps the newest revision of an object, of what is known of it now: that must be what the revision says.
-func (v *revisions) keep(ctx context.Context, key Key, r record, d *decider, is *refractv1alpha1.Revision) error {
+func (v *revisions) keep(ctx context.Context, key Key, d *decider, is *refractv1alpha1.Revision) error {
 	src, known := d.sources.get(key)
 	if !known || src.object == nil {
 		return errRevision
@@ -154,7 +166,7 @@ func (v *revisions) keep(ctx context.Context, key Key, r record, d *decider, is 
 	if object.Name != is.Object {
 		return errRevision
 	}
-	if err := v.store(ctx, v.place(key, object.Name, isSecret(key)), &object, isSecret(key), ownerOf(r)); err != nil {
+	if err := v.store(ctx, objectPlace(key, object.Name, v.system), &object, isSecret(key)); err != nil {
 		return err
 	}
 	for i := range is.Policies {
@@ -170,40 +182,27 @@ func (v *revisions) keep(ctx context.Context, key Key, r record, d *decider, is 
 		if part.Name != ref.Revision {
 			return errRevision
 		}
-		if err := v.store(ctx, v.place(key, part.Name, false), &part, false, nil); err != nil {
+		if err := v.store(ctx, policyPlace(key, ref, v.system), &part, false); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// ownerOf is the record, with which the object's parts go.
-func ownerOf(r record) []metav1.OwnerReference {
-	kind := refractv1alpha1.KindPropagation
-	if r.GetNamespace() == "" {
-		kind = refractv1alpha1.KindClusterPropagation
-	}
-	return []metav1.OwnerReference{{APIVersion: refractv1alpha1.GroupVersion.String(), Kind: kind, Name: r.GetName(), UID: r.GetUID()}}
-}
-
-// store stores a part unless it is there.
-func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, inSecret bool, owners []metav1.OwnerReference) error {
-	if v.cache.get(at) != nil {
-		return nil
-	}
+// store stores a part unless it is there, which is looked at on the hub: another replica may have deleted it.
+func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, inSecret bool) error {
+	v.stored.note(at, v.now())
 	data, err := p.Encode()
 	if err != nil {
 		return err
 	}
-	if there, err := v.part(ctx, at, inSecret); err != nil || there != nil {
+	if there, err := v.fetch(ctx, at, inSecret); client.IgnoreNotFound(err) != nil || (err == nil && len(there) > 0) {
 		return err
 	}
 	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
 	var obj client.Object = &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: data}, Revision: 1}
 	if inSecret {
 		obj = &corev1.Secret{ObjectMeta: meta, Type: secretType, Immutable: new(true), Data: map[string][]byte{secretKey: data}}
-	} else {
-		obj.SetOwnerReferences(owners)
 	}
 	if err := v.client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("keeping revision %s: %w", at, err)
@@ -217,9 +216,7 @@ func (v *revisions) later(key Key) {
 	if key.Namespace != "" {
 		v.queue.addAfter(key.Namespace, sweepDelay)
 	}
-	if key.Namespace == "" || isSecret(key) {
-		v.queue.addAfter(v.system, sweepDelay)
-	}
+	v.queue.addAfter(v.system, sweepDelay)
 }
 
 // sweep deletes the revisions of a namespace that no rollout names.
@@ -227,15 +224,19 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	if !v.leads() {
 		return reconcile.Result{}, nil
 	}
-	needed := v.records()
 	again := time.Duration(0)
 	var errs []error
-	look := func(o client.Object) {
+	var found []client.Object
+	look := func(o client.Object, needed map[types.NamespacedName]bool) {
 		at := client.ObjectKeyFromObject(o)
 		if needed[at] {
 			return
 		}
-		if left := leastAge - v.now().Sub(o.GetCreationTimestamp().Time); left > 0 {
+		last := o.GetCreationTimestamp().Time
+		if stored := v.stored.last(at, v.now()); stored.After(last) {
+			last = stored
+		}
+		if left := leastAge - v.now().Sub(last); left > 0 {
 			again = max(again, left)
 			return
 		}
@@ -248,7 +249,7 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 		return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
 	}
 	for i := range list.Items {
-		look(&list.Items[i])
+		found = append(found, &list.Items[i])
 	}
 	if namespace == v.system {
 		secrets := &corev1.SecretList{}
@@ -257,11 +258,38 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 		}
 		for i := range secrets.Items {
 			if secrets.Items[i].Type == secretType {
-				look(&secrets.Items[i])
+				found = append(found, &secrets.Items[i])
 			}
 		}
 	}
+	needed := v.records() // What was named meanwhile is.
+	for _, o := range found {
+		look(o, needed)
+	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// noted is when parts were stored, or found to be, a moment ago. The zero value has none.
+type noted struct {
+	mu    sync.Mutex
+	times map[types.NamespacedName]time.Time
+}
+
+func (n *noted) note(at types.NamespacedName, now time.Time) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.times == nil {
+		n.times = map[types.NamespacedName]time.Time{}
+	}
+	n.times[at] = now
+}
+
+// last is when that was; the zero time if it was not lately.
+func (n *noted) last(at types.NamespacedName, now time.Time) time.Time {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	maps.DeleteFunc(n.times, func(_ types.NamespacedName, then time.Time) bool { return now.Sub(then) > leastAge })
+	return n.times[at]
 }
 
 // parts are those that were read or written last, up to maxParts bytes. The zero value has none.

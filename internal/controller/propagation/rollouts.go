@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
@@ -28,20 +28,28 @@ const awaitedDelay = 200 * time.Millisecond
 // cluster has which revision is written down with the report, and acted upon when it is: whoever leads
 // then, it is the same. A revision is kept before anything is written that names it.
 func (rep *reporter) advance(
-	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, k known,
+	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known,
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
 	g := p.governed
 	switch {
 	case g == nil || p.gone:
 		return nil, time.Time{}, nil
-	case g.blocked != "" || p.blocked != "" || p.dryRun, k.rollout != g.recorded:
-		// Nothing is known, or it is being decided anew on the ground of what is written down by now.
+	case g.blocked != "" || p.blocked != "" || p.dryRun:
+		return k.rollout, time.Time{}, nil // Nothing is known.
+	}
+	was := k.rollout
+	if was == nil || was.UID != p.uid {
+		was = g.recorded // The record is new, or was that of another object of the name.
+	}
+	if was != g.recorded {
+		rep.decider.add(key, priorityChanged) // It is decided anew on the ground of what is written down by now.
 		return k.rollout, time.Time{}, nil
 	}
 	in := rep.standing(key, p, statuses, k.steering)
-	is, until = release.Next(k.rollout, in)
-	if k.rollout == nil || is.Target.Name != k.rollout.Target.Name {
-		if err := rep.revisions.keep(ctx, key, r, rep.decider, &is.Target); err != nil {
+	is, until = release.Next(was, in)
+	is.UID = p.uid
+	if was == nil || is.Target.Name != was.Target.Name {
+		if err := rep.revisions.keep(ctx, key, rep.decider, &is.Target); err != nil {
 			return k.rollout, time.Time{}, err
 		}
 	}
@@ -203,21 +211,20 @@ func (rep *reporter) announceRollout(source *unstructured.Unstructured, was, is 
 // errRevision is wrapped by the error for a revision that cannot be kept now, as the object is another by now.
 var errRevision = errors.New("the revision is not the newest any more")
 
-// namesOf are the parts of revisions that a rollout names.
-func namesOf(s *refractv1alpha1.RolloutStatus) []string {
+// partsOf are where the parts of revisions are kept that the rollout of an object names.
+func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) []types.NamespacedName {
 	if s == nil {
 		return nil
 	}
-	var names []string
+	var parts []types.NamespacedName
 	for _, r := range []*refractv1alpha1.Revision{&s.Target, &s.LastGood, s.Superseded} {
 		if r == nil {
 			continue
 		}
-		names = append(names, r.Object)
+		parts = append(parts, objectPlace(key, r.Object, system))
 		for i := range r.Policies {
-			names = append(names, r.Policies[i].Revision)
+			parts = append(parts, policyPlace(key, &r.Policies[i], system))
 		}
 	}
-	slices.SortFunc(names, strings.Compare)
-	return slices.Compact(names)
+	return parts
 }

@@ -234,21 +234,22 @@ func (s *state) readied(key Key, cluster string, ready bool, now time.Time) (sin
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
-	if e == nil || !e.desired.governed.awaits(cluster) {
+	if e == nil || e.desired.governed == nil {
 		return time.Time{}, false
 	}
+	awaited = e.desired.governed.awaits(cluster)
 	r, reported := e.statuses[cluster]
 	if !reported {
-		return time.Time{}, true
+		return time.Time{}, awaited
 	}
 	switch {
-	case !ready:
-		r.readySince = time.Time{}
+	case !ready || !awaited:
+		r.readySince = time.Time{} // Nobody would see a break while nobody waits.
 	case r.readySince.IsZero():
 		r.readySince = now
 	}
 	e.statuses[cluster] = r
-	return r.readySince, true
+	return r.readySince, awaited
 }
 
 // setFollowers records what travels with the key. It returns those for which that is
