@@ -347,6 +347,9 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	if reported {
 		s.State, s.Reason, s.Message = r.state, r.reason, r.message
 		s.Generation, s.Hash, s.Fields, s.Drift, s.Adopted = r.generation, r.hash, r.baseline(), r.drift, r.adopted
+		if p.governed.awaits(name) {
+			s.ReadySince = microTime(r.readySince)
+		}
 	}
 	t := p.targets[name]
 	if t != nil {
@@ -378,9 +381,16 @@ func (rep *reporter) sayReadiness(key Key, p *desiredState, m *member.Member, s 
 	if !p.governed.awaits(m.Name) {
 		return
 	}
-	if since, awaited := rep.readied(m, key); awaited && !since.IsZero() {
-		s.ReadySince = &metav1.MicroTime{Time: since.Truncate(time.Microsecond)}
+	since, _ := rep.readied(m, key)
+	s.ReadySince = microTime(since)
+}
+
+// microTime is a time as it comes back when it was written down; nil for the zero time.
+func microTime(t time.Time) *metav1.MicroTime {
+	if t.IsZero() {
+		return nil
 	}
+	return &metav1.MicroTime{Time: t.Truncate(time.Microsecond)}
 }
 
 func pendingUnlessBroken(s refractv1alpha1.ClusterState) refractv1alpha1.ClusterState {
