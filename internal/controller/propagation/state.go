@@ -487,6 +487,9 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 			e.previous.placed = without(e.previous.placed, cluster)
 		}
 	} else {
+		if now := e.statuses[cluster]; now.hash == r.hash {
+			r.readySince = now.readySince // It may have been seen while the applier was at work.
+		}
 		e.statuses[cluster] = r
 	}
 	if _, reports := e.statuses[cluster]; reports != reported {
