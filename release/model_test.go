@@ -73,6 +73,7 @@ type member struct {
 	really                  time.Time // The same, as it is.
 	recorded                time.Time // What was written down of since.
 	back                    time.Time // Since when it can be reached.
+	unknown                 bool      // Whoever looks after it has just started anew, and has not read what it holds.
 }
 
 // world is a fleet, the policies of an object, and who looks after it.
@@ -241,6 +242,7 @@ func (w *world) step() error {
 			if x.since = w.now; !x.recorded.IsZero() {
 				x.since = x.recorded
 			}
+			x.unknown = w.IntN(2) == 0
 		}
 		w.notef("restart")
 	case 10:
@@ -312,6 +314,9 @@ func (w *world) input() *Input {
 			continue
 		}
 		c := Cluster{Cluster: m.Cluster, Offline: m.offline, Joining: m.content == "", Ready: m.ready, ReadySince: m.since}
+		if m.unknown && m.content != "" {
+			c.Unknown, c.Ready, c.ReadySince = true, false, time.Time{}
+		}
 		if w.status != nil {
 			has := Assigned(w.status, m.Name)
 			good := w.status.LastGood
@@ -352,6 +357,10 @@ func (w *world) check() error {
 		}
 	}
 	for _, m := range w.members {
+		if m.unknown {
+			m.unknown = false // It has read that by the next look, and what was written down stays until then.
+			continue
+		}
 		if m.recorded = m.since; !m.ready || m.offline {
 			m.recorded = time.Time{}
 		}
@@ -500,7 +509,8 @@ func (l *laws) failing() error {
 	for i := range l.was.Current {
 		entry := &l.was.Current[i]
 		m := l.of(entry.Name)
-		if !m.there || m.offline || entry.Since == nil {
+		if !m.there || m.offline || entry.Since == nil ||
+			slices.ContainsFunc(l.in.Clusters, func(c Cluster) bool { return c.Name == entry.Name && c.Unknown }) {
 			continue
 		}
 		holds := m.content == contentOf(&l.was.Target, m)

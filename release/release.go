@@ -22,6 +22,9 @@ type Cluster struct {
 
 	// Offline is whether it cannot be reached, so that nothing else is known of it.
 	Offline bool
+	// Unknown is whether nobody knows yet whether its copy is ready, as after a restart: that says nothing
+	// for it and nothing against it.
+	Unknown bool
 	// Joining is whether it has no copy yet. It gets its first at once.
 	Joining bool
 	// Changes is whether the target gives it another content than the last good revision does.
@@ -406,7 +409,7 @@ func (r *rollout) watch() {
 	// A wave that goes on has to stay as it has become.
 	for _, name := range slices.Clone(r.Done) {
 		c := r.clusters[name]
-		if int(r.Opened)-1 == r.waveOf(c) && !c.Offline && c.Holds && !c.Ready && !r.over(int(r.Opened)-1) {
+		if int(r.Opened)-1 == r.waveOf(c) && !c.Offline && !c.Unknown && c.Holds && !c.Ready && !r.over(int(r.Opened)-1) {
 			r.Done = slices.DeleteFunc(r.Done, func(done string) bool { return done == name })
 			r.fail(name, because("it was ready, and then not", c.Why))
 		}
@@ -417,7 +420,7 @@ func (r *rollout) watch() {
 func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why string, done bool) {
 	now, p := r.in.Now, r.in.Policy
 	switch {
-	case c.Offline:
+	case c.Offline, c.Unknown:
 		return "", false
 	case entry.Since == nil:
 		entry.Since = at(now)

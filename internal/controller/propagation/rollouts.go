@@ -77,6 +77,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		c := release.Cluster{
 			Cluster: match.Cluster{Name: name, Labels: all[i].Labels},
 			Offline: row.State == refractv1alpha1.StateOffline,
+			Unknown: row.State == refractv1alpha1.StateSynced && row.Readiness == "",
 			Joining: row.Hash == "",
 			Holds:   row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash,
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
