@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
+	"os"
 	"strings"
 	"syscall"
 	"testing"
@@ -181,6 +183,70 @@ func TestHeld(t *testing.T) {
 	reaches(t, ns, refractv1alpha1.RolloutComplete, func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Offline) == 0 })
 }
 
+// brief is how long others wait for a replica that was killed. One that cannot renew its Lease for two thirds of that ends, as
+// on a machine that is busy with other things.
+const brief = "8s"
+
+// TestKilled: the controllers are killed again and again in one rollout. No cluster gets it early, and none has to wait for
+// longer than it says.
+func TestKilled(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	const bake = 8 * time.Second
+	apply(t, ns, shop, `
+apiVersion: refract.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: careful, namespace: NS}
+spec:
+  waves:
+  - {name: canary, targetClusters: {clusters: [member-2]}, minReadySeconds: 8}
+  - {name: second, targetClusters: {clusters: [member-1]}, minReadySeconds: 8}
+  - {name: third, targetClusters: {clusters: [member-3]}, minReadySeconds: 8}
+  health: {timeoutSeconds: 120}
+`)
+	complete(t, ns)
+	times := 5
+	if os.Getenv("REFRACT_SOAK") != "" {
+		times = 20
+	}
+	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
+	release(t, ns, "shop:2")
+	random := rand.New(rand.NewPCG(1, 2))
+	var led []interval // When somebody led.
+	for range times {
+		began := restart(t, syscall.SIGKILL, "--lease-duration", brief)
+		<-time.After(time.Duration(random.IntN(2500)) * time.Millisecond) // When they are killed is to be any time.
+		led = append(led, interval{began, time.Now()})
+	}
+	led = append(led, interval{restart(t, syscall.SIGKILL), time.Now().Add(time.Hour)})
+	complete(t, ns)
+	order := []string{"member-2", "member-1", "member-3", "member-4"}
+	for i := range order[1:] {
+		before, after := h.since(order[i], "shop:2"), h.since(order[i+1], "shop:2")
+		late := after.Sub(due(before.Add(bake), led))
+		t.Logf("%s got it %.1f s after %s, %.1f s after somebody who led could have given it", order[i+1], after.Sub(before).Seconds(), order[i], late.Seconds())
+		if after.Sub(before) < bake {
+			t.Errorf("%s got it %s after %s: want 8 s at least", order[i+1], after.Sub(before), order[i])
+		}
+	}
+}
+
+// interval is a time in which a replica led.
+type interval struct{ from, to time.Time }
+
+// due is when somebody who led could have done what was to be done at a time.
+func due(at time.Time, led []interval) time.Time {
+	for _, i := range led {
+		if i.to.After(at) {
+			if i.from.After(at) {
+				return i.from
+			}
+			return at
+		}
+	}
+	return at
+}
+
 // restart ends the controllers with a signal and starts them again. It returns when they lead: the time of that.
 func restart(t *testing.T, signal syscall.Signal, args ...string) time.Time {
 	t.Helper()
@@ -212,7 +278,7 @@ func TestLeaderKilled(t *testing.T) {
 	t.Cleanup(func() { restart(t, syscall.SIGTERM) })
 	replicas := map[string]*harness.Replica{}
 	begin := func(name string) {
-		r, err := env.Replica(name, "--lease-duration", "5s")
+		r, err := env.Replica(name, "--lease-duration", brief)
 		if err != nil {
 			t.Fatal(err)
 		}
