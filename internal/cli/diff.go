@@ -43,6 +43,10 @@ choice, what a deleted policy changed is taken back, and copies stay where they
 are when their PropagationPolicy is deleted, when their object cannot be rendered
 any more, and on a cluster that leaves.
 
+Where a rollout policy says how a change of an object goes out, the waves follow:
+which clusters get it in which order, how many at a time, and what waits for an
+approval. What is created or deleted is so at once.
+
 Marks: - deleted, ✗ fails and stays as it is, ~ changed, ✔ failed before, so that
 what is there is not known, + created; in front of a change + adds, ~ replaces and
 - removes, and ! says what else happens. Behind a change stands who made the new

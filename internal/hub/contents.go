@@ -28,9 +28,9 @@ import (
 // Contents are what a hub holds of what Refract acts on.
 type Contents struct {
 	// Objects are policies, clusters, reports on propagation, the objects that ask
-	// to be propagated, and the CustomResourceDefinitions of their kinds; by
-	// namespace, kind, group and name. Of the CustomResourceDefinitions those that do not
-	// ask to be propagated are annotated with [manifest.LocalConfig].
+	// to be propagated, the CustomResourceDefinitions of their kinds, and the Namespaces that
+	// name a rollout policy; by namespace, kind, group and name. Of the latter two those that do
+	// not ask to be propagated are annotated with [manifest.LocalConfig].
 	Objects    []*unstructured.Unstructured
 	namespaced map[schema.GroupKind]bool
 }
@@ -79,6 +79,8 @@ type request struct {
 	selector string
 	// about chooses what is kept of the answer; nil keeps all.
 	about func(*unstructured.Unstructured) bool
+	// local is whether the objects say something of others, and do not go anywhere.
+	local bool
 }
 
 type reader struct {
@@ -86,6 +88,8 @@ type reader struct {
 	requests []request
 	contents *Contents
 }
+
+var namespaceKind = schema.GroupKind{Kind: "Namespace"}
 
 var crdKind = schema.GroupKind{Group: "apiextensions.k8s.io", Kind: "CustomResourceDefinition"}
 
@@ -131,6 +135,9 @@ func (r *reader) plan(lists []*metav1.APIResourceList) error {
 					r.requests = append(r.requests, request{resource: gvr, selector: label})
 				}
 			}
+			if gvk.GroupKind() == namespaceKind {
+				r.requests = append(r.requests, request{resource: gvr, selector: refractv1alpha1.ClusterRolloutPolicyLabel, local: true})
+			}
 		}
 	}
 	if !ours[corev1alpha1.GroupVersion.Group] {
@@ -175,7 +182,8 @@ func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstru
 	if len(kinds) == 0 {
 		return nil, nil
 	}
-	found, err := r.list(ctx, &request{
+	return r.list(ctx, &request{
+		local:    true,
 		resource: schema.GroupVersionResource{Group: crdKind.Group, Version: "v1", Resource: "customresourcedefinitions"},
 		about: func(crd *unstructured.Unstructured) bool {
 			group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
@@ -183,18 +191,6 @@ func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstru
 			return kinds[schema.GroupKind{Group: group, Kind: kind}]
 		},
 	})
-	if err != nil {
-		return nil, err
-	}
-	for _, crd := range found {
-		annotations := crd.GetAnnotations()
-		if annotations == nil {
-			annotations = map[string]string{}
-		}
-		annotations[manifest.LocalConfig] = "true"
-		crd.SetAnnotations(annotations)
-	}
-	return found, nil
 }
 
 // list asks for a list, page by page.
@@ -209,6 +205,9 @@ func (r *reader) list(ctx context.Context, q *request) ([]*unstructured.Unstruct
 			return fmt.Errorf("got a %T", obj)
 		}
 		if q.about == nil || q.about(u) {
+			if q.local {
+				keepLocal(u)
+			}
 			found = append(found, u)
 		}
 		return nil
@@ -217,6 +216,15 @@ func (r *reader) list(ctx context.Context, q *request) ([]*unstructured.Unstruct
 		return nil, fmt.Errorf("listing %s on the hub: %w", q.resource.GroupResource(), err)
 	}
 	return found, nil
+}
+
+func keepLocal(u *unstructured.Unstructured) {
+	annotations := u.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[manifest.LocalConfig] = "true"
+	u.SetAnnotations(annotations)
 }
 
 // distinct returns all objects once, the first of those that are the same, in

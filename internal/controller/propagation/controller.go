@@ -200,7 +200,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
 		},
 		decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
-		inventory: &inventory{client: hub.client, policies: policies, sources: sources, state: state},
+		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},
 	}, nil
 }
 

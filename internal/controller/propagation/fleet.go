@@ -19,10 +19,11 @@ import (
 
 // inventory collects what the hub holds of what Refract acts on.
 type inventory struct {
-	client   client.Reader // Reads from caches.
-	policies *policies
-	sources  *sources
-	state    *state
+	client     client.Reader // Reads from caches.
+	policies   *policies
+	sources    *sources
+	namespaces *hubNamespaces
+	state      *state
 
 	last atomic.Pointer[contents] // What was collected.
 }
@@ -121,6 +122,7 @@ func (v *inventory) collect(ctx context.Context, had, now *contents) ([]*unstruc
 		now.stored[editionOf(item)] = u
 		all = append(all, u)
 	}
+	all = append(all, v.namespaces.floored()...)
 	for _, key := range v.state.keys() {
 		if ctx.Err() != nil {
 			return nil, context.Cause(ctx)
@@ -165,7 +167,11 @@ func (c *contents) untyped(item client.Object) (*unstructured.Unstructured, erro
 	if u := c.stored[v]; u != nil && v.uid != "" {
 		return u, nil
 	}
-	return unstructuredOf(item, corev1alpha1.GroupVersion.WithKind(v.kind))
+	gv := corev1alpha1.GroupVersion
+	if v.kind == refractv1alpha1.KindRolloutPolicy || v.kind == refractv1alpha1.KindClusterRolloutPolicy {
+		gv = refractv1alpha1.GroupVersion
+	}
+	return unstructuredOf(item, gv.WithKind(v.kind))
 }
 
 func editionOf(item client.Object) edition {

@@ -5,12 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/util/workqueue"
@@ -19,6 +21,7 @@ import (
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
+	"refract.dev/placement"
 )
 
 var namespaceResource = schema.GroupVersionResource{Version: "v1", Resource: "namespaces"}
@@ -74,6 +77,25 @@ func (h *hubNamespaces) floor(name string) (labels map[string]string, known bool
 		return nil, known
 	}
 	return ns.GetLabels(), true
+}
+
+// floored returns the namespaces that name a rollout policy for their objects and do not travel
+// themselves, by name. They are shared, and not to be modified.
+func (h *hubNamespaces) floored() []*unstructured.Unstructured {
+	h.mu.Lock()
+	names := slices.Sorted(maps.Keys(h.floors))
+	h.mu.Unlock()
+	var all []*unstructured.Unstructured
+	for _, name := range names {
+		ns, _ := h.view.get(types.NamespacedName{Name: name})
+		if ns == nil {
+			continue
+		}
+		if _, asks, _, _ := placement.Named(ns.GetLabels(), ""); !asks { //nolint:dogsled // Whether the labels are right is not the question.
+			all = append(all, ns)
+		}
+	}
+	return all
 }
 
 func newHubNamespaces(live client.Reader, carried namespaceLabels, changed func(string)) *hubNamespaces {

@@ -45,6 +45,7 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	}
 	c := newComparison(before, after)
 	c.live = from.Live && to.Live
+	c.rollouts = newRollouts(from, to)
 	if err := c.show(options.Clusters); err != nil {
 		return nil, err
 	}
@@ -155,9 +156,10 @@ type comparison struct {
 	live  bool                          // Whether both sides are a hub.
 	least map[manifest.Identity][]int64 // The fewest pods of what is scaled; see copies.
 
-	groups  *groups
-	notes   *notes
-	unknown []Unknown
+	groups   *groups
+	rollouts *rollouts
+	notes    *notes
+	unknown  []Unknown
 }
 
 // cluster is a cluster of either side.

@@ -18,6 +18,8 @@ type Diff struct {
 	// Groups are copies that become different in the same way, what is most
 	// dangerous first. No copy is in two of them.
 	Groups []Group
+	// Rollouts say how changes go out that do not reach every cluster at once.
+	Rollouts []Rollout
 	// Notes are about what does not become different and is worth knowing.
 	Notes []Note
 	// Unknown are objects that could not be compared, in the order of their names: a

@@ -21,7 +21,7 @@ const maxMarkdown = 65_000
 func WriteMarkdown(w io.Writer, d *Diff) error {
 	groups := d.masked()
 	head := fmt.Sprintf("### Refract: %s\n", &d.Totals)
-	notes := markdownNotes(d.Notes)
+	notes := markdownWaves(d.Rollouts) + markdownNotes(d.Notes)
 	left := maxMarkdown - len(head) - len(notes) - reserve
 
 	var rows []string
@@ -82,6 +82,28 @@ const (
 	mostNotes   = 20
 	mostChanges = 3
 )
+
+func markdownWaves(rollouts []Rollout) string {
+	if len(rollouts) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	for i := range rollouts {
+		if i == mostNotes {
+			fmt.Fprintf(&b, "\n%s more out wave by wave.\n", output.Count(len(rollouts)-mostNotes, "group goes", "groups go"))
+			break
+		}
+		fmt.Fprintf(&b, "\n%s:\n\n", literal(cut(rollouts[i].heading())))
+		for k, line := range rollouts[i].lines() {
+			if k == mostNotes {
+				fmt.Fprintf(&b, "- and %d more\n", len(rollouts[i].Waves)-mostNotes)
+				break
+			}
+			fmt.Fprintf(&b, "%s\n", literal(cut(line)))
+		}
+	}
+	return b.String()
+}
 
 func markdownNotes(notes []Note) string {
 	if len(notes) == 0 {

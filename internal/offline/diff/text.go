@@ -13,8 +13,8 @@ import (
 	"refract.dev/tree"
 )
 
-// WriteText writes the groups for people to read, then the notes, then a line
-// that counts.
+// WriteText writes the groups for people to read, then in which waves they go out, then the
+// notes, then a line that counts.
 func WriteText(w io.Writer, d *Diff) error {
 	out := bufio.NewWriter(w)
 	groups := d.masked()
@@ -22,6 +22,13 @@ func WriteText(w io.Writer, d *Diff) error {
 		g := &groups[i]
 		fmt.Fprintf(out, "%s %s\n", g.mark(), g.heading())
 		for _, line := range g.lines() {
+			fmt.Fprintf(out, "    %s\n", line)
+		}
+		fmt.Fprintln(out)
+	}
+	for i := range d.Rollouts {
+		fmt.Fprintln(out, d.Rollouts[i].heading())
+		for _, line := range d.Rollouts[i].lines() {
 			fmt.Fprintf(out, "    %s\n", line)
 		}
 		fmt.Fprintln(out)
@@ -243,11 +250,13 @@ type document struct {
 	Kind       string  `json:"kind"`
 	Totals     Totals  `json:"totals"`
 	Groups     []Group `json:"groups"`
-	Notes      []Note  `json:"notes"`
+	// Rollouts are absent if every change reaches all clusters at once.
+	Rollouts []Rollout `json:"rollouts,omitempty"`
+	Notes    []Note    `json:"notes"`
 }
 
 func (d *Diff) document() *document {
-	doc := &document{APIVersion: "refract.dev/v1alpha1", Kind: "Diff", Totals: d.Totals, Groups: d.masked(), Notes: d.Notes}
+	doc := &document{APIVersion: "refract.dev/v1alpha1", Kind: "Diff", Totals: d.Totals, Groups: d.masked(), Rollouts: d.Rollouts, Notes: d.Notes}
 	if doc.Notes == nil {
 		doc.Notes = []Note{}
 	}

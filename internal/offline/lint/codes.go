@@ -48,6 +48,7 @@ const (
 	MinReplicasTooGreat         Code = "min-replicas-too-great"
 	ReplicasWithoutRoom         Code = "replicas-without-room"
 	InertField                  Code = "inert-field"
+	WaveTakesNoCluster          Code = "wave-takes-no-cluster"
 )
 
 // Codes of what the rules of override policies do.

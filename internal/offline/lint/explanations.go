@@ -55,8 +55,8 @@ var Codes = []Explanation{
 
 	{
 		MissingPolicy, Error, "An object names a policy that is not there",
-		"The object waits: nothing is sent anywhere until the policy exists. Policies of the namespaced kinds are looked for in " +
-			"the object's namespace.",
+		"The object waits: nothing is sent anywhere until the policy exists; of a rollout policy, no change of what is there already. " +
+			"Policies of the namespaced kinds are looked for in the object's namespace.",
 	},
 	{
 		EmptyPolicyLabel, Error, "A label that names a policy is empty",
@@ -76,7 +76,7 @@ var Codes = []Explanation{
 	},
 	{
 		NamespacedLabel, Error, "A cluster-scoped object names a namespaced policy",
-		"Only ClusterPropagationPolicies and ClusterOverridePolicies apply to objects without a namespace.",
+		"Only ClusterPropagationPolicies, ClusterOverridePolicies and ClusterRolloutPolicies apply to objects without a namespace.",
 	},
 	{
 		OverrideWithoutPropagation, Warning, "An object names an override policy and no propagation policy",
@@ -158,6 +158,11 @@ var Codes = []Explanation{
 	{
 		InertField, Warning, "A field is accepted and not acted on",
 		"It is there for manifests written for KubeAdmiral, or another field of the same item leaves it without a meaning.",
+	},
+	{
+		WaveTakesNoCluster, Warning, "A wave of a rollout policy takes no cluster",
+		"A cluster is in the first wave that takes it, and those that no wave takes come last. What was meant to be tried on few clusters " +
+			"at first may reach many of them at once.",
 	},
 
 	{

@@ -115,7 +115,7 @@ func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Out
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
 	result.Summary = Summary{
 		Objects:  len(set.Objects) - len(set.InjectionPolicies),
-		Policies: len(f.policies.overriding) + len(f.policies.placing) + len(set.InjectionPolicies),
+		Policies: len(f.policies.overriding) + len(f.policies.placing) + len(set.InjectionPolicies) + len(set.RolloutPolicies) + len(set.ClusterRolloutPolicies),
 		Clusters: len(set.Clusters),
 	}
 	for i := range result.Findings {
@@ -153,6 +153,7 @@ func (f *fleet) checks(out *report) []func() {
 		func() { checkInert(placing, out) },
 		func() { checkIgnored(overriding, out) },
 		func() { checkTargets(overriding, clusters, lost, out) },
+		func() { checkRollouts(set, clusters, lost, out) },
 		// What override policies do.
 		func() { checkEmpty(overriding, out) },
 		func() { checkReach(outcomes, policies, clusters, lost, out) },

@@ -4,6 +4,7 @@ import (
 	"slices"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/tree"
 )
@@ -67,4 +68,5 @@ var ourKinds = []string{
 	corev1alpha1.KindOverridePolicy, corev1alpha1.KindClusterOverridePolicy,
 	corev1alpha1.KindPropagationPolicy, corev1alpha1.KindClusterPropagationPolicy,
 	corev1alpha1.KindFederatedCluster,
+	refractv1alpha1.KindRolloutPolicy, refractv1alpha1.KindClusterRolloutPolicy,
 }

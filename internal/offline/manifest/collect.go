@@ -52,7 +52,7 @@ func (c *collector) add(value any, place Place, l lines) {
 		c.problems = append(c.problems, &Problem{Place: place, Fact: fmt.Sprintf("is %s, want an object", tree.TypeName(value))})
 		return
 	}
-	if staysLocal(content) && !isDefinition(content) {
+	if staysLocal(content) && !explains(content) {
 		return
 	}
 	items, isList := listItems(content)

@@ -44,7 +44,7 @@ func appendObjects(to []Document, value any, place Place, l lines) ([]Document, 
 	if !ok {
 		return to, []*Problem{{Place: place, Fact: fmt.Sprintf("is %s, want an object", tree.TypeName(value))}}
 	}
-	if staysLocal(content) && !isDefinition(content) {
+	if staysLocal(content) && !explains(content) {
 		return to, nil
 	}
 	items, isList := listItems(content)

@@ -13,7 +13,8 @@ import (
 // A kind whose scope is not known otherwise is as namespaced says; that may be
 // nil. Failing that, an object without a namespace is of a kind that has none.
 // Objects are not too large, as they are stored; none is taken apart as a list,
-// and none but a CustomResourceDefinition stays local. Integers must be int64.
+// and none but a CustomResourceDefinition stays local, and a
+// Namespace that names a rollout policy for its objects and does not ask to be propagated. Integers must be int64.
 //
 // A policy with mistakes is in the Set all the same, as it is in force, and its
 // problems are returned.
@@ -62,6 +63,6 @@ func (m *Previous) recall(place Place, u *unstructured.Unstructured) *object {
 	}
 	o := newObject(place, u, lines{})
 	o.stored = true
-	o.local = o.local && isDefinition(u.Object)
+	o.local = (o.local && explains(u.Object)) || (namesRollout(u.Object) && !asksToBePropagated(u.Object))
 	return o
 }

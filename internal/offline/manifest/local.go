@@ -43,8 +43,21 @@ func asksToBePropagated(content map[string]any) bool {
 	return false
 }
 
-// isDefinition reports whether an object is a CustomResourceDefinition, which says
-// something about others even where it goes nowhere itself.
+// explains reports whether an object says something about others even where it goes nowhere
+// itself: a CustomResourceDefinition, and a Namespace, which may name a rollout policy for them.
+func explains(content map[string]any) bool { return isDefinition(content) || isNamespace(content) }
+
+func isNamespace(content map[string]any) bool {
+	return content["apiVersion"] == "v1" && content["kind"] == "Namespace"
+}
+
+// namesRollout reports whether an object is a Namespace that names a rollout policy.
+func namesRollout(content map[string]any) bool {
+	_, named, _ := unstructured.NestedFieldNoCopy(content, "metadata", "labels", refractv1alpha1.ClusterRolloutPolicyLabel)
+	return named && isNamespace(content)
+}
+
+// isDefinition reports whether an object is a CustomResourceDefinition.
 func isDefinition(content map[string]any) bool {
 	version, _ := content["apiVersion"].(string)
 	gv, _ := schema.ParseGroupVersion(version) // A bad one is reported with the object.

@@ -16,10 +16,12 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
 	"refract.dev/inject"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/release"
 	"refract.dev/tree"
 )
 
@@ -44,13 +46,20 @@ type Set struct {
 	ClusterPropagationPolicies []Policy[corev1alpha1.ClusterPropagationPolicy, placement.Policy]
 	Clusters                   []Cluster
 
+	// RolloutPolicies and ClusterRolloutPolicies say how a change goes out. What one of a live
+	// Set is compiled to is nil if it is not valid: it is in force all the same, and has nothing
+	// released.
+	RolloutPolicies        []Policy[refractv1alpha1.RolloutPolicy, release.Policy]
+	ClusterRolloutPolicies []Policy[refractv1alpha1.ClusterRolloutPolicy, release.Policy]
+
 	// InjectionPolicies are those of the Objects, compiled as they stand: what an
 	// annotated Service adds is in none but those that an API server has completed.
 	InjectionPolicies []Policy[refractv1beta1.ServiceInjectionPolicy, inject.Policy]
 
-	// Definitions are the CustomResourceDefinitions. One that is annotated with
+	// Definitions are the CustomResourceDefinitions, and Namespaces those that say by which
+	// rollout policy their objects change, and all others. One that is annotated with
 	// [LocalConfig] is not among the Objects and Manifests.
-	Definitions []Object
+	Definitions, Namespaces []Object
 	// Propagations are what the controllers report about objects.
 	Propagations []Propagation
 

@@ -175,9 +175,13 @@ func (o *object) decode() {
 		o.decodeRollout()
 	case isInjection(gk):
 		o.decodeInjection()
-	case isDefinition(o.Content.Object):
+	case explains(o.Content.Object):
 		o.add = func(s *Set) {
-			s.Definitions = append(s.Definitions, o.Object)
+			to := &s.Definitions
+			if isNamespace(o.Content.Object) {
+				to = &s.Namespaces
+			}
+			*to = append(*to, o.Object)
 			if !o.local {
 				s.Objects = append(s.Objects, o.Object)
 			}

@@ -50,7 +50,7 @@ var ourKinds = map[string]ourKind{
 func Understands(kind schema.GroupVersionKind) bool {
 	_, known := ourKinds[kind.Kind]
 	return (known && kind.GroupVersion() == corev1alpha1.GroupVersion) ||
-		(isReport(kind.GroupKind()) && kind.GroupVersion() == refractv1alpha1.GroupVersion)
+		((isReport(kind.GroupKind()) || isRollout(kind.GroupKind())) && kind.GroupVersion() == refractv1alpha1.GroupVersion)
 }
 
 // ours reports whether a group is that of policies and clusters.

@@ -135,12 +135,14 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if w.was != nil && !w.cluster() && len(after.Objects) == 0 {
 		a.warnings = append(a.warnings, "changes nothing: no object names this policy")
 	}
-	radius, err := blastRadius(w, before, after, within(ctx))
+	radius, rollouts, err := blastRadius(w, before, after, within(ctx))
 	if err != nil {
 		return nil, err
 	}
+	seen := v.visibility(ctx, w, before, after)
 	if radius != "" {
 		a.warnings = append(a.warnings, radius)
+		a.warnings = append(a.warnings, sayWaves(rollouts, seen)...)
 	}
 	was, err := lint.Each(before, problems, within(ctx))
 	if err != nil {
@@ -150,7 +152,7 @@ func (v *validator) advise(ctx context.Context, w *write, before, after *manifes
 	if err != nil {
 		return nil, err
 	}
-	a.judge(w, was, is, v.Lenient, v.visibility(ctx, w, before, after))
+	a.judge(w, was, is, v.Lenient, seen)
 	return a, nil
 }
 

@@ -44,8 +44,8 @@ import (
 
 // Fleet knows what the hub holds.
 type Fleet interface {
-	// Objects returns all policies, clusters and reports on propagation, and the
-	// objects with a propagation label, perhaps with the definitions of their kinds
+	// Objects returns all policies, clusters and reports on propagation, the Namespaces that
+	// name a rollout policy, and the objects with a propagation label, perhaps with the definitions of their kinds
 	// as internal/hub returns them. Nobody modifies what is returned. If
 	// nothing has changed, returning the same pointers saves work.
 	Objects(ctx context.Context) ([]*unstructured.Unstructured, error)

@@ -12,15 +12,22 @@ import (
 	"refract.dev/internal/output"
 )
 
-// blastRadius says in one sentence what becomes of copies; empty if nothing does, or if
-// there were no clusters. Its error is that of each.
-func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcome) error) (string, error) {
+// mostWaves is of how many groups of objects it is said in which waves they go out, and longestWaves how
+// much, in bytes.
+const (
+	mostWaves    = 3
+	longestWaves = 1000
+)
+
+// blastRadius says in one sentence what becomes of copies, and returns in which waves; it is empty if nothing
+// does, or if there were no clusters. Its error is that of each.
+func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcome) error) (string, []diff.Rollout, error) {
 	d, err := diff.Compare(before, after, diff.Options{Each: each})
 	if errors.Is(err, render.ErrNoClusters) {
-		return "", nil
+		return "", nil, nil
 	}
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	of := map[diff.Status]*tally{}
 	for i := range d.Groups {
@@ -49,11 +56,34 @@ func blastRadius(w *write, before, after *manifest.Set, each func(*render.Outcom
 			parts = append(parts, say.how(t))
 		}
 	}
-	text := strings.Join(parts, "; ")
-	if text != "" && w.cluster() && w.was == nil {
-		return "once it is ready, this " + text, nil
+	if len(parts) == 0 {
+		return "", nil, nil
 	}
-	return text, nil
+	text := strings.Join(parts, "; ")
+	if w.cluster() && w.was == nil {
+		text = "once it is ready, this " + text
+	}
+	return text, d.Rollouts, nil
+}
+
+// sayWaves says of the first groups of objects in which waves they go out, as far as the author may know.
+func sayWaves(rollouts []diff.Rollout, seen *visibility) []string {
+	var said []string
+	more := 0
+	for i := range rollouts {
+		if len(said) == mostWaves || !seen.seesRollout(&rollouts[i]) {
+			more++
+			continue
+		}
+		said = append(said, output.Cut(rollouts[i].String(), longestWaves))
+	}
+	switch {
+	case more > 0 && len(said) > 0:
+		said = append(said, "other objects go out wave by wave, too")
+	case more > 0:
+		said = append(said, "it goes out wave by wave")
+	}
+	return said
 }
 
 // tally counts what the same becomes of.

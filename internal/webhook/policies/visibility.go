@@ -3,6 +3,7 @@ package policies
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
@@ -10,6 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/offline/diff"
 	"refract.dev/internal/offline/lint"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
@@ -77,6 +80,26 @@ func (s *visibility) lists(at seen) bool {
 	return s.known[at]
 }
 
+// listsPolicy reports whether the author may list policies like this one.
+func (s *visibility) listsPolicy(p *render.Policy) bool {
+	gv := corev1alpha1.GroupVersion
+	if p.Kind == refractv1alpha1.KindRolloutPolicy || p.Kind == refractv1alpha1.KindClusterRolloutPolicy {
+		gv = refractv1alpha1.GroupVersion
+	}
+	return s.lists(seen{gv.WithKind(p.Kind), p.Namespace})
+}
+
+// seesRollout reports whether the author may list all that go out in the same way, and the
+// policies that say so.
+func (s *visibility) seesRollout(r *diff.Rollout) bool {
+	for i := range r.Policies {
+		if !s.listsPolicy(&r.Policies[i]) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(r.Objects, func(o render.Object) bool { return !s.seesAll(o.String()) })
+}
+
 // of returns what the author may be told of a finding.
 func (s *visibility) of(w *write, f *lint.Finding) *lint.Finding {
 	told := *f
@@ -86,7 +109,7 @@ func (s *visibility) of(w *write, f *lint.Finding) *lint.Finding {
 	case f.Object != nil:
 		hidden = !s.seesAll(f.Object.String())
 	case f.Policy != nil:
-		hidden = !s.lists(seen{corev1alpha1.GroupVersion.WithKind(f.Policy.Kind), f.Policy.Namespace})
+		hidden = !s.listsPolicy(f.Policy)
 	}
 	if hidden {
 		told.Object, told.Policy, told.Field = nil, nil, ""
