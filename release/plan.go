@@ -11,8 +11,8 @@ type PlannedWave struct {
 	Name string `json:"name,omitempty"`
 	// Clusters that get the change in it, in the order given.
 	Clusters []string `json:"clusters"`
-	// AtOnce is how many of them may have the change and not be done, while all others are
-	// ready.
+	// AtOnce is how many of them get the change at first, before one of them is ready with it; all
+	// others are ready.
 	AtOnce int `json:"atOnce"`
 	// MinReadySeconds is for how long a copy must be ready.
 	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
