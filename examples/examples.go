@@ -17,3 +17,14 @@ var Shop embed.FS
 //
 //go:embed override/namespace.yaml override/clusters.yaml override/shop/00-placement.yaml injection/demo
 var InjectionDemo embed.FS
+
+// ReleaseDemo is a rollout policy and a Deployment that obeys it, in the namespace of the shop,
+// with what places it on the clusters.
+//
+//go:embed override/namespace.yaml override/clusters.yaml override/shop/00-placement.yaml release/front.yaml
+var ReleaseDemo embed.FS
+
+// BrokenRelease is a change of it that fails on every cluster.
+//
+//go:embed release/broken
+var BrokenRelease embed.FS

@@ -64,7 +64,8 @@ func newDemoCommand(s *streams) *cobra.Command {
 		Long: `Show Refract at work: start a hub and member clusters on this machine, put the
 examples on the hub, wait until every member holds what belongs there, and print
 what differs and which policy made it so. Every copy is compared with what
-refract render says. Then a policy that injects a service into pods travels to the
+refract render says. Then a change that fails goes out by a rollout policy: one member
+gets it, and gets back what it had. Then a policy that injects a service into pods travels to the
 members, and is changed: the pods there get what it says, and are recreated.
 
 On a terminal the clusters then run on until Ctrl-C, for a look with kubectl.`,
@@ -121,6 +122,11 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if result.Right {
 		fmt.Fprintln(s.err, "hub: deleting an override policy")
 		if err := d.rollBack(ctx, result, ended); err != nil {
+			return err
+		}
+	}
+	if result.Right {
+		if err := showRollout(ctx, s, pg, result, ended); err != nil {
 			return err
 		}
 	}
@@ -240,10 +246,12 @@ type demoResult struct {
 	Objects []demoObject `json:"objects"`
 	// RollBack is what came of deleting one of the policies.
 	RollBack demoRollBack `json:"rollBack"`
+	// Rollout is what came of a change that fails; nil if it did not come to that.
+	Rollout *demoRollout `json:"rollout,omitempty"`
 	// Injection is what came of a policy for pods; nil if it did not come to that.
 	Injection *demoInjection `json:"injection,omitempty"`
 	// Right is whether every copy is what refract render says, before and after
-	// the roll-back, and whether pods have what the policy for them says.
+	// the roll-back and the change that failed, and whether pods have what the policy for them says.
 	Right bool `json:"right"`
 	// Seconds from the start of the first process.
 	Seconds float64 `json:"seconds"`
@@ -309,29 +317,41 @@ func propagates(u *unstructured.Unstructured) bool {
 // settle waits until all copies are right, and returns how it stands then; or
 // how it stands when patience is over.
 func (d *demo) settle(ctx context.Context, ended <-chan error) (*demoResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, demoPatience)
+	var result *demoResult
+	_, err := poll(ctx, demoPatience, ended, func(ctx context.Context) (done bool, err error) {
+		now, err := d.look(ctx)
+		if err != nil {
+			return false, err
+		}
+		result = now
+		return now.Right, nil
+	})
+	if err == nil && result == nil {
+		err = errors.New("nothing was heard of the clusters")
+	}
+	return result, err
+}
+
+// poll looks again and again until it is done; ok is false if patience is over before. An error of
+// a look that patience cut short is none.
+func poll(ctx context.Context, patience time.Duration, ended <-chan error, look func(context.Context) (done bool, err error)) (ok bool, err error) {
+	within, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	var result *demoResult
 	for {
-		now, err := d.look(ctx)
+		done, err := look(within)
 		switch {
-		case err == nil && now.Right:
-			return now, nil
-		case err == nil:
-			result = now
-		case ctx.Err() == nil:
-			return nil, err
+		case err == nil && done:
+			return true, nil
+		case err != nil && within.Err() == nil:
+			return false, err
 		}
 		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) && result != nil {
-				return result, nil
-			}
-			return nil, ctx.Err()
+		case <-within.Done():
+			return false, ctx.Err()
 		case err := <-ended:
-			return nil, errors.Join(errors.New("the controllers ended"), err)
+			return false, errors.Join(errors.New("the controllers ended"), err)
 		case <-tick.C:
 		}
 	}
@@ -380,10 +400,18 @@ func (d *demo) apply(ctx context.Context) error {
 		if u.GetKind() == corev1alpha1.KindFederatedCluster {
 			continue
 		}
-		err := d.hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("refract-demo"), client.ForceOwnership)
-		if err != nil {
-			return fmt.Errorf("applying %s %s: %w", u.GetKind(), client.ObjectKeyFromObject(u), err)
+		if err := d.put(ctx, u); err != nil {
+			return err
 		}
+	}
+	return nil
+}
+
+// put puts an object on the hub as it stands.
+func (d *demo) put(ctx context.Context, u *unstructured.Unstructured) error {
+	err := d.hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(u.DeepCopy()), client.FieldOwner("refract-demo"), client.ForceOwnership)
+	if err != nil {
+		return fmt.Errorf("applying %s %s: %w", u.GetKind(), client.ObjectKeyFromObject(u), err)
 	}
 	return nil
 }

@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -134,9 +133,8 @@ func (d *demo) change(ctx context.Context) error {
 		if err := unstructured.SetNestedSlice(o.Content.Object, env, "spec", "env"); err != nil {
 			return err
 		}
-		err := d.hub.Apply(ctx, client.ApplyConfigurationFromUnstructured(o.Content.DeepCopy()), client.FieldOwner("refract-demo"), client.ForceOwnership)
-		if err != nil {
-			return fmt.Errorf("applying %s %s: %w", o.Content.GetKind(), client.ObjectKeyFromObject(o.Content), err)
+		if err := d.put(ctx, o.Content); err != nil {
+			return err
 		}
 	}
 	var err error
@@ -147,29 +145,12 @@ func (d *demo) change(ctx context.Context) error {
 // awaitPods waits until all pods of the consumer run on every member with the value,
 // and none of the old ones is left. It returns none if patience is over before.
 func (d *demo) awaitPods(ctx context.Context, value string, old []demoPod, ended <-chan error) ([]demoPod, error) {
-	ctx, cancel := context.WithTimeout(ctx, demoPodPatience)
-	defer cancel()
-	tick := time.NewTicker(100 * time.Millisecond)
-	defer tick.Stop()
-	for {
-		pods, err := d.podsWith(ctx, value, old)
-		switch {
-		case err == nil && pods != nil:
-			return pods, nil
-		case err != nil && ctx.Err() == nil:
-			return nil, err
-		}
-		select {
-		case <-ctx.Done():
-			if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-				return nil, nil
-			}
-			return nil, ctx.Err()
-		case err := <-ended:
-			return nil, errors.Join(errors.New("the controllers ended"), err)
-		case <-tick.C:
-		}
-	}
+	var pods []demoPod
+	_, err := poll(ctx, demoPodPatience, ended, func(ctx context.Context) (done bool, err error) {
+		pods, err = d.podsWith(ctx, value, old)
+		return pods != nil, err
+	})
+	return pods, err
 }
 
 // podsWith returns the pods of the consumer on all members; none if they are not as

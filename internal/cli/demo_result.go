@@ -26,6 +26,7 @@ func (o *demoOptions) print(w io.Writer, r *demoResult) error {
 		fmt.Fprintf(w, "\n%s %s/%s deleted: rolled back everywhere after %.2f s\n",
 			r.RollBack.Policy.Kind, r.RollBack.Policy.Namespace, r.RollBack.Policy.Name, r.RollBack.Seconds)
 	}
+	printRollout(w, r.Rollout)
 	printInjection(w, r.Injection)
 	if !r.Right {
 		_, err := fmt.Fprintln(w, "\n✗ not everything is as it should be")

@@ -9,7 +9,6 @@ import (
 	"io"
 	"net"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"strings"
@@ -268,9 +267,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 	began := time.Now()
 	do()
 	s.until(b, func() bool {
-		var n int
-		s.get(b, "/count?selector="+url.QueryEscape(selector), &n)
-		return n == want
+		return s.count(b, selector) == want
 	})
 	took := time.Since(began)
 	settled := s.settle(b)
@@ -335,8 +332,7 @@ func (s *simulated) restart(b *testing.B) {
 	b.ReportMetric(s.refract.cpu(), "restart-cpu-s")
 	after := s.requests(b)
 	b.ReportMetric(float64(after.writes()-before.writes()), "restart-writes")
-	var n int
-	if s.get(b, "/count?selector="+url.QueryEscape(ours), &n); n != s.copies()+1 {
+	if n := s.count(b, ours); n != s.copies()+1 {
 		b.Errorf("%d copies are there after the restart, want %d", n, s.copies()+1)
 	}
 	b.Logf("restart: at work after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), settled.Sub(began).Seconds(), before, after)

@@ -411,6 +411,7 @@ func TestReplicaKilledUnderLoad(t *testing.T) {
 	missed := s.uninjected("lone")
 	t.Logf("%d bare pods and %d others were created; replica %s was killed, and %d requests got no answer; %d bare pods have nothing",
 		n, owned, killed.name, s.failedOpen()-before, len(missed))
+	s.must(s.injectors.restore(t.Context())) // As a kubelet does, and of one, too, that has lost its lease on a machine that stood still.
 	p := s.untilPolicy("db", "is with all that can have it", func(p *refractv1beta1.ServiceInjectionPolicy) error {
 		if int(p.Status.Matched) != n+owned || p.Status.Stale != p.Status.Manual || int(p.Status.Stale) != len(missed) {
 			return fmt.Errorf("want %d matched, and %d to be restarted by hand", n+owned, len(missed))

@@ -10,6 +10,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
@@ -67,7 +68,30 @@ func (m *Member) show(o *object, f form) (runtime.Object, error) {
 		return nil, err
 	}
 	u.Object["metadata"] = fields
+	if o.workloads != NoWorkloads && o.resource.kind == "Deployment" {
+		u.Object["status"] = statusOf(u, o.workloads)
+	}
 	return u, nil
+}
+
+// statusOf is the status of a Deployment whose pods have all been replaced, and are ready or not.
+func statusOf(u *unstructured.Unstructured, is Workloads) map[string]any {
+	replicas, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas")
+	if !found || err != nil {
+		replicas = 1
+	}
+	available, condition := replicas, "True"
+	if is == UnreadyWorkloads {
+		available, condition = 0, "False"
+	}
+	return map[string]any{
+		"observedGeneration": u.GetGeneration(), "replicas": replicas, "updatedReplicas": replicas,
+		"readyReplicas": available, "availableReplicas": available, "unavailableReplicas": replicas - available,
+		"conditions": []any{
+			map[string]any{"type": "Available", "status": condition, "reason": "Simulated"},
+			map[string]any{"type": "Progressing", "status": "True", "reason": "NewReplicaSetAvailable"},
+		},
+	}
 }
 
 func metaType(kind string) metav1.TypeMeta {

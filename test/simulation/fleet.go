@@ -9,7 +9,8 @@
 // (protobuf and JSON), server-side apply with force, merge patches, creations and
 // deletions; a test compares the answers with those of a real one. What it does not
 // do: defaults, validation and conversion; merging of what several managers apply (an
-// apply replaces the object); controllers, but for that of namespaces.
+// apply replaces the object); controllers, but for that of namespaces, and a status of Deployments
+// if that is asked for.
 package simulation
 
 import (
@@ -107,6 +108,16 @@ func (f *Fleet) SetFault(name string, fault Fault) {
 	}
 }
 
+// SetWorkloads says what becomes of Deployments that are written from now on, on the member of this
+// name, or on all if the name is empty.
+func (f *Fleet) SetWorkloads(name string, is Workloads) {
+	for _, m := range f.Members {
+		if name == "" || m.Name == name {
+			m.workloads.Store(&is)
+		}
+	}
+}
+
 // Requests returns how many requests all members have answered so far, by what they
 // asked for: probe, discover, get, list, watch, apply, patch, create and delete.
 func (f *Fleet) Requests() map[string]int64 {
@@ -134,6 +145,7 @@ func (f *Fleet) Count(selector labels.Selector) int {
 //	GET  /requests            what Requests returns
 //	GET  /count?selector=…    what Count returns
 //	PUT  /fault?member=NAME   SetFault with the Fault in the body
+//	PUT  /workloads?member=NAME&are=WORKLOADS   SetWorkloads
 //
 // All answers are JSON.
 func (f *Fleet) Control() http.Handler {
@@ -160,6 +172,11 @@ func (f *Fleet) Control() http.Handler {
 		}
 		f.SetFault(r.URL.Query().Get("member"), fault)
 		say(w, fault)
+	})
+	mux.HandleFunc("PUT /workloads", func(w http.ResponseWriter, r *http.Request) {
+		is := Workloads(r.URL.Query().Get("are"))
+		f.SetWorkloads(r.URL.Query().Get("member"), is)
+		say(w, is)
 	})
 	return mux
 }

@@ -32,9 +32,10 @@ import (
 type Member struct {
 	Access
 
-	store  *store
-	fault  atomic.Pointer[Fault]
-	counts [verbs]atomic.Int64
+	store     *store
+	fault     atomic.Pointer[Fault]
+	workloads atomic.Pointer[Workloads]
+	counts    [verbs]atomic.Int64
 }
 
 // Access is how a member is reached.
@@ -59,6 +60,16 @@ type Fault struct {
 	// Hang is whether no request is answered at all.
 	Hang bool `json:"hang,omitempty"`
 }
+
+// Workloads is what the controllers of a member make of Deployments that are written.
+type Workloads string
+
+// What there is. Without any a Deployment has no status.
+const (
+	NoWorkloads      Workloads = ""
+	ReadyWorkloads   Workloads = "Ready"
+	UnreadyWorkloads Workloads = "Unready" // Their pods do not become ready.
+)
 
 // verb is what a request is counted as.
 type verb int
@@ -255,6 +266,9 @@ func (m *Member) write(w http.ResponseWriter, r *http.Request, at place, f form)
 			Status: metav1.StatusFailure, Code: http.StatusUnsupportedMediaType, Reason: metav1.StatusReasonUnsupportedMediaType,
 			Message: fmt.Sprintf("the body of the request was in an unknown format %q", media),
 		}}
+	}
+	if runs := m.workloads.Load(); runs != nil {
+		what.workloads = *runs
 	}
 	o, made, err := m.store.write(at, what)
 	code := http.StatusOK

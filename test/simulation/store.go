@@ -29,6 +29,7 @@ type object struct {
 	created    int64 // Unix seconds, as are the others.
 	written    int64
 	deleted    int64 // 0 unless its deletion has begun.
+	workloads  Workloads
 }
 
 // history is how many events a member remembers. A watch that asks for older ones
@@ -95,6 +96,8 @@ type written struct {
 	body []byte
 	// create refuses what is there, merge what is not.
 	create, merge bool
+	// workloads is what becomes of a Deployment.
+	workloads Workloads
 }
 
 // write applies, creates or patches. Made is whether there was no such object.
@@ -116,7 +119,7 @@ func (s *store) write(at place, w written) (o *object, made bool, err error) {
 	case was == nil && at.namespaced && s.objects[place{resource: namespaces, name: at.namespace}] == nil:
 		return nil, false, apierrors.NewNotFound(namespaces.GroupResource(), at.namespace)
 	case was == nil:
-		return s.put(at, nil, c), true, nil
+		return s.put(at, nil, c, w.workloads), true, nil
 	case w.create:
 		return nil, false, apierrors.NewAlreadyExists(at.GroupResource(), at.name)
 	case want.version != "" && want.version != fmt.Sprint(was.version):
@@ -126,7 +129,7 @@ func (s *store) write(at place, w written) (o *object, made bool, err error) {
 	case was.content == c:
 		return was, false, nil
 	}
-	return s.put(at, was, c), false, nil
+	return s.put(at, was, c, w.workloads), false, nil
 }
 
 func (s *store) patch(at place, w written) (*object, error) {
@@ -140,13 +143,13 @@ func (s *store) patch(at place, w written) (*object, error) {
 	if err != nil {
 		return nil, apierrors.NewBadRequest(err.Error())
 	}
-	return s.put(at, was, c), nil
+	return s.put(at, was, c, w.workloads), nil
 }
 
 // put makes the object at a place one with the content. The lock must be held.
-func (s *store) put(at place, was *object, c *content) *object {
+func (s *store) put(at place, was *object, c *content, runs Workloads) *object {
 	now := time.Now().Unix()
-	o := &object{content: c, resource: at.resource, created: now, written: now}
+	o := &object{content: c, resource: at.resource, created: now, written: now, workloads: runs}
 	if was == nil {
 		s.serial++
 		o.serial = s.serial

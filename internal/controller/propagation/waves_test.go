@@ -54,7 +54,9 @@ type generated struct {
 	object, overrides        [2]string // Before and after the change.
 }
 
-func (f *generated) String() string { return f.yaml(false) + "--- # After the change:\n" + f.yaml(true) }
+func (f *generated) String() string {
+	return f.yaml(false) + "--- # After the change:\n" + f.yaml(true)
+}
 
 func (f *generated) yaml(after bool) string {
 	i := 0

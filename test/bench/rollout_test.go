@@ -1,0 +1,163 @@
+package bench
+
+import (
+	"fmt"
+	"net/http"
+	"net/url"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/test/simulation"
+)
+
+// BenchmarkRollout has an OverridePolicy of all objects of a simulated fleet changed, of whose members one in twenty does not
+// become ready with it: without a rollout policy, and with one, whose canary is one in a hundred and whose other wave is ten in
+// a hundred at a time. It reports on how many members an object ever changed until the change was taken back, how long writing it
+// took, how long taking it back, and the writes to the hub for each object. It is for -benchtime 1x; $REFRACT_BENCH_FLEETS says
+// which fleets (members, objects).
+func BenchmarkRollout(b *testing.B) {
+	sizes := os.Getenv(sizesVariable)
+	if sizes == "" {
+		sizes = defaultSizes
+	}
+	for size := range strings.SplitSeq(sizes, ",") {
+		b.Run(size, func(b *testing.B) {
+			s := &simulated{}
+			if _, err := fmt.Sscanf(size, "%dx%d", &s.members, &s.objects); err != nil {
+				b.Fatalf("%s: want MEMBERSxOBJECTS, got %q", sizesVariable, size)
+			}
+			s.release(b)
+		})
+	}
+}
+
+func (s *simulated) release(b *testing.B) {
+	b.Helper()
+	b.ReportMetric(0, "ns/op") // It would hold all phases.
+	s.start(b)
+	for b.Loop() {
+		s.join(b)
+		s.canaries(b)
+		s.workloads(b, "", simulation.ReadyWorkloads)
+		labels := map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "kubeadmiral.io/override-policy-name": "op"}
+		s.phase(b, "first", func() { s.put(b, labels) }, ours+",hello=world", s.copies())
+		s.phase(b, "without", func() { apply(b, s.client, "testdata/policies-changed.yaml") }, ours+",hello=earth", s.copies())
+		s.phase(b, "back", func() { apply(b, s.client, "testdata/policies.yaml") }, ours+",hello=world", s.copies())
+
+		apply(b, s.client, "testdata/rollout.yaml")
+		labels[refractv1alpha1.RolloutPolicyLabel] = "careful"
+		s.put(b, labels)
+		s.until(b, func() bool { return s.phases(b)[refractv1alpha1.RolloutComplete] == s.objects })
+		s.settle(b)
+		for i := 7; i <= s.members; i += 20 {
+			s.workloads(b, fmt.Sprintf("m-%04d", i), simulation.UnreadyWorkloads)
+		}
+		s.changeAndRevert(b)
+	}
+}
+
+// changeAndRevert changes the policy, and waits until that is taken back everywhere.
+func (s *simulated) changeAndRevert(b *testing.B) {
+	b.Helper()
+	requests, reports, cpu := s.requests(b), s.reports(b), s.refract.cpu()
+	began := time.Now()
+	apply(b, s.client, "testdata/policies-changed.yaml")
+	most := 0
+	var written, reverting, back time.Time
+	s.until(b, func() bool {
+		n := s.count(b, ours+",hello=earth")
+		switch now := time.Now(); {
+		case n > most:
+			most, written = n, now
+		case n < most && reverting.IsZero():
+			reverting = now
+		}
+		if n > 0 || most == 0 {
+			return false
+		}
+		if back.IsZero() {
+			back = time.Now()
+		}
+		return s.phases(b)[refractv1alpha1.RolloutReverted] == s.objects
+	})
+	settled := s.settle(b)
+	after := s.requests(b)
+	objects := float64(s.objects)
+	b.ReportMetric(float64(most)/objects, "touched-members")
+	b.ReportMetric(written.Sub(began).Seconds(), "write-s")
+	b.ReportMetric(back.Sub(reverting).Seconds(), "revert-s")
+	b.ReportMetric((s.reports(b)-reports)/objects, "rollout-hub-writes/object")
+	b.ReportMetric(float64(after.writes()-requests.writes())/float64(2*most), "rollout-writes/change")
+	b.ReportMetric(s.refract.cpu()-cpu, "rollout-cpu-s")
+	b.Logf("rollout: %d copies of %d had the change; written after %.1f s, taken back %.1f s after that began, at rest after %.1f s",
+		most, s.copies(), written.Sub(began).Seconds(), back.Sub(reverting).Seconds(), settled.Sub(began).Seconds())
+}
+
+// canaries labels one in a hundred members, at least one.
+func (s *simulated) canaries(b *testing.B) {
+	b.Helper()
+	for i := 1; i <= max(1, s.members/100); i++ {
+		fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%04d", i)}}
+		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"wave":"canary"}}}`))
+		if err := s.client.Patch(b.Context(), fc, patch); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// workloads says what becomes of Deployments on a member, or on all.
+func (s *simulated) workloads(b *testing.B, member string, are simulation.Workloads) {
+	b.Helper()
+	query := url.Values{"member": {member}, "are": {string(are)}}
+	req, err := http.NewRequestWithContext(b.Context(), http.MethodPut, s.control+"/workloads?"+query.Encode(), nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		b.Fatal(err)
+	}
+	resp.Body.Close()
+}
+
+// put creates all objects with the labels, or gives them these.
+func (s *simulated) put(b *testing.B, labels map[string]string) {
+	b.Helper()
+	if err := s.system.each(s.objects, func(i int) error {
+		object := s.system.object("fleet", i, labels)
+		_, err := s.system.hub.Resource(deployments).Namespace("default").
+			Apply(b.Context(), object.GetName(), object, metav1.ApplyOptions{FieldManager: "bench", Force: true})
+		return err
+	}); err != nil {
+		b.Fatal(err)
+	}
+}
+
+// phases counts the rollouts by how they stand.
+func (s *simulated) phases(b *testing.B) map[refractv1alpha1.RolloutPhase]int {
+	b.Helper()
+	var list refractv1alpha1.PropagationList
+	if err := s.client.List(b.Context(), &list); err != nil {
+		b.Fatal(err)
+	}
+	by := map[refractv1alpha1.RolloutPhase]int{}
+	for i := range list.Items {
+		if r := list.Items[i].Status.Rollout; r != nil {
+			by[r.Phase]++
+		}
+	}
+	return by
+}
+
+func (s *simulated) count(b *testing.B, selector string) (n int) {
+	b.Helper()
+	s.get(b, "/count?selector="+url.QueryEscape(selector), &n)
+	return n
+}
