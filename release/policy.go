@@ -223,6 +223,9 @@ func (p *Policy) waveOf(c *match.Cluster) int {
 	return index
 }
 
+// WaveOf returns the name of the wave that a cluster is in, as a status has it; empty for one that no wave takes.
+func (p *Policy) WaveOf(c *match.Cluster) string { return p.nameOf(p.waveOf(c)) }
+
 // parts returns the wave of each level that together are the wave of an index.
 func (p *Policy) parts(index int) []*wave {
 	parts := make([]*wave, len(p.levels))

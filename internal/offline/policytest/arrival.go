@@ -1,15 +1,18 @@
 package policytest
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/match"
 	"refract.dev/override"
+	"refract.dev/release"
 	"refract.dev/tree"
 )
 
@@ -18,12 +21,14 @@ type arrival struct {
 	outcome *render.Outcome
 	cluster match.Cluster
 	variant *override.Variant // Nil if the object is not there.
+	// rollouts are the rollout policies of the inputs.
+	rollouts *manifest.Rollouts
 }
 
 // arrive finds an object's cluster. The cluster need not be one that the object
 // is placed on.
-func arrive(o *render.Outcome, cluster match.Cluster) *arrival {
-	a := &arrival{outcome: o, cluster: cluster}
+func arrive(o *render.Outcome, cluster match.Cluster, rollouts *manifest.Rollouts) *arrival {
+	a := &arrival{outcome: o, cluster: cluster, rollouts: rollouts}
 	at, ok := slices.BinarySearchFunc(o.Clusters, cluster.Name, func(c match.Cluster, name string) int {
 		return strings.Compare(c.Name, name)
 	})
@@ -80,6 +85,23 @@ func (a *arrival) warnings() []string {
 		}
 	}
 	return texts
+}
+
+// wave returns the name of the wave in which a change of the object reaches the cluster, or an error that says
+// why it is in none.
+func (a *arrival) wave() (string, error) {
+	names, _, err := a.rollouts.Named(a.outcome.Object)
+	switch {
+	case err != nil:
+		return "", err
+	case len(names.All()) == 0:
+		return "", errors.New("neither the object nor its namespace names a rollout policy, so it reaches every cluster at once")
+	}
+	policy, hold, _ := release.Obeyed(names, a.rollouts.Find)
+	if policy == nil {
+		return "", errors.New(hold)
+	}
+	return policy.WaveOf(&a.cluster), nil
 }
 
 // object is what the cluster gets. It is shared, not to be modified.

@@ -139,6 +139,29 @@ func objectChecks(at *value) []check {
 	}}}
 }
 
+// waveChecks: a change of the object is to reach the cluster in the wave of that name; empty is that of
+// clusters which no wave takes.
+func waveChecks(at *value) []check {
+	want, ok := at.is.(string)
+	if !ok {
+		at.report(fmt.Sprintf("is %s, want the name of a wave", tree.TypeName(at.is)), "")
+		return nil
+	}
+	return []check{{at: *at, judge: func(at *value, got *arrival) verdict {
+		is, err := got.wave()
+		switch {
+		case err != nil:
+			return verdict{failures: []Failure{got.failure(at, fmt.Sprintf("a change is in no wave, want %s: %v", quote(want), err))}}
+		case is != want:
+			f := got.failure(at, fmt.Sprintf("a change is in wave %s, want %s", quote(is), quote(want)))
+			f.Want, f.Got = want, is
+			return verdict{failures: []Failure{f}, now: is, known: true}
+		default:
+			return verdict{now: is, known: true}
+		}
+	}}}
+}
+
 // expressionChecks: each CEL expression is to be true.
 func (d *decoder) expressionChecks(at *value) []check {
 	items := []value{*at}

@@ -182,7 +182,7 @@ func cluster(at value) (clusterOf, bool) {
 }
 
 // expectationKeys are the fields of expect.
-var expectationKeys = []string{"placed", "fields", "absent", "setBy", "cel", "error", "warnings", "object"}
+var expectationKeys = []string{"placed", "fields", "absent", "setBy", "cel", "error", "warnings", "object", "wave"}
 
 func (d *decoder) expectations(at *value) expectations {
 	x := expectations{at: *at}
@@ -213,6 +213,7 @@ func (d *decoder) expectations(at *value) expectations {
 		{"setBy", setByChecks},
 		{"cel", d.expressionChecks},
 		{"object", objectChecks},
+		{"wave", waveChecks},
 	} {
 		e, ok := at.member(k.key)
 		if !ok {

@@ -22,6 +22,7 @@ type fleet struct {
 	set        *manifest.Set
 	evaluation *render.Evaluation // Nil if there are no clusters.
 	problems   []*manifest.Problem
+	rollouts   *manifest.Rollouts
 	clusters   map[string]*manifest.Cluster // By name.
 	objects    map[string]found             // By reference.
 }
@@ -39,6 +40,7 @@ func newFleet(inputs []string) *fleet {
 	if len(f.problems) > 0 {
 		return f
 	}
+	f.rollouts = f.set.Rollouts()
 	for i := range f.set.Clusters {
 		f.clusters[f.set.Clusters[i].Cluster.Name] = &f.set.Clusters[i]
 	}
@@ -78,7 +80,7 @@ func (f *fleet) arrivals(c *testCase, find FindFunc) []*arrival {
 			evaluation = f.suppose(object, cluster, of)
 		}
 		if evaluation != nil {
-			all = append(all, arrive(evaluation.Find(object.Identity()), match.Cluster{Name: of.name, Labels: cluster.Cluster.Labels}))
+			all = append(all, arrive(evaluation.Find(object.Identity()), match.Cluster{Name: of.name, Labels: cluster.Cluster.Labels}, f.rollouts))
 		}
 	}
 	return all
