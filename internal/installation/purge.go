@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	appsv1 "k8s.io/api/apps/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -20,6 +21,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/config"
+	"refract.dev/internal/revision"
 )
 
 // Stock is what there is of a type of ours.
@@ -86,11 +88,15 @@ func (s *Stock) each(ctx context.Context, c client.Reader, do func(*metav1.Parti
 	}
 }
 
-// Purge deletes the CustomResourceDefinitions with all their objects, the credentials of
-// members among them, and the system namespace if nothing else is in it. Nothing of Refract
+// Purge deletes the CustomResourceDefinitions with all their objects, what rollouts have kept of others, the
+// credentials of members, and the system namespace if nothing else is in it. Nothing of Refract
 // may run any more: copies on members stay, and nobody takes them away any more.
 func (r *Removal) Purge(ctx context.Context) error {
 	secrets, err := r.credentials(ctx)
+	if err != nil {
+		return err
+	}
+	revisions, err := r.revisions(ctx)
 	if err != nil {
 		return err
 	}
@@ -118,10 +124,23 @@ func (r *Removal) Purge(ctx context.Context) error {
 			return fmt.Errorf("waiting for CustomResourceDefinition %s to be gone: %w", key.Name, err)
 		}
 	}
-	if err := r.deleteAll(ctx, secrets); err != nil {
+	if err := r.deleteAll(ctx, slices.Concat(revisions, secrets)); err != nil {
 		return err
 	}
 	return r.deleteNamespace(ctx)
+}
+
+// revisions returns what rollouts have kept, and the key that some of it takes to be read.
+func (r *Removal) revisions(ctx context.Context) ([]client.Object, error) {
+	list := &appsv1.ControllerRevisionList{}
+	if err := r.Client.List(ctx, list, client.MatchingLabels{refractv1alpha1.RevisionLabel: "true"}); err != nil {
+		return nil, fmt.Errorf("listing revisions: %w", err)
+	}
+	var all []client.Object
+	for i := range list.Items {
+		all = append(all, named("apps", "ControllerRevision", list.Items[i].Namespace, list.Items[i].Name))
+	}
+	return append(all, named("", "Secret", r.Namespace, revision.KeySecret)), nil
 }
 
 // credentials returns the Secrets that FederatedClusters refer to.

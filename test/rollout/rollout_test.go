@@ -2,6 +2,7 @@ package rollout
 
 import (
 	"context"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -406,4 +407,50 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	awaits(t, ns, 1)
 	approve(t, ns) // As an administrator.
 	complete(t, ns)
+}
+
+// TestSecret has a Secret changed: what it was is kept on the hub, where it can be read by nobody who may not read
+// Secrets, and is what clusters have whose turn has not come.
+func TestSecret(t *testing.T) {
+	ns := namespace(t)
+	const secret = `
+apiVersion: v1
+kind: Secret
+metadata: {name: db, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: everywhere, refract.dev/rollout-policy-name: careful}}
+stringData: {password: VALUE}
+`
+	apply(t, ns, shop, strings.ReplaceAll(careful, "{name: rest, maxConcurrent: 1}", "{name: rest, strategy: Manual}"), strings.ReplaceAll(secret, "VALUE", "before-"+ns))
+	standing := func() (string, error) {
+		return env.Kubectl("hub", "", "get", "--namespace="+ns, "propagation/db.secrets", "-o", "jsonpath={.status.rollout.phase} {.status.rollout.waves[*].done}")
+	}
+	until := func(want string) {
+		t.Helper()
+		harness.Eventually(t, "the rollout is "+want, func(context.Context) error {
+			got, err := standing()
+			if err == nil && !strings.HasPrefix(got, want) {
+				err = fmt.Errorf("it is %s", got)
+			}
+			return err
+		})
+	}
+	has := func(member, want string) {
+		t.Helper()
+		harness.Eventually(t, member+" has what it is to have", func(context.Context) error {
+			got, err := env.Kubectl(member, "", "get", "--namespace="+ns, "secret/db", "-o", "go-template={{.data.password | base64decode}}")
+			if err == nil && got != want {
+				err = fmt.Errorf("it has %s, want %s", got, want)
+			}
+			return err
+		})
+	}
+	until("Complete")
+	apply(t, ns, strings.ReplaceAll(secret, "VALUE", "after-"+ns))
+	until("Waiting 1")
+	has("member-2", "after-"+ns)
+	kubectl(t, "member-5", "", "delete", "--namespace="+ns, "secret", "db")
+	has("member-5", "before-"+ns)
+	kept := kubectl(t, "hub", "", "get", "controllerrevisions", "--namespace=kube-admiral-system", "-l", refractv1alpha1.RevisionLabel, "-o", "json")
+	if !strings.Contains(kept, `"sealed"`) || strings.Contains(kept, base64.StdEncoding.EncodeToString([]byte("before-"+ns))) || strings.Contains(kept, "before-"+ns) {
+		t.Errorf("want what the Secret was to be sealed, got %s", kept)
+	}
 }

@@ -25,9 +25,6 @@ import (
 )
 
 const (
-	// secretKey is the key of a Secret that a part is kept in, and secretType its type.
-	secretKey  = "revision"
-	secretType = corev1.SecretType("refract.dev/revision")
 	// sweepDelay is how long after a rollout it is looked which revisions nobody needs any more, and
 	// leastAge how old one is at least that is deleted: what was kept a moment ago is about to be named.
 	sweepDelay = 30 * time.Second
@@ -41,7 +38,8 @@ type revisions struct {
 	live    client.Reader
 	records func() map[types.NamespacedName]bool // The parts that rollouts name.
 	leads   func() bool
-	system  string // The namespace of what has none, and of Secrets.
+	system  string // The namespace of what has none, and of what Secrets say.
+	key     sealingKey
 	cache   *parts
 	stored  noted
 	queue   *workQueue[string] // Namespaces with revisions that may not be needed any more.
@@ -72,8 +70,9 @@ func policyPlace(key Key, policy *refractv1alpha1.PolicyRevision, system string)
 	return types.NamespacedName{Namespace: key.Namespace, Name: policy.Revision}
 }
 
-// isSecret reports whether the object's part is kept in a Secret: whoever may read ControllerRevisions need
-// not be allowed to read Secrets.
+// isSecret reports whether the object's part is sealed: whoever may read ControllerRevisions, or what is stored of them,
+// need not be allowed to read Secrets. It is not kept in Secrets itself: who may delete those may delete the credentials of
+// members, which are beside them.
 func isSecret(key Key) bool { return key.Group == "" && key.Resource == "secrets" }
 
 // fill reads the revisions that are not the newest and that clusters are to have.
@@ -127,13 +126,13 @@ func (v *revisions) read(ctx context.Context, key Key, r *refractv1alpha1.Revisi
 }
 
 // part reads a part; nil if it is not there.
-func (v *revisions) part(ctx context.Context, at types.NamespacedName, inSecret bool) ([]byte, error) {
+func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bool) ([]byte, error) {
 	if text := v.cache.get(at); text != nil {
 		return text, nil
 	}
-	text, err := v.fetch(ctx, at, inSecret)
+	text, err := v.fetch(ctx, at, secret)
 	switch {
-	case apierrors.IsNotFound(err):
+	case apierrors.IsNotFound(err), errors.Is(err, revision.ErrSealed):
 		return nil, nil
 	case err != nil:
 		return nil, fmt.Errorf("reading revision %s: %w", at, err)
@@ -142,15 +141,20 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, inSecret 
 	return text, nil
 }
 
-func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, inSecret bool) ([]byte, error) {
-	if inSecret {
-		s := &corev1.Secret{}
-		err := v.live.Get(ctx, at, s)
-		return s.Data[secretKey], err
-	}
+// fetch reads a part from the hub. One of a Secret that was sealed with a key that is gone is [revision.ErrSealed].
+func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, secret bool) ([]byte, error) {
 	c := &appsv1.ControllerRevision{}
-	err := v.live.Get(ctx, at, c)
-	return c.Data.Raw, err
+	if err := v.live.Get(ctx, at, c); err != nil || !secret {
+		return c.Data.Raw, err
+	}
+	key, err := v.key.read(ctx, v.live, v.system)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, fmt.Errorf("reading revision %s: %w", at.Name, revision.ErrSealed)
+	case err != nil:
+		return nil, err
+	}
+	return revision.Open(c.Data.Raw, key, at.Name)
 }
 
 // keep keeps the newest revision of an object, of what is known of it now: that must be what the revision says.
@@ -190,20 +194,33 @@ func (v *revisions) keep(ctx context.Context, key Key, d *decider, is *refractv1
 }
 
 // store stores a part unless it is there, which is looked at on the hub: another replica may have deleted it.
-func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, inSecret bool) error {
+func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revision.Part, secret bool) error {
 	v.stored.note(at, v.now())
 	data, err := p.Encode()
 	if err != nil {
 		return err
 	}
-	if there, err := v.fetch(ctx, at, inSecret); client.IgnoreNotFound(err) != nil || (err == nil && len(there) > 0) {
+	there, err := v.fetch(ctx, at, secret)
+	switch {
+	case errors.Is(err, revision.ErrSealed):
+		if err := v.client.Delete(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name}}); client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("replacing revision %s: %w", at, err)
+		}
+	case client.IgnoreNotFound(err) != nil, err == nil && len(there) > 0:
 		return err
 	}
-	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
-	var obj client.Object = &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: data}, Revision: 1}
-	if inSecret {
-		obj = &corev1.Secret{ObjectMeta: meta, Type: secretType, Immutable: new(true), Data: map[string][]byte{secretKey: data}}
+	kept := data
+	if secret {
+		key, err := v.key.make(ctx, v.live, v.client, v.system)
+		if err != nil {
+			return err
+		}
+		if kept, err = revision.Seal(data, key, at.Name); err != nil {
+			return err
+		}
 	}
+	meta := metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name, Labels: map[string]string{refractv1alpha1.RevisionLabel: "true"}}
+	obj := &appsv1.ControllerRevision{ObjectMeta: meta, Data: runtime.RawExtension{Raw: kept}, Revision: 1}
 	if err := v.client.Create(ctx, obj); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("keeping revision %s: %w", at, err)
 	}
@@ -226,7 +243,6 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	}
 	again := time.Duration(0)
 	var errs []error
-	var found []client.Object
 	look := func(o client.Object, needed map[types.NamespacedName]bool) {
 		at := client.ObjectKeyFromObject(o)
 		if needed[at] {
@@ -248,25 +264,48 @@ func (v *revisions) sweep(ctx context.Context, namespace string) (reconcile.Resu
 	if err := v.live.List(ctx, list, ours...); err != nil {
 		return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
 	}
-	for i := range list.Items {
-		found = append(found, &list.Items[i])
-	}
-	if namespace == v.system {
-		secrets := &corev1.SecretList{}
-		if err := v.live.List(ctx, secrets, ours...); err != nil {
-			return reconcile.Result{}, fmt.Errorf("listing revisions of namespace %s: %w", namespace, err)
-		}
-		for i := range secrets.Items {
-			if secrets.Items[i].Type == secretType {
-				found = append(found, &secrets.Items[i])
-			}
-		}
-	}
 	needed := v.records() // What was named meanwhile is.
-	for _, o := range found {
-		look(o, needed)
+	for i := range list.Items {
+		look(&list.Items[i], needed)
 	}
 	return reconcile.Result{RequeueAfter: again}, errors.Join(errs...)
+}
+
+// sealingKey is the key that parts of Secrets are sealed with. The zero value reads it when it is needed.
+type sealingKey struct {
+	mu  sync.Mutex
+	key []byte
+}
+
+// read returns the key, or the error of not finding it.
+func (k *sealingKey) read(ctx context.Context, live client.Reader, system string) ([]byte, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.key != nil {
+		return k.key, nil
+	}
+	s := &corev1.Secret{}
+	if err := live.Get(ctx, types.NamespacedName{Namespace: system, Name: revision.KeySecret}, s); err != nil {
+		return nil, fmt.Errorf("reading the key of revisions: %w", err)
+	}
+	k.key = s.Data[revision.KeyName]
+	return k.key, nil
+}
+
+// make returns the key, which it makes unless it is there.
+func (k *sealingKey) make(ctx context.Context, live client.Reader, c client.Client, system string) ([]byte, error) {
+	key, err := k.read(ctx, live, system)
+	if !apierrors.IsNotFound(err) {
+		return key, err
+	}
+	s := &corev1.Secret{
+		ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: revision.KeySecret}, Immutable: new(true),
+		Data: map[string][]byte{revision.KeyName: revision.NewKey()},
+	}
+	if err := c.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
+		return nil, fmt.Errorf("keeping the key of revisions: %w", err)
+	}
+	return k.read(ctx, live, system) // Another replica may have been first.
 }
 
 // noted is when parts were stored, or found to be, a moment ago. The zero value has none.

@@ -1,0 +1,73 @@
+package revision
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+)
+
+// KeySecret is the name of the Secret in the system namespace with the key that parts of Secrets are sealed
+// with, and KeyName that of its value.
+const (
+	KeySecret = "refract-revisions" //nolint:gosec // It is a name.
+	KeyName   = "key"
+)
+
+// keyLength is that of a key: AES-256.
+const keyLength = 32
+
+// ErrSealed is wrapped by the error for a part that the key does not open.
+var ErrSealed = errors.New("the key that it was sealed with is another")
+
+// NewKey makes a key.
+func NewKey() []byte {
+	key := make([]byte, keyLength)
+	_, _ = rand.Read(key) // It never fails.
+	return key
+}
+
+// sealed is the data of a ControllerRevision that takes a key to be read.
+type sealed struct {
+	Sealed []byte `json:"sealed"`
+}
+
+// Seal returns what a part that is not for everybody is stored as: a JSON object, of what [Part.Encode]
+// returned. It says nothing without the key, and cannot be put under another name.
+func Seal(data, key []byte, name string) ([]byte, error) {
+	c, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(sealed{Sealed: c.Seal(nil, nil, data, []byte(name))})
+}
+
+// Open returns what was sealed, or [ErrSealed].
+func Open(data, key []byte, name string) ([]byte, error) {
+	c, err := sealer(key)
+	if err != nil {
+		return nil, err
+	}
+	var s sealed
+	if err := json.Unmarshal(data, &s); err != nil {
+		return nil, fmt.Errorf("reading a revision: %w", err)
+	}
+	text, err := c.Open(nil, nil, s.Sealed, []byte(name))
+	if err != nil {
+		return nil, fmt.Errorf("opening a revision: %w", ErrSealed)
+	}
+	return text, nil
+}
+
+func sealer(key []byte) (cipher.AEAD, error) {
+	if len(key) != keyLength {
+		return nil, fmt.Errorf("Secret %s, key %s: want %d bytes, got %d", KeySecret, KeyName, keyLength, len(key))
+	}
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return nil, err
+	}
+	return cipher.NewGCMWithRandomNonce(block)
+}
