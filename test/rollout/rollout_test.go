@@ -387,9 +387,13 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	if out, err := refract(t, "rollout", "approve", "deployment/web", "-n", ns, "--as", "team"); err == nil || !strings.Contains(out, "ClusterRolloutPolicy "+floor+": it takes the verb approve, which team does not have for it") {
 		t.Errorf("want the team not to be able to approve it, got %v", err)
 	}
-	if out, err := env.KubectlSays("hub", "", "patch", "propagation", "web.deployments.apps", "-n", ns, "--as=team", "--type=merge", `-p={"spec":{"source":{"uid":"1"}}}`); err == nil ||
-		!strings.Contains(out, "nobody else may write them") {
-		t.Errorf("want the report's spec to be Refract's, got %v\n%s", err, out)
+	for _, patch := range []string{
+		`{"spec":{"source":{"uid":"1"}}}`, `{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"none","uid":"1"}]}}`,
+	} {
+		out, err := env.KubectlSays("hub", "", "patch", "propagation", "web.deployments.apps", "-n", ns, "--as=team", "--type=merge", "-p="+patch)
+		if err == nil || !strings.Contains(out, "nobody else may write them") {
+			t.Errorf("want spec and owner of the report to be Refract's, got %v\n%s", err, out)
+		}
 	}
 	if out, err := env.KubectlSays("hub", "", "label", "namespace", ns, "--as=team", refractv1alpha1.ClusterRolloutPolicyLabel+"-"); err == nil {
 		t.Errorf("want the namespace's label not to be the team's\n%s", out)
