@@ -234,7 +234,7 @@ func TestPlugin(t *testing.T) {
 	}
 	for _, tc := range []struct{ args, want string }{
 		{"refract version", "refract "},
-		{"refract render --help", "kubectl refract render -f FILE"},
+		{"refract render --help", "kubectl refract render [KIND/NAME... | KIND NAME...] -f FILE"},
 		{"__complete refract rend", "render"},
 	} {
 		cmd := exec.Command(filepath.Join(env.Assets(), "kubectl"), strings.Fields(tc.args)...)
