@@ -27,6 +27,7 @@ type fault struct {
 	name   string
 	reason string
 	do     func(w *world) (undo func()) // Nil if nothing has to be done.
+	again  func(w *world)               // Done before each look: a replica puts it right now and then. It may be nil.
 	args   []string                     // Of refract check.
 	check  string                       // The check that finds it.
 	want   string                       // What it says.
@@ -62,6 +63,9 @@ func (w *world) find(t *testing.T, f *fault) {
 			}
 		}
 		harness.Eventually(t, f.reason, func(context.Context) error {
+			if f.again != nil {
+				f.again(w)
+			}
 			report := w.check(f.args...)
 			for _, r := range report.Results {
 				if !r.OK && r.Check == f.check && strings.Contains(r.Message, f.want) && strings.Contains(r.Do, f.advice) {
@@ -150,9 +154,8 @@ func slowToHeal() []fault {
 		},
 		{
 			name: "PolicyMissing", reason: "Nobody says who may have a Secret follow.",
-			do: func(w *world) func() {
-				w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-followers")
-				return nil
+			again: func(w *world) {
+				w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-followers", "--ignore-not-found")
 			},
 			check: "policies", want: `"refract-followers" not found`, advice: "log",
 		},
