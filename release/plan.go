@@ -41,7 +41,7 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 		if r.changes(k) == 0 {
 			continue
 		}
-		w := PlannedWave{Name: p.nameOf(k), MinReadySeconds: int32(p.minReady(k).Seconds()), Approval: r.mayOpen(k)} //nolint:gosec // At most MaxSeconds.
+		w := PlannedWave{Name: p.nameOf(k), MinReadySeconds: int32(p.minReady(k).Seconds()), Approval: r.mayOpen(k)}
 		room := r.rooms()
 		for _, c := range all {
 			if !c.Changes {

@@ -68,8 +68,7 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 	if err := d.apply(ctx); err != nil {
 		return err
 	}
-	status, ok, err := d.awaitRollout(ctx, front, refractv1alpha1.RolloutComplete, ended)
-	if err != nil || !ok {
+	if _, ok, err := d.awaitRollout(ctx, front, refractv1alpha1.RolloutComplete, ended); err != nil || !ok {
 		return err
 	}
 	before, err := d.generations(ctx, front)
@@ -83,7 +82,8 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 			return err
 		}
 	}
-	if status, ok, err = d.awaitRollout(ctx, front, refractv1alpha1.RolloutReverting, ended); err != nil || !ok {
+	status, ok, err := d.awaitRollout(ctx, front, refractv1alpha1.RolloutReverting, ended)
+	if err != nil || !ok {
 		return err
 	}
 	failed := time.Now()

@@ -41,7 +41,7 @@ func Seal(data, key []byte, name string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return json.Marshal(sealed{Sealed: c.Seal(nil, nil, data, []byte(name))})
+	return json.Marshal(sealed{Sealed: c.Seal(nil, nil, data, []byte(name))}) //nolint:gosec // The nonce is random, and before what is sealed.
 }
 
 // Open returns what was sealed, or [ErrSealed].
@@ -63,7 +63,7 @@ func Open(data, key []byte, name string) ([]byte, error) {
 
 func sealer(key []byte) (cipher.AEAD, error) {
 	if len(key) != keyLength {
-		return nil, fmt.Errorf("Secret %s, key %s: want %d bytes, got %d", KeySecret, KeyName, keyLength, len(key))
+		return nil, fmt.Errorf("key %[2]s of Secret %[1]s: want %[3]d bytes, got %[4]d", KeySecret, KeyName, keyLength, len(key))
 	}
 	block, err := aes.NewCipher(key)
 	if err != nil {

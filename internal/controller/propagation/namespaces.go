@@ -91,7 +91,7 @@ func (h *hubNamespaces) floored() []*unstructured.Unstructured {
 		if ns == nil {
 			continue
 		}
-		if _, asks, _, _ := placement.Named(ns.GetLabels(), ""); !asks { //nolint:dogsled // Whether the labels are right is not the question.
+		if _, asks, _, _ := placement.Named(ns.GetLabels(), ""); !asks {
 			all = append(all, ns)
 		}
 	}

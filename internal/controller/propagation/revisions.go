@@ -203,7 +203,8 @@ func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revis
 	there, err := v.fetch(ctx, at, secret)
 	switch {
 	case errors.Is(err, revision.ErrSealed):
-		if err := v.client.Delete(ctx, &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name}}); client.IgnoreNotFound(err) != nil {
+		unreadable := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name}}
+		if err := v.client.Delete(ctx, unreadable); client.IgnoreNotFound(err) != nil {
 			return fmt.Errorf("replacing revision %s: %w", at, err)
 		}
 	case client.IgnoreNotFound(err) != nil, err == nil && len(there) > 0:

@@ -150,11 +150,12 @@ func generate(r *rand.Rand) *generated {
 	f.place += "}}\n"
 	f.object[0] = fmt.Sprintf("{apiVersion: v1, kind: ConfigMap, metadata: {name: web, namespace: shop, uid: u-1, labels: {%s}}, data: {level: low, other: b}}\n", labels)
 	policy := func() string {
-		rules := ""
+		var rules []string
 		for range r.IntN(3) {
-			rules += fmt.Sprintf("{targetClusters: %s, overriders: {jsonpatch: [{path: /data/level, value: v%d}]}}, ", target(), r.IntN(3))
+			rules = append(rules, fmt.Sprintf("{targetClusters: %s, overriders: {jsonpatch: [{path: /data/level, value: v%d}]}}", target(), r.IntN(3)))
 		}
-		return "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: vary, namespace: shop}, spec: {overrideRules: [" + rules + "]}}\n"
+		return "{apiVersion: core.kubeadmiral.io/v1alpha1, kind: OverridePolicy, metadata: {name: vary, namespace: shop}, spec: {overrideRules: [" +
+			strings.Join(rules, ", ") + "]}}\n"
 	}
 	f.overrides[0] = policy()
 	f.object[1], f.overrides[1] = f.object[0], f.overrides[0]

@@ -114,8 +114,9 @@ func Each(set *manifest.Set, problems []*manifest.Problem, each func(*render.Out
 	}
 	result := &Result{APIVersion: APIVersion, Kind: Kind, Findings: r.sorted()}
 	result.Summary = Summary{
-		Objects:  len(set.Objects) - len(set.InjectionPolicies),
-		Policies: len(f.policies.overriding) + len(f.policies.placing) + len(set.InjectionPolicies) + len(set.RolloutPolicies) + len(set.ClusterRolloutPolicies),
+		Objects: len(set.Objects) - len(set.InjectionPolicies),
+		Policies: len(f.policies.overriding) + len(f.policies.placing) + len(set.InjectionPolicies) +
+			len(set.RolloutPolicies) + len(set.ClusterRolloutPolicies),
 		Clusters: len(set.Clusters),
 	}
 	for i := range result.Findings {
