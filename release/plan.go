@@ -37,12 +37,12 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 		r.byWave[wave] = append(r.byWave[wave], c)
 	}
 	var planned []PlannedWave
+	room := r.rooms()
 	for k, all := range r.byWave {
 		if r.changes(k) == 0 {
 			continue
 		}
 		w := PlannedWave{Name: p.nameOf(k), MinReadySeconds: int32(p.minReady(k).Seconds()), Approval: r.mayOpen(k)}
-		room := r.rooms()
 		for _, c := range all {
 			if !c.Changes {
 				continue
@@ -52,6 +52,8 @@ func (p *Policy) Plan(clusters []match.Cluster, changes func(i int) bool) []Plan
 				w.AtOnce++
 			}
 		}
+		room.outer[p.outer(k)] += w.AtOnce // By the next wave these are ready.
+		clear(room.unavailable)
 		planned = append(planned, w)
 	}
 	return planned

@@ -38,7 +38,7 @@ const (
 )
 
 // demoPatience is how long the demo waits for all copies to be right.
-const demoPatience = 30 * time.Second
+const demoPatience = 2 * time.Minute
 
 // demoMembers is how many clusters the examples are written for.
 const demoMembers = 3
@@ -93,6 +93,11 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	}
 	began := time.Now()
 	defer func() { _ = os.Remove(filepath.Dir(demoDir)) }() // Only if it is empty.
+	log, forget, err := logToFile()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, forget()) }()
 	pg, err := startPlayground(ctx, demoDir, o.members, false, s.err)
 	if err != nil {
 		return err
@@ -101,7 +106,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if err := joinMembers(ctx, pg); err != nil {
 		return err
 	}
-	ended, stop, err := startControllers(ctx, pg)
+	ended, stop, err := startControllers(ctx, pg, log)
 	if err != nil {
 		return err
 	}
@@ -181,22 +186,30 @@ func kubectlBeside() string {
 	return path
 }
 
-// startControllers runs the controllers in this process, those of the hub and those
-// of each member, with a log of their own. Stop ends them and waits for that.
-func startControllers(ctx context.Context, pg *playground.Playground) (ended <-chan error, stop func() error, err error) {
+// logToFile returns the log of everything in this process. Forget closes and removes it.
+func logToFile() (log logr.Logger, forget func() error, err error) {
+	if err := os.MkdirAll(filepath.Dir(demoLog), 0o750); err != nil {
+		return log, nil, fmt.Errorf("making a folder for the demo: %w", err)
+	}
 	file, err := os.Create(demoLog)
 	if err != nil {
-		return nil, nil, fmt.Errorf("making a log for the controllers: %w", err)
+		return log, nil, fmt.Errorf("making a log for the controllers: %w", err)
 	}
-	log := logr.FromSlogHandler(slog.NewTextHandler(file, nil))
+	log = logr.FromSlogHandler(slog.NewTextHandler(file, nil))
 	setLog(log)
+	return log, func() error { return errors.Join(file.Close(), os.Remove(demoLog)) }, nil
+}
+
+// startControllers runs the controllers in this process, those of the hub and those
+// of each member. Stop ends them and waits for that.
+func startControllers(ctx context.Context, pg *playground.Playground, log logr.Logger) (ended <-chan error, stop func() error, err error) {
 	ctx, cancel := context.WithCancel(ctx)
 	failed := make(chan error, 1+len(pg.Members()))
 	var all sync.WaitGroup
 	stop = func() error {
 		cancel()
 		all.Wait()
-		return errors.Join(file.Close(), os.Remove(demoLog))
+		return nil
 	}
 	start := func(kubeconfig string, c *controllers) error {
 		cfg, err := fileConfig(kubeconfig, "")

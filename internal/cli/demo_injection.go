@@ -36,7 +36,7 @@ const (
 )
 
 // demoPodPatience is how long the demo waits for pods to be recreated.
-const demoPodPatience = time.Minute
+const demoPodPatience = 2 * time.Minute
 
 // demoInjection is what came of a policy for pods.
 type demoInjection struct {

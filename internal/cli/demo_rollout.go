@@ -27,7 +27,7 @@ const (
 )
 
 // demoRolloutPatience is how long the demo waits until the change has failed and is taken back.
-const demoRolloutPatience = time.Minute
+const demoRolloutPatience = 2 * time.Minute
 
 // demoRollout is what came of a change that fails.
 type demoRollout struct {
@@ -88,7 +88,9 @@ func showRollout(ctx context.Context, s *streams, pg *playground.Playground, res
 	}
 	failed := time.Now()
 	r.Failed = status.Rollout.Message
-	r.Change = changeOf(status, demoCanary)
+	if r.Change = "an image that cannot start"; status.Rollout.Phase == refractv1alpha1.RolloutReverting {
+		r.Change = changeOf(status, demoCanary)
+	}
 	if _, ok, err = d.awaitRollout(ctx, front, refractv1alpha1.RolloutReverted, ended); err != nil || !ok {
 		return err
 	}
@@ -173,7 +175,8 @@ func printRollout(w io.Writer, r *demoRollout) {
 		fmt.Fprintln(w, "  ✗ it did not fail, or was not taken back")
 		return
 	case !r.Right:
-		fmt.Fprintf(w, "  ✗ it was on %s, and not every copy is again what it was\n", strings.Join(r.Had, ", "))
+		fmt.Fprintf(w, "  ✗ it was on %s, and not every copy is again what it was\n      %s\n", strings.Join(r.Had, ", "), r.Failed)
+		return
 	}
 	fmt.Fprintf(w, "  ✔ %s  had it: %s\n", strings.Join(r.Had, ", "), r.Change)
 	fmt.Fprintf(w, "      %s\n", r.Failed)

@@ -13,7 +13,9 @@ import (
 	"syscall"
 	"text/tabwriter"
 
+	"github.com/go-logr/logr"
 	"github.com/spf13/cobra"
+	ctrllog "sigs.k8s.io/controller-runtime/pkg/log"
 
 	"refract.dev/internal/hub"
 	"refract.dev/internal/member"
@@ -103,6 +105,7 @@ func (o *upOptions) found(s *streams, running *playground.State) error {
 // serve runs a playground until ctx ends or one of its components does. Ready is
 // called once when everything runs.
 func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground) error) (err error) {
+	ctrllog.SetLogger(logr.Discard()) // As in watchingClient.
 	pg, err := startPlayground(ctx, o.dir, o.members, o.bare, narration)
 	if err != nil {
 		return err

@@ -173,6 +173,14 @@ func decode(data []byte, name string) ([]byte, error) {
 	return text, nil
 }
 
+// Check returns an error unless what is stored under a name is what it was.
+func Check(data []byte, name string) error {
+	if _, err := decode(data, name); err != nil {
+		return fmt.Errorf("reading %s: %w", name, err)
+	}
+	return nil
+}
+
 // DecodeObject returns the object that is stored under a name. The error says whether it is
 // another by now.
 func DecodeObject(data []byte, name string) (*unstructured.Unstructured, error) {

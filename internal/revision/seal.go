@@ -29,6 +29,9 @@ func NewKey() []byte {
 	return key
 }
 
+// IsKey reports whether it is one.
+func IsKey(key []byte) bool { return len(key) == keyLength }
+
 // sealed is the data of a ControllerRevision that takes a key to be read.
 type sealed struct {
 	Sealed []byte `json:"sealed"`
@@ -52,7 +55,7 @@ func Open(data, key []byte, name string) ([]byte, error) {
 	}
 	var s sealed
 	if err := json.Unmarshal(data, &s); err != nil {
-		return nil, fmt.Errorf("reading a revision: %w", err)
+		return nil, fmt.Errorf("opening a revision: %w: %w", ErrSealed, err)
 	}
 	text, err := c.Open(nil, nil, s.Sealed, []byte(name))
 	if err != nil {
@@ -62,7 +65,7 @@ func Open(data, key []byte, name string) ([]byte, error) {
 }
 
 func sealer(key []byte) (cipher.AEAD, error) {
-	if len(key) != keyLength {
+	if !IsKey(key) {
 		return nil, fmt.Errorf("key %[2]s of Secret %[1]s: want %[3]d bytes, got %[4]d", KeySecret, KeyName, keyLength, len(key))
 	}
 	block, err := aes.NewCipher(key)

@@ -61,7 +61,7 @@ func TestDemo(t *testing.T) {
 	t.Parallel() // Not before it has begun, as it takes longer than all others.
 	<-ended
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%v\n%s", err, out)
 	}
 	var result struct {
 		Objects []struct {
@@ -76,6 +76,11 @@ func TestDemo(t *testing.T) {
 		RollBack struct {
 			Right bool `json:"right"`
 		} `json:"rollBack"`
+		Rollout struct {
+			Had    []string `json:"had"`
+			Spared []string `json:"spared"`
+			Right  bool     `json:"right"`
+		} `json:"rollout"`
 		Injection struct {
 			Pods   []demoPod `json:"pods"`
 			Change struct {
@@ -95,6 +100,9 @@ func TestDemo(t *testing.T) {
 		if len(o.Clusters) != 3 {
 			t.Errorf("%s %s: want it on 3 clusters, got %d", o.Object.Kind, o.Object.Name, len(o.Clusters))
 		}
+	}
+	if r := result.Rollout; !r.Right || !slices.Equal(r.Had, []string{"member-2"}) || !slices.Equal(r.Spared, []string{"member-1", "member-3"}) {
+		t.Errorf("demo: want the change that fails on member-2 alone, and taken back, got %s", out)
 	}
 	if !result.Injection.Right {
 		t.Errorf("demo: want the pods of all members right before and after the change of their policy, got %s", out)

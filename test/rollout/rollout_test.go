@@ -425,7 +425,7 @@ stringData: {password: VALUE}
 `
 	apply(t, ns, shop, strings.ReplaceAll(careful, "{name: rest, maxConcurrent: 1}", "{name: rest, strategy: Manual}"), strings.ReplaceAll(secret, "VALUE", "before-"+ns))
 	standing := func() (string, error) {
-		return env.Kubectl("hub", "", "get", "--namespace="+ns, "propagation/db.secrets", "-o", "jsonpath={.status.rollout.phase} {.status.rollout.waves[*].done}")
+		return env.Kubectl("hub", "", "get", "--namespace="+ns, "propagation/db.secrets", "-o", "jsonpath={.status.rollout.phase} {.status.rollout.waves[*].done} {.status.rollout.message}")
 	}
 	until := func(want string) {
 		t.Helper()

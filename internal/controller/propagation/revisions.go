@@ -137,24 +137,41 @@ func (v *revisions) part(ctx context.Context, at types.NamespacedName, secret bo
 	case err != nil:
 		return nil, fmt.Errorf("reading revision %s: %w", at, err)
 	}
-	v.cache.add(at, text)
+	if revision.Check(text, at.Name) == nil { // What is not what it was may be put right.
+		v.cache.add(at, text)
+	}
 	return text, nil
 }
 
 // fetch reads a part from the hub. One of a Secret that was sealed with a key that is gone is [revision.ErrSealed].
 func (v *revisions) fetch(ctx context.Context, at types.NamespacedName, secret bool) ([]byte, error) {
 	c := &appsv1.ControllerRevision{}
-	if err := v.live.Get(ctx, at, c); err != nil || !secret {
-		return c.Data.Raw, err
-	}
-	key, err := v.key.read(ctx, v.live, v.system)
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("reading revision %s: %w", at.Name, revision.ErrSealed)
-	case err != nil:
+	if err := v.live.Get(ctx, at, c); err != nil {
 		return nil, err
 	}
-	return revision.Open(c.Data.Raw, key, at.Name)
+	return v.open(ctx, c, secret)
+}
+
+// open returns what a part says. A key that does not open it is read once more: somebody may have put another
+// there.
+func (v *revisions) open(ctx context.Context, c *appsv1.ControllerRevision, secret bool) ([]byte, error) {
+	if !secret {
+		return c.Data.Raw, nil
+	}
+	var text []byte
+	for _, known := range []bool{true, false} {
+		key, err := v.key.read(ctx, v.live, v.system, known)
+		switch {
+		case apierrors.IsNotFound(err):
+			return nil, fmt.Errorf("reading revision %s: %w", c.Name, revision.ErrSealed)
+		case err != nil:
+			return nil, err
+		}
+		if text, err = revision.Open(c.Data.Raw, key, c.Name); err == nil {
+			return text, nil
+		}
+	}
+	return nil, fmt.Errorf("reading revision %s: %w", c.Name, revision.ErrSealed)
 }
 
 // keep keeps the newest revision of an object, of what is known of it now: that must be what the revision says.
@@ -200,14 +217,7 @@ func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revis
 	if err != nil {
 		return err
 	}
-	there, err := v.fetch(ctx, at, secret)
-	switch {
-	case errors.Is(err, revision.ErrSealed):
-		unreadable := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: at.Namespace, Name: at.Name}}
-		if err := v.client.Delete(ctx, unreadable); client.IgnoreNotFound(err) != nil {
-			return fmt.Errorf("replacing revision %s: %w", at, err)
-		}
-	case client.IgnoreNotFound(err) != nil, err == nil && len(there) > 0:
+	if there, err := v.there(ctx, at, secret); err != nil || there {
 		return err
 	}
 	kept := data
@@ -227,6 +237,28 @@ func (v *revisions) store(ctx context.Context, at types.NamespacedName, p *revis
 	}
 	v.cache.add(at, data)
 	return nil
+}
+
+// there reports whether a part is on the hub as it was. What is something else, or cannot be read, is deleted.
+func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret bool) (bool, error) {
+	c := &appsv1.ControllerRevision{}
+	if err := v.live.Get(ctx, at, c); err != nil {
+		return false, client.IgnoreNotFound(err)
+	}
+	text, err := v.open(ctx, c, secret)
+	if err == nil {
+		err = revision.Check(text, at.Name)
+		if err == nil {
+			return true, nil
+		}
+	} else if !errors.Is(err, revision.ErrSealed) {
+		return false, err
+	}
+	exactly := client.Preconditions{UID: new(c.GetUID()), ResourceVersion: new(c.GetResourceVersion())}
+	if err := v.client.Delete(ctx, c, exactly); client.IgnoreNotFound(err) != nil {
+		return false, fmt.Errorf("replacing revision %s: %w", at, err)
+	}
+	return false, nil
 }
 
 // later has the revisions of a namespace looked at that may not be needed any more.
@@ -278,24 +310,28 @@ type sealingKey struct {
 	key []byte
 }
 
-// read returns the key, or the error of not finding it.
-func (k *sealingKey) read(ctx context.Context, live client.Reader, system string) ([]byte, error) {
+// read returns the key, as it is known if that will do, or the error of not finding it.
+func (k *sealingKey) read(ctx context.Context, live client.Reader, system string, known bool) ([]byte, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.key != nil {
+	if known && k.key != nil {
 		return k.key, nil
 	}
+	k.key = nil
 	s := &corev1.Secret{}
 	if err := live.Get(ctx, types.NamespacedName{Namespace: system, Name: revision.KeySecret}, s); err != nil {
 		return nil, fmt.Errorf("reading the key of revisions: %w", err)
 	}
-	k.key = s.Data[revision.KeyName]
-	return k.key, nil
+	if key := s.Data[revision.KeyName]; revision.IsKey(key) {
+		k.key = key
+		return key, nil
+	}
+	return nil, fmt.Errorf("the Secret %s/%s, which seals what Secrets were, holds no key: delete it, and one is made", system, revision.KeySecret)
 }
 
 // make returns the key, which it makes unless it is there.
 func (k *sealingKey) make(ctx context.Context, live client.Reader, c client.Client, system string) ([]byte, error) {
-	key, err := k.read(ctx, live, system)
+	key, err := k.read(ctx, live, system, false) // What is sealed with a key that is gone is lost.
 	if !apierrors.IsNotFound(err) {
 		return key, err
 	}
@@ -306,7 +342,7 @@ func (k *sealingKey) make(ctx context.Context, live client.Reader, c client.Clie
 	if err := c.Create(ctx, s); err != nil && !apierrors.IsAlreadyExists(err) {
 		return nil, fmt.Errorf("keeping the key of revisions: %w", err)
 	}
-	return k.read(ctx, live, system) // Another replica may have been first.
+	return k.read(ctx, live, system, false) // Another replica may have been first.
 }
 
 // noted is when parts were stored, or found to be, a moment ago. The zero value has none.

@@ -51,6 +51,11 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	}
 	c.autoscalers(subjects, before, after)
 	for _, s := range sorted(subjects) {
+		if options.Each != nil {
+			if err := options.Each(nil); err != nil {
+				return nil, err
+			}
+		}
 		was, is := s.sides(before, after)
 		c.subject(s, was, is)
 	}

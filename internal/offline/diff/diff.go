@@ -170,6 +170,7 @@ type Options struct {
 	// Select chooses the objects, nil all of them. One that is chosen on either side
 	// is compared.
 	Select func(*manifest.Object) bool
-	// Each is as in [render.Options], for both sides; nil lets all go on.
+	// Each is as in [render.Options], for both sides; it is asked with nil before each object is compared. Nil
+	// lets all go on.
 	Each func(*render.Outcome) error
 }

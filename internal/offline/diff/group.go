@@ -25,6 +25,8 @@ func (s *set) addAll(o *set) {
 	}
 }
 
+func (s *set) has(i int) bool { return s.words[i/64]&(1<<(i%64)) != 0 }
+
 func (s *set) len() int {
 	n := 0
 	for _, w := range s.words {
@@ -40,7 +42,7 @@ func (s *set) key() string { return fmt.Sprintf("%x", s.words) }
 func (s *set) names(of []cluster) []string {
 	names := make([]string, 0, s.len())
 	for i := range of {
-		if s.words[i/64]&(1<<(i%64)) != 0 {
+		if s.has(i) {
 			names = append(names, of[i].name)
 		}
 	}

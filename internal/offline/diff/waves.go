@@ -1,13 +1,15 @@
 package diff
 
 import (
-	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+	"refract.dev/match"
 	"refract.dev/release"
 	"refract.dev/tree"
 )
@@ -28,7 +30,7 @@ type Rollout struct {
 // rollouts bring together objects that go out in the same way.
 type rollouts struct {
 	before, after *manifest.Rollouts
-	at            map[string]int
+	at            map[string]int // By what they have in common.
 	all           []Rollout
 }
 
@@ -36,58 +38,88 @@ func newRollouts(from, to *manifest.Set) *rollouts {
 	return &rollouts{before: from.Rollouts(), after: to.Rollouts(), at: map[string]int{}}
 }
 
-// goesOut tells how an object goes out that becomes different on these clusters.
+// goesOut tells how an object goes out that becomes different on these clusters, of those that are shown.
 func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
-	if on.len() == 0 || j.from == nil || j.to == nil {
+	if on.len() == 0 || j.from == nil || j.to == nil || j.isErr != nil {
 		return
 	}
 	names, warnings, err := c.rollouts.after.Named(j.to)
-	if err != nil {
-		return // A label is wrong, and nothing is written: lint says so.
-	}
 	refs := names.All()
-	if len(refs) == 0 {
-		return
-	}
-	for _, w := range warnings {
-		c.notes.add(about, nil, w)
+	if err != nil || len(refs) == 0 {
+		return // A label that is wrong is for lint to tell.
 	}
 	if was, _, err := c.rollouts.before.Named(j.from); err == nil && len(was.All()) == 0 {
 		c.notes.add(about, on, fmt.Sprintf("%s is obeyed from the next change on: this one reaches every cluster at once", listOf(refs)))
 		return
 	}
-	r := Rollout{}
-	var policy *release.Policy
-	policy, r.Hold, warnings = release.Obeyed(names, c.rollouts.after.Find)
-	for _, w := range warnings {
+	policy, hold, more := release.Obeyed(names, c.rollouts.after.Find)
+	for _, w := range slices.Concat(warnings, more) {
 		c.notes.add(about, nil, w)
 	}
-	if policy != nil {
-		refs = policy.Refs
-		r.Waves = policy.Plan(j.after.Clusters, func(i int) bool {
-			at := c.index[j.after.Clusters[i].Name]
-			return on.words[at/64]&(1<<(at%64)) != 0
-		})
+	revised := c.revised(j)
+	atOnce := newSet(len(c.clusters))
+	for i, w := range revised.words {
+		atOnce.words[i] = on.words[i] &^ w
 	}
-	for _, ref := range refs {
-		r.Policies = append(r.Policies, render.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+	if atOnce.len() > 0 {
+		c.notes.add(about, atOnce, fmt.Sprintf("%s does not hold this back: it is neither the object nor an override policy that changes what the cluster gets",
+			listOf(refs)))
 	}
-	c.rollouts.add(about, &r)
+	if revised.len() > 0 {
+		c.rollouts.add(about, j.after, refs, policy, hold, revised, c)
+	}
 }
 
-func (r *rollouts) add(about render.Object, is *Rollout) {
-	data, err := json.Marshal(is)
-	if err != nil {
-		data = []byte(about.String()) // Like no other's then.
+// revised returns the clusters that have a copy and of which a rollout gives another content.
+func (c *comparison) revised(j *judge) *set {
+	all := newSet(len(c.clusters))
+	var changes []bool
+	if j.wasErr == nil {
+		changes = j.after.Revised(j.before)
 	}
-	key := about.Kind + string(data)
+	for i := range j.after.Clusters {
+		at := c.index[j.after.Clusters[i].Name]
+		has := j.wasErr != nil || (!c.clusters[at].joins && placedOn(j.before, j.after.Clusters[i].Name))
+		if has && (changes == nil || changes[i]) {
+			all.add(at)
+		}
+	}
+	return all
+}
+
+func placedOn(o *render.Outcome, cluster string) bool {
+	_, found := slices.BinarySearchFunc(o.Clusters, cluster, func(c match.Cluster, name string) int { return strings.Compare(c.Name, name) })
+	return found
+}
+
+// add adds an object: what goes out to the same clusters by the same policies is planned once.
+func (r *rollouts) add(about render.Object, is *render.Outcome, refs []tree.Policy, policy *release.Policy, hold string, revised *set, c *comparison) {
+	key := fmt.Sprintf("%s %p %s %s", about.Kind, &is.Clusters[0], listOf(refs), revised.key())
 	at, known := r.at[key]
 	if !known {
 		at = len(r.all)
 		r.at[key] = at
-		r.all = append(r.all, *is)
+		r.all = append(r.all, c.planned(is.Clusters, refs, policy, hold, revised))
 	}
 	r.all[at].Objects = append(r.all[at].Objects, about)
+}
+
+// planned returns how clusters get a change; of the waves those parts that are shown.
+func (c *comparison) planned(clusters []match.Cluster, refs []tree.Policy, policy *release.Policy, hold string, revised *set) Rollout {
+	is := Rollout{Hold: hold}
+	if policy != nil {
+		refs = policy.Refs
+		for _, w := range policy.Plan(clusters, func(i int) bool { return revised.has(c.index[clusters[i].Name]) }) {
+			w.Clusters = slices.DeleteFunc(w.Clusters, func(name string) bool { return !c.clusters[c.index[name]].shown })
+			if len(w.Clusters) > 0 {
+				is.Waves = append(is.Waves, w)
+			}
+		}
+	}
+	for _, ref := range refs {
+		is.Policies = append(is.Policies, render.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
+	}
+	return is
 }
 
 func listOf(refs []tree.Policy) string {
@@ -124,11 +156,7 @@ func (r *Rollout) lines() []string {
 	lines := make([]string, len(r.Waves))
 	for i := range r.Waves {
 		w := &r.Waves[i]
-		name := w.Name
-		if name == "" {
-			name = "all others"
-		}
-		text := fmt.Sprintf("%d. %s: %s: %s", i+1, name, clusterCount(len(w.Clusters)), render.Few(w.Clusters))
+		text := fmt.Sprintf("%d. %s: %s: %s", i+1, waveName(w), clusterCount(len(w.Clusters)), render.Few(w.Clusters))
 		if w.AtOnce < len(w.Clusters) {
 			text += fmt.Sprintf("; %d at a time", w.AtOnce)
 		}
@@ -143,5 +171,32 @@ func (r *Rollout) lines() []string {
 	return lines
 }
 
-// String returns how the objects go out on one line.
-func (r *Rollout) String() string { return r.heading() + ": " + strings.Join(r.lines(), ", ") }
+// mostTold is how many waves String tells.
+const mostTold = 4
+
+// String returns how the objects go out on one short line, without the names of clusters.
+func (r *Rollout) String() string {
+	if r.Hold != "" {
+		return r.heading() + ": " + oneLine(r.Hold)
+	}
+	var told []string
+	for i := range r.Waves[:min(len(r.Waves), mostTold)] {
+		w := &r.Waves[i]
+		text := fmt.Sprintf("%s %s", waveName(w), clusterCount(len(w.Clusters)))
+		if w.Approval != "" {
+			text += " (waits for an approval)"
+		}
+		told = append(told, text)
+	}
+	if more := len(r.Waves) - mostTold; more > 0 {
+		told = append(told, output.Count(more, "more wave", "more waves"))
+	}
+	return r.heading() + ": " + strings.Join(told, ", then ")
+}
+
+func waveName(w *release.PlannedWave) string {
+	if w.Name == "" {
+		return "all others"
+	}
+	return w.Name
+}

@@ -154,7 +154,7 @@ func (f *fleet) checks(out *report) []func() {
 		func() { checkInert(placing, out) },
 		func() { checkIgnored(overriding, out) },
 		func() { checkTargets(overriding, clusters, lost, out) },
-		func() { checkRollouts(set, clusters, lost, out) },
+		func() { checkRollouts(set, clusters, lost, f.ended, out) },
 		// What override policies do.
 		func() { checkEmpty(overriding, out) },
 		func() { checkReach(outcomes, policies, clusters, lost, out) },

@@ -2,7 +2,6 @@ package lint
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -40,10 +39,13 @@ func rolloutPoliciesOf(set *manifest.Set) []rolloutPolicy {
 }
 
 // checkRollouts looks at who names rollout policies, and at how these choose clusters.
-func checkRollouts(set *manifest.Set, clusters *clusters, lost *lost, out *report) {
+func checkRollouts(set *manifest.Set, clusters *clusters, lost *lost, ended func() bool, out *report) {
 	policies := rolloutPoliciesOf(set)
-	named := map[tree.Policy]bool{}
-	n := &naming{policies: policies, named: named, lost: lost, out: out}
+	named, there := map[tree.Policy]bool{}, make(map[tree.Policy]bool, len(policies))
+	for i := range policies {
+		there[policies[i].ref] = true
+	}
+	n := &naming{policies: policies, there: there, named: named, lost: lost, out: out}
 	for i := range set.Objects {
 		n.object(&set.Objects[i])
 	}
@@ -51,6 +53,9 @@ func checkRollouts(set *manifest.Set, clusters *clusters, lost *lost, out *repor
 		n.namespace(&set.Namespaces[i])
 	}
 	for i := range policies {
+		if ended() {
+			return
+		}
 		p := &policies[i]
 		if !named[p.ref] && !lost.objects() {
 			f := p.finding(PolicyNotUsed, "", "no object names it, and no namespace")
@@ -68,10 +73,10 @@ var rolloutLabels = map[string]string{
 
 // naming looks at the labels that name rollout policies.
 type naming struct {
-	policies []rolloutPolicy
-	named    map[tree.Policy]bool
-	lost     *lost
-	out      *report
+	policies     []rolloutPolicy
+	there, named map[tree.Policy]bool
+	lost         *lost
+	out          *report
 }
 
 func (n *naming) object(o *manifest.Object) {
@@ -106,8 +111,7 @@ func (n *naming) names(s *subject, at string, ref tree.Policy) {
 		return
 	}
 	n.named[ref] = true
-	there := func(p rolloutPolicy) bool { return p.ref == ref }
-	if slices.ContainsFunc(n.policies, there) || n.lost.policy(ref) {
+	if n.there[ref] || n.lost.policy(ref) {
 		return
 	}
 	f := s.finding(MissingPolicy, at, "names %s, which is not in the input", ref).on([]string{s.object.String()}, nil)
@@ -129,11 +133,10 @@ func (p *rolloutPolicy) checkWaves(clusters *clusters, lost *lost, out *report) 
 	if p.compiled == nil || !clusters.known {
 		return
 	}
-	all := make([]match.Cluster, len(clusters.all))
+	taking := map[string]bool{}
 	for i := range clusters.all {
-		all[i] = clusters.all[i].Cluster
+		taking[p.compiled.WaveOf(&clusters.all[i].Cluster)] = true
 	}
-	taking := p.compiled.Plan(all, func(int) bool { return true })
 	for i := range p.waves {
 		w := &p.waves[i]
 		if w.TargetClusters == nil {
@@ -144,8 +147,7 @@ func (p *rolloutPolicy) checkWaves(clusters *clusters, lost *lost, out *report) 
 			selector: w.TargetClusters.ClusterSelector, affinity: w.TargetClusters.ClusterAffinity, clusters: clusters, lost: lost, out: out,
 		}
 		c.check()
-		takes := slices.ContainsFunc(taking, func(t release.PlannedWave) bool { return t.Name == w.Name })
-		if takes || c.reported || lost.clusters() {
+		if taking[w.Name] || c.reported || lost.clusters() {
 			continue
 		}
 		f := c.subject.finding(WaveTakesNoCluster, c.field, "no cluster satisfies it")

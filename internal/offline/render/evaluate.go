@@ -119,6 +119,34 @@ func (o *Outcome) Apply(cluster int, policies ...*override.Policy) override.Vari
 	return variant.Render(o.Object.Content, o.Clusters[cluster:cluster+1], o.targets[cluster:cluster+1], o.author, policies...)[0]
 }
 
+// Revised returns for which clusters, by index, the object and its override policies make another content than
+// those of before would make there: what a rollout is about. Shares of replicas, labels of clusters and placement
+// are those of now in both; what cannot be made is another content. Both must have variants.
+func (o *Outcome) Revised(before *Outcome) []bool {
+	revised := make([]bool, len(o.Clusters))
+	if before.Object.Content == o.Object.Content && slices.Equal(before.Policies, o.Policies) {
+		return revised
+	}
+	is := make([]*override.Variant, len(o.Clusters))
+	for i := range o.Variants {
+		for _, c := range o.Variants[i].Clusters {
+			is[c] = &o.Variants[i]
+		}
+	}
+	was := variant.Render(before.Object.Content, o.Clusters, o.targets, o.author, before.Policies...)
+	for i := range was {
+		differs := map[*override.Variant]bool{}
+		for _, c := range was[i].Clusters {
+			now := is[c]
+			if _, known := differs[now]; !known {
+				differs[now] = now == nil || now.Err != nil || was[i].Err != nil || !tree.Equal(was[i].Object.Object, now.Object.Object)
+			}
+			revised[c] = differs[now]
+		}
+	}
+	return revised
+}
+
 // WhyNot returns why the policy that placed the object did not choose a cluster,
 // as [placement.Policy.Why] does; ok is false if none placed it.
 func (o *Outcome) WhyNot(c *placement.Cluster) (why string, ok bool) {

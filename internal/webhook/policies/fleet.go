@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/offline/lint"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
@@ -19,6 +20,7 @@ import (
 	"refract.dev/internal/webhook/bounded"
 	"refract.dev/override"
 	"refract.dev/placement"
+	"refract.dev/release"
 	"refract.dev/tree"
 )
 
@@ -306,6 +308,22 @@ func concerned(set *manifest.Set, w *write) *manifest.Set {
 	out.ClusterOverridePolicies = only(set.ClusterOverridePolicies, func(p *override.Policy) bool { return named[unversioned(p.Ref)] })
 	out.PropagationPolicies = only(set.PropagationPolicies, func(p *placement.Policy) bool { return named[unversioned(p.Ref)] })
 	out.ClusterPropagationPolicies = only(set.ClusterPropagationPolicies, func(p *placement.Policy) bool { return named[unversioned(p.Ref)] })
+	obeyed := set.Rollouts()
+	rules := map[tree.Policy]bool{}
+	for i := range out.Objects {
+		if names, _, err := obeyed.Named(&out.Objects[i]); err == nil {
+			for _, ref := range names.All() {
+				rules[ref] = true
+			}
+		}
+	}
+	out.RolloutPolicies = slices.DeleteFunc(slices.Clone(set.RolloutPolicies), func(p manifest.Policy[refractv1alpha1.RolloutPolicy, release.Policy]) bool {
+		return !rules[tree.Policy{Kind: refractv1alpha1.KindRolloutPolicy, Namespace: p.Policy.Namespace, Name: p.Policy.Name}]
+	})
+	out.ClusterRolloutPolicies = slices.DeleteFunc(slices.Clone(set.ClusterRolloutPolicies),
+		func(p manifest.Policy[refractv1alpha1.ClusterRolloutPolicy, release.Policy]) bool {
+			return !rules[tree.Policy{Kind: refractv1alpha1.KindClusterRolloutPolicy, Name: p.Policy.Name}]
+		})
 	return &out
 }
 

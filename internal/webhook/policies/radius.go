@@ -12,12 +12,8 @@ import (
 	"refract.dev/internal/output"
 )
 
-// mostWaves is of how many groups of objects it is said in which waves they go out, and longestWaves how
-// much, in bytes.
-const (
-	mostWaves    = 3
-	longestWaves = 1000
-)
+// mostWaves is of how many groups of objects it is said in which waves they go out.
+const mostWaves = 3
 
 // blastRadius says in one sentence what becomes of copies, and returns in which waves; it is empty if nothing
 // does, or if there were no clusters. Its error is that of each.
@@ -75,7 +71,7 @@ func sayWaves(rollouts []diff.Rollout, seen *visibility) []string {
 			more++
 			continue
 		}
-		said = append(said, output.Cut(rollouts[i].String(), longestWaves))
+		said = append(said, rollouts[i].String())
 	}
 	switch {
 	case more > 0 && len(said) > 0:
