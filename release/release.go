@@ -429,8 +429,8 @@ func (r *rollout) look(c *Cluster, entry *refractv1alpha1.ReleasedCluster) (why 
 	case c.Refused != "":
 		return "its API server refuses it: " + c.Refused, false
 	case c.Holds && c.Ready:
-		since := c.ReadySince
-		if since.IsZero() || since.After(now) {
+		since := c.ReadySince // By the clock of whoever has seen it, which may be ahead: then it takes so much longer.
+		if since.IsZero() {
 			since = now
 		}
 		if entry.Ready != nil && at(since).After(entry.Ready.Time) && !c.ReadySince.IsZero() {

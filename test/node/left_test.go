@@ -107,7 +107,6 @@ var left = []struct {
 		rights: []string{
 			"refract: delete controllerrevisions.apps",
 			"refract: delete propagations.refract.dev",
-			"refract: delete secrets.",
 			"refract: get controllerrevisions.apps",
 			"refract: patch clusterrolloutpolicies/status.refract.dev",
 			"refract: patch rolloutpolicies/status.refract.dev",

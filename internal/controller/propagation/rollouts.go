@@ -64,7 +64,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 	g := p.governed
 	in := &release.Input{
 		Policy: g.policy, Hold: g.hold, Target: g.target,
-		Paused: s.paused, Approved: s.approved, Resumed: s.resumed, Now: rep.now(),
+		Paused: s.paused, Approved: s.approved, Resumed: s.resumed,
 	}
 	all := rep.members.Clusters()
 	for i := range all {
@@ -97,6 +97,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		}
 		in.Clusters = append(in.Clusters, c)
 	}
+	in.Now = rep.now() // What was found out above was so before.
 	return in
 }
 
