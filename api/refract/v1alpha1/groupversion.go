@@ -56,8 +56,7 @@ const (
 	InsecureAnnotation = Prefix + "insecure"
 )
 
-// RevisionLabel is "true" on what keeps a part of a revision: a ControllerRevision, or a Secret in the
-// system namespace.
+// RevisionLabel is "true" on ControllerRevisions that keep a part of a revision.
 const RevisionLabel = Prefix + "revision"
 
 // InventoryAnnotation on a FederatedCluster, and on the Secret with its credentials, names
