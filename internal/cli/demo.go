@@ -150,20 +150,25 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if o.once || !isTerminal(s.out) {
 		return err
 	}
-	kubectl := kubectlBeside()
-	fmt.Fprintf(s.err, `
-The clusters run on until Ctrl-C. In another terminal, for example:
-
-  export KUBECONFIG=%s
-  %s get propagations --all-namespaces
-  %s get overridepolicies --all-namespaces
-`, pg.Hub().Kubeconfig, kubectl, kubectl)
+	invite(s.err, pg)
 	select {
 	case <-ctx.Done():
 	case failed := <-ended:
 		err = errors.Join(err, failed)
 	}
 	return err
+}
+
+// invite says how to look at the clusters that run on.
+func invite(to io.Writer, pg *playground.Playground) {
+	kubectl := kubectlBeside()
+	fmt.Fprintf(to, `
+The clusters run on until Ctrl-C. In another terminal, for example:
+
+  export KUBECONFIG=%s
+  %s get propagations --all-namespaces
+  %s get overridepolicies --all-namespaces
+`, pg.Hub().Kubeconfig, kubectl, kubectl)
 }
 
 // isTerminal reports whether a person is looking.
