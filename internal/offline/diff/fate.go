@@ -50,11 +50,11 @@ func (c *comparison) subject(s *subject, before, after *render.Outcome) {
 		c.noteOfHeld(j, about, all)
 		return
 	}
-	waves := newSet(len(c.clusters))
+	changing := newSet(len(c.clusters))
 	for i := range all {
 		fate, ok := j.fate(&all[i])
 		if ok && all[i].was != nothing && all[i].is != nothing {
-			waves.addAll(&all[i].clusters)
+			changing.addAll(&all[i].clusters)
 		}
 		switch {
 		case ok:
@@ -63,7 +63,7 @@ func (c *comparison) subject(s *subject, before, after *render.Outcome) {
 			c.notes.add(about, &all[i].clusters, fmt.Sprintf("fails as before: %v", j.errAfter(&all[i])))
 		}
 	}
-	c.goesOut(j, about, waves)
+	c.goesOut(j, about, changing)
 	switch {
 	case len(all) == 0 && j.isErr != nil:
 		c.failsUnplaced(j, about)

@@ -13,8 +13,8 @@ import (
 // A kind whose scope is not known otherwise is as namespaced says; that may be
 // nil. Failing that, an object without a namespace is of a kind that has none.
 // Objects are not too large, as they are stored; none is taken apart as a list,
-// and none but a CustomResourceDefinition stays local, and a
-// Namespace that names a rollout policy for its objects and does not ask to be propagated. Integers must be int64.
+// and none stays local but a CustomResourceDefinition, and a Namespace that names a
+// rollout policy and does not ask to be propagated. Integers must be int64.
 //
 // A policy with mistakes is in the Set all the same, as it is in force, and its
 // problems are returned.

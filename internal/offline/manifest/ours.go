@@ -99,7 +99,7 @@ func policies[T, C any](compile func(*T) (*C, field.ErrorList), list func(*Set) 
 		compiled, errs := compile(p)
 		wrong := o.wrong
 		o.reportAll(errs)
-		if o.stored { // It is in force all the same, and fails where its invalid rules hold.
+		if o.stored { // It is in force all the same, and fails where its invalid rules hold, or releases nothing.
 			o.wrong = wrong
 		}
 		o.add = func(s *Set) {

@@ -25,29 +25,12 @@ func isRollout(gk schema.GroupKind) bool {
 // decodeRollout decodes a policy that says how a change goes out.
 func (o *object) decodeRollout() {
 	if rollouts[o.gvk.Kind] {
-		checkRollout(o, release.Compile, func(s *Set) *[]Policy[refractv1alpha1.RolloutPolicy, release.Policy] { return &s.RolloutPolicies })
+		policies(release.Compile, func(s *Set) *[]Policy[refractv1alpha1.RolloutPolicy, release.Policy] { return &s.RolloutPolicies })(o)
 		return
 	}
-	checkRollout(o, release.CompileCluster, func(s *Set) *[]Policy[refractv1alpha1.ClusterRolloutPolicy, release.Policy] {
+	policies(release.CompileCluster, func(s *Set) *[]Policy[refractv1alpha1.ClusterRolloutPolicy, release.Policy] {
 		return &s.ClusterRolloutPolicies
-	})
-}
-
-func checkRollout[T any](o *object, compile func(*T) (*release.Policy, field.ErrorList), list func(*Set) *[]Policy[T, release.Policy]) {
-	p := decodeStrictly[T](o, true)
-	if p == nil {
-		return
-	}
-	compiled, errs := compile(p)
-	wrong := o.wrong
-	o.reportAll(errs)
-	if o.stored { // It has nothing released, and is no reason not to look at the rest.
-		o.wrong = wrong
-	}
-	o.add = func(s *Set) {
-		to := list(s)
-		*to = append(*to, Policy[T, release.Policy]{Place: o.Place, Policy: p, Compiled: compiled, lines: o.lines})
-	}
+	})(o)
 }
 
 // Rollouts are the rollout policies of a [Set], and the namespaces whose objects obey one.
