@@ -245,13 +245,12 @@ func (v *revisions) there(ctx context.Context, at types.NamespacedName, secret b
 	if err := v.live.Get(ctx, at, c); err != nil {
 		return false, client.IgnoreNotFound(err)
 	}
+	v.key.forget() // What only this process can read any more is lost to all others.
 	text, err := v.open(ctx, c, secret)
-	if err == nil {
-		err = revision.Check(text, at.Name)
-		if err == nil {
-			return true, nil
-		}
-	} else if !errors.Is(err, revision.ErrSealed) {
+	switch {
+	case err == nil && revision.Check(text, at.Name) == nil:
+		return true, nil
+	case err != nil && !errors.Is(err, revision.ErrSealed):
 		return false, err
 	}
 	exactly := client.Preconditions{UID: new(c.GetUID()), ResourceVersion: new(c.GetResourceVersion())}
@@ -327,6 +326,13 @@ func (k *sealingKey) read(ctx context.Context, live client.Reader, system string
 		return key, nil
 	}
 	return nil, fmt.Errorf("the Secret %s/%s, which seals what Secrets were, holds no key: delete it, and one is made", system, revision.KeySecret)
+}
+
+// forget has the key read when it is needed the next time.
+func (k *sealingKey) forget() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.key = nil
 }
 
 // make returns the key, which it makes unless it is there.
