@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/test/harness"
 )
 
@@ -62,7 +63,8 @@ func (d *deletions) run(args ...string) {
 }
 
 // tenant makes a namespace with a policy and n objects that it places on all members, and
-// waits until they are there.
+// waits until they are there and the hub says so: what was never written down is taken for
+// something that the hub has forgotten once its object is gone.
 func (d *deletions) tenant(ns string, n int) {
 	d.Helper()
 	d.must(harness.ApplyAll(d.Context(), d.clients["hub"], strings.ReplaceAll(`
@@ -72,6 +74,16 @@ func (d *deletions) tenant(ns string, n int) {
 `, "NS", ns)))
 	d.label(ns, 0, n, "kubeadmiral.io/propagation-policy-name: everywhere")
 	d.left(ns, n)
+	harness.Eventually(d.T, fmt.Sprintf("%d Propagations in namespace %s", n, ns), func(ctx context.Context) error {
+		var list refractv1alpha1.PropagationList
+		if err := d.clients["hub"].List(ctx, &list, client.InNamespace(ns)); err != nil {
+			return err
+		}
+		if len(list.Items) != n {
+			return fmt.Errorf("the hub has %d of %d", len(list.Items), n)
+		}
+		return nil
+	})
 }
 
 // label writes objects with these labels, from the first to before the last.
