@@ -20,6 +20,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/convert/expression"
 	"refract.dev/match"
 	"refract.dev/tree"
 )
@@ -31,7 +32,13 @@ const (
 	MaxBudgets = 10
 	// MaxSeconds bounds times: thirty days.
 	MaxSeconds = 30 * 24 * 60 * 60
+	// MaxExpression bounds health.cel, in bytes.
+	MaxExpression = 4096
 )
+
+// mostCost is what one evaluation of health.cel may cost: it is evaluated for every change of every copy that is
+// waited for.
+const mostCost = 10_000
 
 // defaultTimeout is that of health.timeoutSeconds.
 const defaultTimeout = 10 * time.Minute
@@ -46,6 +53,7 @@ type Policy struct {
 
 	levels      [][]wave // One, or that of the floor and that of the object. Each ends with those that are in no wave.
 	timeout     time.Duration
+	health      []condition // All of them have to hold.
 	maxFailures int
 	revert      bool
 	budgets     []refractv1alpha1.RolloutBudget
@@ -59,6 +67,13 @@ type wave struct {
 	manual   bool
 	most     *intstr.IntOrString
 	minReady time.Duration
+}
+
+// condition is the health.cel of one policy.
+type condition struct {
+	*expression.Condition
+
+	text string
 }
 
 // Compile compiles a RolloutPolicy. See [CompileCluster].
@@ -91,6 +106,10 @@ func compile(ref tree.Policy, spec *refractv1alpha1.RolloutPolicySpec) (*Policy,
 			p.timeout = time.Duration(h.TimeoutSeconds) * time.Second
 			errs = append(errs, seconds(h.TimeoutSeconds, at.Child("timeoutSeconds"))...)
 		}
+		if h.CEL != "" {
+			c, celErrs := compileHealth(h.CEL, at.Child("cel"))
+			p.health, errs = append(p.health, c), append(errs, celErrs...)
+		}
 	}
 	if f := spec.OnFailure; f != nil {
 		at := path.Child("onFailure")
@@ -114,6 +133,41 @@ func compile(ref tree.Policy, spec *refractv1alpha1.RolloutPolicySpec) (*Policy,
 		return nil, errs
 	}
 	return p, nil
+}
+
+func compileHealth(text string, path *field.Path) (condition, field.ErrorList) {
+	if n := len(text); n > MaxExpression {
+		return condition{}, field.ErrorList{field.TooLong(path, "", MaxExpression)}
+	}
+	c, problems := expression.CompileCondition(text, expression.Limits{Cost: mostCost})
+	var errs field.ErrorList
+	for _, p := range problems {
+		errs = append(errs, field.Invalid(path, text, p.String()))
+	}
+	return condition{c, text}, errs
+}
+
+// Health is what health.cel says, of the floor and of the object's policy; empty if nothing: what was found out with the one
+// says nothing of the other.
+func (p *Policy) Health() string {
+	var texts []string
+	for _, c := range p.health {
+		texts = append(texts, c.text)
+	}
+	return strings.Join(texts, "\n&&\n")
+}
+
+// Healthy returns an error that says why the copy, as its cluster has it, is not healthy by health.cel; nil if it is.
+func (p *Policy) Healthy(object map[string]any) error {
+	for _, c := range p.health {
+		switch holds, err := c.Holds(object); {
+		case err != nil:
+			return fmt.Errorf("health.cel: %w", err)
+		case !holds:
+			return fmt.Errorf("health.cel is false: %s", strings.Join(strings.Fields(c.text), " "))
+		}
+	}
+	return nil
 }
 
 func compileWaves(from []refractv1alpha1.RolloutWave, path *field.Path) ([]wave, field.ErrorList) {
@@ -193,6 +247,7 @@ func (p *Policy) Inside(floor *Policy) *Policy {
 		Refs:        slices.Concat(floor.Refs, p.Refs),
 		levels:      slices.Concat(floor.levels, p.levels),
 		timeout:     min(floor.timeout, p.timeout),
+		health:      slices.Concat(floor.health, p.health),
 		maxFailures: min(floor.maxFailures, p.maxFailures),
 		revert:      floor.revert || p.revert,
 		budgets:     slices.Concat(floor.budgets, p.budgets),

@@ -37,6 +37,9 @@ func TestCompile(t *testing.T) {
 		"TooMuch":    {"There are not more than all.", `{waves: [{name: a, maxConcurrent: 101%}]}`, []string{`spec.waves[0].maxConcurrent: Invalid value: "101%": must be a number of clusters, at least 1, or a percentage of them from "1%" to "100%"`}},
 		"Action":     {"It would be taken for Halt.", `{onFailure: {action: Ignore}}`, []string{`spec.onFailure.action: Unsupported value: "Ignore": supported values: "Halt", "Revert"`}},
 		"Negative":   {"The schema says so, too.", `{onFailure: {maxFailures: -1}, maxChange: {clusters: -1}, health: {timeoutSeconds: -1}}`, []string{`spec.health.timeoutSeconds: Invalid value: -1: must be from 1 to 2592000`, `spec.onFailure.maxFailures: Invalid value: -1: must not be negative`, `spec.maxChange.clusters: Invalid value: -1: must not be negative`}},
+		"Health":     {"It is about the copy, and true or false.", `{health: {cel: "object.spec.replicas"}}`, nil},
+		"HealthBad":  {"What is wrong is said where.", `{health: {cel: "object.spec.replicas + "}}`, []string{`spec.health.cel: Invalid value: "object.spec.replicas + ": column 24: Syntax error: mismatched input '<EOF>'`}},
+		"HealthText": {"It would never be true.", `{health: {cel: "'yes'"}}`, []string{`spec.health.cel: Invalid value: "'yes'": column 1: it is of type string, want bool`}},
 		"BudgetOfNo": {"Nothing could ever change.", `{budgets: [{label: region, maxUnavailable: 0}]}`, []string{`spec.budgets[0].maxUnavailable: Invalid value: 0: must be at least 1, or nothing could ever change`}},
 	}
 	for name, tc := range cases {
@@ -49,6 +52,34 @@ func TestCompile(t *testing.T) {
 				t.Errorf("%s\nCompile(): want a policy if nothing is wrong, got %v", tc.reason, p)
 			}
 		})
+	}
+}
+
+// TestHealthInside: inside of a floor what both ask has to be true.
+func TestHealthInside(t *testing.T) {
+	floor, _ := compiled(t, `{health: {cel: "object.floor"}}`)
+	own, _ := compiled(t, `{health: {cel: "object.own"}}`)
+	both := own.Inside(floor)
+	for _, tc := range []struct {
+		object map[string]any
+		want   string
+	}{
+		{map[string]any{"floor": true, "own": true}, ""},
+		{map[string]any{"floor": false, "own": true}, "health.cel is false: object.floor"},
+		{map[string]any{"floor": true, "own": false}, "health.cel is false: object.own"},
+		{map[string]any{"floor": true}, "health.cel: column 7: no such key: own"},
+		{map[string]any{"floor": true, "own": "yes"}, "health.cel: it gives a value of type string: want true or false"},
+	} {
+		got := ""
+		if err := both.Healthy(tc.object); err != nil {
+			got = err.Error()
+		}
+		if got != tc.want {
+			t.Errorf("Healthy(%v) = %q, want %q", tc.object, got, tc.want)
+		}
+	}
+	if floor.Health() == both.Health() || own.Health() == both.Health() {
+		t.Error("want what is asked to be told apart")
 	}
 }
 

@@ -138,6 +138,25 @@ const maxOptionalMacros = 8
 // nil knows nothing. It returns the program, or what is wrong, in the order of the text.
 // It keeps neither of the schemas and does not change them.
 func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Problem) {
+	known := objects{}
+	shape := known.shape(in, "value")
+	v := variable{name: "value", typ: shape.typ, known: known}
+	p, problems := v.compile(text, l, func(checked *cel.Ast, one bool) []Problem { return check(checked.NativeRep(), out, one) })
+	if p != nil {
+		p.in = shape
+	}
+	return p, problems
+}
+
+// variable is what an expression is about.
+type variable struct {
+	name  string
+	typ   *cel.Type
+	known objects // The types that its own is made of.
+}
+
+// compile makes a program of an expression whose result suits the caller.
+func (v *variable) compile(text string, l Limits, suits func(checked *cel.Ast, one bool) []Problem) (*Program, []Problem) {
 	one := !strings.Contains(strings.TrimSpace(text), "\n")
 	fail := func(err error) []Problem {
 		return []Problem{{Line: 1, Column: 1, Message: err.Error(), one: one}}
@@ -146,11 +165,9 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	if err != nil {
 		return nil, fail(err)
 	}
-	known := objects{}
-	shape := known.shape(in, "value")
 	env, err := lang.env.Extend(
-		cel.CustomTypeProvider(provider{Provider: lang.env.CELTypeProvider(), objects: known}),
-		cel.Variable("value", shape.typ),
+		cel.CustomTypeProvider(provider{Provider: lang.env.CELTypeProvider(), objects: v.known}),
+		cel.Variable(v.name, v.typ),
 	)
 	if err != nil {
 		return nil, fail(err)
@@ -174,10 +191,9 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 	}
 	checked, issues := env.Check(parsed)
 	if issues != nil && issues.Err() != nil {
-		return nil, known.explain(findings(issues, one))
+		return nil, v.known.explain(findings(issues, one))
 	}
-	native := checked.NativeRep()
-	if problems := check(native, out, one); len(problems) > 0 {
+	if problems := suits(checked, one); len(problems) > 0 {
 		return nil, problems
 	}
 	l = l.orDefaults()
@@ -186,13 +202,13 @@ func Compile(text string, in, out *schema.Structural, l Limits) (*Program, []Pro
 		// that no guard looks at in the place of those with constant patterns and lists.
 		m := &meter{limit: l.Cost}
 		program, err := env.Program(checked, decorate(lang.implementations, l, m))
-		return &evaluation{program: program, meter: m}, err
+		return &evaluation{program: program, meter: m, vars: variables{name: v.name}}, err
 	}
 	first, err := build()
 	if err != nil {
 		return nil, fail(err)
 	}
-	p := &Program{build: build, idle: make(chan *evaluation, idle), source: native.SourceInfo(), in: shape, limits: l, one: one}
+	p := &Program{build: build, idle: make(chan *evaluation, idle), source: checked.NativeRep().SourceInfo(), limits: l, one: one}
 	p.idle <- first
 	return p, nil
 }
@@ -236,14 +252,15 @@ func findings(issues *cel.Issues, one bool) []Problem {
 	return sorted(out)
 }
 
-// variables has the value.
+// variables has the value, under its name.
 type variables struct {
+	name  string
 	value ref.Val
 }
 
 // ResolveName implements [interpreter.Activation].
 func (v *variables) ResolveName(name string) (any, bool) {
-	if name != "value" {
+	if name != v.name {
 		return nil, false
 	}
 	return v.value, true

@@ -37,6 +37,8 @@ type Copy struct {
 	Readiness refractv1alpha1.Readiness
 	// ReadinessMessage says why it is not ready.
 	ReadinessMessage string
+	// Judged is the version of the [Health] that Readiness takes into account; zero if none was asked.
+	Judged uint32
 	// Fault says why what the member answers about the object cannot be read; "" if it can.
 	// Nothing else is known of it then.
 	Fault string

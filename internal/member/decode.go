@@ -22,6 +22,7 @@ import (
 type decoder struct {
 	account *account // Has room for the records of fields.
 	log     logr.Logger
+	health  func(Key) *Health // What is asked of copies; nil if nothing.
 }
 
 // copyEvent is what a list or watch says of a copy. A copy of a type with a status
@@ -43,6 +44,7 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o)}
 		if s.Fault == "" {
 			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
+			d.judge(s, Key{resource, s.name}, o)
 			s.managers = o.GetManagedFields()
 		}
 	default:

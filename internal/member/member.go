@@ -33,9 +33,10 @@ type Member struct {
 
 // observer is told what happens on a member. Its functions must not block.
 type observer struct {
-	changed func(Key) // A copy appeared or is gone, was replaced, or has other content.
-	readied func(Key) // It is more, or less, ready than it was.
-	awaited func()    // Somebody waits to know of which types there are copies.
+	changed func(Key)         // A copy appeared or is gone, was replaced, or has other content.
+	readied func(Key)         // It is more, or less, ready than it was.
+	health  func(Key) *Health // What is asked of a copy; nil if nothing is of any.
+	awaited func()            // Somebody waits to know of which types there are copies.
 }
 
 // hubTypes says which types the hub has, as soon as that is known.
@@ -51,7 +52,7 @@ func newMember(name string, cfg *rest.Config, o observer, served hubTypes, log l
 
 // memberBy returns a member that is reached by the connection.
 func memberBy(api *connection, name string, o observer, served hubTypes, log logr.Logger) *Member {
-	decode := decoder{api.limits.account, log}
+	decode := decoder{api.limits.account, log, o.health}
 	m := &Member{
 		Name:       name,
 		Copies:     newCopies(name, api, decode, o),

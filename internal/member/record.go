@@ -23,6 +23,7 @@ type record struct {
 	generation int64
 	version    uint64
 	round      uint32 // Of the last list that has shown it.
+	judged     uint32 // Version of the Health that readiness takes into account.
 	readiness  uint8  // Index of readinesses.
 	adopted    bool
 	native     bool
@@ -48,15 +49,15 @@ var readinesses = [...]refractv1alpha1.Readiness{
 }
 
 // ready sets the readiness and reports whether it was another.
-func (r *record) ready(readiness refractv1alpha1.Readiness, message string) (changed bool) {
-	before, said := r.readiness, r.message
-	r.readiness, r.message = 0, intern(message)
+func (r *record) ready(readiness refractv1alpha1.Readiness, message string, judged uint32) (changed bool) {
+	before, said, asked := r.readiness, r.message, r.judged
+	r.readiness, r.message, r.judged = 0, intern(message), judged
 	for i, one := range readinesses {
 		if one == readiness {
 			r.readiness = uint8(i)
 		}
 	}
-	return before != r.readiness || said != r.message
+	return before != r.readiness || said != r.message || asked != r.judged
 }
 
 func recordOf(key Key, c *Copy) *record {
@@ -75,7 +76,7 @@ func recordOf(key Key, c *Copy) *record {
 		deleting:   c.Deleting,
 		doubted:    c.Doubted,
 	}
-	r.ready(c.Readiness, c.ReadinessMessage)
+	r.ready(c.Readiness, c.ReadinessMessage, c.Judged)
 	return r
 }
 
@@ -94,6 +95,7 @@ func (r *record) copy(key Key) Copy {
 		Doubted:          r.doubted,
 		Readiness:        readinesses[r.readiness],
 		ReadinessMessage: r.message.String(),
+		Judged:           r.judged,
 		generation:       r.generation,
 		version:          r.version,
 	}
@@ -182,6 +184,6 @@ func (r *record) differs(before *record) difference {
 		content: before.uid != r.uid || before.source != r.source || before.hash != r.hash || before.owned != r.owned ||
 			before.orphan != r.orphan || before.adopted != r.adopted || before.native != r.native || before.deleting != r.deleting ||
 			before.fault != r.fault || before.doubted != r.doubted,
-		readiness: before.readiness != r.readiness || before.message != r.message,
+		readiness: before.readiness != r.readiness || before.message != r.message || before.judged != r.judged,
 	}
 }

@@ -52,9 +52,9 @@ func (r *records) put(name types.NamespacedName, item *Copy, before *record, rou
 	after.round = round
 	if item.Readiness == "" {
 		if before != nil && before.uid == after.uid && before.generation == after.generation {
-			after.readiness, after.message = before.readiness, before.message
+			after.readiness, after.message, after.judged = before.readiness, before.message, before.judged
 		} else {
-			after.ready(refractv1alpha1.ReadinessInProgress, notSeenYet)
+			after.ready(refractv1alpha1.ReadinessInProgress, notSeenYet, 0)
 		}
 	}
 	if err := r.replace(name, after, before); err != nil {
@@ -87,9 +87,9 @@ func (r *records) replace(name types.NamespacedName, after, before *record) erro
 
 // setReadiness records the readiness of a copy, and reports whether it is another than before. It is an
 // error if there is no room.
-func (r *records) setReadiness(of *record, readiness refractv1alpha1.Readiness, message string) (changed bool, err error) {
+func (r *records) setReadiness(of *record, c *Copy) (changed bool, err error) {
 	size := of.bytes()
-	if !of.ready(readiness, message) {
+	if !of.ready(c.Readiness, c.ReadinessMessage, c.Judged) {
 		return false, nil
 	}
 	return true, r.keep(0, of.bytes()-size)

@@ -28,6 +28,10 @@ type Set struct {
 	OnCopy func(m *Member, key Key)
 	// OnReadiness is called when the readiness of a copy, or its message, changed.
 	OnReadiness func(m *Member, key Key)
+	// Health returns what is asked of a copy beside what its status says; nil for nothing. Nil
+	// means that nothing is asked of any. What was asked of a copy before it is asked anew is asked
+	// by [Copies.Judge].
+	Health func(m *Member, key Key) *Health
 	// OnChange is called when a cluster came or went, was reached or lost, when its
 	// labels or taints changed, when it is to leave, and when deletions on it were approved.
 	OnChange func(name string)
@@ -226,6 +230,12 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 			if s.OnReadiness != nil {
 				s.OnReadiness(m, key)
 			}
+		},
+		health: func(key Key) *Health {
+			if s.Health == nil {
+				return nil
+			}
+			return s.Health(m, key)
 		},
 		awaited: func() { s.sweeps.add(m.sweep, true) },
 	}, s.Served, s.Log.WithValues("cluster", name))

@@ -187,11 +187,11 @@ func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	switch {
 	case before.version > e.version:
 		return difference{}, nil
-	case before.version == e.version && e.Readiness == "":
-		return difference{}, nil
+	case before.version == e.version && (e.Readiness == "" || e.Judged == 0 && before.judged != 0):
+		return difference{}, nil // It is known already, and more.
 	case before.version == e.version:
 		// The answer to a write does not have the status.
-		changed, err := s.records.setReadiness(before, e.Readiness, e.ReadinessMessage)
+		changed, err := s.records.setReadiness(before, &e.Copy)
 		return difference{readiness: changed}, err
 	case before.uid != uidOf(e.UID):
 		return s.records.put(e.name, &e.Copy, before, round)
@@ -287,6 +287,21 @@ func (s *store) onEvent(e *copyEvent) difference {
 		s.giveUp(err)
 	}
 	return d
+}
+
+// onRead takes what was read of a copy that is known, and returns what is different.
+func (s *store) onRead(e *copyEvent) difference {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before := s.records.get(e.name)
+	if s.halted.err() != nil || before == nil || before.uid != uidOf(e.UID) || before.version > e.version {
+		return difference{} // A watch tells of it.
+	}
+	changed, err := s.records.setReadiness(before, &e.Copy)
+	if err != nil {
+		s.giveUp(err)
+	}
+	return difference{readiness: changed}
 }
 
 // beginList is told that a list, or a watch that is one, begins. It returns an error if

@@ -413,6 +413,77 @@ subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: team}]
 	complete(t, ns)
 }
 
+// TestHealth: a cluster is not done before what the policy asks of the copy is true there, also for what has no status, and
+// for who has just started.
+func TestHealth(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	const settings = `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: settings, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: everywhere, refract.dev/rollout-policy-name: careful}}
+data: {color: VALUE}
+`
+	const policy = `
+apiVersion: refract.dev/v1alpha1
+kind: RolloutPolicy
+metadata: {name: careful, namespace: NS}
+spec:
+  waves: [{name: canary, targetClusters: {clusters: [member-2]}}]
+  health: {timeoutSeconds: 600, cel: "object.metadata.?annotations[?'smoke-test'].orValue('') == 'passed'"}
+`
+	apply(t, ns, shop, policy, strings.ReplaceAll(settings, "VALUE", "red"))
+	complete(t, ns)
+	objects := map[string]string{"web.deployments.apps": "deployment/web", "settings.configmaps": "configmap/settings"}
+	says := func(want string) {
+		t.Helper()
+		for name := range objects {
+			harness.Eventually(t, name+": "+want, func(context.Context) error {
+				got, err := env.Kubectl("hub", "", "get", "--namespace="+ns, "propagation/"+name, "-o",
+					`jsonpath={.status.rollout.phase}: {.status.clusters[?(@.name=="member-2")].readinessMessage}`)
+				if err == nil && got != want {
+					err = fmt.Errorf("got %s", got)
+				}
+				return err
+			})
+		}
+	}
+	passed := func(members ...string) {
+		for _, m := range members {
+			for _, object := range objects {
+				kubectl(t, m, "", "annotate", "--namespace="+ns, object, "smoke-test=passed")
+			}
+		}
+	}
+	says("Complete: ") // What was there before a change is not asked.
+
+	release(t, ns, "shop:2")
+	apply(t, ns, strings.ReplaceAll(settings, "VALUE", "blue"))
+	says(`Progressing: health.cel is false: object.metadata.?annotations[?'smoke-test'].orValue('') == 'passed'`)
+	restart(t, syscall.SIGKILL)
+	says(`Progressing: health.cel is false: object.metadata.?annotations[?'smoke-test'].orValue('') == 'passed'`)
+	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:2")); diff != "" {
+		t.Errorf("before the test has passed: -want, +got:\n%s", diff)
+	}
+	passed("member-2")
+	others := []string{"member-1", "member-3", "member-4", "member-5", "member-6"}
+	for _, m := range others {
+		h.has(t, m, "shop:2")
+	}
+	passed(others...)
+	complete(t, ns)
+	says("Complete: ")
+
+	apply(t, ns, strings.NewReplacer("600", "5", "metadata.?annotations[?'smoke-test'].orValue('') == 'passed'", "status.nothing == 1").Replace(policy))
+	release(t, ns, "shop:3")
+	reaches(t, ns, refractv1alpha1.RolloutHalted, func(s *refractv1alpha1.RolloutStatus) bool {
+		return strings.Contains(s.Message, "member-2: it is not ready after 5s: health.cel: column 14: no such key: nothing")
+	})
+	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:3")); diff != "" {
+		t.Errorf("who has what is not healthy: -want, +got:\n%s", diff)
+	}
+}
+
 // TestSecret has a Secret changed: what it was is kept on the hub, where it can be read by nobody who may not read
 // Secrets, and is what clusters have whose turn has not come.
 func TestSecret(t *testing.T) {

@@ -199,6 +199,15 @@ type RolloutHealth struct {
 	// +kubebuilder:validation:Maximum=2592000
 	// +optional
 	TimeoutSeconds int32 `json:"timeoutSeconds,omitempty"`
+
+	// CEL is an expression that has to be true of the copy, as the cluster has it, beside what
+	// its status says by itself: object.status.conditions.exists(c, c.type == 'SmokeTest' &&
+	// c.status == 'True'). An error, as for a field that is not there, is not true. It is asked
+	// while a rollout is under way. Of a Secret it sees neither values nor annotations.
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=4096
+	// +optional
+	CEL string `json:"cel,omitempty"`
 }
 
 // RolloutOnFailure says what comes of clusters that fail.

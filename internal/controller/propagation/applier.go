@@ -252,6 +252,9 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
+			if unjudged(p.governed.healthOn(a.member.Name), &have) {
+				return a.judge(ctx, key, r, t)
+			}
 			return a.synced(key, r, t)
 		}
 		if left := a.corrections.wait(key, drift); left > 0 {
@@ -435,6 +438,19 @@ func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result,
 		r.owned, r.fields, r.uid = have.Owned, "", have.UID
 	}
 	return a.done(key, r, 0)
+}
+
+// judge finds out whether a copy, which is as it should be, is healthy.
+func (a *applier) judge(ctx context.Context, key Key, r clusterStatus, t *target) (reconcile.Result, error) {
+	if left := a.member.Pause(); left > 0 {
+		return a.paused(key, r, left)
+	}
+	if err := a.member.Copies.Judge(ctx, key); err != nil {
+		r.state, r.reason = refractv1alpha1.StateFailed, reasonUnreadable
+		r.message = fmt.Sprintf("reading the copy, which its rollout policy's health.cel is about: %v", err)
+		return a.failed(key, r)
+	}
+	return a.synced(key, r, t)
 }
 
 // statusFor begins the status of the member with what it is known to hold.

@@ -172,6 +172,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		return nil, err
 	}
 	dispatcher.decider, reporter.decider = decider, decider
+	reporter.judge = dispatcher.copyChanged
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
 	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor
@@ -190,6 +191,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	members.Served = sources.served
 	members.OnCopy = dispatcher.copyChanged
 	members.OnReadiness = reporter.readinessChanged
+	members.Health = state.health
 	members.OnChange = dispatcher.clusterChanged
 	members.Emptied = dispatcher.emptied
 	members.Ours = func(key Key, copied member.Copy) bool { return cameFrom(hub.uid, key, copied) }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/internal/revision"
 	variants "refract.dev/internal/variant"
 	"refract.dev/match"
@@ -21,6 +22,7 @@ import (
 // governance is by which rollout policy an object changes, and how far it has come.
 type governance struct {
 	policy   *release.Policy // Nil while nothing may be released, as hold says.
+	health   *member.Health  // What it asks of copies; nil if nothing.
 	hold     string
 	blocked  string // The reason why nothing can be said of the object at all, of which hold tells; empty if it can.
 	warnings []string
@@ -71,6 +73,9 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 	var more []string
 	g.policy, g.hold, more = release.Obeyed(named, d.policies.rollout)
 	g.warnings = append(g.warnings, more...)
+	if g.health = healthOf(g.policy, key.GroupResource); g.health != nil {
+		d.state.asked.Store(true)
+	}
 	if k, found := d.records.get(key); found && k.rollout != nil && k.rollout.UID == obj.GetUID() {
 		g.recorded = k.rollout
 	}

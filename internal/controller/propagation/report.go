@@ -85,7 +85,9 @@ type reporter struct {
 	reviewer *reviewer
 	// revisions keeps what rollouts name.
 	revisions *revisions
-	now       func() time.Time
+	// judge has a copy asked whether it is healthy.
+	judge func(m *member.Member, key Key)
+	now   func() time.Time
 
 	queue *workQueue[Key]
 }
@@ -373,6 +375,10 @@ func (rep *reporter) sayReadiness(key Key, p *desiredState, m *member.Member, s 
 		s.Readiness, s.ReadinessMessage = have.Readiness, output.Cut(have.ReadinessMessage, maxReadiness)
 		if s.Readiness == "" {
 			s.Readiness = refractv1alpha1.ReadinessReady
+		}
+		if unjudged(p.governed.healthOn(m.Name), &have) && s.State == refractv1alpha1.StateSynced {
+			s.Readiness, s.ReadinessMessage = "", ""
+			rep.judge(m, key)
 		}
 		if p.governed != nil && have.Hash != s.Hash && s.Readiness == refractv1alpha1.ReadinessReady {
 			s.Readiness = refractv1alpha1.ReadinessInProgress // What is known of it is from before the last write.

@@ -120,7 +120,10 @@ func (rep *reporter) readinessChanged(m *member.Member, key Key) {
 func (rep *reporter) readied(m *member.Member, key Key) (since time.Time, awaited bool) {
 	r, _ := rep.state.clusterStatus(key, m.Name)
 	have, found := m.Copies.Get(key)
-	if p := rep.state.desired(key); found != member.Present && found != member.Absent {
+	p := rep.state.desired(key)
+	unknown := found != member.Present && found != member.Absent ||
+		found == member.Present && p != nil && unjudged(p.governed.healthOn(m.Name), &have)
+	if unknown {
 		return r.readySince, p != nil && p.governed.awaits(m.Name) // Nobody knows yet, and what was written down holds.
 	}
 	return rep.state.readied(key, m.Name, found == member.Present && r.hash != "" && have.Hash == r.hash && isReady(have), rep.now())

@@ -22,6 +22,7 @@ import (
 type state struct {
 	epoch    atomic.Int64 // Of policies and clusters: it grows with each change.
 	complete atomic.Bool  // Whether everything was decided about once that was there at the start.
+	asked    atomic.Bool  // Whether a rollout policy has ever asked something of copies.
 
 	mu      sync.Mutex
 	objects map[Key]*objectState

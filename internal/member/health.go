@@ -1,0 +1,64 @@
+package member
+
+import (
+	"context"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
+	"refract.dev/internal/rescue"
+)
+
+// Health is what has to be true of a copy beside what its status says by itself.
+type Health struct {
+	// Version tells it from what was asked before. It is not zero.
+	Version uint32
+	// Check returns why the object is not healthy; nil if it is. It neither changes nor keeps the
+	// object, and ends by itself.
+	Check func(object map[string]any) error
+}
+
+// judge asks whether a copy that is ready by its status is healthy.
+func (d decoder) judge(s *copyEvent, key Key, u *unstructured.Unstructured) {
+	if d.health == nil {
+		return
+	}
+	h := d.health(key)
+	if h == nil {
+		return
+	}
+	s.Judged = h.Version
+	if s.Readiness != refractv1alpha1.ReadinessReady {
+		return
+	}
+	if err := d.check(h, u); err != nil {
+		s.Readiness, s.ReadinessMessage = refractv1alpha1.ReadinessInProgress, output.Cut(err.Error(), mostMessage)
+	}
+}
+
+func (d decoder) check(h *Health, u *unstructured.Unstructured) (err error) {
+	defer rescue.To(&err, d.log, "asking whether a copy is healthy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
+	return h.Check(u.Object)
+}
+
+// Judge reads a copy and records whether it is healthy, by what [Set.Health] says of it now. One that is not
+// there is none.
+func (c *Copies) Judge(ctx context.Context, key Key) error {
+	s := c.watches.store(key.GroupResource)
+	if s == nil {
+		return nil
+	}
+	got, err := (&Objects{c.api, c.decode}).ReadWhole(ctx, s.gvr, key.NamespacedName)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if e := c.decode.copyEventOf(got, key.GroupResource); e != nil && e.name == key.NamespacedName {
+		c.watches.notify(key, s.onRead(e))
+	}
+	return nil
+}
