@@ -190,9 +190,10 @@ type members struct {
 
 // FoldEntry implements [traits.Folder].
 func (m *members) FoldEntry(k, v any) bool {
-	key, ok := k.(types.String)
+	is := types.DefaultTypeAdapter.NativeToValue(k) // That of an object as decoded from JSON is Go's.
+	key, ok := is.(types.String)
 	if !ok {
-		m.err = fmt.Errorf("the result has a key that is of type %s: write string(...)", typeName(types.DefaultTypeAdapter.NativeToValue(k)))
+		m.err = fmt.Errorf("the result has a key that is of type %s: write string(...)", typeName(is))
 		return false
 	}
 	m.keys, m.values = append(m.keys, string(key)), append(m.values, types.DefaultTypeAdapter.NativeToValue(v))

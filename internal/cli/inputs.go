@@ -18,8 +18,6 @@ import (
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/manifest/nearest"
 	"refract.dev/internal/offline/render"
-	"refract.dev/override"
-	"refract.dev/placement"
 	"refract.dev/tree"
 )
 
@@ -218,7 +216,7 @@ func (sel *selection) filter(set *manifest.Set) (func(*manifest.Object) bool, er
 		return (sel.namespace == "" || o.Content.GetNamespace() == sel.namespace) &&
 			selector.Matches(labels.Set(o.Content.GetLabels())) &&
 			(len(asked) == 0 || slices.ContainsFunc(asked, func(r reference) bool { return r.matches(o) })) &&
-			(named == nil || slices.ContainsFunc(policiesOf(o), func(p tree.Policy) bool { return named[p] }))
+			(named == nil || slices.ContainsFunc(o.Policies(), func(p tree.Policy) bool { return named[p] }))
 	}
 	if !slices.ContainsFunc(set.Objects, func(o manifest.Object) bool { return chosen(&o) }) {
 		return nil, sel.nothing(set)
@@ -278,16 +276,6 @@ func (sel *selection) namedPolicies(set *manifest.Set) (map[tree.Policy]bool, er
 		}
 	}
 	return named, nil
-}
-
-// policiesOf returns the policies that the object names, without generation. What
-// is wrong with its labels is for others to report.
-func policiesOf(o *manifest.Object) []tree.Policy {
-	refs, _, _ := override.Named(o.Content.GetLabels(), o.Content.GetNamespace())
-	if ref, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()); ok {
-		refs = append(refs, ref)
-	}
-	return refs
 }
 
 // policyName is how a policy is written on the command line.

@@ -34,7 +34,7 @@ var groups = []struct {
 		newInstallCommand, newUninstallCommand, newCheckCommand, newRunCommand, newDemoCommand, newUpCommand, newDownCommand,
 	}},
 	{"Clusters, and what is on them:", []func(*streams) *cobra.Command{
-		newJoinCommand, newUnjoinCommand, newGetCommand, newWaitCommand, newApproveCommand, newRolloutCommand,
+		newJoinCommand, newUnjoinCommand, newUICommand, newGetCommand, newWaitCommand, newApproveCommand, newRolloutCommand,
 	}},
 	{"Custom resources:", []func(*streams) *cobra.Command{newCRDCommand}},
 	{"Other commands:", []func(*streams) *cobra.Command{newVersionCommand, newDocsCommand}},

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -191,6 +192,36 @@ func (r *reader) definitions(ctx context.Context, objects []*unstructured.Unstru
 			return kinds[schema.GroupKind{Group: group, Kind: kind}]
 		},
 	})
+}
+
+// Conversions reads the ConversionPolicies of a hub and the CustomResourceDefinitions that they are for. There are none where
+// their type is not served.
+func Conversions(ctx context.Context, cfg *rest.Config) ([]*unstructured.Unstructured, error) {
+	dyn, err := dynamic.NewForConfig(cfg)
+	if err != nil {
+		return nil, err
+	}
+	r := reader{client: dyn}
+	policies, err := r.list(ctx, &request{resource: refractv1alpha1.GroupVersion.WithResource("conversionpolicies")})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return nil, err
+	}
+	if len(policies) == 0 {
+		return nil, nil
+	}
+	named := map[string]bool{}
+	for _, p := range policies {
+		name, _, _ := unstructured.NestedString(p.Object, "spec", "crd")
+		named[name] = true
+	}
+	definitions, err := r.list(ctx, &request{
+		resource: schema.GroupVersionResource{Group: crdKind.Group, Version: "v1", Resource: "customresourcedefinitions"},
+		about:    func(crd *unstructured.Unstructured) bool { return named[crd.GetName()] },
+	})
+	if err != nil {
+		return nil, err
+	}
+	return append(definitions, policies...), nil
 }
 
 // list asks for a list, page by page.

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -105,12 +106,29 @@ func hash(text []byte) string {
 }
 
 // Of returns the revision that these parts are, the policies in their order of effect.
-func Of(object Part, generation int64, policies []refractv1alpha1.PolicyRevision) refractv1alpha1.Revision {
-	names := []string{object.Name}
-	for i := range policies {
-		names = append(names, policies[i].Revision)
+func Of(object string, generation int64, policies []refractv1alpha1.PolicyRevision, followers ...refractv1alpha1.FollowerRevision) refractv1alpha1.Revision {
+	names := append([]string{object}, revisions(policies)...)
+	for i := range followers {
+		f := &followers[i]
+		names = append(names, "with "+f.Resource+"/"+f.Name, f.Object)
+		names = append(names, revisions(f.Policies)...)
 	}
-	return refractv1alpha1.Revision{Name: hash([]byte(strings.Join(names, "\n"))), Generation: generation, Object: object.Name, Policies: policies}
+	return refractv1alpha1.Revision{
+		Name: hash([]byte(strings.Join(names, "\n"))), Generation: generation, Object: object, Policies: policies, Followers: followers,
+	}
+}
+
+func revisions(policies []refractv1alpha1.PolicyRevision) []string {
+	names := make([]string, len(policies))
+	for i := range policies {
+		names[i] = policies[i].Revision
+	}
+	return names
+}
+
+// Same reports whether an object and its policies say the same as another's, whatever their generations.
+func Same(object string, policies []refractv1alpha1.PolicyRevision, other string, others []refractv1alpha1.PolicyRevision) bool {
+	return object == other && slices.Equal(revisions(policies), revisions(others))
 }
 
 // stored is the data of a ControllerRevision. One of the two is there.

@@ -50,6 +50,11 @@ func Member(name string) Source {
 	}
 }
 
+// Members are all FederatedClusters.
+func Members() Source {
+	return Source{list: func() client.ObjectList { return &corev1alpha1.FederatedClusterList{} }}
+}
+
 // InjectionPolicy is the one ServiceInjectionPolicy of the namespace and name.
 func InjectionPolicy(namespace, name string) Source {
 	return Source{

@@ -109,6 +109,15 @@ func (r *Rollout) Resume() (*Step, error) {
 	return step, nil
 }
 
+// followers names what changes with the object.
+func followers(s *refractv1alpha1.RolloutStatus) []string {
+	names := make([]string, len(s.Target.Followers))
+	for i := range names {
+		names[i] = s.Target.Followers[i].Resource + "/" + s.Target.Followers[i].Name
+	}
+	return names
+}
+
 // WriteRollout writes it as text; now is the time.
 func WriteRollout(w io.Writer, r *Rollout, now time.Time) error {
 	out := bufio.NewWriter(w)
@@ -117,6 +126,9 @@ func WriteRollout(w io.Writer, r *Rollout, now time.Time) error {
 	fmt.Fprintf(out, "  target     %s\n", describe(&s.Target))
 	if s.LastGood.Name != s.Target.Name {
 		fmt.Fprintf(out, "  last good  %s\n", describe(&s.LastGood))
+	}
+	if with := followers(s); len(with) > 0 {
+		fmt.Fprintf(out, "  with       %s\n", render.Few(with))
 	}
 	for i := range s.Policies {
 		fmt.Fprintf(out, "  by         %s\n", policyName(&s.Policies[i]))

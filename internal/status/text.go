@@ -267,7 +267,7 @@ func (t *Text) aboutOne(r *refractv1alpha1.ClusterStatus) []string {
 		notes = append(notes, "adopted: the object was there before")
 	}
 	if d := r.Drift; d != nil {
-		notes = append(notes, t.drift(d))
+		notes = append(notes, DriftText(d, t.Now))
 	}
 	for _, warning := range r.Warnings {
 		notes = append(notes, "~ "+oneLine(warning))
@@ -275,9 +275,9 @@ func (t *Text) aboutOne(r *refractv1alpha1.ClusterStatus) []string {
 	return notes
 }
 
-// drift says what was changed on a cluster.
-func (t *Text) drift(d *refractv1alpha1.DriftStatus) string {
-	note := fmt.Sprintf("corrected %d×, last %s ago", d.Count, t.age(d.Time))
+// DriftText says what was changed on a cluster, in a line; now is the time.
+func DriftText(d *refractv1alpha1.DriftStatus, now time.Time) string {
+	note := fmt.Sprintf("corrected %d×, last %s ago", d.Count, (&Text{Now: now}).age(d.Time))
 	switch {
 	case d.Deleted:
 		note += ": deleted"

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -482,6 +483,70 @@ spec:
 	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:3")); diff != "" {
 		t.Errorf("who has what is not healthy: -want, +got:\n%s", diff)
 	}
+}
+
+// TestFollowers: what travels with an object changes with it, in the same wave, and comes back with it.
+func TestFollowers(t *testing.T) {
+	ns := namespace(t)
+	h := watching(t, ns)
+	const settings = "{apiVersion: v1, kind: ConfigMap, metadata: {name: settings, namespace: NS}, data: {color: VALUE}}"
+	with := func(image, color string) []string {
+		web := strings.NewReplacer(`image: "shop:1"`, `image: "`+image+`", envFrom: [{configMapRef: {name: settings}}]`).Replace(shop)
+		return []string{web, strings.ReplaceAll(settings, "VALUE", color)}
+	}
+	colors := func() (colors []string) {
+		for _, m := range env.Members {
+			colors = append(colors, kubectl(t, m, "", "get", "--namespace="+ns, "configmap/settings", "--ignore-not-found", "-o", "jsonpath={.data.color}"))
+		}
+		return colors
+	}
+	are := func(want ...string) {
+		t.Helper()
+		harness.Eventually(t, "the settings are "+strings.Join(want, " "), func(context.Context) error {
+			if got := colors(); !slices.Equal(got, want) {
+				return fmt.Errorf("they are %q", got)
+			}
+			return nil
+		})
+	}
+	leads := func(s *refractv1alpha1.RolloutStatus) bool { return len(s.Target.Followers) == 1 }
+	apply(t, ns, append(with("shop:1", "red"), careful)...)
+	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
+	are("red", "red", "red", "red", "red", "red")
+
+	// The settings alone.
+	kubectl(t, "hub", "", "patch", "--namespace="+ns, "configmap/settings", "--type=merge", `-p={"data":{"color":"blue"}}`)
+	awaits(t, ns, 1)
+	are("red", "blue", "red", "red", "red", "red")
+	kubectl(t, "member-5", "", "delete", "--namespace="+ns, "configmap", "settings")
+	are("red", "blue", "red", "red", "red", "red")
+	restart(t, syscall.SIGKILL)
+	kubectl(t, "member-3", "", "patch", "--namespace="+ns, "configmap/settings", "--type=merge", `-p={"data":{"color":"evil"}}`)
+	are("red", "blue", "red", "red", "red", "red")
+	out, err := refract(t, "rollout", "status", "deployment/web", "-n", ns)
+	if err != nil || !strings.Contains(out, "with       configmaps/settings") {
+		t.Errorf("want to be told what changes with it, got %v", err)
+	}
+	approve(t, ns)
+	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
+	are("blue", "blue", "blue", "blue", "blue", "blue")
+
+	// Both, of which one cannot start.
+	apply(t, ns, with("shop:broken", "green")...)
+	reaches(t, ns, refractv1alpha1.RolloutReverted, nil)
+	are("blue", "blue", "blue", "blue", "blue", "blue")
+	if diff := cmp.Diff([]string{"member-2"}, h.had("shop:broken")); diff != "" {
+		t.Errorf("who had what is broken: -want, +got:\n%s", diff)
+	}
+
+	// Both, of which both are good: nobody has the one without the other.
+	apply(t, ns, with("shop:2", "white")...)
+	awaits(t, ns, 1)
+	are("blue", "white", "blue", "blue", "blue", "blue")
+	approve(t, ns)
+	reaches(t, ns, refractv1alpha1.RolloutComplete, leads)
+	are("white", "white", "white", "white", "white", "white")
+	complete(t, ns)
 }
 
 // TestSecret has a Secret changed: what it was is kept on the hub, where it can be read by nobody who may not read

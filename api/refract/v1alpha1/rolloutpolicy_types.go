@@ -320,10 +320,33 @@ type Revision struct {
 	// +optional
 	// +listType=atomic
 	Policies []PolicyRevision `json:"policies,omitempty"`
+	// Followers are what travels with the object and changes with it, sorted: what it refers to
+	// and obeys no rollout policy itself.
+	// +optional
+	// +listType=atomic
+	Followers []FollowerRevision `json:"followers,omitempty"`
 	// Allowed is whether it was found that the policies may have the object refer to what they
 	// bring in.
 	// +optional
 	Allowed bool `json:"allowed,omitempty"`
+}
+
+// FollowerRevision is what travels with an object, as it was at one time.
+type FollowerRevision struct {
+	// Resource is its type, RESOURCE[.GROUP].
+	Resource string `json:"resource"`
+	// Name of it, in the namespace of the object.
+	Name string `json:"name"`
+	// Generation of it; 0 for kinds without one.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// Object is the name of the ControllerRevision that holds it, where that of an object of its
+	// kind is.
+	Object string `json:"object"`
+	// Policies are its override policies, in their order of effect.
+	// +optional
+	// +listType=atomic
+	Policies []PolicyRevision `json:"policies,omitempty"`
 }
 
 // PolicyRevision is an override policy as it was at one time.

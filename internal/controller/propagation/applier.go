@@ -272,6 +272,13 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		}
 		r.drift = drift
 	}
+	if found == member.Present && have.Hash != t.variant.hash {
+		if first := a.state.awaited(key, p, a.member.Name); first != nil {
+			r.state, r.reason = refractv1alpha1.StatePending, reasonWaitsForFollower
+			r.message = called(*first) + ", which travels with it, is written first"
+			return a.done(key, r, followerDelay)
+		}
+	}
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}

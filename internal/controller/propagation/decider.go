@@ -150,7 +150,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 	names := policyNames(src.object)
 	if src.object != nil {
 		var obeyed []tree.Policy
-		if gov, obeyed, known, err = d.governs(ctx, key, src.object); err != nil || !known {
+		if gov, obeyed, known, err = d.governs(ctx, key, src.object, leaders); err != nil || !known {
 			return reconcile.Result{RequeueAfter: rolloutTick}, err
 		}
 		names = append(names, obeyed...)
@@ -189,6 +189,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 	}
 	d.sources.noted(key, told)
 	d.record(key, epoch, p, was, seen, names)
+	d.followOn(ctx, key, p)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
 	}

@@ -54,6 +54,7 @@ const (
 	reasonChangedAgain      = "ChangedAgainAndAgain"
 	reasonRolloutPolicy     = "RolloutPolicyNotUsable"
 	reasonRevisionTooLarge  = "RevisionTooLarge"
+	reasonWaitsForFollower  = "WaitsForFollower"
 	reasonBackingOff        = "BackingOff"
 )
 

@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -26,9 +27,11 @@ type governance struct {
 	hold     string
 	blocked  string // The reason why nothing can be said of the object at all, of which hold tells; empty if it can.
 	warnings []string
+	// led is by what the object is led; nil if it obeys a policy itself.
+	led *led
 	// target is the newest revision.
 	target refractv1alpha1.Revision
-	// recorded is what is written down of the rollout; nil if that is nothing yet. It is not
+	// recorded is what is written down of the rollout, or of that of what leads; nil if that is nothing yet. It is not
 	// to be modified.
 	recorded *refractv1alpha1.RolloutStatus
 	// kept are revisions that are not the newest, by name.
@@ -55,7 +58,9 @@ type rolloutPlan struct {
 
 // governs returns how changes of an object go out, and the policies that say so; nil if none does. The
 // key waits if known is false.
-func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstructured) (g *governance, names []tree.Policy, known bool, err error) {
+func (d *decider) governs(
+	ctx context.Context, key Key, obj *unstructured.Unstructured, with followed,
+) (g *governance, names []tree.Policy, known bool, err error) {
 	var floor map[string]string
 	if key.Namespace != "" {
 		if floor, known = d.floor(key.Namespace); !known {
@@ -67,7 +72,13 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 		return &governance{blocked: reasonInvalidLabel, hold: err.Error()}, nil, true, nil //nolint:nilerr // The object says so.
 	}
 	if names = named.All(); len(names) == 0 {
-		return nil, nil, true, nil
+		if keeping, _ := placement.KeepingOf(obj.GetAnnotations()); keeping.DisableFollowing {
+			return nil, nil, true, nil
+		}
+		if by := d.ledBy(key, with); by != nil {
+			g, err = d.governedBy(ctx, key, obj, by)
+		}
+		return g, nil, true, err
 	}
 	g = &governance{warnings: warnings}
 	var more []string
@@ -82,34 +93,50 @@ func (d *decider) governs(ctx context.Context, key Key, obj *unstructured.Unstru
 	if before := d.state.desired(key); g.recorded == nil && before != nil && before.uid == obj.GetUID() && before.governed != nil {
 		g.recorded = before.governed.recorded // Somebody has deleted the record: it is made again with that.
 	}
-	if err := d.revise(g, key, obj); err != nil {
+	known, err = d.revise(ctx, g, key, obj)
+	switch {
+	case errors.Is(err, revision.ErrTooLarge):
 		g.policy, g.blocked, g.hold = nil, reasonRevisionTooLarge, err.Error()
-		return g, names, true, nil //nolint:nilerr // The object says so.
+		return g, names, true, nil
+	case err != nil || !known:
+		return nil, nil, known, err
 	}
 	return g, names, true, d.revisions.fill(ctx, key, g)
 }
 
-// revise finds out which revision the newest is.
-func (d *decider) revise(g *governance, key Key, obj *unstructured.Unstructured) error {
-	object, err := revision.ObjectPart(obj)
+// revise finds out which revision the newest is. Known is false while not all is known that it leads.
+func (d *decider) revise(ctx context.Context, g *governance, key Key, obj *unstructured.Unstructured) (known bool, err error) {
+	object, policies, err := d.parts(key, obj)
 	if err != nil {
-		return err
+		return false, err
 	}
-	if _, err := object.Encode(); err != nil {
-		return fmt.Errorf("the object cannot go out wave by wave, as what is there before has to be kept: %w", err)
+	g.target = revision.Of(object, obj.GetGeneration(), policies)
+	if known, err = d.follow(ctx, key, g); err != nil || !known {
+		return known, err
+	}
+	naming(g.recorded, &g.target)
+	return true, nil
+}
+
+// parts returns of what the newest revision of an object is made. It is [revision.ErrTooLarge] if it cannot be kept.
+func (d *decider) parts(key Key, obj *unstructured.Unstructured) (object string, policies []refractv1alpha1.PolicyRevision, err error) {
+	part, err := revision.ObjectPart(obj)
+	if err != nil {
+		return "", nil, err
+	}
+	if _, err := part.Encode(); err != nil {
+		return "", nil, fmt.Errorf("the object cannot go out wave by wave, as what is there before has to be kept: %w", err)
 	}
 	refs, _, err := override.Named(obj.GetLabels(), key.Namespace)
 	if err != nil {
-		return nil //nolint:nilerr // The object says so.
+		return part.Name, nil, nil //nolint:nilerr // The object says so.
 	}
-	var policies []refractv1alpha1.PolicyRevision
 	for _, ref := range refs {
 		if policy, name := d.policies.revision(ref); policy != nil {
 			policies = append(policies, revision.Refer(policy.Ref, name))
 		}
 	}
-	g.target = revision.Of(object, obj.GetGeneration(), policies)
-	return nil
+	return part.Name, policies, nil
 }
 
 // materialFor returns what the copy on a cluster is rendered from; now is that of the newest revision.
@@ -145,7 +172,7 @@ func (g *governance) settled() bool {
 
 // awaits reports whether a rollout waits for the copy on a cluster to become ready.
 func (g *governance) awaits(cluster string) bool {
-	return g != nil && g.recorded != nil && release.Awaited(g.recorded, cluster)
+	return g != nil && g.led == nil && g.recorded != nil && release.Awaited(g.recorded, cluster)
 }
 
 // plan compares what the newest revision gives to clusters with what they are to have.

@@ -120,6 +120,7 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	rep.state.learn(key, statuses, rep.shards.Owns)
 	if !rep.shards.Leads() {
 		rep.decider.add(key, priorityChanged)
+		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
 	rep.after(key, settledDelay)
 }
@@ -133,6 +134,9 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 			rep.decider.add(key, priorityResync)
 		}
 		return reconcile.Result{}, nil
+	}
+	if g := p.governed; g != nil && g.led != nil {
+		rep.after(g.led.by, awaitedDelay) // It may wait for this.
 	}
 	if !rep.shards.Leads() {
 		return rep.reportOwn(ctx, key, p, statuses, found)
@@ -209,6 +213,7 @@ func (rep *reporter) write(
 	rep.announce(key, p, k, was.warned, &status)
 	if status.Rollout != k.rollout {
 		rep.decider.add(key, priorityChanged) // Now it is acted upon.
+		rep.decider.decideAgain(slices.Concat(followersIn(k.rollout, key), followersIn(status.Rollout, key)))
 		rep.revisions.later(key)
 		countRollouts(rep.records.phases())
 	}
@@ -267,6 +272,7 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, st
 	rep.records.wrote(r)
 	if now, _ := rep.records.get(key); now.rollout != known.rollout {
 		rep.decider.add(key, priorityChanged) // No event tells of it any more.
+		rep.decider.decideAgain(slices.Concat(followersIn(known.rollout, key), followersIn(now.rollout, key)))
 	}
 	return reconcile.Result{}, nil
 }

@@ -81,8 +81,8 @@ func (v *revisions) fill(ctx context.Context, key Key, g *governance) error {
 		return nil
 	}
 	g.kept = map[string]*material{}
-	for _, r := range []*refractv1alpha1.Revision{&g.recorded.Target, &g.recorded.LastGood, g.recorded.Superseded} {
-		if r == nil || r.Name == g.target.Name || g.kept[r.Name] != nil {
+	for _, r := range revisionsIn(g.recorded) {
+		if r.Name == g.target.Name || g.kept[r.Name] != nil {
 			continue
 		}
 		if g.recorded.Phase == refractv1alpha1.RolloutComplete && r == &g.recorded.LastGood {
@@ -174,8 +174,18 @@ func (v *revisions) open(ctx context.Context, c *appsv1.ControllerRevision, secr
 	return nil, fmt.Errorf("reading revision %s: %w", c.Name, revision.ErrSealed)
 }
 
-// keep keeps the newest revision of an object, of what is known of it now: that must be what the revision says.
+// keep keeps the newest revision of an object, with what it leads, of what is known of them now: that must be what the revision says.
 func (v *revisions) keep(ctx context.Context, key Key, d *decider, is *refractv1alpha1.Revision) error {
+	for i := range is.Followers {
+		f := &is.Followers[i]
+		if err := v.keepOne(ctx, followerKey(key, f), d, f.Object, f.Policies); err != nil {
+			return err
+		}
+	}
+	return v.keepOne(ctx, key, d, is.Object, is.Policies)
+}
+
+func (v *revisions) keepOne(ctx context.Context, key Key, d *decider, name string, policies []refractv1alpha1.PolicyRevision) error {
 	src, known := d.sources.get(key)
 	if !known || src.object == nil {
 		return errRevision
@@ -184,14 +194,14 @@ func (v *revisions) keep(ctx context.Context, key Key, d *decider, is *refractv1
 	if err != nil {
 		return err
 	}
-	if object.Name != is.Object {
+	if object.Name != name {
 		return errRevision
 	}
 	if err := v.store(ctx, objectPlace(key, object.Name, v.system), &object, isSecret(key)); err != nil {
 		return err
 	}
-	for i := range is.Policies {
-		ref := &is.Policies[i]
+	for i := range policies {
+		ref := &policies[i]
 		policy := d.policies.object(tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})
 		if policy == nil {
 			return errRevision

@@ -32,7 +32,7 @@ func (rep *reporter) advance(
 ) (is *refractv1alpha1.RolloutStatus, until time.Time, err error) {
 	g := p.governed
 	switch {
-	case g == nil || p.gone:
+	case g == nil || p.gone || g.led != nil:
 		return nil, time.Time{}, nil
 	case g.blocked != "" || p.blocked != "" || p.dryRun:
 		return k.rollout, time.Time{}, nil // Nothing is known.
@@ -45,10 +45,17 @@ func (rep *reporter) advance(
 		rep.decider.add(key, priorityChanged) // It is decided anew on the ground of what is written down by now.
 		return k.rollout, time.Time{}, nil
 	}
-	in := rep.standing(key, p, statuses, k.steering)
+	with, hold, known := rep.companions(key, p)
+	if !known {
+		return k.rollout, time.Time{}, nil
+	}
+	in := rep.standing(key, p, statuses, k.steering, with)
+	if hold != "" {
+		in.Policy, in.Hold = nil, hold
+	}
 	is, until = release.Next(was, in)
 	is.UID = p.uid
-	if was == nil || is.Target.Name != was.Target.Name {
+	if was == nil || is.Target.Name != was.Target.Name || !equality.Semantic.DeepEqual(is.Target.Followers, was.Target.Followers) {
 		if err := rep.revisions.keep(ctx, key, rep.decider, &is.Target); err != nil {
 			return k.rollout, time.Time{}, err
 		}
@@ -60,7 +67,7 @@ func (rep *reporter) advance(
 }
 
 // standing is how it stands with an object on its clusters.
-func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clusterStatus, s steering) *release.Input {
+func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clusterStatus, s steering, with []companion) *release.Input {
 	g := p.governed
 	in := &release.Input{
 		Policy: g.policy, Hold: g.hold, Target: g.target,
@@ -95,6 +102,7 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 		if g.recorded != nil && row.Revision != "" && row.Revision == release.Assigned(g.recorded, name).Name {
 			c.Refused = output.Cut(row.Message, maxReadiness)
 		}
+		rep.join(&c, with)
 		in.Clusters = append(in.Clusters, c)
 	}
 	in.Now = rep.now() // What was found out above was so before.
@@ -155,8 +163,11 @@ func rolloutConditions(p *desiredState, s *refractv1alpha1.PropagationStatus) {
 
 // underWay says in words that not every cluster has the newest revision; empty if every one has.
 func underWay(p *desiredState, s *refractv1alpha1.PropagationStatus) (reason, message string) {
-	r := s.Rollout
-	if r == nil || p.governed == nil {
+	r, g := s.Rollout, p.governed
+	if g != nil && g.led != nil && !g.settled() {
+		return "RolloutProgressing", "it changes with " + called(g.led.by) + ", wave by wave"
+	}
+	if r == nil || g == nil {
 		return "", ""
 	}
 	switch {
@@ -221,17 +232,17 @@ var errRevision = errors.New("the revision is not the newest any more")
 
 // partsOf are where the parts of revisions are kept that the rollout of an object names.
 func partsOf(key Key, s *refractv1alpha1.RolloutStatus, system string) []types.NamespacedName {
-	if s == nil {
-		return nil
-	}
 	var parts []types.NamespacedName
-	for _, r := range []*refractv1alpha1.Revision{&s.Target, &s.LastGood, s.Superseded} {
-		if r == nil {
-			continue
+	add := func(key Key, object string, policies []refractv1alpha1.PolicyRevision) {
+		parts = append(parts, objectPlace(key, object, system))
+		for i := range policies {
+			parts = append(parts, policyPlace(key, &policies[i], system))
 		}
-		parts = append(parts, objectPlace(key, r.Object, system))
-		for i := range r.Policies {
-			parts = append(parts, policyPlace(key, &r.Policies[i], system))
+	}
+	for _, r := range revisionsIn(s) {
+		add(key, r.Object, r.Policies)
+		for i := range r.Followers {
+			add(followerKey(key, &r.Followers[i]), r.Followers[i].Object, r.Followers[i].Policies)
 		}
 	}
 	return parts

@@ -193,7 +193,7 @@ func (g *Group) has(e Effect) bool {
 func (c *comparison) diff() *Diff {
 	groups, totals := c.groups.result()
 	totals.Unknown = len(c.unknown)
-	return &Diff{Totals: totals, Groups: groups, Rollouts: c.rollouts.all, Notes: c.notes.result(), Unknown: c.unknown}
+	return &Diff{Totals: totals, Groups: groups, Rollouts: c.goingOut(), Notes: c.notes.result(), Unknown: c.unknown}
 }
 
 // reference names an object, by the version that it has in the end.

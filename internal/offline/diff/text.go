@@ -17,11 +17,9 @@ import (
 // notes, then a line that counts.
 func WriteText(w io.Writer, d *Diff) error {
 	out := bufio.NewWriter(w)
-	groups := d.masked()
-	for i := range groups {
-		g := &groups[i]
-		fmt.Fprintf(out, "%s %s\n", g.mark(), g.heading())
-		for _, line := range g.lines() {
+	for _, g := range d.Said() {
+		fmt.Fprintf(out, "%s %s\n", g.Mark, g.Heading)
+		for _, line := range g.Lines {
 			fmt.Fprintf(out, "    %s\n", line)
 		}
 		fmt.Fprintln(out)
@@ -41,6 +39,26 @@ func WriteText(w io.Writer, d *Diff) error {
 	}
 	fmt.Fprintln(out, &d.Totals)
 	return out.Flush()
+}
+
+// SaidGroup is a group as people are told of it, without values of Secrets.
+type SaidGroup struct {
+	Status Status
+	// Mark is the sign of the status, Heading says which objects on which clusters, and Lines what becomes of
+	// them.
+	Mark, Heading string
+	Lines         []string
+}
+
+// Said returns the groups as people are told of them, in their order.
+func (d *Diff) Said() []SaidGroup {
+	groups := d.masked()
+	said := make([]SaidGroup, len(groups))
+	for i := range groups {
+		g := &groups[i]
+		said[i] = SaidGroup{g.Status, g.mark(), g.heading(), g.lines()}
+	}
+	return said
 }
 
 // mark is the sign of the group's status.

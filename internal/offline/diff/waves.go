@@ -17,8 +17,11 @@ import (
 // Rollout is how what becomes different on clusters that have a copy goes out, where a rollout
 // policy says so. Copies that come or go do so at once.
 type Rollout struct {
-	// Objects that go out so, each by itself, in the order of their names.
-	Objects []render.Object `json:"objects"`
+	// Objects that become different and go out so, each by itself, in the order of their names.
+	Objects []render.Object `json:"objects,omitempty"`
+	// Followers become different and travel with objects that go out so, whether these become
+	// different or not.
+	Followers []render.Object `json:"followers,omitempty"`
 	// Policies that say so, that of the namespace first.
 	Policies []render.Policy `json:"policies"`
 	// Hold says why nothing is released; empty if something is. Then there are no waves.
@@ -30,12 +33,21 @@ type Rollout struct {
 // rollouts bring together objects that go out in the same way.
 type rollouts struct {
 	before, after *manifest.Rollouts
-	at            map[string]int // By what they have in common.
-	all           []Rollout
+	going         map[manifest.Identity]*going
+	order         []*going
+}
+
+// going is an object that obeys a policy, with what travels with it and obeys none.
+type going struct {
+	object    *render.Outcome
+	names     release.Names
+	own       *render.Object // Nil if it stays as it is.
+	followers []render.Object
+	revised   *set
 }
 
 func newRollouts(from, to *manifest.Set) *rollouts {
-	return &rollouts{before: from.Rollouts(), after: to.Rollouts(), at: map[string]int{}}
+	return &rollouts{before: from.Rollouts(), after: to.Rollouts(), going: map[manifest.Identity]*going{}}
 }
 
 // goesOut tells how an object goes out that becomes different on these clusters, of those that are shown.
@@ -43,16 +55,16 @@ func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 	if on.len() == 0 || j.from == nil || j.to == nil || j.isErr != nil {
 		return
 	}
-	names, warnings, err := c.rollouts.after.Named(j.to)
+	by, names, warnings, err := j.after.Obeys(c.rollouts.after)
 	refs := names.All()
 	if err != nil || len(refs) == 0 {
 		return // A label that is wrong is for lint to tell.
 	}
-	if was, _, err := c.rollouts.before.Named(j.from); err == nil && len(was.All()) == 0 {
+	if _, was, _, err := j.before.Obeys(c.rollouts.before); err == nil && len(was.All()) == 0 {
 		c.notes.add(about, on, fmt.Sprintf("%s is obeyed from the next change on: this one reaches every cluster at once", listOf(refs)))
 		return
 	}
-	policy, hold, more := release.Obeyed(names, c.rollouts.after.Find)
+	_, _, more := release.Obeyed(names, c.rollouts.after.Find)
 	for _, w := range slices.Concat(warnings, more) {
 		c.notes.add(about, nil, w)
 	}
@@ -66,8 +78,46 @@ func (c *comparison) goesOut(j *judge, about render.Object, on *set) {
 			listOf(refs)))
 	}
 	if revised.len() > 0 {
-		c.rollouts.add(about, j.after, refs, policy, hold, revised, c)
+		c.rollouts.add(by, names, about, by == j.after, revised)
 	}
+}
+
+// add adds an object that goes out with the first one, or as that.
+func (r *rollouts) add(by *render.Outcome, names release.Names, about render.Object, own bool, revised *set) {
+	g := r.going[by.ID]
+	if g == nil {
+		g = &going{object: by, names: names, revised: &set{make([]uint64, len(revised.words))}}
+		r.going[by.ID] = g
+		r.order = append(r.order, g)
+	}
+	g.revised.addAll(revised)
+	if own {
+		g.own = &about
+		return
+	}
+	g.followers = append(g.followers, about)
+}
+
+// goingOut returns how objects go out: what goes out to the same clusters by the same policies is planned once.
+func (c *comparison) goingOut() (all []Rollout) {
+	known := map[string]int{}
+	slices.SortStableFunc(c.rollouts.order, func(a, b *going) int { return compareIDs(&a.object.ID, &b.object.ID) })
+	for _, g := range c.rollouts.order {
+		refs := g.names.All()
+		policy, hold, _ := release.Obeyed(g.names, c.rollouts.after.Find)
+		key := fmt.Sprintf("%s %t %p %s %s", g.object.ID.Kind, g.own != nil, &g.object.Clusters[0], listOf(refs), g.revised.key())
+		at, is := known[key]
+		if !is {
+			at = len(all)
+			known[key] = at
+			all = append(all, c.planned(g.object.Clusters, refs, policy, hold, g.revised))
+		}
+		if g.own != nil {
+			all[at].Objects = append(all[at].Objects, *g.own)
+		}
+		all[at].Followers = append(all[at].Followers, g.followers...)
+	}
+	return all
 }
 
 // revised returns the clusters that have a copy and of which a rollout gives another content.
@@ -90,18 +140,6 @@ func (c *comparison) revised(j *judge) *set {
 func placedOn(o *render.Outcome, cluster string) bool {
 	_, found := slices.BinarySearchFunc(o.Clusters, cluster, func(c match.Cluster, name string) int { return strings.Compare(c.Name, name) })
 	return found
-}
-
-// add adds an object: what goes out to the same clusters by the same policies is planned once.
-func (r *rollouts) add(about render.Object, is *render.Outcome, refs []tree.Policy, policy *release.Policy, hold string, revised *set, c *comparison) {
-	key := fmt.Sprintf("%s %p %s %s", about.Kind, &is.Clusters[0], listOf(refs), revised.key())
-	at, known := r.at[key]
-	if !known {
-		at = len(r.all)
-		r.at[key] = at
-		r.all = append(r.all, c.planned(is.Clusters, refs, policy, hold, revised))
-	}
-	r.all[at].Objects = append(r.all[at].Objects, about)
 }
 
 // planned returns how clusters get a change; of the waves those parts that are shown.
@@ -133,19 +171,41 @@ func listOf(refs []tree.Policy) string {
 
 // heading says which objects go out, and by which policies.
 func (r *Rollout) heading() string {
-	names := make([]string, len(r.Objects))
-	for i := range r.Objects {
-		names[i] = nameOf(&r.Objects[i])
-	}
 	refs := make([]tree.Policy, len(r.Policies))
 	for i, p := range r.Policies {
 		refs[i] = tree.Policy{Kind: p.Kind, Namespace: p.Namespace, Name: p.Name}
 	}
+	objects, with := r.Objects, r.Followers
+	if len(objects) == 0 {
+		objects, with = with, nil
+	}
 	verb := "goes"
-	if len(names) > 1 {
+	if len(objects) > 1 {
 		verb = "go"
 	}
-	return fmt.Sprintf("%s %s %s out by %s", r.Objects[0].Kind, render.Few(names), verb, listOf(refs))
+	text := fmt.Sprintf("%s %s out", listOfObjects(objects), verb)
+	if len(with) > 0 {
+		text += ", with " + listOfObjects(with) + ","
+	}
+	return text + " by " + listOf(refs)
+}
+
+// listOfObjects names objects, those of one kind after another.
+func listOfObjects(objects []render.Object) string {
+	var texts []string
+	for rest := objects; len(rest) > 0; {
+		n := slices.IndexFunc(rest, func(o render.Object) bool { return o.Kind != rest[0].Kind })
+		if n < 0 {
+			n = len(rest)
+		}
+		names := make([]string, n)
+		for i := range names {
+			names[i] = nameOf(&rest[i])
+		}
+		texts = append(texts, rest[0].Kind+" "+render.Few(names))
+		rest = rest[n:]
+	}
+	return strings.Join(texts, " and ")
 }
 
 // lines say what each wave does.

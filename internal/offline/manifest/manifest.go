@@ -86,6 +86,16 @@ type Object struct {
 // it; calls may be made at the same time.
 func (o *Object) At(field string) Place { return o.lines.at(o.Place, field) }
 
+// Policies returns the override policies that the object names, in their order of effect, and then the policy that places it. What
+// is wrong with its labels is not told.
+func (o *Object) Policies() []tree.Policy {
+	refs, _, _ := override.Named(o.Content.GetLabels(), o.Content.GetNamespace())
+	if ref, ok, _, _ := placement.Named(o.Content.GetLabels(), o.Content.GetNamespace()); ok {
+		refs = append(refs, ref)
+	}
+	return refs
+}
+
 // Policy is a policy, decoded and compiled.
 type Policy[T, C any] struct {
 	Place    Place

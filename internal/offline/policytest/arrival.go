@@ -90,12 +90,12 @@ func (a *arrival) warnings() []string {
 // wave returns the name of the wave in which a change of the object reaches the cluster, or an error that says
 // why it is in none.
 func (a *arrival) wave() (string, error) {
-	names, _, err := a.rollouts.Named(a.outcome.Object)
+	_, names, _, err := a.outcome.Obeys(a.rollouts)
 	switch {
 	case err != nil:
 		return "", err
 	case len(names.All()) == 0:
-		return "", errors.New("neither the object nor its namespace names a rollout policy, so it reaches every cluster at once")
+		return "", errors.New("neither the object, nor what it travels with, nor its namespace names a rollout policy, so it reaches every cluster at once")
 	}
 	policy, hold, _ := release.Obeyed(names, a.rollouts.Find)
 	if policy == nil {

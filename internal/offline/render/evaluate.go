@@ -71,6 +71,9 @@ type Outcome struct {
 	Held string
 	// Follows are the objects that the object travels with, by resource and name.
 	Follows []refractv1alpha1.FollowedObject
+	// Leaders are those of them of which the set says where they go, in that order. They are not to be
+	// modified.
+	Leaders []*Outcome
 	// Native says why the object is one that each cluster makes for itself, so that
 	// none gets another; empty if it is not.
 	Native string
@@ -290,6 +293,7 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	var taken []string // Where the object follows to.
 	if !keeping.DisableFollowing {
 		o.Follows, taken = e.followers.with(o.ID, was)
+		o.Leaders = e.followers.of(o.ID.Namespace, o.Follows)
 	}
 	switch {
 	case o.Native != "" && (!labelled || content.GetDeletionTimestamp() != nil):

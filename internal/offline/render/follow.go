@@ -28,6 +28,8 @@ type followers struct {
 	// blocked are leaders of which that is so on all clusters.
 	stays   map[leader][]string
 	blocked map[leader]bool
+	// outcomes are those of leaders.
+	outcomes map[leader]*Outcome
 	// plurals are the resources of kinds that the set defines.
 	plurals map[schema.GroupKind]string
 }
@@ -49,7 +51,7 @@ func newFollowers(set *manifest.Set) *followers {
 		could:   map[manifest.Identity]bool{},
 		leads:   map[manifest.Identity][]followed{},
 		stays:   map[leader][]string{},
-		blocked: map[leader]bool{},
+		blocked: map[leader]bool{}, outcomes: map[leader]*Outcome{},
 		plurals: map[schema.GroupKind]string{},
 	}
 	for i := range set.Definitions {
@@ -157,7 +159,18 @@ func (e *evaluator) addFollowers(o *Outcome) {
 	}
 	for id, names := range clusters {
 		e.followers.leads[id] = append(e.followers.leads[id], followed{by: by.FollowedObject, clusters: names})
+		e.followers.outcomes[by] = o
 	}
+}
+
+// of returns the outcomes of leaders.
+func (f *followers) of(namespace string, leaders []refractv1alpha1.FollowedObject) (all []*Outcome) {
+	for _, by := range leaders {
+		if o := f.outcomes[leader{namespace, by}]; o != nil {
+			all = append(all, o)
+		}
+	}
+	return all
 }
 
 // resource returns the resource of a kind.

@@ -97,7 +97,8 @@ func (s *visibility) seesRollout(r *diff.Rollout) bool {
 			return false
 		}
 	}
-	return !slices.ContainsFunc(r.Objects, func(o render.Object) bool { return !s.seesAll(o.String()) })
+	hidden := func(o render.Object) bool { return !s.seesAll(o.String()) }
+	return !slices.ContainsFunc(r.Objects, hidden) && !slices.ContainsFunc(r.Followers, hidden)
 }
 
 // of returns what the author may be told of a finding.

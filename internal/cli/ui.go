@@ -1,0 +1,201 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"html/template"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/go-logr/logr/funcr"
+	"github.com/spf13/cobra"
+
+	"refract.dev/internal/hub"
+	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/ui"
+)
+
+// uiOptions are the flags of ui.
+type uiOptions struct {
+	inputs inputs
+	port   int
+	noOpen bool
+}
+
+func newUICommand(s *streams) *cobra.Command {
+	o := &uiOptions{}
+	cmd := &cobra.Command{
+		Use:   "ui [-f FILE] [--hub]",
+		Short: "Look at the fleet in a browser",
+		Long: `Show the fleet in a browser: which object has which content on which cluster, and
+who made each line of it what it is; what a policy does, and what would become
+different if it were another; rollouts, clusters, what services give to pods, and
+the versions of custom resources. The pages are those of files, or of a hub, which
+they follow as it changes.
+
+It listens on 127.0.0.1 alone, and answers only who has the address that it
+prints, which holds a token. It reads with your own rights, and writes nothing. It
+runs until interrupted.`,
+		Example: `  refract ui --hub
+  refract ui -f shop/ -f clusters.yaml
+  refract ui --context hub --no-open`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+	}
+	o.inputs.addFlags(cmd)
+	f := cmd.Flags()
+	f.IntVar(&o.port, "port", 0, "`number` of the port to listen on; 0 for one that is free")
+	f.BoolVar(&o.noOpen, "no-open", false, "print the address, and open no browser")
+	return cmd
+}
+
+func (o *uiOptions) run(ctx context.Context, s *streams) error {
+	if !o.inputs.given() {
+		o.inputs.hub = true
+	}
+	if o.port < 0 || o.port > 65535 {
+		return fmt.Errorf("--port: want a number up to 65535, got %d", o.port)
+	}
+	if slices.Contains(o.inputs.files, manifest.Stdin) {
+		return errors.New("-f: stdin can be read once only, and the pages are made of it again and again; name a file")
+	}
+	log := funcr.New(func(_, args string) { fmt.Fprintln(s.err, args) }, funcr.Options{})
+	server, err := ui.Listen(o.port, log)
+	if err != nil {
+		return err
+	}
+	ready := func() {
+		fmt.Fprintln(s.out, server.Address())
+		if !o.noOpen {
+			if err := open(ctx, server.Address()); err != nil {
+				fmt.Fprintf(s.err, "note: cannot open a browser (%v); open the address\n", err)
+			}
+		}
+	}
+	return o.serve(ctx, s, server, ready)
+}
+
+// serve shows what there is until ctx ends.
+func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, ready func()) error {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	following := make(chan error, 1)
+	if o.inputs.live() {
+		hub, err := hubClient(ctx, &o.inputs.cluster)
+		if err != nil {
+			return err
+		}
+		first := true
+		read := func(ctx context.Context) (*ui.Input, error) {
+			in, err := o.read(ctx, s)
+			if err == nil && first {
+				first = false
+				ready()
+			}
+			return in, err
+		}
+		go func() { following <- ui.Follow(ctx, server, hub, read) }()
+	} else {
+		in, err := o.read(ctx, s)
+		if err != nil {
+			return err
+		}
+		is, err := ui.NewSnapshot(in)
+		if err != nil {
+			return explainClusters(err)
+		}
+		server.Show(is)
+		ready()
+	}
+	serving := make(chan error, 1)
+	go func() { serving <- server.Serve(ctx) }()
+	select {
+	case err := <-serving:
+		return err
+	case err := <-following:
+		stop()
+		<-serving
+		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
+			return nil
+		}
+		return explainHub(err)
+	}
+}
+
+// read reads what the pages show.
+func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
+	r, err := o.inputs.open(ctx, s)
+	if err != nil {
+		return nil, err
+	}
+	in := &ui.Input{Origin: o.origin(), Set: r.set, Problems: slices.Concat(r.problems, r.left(r.set)), Live: o.inputs.live(), Now: time.Now()}
+	if len(o.inputs.files) > 0 {
+		in.Documents, _ = manifest.Documents(o.inputs.files, s.in) // Problems with files are among those.
+	}
+	if o.inputs.live() {
+		cfg, _, err := hubConfig(ctx, &o.inputs.cluster)
+		if err != nil {
+			return nil, err
+		}
+		conversions, err := hub.Conversions(ctx, cfg)
+		if err != nil {
+			in.ConversionsUnread = err.Error()
+		}
+		for _, c := range conversions {
+			in.Documents = append(in.Documents, manifest.Document{Place: manifest.Place{File: liveFile}, Content: c.Object})
+		}
+	}
+	return in, nil
+}
+
+// origin says where the pages come from.
+func (o *uiOptions) origin() string {
+	text := ""
+	if o.inputs.live() {
+		text = "hub"
+		if cfg, err := o.inputs.cluster.restConfig(); err == nil {
+			text += " " + cfg.Host
+		}
+	}
+	for i, name := range o.inputs.files {
+		if text != "" {
+			text += ", "
+		}
+		if i == 3 {
+			return text + fmt.Sprintf("and %d more files", len(o.inputs.files)-i)
+		}
+		text += name
+	}
+	return text
+}
+
+// open opens an address in the browser. It is in a file that nobody else can read, as arguments of programs are seen by all
+// users of a machine.
+func open(ctx context.Context, address string) error {
+	program, args := "xdg-open", []string{}
+	switch runtime.GOOS {
+	case "darwin":
+		program = "open"
+	case "windows":
+		program, args = "rundll32", []string{"url.dll,FileProtocolHandler"}
+	}
+	if _, err := exec.LookPath(program); err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "refract-ui-") // Its mode is 0700.
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { os.RemoveAll(dir) }) //nolint:errcheck // Nothing in it is of use any more.
+	name := filepath.Join(dir, "open.html")
+	text := fmt.Sprintf("<!DOCTYPE html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url=%s\">", template.HTMLEscapeString(address))
+	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+		return err
+	}
+	return exec.CommandContext(ctx, program, append(args, name)...).Start() //nolint:gosec // It is one of these three.
+}

@@ -1,0 +1,402 @@
+package propagation
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
+	"refract.dev/internal/revision"
+	"refract.dev/placement"
+	"refract.dev/release"
+)
+
+// What travels with an object and obeys no rollout policy itself is led by it: the rollout of the object says which
+// cluster has which content of both. It has no rollout of its own, and its revisions are named by those of the object.
+
+// maxLed is how many objects one leads. What else travels with it changes at once, and the object says so.
+const maxLed = 30
+
+// followerDelay is how soon a copy comes again that waits for what travels with it.
+const followerDelay = 50 * time.Millisecond
+
+// led is by what an object is led.
+type led struct {
+	by   Key
+	from *refractv1alpha1.RolloutStatus // As it was looked at; it is not to be modified.
+}
+
+// revisionsIn returns the revisions that a rollout names, the target first.
+func revisionsIn(s *refractv1alpha1.RolloutStatus) []*refractv1alpha1.Revision {
+	if s == nil {
+		return nil
+	}
+	all := []*refractv1alpha1.Revision{&s.Target, &s.LastGood}
+	if s.Superseded != nil {
+		all = append(all, s.Superseded)
+	}
+	return all
+}
+
+// followerKey returns the key of what travels with an object.
+func followerKey(with Key, f *refractv1alpha1.FollowerRevision) Key {
+	return Key{GroupResource: schema.ParseGroupResource(f.Resource), NamespacedName: types.NamespacedName{Namespace: with.Namespace, Name: f.Name}}
+}
+
+// entryOf returns what a revision of an object says of what travels with it; nil if nothing.
+func entryOf(r *refractv1alpha1.Revision, with, follower Key) *refractv1alpha1.FollowerRevision {
+	at := slices.IndexFunc(r.Followers, func(f refractv1alpha1.FollowerRevision) bool { return followerKey(with, &f) == follower })
+	if at < 0 {
+		return nil
+	}
+	return &r.Followers[at]
+}
+
+// leadsIn reports whether a rollout of an object says what clusters have of the follower.
+func leadsIn(s *refractv1alpha1.RolloutStatus, with, follower Key) bool {
+	return slices.ContainsFunc(revisionsIn(s), func(r *refractv1alpha1.Revision) bool { return entryOf(r, with, follower) != nil })
+}
+
+// followersIn returns what a rollout of an object leads.
+func followersIn(s *refractv1alpha1.RolloutStatus, with Key) (keys []Key) {
+	for _, r := range revisionsIn(s) {
+		for i := range r.Followers {
+			if key := followerKey(with, &r.Followers[i]); !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
+		}
+	}
+	return keys
+}
+
+// ledBy returns by what an object is led that travels with others; nil if by nothing. If several say so, it is the first
+// by name: what the others say is about to be forgotten.
+func (d *decider) ledBy(key Key, with followed) *led {
+	leaders := slices.Concat(with.by, with.unknown)
+	slices.SortFunc(leaders, compareKeys)
+	for _, leader := range leaders {
+		if k, found := d.records.get(leader); found && leadsIn(k.rollout, leader, key) {
+			return &led{leader, k.rollout}
+		}
+	}
+	return nil
+}
+
+// governedBy returns how changes of an object go out that is led.
+func (d *decider) governedBy(ctx context.Context, key Key, obj *unstructured.Unstructured, by *led) (*governance, error) {
+	g := &governance{led: by}
+	object, policies, err := d.parts(key, obj)
+	if err != nil {
+		g.blocked, g.hold = reasonRevisionTooLarge, err.Error()
+		return g, nil //nolint:nilerr // The object says so.
+	}
+	g.target = revision.Of(object, obj.GetGeneration(), policies)
+	g.recorded = rolloutOf(by, key, &g.target)
+	return g, d.revisions.fill(ctx, key, g)
+}
+
+// rolloutOf is the rollout of what leads, as if it were that of what is led. What a revision does not name is
+// not referred to there, and is the newest.
+func rolloutOf(by *led, key Key, newest *refractv1alpha1.Revision) *refractv1alpha1.RolloutStatus {
+	of := func(r *refractv1alpha1.Revision) refractv1alpha1.Revision {
+		f := entryOf(r, by.by, key)
+		if f == nil {
+			return *newest
+		}
+		return revision.Of(f.Object, f.Generation, f.Policies)
+	}
+	is := *by.from
+	is.Target, is.LastGood = of(&by.from.Target), of(&by.from.LastGood)
+	if by.from.Superseded != nil {
+		superseded := of(by.from.Superseded)
+		is.Superseded = &superseded
+	}
+	return &is
+}
+
+// follow fills in what an object leads, sorted. Known is false while not all is known of that; it is an error if something cannot be kept.
+func (d *decider) follow(ctx context.Context, key Key, g *governance) (known bool, err error) {
+	followers, decided := d.state.followersOf(key)
+	if !decided { // After a restart.
+		followers = nil
+		if g.recorded != nil {
+			followers = followersIn(&refractv1alpha1.RolloutStatus{Target: g.recorded.Target}, key)
+		}
+	}
+	slices.SortFunc(followers, compareKeys)
+	for _, follower := range followers {
+		obj, known, err := d.follower(ctx, key, follower, g)
+		if err != nil || !known {
+			return known, err
+		}
+		if obj == nil {
+			continue
+		}
+		if len(g.target.Followers) == maxLed {
+			g.warnings = append(g.warnings, fmt.Sprintf("more than %d objects travel with it: %s and what comes after it by name change at once, not wave by wave",
+				maxLed, called(follower)))
+			break
+		}
+		object, policies, err := d.parts(follower, obj)
+		if err != nil {
+			return true, fmt.Errorf("%s travels with it: %w", called(follower), err)
+		}
+		g.target.Followers = append(g.target.Followers, refractv1alpha1.FollowerRevision{
+			Resource: follower.GroupResource.String(), Name: follower.Name, Generation: obj.GetGeneration(), Object: object, Policies: policies,
+		})
+	}
+	return true, nil
+}
+
+// called is how an object is called that travels with one of its namespace.
+func called(key Key) string { return key.GroupResource.String() + "/" + key.Name }
+
+// follower returns an object that travels with the key if the key leads it; nil if it does not.
+func (d *decider) follower(ctx context.Context, key, follower Key, g *governance) (obj *unstructured.Unstructured, known bool, err error) {
+	recorded := g.recorded != nil && leadsIn(g.recorded, key, follower)
+	if recorded {
+		d.sources.want(follower)
+	}
+	src, known := d.sources.get(follower)
+	switch {
+	case !known && recorded:
+		return nil, false, nil
+	case !known:
+		return nil, true, nil // When something is known of it, it is decided about, and then about this key.
+	case src.object == nil && recorded:
+		if src.object, _, err = d.sources.look(ctx, follower, src); err != nil {
+			return nil, false, err
+		}
+	}
+	if src.object == nil || src.object.GetDeletionTimestamp() != nil {
+		return nil, true, nil
+	}
+	obeys, known := d.obeys(follower, src.object)
+	if !known {
+		return nil, false, nil
+	}
+	keeping, _ := placement.KeepingOf(src.object.GetAnnotations())
+	if obeys || keeping.DisableFollowing {
+		return nil, true, nil
+	}
+	for _, other := range d.state.leadersOf(follower) {
+		k, found := d.records.get(other)
+		if other != key && found && leadsIn(k.rollout, other, follower) && (!recorded || compareKeys(other, key) < 0) {
+			return nil, true, nil
+		}
+	}
+	return src.object, true, nil
+}
+
+// obeys reports whether an object obeys a rollout policy itself; known is false while that of its namespace is not.
+func (d *decider) obeys(key Key, obj *unstructured.Unstructured) (is, known bool) {
+	floor, known := d.floor(key.Namespace)
+	if !known {
+		return false, false
+	}
+	named, _, err := release.Named(obj.GetLabels(), key.Namespace, floor)
+	return err != nil || len(named.All()) > 0, true
+}
+
+// naming gives the newest revision its name. What travels with the object only since a rollout began, or no more,
+// makes no other revision: it comes, or goes, with the content that refers to it.
+func naming(recorded *refractv1alpha1.RolloutStatus, is *refractv1alpha1.Revision) {
+	same := func(r *refractv1alpha1.Revision, all bool) bool {
+		if !revision.Same(r.Object, r.Policies, is.Object, is.Policies) || (all && len(r.Followers) != len(is.Followers)) {
+			return false
+		}
+		for i := range is.Followers {
+			f := &is.Followers[i]
+			at := slices.IndexFunc(r.Followers, func(o refractv1alpha1.FollowerRevision) bool { return o.Resource == f.Resource && o.Name == f.Name })
+			if at < 0 && all || at >= 0 && !revision.Same(r.Followers[at].Object, r.Followers[at].Policies, f.Object, f.Policies) {
+				return false
+			}
+		}
+		return true
+	}
+	for i, r := range revisionsIn(recorded) {
+		if i > 0 && recorded.Phase == refractv1alpha1.RolloutComplete {
+			break // It is the target, as it was when it began.
+		}
+		if same(r, i > 0) {
+			is.Name = r.Name
+			return
+		}
+	}
+	is.Name = revision.Of(is.Object, is.Generation, is.Policies, is.Followers...).Name
+}
+
+// followOn has decided again what the desired state of an object, just recorded, is the ground of: what leads it, if it is another than that
+// knows, or the object itself, if it leads others than it knows.
+func (d *decider) followOn(ctx context.Context, key Key, p *desiredState) {
+	g := p.governed
+	switch {
+	case p.gone:
+	case g == nil:
+		for _, leader := range d.state.leadersOf(key) {
+			if l := d.state.desired(leader); l != nil && l.governed.leads() && entryOf(&l.governed.target, leader, key) == nil {
+				d.queue.add(leader, priorityDependency)
+			}
+		}
+	case g.led != nil:
+		l := d.state.desired(g.led.by)
+		if l == nil || l.governed == nil {
+			return // It is about to be decided about.
+		}
+		f := entryOf(&l.governed.target, g.led.by, key)
+		if f == nil || !revision.Same(f.Object, f.Policies, g.target.Object, g.target.Policies) {
+			d.queue.add(g.led.by, priorityDependency)
+		}
+	case g.leads():
+		again := *g
+		again.target.Followers, again.warnings = nil, nil
+		known, err := d.follow(ctx, key, &again)
+		if err != nil || !known {
+			d.queue.add(key, priorityDependency) // The decision says so.
+			return
+		}
+		same := func(a, b refractv1alpha1.FollowerRevision) bool { return a.Resource == b.Resource && a.Name == b.Name }
+		if !slices.EqualFunc(again.target.Followers, g.target.Followers, same) {
+			d.queue.add(key, priorityDependency)
+		}
+	}
+}
+
+// leads reports whether what travels with an object changes with it.
+func (g *governance) leads() bool { return g != nil && g.led == nil && g.blocked == "" }
+
+// followersOf returns what travels with the key; decided is false while that is not known.
+func (s *state) followersOf(key Key) (followers []Key, decided bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil || e.desired == nil || e.desired.blocked != "" || e.desired.dryRun {
+		return nil, false
+	}
+	for follower := range e.followers {
+		followers = append(followers, follower)
+	}
+	return followers, true
+}
+
+// leadersOf returns what the key travels with, sorted.
+func (s *state) leadersOf(key Key) (leaders []Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for leader := range s.leaders[key] {
+		leaders = append(leaders, leader)
+	}
+	slices.SortFunc(leaders, compareKeys)
+	return leaders
+}
+
+// awaited returns what the copy of an object on a cluster waits for, as it travels with it and is not there yet as it is to be; nil for
+// nothing. What has failed is not waited for: that the rollout says.
+func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
+	if !p.governed.leads() || p.governed.recorded == nil {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assigned := release.Assigned(p.governed.recorded, cluster)
+	for i := range assigned.Followers {
+		follower := followerKey(key, &assigned.Followers[i])
+		e := s.objects[follower]
+		if e == nil || e.desired == nil || !e.desired.governed.isLedBy(key) {
+			continue
+		}
+		if e.desired.governed.led.from != p.governed.recorded {
+			return &follower // It is decided about.
+		}
+		t, status := e.desired.targets[cluster], e.statuses[cluster]
+		if t == nil || t.variant == nil || e.desired.blocked != "" || status.state == refractv1alpha1.StateFailed {
+			continue
+		}
+		if status.hash != t.variant.hash {
+			return &follower
+		}
+	}
+	return nil
+}
+
+// isLedBy reports whether the object is led by another.
+func (g *governance) isLedBy(key Key) bool { return g != nil && g.led != nil && g.led.by == key }
+
+// companion is how it stands with what is led by an object.
+type companion struct {
+	key      Key
+	desired  *desiredState
+	statuses map[string]clusterStatus
+}
+
+// companions returns how it stands with what the object leads; hold says why nothing can be said of one of them. Known is
+// false while one was not decided about on the ground of what is written down now.
+func (rep *reporter) companions(key Key, p *desiredState) (all []companion, hold string, known bool) {
+	for i := range p.governed.target.Followers {
+		f := &p.governed.target.Followers[i]
+		follower := followerKey(key, f)
+		if !leadsIn(p.governed.recorded, key, follower) {
+			continue // It has just come, and is written down first.
+		}
+		desired, statuses := rep.state.standing(follower)
+		switch {
+		case desired != nil && desired.blocked != "":
+			hold = fmt.Sprintf("%s, which travels with it, waits: %s", called(follower), desired.blockedMessage)
+			continue
+		case desired == nil || desired.gone || !desired.governed.isLedBy(key) || desired.governed.led.from != p.governed.recorded ||
+			!revision.Same(f.Object, f.Policies, desired.governed.target.Object, desired.governed.target.Policies):
+			rep.decider.add(follower, priorityDependency)
+			rep.decider.add(key, priorityDependency)
+			return nil, "", false
+		}
+		all = append(all, companion{follower, desired, statuses})
+	}
+	return all, hold, true
+}
+
+// join adds to how it stands with an object on a cluster how it stands with what it leads.
+func (rep *reporter) join(c *release.Cluster, all []companion) {
+	own := c.Changes
+	for _, with := range all {
+		t := with.desired.targets[c.Name]
+		if t == nil {
+			continue
+		}
+		if plan := with.desired.rollout; plan != nil {
+			c.Changes, c.Differs = c.Changes || plan.changes[c.Name], c.Differs || plan.differs[c.Name]
+		}
+		row := rep.clusterStatusOf(with.key, with.desired, c.Name, with.statuses)
+		if row.State == refractv1alpha1.StateSynced && t.variant != nil && row.Hash == t.variant.hash {
+			continue
+		}
+		c.Holds = false
+		c.Why = output.Cut(fmt.Sprintf("%s, which travels with it, is not there as it is to be: %s", called(with.key), row.Message), maxReadiness)
+		if row.Revision != "" && row.Revision == release.Assigned(with.desired.governed.recorded, c.Name).Name {
+			c.Refused = output.Cut(called(with.key)+", which travels with it: "+row.Message, maxReadiness)
+		}
+	}
+	if c.Changes && !own {
+		c.ReadySince = time.Time{} // It was ready with what it led before.
+	}
+}
+
+// standing returns the desired state of the key, nil if there is none, and what came of it.
+func (s *state) standing(key Key) (p *desiredState, statuses map[string]clusterStatus) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	if e == nil {
+		return nil, nil
+	}
+	statuses = make(map[string]clusterStatus, len(e.statuses))
+	for name := range e.statuses {
+		statuses[name] = e.statuses[name]
+	}
+	return e.desired, statuses
+}

@@ -1,0 +1,356 @@
+package ui
+
+import (
+	"cmp"
+	"fmt"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/labels"
+
+	"refract.dev/internal/output"
+)
+
+// How much of the fleet one page shows.
+const (
+	pageRows    = 100
+	pageColumns = 40
+)
+
+// filter is what of the fleet is shown, as an address says it.
+type filter struct {
+	Namespace, Kind, Policy, Clusters, State, Text string
+
+	rows, columns int  // The first ones of the page.
+	each          bool // Whether clusters that are alike stand each by itself.
+	selector      labels.Selector
+	problem       string // What is wrong with the address.
+}
+
+func filterOf(q url.Values) *filter {
+	f := &filter{
+		Namespace: q.Get("ns"), Kind: q.Get("kind"), Policy: q.Get("policy"), Clusters: q.Get("l"), State: q.Get("state"),
+		Text: strings.TrimSpace(q.Get("q")), each: q.Get("each") != "",
+	}
+	f.rows, _ = strconv.Atoi(q.Get("row"))
+	f.columns, _ = strconv.Atoi(q.Get("col"))
+	var err error
+	if f.selector, err = labels.Parse(f.Clusters); err != nil {
+		f.selector, f.problem = labels.Everything(), fmt.Sprintf("labels of clusters: %v", err)
+	}
+	return f
+}
+
+// Single reports whether every cluster has a column of its own.
+func (f *filter) Single() bool { return f.each }
+
+// address is that of the page with a filter, from some row and column on.
+func (f *filter) address(row, column int) string {
+	q := url.Values{}
+	for key, value := range map[string]string{"ns": f.Namespace, "kind": f.Kind, "policy": f.Policy, "l": f.Clusters, "state": f.State, "q": f.Text} {
+		if value != "" {
+			q.Set(key, value)
+		}
+	}
+	if row > 0 {
+		q.Set("row", strconv.Itoa(row))
+	}
+	if column > 0 {
+		q.Set("col", strconv.Itoa(column))
+	}
+	if f.each {
+		q.Set("each", "1")
+	}
+	if len(q) == 0 {
+		return "/"
+	}
+	return "/?" + q.Encode()
+}
+
+// fleetPage is what the first page shows.
+type fleetPage struct {
+	Filter                       *filter
+	Namespaces, Kinds, Policies  []string
+	States                       []state
+	Columns                      []column
+	Rows                         []fleetRow
+	Objects, AllObjects          int
+	Clusters, AllClusters, Alike int
+	Copies                       int
+	Counts                       []stateCount
+	Up, Down, Left, Right        string // Addresses; empty where there is no more.
+	Span                         string
+	Each                         string
+}
+
+type stateCount struct {
+	State   state
+	Count   int
+	Address string
+}
+
+// column is clusters that are alike in all rows shown.
+type column struct {
+	Names []string
+}
+
+func (c *column) Title() string {
+	if len(c.Names) == 1 {
+		return c.Names[0]
+	}
+	return fmt.Sprintf("%s +%d", c.Names[0], len(c.Names)-1)
+}
+
+// Hint names the clusters, if they are not too many.
+func (c *column) Hint() string {
+	const few = 20
+	if len(c.Names) <= few {
+		return strings.Join(c.Names, ", ")
+	}
+	return strings.Join(c.Names[:few], ", ") + fmt.Sprintf(" and %d more", len(c.Names)-few)
+}
+
+type fleetRow struct {
+	*row
+
+	Cells []fleetCell
+}
+
+type fleetCell struct {
+	cell
+
+	Address string
+}
+
+// Letter names the content in the row: A for the most frequent one.
+func (c cell) Letter() string {
+	switch {
+	case c.variant == none:
+		return ""
+	case c.variant < 26:
+		return string(rune('A' + c.variant))
+	default:
+		return "#" + strconv.Itoa(int(c.variant)+1)
+	}
+}
+
+// colors is how many colours of contents there are.
+const colors = 10
+
+// Color is the class of the content's colour.
+func (c cell) Color() string {
+	if c.variant == none {
+		return "v-"
+	}
+	return "v" + strconv.Itoa(int(c.variant)%colors)
+}
+
+func (c cell) State() state { return c.state }
+
+// page returns what a filter leaves of the fleet.
+func (m *matrix) page(f *filter) *fleetPage {
+	p := &fleetPage{Filter: f, AllObjects: len(m.rows), AllClusters: len(m.clusters)}
+	p.choices(m)
+	var columns []int
+	for i := range m.clusters {
+		if f.selector.Matches(m.labels[i]) {
+			columns = append(columns, i)
+		}
+	}
+	rows, columns := f.leave(m, columns)
+	p.Objects, p.Clusters = len(rows), len(columns)
+	p.count(rows, columns)
+	groups := fold(rows, columns, f.each)
+	p.Alike = len(groups)
+	p.cut(m, rows, groups)
+	return p
+}
+
+// choices are what can be chosen.
+func (p *fleetPage) choices(m *matrix) {
+	namespaces, kinds, policies := map[string]bool{}, map[string]bool{}, map[string]bool{}
+	for _, r := range m.rows {
+		namespaces[r.about.Namespace], kinds[r.about.Kind] = true, true
+		for _, ref := range r.policies {
+			ref.Generation = 0
+			policies[ref.String()] = true
+		}
+	}
+	delete(namespaces, "")
+	p.Namespaces, p.Kinds, p.Policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
+	for s := right; s < states; s++ {
+		p.States = append(p.States, s)
+	}
+}
+
+// leave returns the rows and columns that the filter leaves: clusters by text only if no object has it.
+func (f *filter) leave(m *matrix, columns []int) (rows []*row, left []int) {
+	text := strings.ToLower(f.Text)
+	var named []int
+	for _, c := range columns {
+		if text != "" && strings.Contains(strings.ToLower(m.clusters[c]), text) {
+			named = append(named, c)
+		}
+	}
+	chosen := func(ignoring bool) (rows []*row) {
+		for _, r := range m.rows {
+			if f.has(r, columns, text, ignoring) {
+				rows = append(rows, r)
+			}
+		}
+		return rows
+	}
+	rows = chosen(false)
+	if len(rows) == 0 && len(named) > 0 {
+		return chosen(true), named
+	}
+	return rows, columns
+}
+
+func (f *filter) has(r *row, columns []int, text string, ignoringText bool) bool {
+	switch {
+	case f.Namespace != "" && r.about.Namespace != f.Namespace, f.Kind != "" && r.about.Kind != f.Kind:
+		return false
+	case f.Policy != "" && !r.names(f.Policy):
+		return false
+	case f.State != "" && !slices.ContainsFunc(columns, func(c int) bool { return r.cells[c].state.Name() == f.State }):
+		return false
+	case text == "" || ignoringText:
+		return true
+	default:
+		return strings.Contains(strings.ToLower(r.about.Namespace+"/"+r.about.Name), text) || strings.Contains(strings.ToLower(r.about.Kind), text)
+	}
+}
+
+func (r *row) names(policy string) bool {
+	for _, ref := range r.policies {
+		ref.Generation = 0
+		if ref.String() == policy {
+			return true
+		}
+	}
+	return false
+}
+
+// count counts copies by their state.
+func (p *fleetPage) count(rows []*row, columns []int) {
+	var counts [states]int
+	for _, r := range rows {
+		for _, c := range columns {
+			counts[r.cells[c].state]++
+		}
+	}
+	for s := right; s < states; s++ {
+		if counts[s] == 0 && p.Filter.State != s.Name() {
+			continue
+		}
+		p.Copies += counts[s]
+		only := *p.Filter
+		only.State = s.Name()
+		if p.Filter.State == s.Name() {
+			only.State = ""
+		}
+		p.Counts = append(p.Counts, stateCount{s, counts[s], only.address(0, 0)})
+	}
+}
+
+// fold brings together clusters that are the same in all rows, in the order of the first of each.
+func fold(rows []*row, columns []int, each bool) (groups [][]int) {
+	if each {
+		for _, c := range columns {
+			groups = append(groups, []int{c})
+		}
+		return groups
+	}
+	at := map[string]int{}
+	key := make([]byte, 0, 2*len(rows))
+	for _, c := range columns {
+		key = key[:0]
+		for _, r := range rows {
+			key = append(key, r.cells[c].variant, byte(r.cells[c].state))
+		}
+		g, known := at[string(key)]
+		if !known {
+			g = len(groups)
+			at[string(key)] = g
+			groups = append(groups, nil)
+		}
+		groups[g] = append(groups[g], c)
+	}
+	return groups
+}
+
+// cut takes the part of the fleet that the page shows.
+func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
+	f := p.Filter
+	f.rows, f.columns = within(f.rows, len(rows), pageRows), within(f.columns, len(groups), pageColumns)
+	shown, across := rows[f.rows:min(f.rows+pageRows, len(rows))], groups[f.columns:min(f.columns+pageColumns, len(groups))]
+	for _, g := range across {
+		var c column
+		for _, i := range g {
+			c.Names = append(c.Names, m.clusters[i])
+		}
+		p.Columns = append(p.Columns, c)
+	}
+	for _, r := range shown {
+		cells := make([]fleetCell, len(across))
+		for i, g := range across {
+			cells[i] = fleetCell{cell: r.cells[g[0]], Address: objectAddress(r.kind, r.about.Namespace, r.about.Name) + "?c=" + url.QueryEscape(m.clusters[g[0]])}
+		}
+		p.Rows = append(p.Rows, fleetRow{r, cells})
+	}
+	if f.rows > 0 {
+		p.Up = f.address(max(f.rows-pageRows, 0), f.columns)
+	}
+	if f.rows+pageRows < len(rows) {
+		p.Down = f.address(f.rows+pageRows, f.columns)
+	}
+	if f.columns > 0 {
+		p.Left = f.address(f.rows, max(f.columns-pageColumns, 0))
+	}
+	if f.columns+pageColumns < len(groups) {
+		p.Right = f.address(f.rows, f.columns+pageColumns)
+	}
+	p.Span = fmt.Sprintf("objects %s of %d, columns %s of %d", span(f.rows, len(shown)), len(rows), span(f.columns, len(across)), len(groups))
+	other := *f
+	other.each, other.rows, other.columns = !f.each, 0, 0
+	p.Each = other.address(0, 0)
+}
+
+// within is a first row or column that there is, at which a page begins.
+func within(first, all, page int) int {
+	return max(0, min(first, all-1)) / page * page
+}
+
+func span(first, count int) string {
+	if count == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d–%d", first+1, first+count)
+}
+
+// Summary says in words how much is shown.
+func (p *fleetPage) Summary() string {
+	text := fmt.Sprintf("%s on %s", output.Count(p.Objects, "object", "objects"), output.Count(p.Clusters, "cluster", "clusters"))
+	if p.Alike < p.Clusters {
+		text += fmt.Sprintf(", of which %d differ", p.Alike)
+	}
+	return text
+}
+
+func (r *row) Namespace() string { return r.about.Namespace }
+func (r *row) Kind() string      { return r.about.Kind }
+func (r *row) Name() string      { return r.about.Name }
+func (r *row) Variants() int     { return r.variants }
+func (r *row) Address() string   { return objectAddress(r.kind, r.about.Namespace, r.about.Name) }
+
+func sortedKeys(set map[string]bool) []string {
+	keys := make([]string, 0, len(set))
+	for key := range set {
+		keys = append(keys, key)
+	}
+	slices.SortFunc(keys, cmp.Compare[string])
+	return keys
+}

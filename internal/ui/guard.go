@@ -1,0 +1,109 @@
+package ui
+
+import (
+	"crypto/rand"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// guard lets in who knows the token, from a page of this server, and nobody else: other users of the machine can connect to it as
+// well, and a page from elsewhere can have a browser do so, under a name of its own for 127.0.0.1.
+type guard struct {
+	token  string
+	hosts  []string // What may stand in the header Host.
+	cookie string   // The name of the cookie: servers on other ports have their own.
+}
+
+func newGuard(address net.Addr) *guard {
+	port := 0
+	if tcp, ok := address.(*net.TCPAddr); ok {
+		port = tcp.Port
+	}
+	n := strconv.Itoa(port)
+	return &guard{
+		token: newToken(), cookie: "refract-ui-" + n,
+		hosts: []string{net.JoinHostPort("127.0.0.1", n), net.JoinHostPort("localhost", n), net.JoinHostPort("::1", n)},
+	}
+}
+
+// newToken returns 256 bits that nobody can guess.
+func newToken() string {
+	b := make([]byte, 32)
+	rand.Read(b) //nolint:errcheck // It never fails.
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// tokenParameter is where an address has the token, once.
+const tokenParameter = "token"
+
+// policy of contents: nothing but what this server has.
+const contentPolicy = "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; " +
+	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+
+// protect answers for next where somebody may not ask.
+func (g *guard) protect(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		h := w.Header()
+		h.Set("Content-Security-Policy", contentPolicy)
+		h.Set("X-Content-Type-Options", "nosniff")
+		h.Set("X-Frame-Options", "DENY")
+		h.Set("Referrer-Policy", "no-referrer")
+		h.Set("Cross-Origin-Opener-Policy", "same-origin")
+		h.Set("Cross-Origin-Resource-Policy", "same-origin")
+		h.Set("Cache-Control", "no-store")
+		if !slices.Contains(g.hosts, r.Host) || !g.own(r) {
+			refuse(w)
+			return
+		}
+		if given := r.URL.Query().Get(tokenParameter); given != "" && r.Method == http.MethodGet {
+			g.exchange(w, r, given)
+			return
+		}
+		if c, err := r.Cookie(g.cookie); err != nil || !same(c.Value, g.token) {
+			refuse(w)
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
+// own reports whether a request comes from a page of this server, or from nobody's.
+func (g *guard) own(r *http.Request) bool {
+	origin := r.Header.Get("Origin")
+	if origin != "" && origin != "http://"+r.Host {
+		return false
+	}
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "same-origin", "none":
+		return true
+	default: // A link from elsewhere may lead here, and the cookie does not come with it.
+		return r.Method == http.MethodGet && r.Header.Get("Sec-Fetch-Mode") == "navigate"
+	}
+}
+
+// exchange puts the token of an address into a cookie, so that it is not in the history or copied along with an address.
+func (g *guard) exchange(w http.ResponseWriter, r *http.Request, given string) {
+	if !same(given, g.token) {
+		refuse(w)
+		return
+	}
+	http.SetCookie(w, &http.Cookie{Name: g.cookie, Value: g.token, Path: "/", HttpOnly: true, SameSite: http.SameSiteStrictMode})
+	q := r.URL.Query()
+	q.Del(tokenParameter)
+	to := url.URL{Path: r.URL.Path, RawQuery: q.Encode()}
+	// A browser that was led here by something else does not send the cookie along with a redirect; with what this page leads to it does.
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	if err := templates.ExecuteTemplate(w, "entrance", to.RequestURI()); err != nil {
+		return // The browser has gone.
+	}
+}
+
+func same(a, b string) bool { return subtle.ConstantTimeCompare([]byte(a), []byte(b)) == 1 }
+
+// refuse tells nothing.
+func refuse(w http.ResponseWriter) { http.Error(w, "forbidden", http.StatusForbidden) }

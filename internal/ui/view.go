@@ -1,0 +1,135 @@
+package ui
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"io"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed assets
+var assets embed.FS
+
+//go:embed pages/*.html
+var pages embed.FS
+
+var templates = template.Must(template.New("").Funcs(template.FuncMap{
+	"join":  func(texts []string) string { return strings.Join(texts, ", ") },
+	"plain": plain,
+	"entry": func(v *view, section, address, text string) entry { return entry{address, text, v.Section == section} },
+}).ParseFS(pages, "pages/*.html"))
+
+// entry is one of the navigation.
+type entry struct {
+	Address, Text string
+	Here          bool
+}
+
+// plain is a text in which nothing hides: control characters, and those that change the direction of what is written, are shown as what they are.
+func plain(text string) string {
+	hidden := func(r rune) bool {
+		return r < ' ' && r != '\n' && r != '\t' || r >= 0x7f && r < 0xa0 || r >= 0x200b && r <= 0x200f ||
+			r >= 0x202a && r <= 0x202e || r >= 0x2060 && r <= 0x206f || r == 0xfeff
+	}
+	if !strings.ContainsFunc(text, hidden) {
+		return text
+	}
+	var b strings.Builder
+	for _, r := range text {
+		if hidden(r) {
+			fmt.Fprintf(&b, "\\u%04x", r)
+			continue
+		}
+		b.WriteRune(r)
+	}
+	return b.String()
+}
+
+// view is a page and what it shows.
+type view struct {
+	Title    string
+	Section  string // Which entry of the navigation it belongs to.
+	Origin   string
+	Live     bool
+	Problems int // With what was read.
+	At       time.Time
+	Data     any
+
+	template string
+}
+
+// Body is the part of the page below the navigation.
+func (v *view) Body() (template.HTML, error) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, v.template, v.Data); err != nil {
+		return "", err
+	}
+	return template.HTML(b.String()), nil //nolint:gosec // It was just made by a template, which escapes.
+}
+
+func (v *view) write(w io.Writer) error { return templates.ExecuteTemplate(w, "layout", v) }
+
+func fleetView(s *Snapshot, r *http.Request) (*view, error) {
+	return &view{Title: "Fleet", Section: "fleet", template: "fleet", Data: s.fleet.page(filterOf(r.URL.Query()))}, nil
+}
+
+func objectView(s *Snapshot, r *http.Request) (*view, error) {
+	q := r.URL.Query()
+	p := s.object(kindIn(r.PathValue("kind")), namespaceIn(r.PathValue("namespace")), r.PathValue("name"), q.Get("c"), q.Get("with"))
+	if p == nil {
+		return nil, errNotThere
+	}
+	return &view{Title: p.About, Section: "fleet", template: "object", Data: p}, nil
+}
+
+func policiesView(s *Snapshot, _ *http.Request) (*view, error) {
+	return &view{Title: "Policies", Section: "policies", template: "policies", Data: s.listPolicies()}, nil
+}
+
+func policyView(s *Snapshot, r *http.Request) (*view, error) {
+	p := s.policy(r.PathValue("kind"), namespaceIn(r.PathValue("namespace")), r.PathValue("name"))
+	if p == nil {
+		return nil, errNotThere
+	}
+	return &view{Title: p.About, Section: "policies", template: "policy", Data: p}, nil
+}
+
+func rolloutsView(s *Snapshot, _ *http.Request) (*view, error) {
+	return &view{Title: "Rollouts", Section: "rollouts", template: "rollouts", Data: s.rollouts()}, nil
+}
+
+func clustersView(s *Snapshot, _ *http.Request) (*view, error) {
+	return &view{Title: "Clusters", Section: "clusters", template: "clusters", Data: s.clusters()}, nil
+}
+
+func servicesView(s *Snapshot, r *http.Request) (*view, error) {
+	return &view{Title: "Services into pods", Section: "services", template: "services", Data: s.services(r.URL.Query().Get("pod"))}, nil
+}
+
+func definitionsView(s *Snapshot, r *http.Request) (*view, error) {
+	text := ""
+	if r.Method == http.MethodPost {
+		if err := r.ParseForm(); err != nil {
+			return nil, fmt.Errorf("reading the object, of which 1 MiB is read: %w", err)
+		}
+		text = r.PostForm.Get("object")
+	}
+	return &view{Title: "Custom resources", Section: "definitions", template: "definitions", Data: s.definitions(text)}, nil
+}
+
+// asset serves a file that pages refer to.
+func asset(w http.ResponseWriter, r *http.Request) {
+	text, err := assets.ReadFile(path.Join("assets", r.PathValue("name")))
+	if err != nil {
+		http.NotFound(w, r)
+		return
+	}
+	kinds := map[string]string{".css": "text/css", ".js": "text/javascript", ".svg": "image/svg+xml"}
+	w.Header().Set("Content-Type", kinds[path.Ext(r.PathValue("name"))]+"; charset=utf-8")
+	w.Write(text) //nolint:errcheck // The browser has gone.
+}
