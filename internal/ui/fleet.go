@@ -26,7 +26,7 @@ type filter struct {
 	rows, columns int  // The first ones of the page.
 	each          bool // Whether clusters that are alike stand each by itself.
 	selector      labels.Selector
-	problem       string // What is wrong with the address.
+	Problem       string // What is wrong with the address.
 }
 
 func filterOf(q url.Values) *filter {
@@ -38,7 +38,7 @@ func filterOf(q url.Values) *filter {
 	f.columns, _ = strconv.Atoi(q.Get("col"))
 	var err error
 	if f.selector, err = labels.Parse(f.Clusters); err != nil {
-		f.selector, f.problem = labels.Everything(), fmt.Sprintf("labels of clusters: %v", err)
+		f.selector, f.Problem = labels.Everything(), fmt.Sprintf("labels of clusters: %v", err)
 	}
 	return f
 }

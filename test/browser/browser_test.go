@@ -1,0 +1,223 @@
+// Package browser tests the pages of refract ui in a real browser: Chromium.
+package browser
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/chromedp"
+)
+
+// patience is how long anything may take before the test gives up.
+const patience = 60 * time.Second
+
+// chromium returns the browser.
+func chromium(t *testing.T) string {
+	t.Helper()
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	t.Fatal("there is no chromium: make test-browser installs it, or says how")
+	return ""
+}
+
+// root is the folder of the module.
+func root(t *testing.T) string {
+	t.Helper()
+	dir, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// page is a tab of the browser, and what went wrong in it.
+type page struct {
+	*testing.T
+
+	ctx  context.Context
+	base string // What all requests have to begin with; empty for a file.
+
+	mu       sync.Mutex
+	problems []string
+}
+
+// newPage opens a tab for the pages of a server, or for files if base is empty.
+func newPage(t *testing.T, base string, width, height int) *page {
+	t.Helper()
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(chromium(t)), chromedp.WindowSize(width, height), chromedp.UserDataDir(t.TempDir()), chromedp.Flag("hide-scrollbars", true),
+	)
+	if os.Geteuid() == 0 {
+		options = append(options, chromedp.NoSandbox)
+	}
+	allocator, end := chromedp.NewExecAllocator(t.Context(), options...)
+	ctx, closeTab := chromedp.NewContext(allocator)
+	t.Cleanup(func() {
+		closeTab()
+		end()
+	})
+	p := &page{T: t, ctx: ctx, base: base}
+	if err := chromedp.Listen(ctx, p.listen); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := chromedp.Call(ctx, network.Enable, network.EnableParams{}); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// listen notes what should not happen.
+func (p *page) listen(event any) {
+	problem := ""
+	switch e := event.(type) {
+	case *network.EventRequestWillBeSent:
+		url := e.Request.URL
+		own := strings.HasPrefix(url, "data:") || strings.HasPrefix(url, "file:") || p.base != "" && strings.HasPrefix(url, p.base+"/")
+		if !own && url != "about:blank" {
+			problem = "a request to elsewhere: " + url
+		}
+	case *runtime.EventExceptionThrown:
+		problem = "an exception: " + e.ExceptionDetails.Text
+	case *runtime.EventConsoleAPICalled:
+		if e.Type == "error" || e.Type == "assert" {
+			problem = fmt.Sprintf("on the console: %v", e.Args)
+		}
+	case *log.EventEntryAdded:
+		if e.Entry.Level == "error" && !strings.Contains(e.Entry.Text, "404") {
+			problem = fmt.Sprintf("in the log: %s %s", e.Entry.Text, e.Entry.URL)
+		}
+	}
+	if problem != "" {
+		p.mu.Lock()
+		p.problems = append(p.problems, problem)
+		p.mu.Unlock()
+	}
+}
+
+// run does something in a page, and returns what that gives.
+func run[R any](p *page, action chromedp.Action[R]) R {
+	p.Helper()
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	value, err := chromedp.Run(ctx, action)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return value
+}
+
+// open opens an address of the server.
+func (p *page) open(address string) {
+	p.Helper()
+	run(p, chromedp.Navigate(p.base+address))
+	run(p, chromedp.WaitReady("main h1"))
+}
+
+// text returns the text of an element.
+func (p *page) text(selector string) string {
+	p.Helper()
+	return run(p, chromedp.Text(selector))
+}
+
+// evaluate returns what a script gives, which may be a promise.
+func evaluate[R any](p *page, script string) R {
+	p.Helper()
+	return run(p, chromedp.Evaluate[R](script, chromedp.EvalAwaitPromise))
+}
+
+// until waits until a script gives true.
+func (p *page) until(script string) {
+	p.Helper()
+	run(p, chromedp.Poll[chromedp.Void](script, chromedp.WithPollingTimeout(patience), chromedp.WithPollingInterval(5*time.Millisecond)))
+}
+
+// dark has the page look as people see it who want that.
+func (p *page) dark(is bool) {
+	p.Helper()
+	scheme := "light"
+	if is {
+		scheme = "dark"
+	}
+	features := []*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: scheme}}
+	if _, err := chromedp.Call(p.ctx, emulation.SetEmulatedMedia, emulation.SetEmulatedMediaParams{Features: features}); err != nil {
+		p.Fatal(err)
+	}
+}
+
+// clean fails the test if something happened that should not.
+func (p *page) clean() {
+	p.Helper()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, problem := range p.problems {
+		p.Error(problem)
+	}
+	p.problems = nil
+}
+
+// picture writes what the tab shows to a file.
+func (p *page) picture(name string) {
+	p.Helper()
+	if err := os.WriteFile(name, run(p, chromedp.CaptureScreenshot()), 0o644); err != nil { //nolint:gosec // Everybody may see it.
+		p.Fatal(err)
+	}
+}
+
+// serve runs refract ui until the test ends. It returns the address with the token, and that of the server.
+func serve(t *testing.T, args ...string) (entrance, base string) {
+	t.Helper()
+	binary := os.Getenv("REFRACT_TEST_BINARY")
+	if binary == "" {
+		binary = filepath.Join(root(t), "bin", "refract")
+	}
+	cmd := exec.CommandContext(t.Context(), binary, append([]string{"ui", "--no-open"}, args...)...)
+	cmd.Dir = root(t)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var said strings.Builder
+	cmd.Stderr = &said
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // It has ended.
+		cmd.Wait()                          //nolint:errcheck // It was told to end.
+	})
+	line, err := bufio.NewReader(out).ReadString('\n')
+	if err != nil {
+		t.Fatalf("refract ui %s: %v\n%s", strings.Join(args, " "), err, &said)
+	}
+	entrance = strings.TrimSpace(line)
+	base, _, _ = strings.Cut(entrance, "/?")
+	return entrance, base
+}
+
+// visit opens the pages of a server in a new tab.
+func visit(t *testing.T, width, height int, args ...string) *page {
+	t.Helper()
+	entrance, base := serve(t, args...)
+	p := newPage(t, base, width, height)
+	run(p, chromedp.Navigate(entrance))
+	run(p, chromedp.WaitReady("main h1"))
+	return p
+}
