@@ -11,6 +11,7 @@ import (
 	"refract.dev/internal/offline/diff"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/output"
+	"refract.dev/internal/ui"
 )
 
 // diffOptions are the flags of diff.
@@ -90,6 +91,7 @@ var diffOutputs = formats[*diff.Diff]{
 	{"unified", writeUnified},
 	{"json", toStdout(diff.WriteJSON)},
 	{"markdown", toStdout(diff.WriteMarkdown)},
+	{"html", toStdout(ui.WriteDiff)},
 }
 
 // writeUnified tells aside what has no place in a patch.

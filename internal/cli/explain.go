@@ -11,6 +11,7 @@ import (
 	"refract.dev/internal/offline/explain"
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
+	"refract.dev/internal/ui"
 	"refract.dev/tree"
 )
 
@@ -75,12 +76,20 @@ If a rule fails on a cluster that is shown, the exit code is 1.`,
 
 // explainOutputs are the formats of explain. The text says what errors and warnings
 // say; with JSON, which a program reads, people are told them too.
-var explainOutputs = formats[*explain.Explanation]{
-	{"text", toStdout(explain.WriteText)},
-	{"json", func(s *streams, x *explain.Explanation) error {
+var explainOutputs = formats[*explained]{
+	{"text", func(s *streams, x *explained) error { return explain.WriteText(s.out, x.Explanation) }},
+	{"json", func(s *streams, x *explained) error {
 		reportFindings(s, x.Errors, x.Warnings)
-		return explain.WriteJSON(s.out, x)
+		return explain.WriteJSON(s.out, x.Explanation)
 	}},
+	{"html", func(s *streams, x *explained) error { return ui.WriteExplain(s.out, x.outcome, x.Explanation) }},
+}
+
+// explained is an explanation and what it explains.
+type explained struct {
+	*explain.Explanation
+
+	outcome *render.Outcome
 }
 
 // oneObject refuses any other number of objects.
@@ -119,7 +128,8 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	if err != nil {
 		return explainClusters(err)
 	}
-	explanation, err := explain.Explain(evaluation, evaluation.Find(found.Identity()), at)
+	outcome := evaluation.Find(found.Identity())
+	explanation, err := explain.Explain(evaluation, outcome, at)
 	var unknown *explain.UnknownPathError
 	switch {
 	case errors.As(err, &unknown):
@@ -127,7 +137,7 @@ func (o *explainOptions) run(ctx context.Context, s *streams, object string) err
 	case err != nil:
 		return err
 	}
-	if err := write(s, explanation); err != nil {
+	if err := write(s, &explained{explanation, outcome}); err != nil {
 		return err
 	}
 	if len(explanation.Errors) > 0 {

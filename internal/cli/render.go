@@ -10,6 +10,7 @@ import (
 
 	"refract.dev/internal/offline/render"
 	"refract.dev/internal/output"
+	"refract.dev/internal/ui"
 )
 
 // renderOptions are the flags of render.
@@ -75,6 +76,7 @@ var outputs = formats[*render.Evaluation]{
 	{"yaml", func(s *streams, e *render.Evaluation) error { return render.WriteYAML(s.out, e.Result()) }},
 	{"json", func(s *streams, e *render.Evaluation) error { return render.WriteJSON(s.out, e.Result()) }},
 	{"variants", toStdout(render.WriteVariants)},
+	{"html", toStdout(ui.WriteRender)},
 }
 
 func (o *renderOptions) run(ctx context.Context, s *streams) error {

@@ -214,8 +214,13 @@ func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 	if at < 0 {
 		return
 	}
-	for i := range x.Groups[at].Fields {
-		f := &x.Groups[at].Fields[i]
+	p.Fields = fieldRows(&x.Groups[at])
+}
+
+// fieldRows are the places that were changed for a group of clusters.
+func fieldRows(g *explain.Group) (rows []fieldRow) {
+	for i := range g.Fields {
+		f := &g.Fields[i]
 		is := fieldRow{Path: f.Path}
 		if f.Initial != nil {
 			is.Chain = append(is.Chain, fieldStep{Text: render.Text(*f.Initial), Who: "the hub"})
@@ -234,8 +239,9 @@ func (p *objectPage) fields(s *Snapshot, r *row, cluster string) {
 		if f.Final != nil {
 			is.Final = render.Text(*f.Final)
 		}
-		p.Fields = append(p.Fields, is)
+		rows = append(rows, is)
 	}
+	return rows
 }
 
 // rowsOf says how it stands with the object on each cluster.

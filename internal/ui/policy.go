@@ -138,7 +138,9 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 		Findings: s.findingsOf(&ref), Editable: !strings.HasSuffix(ref.Kind, "RolloutPolicy"),
 	}
 	if text, err := yamlOf(p.manifest); err == nil {
-		is.Text = text
+		if is.Text = text; plain(text) != text {
+			is.Findings = append(is.Findings, findingRow{Message: "it has characters that nobody sees, or that change the order in which text is read: edit it elsewhere", Bad: true})
+		}
 	} else {
 		is.Findings = append(is.Findings, findingRow{Message: err.Error(), Bad: true})
 	}

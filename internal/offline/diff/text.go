@@ -61,6 +61,12 @@ func (d *Diff) Said() []SaidGroup {
 	return said
 }
 
+// Unified returns the unified diff of the YAML of one group, as [WriteUnified] has it.
+func (d *Diff) Unified(group int) (string, error) {
+	one := Diff{Groups: d.Groups[group : group+1]}
+	return one.masked()[0].unified()
+}
+
 // mark is the sign of the group's status.
 func (g *Group) mark() string {
 	return map[Status]string{Deleted: "-", Failing: "✗", Changed: "~", Recovered: "✔", Created: "+"}[g.Status]

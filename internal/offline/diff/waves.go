@@ -169,6 +169,9 @@ func listOf(refs []tree.Policy) string {
 	return strings.Join(texts, " and ")
 }
 
+// Said returns how the objects go out, as people are told of it: what goes out, and what each wave does.
+func (r *Rollout) Said() (heading string, lines []string) { return r.heading(), r.lines() }
+
 // heading says which objects go out, and by which policies.
 func (r *Rollout) heading() string {
 	refs := make([]tree.Policy, len(r.Policies))

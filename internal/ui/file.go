@@ -1,0 +1,310 @@
+package ui
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strings"
+
+	"refract.dev/internal/offline/diff"
+	"refract.dev/internal/offline/explain"
+	"refract.dev/internal/offline/render"
+	"refract.dev/internal/output"
+)
+
+// mostFile is how many bytes of details a file has: one that is sent along with a pull request is to be under 1 MB.
+const mostFile = 900_000
+
+// file is a page that needs nothing else: no server, no script, and no request.
+type file struct {
+	Title  string
+	Style  template.CSS
+	Policy string // Of contents, which lets in nothing but the style.
+	Data   any
+
+	template string
+}
+
+// Body is what the file is about.
+func (f *file) Body() (template.HTML, error) {
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, f.template, f.Data); err != nil {
+		return "", err
+	}
+	return template.HTML(b.String()), nil //nolint:gosec // It was just made by a template, which escapes.
+}
+
+func (f *file) write(w io.Writer) error {
+	style, err := assets.ReadFile("assets/style.css")
+	if err != nil {
+		return err
+	}
+	sum := sha256.Sum256(style)
+	f.Style = template.CSS(style) //nolint:gosec // It is our own.
+	f.Policy = "default-src 'none'; style-src 'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+	var b bytes.Buffer
+	if err := templates.ExecuteTemplate(&b, "file", f); err != nil {
+		return fmt.Errorf("writing HTML: %w", err)
+	}
+	_, err = w.Write(b.Bytes())
+	return err
+}
+
+// diffFile is a change and what it does.
+type diffFile struct {
+	Summary  string
+	Same     bool
+	Groups   []diffGroup
+	More     int // Groups that are left out.
+	Rollouts []diffRollout
+	Notes    []string
+}
+
+type diffGroup struct {
+	diff.SaidGroup
+
+	Unified []unifiedLine
+	Left    bool // Whether the details are left out.
+}
+
+// unifiedLine is a line of a unified diff, and whether it is added, removed or about others.
+type unifiedLine struct{ Kind, Text string }
+
+type diffRollout struct {
+	Heading string
+	Lines   []string
+}
+
+// WriteDiff writes a change as a file that a browser shows from disk. It is under 1 MB: where there is more, details are left out, and it says
+// so.
+func WriteDiff(w io.Writer, d *diff.Diff) error {
+	is := &diffFile{Summary: d.Totals.String(), Same: d.Same()}
+	room := mostFile
+	for i, said := range d.Said() {
+		size := len(said.Heading)
+		for _, line := range said.Lines {
+			size += len(line) + len("<li><code></code></li>")
+		}
+		if room -= size; room < 0 {
+			is.More = len(d.Groups) - i
+			break
+		}
+		text, err := d.Unified(i)
+		if err != nil {
+			return err
+		}
+		g := diffGroup{SaidGroup: said, Left: true}
+		if grown := len(text) * 3 / 2; grown < room {
+			room -= grown
+			g.Left, g.Unified = false, unifiedLines(text)
+		}
+		is.Groups = append(is.Groups, g)
+	}
+	for i := range d.Rollouts {
+		heading, lines := d.Rollouts[i].Said()
+		is.Rollouts = append(is.Rollouts, diffRollout{heading, lines})
+	}
+	for i := range d.Notes {
+		is.Notes = append(is.Notes, d.Notes[i].String())
+	}
+	return (&file{Title: "What a change does", template: "difffile", Data: is}).write(w)
+}
+
+func unifiedLines(text string) []unifiedLine {
+	var lines []unifiedLine
+	for _, t := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+		kind := ""
+		switch {
+		case strings.HasPrefix(t, "---"), strings.HasPrefix(t, "+++"), strings.HasPrefix(t, "@@"), strings.HasPrefix(t, "#"):
+			kind = "about"
+		case strings.HasPrefix(t, "+"):
+			kind = "added"
+		case strings.HasPrefix(t, "-"):
+			kind = "removed"
+		}
+		lines = append(lines, unifiedLine{kind, shortened(t)})
+	}
+	return lines
+}
+
+// renderFile is what clusters get.
+type renderFile struct {
+	Summary string
+	Columns []column
+	Rows    []renderRow
+	More    int // Objects of which the contents are left out.
+}
+
+type renderRow struct {
+	*row
+
+	Runs     []run // Cells of one colour and state, one after the other.
+	Contents []content
+	Remarks  []remark
+	Left     bool
+}
+
+// run is columns that are the same.
+type run struct {
+	cell
+
+	Text string // A character for each column.
+}
+
+// WriteRender writes what clusters get as a file that a browser shows from disk. It is under 1 MB, as that of [WriteDiff], for 1,000 objects
+// on 100 clusters.
+func WriteRender(w io.Writer, e *render.Evaluation) error {
+	m := newMatrix(&Snapshot{evaluation: e})
+	columns := make([]int, len(m.clusters))
+	for i := range columns {
+		columns[i] = i
+	}
+	groups := fold(m.rows, columns, false)
+	is := &renderFile{Summary: fmt.Sprintf("%s on %s", output.Count(len(m.rows), "object", "objects"), output.Count(len(m.clusters), "cluster", "clusters"))}
+	for _, g := range groups {
+		var c column
+		for _, i := range g {
+			c.Names = append(c.Names, m.clusters[i])
+		}
+		is.Columns = append(is.Columns, c)
+	}
+	room := mostFile
+	for _, r := range m.rows {
+		row := renderRow{row: r, Runs: runs(r, groups)}
+		room -= 200 + len(r.about.Name) + len(row.Runs)*30 + len(groups)
+		p := &objectPage{Address: ""}
+		if r.outcome != nil {
+			p.remarks(r.outcome)
+			p.contents(r)
+		}
+		size := 0
+		for i := range p.Contents {
+			size += 200 + len(p.Contents[i].Hint) + len(p.Contents[i].Err)
+			for _, c := range p.Contents[i].Changes {
+				size += len(c)*6/5 + 30
+			}
+		}
+		for _, remark := range p.Remarks {
+			size += 50 + len(remark.Text)
+		}
+		if row.Left = size > room; row.Left {
+			is.More++
+		} else {
+			room -= size
+			row.Contents, row.Remarks = p.Contents, p.Remarks
+		}
+		is.Rows = append(is.Rows, row)
+	}
+	return (&file{Title: "What clusters get", template: "renderfile", Data: is}).write(w)
+}
+
+// runs brings together cells beside each other that are the same.
+func runs(r *row, groups [][]int) (all []run) {
+	for _, g := range groups {
+		c := r.cells[g[0]]
+		mark := c.Letter()
+		switch {
+		case c.state == failed:
+			mark = c.state.Glyph()
+		case mark == "":
+			mark = "·"
+		case len(mark) > 1:
+			mark = "+"
+		}
+		if n := len(all); n > 0 && all[n-1].cell == c {
+			all[n-1].Text += mark
+			continue
+		}
+		all = append(all, run{c, mark})
+	}
+	return all
+}
+
+// explainFile is why clusters get what they get of one object.
+type explainFile struct {
+	About     string
+	Remarks   []remark
+	Groups    []explainGroup
+	Elsewhere []string
+}
+
+type explainGroup struct {
+	Title  string
+	Rules  []string
+	Fields []fieldRow
+	Lines  []line
+	More   int
+	Why    string
+}
+
+// WriteExplain writes why each cluster gets what it gets of an object as a file that a browser shows from disk: the object of each content with who
+// made each line.
+func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error {
+	is := &explainFile{About: x.Object.String()}
+	for _, f := range x.Errors {
+		is.Remarks = append(is.Remarks, remark{true, f.String()})
+	}
+	for _, f := range x.Warnings {
+		is.Remarks = append(is.Remarks, remark{false, f.String()})
+	}
+	for i := range x.Elsewhere {
+		e := &x.Elsewhere[i]
+		is.Elsewhere = append(is.Elsewhere, (&column{e.Clusters}).Hint()+": "+e.Reason)
+	}
+	room := mostFile
+	for i := range x.Groups {
+		g := &x.Groups[i]
+		group := explainGroup{
+			Title:  fmt.Sprintf("%s: %s", output.Count(len(g.Clusters), "cluster", "clusters"), (&column{g.Clusters}).Hint()),
+			Fields: fieldRows(g), Rules: rulesText(g),
+		}
+		side := sideOf(&row{outcome: o}, g.Clusters[0])
+		group.Why = side.Why
+		for j := range side.Lines {
+			if room -= 120 + len(side.Lines[j].Text)*6/5 + len(side.Lines[j].Who); room < 0 {
+				group.More = len(side.Lines) - j + side.More
+				break
+			}
+			group.Lines = append(group.Lines, side.Lines[j])
+		}
+		is.Groups = append(is.Groups, group)
+	}
+	for i := range is.Groups { // A policy has no page in a file.
+		for j := range is.Groups[i].Lines {
+			is.Groups[i].Lines[j].Address = ""
+		}
+		for j := range is.Groups[i].Fields {
+			for k := range is.Groups[i].Fields[j].Chain {
+				is.Groups[i].Fields[j].Chain[k].Address = ""
+			}
+		}
+	}
+	return (&file{Title: x.Object.String(), template: "explainfile", Data: is}).write(w)
+}
+
+// rulesText says what became of each rule.
+func rulesText(g *explain.Group) (texts []string) {
+	for i := range g.Policies {
+		p := &g.Policies[i]
+		for j := range p.Rules {
+			r := &p.Rules[j]
+			text := fmt.Sprintf("%s %s rule %d: %s", p.Kind, slashed(p.Namespace, p.Name), r.Rule, r.State)
+			for _, why := range r.Why {
+				text += ": " + why.Reason
+			}
+			if r.Error != nil {
+				text += ": " + r.Error.Message
+			}
+			texts = append(texts, text)
+		}
+	}
+	return texts
+}
+
+func slashed(namespace, name string) string {
+	return strings.Join(slices.DeleteFunc([]string{namespace, name}, func(s string) bool { return s == "" }), "/")
+}
