@@ -10,6 +10,8 @@ import (
 	"path"
 	"strings"
 	"time"
+
+	"refract.dev/internal/output"
 )
 
 //go:embed assets
@@ -20,9 +22,13 @@ var pages embed.FS
 
 var templates = template.Must(template.New("").Funcs(template.FuncMap{
 	"join":  func(texts []string) string { return strings.Join(texts, ", ") },
-	"plain": plain,
+	"plain": func(text string) string { return plain(output.Cut(text, mostText)) },
+	"whole": plain,
 	"entry": func(v *view, section, address, text string) entry { return entry{address, text, v.Section == section} },
 }).ParseFS(pages, "pages/*.html"))
+
+// mostText is how many bytes of a name or a message a page shows.
+const mostText = 4000
 
 // entry is one of the navigation.
 type entry struct {
