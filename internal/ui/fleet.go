@@ -15,8 +15,8 @@ import (
 
 // How much of the fleet one page shows.
 const (
-	pageRows    = 100
-	pageColumns = 40
+	pageRows    = 50
+	pageColumns = 30
 )
 
 // filter is what of the fleet is shown, as an address says it.
@@ -118,10 +118,19 @@ type fleetRow struct {
 	Cells []fleetCell
 }
 
+// fleetCell is a cell in words: there are many, and a template asks for each field of each.
 type fleetCell struct {
-	cell
+	Class, Address string
+	Label          string // For who does not see it.
+	Text           string // Empty if there is nothing.
+}
 
-	Address string
+func cellOf(c cell, address string) fleetCell {
+	is := fleetCell{Class: c.Color() + " s-" + c.state.Name()}
+	if c.state != absent {
+		is.Address, is.Text, is.Label = address, c.Letter()+c.state.Glyph(), c.Letter()+" "+c.state.Words()
+	}
+	return is
 }
 
 // Letter names the content in the row: A for the most frequent one.
@@ -152,7 +161,10 @@ func (c cell) State() state { return c.state }
 // page returns what a filter leaves of the fleet.
 func (m *matrix) page(f *filter) *fleetPage {
 	p := &fleetPage{Filter: f, AllObjects: len(m.rows), AllClusters: len(m.clusters)}
-	p.choices(m)
+	p.Namespaces, p.Kinds, p.Policies = m.namespaces, m.kinds, m.policies
+	for s := right; s < states; s++ {
+		p.States = append(p.States, s)
+	}
 	var columns []int
 	for i := range m.clusters {
 		if f.selector.Matches(m.labels[i]) {
@@ -168,21 +180,20 @@ func (m *matrix) page(f *filter) *fleetPage {
 	return p
 }
 
-// choices are what can be chosen.
-func (p *fleetPage) choices(m *matrix) {
+// choices fills in what can be chosen.
+func (m *matrix) choices() {
 	namespaces, kinds, policies := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range m.rows {
 		namespaces[r.about.Namespace], kinds[r.about.Kind] = true, true
+		r.text = strings.ToLower(r.about.Kind + " " + r.about.Namespace + "/" + r.about.Name)
 		for _, ref := range r.policies {
 			ref.Generation = 0
+			r.named = append(r.named, ref.String())
 			policies[ref.String()] = true
 		}
 	}
 	delete(namespaces, "")
-	p.Namespaces, p.Kinds, p.Policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
-	for s := right; s < states; s++ {
-		p.States = append(p.States, s)
-	}
+	m.namespaces, m.kinds, m.policies = sortedKeys(namespaces), sortedKeys(kinds), sortedKeys(policies)
 }
 
 // leave returns the rows and columns that the filter leaves: clusters by text only if no object has it.
@@ -220,19 +231,11 @@ func (f *filter) has(r *row, columns []int, text string, ignoringText bool) bool
 	case text == "" || ignoringText:
 		return true
 	default:
-		return strings.Contains(strings.ToLower(r.about.Namespace+"/"+r.about.Name), text) || strings.Contains(strings.ToLower(r.about.Kind), text)
+		return strings.Contains(r.text, text)
 	}
 }
 
-func (r *row) names(policy string) bool {
-	for _, ref := range r.policies {
-		ref.Generation = 0
-		if ref.String() == policy {
-			return true
-		}
-	}
-	return false
-}
+func (r *row) names(policy string) bool { return slices.Contains(r.named, policy) }
 
 // count counts copies by their state.
 func (p *fleetPage) count(rows []*row, columns []int) {
@@ -296,8 +299,9 @@ func (p *fleetPage) cut(m *matrix, rows []*row, groups [][]int) {
 	}
 	for _, r := range shown {
 		cells := make([]fleetCell, len(across))
+		address := r.Address()
 		for i, g := range across {
-			cells[i] = fleetCell{cell: r.cells[g[0]], Address: objectAddress(r.kind, r.about.Namespace, r.about.Name) + "?c=" + url.QueryEscape(m.clusters[g[0]])}
+			cells[i] = cellOf(r.cells[g[0]], address+"?c="+url.QueryEscape(m.clusters[g[0]]))
 		}
 		p.Rows = append(p.Rows, fleetRow{r, cells})
 	}

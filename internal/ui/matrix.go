@@ -67,7 +67,9 @@ type row struct {
 	about    render.Object
 	kind     schema.GroupKind
 	policies []tree.Policy
-	cells    []cell // By cluster.
+	named    []string // The same, as they are written.
+	text     string   // What is looked for.
+	cells    []cell   // By cluster.
 	variants int
 }
 
@@ -76,6 +78,8 @@ type matrix struct {
 	clusters []string
 	labels   []labels.Set
 	rows     []*row
+	// What can be chosen, sorted.
+	namespaces, kinds, policies []string
 }
 
 // newMatrix brings together what is to be and, if a hub says it, what is.
@@ -110,6 +114,7 @@ func newMatrix(s *Snapshot) *matrix {
 	slices.SortFunc(m.rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.about.Namespace, b.about.Namespace), cmp.Compare(a.about.Kind, b.about.Kind), cmp.Compare(a.about.Name, b.about.Name))
 	})
+	m.choices()
 	return m
 }
 

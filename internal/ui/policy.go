@@ -95,9 +95,8 @@ func (s *Snapshot) policies() (all []policyRef) {
 func (s *Snapshot) listPolicies() []listedPolicy {
 	users := map[string]int{}
 	for _, r := range s.fleet.rows {
-		for _, ref := range r.policies {
-			ref.Generation = 0
-			users[ref.String()]++
+		for _, name := range r.named {
+			users[name]++
 		}
 	}
 	var list []listedPolicy

@@ -144,7 +144,18 @@ func evaluate[R any](p *page, script string) R {
 // until waits until a script gives true.
 func (p *page) until(script string) {
 	p.Helper()
-	run(p, chromedp.Poll[chromedp.Void](script, chromedp.WithPollingTimeout(patience), chromedp.WithPollingInterval(5*time.Millisecond)))
+	ctx, cancel := context.WithTimeout(p.ctx, patience)
+	defer cancel()
+	for {
+		is, err := chromedp.Run(ctx, chromedp.Evaluate[bool](script))
+		switch {
+		case err == nil && is:
+			return
+		case ctx.Err() != nil:
+			p.Fatalf("not within %s: %s: %v", patience, script, err) // An error may be that of a page that is just left.
+		}
+		time.Sleep(5 * time.Millisecond) //nolint:forbidigo // There is nothing else to wait on.
+	}
 }
 
 // dark has the page look as people see it who want that.

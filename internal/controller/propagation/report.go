@@ -38,7 +38,7 @@ const (
 	perCluster = 20 * time.Millisecond
 	// readinessDelay is how long a workload's status may change before that is
 	// reported; driftDelay the same for what was corrected.
-	readinessDelay = time.Second
+	readinessDelay = 500 * time.Millisecond
 	driftDelay     = time.Second
 )
 
