@@ -159,6 +159,27 @@ test-node: root node bin/test-run ## Run the tests on a real Node: as root, on L
 	$(call say,running tests on a real Node)
 	@$(RUN) node $(ARGS)
 
+# The browser, and the program that finds what keeps people from using a page. Both are those of the distribution and of npm.
+AXE_VERSION := 4.14.1
+.PHONY: browser
+browser:
+	@command -v chromium >/dev/null || command -v chromium-browser >/dev/null || command -v google-chrome >/dev/null || { \
+	test "$$(id -u)" = 0 && command -v apt-get >/dev/null || { echo 'error: install Chromium, or run this as root where apt-get can' >&2; exit 1; }; \
+	echo '==> installing Chromium'; apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium fonts-dejavu-core >/dev/null; }
+	@test -f bin/browser/axe.min.js || { \
+	command -v npm >/dev/null || { echo 'error: install npm, which gets axe-core' >&2; exit 1; }; \
+	set -e; mkdir -p bin/browser; cd bin/browser; npm pack --silent axe-core@$(AXE_VERSION) >/dev/null; \
+	tar -xzf axe-core-$(AXE_VERSION).tgz --strip-components=1 package/axe.min.js; rm axe-core-$(AXE_VERSION).tgz; }
+
+.PHONY: test-browser
+test-browser: build controlplane browser bin/test-run ## Run the tests of refract ui in Chromium. ARGS goes to go test.
+	$(call say,running tests in a browser)
+	@$(RUN) browser $(ARGS)
+
+.PHONY: screenshots
+screenshots: build browser ## Make the pictures of README.md and the guide.
+	@REFRACT_SCREENSHOTS=$(CURDIR)/docs/images REFRACT_TEST_BINARY=$(CURDIR)/bin/refract $(GO) test -count 1 -run '^TestScreenshots$$' ./test/browser
+
 .PHONY: soak
 soak: build controlplane bin/test-run ## Run the drills with long outages and many repetitions: half an hour. ARGS goes to go test.
 	$(call say,running long drills)

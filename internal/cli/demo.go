@@ -49,6 +49,7 @@ const demoRelease = "checkout-release"
 
 type demoOptions struct {
 	once    bool
+	ui      bool
 	members int
 	output  string
 }
@@ -68,15 +69,19 @@ refract render says. Then a change that fails goes out by a rollout policy: one 
 gets it, and gets back what it had. Then a policy that injects a service into pods travels to the
 members, and is changed: the pods there get what it says, and are recreated.
 
-On a terminal the clusters then run on until Ctrl-C, for a look with kubectl.`,
-		Example: "  refract demo --once",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
+On a terminal the clusters then run on until Ctrl-C, for a look with kubectl, or in a
+browser with --ui.`,
+		Example: `  refract demo --once
+  refract demo --ui`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return o.run(cmd.Context(), s) },
 	}
 	f := cmd.Flags()
 	f.BoolVar(&o.once, "once", false, "end when all has been shown, on a terminal too")
+	f.BoolVar(&o.ui, "ui", false, "show the clusters in a browser in the end, until interrupted")
 	f.IntVar(&o.members, "members", demoMembers, "`number` of member clusters, 3 or more")
 	addOutputFlag(cmd, &o.output, demoOutputs)
+	cmd.MarkFlagsMutuallyExclusive("once", "ui")
 	return cmd
 }
 
@@ -147,7 +152,11 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	if !result.Right {
 		err = errFound
 	}
-	if o.once || !isTerminal(s.out) {
+	switch {
+	case o.ui:
+		return errors.Join(err, browse(ctx, s, pg))
+	case o.once || !isTerminal(s.out):
+		fmt.Fprintln(s.err, "\nThe same in a browser: refract demo --ui")
 		return err
 	}
 	invite(s.err, pg)
@@ -159,6 +168,18 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 	return err
 }
 
+// browse shows the hub in a browser until ctx ends.
+func browse(ctx context.Context, s *streams, pg *playground.Playground) error {
+	cmd := newUICommand(s)
+	args := []string{"--kubeconfig", pg.Hub().Kubeconfig}
+	if !isTerminal(s.out) {
+		args = append(args, "--no-open")
+	}
+	cmd.SetArgs(args)
+	cmd.SilenceUsage, cmd.SilenceErrors = true, true
+	return cmd.ExecuteContext(ctx)
+}
+
 // invite says how to look at the clusters that run on.
 func invite(to io.Writer, pg *playground.Playground) {
 	kubectl := kubectlBeside()
@@ -168,7 +189,19 @@ The clusters run on until Ctrl-C. In another terminal, for example:
   export KUBECONFIG=%s
   %s get propagations --all-namespaces
   %s get overridepolicies --all-namespaces
-`, pg.Hub().Kubeconfig, kubectl, kubectl)
+
+And in a browser:
+
+  %s ui --kubeconfig %s
+`, pg.Hub().Kubeconfig, kubectl, kubectl, calledAs(), pg.Hub().Kubeconfig)
+}
+
+// calledAs is how this program was called.
+func calledAs() string {
+	if len(os.Args) > 0 && os.Args[0] != "" {
+		return os.Args[0]
+	}
+	return "refract"
 }
 
 // isTerminal reports whether a person is looking.

@@ -6,6 +6,7 @@
 //	run quick [FLAG...]    does so without the race detector
 //	run live [FLAG...]     runs the others, beside control planes that it keeps for them
 //	run node [FLAG...]     runs those that need a Node with pods in containers
+//	run browser [FLAG...]  runs those that need a browser
 //	run benchmarks [FLAG...]
 //	                       runs the benchmarks that need no control plane
 //
@@ -23,7 +24,7 @@ import (
 
 func main() {
 	if len(os.Args) < 2 {
-		fmt.Fprintln(os.Stderr, "error: want stages, unit, quick, live, node or benchmarks")
+		fmt.Fprintln(os.Stderr, "error: want stages, unit, quick, live, node, browser or benchmarks")
 		os.Exit(2)
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -48,7 +49,9 @@ func run(ctx context.Context, what string, args []string) error {
 	case "live":
 		return live(ctx, args)
 	case "node":
-		return node(ctx, args)
+		return alone(ctx, onNode, args)
+	case "browser":
+		return alone(ctx, inBrowser, args)
 	}
-	return errors.New("want stages, unit, quick, live, node or benchmarks, got " + what)
+	return errors.New("want stages, unit, quick, live, node, browser or benchmarks, got " + what)
 }

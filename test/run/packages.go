@@ -35,10 +35,14 @@ const (
 // after the other, in minutes. What they call is tested with it elsewhere.
 var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli"}
 
-// onNode are the tests on a Node, and elsewhere are packages that have a target of their own: those, and the benchmarks.
-const onNode = module + "test/node"
+// onNode are the tests on a Node, inBrowser those in a browser, and elsewhere are packages that have a target of their own: those, and
+// the benchmarks.
+const (
+	onNode    = module + "test/node"
+	inBrowser = module + "test/browser"
+)
 
-var elsewhere = []string{module + "test/bench", onNode}
+var elsewhere = []string{module + "test/bench", onNode, inBrowser}
 
 // longest are the live packages that take longest, which begin first: or the end of all
 // would be waiting for one.

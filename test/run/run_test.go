@@ -193,7 +193,7 @@ func TestKinds(t *testing.T) {
 		}
 	}
 	for path, want := range map[string]kind{
-		"api": none, "test/bench": none, "test/node": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
+		"api": none, "test/bench": none, "test/node": none, "test/browser": none, "tree": plain, "podtemplate": plain, "internal/cli": plain,
 		"internal/controller/propagation": race, "internal/member": race, "webhook": race, "override": race, "test/e2e": alive, "test/drills": alive, "internal/playground": alive,
 	} {
 		if got[path] != want {

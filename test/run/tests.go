@@ -119,14 +119,14 @@ func live(ctx context.Context, args []string) (err error) {
 // measures.
 const attacks = "refract.dev/test/adversary"
 
-// node runs the tests on a Node, which say what they have found.
-func node(ctx context.Context, args []string) error {
+// alone runs the tests of a package that has a target of its own, and that say what they have found.
+func alone(ctx context.Context, path string, args []string) error {
 	flags, _ := split(args)
 	_, built, err := programs()
 	if err != nil {
 		return err
 	}
-	return test(ctx, append([]string{"-count=1", "-timeout=20m", "-v"}, flags...), []string{onNode}, built)
+	return test(ctx, append([]string{"-count=1", "-timeout=20m", "-v"}, flags...), []string{path}, built)
 }
 
 // programs returns the folder of what was built, and the variables by which tests find it.
