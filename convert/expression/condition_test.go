@@ -64,8 +64,8 @@ func TestCondition(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			holds, text := false, ""
 			c, problems := CompileCondition(tc.text, tc.limits)
-			for _, p := range problems {
-				text += p.String()
+			if len(problems) > 0 {
+				text = problems[0].String()
 			}
 			if c != nil {
 				var err error

@@ -170,7 +170,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 
 // browse shows the hub in a browser until ctx ends.
 func browse(ctx context.Context, s *streams, pg *playground.Playground) error {
-	cmd := newUICommand(s)
+	cmd := newUICommand(s) //nolint:contextcheck // It is executed with it.
 	args := []string{"--kubeconfig", pg.Hub().Kubeconfig}
 	if !isTerminal(s.out) {
 		args = append(args, "--no-open")

@@ -39,6 +39,7 @@ func TestExamples(t *testing.T) {
 // documented are the documents whose commands are run as they stand there, and the
 // folders in which that is done.
 var documented = []struct{ file, dir string }{
+	{"README.md", "."},
 	{"examples/README.md", "."},
 	{"docs/guide/change-a-policy-safely.md", "examples/override"},
 	{"docs/guide/test-policies.md", "."},
@@ -50,7 +51,7 @@ var documented = []struct{ file, dir string }{
 }
 
 // TestDocuments runs the commands of documents: in
-// a block marked console, a line that begins with "$ refract" is a command, and
+// a block marked console, a line that begins with "$ refract", or "$ bin/refract", is a command, and
 // what follows is what it prints. A line "..." stands for lines left out, and a
 // command that ends with a backslash goes on in the next line.
 func TestDocuments(t *testing.T) {
@@ -81,7 +82,7 @@ func TestDocuments(t *testing.T) {
 func checkPrinted(t *testing.T, command, want string) {
 	t.Helper()
 	args := strings.Fields(command)
-	if args[0] != "refract" {
+	if args[0] != "refract" && args[0] != "bin/refract" {
 		t.Errorf("%s: not a command of refract", command)
 		return
 	}

@@ -118,10 +118,10 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 	case err := <-serving:
 		return err
 	case err := <-following:
+		interrupted := ctx.Err() != nil && errors.Is(err, context.Canceled)
 		stop()
-		<-serving
-		if ctx.Err() != nil && errors.Is(err, context.Canceled) {
-			return nil
+		if served := <-serving; interrupted {
+			return served
 		}
 		return explainHub(err)
 	}

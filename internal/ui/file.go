@@ -116,7 +116,7 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 
 func unifiedLines(text string) []unifiedLine {
 	var lines []unifiedLine
-	for _, t := range strings.Split(strings.TrimSuffix(text, "\n"), "\n") {
+	for t := range strings.SplitSeq(strings.TrimSuffix(text, "\n"), "\n") {
 		kind := ""
 		switch {
 		case strings.HasPrefix(t, "---"), strings.HasPrefix(t, "+++"), strings.HasPrefix(t, "@@"), strings.HasPrefix(t, "#"):
@@ -292,14 +292,14 @@ func rulesText(g *explain.Group) (texts []string) {
 		p := &g.Policies[i]
 		for j := range p.Rules {
 			r := &p.Rules[j]
-			text := fmt.Sprintf("%s %s rule %d: %s", p.Kind, slashed(p.Namespace, p.Name), r.Rule, r.State)
+			parts := []string{fmt.Sprintf("%s %s rule %d", p.Kind, slashed(p.Namespace, p.Name), r.Rule), string(r.State)}
 			for _, why := range r.Why {
-				text += ": " + why.Reason
+				parts = append(parts, why.Reason)
 			}
 			if r.Error != nil {
-				text += ": " + r.Error.Message
+				parts = append(parts, r.Error.Message)
 			}
-			texts = append(texts, text)
+			texts = append(texts, strings.Join(parts, ": "))
 		}
 	}
 	return texts

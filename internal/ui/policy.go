@@ -7,8 +7,10 @@ import (
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
 
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/offline/diff"
 	"refract.dev/internal/offline/lint"
 	"refract.dev/internal/offline/manifest"
@@ -82,13 +84,17 @@ func (s *Snapshot) policies() (all []policyRef) {
 	}
 	for i := range s.set.RolloutPolicies {
 		p := &s.set.RolloutPolicies[i]
-		all = append(all, policyRef{tree.Policy{Kind: "RolloutPolicy", Namespace: p.Policy.Namespace, Name: p.Policy.Name, Generation: p.Policy.Generation}, p.Place, p.Policy, nil})
+		all = append(all, policyRef{refer(refractv1alpha1.KindRolloutPolicy, p.Policy), p.Place, p.Policy, nil})
 	}
 	for i := range s.set.ClusterRolloutPolicies {
 		p := &s.set.ClusterRolloutPolicies[i]
-		all = append(all, policyRef{tree.Policy{Kind: "ClusterRolloutPolicy", Name: p.Policy.Name, Generation: p.Policy.Generation}, p.Place, p.Policy, nil})
+		all = append(all, policyRef{refer(refractv1alpha1.KindClusterRolloutPolicy, p.Policy), p.Place, p.Policy, nil})
 	}
 	return all
+}
+
+func refer(kind string, p metav1.Object) tree.Policy {
+	return tree.Policy{Kind: kind, Namespace: p.GetNamespace(), Name: p.GetName(), Generation: p.GetGeneration()}
 }
 
 // listPolicies returns the policies for the list, with what is wrong with them.
@@ -138,7 +144,9 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	}
 	if text, err := yamlOf(p.manifest); err == nil {
 		if is.Text = text; plain(text) != text {
-			is.Findings = append(is.Findings, findingRow{Message: "it has characters that nobody sees, or that change the order in which text is read: edit it elsewhere", Bad: true})
+			is.Findings = append(is.Findings, findingRow{
+				Message: "it has characters that nobody sees, or that change the order in which text is read: edit it elsewhere", Bad: true,
+			})
 		}
 	} else {
 		is.Findings = append(is.Findings, findingRow{Message: err.Error(), Bad: true})

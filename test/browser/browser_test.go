@@ -50,8 +50,8 @@ func root(t *testing.T) string {
 type page struct {
 	*testing.T
 
-	ctx  context.Context
-	base string // What all requests have to begin with; empty for a file.
+	ctx  context.Context //nolint:containedctx // It is the tab.
+	base string          // What all requests have to begin with; empty for a file.
 
 	mu       sync.Mutex
 	problems []string
@@ -185,7 +185,7 @@ func (p *page) clean() {
 // picture writes what the tab shows to a file.
 func (p *page) picture(name string) {
 	p.Helper()
-	if err := os.WriteFile(name, run(p, chromedp.CaptureScreenshot()), 0o644); err != nil { //nolint:gosec // Everybody may see it.
+	if err := os.WriteFile(name, run(p, chromedp.CaptureScreenshot()), 0o644); err != nil {
 		p.Fatal(err)
 	}
 }
@@ -211,8 +211,9 @@ func serve(t *testing.T, args ...string) (entrance, base string) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM) //nolint:errcheck // It has ended.
-		cmd.Wait()                          //nolint:errcheck // It was told to end.
+		if err := cmd.Process.Signal(syscall.SIGTERM); err == nil {
+			_ = cmd.Wait() // It was told to end.
+		}
 	})
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {

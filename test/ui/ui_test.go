@@ -30,11 +30,11 @@ import (
 	"refract.dev/tree"
 )
 
-func read(t testing.TB, f generate.Fleet) *manifest.Set {
-	t.Helper()
+func read(tb testing.TB, f generate.Fleet) *manifest.Set {
+	tb.Helper()
 	set, problems := manifest.ReadFS(f.FS())
 	for _, p := range problems {
-		t.Fatal(p)
+		tb.Fatal(p)
 	}
 	return set
 }
@@ -48,33 +48,33 @@ type browser struct {
 }
 
 // shown serves a snapshot until the test ends.
-func shown(t testing.TB, in *ui.Input) *browser {
-	t.Helper()
-	server, err := ui.Listen(0, testr.NewWithInterface(t, testr.Options{}))
+func shown(tb testing.TB, in *ui.Input) *browser {
+	tb.Helper()
+	server, err := ui.Listen(0, testr.NewWithInterface(tb, testr.Options{}))
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	in.Now = time.Unix(1_700_000_000, 0)
 	is, err := ui.NewSnapshot(in)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	server.Show(is)
-	ctx, cancel := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(tb.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- server.Serve(ctx) }()
-	t.Cleanup(func() {
+	tb.Cleanup(func() {
 		cancel()
 		if err := <-ended; err != nil {
-			t.Error(err)
+			tb.Error(err)
 		}
 	})
 	jar, err := cookiejar.New(nil)
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
-	b := &browser{TB: t, client: &http.Client{Jar: jar, Transport: &http.Transport{}}}
-	t.Cleanup(b.client.CloseIdleConnections)
+	b := &browser{TB: tb, client: &http.Client{Jar: jar, Transport: &http.Transport{}}}
+	tb.Cleanup(b.client.CloseIdleConnections)
 	b.base, _, _ = strings.Cut(server.Address(), "/?")
 	b.get(strings.TrimPrefix(server.Address(), b.base))
 	return b
@@ -217,7 +217,7 @@ var thousand = generate.Size{Objects: 1000, Clusters: 100, Policies: 100}
 func changedPolicy(f generate.Fleet) (after generate.Fleet, policy generate.Document) {
 	after = f.Clone()
 	policy = after[generate.LargePolicy(0)][0]
-	rules := policy["spec"].(map[string]any)["overrideRules"].([]any) //nolint:forcetypeassert // It is made so.
+	rules := policy["spec"].(map[string]any)["overrideRules"].([]any)
 	first := rules[0].(map[string]any)["overriders"].(map[string]any)["jsonpatch"].([]any)[0].(map[string]any)
 	first["value"] = int64(97)
 	return after, policy
@@ -270,7 +270,7 @@ func harmless(t *testing.T, name, page string, may map[string]bool) {
 		t.Fatal(err)
 	}
 	for n := range root.Descendants() {
-		switch n.DataAtom {
+		switch n.DataAtom { //nolint:exhaustive // All others may be there.
 		case atom.Script, atom.Img, atom.Link, atom.Iframe, atom.Object, atom.Embed, atom.Svg, atom.Base:
 			if !may[attribute(n, "src")+attribute(n, "href")] {
 				t.Errorf("%s: an element <%s> with %v", name, n.Data, n.Attr)

@@ -252,10 +252,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
 		drift := a.drift(key, &r, t, have)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
-			if unjudged(p.governed.healthOn(a.member.Name), &have) {
-				return a.judge(ctx, key, r, t)
-			}
-			return a.synced(key, r, t)
+			return a.judged(ctx, key, p, r, t, have)
 		}
 		if left := a.corrections.wait(key, drift); left > 0 {
 			return a.leaveDrifted(key, r, drift, left)
@@ -272,25 +269,16 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		}
 		r.drift = drift
 	}
-	if found == member.Present && have.Hash != t.variant.hash {
-		if first := a.state.awaited(key, p, a.member.Name); first != nil {
-			r.state, r.reason = refractv1alpha1.StatePending, reasonWaitsForFollower
-			r.message = called(*first) + ", which travels with it, is written first"
-			return a.done(key, r, followerDelay)
-		}
-	}
-	if left := a.member.Pause(); left > 0 {
-		return a.paused(key, r, left)
+	if result, waits, err := a.waits(key, p, r, found == member.Present && have.Hash != t.variant.hash); waits {
+		return result, err
 	}
 	end, ok := a.large.begin(ctx, t.variant.size)
 	if !ok {
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
-	if found == member.Present && t.variant.retained && have.Owned.Replicas() {
-		if err := a.handOver(ctx, key, t.variant); err != nil {
-			return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
-		}
+	if err := a.handOver(ctx, key, t.variant, have, found); err != nil {
+		return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
 	}
 	if err := a.write(ctx, key, p, t, with); err != nil {
 		return a.refused(ctx, key, p, t, r, err)
@@ -447,8 +435,30 @@ func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result,
 	return a.done(key, r, 0)
 }
 
-// judge finds out whether a copy, which is as it should be, is healthy.
-func (a *applier) judge(ctx context.Context, key Key, r clusterStatus, t *target) (reconcile.Result, error) {
+// waits has a copy wait that must not be written yet: if it changes, for what travels with the object, and for a cluster that does not
+// answer.
+func (a *applier) waits(key Key, p *desiredState, r clusterStatus, changes bool) (result reconcile.Result, waits bool, err error) {
+	if changes {
+		if first := a.state.awaited(key, p, a.member.Name); first != nil {
+			r.state, r.reason = refractv1alpha1.StatePending, reasonWaitsForFollower
+			r.message = called(*first) + ", which travels with it, is written first"
+			result, err = a.done(key, r, followerDelay)
+			return result, true, err
+		}
+	}
+	left := a.member.Pause()
+	if left <= 0 {
+		return reconcile.Result{}, false, nil
+	}
+	result, err = a.paused(key, r, left)
+	return result, true, err
+}
+
+// judged finds out whether a copy, which is as it should be, is healthy, if that is asked and nobody has.
+func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) (reconcile.Result, error) {
+	if !unjudged(p.governed.healthOn(a.member.Name), &have) {
+		return a.synced(key, r, t)
+	}
 	if left := a.member.Pause(); left > 0 {
 		return a.paused(key, r, left)
 	}

@@ -152,8 +152,11 @@ func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.
 }
 
 // handOver gives spec.replicas to another field manager, so that it stays as it is
-// when Refract does not send it any more.
-func (a *applier) handOver(ctx context.Context, key Key, v *variant) error {
+// when Refract does not send it any more, if it did.
+func (a *applier) handOver(ctx context.Context, key Key, v *variant, have member.Copy, found member.Lookup) error {
+	if found != member.Present || !v.retained || !have.Owned.Replicas() {
+		return nil
+	}
 	obj, err := a.member.Objects.ReadWhole(ctx, v.gvr, key.NamespacedName)
 	if err != nil {
 		return err

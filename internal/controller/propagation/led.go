@@ -139,8 +139,8 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 			continue
 		}
 		if len(g.target.Followers) == maxLed {
-			g.warnings = append(g.warnings, fmt.Sprintf("more than %d objects travel with it: %s and what comes after it by name change at once, not wave by wave",
-				maxLed, called(follower)))
+			g.warnings = append(g.warnings, fmt.Sprintf(
+				"more than %d objects travel with it: %s and what comes after it by name change at once, not wave by wave", maxLed, called(follower)))
 			break
 		}
 		object, policies, err := d.parts(follower, obj)
@@ -327,6 +327,13 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 
 // isLedBy reports whether the object is led by another.
 func (g *governance) isLedBy(key Key) bool { return g != nil && g.led != nil && g.led.by == key }
+
+// tellLeader has a report made on what leads an object: it may wait for this.
+func (rep *reporter) tellLeader(p *desiredState) {
+	if g := p.governed; g != nil && g.led != nil {
+		rep.after(g.led.by, awaitedDelay)
+	}
+}
 
 // companion is how it stands with what is led by an object.
 type companion struct {

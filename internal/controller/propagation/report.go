@@ -135,9 +135,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 		}
 		return reconcile.Result{}, nil
 	}
-	if g := p.governed; g != nil && g.led != nil {
-		rep.after(g.led.by, awaitedDelay) // It may wait for this.
-	}
+	rep.tellLeader(p)
 	if !rep.shards.Leads() {
 		return rep.reportOwn(ctx, key, p, statuses, found)
 	}
