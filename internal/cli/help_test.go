@@ -13,7 +13,7 @@ import (
 
 // needHub are the commands and flags whose examples need an API server, or take
 // very long. Of these it is only tested that the command line would be understood.
-var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "approve", "get", "wait", "snapshot", "rollout", "pod", "migrate", "install", "uninstall", "--hub", "--conversion", "--against"}
+var needHub = []string{"demo", "up", "down", "run", "join", "unjoin", "approve", "get", "wait", "snapshot", "rollout", "ui", "pod", "migrate", "install", "uninstall", "--hub", "--conversion", "--against"}
 
 // TestHelpExamples runs every example in the help of every command.
 func TestHelpExamples(t *testing.T) {

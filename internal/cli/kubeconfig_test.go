@@ -66,6 +66,7 @@ var clusterCommands = map[string]struct {
 	"refract rollout status":  {[]string{"web"}, true, true},
 	"refract run":             {nil, false, false},
 	"refract snapshot":        {[]string{"out"}, false, true},
+	"refract ui":              {[]string{"--no-open"}, false, false},
 	"refract uninstall":       {nil, false, true},
 	"refract unjoin":          {[]string{"eu-1"}, false, true},
 	"refract wait":            {[]string{"deployment/web"}, false, true},

@@ -25,6 +25,7 @@ type uiOptions struct {
 	inputs inputs
 	port   int
 	noOpen bool
+	warned bool // What is wrong with the input was told.
 }
 
 func newUICommand(s *streams) *cobra.Command {
@@ -133,6 +134,7 @@ func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 	if err != nil {
 		return nil, err
 	}
+	o.warn(s, r)
 	in := &ui.Input{Origin: o.origin(), Set: r.set, Problems: slices.Concat(r.problems, r.left(r.set)), Live: o.inputs.live(), Now: time.Now()}
 	if len(o.inputs.files) > 0 {
 		in.Documents, _ = manifest.Documents(o.inputs.files, s.in) // Problems with files are among those.
@@ -151,6 +153,18 @@ func (o *uiOptions) read(ctx context.Context, s *streams) (*ui.Input, error) {
 		}
 	}
 	return in, nil
+}
+
+// warn tells once what is wrong with what was read: the pages are made of the rest.
+func (o *uiOptions) warn(s *streams, r *input) {
+	if o.warned {
+		return
+	}
+	o.warned = true
+	for _, p := range r.problems {
+		fmt.Fprintf(s.err, "warning: %s\n", p)
+	}
+	r.warn(s, r.set)
 }
 
 // origin says where the pages come from.
