@@ -94,6 +94,10 @@ func Next(was *refractv1alpha1.RolloutStatus, in *Input) (is *refractv1alpha1.Ro
 		// Its waves are others: those that are open, and what was approved, say nothing of them.
 		s.Target, s.Opened = in.Target, 0
 		s.Attempt++
+		for i := range s.Current { // What is asked of them may be another, too.
+			s.Current[i].Since, s.Current[i].Ready = at(in.Now), nil
+		}
+		r.begun = true
 	default:
 		s.Target = in.Target // With the generations of now.
 	}

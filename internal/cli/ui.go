@@ -55,7 +55,7 @@ runs until interrupted.`,
 	return cmd
 }
 
-func (o *uiOptions) run(ctx context.Context, s *streams) error {
+func (o *uiOptions) run(ctx context.Context, s *streams) (err error) {
 	if !o.inputs.given() {
 		o.inputs.hub = true
 	}
@@ -70,12 +70,18 @@ func (o *uiOptions) run(ctx context.Context, s *streams) error {
 	if err != nil {
 		return err
 	}
+	dir, err := os.MkdirTemp("", "refract-ui-") // Its mode is 0700.
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	ready := func() {
 		fmt.Fprintln(s.out, server.Address())
-		if !o.noOpen {
-			if err := open(ctx, server.Address()); err != nil {
-				fmt.Fprintf(s.err, "note: cannot open a browser (%v); open the address\n", err)
-			}
+		if o.noOpen {
+			return
+		}
+		if err := open(ctx, dir, server.Address()); err != nil {
+			fmt.Fprintf(s.err, "note: cannot open a browser (%v); open the address\n", err)
 		}
 	}
 	return o.serve(ctx, s, server, ready)
@@ -86,21 +92,14 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	following := make(chan error, 1)
-	if o.inputs.live() {
+	live := o.inputs.live()
+	if live {
 		hub, err := hubClient(ctx, &o.inputs.cluster)
 		if err != nil {
 			return err
 		}
-		first := true
-		read := func(ctx context.Context) (*ui.Input, error) {
-			in, err := o.read(ctx, s)
-			if err == nil && first {
-				first = false
-				ready()
-			}
-			return in, err
-		}
-		go func() { following <- ui.Follow(ctx, server, hub, read) }()
+		read := func(ctx context.Context) (*ui.Input, error) { return o.read(ctx, s) }
+		go func() { following <- ui.Follow(ctx, server, hub, read, ready) }()
 	} else {
 		in, err := o.read(ctx, s)
 		if err != nil {
@@ -117,6 +116,10 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 	go func() { serving <- server.Serve(ctx) }()
 	select {
 	case err := <-serving:
+		stop()
+		if live {
+			<-following // It ends as it was told to.
+		}
 		return err
 	case err := <-following:
 		interrupted := ctx.Err() != nil && errors.Is(err, context.Canceled)
@@ -124,7 +127,7 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 		if served := <-serving; interrupted {
 			return served
 		}
-		return explainHub(err)
+		return explainHub(explainClusters(err))
 	}
 }
 
@@ -188,9 +191,9 @@ func (o *uiOptions) origin() string {
 	return text
 }
 
-// open opens an address in the browser. It is in a file that nobody else can read, as arguments of programs are seen by all
-// users of a machine.
-func open(ctx context.Context, address string) error {
+// open opens an address in the browser. It is in a file in a folder that nobody else can read, as arguments of programs are
+// seen by all users of a machine.
+func open(ctx context.Context, dir, address string) error {
 	program, args := "xdg-open", []string{}
 	switch runtime.GOOS {
 	case "darwin":
@@ -201,11 +204,6 @@ func open(ctx context.Context, address string) error {
 	if _, err := exec.LookPath(program); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "refract-ui-") // Its mode is 0700.
-	if err != nil {
-		return err
-	}
-	context.AfterFunc(ctx, func() { os.RemoveAll(dir) }) //nolint:errcheck // Nothing in it is of use any more.
 	name := filepath.Join(dir, "open.html")
 	text := fmt.Sprintf("<!DOCTYPE html><meta charset=\"utf-8\"><meta http-equiv=\"refresh\" content=\"0;url=%s\">", template.HTMLEscapeString(address))
 	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {

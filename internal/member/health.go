@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -57,8 +58,17 @@ func (c *Copies) Judge(ctx context.Context, key Key) error {
 	if err != nil {
 		return err
 	}
-	if e := c.decode.copyEventOf(got, key.GroupResource); e != nil && e.name == key.NamespacedName {
-		c.watches.notify(key, s.onRead(e))
+	e := c.decode.copyEventOf(got, key.GroupResource)
+	if e == nil || e.name != key.NamespacedName {
+		return errOther
 	}
-	return nil
+	d, err := s.onRead(e)
+	c.watches.notify(key, d)
+	return err
 }
+
+// errOther and errOld are for answers that say nothing of the copy as it is known.
+var (
+	errOther = errors.New("the cluster has answered with another object")
+	errOld   = errors.New("the cluster has answered with what the object was before")
+)

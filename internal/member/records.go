@@ -52,7 +52,10 @@ func (r *records) put(name types.NamespacedName, item *Copy, before *record, rou
 	after.round = round
 	if item.Readiness == "" {
 		if before != nil && before.uid == after.uid && before.generation == after.generation {
-			after.readiness, after.message, after.judged = before.readiness, before.message, before.judged
+			after.readiness, after.message = before.readiness, before.message
+			if before.hash == after.hash {
+				after.judged = before.judged
+			}
 		} else {
 			after.ready(refractv1alpha1.ReadinessInProgress, notSeenYet, 0)
 		}

@@ -289,19 +289,22 @@ func (s *store) onEvent(e *copyEvent) difference {
 	return d
 }
 
-// onRead takes what was read of a copy that is known, and returns what is different.
-func (s *store) onRead(e *copyEvent) difference {
+// onRead takes what was read of a copy that is known, and returns what is different. It is errOld if what is known is newer.
+func (s *store) onRead(e *copyEvent) (difference, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	before := s.records.get(e.name)
-	if s.halted.err() != nil || before == nil || before.uid != uidOf(e.UID) || before.version > e.version {
-		return difference{} // A watch tells of it.
+	switch {
+	case s.halted.err() != nil, before == nil, before.uid != uidOf(e.UID):
+		return difference{}, nil // A watch tells of it.
+	case before.version > e.version:
+		return difference{}, errOld
 	}
 	changed, err := s.records.setReadiness(before, &e.Copy)
 	if err != nil {
 		s.giveUp(err)
 	}
-	return difference{readiness: changed}
+	return difference{readiness: changed}, err
 }
 
 // beginList is told that a list, or a watch that is one, begins. It returns an error if

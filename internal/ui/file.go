@@ -84,10 +84,29 @@ type diffRollout struct {
 func WriteDiff(w io.Writer, d *diff.Diff) error {
 	is := &diffFile{Summary: d.Totals.String(), Same: d.Same()}
 	room := mostFile
+	for i := range d.Rollouts {
+		heading, lines := d.Rollouts[i].Said()
+		for _, line := range append([]string{heading}, lines...) {
+			room -= weight(line)
+		}
+		if room < mostFile/2 {
+			is.Notes = append(is.Notes, fmt.Sprintf("%d more groups go out wave by wave; refract diff tells of them", len(d.Rollouts)-i))
+			break
+		}
+		is.Rollouts = append(is.Rollouts, diffRollout{heading, lines})
+	}
+	for i := range d.Notes {
+		note := d.Notes[i].String()
+		if room -= weight(note); room < mostFile/4 {
+			is.Notes = append(is.Notes, fmt.Sprintf("%d more notes are left out; refract diff has them", len(d.Notes)-i))
+			break
+		}
+		is.Notes = append(is.Notes, note)
+	}
 	for i, said := range d.Said() {
-		size := len(said.Heading)
+		size := weight(said.Heading) + 200
 		for _, line := range said.Lines {
-			size += len(line) + len("<li><code></code></li>")
+			size += weight(line)
 		}
 		if room -= size; room < 0 {
 			is.More = len(d.Groups) - i
@@ -98,20 +117,24 @@ func WriteDiff(w io.Writer, d *diff.Diff) error {
 			return err
 		}
 		g := diffGroup{SaidGroup: said, Left: true}
-		if grown := len(text) * 3 / 2; grown < room {
-			room -= grown
-			g.Left, g.Unified = false, unifiedLines(text)
+		lines := unifiedLines(text)
+		size = 0
+		for _, line := range lines {
+			size += weight(line.Text)
+		}
+		if size < room {
+			room -= size
+			g.Left, g.Unified = false, lines
 		}
 		is.Groups = append(is.Groups, g)
 	}
-	for i := range d.Rollouts {
-		heading, lines := d.Rollouts[i].Said()
-		is.Rollouts = append(is.Rollouts, diffRollout{heading, lines})
-	}
-	for i := range d.Notes {
-		is.Notes = append(is.Notes, d.Notes[i].String())
-	}
 	return (&file{Title: "What a change does", template: "difffile", Data: is}).write(w)
+}
+
+// weight is how many bytes a text takes in a file, with what is around it.
+func weight(text string) int {
+	const around = 40
+	return around + len(template.HTMLEscapeString(plain(text)))
 }
 
 func unifiedLines(text string) []unifiedLine {
@@ -158,7 +181,7 @@ type run struct {
 // WriteRender writes what clusters get as a file that a browser shows from disk. It is under 1 MB, as that of [WriteDiff], for 1,000 objects
 // on 100 clusters.
 func WriteRender(w io.Writer, e *render.Evaluation) error {
-	m := newMatrix(&Snapshot{evaluation: e})
+	m := newMatrix(e).with(nil, false)
 	columns := make([]int, len(m.clusters))
 	for i := range columns {
 		columns[i] = i
@@ -185,7 +208,7 @@ func WriteRender(w io.Writer, e *render.Evaluation) error {
 		for i := range p.Contents {
 			size += 200 + len(p.Contents[i].Hint) + len(p.Contents[i].Err)
 			for _, c := range p.Contents[i].Changes {
-				size += len(c)*6/5 + 30
+				size += weight(c)
 			}
 		}
 		for _, remark := range p.Remarks {
@@ -264,8 +287,20 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		}
 		side := sideOf(&row{outcome: o}, g.Clusters[0])
 		group.Why = side.Why
+		for _, f := range group.Fields {
+			room -= weight(f.Path)
+			for _, step := range f.Chain {
+				room -= weight(step.Text) + weight(step.Who)
+			}
+		}
+		for _, text := range group.Rules {
+			room -= weight(text)
+		}
+		if room < 0 {
+			group.Fields, group.Rules = nil, []string{"The rules and values are left out, as the file would be over 1 MB; refract explain has them."}
+		}
 		for j := range side.Lines {
-			if room -= 120 + len(side.Lines[j].Text)*6/5 + len(side.Lines[j].Who); room < 0 {
+			if room -= 120 + weight(side.Lines[j].Text) + len(side.Lines[j].Who); room < 0 {
 				group.More = len(side.Lines) - j + side.More
 				break
 			}

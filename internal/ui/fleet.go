@@ -185,11 +185,8 @@ func (m *matrix) choices() {
 	namespaces, kinds, policies := map[string]bool{}, map[string]bool{}, map[string]bool{}
 	for _, r := range m.rows {
 		namespaces[r.about.Namespace], kinds[r.about.Kind] = true, true
-		r.text = strings.ToLower(r.about.Kind + " " + r.about.Namespace + "/" + r.about.Name)
-		for _, ref := range r.policies {
-			ref.Generation = 0
-			r.named = append(r.named, ref.String())
-			policies[ref.String()] = true
+		for _, name := range r.named {
+			policies[name] = true
 		}
 	}
 	delete(namespaces, "")

@@ -20,6 +20,8 @@ const (
 	settles   = 100 * time.Millisecond
 	readAgain = 3 * time.Second
 	readLate  = time.Minute
+	// readTimeout is how long reading all of a hub may take.
+	readTimeout = 2 * time.Minute
 )
 
 // follower keeps a server up to date with a hub.
@@ -33,12 +35,14 @@ type follower struct {
 	snapshot *Snapshot
 	wake     chan struct{}
 	stale    bool // Whether policies or objects may be others by now.
+	heard    bool // Whether it was ever said what is on clusters.
+	ready    func()
 }
 
 // Follow shows what a hub says until ctx ends: what is on clusters as it happens, and policies and objects, which read
-// reads, soon after they have changed. Its error is that of the first time that something cannot be read; later ones are
+// reads, soon after they have changed. It calls ready when there is something to show. Its error is that of the first time that something cannot be read; later ones are
 // those of a hub that is away, which comes back.
-func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func(context.Context) (*Input, error)) error {
+func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func(context.Context) (*Input, error), ready func()) error {
 	f := &follower{
 		server: server, read: read, wake: make(chan struct{}, 1),
 		statuses: map[types.UID]*status.Object{}, members: map[types.UID]*corev1alpha1.FederatedCluster{},
@@ -46,14 +50,30 @@ func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func
 	if err := f.readAll(ctx); err != nil {
 		return err
 	}
+	f.ready = sync.OnceFunc(ready)
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	var showing sync.WaitGroup
 	defer showing.Wait()
 	showing.Go(func() { f.show(ctx) })
-	err := status.Follow(ctx, hub, f.see, status.Propagations(""), status.ClusterPropagations(), status.Members())
-	stop()
-	return err
+	for {
+		err := status.Follow(ctx, hub, f.see, status.Propagations(""), status.ClusterPropagations(), status.Members())
+		if ctx.Err() != nil || !f.forget() {
+			stop()
+			return err
+		}
+		f.server.log.Info("Cannot follow the hub; what is shown may be old", "error", err.Error())
+		rest(ctx, readAgain)
+	}
+}
+
+// forget forgets what was said of copies, which is about to be said anew. It reports whether anything ever was.
+func (f *follower) forget() (heard bool) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.statuses)
+	clear(f.members)
+	return f.heard
 }
 
 // see takes up what has changed on the hub.
@@ -79,6 +99,13 @@ func (f *follower) see(events []status.Event) (done bool, err error) {
 		if f.statuses[uid] = o; e.Gone {
 			delete(f.statuses, uid)
 		}
+	}
+	if !f.heard {
+		f.heard = true
+		go func() {
+			f.publish()
+			f.ready()
+		}()
 	}
 	f.again()
 	return false, nil
@@ -143,7 +170,9 @@ func (f *follower) readAll(ctx context.Context) error {
 	f.mu.Lock()
 	f.stale = false
 	f.mu.Unlock()
-	in, err := f.read(ctx)
+	reading, cancel := context.WithTimeout(ctx, readTimeout)
+	defer cancel()
+	in, err := f.read(reading)
 	if err == nil {
 		var is *Snapshot
 		if is, err = NewSnapshot(in); err == nil {

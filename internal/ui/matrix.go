@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"slices"
 	"strconv"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -69,6 +70,7 @@ type row struct {
 	policies []tree.Policy
 	named    []string // The same, as they are written.
 	text     string   // What is looked for.
+	contents []string // By cluster: what tells those of the row apart; empty for none.
 	cells    []cell   // By cluster.
 	variants int
 }
@@ -77,45 +79,87 @@ type row struct {
 type matrix struct {
 	clusters []string
 	labels   []labels.Set
+	index    map[string]int // Of clusters, by name.
 	rows     []*row
 	// What can be chosen, sorted.
 	namespaces, kinds, policies []string
 }
 
-// newMatrix brings together what is to be and, if a hub says it, what is.
-func newMatrix(s *Snapshot) *matrix {
-	m := &matrix{}
-	index := map[string]int{}
-	for i := range s.evaluation.Clusters {
-		c := &s.evaluation.Clusters[i]
-		index[c.Name] = i
+// newMatrix returns what is to be, as the engines have it.
+func newMatrix(e *render.Evaluation) *matrix {
+	m := &matrix{index: make(map[string]int, len(e.Clusters))}
+	for i := range e.Clusters {
+		c := &e.Clusters[i]
+		m.index[c.Name] = i
 		m.clusters = append(m.clusters, c.Name)
 		m.labels = append(m.labels, c.Labels)
 	}
-	reported := make(map[manifest.Identity]*status.Object, len(s.statuses))
-	for _, o := range s.statuses {
-		reported[manifest.Identity{GroupKind: o.GroupKind(), Namespace: o.Namespace, Name: o.Name}] = o
-	}
-	for i := range s.evaluation.Outcomes {
-		o := &s.evaluation.Outcomes[i]
-		r := &row{outcome: o, reported: reported[o.ID], about: objectOf(o), kind: o.ID.GroupKind}
-		delete(reported, o.ID)
+	for i := range e.Outcomes {
+		o := &e.Outcomes[i]
+		r := m.newRow(objectOf(o), o.ID.GroupKind)
+		r.outcome = o
 		if o.Propagation != nil {
 			r.policies = append(r.policies, *o.Propagation)
 		}
 		for _, p := range o.Policies {
 			r.policies = append(r.policies, p.Ref)
 		}
-		m.add(r, index)
+		for _, ref := range r.policies {
+			ref.Generation = 0
+			r.named = append(r.named, ref.String())
+		}
+		r.intended(m.index)
+		r.rank()
+		m.rows = append(m.rows, r)
+	}
+	return m
+}
+
+func (m *matrix) newRow(about render.Object, kind schema.GroupKind) *row {
+	return &row{
+		about: about, kind: kind, text: strings.ToLower(about.Kind + " " + about.Namespace + "/" + about.Name),
+		contents: make([]string, len(m.clusters)), cells: make([]cell, len(m.clusters)),
+	}
+}
+
+// with returns the matrix with what reports say that clusters have. It shares the rows on which nothing is reported.
+// Where a hub says what is there, what it says nothing of waits.
+func (m *matrix) with(statuses []*status.Object, live bool) *matrix {
+	is := &matrix{clusters: m.clusters, labels: m.labels, index: m.index}
+	reported := make(map[manifest.Identity]*status.Object, len(statuses))
+	for _, o := range statuses {
+		reported[manifest.Identity{GroupKind: o.GroupKind(), Namespace: o.Namespace, Name: o.Name}] = o
+	}
+	for _, r := range m.rows {
+		report := reported[r.outcome.ID]
+		delete(reported, r.outcome.ID)
+		switch {
+		case report != nil:
+			now := *r
+			now.contents, now.cells = slices.Clone(r.contents), slices.Clone(r.cells)
+			now.unsaid()
+			now.report(report, m.index)
+			is.rows = append(is.rows, &now)
+		case r.outcome.Gone == "" && live:
+			now := *r
+			now.cells = slices.Clone(r.cells)
+			now.unsaid()
+			is.rows = append(is.rows, &now)
+		case r.outcome.Gone == "":
+			is.rows = append(is.rows, r)
+		default: // It is nowhere, and asks for nothing.
+		}
 	}
 	for id, o := range reported {
-		m.add(&row{reported: o, about: o.Object, kind: id.GroupKind}, index)
+		r := m.newRow(o.Object, id.GroupKind)
+		r.report(o, m.index)
+		is.rows = append(is.rows, r)
 	}
-	slices.SortFunc(m.rows, func(a, b *row) int {
+	slices.SortFunc(is.rows, func(a, b *row) int {
 		return cmp.Or(cmp.Compare(a.about.Namespace, b.about.Namespace), cmp.Compare(a.about.Kind, b.about.Kind), cmp.Compare(a.about.Name, b.about.Name))
 	})
-	m.choices()
-	return m
+	is.choices()
+	return is
 }
 
 func objectOf(o *render.Outcome) render.Object {
@@ -123,25 +167,24 @@ func objectOf(o *render.Outcome) render.Object {
 	return render.Object{APIVersion: c.GetAPIVersion(), Kind: c.GetKind(), Namespace: c.GetNamespace(), Name: c.GetName()}
 }
 
-// add adds a row, unless it is nowhere and asks for nothing.
-func (m *matrix) add(r *row, index map[string]int) {
-	contents := make([]string, len(m.clusters)) // What tells contents apart; empty for none.
-	r.cells = make([]cell, len(m.clusters))
-	if r.outcome != nil {
-		r.intended(contents, index)
+// unsaid has what should be there wait until somebody says that it is.
+func (r *row) unsaid() {
+	for i := range r.cells {
+		if r.cells[i].state == right {
+			r.cells[i].state = waits
+		}
 	}
-	if r.reported != nil {
-		r.found(contents, index)
-	}
-	if r.outcome != nil && r.outcome.Gone != "" && r.reported == nil {
-		return
-	}
-	r.rank(contents)
-	m.rows = append(m.rows, r)
+}
+
+// report fills in what is reported.
+func (r *row) report(o *status.Object, index map[string]int) {
+	r.reported = o
+	r.found(index)
+	r.rank()
 }
 
 // intended fills in what clusters should have.
-func (r *row) intended(contents []string, index map[string]int) {
+func (r *row) intended(index map[string]int) {
 	groups := r.outcome.Groups()
 	for g := range groups {
 		for _, c := range groups[g].Clusters {
@@ -153,14 +196,14 @@ func (r *row) intended(contents []string, index map[string]int) {
 				r.cells[at].state = failed
 				continue
 			}
-			contents[at] = "variant " + strconv.Itoa(g)
+			r.contents[at] = "variant " + strconv.Itoa(g)
 			r.cells[at].state = right
 		}
 	}
 }
 
 // found fills in what clusters have.
-func (r *row) found(contents []string, index map[string]int) {
+func (r *row) found(index map[string]int) {
 	s := r.reported.Status
 	for i := range s.Clusters {
 		c := &s.Clusters[i]
@@ -169,9 +212,9 @@ func (r *row) found(contents []string, index map[string]int) {
 			continue
 		}
 		if c.Hash != "" {
-			contents[at] = c.Hash
+			r.contents[at] = c.Hash
 		} else if c.State != refractv1alpha1.StateSynced {
-			contents[at] = ""
+			r.contents[at] = ""
 		}
 		r.cells[at].state = stateOf(c, s.Rollout)
 	}
@@ -188,7 +231,7 @@ func stateOf(c *refractv1alpha1.ClusterStatus, rollout *refractv1alpha1.RolloutS
 		return deleting
 	case c.State == refractv1alpha1.StateDrifted:
 		return drifted
-	case rollout != nil && rollout.Phase != refractv1alpha1.RolloutComplete && release.Assigned(rollout, c.Name).Name != rollout.Target.Name:
+	case rollout != nil && rollout.Phase != refractv1alpha1.RolloutComplete && !release.Stopped(rollout) && release.Assigned(rollout, c.Name).Name != rollout.Target.Name:
 		return later
 	case c.State != refractv1alpha1.StateSynced, c.Readiness == refractv1alpha1.ReadinessInProgress:
 		return waits
@@ -198,10 +241,10 @@ func stateOf(c *refractv1alpha1.ClusterStatus, rollout *refractv1alpha1.RolloutS
 }
 
 // rank numbers contents, the most frequent first; of those that are as frequent, that of the first cluster.
-func (r *row) rank(contents []string) {
+func (r *row) rank() {
 	type content struct{ first, count int }
 	known := map[string]*content{}
-	for i, c := range contents {
+	for i, c := range r.contents {
 		switch {
 		case c == "":
 		case known[c] == nil:
@@ -222,7 +265,7 @@ func (r *row) rank(contents []string) {
 		ranks[name] = uint8(min(i, most))
 	}
 	r.variants = len(names)
-	for i, c := range contents {
+	for i, c := range r.contents {
 		r.cells[i].variant = none
 		if c != "" {
 			r.cells[i].variant = ranks[c]

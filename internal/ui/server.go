@@ -144,6 +144,7 @@ func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "the policy is larger than 1 MiB, or cannot be read", http.StatusBadRequest)
 		return
 	}
+	unhurried(w)
 	select {
 	case s.trying <- struct{}{}:
 		defer func() { <-s.trying }()
@@ -164,9 +165,15 @@ func (s *Server) whatIf(w http.ResponseWriter, r *http.Request) {
 	w.Write(b.Bytes()) //nolint:errcheck // The browser has gone.
 }
 
+// unhurried lets an answer take longer than reading the request may.
+func unhurried(w http.ResponseWriter) {
+	_ = http.NewResponseController(w).SetReadDeadline(time.Time{}) // That of a test has none.
+}
+
 // events tells a page that there is something new, as it happens.
 func (s *Server) events(w http.ResponseWriter, r *http.Request) {
 	flusher, ok := w.(http.Flusher)
+	unhurried(w)
 	s.mu.Lock()
 	room := s.told < mostEvents
 	if room {

@@ -34,6 +34,7 @@ type Snapshot struct {
 	pods       *preview.Evaluation
 	statuses   []*status.Object
 	members    []corev1alpha1.FederatedCluster
+	intended   *matrix // What is to be.
 	fleet      *matrix
 	at         time.Time
 }
@@ -63,7 +64,7 @@ func NewSnapshot(in *Input) (*Snapshot, error) {
 	}
 	s := &Snapshot{
 		Origin: in.Origin, Live: in.Live, set: in.Set, problems: in.Problems, documents: in.Documents, unread: in.ConversionsUnread, evaluation: evaluation,
-		findings: lint.Lint(in.Set, in.Problems), pods: preview.Evaluate(in.Set),
+		findings: lint.Lint(in.Set, in.Problems), pods: preview.Evaluate(in.Set), intended: newMatrix(evaluation),
 	}
 	return s.With(in.Statuses, in.Members, in.Now), nil
 }
@@ -72,6 +73,6 @@ func NewSnapshot(in *Input) (*Snapshot, error) {
 func (s *Snapshot) With(statuses []*status.Object, members []corev1alpha1.FederatedCluster, now time.Time) *Snapshot {
 	is := *s
 	is.statuses, is.members, is.at = status.NewObjects(statuses).Objects, members, now
-	is.fleet = newMatrix(&is)
+	is.fleet = s.intended.with(is.statuses, is.Live)
 	return &is
 }

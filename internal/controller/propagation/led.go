@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -10,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/output"
 	"refract.dev/internal/revision"
@@ -81,9 +83,21 @@ func (d *decider) ledBy(key Key, with followed) *led {
 	leaders := slices.Concat(with.by, with.unknown)
 	slices.SortFunc(leaders, compareKeys)
 	for _, leader := range leaders {
-		if k, found := d.records.get(leader); found && leadsIn(k.rollout, leader, key) {
-			return &led{leader, k.rollout}
+		if s := d.rolloutFor(leader); leadsIn(s, leader, key) {
+			return &led{leader, s}
 		}
+	}
+	return nil
+}
+
+// rolloutFor returns the rollout of an object as it is written down; if somebody has deleted the record, as this process knows it, which is
+// with what the record is made again. It is nil if there is none.
+func (d *decider) rolloutFor(leader Key) *refractv1alpha1.RolloutStatus {
+	if k, found := d.records.get(leader); found && k.rollout != nil {
+		return k.rollout
+	}
+	if p := d.state.desired(leader); p != nil && p.governed.leads() {
+		return p.governed.recorded
 	}
 	return nil
 }
@@ -144,8 +158,12 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 			break
 		}
 		object, policies, err := d.parts(follower, obj)
+		if errors.Is(err, revision.ErrTooLarge) {
+			g.warnings = append(g.warnings, fmt.Sprintf("%s travels with it and is too large to be kept: it changes at once, not wave by wave", called(follower)))
+			continue
+		}
 		if err != nil {
-			return true, fmt.Errorf("%s travels with it: %w", called(follower), err)
+			return false, fmt.Errorf("%s travels with it: %w", called(follower), err)
 		}
 		g.target.Followers = append(g.target.Followers, refractv1alpha1.FollowerRevision{
 			Resource: follower.GroupResource.String(), Name: follower.Name, Generation: obj.GetGeneration(), Object: object, Policies: policies,
@@ -186,8 +204,7 @@ func (d *decider) follower(ctx context.Context, key, follower Key, g *governance
 		return nil, true, nil
 	}
 	for _, other := range d.state.leadersOf(follower) {
-		k, found := d.records.get(other)
-		if other != key && found && leadsIn(k.rollout, other, follower) && (!recorded || compareKeys(other, key) < 0) {
+		if other != key && leadsIn(d.rolloutFor(other), other, follower) && (!recorded || compareKeys(other, key) < 0) {
 			return nil, true, nil
 		}
 	}
@@ -285,15 +302,18 @@ func (s *state) followersOf(key Key) (followers []Key, decided bool) {
 	return followers, true
 }
 
-// leadersOf returns what the key travels with, sorted.
+// leadersOf returns what the key travels with, or travelled with when that could be told last, sorted.
 func (s *state) leadersOf(key Key) (leaders []Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for leader := range s.leaders[key] {
 		leaders = append(leaders, leader)
 	}
+	if e := s.objects[key]; e != nil {
+		leaders = append(leaders, e.previous.follows...)
+	}
 	slices.SortFunc(leaders, compareKeys)
-	return leaders
+	return slices.Compact(leaders)
 }
 
 // awaited returns what the copy of an object on a cluster waits for, as it travels with it and is not there yet as it is to be; nil for
@@ -315,7 +335,7 @@ func (s *state) awaited(key Key, p *desiredState, cluster string) *Key {
 			return &follower // It is decided about.
 		}
 		t, status := e.desired.targets[cluster], e.statuses[cluster]
-		if t == nil || t.variant == nil || e.desired.blocked != "" || status.state == refractv1alpha1.StateFailed {
+		if t == nil || t.variant == nil || e.desired.blocked != "" || e.desired.dryRun || status.state == refractv1alpha1.StateFailed {
 			continue
 		}
 		if status.hash != t.variant.hash {
@@ -355,6 +375,12 @@ func (rep *reporter) companions(key Key, p *desiredState) (all []companion, hold
 		switch {
 		case desired != nil && desired.blocked != "":
 			hold = fmt.Sprintf("%s, which travels with it, waits: %s", called(follower), desired.blockedMessage)
+			continue
+		case desired != nil && desired.dryRun:
+			hold = called(follower) + ", which travels with it, is only tried out (annotation " + corev1alpha1.DryRunAnnotation + ")"
+			continue
+		case desired != nil && desired.governed != nil && desired.governed.led != nil && desired.governed.led.by != key:
+			hold = fmt.Sprintf("%s, which travels with it, changes with %s", called(follower), called(desired.governed.led.by))
 			continue
 		case desired == nil || desired.gone || !desired.governed.isLedBy(key) || desired.governed.led.from != p.governed.recorded ||
 			!revision.Same(f.Object, f.Policies, desired.governed.target.Object, desired.governed.target.Policies):

@@ -90,6 +90,9 @@ func (rep *reporter) standing(key Key, p *desiredState, statuses map[string]clus
 			Ready:   row.Readiness == refractv1alpha1.ReadinessReady,
 			Why:     output.Cut(row.ReadinessMessage, maxReadiness),
 		}
+		if g.health != nil && c.Ready && row.ReadySince == nil && !rep.shards.Owns(name) {
+			c.Unknown = true // The replica that writes there has not asked yet.
+		}
 		if row.State != refractv1alpha1.StateSynced {
 			c.Why = output.Cut(row.Message, maxReadiness)
 		}

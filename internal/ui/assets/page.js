@@ -91,9 +91,19 @@ if (copy && navigator.clipboard) copy.hidden = false;
 // What is new is shown as it comes, but not while somebody edits.
 if (live) {
   let first = true;
-  const events = new EventSource('/events');
+  let events = null;
   let version = '';
-  events.onmessage = (event) => {
+  // A browser has a few connections for each server: a tab that nobody looks at needs none.
+  const open = () => {
+    events = new EventSource('/events');
+    events.onmessage = told;
+    events.onerror = () => { document.getElementById('pulse').textContent = ' · what is shown may be old'; };
+  };
+  document.addEventListener('visibilitychange', () => {
+    events?.close();
+    if (!document.hidden) open();
+  });
+  const told = (event) => {
     document.getElementById('pulse').textContent = '';
     if (event.data === version) return;
     version = event.data;
@@ -102,5 +112,5 @@ if (live) {
     if (document.getElementById('result')) refresh(location.href, 'result');
     else if (!typing && !document.getElementById('policy')) refresh(location.href, 'main');
   };
-  events.onerror = () => { document.getElementById('pulse').textContent = ' · what is shown may be old'; };
+  if (!document.hidden) open();
 }
