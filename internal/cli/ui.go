@@ -118,7 +118,9 @@ func (o *uiOptions) serve(ctx context.Context, s *streams, server *ui.Server, re
 	case err := <-serving:
 		stop()
 		if live {
-			<-following // It ends as it was told to.
+			if followed := <-following; !errors.Is(followed, context.Canceled) {
+				err = errors.Join(err, followed)
+			}
 		}
 		return err
 	case err := <-following:

@@ -287,16 +287,7 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		}
 		side := sideOf(&row{outcome: o}, g.Clusters[0])
 		group.Why = side.Why
-		for _, f := range group.Fields {
-			room -= weight(f.Path)
-			for _, step := range f.Chain {
-				room -= weight(step.Text) + weight(step.Who)
-			}
-		}
-		for _, text := range group.Rules {
-			room -= weight(text)
-		}
-		if room < 0 {
+		if room -= group.weight(); room < 0 {
 			group.Fields, group.Rules = nil, []string{"The rules and values are left out, as the file would be over 1 MB; refract explain has them."}
 		}
 		for j := range side.Lines {
@@ -319,6 +310,20 @@ func WriteExplain(w io.Writer, o *render.Outcome, x *explain.Explanation) error 
 		}
 	}
 	return (&file{Title: x.Object.String(), template: "explainfile", Data: is}).write(w)
+}
+
+// weight is how many bytes the rules and values take.
+func (g *explainGroup) weight() (bytes int) {
+	for _, f := range g.Fields {
+		bytes += weight(f.Path)
+		for _, step := range f.Chain {
+			bytes += weight(step.Text) + weight(step.Who)
+		}
+	}
+	for _, text := range g.Rules {
+		bytes += weight(text)
+	}
+	return bytes
 }
 
 // rulesText says what became of each rule.

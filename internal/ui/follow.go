@@ -40,8 +40,8 @@ type follower struct {
 }
 
 // Follow shows what a hub says until ctx ends: what is on clusters as it happens, and policies and objects, which read
-// reads, soon after they have changed. It calls ready when there is something to show. Its error is that of the first time that something cannot be read; later ones are
-// those of a hub that is away, which comes back.
+// reads, soon after they have changed. It calls ready when there is something to show. Its error is that of the first
+// time that something cannot be read; later ones are those of a hub that is away, which comes back.
 func Follow(ctx context.Context, server *Server, hub client.WithWatch, read func(context.Context) (*Input, error), ready func()) error {
 	f := &follower{
 		server: server, read: read, wake: make(chan struct{}, 1),

@@ -231,13 +231,19 @@ func stateOf(c *refractv1alpha1.ClusterStatus, rollout *refractv1alpha1.RolloutS
 		return deleting
 	case c.State == refractv1alpha1.StateDrifted:
 		return drifted
-	case rollout != nil && rollout.Phase != refractv1alpha1.RolloutComplete && !release.Stopped(rollout) && release.Assigned(rollout, c.Name).Name != rollout.Target.Name:
+	case isLater(rollout, c.Name):
 		return later
 	case c.State != refractv1alpha1.StateSynced, c.Readiness == refractv1alpha1.ReadinessInProgress:
 		return waits
 	default:
 		return right
 	}
+}
+
+// isLater reports whether a cluster keeps what it has until its turn comes.
+func isLater(s *refractv1alpha1.RolloutStatus, cluster string) bool {
+	under := s != nil && s.Phase != refractv1alpha1.RolloutComplete && !release.Stopped(s)
+	return under && release.Assigned(s, cluster).Name != s.Target.Name
 }
 
 // rank numbers contents, the most frequent first; of those that are as frequent, that of the first cluster.

@@ -159,7 +159,7 @@ func (d *decider) follow(ctx context.Context, key Key, g *governance) (known boo
 		}
 		object, policies, err := d.parts(follower, obj)
 		if errors.Is(err, revision.ErrTooLarge) {
-			g.warnings = append(g.warnings, fmt.Sprintf("%s travels with it and is too large to be kept: it changes at once, not wave by wave", called(follower)))
+			g.warnings = append(g.warnings, called(follower)+" travels with it and is too large to be kept: it changes at once, not wave by wave")
 			continue
 		}
 		if err != nil {
