@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/yaml"
@@ -30,8 +29,6 @@ type policyPage struct {
 	Rules          []ruleRow
 	Findings       []findingRow
 	Text           string // The policy as YAML.
-	Editable       bool
-	Command        string
 }
 
 // ruleRow is a rule and where it holds.
@@ -140,7 +137,7 @@ func (s *Snapshot) policy(kind, namespace, name string) *policyPage {
 	ref.Generation = 0
 	is := &policyPage{
 		About: ref.String(), Address: policyAddress(&ref), Kind: ref.Kind, Generation: p.ref.Generation, Place: p.place.String(),
-		Findings: s.findingsOf(&ref), Editable: !strings.HasSuffix(ref.Kind, "RolloutPolicy"),
+		Findings: s.findingsOf(&ref),
 	}
 	if text, err := yamlOf(p.manifest); err == nil {
 		if is.Text = text; plain(text) != text {

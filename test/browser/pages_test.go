@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/chromedp/chromedp"
 	"github.com/chromedp/chromedp/kb"
@@ -233,7 +232,7 @@ func TestScreenshots(t *testing.T) {
 			p.until(`document.getElementById("outcome").textContent.includes("/spec/replicas 7 → 8")`)
 			evaluate[bool](p, `(() => { document.querySelector("h2:nth-of-type(2)").scrollIntoView(); return true; })()`)
 		}
-		time.Sleep(100 * time.Millisecond) //nolint:forbidigo // The browser paints.
+		evaluate[bool](p, `new Promise(painted => requestAnimationFrame(() => requestAnimationFrame(() => painted(true))))`)
 		p.picture(filepath.Join(dir, name+".png"))
 	}
 	p.clean()
