@@ -41,3 +41,39 @@ func TestClockAhead(t *testing.T) {
 		}
 	}
 }
+
+// TestEditedWhileItBakes: what a policy asks may be another after an edit, and a cluster that was ready by what was asked
+// before has all of its time to become so: it has not failed.
+func TestEditedWhileItBakes(t *testing.T) {
+	policy := func(generation int64) *Policy {
+		p := &refractv1alpha1.RolloutPolicy{Spec: refractv1alpha1.RolloutPolicySpec{
+			Waves: []refractv1alpha1.RolloutWave{{Name: "all", MinReadySeconds: 60}}, Health: &refractv1alpha1.RolloutHealth{TimeoutSeconds: 10},
+		}}
+		p.Namespace, p.Name, p.Generation = "shop", "careful", generation
+		c, errs := Compile(p)
+		if len(errs) > 0 {
+			t.Fatal(errs)
+		}
+		return c
+	}
+	began := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	good, target := refractv1alpha1.Revision{Name: "good"}, refractv1alpha1.Revision{Name: "target"}
+	is := &refractv1alpha1.RolloutStatus{Phase: refractv1alpha1.RolloutComplete, Target: good, LastGood: good}
+	look := func(after time.Duration, generation int64, ready bool) {
+		c := Cluster{Cluster: match.Cluster{Name: "a"}, Changes: true, Differs: len(is.Current) == 0, Holds: true, Ready: ready}
+		if ready {
+			c.ReadySince = began
+		}
+		is, _ = Next(is, &Input{Policy: policy(generation), Target: target, Clusters: []Cluster{c}, Now: began.Add(after)})
+	}
+	look(0, 1, true)
+	look(5*time.Second, 1, true)
+	for _, after := range []time.Duration{20 * time.Second, 21 * time.Second, 29 * time.Second} {
+		if look(after, 2, false); len(is.Failed) > 0 {
+			t.Fatalf("after %s it failed: %s", after, is.Message)
+		}
+	}
+	if look(31*time.Second, 2, false); len(is.Failed) != 1 {
+		t.Errorf("want it to fail when its time is over, got %+v", is)
+	}
+}
