@@ -14,6 +14,8 @@ type Answer struct {
 	err            error
 	objects        int
 	kind, from, to string
+	unconverted    []*ObjectError
+	kept           int
 }
 
 // Len returns how many bytes the answer has.
@@ -47,6 +49,13 @@ func (a *Answer) Err() error { return a.err }
 
 // Objects returns how many objects the review has.
 func (a *Answer) Objects() int { return a.objects }
+
+// mostNamed is how many objects an answer names of which something was kept.
+const mostNamed = 100
+
+// Unconverted returns the first of the objects of which something was kept since it cannot be
+// converted, see [Keep], at most 100, and of how many something was.
+func (a *Answer) Unconverted() (first []*ObjectError, count int) { return a.unconverted, a.kept }
 
 // Kind returns the kind of the first object that was not in the version that was wanted;
 // empty if there is none, or the engine does not know it. So the number of kinds that it
@@ -98,6 +107,7 @@ var successTail = []byte(`],"result":{"status":"Success"}}}`)
 // fail makes the answer a failure. Nothing else remains of it.
 func (a *Answer) fail(r *review, err error) {
 	a.err = err
+	a.unconverted, a.kept = nil, 0
 	text := append(r.head(nil), `"convertedObjects":[],"result":{"status":"Failure","message":`...)
 	text = append(raw.AppendString(text, err.Error()), `}}}`...)
 	a.parts, a.size = [][]byte{text}, int64(len(text))

@@ -26,6 +26,8 @@ type entry struct {
 	of    fingerprint
 	// inside is the whole entry of a list or a table, as it stands.
 	inside []byte
+	// failed says that the value could not be converted: nothing was made of it.
+	failed bool
 }
 
 // absent is the fingerprint of what a value becomes that the other version has none for.
@@ -73,7 +75,7 @@ func parseEntries(places []byte) ([]entry, bool) {
 // list or a table, and nothing else.
 func parseEntry(content []byte) (entry, bool) {
 	var e entry
-	var of []byte
+	var of, failed []byte
 	n := 0
 	err := raw.Members(content, func(key, value []byte) bool {
 		n++
@@ -82,6 +84,8 @@ func parseEntry(content []byte) (entry, bool) {
 			e.value = value
 		case "of":
 			of = value
+		case "failed":
+			failed = value
 		case "items", "members":
 			e.inside = content
 		}
@@ -90,8 +94,12 @@ func parseEntry(content []byte) (entry, bool) {
 	if err == nil && n == 1 && e.inside != nil {
 		return e, true
 	}
-	if err != nil || n != 2 || e.value == nil || of == nil || e.inside != nil {
+	if err != nil || n != 2 || e.value == nil || of == nil && failed == nil || e.inside != nil {
 		return entry{}, false
+	}
+	if failed != nil {
+		e.failed = string(failed) == "true"
+		return e, e.failed
 	}
 	return e, parseFingerprint(of, &e.of)
 }
@@ -115,7 +123,12 @@ func appendEntries(dst []byte, entries []entry) []byte {
 			continue
 		}
 		dst = append(raw.AppendString(dst, e.place), `:{"value":`...)
-		dst = append(append(dst, e.value...), `,"of":`...)
+		dst = append(dst, e.value...)
+		if e.failed {
+			dst = append(dst, `,"failed":true}`...)
+			continue
+		}
+		dst = append(dst, `,"of":`...)
 		dst = append(raw.AppendString(dst, e.of[:]), '}')
 	}
 	return append(dst, '}')
@@ -144,6 +157,10 @@ type complement struct {
 	restorable []entry
 	// kept are those to write, of the version that the object has.
 	kept []entry
+	// believes says that what could not be converted comes back: the object says that there is such.
+	believes bool
+	// failures are what cannot be converted now.
+	failures []error
 	// entries and text are what is written, before it is quoted.
 	entries, text []byte
 	comparer      *comparer
@@ -151,7 +168,7 @@ type complement struct {
 
 // reset makes the complement one of which these entries can be restored.
 func (c *complement) reset(restorable []entry) {
-	c.versions, c.restorable, c.kept = c.versions[:0], restorable, c.kept[:0]
+	c.versions, c.restorable, c.kept, c.failures = c.versions[:0], restorable, c.kept[:0], c.failures[:0]
 }
 
 // read reads an annotation. One that is none of ours counts as none: anybody may write
@@ -182,10 +199,11 @@ func (c *complement) entry(place string) *entry {
 	return e
 }
 
-// entryOf returns the entry of a place, nil if there is none.
+// entryOf returns the entry of a place, nil if there is none. One of what could not be converted
+// is none.
 func (c *complement) entryOf(place string) *entry {
 	i := slices.IndexFunc(c.restorable, func(e entry) bool { return e.place == place })
-	if i < 0 {
+	if i < 0 || c.restorable[i].failed {
 		return nil
 	}
 	return &c.restorable[i]
@@ -317,6 +335,7 @@ func (c *complement) largest() string {
 func (c *complement) release() {
 	clear(c.kept[:cap(c.kept)])
 	clear(c.versions[:cap(c.versions)])
+	clear(c.failures[:cap(c.failures)])
 	c.restorable = nil
 	trim(&c.text, &c.entries)
 }

@@ -17,6 +17,7 @@ type converter struct {
 	workers  workers
 	rewriter *rewriter
 	last     lastRoute
+	failures []error // What of the object that was converted last could not be.
 	// broken says that a function panicked, and left the workers in any state.
 	broken bool
 }
@@ -39,6 +40,7 @@ func (w *converter) release() {
 type outcome struct {
 	namespace, name, from string
 	kind                  *kind
+	failures              []error // What of it was kept because it cannot be converted.
 }
 
 var (
@@ -53,6 +55,7 @@ var (
 func (w *converter) object(
 	s *raw.Scanner, apiVersion string, same func(start, end int), done func(src []byte, start, end int),
 ) (o outcome, err error) {
+	w.failures = w.failures[:0]
 	start := s.Offset()
 	if first := s.Next(); first != '{' {
 		if s.Value(); s.Err() != nil {
@@ -91,7 +94,8 @@ func (w *converter) object(
 	case err == nil:
 		err = w.route(plans, done)
 	}
-	if err != nil {
+	o.failures = w.failures
+	if err != nil || len(o.failures) > 0 {
 		source := &w.rewriter.source
 		o.namespace, o.name = source.textAt(nodeNamespace), source.textAt(nodeName)
 		if generate := source.textAt(nodeGenerateName); o.name == "" && generate != "" {
@@ -173,10 +177,32 @@ func (w *converter) convert(p *plan) error {
 	// Server-side apply converts what one manager has applied, which has no name: what is
 	// written into it would become the manager's.
 	r.source.partial = !r.source.hasText(nodeName) && !r.source.hasText(nodeGenerateName)
-	r.complement.read(r.source.textAt(nodeComplement), p.to)
-	r.changes.replace(nodeAPIVersion, p.apiVersion)
-	if err := w.metadata(); err != nil {
+	r.source.deleting = r.source.hasText(nodeDeletion)
+	if err := w.begin(p); err != nil {
 		return err
+	}
+	err := w.attempt(p)
+	if err != nil && p.keeps {
+		err = w.keepWhole(p, err)
+	}
+	w.failures = append(w.failures, r.complement.failures...)
+	return err
+}
+
+// begin reads the annotations of the object that was read, and plans what any conversion changes.
+func (w *converter) begin(p *plan) error {
+	r := w.rewriter
+	r.complement.read(r.source.textAt(nodeComplement), p.to)
+	r.complement.believes = r.marks.read(r.source.textAt(nodeUnconverted), p.to)
+	r.changes.replace(nodeAPIVersion, p.apiVersion)
+	return w.metadata()
+}
+
+// pass plans what becomes of the object, and writes it as edits.
+func (w *converter) pass(p *plan) error {
+	r := w.rewriter
+	if made := w.wasWhole(); made != nil {
+		return w.replaceRest(p, made)
 	}
 	if p.whole != nil {
 		return w.convertObject(p)
@@ -209,29 +235,46 @@ func (w *converter) metadata() error {
 func (w *converter) annotate(p *plan) error {
 	r := w.rewriter
 	text, changed := r.complement.write(p.from, p.to)
-	switch {
-	case !changed:
-		return nil
-	case text == nil && r.source.nodes[nodeAnnotations].members == 1:
+	mark, marked := r.marks.write(p.from, p.to, r.complement.failures)
+	leaving := 0
+	if changed && text == nil {
+		leaving++
+	}
+	if marked && mark == nil {
+		leaving++
+	}
+	if leaving > 0 && leaving == r.source.nodes[nodeAnnotations].members {
 		r.changes.remove(nodeAnnotations)
 		return nil
-	case text == nil:
-		r.changes.remove(nodeComplement)
-		return nil
 	}
-	if size := w.otherAnnotations() + len(Annotation) + len(text); len(r.complement.kept) > 0 && size > maxAnnotations {
+	if size := w.otherAnnotations() + len(Annotation) + len(text) + len(mark); len(r.complement.kept) > 0 && size > maxAnnotations {
 		return at(r.complement.largest(), fmt.Errorf(
 			"%s cannot hold this value: to keep it in the annotation %s takes %d bytes, "+
 				"with which the annotations have %d, more than %d",
 			p.to, Annotation, len(text), size, maxAnnotations))
 	}
-	quoted := r.arena.keep(raw.AppendString(r.arena.room(), text))
-	if r.source.nodes[nodeComplement].present {
-		r.changes.replace(nodeComplement, quoted)
-		return nil
+	if changed {
+		w.putAnnotation(nodeComplement, text)
 	}
-	r.changes.put(nodeComplement, quoted)
+	if marked {
+		w.putAnnotation(nodeUnconverted, mark)
+	}
 	return nil
+}
+
+// putAnnotation plans another text for one of our annotations, or that it goes.
+func (w *converter) putAnnotation(n int, text []byte) {
+	r := w.rewriter
+	if text == nil {
+		r.changes.remove(n)
+		return
+	}
+	quoted := r.arena.keep(raw.AppendString(r.arena.room(), text))
+	if r.source.nodes[n].present {
+		r.changes.replace(n, quoted)
+		return
+	}
+	r.changes.put(n, quoted)
 }
 
 // otherAnnotations returns how many bytes the annotations have but for ours.
@@ -244,7 +287,7 @@ func (w *converter) otherAnnotations() int {
 	var s raw.Scanner
 	s.Reset(source.value(nodeAnnotations))
 	s.Object(func(key []byte) {
-		if string(key) == Annotation {
+		if string(key) == Annotation || string(key) == Unconverted {
 			return
 		}
 		total += len(key)

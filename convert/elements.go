@@ -72,20 +72,26 @@ type elements struct {
 // convert appends the edits of what is inside a value, which begins at base, to all; if there
 // is an error, some of them. It returns them with what is to be kept. E is what the version
 // that is wanted had of the list or table, nil if nothing.
-func (s *elements) convert(all edits, base int, f *field, value []byte, e *entry) (edits, []keeping, error) {
+func (s *elements) convert(
+	all edits, base int, f *field, value []byte, e *entry,
+) (edits, []keeping, []error, error) {
 	restorable, err := s.restorable(f, value, e)
 	if err != nil {
-		return all, nil, err
+		return all, nil, nil, err
 	}
 	var kept []keeping
+	var failures []error
 	in := s.inner
 	s.scanner.Reset(value)
-	convert := func(index int, key []byte) error {
+	convert := func(index int, key []byte, where func() string) error {
 		if err := in.element(&s.scanner, f.elements, restorable.of(index, key)); err != nil {
 			return err
 		}
 		for _, e := range in.changes.edits {
 			all = append(all, edit{start: base + e.start, end: base + e.end, text: e.text})
+		}
+		for _, failure := range in.complement.failures {
+			failures = append(failures, at(where(), failure))
 		}
 		if own := in.complement.kept; len(own) > 0 {
 			kept = append(kept, keeping{index: index, key: string(key), entries: appendEntries(nil, own)})
@@ -95,20 +101,22 @@ func (s *elements) convert(all edits, base int, f *field, value []byte, e *entry
 	if f.open == '[' {
 		s.scanner.OpenArray()
 		for i := 0; s.scanner.NextElement(i == 0); i++ {
-			if err := convert(i, nil); err != nil {
-				return all, nil, at(fmt.Sprintf("[%d]", i), err)
+			where := func() string { return fmt.Sprintf("[%d]", i) }
+			if err := convert(i, nil, where); err != nil {
+				return all, nil, nil, at(where(), err)
 			}
 		}
-		return all, kept, s.scanner.Err()
+		return all, kept, failures, s.scanner.Err()
 	}
 	s.scanner.OpenObject()
 	for first := true; ; first = false {
 		key, _, ok := s.scanner.NextKey(first)
 		if !ok {
-			return all, kept, s.scanner.Err()
+			return all, kept, failures, s.scanner.Err()
 		}
-		if err := convert(0, key); err != nil {
-			return all, nil, at(placeIn("", string(key)), err)
+		where := func() string { return placeIn("", string(key)) }
+		if err := convert(0, key, where); err != nil {
+			return all, nil, nil, at(where(), err)
 		}
 	}
 }

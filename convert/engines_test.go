@@ -247,13 +247,20 @@ var testEngines = map[string][]Spoke{
 
 func keepRaw(dst, value []byte) ([]byte, error) { return append(dst, value...), nil }
 
+// testEngine returns the engine of a name; with " keep" behind it, one that keeps what cannot be
+// converted.
 func testEngine(tb testing.TB, name string) *Engine {
 	tb.Helper()
+	name, keeps := strings.CutSuffix(name, " keep")
 	spokes, ok := testEngines[name]
 	if !ok {
 		tb.Fatalf("no engine %q", name)
 	}
-	e, err := New(Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: spokes})
+	r := Resource{Group: pizzaGroup, Kind: "Pizza", Hub: "v1beta1", Spokes: spokes}
+	if keeps {
+		r.OnError = Keep
+	}
+	e, err := New(r)
 	if err != nil {
 		tb.Fatal(err)
 	}

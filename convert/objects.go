@@ -441,7 +441,6 @@ func scanNull(s *raw.Scanner) bool {
 // it becomes one edit.
 func (w *converter) convertObject(p *plan) error {
 	r, conversion := w.rewriter, w.engine.conversions[p.whole.id].whole
-	root := &r.source.nodes[nodeRoot]
 	way := direction{
 		envelope: envelope{source: &r.source, changes: &r.changes}, comparer: &r.comparer,
 		forth: conversion.down, back: conversion.up, here: r.source.value(nodeAPIVersion), there: p.apiVersion,
@@ -470,6 +469,12 @@ func (w *converter) convertObject(p *plan) error {
 			r.complement.keep("", live, made)
 		}
 	}
+	return w.replaceRest(p, made)
+}
+
+// replaceRest plans that the members which are not the engine's are these.
+func (w *converter) replaceRest(p *plan, made []byte) error {
+	r := w.rewriter
 	if err := w.annotate(p); err != nil {
 		return err
 	}
@@ -477,10 +482,11 @@ func (w *converter) convertObject(p *plan) error {
 		return err
 	}
 	// Only now do the edits have all of the metadata that goes around what was made.
-	out, err := way.envelope.around(p.apiVersion, made)
+	out, err := envelope{source: &r.source, changes: &r.changes}.around(p.apiVersion, made)
 	if err != nil {
 		return err
 	}
+	root := &r.source.nodes[nodeRoot]
 	r.changes.edits = append(r.changes.edits[:0], edit{start: root.start, end: root.end, text: out})
 	return nil
 }

@@ -25,6 +25,8 @@ const (
 	nodeGenerateName
 	nodeAnnotations
 	nodeComplement
+	nodeUnconverted
+	nodeDeletion
 	fixedNodes
 )
 
@@ -54,6 +56,7 @@ type plan struct {
 	// apiVersion is the one of to, as JSON; nil in a plan of elements.
 	apiVersion []byte
 	toHub      bool
+	keeps      bool // What cannot be converted is kept.
 	nodes      []node
 	// fixed is how many nodes are no places of conversions.
 	fixed  int
@@ -102,12 +105,14 @@ func newPlan(group, from, to string, toHub bool) *plan {
 	p.add(nodeMetadata, "generateName")
 	p.add(nodeMetadata, "annotations")
 	p.add(nodeAnnotations, Annotation)
+	p.add(nodeAnnotations, Unconverted)
+	p.add(nodeMetadata, "deletionTimestamp")
 	return p
 }
 
 // newElements returns a plan of elements of what another one is of.
 func (p *plan) newElements() *plan {
-	return &plan{from: p.from, to: p.to, toHub: p.toHub, nodes: make([]node, 1), fixed: 1}
+	return &plan{from: p.from, to: p.to, toHub: p.toHub, keeps: p.keeps, nodes: make([]node, 1), fixed: 1}
 }
 
 // add adds a node, which has an index behind that of its parent.
@@ -243,6 +248,7 @@ func (e *Engine) compile(r Resource) (*kind, error) {
 			return nil, fmt.Errorf("resource %s.%s: version %s: %w", r.Kind, r.Group, s.Version, err)
 		}
 		up, down := newPlan(r.Group, s.Version, r.Hub, true), newPlan(r.Group, r.Hub, s.Version, false)
+		up.keeps, down.keeps = r.OnError == Keep, r.OnError == Keep
 		e.addConversions(up, down, s.Conversions)
 		k.routes[[2]string{s.Version, r.Hub}] = []*plan{up}
 		k.routes[[2]string{r.Hub, s.Version}] = []*plan{down}

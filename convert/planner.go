@@ -63,10 +63,26 @@ func (p *planner) field(f *field) error {
 				fmt.Errorf("there is a value already where %s has %s of %s", plan.to, f.from.place, plan.from))
 		}
 	}
-	value := p.value(f)
-	switch {
-	case value == nil:
+	if p.putBack(f) {
 		return nil
+	}
+	value := p.value(f)
+	if value == nil {
+		return nil
+	}
+	before := p.begin()
+	err := p.pass(f, value)
+	if err == nil || !plan.keeps || f.from.nodes[0] == nodeRoot {
+		return err
+	}
+	p.undo(before)
+	p.keepFailed(f, value, err)
+	return nil
+}
+
+// pass plans what becomes of the value of a field that is there.
+func (p *planner) pass(f *field, value []byte) error {
+	switch {
 	case len(f.to.nodes) == 0:
 		p.takeAway(f, value)
 		return nil
@@ -212,11 +228,15 @@ func (p *planner) convertElements(f *field, value []byte) error {
 	if p.elements.inner == nil { // Few conversions are about elements.
 		p.elements.inner = newRewriter(len(p.source.nodes), p.workers)
 	}
-	p.elements.inner.source.partial = p.source.partial
-	all, kept, err := p.elements.convert(c.edits, base, f, value, p.complement.entryOf(f.to.place))
+	in := p.elements.inner
+	in.source.partial, in.source.deleting, in.complement.believes = p.source.partial, p.source.deleting, p.complement.believes
+	all, kept, failures, err := p.elements.convert(c.edits, base, f, value, p.complement.entryOf(f.to.place))
 	c.edits = all
 	if err != nil {
 		return at(f.from.place, err)
+	}
+	for _, failure := range failures {
+		p.complement.failures = append(p.complement.failures, at(f.from.place, failure))
 	}
 	converted := value
 	if own := all[first:]; len(own) > 0 && (len(kept) > 0 || f.from.nodes[0] != f.to.nodes[0]) {

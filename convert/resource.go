@@ -7,7 +7,22 @@ type Resource struct {
 	Group, Kind string
 	Hub         string
 	Spokes      []Spoke
+	// OnError says what becomes of an object that cannot be converted.
+	OnError OnError
 }
+
+// OnError says what becomes of an object of which something cannot be converted.
+type OnError byte
+
+// What becomes of it.
+const (
+	// Fail has the whole review fail, as an API server expects: then nobody can list the objects
+	// of the kind in that version, and nobody can delete their namespaces.
+	Fail OnError = iota
+	// Keep gives the object without what cannot be converted, which is kept in the annotation
+	// and comes back: see [Unconverted].
+	Keep
+)
 
 // Spoke is a version that is not the hub, and how it differs from the hub. What no
 // conversion names passes byte for byte.

@@ -252,6 +252,13 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 		}
 		end = s.Position()
 		r.count(&o)
+		if err == nil && len(o.failures) > 0 {
+			if a.kept++; len(a.unconverted) < mostNamed {
+				a.unconverted = append(a.unconverted, &ObjectError{
+					Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: joined(o.failures),
+				})
+			}
+		}
 		if err == nil && a.size > r.limits.OutputBytes {
 			r.failed = tooLarge(a.size, r.limits)
 		}

@@ -10,6 +10,7 @@ type rewriter struct {
 	source     source
 	changes    changes
 	complement complement
+	marks      marks // Of objects, not of elements.
 	planner    planner
 	comparer   comparer
 	arena      arena
@@ -99,6 +100,9 @@ func (w *workers) passing(id int, toHub bool) passing {
 		return out, err
 	}
 }
+
+// discard has every worker made anew: one of them panicked.
+func (w *workers) discard() { clear(w.made) }
 
 // release makes the workers forget the values.
 func (w *workers) release() {
