@@ -16,6 +16,7 @@ type Answer struct {
 	kind, from, to string
 	unconverted    []*ObjectError
 	kept           int
+	named          [][]byte // The first objects, as they came.
 }
 
 // Len returns how many bytes the answer has.
@@ -56,6 +57,24 @@ const mostNamed = 100
 // Unconverted returns the first of the objects of which something was kept since it cannot be
 // converted, see [Keep], at most 100, and of how many something was.
 func (a *Answer) Unconverted() (first []*ObjectError, count int) { return a.unconverted, a.kept }
+
+// Name returns the namespace and the name of the object at this index; ok is false beyond the first
+// 100, and if it has none.
+func (a *Answer) Name(index int) (namespace, name string, ok bool) {
+	if index >= len(a.named) {
+		return "", "", false
+	}
+	metadata, err := raw.Field(a.named[index], "metadata")
+	if err != nil {
+		return "", "", false
+	}
+	for key, to := range map[string]*string{"namespace": &namespace, "name": &name} {
+		if value, err := raw.Field(metadata, key); err == nil && len(value) > 0 && value[0] == '"' {
+			*to, _ = raw.String(value) // It was read before.
+		}
+	}
+	return namespace, name, name != ""
+}
 
 // Kind returns the kind of the first object that was not in the version that was wanted;
 // empty if there is none, or the engine does not know it. So the number of kinds that it

@@ -103,6 +103,19 @@
 // what one manager has applied, keeps nothing: it would become the manager's. An object
 // whose annotations would be larger than API servers allow, 256 KiB, is not converted.
 //
+// # What cannot be converted
+//
+// With [Keep] an object of which something cannot be converted is converted without that. A value that a
+// function refuses, at a place or in an element of a list, is absent in the other version, and kept:
+//
+//	{"v1alpha1":{"spec.size":{"value":"huge","failed":true}}}
+//
+// Where nobody knows the place, as when a function of whole objects fails, one panics, or a place is taken, all
+// but apiVersion, kind and metadata is kept, with an empty place. The annotation [Unconverted] says what the
+// object lacks. What is kept comes back if nothing stands at its place; and in any case to an object that is
+// being deleted. It does not come back to an object without the second annotation. What does not convert back is
+// kept in the same way. Of a partial object it is left out.
+//
 // # What fails
 //
 // A review is converted as a whole or not at all. Its failure names the object, the

@@ -243,12 +243,16 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 		if !first {
 			a.addOf(body, end, s.Offset()) // A comma.
 		}
+		start := s.Offset()
 		o, err := w.object(s, r.desired, same, done)
 		if s.Err() != nil {
 			if errors.Is(s.Err(), raw.ErrDepth) {
 				r.deep = &ObjectError{Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: s.Err()}
 			}
 			return
+		}
+		if index < mostNamed {
+			a.named = append(a.named, body[start:s.Position()])
 		}
 		end = s.Position()
 		r.count(&o)

@@ -37,6 +37,9 @@ func Compile(spec *refractv1alpha1.ConversionPolicySpec, def *structural.Definit
 		resource: convert.Resource{Group: def.Group(), Kind: def.Kind(), Hub: spec.Hub},
 		versions: []string{spec.Hub},
 	}
+	if spec.OnError == refractv1alpha1.ConversionKeep {
+		p.resource.OnError = convert.Keep
+	}
 	hub := schemaOf(def, spec.Hub)
 	for i := range spec.Spokes {
 		s := compileSpoke(i, spec, [2]*schema.Structural{onSpoke: schemaOf(def, spec.Spokes[i].Version), onHub: hub})

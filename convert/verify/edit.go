@@ -17,8 +17,8 @@ const mostEdits = 2
 
 // planEdit makes edits of the object in the other version.
 func (j *judge) planEdit(t *trial, src generate.Source) []generate.Edit {
-	if _, err := j.subject.forward(t); err != nil || t.arrive() != nil {
-		return nil
+	if out, err := j.subject.forward(t); err != nil || unconverted(out) || t.arrive() != nil {
+		return nil // Nobody may edit what lacks something.
 	}
 	return generate.Edits(src, t.to, t.decoded, mostEdits)
 }
@@ -47,6 +47,9 @@ func (j *judge) edit(t *trial, edits []generate.Edit) (*Violation, bool) {
 	}
 	if d := j.knowledge.compare(edited, seen.object, over(t.to, t.version, stored)); d != nil {
 		return j.differs(t, t.to, d, when+", and the way to "+t.version.Name()+" and back"), true
+	}
+	if unconverted(stored) {
+		return nil, true // What was edited does not convert, and is kept.
 	}
 	if d := j.untouched(t, edited, stored.object); d != nil {
 		return j.differs(t, t.version, d, when+", which is elsewhere"), true

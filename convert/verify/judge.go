@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema"
 
+	"refract.dev/convert"
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
 	"refract.dev/tree"
@@ -74,6 +75,9 @@ func (j *judge) roundTrip(t *trial, _ []generate.Edit) (*Violation, bool) {
 	if d := j.knowledge.compare(t.object, back.object, way); d != nil {
 		return j.differs(t, t.version, d, "from "+t.version.Name()+" to "+t.to.Name()+" and back"), true
 	}
+	if unconverted(out) {
+		return nil, true // Of what is nothing but kept nothing can come back without.
+	}
 	part := headless(t.object)
 	if out, err = j.subject.convertObject(part, t.to); err != nil {
 		return nil, true // That is for the law of parts.
@@ -107,7 +111,7 @@ func (*judge) planPartial(t *trial, src generate.Source) []generate.Edit {
 // partial judges a part of an object by what becomes of the whole.
 func (j *judge) partial(t *trial, edits []generate.Edit) (*Violation, bool) {
 	whole, err := j.subject.forward(t)
-	if err != nil {
+	if err != nil || unconverted(whole) {
 		return nil, false
 	}
 	part, ok := generate.Apply(t.object, edits)
@@ -215,10 +219,12 @@ func invented(path string, wholes []any, part any) (string, any) {
 // valid judges what comes out by the schema. Of a recorded object that is not valid itself
 // it wants no more than that it converts: otherwise nobody could read it any more.
 func (j *judge) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
-	_, err := j.subject.forward(t)
+	out, err := j.subject.forward(t)
 	switch {
 	case errors.Is(err, ErrContract):
 		return nil, false
+	case err == nil && unconverted(out):
+		return nil, true // Its schema may want what is missing, and nobody can write it so.
 	case err != nil:
 		return j.failed(t, err, "cannot be converted to %s: %v", t.to.Name()), true
 	case t.invalid != "":
@@ -243,6 +249,12 @@ func (j *judge) valid(t *trial, _ []generate.Edit) (*Violation, bool) {
 		return j.broken(t, t.to, f.Path, "is not valid in %s: %v", t.to.Name(), f), true
 	}
 	return nil, true
+}
+
+// unconverted reports whether an object says that something of it could not be converted, and is
+// kept: see [convert.Keep].
+func unconverted(out *document) bool {
+	return memberOf(memberOf(out.object["metadata"], "annotations"), convert.Unconverted) != none
 }
 
 // placeOf returns the place that an error begins with, if it does.
@@ -276,7 +288,7 @@ func pointed(pointer string, obj map[string]any) string {
 // defaulting judges what defaults change: those of the version before the conversion, and
 // those of the other one if objects are stored in that.
 func (j *judge) defaulting(t *trial, _ []generate.Edit) (*Violation, bool) {
-	if _, err := j.subject.forward(t); err != nil || t.arrive() != nil {
+	if out, err := j.subject.forward(t); err != nil || unconverted(out) || t.arrive() != nil {
 		return nil, false
 	}
 	if !tree.Equal(t.raw, t.object) {

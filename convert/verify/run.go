@@ -1,11 +1,13 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 
+	"refract.dev/convert"
 	"refract.dev/structural"
 	"refract.dev/structural/generate"
 )
@@ -239,6 +241,13 @@ func (p *pool) next(ctx context.Context) *sample {
 
 // checkObject checks all laws with an object.
 func (r *runner) checkObject(s *sample, of, i int) {
+	lacks := ""
+	defer func() {
+		if v := &r.report.Versions[of]; lacks != "" {
+			v.Unconverted++
+			v.Lacks = cmp.Or(v.Lacks, lacks)
+		}
+	}()
 	for _, t := range r.trials(s, of, i) {
 		for l := range r.laws {
 			if r.ctx.Err() != nil {
@@ -247,6 +256,9 @@ func (r *runner) checkObject(s *sample, of, i int) {
 			if s.recorded > 0 || len(r.report.Laws[l].Violations) < r.options.Violations {
 				r.check(&r.laws[l], &r.report.Laws[l], t, uint64(of), uint64(i))
 			}
+		}
+		if t.out.document != nil && lacks == "" && unconverted(t.out.document) {
+			lacks = fmt.Sprintf("%s: %s", t.to.Name(), memberOf(memberOf(t.out.document.object["metadata"], "annotations"), convert.Unconverted))
 		}
 		if t.out.document != nil && r.mates[t.version.Name()+t.to.Name()] == nil {
 			r.mates[t.version.Name()+t.to.Name()] = s.text

@@ -102,6 +102,10 @@ type VersionResult struct {
 	Refused int    `json:"refused"`
 	// Why is what an API server says against the last one refused.
 	Why string `json:"why,omitempty"`
+	// Unconverted is of how many something was kept since another version cannot have it, and
+	// Lacks what of the first: see [convert.Keep]. That breaks no law.
+	Unconverted int    `json:"unconverted,omitempty"`
+	Lacks       string `json:"lacks,omitempty"`
 	// Leaves is up to how many leaves all small objects are among them; -1 if there are
 	// too many of those with none.
 	Leaves int `json:"leaves"`

@@ -174,6 +174,11 @@ func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) er
 			return err
 		}
 	}
+	if c.conversion {
+		if err := hub.InstallConversionAdmission(ctx, cfg, c.owners); err != nil {
+			return err
+		}
+	}
 	if !c.injection {
 		return nil
 	}

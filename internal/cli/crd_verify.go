@@ -216,6 +216,12 @@ func (o *crdVerifyOptions) verify(ctx context.Context, s *streams, v *crd.Verifi
 		return context.Cause(ctx)
 	}
 	noteInvalid(s, v.Recorded)
+	for i := range v.Result.Versions {
+		if of := &v.Result.Versions[i]; of.Unconverted > 0 {
+			fmt.Fprintf(s.err, "note: of %d of %d objects in %s something is kept, as it cannot be converted to %s\n",
+				of.Unconverted, of.Objects, of.Version, of.Lacks)
+		}
+	}
 	switch {
 	case v.Result.Complete:
 	case v.Result.Checks == 0 && o.against != "":

@@ -61,6 +61,12 @@ func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, owners *owne
 	return installAdmission(ctx, cfg, owners, serviceAdmission, map[string][]string{trustedVariable: trusted, ownVariable: {own}})
 }
 
+// InstallConversionAdmission does the same as [InstallAdmission] for a cluster whose custom resources are
+// converted: what decides on changes of those of which something could not be.
+func InstallConversionAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners) error {
+	return installAdmission(ctx, cfg, owners, conversionAdmission, nil)
+}
+
 // admissionFile is one with admission policies, and the roles of the installations that
 // they belong to.
 type admissionFile struct {
@@ -78,6 +84,8 @@ var (
 		{"admission/references.yaml", []string{owner.HubRole}},
 		{"admission/rollouts.yaml", []string{owner.HubRole}},
 	}
+	conversionAdmission = []admissionFile{{"admission/unconverted.yaml", []string{owner.ConversionRole}}}
+
 	serviceAdmission = []admissionFile{services, {"admission/injection-status.yaml", []string{owner.InjectionRole}}}
 )
 

@@ -45,6 +45,11 @@ func TestAdmission(t *testing.T) {
 				"ValidatingAdmissionPolicyBinding/refract-rollouts",
 			)...),
 		},
+		"Conversion": {
+			reason: "Who converts keeps what lacks something from being changed.",
+			files:  conversionAdmission,
+			want:   []string{"ValidatingAdmissionPolicy/refract-unconverted", "ValidatingAdmissionPolicyBinding/refract-unconverted"},
+		},
 		"Member": {
 			reason: "Nothing is propagated from a member, but pods are injected there.",
 			files:  serviceAdmission,
@@ -127,7 +132,7 @@ func TestAllAdmission(t *testing.T) {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, file := range slices.Concat(hubAdmission, serviceAdmission) {
+	for _, file := range slices.Concat(hubAdmission, serviceAdmission, conversionAdmission) {
 		got = append(got, file.path)
 	}
 	slices.Sort(got)

@@ -49,7 +49,10 @@ var written = map[string]traces{
 		policies: []string{servicesPolicy, "refract-injection-status"}, bindings: []string{servicesPolicy, "refract-injection-status"},
 		secret: webhookSecret, lease: "refract-injection",
 	},
-	Conversion.Name: {validating: []string{"refract-conversion"}, secret: conversionSecret, lease: "refract-conversion"},
+	Conversion.Name: {
+		validating: []string{"refract-conversion"}, policies: []string{"refract-unconverted"}, bindings: []string{"refract-unconverted"},
+		secret: conversionSecret, lease: "refract-conversion",
+	},
 }
 
 // Admission returns the ValidatingAdmissionPolicies that a part keeps, and their bindings, each

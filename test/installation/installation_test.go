@@ -90,6 +90,7 @@ func TestManifestsDeleted(t *testing.T) {
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-followers"}},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-services"}},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection-status"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-unconverted"}},
 	}
 	for _, o := range asked {
 		harness.Eventually(t, o.GetName()+" belongs to the installation", func(ctx context.Context) error {

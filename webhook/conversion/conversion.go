@@ -61,6 +61,9 @@ type Options struct {
 	// Log is told of reviews that could not be converted: of ten at once, then of one a
 	// second.
 	Log logr.Logger
+	// Answered, if it is not nil, is called with each answer before it is written. It must be quick,
+	// and keep nothing of it.
+	Answered func(*convert.Answer)
 }
 
 // Handler returns what answers ConversionReviews that are posted to it, of v1 and of
@@ -81,7 +84,7 @@ func Handler(e *convert.Engine, o Options) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return &handler{engine: e, limits: o.Limits, most: o.MaxBytes, metrics: counted, log: o.Log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10)}
+	return &handler{engine: e, limits: o.Limits, most: o.MaxBytes, metrics: counted, log: o.Log, answered: o.Answered, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10)}
 }
 
 type handler struct {
@@ -91,6 +94,8 @@ type handler struct {
 	metrics *metrics
 	log     logr.Logger
 	logs    flowcontrol.RateLimiter
+	// answered is Options.Answered.
+	answered func(*convert.Answer)
 	buffers sync.Pool // Of *bytes.Buffer.
 }
 
@@ -128,6 +133,12 @@ func (h *handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.metrics.count(answer, body.Len(), time.Since(begun))
 	if err := answer.Err(); err != nil {
 		h.complain("A review could not be converted", err, "kind", answer.Kind(), "from", answer.From(), "to", answer.To(), "objects", answer.Objects())
+	}
+	if kept, _ := answer.Unconverted(); len(kept) > 0 {
+		h.complain("Something of an object cannot be converted, and was kept", kept[0])
+	}
+	if h.answered != nil {
+		h.answered(answer)
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Content-Length", strconv.FormatInt(answer.Len(), 10))

@@ -25,8 +25,8 @@ const other = "other"
 
 // metrics count what is converted.
 type metrics struct {
-	objects, bytes, failures *prometheus.CounterVec
-	seconds                  *prometheus.HistogramVec
+	objects, unconverted, bytes, failures *prometheus.CounterVec
+	seconds                               *prometheus.HistogramVec
 }
 
 func newMetrics(r prometheus.Registerer) (*metrics, error) {
@@ -34,6 +34,10 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	objects, objectsErr := collect.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_objects_total",
 		Help: "Objects of reviews that were converted, by their kind and versions; other is for those that had nothing to be converted.",
+	}, about))
+	unconverted, unconvertedErr := collect.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
+		Name: "refract_conversion_unconverted_objects_total",
+		Help: "Objects of reviews of which something was kept since it cannot be converted, by their kind and versions. An object counts each time that it is read.",
 	}, about))
 	bytes, bytesErr := collect.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_bytes_total",
@@ -48,8 +52,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 		Help:    "Time from a whole review to its answer, by kind.",
 		Buckets: []float64{.00001, .000025, .00005, .0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 	}, []string{"kind"}))
-	m := &metrics{objects: objects, bytes: bytes, failures: failures, seconds: seconds}
-	return m, errors.Join(objectsErr, bytesErr, failuresErr, secondsErr)
+	m := &metrics{objects: objects, unconverted: unconverted, bytes: bytes, failures: failures, seconds: seconds}
+	return m, errors.Join(objectsErr, unconvertedErr, bytesErr, failuresErr, secondsErr)
 }
 
 // count counts what came of a review of this many bytes.
@@ -68,5 +72,7 @@ func (m *metrics) count(a *convert.Answer, size int, took time.Duration) {
 		return
 	}
 	m.objects.WithLabelValues(about...).Add(float64(a.Objects()))
+	_, kept := a.Unconverted()
+	m.unconverted.WithLabelValues(about...).Add(float64(kept)) // Also when it is none, so that an alert finds it.
 	m.bytes.WithLabelValues(about...).Add(float64(size))
 }

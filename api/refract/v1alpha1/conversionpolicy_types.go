@@ -72,7 +72,26 @@ type ConversionPolicySpec struct {
 	// +optional
 	// +kubebuilder:default=Serve
 	Mode ConversionMode `json:"mode,omitempty"`
+
+	// OnError is Fail, or Keep for objects of which something cannot be converted to be given
+	// without that, instead of failing whole lists. What is missing is kept in the object's
+	// annotation and comes back; the annotation refract.dev/unconverted says what it is and why,
+	// and until it is mended the object cannot be changed in the version that lacks something.
+	// +optional
+	// +kubebuilder:default=Fail
+	OnError ConversionOnError `json:"onError,omitempty"`
 }
+
+// ConversionOnError says what becomes of an object that cannot be converted.
+//
+// +kubebuilder:validation:Enum=Fail;Keep
+type ConversionOnError string
+
+// What becomes of an object that cannot be converted.
+const (
+	ConversionFail ConversionOnError = "Fail" // The request fails, and so does a list that the object is in.
+	ConversionKeep ConversionOnError = "Keep" // What cannot be converted is kept.
+)
 
 // ConversionMode says what becomes of what a policy converts.
 //
@@ -339,6 +358,29 @@ type ConversionPolicyStatus struct {
 	// Shadow is what came of comparing.
 	// +optional
 	Shadow *ConversionShadowing `json:"shadow,omitempty"`
+
+	// Unconverted are objects of which something was kept since it cannot be converted, the first 20
+	// that were read. One goes when it was read and was converted, or was not read for a day.
+	// +optional
+	// +listType=atomic
+	Unconverted []UnconvertedObject `json:"unconverted,omitempty"`
+}
+
+// UnconvertedObject is an object of which something cannot be converted.
+type UnconvertedObject struct {
+	// Namespace is the object's; empty if it has none.
+	// +optional
+	Namespace string `json:"namespace,omitempty"`
+	// Name is the object's.
+	Name string `json:"name"`
+	// From is the version that it is in.
+	From string `json:"from"`
+	// To is the version that lacks something.
+	To string `json:"to"`
+	// Message says what that is, and why.
+	Message string `json:"message"`
+	// Read is when that was last found.
+	Read metav1.Time `json:"read"`
 }
 
 // ServedConversion is a spec that is in use.

@@ -37,6 +37,7 @@ const (
 type registry struct {
 	log      logr.Logger
 	comparer *comparer
+	keeper   *keeper
 	patience time.Duration
 
 	writing sync.Mutex // Held while an entry is made, so that nobody who reads waits for that.
@@ -68,7 +69,7 @@ type identity struct {
 
 func newRegistry(log logr.Logger) *registry {
 	return &registry{
-		log: log, comparer: newComparer(log), patience: patience,
+		log: log, comparer: newComparer(log), keeper: newKeeper(log), patience: patience,
 		entries: map[string]*entry{}, alone: map[string]identity{}, changed: make(chan struct{}),
 	}
 }
@@ -90,6 +91,7 @@ func (t *registry) update(crd string, policies []refractv1alpha1.ConversionPolic
 		}
 		return nil
 	}
+	t.keeper.know(r.serving)
 	now := t.compile(r.serving, before)
 	if now.program != nil {
 		now.comparisons = t.comparisonsOf(r.comparisons, now, before)
@@ -144,7 +146,9 @@ func (t *registry) compile(p *refractv1alpha1.ConversionPolicy, before *entry) *
 		t.log.Error(e.err, "Objects cannot be converted here", "crd", p.Spec.CRD, "policy", p.Name)
 		return e
 	}
-	e.handler = conversion.Handler(e.program.engine, conversion.Options{Metrics: metrics.Registry, Log: t.log})
+	e.handler = conversion.Handler(e.program.engine, conversion.Options{
+		Metrics: metrics.Registry, Log: t.log, Answered: t.keeper.of(p),
+	})
 	t.log.Info("Objects of a definition are converted as a policy says now", "crd", p.Spec.CRD, "policy", p.Name, "generation", key.generation)
 	return e
 }

@@ -62,8 +62,10 @@ func Setup(ctx context.Context, mgr ctrl.Manager, o Options) (*Service, error) {
 	if err := follow(ctx, mgr, t, o.Server); err != nil {
 		return nil, fmt.Errorf("watching conversion policies: %w", err)
 	}
-	if err := mgr.Add(t.comparer.runnable(o.Client)); err != nil {
-		return nil, err
+	for _, run := range []everywhere{t.comparer.runnable(o.Client), t.keeper.runnable(o.Client)} {
+		if err := mgr.Add(run); err != nil {
+			return nil, err
+		}
 	}
 	k := &reconciler{
 		client: o.Client, policies: mgr.GetCache(), server: o.Server, registry: t, recorder: mgr.GetEventRecorder("refract"),

@@ -140,6 +140,11 @@ func (v verdict) state() state {
 	if !v.report.Complete {
 		text += fmt.Sprintf(", which is how far it came in %s", verifyBudget)
 	}
+	for i := range v.report.Versions {
+		if of := &v.report.Versions[i]; of.Unconverted > 0 {
+			text += fmt.Sprintf("; of %d of %d objects in %s something is kept, as it cannot be converted to %s", of.Unconverted, of.Objects, of.Version, of.Lacks)
+		}
+	}
 	return yes(reasonVerified, text)
 }
 

@@ -250,6 +250,9 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, 0) // Its going is an event.
 	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
+		if a.whole(key, p, r, t, have) {
+			return a.judged(ctx, key, p, r, t, have)
+		}
 		drift := a.drift(key, &r, t, have)
 		if drift == nil && !have.Doubted && r.known(have, t.variant.hash) {
 			return a.judged(ctx, key, p, r, t, have)

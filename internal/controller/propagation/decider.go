@@ -55,7 +55,7 @@ type decider struct {
 func newDecider(d *decider) (*decider, error) {
 	d.charges = fair.Charges{Most: mostDecisions}
 	var err error
-	if d.queue, err = newWorkQueue("decide", deciders, d.log, d.decideOne); err != nil {
+	if d.queue, err = newPriorityQueue("decide", deciders, d.log, d.decideOne); err != nil {
 		return nil, err
 	}
 	d.queue.queue.costs = func(key Key) bool { return d.charges.Over(key.Namespace, time.Now()) }
@@ -123,8 +123,9 @@ func priorityOf(key Key, p priority) priority {
 	return p
 }
 
-// decideOne decides about one object, and dispatches what was decided.
-func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, error) {
+// decideOne decides about one object, and dispatches what was decided with the priority that the
+// decision had: what somebody has just changed overtakes on every member what is looked at once more.
+func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
 	// If the epoch has changed when the decision is recorded, a policy or a cluster has changed
 	// meanwhile, perhaps before the key was found by its policies: it is decided again.
 	epoch := d.state.epoch.Load()
@@ -188,7 +189,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 		}
 	}
 	d.sources.noted(key, told)
-	d.record(key, epoch, p, was, seen, names)
+	d.record(key, epoch, p, was, seen, names, u)
 	d.followOn(ctx, key, p)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
@@ -198,7 +199,7 @@ func (d *decider) decideOne(ctx context.Context, key Key) (reconcile.Result, err
 
 // record records what was decided, in what is the epoch of that, and tells all whom it
 // concerns: the members, the objects that follow this one, and the policies that it names.
-func (d *decider) record(key Key, epoch int64, p *desiredState, was previous, seen bool, names []tree.Policy) {
+func (d *decider) record(key Key, epoch int64, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
 	if !seen {
 		d.records.taken(key)
@@ -210,7 +211,7 @@ func (d *decider) record(key Key, epoch int64, p *desiredState, was previous, se
 		d.sources.want(follower)
 	}
 	d.decideAgain(followers)
-	d.dispatcher.dispatch(key, p, clusters)
+	d.dispatcher.dispatch(key, p, clusters, u)
 	for _, ref := range policies {
 		d.reviewer.later(ref)
 	}

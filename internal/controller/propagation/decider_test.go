@@ -249,7 +249,7 @@ func TestDecideOne(t *testing.T) {
 					err := tc.listing(c)
 					return err != nil, nil, err
 				})
-				result, err := c.decider.decideOne(t.Context(), tc.key)
+				result, err := c.decider.decideOne(t.Context(), tc.key, priorityDependency)
 				got := want{Desired: summary(c.state.desired(tc.key)), Asked: asked(c), Again: result.RequeueAfter}
 				if err != nil {
 					got.Err = err.Error()

@@ -81,8 +81,10 @@ func (d *dispatcher) applier(name string) *applier {
 	return d.appliers[name].applier
 }
 
-// dispatch has the members look at a key that what was decided about it concerns.
-func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string) {
+// dispatch has the members look at a key that what was decided about it concerns, with the priority of
+// the decision.
+func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u priority) {
+	u = priorityOf(key, max(u, priorityResync))
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true
@@ -92,11 +94,11 @@ func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string) {
 	for name, r := range d.appliers {
 		a := r.applier
 		if concerned[name] {
-			a.queue.add(key, priorityOf(key, priorityDependency))
+			a.queue.add(key, u)
 			continue
 		}
 		if _, found := a.member.Copies.Get(key); p.targets[name] == nil && found == member.Present {
-			a.queue.add(key, priorityDependency)
+			a.queue.add(key, u)
 		}
 	}
 	for name := range concerned {

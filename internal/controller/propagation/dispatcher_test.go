@@ -48,7 +48,7 @@ func TestDispatch(t *testing.T) {
 				if tc.idle {
 					clear(c.dispatcher.appliers)
 				}
-				c.dispatcher.dispatch(tc.key, tc.p, tc.clusters)
+				c.dispatcher.dispatch(tc.key, tc.p, tc.clusters, priorityDependency)
 				if diff := cmp.Diff(tc.want, asked(c)); diff != "" {
 					t.Errorf("%s\ndispatch(): -want, +got:\n%s", tc.reason, diff)
 				}
@@ -70,14 +70,14 @@ func TestStraysAreDispatched(t *testing.T) {
 		t.Error("anywhere(): want it of the copy that there is, and of no other")
 	}
 	for _, key := range []Key{stray, absent} {
-		c.dispatcher.dispatch(key, &desiredState{}, nil)
+		c.dispatcher.dispatch(key, &desiredState{}, nil, priorityDependency)
 	}
-	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil)
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
 	if diff := cmp.Diff([]string{"m configmaps stray: dependency"}, waitingIn("m", a.queue)); diff != "" {
 		t.Errorf("A copy that is to go has to be looked at: dispatch(): -want, +got:\n%s", diff)
 	}
 	a.queue.queue = queue[Key]{}
-	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil)
+	c.dispatcher.dispatch(stray, &desiredState{targets: map[string]*target{"m": {}}}, nil, priorityDependency)
 	if diff := cmp.Diff([]string(nil), waitingIn("m", a.queue)); diff != "" {
 		t.Errorf("One that is as it should be has not: dispatch(): -want, +got:\n%s", diff)
 	}

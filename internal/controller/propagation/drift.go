@@ -11,6 +11,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
+	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -84,6 +86,31 @@ func (r *clusterStatus) asWritten(have member.Copy) bool {
 		return have.Owned.Is(r.baseline())
 	}
 	return have.Owned.HasFieldsOf(r.baseline())
+}
+
+// whole reports whether a copy, of which nobody has reported that it was written, has all that it was
+// written with, as it says itself. After a restart in the wrong moment that is all that is known; to
+// write every such copy once more would cost as much as to write it at first.
+func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) bool {
+	if r.hash == have.Hash || r.owned != (member.Ownership{}) || have.Doubted {
+		return false
+	}
+	if seen := t.variant.covered.Load(); seen != nil && seen.SameFields(have.Owned) {
+		return true // As all copies of a variant are.
+	}
+	b := a.renderer.bodyOf(key, p, t, a.member.Name)
+	if b == nil {
+		return false
+	}
+	var object map[string]any
+	if err := utiljson.Unmarshal(b.forKnown(have.UID, have.Adopted), &object); err != nil {
+		return false
+	}
+	if !have.Owned.Covers(object, scheme.Scheme.Recognizes(t.variant.gvr.GroupVersion().WithKind(p.kind))) {
+		return false
+	}
+	t.variant.covered.Store(&have.Owned)
+	return true
 }
 
 // drift returns what somebody changed of a copy that has the right hash; nil if

@@ -16,6 +16,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/member"
 	"refract.dev/placement"
 )
 
@@ -35,6 +36,8 @@ type content struct {
 	// body is nil while nobody is about to write the copy, and where there is no room
 	// for it: then it is made again, see [renderer.bodyOf].
 	body atomic.Pointer[body]
+	// covered are the fields of a copy that was found to have all of the body.
+	covered atomic.Pointer[member.Ownership]
 }
 
 // body is the JSON of a copy.

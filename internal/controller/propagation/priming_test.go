@@ -51,7 +51,7 @@ func TestPriming(t *testing.T) {
 					if time.Sleep(time.Second); i > 0 && c.state.complete.Load() {
 						t.Errorf("%s\nprime(): want it to wait for all, and not only for the first", tc.reason)
 					}
-					if _, err := c.decider.decideOne(ctx, key); !errors.Is(err, tc.refuses) {
+					if _, err := c.decider.decideOne(ctx, key, priorityResync); !errors.Is(err, tc.refuses) {
 						t.Fatal(err)
 					}
 					if tc.forgets {

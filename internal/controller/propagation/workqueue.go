@@ -24,7 +24,7 @@ type Key = member.Key
 // worker at a time. Nothing runs for keys that nobody waits for: there is one for
 // each member of a fleet, and most of them have nothing to do.
 type workQueue[K comparable] struct {
-	do      reconcile.TypedFunc[K]
+	do      func(context.Context, K, priority) (reconcile.Result, error)
 	log     logr.Logger
 	measure measures
 	made    time.Time
@@ -88,6 +88,13 @@ func (a *alarm) stop() {
 // with each failure in a row, unless the error is a reconcile.TerminalError. The other
 // fields of the Result mean nothing.
 func newWorkQueue[K comparable](name string, limit int, log logr.Logger, do reconcile.TypedFunc[K]) (*workQueue[K], error) {
+	return newPriorityQueue(name, limit, log, func(ctx context.Context, key K, _ priority) (reconcile.Result, error) { return do(ctx, key) })
+}
+
+// newPriorityQueue is newWorkQueue for who has to know with which priority a key came.
+func newPriorityQueue[K comparable](
+	name string, limit int, log logr.Logger, do func(context.Context, K, priority) (reconcile.Result, error),
+) (*workQueue[K], error) {
 	if limit < 1 {
 		return nil, fmt.Errorf("queue %s: want at least one worker, got %d", name, limit)
 	}
@@ -188,7 +195,7 @@ func (w *workQueue[K]) run(ctx context.Context) {
 		w.mu.Unlock()
 		began := w.now()
 		w.measure.waited.Observe((began - since).Seconds())
-		o := w.try(ctx, key)
+		o := w.try(ctx, key, u)
 		now := w.now()
 		w.measure.worked.Observe((now - began).Seconds())
 		w.mu.Lock()
@@ -200,8 +207,8 @@ func (w *workQueue[K]) run(ctx context.Context) {
 }
 
 // try works on one key.
-func (w *workQueue[K]) try(ctx context.Context, key K) outcome {
-	result, err := w.rescued(ctx, key)
+func (w *workQueue[K]) try(ctx context.Context, key K, u priority) outcome {
+	result, err := w.rescued(ctx, key, u)
 	switch {
 	case err == nil:
 		return outcome{after: result.RequeueAfter}
@@ -219,9 +226,9 @@ func (w *workQueue[K]) try(ctx context.Context, key K) outcome {
 	}
 }
 
-func (w *workQueue[K]) rescued(ctx context.Context, key K) (_ reconcile.Result, err error) {
+func (w *workQueue[K]) rescued(ctx context.Context, key K, u priority) (_ reconcile.Result, err error) {
 	defer rescue.To(&err, w.log, w.measure.kind, "key", key)
-	return w.do(ctx, key)
+	return w.do(ctx, key, u)
 }
 
 // size returns how many keys there are, due or not, those that are worked on included.

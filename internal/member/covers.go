@@ -1,0 +1,157 @@
+package member
+
+import (
+	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+	"sigs.k8s.io/structured-merge-diff/v6/value"
+)
+
+// mostCompared bounds how many elements of a list are compared with how many fields of a set.
+const mostCompared = 1 << 20
+
+// Covers reports whether o has every field of an object that was applied: then nobody has changed or
+// removed one of them since. It says no when that is not certain.
+//
+// What a set says depends on the schema: a field with nothing in it is either a map or a list that is
+// owned as a whole, or an entry of a map that has lost all that was in it. Kubernetes' own types have no such
+// entries; builtin says that the object is of one of them.
+func (o Ownership) Covers(object map[string]any, builtin bool) bool {
+	if o.fields == nil || !o.named() {
+		return false
+	}
+	c := coverage{builtin: builtin, left: mostCompared}
+	set := o.set()
+	for key, v := range object {
+		switch key {
+		case "apiVersion", "kind":
+		case "metadata":
+			if metadata, ok := v.(map[string]any); !ok || !c.metadata(metadata, child(set, key)) {
+				return false
+			}
+		default:
+			if !c.field(set, fieldpath.PathElement{FieldName: &key}, v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// coverage compares an object with a set of fields.
+type coverage struct {
+	builtin bool
+	left    int // Comparisons of elements.
+}
+
+// metadata compares the metadata that somebody may own.
+func (c *coverage) metadata(metadata map[string]any, set *fieldpath.Set) bool {
+	for key, v := range metadata {
+		switch key {
+		case "labels", "annotations", "finalizers", "ownerReferences":
+			if !c.field(set, fieldpath.PathElement{FieldName: &key}, v) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// child returns the fields in a field; an empty set if there are none.
+func child(set *fieldpath.Set, key string) *fieldpath.Set {
+	if inner, ok := set.Children.Get(fieldpath.PathElement{FieldName: &key}); ok {
+		return inner
+	}
+	return &fieldpath.Set{}
+}
+
+// field reports whether the set has a field, and all that is in it.
+func (c *coverage) field(set *fieldpath.Set, at fieldpath.PathElement, v any) bool {
+	inner, ok := set.Children.Get(at)
+	if !ok || inner.Empty() {
+		return c.whole(set, at, v)
+	}
+	switch v := v.(type) {
+	case map[string]any:
+		for key, member := range v {
+			if !c.field(inner, fieldpath.PathElement{FieldName: &key}, member) {
+				return false
+			}
+		}
+		return true
+	case []any:
+		return c.list(inner, v)
+	default:
+		return false // It is another value than the fields are of.
+	}
+}
+
+// whole reports whether the set has a field of which it names no parts.
+func (c *coverage) whole(set *fieldpath.Set, at fieldpath.PathElement, v any) bool {
+	if isNull(v) {
+		return true // There is nothing that somebody could change.
+	}
+	if !set.Members.Has(at) {
+		return false
+	}
+	m, isMap := v.(map[string]any)
+	return !isMap || len(m) == 0 || c.builtin
+}
+
+// isNull reports whether a value is null, or a map of nothing else.
+func isNull(v any) bool {
+	m, ok := v.(map[string]any)
+	if !ok || len(m) == 0 {
+		return v == nil
+	}
+	for _, member := range m {
+		if !isNull(member) {
+			return false
+		}
+	}
+	return true
+}
+
+// list reports whether the set has all elements of a list, and all that is in them.
+func (c *coverage) list(set *fieldpath.Set, elements []any) bool {
+	for _, e := range elements {
+		m, isMap := e.(map[string]any)
+		if !isMap {
+			v := value.NewValueInterface(e)
+			if !set.Members.Has(fieldpath.PathElement{Value: &v}) {
+				return false
+			}
+			continue
+		}
+		if !c.element(set, m) {
+			return false
+		}
+	}
+	return true
+}
+
+// element reports whether the set has the element of a list that its keys name. One that the object
+// does not have is a default.
+func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
+	found := false
+	set.Children.Iterate(func(at fieldpath.PathElement) {
+		if c.left--; found || c.left < 0 || at.Key == nil {
+			return
+		}
+		for _, key := range *at.Key {
+			if v, ok := e[key.Name]; ok && !value.Equals(value.NewValueInterface(v), key.Value) {
+				return
+			}
+		}
+		inner, _ := set.Children.Get(at)
+		found = true
+		for key, member := range e {
+			if !c.field(inner, fieldpath.PathElement{FieldName: &key}, member) {
+				found = false
+				return
+			}
+		}
+	})
+	return found
+}
+
+// SameFields reports whether both have the same fields, whenever they were applied.
+func (o Ownership) SameFields(other Ownership) bool { return o.fields != nil && o.fields == other.fields }
