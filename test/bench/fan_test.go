@@ -29,8 +29,6 @@ import (
 const (
 	members = 3
 	objects = 300
-	// changed is how many objects the change of a policy concerns.
-	changed = 100
 	// kept is how many objects there are all the time.
 	kept    = 1000
 	writers = 16
@@ -50,7 +48,6 @@ var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Reso
 //
 //	restart  the controllers are killed and started again with 3,000 copies in place, which stay
 //	fan      300 Deployments with eight overriders each, until every member holds every right copy; the floor writes to the hub, too
-//	change   an OverridePolicy that 100 objects use; the floor are 300 applies of other content
 //	lone     one object into the idle system, hub create to the last member
 func BenchmarkFan(b *testing.B) {
 	e := up(b, members)
@@ -68,7 +65,6 @@ func BenchmarkFan(b *testing.B) {
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
 		s.restart(b, e, kubeconfigs)
 		s.fan(b)
-		s.change(b, e)
 		s.lone(b)
 		_, most := s.run.resident()
 		b.ReportMetric(most, "peak-MB")
@@ -144,27 +140,6 @@ func middle(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-func (s *system) change(b *testing.B, e *harness.Env) {
-	b.Helper()
-	var floor, system []float64
-	for round := range rounds {
-		prefix := fmt.Sprintf("floor-change-%d", round)
-		s.write(b, prefix, changed, s.members, "")
-		floor = append(floor, s.write(b, prefix, changed, s.members, "earth").Seconds())
-		s.clean(b, prefix, changed, s.members)
-		prefix = fmt.Sprintf("change-%d", round)
-		s.propagate(b, prefix, changed)
-		done := s.arrivals(b, "hello=earth,bench="+prefix, changed)
-		began := time.Now()
-		s.policies(b, e, "testdata/policies-changed.yaml")
-		done()
-		system = append(system, time.Since(began).Seconds())
-		s.clean(b, prefix, changed, []dynamic.Interface{s.hub})
-		s.policies(b, e, "testdata/policies.yaml")
-	}
-	compare(b, "change", floor, system)
-}
-
 func (s *system) lone(b *testing.B) {
 	b.Helper()
 	var took []float64
@@ -209,6 +184,7 @@ type system struct {
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
 	run      *controllers
+	meters   []meter // Of the hub and the members.
 }
 
 func newSystem(b *testing.B, hub string, members ...string) *system {

@@ -156,6 +156,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	reporter, err := newReporter(&reporter{
 		client: hub.client, live: hub.live, recorder: hub.recorder,
 		shards: o.Shards, members: members, records: records, state: state, reviewer: reviewer, revisions: revisions, now: time.Now,
+		yielding: newYielding(),
 	}, log)
 	if err != nil {
 		return nil, err
@@ -172,7 +173,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		return nil, err
 	}
 	dispatcher.decider, reporter.decider = decider, decider
-	reporter.judge = dispatcher.copyChanged
+	reporter.judge, reporter.yielding.waiting = dispatcher.copyChanged, dispatcher.waiting
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
 	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor

@@ -84,7 +84,7 @@ func (d *dispatcher) applier(name string) *applier {
 // dispatch has the members look at a key that what was decided about it concerns, with the priority of
 // the decision.
 func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u priority) {
-	u = priorityOf(key, max(u, priorityResync))
+	u = priorityOf(key, u)
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true
@@ -113,6 +113,17 @@ func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u pri
 	if p.blocked != "" || len(concerned) == 0 {
 		d.reporter.after(key, settledDelay)
 	}
+}
+
+// waiting returns how many copies wait to be looked at by a worker.
+func (d *dispatcher) waiting() int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	n := 0
+	for _, r := range d.appliers {
+		n += r.applier.queue.depth()
+	}
+	return n
 }
 
 // anywhere reports whether a member holds a copy.

@@ -83,13 +83,13 @@ func (q *queue[K]) ask(r ref, u priority, at, now time.Duration) {
 	}
 }
 
-// get returns the key that is to be worked on, and since when it is due. finish
-// must be called for it.
+// get returns the key that is to be worked on, with the priority that it was asked for with, and since
+// when it is due. finish must be called for it.
 func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
 	r := q.choose()
-	for r != 0 && q.costs != nil && q.items.at(r).priority > priorityCostly && q.costs(q.items.at(r).key) {
+	for r != 0 && q.costs != nil && !q.items.at(r).is(costly) && q.costs(q.items.at(r).key) {
 		q.remove(r)
-		q.items.at(r).priority = priorityCostly
+		q.items.at(r).being |= costly
 		q.enter(r)
 		r = q.choose()
 	}
@@ -98,7 +98,7 @@ func (q *queue[K]) get() (key K, u priority, since time.Duration, ok bool) {
 	}
 	e := q.items.at(r)
 	q.remove(r)
-	e.place, e.busy = nowhere, true
+	e.place, e.being = nowhere, busy
 	return e.key, e.priority, e.at, true
 }
 
@@ -128,7 +128,7 @@ func (q *queue[K]) finish(key K, u priority, o outcome, now time.Duration) {
 	r := q.items.find(key)
 	e := q.items.at(r)
 	asked, urgent, at := e.place, e.priority, e.at
-	e.place, e.busy = nowhere, false
+	e.place, e.being = nowhere, 0
 	if asked != nowhere {
 		q.ask(r, urgent, at, now)
 	}
@@ -175,7 +175,7 @@ func (q *queue[K]) promote(now time.Duration) {
 // for that.
 func (q *queue[K]) enter(r ref) {
 	e := q.items.at(r)
-	if e.busy {
+	if e.is(busy) {
 		return
 	}
 	if e.place == later {
@@ -183,7 +183,7 @@ func (q *queue[K]) enter(r ref) {
 		q.rise(len(q.waiting) - 1)
 		return
 	}
-	l := &q.fifos[e.priority]
+	l := &q.fifos[e.line()]
 	e.prev, e.next = l.tail, 0
 	if l.tail == 0 {
 		l.head = r
@@ -197,7 +197,7 @@ func (q *queue[K]) enter(r ref) {
 // remove takes an item from where enter put it.
 func (q *queue[K]) remove(r ref) {
 	e := q.items.at(r)
-	if e.busy {
+	if e.is(busy) {
 		return
 	}
 	if e.place == later {
@@ -210,7 +210,7 @@ func (q *queue[K]) remove(r ref) {
 		e.prev = 0
 		return
 	}
-	l := &q.fifos[e.priority]
+	l := &q.fifos[e.line()]
 	if e.prev == 0 {
 		l.head = e.next
 	} else {

@@ -30,8 +30,8 @@ func TestCostlyWait(t *testing.T) {
 			if strings.HasPrefix(key, "lone") {
 				break
 			}
-			if u != priorityCostly && key != "namespace" {
-				t.Fatalf("%s was taken with priority %d", key, u)
+			if u != priorityChanged && key != "namespace" {
+				t.Fatalf("%s was taken with priority %d, and not with that which it came with", key, u)
 			}
 			waited++
 		}

@@ -16,7 +16,25 @@ type item[K comparable] struct {
 	priority priority
 	place    place
 	failures uint8 // In a row.
-	busy     bool  // It is worked on.
+	being    being
+}
+
+// being is what else is true of an item.
+type being uint8
+
+const (
+	busy   being = 1 << iota // It is worked on.
+	costly                   // It waits for all others, whatever its priority is.
+)
+
+func (e *item[K]) is(b being) bool { return e.being&b != 0 }
+
+// line is that in which an item waits that is due.
+func (e *item[K]) line() priority {
+	if e.is(costly) {
+		return priorityCostly
+	}
+	return e.priority
 }
 
 // ref names an item. Zero names none.

@@ -88,6 +88,8 @@ type reporter struct {
 	// judge has a copy asked whether it is healthy.
 	judge func(m *member.Member, key Key)
 	now   func() time.Time
+	// yielding says which reports wait while many copies are being written.
+	yielding *yielding
 
 	queue *workQueue[Key]
 }
@@ -187,6 +189,9 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
 ) (reconcile.Result, error) {
+	if rep.yielding.yields(p, &k, rep.now()) {
+		return reconcile.Result{RequeueAfter: yieldDelay}, nil
+	}
 	rollout, until, err := rep.advance(ctx, key, p, statuses, k)
 	if errors.Is(err, errRevision) {
 		rep.decider.add(key, priorityChanged)

@@ -109,7 +109,7 @@ func newPriorityQueue[K comparable](
 type priority uint8
 
 const (
-	priorityCostly     priority = iota // Of those for whom much has been done: see [fair.Charges].
+	priorityCostly     priority = iota // The line of those for whom much has been done, see [fair.Charges], whatever their priority is.
 	priorityResync                     // Looked at again: a restart, a cluster that came back.
 	priorityDependency                 // A policy, a cluster or a copy changed.
 	priorityChanged                    // The object itself changed.

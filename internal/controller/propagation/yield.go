@@ -1,0 +1,61 @@
+package propagation
+
+import (
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/client-go/util/flowcontrol"
+)
+
+const (
+	// many is how many copies wait when reports yield to them.
+	many = 64
+	// mostYield is for how long a report yields at most, since it was decided what it is about.
+	mostYield = 10 * time.Second
+	// yieldDelay is when a report that has yielded is looked at again.
+	yieldDelay = time.Second
+	// progress is how many reports a second do not yield, so that a large change shows how far it has come.
+	progress = 10
+	// looked is how often it is looked at how many copies wait.
+	looked = 100 * time.Millisecond
+)
+
+// yielding has reports yield to copies. When somebody changes a policy of many objects, what matters is
+// that copies are written; each report costs the hub as much as a copy costs its member. It yields if nobody
+// acts upon it: that it was written that the object is there, and where, and a rollout, are not for people
+// alone.
+type yielding struct {
+	waiting func() int // How many copies wait.
+	shown   flowcontrol.RateLimiter
+
+	mu   sync.Mutex
+	busy bool
+	at   time.Time // When that was looked at.
+}
+
+func newYielding() *yielding {
+	return &yielding{shown: flowcontrol.NewTokenBucketRateLimiter(progress, 1), waiting: func() int { return 0 }}
+}
+
+// yields reports whether the report on an object waits.
+func (y *yielding) yields(p *desiredState, k *known, now time.Time) bool {
+	switch {
+	case k.version == "", k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, now.Sub(p.made) > mostYield:
+		return false
+	case !y.isBusy(now), !equality.Semantic.DeepEqual(k.placed, p.placed):
+		return false
+	default:
+		return !y.shown.TryAccept()
+	}
+}
+
+// isBusy reports whether many copies wait.
+func (y *yielding) isBusy(now time.Time) bool {
+	y.mu.Lock()
+	defer y.mu.Unlock()
+	if now.Sub(y.at) >= looked {
+		y.busy, y.at = y.waiting() >= many, now
+	}
+	return y.busy
+}

@@ -1,0 +1,198 @@
+package bench
+
+import (
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+	"sigs.k8s.io/yaml"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+var (
+	overridePolicies = schema.GroupVersionResource{Group: "core.kubeadmiral.io", Version: "v1alpha1", Resource: "overridepolicies"}
+	propagations     = schema.GroupVersionResource{Group: "refract.dev", Version: "v1alpha1", Resource: "propagations"}
+)
+
+// BenchmarkChange measures how long the change of an OverridePolicy takes, for 100 and for 1,000 objects on
+// three bare members, until every member holds every copy with it. The floor are as many applies of
+// other content by 16 writers to members that have the objects, in turn with it. Both begin when nothing
+// else is going on. Beside the larger one somebody edits one object again and again, and how long that takes
+// to arrive everywhere is compared with an idle system.
+func BenchmarkChange(b *testing.B) {
+	e := up(b, members)
+	var kubeconfigs []string
+	for _, m := range e.Members {
+		kubeconfigs = append(kubeconfigs, e.Kubeconfig(m))
+	}
+	s := newSystem(b, e.Kubeconfig("hub"), kubeconfigs...)
+	for _, k := range append([]string{e.Kubeconfig("hub")}, kubeconfigs...) {
+		s.meters = append(s.meters, newMeter(b, k))
+	}
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"))
+	b.Cleanup(func() { s.run.kill() })
+	s.policies(b, e, "testdata/policies.yaml")
+	for b.Loop() {
+		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		s.change(b, 100, rounds, false)
+		s.change(b, 1000, rounds-2, true)
+	}
+}
+
+// change compares the change of a policy that n objects use with its floor.
+func (s *system) change(b *testing.B, n, rounds int, editing bool) {
+	b.Helper()
+	what, other := fmt.Sprintf("change-%d", n), fmt.Sprintf("other-%d", n)
+	s.write(b, other, n, s.members, "world")
+	s.propagate(b, what, n)
+	if editing {
+		s.carry(b, "edited", 1, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
+	}
+	s.idle(b)
+	var quiet, busy []float64
+	if editing {
+		quiet = s.edits(b, "quiet", func(done int) bool { return done == 50 })
+	}
+	var floor, system, cpu []float64
+	for round := range rounds {
+		hello := []string{"earth", "world"}[round%2]
+		file := map[string]string{"earth": "testdata/policies-changed.yaml", "world": "testdata/policies.yaml"}[hello]
+		s.idle(b)
+		floor = append(floor, s.write(b, other, n, s.members, hello).Seconds())
+		arrived := s.arrivals(b, "bench="+what+",hello="+hello, n)
+		before, began := s.run.cpu(), time.Now()
+		var took time.Duration
+		ended := make(chan struct{})
+		s.override(b, file)
+		go func() {
+			defer close(ended)
+			arrived()
+			took = time.Since(began)
+		}()
+		if editing {
+			busy = append(busy, s.edits(b, fmt.Sprint("busy-", round), func(int) bool {
+				select {
+				case <-ended:
+					return true
+				default:
+					return false
+				}
+			})...)
+		}
+		<-ended
+		system = append(system, took.Seconds())
+		cpu = append(cpu, s.run.cpu()-before)
+	}
+	if !editing { // The edits have a part in the time.
+		compare(b, what, floor, system)
+	} else {
+		compare(b, what+"-beside-edits", floor, system)
+	}
+	b.ReportMetric(middle(cpu), what+"-cpu-s")
+	if editing {
+		s.compareEdits(b, quiet, busy)
+	}
+	s.idle(b)
+	s.override(b, "testdata/policies.yaml")
+	s.idle(b)
+	s.clean(b, what, n, []dynamic.Interface{s.hub})
+	s.clean(b, other, n, s.members)
+}
+
+func (s *system) kinds(b *testing.B) (all []map[string]float64) {
+	for _, m := range s.meters {
+		all = append(all, m.kinds(b))
+	}
+	return all
+}
+
+// compareEdits reports how long an edit took, in milliseconds, by itself and beside a change.
+func (s *system) compareEdits(b *testing.B, quiet, busy []float64) {
+	b.Helper()
+	slices.Sort(quiet)
+	slices.Sort(busy)
+	p99 := func(all []float64) float64 { return all[len(all)*99/100] }
+	b.ReportMetric(p99(quiet), "edit-quiet-p99-ms")
+	b.ReportMetric(p99(busy), "edit-busy-p99-ms")
+	b.Logf("edits: %d by themselves, median %.0f, p99 %.0f ms; %d beside a change of 1,000 objects, median %.0f, p99 %.0f ms",
+		len(quiet), quiet[len(quiet)/2], p99(quiet), len(busy), busy[len(busy)/2], p99(busy))
+}
+
+// edits changes one object on the hub again and again, each time when the last change is on every
+// member, and returns how long each took, in milliseconds.
+func (s *system) edits(b *testing.B, what string, enough func(done int) bool) []float64 {
+	b.Helper()
+	var took []float64
+	for i := 0; !enough(i); i++ {
+		label := fmt.Sprintf("%s-%d", what, i)
+		arrived := s.arrivals(b, "edit="+label, 1)
+		began := time.Now()
+		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"edit":%q}}}`, label)
+		_, err := s.hub.Resource(deployments).Namespace("default").Patch(b.Context(), name("edited", 0), types.MergePatchType, patch, metav1.PatchOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		arrived()
+		took = append(took, float64(time.Since(began).Microseconds())/1000)
+	}
+	return took
+}
+
+// override puts the OverridePolicy in a file on the hub, without the time that kubectl takes to start.
+func (s *system) override(b *testing.B, file string) {
+	b.Helper()
+	text, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for document := range strings.SplitSeq(string(text), "\n---\n") {
+		o := &unstructured.Unstructured{}
+		if err := yaml.Unmarshal([]byte(document), &o.Object); err != nil {
+			b.Fatal(err)
+		}
+		if o.GetKind() != "OverridePolicy" {
+			continue
+		}
+		if _, err := s.hub.Resource(overridePolicies).Namespace(o.GetNamespace()).Apply(b.Context(), o.GetName(), o,
+			metav1.ApplyOptions{FieldManager: "kubectl", Force: true}); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// idle waits until every object is said to be where it belongs, and nothing has been reported for a second.
+func (s *system) idle(b *testing.B) {
+	b.Helper()
+	last, since := "", time.Now()
+	await(b, func() bool {
+		list, err := s.hub.Resource(propagations).List(b.Context(), metav1.ListOptions{})
+		if err != nil {
+			b.Fatal(err)
+		}
+		if list.GetResourceVersion() != last {
+			last, since = list.GetResourceVersion(), time.Now()
+		}
+		for i := range list.Items {
+			if conditions, _, _ := unstructured.NestedSlice(list.Items[i].Object, "status", "conditions"); !synced(conditions) {
+				return false
+			}
+		}
+		return time.Since(since) > time.Second
+	})
+}
+
+// synced reports whether a Propagation has the condition Synced.
+func synced(conditions []any) bool {
+	return slices.ContainsFunc(conditions, func(c any) bool {
+		condition, _ := c.(map[string]any)
+		return condition["type"] == "Synced" && condition["status"] == "True"
+	})
+}
