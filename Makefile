@@ -197,6 +197,12 @@ bench: build controlplane bin/test-run ## Run the benchmarks: of the code, then 
 	KUBEBUILDER_ASSETS=$(CURDIR)/bin REFRACT_TEST_BINARY=$(CURDIR)/bin/refract \
 	$(GO) test -p 1 -count 1 -timeout 20m -run '^$$' -bench . -benchtime 1x $$pkgs $(ARGS)
 
+.PHONY: bench-smoke
+bench-smoke: build controlplane ## Fail if a figure that docs/performance.md promises is half as bad again: two minutes.
+	$(call say,comparing figures with the recorded ones)
+	@KUBEBUILDER_ASSETS=$(CURDIR)/bin REFRACT_TEST_BINARY=$(CURDIR)/bin/refract \
+	$(GO) test -count 1 -timeout 10m -run '^$$' -bench 'Smoke$$' -benchtime 1x ./test/bench $(ARGS)
+
 .PHONY: demo
 demo: build controlplane ## Show Refract at work on local control planes. ARGS goes to refract demo.
 	$(call say,starting the demo)

@@ -257,11 +257,7 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 		end = s.Position()
 		r.count(&o)
 		if err == nil && len(o.failures) > 0 {
-			if a.kept++; len(a.unconverted) < mostNamed {
-				a.unconverted = append(a.unconverted, &ObjectError{
-					Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: joined(o.failures),
-				})
-			}
+			r.keep(index, &o)
 		}
 		if err == nil && a.size > r.limits.OutputBytes {
 			r.failed = tooLarge(a.size, r.limits)
@@ -269,6 +265,16 @@ func (r *review) convert(w *converter, s *raw.Scanner) {
 		if err != nil {
 			r.failed = &ObjectError{Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: err}
 		}
+	}
+}
+
+// keep notes that something of an object was kept since it cannot be converted.
+func (r *review) keep(index int, o *outcome) {
+	a := r.answer
+	if a.kept++; len(a.unconverted) < mostNamed {
+		a.unconverted = append(a.unconverted, &ObjectError{
+			Index: index, Namespace: o.namespace, Name: o.name, From: o.from, To: r.desired, Err: joined(o.failures),
+		})
 	}
 }
 

@@ -154,4 +154,6 @@ func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 }
 
 // SameFields reports whether both have the same fields, whenever they were applied.
-func (o Ownership) SameFields(other Ownership) bool { return o.fields != nil && o.fields == other.fields }
+func (o Ownership) SameFields(other Ownership) bool {
+	return o.fields != nil && o.fields == other.fields
+}

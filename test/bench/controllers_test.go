@@ -121,22 +121,11 @@ func newMeter(b *testing.B, kubeconfig string) meter {
 // labels.
 func (m meter) requests(b *testing.B, chosen func(labels map[string]string) bool) float64 {
 	b.Helper()
-	sum := 0.0
-	m.each(b, func(labels map[string]string, n float64) {
-		if chosen(labels) {
-			sum += n
-		}
-	})
-	return sum
-}
-
-// each calls do with the labels and the number of each kind of requests.
-func (m meter) each(b *testing.B, do func(labels map[string]string, n float64)) {
-	b.Helper()
 	text, err := m.client.Get().AbsPath("/metrics").Do(b.Context()).Raw()
 	if err != nil {
 		b.Fatal(err)
 	}
+	sum := 0.0
 	for lines := bufio.NewScanner(strings.NewReader(string(text))); lines.Scan(); {
 		rest, ok := strings.CutPrefix(lines.Text(), "apiserver_request_total{")
 		if !ok {
@@ -148,19 +137,12 @@ func (m meter) each(b *testing.B, do func(labels map[string]string, n float64)) 
 			key, quoted, _ := strings.Cut(one, "=")
 			labels[key] = strings.Trim(quoted, `"`)
 		}
-		n, _ := strconv.ParseFloat(value, 64)
-		do(labels, n)
+		if chosen(labels) {
+			n, _ := strconv.ParseFloat(value, 64)
+			sum += n
+		}
 	}
-}
-
-// kinds returns how many requests there were of each verb and resource.
-func (m meter) kinds(b *testing.B) map[string]float64 {
-	b.Helper()
-	all := map[string]float64{}
-	m.each(b, func(l map[string]string, n float64) {
-		all[strings.TrimSuffix(l["verb"]+" "+l["resource"]+"/"+l["subresource"], "/")] += n
-	})
-	return all
+	return sum
 }
 
 // writes chooses the requests that write, to one type or, without a name, to all.

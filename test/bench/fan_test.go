@@ -64,7 +64,7 @@ func BenchmarkFan(b *testing.B) {
 		// What is deleted later is less than a share that somebody would have to approve.
 		s.carry(b, "kept", kept, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
 		s.restart(b, e, kubeconfigs)
-		s.fan(b)
+		s.fan(b, objects, rounds)
 		s.lone(b)
 		_, most := s.run.resident()
 		b.ReportMetric(most, "peak-MB")
@@ -108,22 +108,25 @@ func (s *system) policies(b *testing.B, e *harness.Env, file string) {
 	}
 }
 
-func (s *system) fan(b *testing.B) {
+// fan compares the creation of n objects on the hub, and what becomes of it, with the floor. It returns the
+// medians of both, in seconds.
+func (s *system) fan(b *testing.B, n, rounds int) (least, took float64) {
 	b.Helper()
 	var floor, system, cpu []float64
 	everywhere := append([]dynamic.Interface{s.hub}, s.members...)
 	for round := range rounds {
 		prefix := fmt.Sprintf("floor-%d", round)
-		floor = append(floor, s.write(b, prefix, objects, everywhere, "").Seconds())
-		s.clean(b, prefix, objects, everywhere)
+		floor = append(floor, s.write(b, prefix, n, everywhere, "").Seconds())
+		s.clean(b, prefix, n, everywhere)
 		before := s.run.cpu()
 		prefix = fmt.Sprintf("fan-%d", round)
-		system = append(system, s.propagate(b, prefix, objects).Seconds())
+		system = append(system, s.propagate(b, prefix, n).Seconds())
 		cpu = append(cpu, s.run.cpu()-before)
-		s.clean(b, prefix, objects, []dynamic.Interface{s.hub})
+		s.clean(b, prefix, n, []dynamic.Interface{s.hub})
 	}
 	compare(b, "fan", floor, system)
 	b.ReportMetric(middle(cpu), "fan-cpu-s")
+	return middle(floor), middle(system)
 }
 
 // compare reports the medians of the floor and the system, and their ratio.
@@ -175,6 +178,7 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
 	wrote := written() - before - members // But for the object that came after.
 	b.ReportMetric(wrote, "restart-writes")
+	s.rewrote = wrote
 	b.Logf("restart: at work after %.1f s, %.0f writes to members", ready.Seconds(), wrote)
 }
 
@@ -184,7 +188,8 @@ type system struct {
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
 	run      *controllers
-	meters   []meter // Of the hub and the members.
+	// rewrote is how many copies the last restart wrote.
+	rewrote float64
 }
 
 func newSystem(b *testing.B, hub string, members ...string) *system {

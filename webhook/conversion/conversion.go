@@ -84,7 +84,10 @@ func Handler(e *convert.Engine, o Options) http.Handler {
 	if err != nil {
 		panic(err)
 	}
-	return &handler{engine: e, limits: o.Limits, most: o.MaxBytes, metrics: counted, log: o.Log, answered: o.Answered, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10)}
+	return &handler{
+		engine: e, limits: o.Limits, most: o.MaxBytes, metrics: counted, answered: o.Answered,
+		log: o.Log, logs: flowcontrol.NewTokenBucketRateLimiter(1, 10),
+	}
 }
 
 type handler struct {
@@ -96,7 +99,7 @@ type handler struct {
 	logs    flowcontrol.RateLimiter
 	// answered is Options.Answered.
 	answered func(*convert.Answer)
-	buffers sync.Pool // Of *bytes.Buffer.
+	buffers  sync.Pool // Of *bytes.Buffer.
 }
 
 // MaxBytes returns the largest review that is read.

@@ -37,7 +37,8 @@ func newMetrics(r prometheus.Registerer) (*metrics, error) {
 	}, about))
 	unconverted, unconvertedErr := collect.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_unconverted_objects_total",
-		Help: "Objects of reviews of which something was kept since it cannot be converted, by their kind and versions. An object counts each time that it is read.",
+		Help: "Objects of reviews of which something was kept since it cannot be converted, by their kind and versions. " +
+			"An object counts each time that it is read.",
 	}, about))
 	bytes, bytesErr := collect.Register(r, prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "refract_conversion_bytes_total",

@@ -3,6 +3,7 @@ package conversion
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -148,10 +149,7 @@ func (k *keeper) runnable(to client.Client) everywhere {
 // flush writes what was seen. What cannot be written is kept for the next time.
 func (k *keeper) flush(ctx context.Context, to client.Client) {
 	k.mu.Lock()
-	all := make(map[types.UID]*unconverted, len(k.policies))
-	for uid, u := range k.policies {
-		all[uid] = u
-	}
+	all := maps.Clone(k.policies)
 	k.mu.Unlock()
 	for uid, u := range all {
 		if !u.due(k.now()) {

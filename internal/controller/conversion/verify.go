@@ -140,12 +140,14 @@ func (v verdict) state() state {
 	if !v.report.Complete {
 		text += fmt.Sprintf(", which is how far it came in %s", verifyBudget)
 	}
+	var kept strings.Builder
 	for i := range v.report.Versions {
 		if of := &v.report.Versions[i]; of.Unconverted > 0 {
-			text += fmt.Sprintf("; of %d of %d objects in %s something is kept, as it cannot be converted to %s", of.Unconverted, of.Objects, of.Version, of.Lacks)
+			fmt.Fprintf(&kept, "; of %d of %d objects in %s something is kept, as it cannot be converted to %s",
+				of.Unconverted, of.Objects, of.Version, of.Lacks)
 		}
 	}
-	return yes(reasonVerified, text)
+	return yes(reasonVerified, text+kept.String())
 }
 
 // brokenLaw says which law is broken by which object.

@@ -194,6 +194,15 @@ func applierOf(t *testing.T, d *depot, emptyAfter time.Duration) (*applier, *nei
 	return a, e
 }
 
+// owning is an object of which Refract has applied these fields.
+func owning(o *metav1.PartialObjectMetadata, fields string) *metav1.PartialObjectMetadata {
+	now := metav1.Now()
+	o.ManagedFields = []metav1.ManagedFieldsEntry{{
+		Manager: member.FieldManager, Operation: metav1.ManagedFieldsOperationApply, Time: &now, FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(fields),
+	}}
+	return o
+}
+
 // wanted is the desired state of a ConfigMap on clusters.
 func wanted(t *testing.T, name string, clusters ...string) *desiredState {
 	t.Helper()
@@ -255,6 +264,20 @@ func TestApplyOne(t *testing.T) {
 		"AsItShouldBe": {
 			reason: "It was written before a restart: nothing is sent.", there: func(d *depot, hash string) *metav1.PartialObjectMetadata { return d.copyOf("web", hash) }, was: &refractv1alpha1.ClusterStatus{State: refractv1alpha1.StateSynced},
 			want: want{Status: "Synced", Said: []string{settled}},
+		},
+		"Unreported": {
+			reason: "A crash came between the write and the report: it says itself that it has all that it was written with.",
+			there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
+				return owning(d.copyOf("web", hash), `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}},"f:data":{"f:x":{}}}`)
+			},
+			want: want{Status: "Synced", Said: []string{settled}},
+		},
+		"UnreportedAndChanged": {
+			reason: "Meanwhile somebody took a field: it is written once more.",
+			there: func(d *depot, hash string) *metav1.PartialObjectMetadata {
+				return owning(d.copyOf("web", hash), `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}}}`)
+			},
+			want: want{Sent: []string{apply}, Status: "Synced", Said: []string{settled}},
 		},
 		"AfterFailures": {
 			reason: "When it fails the next time it is tried again as soon as at first.", before: failing(3),

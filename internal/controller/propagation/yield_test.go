@@ -1,0 +1,48 @@
+package propagation
+
+import (
+	"testing"
+	"time"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+// TestYields: while many copies wait, a report waits that nobody acts upon, for a time.
+func TestYields(t *testing.T) {
+	now := time.Unix(1_000_000, 0)
+	cases := map[string]struct {
+		reason  string
+		waiting int
+		change  func(*desiredState, *known)
+		want    bool
+	}{
+		"Waits":   {reason: "It says that the copies are others now.", waiting: many, want: true},
+		"Few":     {reason: "Few copies wait.", waiting: many - 1},
+		"First":   {reason: "It is not written yet that the object was ever anywhere.", waiting: many, change: func(_ *desiredState, k *known) { k.version = "" }},
+		"Another": {reason: "The record is about an object that was there before.", waiting: many, change: func(_ *desiredState, k *known) { k.source = "0" }},
+		"Gone":    {reason: "The object is gone, and the record is to go.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
+		"Placed":  {reason: "Other replicas wait for where it is placed.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
+		"Rollout": {reason: "A rollout goes on when it is written how it stands.", waiting: many, change: func(p *desiredState, _ *known) { p.governed = &governance{} }},
+		"Ended": {reason: "The end of a rollout, too.", waiting: many, change: func(_ *desiredState, k *known) {
+			k.rollout = &refractv1alpha1.RolloutStatus{}
+		}},
+		"Long": {reason: "It has waited for long.", waiting: many, change: func(p *desiredState, _ *known) { p.made = now.Add(-mostYield - 1) }},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			y := newYielding()
+			y.waiting = func() int { return tc.waiting }
+			p := &desiredState{uid: "1", placed: on("eu-1"), made: now.Add(-time.Second)}
+			k := &known{version: "7", source: "1", placed: on("eu-1")}
+			if y.yields(p, k, now) {
+				t.Error("The first of a second shows how far it has come.")
+			}
+			if tc.change != nil {
+				tc.change(p, k)
+			}
+			if got := y.yields(p, k, now); got != tc.want {
+				t.Errorf("%s\nyields() = %v, want %v", tc.reason, got, tc.want)
+			}
+		})
+	}
+}

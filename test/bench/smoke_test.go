@@ -1,0 +1,68 @@
+package bench
+
+import (
+	"encoding/json"
+	"os"
+	"testing"
+	"time"
+
+	"k8s.io/client-go/dynamic"
+)
+
+// recordedFile has the ratios that were measured last, by what they are of.
+const recordedFile = "testdata/recorded.json"
+
+// tolerance is how many times worse than recorded a ratio may be.
+const tolerance = 1.5
+
+// BenchmarkSmoke fails if one of the ratios that docs/performance.md promises is half as bad again as
+// recorded, or if a restart writes copies. It is small, so that it can be run for every change; what is too much is
+// measured once more, since other programs may have been at work.
+func BenchmarkSmoke(b *testing.B) {
+	text, err := os.ReadFile(recordedFile)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var recorded map[string]float64
+	if err := json.Unmarshal(text, &recorded); err != nil {
+		b.Fatalf("%s: %v", recordedFile, err)
+	}
+	e := up(b, members)
+	var kubeconfigs []string
+	for _, m := range e.Members {
+		kubeconfigs = append(kubeconfigs, e.Kubeconfig(m))
+	}
+	s := newSystem(b, e.Kubeconfig("hub"), kubeconfigs...)
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"))
+	b.Cleanup(func() { s.run.kill() })
+	s.policies(b, e, "testdata/policies.yaml")
+	for b.Loop() {
+		b.ReportMetric(0, "ns/op")
+		s.write(b, "warm-up", 50, append([]dynamic.Interface{s.hub}, s.members...), "")
+		s.within(b, "fan", recorded, func() (float64, float64) { return s.fan(b, 100, 3) })
+		s.within(b, "change", recorded, func() (float64, float64) { return s.change(b, 100, rounds, false) })
+		s.carry(b, "kept", 100, map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "hello": "world"})
+		s.restart(b, e, kubeconfigs)
+		if s.rewrote > 0 {
+			b.Errorf("a restart in the middle of reports wrote %.0f copies, want 0", s.rewrote)
+		}
+	}
+}
+
+// within fails the benchmark if a ratio of two times, in seconds, is worse than it may be.
+func (s *system) within(b *testing.B, what string, recorded map[string]float64, measure func() (floor, system float64)) {
+	b.Helper()
+	began := time.Now()
+	most := recorded[what] * tolerance
+	if most == 0 {
+		b.Fatalf("%s records nothing of %s", recordedFile, what)
+	}
+	floor, system := measure()
+	if system/floor > most {
+		floor, system = measure()
+	}
+	b.Logf("%s: %.2f of the floor, recorded %.2f, at most %.2f (%s)", what, system/floor, recorded[what], most, time.Since(began).Round(time.Second))
+	if system/floor > most {
+		b.Errorf("%s takes %.2f times as long as the floor, and %.2f were recorded in %s", what, system/floor, recorded[what], recordedFile)
+	}
+}
