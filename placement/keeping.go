@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"regexp"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 // Keeping is how the copies of an object are to be kept, as its annotations say.
@@ -168,6 +170,23 @@ func (r *annotationReader) followers() []Follower {
 	}
 	return good
 }
+
+// Lacking returns why an object must not be placed as it was read: something of it could not be converted to the
+// version that it was read in, and its copies would lack that; empty if it has all.
+func Lacking(annotations map[string]string) string {
+	what, lacks := annotations[refractv1alpha1.UnconvertedAnnotation]
+	if !lacks {
+		return ""
+	}
+	if len(what) > mostLacking {
+		what = strings.ToValidUTF8(what[:mostLacking], "") + "…"
+	}
+	return fmt.Sprintf("something of it cannot be converted to the version in which it is read, and its copies would lack that: %s. "+
+		"Change it in the version that it is from, or mend the conversion", what)
+}
+
+// mostLacking is how many bytes of what an object lacks are said.
+const mostLacking = 512
 
 // Held returns the annotation by which an object asks that nothing is written to
 // clusters and nothing removed from them; empty if it does not.

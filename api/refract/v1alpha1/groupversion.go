@@ -44,6 +44,10 @@ const (
 	RemoveAfterAnnotation = Prefix + "remove-after"
 )
 
+// UnconvertedAnnotation is on an object of which something could not be converted to the version that it is in: a
+// JSON object of texts, which say what, by the version that it is from.
+const UnconvertedAnnotation = Prefix + "unconverted"
+
 // Annotations on the Secret with the credentials of a member. They are there, and not
 // in the FederatedCluster, so that nobody has credentials sent anywhere who may not
 // read them.

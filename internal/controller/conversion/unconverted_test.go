@@ -35,6 +35,13 @@ func sizes(t *testing.T) *convert.Engine {
 	return e
 }
 
+// TestAnnotation: those who place objects know the annotation by the same name as those who convert them.
+func TestAnnotation(t *testing.T) {
+	if convert.Unconverted != refractv1alpha1.UnconvertedAnnotation {
+		t.Errorf("%s and %s are two names", convert.Unconverted, refractv1alpha1.UnconvertedAnnotation)
+	}
+}
+
 // TestKeeper has a status name the objects that lack something, as they are read.
 func TestKeeper(t *testing.T) {
 	ctx := t.Context()

@@ -56,6 +56,7 @@ const (
 	reasonRevisionTooLarge  = "RevisionTooLarge"
 	reasonWaitsForFollower  = "WaitsForFollower"
 	reasonBackingOff        = "BackingOff"
+	reasonUnconverted       = "Unconverted"
 )
 
 // desiredState is what should be true of one object on all clusters.
@@ -241,6 +242,9 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	if why := placement.Native(src.gvr.GroupResource(), obj); why != "" {
 		return p.block(reasonMadeByEachCluster, why)
+	}
+	if why := placement.Lacking(annotations); why != "" {
+		return p.block(reasonUnconverted, why)
 	}
 	if err != nil {
 		return p.block(reasonInvalidLabel, err.Error())

@@ -219,6 +219,17 @@ func TestDecide(t *testing.T) {
 	}
 }
 
+// TestUnconvertedIsBlocked has an object placed of which something could not be converted.
+func TestUnconvertedIsBlocked(t *testing.T) {
+	obj := sourceObject("example.org/v1", "Widget", "w", "pp")
+	obj.SetAnnotations(map[string]string{refractv1alpha1.UnconvertedAnnotation: `{"v1alpha1":"spec.size: no size"}`})
+	src := source{gvr: schema.GroupVersionResource{Group: "example.org", Version: "v1", Resource: "widgets"}, kind: "Widget", object: obj}
+	p := decide(src, previous{uid: "1", placed: on("us-1")}, around(t, "", false, nil))
+	if p.blocked != reasonUnconverted || len(p.targets) > 0 || !strings.Contains(p.blockedMessage, "spec.size: no size") {
+		t.Errorf("It is blocked: %q (%s), with %d targets", p.blocked, p.blockedMessage, len(p.targets))
+	}
+}
+
 // TestNativesAreBlocked has objects placed that each cluster makes for itself.
 func TestNativesAreBlocked(t *testing.T) {
 	placed := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}

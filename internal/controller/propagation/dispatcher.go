@@ -82,9 +82,9 @@ func (d *dispatcher) applier(name string) *applier {
 }
 
 // dispatch has the members look at a key that what was decided about it concerns, with the priority of
-// the decision.
+// the decision: to write a copy is at least as important as that something else has changed.
 func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u priority) {
-	u = priorityOf(key, u)
+	u = priorityOf(key, max(u, priorityDependency))
 	concerned := map[string]bool{}
 	for _, name := range clusters {
 		concerned[name] = true

@@ -326,6 +326,9 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	case o.Native != "":
 		o.fail(nil, o.Native, "")
 		return
+	case placement.Lacking(annotations) != "":
+		o.fail(nil, placement.Lacking(annotations), "")
+		return
 	case err != nil:
 		o.fail(nil, err.Error(), "")
 	}
