@@ -159,6 +159,9 @@ type complement struct {
 	kept []entry
 	// believes says that what could not be converted comes back: the object says that there is such.
 	believes bool
+	// anyBelieved says that it says so of any version.
+	anyBelieved bool
+	unserved    unserved
 	// failures are what cannot be converted now.
 	failures []error
 	// entries and text are what is written, before it is quoted.
@@ -310,7 +313,9 @@ func (c *complement) keeps(place string) bool {
 // is wanted have served, those of the version that the object had are written anew.
 func (c *complement) write(from, to string) (text []byte, changed bool) {
 	before := len(c.versions)
-	c.versions = slices.DeleteFunc(c.versions, func(v versionEntries) bool { return v.version == to || v.version == from })
+	c.versions = slices.DeleteFunc(c.versions, func(v versionEntries) bool {
+		return v.version == to && !c.unserved.to || v.version == from && (!c.unserved.from || len(c.kept) > 0)
+	})
 	if len(c.kept) > 0 {
 		c.entries = appendEntries(c.entries[:0], c.kept)
 		c.versions = append(c.versions, versionEntries{version: from, raw: c.entries})

@@ -177,7 +177,6 @@ func (w *converter) convert(p *plan) error {
 	// Server-side apply converts what one manager has applied, which has no name: what is
 	// written into it would become the manager's.
 	r.source.partial = !r.source.hasText(nodeName) && !r.source.hasText(nodeGenerateName)
-	r.source.deleting = r.source.hasText(nodeDeletion)
 	if err := w.begin(p); err != nil {
 		return err
 	}
@@ -193,7 +192,12 @@ func (w *converter) convert(p *plan) error {
 func (w *converter) begin(p *plan) error {
 	r := w.rewriter
 	r.complement.read(r.source.textAt(nodeComplement), p.to)
-	r.complement.believes = r.marks.read(r.source.textAt(nodeUnconverted), p.to)
+	named := r.marks.read(r.source.textAt(nodeUnconverted), p.to)
+	r.complement.believes, r.complement.anyBelieved = named && p.keeps, len(r.marks.versions) > 0 && p.keeps
+	r.complement.unserved = unserved{}
+	if r.complement.hollow(p.to) {
+		r.complement.unserved = unserved{from: true, to: true}
+	}
 	r.changes.replace(nodeAPIVersion, p.apiVersion)
 	return w.metadata()
 }
@@ -235,7 +239,7 @@ func (w *converter) metadata() error {
 func (w *converter) annotate(p *plan) error {
 	r := w.rewriter
 	text, changed := r.complement.write(p.from, p.to)
-	mark, marked := r.marks.write(p.from, p.to, r.complement.failures)
+	mark, marked := r.marks.write(p.from, p.to, r.complement.unserved, r.complement.failures)
 	leaving := 0
 	if changed && text == nil {
 		leaving++
@@ -247,7 +251,14 @@ func (w *converter) annotate(p *plan) error {
 		r.changes.remove(nodeAnnotations)
 		return nil
 	}
-	if size := w.otherAnnotations() + len(Annotation) + len(text) + len(mark); len(r.complement.kept) > 0 && size > maxAnnotations {
+	size := w.otherAnnotations() + len(Annotation) + len(text)
+	switch {
+	case marked && mark != nil:
+		size += len(Unconverted) + len(mark)
+	case !marked && r.source.nodes[nodeUnconverted].present:
+		size += len(Unconverted) + len(r.source.textAt(nodeUnconverted))
+	}
+	if len(r.complement.kept) > 0 && size > maxAnnotations {
 		return at(r.complement.largest(), fmt.Errorf(
 			"%s cannot hold this value: to keep it in the annotation %s takes %d bytes, "+
 				"with which the annotations have %d, more than %d",

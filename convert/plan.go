@@ -26,7 +26,6 @@ const (
 	nodeAnnotations
 	nodeComplement
 	nodeUnconverted
-	nodeDeletion
 	fixedNodes
 )
 
@@ -106,7 +105,6 @@ func newPlan(group, from, to string, toHub bool) *plan {
 	p.add(nodeMetadata, "annotations")
 	p.add(nodeAnnotations, Annotation)
 	p.add(nodeAnnotations, Unconverted)
-	p.add(nodeMetadata, "deletionTimestamp")
 	return p
 }
 

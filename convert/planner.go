@@ -229,7 +229,7 @@ func (p *planner) convertElements(f *field, value []byte) error {
 		p.elements.inner = newRewriter(len(p.source.nodes), p.workers)
 	}
 	in := p.elements.inner
-	in.source.partial, in.source.deleting, in.complement.believes = p.source.partial, p.source.deleting, p.complement.believes
+	in.source.partial, in.complement.believes = p.source.partial, p.complement.believes
 	all, kept, failures, err := p.elements.convert(c.edits, base, f, value, p.complement.entryOf(f.to.place))
 	c.edits = all
 	if err != nil {

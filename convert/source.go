@@ -30,8 +30,6 @@ type source struct {
 	nodes []nodeState
 	// partial says that it is what one manager has applied, for which nothing is kept.
 	partial bool
-	// deleting says that the object is being deleted: nobody says any more what it is to be.
-	deleting bool
 	// trouble is what is wrong with it although it is JSON.
 	trouble error
 	keys    [][]byte // Of the objects that are being read, whose keys may be there once.

@@ -14,11 +14,11 @@ import (
 //
 //	{"v1alpha1":"spec.size: 7 exceeds 5"}
 //
-// What could not be converted is in [Annotation], and comes back on the way to that version: all
-// that is at its place is what has been put there since, and wins. Of an object that is being deleted
-// nobody changes what it is to be, and it comes back in any case. Who can write this annotation can
-// write what comes back: [refract.dev/config/admission] has the policy by which an API server refuses
-// that, and every other change of such an object in a version that lacks something.
+// What could not be converted is in [Annotation], and comes back on the way to that version, whatever
+// stands at its place: API servers fill in defaults there, and nobody else may write anything. Who can write
+// this annotation can write what comes back: config/admission/unconverted.yaml is the policy by which an API
+// server refuses that, and every other change of such an object in a version that lacks something. Without
+// that policy such a change has no effect. An engine that fails believes none of this.
 const Unconverted = "refract.dev/unconverted"
 
 // What the annotation says of one version.
@@ -63,10 +63,11 @@ func (m *marks) read(annotation, version string) (named bool) {
 
 // write returns the annotation that an object of version from has when it is of version to, nil for
 // none, and whether that is another one than it had.
-func (m *marks) write(from, to string, failures []error) (text []byte, changed bool) {
+func (m *marks) write(from, to string, unserved unserved, failures []error) (text []byte, changed bool) {
 	before := len(m.versions)
-	m.versions = slices.DeleteFunc(m.versions, func(k mark) bool { return k.version == to || k.version == from })
+	m.versions = slices.DeleteFunc(m.versions, func(k mark) bool { return k.version == to && !unserved.to || k.version == from && !unserved.from })
 	if len(failures) > 0 {
+		m.versions = slices.DeleteFunc(m.versions, func(k mark) bool { return k.version == from })
 		m.versions = append(m.versions, mark{version: from, raw: raw.AppendString(nil, []byte(describeFailures(failures)))})
 	} else if len(m.versions) == before {
 		return nil, false
@@ -101,6 +102,21 @@ func describeFailures(failures []error) string {
 		b.WriteString(text)
 	}
 	return b.String()
+}
+
+// unserved says of which of the two versions the entries have not served, and stay: those of an object that is
+// hollow, as it is kept as a whole, are about what it was, and not about what is left of it.
+type unserved struct{ from, to bool }
+
+// hollow reports whether a version other than that which is wanted keeps the object as a whole.
+func (c *complement) hollow(wanted string) bool {
+	return c.anyBelieved && slices.ContainsFunc(c.versions, func(v versionEntries) bool {
+		if v.version == wanted {
+			return false
+		}
+		entries, _ := parseEntries(v.raw)
+		return slices.ContainsFunc(entries, func(e entry) bool { return e.place == "" && e.failed })
+	})
 }
 
 // failed returns what could not be converted of the wanted version at a place, nil if there is
@@ -145,23 +161,36 @@ func (w *converter) keepWhole(p *plan, why error) error {
 		r.complement.failures = append(r.complement.failures, why)
 		r.complement.kept = append(r.complement.kept, entry{value: objectOf(members), failed: true})
 	}
-	if err := w.replaceRest(p, emptyObject); err != nil {
+	r.complement.unserved.to = true
+	if err := w.replaceRest(p, shellOf(members)); err != nil {
 		return fmt.Errorf("%w; and it cannot be kept: %w", why, err)
 	}
 	return nil
 }
 
+// shellOf returns an object with an empty object for each member that is one: schemas may require them.
+func shellOf(members []member) []byte {
+	var shell []member
+	for _, m := range members {
+		if m.value[0] == '{' {
+			shell = append(shell, member{key: m.key, value: emptyObject})
+		}
+	}
+	return objectOf(shell)
+}
+
 // wasWhole returns all that the object was in the wanted version, nil if that is not what is kept
 // of it.
 func (w *converter) wasWhole() []byte {
-	r := w.rewriter
-	e := r.complement.failed("")
+	e := w.rewriter.complement.failed("")
 	if e == nil || e.value[0] != '{' {
 		return nil
 	}
-	if members, err := restOf(r.source.value(nodeRoot)); err != nil || len(members) > 0 && !r.source.deleting {
-		return nil
+	members, err := membersOf(e.value)
+	if err != nil || slices.ContainsFunc(members, func(m member) bool { return m.key == "apiVersion" || m.key == "kind" || m.key == "metadata" }) {
+		return nil // It is not ours.
 	}
+	w.rewriter.complement.unserved.from = true
 	return e.value
 }
 
@@ -203,7 +232,7 @@ func (p *planner) putBack(f *field) bool {
 	}
 	e := p.complement.failed(f.to.place)
 	there := p.source.hasAny(f.from.nodes)
-	if e == nil || there && !p.source.deleting || f.fitting(p.source.plan, e.value) == nil {
+	if e == nil || f.fitting(p.source.plan, e.value) == nil {
 		return false
 	}
 	if there {

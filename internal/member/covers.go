@@ -128,12 +128,12 @@ func (c *coverage) list(set *fieldpath.Set, elements []any) bool {
 	return true
 }
 
-// element reports whether the set has the element of a list that its keys name. One that the object
+// element reports whether the set has the element of a list that its keys name. A key that the object
 // does not have is a default.
 func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
-	found := false
+	candidates, covered := 0, false
 	set.Children.Iterate(func(at fieldpath.PathElement) {
-		if c.left--; found || c.left < 0 || at.Key == nil {
+		if c.left--; c.left < 0 || at.Key == nil {
 			return
 		}
 		for _, key := range *at.Key {
@@ -142,15 +142,16 @@ func (c *coverage) element(set *fieldpath.Set, e map[string]any) bool {
 			}
 		}
 		inner, _ := set.Children.Get(at)
-		found = true
+		candidates++
+		covered = true
 		for key, member := range e {
 			if !c.field(inner, fieldpath.PathElement{FieldName: &key}, member) {
-				found = false
+				covered = false
 				return
 			}
 		}
 	})
-	return found
+	return candidates == 1 && covered && c.left >= 0 // Of several nobody knows which one it is.
 }
 
 // SameFields reports whether both have the same fields, whenever they were applied.

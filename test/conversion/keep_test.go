@@ -16,6 +16,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -38,7 +39,7 @@ var bad = []string{"bad-1", "bad-2", "bad-3"}
 // back as they were.
 func TestKeep(t *testing.T) {
 	t.Parallel()
-	s := begin(t, "widget")
+	s := begin(t, "widget", withStatus)
 	p := s.policy("widget", keeping)
 	s.serve(p)
 	s.createMany()
@@ -201,8 +202,27 @@ func (s *scene) refusedWhereItLacks(name string) {
 	harness.WantStatus(s.T, "Somebody makes one up.", s.api.Create(s.Context(), forged), 422, refusal)
 
 	s.must(s.patch(v1, name, `{"metadata":{"labels":{"a":"b"}}}`))
+	s.must(s.status(v1, name, `{"status":{"phase":"seen"}}`))
+	if got, _, _ := unstructured.NestedString(s.get(alpha, name).Object, "status", "phase"); got != "seen" {
+		s.Errorf("the phase is %q, want seen", got)
+	}
 	s.must(s.patch(alpha, name, `{"spec":{"title":"U"}}`))
 	s.must(s.patch(alpha, name, `{"spec":{"title":"T"}}`))
+}
+
+// status merges a patch into the status of an object.
+func (s *scene) status(version, name, patch string) error {
+	return s.api.Status().Patch(s.Context(), s.empty(version, name), client.RawPatch(types.MergePatchType, []byte(patch)))
+}
+
+// withStatus has the versions of a definition have a status of their own.
+func withStatus(crd *apiextensionsv1.CustomResourceDefinition) {
+	for i := range crd.Spec.Versions {
+		crd.Spec.Versions[i].Subresources = &apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}}
+		crd.Spec.Versions[i].Schema.OpenAPIV3Schema.Properties["status"] = apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"phase": {Type: "string"}},
+		}
+	}
 }
 
 // deletable deletes the namespace of an object that does not convert, for which a controller still has
@@ -227,7 +247,10 @@ func (s *scene) deletable() {
 		}
 		return nil
 	})
-	s.must(s.api.Patch(s.Context(), is, client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"finalizers":null}}`))))
+	forged := `{"metadata":{"annotations":{"refract.dev/complement":"{\"v1alpha1\":{\"\":{\"value\":{},\"failed\":true}}}"}}}`
+	harness.WantStatus(s.T, "What comes back cannot be made up now, either.",
+		s.api.Patch(s.Context(), is, client.RawPatch(types.MergePatchType, []byte(forged))), 422, "not all of it can be converted to v1")
+	s.must(s.api.Patch(s.Context(), is, client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`))))
 	was := s.empty(alpha, u.GetName())
 	was.SetNamespace(namespace.Name)
 	s.until("it is gone", func(ctx context.Context) error { return s.gone(ctx, was) })
@@ -265,7 +288,7 @@ func crates(group string) convert.Resource {
 // TestKeepInGo has a webhook in Go keep an object that it cannot convert.
 func TestKeepInGo(t *testing.T) {
 	t.Parallel()
-	s := begin(t, "crate", func(crd *apiextensionsv1.CustomResourceDefinition) {
+	s := begin(t, "crate", withStatus, func(crd *apiextensionsv1.CustomResourceDefinition) {
 		for i := range crd.Spec.Versions {
 			crd.Spec.Versions[i].Storage = crd.Spec.Versions[i].Name == alpha
 		}
@@ -289,11 +312,10 @@ func TestKeepInGo(t *testing.T) {
 	})
 	s.must(s.list(v1))
 	s.wantSpec("It is converted.", v1, "good", `{bottles: [{name: a, quantity: 1}]}`)
-	if spec, there := s.get(v1, "bad").Object["spec"]; there {
-		t.Errorf("Something of it was converted: %s", asJSON(spec))
-	}
+	s.wantSpec("Nothing of it was converted.", v1, "bad", `{}`)
 	harness.WantStatus(s.T, "It cannot be changed where it lacks all.", s.patch(v1, "bad", `{"spec":{"bottles":[]}}`), 422,
 		"not all of it can be converted to v1", "nobody fills bad bottles")
+	harness.WantStatus(s.T, "Nobody looks at the status of what is missing.", s.status(v1, "bad", `{"status":{"phase":"x"}}`), 422, "not all of it can be converted to v1")
 	s.must(s.patch(v1, "bad", `{"metadata":{"labels":{"a":"b"}}}`))
 	s.wantSpec("It is as it was.", alpha, "bad", `{bottles: [a, bad]}`)
 	s.must(s.patch(alpha, "bad", `{"spec":{"bottles":["b"]}}`))

@@ -7,6 +7,9 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/output"
 )
 
 const (
@@ -24,6 +27,9 @@ func (m *migration) survey(ctx context.Context) error {
 	last := ""
 	for {
 		page, err := m.list(ctx, m.To, token, limit)
+		if err == nil {
+			m.lacking(page.Items)
+		}
 		if unreadable(err) {
 			page, err = m.named(ctx, token, limit, err)
 			if unreadable(err) && limit > 1 {
@@ -55,6 +61,20 @@ func (m *migration) survey(ctx context.Context) error {
 	}
 	return nil
 }
+
+// lacking notes which objects lack something in the version that is wanted: it would stay in an annotation
+// that nobody converts any more when the other version is gone.
+func (m *migration) lacking(objects []metav1.PartialObjectMetadata) {
+	for i := range objects {
+		what, lacks := objects[i].Annotations[refractv1alpha1.UnconvertedAnnotation]
+		if lacks && m.result.Failed < mostNamed {
+			m.result.fail(keyOf(&objects[i]), fmt.Errorf("something of it cannot be converted to version %s: %s", m.To, output.Cut(what, mostLacking)))
+		}
+	}
+}
+
+// mostLacking is how long what an object lacks may be, in bytes.
+const mostLacking = 512
 
 // named returns the page in another version, in which it can be read, and notes which of
 // its objects cannot be read in the one that is wanted. If there is no such version it

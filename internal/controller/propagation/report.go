@@ -189,7 +189,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
 ) (reconcile.Result, error) {
-	if rep.yielding.yields(p, &k, rep.now()) {
+	if rep.yielding.yields(key, p, &k, rep.now()) {
 		return reconcile.Result{RequeueAfter: yieldDelay}, nil
 	}
 	rollout, until, err := rep.advance(ctx, key, p, statuses, k)

@@ -11,7 +11,7 @@ import (
 const (
 	// many is how many copies wait when reports yield to them.
 	many = 64
-	// mostYield is for how long a report yields at most, since it was decided what it is about.
+	// mostYield is for how long a report yields at most.
 	mostYield = 10 * time.Second
 	// yieldDelay is when a report that has yielded is looked at again.
 	yieldDelay = time.Second
@@ -32,30 +32,48 @@ type yielding struct {
 	mu   sync.Mutex
 	busy bool
 	at   time.Time // When that was looked at.
+	// since is when each report began to yield that has not been written since.
+	since map[Key]time.Time
 }
 
 func newYielding() *yielding {
-	return &yielding{shown: flowcontrol.NewTokenBucketRateLimiter(progress, 1), waiting: func() int { return 0 }}
+	return &yielding{shown: flowcontrol.NewTokenBucketRateLimiter(progress, 1), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
 // yields reports whether the report on an object waits.
-func (y *yielding) yields(p *desiredState, k *known, now time.Time) bool {
-	switch {
-	case k.version == "", k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, now.Sub(p.made) > mostYield:
-		return false
-	case !y.isBusy(now), !equality.Semantic.DeepEqual(k.placed, p.placed):
-		return false
-	default:
-		return !y.shown.TryAccept()
-	}
-}
-
-// isBusy reports whether many copies wait.
-func (y *yielding) isBusy(now time.Time) bool {
+func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
+	if !y.isBusy(now) {
+		return false
+	}
+	switch {
+	case k.version == "", k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, !equality.Semantic.DeepEqual(k.placed, p.placed):
+	case y.long(key, now), y.shown.TryAccept():
+	default:
+		return true
+	}
+	delete(y.since, key)
+	return false
+}
+
+// long reports whether a report has yielded for long. The lock must be held.
+func (y *yielding) long(key Key, now time.Time) bool {
+	since, yielded := y.since[key]
+	if !yielded {
+		y.since[key] = now
+		return false
+	}
+	return now.Sub(since) > mostYield
+}
+
+// isBusy reports whether many copies wait. The lock must be held.
+func (y *yielding) isBusy(now time.Time) bool {
 	if now.Sub(y.at) >= looked {
 		y.busy, y.at = y.waiting() >= many, now
+		if !y.busy {
+			clear(y.since)
+		}
 	}
 	return y.busy
 }

@@ -26,22 +26,26 @@ func TestYields(t *testing.T) {
 		"Ended": {reason: "The end of a rollout, too.", waiting: many, change: func(_ *desiredState, k *known) {
 			k.rollout = &refractv1alpha1.RolloutStatus{}
 		}},
-		"Long": {reason: "It has waited for long.", waiting: many, change: func(p *desiredState, _ *known) { p.made = now.Add(-mostYield - 1) }},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			y := newYielding()
 			y.waiting = func() int { return tc.waiting }
-			p := &desiredState{uid: "1", placed: on("eu-1"), made: now.Add(-time.Second)}
+			p := &desiredState{uid: "1", placed: on("eu-1"), made: now}
 			k := &known{version: "7", source: "1", placed: on("eu-1")}
-			if y.yields(p, k, now) {
+			key := keyOf("configmaps", "web")
+			if y.yields(keyOf("configmaps", "first"), p, k, now) {
 				t.Error("The first of a second shows how far it has come.")
 			}
 			if tc.change != nil {
 				tc.change(p, k)
 			}
-			if got := y.yields(p, k, now); got != tc.want {
+			if got := y.yields(key, p, k, now); got != tc.want {
 				t.Errorf("%s\nyields() = %v, want %v", tc.reason, got, tc.want)
+			}
+			p.made = now.Add(mostYield) // It was decided about again.
+			if y.yields(key, p, k, now.Add(mostYield+1)) {
+				t.Error("It has yielded for long.")
 			}
 		})
 	}
