@@ -112,9 +112,9 @@
 //
 // Where nobody knows the place, as when a function of whole objects fails, one panics, or a place is taken, all
 // but apiVersion, kind and metadata is kept, with an empty place. The annotation [Unconverted] says what the
-// object lacks. What is kept comes back if nothing stands at its place; and in any case to an object that is
-// being deleted. It does not come back to an object without the second annotation. What does not convert back is
-// kept in the same way. Of a partial object it is left out.
+// object lacks. What is kept comes back whatever stands at its place, to an object with the second annotation. What does
+// not convert back is kept in the same way. Of a partial object it is left out. An engine without Keep believes none
+// of it.
 //
 // # What fails
 //

@@ -22,8 +22,14 @@ func engineOf(tb testing.TB, conversions ...Conversion) *Engine {
 	return e
 }
 
-// keptOf returns the annotation of an object; empty if there is none.
+// keptOf returns what is kept of an object; empty if nothing is.
 func keptOf(t *testing.T, object []byte) string {
+	t.Helper()
+	return annotationOf(t, object, Annotation)
+}
+
+// annotationOf returns an annotation of an object; empty if it has none such.
+func annotationOf(t *testing.T, object []byte, name string) string {
 	t.Helper()
 	var o struct {
 		Metadata struct {
@@ -33,7 +39,7 @@ func keptOf(t *testing.T, object []byte) string {
 	if err := json.Unmarshal(object, &o); err != nil {
 		t.Fatal(err)
 	}
-	return o.Metadata.Annotations[Annotation]
+	return o.Metadata.Annotations[name]
 }
 
 // TestElementErrors: what cannot be converted is named with its place, as deep as it is.

@@ -83,19 +83,6 @@ func (m maker) spoil(tree *any) {
 	}
 }
 
-func annotationOf(t *testing.T, object []byte, name string) string {
-	t.Helper()
-	var o struct {
-		Metadata struct {
-			Annotations map[string]string `json:"annotations"`
-		} `json:"metadata"`
-	}
-	if err := json.Unmarshal(object, &o); err != nil {
-		t.Fatal(err)
-	}
-	return o.Metadata.Annotations[name]
-}
-
 // TestUnconverted says which objects of a review something was kept of.
 func TestUnconverted(t *testing.T) {
 	object := func(name, size string) string {

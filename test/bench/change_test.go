@@ -85,6 +85,9 @@ func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took 
 			})...)
 		}
 		<-ended
+		if b.Failed() { // Where not all arrived only the other goroutine has ended.
+			b.FailNow()
+		}
 		system = append(system, arrival.Seconds())
 		cpu = append(cpu, s.run.cpu()-before)
 	}

@@ -106,7 +106,10 @@ func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, ha
 	if err := utiljson.Unmarshal(b.forKnown(have.UID, have.Adopted), &object); err != nil {
 		return false
 	}
-	if !have.Owned.Covers(object, scheme.Scheme.Recognizes(t.variant.gvr.GroupVersion().WithKind(p.kind))) {
+	kind := t.variant.gvr.GroupVersion().WithKind(p.kind)
+	// What a ControllerRevision has as data is of any type, as all of a custom resource may be.
+	builtin := scheme.Scheme.Recognizes(kind) && kind.Kind != "ControllerRevision"
+	if !have.Owned.Covers(object, builtin) {
 		return false
 	}
 	t.variant.covered.Store(&have.Owned)
