@@ -175,7 +175,7 @@ func (c *controllers) installAdmission(ctx context.Context, cfg *rest.Config) er
 		}
 	}
 	if c.conversion {
-		if err := hub.InstallConversionAdmission(ctx, cfg, c.owners); err != nil {
+		if err := hub.InstallConversionAdmission(ctx, cfg, c.owners, c.systemNamespace); err != nil {
 			return err
 		}
 	}

@@ -62,9 +62,10 @@ func InstallServiceAdmission(ctx context.Context, cfg *rest.Config, owners *owne
 }
 
 // InstallConversionAdmission does the same as [InstallAdmission] for a cluster whose custom resources are
-// converted: what decides on changes of those of which something could not be.
-func InstallConversionAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners) error {
-	return installAdmission(ctx, cfg, owners, conversionAdmission, nil)
+// converted: what decides on changes of those of which something could not be, and on the deletion of what
+// converts, in the system namespace.
+func InstallConversionAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, systemNamespace string) error {
+	return installAdmission(ctx, cfg, owners, conversionAdmission, map[string][]string{systemVariable: {systemNamespace}})
 }
 
 // admissionFile is one with admission policies, and the roles of the installations that
@@ -84,15 +85,19 @@ var (
 		{"admission/references.yaml", []string{owner.HubRole}},
 		{"admission/rollouts.yaml", []string{owner.HubRole}},
 	}
-	conversionAdmission = []admissionFile{{"admission/unconverted.yaml", []string{owner.ConversionRole}}}
+	conversionAdmission = []admissionFile{
+		{"admission/unconverted.yaml", []string{owner.ConversionRole}},
+		{"admission/conversion-in-use.yaml", []string{owner.ConversionRole}},
+	}
 
 	serviceAdmission = []admissionFile{services, {"admission/injection-status.yaml", []string{owner.InjectionRole}}}
 )
 
-// The variables of admission policies that are lists of names of users.
+// The variables of admission policies that are lists of names: of users, and of the namespace that Refract is in.
 const (
 	trustedVariable = "trusted"
 	ownVariable     = "own"
+	systemVariable  = "system"
 )
 
 // userOf returns the name by which the API server knows the user of cfg.
@@ -108,13 +113,13 @@ func userOf(ctx context.Context, cfg *rest.Config) (string, error) {
 	return review.Status.UserInfo.Username, nil
 }
 
-func installAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, files []admissionFile, users map[string][]string) error {
+func installAdmission(ctx context.Context, cfg *rest.Config, owners *owner.Owners, files []admissionFile, names map[string][]string) error {
 	c, err := Client(cfg)
 	if err != nil {
 		return err
 	}
 	for _, file := range files {
-		objects, err := admission([]admissionFile{file}, users)
+		objects, err := admission([]admissionFile{file}, names)
 		if err != nil {
 			return err
 		}
@@ -143,8 +148,8 @@ func applyAdmission(ctx context.Context, c client.Client, o *unstructured.Unstru
 }
 
 // admission returns the objects in files of [config.Admission], policies before their
-// bindings, with the names of users in the variables given.
-func admission(files []admissionFile, users map[string][]string) ([]*unstructured.Unstructured, error) {
+// bindings, with the names given in their variables.
+func admission(files []admissionFile, names map[string][]string) ([]*unstructured.Unstructured, error) {
 	var objects []*unstructured.Unstructured
 	for _, file := range files {
 		text, err := fs.ReadFile(config.Admission, file.path)
@@ -161,7 +166,7 @@ func admission(files []admissionFile, users map[string][]string) ([]*unstructure
 			if err := errors.Join(err, yaml.Unmarshal(document, &o.Object)); err != nil {
 				return nil, fmt.Errorf("reading %s: %w", file.path, err)
 			}
-			if err := name(o, users); err != nil {
+			if err := name(o, names); err != nil {
 				return nil, fmt.Errorf("completing %s: %w", file.path, err)
 			}
 			objects = append(objects, o)
@@ -170,8 +175,8 @@ func admission(files []admissionFile, users map[string][]string) ([]*unstructure
 	return objects, nil
 }
 
-// name writes the names of users into those variables of a policy that it has.
-func name(policy *unstructured.Unstructured, users map[string][]string) error {
+// name writes names into those variables of a policy that it has.
+func name(policy *unstructured.Unstructured, names map[string][]string) error {
 	variables, found, err := unstructured.NestedSlice(policy.Object, "spec", "variables")
 	if err != nil || !found {
 		return err
@@ -179,8 +184,8 @@ func name(policy *unstructured.Unstructured, users map[string][]string) error {
 	for _, v := range variables {
 		variable, _ := v.(map[string]any)
 		of, _ := variable["name"].(string)
-		if names, ok := users[of]; ok {
-			variable["expression"] = literal(names)
+		if these, ok := names[of]; ok {
+			variable["expression"] = literal(these)
 		}
 	}
 	return unstructured.SetNestedSlice(policy.Object, variables, "spec", "variables")

@@ -46,9 +46,12 @@ func TestAdmission(t *testing.T) {
 			)...),
 		},
 		"Conversion": {
-			reason: "Who converts keeps what lacks something from being changed.",
+			reason: "Who converts keeps what lacks something from being changed, and itself from being deleted.",
 			files:  conversionAdmission,
-			want:   []string{"ValidatingAdmissionPolicy/refract-unconverted", "ValidatingAdmissionPolicyBinding/refract-unconverted"},
+			want: []string{
+				"ValidatingAdmissionPolicy/refract-unconverted", "ValidatingAdmissionPolicyBinding/refract-unconverted",
+				"ValidatingAdmissionPolicy/refract-conversion-in-use", "ValidatingAdmissionPolicyBinding/refract-conversion-in-use",
+			},
 		},
 		"Member": {
 			reason: "Nothing is propagated from a member, but pods are injected there.",

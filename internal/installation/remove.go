@@ -84,6 +84,12 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	if err := r.mayGo(ctx, goes); err != nil {
 		return nil, err
 	}
+	// What keeps others from deleting what converts keeps us, too.
+	if slices.Contains(goes, Conversion) {
+		if err := r.deleteAll(ctx, []client.Object{inUseBinding()}); err != nil {
+			return nil, err
+		}
+	}
 	// Who may not write any more does not write again what is changed and deleted now.
 	if err := r.deleteAll(ctx, r.rights(goes, "ClusterRoleBinding", "RoleBinding")); err != nil {
 		return nil, err
@@ -259,7 +265,7 @@ func (r *Removal) stop(ctx context.Context, parts []Part) error {
 // deleteAll deletes objects as far as they are there, and tells of each.
 func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error {
 	for _, o := range objects {
-		err := r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		err := r.delete(ctx, o)
 		switch {
 		case err == nil:
 			r.Tell(Describe(o) + " deleted")
@@ -268,6 +274,28 @@ func (r *Removal) deleteAll(ctx context.Context, objects []client.Object) error 
 		}
 	}
 	return nil
+}
+
+// inUseBinding is what has the API server refuse to delete what converts.
+func inUseBinding() client.Object {
+	return named("admissionregistration.k8s.io", "ValidatingAdmissionPolicyBinding", "", inUse)
+}
+
+// delete deletes an object. API servers hear a moment later that the binding of refract-conversion-in-use is gone, and a replica
+// that started in this moment has written it again: what is refused for it is tried again.
+func (r *Removal) delete(ctx context.Context, o client.Object) error {
+	var refused error
+	err := wait.PollUntilContextCancel(ctx, every, true, func(ctx context.Context) (bool, error) {
+		refused = r.Client.Delete(ctx, o, client.PropagationPolicy(metav1.DeletePropagationBackground))
+		if !apierrors.IsForbidden(refused) || !strings.Contains(refused.Error(), "'"+inUse+"'") {
+			return true, refused
+		}
+		return false, client.IgnoreNotFound(r.Client.Delete(ctx, inUseBinding()))
+	})
+	if ctx.Err() != nil && refused != nil {
+		return refused
+	}
+	return err
 }
 
 // deleteLeases deletes those of replicas that ran.

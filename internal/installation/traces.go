@@ -32,6 +32,7 @@ const (
 	conversionSecret = "refract-conversion-webhook" //nolint:gosec // It is a name.
 	replicaPrefix    = "refract-replica-"
 	membersLease     = "refract-members"
+	inUse            = "refract-conversion-in-use"
 )
 
 var written = map[string]traces{
@@ -50,7 +51,8 @@ var written = map[string]traces{
 		secret: webhookSecret, lease: "refract-injection",
 	},
 	Conversion.Name: {
-		validating: []string{"refract-conversion"}, policies: []string{"refract-unconverted"}, bindings: []string{"refract-unconverted"},
+		validating: []string{"refract-conversion"},
+		policies:   []string{"refract-unconverted", inUse}, bindings: []string{"refract-unconverted", inUse},
 		secret: conversionSecret, lease: "refract-conversion",
 	},
 }

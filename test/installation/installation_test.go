@@ -2,8 +2,10 @@ package installation
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -91,6 +93,7 @@ func TestManifestsDeleted(t *testing.T) {
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-services"}},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-injection-status"}},
 		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-unconverted"}},
+		&admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-conversion-in-use"}},
 	}
 	for _, o := range asked {
 		harness.Eventually(t, o.GetName()+" belongs to the installation", func(ctx context.Context) error {
@@ -128,6 +131,59 @@ func TestManifestsDeleted(t *testing.T) {
 		t.Fatal(err)
 	}
 	w.settled("a program outside of the cluster is right", nil)
+}
+
+// TestManifestsDeletedWhileConverting: what converts objects that need it cannot be deleted by hand, and goes on to convert; all
+// the rest goes. Whoever wants it gone nevertheless is told how, and can write afterwards what could be written before.
+func TestManifestsDeletedWhileConverting(t *testing.T) {
+	t.Parallel()
+	w := begin(t, 1)
+	manifest := w.must("install", "--export", "--propagation", "--conversion", "--image", image)
+	w.kubectl(manifest, "apply", "-f", "-")
+	w.start("refract")
+	w.start("refract-conversion", "--conversion")
+	root, err := harness.Root()
+	if err != nil {
+		t.Fatal(err)
+	}
+	example := filepath.Join(root, "examples", "conversion", "rename")
+	w.kubectl("", "apply", "-f", filepath.Join(example, "crd.yaml"))
+	w.kubectl("", "apply", "-f", filepath.Join(example, "policy.yaml"))
+	w.kubectl("", "wait", "--for=condition=Ready", "conversionpolicy", "--all", "--timeout=2m")
+	w.kubectl("{apiVersion: traffic.example.com/v1alpha1, kind: Route, metadata: {name: a, namespace: default}}", "create", "-f", "-")
+	converted := func() {
+		t.Helper()
+		if got := w.kubectl("", "get", "routes.v1.traffic.example.com", "-A", "-o", "name"); got != "route.traffic.example.com/a\n" {
+			t.Errorf("want objects in another version than they are stored in, got %q", got)
+		}
+	}
+
+	// API servers heed an admission policy a moment after it was written.
+	harness.Eventually(t, "what converts cannot be deleted", func(context.Context) error {
+		_, err := w.KubectlSays(site, "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
+		if err == nil {
+			return errors.New("it can")
+		}
+		return nil
+	})
+	said, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false")
+	if err == nil {
+		t.Errorf("want kubectl to say that not all could be deleted, got\n%s", said)
+	}
+	harness.WantAll(t, "It says why, and what to do.", said, []string{
+		`ConversionPolicy routes converts routes.traffic.example.com`, "refract uninstall --unwire", `deployments.apps "refract-conversion" is forbidden`,
+		`namespaces "kube-admiral-system" is forbidden`, `deployment.apps "refract" deleted`, `clusterrole.rbac.authorization.k8s.io "refract-hub" deleted`,
+	})
+	w.gone("ValidatingWebhookConfiguration", &admissionregistrationv1.ValidatingWebhookConfiguration{ObjectMeta: metav1.ObjectMeta{Name: "refract-policies"}})
+	w.kubectl(ofUsers, "apply", "-f", "-")
+	converted()
+
+	w.kubectl("", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
+	harness.Eventually(t, "it can be deleted all the same", func(context.Context) error {
+		_, err := w.KubectlSays(site, manifest, "delete", "-f", "-", "--wait=false", "--ignore-not-found")
+		return err
+	})
+	w.gone("ValidatingAdmissionPolicy", &admissionregistrationv1.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refract-conversion-in-use"}})
 }
 
 // named is an object of version v1 with its name alone.

@@ -45,14 +45,40 @@ func leave(t *testing.T) {
 	kubectl(t, "", "wait", "--for=condition=Ready", "conversionpolicy/sizes", "--timeout=2m")
 }
 
-// manifestsDeleted: who deletes the manifests is left with nothing that keeps anybody from writing. Injected pods run on.
+// manifestsDeleted: who deletes the manifests is left with nothing that keeps anybody from writing. Injected pods run on. What converts
+// objects that need it stays, until somebody says that it is to go all the same.
 func manifestsDeleted(t *testing.T) {
 	t.Helper()
 	// A namespace takes long to go that has a member's credentials and a Deployment in it.
+	remove := func(part string) (string, error) {
+		return node.Env.KubectlSays("hub", "", "delete", "--ignore-not-found", "--wait=false", "-k", filepath.Join(root(t), "config", "install", part))
+	}
 	for _, part := range []string{"", "injection", "conversion"} {
-		kubectl(t, "", "delete", "--ignore-not-found", "--wait=false", "-k", filepath.Join(root(t), "config", "install", part))
+		if out, err := remove(part); err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
+			t.Errorf("%s: want what converts to stay, got %v\n%s", part, err, out)
+		}
+	}
+	converts(t)
+	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
+	for _, part := range []string{"", "injection", "conversion"} {
+		harness.Eventually(t, "what is left can be deleted", func(context.Context) error {
+			_, err := remove(part)
+			return err
+		})
 	}
 	deletedByHand(t)
+}
+
+// converts: nobody is asked any more but what converts, and custom resources are there in every version.
+func converts(t *testing.T) {
+	t.Helper()
+	creatable(t, map[string]string{
+		"an OverridePolicy": wrongOverride, "a ServiceInjectionPolicy": wrongInjection, "a pod": onePod, "a Service": oneService, "a custom resource": oneSize,
+	})
+	rolledOut(t, "refract-conversion")
+	for _, version := range []string{"v1", "v2"} {
+		kubectl(t, "", "get", "sizes."+version+".example.com", "-A")
+	}
 }
 
 // deletedByHand: whoever has deleted what was installed can write what could be written before it was. What converts custom
@@ -92,11 +118,16 @@ func deletedByHand(t *testing.T) {
 // that it would refuse, pods, Services, and custom resources as they are stored.
 func writable(t *testing.T) {
 	t.Helper()
-	begun := time.Now()
-	for what, manifest := range map[string]string{
+	creatable(t, map[string]string{
 		"an OverridePolicy": wrongOverride, "a ServiceInjectionPolicy": wrongInjection, "a ConversionPolicy": wrongConversion,
 		"a pod": onePod, "a Service": oneService, "a custom resource": oneSize,
-	} {
+	})
+}
+
+func creatable(t *testing.T, manifests map[string]string) {
+	t.Helper()
+	begun := time.Now()
+	for what, manifest := range manifests {
 		harness.Eventually(t, what+" can be written", func(context.Context) error {
 			out, err := node.Env.KubectlSays("hub", manifest, "create", "--dry-run=server", "-f", "-")
 			if err != nil {
@@ -174,7 +205,16 @@ func helm(t *testing.T) {
 			allRolledOut(t, cluster.Images()[0])
 		}},
 	})
-	does(t, "uninstall", "refract")
+	out, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "1m")
+	if err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
+		t.Errorf("want what converts to stay, got %v\n%s", err, out)
+	}
+	converts(t)
+	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
+	harness.Eventually(t, "what is left can be uninstalled", func(context.Context) error {
+		_, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "5m")
+		return err
+	})
 	deletedByHand(t)
 }
 
