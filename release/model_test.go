@@ -22,8 +22,8 @@ import (
 	"refract.dev/match"
 )
 
-// TestModel lets fleets live through whatever may happen to a rollout: edits, failures, clusters that
-// join, leave, and cannot be reached, restarts between any two steps; and looks at every step whether what
+// TestModel lets fleets live through whatever may happen to a rollout: edits of the object and of its policies, failures,
+// clusters that join, leave, and cannot be reached, restarts between any two steps; and looks at every step whether what
 // is promised holds. REFRACT_HISTORIES says how many there are, 500 if it says nothing, and REFRACT_SEED which is the first.
 func TestModel(t *testing.T) {
 	t.Parallel()
@@ -82,6 +82,7 @@ type world struct {
 
 	spec    refractv1alpha1.RolloutPolicySpec
 	floor   *refractv1alpha1.RolloutPolicySpec
+	edits   int64 // Of spec and floor, so far.
 	policy  *Policy
 	hold    bool
 	members []*member
@@ -163,7 +164,7 @@ func (w *world) anySpec() refractv1alpha1.RolloutPolicySpec {
 }
 
 func (w *world) compile() {
-	p, errs := Compile(&refractv1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own"}, Spec: w.spec})
+	p, errs := Compile(&refractv1alpha1.RolloutPolicy{ObjectMeta: metav1.ObjectMeta{Name: "own", Generation: 1 + w.edits}, Spec: w.spec})
 	if len(errs) > 0 {
 		panic(errs)
 	}
@@ -263,6 +264,17 @@ func (w *world) step() error {
 			m.Labels = map[string]string{"region": fmt.Sprintf("r%d", w.IntN(3)), "ring": fmt.Sprint(w.IntN(4))}
 			w.notef("%s labels %v", m.Name, m.Labels)
 		}
+	}
+	if w.IntN(40) == 0 { // Somebody edits what it obeys.
+		if w.floor != nil && w.IntN(2) == 0 {
+			floor := w.anySpec()
+			w.floor = &floor
+		} else {
+			w.spec = w.anySpec()
+		}
+		w.edits++
+		w.compile()
+		w.notef("policy %+v floor %+v", w.spec, w.floor)
 	}
 	w.now = w.now.Add(time.Duration(w.IntN(12)) * time.Second)
 	return w.live(w.IntN(3))
@@ -462,7 +474,7 @@ func (l *laws) turn() error {
 // opened are the waves that this look opened, and in which the target changes something.
 func (l *laws) opened() (waves []int) {
 	from := l.was.Opened
-	if l.was.Target.Name != l.is.Target.Name || l.was.Phase == refractv1alpha1.RolloutReverted {
+	if l.was.Target.Name != l.is.Target.Name || l.was.Phase == refractv1alpha1.RolloutReverted || !reflect.DeepEqual(l.was.Policies, l.is.Policies) {
 		from = 0
 	}
 	if l.in.Policy == nil || l.is.Phase == refractv1alpha1.RolloutComplete || Stopped(l.is) {
@@ -517,6 +529,18 @@ func (l *laws) failing() error {
 		late := l.now.Sub(entry.Since.Time) >= l.policy.timeout
 		if holds && !m.ready && (entry.Ready != nil || late) && !failed(entry.Name) {
 			return fmt.Errorf("%s is not ready, was ready %v, late %t, and has not failed", entry.Name, entry.Ready, late)
+		}
+	}
+	for i := range l.in.Clusters {
+		c := &l.in.Clusters[i]
+		m, wave := l.of(c.Name), l.policy.waveOf(&c.Cluster)
+		if !slices.Contains(l.was.Done, c.Name) || c.Offline || c.Unknown || m.ready || m.content != contentOf(&l.was.Target, m) || wave != int(l.was.Opened)-1 || Stopped(l.is) || failed(c.Name) {
+			continue
+		}
+		if slices.ContainsFunc(l.in.Clusters, func(x Cluster) bool {
+			return !x.Offline && l.policy.waveOf(&x.Cluster) == wave && l.pending(l.is, x.Name)
+		}) {
+			return fmt.Errorf("%s is not ready any more, its wave goes on, and it has not failed", c.Name)
 		}
 	}
 	for i := range l.is.Failed {

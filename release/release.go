@@ -770,7 +770,7 @@ func (r *rollout) reachable() bool {
 
 // complete ends the rollout if nothing is left to be done where it can be, and reports whether it did.
 func (r *rollout) complete() bool {
-	if r.reachable() || int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
+	if int(r.Opened) < r.in.Policy.waves() || !r.over(r.in.Policy.waves()-1) {
 		return false
 	}
 	for i := range r.in.Clusters {
