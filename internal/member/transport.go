@@ -82,7 +82,7 @@ func stay(r *http.Request, _ []*http.Request) error {
 
 // connectionsKept is for API servers behind something that speaks HTTP/1.1 only:
 // as many as a member has writers, and some for reads.
-const connectionsKept = 16
+const connectionsKept = 72
 
 // impatient takes from answers the request to come again later. client-go would
 // do so ten times within one request, and nobody would know that the member is

@@ -24,8 +24,8 @@ type controllers struct {
 }
 
 // startControllers starts them and returns when they are at work, and how long that
-// took.
-func startControllers(b *testing.B, program, kubeconfig string) (*controllers, time.Duration) {
+// took. They get the arguments, too.
+func startControllers(b *testing.B, program, kubeconfig string, args ...string) (*controllers, time.Duration) {
 	b.Helper()
 	log := filepath.Join(b.TempDir(), "run.log")
 	file, err := os.Create(log)
@@ -33,7 +33,7 @@ func startControllers(b *testing.B, program, kubeconfig string) (*controllers, t
 		b.Fatal(err)
 	}
 	defer file.Close()
-	c := &controllers{cmd: exec.Command(program, "run", "--kubeconfig", kubeconfig), log: log}
+	c := &controllers{cmd: exec.Command(program, append([]string{"run", "--kubeconfig", kubeconfig}, args...)...), log: log}
 	c.cmd.Stderr = file
 	began := time.Now()
 	if err := c.cmd.Start(); err != nil {

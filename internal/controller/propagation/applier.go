@@ -87,10 +87,12 @@ type applier struct {
 	begin func(ctx context.Context, member string) (_ context.Context, end func(), ok bool)
 
 	queue       *workQueue[Key]
+	pace        pace // Of the writes, by the lock of the queue.
 	namespaces  *namespaces
 	guard       *guard
 	renderer    *renderer
 	large       largeWrites
+	spare       *spare
 	retries     workqueue.TypedRateLimiter[Key]
 	corrections corrections
 }
@@ -98,8 +100,11 @@ type applier struct {
 func newApplier(a *applier) (*applier, error) {
 	a.retries = workqueue.NewTypedItemExponentialFailureRateLimiter[Key](firstRetry, lastRetry)
 	var err error
-	a.queue, err = newWorkQueue("apply-"+a.member.Name, appliersByMember, a.log, a.applyOne)
-	return a, err
+	if a.queue, err = newWorkQueue("apply-"+a.member.Name, appliersByMember, a.log, a.applyOne); err != nil {
+		return nil, err
+	}
+	a.queue.workers.shared = a.spare
+	return a, nil
 }
 
 // run works until ctx ends and nothing is in flight any more.
@@ -310,7 +315,20 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 	if b == nil {
 		return errOutdated
 	}
-	return a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+	err := a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+	a.wrote(err)
+	return err
+}
+
+// wrote has as many writes be under way from now on as the member is found to be faster with.
+func (a *applier) wrote(err error) {
+	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(strained(err), waiting, now) })
+}
+
+// strained reports whether an error speaks of a member that has too much to do.
+func strained(err error) bool {
+	var said apierrors.APIStatus
+	return err != nil && (!errors.As(err, &said) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err))
 }
 
 // refused deals with a write that failed.

@@ -183,7 +183,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 			hub: hub.uid, sources: sources, policies: policies, members: members, state: state,
 			outdated: func(key Key) { decider.add(key, priorityDependency) },
 		},
-		large: make(chan struct{}, maxLarge),
+		large: make(chan struct{}, maxLarge), spare: &spare{},
 	}).make
 
 	sources.notify = decider.sourceChanged
@@ -218,6 +218,7 @@ type applierFactory struct {
 	namespaces *hubNamespaces
 	renderer   *renderer
 	large      chan struct{} // Has as many as large copies are being written.
+	spare      *spare
 }
 
 func (f *applierFactory) make(m *member.Member) (*applier, error) {
@@ -232,7 +233,7 @@ func (f *applierFactory) make(m *member.Member) (*applier, error) {
 	guard.all = f.options.GuardAll
 	return newApplier(&applier{
 		hub: f.hub, log: log, member: m, cluster: f.members, state: f.state, stations: f.stations, begin: f.options.Shards.Begin,
-		namespaces: ns, guard: guard, renderer: f.renderer, large: newLargeWrites(f.large),
+		namespaces: ns, guard: guard, renderer: f.renderer, large: newLargeWrites(f.large), spare: f.spare,
 	})
 }
 

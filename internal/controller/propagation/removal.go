@@ -97,6 +97,7 @@ func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have mem
 		return a.paused(key, r, left)
 	}
 	found, err := a.member.Copies.Delete(ctx, key, have.UID)
+	a.wrote(err)
 	if err != nil {
 		a.guard.done(key)
 		r.reason, r.message = reasonDeletionFailed, err.Error()

@@ -38,7 +38,11 @@ type workQueue[K comparable] struct {
 
 // workers are the goroutines that work on keys: as many as there are keys that are due, up to a limit.
 type workers struct {
-	limit   int
+	// own are those that the queue has for itself. The limit may be higher: those beyond are taken from what all
+	// queues share.
+	own, limit int
+	shared     *spare // Nil where the limit does not change.
+
 	spawn   func() // Starts one; nil before the start.
 	running int
 	waking  int // Those of them that are about to look for a key.
@@ -48,9 +52,19 @@ type workers struct {
 // wake sees to it that each key that is ready has a worker that is about to look for one, if there may be so many.
 func (w *workers) wake(ready int) {
 	for w.running < w.limit && w.waking < ready {
+		if w.running >= w.own && !w.shared.take() {
+			return
+		}
 		w.running++
 		w.waking++
 		w.spawn()
+	}
+}
+
+// end has one end that runs.
+func (w *workers) end() {
+	if w.running--; w.running >= w.own {
+		w.shared.give()
 	}
 }
 
@@ -100,7 +114,7 @@ func newPriorityQueue[K comparable](
 	}
 	kind, cluster, _ := strings.Cut(name, "-")
 	return &workQueue[K]{
-		do: do, log: log.WithValues("queue", kind), measure: measuresOf(kind, cluster), made: time.Now(), workers: workers{limit: limit},
+		do: do, log: log.WithValues("queue", kind), measure: measuresOf(kind, cluster), made: time.Now(), workers: workers{own: limit, limit: limit},
 	}, nil
 }
 
@@ -185,7 +199,7 @@ func (w *workQueue[K]) run(ctx context.Context) {
 	defer w.mu.Unlock()
 	for {
 		w.workers.waking--
-		if ctx.Err() != nil {
+		if ctx.Err() != nil || w.workers.running > w.workers.limit {
 			break
 		}
 		key, u, since, ok := w.queue.get()
@@ -203,7 +217,15 @@ func (w *workQueue[K]) run(ctx context.Context) {
 		w.workers.waking++
 		w.proceed(now)
 	}
-	w.workers.running--
+	w.workers.end()
+}
+
+// adapt has as many keys worked on at a time as a function says that is told whether others wait, and when that is. It
+// never has fewer than the queue was made with.
+func (w *workQueue[K]) adapt(limit func(waiting bool, now time.Duration) int) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.workers.limit = max(limit(w.queue.ready > 0, w.now()), w.workers.own)
 }
 
 // try works on one key.

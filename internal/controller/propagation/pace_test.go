@@ -1,0 +1,148 @@
+package propagation
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"net/http"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+)
+
+// TestPace asks how many writes are under way to members that differ in how far away they are and in how much they can do,
+// once that has settled.
+func TestPace(t *testing.T) {
+	type member struct {
+		away   time.Duration // A round trip.
+		each   time.Duration // What a write takes it,
+		atOnce int           // and how many it does at a time.
+	}
+	took := func(m member, underWay int) time.Duration {
+		return m.away + max(m.each, m.each*time.Duration(underWay)/time.Duration(m.atOnce))
+	}
+	cases := map[string]struct {
+		reason      string
+		members     []member // One after the other, for 60,000 writes each.
+		idle        bool
+		least, most int
+	}{
+		"Near":     {"It does all that it can with few.", []member{{time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
+		"Far":      {"It would wait for the way most of the time.", []member{{100 * time.Millisecond, 3 * time.Millisecond, 2}}, false, 32, mostAtOnce},
+		"Further":  {"There is a limit.", []member{{300 * time.Millisecond, time.Millisecond, 2}}, false, mostAtOnce, mostAtOnce},
+		"Slow":     {"One that is slow by itself gets no more than one that is near.", []member{{time.Millisecond, 300 * time.Millisecond, 1}}, false, appliersByMember, appliersByMember},
+		"Idle":     {"Nobody waits, so that more would do nothing.", []member{{300 * time.Millisecond, time.Millisecond, 8}}, true, appliersByMember, appliersByMember},
+		"Suddenly": {"One that gets slow is asked for less.", []member{{300 * time.Millisecond, time.Millisecond, 8}, {time.Millisecond, 300 * time.Millisecond, 2}}, false, appliersByMember, appliersByMember},
+		"Nearer":   {"One that comes nearer is, after a while.", []member{{300 * time.Millisecond, 3 * time.Millisecond, 2}, {time.Millisecond, 3 * time.Millisecond, 2}}, false, appliersByMember, 2 * appliersByMember},
+		"Away":     {"One that goes away gets more, after a while.", []member{{time.Millisecond, time.Millisecond, 1}, {300 * time.Millisecond, time.Millisecond, 8}}, false, mostAtOnce, mostAtOnce},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var p pace
+			limit, now := appliersByMember, time.Duration(0)
+			for _, m := range tc.members {
+				tried := 0
+				for i := range 60_000 {
+					now += took(m, limit) / time.Duration(limit)
+					if limit = p.note(false, !tc.idle, now); i > 50_000 && p.from != 0 {
+						tried++
+					}
+				}
+				if tried > 5000 {
+					t.Errorf("It tries something at %d of 10,000 writes", tried)
+				}
+			}
+			if limit = cmp.Or(p.from, limit); limit < tc.least || limit > tc.most {
+				t.Errorf("%s\nwant from %d to %d writes under way, got %d", tc.reason, tc.least, tc.most, limit)
+			}
+			for range 10 {
+				limit = p.note(true, true, now)
+			}
+			if limit != appliersByMember {
+				t.Errorf("One that says that it has too much to do gets no more than any: want %d, got %d", appliersByMember, limit)
+			}
+		})
+	}
+}
+
+func TestStrained(t *testing.T) {
+	cases := map[string]struct {
+		err  error
+		want bool
+	}{
+		"None":       {nil, false},
+		"Network":    {errors.New("no route to host"), true},
+		"TooMany":    {apierrors.NewTooManyRequests("later", 1), true},
+		"Timeout":    {apierrors.NewTimeoutError("late", 1), true},
+		"Refused":    {apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("no")), false},
+		"ServerSide": {apierrors.NewServerTimeout(schema.GroupResource{Resource: "a"}, "patch", 1), true},
+		"Webhook":    {apierrors.NewGenericServerResponse(http.StatusInternalServerError, "patch", schema.GroupResource{}, "", "webhook", 0, true), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := strained(tc.err); got != tc.want {
+				t.Errorf("strained(%v): want %t, got %t", tc.err, tc.want, got)
+			}
+		})
+	}
+}
+
+// TestQueueAdapts: more keys are worked on at a time when the limit rises, as far as all queues together may have more, and
+// fewer when it falls, but never fewer than the queue has for itself.
+func TestQueueAdapts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		running, most := 0, 0
+		var w *workQueue[int]
+		w, err := newWorkQueue("test", 2, discard, func(context.Context, int) (reconcile.Result, error) {
+			w.mu.Lock()
+			running++
+			most = max(most, running)
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			running--
+			w.mu.Unlock()
+			return reconcile.Result{}, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		w.workers.shared = &spare{}
+		w.workers.shared.taken.Store(mostSpare - 3)
+		end := begin(t, w)
+		next := 0
+		at := func(reason string, limit, want int) {
+			t.Helper()
+			w.adapt(func(bool, time.Duration) int { return limit })
+			for range 40 {
+				w.add(next, priorityChanged)
+				next++
+			}
+			time.Sleep(1500 * time.Millisecond) // Whoever is one too many has ended.
+			w.mu.Lock()
+			most = 0
+			w.mu.Unlock()
+			time.Sleep(time.Second)
+			w.mu.Lock()
+			got := most
+			w.mu.Unlock()
+			if got != want {
+				t.Errorf("%s\nwant %d at a time, got %d", reason, want, got)
+			}
+			time.Sleep(time.Hour)
+		}
+		at("It is as it was made.", 2, 2)
+		at("It has what the limit says.", 4, 4)
+		at("Others have the rest.", 10, 5)
+		at("It falls.", 3, 3)
+		at("It has its own in any case.", 1, 2)
+		end()
+		if taken := w.workers.shared.taken.Load(); taken != mostSpare-3 {
+			t.Errorf("want what was shared given back, got %d taken of %d", taken, mostSpare-3)
+		}
+	})
+}

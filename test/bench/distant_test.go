@@ -1,0 +1,168 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/dynamic"
+
+	"refract.dev/test/harness"
+)
+
+// distances are how far away the members of BenchmarkDistant are.
+var distances = []time.Duration{0, 100 * time.Millisecond, 300 * time.Millisecond}
+
+const (
+	// lost is the share of segments that are lost on the way to a member that is away.
+	lost = 0.01
+	// farWriters is how many put the same objects on a member, for the floor: no more are under way by what Refract allows itself.
+	farWriters = 64
+	// farObjects is how many objects there are: far more than are under way at a time.
+	farObjects = 400
+)
+
+// BenchmarkDistant measures how long 400 new objects take to each of three members by itself, of which one is near, one 100 ms
+// and one 300 ms away with 1 % loss, against 64 writers who put the same objects on the hub and on that member the same way. Then to all
+// three at once, which says how much later the objects are on the near one for the two others.
+func BenchmarkDistant(b *testing.B) {
+	e := harness.New(b, harness.Topology{Members: len(distances), Own: true, CRDs: true, Unaudited: true})
+	var direct, through []string
+	for i, m := range e.Members {
+		loss := 0.0
+		if distances[i] > 0 {
+			loss = lost
+		}
+		d, err := e.Distant(m, distances[i], loss)
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(d.Close)
+		direct, through = append(direct, e.Kubeconfig(m)), append(through, d.Kubeconfig)
+		if _, err := e.Refract("join", m, "--kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", d.Kubeconfig,
+			"--label", fmt.Sprintf("away=%d", distances[i].Milliseconds()), "--timeout", "0"); err != nil {
+			b.Fatal(err)
+		}
+	}
+	s := newSystem(b, e.Kubeconfig("hub"), direct...)
+	far := newSystem(b, e.Kubeconfig("hub"), through...)
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), "--deletion-guard=100")
+	b.Cleanup(func() { s.run.kill() })
+	s.policies(b, e, "testdata/policies-distant.yaml")
+	// Each has its first copies, so that what is measured is not the beginning.
+	s.farther(b, "warm", 10, "everywhere", s.members)
+	for b.Loop() {
+		b.ReportMetric(0, "ns/op") // It would hold all of it.
+		floor, alone, together := make([][]float64, len(distances)), make([][]float64, len(distances)), make([][]float64, len(distances))
+		for round := range rounds - 2 {
+			for i, away := range distances {
+				prefix := fmt.Sprintf("floor-%d-%d", round, i)
+				floor[i] = append(floor[i], far.writeTo(b, i, prefix).Seconds())
+				s.clean(b, prefix, farObjects, []dynamic.Interface{s.hub, s.members[i]})
+				prefix, policy := fmt.Sprintf("alone-%d-%d", round, i), fmt.Sprintf("away-%d", away.Milliseconds())
+				alone[i] = append(alone[i], s.farther(b, prefix, farObjects, policy, s.members[i:i+1])...)
+			}
+			for i, took := range s.farther(b, fmt.Sprintf("all-%d", round), farObjects, "everywhere", s.members) {
+				together[i] = append(together[i], took)
+			}
+		}
+		for i, away := range distances {
+			what := fmt.Sprintf("away-%dms", away.Milliseconds())
+			compare(b, what, floor[i], alone[i])
+			compare(b, what+"-beside-others", slices.Clone(alone[i]), together[i])
+		}
+	}
+}
+
+// writeTo puts the objects on the hub and on one member by farWriters, and returns how long that took.
+func (s *system) writeTo(b *testing.B, member int, prefix string) time.Duration {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	next := make(chan int)
+	errs := make([]error, farWriters)
+	var all sync.WaitGroup
+	began := time.Now()
+	for w := range farWriters {
+		all.Go(func() {
+			for i := range next {
+				body, err := json.Marshal(s.object(prefix, i, nil).Object)
+				for _, to := range []dynamic.Interface{s.hub, s.members[member]} {
+					if err == nil {
+						_, err = to.Resource(deployments).Namespace("default").Patch(ctx, name(prefix, i), types.ApplyPatchType, body,
+							metav1.PatchOptions{FieldManager: "bench", Force: new(true)})
+					}
+				}
+				if err != nil {
+					errs[w] = err
+				}
+			}
+		})
+	}
+	for i := range farObjects {
+		next <- i
+	}
+	close(next)
+	all.Wait()
+	took := time.Since(began)
+	for _, err := range errs {
+		if err != nil {
+			b.Fatal(err)
+		}
+	}
+	return took
+}
+
+// farther creates n objects on the hub that a policy places, and returns how long they took to each of these members, in
+// seconds. Then it takes them off again.
+func (s *system) farther(b *testing.B, prefix string, n int, policy string, members []dynamic.Interface) []float64 {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), limit)
+	defer cancel()
+	took := make([]float64, len(members))
+	var arrived sync.WaitGroup
+	var began time.Time
+	begin := make(chan struct{})
+	for i, m := range members {
+		w, err := m.Resource(deployments).Namespace("default").Watch(ctx, metav1.ListOptions{LabelSelector: "hello=world,bench=" + prefix})
+		if err != nil {
+			b.Fatal(err)
+		}
+		arrived.Go(func() {
+			defer w.Stop()
+			<-begin
+			seen := map[string]bool{}
+			for e := range w.ResultChan() {
+				if o, ok := e.Object.(*unstructured.Unstructured); ok {
+					seen[o.GetName()] = true
+				}
+				if len(seen) == n {
+					took[i] = time.Since(began).Seconds()
+					return
+				}
+			}
+		})
+	}
+	began = time.Now()
+	close(begin)
+	if err := s.each(n, func(i int) error {
+		object := s.object(prefix, i, map[string]string{"kubeadmiral.io/propagation-policy-name": policy, "kubeadmiral.io/override-policy-name": "op"})
+		_, err := s.hub.Resource(deployments).Namespace("default").Create(ctx, object, metav1.CreateOptions{})
+		return err
+	}); err != nil {
+		b.Fatal(err)
+	}
+	arrived.Wait()
+	if ctx.Err() != nil {
+		b.Fatalf("not all of %d objects of %s arrived in %s", n, prefix, limit)
+	}
+	s.clean(b, prefix, n, []dynamic.Interface{s.hub})
+	return took
+}
