@@ -26,6 +26,9 @@ func (s *Shards) Run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("preparing the election of a leader: %w", err)
 	}
+	if err := s.bury(ctx); err != nil && ctx.Err() == nil {
+		s.options.Log.Error(err, "Cannot take over from the replica that ran here before: it is waited for")
+	}
 	// What follows ends later than ctx, to give back what there is.
 	inner, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), s.options.Log))
 	var running sync.WaitGroup

@@ -133,8 +133,14 @@ spec:
       {{- toYaml (list .) | nindent 6 }}
       {{- end }}
       {{- end }}
-      {{- with $values.volumes }}
+      {{- $file := include (print $of "replicaFile") . | trim }}
+      {{- if or $file $values.volumes }}
       volumes:
+      {{- end }}
+      {{- if $file }}
+      - {name: replica, emptyDir: {sizeLimit: 1Mi}} # It outlives a container that crashes, and not the pod.
+      {{- end }}
+      {{- with $values.volumes }}
       {{- toYaml . | nindent 6 }}
       {{- end }}
       containers:
@@ -152,6 +158,9 @@ spec:
         - --webhook-service={{ .root.Release.Namespace }}/{{ .name }}
         - --system-namespace={{ .root.Release.Namespace }}
         - --identity=$(POD_NAME)
+        {{- with $file }}
+        - --replica-file={{ . }}
+        {{- end }}
         {{- range $values.extraArgs }}
         - {{ toJson . }}
         {{- end }}
@@ -183,8 +192,13 @@ spec:
           allowPrivilegeEscalation: false
           readOnlyRootFilesystem: true
           capabilities: {drop: [ALL]}
-        {{- with $values.volumeMounts }}
+        {{- if or $file $values.volumeMounts }}
         volumeMounts:
+        {{- end }}
+        {{- with $file }}
+        - {name: replica, mountPath: {{ dir . }}}
+        {{- end }}
+        {{- with $values.volumeMounts }}
         {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end -}}
