@@ -125,6 +125,11 @@ unit: bin/test-run ## Run the tests that need no control plane. ARGS goes to go 
 	$(call say,running tests without control planes)
 	@$(RUN) unit $(ARGS)
 
+.PHONY: faults
+faults: ## Ask whether the model checker of rollouts finds each of a list of faults: minutes.
+	$(call say,having the model checker find faults)
+	@REFRACT_FAULTS=1 $(GO) test -count=1 -vet=off -run 'TestFaults$$' -v ./release
+
 .PHONY: e2e
 e2e: build controlplane bin/test-run bin/test-clusters ## Run the tests against real control planes. ARGS goes to go test.
 	$(call say,running tests with control planes)

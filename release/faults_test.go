@@ -60,6 +60,11 @@ var faults = []struct {
 func TestFaults(t *testing.T) {
 	t.Parallel()
 	compile := os.Getenv("REFRACT_FAULTS") != ""
+	if compile {
+		if out, err := model(t, "release.go", nil); err != nil {
+			t.Fatalf("TestModel fails without a fault: %v\n%s", err, out)
+		}
+	}
 	for i := range faults {
 		f := &faults[i]
 		t.Run(strings.ReplaceAll(f.name, " ", "_"), func(t *testing.T) {
@@ -80,35 +85,45 @@ func TestFaults(t *testing.T) {
 // found fails unless TestModel does with other text in a file.
 func found(t *testing.T, file string, text []byte) {
 	t.Helper()
-	dir := t.TempDir()
-	original, err := filepath.Abs(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	instead, overlay := filepath.Join(dir, file), filepath.Join(dir, "overlay.json")
-	replaced, err := json.Marshal(map[string]map[string]string{"Replace": {original: instead}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := errors.Join(os.WriteFile(instead, text, 0o600), os.WriteFile(overlay, replaced, 0o600)); err != nil {
-		t.Fatal(err)
-	}
-	program := filepath.Join(dir, "release.test")
-	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
-		t.Fatalf("compiling: %v\n%s", err, out)
-	}
-	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestModel$", "-test.timeout", "2m")
-	cmd.Env = append(os.Environ(), "REFRACT_HISTORIES=2000")
-	out, err := cmd.CombinedOutput()
+	out, err := model(t, file, text)
 	var exit *exec.ExitError
 	if !errors.As(err, &exit) {
 		t.Fatalf("TestModel finds nothing: %v\n%s", err, out)
 	}
-	for line := range strings.Lines(string(out)) {
-		if strings.Contains(line, "model_test.go") || strings.Contains(line, "panic") {
+	for line := range strings.Lines(out) {
+		if strings.Contains(line, "model_test.go") || strings.Contains(line, "panic: runtime error") {
 			t.Log(strings.TrimSpace(line))
 			return
 		}
 	}
 	t.Fatalf("it ends in another way: %v\n%s", err, out)
+}
+
+// model runs TestModel with other text in a file, unless that is nil.
+func model(t *testing.T, file string, text []byte) (out string, err error) {
+	t.Helper()
+	dir := t.TempDir()
+	replaced := map[string]string{}
+	if text != nil {
+		original, err := filepath.Abs(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		replaced[original] = filepath.Join(dir, file)
+		if err := os.WriteFile(replaced[original], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlay, program := filepath.Join(dir, "overlay.json"), filepath.Join(dir, "release.test")
+	said, err := json.Marshal(map[string]map[string]string{"Replace": replaced})
+	if err := errors.Join(err, os.WriteFile(overlay, said, 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	if out, err := exec.CommandContext(t.Context(), "go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", program, ".").CombinedOutput(); err != nil {
+		t.Fatalf("compiling: %v\n%s", err, out)
+	}
+	cmd := exec.CommandContext(t.Context(), program, "-test.run", "^TestModel$", "-test.timeout", "10m")
+	cmd.Env = append(os.Environ(), "REFRACT_HISTORIES=2000")
+	all, err := cmd.CombinedOutput()
+	return string(all), err
 }

@@ -70,7 +70,7 @@ type controllers struct {
 	elect         bool
 	leaseDuration time.Duration
 	identity      string
-	replicaFile   string
+	podUID        string
 	log           logr.Logger
 	// owners are what is written for ourselves belongs to. It is set when it is run.
 	owners *owner.Owners
@@ -343,7 +343,7 @@ func (c *controllers) shards(cfg *rest.Config, changed func()) (*sharding.Shards
 	}
 	return sharding.New(sharding.Options{
 		Leases: clients.CoordinationV1(), Namespace: c.systemNamespace, Identity: c.identity,
-		LeaseDuration: c.leaseDuration, ReplicaFile: c.replicaFile, Log: c.log.WithName("shards"), OnChange: changed,
+		LeaseDuration: c.leaseDuration, PodUID: c.podUID, Log: c.log.WithName("shards"), OnChange: changed,
 	})
 }
 

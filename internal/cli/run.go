@@ -139,8 +139,8 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.BoolVar(&c.elect, "leader-elect", true, "share the work with other replicas; off only if there never is another")
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
-	f.StringVar(&c.replicaFile, "replica-file", "",
-		"`file` on a local disk, which no other replica has, that says which one ran here before: when that has crashed it is not waited for")
+	f.StringVar(&c.podUID, "pod-uid", "",
+		"`UID` of the pod that this program is the only one of, by the downward API: when its container crashed and is started again it need not wait for --lease-duration")
 }
 
 // check returns an error if the flags do not go together.

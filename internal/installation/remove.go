@@ -75,7 +75,8 @@ func (r *Removal) Run(ctx context.Context) ([]Kept, error) {
 	}
 	var stays, goes []Part
 	for _, part := range Parts() {
-		if slices.ContainsFunc(kept, func(k Kept) bool { return k.Service == part.Deployment }) {
+		// What converts may be done by the program of another part.
+		if slices.ContainsFunc(kept, func(k Kept) bool { return k.Service == part.Deployment || part == Conversion }) {
 			stays = append(stays, part)
 			continue
 		}

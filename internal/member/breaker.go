@@ -60,7 +60,7 @@ func (b *breaker) note(err error) {
 		b.failures = 0
 	case was && b.now().Before(b.until):
 		// It was under way when the others began to wait: a try it was not.
-	case concernsAll(err):
+	case ConcernsAll(err):
 		b.failures++
 		if b.failures >= breakerTrips {
 			b.until = b.now().Add(jitter(min(firstPause<<min(b.failures-breakerTrips, 10), lastPause)))
@@ -77,9 +77,12 @@ func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1) //nolint:gosec // No secret hangs on it.
 }
 
-// concernsAll tells errors that concern the whole member from those that concern
-// one object, or one type of objects.
-func concernsAll(err error) bool {
+// ConcernsAll tells errors that concern the whole member, as one that is overloaded or cannot be reached, from those that
+// concern one object, or one type of objects. That there is none, or that we gave up, concerns nobody.
+func ConcernsAll(err error) bool {
+	if err == nil {
+		return false
+	}
 	var status apierrors.APIStatus
 	if !errors.As(err, &status) {
 		return !errors.Is(err, context.Canceled)

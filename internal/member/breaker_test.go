@@ -35,8 +35,8 @@ func TestConcernsAll(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			if got := concernsAll(tc.err); got != tc.want {
-				t.Errorf("%s\nconcernsAll(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
+			if got := ConcernsAll(tc.err); got != tc.want {
+				t.Errorf("%s\nConcernsAll(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
 			}
 		})
 	}

@@ -21,6 +21,7 @@ const (
 
 	assignmentAnnotation = "refract.dev/assignment"
 	reportAnnotation     = "refract.dev/report"
+	podAnnotation        = "refract.dev/pod-uid"
 )
 
 // leaseClient reads, watches and removes the Leases of all replicas.

@@ -15,6 +15,7 @@ import (
 type replicaLease struct {
 	client *leaseClient
 	id     string
+	pod    string // Its UID; empty outside of pods.
 	lasts  time.Duration
 
 	lease   *coordinationv1.Lease // As it was written last; nil before that.
@@ -59,6 +60,9 @@ func (r *replicaLease) write(ctx context.Context, now time.Time, said string) (*
 		lease = r.lease.DeepCopy()
 	}
 	metav1.SetMetaDataAnnotation(&lease.ObjectMeta, reportAnnotation, said)
+	if r.pod != "" {
+		metav1.SetMetaDataAnnotation(&lease.ObjectMeta, podAnnotation, r.pod)
+	}
 	lasts := int32(r.lasts / time.Second)
 	lease.Spec.HolderIdentity = &r.id
 	lease.Spec.LeaseDurationSeconds = &lasts

@@ -27,7 +27,7 @@ func (s *Shards) Run(ctx context.Context) error {
 		return fmt.Errorf("preparing the election of a leader: %w", err)
 	}
 	if err := s.bury(ctx); err != nil && ctx.Err() == nil {
-		s.options.Log.Error(err, "Cannot take over from the replica that ran here before: it is waited for")
+		s.options.Log.Error(err, "Cannot take over yet from the replica that ran in this pod before")
 	}
 	// What follows ends later than ctx, to give back what there is.
 	inner, cancel := context.WithCancel(klog.NewContext(context.WithoutCancel(ctx), s.options.Log))
@@ -73,6 +73,9 @@ func (s *Shards) loop(ctx context.Context, deposed <-chan struct{}) error {
 
 // step does all that is to be done now.
 func (s *Shards) step(ctx context.Context) error {
+	if err := s.bury(ctx); err != nil {
+		return err
+	}
 	if time.Since(s.lease.renewed) >= s.client.period {
 		if err := s.renew(ctx); err != nil {
 			return err

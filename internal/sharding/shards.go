@@ -27,7 +27,7 @@
 //     either a report of the replica that names the version to be replaced, and does
 //     not name the member as held, or the replica's Lease is gone.
 //  4. A Lease goes in three ways. Its replica deletes it when it has stopped all
-//     work. Or another does that knows that its process has ended. Or the leader deletes it after it saw it unchanged for as long as the
+//     work. Or the next process in its pod does. Or the leader deletes it after it saw it unchanged for as long as the
 //     Lease says that it lasts, by the leader's own clock, and on the condition that
 //     it is unchanged still.
 //  5. A replica works only while its Lease is certain to be there: until two thirds
@@ -63,10 +63,10 @@
 // for the duration of the Lease, and if it led, until the next leader has
 // waited as long, which it does at the same time. This is so for the next process
 // of the same identity too: that one name was not given to two processes
-// is more than can be known here. What can be known is that a process has ended which had a
-// file locked ([Options.ReplicaFile]): the next one with that file, as in a container that
-// is started anew, takes the Leases of that one away, and works at once. A write that it
-// had sent can be under way for a moment then, as under "outside" above.
+// is more than can be known here. The UID of a pod is ([Options.PodUID]): a kubelet starts a
+// container again only when its process has ended, so that the next one takes the Leases of
+// that away, and works at once. A write that it had sent can be under way for a
+// moment then, as under "outside" above.
 //
 // If the record is deleted or damaged, the next one begins with a fence: every
 // replica stops all, and says so, before anyone is given anything.
@@ -76,7 +76,6 @@ import (
 	"context"
 	"crypto/rand"
 	"encoding/hex"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -97,10 +96,9 @@ type Options struct {
 	// LeaseDuration is how long the work of a replica that crashed rests. It is in
 	// whole seconds, at least 2; 0 is 15 s. Replicas may differ in it.
 	LeaseDuration time.Duration
-	// ReplicaFile, if set, is a file on a local disk that this process has locked for as long as it lives, and that names it: if
-	// it names another when Run begins, that has ended, and is not waited for. Its folder must exist. If another process
-	// has it locked it is left alone.
-	ReplicaFile string
+	// PodUID is the UID of the pod whose container this process is, and has to itself; empty outside of pods. A container is started
+	// again only when its process before has ended: what that held is taken over at once.
+	PodUID string
 	// Log is told of changes of hands, and of what goes wrong.
 	Log logr.Logger
 	// OnChange, if set, is called when this replica was given a member, or has one no
@@ -119,7 +117,7 @@ type Shards struct {
 	alone   bool
 	poke    chan struct{} // Has something to do.
 
-	succession *succession // Nil without a file.
+	buried     bool // Nothing is left of the processes before in this pod.
 	owned      *ownership
 	leadership *leadership
 	client     *leaseClient
@@ -140,19 +138,10 @@ func New(o Options) (*Shards, error) {
 		return nil, err
 	}
 	s := &Shards{options: o, id: id, poke: make(chan struct{}, 1)}
-	if o.ReplicaFile != "" {
-		s.succession, err = succeed(o.ReplicaFile, id)
-		switch {
-		case errors.Is(err, errRuns):
-			o.Log.Info("Another process that runs has the file of this replica: give each its own", "file", o.ReplicaFile)
-		case err != nil:
-			return nil, fmt.Errorf("the file that says which replica ran here before: %w", err)
-		}
-	}
 	s.owned = newOwnership(s.changed, s.wake)
 	s.leadership = &leadership{changed: s.elected}
 	s.client = &leaseClient{leases: o.Leases.Leases(o.Namespace), namespace: o.Namespace, period: o.period()}
-	s.lease = &replicaLease{client: s.client, id: id, lasts: o.LeaseDuration}
+	s.lease = &replicaLease{client: s.client, id: id, pod: o.PodUID, lasts: o.LeaseDuration}
 	s.assigner = &assigner{client: s.client, id: id, lasts: o.LeaseDuration, log: o.Log, wake: s.wake}
 	return s, nil
 }

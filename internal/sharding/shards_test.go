@@ -5,8 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -41,15 +39,15 @@ func (s *stage) enter(identity string) *player {
 	return s.enterWith(identity, "")
 }
 
-// enterWith starts one with a file that says who was there before.
-func (s *stage) enterWith(identity, file string) *player {
+// enterWith starts one in a pod.
+func (s *stage) enterWith(identity, pod string) *player {
 	s.Helper()
 	p := &player{
 		link:  &link{server: s.server, random: rand.New(rand.NewPCG(1, 1)), delay: 5 * time.Millisecond},
 		ended: make(chan error, 1),
 	}
 	var err error
-	p.Shards, err = New(Options{Leases: p.link, Identity: identity, ReplicaFile: file, Log: logr.Discard(), OnChange: func() { p.changes.Add(1) }})
+	p.Shards, err = New(Options{Leases: p.link, Identity: identity, PodUID: pod, Log: logr.Discard(), OnChange: func() { p.changes.Add(1) }})
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -292,22 +290,22 @@ func TestCrash(t *testing.T) {
 	})
 }
 
-// TestCrashedBefore: whoever knows by a file that the process before it has ended does not wait for it; whoever does not know,
-// as that one still runs, does.
+// TestCrashedBefore: whoever is the next in a pod does not wait for the process before; whoever is in another does, whatever
+// its name is.
 func TestCrashedBefore(t *testing.T) {
 	cases := map[string]struct {
 		reason      string
-		ends        bool
+		pod         string
 		others      bool // Another replica leads.
 		least, most time.Duration
 	}{
-		"Ended":       {reason: "It has all at once.", ends: true, most: 2 * time.Second},
-		"EndedOthers": {reason: "It has its half of them at once.", ends: true, others: true, most: 2 * time.Second},
-		"Runs":        {reason: "One that cannot be heard may be at work.", least: 10 * time.Second, most: 40 * time.Second},
+		"SamePod":       {reason: "It has all at once.", pod: "1", most: 2 * time.Second},
+		"SamePodOthers": {reason: "It has its half of them at once.", pod: "1", others: true, most: 2 * time.Second},
+		"OtherPod":      {reason: "One that cannot be heard may be at work.", pod: "2", least: 10 * time.Second, most: 40 * time.Second},
+		"NoPod":         {reason: "So it may outside of pods.", least: 10 * time.Second, most: 40 * time.Second},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			file := filepath.Join(t.TempDir(), "replica")
 			perform(t, func(s *stage) {
 				want, all := 4, []*player{}
 				if tc.others {
@@ -315,17 +313,12 @@ func TestCrashedBefore(t *testing.T) {
 					s.within(20*time.Second, "the other has all", func() bool { return count(other) == 4 })
 					want, all = 2, append(all, other)
 				}
-				before := s.enterWith("a", file)
+				before := s.enterWith("a", "1")
 				s.within(20*time.Second, "it has its part", func() bool { return count(before) == want })
 				before.link.set(func(l *link) { l.loss = 1 }) // Of what it does at its end nothing arrives.
 				before.stop()
 				<-before.ended
-				if tc.ends {
-					if err := before.succession.file.Close(); err != nil {
-						s.Fatal(err)
-					}
-				}
-				after := s.enterWith("a", file)
+				after := s.enterWith("a", tc.pod)
 				took := s.within(tc.most, tc.reason, func() bool { return count(after) == want })
 				if took < tc.least {
 					s.Errorf("%s\nwant it to take %s at least, got %s", tc.reason, tc.least, took)
@@ -335,43 +328,6 @@ func TestCrashedBefore(t *testing.T) {
 				}
 			})
 		})
-	}
-}
-
-// TestSucceed: only a whole id is believed, and a file that cannot be had is said.
-func TestSucceed(t *testing.T) {
-	cases := map[string]struct {
-		reason, text, want string
-	}{
-		"None":  {"Nobody was there before.", "", ""},
-		"One":   {"It says who was.", "a-1\n", "a-1"},
-		"Half":  {"A crash while it was written.", "a-", ""},
-		"Large": {"It is none of ours.", strings.Repeat("a", 1000) + "\n", ""},
-	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			path := filepath.Join(t.TempDir(), "replica")
-			if err := os.WriteFile(path, []byte(tc.text), 0o600); err != nil {
-				t.Fatal(err)
-			}
-			got, err := succeed(path, "b-2")
-			if err != nil {
-				t.Fatal(err)
-			}
-			defer got.file.Close()
-			if got.before != tc.want {
-				t.Errorf("%s\nwant %q, got %q", tc.reason, tc.want, got.before)
-			}
-			if text, err := os.ReadFile(path); err != nil || string(text) != "b-2\n" {
-				t.Errorf("want it to name this one, got %q, %v", text, err)
-			}
-			if _, err := succeed(path, "c-3"); !errors.Is(err, errRuns) {
-				t.Errorf("want %v while the one before runs, got %v", errRuns, err)
-			}
-		})
-	}
-	if _, err := New(Options{Identity: "a", ReplicaFile: filepath.Join(t.TempDir(), "none", "replica")}); err == nil {
-		t.Error("want an error for a folder that does not exist")
 	}
 }
 

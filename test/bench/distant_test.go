@@ -148,6 +148,7 @@ func (s *system) farther(b *testing.B, prefix string, n int, policy string, memb
 					return
 				}
 			}
+			b.Errorf("the watch for %s ended after %d of %d objects", prefix, len(seen), n)
 		})
 	}
 	began = time.Now()

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -41,6 +40,9 @@ const (
 	limit = 2 * time.Minute
 )
 
+// samePod is the flag by which controllers know that those before them have ended, as in a container that is started again.
+const samePod = "--pod-uid=bench"
+
 var deployments = schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 
 // BenchmarkFan measures the whole system with three bare members, each figure with
@@ -57,7 +59,7 @@ func BenchmarkFan(b *testing.B) {
 		kubeconfigs = append(kubeconfigs, e.Kubeconfig(m))
 	}
 	s := newSystem(b, e.Kubeconfig("hub"), kubeconfigs...)
-	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), s.replicaFile)
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), samePod)
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {
@@ -173,7 +175,7 @@ func (s *system) restart(b *testing.B, e *harness.Env, kubeconfigs []string) {
 	s.run.kill()
 	began := time.Now()
 	var ready time.Duration
-	s.run, ready = startControllers(b, program(b, e), e.Kubeconfig("hub"), s.replicaFile)
+	s.run, ready = startControllers(b, program(b, e), e.Kubeconfig("hub"), samePod)
 	s.propagate(b, "after", 1)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(time.Since(began).Seconds(), "restart-first-change-s")
@@ -189,17 +191,13 @@ type system struct {
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
 	run      *controllers
-	// replicaFile is the flag that has controllers know that those before them have ended.
-	replicaFile string
 	// rewrote is how many copies the last restart wrote.
 	rewrote float64
 }
 
 func newSystem(b *testing.B, hub string, members ...string) *system {
 	b.Helper()
-	s := &system{
-		hub: dynamicClient(b, hub), template: &unstructured.Unstructured{}, replicaFile: "--replica-file=" + filepath.Join(b.TempDir(), "replica"),
-	}
+	s := &system{hub: dynamicClient(b, hub), template: &unstructured.Unstructured{}}
 	for _, m := range members {
 		s.members = append(s.members, dynamicClient(b, m))
 	}

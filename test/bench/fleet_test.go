@@ -238,7 +238,7 @@ func (s *simulated) join(b *testing.B) {
 		b.Fatal(err)
 	}
 	began := time.Now()
-	s.refract, _ = startControllers(b, s.program, s.hub, s.system.replicaFile)
+	s.refract, _ = startControllers(b, s.program, s.hub, samePod)
 	b.Cleanup(func() { s.refract.kill() })
 	s.until(b, func() bool {
 		var list corev1alpha1.FederatedClusterList
@@ -325,7 +325,7 @@ func (s *simulated) restart(b *testing.B) {
 	before := s.requests(b)
 	began := time.Now()
 	var ready time.Duration
-	s.refract, ready = startControllers(b, s.program, s.hub, s.system.replicaFile)
+	s.refract, ready = startControllers(b, s.program, s.hub, samePod)
 	settled := s.settle(b)
 	b.ReportMetric(ready.Seconds(), "restart-s")
 	b.ReportMetric(settled.Sub(began).Seconds(), "restart-settled-s")

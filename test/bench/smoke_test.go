@@ -33,7 +33,7 @@ func BenchmarkSmoke(b *testing.B) {
 		kubeconfigs = append(kubeconfigs, e.Kubeconfig(m))
 	}
 	s := newSystem(b, e.Kubeconfig("hub"), kubeconfigs...)
-	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), s.replicaFile)
+	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), samePod)
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies.yaml")
 	for b.Loop() {

@@ -133,14 +133,8 @@ spec:
       {{- toYaml (list .) | nindent 6 }}
       {{- end }}
       {{- end }}
-      {{- $file := include (print $of "replicaFile") . | trim }}
-      {{- if or $file $values.volumes }}
-      volumes:
-      {{- end }}
-      {{- if $file }}
-      - {name: replica, emptyDir: {sizeLimit: 1Mi}} # It outlives a container that crashes, and not the pod.
-      {{- end }}
       {{- with $values.volumes }}
+      volumes:
       {{- toYaml . | nindent 6 }}
       {{- end }}
       containers:
@@ -158,8 +152,8 @@ spec:
         - --webhook-service={{ .root.Release.Namespace }}/{{ .name }}
         - --system-namespace={{ .root.Release.Namespace }}
         - --identity=$(POD_NAME)
-        {{- with $file }}
-        - --replica-file={{ . }}
+        {{- if eq .name "refract" }}
+        - --pod-uid=$(POD_UID)
         {{- end }}
         {{- range $values.extraArgs }}
         - {{ toJson . }}
@@ -167,6 +161,10 @@ spec:
         env:
         - name: POD_NAME
           valueFrom: {fieldRef: {fieldPath: metadata.name}}
+        {{- if eq .name "refract" }}
+        - name: POD_UID
+          valueFrom: {fieldRef: {fieldPath: metadata.uid}}
+        {{- end }}
         {{- with dig "limits" "memory" "" ($values.resources | default dict) }}
         {{- include (print $of "memory") $ | trim | nindent 8 }}
         - {name: GOMEMLIMIT, value: {{ include "refract.nineTenths" . }}}
@@ -192,13 +190,8 @@ spec:
           allowPrivilegeEscalation: false
           readOnlyRootFilesystem: true
           capabilities: {drop: [ALL]}
-        {{- if or $file $values.volumeMounts }}
-        volumeMounts:
-        {{- end }}
-        {{- with $file }}
-        - {name: replica, mountPath: {{ dir . }}}
-        {{- end }}
         {{- with $values.volumeMounts }}
+        volumeMounts:
         {{- toYaml . | nindent 8 }}
         {{- end }}
 {{- end -}}

@@ -322,13 +322,7 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 
 // wrote has as many writes be under way from now on as the member is found to be faster with.
 func (a *applier) wrote(err error) {
-	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(strained(err), waiting, now) })
-}
-
-// strained reports whether an error speaks of a member that has too much to do.
-func strained(err error) bool {
-	var said apierrors.APIStatus
-	return err != nil && (!errors.As(err, &said) || apierrors.IsTooManyRequests(err) || apierrors.IsTimeout(err) || apierrors.IsServerTimeout(err))
+	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(member.ConcernsAll(err), waiting, now) })
 }
 
 // refused deals with a write that failed.

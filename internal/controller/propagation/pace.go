@@ -12,7 +12,7 @@ const (
 	mostAtOnce = 64
 	// mostSpare is how many may be, to all members together, beyond appliersByMember for each.
 	mostSpare = 1024
-	// It is left at that for so long when more writes were no faster, and fewer were slower: longer each time, up to the last.
+	// For so long nothing is tried when more writes were no faster, and fewer were slower: longer each time, up to the last.
 	firstPaceRest = 2 * time.Second
 	lastPaceRest  = 30 * time.Second
 )
@@ -35,12 +35,14 @@ type pace struct {
 	from int
 	rate float64 // Writes a second, with from, or with the limit.
 	down bool    // Half as many are tried next.
-	// again is when something is tried next, by the time that note is given, and rest how long it was left at that.
+	// again is when something is tried next, by the time that note is given, and rest for how long nothing was tried last.
 	again, rest time.Duration
 
 	// skip is how many of those writes are still to come that began with another limit, n how many came after them, since began.
 	skip, n int
 	began   time.Duration
+	// strain is how many writes may still fail that were under way when one before them did.
+	strain int
 }
 
 // note takes that a write has ended; whether it failed in a way which speaks of a member that is overloaded, and whether others
@@ -49,8 +51,11 @@ func (p *pace) note(strained, waiting bool, now time.Duration) int {
 	switch {
 	case p.limit == 0:
 		p.settle(appliersByMember, 0)
+	case strained && p.strain > 0: // It was under way when the member was found to be overloaded.
+		p.strain--
 	case strained:
-		p.settle(max(p.limit/2, appliersByMember), now+lastPaceRest)
+		p.strain = p.limit
+		p.settle(max(p.limit/2, appliersByMember), p.rested(now))
 	case !waiting:
 		p.settle(cmp.Or(p.from, p.limit), p.again)
 	case p.skip > 0:
@@ -58,6 +63,7 @@ func (p *pace) note(strained, waiting bool, now time.Duration) int {
 			p.n, p.began = 0, now
 		}
 	default:
+		p.strain = 0
 		if p.n++; p.n >= 2*p.limit && now > p.began {
 			p.decide(float64(p.n)/(now-p.began).Seconds(), now)
 		}

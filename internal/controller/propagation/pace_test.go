@@ -3,14 +3,10 @@ package propagation
 import (
 	"cmp"
 	"context"
-	"errors"
-	"net/http"
 	"testing"
 	"testing/synctest"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
@@ -59,7 +55,7 @@ func TestPace(t *testing.T) {
 			if limit = cmp.Or(p.from, limit); limit < tc.least || limit > tc.most {
 				t.Errorf("%s\nwant from %d to %d writes under way, got %d", tc.reason, tc.least, tc.most, limit)
 			}
-			for range 10 {
+			for range 10 * mostAtOnce {
 				limit = p.note(true, true, now)
 			}
 			if limit != appliersByMember {
@@ -69,25 +65,20 @@ func TestPace(t *testing.T) {
 	}
 }
 
-func TestStrained(t *testing.T) {
-	cases := map[string]struct {
-		err  error
-		want bool
-	}{
-		"None":       {nil, false},
-		"Network":    {errors.New("no route to host"), true},
-		"TooMany":    {apierrors.NewTooManyRequests("later", 1), true},
-		"Timeout":    {apierrors.NewTimeoutError("late", 1), true},
-		"Refused":    {apierrors.NewForbidden(schema.GroupResource{Resource: "a"}, "a", errors.New("no")), false},
-		"ServerSide": {apierrors.NewServerTimeout(schema.GroupResource{Resource: "a"}, "patch", 1), true},
-		"Webhook":    {apierrors.NewGenericServerResponse(http.StatusInternalServerError, "patch", schema.GroupResource{}, "", "webhook", 0, true), false},
+// TestPaceStrained: writes that fail together count once.
+func TestPaceStrained(t *testing.T) {
+	p := pace{limit: mostAtOnce}
+	for range mostAtOnce {
+		p.note(true, true, time.Second)
 	}
-	for name, tc := range cases {
-		t.Run(name, func(t *testing.T) {
-			if got := strained(tc.err); got != tc.want {
-				t.Errorf("strained(%v): want %t, got %t", tc.err, tc.want, got)
-			}
-		})
+	if p.limit != mostAtOnce/2 {
+		t.Errorf("want %d writes under way after a connection broke with %d, got %d", mostAtOnce/2, mostAtOnce, p.limit)
+	}
+	for range mostAtOnce {
+		p.note(true, true, time.Second)
+	}
+	if p.limit != mostAtOnce/4 {
+		t.Errorf("want %d when it breaks again, got %d", mostAtOnce/4, p.limit)
 	}
 }
 
