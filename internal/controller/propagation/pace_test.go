@@ -74,7 +74,7 @@ func TestPaceStrained(t *testing.T) {
 	if p.limit != mostAtOnce/2 {
 		t.Errorf("want %d writes under way after a connection broke with %d, got %d", mostAtOnce/2, mostAtOnce, p.limit)
 	}
-	for range mostAtOnce {
+	for range mostAtOnce / 2 {
 		p.note(true, true, time.Second)
 	}
 	if p.limit != mostAtOnce/4 {
