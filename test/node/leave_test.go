@@ -206,8 +206,12 @@ func helm(t *testing.T) {
 		}},
 	})
 	out, err := run(t, program, "uninstall", "refract", "--namespace", system, "--wait", "--timeout", "1m")
-	if err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
+	if err == nil || !strings.Contains(out, "failed to delete release") { // It does not say why.
 		t.Errorf("want what converts to stay, got %v\n%s", err, out)
+	}
+	out, err = node.Env.KubectlSays("hub", "", "delete", "deployment", "refract-conversion", "-n", system, "--dry-run=server")
+	if err == nil || !strings.Contains(out, "ConversionPolicy sizes converts sizes.example.com") {
+		t.Errorf("want kubectl to say why, got %v\n%s", err, out)
 	}
 	converts(t)
 	kubectl(t, "", "delete", "validatingadmissionpolicybinding", "refract-conversion-in-use")
