@@ -86,8 +86,7 @@ func TestFaults(t *testing.T) {
 func found(t *testing.T, file string, text []byte) {
 	t.Helper()
 	out, err := model(t, file, text)
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
+	if _, fails := errors.AsType[*exec.ExitError](err); !fails {
 		t.Fatalf("TestModel finds nothing: %v\n%s", err, out)
 	}
 	for line := range strings.Lines(out) {

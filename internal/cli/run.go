@@ -140,7 +140,7 @@ func (c *controllers) addFlags(f *pflag.FlagSet) {
 	f.DurationVar(&c.leaseDuration, "lease-duration", 15*time.Second, "how long the work of a replica that crashed rests")
 	f.StringVar(&c.identity, "identity", hostName(), "`name` of this replica")
 	f.StringVar(&c.podUID, "pod-uid", "",
-		"`UID` of the pod that this program is the only one of, by the downward API: when its container crashed and is started again it need not wait for --lease-duration")
+		"`UID` of the pod that this program is the only one of, by the downward API: after a crash of its container it need not wait for --lease-duration")
 }
 
 // check returns an error if the flags do not go together.

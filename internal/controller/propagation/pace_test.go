@@ -93,7 +93,7 @@ func TestQueueAdapts(t *testing.T) {
 			running++
 			most = max(most, running)
 			w.mu.Unlock()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			w.mu.Lock()
 			running--
 			w.mu.Unlock()
@@ -113,18 +113,18 @@ func TestQueueAdapts(t *testing.T) {
 				w.add(next, priorityChanged)
 				next++
 			}
-			time.Sleep(1500 * time.Millisecond) // Whoever is one too many has ended.
+			<-time.After(1500 * time.Millisecond) // Whoever is one too many has ended.
 			w.mu.Lock()
 			most = 0
 			w.mu.Unlock()
-			time.Sleep(time.Second)
+			<-time.After(time.Second)
 			w.mu.Lock()
 			got := most
 			w.mu.Unlock()
 			if got != want {
 				t.Errorf("%s\nwant %d at a time, got %d", reason, want, got)
 			}
-			time.Sleep(time.Hour)
+			<-time.After(time.Hour)
 		}
 		at("It is as it was made.", 2, 2)
 		at("It has what the limit says.", 4, 4)
