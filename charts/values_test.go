@@ -232,7 +232,7 @@ func TestMemory(t *testing.T) {
 			t.Errorf("%s: %v", limit, err)
 			continue
 		}
-		got, _ := at(all["Deployment/refract"].Object, "spec.template.spec.containers.0.env.1.value")
+		got, _ := at(all["Deployment/refract"].Object, "spec.template.spec.containers.0.env.2.value")
 		if want == "" && got == nil {
 			continue
 		}
