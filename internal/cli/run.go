@@ -154,6 +154,9 @@ func (c *controllers) check() error {
 		return fmt.Errorf("--remove-empty-namespaces-after: want %s or more, or 0, got %s", propagation.LeastEmpty, c.emptyAfter)
 	case c.elect && c.leaseDuration < 2*time.Second:
 		return fmt.Errorf("--lease-duration: want 2s or more, got %s", c.leaseDuration)
+	case strings.Contains(c.podUID, "$("):
+		return withHint(fmt.Errorf("--pod-uid: want a UID, got %q: the container has no such variable", c.podUID),
+			"give it one by valueFrom: {fieldRef: {fieldPath: metadata.uid}}; replicas with the same UID would take each other's work away")
 	case c.injection && !c.webhook.wanted():
 		return withHint(errors.New("--injection needs a webhook, which the API server asks whenever a pod is created"),
 			"give --webhook-service in the cluster, or outside of it --webhook-url with the URL at which its API server finds this program")

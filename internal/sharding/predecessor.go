@@ -39,7 +39,7 @@ func (s *Shards) bury(ctx context.Context) error {
 	}
 	for i := range leases {
 		lease := &leases[i]
-		if !slices.Contains(ended, strings.TrimPrefix(lease.Name, replicaPrefix)) {
+		if id, is := strings.CutPrefix(lease.Name, replicaPrefix); !is || !slices.Contains(ended, id) {
 			continue
 		}
 		if err := s.client.remove(ctx, lease.Name, metav1.Preconditions{UID: &lease.UID}); err != nil {

@@ -73,9 +73,7 @@ func (s *Shards) loop(ctx context.Context, deposed <-chan struct{}) error {
 
 // step does all that is to be done now.
 func (s *Shards) step(ctx context.Context) error {
-	if err := s.bury(ctx); err != nil {
-		return err
-	}
+	buried := s.bury(ctx) // If it fails it is tried again, and this replica goes on: it has to wait, and no more.
 	if time.Since(s.lease.renewed) >= s.client.period {
 		if err := s.renew(ctx); err != nil {
 			return err
@@ -100,9 +98,9 @@ func (s *Shards) step(ctx context.Context) error {
 		}
 	}
 	if !s.Leads() {
-		return nil
+		return buried
 	}
-	return s.assigner.assign(ctx, leases)
+	return errors.Join(buried, s.assigner.assign(ctx, leases))
 }
 
 // renew renews the Lease of this replica, and with it the time that it may work.

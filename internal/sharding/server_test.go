@@ -104,7 +104,7 @@ func (s *server) remove(name string, on *metav1.Preconditions) error {
 	switch {
 	case old == nil:
 		return apierrors.NewNotFound(resource, name)
-	case on != nil && (on.UID != nil && *on.UID != old.UID || on.ResourceVersion != nil && *on.ResourceVersion != old.ResourceVersion):
+	case on != nil && (*on.UID != old.UID || on.ResourceVersion != nil && *on.ResourceVersion != old.ResourceVersion):
 		return apierrors.NewConflict(resource, name, errors.New("it is another version"))
 	}
 	delete(s.leases, name)

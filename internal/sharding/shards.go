@@ -27,9 +27,9 @@
 //     either a report of the replica that names the version to be replaced, and does
 //     not name the member as held, or the replica's Lease is gone.
 //  4. A Lease goes in three ways. Its replica deletes it when it has stopped all
-//     work. Or the next process in its pod does. Or the leader deletes it after it saw it unchanged for as long as the
-//     Lease says that it lasts, by the leader's own clock, and on the condition that
-//     it is unchanged still.
+//     work. Or the next process in its pod does. Or the leader deletes it after it saw
+//     it unchanged for as long as the Lease says that it lasts, by the leader's own
+//     clock, and on the condition that it is unchanged still.
 //  5. A replica works only while its Lease is certain to be there: until two thirds
 //     of that time have passed since the beginning of its last renewal that
 //     succeeded, by its own clock. A renewal names the UID of the Lease, so it fails

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"sync"
@@ -11,7 +10,6 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"refract.dev/test/harness"
@@ -53,6 +51,7 @@ func BenchmarkDistant(b *testing.B) {
 	}
 	s := newSystem(b, e.Kubeconfig("hub"), direct...)
 	far := newSystem(b, e.Kubeconfig("hub"), through...)
+	far.writers = farWriters
 	s.run, _ = startControllers(b, program(b, e), e.Kubeconfig("hub"), "--deletion-guard=100")
 	b.Cleanup(func() { s.run.kill() })
 	s.policies(b, e, "testdata/policies-distant.yaml")
@@ -64,7 +63,7 @@ func BenchmarkDistant(b *testing.B) {
 		for round := range rounds - 2 {
 			for i, away := range distances {
 				prefix := fmt.Sprintf("floor-%d-%d", round, i)
-				floor[i] = append(floor[i], far.writeTo(b, i, prefix).Seconds())
+				floor[i] = append(floor[i], far.write(b, prefix, farObjects, []dynamic.Interface{far.hub, far.members[i]}, "").Seconds())
 				s.clean(b, prefix, farObjects, []dynamic.Interface{s.hub, s.members[i]})
 				prefix, policy := fmt.Sprintf("alone-%d-%d", round, i), fmt.Sprintf("away-%d", away.Milliseconds())
 				alone[i] = append(alone[i], s.farther(b, prefix, farObjects, policy, s.members[i:i+1])...)
@@ -79,45 +78,6 @@ func BenchmarkDistant(b *testing.B) {
 			compare(b, what+"-beside-others", slices.Clone(alone[i]), together[i])
 		}
 	}
-}
-
-// writeTo puts the objects on the hub and on one member by farWriters, and returns how long that took.
-func (s *system) writeTo(b *testing.B, member int, prefix string) time.Duration {
-	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), limit)
-	defer cancel()
-	next := make(chan int)
-	errs := make([]error, farWriters)
-	var all sync.WaitGroup
-	began := time.Now()
-	for w := range farWriters {
-		all.Go(func() {
-			for i := range next {
-				body, err := json.Marshal(s.object(prefix, i, nil).Object)
-				for _, to := range []dynamic.Interface{s.hub, s.members[member]} {
-					if err == nil {
-						_, err = to.Resource(deployments).Namespace("default").Patch(ctx, name(prefix, i), types.ApplyPatchType, body,
-							metav1.PatchOptions{FieldManager: "bench", Force: new(true)})
-					}
-				}
-				if err != nil {
-					errs[w] = err
-				}
-			}
-		})
-	}
-	for i := range farObjects {
-		next <- i
-	}
-	close(next)
-	all.Wait()
-	took := time.Since(began)
-	for _, err := range errs {
-		if err != nil {
-			b.Fatal(err)
-		}
-	}
-	return took
 }
 
 // farther creates n objects on the hub that a policy places, and returns how long they took to each of these members, in

@@ -191,13 +191,15 @@ type system struct {
 	members  []dynamic.Interface
 	template *unstructured.Unstructured
 	run      *controllers
+	// writers is how many put objects somewhere at a time.
+	writers int
 	// rewrote is how many copies the last restart wrote.
 	rewrote float64
 }
 
 func newSystem(b *testing.B, hub string, members ...string) *system {
 	b.Helper()
-	s := &system{hub: dynamicClient(b, hub), template: &unstructured.Unstructured{}}
+	s := &system{hub: dynamicClient(b, hub), template: &unstructured.Unstructured{}, writers: writers}
 	for _, m := range members {
 		s.members = append(s.members, dynamicClient(b, m))
 	}
@@ -349,9 +351,9 @@ func (s *system) clean(b *testing.B, prefix string, n int, from []dynamic.Interf
 // each calls do for 0 to n-1, by as many writers as there are.
 func (s *system) each(n int, do func(i int) error) error {
 	next := make(chan int)
-	errs := make([]error, writers)
+	errs := make([]error, s.writers)
 	var all sync.WaitGroup
-	for w := range writers {
+	for w := range s.writers {
 		all.Go(func() {
 			for i := range next {
 				if err := do(i); err != nil && errs[w] == nil {

@@ -30,5 +30,8 @@ func BenchmarkUpgrade(b *testing.B) {
 		s.propagate(b, "overridden", 200)
 		s.idle(b)
 		s.restart(b, e, kubeconfigs)
+		if s.rewrote > 0 {
+			b.Errorf("an upgrade wrote %.0f copies, want 0", s.rewrote)
+		}
 	}
 }

@@ -41,20 +41,23 @@ type pace struct {
 	// skip is how many of those writes are still to come that began with another limit, n how many came after them, since began.
 	skip, n int
 	began   time.Duration
-	// strain is how many writes may still fail that were under way when one before them did.
+	// strain is how many of those writes are still to end that were under way when one before them failed.
 	strain int
 }
 
 // note takes that a write has ended; whether it failed in a way which speaks of a member that is overloaded, and whether others
 // wait for their turn. It returns how many are to be under way from now on. The time is since any moment.
 func (p *pace) note(strained, waiting bool, now time.Duration) int {
+	together := p.strain > 0
+	if together {
+		p.strain--
+	}
 	switch {
 	case p.limit == 0:
 		p.settle(appliersByMember, 0)
-	case strained && p.strain > 0: // It was under way when the member was found to be overloaded.
-		p.strain--
+	case strained && together: // The member was found to be overloaded already.
 	case strained:
-		p.strain = p.limit
+		p.strain = p.limit - 1
 		p.settle(max(p.limit/2, appliersByMember), p.rested(now))
 	case !waiting:
 		p.settle(cmp.Or(p.from, p.limit), p.again)
@@ -63,7 +66,6 @@ func (p *pace) note(strained, waiting bool, now time.Duration) int {
 			p.n, p.began = 0, now
 		}
 	default:
-		p.strain = 0
 		if p.n++; p.n >= 2*p.limit && now > p.began {
 			p.decide(float64(p.n)/(now-p.began).Seconds(), now)
 		}
@@ -106,7 +108,7 @@ func (p *pace) try(rate float64, now time.Duration) {
 	p.from, p.limit, p.skip = p.limit, next, p.limit
 }
 
-// rested returns until when it is left at that.
+// rested returns until when nothing is tried.
 func (p *pace) rested(now time.Duration) time.Duration {
 	p.rest = min(max(2*p.rest, firstPaceRest), lastPaceRest)
 	return now + p.rest
