@@ -76,7 +76,7 @@ func listener(t *testing.T) (url string, connections *atomic.Int64) {
 // credentials of a member sent nowhere.
 func TestCredentialsStayWithTheirMember(t *testing.T) {
 	t.Parallel()
-	env := harness.New(t, harness.Topology{Members: 1, CRDs: true})
+	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
 	if err := env.JoinAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}

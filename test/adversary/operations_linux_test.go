@@ -63,7 +63,7 @@ func TestTooManyOperations(t *testing.T) {
 // TestOperationsStoredBefore is row 1 for policies that were stored before there was a
 // bound: with them the controllers took gigabytes, again after each restart.
 func TestOperationsStoredBefore(t *testing.T) {
-	env := harness.New(t, harness.Topology{Members: 1, CRDs: true})
+	env := harness.New(t, harness.Topology{Members: 2, CRDs: true})
 	if err := env.JoinAll(t.Context()); err != nil {
 		t.Fatal(err)
 	}

@@ -215,7 +215,7 @@ func (r *referrer) stays(t *testing.T, reason, secret, marker string) {
 // given out on members, however it is written and whenever.
 func TestReferencesOfOverrides(t *testing.T) {
 	t.Parallel()
-	r := &referrer{env: harness.New(t, harness.Topology{Members: 1, CRDs: true})}
+	r := &referrer{env: harness.New(t, harness.Topology{Members: 2, CRDs: true})}
 	t.Cleanup(func() {
 		if t.Failed() && r.controllers != nil {
 			t.Logf("the controllers' log ends:\n%s", harness.LogTail(r.controllers.Log))

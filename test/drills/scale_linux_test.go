@@ -59,11 +59,11 @@ var brief = scale{
 	hubStopped: time.Second,
 
 	// More than are written at once.
-	objects: 30,
-	kills:   5, changesByKill: 25,
-	// More than are decided about at once, and than are written at once.
-	restarted:  100,
-	hubChanges: 50,
+	objects: 20,
+	kills:   4, changesByKill: 20,
+	// More than are decided about at once, and than are written to a member at once in the beginning.
+	restarted:  70,
+	hubChanges: 40,
 	// Takes longer than it takes for whoever was frozen to end and to be back at work.
 	frozenChanges: 60,
 }

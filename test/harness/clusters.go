@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -45,20 +46,92 @@ func Keep(ctx context.Context, dir, assets string, all []Topology) (variable str
 	each, ctx := errgroup.WithContext(ctx)
 	for i, t := range all {
 		each.Go(func() (err error) {
-			at := filepath.Join(dir, strconv.Itoa(i))
-			kept[i], err = playground.Start(ctx, playground.Options{
-				Dir: filepath.Join(at, fleetDir), Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: true,
-			})
-			if err != nil {
-				return err
-			}
-			return remember(ctx, &kept[i].View, at)
+			kept[i], err = startKept(ctx, filepath.Join(dir, strconv.Itoa(i)), assets, t)
+			return err
 		})
 	}
 	if err := each.Wait(); err != nil {
 		return "", nil, errors.Join(err, stop())
 	}
 	return clustersVariable + "=" + dir, stop, nil
+}
+
+// startKept starts control planes in a folder where [take] finds them.
+func startKept(ctx context.Context, at, assets string, t Topology) (*playground.Playground, error) {
+	p, err := playground.Start(ctx, playground.Options{
+		Dir: filepath.Join(at, fleetDir), Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: true,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := remember(ctx, &p.View, at); err != nil {
+		return nil, errors.Join(err, p.Stop())
+	}
+	return p, nil
+}
+
+// shelf are control planes that this process has started, for its tests to use one after the other until it ends.
+type shelf struct {
+	mu  sync.Mutex
+	dir string // Empty until there are some.
+	all []*playground.Playground
+}
+
+// ours are those of this process.
+var ours shelf
+
+// folder returns where they are, or "".
+func (s *shelf) folder() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.dir
+}
+
+// start starts control planes, and lends them.
+func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, error) {
+	at, err := s.place()
+	if err != nil {
+		return nil, err
+	}
+	file, err := os.Create(filepath.Join(at, leaseFile))
+	if err != nil {
+		return nil, err
+	}
+	if !lock(file) {
+		return nil, errors.Join(fmt.Errorf("%s is new, and somebody has locked it", file.Name()), file.Close())
+	}
+	p, err := startKept(ctx, at, assets, t)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.all = append(s.all, p)
+	return &loan{view: &p.View, file: file}, nil
+}
+
+// place makes a folder for control planes.
+func (s *shelf) place() (at string, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.dir == "" {
+		if s.dir, err = os.MkdirTemp("", "refract-kept-"); err != nil {
+			return "", err
+		}
+	}
+	return os.MkdirTemp(s.dir, "")
+}
+
+// close ends them, when nobody uses them any more.
+func (s *shelf) close() error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var each errgroup.Group
+	for _, p := range s.all {
+		each.Go(p.Stop)
+	}
+	s.all = nil
+	return each.Wait()
 }
 
 // remember writes down what the clusters hold now.
@@ -91,17 +164,20 @@ type loan struct {
 }
 
 // borrow returns kept control planes that nobody uses and that are of the topology, as
-// they were at first; nil if there are none.
+// they were at first: those that `make test` keeps before those that this process does. It returns nil if there are none.
 func borrow(ctx context.Context, t Topology) (*loan, error) {
-	dir := os.Getenv(clustersVariable)
-	if dir == "" {
-		return nil, nil //nolint:nilnil // As the comment says.
+	var all []string
+	for _, dir := range []string{os.Getenv(clustersVariable), ours.folder()} {
+		if dir == "" {
+			continue
+		}
+		found, err := filepath.Glob(filepath.Join(dir, "*", fleetDir))
+		if err != nil {
+			return nil, err
+		}
+		slices.Sort(found)
+		all = append(all, found...)
 	}
-	all, err := filepath.Glob(filepath.Join(dir, "*", fleetDir))
-	if err != nil {
-		return nil, err
-	}
-	slices.Sort(all)
 	for _, fleet := range all {
 		at := filepath.Dir(fleet)
 		s, err := playground.Find(ctx, fleet)

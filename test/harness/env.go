@@ -71,7 +71,8 @@ type Env struct {
 //
 // They are some that `make test` keeps, if those are free; otherwise, as when tests
 // run alone, they are started now, from the binaries in the module's bin or in
-// $KUBEBUILDER_ASSETS.
+// $KUBEBUILDER_ASSETS, and this process keeps them for its later tests unless they are
+// [Topology.Own].
 func Open(ctx context.Context, t Topology) (_ *Env, err error) {
 	root, err := Root()
 	if err != nil {
@@ -102,15 +103,12 @@ func Open(ctx context.Context, t Topology) (_ *Env, err error) {
 }
 
 func (e *Env) open(ctx context.Context, t Topology) (err error) {
-	var from *loan
-	if !t.Own {
-		if from, err = borrow(ctx, t); err != nil {
-			return err
-		}
+	if t.Own {
+		err = e.start(ctx, t)
+	} else {
+		err = e.share(ctx, t)
 	}
-	if from != nil {
-		e.View, e.release = from.view, from.giveBack
-	} else if err := e.start(ctx, t); err != nil {
+	if err != nil {
 		return err
 	}
 	e.kubeconfig["hub"] = e.View.Hub().Kubeconfig
@@ -128,6 +126,19 @@ func (e *Env) open(ctx context.Context, t Topology) (err error) {
 	return hub.InstallCRDs(ctx, cfg)
 }
 
+// share takes control planes that are kept, and has some more be kept if none are free.
+func (e *Env) share(ctx context.Context, t Topology) error {
+	from, err := borrow(ctx, t)
+	if from == nil && err == nil {
+		from, err = ours.start(ctx, e.assets, t)
+	}
+	if err != nil {
+		return err
+	}
+	e.View, e.release = from.view, from.giveBack
+	return nil
+}
+
 // start starts control planes that end with the Env, or with the process.
 func (e *Env) start(ctx context.Context, t Topology) error {
 	p, err := playground.Start(ctx, playground.Options{
@@ -136,10 +147,7 @@ func (e *Env) start(ctx context.Context, t Topology) error {
 	if err != nil {
 		return err
 	}
-	e.View, e.release = &p.View, p.Stop
-	if t.Own {
-		e.Playground = p
-	}
+	e.View, e.release, e.Playground = &p.View, p.Stop, p
 	return nil
 }
 

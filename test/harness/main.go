@@ -65,7 +65,7 @@ func run(m *testing.M, t Topology, setup Setup) (code int, err error) {
 	ctx, cancel := context.WithCancel(opened.ctx)
 	defer cancel()
 	stop := func() error { return nil }
-	shut := func() error { return errors.Join(stop(), opened.close(), clean()) }
+	shut := func() error { return errors.Join(stop(), opened.close(), ours.close(), clean()) }
 
 	var last sync.Mutex // Whoever ends the process takes it, and keeps it.
 	interrupted := make(chan os.Signal, 1)

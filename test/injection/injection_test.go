@@ -40,7 +40,7 @@ const (
 
 	// parallel is how many tests run at the same time: more than elsewhere, since those
 	// that wait for their turn on other are among them.
-	parallel = "20"
+	parallel = "14"
 )
 
 var (

@@ -2,12 +2,14 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"io"
 	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -101,12 +103,73 @@ func TestRuntimeFault(t *testing.T) {
 	}
 }
 
+// TestOnceMore: few tests that have failed are run once more, alone, if nothing else has.
+func TestOnceMore(t *testing.T) {
+	const once = "if _, err := os.Stat(t.Name()); err != nil {\n\t\t_ = os.WriteFile(t.Name(), nil, 0o600)\n\t\tt.Error(\"no\")\n\t}"
+	cases := map[string]struct {
+		reason string
+		tests  []string // Of a package each, what is in its test.
+		more   int      // How many more tests there are in each that fail once.
+		fails  bool
+		again  []string
+	}{
+		"Once":    {"It passes when it has the machine to itself.", []string{once, "t.Run(\"part\", func(t *testing.T) { " + strings.ReplaceAll(once, "t.Name()", "\"part\"") + " })"}, 0, false, []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"}},
+		"Twice":   {"It fails.", []string{"t.Error()"}, 0, true, nil},
+		"OneDies": {"Nobody knows what the tests would have come to that have not run.", []string{once, "os.Exit(1)"}, 0, true, nil},
+		"Panics":  {"Nobody knows what the tests would have come to that have not run.", []string{"if _, err := os.Stat(\"p\"); err != nil {\n\t\t_ = os.WriteFile(\"p\", nil, 0o600)\n\t\tpanic(1)\n\t}"}, 0, true, nil},
+		"Spoilt":  {"More has failed than the test.", []string{once + "\n\tif t.Failed() {\n\t\tspoilt = \"a program has crashed\\n\"\n\t}"}, 0, true, nil},
+		"Many":    {"Something is wrong with more than one of them.", []string{once}, mostAgain, true, nil},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			files := map[string]string{"go.mod": "module example.com/m\n\ngo 1.26\n"}
+			for i, body := range tc.tests {
+				text := "package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar spoilt string\n\nfunc TestMain(m *testing.M) {\n\tstatus := m.Run()\n\tos.Stderr.WriteString(spoilt)\n\tos.Exit(status)\n}\n\nfunc TestIt(t *testing.T) {\n\t" + body + "\n}\n"
+				for n := range tc.more {
+					text += fmt.Sprintf("\nfunc TestMore%d(t *testing.T) {\n\t%s\n}\n", n, once)
+				}
+				files[fmt.Sprintf("p%d/a_test.go", i)] = text
+			}
+			for file, text := range files {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+					t.Fatal(err)
+				}
+				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Chdir(dir)
+			times := filepath.Join(dir, "times")
+			t.Setenv(timesVariable, times)
+			if err := os.WriteFile(times, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if err := patiently(t.Context(), []string{"-count=1"}, []string{"./..."}, nil); (err != nil) != tc.fails {
+				t.Errorf("%s\npatiently(): want an error: %t, got %v", tc.reason, tc.fails, err)
+			}
+			all, err := read(times)
+			if err != nil {
+				t.Fatal(err)
+			}
+			var again []string
+			for _, took := range first(len(all), all, func(t took) bool { return t.Again }) {
+				again = append(again, took.What+" "+took.Test)
+			}
+			slices.Sort(again)
+			if diff := cmp.Diff(tc.again, again); diff != "" {
+				t.Errorf("%s\npatiently(): what passed when run once more: -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
 func TestReport(t *testing.T) {
 	var got strings.Builder
 	stages := []took{{What: "build", Seconds: 3.21}, {What: "e2e", Seconds: 601.4}}
 	parts := []took{
 		{What: "test/e2e", Test: "TestA", Seconds: 2}, {What: "test/e2e", Test: "TestB", Seconds: 30}, {What: "test/e2e", Test: "TestB/part", Seconds: 29},
-		{What: "test/e2e", Seconds: 90}, {What: "tree", Seconds: 0.1},
+		{What: "test/e2e", Seconds: 90}, {What: "tree", Seconds: 0.1}, {What: "test/e2e", Test: "TestA", Again: true},
 	}
 	if err := report(&got, 605*time.Second, stages, parts); err != nil {
 		t.Fatal(err)
@@ -116,6 +179,9 @@ What took how long:
         3.2 s  build
   10 min 01 s  e2e
   10 min 05 s  all
+
+Failed, and passed when run once more, alone. Each has something to be mended:
+  test/e2e TestA
 
 The slowest packages:
   1 min 30 s  test/e2e

@@ -26,6 +26,7 @@ type took struct {
 	What    string  `json:"what"`           // A stage or a package.
 	Test    string  `json:"test,omitempty"` // If it was a test of that package.
 	Seconds float64 `json:"seconds"`
+	Again   bool    `json:"again,omitempty"` // It has failed, and passed when it was run once more.
 }
 
 // record adds to the file that stages reads, if there is one.
@@ -127,8 +128,14 @@ func report(to io.Writer, whole time.Duration, stages, parts []took) error {
 		}
 	}
 	section("What took how long:", append(stages, took{What: "all", Seconds: whole.Seconds()}))
+	if again := first(len(parts), parts, func(t took) bool { return t.Again }); len(again) > 0 {
+		fmt.Fprintln(w, "\nFailed, and passed when run once more, alone. Each has something to be mended:")
+		for _, t := range again {
+			fmt.Fprintf(w, "  %s %s\n", t.What, t.Test)
+		}
+	}
 	section("The slowest packages:", first(packages, parts, func(t took) bool { return t.Test == "" }))
-	section("The slowest tests:", first(tests, parts, func(t took) bool { return t.Test != "" && !strings.Contains(t.Test, "/") }))
+	section("The slowest tests:", first(tests, parts, func(t took) bool { return t.Test != "" && !t.Again && !strings.Contains(t.Test, "/") }))
 	return w.Flush()
 }
 

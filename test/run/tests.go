@@ -110,7 +110,7 @@ func live(ctx context.Context, args []string) (err error) {
 	attacking := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != attacks })
 	others := slices.DeleteFunc(paths, func(path string) bool { return path == attacks })
 	for _, part := range [][]string{attacking, others} {
-		err = errors.Join(err, test(ctx, flags, part, env))
+		err = errors.Join(err, patiently(ctx, flags, part, env))
 	}
 	return err
 }
@@ -214,17 +214,51 @@ const runtimeFault = "traceback: unexpected SPWRITE function"
 // test runs go test and prints what it would, and writes down how long things took for
 // who has asked for that. Packages whose process ended by a fault of Go's runtime are run once more.
 func test(ctx context.Context, flags, packages, env []string) error {
+	_, err := tested(ctx, flags, packages, env)
+	return err
+}
+
+func tested(ctx context.Context, flags, packages, env []string) (results, error) {
 	if len(packages) == 0 {
-		return nil
+		return results{}, nil
 	}
 	r, err := testOnce(ctx, flags, packages, env)
 	if err == nil || ctx.Err() != nil || len(r.faulty) == 0 || len(r.faulty) < len(r.failed) {
-		return err
+		return r, err
 	}
 	again := slices.Sorted(maps.Keys(r.faulty))
 	fmt.Fprintf(os.Stderr, "Go's runtime has failed (%s), and no test has: running once more %s\n", runtimeFault, strings.Join(again, " "))
-	_, err = testOnce(ctx, flags, again, env)
-	return err
+	return testOnce(ctx, flags, again, env)
+}
+
+// mostAgain is how many tests may be run once more. If more have failed, the machine was not the reason.
+const mostAgain = 3
+
+// patiently is [test] for tests of processes that share processors with all else that goes on: few that have failed are run
+// once more, alone. The report names those that have passed then: each has something to be mended.
+func patiently(ctx context.Context, flags, packages, env []string) error {
+	r, err := tested(ctx, flags, packages, env)
+	if err == nil || ctx.Err() != nil {
+		return err
+	}
+	again := r.again()
+	if again == nil {
+		return err
+	}
+	for _, of := range slices.Sorted(maps.Keys(again)) {
+		only := "-run=^(" + strings.Join(again[of], "|") + ")$"
+		fmt.Fprintf(os.Stderr, "running once more, alone: %s %s\n", of, strings.Join(again[of], " "))
+		if err := test(ctx, append(slices.Clone(flags), only), []string{of}, env); err != nil {
+			return fmt.Errorf("%s has failed twice: %w", of, err)
+		}
+	}
+	var times []took
+	for of, tests := range again {
+		for _, name := range tests {
+			times = append(times, took{What: strings.TrimPrefix(of, module), Test: name, Again: true})
+		}
+	}
+	return record(times)
 }
 
 func testOnce(ctx context.Context, flags, packages, env []string) (r results, err error) {
@@ -271,17 +305,43 @@ func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 }
 
-// results are what came of tests: how long packages and tests took, which packages have failed, and which
-// of these by a fault of Go's runtime.
+// results are what came of tests: how long packages and tests took, which packages have failed, which
+// of these by a fault of Go's runtime, and which by tests, after all of the package had run.
 type results struct {
 	times          []took
 	failed, faulty map[string]bool
+	tests          map[string][]string // By package.
+	ran, broken    map[string]bool     // Which packages have run all tests, and which have failed in another way, too.
+}
+
+// What a package says when it has run all tests and some have failed, and what the last begins with that go test says of it. What
+// comes between is the error of a TestMain: that control planes did not end, or a program had crashed.
+const (
+	ranAll = "FAIL\n"
+	theEnd = "FAIL\t"
+)
+
+// again returns the tests that are to be run once more, by package; nil if they are too many, or something else has failed.
+func (r *results) again() map[string][]string {
+	n := 0
+	for of := range r.failed {
+		if len(r.tests[of]) == 0 || !r.ran[of] || r.broken[of] {
+			return nil
+		}
+		n += len(r.tests[of])
+	}
+	if n == 0 || n > mostAgain {
+		return nil
+	}
+	return r.tests
 }
 
 // show prints events as go test does without -json: of tests that pass nothing, unless
 // all is wanted.
 func show(from io.Reader, to io.Writer, all bool) (results, error) {
-	r := results{failed: map[string]bool{}, faulty: map[string]bool{}}
+	r := results{
+		failed: map[string]bool{}, faulty: map[string]bool{}, tests: map[string][]string{}, ran: map[string]bool{}, broken: map[string]bool{},
+	}
 	output := map[string]*strings.Builder{} // Of tests that have not ended, by package and test.
 	lines := bufio.NewReader(from)
 	for {
@@ -293,12 +353,7 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 				continue
 			}
 			r.times = append(r.times, e.show(to, output, all)...)
-			if e.Action == "fail" && e.Test == "" {
-				r.failed[e.Package] = true
-			}
-			if e.Action == "output" && strings.Contains(e.Output, runtimeFault) {
-				r.faulty[e.Package] = true
-			}
+			r.add(&e)
 		}
 		if errors.Is(err, io.EOF) {
 			return r, nil
@@ -306,6 +361,21 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 		if err != nil {
 			return r, err
 		}
+	}
+}
+
+func (r *results) add(e *event) {
+	switch {
+	case e.Action == "fail" && e.Test == "":
+		r.failed[e.Package] = true
+	case e.Action == "fail" && !strings.Contains(e.Test, "/"):
+		r.tests[e.Package] = append(r.tests[e.Package], e.Test)
+	case e.Action == "output" && strings.Contains(e.Output, runtimeFault):
+		r.faulty[e.Package] = true
+	case e.Action == "output" && e.Test == "" && e.Output == ranAll:
+		r.ran[e.Package] = true
+	case e.Action == "output" && e.Test == "" && r.ran[e.Package] && !strings.HasPrefix(e.Output, theEnd):
+		r.broken[e.Package] = true
 	}
 }
 
