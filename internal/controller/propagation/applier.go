@@ -41,9 +41,9 @@ const maxMessage = 1000
 // being deleted, a cluster that fails.
 const soonRetry = 5 * time.Second
 
-// pendingDelay is how long it takes until a cluster says what is held back on it: more
-// may come to it, and each time the token changes.
-const pendingDelay = 2 * time.Second
+// pendingDelay is how long it takes until a cluster says what is held back on it, or is not any more: more
+// may come to it or go, and each time the token changes. So its status is written for that once in this time at most.
+const pendingDelay = time.Second
 
 // notOurs is how long to wait while it is not certain that the member is this
 // replica's.
@@ -61,7 +61,7 @@ type stations interface {
 	reportAfter(key Key, d time.Duration)
 	// reportLater has it reported on when there is likely to be more to say.
 	reportLater(key Key)
-	// pend has the cluster say what its guard holds back.
+	// pend has the cluster say what its guard holds back now.
 	pend(cluster string)
 }
 
@@ -139,6 +139,9 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 	}
 	defer end()
 	result, err := a.tryOne(ctx, key)
+	if a.guard.outdated() {
+		a.stations.pend(a.member.Name)
+	}
 	if p := a.state.desired(key); rescue.Is(err) && p != nil {
 		r := a.statusFor(key, p)
 		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonInternalError, err.Error()

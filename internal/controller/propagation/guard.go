@@ -50,6 +50,7 @@ type guard struct {
 	since     time.Time       // When the first of them was added,
 	changed   time.Time       // and when the last.
 	pending   pendingRemovals // To be deleted, and more than may be unasked.
+	shown     [4]uint64       // The digests of what was pending when that was shown last.
 	issued    []issue         // What tokens were given for, the newest last.
 	allowed   map[Key]removal // May be deleted unasked.
 	approved  map[Key]bool    // May be deleted, as somebody said so.
@@ -485,7 +486,15 @@ func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.issue()
+	g.shown = g.pending.sum
 	return g.message(cluster), slices.Collect(maps.Keys(g.pending.byKey))
+}
+
+// outdated reports whether something else is pending than was shown last.
+func (g *guard) outdated() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.shown != g.pending.sum
 }
 
 // keys returns what is pending.

@@ -68,6 +68,32 @@ func held20(t *testing.T, now *time.Time) *guard {
 	return g
 }
 
+// TestGuardOutdated: what a cluster says of what is held is outdated as soon as something else is held, and not before.
+func TestGuardOutdated(t *testing.T) {
+	now := time.Unix(0, 0)
+	g := held20(t, &now)
+	steps := []struct {
+		reason string
+		do     func()
+		want   bool
+	}{
+		{"Nobody has said yet that copies are held.", func() {}, true},
+		{"It is said.", func() { g.show("eu-1") }, false},
+		{"The same are held.", func() { g.ask(removal{Key: numbered(3)}, of(40), "") }, false},
+		{"One is there again.", func() { g.stays(numbered(3)) }, true},
+		{"It is said.", func() { g.show("eu-1") }, false},
+		{"One more is to go.", func() { g.ask(removal{Key: numbered(20)}, of(40), "") }, true},
+		{"Somebody approves all.", func() { g.ask(removal{Key: numbered(1)}, of(40), token(t, g)) }, true},
+		{"It is said that none is held.", func() { g.show("eu-1") }, false},
+		{"What goes was not held any more.", func() { g.went(numbered(1)) }, false},
+	}
+	for _, s := range steps {
+		if s.do(); g.outdated() != s.want {
+			t.Fatalf("%s\noutdated(): want %t", s.reason, s.want)
+		}
+	}
+}
+
 func token(t *testing.T, g *guard) string {
 	t.Helper()
 	message, _ := g.show("eu-1")

@@ -73,7 +73,6 @@ func (a *applier) remove(ctx context.Context, key Key, p *desiredState, leaving 
 		return a.done(key, r, left)
 	case deny:
 		r.reason, r.message = reasonAwaitingApproval, a.guard.says(going, a.member.Name)
-		a.stations.pend(a.member.Name) // Its condition says so.
 		if needed {
 			return a.done(key, r, soonRetry) // What goes with it may go first.
 		}
