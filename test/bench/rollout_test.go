@@ -18,8 +18,8 @@ import (
 )
 
 // BenchmarkRollout has an OverridePolicy of all objects of a simulated fleet changed, of whose members one in twenty does not
-// become ready with it: without a rollout policy, and with one, whose canary is one in a hundred and whose other wave is ten in
-// a hundred at a time. It reports on how many members an object ever changed until the change was taken back, how long writing it
+// become ready with it, though none of the canaries: without a rollout policy, and with one, whose waves are one in a hundred, ten in
+// a hundred, and the rest. It reports on how many members an object ever changed until the change was taken back, how long writing it
 // took, how long taking it back, and the writes to the hub for each object. It is for -benchtime 1x; $REFRACT_BENCH_FLEETS says
 // which fleets (members, objects).
 func BenchmarkRollout(b *testing.B) {
@@ -47,7 +47,7 @@ func (s *simulated) release(b *testing.B) {
 	s.start(b)
 	for b.Loop() {
 		s.join(b)
-		s.canaries(b)
+		s.waves(b)
 		s.workloads(b, "", simulation.ReadyWorkloads)
 		labels := map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "kubeadmiral.io/override-policy-name": "op"}
 		s.phase(b, "first", func() { s.put(b, labels) }, ours+",hello=world", s.copies())
@@ -59,7 +59,7 @@ func (s *simulated) release(b *testing.B) {
 		s.put(b, labels)
 		s.until(b, func() bool { return s.phases(b)[refractv1alpha1.RolloutComplete] == s.objects })
 		s.settle(b)
-		for i := 7; i <= s.members; i += 20 {
+		for i := 11; i <= s.members; i += 20 {
 			s.workloads(b, fmt.Sprintf("m-%04d", i), simulation.UnreadyWorkloads)
 		}
 		s.changeAndRevert(b)
@@ -103,12 +103,17 @@ func (s *simulated) changeAndRevert(b *testing.B) {
 		most, s.copies(), written.Sub(began).Seconds(), back.Sub(reverting).Seconds(), settled.Sub(began).Seconds())
 }
 
-// canaries labels one in a hundred members, at least one.
-func (s *simulated) canaries(b *testing.B) {
+// waves labels one in a hundred members as canaries, and ten in a hundred for the second wave.
+func (s *simulated) waves(b *testing.B) {
 	b.Helper()
-	for i := 1; i <= max(1, s.members/100); i++ {
+	first, last := max(1, s.members/100), max(1, s.members/100)+s.members/10
+	for i := 1; i <= last; i++ {
+		wave := "canary"
+		if i > first {
+			wave = "tenth"
+		}
 		fc := &corev1alpha1.FederatedCluster{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("m-%04d", i)}}
-		patch := client.RawPatch("application/merge-patch+json", []byte(`{"metadata":{"labels":{"wave":"canary"}}}`))
+		patch := client.RawPatch("application/merge-patch+json", fmt.Appendf(nil, `{"metadata":{"labels":{"wave":%q}}}`, wave))
 		if err := s.client.Patch(b.Context(), fc, patch); err != nil {
 			b.Fatal(err)
 		}

@@ -76,9 +76,9 @@ func (m *Member) show(o *object, f form) (runtime.Object, error) {
 
 // statusOf is the status of a Deployment whose pods have all been replaced, and are ready or not.
 func statusOf(u *unstructured.Unstructured, is Workloads) map[string]any {
-	replicas, found, err := unstructured.NestedInt64(u.Object, "spec", "replicas")
-	if !found || err != nil {
-		replicas = 1
+	replicas := int64(1)
+	if n, found, err := unstructured.NestedNumberAsFloat64(u.Object, "spec", "replicas"); found && err == nil {
+		replicas = int64(n)
 	}
 	available, condition := replicas, "True"
 	if is == UnreadyWorkloads {

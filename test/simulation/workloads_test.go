@@ -1,0 +1,37 @@
+package simulation
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+)
+
+// TestWorkloads: a Deployment is for others what it is said to be.
+func TestWorkloads(t *testing.T) {
+	for is, want := range map[Workloads]status.Status{ReadyWorkloads: status.CurrentStatus, UnreadyWorkloads: status.InProgressStatus} {
+		u := &unstructured.Unstructured{}
+		const text = `{"apiVersion":"apps/v1","kind":"Deployment","metadata":{"name":"web"},"spec":{"replicas":5}}`
+		if err := json.Unmarshal([]byte(text), &u.Object); err != nil { // As what is stored is read.
+			t.Fatal(err)
+		}
+		u.SetGeneration(2)
+		u.Object["status"] = statusOf(u, is)
+		whole, err := json.Marshal(u.Object)
+		if err != nil {
+			t.Fatal(err)
+		}
+		u = &unstructured.Unstructured{}
+		if err := u.UnmarshalJSON(whole); err != nil {
+			t.Fatal(err)
+		}
+		got, err := status.Compute(u)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got.Status != want {
+			t.Errorf("%s: want %s, got %s: %s", is, want, got.Status, got.Message)
+		}
+	}
+}
