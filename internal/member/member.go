@@ -25,8 +25,8 @@ type Member struct {
 	identity identity
 	ready    atomic.Bool
 
-	misses int // Probes in a row that failed; its reconciler's alone.
-	probes int // That succeeded; its reconciler's alone, too.
+	misses atomic.Int32 // Probes in a row that failed.
+	probes int          // That succeeded; its reconciler's alone, too.
 
 	renewal renewal // Of its token; its reconciler's alone.
 }
@@ -70,6 +70,9 @@ func (m *Member) close() {
 	m.api.close(m.Copies.watches.settle)
 	ownerships.forget(m.api.limits.account)
 }
+
+// Answers reports whether the member has answered when it was last asked whether it is ready.
+func (m *Member) Answers() bool { return m.misses.Load() == 0 }
 
 // Ready reports whether the member was ready to serve when it was last asked.
 func (m *Member) Ready() bool { return m.ready.Load() }

@@ -284,14 +284,14 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 	}
 	h := judge(m.api.probe(ctx), fc.Spec.APIEndpoint)
 	if !h.ready {
-		if m.misses++; m.Ready() && m.misses < missesUntilLost {
+		if misses := m.misses.Add(1); m.Ready() && misses < missesUntilLost {
 			h = health{ready: true, joined: true} // One answer that got lost is no reason to tell the whole fleet.
 		}
 		h.lacking, h.excess = m.api.rights.describe(), m.api.limits.excess.describe()
 		return h, nil
 	}
 	// One that was lost may have come back as another.
-	if away := !m.Ready() || m.misses > 0; away || m.probes%probesUntilAsked == 0 {
+	if away := !m.Ready() || !m.Answers(); away || m.probes%probesUntilAsked == 0 {
 		why, err := m.identity.replaced(ctx, away)
 		switch {
 		case why != "":
@@ -304,7 +304,7 @@ func (r *Reconciler) examine(ctx context.Context, fc *corev1alpha1.FederatedClus
 		}
 	}
 	m.probes++
-	m.misses = 0
+	m.misses.Store(0)
 	if !m.Ready() {
 		if unwelcome, err := r.welcome(ctx, m); err != nil || unwelcome.reason != "" {
 			return unwelcome, err

@@ -162,6 +162,9 @@ func (p *Playground) Wait() error {
 	return p.crew.wait()
 }
 
+// Failed reports whether one of its processes has ended that nobody has asked to.
+func (p *Playground) Failed() bool { return p.crew.failed() }
+
 // Stop ends all components, in order, and removes what the playground has
 // written, as well as its folder if Start made that. It returns when both are
 // done. If a component had ended before, the logs stay. Stopping twice is one

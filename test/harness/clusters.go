@@ -19,7 +19,7 @@ import (
 )
 
 // Kept are the control planes that `make test` keeps for the tests of many packages: two
-// hubs, and one with members. Tests that need something else start their own.
+// hubs, and one with members. Tests that need something else start it.
 func Kept() []Topology { return []Topology{{}, {}, {Members: 3}} }
 
 // Files of kept control planes, in a folder for each.
@@ -73,8 +73,8 @@ func startKept(ctx context.Context, at, assets string, t Topology) (*playground.
 // shelf are control planes that this process has started, for its tests to use one after the other until it ends.
 type shelf struct {
 	mu  sync.Mutex
-	dir string // Empty until there are some.
-	all []*playground.Playground
+	dir string                            // Empty until there are some.
+	all map[string]*playground.Playground // By the folder where [take] finds them.
 }
 
 // ours are those of this process.
@@ -106,8 +106,31 @@ func (s *shelf) start(ctx context.Context, assets string, t Topology) (*loan, er
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.all = append(s.all, p)
+	if s.all == nil {
+		s.all = map[string]*playground.Playground{}
+	}
+	s.all[at] = p
 	return &loan{view: &p.View, file: file}, nil
+}
+
+// lame reports whether control planes of this process have lost one of theirs: what is beside the API server nobody else asks.
+func (s *shelf) lame(at string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.all[at]
+	return p != nil && p.Failed()
+}
+
+// drop ends control planes that are of no use any more, if they are of this process.
+func (s *shelf) drop(at string) error {
+	s.mu.Lock()
+	p := s.all[at]
+	delete(s.all, at)
+	s.mu.Unlock()
+	if p == nil {
+		return nil
+	}
+	return p.Stop()
 }
 
 // place makes a folder for control planes.
@@ -131,7 +154,12 @@ func (s *shelf) close() error {
 		each.Go(p.Stop)
 	}
 	s.all = nil
-	return each.Wait()
+	err := each.Wait()
+	if s.dir != "" {
+		err = errors.Join(err, removeAll(s.dir))
+		s.dir = ""
+	}
+	return err
 }
 
 // remember writes down what the clusters hold now.
@@ -180,6 +208,9 @@ func borrow(ctx context.Context, t Topology) (*loan, error) {
 	}
 	for _, fleet := range all {
 		at := filepath.Dir(fleet)
+		if ours.lame(at) {
+			continue
+		}
 		s, err := playground.Find(ctx, fleet)
 		if err != nil {
 			return nil, err
@@ -229,7 +260,7 @@ func take(ctx context.Context, at string) (*loan, error) {
 			return nil, errors.Join(err, file.Close())
 		}
 		fmt.Fprintf(os.Stderr, "control planes in %s are not used any more: %v\n", at, err)
-		return nil, errors.Join(os.Remove(filepath.Join(at, initialSet)), file.Close())
+		return nil, errors.Join(os.Remove(filepath.Join(at, initialSet)), ours.drop(at), file.Close())
 	}
 	return l, nil
 }

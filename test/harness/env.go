@@ -151,8 +151,8 @@ func (e *Env) start(ctx context.Context, t Topology) error {
 	return nil
 }
 
-// Close ends the replicas, and then the control planes unless somebody else keeps
-// them. It returns an error if any replica has crashed: others take over from one that
+// Close ends the replicas, and then the control planes unless they are kept for
+// others. It returns an error if any replica has crashed: others take over from one that
 // does, so that no test might notice. Closing twice is closing once: the second call
 // waits for the first, and returns the same.
 func (e *Env) Close() error { return e.closed() }

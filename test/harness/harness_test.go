@@ -32,6 +32,9 @@ func TestMain(m *testing.M) {
 	}
 	ctrllog.SetLogger(logr.Discard()) // As Main does.
 	m.Run()
+	if err := ours.close(); err != nil {
+		panic(err)
+	}
 }
 
 // asReplica is what a replica is to the harness: something that ends when it is asked to.

@@ -42,6 +42,11 @@ func TestKept(t *testing.T) {
 			t.Error(err)
 		}
 	})
+	t.Cleanup(func() {
+		if err := ours.close(); err != nil { // It is not for the next round of this test.
+			t.Error(err)
+		}
+	})
 	name, value, _ := strings.Cut(variable, "=")
 	t.Setenv(name, value)
 

@@ -156,6 +156,8 @@ func TestThousandPolicies(t *testing.T) {
 	lap("all are in effect")
 
 	var missed atomic.Int64
+	before, err := shared.Unanswered(s.cluster, "pods", s.ns) // Of the dry runs.
+	s.must(err)
 	s.many(pods, workers, func(ctx context.Context, i int) error {
 		pod := &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: fmt.Sprint("pod-", i), Labels: map[string]string{"group": fmt.Sprint(i % groups)}},
@@ -165,8 +167,10 @@ func TestThousandPolicies(t *testing.T) {
 	})
 	unanswered, err := shared.Unanswered(s.cluster, "pods", s.ns)
 	s.must(err)
-	if n := int(missed.Load()); n > unanswered || n > pods/10 {
-		t.Errorf("%d pods came without what they should have, %d of them because nobody had time to answer", n, unanswered)
+	if n := int(missed.Load()); n > unanswered-before || n > pods/10 {
+		t.Errorf("%d pods came without what they should have, %d of them because nobody had time to answer", n, unanswered-before)
+	} else if n > 0 {
+		t.Logf("%d pods came bare, as nobody had time to answer, and were created anew", n)
 	}
 	lap(fmt.Sprint("there are ", pods, " pods, each with what it should have"))
 

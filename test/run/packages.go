@@ -31,9 +31,9 @@ const (
 )
 
 // serial are packages that have goroutines and are tested without the race detector:
-// their tests go through hundreds of fleets or generated policies, or start the command hundreds of times, one
+// their tests go through hundreds of fleets, or start the command hundreds of times, one
 // after the other, in minutes. What they call is tested with it elsewhere.
-var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli", module + "convert/policy"}
+var serial = []string{module + "test/generate", module + "test/offline", module + "internal/cli"}
 
 // onNode are the tests on a Node, inBrowser those in a browser, and elsewhere are packages that have a target of their own: those, and
 // the benchmarks.

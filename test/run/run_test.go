@@ -9,7 +9,6 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -106,30 +105,40 @@ func TestRuntimeFault(t *testing.T) {
 // TestOnceMore: few tests that have failed are run once more, alone, if nothing else has.
 func TestOnceMore(t *testing.T) {
 	const once = "if _, err := os.Stat(t.Name()); err != nil {\n\t\t_ = os.WriteFile(t.Name(), nil, 0o600)\n\t\tt.Error(\"no\")\n\t}"
+	part := "t.Run(\"part\", func(t *testing.T) { " + strings.ReplaceAll(once, "t.Name()", "\"part\"") + " })"
+	says := func(what string) string { return strings.Replace(once, "\"no\"", fmt.Sprintf("%q", what), 1) }
 	cases := map[string]struct {
 		reason string
+		flags  []string
 		tests  []string // Of a package each, what is in its test.
 		more   int      // How many more tests there are in each that fail once.
-		fails  bool
-		again  []string
+		again  []string // If all pass in the end.
 	}{
-		"Once":    {"It passes when it has the machine to itself.", []string{once, "t.Run(\"part\", func(t *testing.T) { " + strings.ReplaceAll(once, "t.Name()", "\"part\"") + " })"}, 0, false, []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"}},
-		"Twice":   {"It fails.", []string{"t.Error()"}, 0, true, nil},
-		"OneDies": {"Nobody knows what the tests would have come to that have not run.", []string{once, "os.Exit(1)"}, 0, true, nil},
-		"Panics":  {"Nobody knows what the tests would have come to that have not run.", []string{"if _, err := os.Stat(\"p\"); err != nil {\n\t\t_ = os.WriteFile(\"p\", nil, 0o600)\n\t\tpanic(1)\n\t}"}, 0, true, nil},
-		"Spoilt":  {"More has failed than the test.", []string{once + "\n\tif t.Failed() {\n\t\tspoilt = \"a program has crashed\\n\"\n\t}"}, 0, true, nil},
-		"Many":    {"Something is wrong with more than one of them.", []string{once}, mostAgain, true, nil},
+		"Once":    {reason: "It passes when it has the machine to itself.", tests: []string{once, part}, again: []string{"example.com/m/p0 TestIt", "example.com/m/p1 TestIt"}},
+		"Twice":   {reason: "It fails.", tests: []string{"t.Error()"}},
+		"Skipped": {reason: "It has not passed.", tests: []string{strings.Replace(once, "if ", "if _, err := os.Stat(t.Name()); err == nil {\n\t\tt.Skip()\n\t}\n\tif ", 1)}},
+		"OneDies": {reason: "Nobody knows what the tests would have come to that have not run.", tests: []string{once, "os.Exit(1)"}},
+		"Panics":  {reason: "Nobody knows what the tests would have come to that have not run.", tests: []string{strings.Replace(once, "t.Error(\"no\")", "panic(1)", 1)}},
+		"Spoilt":  {reason: "More has failed than the test.", tests: []string{once + "\n\tif t.Failed() {\n\t\tspoilt = \"clusters did not end\\n\"\n\t}"}},
+		"Crashed": {reason: "A program must not crash, however slow a machine is.", tests: []string{says("one.log: a program has crashed:")}},
+		"Race":    {reason: "What the race detector finds is there.", tests: []string{says("WARNING: DATA RACE")}},
+		"Many":    {reason: "Something is wrong with more than one of them.", tests: []string{once}, more: mostAgain},
+		"Count":   {reason: "Somebody looks for what fails now and then.", flags: []string{"-count=2"}, tests: []string{once}},
+		"First":   {reason: "The others have not run.", flags: []string{"-failfast"}, tests: []string{once}},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			files := map[string]string{"go.mod": "module example.com/m\n\ngo 1.26\n"}
+			files := map[string]string{"go.mod": "module example.com/m\n\ngo 1.26\n", "times": ""}
+			var packages []string
 			for i, body := range tc.tests {
-				text := "package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar spoilt string\n\nfunc TestMain(m *testing.M) {\n\tstatus := m.Run()\n\tos.Stderr.WriteString(spoilt)\n\tos.Exit(status)\n}\n\nfunc TestIt(t *testing.T) {\n\t" + body + "\n}\n"
+				text := "package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar spoilt string\n\nfunc TestMain(m *testing.M) {\n\tstatus := m.Run()\n" +
+					"\tos.Stderr.WriteString(spoilt)\n\tos.Exit(status)\n}\n\nfunc TestIt(t *testing.T) {\n\t" + body + "\n}\n"
 				for n := range tc.more {
 					text += fmt.Sprintf("\nfunc TestMore%d(t *testing.T) {\n\t%s\n}\n", n, once)
 				}
 				files[fmt.Sprintf("p%d/a_test.go", i)] = text
+				packages = append(packages, fmt.Sprintf("example.com/m/p%d", i))
 			}
 			for file, text := range files {
 				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
@@ -140,15 +149,11 @@ func TestOnceMore(t *testing.T) {
 				}
 			}
 			t.Chdir(dir)
-			times := filepath.Join(dir, "times")
-			t.Setenv(timesVariable, times)
-			if err := os.WriteFile(times, nil, 0o600); err != nil {
-				t.Fatal(err)
+			t.Setenv(timesVariable, filepath.Join(dir, "times"))
+			if err := patiently(t.Context(), append([]string{"-count=1"}, tc.flags...), packages, nil); (err == nil) != (tc.again != nil) {
+				t.Errorf("%s\npatiently(): got %v", tc.reason, err)
 			}
-			if err := patiently(t.Context(), []string{"-count=1"}, []string{"./..."}, nil); (err != nil) != tc.fails {
-				t.Errorf("%s\npatiently(): want an error: %t, got %v", tc.reason, tc.fails, err)
-			}
-			all, err := read(times)
+			all, err := read(filepath.Join(dir, "times"))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -156,7 +161,6 @@ func TestOnceMore(t *testing.T) {
 			for _, took := range first(len(all), all, func(t took) bool { return t.Again }) {
 				again = append(again, took.What+" "+took.Test)
 			}
-			slices.Sort(again)
 			if diff := cmp.Diff(tc.again, again); diff != "" {
 				t.Errorf("%s\npatiently(): what passed when run once more: -want, +got:\n%s", tc.reason, diff)
 			}

@@ -109,10 +109,9 @@ func live(ctx context.Context, args []string) (err error) {
 	flags = append([]string{"-count=1", "-timeout=60m", fmt.Sprint("-p=", atOnce)}, flags...)
 	attacking := slices.DeleteFunc(slices.Clone(paths), func(path string) bool { return path != attacks })
 	others := slices.DeleteFunc(paths, func(path string) bool { return path == attacks })
-	for _, part := range [][]string{attacking, others} {
-		err = errors.Join(err, patiently(ctx, flags, part, env))
-	}
-	return err
+	// What must never be is never excused; and they have the machine to themselves.
+	err = errors.Join(err, test(ctx, flags, attacking, env))
+	return errors.Join(err, patiently(ctx, flags, others, env))
 }
 
 // attacks is the package whose tests attack: it runs alone, or what stands beside it would starve, and so would what it
@@ -235,30 +234,44 @@ func tested(ctx context.Context, flags, packages, env []string) (results, error)
 const mostAgain = 3
 
 // patiently is [test] for tests of processes that share processors with all else that goes on: few that have failed are run
-// once more, alone. The report names those that have passed then: each has something to be mended.
+// once more, one package at a time. Those that have passed then are named at the end of what is printed, and in the report: each
+// has something to be mended. Who looks for what fails now and then, by -count or by long drills, is told at the first time.
 func patiently(ctx context.Context, flags, packages, env []string) error {
 	r, err := tested(ctx, flags, packages, env)
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || os.Getenv("REFRACT_SOAK") == "1" || slices.ContainsFunc(flags, insists) {
 		return err
 	}
-	again := r.again()
-	if again == nil {
+	var status *exec.ExitError
+	again := r.again(packages)
+	if again == nil || !errors.As(err, &status) || status.ExitCode() != 1 {
 		return err
 	}
 	for _, of := range slices.Sorted(maps.Keys(again)) {
-		only := "-run=^(" + strings.Join(again[of], "|") + ")$"
 		fmt.Fprintf(os.Stderr, "running once more, alone: %s %s\n", of, strings.Join(again[of], " "))
-		if err := test(ctx, append(slices.Clone(flags), only), []string{of}, env); err != nil {
-			return fmt.Errorf("%s has failed twice: %w", of, err)
+		second, err := tested(ctx, append(slices.Clone(flags), "-run=^("+strings.Join(again[of], "|")+")$"), []string{of}, env)
+		if err != nil {
+			return err
 		}
-	}
-	var times []took
-	for of, tests := range again {
-		for _, name := range tests {
+		var times []took
+		for _, name := range again[of] {
+			if !slices.Contains(second.passed[of], name) {
+				return fmt.Errorf("%s %s has failed, and did not run once more", of, name)
+			}
 			times = append(times, took{What: strings.TrimPrefix(of, module), Test: name, Again: true})
+			fmt.Fprintf(os.Stderr, "%s %s has failed, and passed when it was run once more: it has something to be mended\n", of, name)
+		}
+		if err := record(times); err != nil {
+			return err
 		}
 	}
-	return record(times)
+	return nil
+}
+
+// insists reports whether a flag of go test asks for more than that each test passes: for several times, or an end at the first that fails.
+func insists(flag string) bool {
+	name, value, _ := strings.Cut(strings.TrimLeft(flag, "-"), "=")
+	name = strings.TrimPrefix(name, "test.")
+	return name == "failfast" || name == "count" && value != "1"
 }
 
 func testOnce(ctx context.Context, flags, packages, env []string) (r results, err error) {
@@ -305,13 +318,14 @@ func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 	}
 }
 
-// results are what came of tests: how long packages and tests took, which packages have failed, which
-// of these by a fault of Go's runtime, and which by tests, after all of the package had run.
+// results are what came of tests: how long packages and tests took, which packages have failed, and which
+// of these by a fault of Go's runtime.
 type results struct {
 	times          []took
 	failed, faulty map[string]bool
-	tests          map[string][]string // By package.
-	ran, broken    map[string]bool     // Which packages have run all tests, and which have failed in another way, too.
+	tests, passed  map[string][]string // Which tests have failed, and which have not, by package.
+	ended          map[string]bool     // Which packages have come to an end, in whatever way,
+	ran, broken    map[string]bool     // have run all tests, and have failed in another way, too.
 }
 
 // What a package says when it has run all tests and some have failed, and what the last begins with that go test says of it. What
@@ -321,14 +335,20 @@ const (
 	theEnd = "FAIL\t"
 )
 
-// again returns the tests that are to be run once more, by package; nil if they are too many, or something else has failed.
-func (r *results) again() map[string][]string {
+// again returns the tests that are to be run once more, by package; nil if they are too many, if something else has failed,
+// or if not all of the packages have come to an end.
+func (r *results) again(packages []string) map[string][]string {
 	n := 0
 	for of := range r.failed {
 		if len(r.tests[of]) == 0 || !r.ran[of] || r.broken[of] {
 			return nil
 		}
 		n += len(r.tests[of])
+	}
+	for _, of := range packages {
+		if !r.ended[of] {
+			return nil
+		}
 	}
 	if n == 0 || n > mostAgain {
 		return nil
@@ -340,7 +360,8 @@ func (r *results) again() map[string][]string {
 // all is wanted.
 func show(from io.Reader, to io.Writer, all bool) (results, error) {
 	r := results{
-		failed: map[string]bool{}, faulty: map[string]bool{}, tests: map[string][]string{}, ran: map[string]bool{}, broken: map[string]bool{},
+		failed: map[string]bool{}, faulty: map[string]bool{}, tests: map[string][]string{}, passed: map[string][]string{},
+		ended: map[string]bool{}, ran: map[string]bool{}, broken: map[string]bool{},
 	}
 	output := map[string]*strings.Builder{} // Of tests that have not ended, by package and test.
 	lines := bufio.NewReader(from)
@@ -364,17 +385,44 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 	}
 }
 
+// harms are what no machine is too slow for, whichever test it fails: what the harness says of a program that has crashed or does not
+// end, and what the race detector says.
+var harms = []string{"a program has crashed", " did not end within ", "WARNING: DATA RACE"}
+
 func (r *results) add(e *event) {
-	switch {
-	case e.Action == "fail" && e.Test == "":
-		r.failed[e.Package] = true
-	case e.Action == "fail" && !strings.Contains(e.Test, "/"):
-		r.tests[e.Package] = append(r.tests[e.Package], e.Test)
-	case e.Action == "output" && strings.Contains(e.Output, runtimeFault):
+	top := e.Test != "" && !strings.Contains(e.Test, "/")
+	switch e.Action {
+	case "pass", "skip", "fail":
+		if e.Test == "" {
+			r.ended[e.Package] = true
+		}
+		if e.Test == "" && e.Action == "fail" {
+			r.failed[e.Package] = true
+		}
+		if top && e.Action == "fail" {
+			r.tests[e.Package] = append(r.tests[e.Package], e.Test)
+		}
+		if top && e.Action == "pass" {
+			r.passed[e.Package] = append(r.passed[e.Package], e.Test)
+		}
+	case "output":
+		r.read(e)
+	}
+}
+
+// read takes from what a package or its tests print whether more has failed than tests.
+func (r *results) read(e *event) {
+	if strings.Contains(e.Output, runtimeFault) {
 		r.faulty[e.Package] = true
-	case e.Action == "output" && e.Test == "" && e.Output == ranAll:
+	}
+	if slices.ContainsFunc(harms, func(harm string) bool { return strings.Contains(e.Output, harm) }) {
+		r.broken[e.Package] = true
+	}
+	switch {
+	case e.Test != "":
+	case e.Output == ranAll:
 		r.ran[e.Package] = true
-	case e.Action == "output" && e.Test == "" && r.ran[e.Package] && !strings.HasPrefix(e.Output, theEnd):
+	case r.ran[e.Package] && !strings.HasPrefix(e.Output, theEnd):
 		r.broken[e.Package] = true
 	}
 }

@@ -42,8 +42,8 @@ const maxMessage = 1000
 const soonRetry = 5 * time.Second
 
 // pendingDelay is how long it takes until a cluster says what is held back on it, or is not any more: more
-// may come to it or go, and each time the token changes. So its status is written for that once in this time at most.
-const pendingDelay = time.Second
+// may come to it or go, and each time the token changes, which somebody may just be reading.
+const pendingDelay = 1500 * time.Millisecond
 
 // notOurs is how long to wait while it is not certain that the member is this
 // replica's.

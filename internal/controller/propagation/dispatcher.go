@@ -45,7 +45,10 @@ func newDispatcher(d *dispatcher) (*dispatcher, error) {
 	d.appliers = map[string]runningApplier{}
 	var err error
 	if d.pending, err = newWorkQueue("held", 1, d.log, func(_ context.Context, name string) (reconcile.Result, error) {
-		d.members.Recheck(name)
+		// One that did not answer is lost when it does not once more: it is asked again by its turn, and says then what is held.
+		if m := d.members.Get(name); m == nil || m.Answers() {
+			d.members.Recheck(name)
+		}
 		return reconcile.Result{}, nil
 	}); err != nil {
 		return nil, err

@@ -51,6 +51,7 @@ type guard struct {
 	changed   time.Time       // and when the last.
 	pending   pendingRemovals // To be deleted, and more than may be unasked.
 	shown     [4]uint64       // The digests of what was pending when that was shown last.
+	recast    bool            // Whether one of them is pending for another cause since.
 	issued    []issue         // What tokens were given for, the newest last.
 	allowed   map[Key]removal // May be deleted unasked.
 	approved  map[Key]bool    // May be deleted, as somebody said so.
@@ -123,6 +124,9 @@ func (g *guard) ask(r removal, copies func() map[string]int, approved string) (a
 	g.approve(approved)
 	now := g.now()
 	was, isPending := g.pending.byKey[r.Key]
+	if isPending && (was.cause != r.cause || was.needsApproval != r.needsApproval) {
+		g.recast = true
+	}
 	switch {
 	case g.passes(r.Key):
 		return allow, 0
@@ -486,15 +490,15 @@ func (g *guard) show(cluster string) (message string, keys []Key) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.issue()
-	g.shown = g.pending.sum
+	g.shown, g.recast = g.pending.sum, false
 	return g.message(cluster), slices.Collect(maps.Keys(g.pending.byKey))
 }
 
-// outdated reports whether something else is pending than was shown last.
+// outdated reports whether something else is pending than was shown last, or for another cause.
 func (g *guard) outdated() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	return g.shown != g.pending.sum
+	return g.recast || g.shown != g.pending.sum
 }
 
 // keys returns what is pending.

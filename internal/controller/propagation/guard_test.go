@@ -83,6 +83,8 @@ func TestGuardOutdated(t *testing.T) {
 		{"One is there again.", func() { g.stays(numbered(3)) }, true},
 		{"It is said.", func() { g.show("eu-1") }, false},
 		{"One more is to go.", func() { g.ask(removal{Key: numbered(20)}, of(40), "") }, true},
+		{"It is said.", func() { g.show("eu-1") }, false},
+		{"One is to go for another cause.", func() { g.ask(removal{Key: numbered(4), cause: causeDeleted}, of(40), "") }, true},
 		{"Somebody approves all.", func() { g.ask(removal{Key: numbered(1)}, of(40), token(t, g)) }, true},
 		{"It is said that none is held.", func() { g.show("eu-1") }, false},
 		{"What goes was not held any more.", func() { g.went(numbered(1)) }, false},

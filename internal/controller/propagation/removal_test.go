@@ -115,7 +115,7 @@ func TestRemove(t *testing.T) {
 				many(a)
 				collected(a)
 			},
-			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{"pend m", settled}},
+			want: want{Status: "Deleting AwaitingApproval", Again: lastRetry, Copy: member.Present, Said: []string{settled, "pend m"}},
 		},
 		"Approved": {
 			reason: "Somebody has: that is no loss.", p: &desiredState{}, before: func(a *applier, e *neighbours) {
@@ -164,6 +164,13 @@ func TestRemove(t *testing.T) {
 		"NotThere": {
 			reason: "There is nothing to remove, and nothing to ask.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) { collected(a) },
 			want: want{Status: "none", Copy: member.Absent, Said: []string{settled}},
+		},
+		"HeldAndWent": {
+			reason: "It is held no more, and the cluster says so.", p: &desiredState{}, absent: true, before: func(a *applier, _ *neighbours) {
+				a.guard.pending.add(removal{key, "u-web", causePlacement, false})
+				a.guard.show("m")
+			},
+			want: want{Status: "none", Copy: member.Absent, Said: []string{settled, "pend m"}},
 		},
 	}
 	for name, tc := range cases {
