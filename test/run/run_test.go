@@ -132,12 +132,13 @@ func TestOnceMore(t *testing.T) {
 			files := map[string]string{"go.mod": "module example.com/m\n\ngo 1.26\n", "times": ""}
 			var packages []string
 			for i, body := range tc.tests {
-				text := "package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar spoilt string\n\nfunc TestMain(m *testing.M) {\n\tstatus := m.Run()\n" +
-					"\tos.Stderr.WriteString(spoilt)\n\tos.Exit(status)\n}\n\nfunc TestIt(t *testing.T) {\n\t" + body + "\n}\n"
+				var text strings.Builder
+				text.WriteString("package p\n\nimport (\n\t\"os\"\n\t\"testing\"\n)\n\nvar spoilt string\n\nfunc TestMain(m *testing.M) {\n\tstatus := m.Run()\n" +
+					"\tos.Stderr.WriteString(spoilt)\n\tos.Exit(status)\n}\n\nfunc TestIt(t *testing.T) {\n\t" + body + "\n}\n")
 				for n := range tc.more {
-					text += fmt.Sprintf("\nfunc TestMore%d(t *testing.T) {\n\t%s\n}\n", n, once)
+					fmt.Fprintf(&text, "\nfunc TestMore%d(t *testing.T) {\n\t%s\n}\n", n, once)
 				}
-				files[fmt.Sprintf("p%d/a_test.go", i)] = text
+				files[fmt.Sprintf("p%d/a_test.go", i)] = text.String()
 				packages = append(packages, fmt.Sprintf("example.com/m/p%d", i))
 			}
 			for file, text := range files {
