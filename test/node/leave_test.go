@@ -187,9 +187,11 @@ func helm(t *testing.T) {
 	})
 	does(t, "install", "refract", chart, "--create-namespace", "--set", "propagation.enabled=true,injection.enabled=true,conversion.enabled=true,"+image(0))
 	allRolledOut(t, cluster.Images()[0])
-	if _, err := refract(t, "check"); err != nil {
-		t.Error(err)
-	}
+	// Helm waits for pods, and not until the node's proxy leads to them.
+	harness.Eventually(t, "all is well", func(context.Context) error {
+		_, err := refract(t, "check")
+		return err
+	})
 	if out, err := refract(t, "uninstall"); err == nil || !strings.Contains(out, "Helm") {
 		t.Errorf("want what Helm keeps to be left to it, got %v", err)
 	}
