@@ -328,8 +328,8 @@ type results struct {
 	ran, broken    map[string]bool     // have run all tests, and have failed in another way, too.
 }
 
-// What a package says when it has run all tests and some have failed, and what the last begins with that go test says of it. What
-// comes between is the error of a TestMain: that control planes did not end, or a program had crashed.
+// ranAll is what a package prints when it has run all tests and some have failed, theEnd how the last line begins that go test prints
+// of it. What comes between is the error of a TestMain: that control planes did not end, or a program had crashed.
 const (
 	ranAll = "FAIL\n"
 	theEnd = "FAIL\t"
