@@ -33,7 +33,13 @@ type request struct {
 		Code    int    `json:"code"`
 		Message string `json:"message"`
 	} `json:"responseStatus"`
+	Annotations map[string]string `json:"annotations"`
 }
+
+// decision is the annotation by which an API server says whether a request was authorized, and terminating what it says to those that were
+// and would put something into a namespace that is being deleted.
+// Source: https://kubernetes.io/docs/reference/labels-annotations-taints/audit-annotations/
+const decision, terminating = "authorization.k8s.io/decision", "because it is being terminated"
 
 // accounts is how the names of Refract's own begin.
 const accounts = "system:serviceaccount:" + system + ":"
@@ -46,9 +52,15 @@ func (r *request) resource() string {
 	return r.ObjectRef.Resource + "/" + r.ObjectRef.Subresource
 }
 
-// refused says whether it was for want of a right.
+// refused says whether it was for want of a right. An event about what goes with its namespace may come too late, whatever the rights.
 func (r *request) refused() bool {
-	return r.ResponseStatus.Code == http.StatusForbidden || r.ResponseStatus.Code == http.StatusUnauthorized
+	switch r.ResponseStatus.Code {
+	case http.StatusUnauthorized:
+		return true
+	case http.StatusForbidden:
+		return r.Annotations[decision] != "allow" || !strings.HasSuffix(r.ResponseStatus.Message, terminating)
+	}
+	return false
 }
 
 // right is one that a role gives to an account: one verb on one resource, of one name if the rule has names.
