@@ -12,8 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/discovery"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 )
@@ -38,8 +36,8 @@ var errLeft = errors.New("the cluster has left, or is reached in another way by 
 // in what is read of its answer, and tells which rights are missing; each write tells
 // whether the member takes writes at all. None is made after it was closed.
 type connection struct {
-	metadata  metadata.Interface
-	objects   dynamic.Interface
+	metadata  *metadataClient
+	whole     *wholeClient
 	discovery *discovery.DiscoveryClient
 	rest      rest.Interface // Not limited, so that probes do not wait for writes.
 	closeIdle func()
@@ -82,18 +80,18 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 	}
 	limited := rest.CopyConfig(cfg)
 	limited.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(requestsPerSecond, requestBurst)
-	meta, err := metadata.NewForConfigAndClient(limited, web)
+	meta, err := newMetadataClient(limited, web)
 	if err != nil {
 		return nil, err
 	}
-	objects, err := dynamic.NewForConfigAndClient(limited, web)
+	whole, err := newWholeClient(limited, web)
 	if err != nil {
 		return nil, err
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	return &connection{
 		metadata:  meta,
-		objects:   objects,
+		whole:     whole,
 		discovery: disco,
 		rest:      disco.RESTClient(),
 		closeIdle: closeIdle,
@@ -176,7 +174,16 @@ func (c *connection) write(ctx context.Context, a action, do func(context.Contex
 // get reads the metadata of an object.
 func (c *connection) get(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (got *metav1.PartialObjectMetadata, err error) {
 	err = c.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
-		got, err = c.metadata.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
+		got, err = c.metadata.get(ctx, gvr, name)
+		return err
+	})
+	return got, err
+}
+
+// getWhole reads an object.
+func (c *connection) getWhole(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (got *received, err error) {
+	err = c.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
+		got, err = c.whole.get(ctx, gvr, name)
 		return err
 	})
 	return got, err
@@ -185,7 +192,7 @@ func (c *connection) get(ctx context.Context, gvr schema.GroupVersionResource, n
 // list reads the metadata of objects of all namespaces, one page.
 func (c *connection) list(ctx context.Context, gvr schema.GroupVersionResource, o metav1.ListOptions) (page *metav1.PartialObjectMetadataList, err error) {
 	err = c.read(ctx, action{"list", gvr.GroupResource(), ""}, func(ctx context.Context) (err error) {
-		page, err = c.metadata.Resource(gvr).List(ctx, o)
+		page, err = c.metadata.list(ctx, gvr, "", o)
 		return err
 	})
 	return page, err
@@ -196,7 +203,7 @@ func (c *connection) patch(ctx context.Context, gvr schema.GroupVersionResource,
 	body []byte, o metav1.PatchOptions,
 ) (got *metav1.PartialObjectMetadata, err error) {
 	err = c.write(ctx, action{"patch", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
-		got, err = c.metadata.Resource(gvr).Namespace(name.Namespace).Patch(ctx, name.Name, kind, body, o)
+		got, err = c.metadata.patch(ctx, gvr, name, kind, body, o)
 		return c.unserved(ctx, gvr, err)
 	})
 	return got, err
@@ -209,8 +216,7 @@ func (c *connection) delete(ctx context.Context, gvr schema.GroupVersionResource
 ) {
 	background := metav1.DeletePropagationBackground
 	err = c.write(ctx, action{"delete", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) error {
-		err := c.metadata.Resource(gvr).Namespace(name.Namespace).Delete(ctx, name.Name,
-			metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
+		err := c.metadata.delete(ctx, gvr, name, metav1.DeleteOptions{Preconditions: &only, PropagationPolicy: &background})
 		return c.unserved(ctx, gvr, err)
 	})
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -251,8 +250,9 @@ func TestFieldsGivenBack(t *testing.T) {
 }
 
 // deployment is one as a watch of whole objects shows it.
-func deployment(version string, generation, observed, ready int64) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
+func deployment(tb testing.TB, version string, generation, observed, ready int64) *received {
+	tb.Helper()
+	return objectOf(tb, map[string]any{
 		"apiVersion": "apps/v1", "kind": "Deployment",
 		"metadata": map[string]any{
 			"namespace": webName.Namespace, "name": webName.Name, "uid": firstUID, "resourceVersion": version, "generation": generation,
@@ -263,7 +263,7 @@ func deployment(version string, generation, observed, ready int64) *unstructured
 			"observedGeneration": observed, "replicas": int64(2), "updatedReplicas": int64(2), "readyReplicas": ready, "availableReplicas": ready,
 			"conditions": []any{map[string]any{"type": "Available", "status": "True"}},
 		},
-	}}
+	})
 }
 
 func TestReadiness(t *testing.T) {
@@ -281,14 +281,14 @@ func TestReadiness(t *testing.T) {
 		told   told
 	}{
 		{"A new object is not ready until its cluster says so.", func() { c.remember(webName, answer("10", 1), true) }, "InProgress " + notSeenYet, told{}},
-		{"The event of the same version has the status, which the answer had not.", func() { _ = c.Add(deployment("10", 1, 0, 0)) },
+		{"The event of the same version has the status, which the answer had not.", func() { _ = c.Add(deployment(t, "10", 1, 0, 0)) },
 			"InProgress Deployment generation is 1, but latest observed generation is 0", told{readied: 1}},
-		{"A change of the status is no work for those who write.", func() { _ = c.Update(deployment("11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
-		{"It becomes ready.", func() { _ = c.Update(deployment("12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
-		{"A status that says the same is no news.", func() { _ = c.Update(deployment("13", 1, 1, 2)) }, "Ready ", told{}},
+		{"A change of the status is no work for those who write.", func() { _ = c.Update(deployment(t, "11", 1, 1, 1)) }, "InProgress Available: 1/2", told{readied: 1}},
+		{"It becomes ready.", func() { _ = c.Update(deployment(t, "12", 1, 1, 2)) }, "Ready ", told{readied: 1}},
+		{"A status that says the same is no news.", func() { _ = c.Update(deployment(t, "13", 1, 1, 2)) }, "Ready ", told{}},
 		{"A write that changed nothing of the spec leaves it ready.", func() { c.remember(webName, answer("14", 1), true) }, "Ready ", told{}},
 		{"A write that did must not look ready because it was.", func() { c.remember(webName, answer("15", 2), true) }, "InProgress " + notSeenYet, told{}},
-		{"The cluster has acted.", func() { _ = c.Update(deployment("16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
+		{"The cluster has acted.", func() { _ = c.Update(deployment(t, "16", 2, 2, 2)) }, "Ready ", told{readied: 1, changed: 1}},
 	}
 	for i, s := range steps {
 		got = told{}
@@ -304,8 +304,8 @@ func TestReadiness(t *testing.T) {
 }
 
 func TestReadinessOf(t *testing.T) {
-	custom := func(status map[string]any) *unstructured.Unstructured {
-		return &unstructured.Unstructured{Object: map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "x"}, "status": status}}
+	custom := func(status map[string]any) *received {
+		return objectOf(t, map[string]any{"apiVersion": "example.com/v1", "kind": "Thing", "metadata": map[string]any{"name": "x"}, "status": status})
 	}
 	condition := func(kind, state string) map[string]any {
 		return map[string]any{"conditions": []any{map[string]any{"type": kind, "status": state, "reason": "R", "message": "why"}}}
@@ -315,7 +315,7 @@ func TestReadinessOf(t *testing.T) {
 	going.SetDeletionTimestamp(&now)
 	cases := map[string]struct {
 		reason  string
-		object  *unstructured.Unstructured
+		object  *received
 		want    refractv1alpha1.Readiness
 		message string
 	}{

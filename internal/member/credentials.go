@@ -14,8 +14,6 @@ import (
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -141,21 +139,21 @@ var accounts = schema.GroupVersionResource{Version: "v1", Resource: "serviceacco
 // what has changed there has the member connected to anew.
 func (r *Reconciler) renewToken(ctx context.Context, m *Member, l *lasting, secret *corev1.Secret) error {
 	life := max(l.until.Sub(l.from), shortestLife)
-	request := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{"expirationSeconds": int64(life / time.Second)}}}
+	request := &authenticationv1.TokenRequest{Spec: authenticationv1.TokenRequestSpec{ExpirationSeconds: new(int64(life / time.Second))}}
 	request.SetGroupVersionKind(authenticationv1.SchemeGroupVersion.WithKind("TokenRequest"))
-	request.SetName(l.account.Name)
-	var token string
-	err := m.api.request(ctx, func(ctx context.Context) error {
-		answer, err := m.api.objects.Resource(accounts).Namespace(l.account.Namespace).Create(ctx, request, metav1.CreateOptions{}, "token")
-		if err != nil {
-			return err
-		}
-		token, _, err = unstructured.NestedString(answer.Object, "status", "token")
+	body, err := json.Marshal(request)
+	if err != nil {
 		return err
+	}
+	answer := &authenticationv1.TokenRequest{}
+	err = m.api.request(ctx, func(ctx context.Context) error {
+		return m.api.rest.Post().AbsPath(path(accounts, l.account.Namespace, l.account.Name)...).Suffix("token").
+			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(answer)
 	})
 	if err != nil {
 		return fmt.Errorf("requesting a token: %w", err)
 	}
+	token := answer.Status.Token
 	next, ok := lastingToken(token)
 	if !ok || next.account != l.account || !next.until.After(l.until) {
 		return errors.New("requesting a token: what the cluster answers is no token of this account that lasts longer")

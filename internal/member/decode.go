@@ -6,7 +6,6 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
@@ -40,12 +39,11 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 	switch o := obj.(type) {
 	case *metav1.PartialObjectMetadata:
 		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o), managers: o.ManagedFields}
-	case *unstructured.Unstructured:
-		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o)}
+	case *received:
+		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o), managers: o.ManagedFields}
 		if s.Fault == "" {
 			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
 			d.judge(s, Key{resource, s.name}, o)
-			s.managers = o.GetManagedFields()
 		}
 	default:
 		return nil

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -31,13 +32,27 @@ import (
 var pods = schema.GroupVersionResource{Version: "v1", Resource: "pods"}
 
 // object reads one as a client does.
-func object(tb testing.TB, text string) *unstructured.Unstructured {
+func object(tb testing.TB, text string) *received {
 	tb.Helper()
-	u := &unstructured.Unstructured{}
-	if err := u.UnmarshalJSON([]byte(text)); err != nil {
+	o, err := decodeWhole([]byte(text))
+	if err != nil {
 		tb.Fatal(err)
 	}
-	return u
+	r, ok := o.(*received)
+	if !ok {
+		tb.Fatalf("want an object, got %T", o)
+	}
+	return r
+}
+
+// objectOf is object of what has these fields.
+func objectOf(tb testing.TB, fields map[string]any) *received {
+	tb.Helper()
+	text, err := json.Marshal(fields)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return object(tb, string(text))
 }
 
 // TestRubbishStatus: whatever a member says of a copy, it is that copy that fails, and
@@ -213,7 +228,7 @@ func TestWatchesAreBounded(t *testing.T) {
 		}
 		endless(w, `{"type":"ADDED","object":{"kind":"`, "x")
 	})
-	w, err := m.api.objects.Resource(configMaps).Watch(t.Context(), metav1.ListOptions{})
+	w, err := m.api.whole.watch(t.Context(), configMaps, metav1.ListOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -398,7 +413,7 @@ var questions = []struct {
 	{"copies with a status", func(ctx context.Context, m *Member) {
 		c := copiesOf(pods, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
 		if list, err := c.list(ctx, func(ctx context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
-			return m.api.objects.Resource(pods).List(ctx, o)
+			return m.api.whole.list(ctx, pods, "", o)
 		}); err == nil {
 			for _, item := range list.Items {
 				_ = c.Add(item)
@@ -408,7 +423,7 @@ var questions = []struct {
 	{"copies", func(ctx context.Context, m *Member) {
 		c := copiesOf(configMaps, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
 		if list, err := c.list(ctx, func(ctx context.Context, o metav1.ListOptions) (apiruntime.Object, error) {
-			return m.api.metadata.Resource(configMaps).List(ctx, o)
+			return m.api.metadata.list(ctx, configMaps, "", o)
 		}); err == nil {
 			for _, item := range list.Items {
 				_ = c.Add(item)
@@ -418,7 +433,7 @@ var questions = []struct {
 	}},
 	{"what happens", func(ctx context.Context, m *Member) {
 		c := copiesOf(pods, m.api.limits, m.Objects.decode, m.Copies.watches.observer)
-		if w, err := m.api.objects.Resource(pods).Watch(ctx, metav1.ListOptions{}); err == nil {
+		if w, err := m.api.whole.watch(ctx, pods, metav1.ListOptions{}); err == nil {
 			for e := range w.ResultChan() {
 				_ = c.Add(e.Object)
 				_ = c.Delete(e.Object)

@@ -5,7 +5,6 @@ import (
 	"errors"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/output"
@@ -22,7 +21,7 @@ type Health struct {
 }
 
 // judge asks whether a copy that is ready by its status is healthy.
-func (d decoder) judge(s *copyEvent, key Key, u *unstructured.Unstructured) {
+func (d decoder) judge(s *copyEvent, key Key, r *received) {
 	if d.health == nil {
 		return
 	}
@@ -34,13 +33,17 @@ func (d decoder) judge(s *copyEvent, key Key, u *unstructured.Unstructured) {
 	if s.Readiness != refractv1alpha1.ReadinessReady {
 		return
 	}
-	if err := d.check(h, u); err != nil {
+	if err := d.check(h, r); err != nil {
 		s.Readiness, s.ReadinessMessage = refractv1alpha1.ReadinessInProgress, output.Cut(err.Error(), mostMessage)
 	}
 }
 
-func (d decoder) check(h *Health, u *unstructured.Unstructured) (err error) {
-	defer rescue.To(&err, d.log, "asking whether a copy is healthy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
+func (d decoder) check(h *Health, r *received) (err error) {
+	defer rescue.To(&err, d.log, "asking whether a copy is healthy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
+	u, err := r.whole()
+	if err != nil {
+		return err
+	}
 	return h.Check(u.Object)
 }
 
@@ -51,7 +54,7 @@ func (c *Copies) Judge(ctx context.Context, key Key) error {
 	if s == nil {
 		return nil
 	}
-	got, err := (&Objects{c.api, c.decode}).ReadWhole(ctx, s.gvr, key.NamespacedName)
+	got, err := c.api.getWhole(ctx, s.gvr, key.NamespacedName)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

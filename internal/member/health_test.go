@@ -11,14 +11,15 @@ import (
 )
 
 // whole is an object of which everything was read.
-func whole(uid, version, color string) *unstructured.Unstructured {
-	return &unstructured.Unstructured{Object: map[string]any{
+func whole(tb testing.TB, uid, version, color string) *received {
+	tb.Helper()
+	return objectOf(tb, map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap", "data": map[string]any{"color": color},
 		"metadata": map[string]any{
 			"namespace": webName.Namespace, "name": webName.Name, "uid": uid, "resourceVersion": version,
 			"annotations": map[string]any{refractv1alpha1.AppliedAnnotation: "h1", refractv1alpha1.SourceAnnotation: "hub/x"},
 		},
-	}}
+	})
 }
 
 // TestJudged: what was found out of a copy is known until something else is known of it, and by which question it was found out
@@ -41,7 +42,7 @@ func TestJudged(t *testing.T) {
 			t.Errorf("%s: readiness, question, times told: -want, +got:\n%s", what, diff)
 		}
 	}
-	read := func(o *unstructured.Unstructured) error {
+	read := func(o *received) error {
 		t.Helper()
 		e := d.copyEventOf(o, configMaps.GroupResource())
 		difference, err := c.onRead(e)
@@ -50,7 +51,7 @@ func TestJudged(t *testing.T) {
 	}
 	_ = c.Add(seen(t, firstUID, "10", "h1", applied))
 	is("A watch of metadata asks nothing.", refractv1alpha1.ReadinessReady, 0, 1)
-	if err := read(whole(firstUID, "10", "red")); err != nil {
+	if err := read(whole(t, firstUID, "10", "red")); err != nil {
 		t.Error(err)
 	}
 	is("What is read is asked.", refractv1alpha1.ReadinessInProgress, 7, 2)
@@ -58,20 +59,20 @@ func TestJudged(t *testing.T) {
 	is("What the watch says of the same version is known already.", refractv1alpha1.ReadinessInProgress, 7, 2)
 	_ = c.Update(seen(t, firstUID, "11", "h1", applied))
 	is("Of another version nothing is known.", refractv1alpha1.ReadinessReady, 0, 3)
-	if err := read(whole(firstUID, "10", "blue")); !errors.Is(err, errOld) {
+	if err := read(whole(t, firstUID, "10", "blue")); !errors.Is(err, errOld) {
 		t.Errorf("want an older answer to be told, got %v", err)
 	}
 	is("An older answer says nothing.", refractv1alpha1.ReadinessReady, 0, 3)
-	if err := read(whole(secondUID, "12", "red")); err != nil {
+	if err := read(whole(t, secondUID, "12", "red")); err != nil {
 		t.Error(err)
 	}
 	is("Nor does one about another object.", refractv1alpha1.ReadinessReady, 0, 3)
-	if err := read(whole(firstUID, "11", "blue")); err != nil {
+	if err := read(whole(t, firstUID, "11", "blue")); err != nil {
 		t.Error(err)
 	}
 	is("It is healthy.", refractv1alpha1.ReadinessReady, 7, 4)
 	asked = &Health{Version: 8, Check: func(map[string]any) error { panic("who has written that") }}
-	if err := read(whole(firstUID, "11", "blue")); err != nil {
+	if err := read(whole(t, firstUID, "11", "blue")); err != nil {
 		t.Error(err)
 	}
 	is("A question that panics is not answered with yes.", refractv1alpha1.ReadinessInProgress, 8, 5)

@@ -655,7 +655,7 @@ func TestOnlyJSONIsDecoded(t *testing.T) {
 			w.Header()["Content-Type"] = []string{kind}
 			_, _ = w.Write(body)
 		})
-		if got, err := m.api.metadata.Resource(configMaps).List(t.Context(), metav1.ListOptions{}); err == nil {
+		if got, err := m.api.metadata.list(t.Context(), configMaps, "", metav1.ListOptions{}); err == nil {
 			t.Errorf("%q: want an error, got %d objects", kind, len(got.Items))
 		}
 	}

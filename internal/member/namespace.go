@@ -214,7 +214,7 @@ func (n *Namespaces) Empty(ctx context.Context, ns string) (bool, error) {
 		}
 		var list *metav1.PartialObjectMetadataList
 		err := n.api.request(ctx, func(ctx context.Context) (err error) {
-			list, err = n.api.metadata.Resource(t.GroupVersionResource).Namespace(ns).List(ctx, metav1.ListOptions{Limit: nativesListed})
+			list, err = n.api.metadata.list(ctx, t.GroupVersionResource, ns, metav1.ListOptions{Limit: nativesListed})
 			return err
 		})
 		foreign := func(o metav1.PartialObjectMetadata) bool { return !isNative(t.GroupResource(), &o) }

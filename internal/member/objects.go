@@ -41,12 +41,11 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 
 // ReadWhole reads a whole object.
 func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (*unstructured.Unstructured, error) {
-	var got *unstructured.Unstructured
-	err := o.api.read(ctx, action{"get", gvr.GroupResource(), name.Namespace}, func(ctx context.Context) (err error) {
-		got, err = o.api.objects.Resource(gvr).Namespace(name.Namespace).Get(ctx, name.Name, metav1.GetOptions{})
-		return err
-	})
-	return got, err
+	got, err := o.api.getWhole(ctx, gvr, name)
+	if err != nil {
+		return nil, err
+	}
+	return got.whole()
 }
 
 // Any reports whether the member has an object of the type, a copy or not, in

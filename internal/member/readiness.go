@@ -52,13 +52,13 @@ func hasStatus(r schema.GroupResource) bool {
 // readinessOf reads the object's status. Who made the type may use the words of
 // Kubernetes in other ways: only of Kubernetes' own types it is a failure that a
 // status cannot be read.
-func (d decoder) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Readiness, string) {
-	if u.GetDeletionTimestamp() != nil {
+func (d decoder) readinessOf(r *received) (refractv1alpha1.Readiness, string) {
+	if r.DeletionTimestamp != nil {
 		return refractv1alpha1.ReadinessInProgress, isGoing
 	}
-	result, err := d.compute(u)
+	result, err := d.compute(r)
 	switch {
-	case err != nil && (rescue.Is(err) || slices.Contains(builtinGroups, u.GroupVersionKind().Group)):
+	case err != nil && (rescue.Is(err) || r.builtin()):
 		return refractv1alpha1.ReadinessFailed, output.Cut("its status on the cluster cannot be read: "+err.Error(), mostMessage)
 	case err != nil:
 		return refractv1alpha1.ReadinessUnknown, output.Cut(err.Error(), mostMessage)
@@ -76,9 +76,13 @@ func (d decoder) readinessOf(u *unstructured.Unstructured) (refractv1alpha1.Read
 }
 
 // compute has the library read a status that it can read.
-func (d decoder) compute(u *unstructured.Unstructured) (result *status.Result, err error) {
-	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", u.GetKind(), "namespace", u.GetNamespace(), "name", u.GetName())
-	if u.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
+func (d decoder) compute(r *received) (result *status.Result, err error) {
+	defer rescue.To(&err, d.log, "reading the status of a copy", "kind", r.Kind, "namespace", r.Namespace, "name", r.Name)
+	u, err := r.withStatus()
+	if err != nil {
+		return nil, err
+	}
+	if r.GroupVersionKind().GroupKind() == (schema.GroupKind{Kind: "Pod"}) {
 		if err := checkContainers(u.Object); err != nil {
 			return nil, err
 		}

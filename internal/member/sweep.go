@@ -167,7 +167,7 @@ func (s *sweep) hubHas(ctx context.Context) (func(schema.GroupResource) bool, er
 func (s *sweep) oneType(ctx context.Context, gvr schema.GroupVersionResource, asked int, stray bool) error {
 	var found *metav1.PartialObjectMetadataList
 	err := s.api.request(ctx, func(ctx context.Context) (err error) {
-		found, err = s.api.metadata.Resource(gvr).List(ctx, metav1.ListOptions{LabelSelector: managed, Limit: 1})
+		found, err = s.api.metadata.list(ctx, gvr, "", metav1.ListOptions{LabelSelector: managed, Limit: 1})
 		return err
 	})
 	var status apierrors.APIStatus

@@ -7,7 +7,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -118,24 +117,19 @@ func (w *watches) start(t *typeWatch) {
 	})
 }
 
-// lister lists and watches objects of one type.
-type lister[L runtime.Object] interface {
-	List(ctx context.Context, o metav1.ListOptions) (L, error)
-	Watch(ctx context.Context, o metav1.ListOptions) (watch.Interface, error)
-}
-
 // reflector makes what keeps a store up to date. The context is that of its watches.
 func (w *watches) reflector(ctx context.Context, r *reflected) *cache.Reflector {
-	gvr := r.store.gvr
-	if hasStatus(gvr.GroupResource()) {
-		return reflect(ctx, w, r, &unstructured.Unstructured{}, w.api.objects.Resource(gvr))
+	if hasStatus(r.store.gvr.GroupResource()) {
+		return reflect(ctx, w, r, &received{}, w.api.whole)
 	}
-	return reflect(ctx, w, r, &metav1.PartialObjectMetadata{}, w.api.metadata.Resource(gvr))
+	return reflect(ctx, w, r, &metav1.PartialObjectMetadata{}, w.api.metadata)
 }
 
-func reflect[L runtime.Object](life context.Context, w *watches, r *reflected, kind runtime.Object, of lister[L]) *cache.Reflector {
+func reflect[O metav1.Object, L runtime.Object](
+	life context.Context, w *watches, r *reflected, kind runtime.Object, by *objectsClient[O, L],
+) *cache.Reflector {
 	gvr := r.store.gvr
-	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return of.List(ctx, o) }
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return by.list(ctx, gvr, "", o) }
 	return cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			found, err := r.list(life, list)
@@ -158,7 +152,7 @@ func reflect[L runtime.Object](life context.Context, w *watches, r *reflected, k
 			}
 			ctx, done := w.api.limits.account.begin(ctx) // For an answer that is no watch.
 			defer done()
-			events, err := of.Watch(ctx, o)
+			events, err := by.watch(ctx, gvr, o)
 			return events, w.onError(life, r.store, "watch", err)
 		},
 	}, kind, r, cache.ReflectorOptions{
