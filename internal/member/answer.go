@@ -118,16 +118,23 @@ func isLarge(bytes, values int) bool { return bytes > smallAnswer || values > sm
 func (r *reply) count(p []byte) error {
 	had := r.values
 	var ended struct{ bytes, values int } // The most of an event that ended in p.
-	for _, b := range p {
+	for i := 0; i < len(p); i++ {
+		if r.quoted && !r.escaped {
+			n := untilMeaning(p[i:])
+			r.bytes += n
+			if i += n; i == len(p) {
+				break
+			}
+		}
 		r.bytes++
-		switch {
+		switch b := p[i]; {
 		case r.escaped:
 			r.escaped = false
-		case r.quoted && b == '\\':
-			r.escaped = true
-		case b == '"':
-			r.quoted = !r.quoted
 		case r.quoted:
+			r.escaped = b == '\\'
+			r.quoted = r.escaped
+		case b == '"':
+			r.quoted = true
 		case b == '{', b == '[':
 			r.values++
 			if r.depth++; r.depth > mostDepth {

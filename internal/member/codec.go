@@ -38,7 +38,7 @@ func (c codec) SupportedMediaTypes() []runtime.SerializerInfo {
 		MediaType: runtime.ContentTypeJSON, MediaTypeType: "application", MediaTypeSubType: "json", EncodesAsText: true,
 		Serializer: runtime.NoopEncoder{Decoder: c.decode},
 		StreamSerializer: &runtime.StreamSerializerInfo{
-			EncodesAsText: true, Serializer: runtime.NoopEncoder{Decoder: events{}}, Framer: framer{},
+			EncodesAsText: true, Serializer: runtime.NoopEncoder{Decoder: events{}}, Framer: eventFramer{},
 		},
 	}}
 }
@@ -81,7 +81,7 @@ func (events) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Objec
 type head struct {
 	metav1.TypeMeta
 
-	metadata, items []byte
+	metadata, spec, status, items []byte
 }
 
 func headOf(data []byte) (h head, err error) {
@@ -95,6 +95,10 @@ func headOf(data []byte) (h head, err error) {
 			h.APIVersion, failed = raw.String(value)
 		case "metadata":
 			h.metadata = value
+		case "spec":
+			h.spec = value
+		case "status":
+			h.status = value
 		case "items":
 			h.items = value
 		}
@@ -127,9 +131,20 @@ func answerOf(data []byte) (h head, other *metav1.Status, err error) {
 // isList reports whether an answer is a list: a custom resource may have a field of this name, too.
 func (h *head) isList() bool { return h.items != nil && strings.HasSuffix(h.Kind, "List") }
 
-// readMetadata decodes the metadata, which null and nothing are, too.
-func (h *head) readMetadata(into any) error {
-	if raw.IsNull(h.metadata) {
+// readMetadata decodes the metadata of an object, which null and nothing are, too.
+func (h *head) readMetadata(into *metav1.ObjectMeta) error {
+	if h.metadata == nil {
+		return nil
+	}
+	if err := readObjectMeta(h.metadata, into); err != nil {
+		return fmt.Errorf("metadata: %w", err)
+	}
+	return nil
+}
+
+// readListMetadata decodes that of a list.
+func (h *head) readListMetadata(into *metav1.ListMeta) error {
+	if h.metadata == nil {
 		return nil
 	}
 	if err := unmarshal(h.metadata, into); err != nil {
@@ -139,7 +154,9 @@ func (h *head) readMetadata(into any) error {
 }
 
 // unmarshal reads numbers without a fraction as integers, as Kubernetes does.
-func unmarshal(data []byte, into any) error { return json.UnmarshalCaseSensitivePreserveInts(data, into) }
+func unmarshal(data []byte, into any) error {
+	return json.UnmarshalCaseSensitivePreserveInts(data, into)
+}
 
 // decodeMetadata is the [decodeFunc] of who wants nothing but metadata, whatever else there is.
 func decodeMetadata(data []byte) (runtime.Object, error) {
@@ -155,7 +172,7 @@ func decodeMetadata(data []byte) (runtime.Object, error) {
 		return o, h.readMetadata(&o.ObjectMeta)
 	}
 	list := &metav1.PartialObjectMetadataList{TypeMeta: h.TypeMeta}
-	if err := h.readMetadata(&list.ListMeta); err != nil {
+	if err := h.readListMetadata(&list.ListMeta); err != nil {
 		return nil, err
 	}
 	return list, h.eachItem(func(item head, _ []byte) error {
@@ -192,12 +209,13 @@ func (h *head) eachItem(take func(item head, data []byte) error) error {
 type received struct {
 	metav1.PartialObjectMetadata
 
-	json []byte
+	json         []byte
+	spec, status []byte // Parts of it; nil if there is none.
 }
 
 // DeepCopyObject implements [runtime.Object].
 func (r *received) DeepCopyObject() runtime.Object {
-	return &received{PartialObjectMetadata: *r.DeepCopy(), json: bytes.Clone(r.json)}
+	return &received{PartialObjectMetadata: *r.DeepCopy(), json: r.json, spec: r.spec, status: r.status} // Nobody changes these.
 }
 
 // receivedList is a page of a list of whole objects.
@@ -219,6 +237,7 @@ func (l *receivedList) DeepCopyObject() runtime.Object {
 
 // decodeWhole is the [decodeFunc] of who wants to know more of an object than its metadata.
 func decodeWhole(data []byte) (runtime.Object, error) {
+	data = bytes.Clone(data) // Whatever is received is a part of it.
 	h, status, err := answerOf(data)
 	if err != nil {
 		return nil, err
@@ -227,74 +246,79 @@ func decodeWhole(data []byte) (runtime.Object, error) {
 		return status, nil
 	}
 	if !h.isList() {
-		o := &received{PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: h.TypeMeta}, json: bytes.Clone(data)}
-		return o, h.readMetadata(&o.ObjectMeta)
+		return h.receive(data)
 	}
 	list := &receivedList{TypeMeta: h.TypeMeta}
-	if err := h.readMetadata(&list.ListMeta); err != nil {
+	if err := h.readListMetadata(&list.ListMeta); err != nil {
 		return nil, err
 	}
-	h.items = bytes.Clone(h.items) // All items are parts of it.
 	return list, h.eachItem(func(item head, data []byte) error {
-		o := received{PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: item.TypeMeta}, json: data}
-		if o.Kind == "" { // As in lists of Kubernetes' own types.
-			o.Kind = strings.TrimSuffix(h.Kind, "List")
+		if item.Kind == "" { // As in lists of Kubernetes' own types.
+			item.TypeMeta = metav1.TypeMeta{APIVersion: h.APIVersion, Kind: strings.TrimSuffix(h.Kind, "List")}
 		}
-		if o.APIVersion == "" {
-			o.APIVersion = h.APIVersion
-		}
-		err := item.readMetadata(&o.ObjectMeta)
-		list.Items = append(list.Items, o)
+		o, err := item.receive(data)
+		list.Items = append(list.Items, *o)
 		return err
 	})
+}
+
+// receive reads an object, which keeps the data.
+func (h *head) receive(data []byte) (*received, error) {
+	o := &received{PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: h.TypeMeta}, json: data, spec: h.spec, status: h.status}
+	return o, h.readMetadata(&o.ObjectMeta)
 }
 
 // builtin reports whether it is of one of Kubernetes' own types.
 func (r *received) builtin() bool { return slices.Contains(builtinGroups, r.GroupVersionKind().Group) }
 
 // whole decodes all of the object.
-func (r *received) whole() (*unstructured.Unstructured, error) { return r.read(r.json) }
-
-func (r *received) read(data []byte) (*unstructured.Unstructured, error) {
+func (r *received) whole() (*unstructured.Unstructured, error) {
 	u := &unstructured.Unstructured{Object: map[string]any{}}
-	if err := unmarshal(data, &u.Object); err != nil {
+	if err := unmarshal(r.json, &u.Object); err != nil {
 		return nil, err
 	}
 	u.SetGroupVersionKind(r.GroupVersionKind())
 	return u, nil
 }
 
-// withStatus decodes the object but for what no status is judged by: the record of who manages which fields and, of
-// Kubernetes' own types, what of their spec is large.
+// withStatus decodes what a status is judged by: the status, the generation, and the spec, of which it leaves out what is large in
+// Kubernetes' own types.
 func (r *received) withStatus() (*unstructured.Unstructured, error) {
-	less, err := without(r.json, func(key string, value []byte) ([]byte, error) {
-		switch {
-		case key == "metadata":
-			return without(value, leaveOut("managedFields"))
-		case key == "spec" && r.builtin():
-			return without(value, leaveOut("template", "containers", "versions"))
-		}
-		return value, nil
-	})
-	if err != nil {
-		return nil, err
+	metadata := map[string]any{"name": r.Name, "namespace": r.Namespace}
+	if r.Generation != 0 {
+		metadata["generation"] = r.Generation
 	}
-	return r.read(less)
+	content := map[string]any{"apiVersion": r.APIVersion, "kind": r.Kind, "metadata": metadata}
+	spec := r.spec
+	if r.builtin() {
+		var err error
+		if spec, err = without(spec, "template", "containers", "versions"); err != nil {
+			return nil, err
+		}
+	}
+	for key, value := range map[string][]byte{"spec": spec, "status": r.status} {
+		if value == nil {
+			continue
+		}
+		var decoded any
+		if err := unmarshal(value, &decoded); err != nil {
+			return nil, fmt.Errorf("%s: %w", key, err)
+		}
+		content[key] = decoded
+	}
+	return &unstructured.Unstructured{Object: content}, nil
 }
 
-// without writes an object with other values in place of its own; of a field that has none, nothing. What is
-// no object stays as it is.
-func without(data []byte, other func(key string, value []byte) ([]byte, error)) ([]byte, error) {
+// without returns an object without these fields. What is no object stays as it is.
+func without(data []byte, keys ...string) ([]byte, error) {
 	if raw.New(data).Next() != '{' {
 		return data, nil
 	}
 	less := make([]byte, 1, len(data))
 	less[0] = '{'
-	var failed error
 	err := raw.Members(data, func(key, value []byte) bool {
-		value, failed = other(string(key), value)
-		if failed != nil || value == nil {
-			return failed == nil
+		if slices.Contains(keys, string(key)) {
+			return true
 		}
 		if len(less) > 1 {
 			less = append(less, ',')
@@ -303,18 +327,5 @@ func without(data []byte, other func(key string, value []byte) ([]byte, error)) 
 		less = append(less, value...)
 		return true
 	})
-	if failed != nil {
-		return nil, failed
-	}
 	return append(less, '}'), err
-}
-
-// leaveOut returns a function for [without] that leaves these fields out.
-func leaveOut(keys ...string) func(string, []byte) ([]byte, error) {
-	return func(key string, value []byte) ([]byte, error) {
-		if slices.Contains(keys, key) {
-			return nil, nil
-		}
-		return value, nil
-	}
 }

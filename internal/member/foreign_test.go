@@ -604,17 +604,7 @@ func FuzzAnswer(f *testing.F) {
 		`"responseKind":{"kind":"Deployment"},"scope":"Namespaced","verbs":["list"],"subresources":[{"subresource":"status"}]}]}]}]}`))
 	f.Add([]byte(`{"kind":"Status","apiVersion":"v1","status":"Failure","reason":"Forbidden","code":403,"details":{"kind":"pods","causes":[{"field":"metadata.uid"}]}}`))
 	f.Add([]byte(`{"type":"ERROR","object":{"kind":"Status","code":410}}{"type":"BOOKMARK","object":{"kind":"Pod","metadata":{"resourceVersion":"7"}}}`))
-	for _, status := range []string{
-		`"kind":"Deployment","apiVersion":"apps/v1","spec":{"replicas":2},"status":{"observedGeneration":1,"replicas":2,"conditions":[{"type":"Progressing","status":"True"}]}`,
-		`"kind":"StatefulSet","apiVersion":"apps/v1","spec":{"replicas":2,"updateStrategy":{"rollingUpdate":{"partition":1}}},"status":{"currentRevision":"a"}`,
-		`"kind":"DaemonSet","apiVersion":"apps/v1","status":{"desiredNumberScheduled":1,"updatedNumberScheduled":"1"}`,
-		`"kind":"Job","apiVersion":"batch/v1","spec":{"parallelism":1},"status":{"startTime":"now","conditions":[{"type":"Complete","status":"True"}]}`,
-		`"kind":"CustomResourceDefinition","apiVersion":"apiextensions.k8s.io/v1","status":{"conditions":[{"type":"NamesAccepted","status":"False"}]}`,
-		`"kind":"Service","apiVersion":"v1","spec":{"type":"LoadBalancer"},"status":{"loadBalancer":{"ingress":[]}}`,
-		`"kind":"PersistentVolumeClaim","apiVersion":"v1","status":{"phase":"Bound"}`,
-		`"kind":"PodDisruptionBudget","apiVersion":"policy/v1","status":{"currentHealthy":1,"desiredHealthy":2}`,
-		`"kind":"Widget","apiVersion":"example.com/v1","status":{"conditions":[{"type":"Ready","status":true}]}`,
-	} {
+	for _, status := range statuses {
 		f.Add([]byte(`{` + status + `,"metadata":{"namespace":"d","name":"web","generation":1,"managedFields":[{"manager":"refract","operation":"Apply",` +
 			`"time":"2026-01-02T03:04:05Z","fieldsV1":{"f:spec":{"k:{\"name\":\"a\"}":{".":{}}}}}]}}`))
 	}

@@ -8,15 +8,15 @@ import (
 	"refract.dev/tree/raw"
 )
 
-// framer finds the events in what a watch answers: JSON objects, one behind the other. It looks for where each ends, and no more;
+// eventFramer finds the events in what a watch answers: JSON objects, one behind the other. It looks for where each ends, and no more;
 // what decodes it finds what is wrong in it.
-type framer struct{}
+type eventFramer struct{}
 
 // NewFrameReader implements [runtime.Framer].
-func (framer) NewFrameReader(from io.ReadCloser) io.ReadCloser { return &frameReader{from: from} }
+func (eventFramer) NewFrameReader(from io.ReadCloser) io.ReadCloser { return &frameReader{from: from} }
 
 // NewFrameWriter implements [runtime.Framer]. Nobody writes a watch here.
-func (framer) NewFrameWriter(w io.Writer) io.Writer { return w }
+func (eventFramer) NewFrameWriter(w io.Writer) io.Writer { return w }
 
 // frameReader reads one object at a time.
 type frameReader struct {

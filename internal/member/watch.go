@@ -129,7 +129,9 @@ func reflect[O metav1.Object, L runtime.Object](
 	life context.Context, w *watches, r *reflected, kind runtime.Object, by *objectsClient[O, L],
 ) *cache.Reflector {
 	gvr := r.store.gvr
-	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return by.list(ctx, gvr, "", o) }
+	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return by.list(ctx, gvr, "", o)
+	}
 	return cache.NewReflectorWithOptions(&cache.ListWatch{
 		ListWithContextFunc: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			found, err := r.list(life, list)
