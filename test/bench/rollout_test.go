@@ -46,7 +46,7 @@ func (s *simulated) release(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // It would hold all phases.
 	s.start(b)
 	for b.Loop() {
-		s.join(b)
+		s.join(b, []string{samePod, patientLease})
 		s.waves(b)
 		s.workloads(b, "", simulation.ReadyWorkloads)
 		labels := map[string]string{"kubeadmiral.io/propagation-policy-name": "pp", "kubeadmiral.io/override-policy-name": "op"}
@@ -69,7 +69,7 @@ func (s *simulated) release(b *testing.B) {
 // changeAndRevert changes the policy, and waits until that is taken back everywhere.
 func (s *simulated) changeAndRevert(b *testing.B) {
 	b.Helper()
-	requests, reports, cpu := s.requests(b), s.reports(b), s.refract.cpu()
+	requests, reports, cpu := s.requests(b), s.reports(b), s.cpu()
 	began := time.Now()
 	apply(b, s.client, "testdata/policies-changed.yaml")
 	most := 0
@@ -98,7 +98,7 @@ func (s *simulated) changeAndRevert(b *testing.B) {
 	b.ReportMetric(back.Sub(reverting).Seconds(), "revert-s")
 	b.ReportMetric((s.reports(b)-reports)/objects, "rollout-hub-writes/object")
 	b.ReportMetric(float64(after.writes()-requests.writes())/float64(2*most), "rollout-writes/change")
-	b.ReportMetric(s.refract.cpu()-cpu, "rollout-cpu-s")
+	b.ReportMetric(s.cpu()-cpu, "rollout-cpu-s")
 	b.Logf("rollout: %d copies of %d had the change; written after %.1f s, taken back %.1f s after that began, at rest after %.1f s",
 		most, s.copies(), written.Sub(began).Seconds(), back.Sub(reverting).Seconds(), settled.Sub(began).Seconds())
 }
