@@ -48,7 +48,7 @@ func TestCodec(t *testing.T) {
 			"An error is one, whatever was asked for.", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410}`, decodeWhole,
 			`*v1.Status /v1, Kind=Status 410`, "",
 		},
-		"Nothing":  {"What does not say what it is is nothing.", `{}`, decodeMetadata, "", "want an object that says its kind"},
+		"Nothing":  {"Nobody knows what this is.", `{}`, decodeMetadata, "", "want an object that says its kind"},
 		"Kind":     {"A kind is text.", `{"kind":7}`, decodeMetadata, "", "kind: invalid JSON at byte 0: want a string, got a number"},
 		"Name":     {"So is a name.", `{"kind":"Pod","metadata":{"name":7}}`, decodeMetadata, "", "metadata: invalid JSON at byte 8: want a string, got a number"},
 		"InList":   {"Of a list it is said where.", `{"kind":"PodList","items":[{},{"metadata":[]}]}`, decodeWhole, "", "items[1]: metadata: invalid JSON at byte 0: want an object, got an array"},
