@@ -103,7 +103,7 @@ func newApplier(a *applier) (*applier, error) {
 	if a.queue, err = newWorkQueue("apply-"+a.member.Name, appliersByMember, a.log, a.applyOne); err != nil {
 		return nil, err
 	}
-	a.queue.workers.shared = a.spare
+	a.queue.workers.own, a.queue.workers.shared = ownAtOnce, a.spare
 	return a, nil
 }
 

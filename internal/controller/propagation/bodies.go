@@ -34,7 +34,11 @@ const (
 	maxLarge  = 64
 )
 
-// largeDelay is for how long a large copy waits when half of the workers see to others.
+// largeAtOnce is how many workers of a member see to large copies: one writes, one has the next ready, and one of those that the
+// member has in any case is left for others.
+const largeAtOnce = ownAtOnce - 1
+
+// largeDelay is for how long a large copy waits when as many workers as may see to others.
 const largeDelay = 250 * time.Millisecond
 
 // largeWrites bounds how many large copies are written at a time. The zero value has no room
@@ -47,7 +51,7 @@ type largeWrites struct {
 
 // newLargeWrites returns the bound of one member.
 func newLargeWrites(all chan struct{}) largeWrites {
-	return largeWrites{workers: make(chan struct{}, appliersByMember/2), member: make(chan struct{}, 1), all: all}
+	return largeWrites{workers: make(chan struct{}, largeAtOnce), member: make(chan struct{}, 1), all: all}
 }
 
 // enter takes a place among the workers that see to large copies, if there is one. They

@@ -10,7 +10,10 @@ const (
 	// mostAtOnce is how many writes to one member may be under way, and appliersByMember how few: so many are
 	// under way to a member that is near, or that is slow by itself.
 	mostAtOnce = 64
-	// mostSpare is how many may be, to all members together, beyond appliersByMember for each.
+	// ownAtOnce is how many of them no other member can take, and mostSpare how many may be under way to all members together
+	// beyond these. A thousand members with eight each would have what this process has to do for a write wait
+	// for longer than a request may take.
+	ownAtOnce = 3
 	mostSpare = 1024
 	// For so long nothing is tried when more writes were no faster, and fewer were slower: longer each time, up to the last.
 	firstPaceRest = 2 * time.Second
