@@ -11,6 +11,8 @@ import (
 type account struct {
 	large chan struct{} // Has one for each exchange that is large.
 	pages chan struct{} // Has one for each page that is asked for.
+	// decodes has one for each large object of which more than the metadata is decoded. Who has it waits for nothing else.
+	decodes chan struct{}
 
 	mu      sync.Mutex
 	copies  int
@@ -20,7 +22,9 @@ type account struct {
 }
 
 func newAccount() *account {
-	return &account{large: make(chan struct{}, mostLarge), pages: make(chan struct{}, mostPagesAtOnce)}
+	return &account{
+		large: make(chan struct{}, mostLarge), pages: make(chan struct{}, mostPagesAtOnce), decodes: make(chan struct{}, mostLarge),
+	}
 }
 
 // keep takes room for copies, and says what would be too much, and what of it there may
@@ -80,6 +84,15 @@ func (a *account) turn(ctx context.Context) (done func(), err error) {
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
+}
+
+// decoding waits until an object may be decoded; done must be called when nothing of that is needed any more.
+func (a *account) decoding(r *received) (done func()) {
+	if a == nil || !r.isLarge() {
+		return func() {}
+	}
+	a.decodes <- struct{}{}
+	return func() { <-a.decodes }
 }
 
 // exchange is a request, or several that belong together, and what of the answers is in

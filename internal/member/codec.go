@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,12 +13,13 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/json"
 
+	"refract.dev/internal/output"
 	"refract.dev/tree/raw"
 )
 
 // codec decodes what a member answers about objects, and of that what is asked for. Those of client-go go over each event of a
 // watch ten times, which was half of the processor time of a large fleet's controllers.
-type codec struct{ decode decodeFunc }
+type codec struct{ decode runtime.Decoder }
 
 // decodeFunc decodes an object, a list of objects or a [metav1.Status]. It does not keep the data.
 type decodeFunc func(data []byte) (runtime.Object, error)
@@ -30,6 +32,26 @@ func (f decodeFunc) Decode(data []byte, _ *schema.GroupVersionKind, _ runtime.Ob
 	}
 	kind := o.GetObjectKind().GroupVersionKind()
 	return o, &kind, nil
+}
+
+// asked decodes into what is asked for, and into nothing else: of which type an answer is to be is not the member's to say. Without anything
+// that is asked for it decodes a [metav1.Status], or metadata.
+type asked struct{}
+
+// Decode implements [runtime.Decoder].
+func (asked) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if into == nil {
+		return decodeFunc(decodeMetadata).Decode(data, nil, nil)
+	}
+	h, err := headOf(data)
+	if err != nil {
+		return nil, nil, err
+	}
+	if h.isStatus() {
+		return decodeFunc(decodeMetadata).Decode(data, nil, nil)
+	}
+	kind := h.GroupVersionKind()
+	return into, &kind, unmarshal(data, into)
 }
 
 // SupportedMediaTypes implements [runtime.NegotiatedSerializer].
@@ -63,6 +85,7 @@ func (events) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Objec
 		switch string(key) {
 		case "type":
 			event.Type, failed = raw.String(value)
+			event.Type = output.Cut(event.Type, mostEventType) // It is logged if there is none of this name.
 		case "object":
 			event.Object.Raw = value
 		}
@@ -76,6 +99,9 @@ func (events) Decode(data []byte, _ *schema.GroupVersionKind, into runtime.Objec
 	}
 	return event, nil, nil
 }
+
+// mostEventType is how many bytes the type of an event may have.
+const mostEventType = 40
 
 // head is what an answer says of itself, and where its parts are.
 type head struct {
@@ -121,15 +147,29 @@ func answerOf(data []byte) (h head, other *metav1.Status, err error) {
 	switch {
 	case h.Kind == "":
 		return head{}, nil, fmt.Errorf("%w: want an object that says its kind", raw.ErrSyntax)
-	case h.Kind == "Status" && h.APIVersion == "v1":
+	case h.isStatus():
 		other = &metav1.Status{}
 		return h, other, unmarshal(data, other)
 	}
 	return h, nil, nil
 }
 
-// isList reports whether an answer is a list: a custom resource may have a field of this name, too.
-func (h *head) isList() bool { return h.items != nil && strings.HasSuffix(h.Kind, "List") }
+// isStatus reports whether an answer is a Status. Old API servers do not say of which version.
+func (h *head) isStatus() bool {
+	return h.Kind == "Status" && (h.APIVersion == "" || h.APIVersion == "v1" || h.APIVersion == "meta.k8s.io/v1")
+}
+
+// isList reports whether an answer is a list: a custom resource may have a field of this name, too, and a kind that sounds like it.
+func (h *head) isList() bool {
+	if h.items == nil || !strings.HasSuffix(h.Kind, "List") {
+		return false
+	}
+	if h.metadata == nil || raw.IsNull(h.metadata) {
+		return true
+	}
+	name, err := raw.Field(h.metadata, "name")
+	return err == nil && name == nil
+}
 
 // readMetadata decodes the metadata of an object, which null and nothing are, too.
 func (h *head) readMetadata(into *metav1.ObjectMeta) error {
@@ -211,11 +251,20 @@ type received struct {
 
 	json         []byte
 	spec, status []byte // Parts of it; nil if there is none.
+	// fault is why the metadata cannot be read. Of that, only what names the object and its version is known then.
+	fault error
+}
+
+// String names the object, wherever it is printed.
+func (r *received) String() string {
+	return fmt.Sprintf("%s %s/%s", r.Kind, r.Namespace, r.Name)
 }
 
 // DeepCopyObject implements [runtime.Object].
 func (r *received) DeepCopyObject() runtime.Object {
-	return &received{PartialObjectMetadata: *r.DeepCopy(), json: r.json, spec: r.spec, status: r.status} // Nobody changes these.
+	other := *r // Nobody changes the rest.
+	other.PartialObjectMetadata = *r.DeepCopy()
+	return &other
 }
 
 // receivedList is a page of a list of whole objects.
@@ -225,6 +274,9 @@ type receivedList struct {
 
 	Items []received
 }
+
+// String says how many there are, wherever it is printed.
+func (l *receivedList) String() string { return fmt.Sprintf("%s of %d objects", l.Kind, len(l.Items)) }
 
 // DeepCopyObject implements [runtime.Object].
 func (l *receivedList) DeepCopyObject() runtime.Object {
@@ -262,10 +314,25 @@ func decodeWhole(data []byte) (runtime.Object, error) {
 	})
 }
 
-// receive reads an object, which keeps the data.
+// receive reads an object, which keeps the data. It is an error if nobody can say which object it is.
 func (h *head) receive(data []byte) (*received, error) {
 	o := &received{PartialObjectMetadata: metav1.PartialObjectMetadata{TypeMeta: h.TypeMeta}, json: data, spec: h.spec, status: h.status}
-	return o, h.readMetadata(&o.ObjectMeta)
+	if o.fault = h.readMetadata(&o.ObjectMeta); o.fault == nil {
+		return o, nil
+	}
+	o.ObjectMeta = identityIn(h.metadata)
+	if o.Name == "" {
+		return o, o.fault
+	}
+	return o, nil
+}
+
+// isLarge reports whether to decode the object takes much memory.
+func (r *received) isLarge() bool {
+	if len(r.json) <= smallValues || len(r.json) > smallAnswer {
+		return len(r.json) > smallAnswer
+	}
+	return bytes.Count(r.json, []byte{','})+bytes.Count(r.json, []byte{'{'})+bytes.Count(r.json, []byte{'['}) > smallValues
 }
 
 // builtin reports whether it is of one of Kubernetes' own types.
@@ -287,6 +354,9 @@ func (r *received) withStatus() (*unstructured.Unstructured, error) {
 	metadata := map[string]any{"name": r.Name, "namespace": r.Namespace}
 	if r.Generation != 0 {
 		metadata["generation"] = r.Generation
+	}
+	if !r.CreationTimestamp.IsZero() { // A Pod is given some seconds to be scheduled.
+		metadata["creationTimestamp"] = r.CreationTimestamp.UTC().Format(time.RFC3339)
 	}
 	content := map[string]any{"apiVersion": r.APIVersion, "kind": r.Kind, "metadata": metadata}
 	spec := r.spec

@@ -6,15 +6,23 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/fluxcd/cli-utils/pkg/kstatus/status"
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/framer"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
 func TestCodec(t *testing.T) {
@@ -44,6 +52,18 @@ func TestCodec(t *testing.T) {
 			"A list without items has none.", `{"kind":"PodList","apiVersion":"v1","items":null}`, decodeMetadata,
 			`*v1.PartialObjectMetadataList /v1, Kind=PodList : `, "",
 		},
+		"Named": {
+			"And a kind that sounds like a list.", `{"kind":"PriceList","apiVersion":"a/v1","metadata":{"name":"a"},"items":[7]}`, decodeWhole,
+			`*member.received a/v1, Kind=PriceList a `, "",
+		},
+		"OldStatus": {
+			"Old API servers do not say of which version a Status is.", `{"kind":"Status","code":403}`, decodeMetadata,
+			`*v1.Status /, Kind=Status 403`, "",
+		},
+		"Unreadable": {
+			"Of an object with odd metadata it is known which one it is.", `{"kind":"Thing","apiVersion":"a/v1","metadata":{"name":"a","labels":{"x":7},` + at + `}}`, decodeWhole,
+			`*member.received a/v1, Kind=Thing a 7`, "",
+		},
 		"Status": {
 			"An error is one, whatever was asked for.", `{"kind":"Status","apiVersion":"v1","status":"Failure","code":410}`, decodeWhole,
 			`*v1.Status /v1, Kind=Status 410`, "",
@@ -51,7 +71,7 @@ func TestCodec(t *testing.T) {
 		"Nothing":  {"Nobody knows what this is.", `{}`, decodeMetadata, "", "want an object that says its kind"},
 		"Kind":     {"A kind is text.", `{"kind":7}`, decodeMetadata, "", "kind: invalid JSON at byte 0: want a string, got a number"},
 		"Name":     {"So is a name.", `{"kind":"Pod","metadata":{"name":7}}`, decodeMetadata, "", "metadata: invalid JSON at byte 8: want a string, got a number"},
-		"InList":   {"Of a list it is said where.", `{"kind":"PodList","items":[{},{"metadata":[]}]}`, decodeWhole, "", "items[1]: metadata: invalid JSON at byte 0: want an object, got an array"},
+		"InList":   {"Of a list it is said where.", `{"kind":"PodList","items":[{},{"metadata":[]}]}`, decodeMetadata, "", "items[1]: metadata: invalid JSON at byte 0: want an object, got an array"},
 		"Number":   {"A generation has no fraction.", `{"kind":"Pod","metadata":{"generation":1.5}}`, decodeMetadata, "", "metadata: want an integer, got 1.5"},
 		"Time":     {"A time is one.", `{"kind":"Pod","metadata":{"deletionTimestamp":"now"}}`, decodeMetadata, "", `metadata: parsing time "now"`},
 		"NoObject": {"Nor is a list of objects JSON that an API server answers with.", `[]`, decodeMetadata, "", "want an object, got an array"},
@@ -72,6 +92,99 @@ func TestCodec(t *testing.T) {
 				t.Errorf("%s\nwant %s\n got %s", tc.reason, tc.want, said)
 			}
 		})
+	}
+}
+
+// TestDecodedIsKept: nothing that was decoded is a part of what it was decoded from, which is used again.
+func TestDecodedIsKept(t *testing.T) {
+	for _, decode := range []decodeFunc{decodeMetadata, decodeWhole} {
+		data := []byte(`{` + statuses[0] + `,"metadata":` + manyFields + `}`)
+		got, err := decode(data)
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := got.DeepCopyObject()
+		for i := range data {
+			data[i] = 'x'
+		}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(received{}), cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("-before, +after the data was overwritten:\n%s", diff)
+		}
+		if o, ok := got.(*received); ok {
+			if _, err := o.whole(); err != nil {
+				t.Error(err)
+			}
+		}
+	}
+}
+
+// TestUnreadableMetadata: it is a fault of one object, and not of all of its type.
+func TestUnreadableMetadata(t *testing.T) {
+	var got told
+	c := got.copies(pods)
+	if err := c.Add(object(t, `{"kind":"Pod","apiVersion":"v1","metadata":{"namespace":"d","name":"web","uid":"u","resourceVersion":"7","generation":"1"}}`)); err != nil {
+		t.Fatal(err)
+	}
+	if item, ok := c.get(webName); !ok || item.UID != "u" || !strings.Contains(item.Fault, "metadata: want an integer") {
+		t.Errorf("want a fault that says what is wrong, got %+v", item)
+	}
+}
+
+// TestNewPod: a Pod has some seconds to be scheduled before it counts as failed.
+func TestNewPod(t *testing.T) {
+	const pod = `{"kind":"Pod","apiVersion":"v1","metadata":{"name":"a","creationTimestamp":%q},` +
+		`"status":{"phase":"Pending","conditions":[{"type":"PodScheduled","status":"False","reason":"Unschedulable"}]}}`
+	for made, want := range map[time.Time]refractv1alpha1.Readiness{
+		time.Now(): refractv1alpha1.ReadinessInProgress, time.Now().Add(-time.Hour): refractv1alpha1.ReadinessFailed,
+	} {
+		if got, message := (decoder{}).readinessOf(object(t, fmt.Sprintf(pod, made.UTC().Format(time.RFC3339)))); got != want {
+			t.Errorf("made %s ago: want %s, got %s %q", time.Since(made), want, got, message)
+		}
+	}
+}
+
+// TestPaths: what a member says that something is called does not lead a request elsewhere.
+func TestPaths(t *testing.T) {
+	asked := 0
+	m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		asked++
+		answer(w, http.StatusOK, metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: "a"}})
+	})
+	for _, name := range []types.NamespacedName{{Namespace: "d"}, {Namespace: "d", Name: ".."}, {Namespace: "..", Name: "a"}, {Namespace: "d", Name: "a/b"}, {Name: "%2e"}} {
+		if _, err := m.Objects.Read(t.Context(), configMaps, name); err == nil {
+			t.Errorf("%q: want an error when it is read", name)
+		}
+		if found, err := m.api.delete(t.Context(), configMaps, name, metav1.Preconditions{}); err == nil {
+			t.Errorf("%q: want an error when it is deleted, got found %t", name, found)
+		}
+	}
+	for _, gvr := range []schema.GroupVersionResource{{Group: "..", Version: "v1", Resource: "x"}, {Group: "g", Version: "../v1", Resource: "x"}, {Version: "v1", Resource: ".."}} {
+		if _, err := m.api.list(t.Context(), gvr, metav1.ListOptions{}); err == nil {
+			t.Errorf("%v: want an error when it is listed", gvr)
+		}
+	}
+	if asked > 0 {
+		t.Errorf("want nobody asked, got %d requests", asked)
+	}
+	var got told
+	c := got.copies(configMaps)
+	odd := seen(t, firstUID, "7", "h1", applied)
+	odd.Name = ".."
+	if _ = c.Add(odd); c.len() > 0 {
+		t.Error("want what no API server can have not taken for a copy")
+	}
+}
+
+// TestLogged: what is no error in the place of one is logged as what it is, and not with all that is in it.
+func TestLogged(t *testing.T) {
+	for _, body := range []string{`{"kind":"PodList","apiVersion":"v1","items":[{"spec":"` + strings.Repeat("x", 10_000) + `"}]}`, `{"kind":"Pod","metadata":{"name":"` + strings.Repeat("x", 100) + `"},"spec":"` + strings.Repeat("x", 10_000) + `"}`} {
+		o, err := decodeWhole([]byte(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if said := apierrors.FromObject(o).Error(); len(said) > 200 {
+			t.Errorf("want it brief, got %d bytes", len(said))
+		}
 	}
 }
 
@@ -137,7 +250,7 @@ func FuzzObject(f *testing.F) {
 		if !ok {
 			t.Fatalf("want an object, got %T", answer)
 		}
-		want.GenerateName, want.SelfLink, want.CreationTimestamp, want.DeletionGracePeriodSeconds = "", "", metav1.Time{}, nil //nolint:staticcheck // It is there.
+		want.GenerateName, want.SelfLink, want.DeletionGracePeriodSeconds = "", "", nil //nolint:staticcheck // It is there.
 		if diff := cmp.Diff(want, &got.PartialObjectMetadata); diff != "" {
 			t.Errorf("-want, +got:\n%s", diff)
 		}

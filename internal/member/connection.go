@@ -74,7 +74,9 @@ func newConnection(name string, cfg *rest.Config) (*connection, error) {
 
 // connectionBy returns a connection whose requests go by way of an HTTP client.
 func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits, closeIdle func()) (*connection, error) {
-	disco, err := discovery.NewDiscoveryClientForConfigAndClient(cfg, web)
+	unlimited := rest.CopyConfig(cfg)
+	unlimited.QPS = -1
+	plain, err := restClient(unlimited, web, asked{})
 	if err != nil {
 		return nil, err
 	}
@@ -92,8 +94,8 @@ func connectionBy(web *http.Client, name string, cfg *rest.Config, bounds limits
 	return &connection{
 		metadata:  meta,
 		whole:     whole,
-		discovery: disco,
-		rest:      disco.RESTClient(),
+		discovery: discovery.NewDiscoveryClient(plain),
+		rest:      plain,
 		closeIdle: closeIdle,
 		limits:    bounds,
 		rights:    rights{now: time.Now},

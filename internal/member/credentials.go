@@ -147,8 +147,11 @@ func (r *Reconciler) renewToken(ctx context.Context, m *Member, l *lasting, secr
 	}
 	answer := &authenticationv1.TokenRequest{}
 	err = m.api.request(ctx, func(ctx context.Context) error {
-		return m.api.rest.Post().AbsPath(path(accounts, l.account.Namespace, l.account.Name)...).Suffix("token").
-			SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(answer)
+		r, err := at(m.api.rest.Post(), accounts, l.account.Namespace)
+		if err != nil {
+			return err
+		}
+		return r.Name(l.account.Name).SubResource("token").SetHeader("Content-Type", "application/json").Body(body).Do(ctx).Into(answer)
 	})
 	if err != nil {
 		return fmt.Errorf("requesting a token: %w", err)

@@ -41,14 +41,18 @@ func (d decoder) copyEventOf(obj any, resource schema.GroupResource) *copyEvent 
 		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o), managers: o.ManagedFields}
 	case *received:
 		s = &copyEvent{Copy: d.copyOf(o, resource), name: nameOf(o), managers: o.ManagedFields}
+		if o.fault != nil {
+			s.Copy = faulty(o, o.fault)
+		}
 		if s.Fault == "" {
+			defer d.account.decoding(o)()
 			s.Readiness, s.ReadinessMessage = d.readinessOf(o)
 			d.judge(s, Key{resource, s.name}, o)
 		}
 	default:
 		return nil
 	}
-	if !isName(s.name.Name) || len(s.name.Namespace) > mostNamespace {
+	if !isName(s.name.Name) || len(s.name.Namespace) > mostNamespace || !isSegment(s.name.Namespace) {
 		return nil // No API server has such an object.
 	}
 	size := 0
@@ -71,8 +75,8 @@ const (
 	mostNamespace = 63
 )
 
-// isName reports whether an object can have the name.
-func isName(name string) bool { return name != "" && len(name) <= mostName }
+// isName reports whether an object can have the name. What means something else in a path no API server takes for one.
+func isName(name string) bool { return name != "" && len(name) <= mostName && isSegment(name) }
 
 func nameOf(o metav1.Object) types.NamespacedName {
 	return types.NamespacedName{Namespace: o.GetNamespace(), Name: o.GetName()}
@@ -82,10 +86,16 @@ func nameOf(o metav1.Object) types.NamespacedName {
 func (d decoder) copyOf(o metav1.Object, resource schema.GroupResource) Copy {
 	c, err := d.read(o, resource)
 	if err != nil {
-		c = Copy{Fault: output.Cut(err.Error(), mostMessage), version: number(o.GetResourceVersion())}
-		if uid := o.GetUID(); len(uid) <= mostMark {
-			c.UID = uid
-		}
+		return faulty(o, err)
+	}
+	return c
+}
+
+// faulty is a copy of which nothing can be read but which object it is.
+func faulty(o metav1.Object, why error) Copy {
+	c := Copy{Fault: output.Cut(why.Error(), mostMessage), version: number(o.GetResourceVersion())}
+	if uid := o.GetUID(); len(uid) <= mostMark {
+		c.UID = uid
 	}
 	return c
 }

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	apiruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -657,6 +658,48 @@ func TestOnlyJSONIsDecoded(t *testing.T) {
 		})
 		if got, err := m.api.metadata.list(t.Context(), configMaps, "", metav1.ListOptions{}); err == nil {
 			t.Errorf("%q: want an error, got %d objects", kind, len(got.Items))
+		}
+	}
+}
+
+// TestNobodyChoosesTypes: what kind of object an answer says that it is does not make it one, for errors and for what is asked for by
+// its type neither. A Pod of two bytes takes a thousand times that.
+func TestNobodyChoosesTypes(t *testing.T) {
+	list := corev1.PodList{Items: make([]corev1.Pod, 100_000)}
+	raw, err := list.Marshal()
+	if err != nil {
+		t.Fatal(err)
+	}
+	unknown := apiruntime.Unknown{TypeMeta: apiruntime.TypeMeta{APIVersion: "v1", Kind: "PodList"}, Raw: raw}
+	if raw, err = unknown.Marshal(); err != nil {
+		t.Fatal(err)
+	}
+	account := types.NamespacedName{Namespace: "d", Name: "refract"}
+	for body, content := range map[string][]byte{
+		"protobuf": append([]byte("k8s\x00"), raw...), "YAML": []byte("apiVersion: v1\nkind: PodList\nitems:\n" + strings.Repeat("- \n", 100_000)),
+		"JSON": []byte(`{"apiVersion":"v1","kind":"Pod","spec":{"containers":[` + strings.Repeat("{},", 100_000) + `{}]}}`),
+	} {
+		for _, code := range []int{http.StatusOK, http.StatusInternalServerError} {
+			m := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Content-Type", "application/json")
+				w.WriteHeader(code)
+				_, _ = w.Write(content)
+			})
+			for what, ask := range map[string]func(){
+				"a probe": func() { _ = m.api.probe(t.Context()) },
+				"a type":  func() { _, _ = m.Objects.Any(t.Context(), schema.GroupResource{Group: "g", Resource: "x"}) },
+				"types":   func() { _, _, _ = m.api.discover(t.Context()) },
+				"a token": func() { _ = (&Reconciler{}).renewToken(t.Context(), m, &lasting{account: account}, &corev1.Secret{}) },
+			} {
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				ask()
+				runtime.ReadMemStats(&after)
+				const most = 64 // Of 1 MiB.
+				if grown := after.TotalAlloc - before.TotalAlloc; grown > most*max(uint64(len(content)), 1<<20) {
+					t.Errorf("%s with code %d for %s of %d bytes took %d bytes", body, code, what, len(content), grown)
+				}
+			}
 		}
 	}
 }

@@ -45,6 +45,7 @@ func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource
 	if err != nil {
 		return nil, err
 	}
+	defer o.decode.account.decoding(got)()
 	return got.whole()
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -35,38 +36,37 @@ const (
 )
 
 func newMetadataClient(cfg *rest.Config, web *http.Client) (*metadataClient, error) {
-	by, err := restClient(cfg, web, decodeMetadata)
+	by, err := restClient(cfg, web, decodeFunc(decodeMetadata))
 	return &metadataClient{by, acceptMetadata, acceptMetadataList}, err
 }
 
 func newWholeClient(cfg *rest.Config, web *http.Client) (*wholeClient, error) {
-	by, err := restClient(cfg, web, decodeWhole)
+	by, err := restClient(cfg, web, decodeFunc(decodeWhole))
 	return &wholeClient{by, runtime.ContentTypeJSON, runtime.ContentTypeJSON}, err
 }
 
-func restClient(cfg *rest.Config, web *http.Client, decode decodeFunc) (*rest.RESTClient, error) {
+func restClient(cfg *rest.Config, web *http.Client, decode runtime.Decoder) (*rest.RESTClient, error) {
 	cfg = rest.CopyConfig(cfg)
 	cfg.NegotiatedSerializer = codec{decode}
 	cfg.ContentType, cfg.AcceptContentTypes = runtime.ContentTypeJSON, runtime.ContentTypeJSON
 	return rest.UnversionedRESTClientForConfigAndClient(cfg, web)
 }
 
-// path returns that of the objects of a type, in one namespace or in all, or of the one with this name.
-func path(gvr schema.GroupVersionResource, namespace, name string) []string {
-	p := []string{"api"}
+// at makes a request for the objects of a type, in one namespace or, if it is "", in all. What a member says that its types are called
+// is not to be believed: it is an error if the path would lead elsewhere, as client-go has it for all other names.
+func at(r *rest.Request, gvr schema.GroupVersionResource, namespace string) (*rest.Request, error) {
+	if !isSegment(gvr.Group) || !isSegment(gvr.Version) || gvr.Version == "" {
+		return nil, fmt.Errorf("want an API group and a version that can stand in a path, got %q", gvr.GroupVersion())
+	}
+	prefix := []string{"/api", gvr.Version}
 	if gvr.Group != "" {
-		p = []string{"apis", gvr.Group}
+		prefix = []string{"/apis", gvr.Group, gvr.Version}
 	}
-	p = append(p, gvr.Version)
-	if namespace != "" {
-		p = append(p, "namespaces", namespace)
-	}
-	p = append(p, gvr.Resource)
-	if name != "" {
-		p = append(p, name)
-	}
-	return p
+	return r.AbsPath(prefix...).NamespaceIfScoped(namespace, namespace != "").Resource(gvr.Resource), nil
 }
+
+// isSegment reports whether a name stands for itself in a path.
+func isSegment(name string) bool { return len(pathvalidation.IsValidPathSegmentName(name)) == 0 }
 
 // options adds the options of a request to its query.
 func options(r *rest.Request, o runtime.Object) *rest.Request {
@@ -75,21 +75,22 @@ func options(r *rest.Request, o runtime.Object) *rest.Request {
 
 // get reads an object.
 func (c *objectsClient[O, L]) get(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (O, error) {
-	r := c.rest.Get().AbsPath(path(gvr, name.Namespace, name.Name)...).SetHeader("Accept", c.accept)
-	return c.object(ctx, r)
+	return c.object(ctx, c.rest.Get(), gvr, name)
 }
 
 // patch changes an object, or makes it if it is applied.
 func (c *objectsClient[O, L]) patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, kind types.PatchType,
 	body []byte, o metav1.PatchOptions,
 ) (O, error) {
-	r := c.rest.Patch(kind).AbsPath(path(gvr, name.Namespace, name.Name)...).SetHeader("Accept", c.accept).Body(body)
-	return c.object(ctx, options(r, &o))
+	return c.object(ctx, options(c.rest.Patch(kind).Body(body), &o), gvr, name)
 }
 
-// object makes a request that is answered with an object.
-func (c *objectsClient[O, L]) object(ctx context.Context, r *rest.Request) (o O, err error) {
-	answer, err := r.Do(ctx).Get()
+// object makes a request for an object, which is answered with it.
+func (c *objectsClient[O, L]) object(ctx context.Context, r *rest.Request, gvr schema.GroupVersionResource, name types.NamespacedName) (o O, err error) {
+	if r, err = at(r, gvr, name.Namespace); err != nil {
+		return o, err
+	}
+	answer, err := r.Name(name.Name).SetHeader("Accept", c.accept).Do(ctx).Get()
 	if err != nil {
 		return o, err
 	}
@@ -102,7 +103,11 @@ func (c *objectsClient[O, L]) object(ctx context.Context, r *rest.Request) (o O,
 
 // list reads a page of the objects of a type, in one namespace or, if it is "", in all.
 func (c *objectsClient[O, L]) list(ctx context.Context, gvr schema.GroupVersionResource, namespace string, o metav1.ListOptions) (page L, err error) {
-	answer, err := options(c.rest.Get().AbsPath(path(gvr, namespace, "")...).SetHeader("Accept", c.acceptList), &o).Do(ctx).Get()
+	r, err := at(c.rest.Get(), gvr, namespace)
+	if err != nil {
+		return page, err
+	}
+	answer, err := options(r.SetHeader("Accept", c.acceptList), &o).Do(ctx).Get()
 	if err != nil {
 		return page, err
 	}
@@ -115,20 +120,27 @@ func (c *objectsClient[O, L]) list(ctx context.Context, gvr schema.GroupVersionR
 
 // watch watches the objects of a type in all namespaces.
 func (c *objectsClient[O, L]) watch(ctx context.Context, gvr schema.GroupVersionResource, o metav1.ListOptions) (watch.Interface, error) {
-	r := c.rest.Get().AbsPath(path(gvr, "", "")...).SetHeader("Accept", c.accept)
+	r, err := at(c.rest.Get(), gvr, "")
+	if err != nil {
+		return nil, err
+	}
 	o.Watch = true
 	if o.TimeoutSeconds != nil {
 		r.Timeout(time.Duration(*o.TimeoutSeconds) * time.Second)
 	}
-	return options(r, &o).Watch(ctx)
+	return options(r.SetHeader("Accept", c.accept), &o).Watch(ctx)
 }
 
 // delete begins the deletion of an object.
 func (c *objectsClient[O, L]) delete(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, o metav1.DeleteOptions) error {
+	r, err := at(c.rest.Delete(), gvr, name.Namespace)
+	if err != nil {
+		return err
+	}
 	o.TypeMeta = metav1.TypeMeta{APIVersion: "v1", Kind: "DeleteOptions"}
 	body, err := json.Marshal(&o)
 	if err != nil {
 		return err
 	}
-	return c.rest.Delete().AbsPath(path(gvr, name.Namespace, name.Name)...).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
+	return r.Name(name.Name).SetHeader("Content-Type", runtime.ContentTypeJSON).Body(body).Do(ctx).Error()
 }

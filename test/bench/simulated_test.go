@@ -255,15 +255,15 @@ func (s *simulated) register(b *testing.B, m simulation.Access) error {
 // controllers to be at rest: longer than a report waits for more to say.
 const atRest = 3 * time.Second
 
-// settle returns when the controllers have come to rest, and since when they are. Each member is looked through about once
-// a minute, which of a thousand makes fifteen lists a second.
-func (s *simulated) settle(b *testing.B) time.Time {
+// settle returns when the controllers have come to rest, and since when they are, by some of the requests to members. Each member is
+// looked through about once a minute, which of a thousand makes fifteen lists a second.
+func (s *simulated) settle(b *testing.B, of func(requests) int64) time.Time {
 	b.Helper()
 	few := float64(s.members / 10)
 	var was float64
 	since := time.Now()
 	s.until(b, func() bool {
-		is := s.reports(b) + float64(s.requests(b).busy())
+		is := s.reports(b) + float64(of(s.requests(b)))
 		if is > was+few {
 			was, since = is, time.Now()
 		}
