@@ -7,7 +7,7 @@ import (
 	"net/http"
 	"time"
 
-	pathvalidation "k8s.io/apimachinery/pkg/api/validation/path"
+	"k8s.io/apimachinery/pkg/api/validate/content"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -66,7 +66,7 @@ func at(r *rest.Request, gvr schema.GroupVersionResource, namespace string) (*re
 }
 
 // isSegment reports whether a name stands for itself in a path.
-func isSegment(name string) bool { return len(pathvalidation.IsValidPathSegmentName(name)) == 0 }
+func isSegment(name string) bool { return len(content.IsPathSegmentName(name)) == 0 }
 
 // options adds the options of a request to its query.
 func options(r *rest.Request, o runtime.Object) *rest.Request {

@@ -87,7 +87,7 @@ func (s *simulated) run(b *testing.B) {
 // selector says, and what it costs until the controllers are at rest.
 func (s *simulated) phase(b *testing.B, name string, do func(), selector string, want int) {
 	b.Helper()
-	cpu, requests, reports := s.cpu(), s.requests(b), s.reports(b)
+	cpu, before, reports := s.cpu(), s.requests(b), s.reports(b)
 	began := time.Now()
 	do()
 	s.until(b, func() bool {
@@ -99,7 +99,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 	s.report(b, settled.Sub(began).Seconds(), name+"-settled-s")
 	s.report(b, s.cpu()-cpu, name+"-cpu-s")
 	after := s.requests(b)
-	wrote := after.writes() - requests.writes()
+	wrote := after.writes() - before.writes()
 	s.report(b, float64(wrote)/float64(want), name+"-writes/copy")
 	s.report(b, (s.reports(b)-reports)/float64(s.objects), name+"-hub-writes/object")
 	b.Logf("%s: %.1f s until the last copy, %.1f s until at rest, %d writes to members", name, took.Seconds(), settled.Sub(began).Seconds(), wrote)

@@ -69,7 +69,7 @@ func (s *simulated) release(b *testing.B) {
 // changeAndRevert changes the policy, and waits until that is taken back everywhere.
 func (s *simulated) changeAndRevert(b *testing.B) {
 	b.Helper()
-	requests, reports, cpu := s.requests(b), s.reports(b), s.cpu()
+	before, reports, cpu := s.requests(b), s.reports(b), s.cpu()
 	began := time.Now()
 	apply(b, s.client, "testdata/policies-changed.yaml")
 	most := 0
@@ -97,7 +97,7 @@ func (s *simulated) changeAndRevert(b *testing.B) {
 	b.ReportMetric(written.Sub(began).Seconds(), "write-s")
 	b.ReportMetric(back.Sub(reverting).Seconds(), "revert-s")
 	b.ReportMetric((s.reports(b)-reports)/objects, "rollout-hub-writes/object")
-	b.ReportMetric(float64(after.writes()-requests.writes())/float64(2*most), "rollout-writes/change")
+	b.ReportMetric(float64(after.writes()-before.writes())/float64(2*most), "rollout-writes/change")
 	b.ReportMetric(s.cpu()-cpu, "rollout-cpu-s")
 	b.Logf("rollout: %d copies of %d had the change; written after %.1f s, taken back %.1f s after that began, at rest after %.1f s",
 		most, s.copies(), written.Sub(began).Seconds(), back.Sub(reverting).Seconds(), settled.Sub(began).Seconds())

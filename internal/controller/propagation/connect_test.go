@@ -91,7 +91,7 @@ func idle(t *testing.T, c *Controller, m *member.Member) (a *applier, ended func
 	}
 	a, err = newApplier(&applier{
 		hub: theHub, log: discard, member: m, state: c.state, namespaces: &namespaces{queue: queue}, guard: newGuard(DefaultGuard, time.Now),
-		spare: &spare{},
+		spare: newSpare(),
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -95,6 +95,7 @@ type Controller struct {
 	inventory  *inventory
 	namespaces *hubNamespaces
 	revisions  *revisions
+	spare      *spare
 
 	started atomic.Bool
 }
@@ -177,13 +178,14 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
 	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor
+	spare := newSpare()
 	dispatcher.newApplier = (&applierFactory{
 		options: o, hub: hub.uid, log: log, members: members, state: state, stations: dispatcher, namespaces: namespaces,
 		renderer: &renderer{
 			hub: hub.uid, sources: sources, policies: policies, members: members, state: state,
 			outdated: func(key Key) { decider.add(key, priorityDependency) },
 		},
-		large: make(chan struct{}, maxLarge), spare: &spare{},
+		large: make(chan struct{}, maxLarge), spare: spare,
 	}).make
 
 	sources.notify = decider.sourceChanged
@@ -202,7 +204,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 			Client: hub.client, Set: members, SystemNamespace: o.SystemNamespace, Identity: o.Identity, Hub: types.UID(hub.uid),
 			Owns: o.Shards.Owns, Pending: dispatcher.pendingDeletions,
 		},
-		decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
+		spare: spare, decider: decider, dispatcher: dispatcher, reporter: reporter, reviewer: reviewer, namespaces: namespaces, revisions: revisions,
 		inventory: &inventory{client: hub.client, policies: policies, sources: sources, namespaces: namespaces, state: state},
 	}, nil
 }
@@ -272,11 +274,13 @@ func (r *runner) Start(ctx context.Context) error {
 		r.begun()
 	}
 	var running sync.WaitGroup
-	errs := make(chan error, 8)
-	for _, run := range []func(context.Context) error{
+	stations := []func(context.Context) error{
 		c.decider.sources.run, c.decider.queue.start, c.decider.everything.start, c.reporter.queue.start, c.reviewer.queue.start,
 		c.dispatcher.ownership.start, c.dispatcher.pending.start, c.prime, c.revisions.queue.start,
-	} {
+		c.spare.run,
+	}
+	errs := make(chan error, len(stations))
+	for _, run := range stations {
 		running.Go(func() { errs <- run(ctx) })
 	}
 	err := <-errs // The first to end ends all, whether ctx ended or it failed.

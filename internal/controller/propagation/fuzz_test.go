@@ -225,7 +225,7 @@ func TestUnknownClustersAreNotLearned(t *testing.T) {
 	c.state.setDesired(key, &desiredState{targets: map[string]*target{}}, previous{}, nil)
 	c.reporter.recordChanged(key, &refractv1alpha1.PropagationStatus{Clusters: []refractv1alpha1.ClusterStatus{
 		{Name: "eu-1", State: refractv1alpha1.StateSynced}, {Name: "left", State: refractv1alpha1.StateSynced},
-	}})
+	}}, true)
 	if _, known := c.state.clusterStatus(key, "eu-1"); !known {
 		t.Error("want what is said of a cluster that there is taken up")
 	}

@@ -2,7 +2,6 @@ package propagation
 
 import (
 	"cmp"
-	"sync/atomic"
 	"time"
 )
 
@@ -121,17 +120,3 @@ func (p *pace) rested(now time.Duration) time.Duration {
 func (p *pace) settle(limit int, again time.Duration) {
 	p.from, p.limit, p.skip, p.again = 0, limit, limit, again
 }
-
-// spare are the workers that members may have beyond those that each has for itself.
-type spare struct{ taken atomic.Int64 }
-
-// take takes one, if there is one.
-func (s *spare) take() bool {
-	if s.taken.Add(1) <= mostSpare {
-		return true
-	}
-	s.taken.Add(-1)
-	return false
-}
-
-func (s *spare) give() { s.taken.Add(-1) }

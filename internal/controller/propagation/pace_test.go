@@ -105,7 +105,7 @@ func TestQueueAdapts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		w.workers.shared = &spare{}
+		w.workers.shared = newSpare()
 		w.workers.shared.taken.Store(mostSpare - 3)
 		end := begin(t, w)
 		next := 0

@@ -111,6 +111,14 @@ type known struct {
 	steering steering
 }
 
+// guidesAs reports whether a replica that does not lead decides by the record as it did by the one before: it goes by where the object
+// is placed, and by how its rollout stands, and not by what is said of its copies.
+func (k *known) guidesAs(before *known) bool {
+	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.hash == before.hash &&
+		k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
+		equality.Semantic.DeepEqual(k.placed, before.placed)
+}
+
 // steering is what people say about a rollout, by annotations of the record.
 type steering struct {
 	paused            bool
@@ -130,7 +138,7 @@ type records struct {
 	// found is called for each that was there at first, changed for one that
 	// somebody else wrote, deleted for one that went.
 	found, deleted func(Key)
-	changed        func(Key, *refractv1alpha1.PropagationStatus)
+	changed        func(key Key, status *refractv1alpha1.PropagationStatus, guides bool)
 	live           client.Reader // Reads from the hub.
 	log            logr.Logger
 
@@ -242,9 +250,9 @@ const (
 	firstListed                // By the first of all lists.
 )
 
-// update keeps what is newer, and reports whether anything changed. A status that comes
-// with it is kept only if it was there at first.
-func (r *records) update(rec record, how telling) (changed bool) {
+// update keeps what is newer, and reports whether anything changed, and whether that is something which a replica that does not lead
+// decides by. A status that comes with it is kept only if it was there at first.
+func (r *records) update(rec record, how telling) (changed, guides bool) {
 	var err error // Whoever wrote what cannot be read is not told: it is as if there were nothing.
 	defer rescue.To(&err, r.log, "reading a report", "namespace", rec.GetNamespace(), "name", rec.GetName())
 	key, sum := rec.key(), digest(rec.status)
@@ -263,7 +271,7 @@ func (r *records) update(rec record, how telling) (changed bool) {
 	defer r.mu.Unlock()
 	before := r.items[key]
 	if before != nil && before.uid == k.uid && (before.version == k.version || (how == told && numberOf(before.version) > numberOf(k.version))) {
-		return false
+		return false, false
 	}
 	if before != nil {
 		k.status = before.status
@@ -272,7 +280,7 @@ func (r *records) update(rec record, how telling) (changed bool) {
 		}
 	}
 	r.items[key] = k
-	return true
+	return true, before == nil || !k.guidesAs(before)
 }
 
 func (r *records) drop(rec record) bool {
@@ -338,8 +346,12 @@ func (v *recordView) hasSynced() bool { return v.synced.Load() }
 
 // Add is called by the reflector.
 func (v *recordView) Add(obj any) error {
-	if rec, ok := recordOf(obj); ok && v.records.update(rec, told) {
-		v.records.changed(rec.key(), rec.status)
+	rec, ok := recordOf(obj)
+	if !ok {
+		return nil
+	}
+	if changed, guides := v.records.update(rec, told); changed {
+		v.records.changed(rec.key(), rec.status, guides)
 	}
 	return nil
 }
@@ -369,11 +381,11 @@ func (v *recordView) Replace(list []any, _ string) error {
 		}
 		key := rec.key()
 		there[key] = true
-		switch changed := v.records.update(rec, how); {
+		switch changed, guides := v.records.update(rec, how); {
 		case how == firstListed:
 			v.records.found(key)
 		case changed:
-			v.records.changed(key, rec.status)
+			v.records.changed(key, rec.status, guides)
 		}
 	}
 	for _, key := range v.records.retain(there, v.cluster) {

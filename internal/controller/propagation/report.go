@@ -114,13 +114,15 @@ func (rep *reporter) recordFound(key Key) { rep.decider.add(key, priorityResync)
 // recordDeleted has a record that went written again, if there is something to report on.
 func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync) }
 
-// recordChanged is called when somebody else wrote a record.
-func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus) {
+// recordChanged is called when somebody else wrote a record. Guides says whether that is something which a replica that does not lead
+// decides by: were it to decide again whenever another has written what is on its members, what that costs would grow with the square of
+// the number of replicas.
+func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus, guides bool) {
 	statuses := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
 		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
 	})
 	rep.state.learn(key, statuses, rep.shards.Owns)
-	if !rep.shards.Leads() {
+	if guides && !rep.shards.Leads() {
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
@@ -273,8 +275,8 @@ func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, st
 	}
 	known, _ := rep.records.get(key)
 	rep.records.wrote(r)
-	if now, _ := rep.records.get(key); now.rollout != known.rollout {
-		rep.decider.add(key, priorityChanged) // No event tells of it any more.
+	if now, _ := rep.records.get(key); !now.guidesAs(&known) {
+		rep.decider.add(key, priorityChanged) // It was read with it, and no event tells of it any more.
 		rep.decider.decideAgain(slices.Concat(followersIn(known.rollout, key), followersIn(now.rollout, key)))
 	}
 	return reconcile.Result{}, nil

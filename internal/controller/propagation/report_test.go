@@ -326,8 +326,9 @@ func TestReporterIsTold(t *testing.T) {
 	}{
 		"Found":          {"Perhaps its object is not there any more.", true, func(rep *reporter) { rep.recordFound(key) }, []string{"decide configmaps web: resync"}},
 		"Deleted":        {"If there is something to report, it is made again.", true, func(rep *reporter) { rep.recordDeleted(key) }, []string{"report configmaps web: resync"}},
-		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status) }, []string{"report configmaps web: after 100ms"}},
-		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
+		"Changed":        {"What another replica says of its members is in the record, and that of the object is to be seen.", true, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"report configmaps web: after 100ms"}},
+		"ChangedByOther": {"The replica that leads may have placed it elsewhere.", false, func(rep *reporter) { rep.recordChanged(key, status, true) }, []string{"decide configmaps web: changed", "report configmaps web: after 100ms"}},
+		"RowsOfOthers":   {"What is said of the members of others changes nothing on its own.", false, func(rep *reporter) { rep.recordChanged(key, status, false) }, []string{"report configmaps web: after 100ms"}},
 		"Later":          {"There will be more to say.", true, func(rep *reporter) { rep.later(key) }, []string{"report configmaps web: after 2s"}},
 		"AfterAndLater":  {"What is to be said soon is not put off.", true, func(rep *reporter) { rep.after(key, time.Second); rep.later(key) }, []string{"report configmaps web: after 1s"}},
 	}

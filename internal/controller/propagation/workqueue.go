@@ -61,6 +61,11 @@ func (w *workers) wake(ready int) {
 	}
 }
 
+// tooMany reports whether more run than may by now.
+func (w *workers) tooMany() bool {
+	return w.running > w.limit || w.running > w.own && w.shared.excess()
+}
+
 // end has one end that runs.
 func (w *workers) end() {
 	if w.running--; w.running >= w.own {
@@ -199,7 +204,7 @@ func (w *workQueue[K]) run(ctx context.Context) {
 	defer w.mu.Unlock()
 	for {
 		w.workers.waking--
-		if ctx.Err() != nil || w.workers.running > w.workers.limit {
+		if ctx.Err() != nil || w.workers.tooMany() {
 			break
 		}
 		key, u, since, ok := w.queue.get()
