@@ -141,6 +141,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	log := hub.log.WithName("propagation")
 	members := &member.Set{Log: hub.log.WithName("member")}
 	policies, state := newPolicies(log), newState()
+	state.owns = o.Shards.Owns
 	records := &records{log: log, live: hub.live, items: map[Key]*known{}}
 
 	revisions, err := newRevisions(&revisions{

@@ -17,8 +17,8 @@ import (
 func TestCopyCounts(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	clusters := []string{"a", "b", "c"}
-	own := func(name string) bool { return name != "c" }
 	s := newState()
+	s.owns = func(name string) bool { return name != "c" }
 	for step := range 20_000 {
 		key := keyOf("configmaps", fmt.Sprint(random.IntN(6)))
 		key.Namespace = fmt.Sprint("ns-", random.IntN(2))
@@ -43,7 +43,7 @@ func TestCopyCounts(t *testing.T) {
 			}
 			s.report(key, cluster, r)
 		case 3:
-			s.learn(key, []refractv1alpha1.ClusterStatus{{Name: cluster}}[:random.IntN(2)], own)
+			s.learn(key, []refractv1alpha1.ClusterStatus{{Name: cluster}}[:random.IntN(2)])
 		case 4:
 			s.leave(cluster)
 		case 5:
@@ -67,7 +67,7 @@ func TestCopyCounts(t *testing.T) {
 		}
 		for key, e := range s.objects {
 			anew := objectState{desired: e.desired, statuses: e.statuses}
-			if anew.count(); e.behind != anew.behind || e.wrong != anew.wrong {
+			if anew.count(s.owns); e.behind != anew.behind || e.wrong != anew.wrong {
 				t.Fatalf("after step %d: %s: want %d behind and %d wrong, got %d and %d", step, key.Name, anew.behind, anew.wrong, e.behind, e.wrong)
 			}
 		}

@@ -102,7 +102,7 @@ func TestRecord(t *testing.T) {
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
-			c := station(t, nil, &replica{}, interceptor.Funcs{})
+			c := station(t, nil, &replica{owned: []string{"eu-1", "us-1"}}, interceptor.Funcs{})
 			p := &desiredState{targets: tc.targets}
 			c.state.setDesired(web, p, previous{}, nil)
 			a := c.dispatcher.applier("eu-1")

@@ -121,12 +121,16 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	statuses := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
 		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
 	})
-	rep.state.learn(key, statuses, rep.shards.Owns)
+	rep.state.learn(key, statuses)
 	if guides && !rep.shards.Leads() {
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
-	rep.after(key, settledDelay)
+	if rep.state.settled(key) {
+		rep.after(key, settledDelay)
+		return
+	}
+	rep.later(key) // Two who answer each other write a record for each copy.
 }
 
 // reportOne writes the record of one object, or takes it away.
@@ -141,6 +145,9 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	rep.tellLeader(p)
 	if !rep.shards.Leads() {
+		if found && rep.yielding.yields(key, p, &k, rep.now()) {
+			return reconcile.Result{RequeueAfter: yieldDelay}, nil
+		}
 		return rep.reportOwn(ctx, key, p, statuses, found)
 	}
 	r := newRecord(key.Namespace != "")

@@ -24,6 +24,8 @@ type state struct {
 	complete atomic.Bool  // Whether everything was decided about once that was there at the start.
 	asked    atomic.Bool  // Whether a rollout policy has ever asked something of copies.
 
+	owns func(cluster string) bool // Whether this replica writes to it.
+
 	mu      sync.Mutex
 	objects map[Key]*objectState
 	users   map[tree.Policy]map[Key]bool // The objects that name a policy.
@@ -48,18 +50,31 @@ type objectState struct {
 	// behind are the clusters that are to have a copy and have not reported on the
 	// desired state; wrong are those whose copy is not as it should be, these included.
 	behind, wrong int
-	bodies        int // Bytes of those that are kept.
+	// awaited are those that were behind when that was counted last, and that other replicas write to.
+	awaited int
+	bodies  int // Bytes of those that are kept.
 	// due is whether a report is to be written anyway.
 	due bool
 }
 
 // count counts anew.
-func (e *objectState) count() {
-	e.behind, e.wrong = 0, 0
+func (e *objectState) count(own func(string) bool) {
+	e.behind, e.wrong, e.awaited = 0, 0, 0
 	for name := range e.desired.targets {
 		r := e.statuses[name]
 		e.add(&r, 1)
+		if r.seq != e.desired.seq && !own(name) {
+			e.awaited++
+		}
 	}
+}
+
+// settled reports whether all clusters have reported on the desired state that this replica writes to.
+func (e *objectState) settled() bool {
+	if e.desired.gone {
+		return len(e.statuses)+len(e.previous.placed) == 0
+	}
+	return e.behind <= e.awaited
 }
 
 // add counts the status of a cluster that is to have a copy, n times.
@@ -111,7 +126,7 @@ func (r *clusterStatus) baseline() string {
 func newState() *state {
 	return &state{
 		objects: map[Key]*objectState{}, users: map[tree.Policy]map[Key]bool{}, leaders: map[Key]map[Key]bool{},
-		nothing: map[Key]bool{}, copies: copyCounts{},
+		nothing: map[Key]bool{}, copies: copyCounts{}, owns: func(string) bool { return true },
 	}
 }
 
@@ -179,7 +194,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	s.copies.retarget(key.Namespace, e, p.targets)
 	e.desired = p
 	e.previous = p.remember(e.previous)
-	e.count()
+	e.count(s.owns)
 	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
 		policies = slices.Concat(e.names, names)
@@ -504,10 +519,16 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	}
 	due = e.due
 	e.due = true
-	if e.desired.gone {
-		return len(e.statuses)+len(e.previous.placed) == 0, due
-	}
-	return e.behind == 0, due
+	return e.settled(), due
+}
+
+// settled reports whether all clusters have reported on the desired state, whoever writes to them, so that nothing more is to be
+// waited for.
+func (s *state) settled(key Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	return e == nil || e.settled() && e.behind == 0
 }
 
 // snapshot returns the desired state and the statuses of the key, and the clusters that have,
@@ -526,7 +547,7 @@ func (s *state) snapshot(key Key) (p *desiredState, statuses map[string]clusterS
 }
 
 // learn takes up what another replica wrote about the clusters that it writes to.
-func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
+func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
@@ -537,7 +558,7 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus, own fun
 	for i := range statuses {
 		status := statuses[i]
 		there[status.Name] = true
-		if own(status.Name) {
+		if s.owns(status.Name) {
 			continue
 		}
 		r := reported(&status)
@@ -551,7 +572,7 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus, own fun
 		e.statuses[status.Name] = r
 	}
 	for name, r := range e.statuses {
-		if r.foreign != nil && !there[name] && !own(name) {
+		if r.foreign != nil && !there[name] && !s.owns(name) {
 			delete(e.statuses, name)
 			s.copies.change(key.Namespace, name, e.desired.targets[name] != nil, false)
 			if e.desired.targets[name] == nil {
@@ -561,10 +582,10 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus, own fun
 	}
 	if e.desired.gone {
 		e.previous.placed = slices.DeleteFunc(slices.Clone(e.previous.placed), func(t placement.Target) bool {
-			return !own(t.Cluster) && !there[t.Cluster]
+			return !s.owns(t.Cluster) && !there[t.Cluster]
 		})
 	}
-	e.count()
+	e.count(s.owns)
 	if e.behind == 0 {
 		s.dropBodies(e)
 	}
@@ -628,7 +649,7 @@ func (s *state) leave(cluster string) []Key {
 		}
 		delete(e.statuses, cluster)
 		e.previous.placed = without(e.previous.placed, cluster)
-		e.count()
+		e.count(s.owns)
 		keys = append(keys, key)
 	}
 	return keys

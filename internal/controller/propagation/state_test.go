@@ -136,7 +136,6 @@ func TestReports(t *testing.T) {
 // TestLearn takes up what other replicas say of their members, and nothing of this one's.
 func TestLearn(t *testing.T) {
 	key := keyOf("configmaps", "web")
-	own := func(name string) bool { return name == "own" }
 	row := func(name, hash string) refractv1alpha1.ClusterStatus {
 		return refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StateSynced, Hash: hash}
 	}
@@ -156,12 +155,13 @@ func TestLearn(t *testing.T) {
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			s := newState()
-			s.learn(key, tc.rows, own) // Nothing was decided: nothing is learned.
+			s.owns = func(name string) bool { return name == "own" }
+			s.learn(key, tc.rows) // Nothing was decided: nothing is learned.
 			s.setDesired(key, tc.p, previous{}, nil)
 			if tc.before != nil {
-				s.learn(key, tc.before, own)
+				s.learn(key, tc.before)
 			}
-			s.learn(key, tc.rows, own)
+			s.learn(key, tc.rows)
 			got := map[string]string{}
 			for name, r := range s.objects[key].statuses {
 				got[name] = r.hash

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/apimachinery/pkg/api/equality"
-	"k8s.io/client-go/util/flowcontrol"
 )
 
 const (
@@ -15,8 +15,10 @@ const (
 	mostYield = 10 * time.Second
 	// yieldDelay is when a report that has yielded is looked at again.
 	yieldDelay = time.Second
-	// progress is how many reports a second do not yield, so that a large change shows how far it has come.
-	progress = 10
+	// progress is what of reports a second does not yield, so that a large change shows how far it has come, in clusters: a report of
+	// many takes the hub, and everybody who watches it, as much time as many of few. Each counts for leastProgress at least.
+	progress      = 1000
+	leastProgress = 100
 	// looked is how often it is looked at how many copies wait.
 	looked = 100 * time.Millisecond
 )
@@ -27,7 +29,7 @@ const (
 // alone.
 type yielding struct {
 	waiting func() int // How many copies wait.
-	shown   flowcontrol.RateLimiter
+	shown   *rate.Limiter
 
 	mu   sync.Mutex
 	busy bool
@@ -37,7 +39,7 @@ type yielding struct {
 }
 
 func newYielding() *yielding {
-	return &yielding{shown: flowcontrol.NewTokenBucketRateLimiter(progress, 1), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
+	return &yielding{shown: rate.NewLimiter(progress, progress), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
 // yields reports whether the report on an object waits.
@@ -49,7 +51,7 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 	}
 	switch {
 	case k.version == "", k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, !equality.Semantic.DeepEqual(k.placed, p.placed):
-	case y.long(key, now), y.shown.TryAccept():
+	case y.long(key, now), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
 	default:
 		return true
 	}

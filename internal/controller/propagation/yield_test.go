@@ -1,6 +1,7 @@
 package propagation
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -34,7 +35,11 @@ func TestYields(t *testing.T) {
 			p := &desiredState{uid: "1", placed: on("eu-1"), made: now}
 			k := &known{version: "7", source: "1", placed: on("eu-1")}
 			key := keyOf("configmaps", "web")
-			if y.yields(keyOf("configmaps", "first"), p, k, now) {
+			large := &desiredState{uid: "1", placed: on("eu-1"), made: now, targets: map[string]*target{}}
+			for i := range progress {
+				large.targets[fmt.Sprint("m-", i)] = &target{}
+			}
+			if y.yields(keyOf("configmaps", "first"), large, k, now) {
 				t.Error("The first of a second shows how far it has come.")
 			}
 			if tc.change != nil {
