@@ -145,10 +145,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	rep.tellLeader(p)
 	if !rep.shards.Leads() {
-		if found && rep.yielding.yields(key, p, &k, rep.now()) {
-			return reconcile.Result{RequeueAfter: yieldDelay}, nil
-		}
-		return rep.reportOwn(ctx, key, p, statuses, found)
+		return rep.reportOwn(ctx, key, p, statuses, k, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -246,12 +243,15 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 
 // reportOwn writes the statuses of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, found bool) (reconcile.Result, error) {
+func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !rep.ownsAny(statuses) {
 			rep.decider.forget(key, p)
 		}
 		return reconcile.Result{}, nil
+	}
+	if rep.yielding.yields(key, p, &k, rep.now()) {
+		return reconcile.Result{RequeueAfter: yieldDelay}, nil
 	}
 	r := newRecord(key.Namespace != "")
 	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
