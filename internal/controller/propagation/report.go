@@ -243,7 +243,9 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 
 // reportOwn writes the statuses of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
-func (rep *reporter) reportOwn(ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool) (reconcile.Result, error) {
+func (rep *reporter) reportOwn(
+	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool,
+) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !rep.ownsAny(statuses) {
 			rep.decider.forget(key, p)
