@@ -57,6 +57,9 @@ func (s *simulated) scaleOut(b *testing.B, n int) {
 			replicas = append(replicas, replicaArguments(i))
 		}
 		s.join(b, replicas...)
+		for _, r := range s.replicas {
+			r.yield(b)
+		}
 		hub := s.hubLoad(b)
 		s.report(b, hub.watches, "hub-watches")
 		s.phase(b, "first", func() { s.create(b) }, ours+",hello=world", s.copies())
@@ -91,6 +94,7 @@ func (s *simulated) interrupted(b *testing.B, n int) {
 	s.kill(0) // It was the first, and so it leads.
 	at, killed := changed(), time.Since(began)
 	s.replica(b, replicaArguments(n)...)
+	s.replicas[len(s.replicas)-1].yield(b)
 	s.until(b, func() bool { return changed() == s.copies() })
 	took := time.Since(began)
 	settled := s.settle(b, requests.writes).Sub(began)
