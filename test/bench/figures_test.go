@@ -20,7 +20,7 @@ const (
 	figuresFile = "testdata/fleets.json"
 	tableFile   = "../../docs/performance.md"
 	plotFile    = "../../docs/images/fleets.svg"
-	tableBegin  = "<!-- BenchmarkFleet -update writes this table -->\n"
+	tableBegin  = "<!-- BenchmarkFleet writes this table, with REFRACT_BENCH_RECORD -->\n"
 	tableEnd    = "<!-- and ends here -->\n"
 )
 

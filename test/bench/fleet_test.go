@@ -12,7 +12,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
-	"refract.dev/internal/golden"
 )
 
 const (
@@ -24,6 +23,8 @@ const (
 	// steadyVariable is for how long a fleet is looked at in which nothing changes.
 	steadyVariable = "REFRACT_BENCH_STEADY"
 	defaultSteady  = time.Minute
+	// recordVariable has the figures written down if it is set to anything.
+	recordVariable = "REFRACT_BENCH_RECORD"
 )
 
 // What a fleet may cost at most in memory of the controllers, in bytes.
@@ -42,7 +43,7 @@ const fleetLimit = 30 * time.Minute
 // memory, processor time and requests, by object and by copy, and while nothing changes. The floor is what a client takes
 // of processor time that applies objects to the same members and does nothing else. It is for -benchtime 1x;
 // $REFRACT_BENCH_FLEETS says which fleets: 100x100,1000x1000 (members, objects), and $REFRACT_BENCH_STEADY for how long
-// nothing changes. With -update it writes the figures to testdata/fleets.json, and the tables and plots of all in there to docs.
+// nothing changes. With $REFRACT_BENCH_RECORD it writes the figures to testdata/fleets.json, and the table and plots of all in there to docs.
 func BenchmarkFleet(b *testing.B) {
 	sizes := os.Getenv(sizesVariable)
 	if sizes == "" {
@@ -55,7 +56,7 @@ func BenchmarkFleet(b *testing.B) {
 				b.Fatalf("%s: want MEMBERSxOBJECTS, got %q", sizesVariable, size)
 			}
 			s.run(b)
-			if *golden.Update {
+			if os.Getenv(recordVariable) != "" {
 				s.record(b, size)
 			}
 		})
