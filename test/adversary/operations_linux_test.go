@@ -96,8 +96,9 @@ func TestOperationsStoredBefore(t *testing.T) {
 			if u, err = env.Get(ctx, "hub", "propagations.refract.dev", ns, name+".configmaps"); err != nil {
 				return err
 			}
-			if got := condition(u, "Synced", "status"); got != "False" {
-				return fmt.Errorf("synced is %q", got)
+			// Before its clusters are ready it is not there for that reason.
+			if got := condition(u, "Synced", "message"); condition(u, "Synced", "status") != "False" || !strings.Contains(got, "items") {
+				return fmt.Errorf("synced says %q", got)
 			}
 			return nil
 		})
