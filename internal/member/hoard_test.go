@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"runtime"
 	"strings"
@@ -691,17 +692,26 @@ func TestNobodyChoosesTypes(t *testing.T) {
 				"types":   func() { _, _, _ = m.api.discover(t.Context()) },
 				"a token": func() { _ = (&Reconciler{}).renewToken(t.Context(), m, &lasting{account: account}, &corev1.Secret{}) },
 			} {
-				var before, after runtime.MemStats
-				runtime.ReadMemStats(&before)
-				ask()
-				runtime.ReadMemStats(&after)
 				const most = 64 // Of 1 MiB.
-				if grown := after.TotalAlloc - before.TotalAlloc; grown > most*max(uint64(len(content)), 1<<20) {
+				if grown := least(ask); grown > most*max(uint64(len(content)), 1<<20) {
 					t.Errorf("%s with code %d for %s of %d bytes took %d bytes", body, code, what, len(content), grown)
 				}
 			}
 		}
 	}
+}
+
+// least returns how many bytes it takes to do something, the least of three times: watches of tests before may be at work still.
+func least(do func()) uint64 {
+	few := uint64(math.MaxUint64)
+	for range 3 {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		do()
+		runtime.ReadMemStats(&after)
+		few = min(few, after.TotalAlloc-before.TotalAlloc)
+	}
+	return few
 }
 
 // TestErrorsAreBrief: what is kept, or logged, of an error has a bound, and says what is
