@@ -85,9 +85,9 @@ var rows = []struct {
 	cell func(m *measured) string
 }{
 	{"**all objects are created**: until the last copy is right", func(m *measured) string {
-		return fmt.Sprintf("%s, %.0f copies/s", seconds1(m.Figures["first-s"]), m.copies()/m.Figures["first-s"])
+		return fmt.Sprintf("%s, %.0f copies/s", inSeconds(m.Figures["first-s"]), m.copies()/m.Figures["first-s"])
 	}},
-	{"until everything is reported", func(m *measured) string { return seconds1(m.Figures["first-settled-s"]) }},
+	{"until everything is reported", func(m *measured) string { return inSeconds(m.Figures["first-settled-s"]) }},
 	{"processor time of the controllers for each copy", func(m *measured) string {
 		return fmt.Sprintf("%.2f ms, %.1f × the floor", m.perCopy("first-cpu-s"), m.perCopy("first-cpu-s")/m.Figures["floor-cpu-ms/copy"])
 	}},
@@ -95,16 +95,16 @@ var rows = []struct {
 	{"writes on members for each copy", func(m *measured) string { return fmt.Sprintf("%.2f", m.Figures["first-writes/copy"]) }},
 	{"writes on the hub for each object", func(m *measured) string { return fmt.Sprintf("%.1f", m.Figures["first-hub-writes/object"]) }},
 	{"**an OverridePolicy of all changes**: until the last copy is right", func(m *measured) string {
-		return fmt.Sprintf("%s, %.0f copies/s", seconds1(m.Figures["policy-s"]), m.copies()/m.Figures["policy-s"])
+		return fmt.Sprintf("%s, %.0f copies/s", inSeconds(m.Figures["policy-s"]), m.copies()/m.Figures["policy-s"])
 	}},
 	{"processor time for each copy", func(m *measured) string {
 		return fmt.Sprintf("%.2f ms, %.1f × the floor", m.perCopy("policy-cpu-s"), m.perCopy("policy-cpu-s")/m.Figures["floor-cpu-ms/copy"])
 	}},
 	{"writes on the hub for each object", func(m *measured) string { return fmt.Sprintf("%.1f", m.Figures["policy-hub-writes/object"]) }},
-	{"**the label of one cluster changes**, and all its copies with it", func(m *measured) string { return seconds1(m.Figures["label-s"]) }},
-	{"**a cluster joins**: until it has all its copies", func(m *measured) string { return seconds1(m.Figures["newcomer-s"]) }},
+	{"**the label of one cluster changes**, and all its copies with it", func(m *measured) string { return inSeconds(m.Figures["label-s"]) }},
+	{"**a cluster joins**: until it has all its copies", func(m *measured) string { return inSeconds(m.Figures["newcomer-s"]) }},
 	{"**restart** (kill -9): at work; everything looked at", func(m *measured) string {
-		return seconds1(m.Figures["restart-s"]) + "; " + seconds1(m.Figures["restart-settled-s"])
+		return inSeconds(m.Figures["restart-s"]) + "; " + inSeconds(m.Figures["restart-settled-s"])
 	}},
 	{"writes on members by it", func(m *measured) string { return fmt.Sprintf("**%.0f**", m.Figures["restart-writes"]) }},
 	{"**nothing changes**: share of one processor", func(m *measured) string { return fmt.Sprintf("%.1f %%", m.Figures["steady-%cpu"]) }},
@@ -117,7 +117,8 @@ var rows = []struct {
 	{"of the goal of 20 KB an object and 0.5 KB a copy", func(m *measured) string { return fmt.Sprintf("%.1f ×", m.Figures["of-goal"]) }},
 }
 
-func seconds1(s float64) string {
+// inSeconds writes a duration as tables have it.
+func inSeconds(s float64) string {
 	if s >= 100 {
 		return fmt.Sprintf("%.0f s", s)
 	}

@@ -130,7 +130,7 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 		rep.after(key, settledDelay)
 		return
 	}
-	rep.later(key) // Two who answer each other write a record for each copy.
+	rep.after(key, unsettledDelay) // Two who answer each other write a record for each copy. A cluster that never reports delays it no more than this.
 }
 
 // reportOne writes the record of one object, or takes it away.

@@ -119,14 +119,11 @@ func refuses(s *refractv1alpha1.ClusterStatus) bool {
 
 // readinessChanged is told that the readiness of a copy has changed.
 func (rep *reporter) readinessChanged(m *member.Member, key Key) {
-	switch _, awaited := rep.readied(m, key); {
-	case awaited:
-		rep.after(key, awaitedDelay)
-	case rep.state.settled(key):
-		rep.after(key, readinessDelay)
-	default: // Copies that have just been written get ready one by one, and it is reported that they were written.
-		rep.later(key)
+	delay := readinessDelay
+	if _, awaited := rep.readied(m, key); awaited {
+		delay = awaitedDelay
 	}
+	rep.after(key, delay)
 }
 
 // readied looks whether a copy is ready with what its cluster holds. It returns since when, and whether a rollout
