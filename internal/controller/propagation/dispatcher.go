@@ -181,9 +181,14 @@ func (d *dispatcher) namespaceChanged(name string) {
 	}
 }
 
-// ownAll looks at every member anew.
+// ownAll takes up the members that this replica has now, and lays down those that it has no
+// more. The others are left alone: with a thousand of them, to look at each takes longer than
+// what the one that has just joined waits for.
 func (d *dispatcher) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range d.members.Names() {
+		if d.shards.Owns(name) == (d.applier(name) != nil) {
+			continue
+		}
 		d.members.Recheck(name)
 		d.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
 	}

@@ -217,6 +217,36 @@ func TestMemberJoins(t *testing.T) {
 	d.wait()
 }
 
+// TestMembersChangeHands: a member that is taken up or laid down is no reason to look once more at
+// all that the others have.
+func TestMembersChangeHands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		web := keyOf("configmaps", "web")
+		c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+		d := c.dispatcher
+		d.ctx = t.Context()
+		c.state.setDesired(web, &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, previous{}, nil)
+		kept := d.applier("eu-1")
+		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		d.running.Wait()
+		if d.applier("eu-1") != kept || d.applier("us-1") != nil {
+			t.Error("ownAll(): want the applier of the member that is still ours, and none of the other")
+		}
+		want := []string{"decide configmaps web: resync", "place all: after 50ms"}
+		if diff := cmp.Diff(want, asked(c)); diff != "" {
+			t.Errorf("ownAll(): asked: -want, +got:\n%s", diff)
+		}
+		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, asked(c)); diff != "" {
+			t.Errorf("ownAll(): nothing has changed: asked: -want, +got:\n%s", diff)
+		}
+	})
+}
+
 // TestClusterIsEmptied when nothing is left to do on it, and everything is known that there may be.
 func TestClusterIsEmptied(t *testing.T) {
 	web := keyOf("configmaps", "web")
