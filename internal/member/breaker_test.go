@@ -3,6 +3,8 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
+	"net"
 	"net/http"
 	"testing"
 	"time"
@@ -42,6 +44,35 @@ func TestConcernsAll(t *testing.T) {
 	}
 }
 
+func TestOutcomeUnknown(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		err    error
+		want   bool
+	}{
+		"Done":        {"It was answered.", nil, false},
+		"Timeout":     {"It was sent, and may be under way still.", context.DeadlineExceeded, true},
+		"Canceled":    {"The same: it was us who lost interest.", context.Canceled, true},
+		"Reset":       {"The connection was lost with the answer.", &net.OpError{Op: "read", Err: errors.New("connection reset by peer")}, true},
+		"Unreachable": {"Nothing was sent.", fmt.Errorf("patch: %w", &net.OpError{Op: "dial", Err: errors.New("connection refused")}), false},
+		"TooLarge":    {"It was answered, with more than is read.", &LimitError{}, false},
+		"GaveUp":      {"The API server has not waited for what stores it.", serverError(http.StatusGatewayTimeout, "timeout"), true},
+		"GivesUp":     {"The same.", apierrors.NewServerTimeout(schema.GroupResource{Resource: "configmaps"}, "patch", 1), true},
+		"StorageFull": {"It was refused.", serverError(http.StatusInternalServerError, "etcdserver: mvcc: database space exceeded"), false},
+		"Webhook":     {"It was asked before anything is stored.", serverError(http.StatusInternalServerError, `failed calling webhook "x"`), false},
+		"Unavailable": {"It was not taken.", serverError(http.StatusServiceUnavailable, "later"), false},
+		"TooMany":     {"It was not taken.", serverError(http.StatusTooManyRequests, "later"), false},
+		"Conflict":    {"It was refused.", serverError(http.StatusConflict, "no"), false},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if got := OutcomeUnknown(tc.err); got != tc.want {
+				t.Errorf("%s\nOutcomeUnknown(%v): want %t, got %t", tc.reason, tc.err, tc.want, got)
+			}
+		})
+	}
+}
+
 func TestBreaker(t *testing.T) {
 	now := time.Unix(0, 0)
 	var states []bool
@@ -71,7 +102,11 @@ func TestBreaker(t *testing.T) {
 	if d := b.pause(); d != 0 {
 		t.Errorf("pause(): a refusal leaves open whether the member is well, so that the next may try: got %v", d)
 	}
-	b.note(down)
+	b.noteRead(nil)
+	if d := b.pause(); d != 0 || len(states) != 1 {
+		t.Errorf("pause(): that it can be read leaves that open, too: got %v, opened %v", d, states)
+	}
+	b.noteRead(down)
 	if d := b.pause(); !about(d, 2*firstPause) {
 		t.Errorf("pause(): want about %v after a try that failed, got %v", 2*firstPause, d)
 	}

@@ -39,6 +39,14 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return o.decode.copyOf(got, gvr.GroupResource()), nil
 }
 
+// ReadWritten is [Objects.Read] of what was written last, without an answer. It comes in the place of a write, and is a failed
+// one for [Member.Pause] if it fails.
+func (o *Objects) ReadWritten(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
+	have, err := o.Read(ctx, gvr, name)
+	o.api.breaker.noteRead(err)
+	return have, err
+}
+
 // ReadWhole reads a whole object.
 func (o *Objects) ReadWhole(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (*unstructured.Unstructured, error) {
 	got, err := o.api.getWhole(ctx, gvr, name)

@@ -94,6 +94,7 @@ type applier struct {
 	large       largeWrites
 	spare       *spare
 	retries     workqueue.TypedRateLimiter[Key]
+	unanswered  unanswered
 	corrections corrections
 }
 
@@ -122,6 +123,11 @@ func (a *applier) run(ctx context.Context) {
 
 // ours reports whether the object is a copy that came from this hub.
 func (a *applier) ours(key Key, copied member.Copy) bool { return cameFrom(a.hub, key, copied) }
+
+// sourceOf is what the copy of an object says of where it came from.
+func (a *applier) sourceOf(key Key, p *desiredState) string {
+	return sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name)
+}
 
 // cameFrom reports whether the object is a copy of the key that came from the hub.
 func cameFrom(hub string, key Key, copied member.Copy) bool {
@@ -257,7 +263,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
 		return a.done(key, r, 0) // Its going is an event.
-	case found == member.Present && have.Hash == t.variant.hash && have.Source == sourceOf(a.hub, p.uid, key.GroupResource, key.Namespace, key.Name):
+	case found == member.Present && have.Hash == t.variant.hash && have.Source == a.sourceOf(key, p):
 		if a.whole(key, p, r, t, have) {
 			return a.judged(ctx, key, p, r, t, have)
 		}
@@ -318,7 +324,11 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 	if b == nil {
 		return errOutdated
 	}
+	if err := a.arrived(ctx, key, p, t); err != nil {
+		return err
+	}
 	err := a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+	a.unanswered.note(key, err)
 	a.wrote(err)
 	return err
 }
@@ -333,6 +343,8 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 	switch {
 	case errors.Is(err, errOutdated):
 		return reconcile.Result{RequeueAfter: outdatedDelay}, nil
+	case errors.Is(err, errArrived):
+		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // It is looked at as what it is now.
 	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
 		r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
 		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
@@ -529,6 +541,9 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 	}
 	if after == 0 {
 		a.retries.Forget(key)
+	}
+	if r.absent {
+		a.unanswered.note(key, nil) // Nothing is to be written any more.
 	}
 	return reconcile.Result{RequeueAfter: after}, nil
 }

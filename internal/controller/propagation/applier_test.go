@@ -30,12 +30,14 @@ type depot struct {
 
 	configMaps map[string]*metav1.PartialObjectMetadata
 	refuse     map[string]metav1.Status // What requests get in place of an answer, by verb.
+	late       bool                     // Whether what is applied is stored, and not answered in time.
+	fields     string                   // Those that Refract owns of what was applied.
 }
 
 func newDepot() *depot {
 	return &depot{
 		shop:       &shop{object: &metav1.ObjectMeta{Name: "shop", UID: "1"}, owners: map[string]string{}, version: 10},
-		configMaps: map[string]*metav1.PartialObjectMetadata{}, refuse: map[string]metav1.Status{},
+		configMaps: map[string]*metav1.PartialObjectMetadata{}, refuse: map[string]metav1.Status{}, fields: `{"f:data":{"f:x":{}}}`,
 	}
 }
 
@@ -134,9 +136,13 @@ func (d *depot) serve(w http.ResponseWriter, r *http.Request, name string) {
 		sent.ResourceVersion, sent.UID, sent.Namespace = "", types.UID("u-"+name), "shop"
 		sent.ManagedFields = []metav1.ManagedFieldsEntry{{
 			Manager: member.FieldManager, Operation: metav1.ManagedFieldsOperationApply, Time: &now,
-			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(`{"f:data":{"f:x":{}}}`),
+			FieldsType: "FieldsV1", FieldsV1: metav1.NewFieldsV1(d.fields),
 		}}
 		d.store(&sent)
+		if d.late {
+			d.fail(w, metav1.Status{Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Message: "no answer"})
+			return
+		}
 		d.reply(w, http.StatusOK, sent)
 	default: // That is all that anybody patches.
 		delete(is.Labels, corev1alpha1.ManagedLabel)
@@ -206,13 +212,19 @@ func owning(o *metav1.PartialObjectMetadata, fields string) *metav1.PartialObjec
 // wanted is the desired state of a ConfigMap on clusters.
 func wanted(t *testing.T, name string, clusters ...string) *desiredState {
 	t.Helper()
+	return wantedWith(t, name, "y", clusters...)
+}
+
+// wantedWith is wanted of one with a value.
+func wantedWith(t *testing.T, name, value string, clusters ...string) *desiredState {
+	t.Helper()
 	s := around(t, "", false, nil)
 	s.hub, s.clusters = theHub, nil
 	for _, cluster := range clusters {
 		s.clusters = append(s.clusters, placement.Cluster{Cluster: match.Cluster{Name: cluster}, Ready: true})
 	}
 	obj := sourceObject("v1", "ConfigMap", name, "pp")
-	obj.Object["data"] = map[string]any{"x": "y"}
+	obj.Object["data"] = map[string]any{"x": value}
 	return decide(source{gvr: configMaps, kind: "ConfigMap", object: obj}, previous{uid: "1"}, s)
 }
 
@@ -412,6 +424,68 @@ func TestApplyOne(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\napplyOne(): -want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestUnanswered: whether a write that the member has not answered was done is read before it is sent once
+// more. What was done is neither written twice nor taken for what somebody else has changed.
+func TestUnanswered(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	const all = `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}},"f:data":{"f:x":{}}}`
+	timeout := map[string]metav1.Status{http.MethodPatch: {Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Message: "no answer"}}
+	unreadable := map[string]metav1.Status{http.MethodGet: {Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no answer"}}
+	const apply = "PATCH web"
+	cases := map[string]struct {
+		reason string
+		before bool // Whether the copy was written with other content before.
+		late   bool
+		refuse map[string]metav1.Status
+		then   map[string]metav1.Status // What is refused at the second try.
+		want   []string                 // What each try sends that changes something, and what is known after it.
+	}{
+		"Done":     {"It is there as it should be.", false, true, nil, nil, []string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"}},
+		"NotDone":  {"There is none: it is written.", false, false, timeout, nil, []string{apply, "Failed WriteFailed", apply, "Synced"}},
+		"Changed":  {"It has other fields than the one before, by our own write.", true, true, nil, nil, []string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"}},
+		"AsBefore": {"It is the one before: it is written.", true, false, timeout, nil, []string{apply, "Failed WriteFailed", apply, "Synced"}},
+		"Unreadable": {
+			"Nobody knows yet, and so it is not written.", false, true, nil, unreadable,
+			[]string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			a, _ := applierOf(t, d, 0)
+			if tc.before {
+				d.change(func() { d.fields = `{"f:data":{"f:gone":{}}}` })
+				a.state.setDesired(key, wantedWith(t, "web", "other", "m"), previous{uid: "1"}, nil)
+				if _, err := a.applyOne(t.Context(), key); err != nil || statusOf(a.state, key) != "Synced" {
+					t.Fatalf("want a copy that was written, got %s, %v", statusOf(a.state, key), err)
+				}
+				d.sent()
+			}
+			d.change(func() { d.fields, d.late, d.refuse = all, tc.late, tc.refuse })
+			var got []string
+			for try := range len(tc.want) / 2 {
+				if try > 0 {
+					d.change(func() { d.refuse, d.late = nil, false })
+				}
+				if try == 1 {
+					d.change(func() { d.refuse = tc.then })
+				}
+				a.state.setDesired(key, wanted(t, "web", "m"), previous{uid: "1"}, nil)
+				if _, err := a.applyOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				got = append(got, strings.Join(d.sent(), ", "), statusOf(a.state, key))
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nwhat was sent, and what is known, by try: -want, +got:\n%s", tc.reason, diff)
+			}
+			if r, _ := a.state.clusterStatus(key, "m"); r.drift != nil {
+				t.Errorf("%s\nwant no drift, got %+v", tc.reason, r.drift)
 			}
 		})
 	}

@@ -92,7 +92,7 @@ func (r *clusterStatus) asWritten(have member.Copy) bool {
 // written with, as it says itself. After a restart in the wrong moment that is all that is known; to
 // write every such copy once more would cost as much as to write it at first.
 func (a *applier) whole(key Key, p *desiredState, r clusterStatus, t *target, have member.Copy) bool {
-	if r.hash == have.Hash || r.owned != (member.Ownership{}) || have.Doubted {
+	if r.hash == have.Hash || have.Doubted {
 		return false
 	}
 	if seen := t.variant.covered.Load(); seen != nil && seen.SameFields(have.Owned) {
