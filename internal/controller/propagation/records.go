@@ -303,14 +303,18 @@ func numberOf(version string) uint64 {
 func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
 	var placed []placement.Target
 	for i := range s.Clusters {
-		row := &s.Clusters[i]
-		tried := row.Reason == reasonDryRun && row.Hash == "" // Nothing is there.
-		if row.State != refractv1alpha1.StateDeleting && !tried {
+		if row := &s.Clusters[i]; isPlaced(row) {
 			placed = append(placed, placement.Target{Cluster: row.Name, Replicas: row.Replicas})
 		}
 	}
 	slices.SortFunc(placed, func(a, b placement.Target) int { return strings.Compare(a.Cluster, b.Cluster) })
 	return placed
+}
+
+// isPlaced reports whether a cluster is to have a copy, as its row of a record says.
+func isPlaced(row *refractv1alpha1.ClusterStatus) bool {
+	tried := row.Reason == reasonDryRun && row.Hash == "" // Nothing is there.
+	return row.State != refractv1alpha1.StateDeleting && !tried
 }
 
 // digest tells statuses apart.

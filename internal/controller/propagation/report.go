@@ -261,19 +261,7 @@ func (rep *reporter) reportOwn(
 	}
 	before := digest(r.status)
 	r.status.Expand()
-	r.status.Clusters = slices.DeleteFunc(r.status.Clusters, func(s refractv1alpha1.ClusterStatus) bool { return rep.shards.Owns(s.Name) })
-	mine := map[string]bool{}
-	for name := range statuses {
-		mine[name] = rep.shards.Owns(name)
-	}
-	for name := range p.targets {
-		mine[name] = rep.shards.Owns(name)
-	}
-	for name, is := range mine {
-		if is {
-			r.status.Clusters = append(r.status.Clusters, rep.clusterStatusOf(key, p, name, statuses))
-		}
-	}
+	r.status.Clusters = rep.withOwn(key, p, statuses, r.status.Clusters)
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
 	r.status.Compact()
 	if digest(r.status) == before {
@@ -289,6 +277,44 @@ func (rep *reporter) reportOwn(
 		rep.decider.decideAgain(slices.Concat(followersIn(known.rollout, key), followersIn(now.rollout, key)))
 	}
 	return reconcile.Result{}, nil
+}
+
+// withOwn returns the rows of a record with what is known of this replica's own members in the place of what was said of them. By the
+// rows that there are, and are not being deleted, the replica that leads says where the object is placed. What was decided here may be
+// older than the record: were a row left out for that, every replica would take it that the copy is to go, and this one would delete it.
+func (rep *reporter) withOwn(
+	key Key, p *desiredState, statuses map[string]clusterStatus, rows []refractv1alpha1.ClusterStatus,
+) (with []refractv1alpha1.ClusterStatus) {
+	own := map[string]bool{}
+	for name := range statuses {
+		own[name] = rep.shards.Owns(name)
+	}
+	for name := range p.targets {
+		own[name] = rep.shards.Owns(name)
+	}
+	for i := range rows {
+		row := &rows[i]
+		switch {
+		case own[row.Name]:
+			now := rep.clusterStatusOf(key, p, row.Name, statuses)
+			if p.dryRun || isPlaced(&now) == isPlaced(row) {
+				row = &now
+			}
+		case rep.shards.Owns(row.Name) && !isPlaced(row):
+			continue // Nothing is there any more.
+		}
+		with = append(with, *row)
+		delete(own, row.Name)
+	}
+	for name, is := range own {
+		if !is {
+			continue
+		}
+		if now := rep.clusterStatusOf(key, p, name, statuses); p.dryRun || !isPlaced(&now) {
+			with = append(with, now)
+		}
+	}
+	return with
 }
 
 // ownsAny reports whether this replica writes to one of the clusters of statuses.
@@ -350,20 +376,8 @@ func (rep *reporter) release(ctx context.Context, r record, k known) error {
 // clusterStatusOf is the status of one cluster.
 func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, statuses map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := statuses[name]
-	if r.foreign != nil && !rep.shards.Owns(name) {
-		s := *r.foreign
-		if p.targets[name] == nil && s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
-			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
-		} else if t := p.targets[name]; t != nil {
-			s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
-			if s.State == refractv1alpha1.StateDeleting {
-				s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
-			}
-			if t.variant == nil || t.variant.hash != s.Hash {
-				s.State = pendingUnlessBroken(s.State)
-			}
-		}
-		return s
+	if foreign := r.foreign != nil || !reported; foreign && !rep.shards.Owns(name) {
+		return foreignStatusOf(p, name, r.foreign)
 	}
 	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
 	if reported {
@@ -385,6 +399,30 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	}
 	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && refuses(&s) {
 		s.Revision = release.Assigned(p.governed.recorded, name).Name
+	}
+	return s
+}
+
+// foreignStatusOf is the status of a cluster that another replica writes to: what that has said last, if anything, in
+// the light of what has been decided since.
+func foreignStatusOf(p *desiredState, name string, said *refractv1alpha1.ClusterStatus) refractv1alpha1.ClusterStatus {
+	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
+	if said != nil {
+		s = *said
+	}
+	t := p.targets[name]
+	if t == nil {
+		if s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
+			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
+		}
+		return s
+	}
+	s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
+	if s.State == refractv1alpha1.StateDeleting {
+		s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
+	}
+	if t.variant == nil || t.variant.hash != s.Hash {
+		s.State = pendingUnlessBroken(s.State)
 	}
 	return s
 }

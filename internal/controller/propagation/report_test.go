@@ -141,7 +141,7 @@ func TestReportOne(t *testing.T) {
 		},
 		"GoneAndPlaced": {
 			reason: "A cluster may have a copy that has not said so since a restart.", p: gone, was: previous{placed: on("eu-1")}, record: recordOn("1", synced),
-			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{"eu-1 Deleting"}, Known: true},
 		},
 		"GoneAndThere": {
 			reason: "A cluster has a copy.", p: gone, was: previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "eu-1", State: refractv1alpha1.StateDeleting}}},
@@ -247,6 +247,8 @@ func TestReportOwn(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	eu := refractv1alpha1.ClusterStatus{Name: "eu-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
 	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced}
+	going := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
+	offline := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateOffline}
 	type want struct {
 		Wrote    []string
 		Clusters []string
@@ -264,8 +266,26 @@ func TestReportOwn(t *testing.T) {
 			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Pending"}, true},
 		},
 		"Left": {
-			reason: "Its own member has no copy, and is to have none.", record: recordOn("1", eu, us),
+			reason: "Its own member has no copy, and is to have none.", record: recordOn("1", eu, going),
 			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{[]string{"status"}, []string{"eu-1 Synced"}, true},
+		},
+		"NotDecided": {
+			reason: "The record says that its own member is to have a copy. That was not decided upon here yet, and is not for this replica to take back.",
+			record: recordOn("1", eu, us), p: &desiredState{targets: map[string]*target{"eu-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Synced"}, true},
+		},
+		"NotTakenBack": {
+			reason: "The record says that the copy is to go. That was not decided upon here yet.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Offline": {
+			reason: "The copy is to go from a member that cannot be reached: it is none that is to have it for that.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, offline}},
+			want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Forgotten": {
+			reason: "A copy is there of which the record says nothing, and is being deleted.", record: recordOn("1", eu),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, going}},
+			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting"}, true},
 		},
 		"Said": {
 			reason: "That is said already.", record: recordOn("1", eu), p: &desiredState{targets: map[string]*target{"eu-1": {}}},

@@ -168,7 +168,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	e := s.objects[key]
 	if e == nil {
 		e = &objectState{statuses: map[string]clusterStatus{}, previous: was}
-		e.recover(was.statuses)
+		e.recover(was.statuses, s.owns)
 		e.warned = was.warned
 		e.previous.statuses, e.previous.warned = nil, nil
 		delete(s.nothing, key)
@@ -225,10 +225,15 @@ func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
 	}
 }
 
-// recover takes up what was reported before a restart.
-func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus) {
+// recover takes up what was reported before a restart, by this replica or by those that have the other clusters.
+func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func(string) bool) {
 	for i := range statuses {
-		e.statuses[statuses[i].Name] = reported(&statuses[i])
+		s := &statuses[i]
+		r := reported(s)
+		if !own(s.Name) {
+			r.foreign = s
+		}
+		e.statuses[s.Name] = r
 	}
 }
 
