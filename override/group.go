@@ -39,6 +39,41 @@ func group(clusters []match.Cluster, policies []*Policy) []clusterGroup {
 	return g.groups
 }
 
+// Groups remember which rules of policies hold for which clusters, for who renders many objects by the same policies for the
+// same clusters: with a thousand of these that takes longer than rendering does. The zero value remembers nothing yet. Groups are
+// for one goroutine.
+type Groups struct {
+	of map[grouped][]clusterGroup
+}
+
+// grouped is what groups are of: these policies, of which there are no more than have room here, and this slice of clusters.
+type grouped struct {
+	policies [mostGrouped]*Policy
+	first    *match.Cluster
+	clusters int
+}
+
+// mostGrouped is how many policies there may be at once for their groups to be remembered. An object names two.
+const mostGrouped = 2
+
+// group is [group] the first time, and what that was after it.
+func (g *Groups) group(clusters []match.Cluster, policies []*Policy) []clusterGroup {
+	if g == nil || len(clusters) == 0 || len(policies) > mostGrouped {
+		return group(clusters, policies)
+	}
+	key := grouped{first: &clusters[0], clusters: len(clusters)}
+	copy(key.policies[:], policies)
+	groups, known := g.of[key]
+	if !known {
+		groups = group(clusters, policies)
+		if g.of == nil {
+			g.of = map[grouped][]clusterGroup{}
+		}
+		g.of[key] = groups
+	}
+	return groups
+}
+
 // holding finds out which rules hold for a cluster.
 type holding struct {
 	every match.Marks // The rules that hold for every cluster.

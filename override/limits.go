@@ -83,6 +83,10 @@ var (
 // goes renders them with one Budget. The zero value is whole. A Budget is for one
 // goroutine.
 type Budget struct {
+	// Groups, if they are not nil, remember the clusters' groups for who has other objects rendered with the same Groups. Then the
+	// clusters given must not be modified, nor Variant.Clusters, which such objects share.
+	Groups *Groups
+
 	changes, work, written int // Spent.
 
 	variants int // That did not fail.
@@ -99,7 +103,7 @@ func (b *Budget) weigh(object map[string]any) {
 
 // Render is the function [Render] with what is left.
 func (b *Budget) Render(obj *unstructured.Unstructured, clusters []match.Cluster, policies ...*Policy) []Variant {
-	groups := group(clusters, policies)
+	groups := b.Groups.group(clusters, policies)
 	variants := make([]Variant, len(groups))
 	for i, g := range groups {
 		variants[i] = render(b, obj, policies, g.rules)

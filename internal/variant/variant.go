@@ -54,8 +54,16 @@ func scales(obj *unstructured.Unstructured) bool {
 func Render(
 	obj *unstructured.Unstructured, clusters []match.Cluster, targets []placement.Target, by tree.Policy, policies ...*override.Policy,
 ) []override.Variant {
+	return RenderGrouped(nil, obj, clusters, targets, by, policies...)
+}
+
+// RenderGrouped is [Render] of one of many objects, with what is known of the clusters from the others: see [override.Budget].
+func RenderGrouped(
+	groups *override.Groups, obj *unstructured.Unstructured, clusters []match.Cluster, targets []placement.Target, by tree.Policy,
+	policies ...*override.Policy,
+) []override.Variant {
 	if !slices.ContainsFunc(targets, func(t placement.Target) bool { return t.Replicas != nil }) {
-		return override.Render(obj, clusters, policies...)
+		return (&override.Budget{Groups: groups}).Render(obj, clusters, policies...)
 	}
 	author := &tree.Author{Policy: by, Rule: tree.NoRule}
 	var variants []override.Variant

@@ -15,11 +15,15 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	"refract.dev/internal/offline/manifest"
+	"refract.dev/internal/output"
 	"refract.dev/test/generate"
 )
 
-// large is a fleet of a million copies.
-var large = generate.Size{Objects: 1000, Clusters: 1000, Policies: 50}
+// large is a fleet of a million copies, larger one of ten millions.
+var (
+	large  = generate.Size{Objects: 1000, Clusters: 1000, Policies: 50}
+	larger = generate.Size{Objects: 5000, Clusters: 2000, Policies: 250}
+)
 
 // BenchmarkOffline reports how long the commands take that ask no API server, as
 // whole processes, and the most memory that they use: medians of several runs.
@@ -29,7 +33,14 @@ func BenchmarkOffline(b *testing.B) {
 	if err := o.fleet.WriteDir(o.dir); err != nil {
 		b.Fatal(err)
 	}
-	b.Run("Variants", o.variants)
+	b.Run("Variants", func(b *testing.B) { o.variants(b, large) })
+	b.Run("VariantsOfMore", func(b *testing.B) {
+		more := &offline{dir: b.TempDir(), refract: o.refract}
+		if err := generate.Large(larger).WriteDir(more.dir); err != nil {
+			b.Fatal(err)
+		}
+		more.variants(b, larger)
+	})
 	b.Run("Cluster", o.cluster)
 	b.Run("Diff", o.diff)
 	b.Run("Version", o.version)
@@ -45,8 +56,10 @@ type offline struct {
 }
 
 // variants renders all objects for all clusters and prints what is different.
-func (o *offline) variants(b *testing.B) {
-	const want = "1,000 objects: 3,000 variants across 1,000 clusters" // Of large.
+func (o *offline) variants(b *testing.B, fleet generate.Size) {
+	b.Helper()
+	want := fmt.Sprintf("%s: %s across %s", output.Count(fleet.Objects, "object", "objects"), output.Count(3*fleet.Objects, "variant", "variants"),
+		output.Count(fleet.Clusters, "cluster", "clusters"))
 	for b.Loop() {
 		runs := repeat(rounds, func() *process { return run(b, o.refract, "render", "-f", o.dir, "-o", "variants") })
 		for _, r := range runs {

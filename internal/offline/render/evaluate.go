@@ -211,6 +211,7 @@ type evaluator struct {
 	live     bool                // Whether the set is what an API server holds.
 	shown    map[string]bool     // Nil when all are.
 	placed   map[placing]placed
+	groups   override.Groups      // Of the clusters of placed.
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
 	before   func(*manifest.Object) previous
 	each     func(*Outcome) error // May be nil.
@@ -356,7 +357,7 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 		o.author = o.policy.Ref
 	}
 	o.Policies, o.Clusters, o.targets, o.marks = policies, at.clusters, at.targets, e.policies.marks
-	o.Variants = variant.Render(content, at.clusters, at.targets, o.author, policies...)
+	o.Variants = variant.RenderGrouped(&e.groups, content, at.clusters, at.targets, o.author, policies...)
 	if o.Held == "" && (labelled || len(o.Follows) > 0) {
 		o.after = previous{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
 	}
