@@ -100,11 +100,14 @@ func (s *Said) String() string {
 }
 
 // Few lists names for a sentence, and counts those after the third.
-func Few(names []string) string {
-	if len(names) <= few+1 {
-		return strings.Join(names, ", ")
+func Few(names []string) string { return fewOf(names, len(names)) }
+
+// fewOf is [Few] of so many names, of which the first are given: all, or one more than are listed at least.
+func fewOf(first []string, n int) string {
+	if n <= few+1 {
+		return strings.Join(first, ", ")
 	}
-	return fmt.Sprintf("%s and %d more", strings.Join(names[:few], ", "), len(names)-few)
+	return fmt.Sprintf("%s and %d more", strings.Join(first[:few], ", "), n-few)
 }
 
 // Together brings together what is said of several clusters, in the order of the

@@ -12,7 +12,7 @@ import (
 
 // Group is clusters that get the same.
 type Group struct {
-	// Clusters are indexes in the outcome's Clusters, ascending: those shown.
+	// Clusters are indexes in the outcome's Clusters, ascending: those shown. They are not to be modified.
 	Clusters []int
 	// Variants are what led there: one for each set of rules, in the order of their
 	// first cluster. Their objects, or their errors, are the same.
@@ -45,6 +45,12 @@ func (o *Outcome) Groups() []Group {
 		for _, c := range v.Clusters {
 			of[c] = g
 		}
+	}
+	if o.shown == nil && len(groups) == len(o.Variants) {
+		for i := range groups {
+			groups[i].Clusters = groups[i].Variant().Clusters
+		}
+		return groups
 	}
 	for c, g := range of {
 		if o.Shows(c) {
@@ -88,4 +94,12 @@ func (o *Outcome) Names(clusters []int) []string {
 		}
 	}
 	return names
+}
+
+// fewNames is [Few] of the names of clusters, by index, of those shown.
+func (o *Outcome) fewNames(clusters []int) string {
+	if o.shown != nil {
+		return Few(o.Names(clusters))
+	}
+	return fewOf(o.Names(clusters[:min(len(clusters), few+1)]), len(clusters))
 }

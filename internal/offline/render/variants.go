@@ -66,7 +66,7 @@ func FollowsText(all []refractv1alpha1.FollowedObject) string {
 
 // writeGroup writes what led to a group: once if it was always the same.
 func writeGroup(out *bufio.Writer, o *Outcome, g *Group) {
-	clusters := fmt.Sprintf("%s: %s", output.Count(len(g.Clusters), "cluster", "clusters"), Few(o.Names(g.Clusters)))
+	clusters := fmt.Sprintf("%s: %s", output.Count(len(g.Clusters), "cluster", "clusters"), o.fewNames(g.Clusters))
 	if err := g.Variant().Err; err != nil {
 		fmt.Fprintf(out, "  ✗ %s\n      keeps what it has: %v\n", clusters, err)
 		return
@@ -76,7 +76,7 @@ func writeGroup(out *bufio.Writer, o *Outcome, g *Group) {
 	for i, v := range g.Variants {
 		made := changesOf(o, v)
 		if i > 0 && made != before {
-			fmt.Fprintf(out, "    the same on %s, by\n", Few(o.Names(v.Clusters)))
+			fmt.Fprintf(out, "    the same on %s, by\n", o.fewNames(v.Clusters))
 		}
 		if i == 0 || made != before {
 			out.WriteString(made) //nolint:errcheck // Flush returns it.
