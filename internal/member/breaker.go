@@ -78,18 +78,6 @@ func jitter(d time.Duration) time.Duration {
 	return d*4/5 + rand.N(d*2/5+1) //nolint:gosec // No secret hangs on it.
 }
 
-// noteRead is told how it went to read what became of a write. That it can be read is no sign that the member
-// can be written to.
-func (b *breaker) noteRead(err error) {
-	if ConcernsAll(err) {
-		b.note(err)
-		return
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	b.trying = time.Time{}
-}
-
 // ConcernsAll tells errors that concern the whole member, as one that is overloaded or cannot be reached, from those that
 // concern one object, or one type of objects. That there is none, or that we gave up, concerns nobody.
 func ConcernsAll(err error) bool {
@@ -111,8 +99,9 @@ func ConcernsAll(err error) bool {
 	}
 }
 
-// OutcomeUnknown reports whether a write that failed with the error may have been done all the same: it was
-// sent, and the answer did not come, or said that the API server gave up waiting itself.
+// OutcomeUnknown reports whether a write that failed with the error may well have been done all the same: it was
+// sent, and the answer did not come, or said that the API server gave up waiting itself. Of other errors that an API server
+// answers with, the write is taken not to have been done.
 func OutcomeUnknown(err error) bool {
 	if err == nil || errors.As(err, new(*LimitError)) {
 		return false

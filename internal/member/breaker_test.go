@@ -102,11 +102,7 @@ func TestBreaker(t *testing.T) {
 	if d := b.pause(); d != 0 {
 		t.Errorf("pause(): a refusal leaves open whether the member is well, so that the next may try: got %v", d)
 	}
-	b.noteRead(nil)
-	if d := b.pause(); d != 0 || len(states) != 1 {
-		t.Errorf("pause(): that it can be read leaves that open, too: got %v, opened %v", d, states)
-	}
-	b.noteRead(down)
+	b.note(down)
 	if d := b.pause(); !about(d, 2*firstPause) {
 		t.Errorf("pause(): want about %v after a try that failed, got %v", 2*firstPause, d)
 	}

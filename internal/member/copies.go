@@ -185,6 +185,12 @@ func (c *Copies) Watch(gvr schema.GroupVersionResource) <-chan struct{} {
 // Remember records what was read of an object, for [Copies.Get].
 func (c *Copies) Remember(key Key, item Copy) { c.remember(key, item, false) }
 
+// RememberWritten is [Copies.Remember] of what was found written by [Copies.Apply] without an answer: it is taken for the answer.
+func (c *Copies) RememberWritten(key Key, item Copy) {
+	c.remember(key, item, true)
+	c.api.breaker.note(nil)
+}
+
 func (c *Copies) remember(key Key, item Copy, written bool) {
 	if s := c.watches.store(key.GroupResource); s != nil {
 		s.remember(key.NamespacedName, item, written)

@@ -39,11 +39,13 @@ func (o *Objects) Read(ctx context.Context, gvr schema.GroupVersionResource, nam
 	return o.decode.copyOf(got, gvr.GroupResource()), nil
 }
 
-// ReadWritten is [Objects.Read] of what was written last, without an answer. It comes in the place of a write, and is a failed
-// one for [Member.Pause] if it fails.
+// ReadWritten is [Objects.Read] of what was written last, without an answer. It comes before a write, or in the place of one: if
+// the member does not answer, that is a failed write for [Member.Pause].
 func (o *Objects) ReadWritten(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName) (Copy, error) {
 	have, err := o.Read(ctx, gvr, name)
-	o.api.breaker.noteRead(err)
+	if ConcernsAll(err) {
+		o.api.breaker.note(err)
+	}
 	return have, err
 }
 

@@ -14,7 +14,10 @@ import (
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
@@ -32,12 +35,14 @@ type depot struct {
 	refuse     map[string]metav1.Status // What requests get in place of an answer, by verb.
 	late       bool                     // Whether what is applied is stored, and not answered in time.
 	fields     string                   // Those that Refract owns of what was applied.
+	events     chan metav1.WatchEvent   // What the watch of ConfigMaps tells.
 }
 
 func newDepot() *depot {
 	return &depot{
 		shop:       &shop{object: &metav1.ObjectMeta{Name: "shop", UID: "1"}, owners: map[string]string{}, version: 10},
 		configMaps: map[string]*metav1.PartialObjectMetadata{}, refuse: map[string]metav1.Status{}, fields: `{"f:data":{"f:x":{}}}`,
+		events: make(chan metav1.WatchEvent),
 	}
 }
 
@@ -65,6 +70,25 @@ func (d *depot) store(o *metav1.PartialObjectMetadata) {
 	d.configMaps[o.Name] = o
 }
 
+// tell has the watch tell of a ConfigMap, and returns when the member has heard it.
+func (d *depot) tell(t *testing.T, m *member.Member, key Key) {
+	t.Helper()
+	var text []byte
+	var err error
+	d.change(func() { text, err = json.Marshal(d.configMaps[key.Name]) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.events <- metav1.WatchEvent{Type: string(watch.Modified), Object: runtime.RawExtension{Raw: text}}
+	hash := d.configMaps[key.Name].Annotations[refractv1alpha1.AppliedAnnotation]
+	if err := wait.PollUntilContextTimeout(t.Context(), time.Millisecond, 20*time.Second, true, func(context.Context) (bool, error) {
+		have, _ := m.Copies.Get(key)
+		return have.Hash == hash, nil
+	}); err != nil {
+		t.Fatalf("waiting for the event: %v", err)
+	}
+}
+
 // sent returns what was sent that changes something, since it was last called.
 func (d *depot) sent() (requests []string) {
 	d.change(func() { requests, d.requests = d.requests, nil })
@@ -84,7 +108,14 @@ func (d *depot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.URL.Path == types+"/configmaps" && r.URL.Query().Get("watch") != "":
 		w.Header().Set("Content-Type", "application/json")
 		w.(http.Flusher).Flush()
-		<-r.Context().Done()
+		for r.Context().Err() == nil {
+			select {
+			case <-r.Context().Done():
+			case e := <-d.events:
+				_ = json.NewEncoder(w).Encode(e) //nolint:errchkjson // The client may have gone.
+				w.(http.Flusher).Flush()
+			}
+		}
 	case r.URL.Path == types+"/configmaps":
 		list := metav1.PartialObjectMetadataList{TypeMeta: metav1.TypeMeta{APIVersion: "meta.k8s.io/v1", Kind: "PartialObjectMetadataList"}}
 		d.change(func() {
@@ -434,34 +465,43 @@ func TestApplyOne(t *testing.T) {
 func TestUnanswered(t *testing.T) {
 	key := keyOf("configmaps", "web")
 	const all = `{"f:metadata":{"f:labels":{"f:kubeadmiral.io/managed":{}},"f:annotations":{"f:refract.dev/applied":{},"f:refract.dev/source":{}}},"f:data":{"f:x":{}}}`
-	timeout := map[string]metav1.Status{http.MethodPatch: {Code: http.StatusGatewayTimeout, Reason: metav1.StatusReasonTimeout, Message: "no answer"}}
-	unreadable := map[string]metav1.Status{http.MethodGet: {Code: http.StatusServiceUnavailable, Reason: metav1.StatusReasonServiceUnavailable, Message: "no answer"}}
-	const apply = "PATCH web"
+	refuse := func(verb string, code int32, reason metav1.StatusReason) map[string]metav1.Status {
+		return map[string]metav1.Status{verb: {Code: code, Reason: reason, Message: "no answer"}}
+	}
+	timeout := refuse(http.MethodPatch, http.StatusGatewayTimeout, metav1.StatusReasonTimeout)
+	const apply, failed, synced = "PATCH web", "Failed WriteFailed", "Synced"
 	cases := map[string]struct {
 		reason string
-		before bool // Whether the copy was written with other content before.
+		before string // What the copy was written with before; empty if there is none.
 		late   bool
 		refuse map[string]metav1.Status
+		told   bool                     // Whether the watch tells of what was done.
 		then   map[string]metav1.Status // What is refused at the second try.
 		want   []string                 // What each try sends that changes something, and what is known after it.
 	}{
-		"Done":     {"It is there as it should be.", false, true, nil, nil, []string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"}},
-		"NotDone":  {"There is none: it is written.", false, false, timeout, nil, []string{apply, "Failed WriteFailed", apply, "Synced"}},
-		"Changed":  {"It has other fields than the one before, by our own write.", true, true, nil, nil, []string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"}},
-		"AsBefore": {"It is the one before: it is written.", true, false, timeout, nil, []string{apply, "Failed WriteFailed", apply, "Synced"}},
-		"Unreadable": {
-			"Nobody knows yet, and so it is not written.", false, true, nil, unreadable,
-			[]string{apply, "Failed WriteFailed", "", "Failed WriteFailed", "", "Failed WriteFailed", "", "Synced"},
+		"Done":     {"It is there as it should be.", "", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
+		"Told":     {"The watch has told of it: it need not be read.", "", true, nil, true, nil, []string{apply, failed, "", synced}},
+		"NotDone":  {"There is none: it is written.", "", false, timeout, false, nil, []string{apply, failed, apply, synced}},
+		"Changed":  {"It has other fields than the one before, by our own write.", "other", true, nil, false, nil, []string{apply, failed, "", failed, "", synced}},
+		"Regained": {"So it has, and that is not what somebody gave back.", "other", true, nil, true, nil, []string{apply, failed, "", failed, "", synced}},
+		"AsBefore": {"It is the one before: it is written.", "other", false, timeout, false, nil, []string{apply, failed, apply, synced}},
+		"Unanswered": {
+			"Nobody knows yet, and so it is not written.", "", true, nil, false,
+			refuse(http.MethodGet, http.StatusInternalServerError, metav1.StatusReasonInternalError), []string{apply, failed, "", failed, "", failed, "", synced},
+		},
+		"Forbidden": {
+			"It will never be known: it is written.", "other", true, nil, false,
+			refuse(http.MethodGet, http.StatusForbidden, metav1.StatusReasonForbidden), []string{apply, failed, apply, synced},
 		},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
 			d := newDepot()
 			a, _ := applierOf(t, d, 0)
-			if tc.before {
+			if tc.before != "" {
 				d.change(func() { d.fields = `{"f:data":{"f:gone":{}}}` })
-				a.state.setDesired(key, wantedWith(t, "web", "other", "m"), previous{uid: "1"}, nil)
-				if _, err := a.applyOne(t.Context(), key); err != nil || statusOf(a.state, key) != "Synced" {
+				a.state.setDesired(key, wantedWith(t, "web", tc.before, "m"), previous{uid: "1"}, nil)
+				if _, err := a.applyOne(t.Context(), key); err != nil || statusOf(a.state, key) != synced {
 					t.Fatalf("want a copy that was written, got %s, %v", statusOf(a.state, key), err)
 				}
 				d.sent()
@@ -469,23 +509,28 @@ func TestUnanswered(t *testing.T) {
 			d.change(func() { d.fields, d.late, d.refuse = all, tc.late, tc.refuse })
 			var got []string
 			for try := range len(tc.want) / 2 {
-				if try > 0 {
-					d.change(func() { d.refuse, d.late = nil, false })
-				}
-				if try == 1 {
-					d.change(func() { d.refuse = tc.then })
-				}
 				a.state.setDesired(key, wanted(t, "web", "m"), previous{uid: "1"}, nil)
 				if _, err := a.applyOne(t.Context(), key); err != nil {
 					t.Fatal(err)
 				}
 				got = append(got, strings.Join(d.sent(), ", "), statusOf(a.state, key))
+				d.change(func() { d.late, d.refuse = false, nil })
+				if try > 0 {
+					continue
+				}
+				if tc.told {
+					d.tell(t, a.member, key)
+				}
+				d.change(func() { d.refuse = tc.then })
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nwhat was sent, and what is known, by try: -want, +got:\n%s", tc.reason, diff)
 			}
 			if r, _ := a.state.clusterStatus(key, "m"); r.drift != nil {
 				t.Errorf("%s\nwant no drift, got %+v", tc.reason, r.drift)
+			}
+			if left := a.member.Pause(); left != 0 {
+				t.Errorf("%s\nwant others not to wait, got %s", tc.reason, left)
 			}
 		})
 	}

@@ -230,7 +230,11 @@ func (d *decider) reported(key Key) previous {
 			was.statuses = append(was.statuses, *s)
 		}
 	}
-	was.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return !d.members.Known(t.Cluster) })
+	tried := map[string]bool{}
+	for i := range k.status.Clusters {
+		tried[k.status.Clusters[i].Name] = isTried(&k.status.Clusters[i])
+	}
+	was.placed = slices.DeleteFunc(placedIn(k.status), func(t placement.Target) bool { return tried[t.Cluster] || !d.members.Known(t.Cluster) })
 	for _, refs := range [][]refractv1alpha1.PolicyReference{k.status.OverridePolicies, k.status.DeletedPolicies} {
 		for _, ref := range refs {
 			was.rendered = append(was.rendered, tree.Policy{Kind: ref.Kind, Namespace: ref.Namespace, Name: ref.Name})

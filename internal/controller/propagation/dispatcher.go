@@ -181,18 +181,28 @@ func (d *dispatcher) namespaceChanged(name string) {
 	}
 }
 
-// ownAll takes up the members that this replica has now, and lays down those that it has no
+// ownAll begins to write to the members that this replica has now, and stops writing to those that it has no
 // more. The others are left alone: with a thousand of them, to look at each takes longer than
 // what the one that has just joined waits for.
 func (d *dispatcher) ownAll(ctx context.Context, _ struct{}) (reconcile.Result, error) {
 	for _, name := range d.members.Names() {
-		if d.shards.Owns(name) == (d.applier(name) != nil) {
+		if d.inLine(name) {
 			continue
 		}
 		d.members.Recheck(name)
 		d.clusterChanged(name) //nolint:contextcheck // What it begins lives as long as the controller.
 	}
 	return d.decider.decideEverything(ctx, struct{}{}) // What came before this replica led waits for it.
+}
+
+// inLine reports whether a member that this replica has is connected to and has an applier, and one that it has not
+// is not and has none.
+func (d *dispatcher) inLine(name string) bool {
+	m, a := d.members.Get(name), d.applier(name)
+	if !d.shards.Owns(name) {
+		return m == nil && a == nil
+	}
+	return m != nil && a != nil && a.member == m
 }
 
 // clusterChanged keeps the appliers in line with the members, and has

@@ -2,6 +2,7 @@ package propagation
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -217,34 +218,41 @@ func TestMemberJoins(t *testing.T) {
 	d.wait()
 }
 
-// TestMembersChangeHands: a member that is taken up or laid down is no reason to look once more at
-// all that the others have.
+// TestMembersChangeHands: that a member is another replica's now is no reason to look once more at all that the others have.
 func TestMembersChangeHands(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		web := keyOf("configmaps", "web")
-		c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
-		d := c.dispatcher
-		d.ctx = t.Context()
-		c.state.setDesired(web, &desiredState{targets: map[string]*target{"eu-1": {}, "us-1": {}}}, previous{}, nil)
-		kept := d.applier("eu-1")
+	web := keyOf("configmaps", "web")
+	c, m := joined(t, &shop{}, 0)
+	d := c.dispatcher
+	d.ctx = t.Context()
+	kept, _ := idle(t, c, m)
+	c.state.setDesired(web, &desiredState{targets: map[string]*target{"m": {}}}, previous{}, nil)
+	own := func() {
+		t.Helper()
 		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
 			t.Fatal(err)
 		}
 		d.running.Wait()
-		if d.applier("eu-1") != kept || d.applier("us-1") != nil {
-			t.Error("ownAll(): want the applier of the member that is still ours, and none of the other")
-		}
-		want := []string{"decide configmaps web: resync", "place all: after 50ms"}
-		if diff := cmp.Diff(want, asked(c)); diff != "" {
-			t.Errorf("ownAll(): asked: -want, +got:\n%s", diff)
-		}
-		if _, err := d.ownAll(t.Context(), struct{}{}); err != nil {
-			t.Fatal(err)
-		}
-		if diff := cmp.Diff(want, asked(c)); diff != "" {
-			t.Errorf("ownAll(): nothing has changed: asked: -want, +got:\n%s", diff)
-		}
-	})
+	}
+	own()
+	if got := waitingIn("m", kept.queue); d.applier("m") != kept || got != nil {
+		t.Errorf("ownAll(): nothing has changed: want its applier to go on with what it had, got %v", got)
+	}
+	if diff := cmp.Diff([]string{"decide configmaps web: resync"}, waitingIn("decide", c.decider.queue)); diff != "" {
+		t.Errorf("ownAll(): this replica may lead now: decided about: -want, +got:\n%s", diff)
+	}
+	stale, ended := idle(t, c, &member.Member{Name: "m", Copies: &member.Copies{}})
+	stale.cluster = c.members
+	d.newApplier = func(*member.Member) (*applier, error) { return nil, errors.New("none is needed") }
+	own()
+	if !ended() || d.applier("m") != nil {
+		t.Error("ownAll(): want the applier ended of a member that is connected to anew")
+	}
+	d.shards = &others{}
+	_, ended = idle(t, c, m)
+	own()
+	if !ended() || d.applier("m") != nil || c.members.Get("m") != nil {
+		t.Error("ownAll(): want the applier and the connection ended of a member that is another replica's")
+	}
 }
 
 // TestClusterIsEmptied when nothing is left to do on it, and everything is known that there may be.

@@ -313,8 +313,12 @@ func placedIn(s *refractv1alpha1.PropagationStatus) []placement.Target {
 
 // isPlaced reports whether a cluster is to have a copy, as its row of a record says.
 func isPlaced(row *refractv1alpha1.ClusterStatus) bool {
-	tried := row.Reason == reasonDryRun && row.Hash == "" // Nothing is there.
-	return row.State != refractv1alpha1.StateDeleting && !tried
+	return row.State != refractv1alpha1.StateDeleting
+}
+
+// isTried reports whether a cluster has no copy as nothing is written: annotation dry-run.
+func isTried(row *refractv1alpha1.ClusterStatus) bool {
+	return row.Reason == reasonDryRun && row.Hash == ""
 }
 
 // digest tells statuses apart.

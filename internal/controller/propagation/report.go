@@ -118,10 +118,7 @@ func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync)
 // decides by: were it to decide again whenever another has written what is on its members, what that costs would grow with the square of
 // the number of replicas.
 func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus, guides bool) {
-	statuses := slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
-		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
-	})
-	rep.state.learn(key, statuses)
+	rep.learn(key, status)
 	if guides && !rep.shards.Leads() {
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
@@ -131,6 +128,13 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 		return
 	}
 	rep.after(key, unsettledDelay) // Two who answer each other write a record for each copy. A cluster that never reports delays it no more than this.
+}
+
+// learn takes up what others wrote into a record.
+func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
+	rep.state.learn(key, slices.DeleteFunc(slices.Clone(status.Clusters), func(s refractv1alpha1.ClusterStatus) bool {
+		return !rep.members.Known(s.Name) // Nobody would ever take back what is said of it.
+	}))
 }
 
 // reportOne writes the record of one object, or takes it away.
@@ -259,7 +263,7 @@ func (rep *reporter) reportOwn(
 	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
 		return again(err)
 	}
-	before := digest(r.status)
+	before, read := digest(r.status), r.GetResourceVersion()
 	r.status.Expand()
 	r.status.Clusters = rep.withOwn(key, p, statuses, r.status.Clusters)
 	slices.SortFunc(r.status.Clusters, func(a, b refractv1alpha1.ClusterStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -272,15 +276,18 @@ func (rep *reporter) reportOwn(
 	}
 	known, _ := rep.records.get(key)
 	rep.records.wrote(r)
+	if read != known.version {
+		rep.learn(key, r.status) // It was read with it, and no event tells of it any more.
+	}
 	if now, _ := rep.records.get(key); !now.guidesAs(&known) {
-		rep.decider.add(key, priorityChanged) // It was read with it, and no event tells of it any more.
+		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(slices.Concat(followersIn(known.rollout, key), followersIn(now.rollout, key)))
 	}
 	return reconcile.Result{}, nil
 }
 
 // withOwn returns the rows of a record with what is known of this replica's own members in the place of what was said of them. By the
-// rows that there are, and are not being deleted, the replica that leads says where the object is placed. What was decided here may be
+// rows that there are, and are not Deleting, the replica that leads says where the object is placed. What was decided here may be
 // older than the record: were a row left out for that, every replica would take it that the copy is to go, and this one would delete it.
 func (rep *reporter) withOwn(
 	key Key, p *desiredState, statuses map[string]clusterStatus, rows []refractv1alpha1.ClusterStatus,
@@ -297,9 +304,7 @@ func (rep *reporter) withOwn(
 		switch {
 		case own[row.Name]:
 			now := rep.clusterStatusOf(key, p, row.Name, statuses)
-			if p.dryRun || isPlaced(&now) == isPlaced(row) {
-				row = &now
-			}
+			row = latest(row, &now)
 		case rep.shards.Owns(row.Name) && !isPlaced(row):
 			continue // Nothing is there any more.
 		}
@@ -310,11 +315,26 @@ func (rep *reporter) withOwn(
 		if !is {
 			continue
 		}
-		if now := rep.clusterStatusOf(key, p, name, statuses); p.dryRun || !isPlaced(&now) {
+		if now := rep.clusterStatusOf(key, p, name, statuses); !isPlaced(&now) {
 			with = append(with, now)
 		}
 	}
 	return with
+}
+
+// latest returns what is to be said of an own member of which row was said: now, unless that would change whether it is to have a copy.
+// Of a copy that is to go it is said at least why it does not.
+func latest(row, now *refractv1alpha1.ClusterStatus) *refractv1alpha1.ClusterStatus {
+	switch {
+	case isPlaced(row) == isPlaced(now):
+		return now
+	case isPlaced(now) && now.Reason != "":
+		why := *row
+		why.Reason, why.Message = now.Reason, now.Message
+		return &why
+	default:
+		return row
+	}
 }
 
 // ownsAny reports whether this replica writes to one of the clusters of statuses.
@@ -376,8 +396,8 @@ func (rep *reporter) release(ctx context.Context, r record, k known) error {
 // clusterStatusOf is the status of one cluster.
 func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, statuses map[string]clusterStatus) refractv1alpha1.ClusterStatus {
 	r, reported := statuses[name]
-	if foreign := r.foreign != nil || !reported; foreign && !rep.shards.Owns(name) {
-		return foreignStatusOf(p, name, r.foreign)
+	if r.foreign != nil && !rep.shards.Owns(name) {
+		return elsewhere(p, *r.foreign)
 	}
 	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
 	if reported {
@@ -400,25 +420,24 @@ func (rep *reporter) clusterStatusOf(key Key, p *desiredState, name string, stat
 	if reported && p.governed != nil && p.governed.recorded != nil && !p.governed.settled() && r.seq == p.seq && refuses(&s) {
 		s.Revision = release.Assigned(p.governed.recorded, name).Name
 	}
+	if !rep.shards.Owns(name) {
+		return elsewhere(p, s) // It was this replica's, or nobody has said anything of it yet.
+	}
 	return s
 }
 
-// foreignStatusOf is the status of a cluster that another replica writes to: what that has said last, if anything, in
-// the light of what has been decided since.
-func foreignStatusOf(p *desiredState, name string, said *refractv1alpha1.ClusterStatus) refractv1alpha1.ClusterStatus {
-	s := refractv1alpha1.ClusterStatus{Name: name, State: refractv1alpha1.StatePending}
-	if said != nil {
-		s = *said
-	}
-	t := p.targets[name]
+// elsewhere is the status of a cluster that another replica writes to: what was said of it last, in the light of what has been decided
+// since. It is to that replica the word of the one that leads: it removes the copy when that is Deleting, and only then.
+func elsewhere(p *desiredState, s refractv1alpha1.ClusterStatus) refractv1alpha1.ClusterStatus {
+	t := p.targets[s.Name]
 	if t == nil {
-		if s.State != refractv1alpha1.StateDeleting && p.blocked == "" {
+		if s.State != refractv1alpha1.StateDeleting && p.blocked == "" && !p.dryRun {
 			s.State, s.Reason, s.Message = refractv1alpha1.StateDeleting, reasonNoLongerPlaced, ""
 		}
 		return s
 	}
 	s.Replicas, s.Policies, s.Warnings = t.replicas, t.policies, t.warnings
-	if s.State == refractv1alpha1.StateDeleting {
+	if s.State == refractv1alpha1.StateDeleting || s.Reason == reasonDryRun && !p.dryRun {
 		s.State, s.Reason, s.Message = refractv1alpha1.StatePending, "", ""
 	}
 	if t.variant == nil || t.variant.hash != s.Hash {
@@ -527,6 +546,9 @@ func (rep *reporter) assemble(
 	return s
 }
 
+// stays are reasons why a copy that is to go does not, which somebody has to know.
+var stays = []string{reasonAwaitingApproval, reasonUnreadable, reasonClusterNotReady, reasonInternalError}
+
 // verdict says in one condition how it stands.
 func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condition {
 	c := metav1.Condition{Type: refractv1alpha1.ConditionSynced, Status: metav1.ConditionFalse, ObservedGeneration: p.generation}
@@ -535,7 +557,7 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 		r := &s.Clusters[i]
 		switch {
 		case r.State == refractv1alpha1.StateFailed, r.State == refractv1alpha1.StateOffline, r.State == refractv1alpha1.StateDrifted,
-			r.State == refractv1alpha1.StateDeleting && r.Reason == reasonAwaitingApproval:
+			r.State == refractv1alpha1.StateDeleting && slices.Contains(stays, r.Reason):
 			failed = append(failed, fmt.Sprintf("%s: %s", r.Name, r.Message))
 			if c.Reason == "" {
 				c.Reason = r.Reason

@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -249,6 +250,8 @@ func TestReportOwn(t *testing.T) {
 	us := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced}
 	going := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateDeleting}
 	offline := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateOffline}
+	unreadable := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateFailed, Reason: reasonUnreadable}
+	tried := refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
 	type want struct {
 		Wrote    []string
 		Clusters []string
@@ -281,6 +284,16 @@ func TestReportOwn(t *testing.T) {
 			reason: "The copy is to go from a member that cannot be reached: it is none that is to have it for that.", record: recordOn("1", eu, going),
 			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, offline}},
 			want: want{nil, []string{"eu-1 Synced", "us-1 Deleting"}, true},
+		},
+		"Unreadable": {
+			reason: "The copy is to go, and it is not known what is there: that is said of it.", record: recordOn("1", eu, going),
+			p: &desiredState{targets: map[string]*target{"eu-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, unreadable}},
+			want: want{[]string{"status"}, []string{"eu-1 Synced", "us-1 Deleting Unreadable"}, true},
+		},
+		"DryRun": {
+			reason: "Nothing is there, and it is to have a copy all the same.", record: recordOn("1", eu, tried),
+			p: &desiredState{dryRun: true, targets: map[string]*target{"eu-1": {}, "us-1": {}}}, was: previous{statuses: []refractv1alpha1.ClusterStatus{eu, tried}},
+			want: want{nil, []string{"eu-1 Synced", "us-1 Pending DryRun"}, true},
 		},
 		"Forgotten": {
 			reason: "A copy is there of which the record says nothing, and is being deleted.", record: recordOn("1", eu),
@@ -324,13 +337,58 @@ func TestReportOwn(t *testing.T) {
 			r := &refractv1alpha1.Propagation{}
 			if err := c.reporter.live.Get(t.Context(), types.NamespacedName{Namespace: "shop", Name: "web.configmaps"}, r); err == nil {
 				for _, s := range r.Status.Clusters {
-					got.Clusters = append(got.Clusters, s.Name+" "+string(s.State))
+					got.Clusters = append(got.Clusters, strings.TrimSpace(s.Name+" "+string(s.State)+" "+s.Reason))
 				}
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("%s\nreportOne(): -want, +got:\n%s", tc.reason, diff)
 			}
 		})
+	}
+}
+
+// TestElsewhere: of a cluster that another replica writes to the one that leads says what was said of it last, and whether it is to have a copy.
+func TestElsewhere(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	said := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StateSynced, Readiness: refractv1alpha1.ReadinessReady}
+	tried := &refractv1alpha1.ClusterStatus{Name: "us-1", State: refractv1alpha1.StatePending, Reason: reasonDryRun}
+	cases := map[string]struct {
+		reason   string
+		p        *desiredState
+		statuses map[string]clusterStatus
+		want     string
+	}{
+		"Said":      {"It is as it was said.", &desiredState{dryRun: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
+		"Leaves":    {"The object is not placed there any more.", &desiredState{}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
+		"Gone":      {"The object is gone.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {foreign: said}}, "Deleting NoLongerPlaced"},
+		"Unsaid":    {"Nobody has said anything: a copy may be there.", &desiredState{gone: true}, nil, "Deleting NoLongerPlaced"},
+		"WasOurs":   {"It was this replica's, which has said so last.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateSynced}}, "Deleting NoLongerPlaced"},
+		"Offline":   {"So it was when it changed hands.", &desiredState{gone: true}, map[string]clusterStatus{"us-1": {state: refractv1alpha1.StateOffline}}, "Deleting NoLongerPlaced"},
+		"Blocked":   {"What is to be is not known.", &desiredState{blocked: reasonPolicyNotFound}, map[string]clusterStatus{"us-1": {foreign: said}}, "Synced"},
+		"DryRun":    {"Nothing is written.", &desiredState{dryRun: true, targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending DryRun"},
+		"NotDryRun": {"It is to be written now.", &desiredState{targets: map[string]*target{"us-1": {}}}, map[string]clusterStatus{"us-1": {foreign: tried}}, "Pending"},
+		"New":       {"It is to have a copy.", &desiredState{targets: map[string]*target{"us-1": {}}}, nil, "Pending"},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+			got := c.reporter.clusterStatusOf(key, tc.p, "us-1", tc.statuses)
+			if text := strings.TrimSpace(string(got.State) + " " + got.Reason); text != tc.want || got.Name != "us-1" {
+				t.Errorf("%s\nclusterStatusOf(): want %q of us-1, got %q of %s", tc.reason, tc.want, text, got.Name)
+			}
+		})
+	}
+}
+
+// TestLearnedAway: what another replica does not report any more is not there, whoever has said so last.
+func TestLearnedAway(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	c := station(t, nil, &replica{leads: true, owned: []string{"eu-1"}}, interceptor.Funcs{})
+	c.state.setDesired(key, &desiredState{}, previous{statuses: []refractv1alpha1.ClusterStatus{{Name: "us-1", State: refractv1alpha1.StateSynced}}}, nil)
+	c.state.report(key, "us-1", clusterStatus{state: refractv1alpha1.StateSynced}) // When it was this replica's.
+	c.state.learn(key, nil)
+	if _, known := c.state.clusterStatus(key, "us-1"); known {
+		t.Error("learn(): want it forgotten")
 	}
 }
 

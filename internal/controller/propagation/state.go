@@ -192,8 +192,15 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
 	}
 	s.copies.retarget(key.Namespace, e, p.targets)
+	recovered := e.desired == nil
 	e.desired = p
 	e.previous = p.remember(e.previous)
+	for name, r := range e.statuses {
+		if recovered && r.foreign != nil {
+			e.credit(&r)
+			e.statuses[name] = r
+		}
+	}
 	e.count(s.owns)
 	s.keepBodies(e)
 	if !slices.Equal(e.names, names) {
@@ -234,6 +241,13 @@ func (e *objectState) recover(statuses []refractv1alpha1.ClusterStatus, own func
 			r.foreign = s
 		}
 		e.statuses[s.Name] = r
+	}
+}
+
+// credit counts what another replica has reported to the desired state if the copy is as that is.
+func (e *objectState) credit(r *clusterStatus) {
+	if t := e.desired.targets[r.foreign.Name]; t != nil && t.variant != nil && t.variant.hash == r.foreign.Hash {
+		r.seq = e.desired.seq
 	}
 }
 
@@ -568,16 +582,14 @@ func (s *state) learn(key Key, statuses []refractv1alpha1.ClusterStatus) {
 		}
 		r := reported(&status)
 		r.foreign = &status
-		if t := e.desired.targets[status.Name]; t != nil && t.variant != nil && t.variant.hash == status.Hash {
-			r.seq = e.desired.seq
-		}
+		e.credit(&r)
 		if _, reported := e.statuses[status.Name]; !reported {
 			s.copies.change(key.Namespace, status.Name, e.desired.targets[status.Name] != nil, true)
 		}
 		e.statuses[status.Name] = r
 	}
-	for name, r := range e.statuses {
-		if r.foreign != nil && !there[name] && !s.owns(name) {
+	for name := range e.statuses {
+		if !there[name] && !s.owns(name) {
 			delete(e.statuses, name)
 			s.copies.change(key.Namespace, name, e.desired.targets[name] != nil, false)
 			if e.desired.targets[name] == nil {

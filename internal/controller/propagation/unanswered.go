@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"sync"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"refract.dev/internal/member"
 )
 
@@ -43,20 +41,24 @@ func (u *unanswered) has(key Key) bool {
 // errArrived is for a write that was done before, without an answer.
 var errArrived = errors.New("the copy was written before")
 
-// arrived returns [errArrived] if the copy is as it is to be by a write that was not answered, and nil if it is to be written. It
-// is one request if there was such a write, and none otherwise.
+// arrived returns [errArrived] if the copy is as it is to be by a write that was not answered, nil if it is to be written, and another
+// error if the member does not answer. It is one request if there was such a write, and none otherwise.
 func (a *applier) arrived(ctx context.Context, key Key, p *desiredState, t *target) error {
 	if !a.unanswered.has(key) {
 		return nil
 	}
+	if before, _ := a.state.clusterStatus(key, a.member.Name); before.hash == t.variant.hash {
+		return nil // It was written to correct what somebody had changed: its hash does not tell whether that was done.
+	}
 	have, err := a.member.Objects.ReadWritten(ctx, t.variant.gvr, key.NamespacedName)
-	if client.IgnoreNotFound(err) != nil {
+	if member.ConcernsAll(err) {
+		a.wrote(err)
 		return fmt.Errorf("reading what became of a write that was not answered: %w", err)
 	}
-	a.unanswered.note(key, nil)
-	if have.Hash != t.variant.hash || have.Source != a.sourceOf(key, p) {
-		return nil // It is not there, or as it was before.
+	if err != nil || have.Hash != t.variant.hash || have.Source != a.sourceOf(key, p) {
+		return nil //nolint:nilerr // It is not there, or as it was before, or may not be read: it is to be written.
 	}
-	a.member.Copies.Remember(key, have)
+	a.unanswered.note(key, nil)
+	a.member.Copies.RememberWritten(key, have)
 	return errArrived
 }
