@@ -2,6 +2,7 @@ package member
 
 import (
 	"context"
+	"errors"
 	"io"
 	"mime"
 	"net/http"
@@ -96,6 +97,9 @@ func (r *reply) Read(p []byte) (int, error) {
 	n, err := r.body.Read(p)
 	if r.err = r.count(p[:n]); r.err != nil {
 		return 0, r.err
+	}
+	if r.stream && err != nil && !errors.Is(err, io.EOF) {
+		err = io.ErrUnexpectedEOF // What ends a watch with another error has everything listed once more.
 	}
 	return n, err
 }

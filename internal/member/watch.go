@@ -2,7 +2,9 @@ package member
 
 import (
 	"context"
+	"errors"
 	"sync"
+	"syscall"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -155,7 +157,10 @@ func reflect[O metav1.Object, L runtime.Object](
 			ctx, done := w.api.limits.account.begin(ctx) // For an answer that is no watch.
 			defer done()
 			events, err := by.watch(ctx, gvr, o)
-			return events, w.onError(life, r.store, "watch", err)
+			if err = w.onError(life, r.store, "watch", err); err != nil && life.Err() == nil && !errors.As(err, new(apierrors.APIStatus)) {
+				err = unreached{err}
+			}
+			return events, err
 		},
 	}, kind, r, cache.ReflectorOptions{
 		Name:            w.member + "/" + gvr.String(),
@@ -163,6 +168,14 @@ func reflect[O metav1.Object, L runtime.Object](
 		Backoff:         &pauses,
 	})
 }
+
+// unreached is why a watch did not begin, without an answer. To a reflector it is a refused connection, after which it tries to watch from
+// where it was. After other errors it lists everything: a thousand members that are lost for a moment, as by an overload, would
+// be asked for all their copies at once by who has just been too slow for them.
+type unreached struct{ error }
+
+// Unwrap has the error be that of a refused connection, beside what it is.
+func (e unreached) Unwrap() []error { return []error{syscall.ECONNREFUSED, e.error} }
 
 // onError records how a list or watch went, unless that has ended meanwhile, and returns the error
 // to fail with.

@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -21,9 +22,13 @@ import (
 // they are made after those of all others.
 const mostDecisions = time.Second
 
-// clusterDelay is how long what else changes about clusters is waited for, before
-// all objects are placed anew.
-const clusterDelay = 50 * time.Millisecond
+// clusterDelay is how long at least what else changes about clusters is waited for, before all objects are placed anew. It is as
+// long as decisions have taken since that was done last, but mostClusterDelay at most: clusters that become ready and
+// unready all the time, as many do that are overloaded, must not have this replica do nothing else.
+const (
+	clusterDelay     = 50 * time.Millisecond
+	mostClusterDelay = 10 * time.Second
+)
 
 // decider is the first station. It takes the key of an object, gathers what the hub and the
 // state say of it, has [decideSafely] decide what should be true on every cluster, records that
@@ -50,6 +55,8 @@ type decider struct {
 
 	queue      *workQueue[Key]
 	everything *workQueue[struct{}] // To be decided anew, as clusters have changed.
+	edited     atomic.Int64         // How often policies have changed.
+	spent      atomic.Int64         // What decisions have taken since everything was, in nanoseconds.
 }
 
 func newDecider(d *decider) (*decider, error) {
@@ -78,6 +85,7 @@ func (d *decider) decideAgain(keys []Key) {
 // decideEverything has everything decided anew. Only clusters for which that comes to
 // something else will hear of it.
 func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
+	d.spent.Store(0)
 	keys, _ := d.sources.all() // Some may wait for this replica to lead.
 	for _, key := range append(keys, d.state.keys()...) {
 		d.queue.add(key, priorityResync)
@@ -86,7 +94,9 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 }
 
 // clustersChanged has everything decided anew, soon.
-func (d *decider) clustersChanged() { d.everything.addAfter(struct{}{}, clusterDelay) }
+func (d *decider) clustersChanged() {
+	d.everything.addAfter(struct{}{}, min(max(clusterDelay, time.Duration(d.spent.Load())), mostClusterDelay))
+}
 
 // sourceChanged has an object decided about that came, changed or went; initial says that it
 // was there when its type was first listed.
@@ -111,6 +121,7 @@ func (d *decider) floorChanged(namespace string) {
 // policyChanged has everything decided anew that names the policy.
 func (d *decider) policyChanged(ref tree.Policy) {
 	d.state.epoch.Add(1)
+	d.edited.Add(1)
 	d.decideAgain(d.state.usersOf(ref))
 	d.reviewer.queue.add(ref, priorityDependency)
 }
@@ -126,9 +137,10 @@ func priorityOf(key Key, p priority) priority {
 // decideOne decides about one object, and dispatches what was decided with the priority that the
 // decision had: what somebody has just changed overtakes on every member what is looked at once more.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
-	// If the epoch has changed when the decision is recorded, a policy or a cluster has changed
-	// meanwhile, perhaps before the key was found by its policies: it is decided again.
-	epoch := d.state.epoch.Load()
+	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
+	// If a policy has changed when the decision is recorded, perhaps before the key was found by its
+	// policies, it is decided again. A cluster that changes has everything decided again.
+	edited := d.edited.Load()
 	told := d.sources.deletion(key)
 	was, seen := d.state.previous(key)
 	if !seen {
@@ -189,7 +201,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		}
 	}
 	d.sources.noted(key, told)
-	d.record(key, epoch, p, was, seen, names, u)
+	d.record(key, edited, p, was, seen, names, u)
 	d.followOn(ctx, key, p)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
@@ -197,14 +209,14 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	return reconcile.Result{}, nil
 }
 
-// record records what was decided, in what is the epoch of that, and tells all whom it
+// record records what was decided, when policies had changed so often, and tells all whom it
 // concerns: the members, the objects that follow this one, and the policies that it names.
-func (d *decider) record(key Key, epoch int64, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
+func (d *decider) record(key Key, edited int64, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
 	if !seen {
 		d.records.taken(key)
 	}
-	if d.state.epoch.Load() != epoch {
+	if d.edited.Load() != edited {
 		d.queue.add(key, priorityDependency)
 	}
 	for _, follower := range followers {

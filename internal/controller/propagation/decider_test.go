@@ -196,9 +196,9 @@ func TestDecideOne(t *testing.T) {
 			want: want{Desired: "on eu-1", Err: "looking for the source of copies: no answer"},
 		},
 		"ChangedMeanwhile": {
-			reason: "A policy or cluster has changed since the decider looked: what it found is decided about once more.",
+			reason: "A policy has changed since the decider looked: what it found is decided about once more.",
 			key:    web, before: placed, listing: func(c *Controller) error {
-				c.state.epoch.Add(1)
+				c.decider.edited.Add(1)
 				return nil
 			},
 			want: want{Desired: "gone: " + string(causeForgotten), Asked: []string{
@@ -291,6 +291,20 @@ func TestDeciderIsTold(t *testing.T) {
 			func(d *decider) { d.policyChanged(pp) }, []string{"decide configmaps user: dependency", "review pp: dependency"}, 1,
 		},
 		"ClustersChanged": {"More will change in a moment.", func(d *decider) { d.clustersChanged() }, []string{"place all: after 50ms"}, 0},
+		"ClustersChangeOften": {
+			"It took long to decide about everything, and is not all that is done.",
+			func(d *decider) {
+				d.spent.Store(int64(3 * time.Second))
+				d.clustersChanged()
+			}, []string{"place all: after 3s"}, 0,
+		},
+		"ClustersChangeAlways": {
+			"Who waits for it does not wait for ever.",
+			func(d *decider) {
+				d.spent.Store(int64(time.Hour))
+				d.clustersChanged()
+			}, []string{"place all: after 10s"}, 0,
+		},
 		"Everything": {
 			"What is there and has a label, and all that was ever decided about.",
 			func(d *decider) { _, _ = d.decideEverything(t.Context(), struct{}{}) },
