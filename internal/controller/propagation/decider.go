@@ -22,9 +22,9 @@ import (
 // they are made after those of all others.
 const mostDecisions = time.Second
 
-// clusterDelay is how long at least what else changes about clusters is waited for, before all objects are placed anew. It is as
-// long as decisions have taken since that was done last, but mostClusterDelay at most: clusters that become ready and
-// unready all the time, as many do that are overloaded, must not have this replica do nothing else.
+// clusterDelay is how long at least what else changes about clusters is waited for, before all objects are placed anew. That is done
+// not before as much time has passed since the last time as decisions have taken since, or mostClusterDelay: clusters that become
+// ready and unready all the time, as many do that are overloaded, must not have this replica do nothing else.
 const (
 	clusterDelay     = 50 * time.Millisecond
 	mostClusterDelay = 10 * time.Second
@@ -56,7 +56,8 @@ type decider struct {
 	queue      *workQueue[Key]
 	everything *workQueue[struct{}] // To be decided anew, as clusters have changed.
 	edited     atomic.Int64         // How often policies have changed.
-	spent      atomic.Int64         // What decisions have taken since everything was, in nanoseconds.
+	last       atomic.Int64         // When everything was, in nanoseconds of the Unix time,
+	spent      atomic.Int64         // and what decisions have taken since, in nanoseconds.
 }
 
 func newDecider(d *decider) (*decider, error) {
@@ -85,6 +86,7 @@ func (d *decider) decideAgain(keys []Key) {
 // decideEverything has everything decided anew. Only clusters for which that comes to
 // something else will hear of it.
 func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
+	d.last.Store(time.Now().UnixNano())
 	d.spent.Store(0)
 	keys, _ := d.sources.all() // Some may wait for this replica to lead.
 	for _, key := range append(keys, d.state.keys()...) {
@@ -95,7 +97,8 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 
 // clustersChanged has everything decided anew, soon.
 func (d *decider) clustersChanged() {
-	d.everything.addAfter(struct{}{}, min(max(clusterDelay, time.Duration(d.spent.Load())), mostClusterDelay))
+	spent, since := time.Duration(d.spent.Load()), time.Since(time.Unix(0, d.last.Load()))
+	d.everything.addAfter(struct{}{}, max(clusterDelay, min(spent, mostClusterDelay)-since))
 }
 
 // sourceChanged has an object decided about that came, changed or went; initial says that it

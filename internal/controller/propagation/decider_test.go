@@ -294,16 +294,26 @@ func TestDeciderIsTold(t *testing.T) {
 		"ClustersChangeOften": {
 			"It took long to decide about everything, and is not all that is done.",
 			func(d *decider) {
+				d.last.Store(time.Now().Add(-time.Second).UnixNano())
 				d.spent.Store(int64(3 * time.Second))
 				d.clustersChanged()
-			}, []string{"place all: after 3s"}, 0,
+			}, []string{"place all: after 2s"}, 0,
 		},
 		"ClustersChangeAlways": {
 			"Who waits for it does not wait for ever.",
 			func(d *decider) {
+				d.last.Store(time.Now().UnixNano())
 				d.spent.Store(int64(time.Hour))
 				d.clustersChanged()
 			}, []string{"place all: after 10s"}, 0,
+		},
+		"ClustersChangeSeldom": {
+			"Much was decided, and not because of clusters.",
+			func(d *decider) {
+				d.last.Store(time.Now().Add(-time.Minute).UnixNano())
+				d.spent.Store(int64(time.Hour))
+				d.clustersChanged()
+			}, []string{"place all: after 50ms"}, 0,
 		},
 		"Everything": {
 			"What is there and has a label, and all that was ever decided about.",
