@@ -98,8 +98,8 @@ func (r *reply) Read(p []byte) (int, error) {
 	if r.err = r.count(p[:n]); r.err != nil {
 		return 0, r.err
 	}
-	if r.stream && err != nil && !errors.Is(err, io.EOF) {
-		err = io.ErrUnexpectedEOF // What ends a watch with another error has everything listed once more.
+	if r.stream && err != nil && !errors.Is(err, io.EOF) && isResumable(r.ctx) {
+		err = io.ErrUnexpectedEOF // To a reflector the watch just ends, and the next one goes on.
 	}
 	return n, err
 }

@@ -220,7 +220,7 @@ func TestRoomForCopies(t *testing.T) {
 				t.Fatalf("%s\nwhen one has gone: want room for another, got %d", tc.reason, c.len())
 			}
 			ended := false
-			if err := c.beginWatch(func() { ended = true }); err != nil {
+			if err := c.beginWatch(func() { ended = true }, nil); err != nil {
 				t.Fatal(err)
 			}
 			_ = c.Add(named("d"))
@@ -296,7 +296,7 @@ func TestStreamedHoardEnds(t *testing.T) {
 			c := got.copies(configMaps)
 			c.decode.account.copies = mostCopies - tc.room
 			ended := false
-			if err := errors.Join(c.beginList(t.Context()), c.beginWatch(func() { ended = true })); err != nil {
+			if err := errors.Join(c.beginList(t.Context()), c.beginWatch(func() { ended = true }, nil)); err != nil {
 				t.Fatal(err)
 			}
 			m := seen(t, firstUID, "10", "h1", applied)

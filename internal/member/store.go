@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -82,6 +83,7 @@ type halted struct {
 	over    error              // There is more than may be kept. It is tried again after a rest.
 	rest    time.Time          // Until when.
 	unwatch context.CancelFunc // Ends the watch under way; nil if there was none.
+	goesOn  *atomic.Bool       // Whether another goes on where it was when it is cut.
 	ended   bool               // Nobody wants to know of the copies any more.
 }
 
@@ -319,8 +321,9 @@ func (s *store) beginList(life context.Context) error {
 	return nil
 }
 
-// beginWatch is told how to end a watch that begins. It returns an error if that is to wait.
-func (s *store) beginWatch(end context.CancelFunc) error {
+// beginWatch is told how to end a watch that begins, and what to set when the list is over with which it may begin. It returns an
+// error if that is to wait.
+func (s *store) beginWatch(end context.CancelFunc, goesOn *atomic.Bool) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err := s.halted.err(); err != nil {
@@ -329,7 +332,7 @@ func (s *store) beginWatch(end context.CancelFunc) error {
 	if s.halted.unwatch != nil {
 		s.halted.unwatch() // It has ended.
 	}
-	s.halted.unwatch = end
+	s.halted.unwatch, s.halted.goesOn = end, goesOn
 	return nil
 }
 
@@ -405,6 +408,9 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 	s.listing.pending = nil
 	s.listing.next()
 	s.halted.over = nil
+	if s.halted.goesOn != nil {
+		s.halted.goesOn.Store(true)
+	}
 	s.synced.close()
 	return told, nil
 }

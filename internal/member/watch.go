@@ -2,9 +2,8 @@ package member
 
 import (
 	"context"
-	"errors"
 	"sync"
-	"syscall"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -131,6 +130,7 @@ func reflect[O metav1.Object, L runtime.Object](
 	life context.Context, w *watches, r *reflected, kind runtime.Object, by *objectsClient[O, L],
 ) *cache.Reflector {
 	gvr := r.store.gvr
+	var next resumption
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return by.list(ctx, gvr, "", o)
 	}
@@ -144,23 +144,30 @@ func reflect[O metav1.Object, L runtime.Object](
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
 			o.LabelSelector = managed
-			if o.SendInitialEvents != nil && *o.SendInitialEvents {
+			lists := o.SendInitialEvents != nil && *o.SendInitialEvents
+			if lists {
 				if err := r.store.beginList(life); err != nil {
 					return nil, w.onError(life, r.store, "watch", err)
 				}
 			}
+			if err := next.pace(ctx); err != nil {
+				return nil, w.onError(life, r.store, "watch", err)
+			}
 			ctx, end := context.WithCancel(ctx)
-			if err := r.store.beginWatch(end); err != nil {
+			var goesOn atomic.Bool
+			goesOn.Store(!lists)
+			if err := r.store.beginWatch(end, &goesOn); err != nil {
 				end()
 				return nil, w.onError(life, r.store, "watch", err)
 			}
 			ctx, done := w.api.limits.account.begin(ctx) // For an answer that is no watch.
 			defer done()
-			events, err := by.watch(ctx, gvr, o)
-			if err = w.onError(life, r.store, "watch", err); err != nil && life.Err() == nil && !errors.As(err, new(apierrors.APIStatus)) {
-				err = unreached{err}
+			events, err := by.watch(resumable(ctx, &goesOn), gvr, o)
+			told := w.onError(life, r.store, "watch", err)
+			if lists || life.Err() != nil {
+				return events, told
 			}
-			return events, err
+			return next.begun(events, err, told)
 		},
 	}, kind, r, cache.ReflectorOptions{
 		Name:            w.member + "/" + gvr.String(),
@@ -168,14 +175,6 @@ func reflect[O metav1.Object, L runtime.Object](
 		Backoff:         &pauses,
 	})
 }
-
-// unreached is why a watch did not begin, without an answer. To a reflector it is a refused connection, after which it tries to watch from
-// where it was. After other errors it lists everything: a thousand members that are lost for a moment, as by an overload, would
-// be asked for all their copies at once by who has just been too slow for them.
-type unreached struct{ error }
-
-// Unwrap has the error be that of a refused connection, beside what it is.
-func (e unreached) Unwrap() []error { return []error{syscall.ECONNREFUSED, e.error} }
 
 // onError records how a list or watch went, unless that has ended meanwhile, and returns the error
 // to fail with.

@@ -1,35 +1,52 @@
 package member
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	utilnet "k8s.io/apimachinery/pkg/util/net"
+	"k8s.io/apimachinery/pkg/watch"
 )
 
-// lossy is a stub whose watches of ConfigMaps are cut: the first in the middle, the second before it is answered.
+// lossy is a stub whose watches of ConfigMaps are cut: the first in the middle, the second before it is answered. So are the first
+// two watches that begin with a list, in the middle of that.
 type lossy struct {
 	*stub
 
-	cut chan struct{} // Is closed to cut the first.
+	streams bool          // Whether watches may begin with a list.
+	cut     chan struct{} // Is closed to cut the first.
 
 	mu       sync.Mutex
 	lists    int
+	streamed int
 	versions []string // From which a watch was asked for.
 }
 
 func (l *lossy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	q := r.URL.Query()
-	if r.URL.Path != "/api/v1/configmaps" || q.Get("sendInitialEvents") != "" {
+	if streams := q.Get("sendInitialEvents") != ""; r.URL.Path != "/api/v1/configmaps" || streams && !l.streams {
 		l.stub.ServeHTTP(w, r)
 		return
+	} else if streams {
+		l.mu.Lock()
+		l.streamed++
+		l.mu.Unlock()
+		l.tell(w, "first", "9")
+		panic(http.ErrAbortHandler)
 	}
 	l.mu.Lock()
 	n := len(l.versions)
@@ -54,6 +71,17 @@ func (l *lossy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// serve has the stub serve HTTP/2, as API servers do: what is cut is a stream.
+func (l *lossy) serve(t *testing.T) *Member {
+	t.Helper()
+	l.Server.Close()
+	l.Server = httptest.NewUnstartedServer(l)
+	l.EnableHTTP2 = true
+	l.Config.ErrorLog = log.New(io.Discard, "", 0)
+	l.StartTLS()
+	return connect(t, l.stub)
+}
+
 // tell answers with an event.
 func (l *lossy) tell(w http.ResponseWriter, name, version string) {
 	w.Header().Set("Content-Type", "application/json")
@@ -65,12 +93,7 @@ func (l *lossy) tell(w http.ResponseWriter, name, version string) {
 // TestWatchGoesOn from where it was when it is lost, or cannot be begun again at once: nothing is listed once more.
 func TestWatchGoesOn(t *testing.T) {
 	l := &lossy{stub: newStub(t), cut: make(chan struct{})}
-	l.Server.Close()
-	l.Server = httptest.NewUnstartedServer(l)
-	l.EnableHTTP2 = true // As API servers have it: what is cut is a stream.
-	l.Config.ErrorLog = log.New(io.Discard, "", 0)
-	l.StartTLS()
-	m := connect(t, l.stub)
+	m := l.serve(t)
 	<-m.Copies.Watch(configMaps)
 	has := func(name string) func() bool {
 		return func() bool {
@@ -92,4 +115,63 @@ func TestWatchGoesOn(t *testing.T) {
 	if !has("first")() {
 		t.Error("want what was known before")
 	}
+}
+
+// TestListThatIsCut: what begins with a list does not go on in the middle of it. It is listed in pages, as by who does not know of such watches.
+func TestListThatIsCut(t *testing.T) {
+	l := &lossy{stub: newStub(t), streams: true, cut: make(chan struct{})}
+	m := l.serve(t)
+	<-m.Copies.Watch(configMaps)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.streamed != 1 || l.lists != 1 {
+		t.Errorf("want one list that is cut, and one in pages, got %d and %d", l.streamed, l.lists)
+	}
+}
+
+// TestResumption: watches begin a second apart at least, go on after what was no answer, and not if that lasted so long that the cluster
+// may be in another state.
+func TestResumption(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		lost := &url.Error{Op: "Get", URL: "https://m", Err: errors.New("http2: client connection lost")}
+		refused, elsewhere, excess := apierrors.NewUnauthorized("no"), &url.Error{Err: &redirected{}}, &url.Error{Err: &LimitError{}}
+		var r resumption
+		pace := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if err := r.pace(t.Context()); err != nil || time.Since(began) != want {
+				t.Errorf("pace(): want it to wait for %s, got %s, %v", want, time.Since(began), err)
+			}
+		}
+		begins := func(err error, refused bool, want error) {
+			t.Helper()
+			w := watch.NewFake()
+			events, got := r.begun(w, err, err)
+			if (events == nil) != (want != nil) || !errors.Is(got, want) || utilnet.IsConnectionRefused(got) != refused {
+				t.Errorf("begun(%v): want %v, as if refused: %t, got %v", err, want, refused, got)
+			}
+		}
+		pace(0)
+		begins(nil, false, nil)
+		pace(watchSpacing)
+		begins(lost, true, lost)
+		pace(0)
+		<-time.After(longAway)
+		begins(lost, true, lost)
+		begins(refused, false, refused)
+		<-time.After(time.Second)
+		begins(nil, false, errLongAway)
+		begins(nil, false, nil)
+		pace(watchSpacing)
+		begins(elsewhere, false, elsewhere)
+		begins(excess, false, excess)
+		begins(lost, true, lost)
+		<-time.After(longAway - time.Second)
+		begins(nil, false, nil)
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := r.pace(ended); !errors.Is(err, context.Canceled) {
+			t.Errorf("pace(): want it to end with its context, got %v", err)
+		}
+	})
 }

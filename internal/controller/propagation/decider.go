@@ -55,7 +55,8 @@ type decider struct {
 
 	queue      *workQueue[Key]
 	everything *workQueue[struct{}] // To be decided anew, as clusters have changed.
-	edited     atomic.Int64         // How often policies have changed.
+	edited     atomic.Int64         // How often policies have changed,
+	rounds     atomic.Int64         // and how often everything was decided anew.
 	last       atomic.Int64         // When everything was, in nanoseconds of the Unix time,
 	spent      atomic.Int64         // and what decisions have taken since, in nanoseconds.
 }
@@ -86,6 +87,7 @@ func (d *decider) decideAgain(keys []Key) {
 // decideEverything has everything decided anew. Only clusters for which that comes to
 // something else will hear of it.
 func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result, error) {
+	d.rounds.Add(1)
 	d.last.Store(time.Now().UnixNano())
 	d.spent.Store(0)
 	keys, _ := d.sources.all() // Some may wait for this replica to lead.
@@ -98,7 +100,7 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 // clustersChanged has everything decided anew, soon.
 func (d *decider) clustersChanged() {
 	spent, since := time.Duration(d.spent.Load()), time.Since(time.Unix(0, d.last.Load()))
-	d.everything.addAfter(struct{}{}, max(clusterDelay, min(spent, mostClusterDelay)-since))
+	d.everything.addAfter(struct{}{}, max(clusterDelay, min(spent, mostClusterDelay)-max(since, 0))) // Clocks are set back, too.
 }
 
 // sourceChanged has an object decided about that came, changed or went; initial says that it
@@ -141,9 +143,7 @@ func priorityOf(key Key, p priority) priority {
 // decision had: what somebody has just changed overtakes on every member what is looked at once more.
 func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile.Result, error) {
 	defer func(began time.Time) { d.spent.Add(int64(time.Since(began))) }(time.Now())
-	// If a policy has changed when the decision is recorded, perhaps before the key was found by its
-	// policies, it is decided again. A cluster that changes has everything decided again.
-	edited := d.edited.Load()
+	at := d.now()
 	told := d.sources.deletion(key)
 	was, seen := d.state.previous(key)
 	if !seen {
@@ -204,7 +204,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		}
 	}
 	d.sources.noted(key, told)
-	d.record(key, edited, p, was, seen, names, u)
+	d.record(key, at, p, was, seen, names, u)
 	d.followOn(ctx, key, p)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
@@ -212,14 +212,27 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	return reconcile.Result{}, nil
 }
 
-// record records what was decided, when policies had changed so often, and tells all whom it
-// concerns: the members, the objects that follow this one, and the policies that it names.
-func (d *decider) record(key Key, edited int64, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
+// begun is when a decision began. If a policy has changed when it is recorded, perhaps before the key was found by its policies, it is
+// made again. A cluster that changes has everything decided again that was ever decided about: a first decision is made again
+// if that has been done meanwhile.
+type begun struct{ edited, rounds int64 }
+
+func (d *decider) now() begun { return begun{d.edited.Load(), d.rounds.Load()} }
+
+// outdated reports whether what was decided is to be decided again; first is whether that was never done before.
+func (d *decider) outdated(at begun, first bool) bool {
+	now := d.now()
+	return now.edited != at.edited || first && now.rounds != at.rounds
+}
+
+// record records what was decided, and tells all whom it concerns: the members, the objects that follow
+// this one, and the policies that it names.
+func (d *decider) record(key Key, at begun, p *desiredState, was previous, seen bool, names []tree.Policy, u priority) {
 	clusters, policies, followers := d.state.setDesired(key, p, was, names)
 	if !seen {
 		d.records.taken(key)
 	}
-	if d.edited.Load() != edited {
+	if d.outdated(at, !seen) {
 		d.queue.add(key, priorityDependency)
 	}
 	for _, follower := range followers {

@@ -468,3 +468,25 @@ func TestDeciderGoesOn(t *testing.T) {
 		}
 	})
 }
+
+// TestOutdated: a decision is made again if a policy has changed since it began. If clusters have, everything is decided again
+// that was ever decided about, which the first decision on an object was not.
+func TestOutdated(t *testing.T) {
+	for name, tc := range map[string]struct {
+		meanwhile func(*decider)
+		first     bool
+		want      bool
+	}{
+		"Nothing":         {func(*decider) {}, true, false},
+		"Policy":          {func(d *decider) { d.edited.Add(1) }, false, true},
+		"Clusters":        {func(d *decider) { d.rounds.Add(1) }, false, false},
+		"ClustersAtFirst": {func(d *decider) { d.rounds.Add(1) }, true, true},
+	} {
+		d := &decider{}
+		at := d.now()
+		tc.meanwhile(d)
+		if got := d.outdated(at, tc.first); got != tc.want {
+			t.Errorf("%s: outdated(): want %t, got %t", name, tc.want, got)
+		}
+	}
+}

@@ -192,11 +192,10 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
 	}
 	s.copies.retarget(key.Namespace, e, p.targets)
-	recovered := e.desired == nil
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
-		if recovered && r.foreign != nil {
+		if r.foreign != nil && p.blocked == "" {
 			e.credit(&r)
 			e.statuses[name] = r
 		}
