@@ -2,18 +2,26 @@ package propagation
 
 import (
 	"context"
+	"sync"
 	"testing"
 )
 
 // others are shards of which this replica owns none.
-type others struct{ members []string }
+type others struct {
+	mu      sync.Mutex
+	members []string
+}
 
 func (*others) Leads() bool      { return false }
 func (*others) Owns(string) bool { return false }
 func (*others) Begin(ctx context.Context, _ string) (context.Context, func(), bool) {
 	return ctx, func() {}, false
 }
-func (o *others) SetMembers(names []string) { o.members = names }
+func (o *others) SetMembers(names []string) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.members = names
+}
 
 // TestMemberChangesHands has another replica get a member: the applier is told to end, and
 // what waits for that knows what to wait for.
