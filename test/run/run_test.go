@@ -75,12 +75,17 @@ func TestShow(t *testing.T) {
 
 // TestRuntimeFault: a package whose process ended by a fault of Go's runtime is run once more, and another is not.
 func TestRuntimeFault(t *testing.T) {
+	const says = "fmt.Println(\"" + runtimeFault + " runtime.systemstack\")"
 	cases := map[string]struct {
 		reason, first string
+		another       string // What is in the test of another package.
 		fails         bool
 	}{
-		"Fault":    {"Nobody knows what its tests would have come to.", "fmt.Println(\"" + runtimeFault + " runtime.systemstack\"); os.Exit(2)", false},
-		"OwnFault": {"Its tests have failed.", "fmt.Println(\"panic: oh\"); os.Exit(2)", true},
+		"Fault":    {"Nobody knows what its tests would have come to.", says + "; os.Exit(2)", "", false},
+		"OwnFault": {"Its tests have failed.", "fmt.Println(\"panic: oh\"); os.Exit(2)", "", true},
+		"Both":     {"A test has failed, too.", says + "; t.Error()", "", true},
+		"Another":  {"A test of another package has failed.", says + "; os.Exit(2)", "t.Error()", true},
+		"Printed":  {"A test prints it that passes, and one of another package has failed.", says, "t.Error()", true},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -89,7 +94,11 @@ func TestRuntimeFault(t *testing.T) {
 				"go.mod": "module example.com/m\n\ngo 1.26\n",
 				"a_test.go": "package m\n\nimport (\n\t\"fmt\"\n\t\"os\"\n\t\"testing\"\n)\n\nfunc TestOnce(t *testing.T) {\n\tif _, err := os.Stat(\"ran\"); err != nil {\n" +
 					"\t\t_ = os.WriteFile(\"ran\", nil, 0o600)\n\t\t" + tc.first + "\n\t}\n}\n",
+				"another/a_test.go": "package another\n\nimport \"testing\"\n\nfunc TestAnother(t *testing.T) {\n\t" + tc.another + "\n}\n",
 			} {
+				if err := os.MkdirAll(filepath.Dir(filepath.Join(dir, file)), 0o700); err != nil {
+					t.Fatal(err)
+				}
 				if err := os.WriteFile(filepath.Join(dir, file), []byte(text), 0o600); err != nil {
 					t.Fatal(err)
 				}

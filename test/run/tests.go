@@ -222,10 +222,10 @@ func tested(ctx context.Context, flags, packages, env []string) (results, error)
 		return results{}, nil
 	}
 	r, err := testOnce(ctx, flags, packages, env)
-	if err == nil || ctx.Err() != nil || len(r.faulty) == 0 || len(r.faulty) < len(r.failed) {
+	again := r.faults()
+	if err == nil || ctx.Err() != nil || len(again) == 0 || len(again) < len(r.failed) {
 		return r, err
 	}
-	again := slices.Sorted(maps.Keys(r.faulty))
 	fmt.Fprintf(os.Stderr, "Go's runtime has failed (%s), and no test has: running once more %s\n", runtimeFault, strings.Join(again, " "))
 	return testOnce(ctx, flags, again, env)
 }
@@ -319,7 +319,7 @@ func interrupt(ctx context.Context, cmd *exec.Cmd, ended <-chan struct{}) {
 }
 
 // results are what came of tests: how long packages and tests took, which packages have failed, and which
-// of these by a fault of Go's runtime.
+// have printed what a fault of Go's runtime says.
 type results struct {
 	times          []took
 	failed, faulty map[string]bool
@@ -388,6 +388,17 @@ func show(from io.Reader, to io.Writer, all bool) (results, error) {
 // harms are what no machine is too slow for, whichever test it fails: what the harness says of a program that has crashed or does not
 // end, and what the race detector says.
 var harms = []string{"a program has crashed", " did not end within ", "WARNING: DATA RACE"}
+
+// faults returns the packages that have failed by a fault of Go's runtime, and by nothing else. Tests print what it says, too: those of
+// this package do.
+func (r *results) faults() (packages []string) {
+	for _, of := range slices.Sorted(maps.Keys(r.failed)) {
+		if r.faulty[of] && len(r.tests[of]) == 0 {
+			packages = append(packages, of)
+		}
+	}
+	return packages
+}
 
 func (r *results) add(e *event) {
 	top := e.Test != "" && !strings.Contains(e.Test, "/")
