@@ -23,8 +23,9 @@ import (
 const mostDecisions = time.Second
 
 // clusterDelay is how long at least what else changes about clusters is waited for, before all objects are placed anew. That is done
-// not before as much time has passed since the last time as decisions have taken since, or mostClusterDelay: clusters that become
-// ready and unready all the time, as many do that are overloaded, must not have this replica do nothing else.
+// not before as much time has passed since the last time as decisions have taken since, or mostClusterDelay (as deciders take turns
+// at a processor, their times are divided by their number): clusters that become ready and unready all the time, as many do that are
+// overloaded, must not have this replica do nothing else.
 const (
 	clusterDelay     = 50 * time.Millisecond
 	mostClusterDelay = 10 * time.Second
@@ -99,7 +100,7 @@ func (d *decider) decideEverything(context.Context, struct{}) (reconcile.Result,
 
 // clustersChanged has everything decided anew, soon.
 func (d *decider) clustersChanged() {
-	spent, since := time.Duration(d.spent.Load()), time.Since(time.Unix(0, d.last.Load()))
+	spent, since := time.Duration(d.spent.Load())/deciders, time.Since(time.Unix(0, d.last.Load()))
 	d.everything.addAfter(struct{}{}, max(clusterDelay, min(spent, mostClusterDelay)-max(since, 0))) // Clocks are set back, too.
 }
 

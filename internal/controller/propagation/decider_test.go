@@ -295,7 +295,7 @@ func TestDeciderIsTold(t *testing.T) {
 			"It took long to decide about everything, and is not all that is done.",
 			func(d *decider) {
 				d.last.Store(time.Now().Add(-time.Second).UnixNano())
-				d.spent.Store(int64(3 * time.Second))
+				d.spent.Store(int64(deciders * 3 * time.Second))
 				d.clustersChanged()
 			}, []string{"place all: after 2s"}, 0,
 		},
