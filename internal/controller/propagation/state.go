@@ -195,7 +195,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	e.desired = p
 	e.previous = p.remember(e.previous)
 	for name, r := range e.statuses {
-		if r.foreign != nil && p.blocked == "" {
+		if r.foreign != nil && p.blocked == "" && !s.owns(name) { // What has become ours is looked at.
 			e.credit(&r)
 			e.statuses[name] = r
 		}
