@@ -33,9 +33,11 @@ import (
 const (
 	settledDelay   = 100 * time.Millisecond
 	unsettledDelay = 2 * time.Second
-	// perCluster is how much longer for each cluster: a report has a status for each, and
+	// perCluster is how much longer for each of the object's clusters: a report has a status for each, and
 	// writing it again and again would cost more than the copies.
 	perCluster = 20 * time.Millisecond
+	// oneIn is which part of its clusters is behind at most when that is not waited for: they may never report.
+	oneIn = 10
 	// readinessDelay is how long a workload's status may change before that is
 	// reported; driftDelay the same for what was corrected.
 	readinessDelay = 500 * time.Millisecond
@@ -105,7 +107,11 @@ func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d
 
 // later has it written when there is likely to be more to say.
 func (rep *reporter) later(key Key) {
-	rep.after(key, max(unsettledDelay, time.Duration(len(rep.members.Clusters()))*perCluster))
+	behind, of := rep.state.behind(key)
+	if behind*oneIn <= of {
+		of = 0
+	}
+	rep.after(key, max(unsettledDelay, time.Duration(of)*perCluster))
 }
 
 // recordFound has an object decided about that there is a record of.
@@ -123,11 +129,11 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
-	if rep.state.settled(key) {
-		rep.after(key, settledDelay)
+	if behind, _ := rep.state.behind(key); behind > 0 {
+		rep.later(key) // Two who answer each other write a record for each copy.
 		return
 	}
-	rep.after(key, unsettledDelay) // Two who answer each other write a record for each copy. A cluster that never reports delays it no more than this.
+	rep.after(key, settledDelay)
 }
 
 // learn takes up what others wrote into a record.
@@ -139,8 +145,11 @@ func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
 
 // reportOne writes the record of one object, or takes it away.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
-	p, statuses, was, ok := rep.state.snapshot(key)
 	k, found := rep.records.get(key)
+	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
+		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Before its statuses are copied, as it may have thousands, and comes again and again.
+	}
+	p, statuses, was, ok := rep.state.snapshot(key)
 	if !ok {
 		if found { // A record that became known after its object was forgotten.
 			rep.decider.add(key, priorityResync)
@@ -199,9 +208,6 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 func (rep *reporter) write(
 	ctx context.Context, key Key, r record, p *desiredState, statuses map[string]clusterStatus, was previous, k known,
 ) (reconcile.Result, error) {
-	if rep.yielding.yields(key, p, &k, rep.now()) {
-		return reconcile.Result{RequeueAfter: yieldDelay}, nil
-	}
 	rollout, until, err := rep.advance(ctx, key, p, statuses, k)
 	if errors.Is(err, errRevision) {
 		rep.decider.add(key, priorityChanged)
@@ -255,9 +261,6 @@ func (rep *reporter) reportOwn(
 			rep.decider.forget(key, p)
 		}
 		return reconcile.Result{}, nil
-	}
-	if rep.yielding.yields(key, p, &k, rep.now()) {
-		return reconcile.Result{RequeueAfter: yieldDelay}, nil
 	}
 	r := newRecord(key.Namespace != "")
 	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {

@@ -119,11 +119,15 @@ func refuses(s *refractv1alpha1.ClusterStatus) bool {
 
 // readinessChanged is told that the readiness of a copy has changed.
 func (rep *reporter) readinessChanged(m *member.Member, key Key) {
-	delay := readinessDelay
 	if _, awaited := rep.readied(m, key); awaited {
-		delay = awaitedDelay
+		rep.after(key, awaitedDelay)
+		return
 	}
-	rep.after(key, delay)
+	if behind, _ := rep.state.behind(key); behind > 0 {
+		rep.later(key) // Copies that have just been written get ready one by one.
+		return
+	}
+	rep.after(key, readinessDelay)
 }
 
 // readied looks whether a copy is ready with what its cluster holds. It returns since when, and whether a rollout

@@ -21,15 +21,15 @@ func TestSettled(t *testing.T) {
 	}
 	report("a", false)
 	report("b", true)
-	if s.settled(key) {
-		t.Error("another replica has not written its copy yet")
+	behind := func(why string, wantN, wantOf int) {
+		t.Helper()
+		if n, of := s.behind(key); n != wantN || of != wantOf {
+			t.Errorf("%s: want %d of %d behind, got %d of %d", why, wantN, wantOf, n, of)
+		}
 	}
+	behind("another replica has not written its copy yet", 1, 3)
 	s.learn(key, []refractv1alpha1.ClusterStatus{{Name: "theirs", State: refractv1alpha1.StateSynced, Hash: "h"}})
-	if !s.settled(key) {
-		t.Error("all have their copies")
-	}
+	behind("all have their copies", 0, 3)
 	s.setDesired(key, hashed("1", "i", "a", "theirs"), previous{}, nil)
-	if s.settled(key) {
-		t.Error("now they are to have others")
-	}
+	behind("now they are to have others", 2, 2)
 }

@@ -540,13 +540,21 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	return e.settled(), due
 }
 
-// settled reports whether all clusters have reported on the desired state, whoever writes to them, so that nothing more is to be
-// waited for.
-func (s *state) settled(key Key) bool {
+// behind returns how many clusters have not reported on the desired state, whoever writes to them, and of how many. Of an object that
+// went these are the clusters that may still have a copy.
+func (s *state) behind(key Key) (n, of int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
-	return e == nil || e.settled() && e.behind == 0
+	switch {
+	case e == nil:
+		return 0, 0
+	case e.desired.gone:
+		n = max(len(e.statuses), len(e.previous.placed))
+		return n, n
+	default:
+		return e.behind, len(e.desired.targets)
+	}
 }
 
 // snapshot returns the desired state and the statuses of the key, and the clusters that have,

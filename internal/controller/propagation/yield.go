@@ -11,8 +11,10 @@ import (
 const (
 	// many is how many copies wait when reports yield to them.
 	many = 64
-	// mostYield is for how long a report yields at most.
-	mostYield = 10 * time.Second
+	// mostYield is for how long a report yields at most, and yieldPerCluster how much longer for each cluster it has a status for: a
+	// report of many costs as much as many of few.
+	mostYield       = 10 * time.Second
+	yieldPerCluster = 50 * time.Millisecond
 	// yieldDelay is when a report that has yielded is looked at again.
 	yieldDelay = time.Second
 	// progress is what of reports a second does not yield, so that a large change shows how far it has come, in clusters: a report of
@@ -42,7 +44,7 @@ func newYielding() *yielding {
 	return &yielding{shown: rate.NewLimiter(progress, progress), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
-// yields reports whether the report on an object waits.
+// yields reports whether the report on an object waits of which k is known.
 func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
@@ -50,8 +52,8 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 		return false
 	}
 	switch {
-	case k.version == "", k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, !equality.Semantic.DeepEqual(k.placed, p.placed):
-	case y.long(key, now), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
+	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, !equality.Semantic.DeepEqual(k.placed, p.placed):
+	case y.long(key, now, len(p.targets)), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
 	default:
 		return true
 	}
@@ -59,14 +61,14 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 	return false
 }
 
-// long reports whether a report has yielded for long. The lock must be held.
-func (y *yielding) long(key Key, now time.Time) bool {
+// long reports whether a report on an object of so many clusters has yielded for long. The lock must be held.
+func (y *yielding) long(key Key, now time.Time, clusters int) bool {
 	since, yielded := y.since[key]
 	if !yielded {
 		y.since[key] = now
 		return false
 	}
-	return now.Sub(since) > mostYield
+	return now.Sub(since) > mostYield+time.Duration(clusters)*yieldPerCluster
 }
 
 // isBusy reports whether many copies wait. The lock must be held.

@@ -21,6 +21,7 @@ func TestYields(t *testing.T) {
 		"Few":     {reason: "Few copies wait.", waiting: many - 1},
 		"First":   {reason: "It is not written yet that the object was ever anywhere.", waiting: many, change: func(_ *desiredState, k *known) { k.version = "" }},
 		"Another": {reason: "The record is about an object that was there before.", waiting: many, change: func(_ *desiredState, k *known) { k.source = "0" }},
+		"Deleted": {reason: "Somebody deletes the record, and waits for that.", waiting: many, change: func(_ *desiredState, k *known) { k.deleting = true }},
 		"Gone":    {reason: "The object is gone, and the record is to go.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
 		"Placed":  {reason: "Other replicas wait for where it is placed.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
 		"Rollout": {reason: "A rollout goes on when it is written how it stands.", waiting: many, change: func(p *desiredState, _ *known) { p.governed = &governance{} }},
@@ -51,6 +52,14 @@ func TestYields(t *testing.T) {
 			p.made = now.Add(mostYield) // It was decided about again.
 			if y.yields(key, p, k, now.Add(mostYield+1)) {
 				t.Error("It has yielded for long.")
+			}
+			longest := mostYield + progress*yieldPerCluster
+			for after, want := range map[time.Duration]bool{longest: false, longest + 1: true} {
+				many := keyOf("configmaps", "many-"+after.String())
+				y.long(many, now, progress) // It begins to.
+				if got := y.long(many, now.Add(after), progress); got != want {
+					t.Errorf("one of many clusters has yielded for %s: long() = %v, want %v", after, got, want)
+				}
 			}
 		})
 	}
