@@ -333,6 +333,46 @@ func TestStreamOfOldState(t *testing.T) {
 	}
 }
 
+// TestRaisedRevision: an API server whose etcd was restored from a snapshot, and its revision raised, shows older versions in a list that is newer than
+// all that was known. They are what there is, whereas a list that is older than the answer to a write is only late.
+func TestRaisedRevision(t *testing.T) {
+	lists := map[string]func(c copies, e *metav1.PartialObjectMetadata, version string) error{
+		"Streamed": func(c copies, e *metav1.PartialObjectMetadata, version string) error {
+			_ = c.beginList(t.Context())
+			_, _ = c.Transformer()(e)
+			return c.Replace([]any{shown{}}, version)
+		},
+		"Pages": func(c copies, e *metav1.PartialObjectMetadata, version string) error {
+			_ = c.beginList(t.Context())
+			return errors.Join(c.onPage(t.Context(), []*copyEvent{c.event(e)}, number(version)), c.Replace(nil, version))
+		},
+	}
+	for name, list := range lists {
+		t.Run(name, func(t *testing.T) {
+			var got told
+			c := got.copies(configMaps)
+			_ = c.Replace([]any{seen(t, firstUID, "5", "h0", applied)}, "60")
+			c.remember(webName, Copy{UID: firstUID, Hash: "h1", version: 70}, true)
+			before := seen(t, firstUID, "5", "h0", applied)
+			if err := list(c, before, "69"); err != nil {
+				t.Errorf("it was written after the list was made: want that taken, got %v", err)
+			}
+			if item, _ := c.get(webName); item.version != 70 || item.Hash != "h1" {
+				t.Errorf("want what was written, got %+v", item)
+			}
+			if err := list(c, before, "1000000000"); !errors.Is(err, errSetBack) {
+				t.Errorf("what was written is not there, where it must be: want it listed once more, got %v", err)
+			}
+			if err := list(c, before, "1000000001"); err != nil {
+				t.Error(err)
+			}
+			if item, _ := c.get(webName); item.version != 5 || item.Hash != "h0" {
+				t.Errorf("want it as it is, got %+v", item)
+			}
+		})
+	}
+}
+
 // TestListThatFails half way has its news told with the next.
 func TestListThatFails(t *testing.T) {
 	var got told

@@ -54,8 +54,22 @@ type listRound struct {
 	round    uint32 // Its number. Each copy that it shows is marked with that.
 	begun    bool   // Whether its first page has come.
 	streamed bool   // Whether the watch under way has shown something of its list.
-	pending  map[types.NamespacedName]difference
+	// older is the oldest version that was known of a copy of which the list shows an older one; zero if there is none.
+	older   uint64
+	pending map[types.NamespacedName]difference
 }
+
+// showsOlder is told that the list shows an older version of a copy than is known.
+func (l *listRound) showsOlder(known uint64) {
+	if l.older == 0 || known < l.older {
+		l.older = known
+	}
+}
+
+// isOfAnother reports whether the list, which was made at a version, is of another history than what is known: it shows the older
+// version of a copy that must have been there in the newer by then. Such is an etcd that was restored from a snapshot, and whose
+// revision was raised above all that clients might know (etcdctl snapshot restore --bump-revision).
+func (l *listRound) isOfAnother(version uint64) bool { return l.older != 0 && l.older <= version }
 
 // before is a round that is over: a list that is under way has not shown what is marked with it.
 func (l *listRound) before() uint32 { return l.round - 1 }
@@ -63,7 +77,7 @@ func (l *listRound) before() uint32 { return l.round - 1 }
 // next begins a round: nothing of a list has been shown.
 func (l *listRound) next() {
 	l.round++
-	l.begun, l.streamed = false, false
+	l.begun, l.streamed, l.older = false, false, 0
 }
 
 // add has it told later that something is new of a copy.
@@ -181,6 +195,9 @@ func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	before := s.records.get(e.name)
 	if before == nil {
 		return s.records.put(e.name, &e.Copy, nil, round)
+	}
+	if round == s.listing.round && before.version > e.version {
+		s.listing.showsOlder(before.version)
 	}
 	if before.round == s.listing.round {
 		round = before.round // A list that has shown it goes on to have.
@@ -398,6 +415,10 @@ func (s *store) endList(life context.Context, last []*copyEvent, listedAt uint64
 	if err := s.onListed(last); err != nil {
 		return nil, err
 	}
+	if s.listing.isOfAnother(listedAt) {
+		s.forgetVersions()
+		return nil, errSetBack
+	}
 	s.records.each(func(name types.NamespacedName, r *record) {
 		if r.round != s.listing.round && r.version <= listedAt {
 			s.records.remove(name)
@@ -421,9 +442,14 @@ func (s *store) listedAt(version uint64) (setBack bool) {
 	setBack = version < s.seenAt
 	s.seenAt = version
 	if setBack {
-		s.records.each(func(_ types.NamespacedName, r *record) { r.version = 0 })
+		s.forgetVersions()
 	}
 	return setBack
+}
+
+// forgetVersions has what is shown next taken for the newest of each copy. The lock must be held.
+func (s *store) forgetVersions() {
+	s.records.each(func(_ types.NamespacedName, r *record) { r.version = 0 })
 }
 
 // onError is told how a list or watch went. A type that the member does not serve

@@ -64,7 +64,7 @@ func (s *system) change(b *testing.B, n, rounds int, editing bool) (least, took 
 		file := map[string]string{"earth": "testdata/policies-changed.yaml", "world": "testdata/policies.yaml"}[hello]
 		s.idle(b)
 		floor = append(floor, s.write(b, other, n, s.members, hello).Seconds())
-		arrived := s.arrivals(b, "bench="+what+",hello="+hello, n)
+		arrived := s.arrivals(b, s.members, "bench="+what+",hello="+hello, n)
 		before, began := s.run.cpu(), time.Now()
 		var arrival time.Duration
 		ended := make(chan struct{})
@@ -127,7 +127,7 @@ func (s *system) edits(b *testing.B, what string, enough func(done int) bool) []
 	var took []float64
 	for i := 0; !enough(i); i++ {
 		label := fmt.Sprintf("%s-%d", what, i)
-		arrived := s.arrivals(b, "edit="+label, 1)
+		arrived := s.arrivals(b, s.members, "edit="+label, 1)
 		began := time.Now()
 		patch := fmt.Appendf(nil, `{"metadata":{"labels":{"edit":%q}}}`, label)
 		_, err := s.hub.Resource(deployments).Namespace("default").Patch(b.Context(), name("edited", 0), types.MergePatchType, patch, metav1.PatchOptions{})

@@ -95,6 +95,7 @@ type applier struct {
 	spare       *spare
 	retries     workqueue.TypedRateLimiter[Key]
 	unanswered  unanswered
+	held        held
 	corrections corrections
 }
 
@@ -336,6 +337,16 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 // wrote has as many writes be under way from now on as the member is found to be faster with.
 func (a *applier) wrote(err error) {
 	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(member.ConcernsAll(err), waiting, now) })
+	if err == nil {
+		a.answered()
+	}
+}
+
+// answered has what waits for the cluster to answer looked at, as it does.
+func (a *applier) answered() {
+	if a.held.answered(a.queue.now()) {
+		a.queue.hurry()
+	}
 }
 
 // refused deals with a write that failed.
@@ -444,13 +455,13 @@ func (a *applier) native(key Key, r clusterStatus) (reconcile.Result, error) {
 	return a.failed(key, r)
 }
 
-// paused waits until the cluster is likely to answer again.
+// paused waits until the cluster answers again, or is likely to.
 func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcile.Result, error) {
 	if r.state != refractv1alpha1.StateFailed {
 		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBackingOff,
 			"the cluster has failed to answer several times; it is asked less often until it does"
 	}
-	return a.done(key, r, left)
+	return a.done(key, r, a.held.wait(left, a.queue.size()))
 }
 
 func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result, error) {

@@ -568,6 +568,63 @@ func TestApplierBacksOff(t *testing.T) {
 	}
 }
 
+// TestApplierGoesOn: when the cluster answers again, all that waits for it is looked at, and not each when its own time has come.
+func TestApplierGoesOn(t *testing.T) {
+	d := newDepot()
+	a, _ := applierOf(t, d, 0)
+	const waiting = 3
+	for i := range waiting {
+		a.queue.addAfter(keyOf("configmaps", fmt.Sprint(i)), a.held.wait(time.Hour, waiting))
+	}
+	key := keyOf("configmaps", "web")
+	a.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
+	if _, err := a.applyOne(t.Context(), key); err != nil {
+		t.Fatal(err)
+	}
+	if got := a.queue.depth(); got != waiting {
+		t.Errorf("a copy was written: %d others are due, want %d", got, waiting)
+	}
+}
+
+// TestHeld: copies that wait for their cluster are spread over a time by how many they are, and looked at once it answers, but not again and
+// again as it answers only now and then.
+func TestHeld(t *testing.T) {
+	h := &held{}
+	if h.answered(0) {
+		t.Error("none waits")
+	}
+	most := time.Duration(0)
+	for range 1000 {
+		got := h.wait(time.Second, 1000)
+		if got < time.Second || got >= time.Second+1000*heldSpread {
+			t.Fatalf("wait() = %s, want at least a second, and less than %s more", got, 1000*heldSpread)
+		}
+		most = max(most, got)
+	}
+	if most < 1000*heldSpread/2 {
+		t.Errorf("one of a thousand waits longest, %s: want them spread", most)
+	}
+	steps := []struct {
+		reason string
+		now    time.Duration
+		waits  bool
+		want   bool
+	}{
+		{"It answers.", time.Second, false, true},
+		{"None waits any more.", time.Second, false, false},
+		{"It answered a moment ago.", time.Second + betweenHurries - 1, true, false},
+		{"Those who have waited before still do.", time.Second + betweenHurries, false, true},
+	}
+	for _, s := range steps {
+		if s.waits {
+			h.wait(0, 1)
+		}
+		if got := h.answered(s.now); got != s.want {
+			t.Errorf("%s answered() = %v, want %v", s.reason, got, s.want)
+		}
+	}
+}
+
 // TestDrift: what somebody changes of a copy is corrected at once, announced and counted. One
 // that is changed again and again is left as it is for a while, and comes again then.
 func TestDrift(t *testing.T) {

@@ -60,5 +60,6 @@ func (a *applier) arrived(ctx context.Context, key Key, p *desiredState, t *targ
 	}
 	a.unanswered.note(key, nil)
 	a.member.Copies.RememberWritten(key, have)
+	a.answered()
 	return errArrived
 }
