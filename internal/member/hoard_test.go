@@ -360,6 +360,11 @@ func TestRaisedRevision(t *testing.T) {
 			if item, _ := c.get(webName); item.version != 70 || item.Hash != "h1" {
 				t.Errorf("want what was written, got %+v", item)
 			}
+			_ = c.beginList(t.Context())
+			_ = c.onListed([]*copyEvent{c.event(before), c.event(seen(t, firstUID, "70", "h1", applied))})
+			if err := c.Replace(nil, "71"); err != nil {
+				t.Errorf("the list goes on to what was written: want that taken, got %v", err)
+			}
 			if err := list(c, before, "1000000000"); !errors.Is(err, errSetBack) {
 				t.Errorf("what was written is not there, where it must be: want it listed once more, got %v", err)
 			}

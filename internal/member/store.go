@@ -54,22 +54,35 @@ type listRound struct {
 	round    uint32 // Its number. Each copy that it shows is marked with that.
 	begun    bool   // Whether its first page has come.
 	streamed bool   // Whether the watch under way has shown something of its list.
-	// older is the oldest version that was known of a copy of which the list shows an older one; zero if there is none.
-	older   uint64
+	// older are copies of which the list has shown an older version than is known, and that version. There are some where a write is
+	// answered while the list is made.
+	older   map[types.NamespacedName]uint64
 	pending map[types.NamespacedName]difference
 }
 
-// showsOlder is told that the list shows an older version of a copy than is known.
-func (l *listRound) showsOlder(known uint64) {
-	if l.older == 0 || known < l.older {
-		l.older = known
+// shows is told which version of a copy the list shows, and which is known.
+func (l *listRound) shows(name types.NamespacedName, version, known uint64) {
+	if version >= known {
+		delete(l.older, name)
+		return
 	}
+	if l.older == nil {
+		l.older = map[types.NamespacedName]uint64{}
+	}
+	l.older[name] = known
 }
 
 // isOfAnother reports whether the list, which was made at a version, is of another history than what is known: it shows the older
 // version of a copy that must have been there in the newer by then. Such is an etcd that was restored from a snapshot, and whose
 // revision was raised above all that clients might know (etcdctl snapshot restore --bump-revision).
-func (l *listRound) isOfAnother(version uint64) bool { return l.older != 0 && l.older <= version }
+func (l *listRound) isOfAnother(version uint64) bool {
+	for _, known := range l.older {
+		if known <= version {
+			return true
+		}
+	}
+	return false
+}
 
 // before is a round that is over: a list that is under way has not shown what is marked with it.
 func (l *listRound) before() uint32 { return l.round - 1 }
@@ -77,7 +90,7 @@ func (l *listRound) before() uint32 { return l.round - 1 }
 // next begins a round: nothing of a list has been shown.
 func (l *listRound) next() {
 	l.round++
-	l.begun, l.streamed, l.older = false, false, 0
+	l.begun, l.streamed, l.older = false, false, nil
 }
 
 // add has it told later that something is new of a copy.
@@ -196,8 +209,8 @@ func (s *store) update(e *copyEvent, round uint32) (difference, error) {
 	if before == nil {
 		return s.records.put(e.name, &e.Copy, nil, round)
 	}
-	if round == s.listing.round && before.version > e.version {
-		s.listing.showsOlder(before.version)
+	if round == s.listing.round {
+		s.listing.shows(e.name, e.version, before.version)
 	}
 	if before.round == s.listing.round {
 		round = before.round // A list that has shown it goes on to have.

@@ -337,15 +337,15 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 // wrote has as many writes be under way from now on as the member is found to be faster with.
 func (a *applier) wrote(err error) {
 	a.queue.adapt(func(waiting bool, now time.Duration) int { return a.pace.note(member.ConcernsAll(err), waiting, now) })
-	if err == nil {
+	if !member.ConcernsAll(err) {
 		a.answered()
 	}
 }
 
-// answered has what waits for the cluster to answer looked at, as it does.
+// answered has some of what waits for the cluster to answer looked at, as it does.
 func (a *applier) answered() {
-	if a.held.answered(a.queue.now()) {
-		a.queue.hurry()
+	for _, key := range a.held.answered() {
+		a.queue.add(key, priorityResync)
 	}
 }
 
@@ -461,7 +461,7 @@ func (a *applier) paused(key Key, r clusterStatus, left time.Duration) (reconcil
 		r.state, r.reason, r.message = refractv1alpha1.StatePending, reasonBackingOff,
 			"the cluster has failed to answer several times; it is asked less often until it does"
 	}
-	return a.done(key, r, a.held.wait(left, a.queue.size()))
+	return a.done(key, r, left)
 }
 
 func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result, error) {
@@ -487,7 +487,7 @@ func (a *applier) waits(key Key, p *desiredState, r clusterStatus, changes bool)
 			return result, true, err
 		}
 	}
-	left := a.member.Pause()
+	left := a.held.pause(key, a.member.Pause)
 	if left <= 0 {
 		return reconcile.Result{}, false, nil
 	}
@@ -500,7 +500,7 @@ func (a *applier) judged(ctx context.Context, key Key, p *desiredState, r cluste
 	if !unjudged(p.governed.healthOn(a.member.Name), &have) {
 		return a.synced(key, r, t)
 	}
-	if left := a.member.Pause(); left > 0 {
+	if left := a.held.pause(key, a.member.Pause); left > 0 {
 		return a.paused(key, r, left)
 	}
 	if err := a.member.Copies.Judge(ctx, key); err != nil {

@@ -568,60 +568,71 @@ func TestApplierBacksOff(t *testing.T) {
 	}
 }
 
-// TestApplierGoesOn: when the cluster answers again, all that waits for it is looked at, and not each when its own time has come.
+// TestApplierGoesOn: when the cluster answers again, and be it by a refusal, some of what waits for it is looked at, and not each when its own time has come.
 func TestApplierGoesOn(t *testing.T) {
-	d := newDepot()
-	a, _ := applierOf(t, d, 0)
-	const waiting = 3
-	for i := range waiting {
-		a.queue.addAfter(keyOf("configmaps", fmt.Sprint(i)), a.held.wait(time.Hour, waiting))
-	}
-	key := keyOf("configmaps", "web")
-	a.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
-	if _, err := a.applyOne(t.Context(), key); err != nil {
-		t.Fatal(err)
-	}
-	if got := a.queue.depth(); got != waiting {
-		t.Errorf("a copy was written: %d others are due, want %d", got, waiting)
+	for name, status := range map[string]map[string]metav1.Status{
+		"Written": nil,
+		"Refused": {http.MethodPatch: {Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := newDepot()
+			d.refuse = status
+			a, _ := applierOf(t, d, 0)
+			for i := range 2 * heldAtOnce {
+				key := keyOf("configmaps", fmt.Sprint(i))
+				a.queue.addAfter(key, a.held.pause(key, func() time.Duration { return time.Hour }))
+			}
+			for i, want := range []int{heldAtOnce, 2 * heldAtOnce} {
+				key := keyOf("configmaps", fmt.Sprint("web-", i))
+				a.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
+				if _, err := a.applyOne(t.Context(), key); err != nil {
+					t.Fatal(err)
+				}
+				if got := a.queue.depth(); got != want {
+					t.Errorf("%d copies were answered: %d others are due, want %d", i+1, got, want)
+				}
+			}
+		})
 	}
 }
 
-// TestHeld: copies that wait for their cluster are spread over a time by how many they are, and looked at once it answers, but not again and
-// again as it answers only now and then.
+// TestHeld: copies that wait for their cluster are spread over a time by how many they are. One that was told to wait as another
+// was answered is not among them.
 func TestHeld(t *testing.T) {
-	h := &held{}
-	if h.answered(0) {
-		t.Error("none waits")
+	var h held
+	ask := func(left time.Duration) func() time.Duration { return func() time.Duration { return left } }
+	if got := h.pause(keyOf("configmaps", "first"), ask(0)); got != 0 {
+		t.Errorf("pause() = %s of a cluster that answers, want 0", got)
+	}
+	if next := h.answered(); len(next) != 0 {
+		t.Errorf("none waits, and %v is to be looked at", next)
 	}
 	most := time.Duration(0)
-	for range 1000 {
-		got := h.wait(time.Second, 1000)
-		if got < time.Second || got >= time.Second+1000*heldSpread {
-			t.Fatalf("wait() = %s, want at least a second, and less than %s more", got, 1000*heldSpread)
+	for i := range 2 * mostHeld {
+		got := h.pause(keyOf("configmaps", fmt.Sprint(i)), ask(time.Second))
+		if spread := time.Duration(min(i+1, mostHeld)) * heldSpread; got < time.Second || got >= time.Second+spread {
+			t.Fatalf("pause() = %s, want at least a second, and less than %s more", got, spread)
 		}
 		most = max(most, got)
 	}
-	if most < 1000*heldSpread/2 {
-		t.Errorf("one of a thousand waits longest, %s: want them spread", most)
+	if most < mostHeld*heldSpread/2 {
+		t.Errorf("one of many waits longest, %s: want them spread", most)
 	}
-	steps := []struct {
-		reason string
-		now    time.Duration
-		waits  bool
-		want   bool
-	}{
-		{"It answers.", time.Second, false, true},
-		{"None waits any more.", time.Second, false, false},
-		{"It answered a moment ago.", time.Second + betweenHurries - 1, true, false},
-		{"Those who have waited before still do.", time.Second + betweenHurries, false, true},
+	late := h.pause(keyOf("configmaps", "late"), func() time.Duration {
+		if next := h.answered(); len(next) != heldAtOnce || next[0].Name != "0" {
+			t.Errorf("%v are to be looked at, want the %d that came first", next, heldAtOnce)
+		}
+		return time.Second
+	})
+	if late != time.Second {
+		t.Errorf("the cluster has answered meanwhile: pause() = %s, want no more than it said", late)
 	}
-	for _, s := range steps {
-		if s.waits {
-			h.wait(0, 1)
-		}
-		if got := h.answered(s.now); got != s.want {
-			t.Errorf("%s answered() = %v, want %v", s.reason, got, s.want)
-		}
+	n := heldAtOnce
+	for next := h.answered(); len(next) > 0; next = h.answered() {
+		n += len(next)
+	}
+	if n != mostHeld {
+		t.Errorf("%d were looked at, want %d", n, mostHeld)
 	}
 }
 

@@ -612,6 +612,14 @@ func (p *desiredState) variant(c *content, changes []tree.Change, secret bool) *
 	return v
 }
 
+// followed are the objects that the object travels with, as it is reported.
+func (p *desiredState) followed() (all []refractv1alpha1.FollowedObject) {
+	for _, leader := range p.follows {
+		all = append(all, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
+	}
+	return all
+}
+
 // remember is the memory after p.
 func (p *desiredState) remember(was previous) previous {
 	if p.gone {

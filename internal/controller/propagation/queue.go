@@ -171,17 +171,6 @@ func (q *queue[K]) promote(now time.Duration) {
 	}
 }
 
-// hurry puts everything into the lines that is due later, the earliest first. What is worked on comes again when it was to.
-func (q *queue[K]) hurry(now time.Duration) {
-	for len(q.waiting) > 0 {
-		r := q.waiting[0]
-		e := q.items.at(r)
-		q.remove(r)
-		e.place, e.at = due, min(e.at, now)
-		q.enter(r)
-	}
-}
-
 // enter puts an item where its place is, at the end. What is worked on has to wait
 // for that.
 func (q *queue[K]) enter(r ref) {

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
+	"hash/fnv"
 	"maps"
 	"slices"
 	"strconv"
@@ -107,6 +108,8 @@ type known struct {
 	hash   string
 	// rollout is how far a change has come: the same pointer for as long as it is the same.
 	rollout *refractv1alpha1.RolloutStatus
+	// readBack is a digest of what else is read of it after a restart.
+	readBack uint64
 	// steering are the annotations by which people steer it.
 	steering steering
 }
@@ -241,6 +244,21 @@ func (r *records) taken(key Key) {
 // wrote is told what the hub answered to our own write.
 func (r *records) wrote(rec record) { r.update(rec, told) }
 
+// readBack returns a digest of what the copies are rendered with, whatever its generation, and of what the object travels with.
+func readBack(overrides, deleted []refractv1alpha1.PolicyReference, follows []refractv1alpha1.FollowedObject) uint64 {
+	h := fnv.New64a()
+	for _, refs := range [][]refractv1alpha1.PolicyReference{overrides, deleted} {
+		for _, r := range refs {
+			fmt.Fprintf(h, "%q %q %q,", r.Kind, r.Namespace, r.Name)
+		}
+		fmt.Fprint(h, ";")
+	}
+	for _, f := range follows {
+		fmt.Fprintf(h, "%q %q,", f.Resource, f.Name)
+	}
+	return h.Sum64()
+}
+
 // telling says how a record came to be known.
 type telling int
 
@@ -262,7 +280,8 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
 		conditions: rec.status.Conditions, digest: sum,
 		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
-		rollout: rec.status.Rollout, steering: steeringOf(rec),
+		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies, rec.status.Follows),
+		rollout:  rec.status.Rollout, steering: steeringOf(rec),
 	}
 	if how == firstListed {
 		k.status = rec.status

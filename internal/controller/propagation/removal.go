@@ -92,7 +92,7 @@ func (r *clusterStatus) stays(have member.Copy, gone bool) bool {
 
 // delete deletes a copy that may be deleted.
 func (a *applier) delete(ctx context.Context, key Key, r clusterStatus, have member.Copy) (reconcile.Result, error) {
-	if left := a.member.Pause(); left > 0 {
+	if left := a.held.pause(key, a.member.Pause); left > 0 {
 		return a.paused(key, r, left)
 	}
 	found, err := a.member.Copies.Delete(ctx, key, have.UID)

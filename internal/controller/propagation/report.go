@@ -36,7 +36,7 @@ const (
 	// perCluster is how much longer for each of the object's clusters: a report has a status for each, and
 	// writing it again and again would cost more than the copies.
 	perCluster = 20 * time.Millisecond
-	// oneIn is which part of its clusters is behind at most when that is not waited for: they may never report.
+	// oneIn is which part of its clusters is not waited for.
 	oneIn = 10
 	// readinessDelay is how long a workload's status may change before that is
 	// reported; driftDelay the same for what was corrected.
@@ -108,7 +108,7 @@ func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d
 // later has it written when there is likely to be more to say.
 func (rep *reporter) later(key Key) {
 	behind, of := rep.state.behind(key)
-	if behind*oneIn <= of {
+	if isFew(behind, of) {
 		of = 0
 	}
 	rep.after(key, max(unsettledDelay, time.Duration(of)*perCluster))
@@ -129,11 +129,11 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
-	if behind, _ := rep.state.behind(key); behind > 0 {
-		rep.later(key) // Two who answer each other write a record for each copy.
+	if rep.state.settled(key) {
+		rep.after(key, settledDelay)
 		return
 	}
-	rep.after(key, settledDelay)
+	rep.after(key, unsettledDelay) // Two who answer each other write a record for each copy. People may have written something that is to be acted upon.
 }
 
 // learn takes up what others wrote into a record.
@@ -502,9 +502,7 @@ func (rep *reporter) assemble(
 		PlacementHash:      was.hash,
 		Conditions:         slices.Clone(conditions),
 		Rollout:            rollout,
-	}
-	for _, leader := range p.follows {
-		s.Follows = append(s.Follows, refractv1alpha1.FollowedObject{Resource: leader.GroupResource.String(), Name: leader.Name})
+		Follows:            p.followed(),
 	}
 	names := map[string]bool{}
 	for name := range statuses {

@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -109,6 +110,7 @@ func TestReportOne(t *testing.T) {
 		was    previous
 		record *refractv1alpha1.Propagation
 		refuse map[string]error
+		busy   bool // Many copies wait.
 		want   want
 	}{
 		"Nothing": {reason: "Nothing is known, and nothing was said."},
@@ -123,6 +125,10 @@ func TestReportOne(t *testing.T) {
 		"Changed": {
 			reason: "What the record says is not so any more.", p: there, record: recordOn("1", synced),
 			want: want{Wrote: []string{"status"}, Asked: []string{"review pp: after 2.005s"}, Clusters: []string{pending}, Known: true},
+		},
+		"Yields": {
+			reason: "Nobody acts upon it, and copies wait.", p: there, record: recordOn("1", synced), busy: true,
+			want: want{Again: yieldDelay, Clusters: []string{"eu-1 Synced"}, Known: true},
 		},
 		"MadeAgain": {
 			reason: "The record is about an object of that name that was there before.", p: there, record: recordOn("0"),
@@ -201,6 +207,10 @@ func TestReportOne(t *testing.T) {
 				if tc.p != nil {
 					p := *tc.p
 					c.state.setDesired(key, &p, tc.was, []tree.Policy{pp})
+				}
+				if tc.busy {
+					c.reporter.yielding.waiting = func() int { return many }
+					c.reporter.yielding.shown.AllowN(c.reporter.now(), progress)
 				}
 				d.wrote = nil
 				result, err := c.reporter.reportOne(t.Context(), key)
@@ -420,6 +430,60 @@ func TestReporterIsTold(t *testing.T) {
 					t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 				}
 			})
+		})
+	}
+}
+
+// TestReportsWait by how many clusters the object has, as long as most of them are being written to; the few that may never report are not waited for.
+func TestReportsWait(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	names := make([]string, 1000)
+	for i := range names {
+		names[i] = fmt.Sprint("m-", i)
+	}
+	const most = 1000 * perCluster
+	cases := map[string]struct {
+		reason          string
+		of, done        int
+		later, readied  time.Duration
+		recordedByOther time.Duration
+	}{
+		"Few":     {"It has few clusters.", 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Many":    {"Most are written to.", 1000, 899, most, most, unsettledDelay},
+		"Nearly":  {"The last tenth may never be.", 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Settled": {"There is nothing to be waited for.", 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			for what, tell := range map[string]struct {
+				do   func(*reporter)
+				want time.Duration
+			}{
+				"later":           {func(rep *reporter) { rep.later(key) }, tc.later},
+				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
+				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
+				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
+			} {
+				synctest.Test(t, func(t *testing.T) {
+					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
+					c.state.owns = func(string) bool { return true }
+					p := hashed("1", "h", names[:tc.of]...)
+					c.state.setDesired(key, p, previous{}, nil)
+					var due int
+					for i, name := range names[:tc.done] {
+						if _, is := c.state.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: "h"}); !is && i > 0 {
+							due++
+						}
+					}
+					if crossed := !isFew(tc.of, tc.of) && isFew(tc.of-tc.done, tc.of); (due > 0) != crossed || due > 1 {
+						t.Errorf("%s\nthe report that is due was taken for too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
+					}
+					tell.do(c.reporter)
+					if diff := cmp.Diff([]string{"report configmaps web: after " + tell.want.String()}, asked(c)); diff != "" {
+						t.Errorf("%s\n%s: -want, +got:\n%s", tc.reason, what, diff)
+					}
+				})
+			}
 		})
 	}
 }

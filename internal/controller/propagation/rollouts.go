@@ -119,15 +119,21 @@ func refuses(s *refractv1alpha1.ClusterStatus) bool {
 
 // readinessChanged is told that the readiness of a copy has changed.
 func (rep *reporter) readinessChanged(m *member.Member, key Key) {
-	if _, awaited := rep.readied(m, key); awaited {
+	_, awaited := rep.readied(m, key)
+	rep.reportReadiness(key, awaited)
+}
+
+// reportReadiness has it reported that the readiness of copies has changed.
+func (rep *reporter) reportReadiness(key Key, awaited bool) {
+	behind, _ := rep.state.behind(key)
+	switch {
+	case awaited:
 		rep.after(key, awaitedDelay)
-		return
-	}
-	if behind, _ := rep.state.behind(key); behind > 0 {
+	case behind > 0:
 		rep.later(key) // Copies that have just been written get ready one by one.
-		return
+	default:
+		rep.after(key, readinessDelay)
 	}
-	rep.after(key, readinessDelay)
 }
 
 // readied looks whether a copy is ready with what its cluster holds. It returns since when, and whether a rollout

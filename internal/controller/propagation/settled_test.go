@@ -21,15 +21,25 @@ func TestSettled(t *testing.T) {
 	}
 	report("a", false)
 	report("b", true)
-	behind := func(why string, wantN, wantOf int) {
-		t.Helper()
-		if n, of := s.behind(key); n != wantN || of != wantOf {
-			t.Errorf("%s: want %d of %d behind, got %d of %d", why, wantN, wantOf, n, of)
-		}
+	if own, of := s.behind(key); own != 0 || of != 3 {
+		t.Errorf("this replica has written its copies: want 0 of 3 behind, got %d of %d", own, of)
 	}
-	behind("another replica has not written its copy yet", 1, 3)
+	if s.settled(key) {
+		t.Error("another replica has not written its copy yet")
+	}
 	s.learn(key, []refractv1alpha1.ClusterStatus{{Name: "theirs", State: refractv1alpha1.StateSynced, Hash: "h"}})
-	behind("all have their copies", 0, 3)
+	if !s.settled(key) {
+		t.Error("all have their copies")
+	}
 	s.setDesired(key, hashed("1", "i", "a", "theirs"), previous{}, nil)
-	behind("now they are to have others", 2, 2)
+	if s.settled(key) {
+		t.Error("now they are to have others")
+	}
+	if own, of := s.behind(key); own != 1 || of != 2 {
+		t.Errorf("this replica is to write one: want 1 of 2 behind, got %d of %d", own, of)
+	}
+	s.setDesired(key, &desiredState{gone: true}, previous{placed: on("a", "b", "theirs")}, nil)
+	if own, of := s.behind(key); own != 3 || of != 3 {
+		t.Errorf("it is gone, and its copies are not: want 3 of 3 behind, got %d of %d", own, of)
+	}
 }

@@ -74,8 +74,14 @@ func (e *objectState) settled() bool {
 	if e.desired.gone {
 		return len(e.statuses)+len(e.previous.placed) == 0
 	}
-	return e.behind <= e.awaited
+	return e.ownBehind() == 0
 }
+
+// ownBehind is how many of the clusters are behind that this replica writes to.
+func (e *objectState) ownBehind() int { return max(e.behind-e.awaited, 0) }
+
+// isFew reports whether so many clusters are so few of all that they are not waited for: they may never report.
+func isFew(clusters, of int) bool { return clusters*oneIn <= of }
 
 // add counts the status of a cluster that is to have a copy, n times.
 func (e *objectState) add(r *clusterStatus, n int) {
@@ -501,7 +507,7 @@ func without(targets []placement.Target, cluster string) []placement.Target {
 
 // report records what came of the desired state on the cluster. It returns whether all
 // clusters have reported on the newest desired state, and whether a report is due already
-// that will say so.
+// that will say so, soon enough.
 func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -510,6 +516,7 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 		return false, true
 	}
 	target := e.desired.targets[cluster] != nil
+	waited := !isFew(e.ownBehind(), len(e.desired.targets))
 	if before := e.statuses[cluster]; target {
 		e.add(&before, -1)
 	}
@@ -535,14 +542,23 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	if e.behind == 0 {
 		s.dropBodies(e)
 	}
-	due = e.due
+	due = e.due && (!waited || e.settled() || !isFew(e.ownBehind(), len(e.desired.targets)))
 	e.due = true
 	return e.settled(), due
 }
 
-// behind returns how many clusters have not reported on the desired state, whoever writes to them, and of how many. Of an object that
-// went these are the clusters that may still have a copy.
-func (s *state) behind(key Key) (n, of int) {
+// settled reports whether all clusters have reported on the desired state, whoever writes to them, so that nothing more is to be
+// waited for.
+func (s *state) settled(key Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	e := s.objects[key]
+	return e == nil || e.settled() && e.behind == 0
+}
+
+// behind returns how many clusters have not reported on the desired state that this replica writes to, and how many clusters
+// there are in all. Of an object that went these are the clusters that may still have a copy.
+func (s *state) behind(key Key) (own, of int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
@@ -550,10 +566,10 @@ func (s *state) behind(key Key) (n, of int) {
 	case e == nil:
 		return 0, 0
 	case e.desired.gone:
-		n = max(len(e.statuses), len(e.previous.placed))
+		n := max(len(e.statuses), len(e.previous.placed))
 		return n, n
 	default:
-		return e.behind, len(e.desired.targets)
+		return e.ownBehind(), len(e.desired.targets)
 	}
 }
 

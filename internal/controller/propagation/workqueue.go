@@ -143,18 +143,6 @@ func (w *workQueue[K]) add(key K, u priority) { w.enqueue(key, u, 0) }
 // into it earlier.
 func (w *workQueue[K]) addAfter(key K, d time.Duration) { w.enqueue(key, priorityResync, d) }
 
-// hurry has all keys worked on now that wait for a later time.
-func (w *workQueue[K]) hurry() {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.over {
-		return
-	}
-	now := w.now()
-	w.queue.hurry(now)
-	w.proceed(now)
-}
-
 func (w *workQueue[K]) enqueue(key K, u priority, d time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -163,32 +163,6 @@ func TestQueueTimes(t *testing.T) {
 	}
 }
 
-// TestQueueHurries: what waits is worked on at once when that is asked, the earliest first; what comes later waits as before.
-func TestQueueHurries(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var got []string
-		begun := time.Now()
-		var w *workQueue[string]
-		w = queueOf(t, 1, func(_ context.Context, key string) (reconcile.Result, error) {
-			got = append(got, fmt.Sprint(key, " ", time.Since(begun)))
-			if key == "b" && len(got) == 1 {
-				w.hurry()
-				return reconcile.Result{RequeueAfter: time.Minute}, nil
-			}
-			return reconcile.Result{}, nil
-		})
-		w.addAfter("c", 3*time.Hour)
-		w.addAfter("a", 2*time.Hour)
-		w.add("b", priorityChanged)
-		end := begin(t, w)
-		time.Sleep(4 * time.Hour) //nolint:forbidigo // The time of the bubble, which costs none.
-		end()
-		if diff := gocmp.Diff([]string{"b 0s", "a 0s", "c 0s", "b 1m0s"}, got); diff != "" {
-			t.Errorf("-want, +got:\n%s", diff)
-		}
-	})
-}
-
 func TestQueueOnceAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var runs atomic.Int32

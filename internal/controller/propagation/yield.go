@@ -27,7 +27,7 @@ const (
 
 // yielding has reports yield to copies. When somebody changes a policy of many objects, what matters is
 // that copies are written; each report costs the hub as much as a copy costs its member. It yields if nobody
-// acts upon it: that it was written that the object is there, and where, and a rollout, are not for people
+// acts upon it: that it was written that the object is there, and where, and by what, and a rollout, are not for people
 // alone.
 type yielding struct {
 	waiting func() int // How many copies wait.
@@ -52,7 +52,8 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 		return false
 	}
 	switch {
-	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil, !equality.Semantic.DeepEqual(k.placed, p.placed):
+	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil:
+	case !equality.Semantic.DeepEqual(k.placed, p.placed), k.readBack != readBack(p.overrides, p.deleted, p.followed()):
 	case y.long(key, now, len(p.targets)), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
 	default:
 		return true

@@ -24,6 +24,14 @@ func TestYields(t *testing.T) {
 		"Deleted": {reason: "Somebody deletes the record, and waits for that.", waiting: many, change: func(_ *desiredState, k *known) { k.deleting = true }},
 		"Gone":    {reason: "The object is gone, and the record is to go.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
 		"Placed":  {reason: "Other replicas wait for where it is placed.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
+		"Policy": {reason: "It is not written yet which policy made the copies; if that is deleted, it is to be known that it did.", waiting: many, change: func(p *desiredState, _ *known) {
+			p.overrides = []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 1}}
+		}},
+		"Generation": {reason: "It is written, but for the generation.", waiting: many, want: true, change: func(p *desiredState, k *known) {
+			p.overrides = []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 2}}
+			k.readBack = readBack([]refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 1}}, nil, nil)
+		}},
+		"Travels": {reason: "It is not written yet what it travels with.", waiting: many, change: func(p *desiredState, _ *known) { p.follows = []Key{keyOf("deployments", "web")} }},
 		"Rollout": {reason: "A rollout goes on when it is written how it stands.", waiting: many, change: func(p *desiredState, _ *known) { p.governed = &governance{} }},
 		"Ended": {reason: "The end of a rollout, too.", waiting: many, change: func(_ *desiredState, k *known) {
 			k.rollout = &refractv1alpha1.RolloutStatus{}
@@ -34,7 +42,7 @@ func TestYields(t *testing.T) {
 			y := newYielding()
 			y.waiting = func() int { return tc.waiting }
 			p := &desiredState{uid: "1", placed: on("eu-1"), made: now}
-			k := &known{version: "7", source: "1", placed: on("eu-1")}
+			k := &known{version: "7", source: "1", placed: on("eu-1"), readBack: readBack(nil, nil, nil)}
 			key := keyOf("configmaps", "web")
 			large := &desiredState{uid: "1", placed: on("eu-1"), made: now, targets: map[string]*target{}}
 			for i := range progress {
