@@ -334,15 +334,65 @@ func TestLargeCopiesLineUp(t *testing.T) {
 // BenchmarkDecide decides about a Deployment of some kilobytes with eight overriders for
 // three clusters, records the desired state, and has the clusters report that they have it.
 func BenchmarkDecide(b *testing.B) {
+	key, src, s := decidable(b, 3)
+	b.ReportAllocs()
+	for b.Loop() {
+		l := newState()
+		p := decideSafely(key, src, previous{uid: "1"}, s, discard)
+		l.setDesired(key, p, previous{}, nil)
+		for name, target := range p.targets {
+			_ = target.variant.body.Load().forNew()
+			l.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: target.variant.hash})
+		}
+		if len(p.variants[0].changes) != 8 || l.objects[key].behind != 0 {
+			b.Fatalf("want a plan with eight changes that is carried out, got %+v", p)
+		}
+	}
+}
+
+// BenchmarkDecideAgain decides about the same Deployment on 1,000 clusters, as one of them has another label, and records that: one
+// copy is to change.
+func BenchmarkDecideAgain(b *testing.B) {
+	key, src, s := decidable(b, 1000)
+	l := newState()
+	tiers := []string{"gold", "iron"}
+	changed := &s.clusters[500]
+	decide := func(i int) (concerned []string) {
+		changed.Labels = map[string]string{"tier": tiers[i%2]}
+		was, _ := l.previous(key)
+		p := decideSafely(key, src, was, s, discard)
+		concerned, _, _ = l.setDesired(key, p, previous{}, nil)
+		for _, name := range concerned {
+			l.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: p.targets[name].variant.hash})
+		}
+		return concerned
+	}
+	decide(0)
+	b.ReportAllocs()
+	for i := 1; b.Loop(); i++ {
+		if concerned := decide(i); len(concerned) != 1 {
+			b.Fatalf("want one copy changed, got %d", len(concerned))
+		}
+	}
+}
+
+// decidable is a Deployment of some kilobytes, and what is known about it: policies with eight overriders for all clusters and one for those that
+// are gold, and n clusters.
+func decidable(b *testing.B, n int) (Key, source, *inputs) {
+	b.Helper()
 	var patches []corev1alpha1.JSONPatchOverrider
-	for i := range 8 {
+	for i := range 9 {
 		patches = append(patches, corev1alpha1.JSONPatchOverrider{
 			Path: fmt.Sprint("/spec/added", i), Operator: corev1alpha1.OpAdd, Value: &apiextensionsv1.JSON{Raw: []byte(`{"a": ["b", 1]}`)},
 		})
 	}
+	gold := &corev1alpha1.TargetClusters{ClusterSelector: map[string]string{"tier": "gold"}}
 	policy, errs := override.Compile(&corev1alpha1.OverridePolicy{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "op"},
-		Spec:       corev1alpha1.OverridePolicySpec{OverrideRules: []corev1alpha1.OverrideRule{{Overriders: &corev1alpha1.Overriders{JSONPatch: patches}}}},
+		Spec: corev1alpha1.OverridePolicySpec{OverrideRules: []corev1alpha1.OverrideRule{
+			{Overriders: &corev1alpha1.Overriders{JSONPatch: patches[:8]}},
+			{TargetClusters: gold, Overriders: &corev1alpha1.Overriders{JSONPatch: patches[8:]}},
+		}},
 	})
 	if len(errs) > 0 {
 		b.Fatal(errs.ToAggregate())
@@ -369,21 +419,8 @@ func BenchmarkDecide(b *testing.B) {
 		propagation: func(tree.Policy) *placement.Policy { return pp },
 		override:    func(tree.Policy) *override.Policy { return policy },
 	}
-	for i := range 3 {
-		s.clusters = append(s.clusters, placement.Cluster{Cluster: match.Cluster{Name: fmt.Sprint("c", i)}, Ready: true})
+	for i := range n {
+		s.clusters = append(s.clusters, placement.Cluster{Cluster: match.Cluster{Name: fmt.Sprintf("c-%04d", i)}, Ready: true})
 	}
-	key := keyOf("deployments", "web")
-	b.ReportAllocs()
-	for b.Loop() {
-		l := newState()
-		p := decideSafely(key, source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1"}, s, discard)
-		l.setDesired(key, p, previous{}, nil)
-		for name, target := range p.targets {
-			_ = target.variant.body.Load().forNew()
-			l.report(key, name, clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: target.variant.hash})
-		}
-		if len(p.variants[0].changes) != 8 || l.objects[key].behind != 0 {
-			b.Fatalf("want a plan with eight changes that is carried out, got %+v", p)
-		}
-	}
+	return keyOf("deployments", "web"), source{gvr: deployments, kind: "Deployment", object: obj}, s
 }

@@ -175,7 +175,10 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 		return nil, err
 	}
 	dispatcher.decider, reporter.decider = decider, decider
-	reporter.judge, reporter.yielding.waiting = dispatcher.copyChanged, dispatcher.waiting
+	reporter.judge = dispatcher.copyChanged
+	// Of what is to be decided about, copies may come, as when a cluster joins that is to have one of everything. Who takes much
+	// time for decisions delays no report of others by it.
+	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)
 	namespaces.floorChanged, decider.floor = decider.floorChanged, namespaces.floor

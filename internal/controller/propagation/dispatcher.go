@@ -100,7 +100,10 @@ func (d *dispatcher) dispatch(key Key, p *desiredState, clusters []string, u pri
 			a.queue.add(key, u)
 			continue
 		}
-		if _, found := a.member.Copies.Get(key); p.targets[name] == nil && found == member.Present {
+		if p.targets[name] != nil {
+			continue
+		}
+		if _, found := a.member.Copies.Get(key); found == member.Present {
 			a.queue.add(key, u)
 		}
 	}

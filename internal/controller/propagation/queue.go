@@ -26,7 +26,10 @@ type queue[K comparable] struct {
 }
 
 // fifo holds keys of one priority in the order in which they came.
-type fifo struct{ head, tail ref }
+type fifo struct {
+	head, tail ref
+	count      int
+}
 
 // place is where an item is.
 type place uint8
@@ -191,6 +194,7 @@ func (q *queue[K]) enter(r ref) {
 		q.items.at(l.tail).next = r
 	}
 	l.tail = r
+	l.count++
 	q.ready++
 }
 
@@ -222,6 +226,7 @@ func (q *queue[K]) remove(r ref) {
 		q.items.at(e.next).prev = e.prev
 	}
 	e.prev, e.next = 0, 0
+	l.count--
 	q.ready--
 }
 
@@ -269,7 +274,8 @@ func (q *queue[K]) shrink() {
 	}
 	moved := q.items.compact()
 	for i := range q.fifos {
-		q.fifos[i] = fifo{head: moved[q.fifos[i].head], tail: moved[q.fifos[i].tail]}
+		l := &q.fifos[i]
+		l.head, l.tail = moved[l.head], moved[l.tail]
 	}
 	waiting := make([]ref, len(q.waiting))
 	for i, r := range q.waiting {

@@ -1,10 +1,13 @@
 package propagation
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"testing"
 	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
 // TestCostlyWait: somebody changes 300 objects that each take long, again and again. Others
@@ -48,5 +51,40 @@ func TestCostlyWait(t *testing.T) {
 			return
 		}
 		q.finish(key, u, outcome{}, now)
+	}
+}
+
+// TestWanted: what waits for others is not among what is wanted, once it has been its turn.
+func TestWanted(t *testing.T) {
+	w, err := newWorkQueue("decide", 1, discard, func(context.Context, string) (reconcile.Result, error) { return reconcile.Result{}, nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.queue.costs = func(key string) bool { return strings.HasPrefix(key, "costly") }
+	for i := range 100 { // Enough of them that the queue gives memory back when they have gone.
+		w.add(fmt.Sprint("costly-", i), priorityChanged)
+	}
+	w.add("lone-1", priorityChanged)
+	w.add("lone-2", priorityChanged)
+	if depth, wanted := w.depth(), w.wanted(); depth != 102 || wanted != 102 {
+		t.Errorf("nobody has looked yet: want 102 due, and all wanted, got %d, %d", depth, wanted)
+	}
+	for range 20 {
+		key, u, _, _ := w.queue.get()
+		w.queue.finish(key, u, outcome{}, time.Hour)
+	}
+	if depth, wanted := w.depth(), w.wanted(); depth != 82 || wanted != 0 {
+		t.Errorf("20 were taken: want 82 due, and none of them wanted, got %d, %d", depth, wanted)
+	}
+	for {
+		key, u, _, ok := w.queue.get()
+		if !ok {
+			break
+		}
+		w.queue.finish(key, u, outcome{}, time.Hour)
+	}
+	w.add("costly-again", priorityChanged)
+	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 1 {
+		t.Errorf("all are done, and one came again: want it due and wanted, got %d, %d", depth, wanted)
 	}
 }

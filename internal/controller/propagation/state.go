@@ -182,17 +182,7 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	}
 	s.seq++
 	p.seq = s.seq
-	concerned := map[string]bool{}
-	for i := range e.previous.placed {
-		concerned[e.previous.placed[i].Cluster] = true
-	}
-	for name := range e.statuses {
-		concerned[name] = true
-	}
-	for name := range p.targets {
-		concerned[name] = true
-	}
-	e.carry(p, concerned)
+	clusters = e.carry(p)
 	s.dropBodies(e)
 	if e.desired == nil {
 		s.copies.add(key.Namespace, e.statuses, copyCount{reported: 1})
@@ -215,26 +205,46 @@ func (s *state) setDesired(key Key, p *desiredState, was previous, names []tree.
 	if p.blocked == "" && !p.dryRun {
 		followers = slices.Concat(s.setFollowers(key, e, p.followers), e.withhold(p.withheld))
 	}
-	return slices.Sorted(maps.Keys(concerned)), policies, followers
+	return clusters, policies, followers
 }
 
-// carry takes those clusters out of concerned that are synced already to what the new desired
-// state wants there: they have nothing to do.
-func (e *objectState) carry(p *desiredState, concerned map[string]bool) {
-	if e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid {
-		return
-	}
+// carry returns the clusters that have, or may have, a copy, or are to have one, sorted, but for those that are synced already to
+// what the new desired state wants there, and carries these over: they have nothing to do.
+func (e *objectState) carry(p *desiredState) (concerned []string) {
+	anew := e.desired == nil || e.desired.blocked != "" || p.blocked != "" || e.desired.dryRun || p.dryRun || e.desired.uid != p.uid
 	for name, t := range p.targets {
-		before, r := e.desired.targets[name], e.statuses[name]
-		if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
-			continue
-		}
-		if r.state == refractv1alpha1.StateSynced && r.seq == e.desired.seq && r.hash == t.variant.hash {
-			r.seq, r.generation = p.seq, t.generation
-			e.statuses[name] = r
-			delete(concerned, name)
+		if anew || !e.carried(name, p, t) {
+			concerned = append(concerned, name)
 		}
 	}
+	for name := range e.statuses {
+		if p.targets[name] == nil {
+			concerned = append(concerned, name)
+		}
+	}
+	for i := range e.previous.placed {
+		name := e.previous.placed[i].Cluster
+		if _, reported := e.statuses[name]; !reported && p.targets[name] == nil {
+			concerned = append(concerned, name)
+		}
+	}
+	slices.Sort(concerned)
+	return concerned
+}
+
+// carried carries a cluster over that is synced to the target, and reports whether it is.
+func (e *objectState) carried(name string, p *desiredState, t *target) bool {
+	before := e.desired.targets[name]
+	if before == nil || before.variant == nil || t.variant == nil || before.variant.hash != t.variant.hash {
+		return false
+	}
+	r := e.statuses[name]
+	if r.state != refractv1alpha1.StateSynced || r.seq != e.desired.seq || r.hash != t.variant.hash {
+		return false
+	}
+	r.seq, r.generation = p.seq, t.generation
+	e.statuses[name] = r
+	return true
 }
 
 // recover takes up what was reported before a restart, by this replica or by those that have the other clusters.

@@ -272,5 +272,12 @@ func (w *workQueue[K]) depth() int {
 	return w.queue.ready
 }
 
+// wanted returns how many keys are due, but for those for whom much has been done.
+func (w *workQueue[K]) wanted() int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.queue.ready - w.queue.fifos[priorityCostly].count
+}
+
 // now is the time of the queue.
 func (w *workQueue[K]) now() time.Duration { return time.Since(w.made) }

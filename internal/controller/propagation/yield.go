@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// many is how many copies wait when reports yield to them.
+	// many is how many copies, and objects that are to be decided about, wait when reports yield to them.
 	many = 64
 	// mostYield is for how long a report yields at most, and yieldPerCluster how much longer for each cluster it has a status for: a
 	// report of many costs as much as many of few.
@@ -25,12 +25,12 @@ const (
 	looked = 100 * time.Millisecond
 )
 
-// yielding has reports yield to copies. When somebody changes a policy of many objects, what matters is
-// that copies are written; each report costs the hub as much as a copy costs its member. It yields if nobody
+// yielding has reports yield to copies, and to the decisions that they come of. When somebody changes a policy of many objects, what
+// matters is that copies are written; each report costs the hub as much as a copy costs its member. It yields if nobody
 // acts upon it: that it was written that the object is there, and where, and by what, and a rollout, are not for people
 // alone.
 type yielding struct {
-	waiting func() int // How many copies wait.
+	waiting func() int // How many copies and decisions wait.
 	shown   *rate.Limiter
 
 	mu   sync.Mutex
