@@ -143,12 +143,16 @@ func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
 	}))
 }
 
-// reportOne writes the record of one object, or takes it away.
+// reportOne writes the record of one object, or takes it away, unless that yields.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	k, found := rep.records.get(key)
 	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
 		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Before its statuses are copied, as it may have thousands, and comes again and again.
 	}
+	return rep.reportNow(ctx, key, k, found)
+}
+
+func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool) (reconcile.Result, error) {
 	p, statuses, was, ok := rep.state.snapshot(key)
 	if !ok {
 		if found { // A record that became known after its object was forgotten.
@@ -158,7 +162,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	}
 	rep.tellLeader(p)
 	if !rep.shards.Leads() {
-		return rep.reportOwn(ctx, key, p, statuses, k, found)
+		return rep.reportOwn(ctx, key, p, statuses, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -254,7 +258,7 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 // reportOwn writes the statuses of the members that this replica writes to into the
 // record, which belongs to the replica that leads.
 func (rep *reporter) reportOwn(
-	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool,
+	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, found bool,
 ) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !rep.ownsAny(statuses) {
