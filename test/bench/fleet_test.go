@@ -33,9 +33,6 @@ const (
 	goalByCopy   = 500
 )
 
-// allSaid is for how long nothing is reported when everything is: longer than the report on an object of 1,000 clusters waits.
-const allSaid = 30 * time.Second
-
 // fleetLimit bounds one phase of BenchmarkFleet.
 const fleetLimit = 30 * time.Minute
 
@@ -98,7 +95,7 @@ func (s *simulated) phase(b *testing.B, name string, do func(), selector string,
 		return s.count(b, selector) == want
 	})
 	took := time.Since(began)
-	settled := s.settle(b, requests.writes) // Not what is read: the fleet is still looked through for copies that nobody has asked for.
+	settled := s.settle(b) // Not what is read: the fleet is still looked through for copies that nobody has asked for.
 	s.report(b, took.Seconds(), name+"-s")
 	s.report(b, settled.Sub(began).Seconds(), name+"-settled-s")
 	s.report(b, s.cpu()-cpu, name+"-cpu-s")
@@ -154,7 +151,7 @@ func (s *simulated) restart(b *testing.B) {
 	began := time.Now()
 	ready := s.replica(b, samePod, patientLease)
 	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // There is one more since a cluster joined.
-	settled := s.settle(b, requests.busy)
+	settled := s.rest(b)
 	s.report(b, ready.Seconds(), "restart-s")
 	s.report(b, settled.Sub(began).Seconds(), "restart-settled-s")
 	s.report(b, s.cpu()-cpu, "restart-cpu-s")
@@ -195,13 +192,6 @@ func (s *simulated) steady(b *testing.B) {
 			b.Fatalf("%s: %v", steadyVariable, err)
 		}
 	}
-	said, since := s.reports(b), time.Now()
-	s.until(b, func() bool { // A report may wait for as long as there is likely to be more to say.
-		if now := s.reports(b); now != said {
-			said, since = now, time.Now()
-		}
-		return time.Since(since) > allSaid
-	})
 	before, cpu, reports, began := s.requests(b), s.cpu(), s.reports(b), time.Now()
 	s.until(b, func() bool { return time.Since(began) >= during })
 	after, took := s.requests(b), time.Since(began).Seconds()

@@ -97,7 +97,7 @@ func (s *simulated) interrupted(b *testing.B, n int) {
 	s.replicas[len(s.replicas)-1].yield(b)
 	s.until(b, func() bool { return changed() == s.copies() })
 	took := time.Since(began)
-	settled := s.settle(b, requests.writes).Sub(began)
+	settled := s.settle(b).Sub(began)
 	after := s.requests(b)
 	wrote := after.writes() - before.writes()
 	s.report(b, took.Seconds(), "killed-s")

@@ -58,7 +58,7 @@ func (s *simulated) release(b *testing.B) {
 		labels[refractv1alpha1.RolloutPolicyLabel] = "careful"
 		s.put(b, labels)
 		s.until(b, func() bool { return s.phases(b)[refractv1alpha1.RolloutComplete] == s.objects })
-		s.settle(b, requests.writes)
+		s.settle(b)
 		for i := 11; i <= s.members; i += 20 {
 			s.workloads(b, fmt.Sprintf("m-%04d", i), simulation.UnreadyWorkloads)
 		}
@@ -90,7 +90,7 @@ func (s *simulated) changeAndRevert(b *testing.B) {
 		}
 		return s.phases(b)[refractv1alpha1.RolloutReverted] == s.objects
 	})
-	settled := s.settle(b, requests.writes)
+	settled := s.settle(b)
 	after := s.requests(b)
 	objects := float64(s.objects)
 	b.ReportMetric(float64(most)/objects, "touched-members")

@@ -251,15 +251,29 @@ func (s *simulated) register(b *testing.B, m simulation.Access) error {
 	})
 }
 
-// atRest is how long next to nothing must have been asked of hub and members for the
-// controllers to be at rest: longer than a report waits for more to say.
-const atRest = 3 * time.Second
+// atRest is how long next to nothing must have been asked of members for the controllers to be at rest, and saidByCluster how much longer, for each
+// cluster, nothing must have been written for everything to be reported: longer than a report waits for more to say.
+const (
+	atRest        = 3 * time.Second
+	saidByCluster = 25 * time.Millisecond
+)
 
-// settle returns when the controllers have come to rest, and since when they are, by some of the requests to members. Each member is
-// looked through about once a minute, which of a thousand makes fifteen lists a second.
-func (s *simulated) settle(b *testing.B, of func(requests) int64) time.Time {
+// settle returns when nothing is written any more, to hub or members, and since when.
+func (s *simulated) settle(b *testing.B) time.Time {
 	b.Helper()
-	few := float64(s.members / 10)
+	return s.quiet(b, requests.writes, 0, atRest+time.Duration(s.members)*saidByCluster)
+}
+
+// rest returns when the controllers have come to rest after they began, and since when they are. Each member is looked through about once a
+// minute, which of a thousand makes fifteen lists a second.
+func (s *simulated) rest(b *testing.B) time.Time {
+	b.Helper()
+	return s.quiet(b, requests.busy, float64(s.members/10), atRest)
+}
+
+// quiet waits until few requests are made for a time, of those to hub and members, and returns since when.
+func (s *simulated) quiet(b *testing.B, of func(requests) int64, few float64, during time.Duration) time.Time {
+	b.Helper()
 	var was float64
 	since := time.Now()
 	s.until(b, func() bool {
@@ -267,7 +281,7 @@ func (s *simulated) settle(b *testing.B, of func(requests) int64) time.Time {
 		if is > was+few {
 			was, since = is, time.Now()
 		}
-		return time.Since(since) > atRest
+		return time.Since(since) > during
 	})
 	return since
 }

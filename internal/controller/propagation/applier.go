@@ -552,6 +552,7 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 	}
 	if after == 0 {
 		a.retries.Forget(key)
+		a.held.forget(key)
 	}
 	if r.absent {
 		a.unanswered.note(key, nil) // Nothing is to be written any more.

@@ -177,7 +177,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	dispatcher.decider, reporter.decider = decider, decider
 	reporter.judge = dispatcher.copyChanged
 	// Of what is to be decided about, copies may come, as when a cluster joins that is to have one of everything. Who takes much
-	// time for decisions delays no report of others by it.
+	// time for decisions delays no report of others by them, nor does what cannot be decided about yet.
 	reporter.yielding.waiting = func() int { return dispatcher.waiting() + decider.queue.wanted() }
 
 	namespaces := newHubNamespaces(hub.live, o.NamespaceLabels, dispatcher.namespaceChanged)

@@ -7,11 +7,10 @@ import (
 )
 
 const (
-	// heldSpread is how much later each copy that waits for a member which does not answer is looked at than the one before. One
-	// of them finds out for all that it answers again.
+	// heldSpread is how much later each copy that waits for a member which does not answer is looked at than the one before, and
+	// mostHeld how many wait when more do not wait longer. One of them finds out for all that it answers again.
 	heldSpread = 200 * time.Millisecond
-	// mostHeld is how many are known to wait. More do not wait longer than these, and each in its own time.
-	mostHeld = 600
+	mostHeld   = 600
 	// heldAtOnce is how many are looked at for each answer: what is written of them is answered in turn.
 	heldAtOnce = 4
 )
@@ -20,18 +19,21 @@ const (
 type held struct {
 	mu      sync.Mutex
 	answers int64 // How many there have been.
-	keys    []Key // Those that came first are first; one may be there several times.
+	waiting map[Key]struct{}
+	line    []Key // In which they came. It may have some that do not wait any more.
 }
 
 // answered is told that the member has answered, and returns what is to be looked at as it does.
-func (h *held) answered() []Key {
+func (h *held) answered() (next []Key) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.answers++
-	n := min(heldAtOnce, len(h.keys))
-	next := h.keys[:n:n]
-	if h.keys = h.keys[n:]; len(h.keys) == 0 {
-		h.keys = nil
+	for len(h.line) > 0 && len(next) < heldAtOnce {
+		if _, waits := h.waiting[h.line[0]]; waits {
+			next = append(next, h.line[0])
+			delete(h.waiting, h.line[0])
+		}
+		h.line = h.line[1:]
 	}
 	return next
 }
@@ -44,6 +46,7 @@ func (h *held) pause(key Key, ask func() time.Duration) time.Duration {
 	h.mu.Unlock()
 	left := ask()
 	if left <= 0 {
+		h.forget(key)
 		return 0
 	}
 	h.mu.Lock()
@@ -51,8 +54,32 @@ func (h *held) pause(key Key, ask func() time.Duration) time.Duration {
 	if h.answers != before {
 		return left // There may be no other answer for a long time.
 	}
-	if len(h.keys) < mostHeld {
-		h.keys = append(h.keys, key)
+	if _, waits := h.waiting[key]; !waits {
+		if h.waiting == nil {
+			h.waiting = map[Key]struct{}{}
+		}
+		h.waiting[key] = struct{}{}
+		h.line = append(h.line, key)
 	}
-	return left + rand.N(time.Duration(len(h.keys))*heldSpread) //nolint:gosec // No secret hangs on it.
+	return left + rand.N(time.Duration(min(len(h.waiting), mostHeld))*heldSpread) //nolint:gosec // No secret hangs on it.
+}
+
+// forget is told that a copy does not wait any more.
+func (h *held) forget(key Key) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.waiting, key)
+	if len(h.line) <= 2*len(h.waiting)+heldAtOnce {
+		return
+	}
+	var line []Key
+	seen := make(map[Key]struct{}, len(h.waiting))
+	for _, key := range h.line {
+		_, waits := h.waiting[key]
+		if _, twice := seen[key]; waits && !twice {
+			seen[key] = struct{}{}
+			line = append(line, key)
+		}
+	}
+	h.line = line
 }

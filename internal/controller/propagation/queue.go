@@ -22,14 +22,12 @@ type queue[K comparable] struct {
 	costs   func(K) bool // Whether a key is to wait for the others; nil if none is.
 	waiting []ref        // A heap of what is due later, the earliest first.
 	ready   int          // How many are in the lines.
+	wanted  int          // Those of them that somebody waits for, see [item.isWanted].
 	taken   uint8
 }
 
 // fifo holds keys of one priority in the order in which they came.
-type fifo struct {
-	head, tail ref
-	count      int
-}
+type fifo struct{ head, tail ref }
 
 // place is where an item is.
 type place uint8
@@ -54,6 +52,9 @@ func (q *queue[K]) add(key K, u priority, at, now time.Duration) {
 	if r == 0 {
 		r = q.items.insert(key)
 		q.items.at(r).place = nowhere
+	}
+	if e := q.items.at(r); e.place != due {
+		e.being &^= retried
 	}
 	q.ask(r, u, at, now)
 }
@@ -134,6 +135,8 @@ func (q *queue[K]) finish(key K, u priority, o outcome, now time.Duration) {
 	e.place, e.being = nowhere, 0
 	if asked != nowhere {
 		q.ask(r, urgent, at, now)
+	} else {
+		e.being = retried
 	}
 	switch {
 	case o.failed:
@@ -194,8 +197,10 @@ func (q *queue[K]) enter(r ref) {
 		q.items.at(l.tail).next = r
 	}
 	l.tail = r
-	l.count++
 	q.ready++
+	if e.isWanted() {
+		q.wanted++
+	}
 }
 
 // remove takes an item from where enter put it.
@@ -226,8 +231,10 @@ func (q *queue[K]) remove(r ref) {
 		q.items.at(e.next).prev = e.prev
 	}
 	e.prev, e.next = 0, 0
-	l.count--
 	q.ready--
+	if e.isWanted() {
+		q.wanted--
+	}
 }
 
 // rise moves what is at i of the heap up to where it belongs, and returns where that is.
@@ -274,8 +281,7 @@ func (q *queue[K]) shrink() {
 	}
 	moved := q.items.compact()
 	for i := range q.fifos {
-		l := &q.fifos[i]
-		l.head, l.tail = moved[l.head], moved[l.tail]
+		q.fifos[i] = fifo{head: moved[q.fifos[i].head], tail: moved[q.fifos[i].tail]}
 	}
 	waiting := make([]ref, len(q.waiting))
 	for i, r := range q.waiting {

@@ -83,6 +83,21 @@ func TestWanted(t *testing.T) {
 		}
 		w.queue.finish(key, u, outcome{}, time.Hour)
 	}
+	w.addAfter("later", -time.Second)
+	key, u, _, _ := w.queue.get()
+	w.queue.finish(key, u, outcome{after: time.Nanosecond}, time.Hour)
+	w.queue.promote(2 * time.Hour)
+	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 0 {
+		t.Errorf("it came again by itself: want it due, and not wanted, got %d, %d", depth, wanted)
+	}
+	key, u, _, _ = w.queue.get()
+	w.add(key, priorityChanged)
+	w.queue.finish(key, u, outcome{after: time.Nanosecond}, time.Hour)
+	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 1 {
+		t.Errorf("somebody asked for it meanwhile: want it due and wanted, got %d, %d", depth, wanted)
+	}
+	key, u, _, _ = w.queue.get()
+	w.queue.finish(key, u, outcome{}, time.Hour)
 	w.add("costly-again", priorityChanged)
 	if depth, wanted := w.depth(), w.wanted(); depth != 1 || wanted != 1 {
 		t.Errorf("all are done, and one came again: want it due and wanted, got %d, %d", depth, wanted)

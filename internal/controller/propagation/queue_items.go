@@ -23,11 +23,15 @@ type item[K comparable] struct {
 type being uint8
 
 const (
-	busy   being = 1 << iota // It is worked on.
-	costly                   // It waits for all others, whatever its priority is.
+	busy    being = 1 << iota // It is worked on.
+	costly                    // It waits for all others, whatever its priority is.
+	retried                   // It comes again by itself, and nobody has asked for it since.
 )
 
 func (e *item[K]) is(b being) bool { return e.being&b != 0 }
+
+// isWanted reports whether somebody waits for what becomes of a key: it was asked for, and much has not been done for those who did.
+func (e *item[K]) isWanted() bool { return !e.is(costly) && !e.is(retried) }
 
 // line is that in which an item waits that is due.
 func (e *item[K]) line() priority {

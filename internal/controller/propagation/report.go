@@ -107,11 +107,11 @@ func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d
 
 // later has it written when there is likely to be more to say.
 func (rep *reporter) later(key Key) {
-	behind, of := rep.state.behind(key)
-	if isFew(behind, of) {
-		of = 0
+	delay := unsettledDelay
+	if is := rep.state.underway(key); !is.few {
+		delay = max(delay, time.Duration(is.of)*perCluster)
 	}
-	rep.after(key, max(unsettledDelay, time.Duration(of)*perCluster))
+	rep.after(key, delay)
 }
 
 // recordFound has an object decided about that there is a record of.

@@ -444,14 +444,15 @@ func TestReportsWait(t *testing.T) {
 	const most = 1000 * perCluster
 	cases := map[string]struct {
 		reason          string
-		of, done        int
+		of, own, done   int // Clusters: all, those that this replica writes to, those of them that have reported.
 		later, readied  time.Duration
 		recordedByOther time.Duration
 	}{
-		"Few":     {"It has few clusters.", 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Many":    {"Most are written to.", 1000, 899, most, most, unsettledDelay},
-		"Nearly":  {"The last tenth may never be.", 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Settled": {"There is nothing to be waited for.", 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
+		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, unsettledDelay},
+		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
+		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, most, most, unsettledDelay},
+		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
 	for name, tc := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -466,7 +467,11 @@ func TestReportsWait(t *testing.T) {
 			} {
 				synctest.Test(t, func(t *testing.T) {
 					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
-					c.state.owns = func(string) bool { return true }
+					own := map[string]bool{}
+					for _, name := range names[:tc.own] {
+						own[name] = true
+					}
+					c.state.owns = func(name string) bool { return own[name] }
 					p := hashed("1", "h", names[:tc.of]...)
 					c.state.setDesired(key, p, previous{}, nil)
 					var due int
@@ -475,7 +480,7 @@ func TestReportsWait(t *testing.T) {
 							due++
 						}
 					}
-					if crossed := !isFew(tc.of, tc.of) && isFew(tc.of-tc.done, tc.of); (due > 0) != crossed || due > 1 {
+					if crossed := tc.own-tc.done <= tc.own/oneIn; (due > 0) != crossed || due > 1 {
 						t.Errorf("%s\nthe report that is due was taken for too late %d times, want once when most have reported: %t", tc.reason, due, crossed)
 					}
 					tell.do(c.reporter)

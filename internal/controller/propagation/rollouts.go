@@ -125,11 +125,10 @@ func (rep *reporter) readinessChanged(m *member.Member, key Key) {
 
 // reportReadiness has it reported that the readiness of copies has changed.
 func (rep *reporter) reportReadiness(key Key, awaited bool) {
-	behind, _ := rep.state.behind(key)
 	switch {
 	case awaited:
 		rep.after(key, awaitedDelay)
-	case behind > 0:
+	case rep.state.underway(key).behind > 0:
 		rep.later(key) // Copies that have just been written get ready one by one.
 	default:
 		rep.after(key, readinessDelay)

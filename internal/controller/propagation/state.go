@@ -52,6 +52,7 @@ type objectState struct {
 	behind, wrong int
 	// awaited are those that were behind when that was counted last, and that other replicas write to.
 	awaited int
+	own     int // How many clusters are to have a copy that this replica writes to.
 	bodies  int // Bytes of those that are kept.
 	// due is whether a report is to be written anyway.
 	due bool
@@ -59,11 +60,14 @@ type objectState struct {
 
 // count counts anew.
 func (e *objectState) count(own func(string) bool) {
-	e.behind, e.wrong, e.awaited = 0, 0, 0
+	e.behind, e.wrong, e.awaited, e.own = 0, 0, 0, 0
 	for name := range e.desired.targets {
 		r := e.statuses[name]
 		e.add(&r, 1)
-		if r.seq != e.desired.seq && !own(name) {
+		switch {
+		case own(name):
+			e.own++
+		case r.seq != e.desired.seq:
 			e.awaited++
 		}
 	}
@@ -80,8 +84,8 @@ func (e *objectState) settled() bool {
 // ownBehind is how many of the clusters are behind that this replica writes to.
 func (e *objectState) ownBehind() int { return max(e.behind-e.awaited, 0) }
 
-// isFew reports whether so many clusters are so few of all that they are not waited for: they may never report.
-func isFew(clusters, of int) bool { return clusters*oneIn <= of }
+// nearlySettled reports whether so few clusters are behind that they are not waited for: they may never report.
+func (e *objectState) nearlySettled() bool { return e.ownBehind()*oneIn <= e.own }
 
 // add counts the status of a cluster that is to have a copy, n times.
 func (e *objectState) add(r *clusterStatus, n int) {
@@ -526,7 +530,7 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 		return false, true
 	}
 	target := e.desired.targets[cluster] != nil
-	waited := !isFew(e.ownBehind(), len(e.desired.targets))
+	waited := !e.nearlySettled()
 	if before := e.statuses[cluster]; target {
 		e.add(&before, -1)
 	}
@@ -552,7 +556,7 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	if e.behind == 0 {
 		s.dropBodies(e)
 	}
-	due = e.due && (!waited || e.settled() || !isFew(e.ownBehind(), len(e.desired.targets)))
+	due = e.due && (!waited || e.settled() || !e.nearlySettled())
 	e.due = true
 	return e.settled(), due
 }
@@ -566,20 +570,27 @@ func (s *state) settled(key Key) bool {
 	return e == nil || e.settled() && e.behind == 0
 }
 
-// behind returns how many clusters have not reported on the desired state that this replica writes to, and how many clusters
-// there are in all. Of an object that went these are the clusters that may still have a copy.
-func (s *state) behind(key Key) (own, of int) {
+// underway is how far it has come that an object's copies are written.
+type underway struct {
+	// behind are the clusters that have not reported on the desired state and that this replica writes to. Of an object that went these are all that may
+	// still have a copy.
+	behind int
+	few    bool // Whether they are too few to be waited for.
+	of     int  // How many clusters there are in all.
+}
+
+func (s *state) underway(key Key) underway {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	e := s.objects[key]
 	switch {
 	case e == nil:
-		return 0, 0
+		return underway{few: true}
 	case e.desired.gone:
 		n := max(len(e.statuses), len(e.previous.placed))
-		return n, n
+		return underway{behind: n, of: n, few: n == 0}
 	default:
-		return e.ownBehind(), len(e.desired.targets)
+		return underway{behind: e.ownBehind(), few: e.nearlySettled(), of: len(e.desired.targets)}
 	}
 }
 

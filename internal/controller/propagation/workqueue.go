@@ -272,11 +272,11 @@ func (w *workQueue[K]) depth() int {
 	return w.queue.ready
 }
 
-// wanted returns how many keys are due, but for those for whom much has been done.
+// wanted returns how many keys are due, but for those that come again by themselves, and for those for whom much has been done.
 func (w *workQueue[K]) wanted() int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.queue.ready - w.queue.fifos[priorityCostly].count
+	return w.queue.wanted
 }
 
 // now is the time of the queue.

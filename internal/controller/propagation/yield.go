@@ -1,11 +1,14 @@
 package propagation
 
 import (
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
-	"k8s.io/apimachinery/pkg/api/equality"
+
+	"refract.dev/placement"
 )
 
 const (
@@ -15,6 +18,8 @@ const (
 	// report of many costs as much as many of few.
 	mostYield       = 10 * time.Second
 	yieldPerCluster = 50 * time.Millisecond
+	// yieldKept is for how long it is known since when a report has yielded that does not come again.
+	yieldKept = 10 * time.Minute
 	// yieldDelay is when a report that has yielded is looked at again.
 	yieldDelay = time.Second
 	// progress is what of reports a second does not yield, so that a large change shows how far it has come, in clusters: a report of
@@ -49,17 +54,25 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if !y.isBusy(now) {
+		delete(y.since, key)
 		return false
 	}
 	switch {
 	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil:
-	case !equality.Semantic.DeepEqual(k.placed, p.placed), k.readBack != readBack(p.overrides, p.deleted, p.followed()):
+	case !slices.EqualFunc(k.placed, p.placed, sameTarget), k.hash != p.hash, k.readBack != readBack(p.overrides, p.deleted, p.followed()):
 	case y.long(key, now, len(p.targets)), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
 	default:
 		return true
 	}
 	delete(y.since, key)
 	return false
+}
+
+func sameTarget(a, b placement.Target) bool {
+	if a.Replicas == nil || b.Replicas == nil {
+		return a.Cluster == b.Cluster && a.Replicas == b.Replicas
+	}
+	return a.Cluster == b.Cluster && *a.Replicas == *b.Replicas
 }
 
 // long reports whether a report on an object of so many clusters has yielded for long. The lock must be held.
@@ -77,7 +90,7 @@ func (y *yielding) isBusy(now time.Time) bool {
 	if now.Sub(y.at) >= looked {
 		y.busy, y.at = y.waiting() >= many, now
 		if !y.busy {
-			clear(y.since)
+			maps.DeleteFunc(y.since, func(_ Key, since time.Time) bool { return now.Sub(since) > yieldKept })
 		}
 	}
 	return y.busy

@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/time/rate"
+
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 )
 
@@ -24,6 +26,7 @@ func TestYields(t *testing.T) {
 		"Deleted": {reason: "Somebody deletes the record, and waits for that.", waiting: many, change: func(_ *desiredState, k *known) { k.deleting = true }},
 		"Gone":    {reason: "The object is gone, and the record is to go.", waiting: many, change: func(p *desiredState, _ *known) { p.gone = true }},
 		"Placed":  {reason: "Other replicas wait for where it is placed.", waiting: many, change: func(p *desiredState, _ *known) { p.placed = on("eu-1", "eu-2") }},
+		"Hash":    {reason: "It is not written yet on what ground it was placed, by which it stays there.", waiting: many, change: func(p *desiredState, _ *known) { p.hash = "h" }},
 		"Policy": {reason: "It is not written yet which policy made the copies; if that is deleted, it is to be known that it did.", waiting: many, change: func(p *desiredState, _ *known) {
 			p.overrides = []refractv1alpha1.PolicyReference{{Kind: "OverridePolicy", Namespace: "shop", Name: "op", Generation: 1}}
 		}},
@@ -70,5 +73,37 @@ func TestYields(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestYieldsInTurns: that few copies wait now and then, when a report is not looked at, does not put it off.
+func TestYieldsInTurns(t *testing.T) {
+	now, waiting := time.Unix(1_000_000, 0), many
+	y := newYielding()
+	y.waiting = func() int { return waiting }
+	p := &desiredState{uid: "1", placed: on("eu-1")}
+	k := &known{version: "7", source: "1", placed: on("eu-1"), readBack: readBack(nil, nil, nil)}
+	key, other := keyOf("configmaps", "web"), keyOf("configmaps", "other")
+	y.shown = rate.NewLimiter(0, 0)
+	for left := mostYield; left >= 0; left -= yieldDelay {
+		waiting = many
+		if !y.yields(key, p, k, now) {
+			t.Fatalf("it did not yield %s before it had for long", left)
+		}
+		waiting = 0
+		if y.yields(other, p, k, now.Add(yieldDelay/2)) {
+			t.Fatal("another yielded, and none waits")
+		}
+		now = now.Add(yieldDelay)
+	}
+	waiting = many
+	if y.yields(key, p, k, now) {
+		t.Error("it has yielded for long")
+	}
+	waiting = 0
+	y.since[key] = now
+	y.yields(other, p, k, now.Add(yieldKept+1))
+	if len(y.since) != 0 {
+		t.Errorf("what does not come again is not forgotten: %v", y.since)
 	}
 }
