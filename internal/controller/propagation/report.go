@@ -152,6 +152,7 @@ func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, 
 	return rep.reportNow(ctx, key, k, found)
 }
 
+// reportNow is reportOne of what does not yield. What is known of the record is from before.
 func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool) (reconcile.Result, error) {
 	p, statuses, was, ok := rep.state.snapshot(key)
 	if !ok {

@@ -58,45 +58,6 @@ type objectState struct {
 	due bool
 }
 
-// count counts anew.
-func (e *objectState) count(own func(string) bool) {
-	e.behind, e.wrong, e.awaited, e.own = 0, 0, 0, 0
-	for name := range e.desired.targets {
-		r := e.statuses[name]
-		e.add(&r, 1)
-		switch {
-		case own(name):
-			e.own++
-		case r.seq != e.desired.seq:
-			e.awaited++
-		}
-	}
-}
-
-// settled reports whether all clusters have reported on the desired state that this replica writes to.
-func (e *objectState) settled() bool {
-	if e.desired.gone {
-		return len(e.statuses)+len(e.previous.placed) == 0
-	}
-	return e.ownBehind() == 0
-}
-
-// ownBehind is how many of the clusters are behind that this replica writes to.
-func (e *objectState) ownBehind() int { return max(e.behind-e.awaited, 0) }
-
-// nearlySettled reports whether so few clusters are behind that they are not waited for: they may never report.
-func (e *objectState) nearlySettled() bool { return e.ownBehind()*oneIn <= e.own }
-
-// add counts the status of a cluster that is to have a copy, n times.
-func (e *objectState) add(r *clusterStatus, n int) {
-	if r.seq != e.desired.seq {
-		e.behind += n
-	}
-	if r.seq != e.desired.seq || r.state != refractv1alpha1.StateSynced {
-		e.wrong += n
-	}
-}
-
 // clusterStatus is what came of a desired state on one cluster. There are as many as copies, so it
 // holds what cannot be known from elsewhere.
 type clusterStatus struct {
@@ -559,39 +520,6 @@ func (s *state) report(key Key, cluster string, r clusterStatus) (settled, due b
 	due = e.due && (!waited || e.settled() || !e.nearlySettled())
 	e.due = true
 	return e.settled(), due
-}
-
-// settled reports whether all clusters have reported on the desired state, whoever writes to them, so that nothing more is to be
-// waited for.
-func (s *state) settled(key Key) bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.objects[key]
-	return e == nil || e.settled() && e.behind == 0
-}
-
-// underway is how far it has come that an object's copies are written.
-type underway struct {
-	// behind are the clusters that have not reported on the desired state and that this replica writes to. Of an object that went these are all that may
-	// still have a copy.
-	behind int
-	few    bool // Whether they are too few to be waited for.
-	of     int  // How many clusters there are in all.
-}
-
-func (s *state) underway(key Key) underway {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	e := s.objects[key]
-	switch {
-	case e == nil:
-		return underway{few: true}
-	case e.desired.gone:
-		n := max(len(e.statuses), len(e.previous.placed))
-		return underway{behind: n, of: n, few: n == 0}
-	default:
-		return underway{behind: e.ownBehind(), few: e.nearlySettled(), of: len(e.desired.targets)}
-	}
 }
 
 // snapshot returns the desired state and the statuses of the key, and the clusters that have,
