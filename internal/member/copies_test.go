@@ -27,14 +27,14 @@ const (
 )
 
 // told records what an observer was told.
-type told struct{ changed, readied int }
+type told struct{ changed, readied, listed int }
 
 func (t *told) observer() observer {
-	return observer{changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, awaited: func() {}}
+	return observer{changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, awaited: func() {}, listed: func() { t.listed++ }}
 }
 
 // unobserved is for members of which nobody needs to be told.
-var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}}
+var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}, listed: func() {}}
 
 // copies are those of one type, as a reflector fills them and others look at them.
 type copies struct {
@@ -60,7 +60,7 @@ func (t *told) copies(gvr schema.GroupVersionResource) copies {
 
 func copiesOf(gvr schema.GroupVersionResource, bounds limits, d decoder, o observer) copies {
 	s := newStore(gvr, bounds, d)
-	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify}}
+	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify, o.listed}}
 }
 
 // seen is an object as a watch of metadata shows it.
@@ -366,8 +366,8 @@ func TestReplace(t *testing.T) {
 	if has() != "stays written new 3 3" {
 		t.Errorf("Replace(): want the list, and what was written after it was made; got %q", has())
 	}
-	if want := (told{changed: 2, readied: 1}); got != want {
-		t.Errorf("Replace(): want %+v for what went and what came, got %+v", want, got)
+	if want := (told{changed: 2, readied: 1, listed: 1}); got != want {
+		t.Errorf("Replace(): want %+v for the list, what went and what came, got %+v", want, got)
 	}
 	_ = c.Replace([]any{named("stays", "5")}, "7")
 	if item, _ := c.get(types.NamespacedName{Namespace: "d", Name: "stays"}); has() != "stays 1 1" || item.version != 5 {

@@ -402,7 +402,7 @@ func TestListThatFails(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = c.Replace(nil, list.ResourceVersion)
-	if want := (told{changed: 2, readied: 2}); got != want || c.len() != 2 {
+	if want := (told{changed: 2, readied: 2, listed: 1}); got != want || c.len() != 2 {
 		t.Errorf("want %+v, got %+v and %d copies", want, got, c.len())
 	}
 }

@@ -37,6 +37,7 @@ type observer struct {
 	readied func(Key)         // It is more, or less, ready than it was.
 	health  func(Key) *Health // What is asked of a copy; nil if nothing is of any.
 	awaited func()            // Somebody waits to know of which types there are copies.
+	listed  func()            // A type was listed, or could not be, or all types were looked through for copies.
 }
 
 // hubTypes says which types the hub has, as soon as that is known.

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -282,6 +283,8 @@ func TestSweep(t *testing.T) {
 	m := connect(t, s)
 	secrets, accounts := configMaps, configMaps
 	secrets.Resource, accounts.Resource = "secrets", "serviceaccounts"
+	var listed atomic.Int32
+	m.Copies.watches.observer.listed = func() { listed.Add(1) }
 	m.Copies.unwatched.askSweep()
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unlisted || m.Copies.complete() {
 		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", found)
@@ -292,7 +295,7 @@ func TestSweep(t *testing.T) {
 	}
 	eventually(t, "the copy is found", func() bool {
 		_, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
-		return found == Present && m.Copies.complete()
+		return found == Present && m.Copies.complete() && listed.Load() > 1 // The types were looked at, and one was listed.
 	})
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unwatched {
 		t.Errorf("Copy(): a type without copies is not watched: got %d", found)

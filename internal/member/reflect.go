@@ -15,6 +15,7 @@ type reflected struct {
 	life   context.Context //nolint:containedctx // Of the reflector, which does not pass one to its store.
 	store  *store
 	notify func(Key, difference)
+	listed func()
 }
 
 var _ cache.TransformingStore = (*reflected)(nil)
@@ -55,10 +56,14 @@ func (r *reflected) Replace(list []any, version string) error {
 		}
 	}
 	told, err := r.store.endList(r.life, last, number(version))
+	if err != nil {
+		return err
+	}
+	r.listed()
 	for name, d := range told {
 		r.notify(r.store.records.key(name), d)
 	}
-	return err
+	return nil
 }
 
 // Resync is called by the reflector; there is nothing to do.

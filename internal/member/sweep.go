@@ -113,6 +113,7 @@ func (s *sweep) run(turn func(context.Context) error) {
 	unwatched := &s.copies.unwatched
 	asked := unwatched.sweepsAsked()
 	unwatched.sweptUpTo(asked, s.try(asked, turn))
+	s.copies.watches.observer.listed()
 }
 
 func (s *sweep) try(asked int, turn func(context.Context) error) (err error) {

@@ -110,7 +110,7 @@ func (w *watches) settle() {
 func (w *watches) start(t *typeWatch) {
 	ctx, stop := context.WithCancel(w.api.lifetime.ctx)
 	t.stop, t.resting = stop, false
-	r := w.reflector(ctx, &reflected{ctx, t.store, w.notify})
+	r := w.reflector(ctx, &reflected{ctx, t.store, w.notify, w.observer.listed})
 	w.api.lifetime.watches.Go(func() {
 		if reflector.Run(ctx, r, pauses) {
 			w.retire(ctx, t)
@@ -185,6 +185,9 @@ func (w *watches) onError(life context.Context, s *store, verb string, err error
 		return err
 	}
 	s.onError(err)
+	if err != nil {
+		w.observer.listed()
+	}
 	w.api.rights.note(action{verb, resource, ""}, err)
 	if apierrors.IsNotFound(err) {
 		// What is not there is not listed and not watched: neither right is missing.

@@ -151,8 +151,10 @@ func (s *simulated) restart(b *testing.B) {
 	began := time.Now()
 	ready := s.replica(b, samePod, patientLease)
 	s.until(b, func() bool { return s.requests(b)["watch"]-before["watch"] > int64(s.members) }) // There is one more since a cluster joined.
+	watched := time.Since(began)
 	settled := s.rest(b)
 	s.report(b, ready.Seconds(), "restart-s")
+	s.report(b, watched.Seconds(), "restart-watched-s")
 	s.report(b, settled.Sub(began).Seconds(), "restart-settled-s")
 	s.report(b, s.cpu()-cpu, "restart-cpu-s")
 	after := s.requests(b)
@@ -160,7 +162,7 @@ func (s *simulated) restart(b *testing.B) {
 	if n := s.count(b, ours); n != had {
 		b.Errorf("%d copies are there after the restart, want %d", n, had)
 	}
-	b.Logf("restart: at work after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), settled.Sub(began).Seconds(), before, after)
+	b.Logf("restart: at work after %.1f s, copies watched after %.1f s, at rest after %.1f s, requests %v → %v", ready.Seconds(), watched.Seconds(), settled.Sub(began).Seconds(), before, after)
 	s.memory(b, "restarted")
 }
 

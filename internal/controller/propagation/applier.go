@@ -96,6 +96,7 @@ type applier struct {
 	retries     workqueue.TypedRateLimiter[Key]
 	unanswered  unanswered
 	held        held
+	unlisted    unlisted
 	corrections corrections
 }
 
@@ -183,12 +184,13 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	if t != nil && t.variant != nil && !p.dryRun {
 		a.member.Copies.Watch(t.variant.gvr)
 	}
+	lists := a.unlisted.seen()
 	have, found := a.member.Copies.Get(key)
 	switch {
 	case found == member.Unlisted:
 		err := a.member.Copies.ListError(key.GroupResource)
 		if err == nil {
-			return reconcile.Result{RequeueAfter: 20 * time.Millisecond}, nil
+			return reconcile.Result{RequeueAfter: a.unlisted.wait(key, lists)}, nil
 		}
 		if t == nil && !a.state.concerns(key, a.member.Name) {
 			if apierrors.IsForbidden(err) {
@@ -345,6 +347,13 @@ func (a *applier) wrote(err error) {
 // answered has some of what waits for the cluster to answer looked at, as it does.
 func (a *applier) answered() {
 	for _, key := range a.held.answered() {
+		a.queue.add(key, priorityResync)
+	}
+}
+
+// listed has looked at what waits to be known, as there is more known of the copies on the cluster.
+func (a *applier) listed() {
+	for _, key := range a.unlisted.listed() {
 		a.queue.add(key, priorityResync)
 	}
 }

@@ -197,6 +197,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	records.found, records.changed, records.deleted = reporter.recordFound, reporter.recordChanged, reporter.recordDeleted
 	members.Served = sources.served
 	members.OnCopy = dispatcher.copyChanged
+	members.OnListed = dispatcher.listed
 	members.OnReadiness = reporter.readinessChanged
 	members.Health = state.health
 	members.OnChange = dispatcher.clusterChanged

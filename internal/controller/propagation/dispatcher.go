@@ -175,6 +175,13 @@ func (d *dispatcher) copyChanged(m *member.Member, key Key) {
 	}
 }
 
+// listed has a member look at the copies of which it was not known whether they are there.
+func (d *dispatcher) listed(m *member.Member) {
+	if a := d.applier(m.Name); a != nil && a.member == m {
+		a.listed()
+	}
+}
+
 // namespaceChanged has all members look at a namespace that has other labels on the hub.
 func (d *dispatcher) namespaceChanged(name string) {
 	d.mu.Lock()

@@ -129,11 +129,14 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
-	if rep.state.settled(key) {
+	switch {
+	case rep.state.settled(key):
 		rep.after(key, settledDelay)
-		return
+	case guides, status.Rollout != nil: // Somebody acts upon what is said.
+		rep.after(key, unsettledDelay)
+	default:
+		rep.later(key) // Those who answer each other write a record for each copy, and each of them has all others told.
 	}
-	rep.after(key, unsettledDelay) // Two who answer each other write a record for each copy. People may have written something that is to be acted upon.
 }
 
 // learn takes up what others wrote into a record.

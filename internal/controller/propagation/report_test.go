@@ -442,6 +442,7 @@ func TestReportsWait(t *testing.T) {
 		names[i] = fmt.Sprint("m-", i)
 	}
 	const most = 1000 * perCluster
+	underRollout := &refractv1alpha1.PropagationStatus{Rollout: &refractv1alpha1.RolloutStatus{}}
 	cases := map[string]struct {
 		reason          string
 		of, own, done   int // Clusters: all, those that this replica writes to, those of them that have reported.
@@ -449,9 +450,9 @@ func TestReportsWait(t *testing.T) {
 		recordedByOther time.Duration
 	}{
 		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, unsettledDelay},
+		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, most},
 		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, most, most, unsettledDelay},
+		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, most, most, most},
 		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
 	for name, tc := range cases {
@@ -464,6 +465,8 @@ func TestReportsWait(t *testing.T) {
 				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
 				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
 				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
+				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, min(tc.recordedByOther, unsettledDelay)},
+				"rolledOut":       {func(rep *reporter) { rep.recordChanged(key, underRollout, false) }, min(tc.recordedByOther, unsettledDelay)},
 			} {
 				synctest.Test(t, func(t *testing.T) {
 					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
