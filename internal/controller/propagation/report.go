@@ -105,13 +105,22 @@ func newReporter(rep *reporter, log logr.Logger) (*reporter, error) {
 // after has the record of an object written after the time, or earlier.
 func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d) }
 
-// later has it written when there is likely to be more to say.
+// later has it written when there is likely to be more to say of the clusters that this replica writes to. Those who share an object out
+// take their time as they are many: together they write its record as often as one would.
 func (rep *reporter) later(key Key) {
 	delay := unsettledDelay
 	if is := rep.state.underway(key); !is.few {
-		delay = max(delay, time.Duration(is.of)*perCluster)
+		delay = max(delay, time.Duration(is.of)*perCluster*time.Duration(is.of)/time.Duration(is.own))
 	}
 	rep.after(key, delay)
+}
+
+// summedUp is when what others have written into a record is summed up: as long as most clusters are being written to, there will be more of it.
+func (rep *reporter) summedUp(key Key) time.Duration {
+	if is := rep.state.underway(key); !is.fewOfAll {
+		return max(unsettledDelay, time.Duration(is.of)*perCluster)
+	}
+	return unsettledDelay
 }
 
 // recordFound has an object decided about that there is a record of.
@@ -135,7 +144,7 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	case guides, status.Rollout != nil: // Somebody acts upon what is said.
 		rep.after(key, unsettledDelay)
 	default:
-		rep.later(key) // Those who answer each other write a record for each copy, and each of them has all others told.
+		rep.after(key, rep.summedUp(key)) // Those who answer each other write a record for each copy, and each of them has all others told.
 	}
 }
 

@@ -452,7 +452,8 @@ func TestReportsWait(t *testing.T) {
 		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
 		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, most},
 		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, most, most, most},
+		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, 10 * most, 10 * most, most},
+		"Own":     {"Others are still written to.", 1000, 100, 100, unsettledDelay, most, most},
 		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
 	for name, tc := range cases {

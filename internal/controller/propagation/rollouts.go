@@ -125,11 +125,13 @@ func (rep *reporter) readinessChanged(m *member.Member, key Key) {
 
 // reportReadiness has it reported that the readiness of copies has changed.
 func (rep *reporter) reportReadiness(key Key, awaited bool) {
-	switch {
+	switch is := rep.state.underway(key); {
 	case awaited:
 		rep.after(key, awaitedDelay)
-	case rep.state.underway(key).behind > 0:
+	case is.behind > 0:
 		rep.later(key) // Copies that have just been written get ready one by one.
+	case !is.fewOfAll:
+		rep.after(key, max(readinessDelay, time.Duration(is.of)*perCluster)) // So do those of others.
 	default:
 		rep.after(key, readinessDelay)
 	}

@@ -56,7 +56,10 @@ type underway struct {
 	// still have a copy.
 	behind int
 	few    bool // Whether they are too few to be waited for.
-	of     int  // How many clusters there are in all.
+	own    int  // How many clusters this replica writes to, at least one of which is behind unless they are few,
+	of     int  // and how many there are in all.
+	// fewOfAll is few of those that are behind of all.
+	fewOfAll bool
 }
 
 // underway returns how far an object has come.
@@ -66,11 +69,12 @@ func (s *state) underway(key Key) underway {
 	e := s.objects[key]
 	switch {
 	case e == nil:
-		return underway{few: true}
+		return underway{few: true, fewOfAll: true}
 	case e.desired.gone:
 		n := max(len(e.statuses), len(e.previous.placed))
-		return underway{behind: n, of: n, few: n == 0}
+		return underway{behind: n, own: n, of: n, few: n == 0, fewOfAll: n == 0}
 	default:
-		return underway{behind: e.ownBehind(), few: e.nearlySettled(), of: len(e.desired.targets)}
+		of := len(e.desired.targets)
+		return underway{behind: e.ownBehind(), few: e.nearlySettled(), own: e.own, of: of, fewOfAll: e.behind*oneIn <= of}
 	}
 }

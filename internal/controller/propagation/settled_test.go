@@ -21,7 +21,7 @@ func TestSettled(t *testing.T) {
 	}
 	report("a", false)
 	report("b", true)
-	if is := s.underway(key); is != (underway{few: true, of: 3}) {
+	if is := s.underway(key); is != (underway{few: true, own: 2, of: 3}) {
 		t.Errorf("this replica has written its copies: want none of 3 behind, got %+v", is)
 	}
 	if s.settled(key) {
@@ -35,11 +35,11 @@ func TestSettled(t *testing.T) {
 	if s.settled(key) {
 		t.Error("now they are to have others")
 	}
-	if is := s.underway(key); is != (underway{behind: 1, of: 2}) {
+	if is := s.underway(key); is != (underway{behind: 1, own: 1, of: 2}) {
 		t.Errorf("this replica is to write one: want 1 behind, of 2, got %+v", is)
 	}
 	s.setDesired(key, &desiredState{gone: true}, previous{placed: on("a", "b", "theirs")}, nil)
-	if is := s.underway(key); is != (underway{behind: 3, of: 3}) {
+	if is := s.underway(key); is != (underway{behind: 3, own: 3, of: 3}) {
 		t.Errorf("it is gone, and its copies are not: want 3 behind, of 3, got %+v", is)
 	}
 }
