@@ -110,7 +110,7 @@ func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d
 func (rep *reporter) later(key Key) {
 	delay := unsettledDelay
 	if is := rep.state.underway(key); !is.few {
-		delay = max(delay, time.Duration(is.of)*perCluster*time.Duration(is.of)/time.Duration(is.own))
+		delay = max(delay, time.Duration(float64(is.of)/is.share())*perCluster)
 	}
 	rep.after(key, delay)
 }
@@ -158,7 +158,7 @@ func (rep *reporter) learn(key Key, status *refractv1alpha1.PropagationStatus) {
 // reportOne writes the record of one object, or takes it away, unless that yields.
 func (rep *reporter) reportOne(ctx context.Context, key Key) (reconcile.Result, error) {
 	k, found := rep.records.get(key)
-	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.now()) {
+	if p := rep.state.desired(key); p != nil && rep.yielding.yields(key, p, &k, rep.state.underway(key).share(), rep.now()) {
 		return reconcile.Result{RequeueAfter: yieldDelay}, nil // Before its statuses are copied, as it may have thousands, and comes again and again.
 	}
 	return rep.reportNow(ctx, key, k, found)

@@ -62,6 +62,15 @@ type underway struct {
 	fewOfAll bool
 }
 
+// share is the part of the clusters that this replica writes to; 1 if it writes to none of them, and so has nothing to do with how long others
+// take.
+func (u underway) share() float64 {
+	if u.own == 0 {
+		return 1
+	}
+	return float64(u.own) / float64(u.of)
+}
+
 // underway returns how far an object has come.
 func (s *state) underway(key Key) underway {
 	s.mu.Lock()

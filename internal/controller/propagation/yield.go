@@ -49,8 +49,9 @@ func newYielding() *yielding {
 	return &yielding{shown: rate.NewLimiter(progress, progress), waiting: func() int { return 0 }, since: map[Key]time.Time{}}
 }
 
-// yields reports whether the report on an object waits of which k is known.
-func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) bool {
+// yields reports whether the report on an object waits of which k is known. Share is the part of its clusters that this replica writes to, and
+// so of the reports that show how far it has come.
+func (y *yielding) yields(key Key, p *desiredState, k *known, share float64, now time.Time) bool {
 	y.mu.Lock()
 	defer y.mu.Unlock()
 	if !y.isBusy(now) {
@@ -60,12 +61,18 @@ func (y *yielding) yields(key Key, p *desiredState, k *known, now time.Time) boo
 	switch {
 	case k.version == "", k.deleting, k.source != p.uid, p.gone, p.governed != nil, k.rollout != nil:
 	case !slices.EqualFunc(k.placed, p.placed, sameTarget), k.hash != p.hash, k.readBack != readBack(p.overrides, p.deleted, p.followed()):
-	case y.long(key, now, len(p.targets)), y.shown.AllowN(now, min(max(len(p.targets), leastProgress), progress)):
+	case y.long(key, now, len(p.targets)), y.shows(len(p.targets), share, now):
 	default:
 		return true
 	}
 	delete(y.since, key)
 	return false
+}
+
+// shows reports whether the report on an object of so many clusters is one of those that do not yield. The lock must be held.
+func (y *yielding) shows(clusters int, share float64, now time.Time) bool {
+	y.shown.SetLimitAt(now, rate.Limit(progress*share))
+	return y.shown.AllowN(now, min(max(clusters, leastProgress), progress))
 }
 
 func sameTarget(a, b placement.Target) bool {
