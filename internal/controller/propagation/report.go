@@ -123,6 +123,16 @@ func (rep *reporter) summedUp(key Key) time.Duration {
 	return unsettledDelay
 }
 
+// settled has it written that the clusters of this replica have reported. The replica that leads sums up what all say, and waits for
+// the others, unless somebody acts upon it.
+func (rep *reporter) settled(key Key) {
+	if p := rep.state.desired(key); rep.shards.Leads() && !rep.state.settled(key) && p != nil && p.governed == nil {
+		rep.after(key, rep.summedUp(key))
+		return
+	}
+	rep.after(key, settledDelay)
+}
+
 // recordFound has an object decided about that there is a record of.
 func (rep *reporter) recordFound(key Key) { rep.decider.add(key, priorityResync) }
 
@@ -175,7 +185,7 @@ func (rep *reporter) reportNow(ctx context.Context, key Key, k known, found bool
 	}
 	rep.tellLeader(p)
 	if !rep.shards.Leads() {
-		return rep.reportOwn(ctx, key, p, statuses, found)
+		return rep.reportOwn(ctx, key, p, statuses, k, found)
 	}
 	r := newRecord(key.Namespace != "")
 	r.SetNamespace(key.Namespace)
@@ -269,9 +279,10 @@ func (rep *reporter) lookAgainAt(until time.Time) reconcile.Result {
 }
 
 // reportOwn writes the statuses of the members that this replica writes to into the
-// record, which belongs to the replica that leads.
+// record, which belongs to the replica that leads. It is read as new as it is known to be, at least, which the hub has in its cache: to read the
+// newest costs the hub more than to write it, and what is not the newest is not written.
 func (rep *reporter) reportOwn(
-	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, found bool,
+	ctx context.Context, key Key, p *desiredState, statuses map[string]clusterStatus, k known, found bool,
 ) (reconcile.Result, error) {
 	if !found {
 		if p.gone && !rep.ownsAny(statuses) {
@@ -280,7 +291,8 @@ func (rep *reporter) reportOwn(
 		return reconcile.Result{}, nil
 	}
 	r := newRecord(key.Namespace != "")
-	if err := rep.live.Get(ctx, types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}, r.Object); err != nil {
+	name := types.NamespacedName{Namespace: key.Namespace, Name: recordName(key)}
+	if err := rep.live.Get(ctx, name, r.Object, &client.GetOptions{Raw: &metav1.GetOptions{ResourceVersion: k.version}}); err != nil {
 		return again(err)
 	}
 	before, read := digest(r.status), r.GetResourceVersion()

@@ -466,6 +466,7 @@ func TestReportsWait(t *testing.T) {
 				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
 				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
 				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
+				"settled":         {func(rep *reporter) { rep.settled(key) }, tc.recordedByOther},
 				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, min(tc.recordedByOther, unsettledDelay)},
 				"rolledOut":       {func(rep *reporter) { rep.recordChanged(key, underRollout, false) }, min(tc.recordedByOther, unsettledDelay)},
 			} {
@@ -493,6 +494,35 @@ func TestReportsWait(t *testing.T) {
 					}
 				})
 			}
+		})
+	}
+}
+
+// TestOwnHaveReported: the replica that leads waits for what others have to say, unless a rollout waits for it; one that follows has nothing to wait for.
+func TestOwnHaveReported(t *testing.T) {
+	key := keyOf("configmaps", "web")
+	for name, tc := range map[string]struct {
+		leads    bool
+		governed *governance
+		want     time.Duration
+	}{
+		"Leads":    {true, nil, unsettledDelay},
+		"Follows":  {false, nil, settledDelay},
+		"Governed": {true, &governance{}, settledDelay},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
+				c.state.owns = func(name string) bool { return name == "ours" }
+				p := hashed("1", "h", "ours", "theirs")
+				p.governed = tc.governed
+				c.state.setDesired(key, p, previous{}, nil)
+				c.state.report(key, "ours", clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: "h"})
+				c.reporter.settled(key)
+				if diff := cmp.Diff([]string{"report configmaps web: after " + tc.want.String()}, asked(c)); diff != "" {
+					t.Errorf("settled(): -want, +got:\n%s", diff)
+				}
+			})
 		})
 	}
 }
