@@ -59,8 +59,8 @@ type stations interface {
 	record(a *applier, key Key, s clusterStatus) (settled, due, ok bool)
 	// reportAfter has the key reported on after the time, or earlier.
 	reportAfter(key Key, d time.Duration)
-	// reportLater has it reported on when there is likely to be more to say; settled is what record has returned.
-	reportLater(key Key, settled bool)
+	// reportLater has it reported on when there is likely to be more to say.
+	reportLater(key Key)
 	// pend has the cluster say what its guard holds back now.
 	pend(cluster string)
 }
@@ -554,8 +554,10 @@ func (a *applier) done(key Key, r clusterStatus, after time.Duration) (reconcile
 	switch {
 	case r.drift != before.drift && same:
 		a.stations.reportAfter(key, driftDelay)
-	case settled, !due: // Of the many clusters of an object one has to say it.
-		a.stations.reportLater(key, settled)
+	case settled:
+		a.stations.reportAfter(key, settledDelay)
+	case !due: // Of the many clusters of an object one has to say it.
+		a.stations.reportLater(key)
 	}
 	if after == 0 {
 		a.retries.Forget(key)

@@ -216,14 +216,7 @@ func (e *neighbours) reportAfter(key Key, d time.Duration) {
 	e.said = append(e.said, fmt.Sprintf("report %s after %s", key.Name, d))
 }
 
-func (e *neighbours) reportLater(key Key, settled bool) {
-	if settled {
-		e.said = append(e.said, "report "+key.Name+" as settled")
-		return
-	}
-	e.said = append(e.said, "report "+key.Name+" later")
-}
-
+func (e *neighbours) reportLater(key Key)    { e.said = append(e.said, "report "+key.Name+" later") }
 func (e *neighbours) pend(name string)       { e.said = append(e.said, "pend "+name) }
 func (e *neighbours) Leaving(string) bool    { return e.leaves }
 func (e *neighbours) Approved(string) string { return e.approved }
@@ -281,7 +274,7 @@ func TestApplyOne(t *testing.T) {
 	refuse := func(code int32, reason metav1.StatusReason, details *metav1.StatusDetails) map[string]metav1.Status {
 		return map[string]metav1.Status{http.MethodPatch: {Code: code, Reason: reason, Details: details, Message: "no"}}
 	}
-	const soon, settled, apply = "report web later", "report web as settled", "PATCH web"
+	const soon, settled, apply = "report web later", "report web after 100ms", "PATCH web"
 	type want struct {
 		Sent   []string // To the member.
 		Status string
@@ -343,7 +336,7 @@ func TestApplyOne(t *testing.T) {
 		"Undecided": {reason: "Nobody knows what should be: that is to be decided.", nothing: true, want: want{Status: "none", Said: []string{"decide web"}}},
 		"Blocked": {
 			reason: "Nothing may be done, and nothing is asked of the guard.", desired: func(p *desiredState) { p.blocked = reasonPolicyNotFound },
-			before: func(a *applier, _ *depot) { a.guard.undecided[key] = removal{Key: key} }, want: want{Status: "none", Said: []string{"report web after 100ms"}},
+			before: func(a *applier, _ *depot) { a.guard.undecided[key] = removal{Key: key} }, want: want{Status: "none", Said: []string{settled}},
 		},
 		"Stays": {
 			reason: "Its removal is no loss any more, and it is not to go.", before: func(a *applier, _ *depot) {

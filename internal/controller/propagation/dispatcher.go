@@ -148,13 +148,7 @@ func (d *dispatcher) decide(key Key, p priority) { d.decider.add(key, p) }
 
 func (d *dispatcher) reportAfter(key Key, t time.Duration) { d.reporter.after(key, t) }
 
-func (d *dispatcher) reportLater(key Key, settled bool) {
-	if settled {
-		d.reporter.settled(key)
-		return
-	}
-	d.reporter.later(key)
-}
+func (d *dispatcher) reportLater(key Key) { d.reporter.later(key) }
 
 func (d *dispatcher) pend(cluster string) { d.pending.addAfter(cluster, pendingDelay) }
 

@@ -140,8 +140,7 @@ func TestDispatcherIsTold(t *testing.T) {
 		"Namespace":      {"Every member has its labels.", func(c *Controller) { c.dispatcher.namespaceChanged("shop") }, []string{"eu-1 namespace shop: dependency", "us-1 namespace shop: dependency"}},
 		"Decide":         {"An applier does not know what is to be.", func(c *Controller) { c.dispatcher.decide(unknown, priorityResync) }, []string{"decide configmaps unknown: resync"}},
 		"ReportAfter":    {"An applier has something to say.", func(c *Controller) { c.dispatcher.reportAfter(known, time.Second) }, []string{"report configmaps known: after 1s"}},
-		"ReportLater":    {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known, false) }, []string{"report configmaps known: after 2s"}},
-		"ReportSettled":  {"All have.", func(c *Controller) { c.dispatcher.reportLater(known, true) }, []string{"report configmaps known: after 100ms"}},
+		"ReportLater":    {"Others will have, too.", func(c *Controller) { c.dispatcher.reportLater(known) }, []string{"report configmaps known: after 2s"}},
 		"Pend":           {"More may be held back in a moment, and then the token is another.", func(c *Controller) { c.dispatcher.pend("eu-1") }, []string{"pend eu-1: after 1.5s"}},
 		"ShardsChanged":  {"This replica has other members than before.", func(c *Controller) { c.ShardsChanged() }, []string{"own all: required"}},
 	}

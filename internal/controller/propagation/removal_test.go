@@ -66,7 +66,7 @@ func TestRemove(t *testing.T) {
 		a.guard.changed = a.guard.now().Add(-guardSettles)
 		a.guard.since = a.guard.changed
 	}
-	const settled, remove, release = "report web as settled", "DELETE web", "PATCH web"
+	const settled, remove, release = "report web after 100ms", "DELETE web", "PATCH web"
 	type want struct {
 		Sent   []string
 		Status string

@@ -36,6 +36,8 @@ const (
 	// perCluster is how much longer for each of the object's clusters: a report has a status for each, and
 	// writing it again and again would cost more than the copies.
 	perCluster = 20 * time.Millisecond
+	// mostShared is how long a report waits at most as others write the record, too.
+	mostShared = time.Minute
 	// oneIn is which part of its clusters is not waited for.
 	oneIn = 10
 	// readinessDelay is how long a workload's status may change before that is
@@ -106,11 +108,15 @@ func newReporter(rep *reporter, log logr.Logger) (*reporter, error) {
 func (rep *reporter) after(key Key, d time.Duration) { rep.queue.addAfter(key, d) }
 
 // later has it written when there is likely to be more to say of the clusters that this replica writes to. Those who share an object out
-// take their time as they are many: together they write its record as often as one would.
+// take their time as they are many, so that together they write its record as often as one would; but not where a rollout waits for what they say.
 func (rep *reporter) later(key Key) {
 	delay := unsettledDelay
 	if is := rep.state.underway(key); !is.few {
-		delay = max(delay, time.Duration(float64(is.of)/is.share())*perCluster)
+		alone := time.Duration(is.of) * perCluster
+		delay = max(delay, alone)
+		if !rep.governed(key) {
+			delay = max(delay, min(time.Duration(float64(alone)/is.share()), mostShared))
+		}
 	}
 	rep.after(key, delay)
 }
@@ -123,14 +129,10 @@ func (rep *reporter) summedUp(key Key) time.Duration {
 	return unsettledDelay
 }
 
-// settled has it written that the clusters of this replica have reported. The replica that leads sums up what all say, and waits for
-// the others, unless somebody acts upon it.
-func (rep *reporter) settled(key Key) {
-	if p := rep.state.desired(key); rep.shards.Leads() && !rep.state.settled(key) && p != nil && p.governed == nil {
-		rep.after(key, rep.summedUp(key))
-		return
-	}
-	rep.after(key, settledDelay)
+// governed reports whether a rollout goes by what is reported on an object: its own, or that of one that it travels with.
+func (rep *reporter) governed(key Key) bool {
+	p := rep.state.desired(key)
+	return p != nil && p.governed != nil
 }
 
 // recordFound has an object decided about that there is a record of.
@@ -151,7 +153,7 @@ func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationS
 	switch {
 	case rep.state.settled(key):
 		rep.after(key, settledDelay)
-	case guides, status.Rollout != nil: // Somebody acts upon what is said.
+	case guides, rep.governed(key): // Somebody acts upon what is said.
 		rep.after(key, unsettledDelay)
 	default:
 		rep.after(key, rep.summedUp(key)) // Those who answer each other write a record for each copy, and each of them has all others told.

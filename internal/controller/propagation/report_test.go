@@ -442,7 +442,6 @@ func TestReportsWait(t *testing.T) {
 		names[i] = fmt.Sprint("m-", i)
 	}
 	const most = 1000 * perCluster
-	underRollout := &refractv1alpha1.PropagationStatus{Rollout: &refractv1alpha1.RolloutStatus{}}
 	cases := map[string]struct {
 		reason          string
 		of, own, done   int // Clusters: all, those that this replica writes to, those of them that have reported.
@@ -452,7 +451,7 @@ func TestReportsWait(t *testing.T) {
 		"Few":     {"It has few clusters.", 3, 3, 1, unsettledDelay, unsettledDelay, unsettledDelay},
 		"Many":    {"Most are written to.", 1000, 1000, 899, most, most, most},
 		"Nearly":  {"The last tenth may never be.", 1000, 1000, 900, unsettledDelay, unsettledDelay, unsettledDelay},
-		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, 10 * most, 10 * most, most},
+		"Shared":  {"Most are written to by others, and most of the rest is.", 1000, 100, 89, mostShared, mostShared, most},
 		"Own":     {"Others are still written to.", 1000, 100, 100, unsettledDelay, most, most},
 		"Settled": {"There is nothing to be waited for.", 1000, 1000, 1000, unsettledDelay, readinessDelay, settledDelay},
 	}
@@ -466,9 +465,11 @@ func TestReportsWait(t *testing.T) {
 				"reportReadiness": {func(rep *reporter) { rep.reportReadiness(key, false) }, tc.readied},
 				"awaited":         {func(rep *reporter) { rep.reportReadiness(key, true) }, awaitedDelay},
 				"recordChanged":   {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false) }, tc.recordedByOther},
-				"settled":         {func(rep *reporter) { rep.settled(key) }, tc.recordedByOther},
 				"guided":          {func(rep *reporter) { rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, true) }, min(tc.recordedByOther, unsettledDelay)},
-				"rolledOut":       {func(rep *reporter) { rep.recordChanged(key, underRollout, false) }, min(tc.recordedByOther, unsettledDelay)},
+				"rolledOut": {func(rep *reporter) {
+					rep.state.desired(key).governed = &governance{}
+					rep.recordChanged(key, &refractv1alpha1.PropagationStatus{}, false)
+				}, min(tc.recordedByOther, unsettledDelay)},
 			} {
 				synctest.Test(t, func(t *testing.T) {
 					c := station(t, nil, &replica{leads: true}, interceptor.Funcs{})
@@ -494,35 +495,6 @@ func TestReportsWait(t *testing.T) {
 					}
 				})
 			}
-		})
-	}
-}
-
-// TestOwnHaveReported: the replica that leads waits for what others have to say, unless a rollout waits for it; one that follows has nothing to wait for.
-func TestOwnHaveReported(t *testing.T) {
-	key := keyOf("configmaps", "web")
-	for name, tc := range map[string]struct {
-		leads    bool
-		governed *governance
-		want     time.Duration
-	}{
-		"Leads":    {true, nil, unsettledDelay},
-		"Follows":  {false, nil, settledDelay},
-		"Governed": {true, &governance{}, settledDelay},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				c := station(t, nil, &replica{leads: tc.leads}, interceptor.Funcs{})
-				c.state.owns = func(name string) bool { return name == "ours" }
-				p := hashed("1", "h", "ours", "theirs")
-				p.governed = tc.governed
-				c.state.setDesired(key, p, previous{}, nil)
-				c.state.report(key, "ours", clusterStatus{seq: p.seq, state: refractv1alpha1.StateSynced, hash: "h"})
-				c.reporter.settled(key)
-				if diff := cmp.Diff([]string{"report configmaps web: after " + tc.want.String()}, asked(c)); diff != "" {
-					t.Errorf("settled(): -want, +got:\n%s", diff)
-				}
-			})
 		})
 	}
 }

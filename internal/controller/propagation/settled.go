@@ -81,7 +81,7 @@ func (s *state) underway(key Key) underway {
 		return underway{few: true, fewOfAll: true}
 	case e.desired.gone:
 		n := max(len(e.statuses), len(e.previous.placed))
-		return underway{behind: n, own: n, of: n, few: n == 0, fewOfAll: n == 0}
+		return underway{behind: n, own: n, of: n, few: n == 0, fewOfAll: true} // Its namespace may wait for that.
 	default:
 		of := len(e.desired.targets)
 		return underway{behind: e.ownBehind(), few: e.nearlySettled(), own: e.own, of: of, fewOfAll: e.behind*oneIn <= of}

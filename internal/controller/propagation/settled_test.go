@@ -39,7 +39,7 @@ func TestSettled(t *testing.T) {
 		t.Errorf("this replica is to write one: want 1 behind, of 2, got %+v", is)
 	}
 	s.setDesired(key, &desiredState{gone: true}, previous{placed: on("a", "b", "theirs")}, nil)
-	if is := s.underway(key); is != (underway{behind: 3, own: 3, of: 3}) {
+	if is := s.underway(key); is != (underway{behind: 3, own: 3, of: 3, fewOfAll: true}) {
 		t.Errorf("it is gone, and its copies are not: want 3 behind, of 3, got %+v", is)
 	}
 }

@@ -8,6 +8,9 @@ import (
 // unlistedRetry is when a copy is looked at again of which it is not known whether it is there, if nobody says before that it is known.
 const unlistedRetry = time.Minute
 
+// unlistedAgain is when it is if a list has ended just then.
+const unlistedAgain = 20 * time.Millisecond
+
 // unlisted are copies of a member of which it is not known yet whether they are there, as their type is being listed. They are looked at when
 // that has ended: with a thousand members that begin at once, to look every now and then takes more than the lists. The zero value has none. It is
 // safe for many goroutines.
@@ -30,7 +33,7 @@ func (u *unlisted) wait(key Key, seen int64) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	if u.lists != seen {
-		return time.Millisecond
+		return unlistedAgain
 	}
 	if u.waiting == nil {
 		u.waiting = map[Key]struct{}{}
