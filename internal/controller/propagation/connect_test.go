@@ -100,6 +100,8 @@ func idle(t *testing.T, c *Controller, m *member.Member) (a *applier, ended func
 	t.Cleanup(stop)
 	over := make(chan struct{})
 	close(over)
+	c.dispatcher.mu.Lock()
+	defer c.dispatcher.mu.Unlock()
 	c.dispatcher.appliers[m.Name] = runningApplier{applier: a, stop: stop, ended: over}
 	return a, func() bool { return ctx.Err() != nil }
 }

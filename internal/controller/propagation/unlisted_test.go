@@ -14,18 +14,24 @@ import (
 // gate is a depot that does not answer to lists of ConfigMaps after it was shut until it is opened, or the client goes away.
 type gate struct {
 	*depot
-	shut   bool // Set before there are such lists.
+	shut   bool
 	opened chan struct{}
 }
 
 func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if g.shut && r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
+	var shut, refused bool
+	var status metav1.Status
+	g.depot.change(func() {
+		shut = g.shut
+		status, refused = g.refuse["LIST"]
+	})
+	if shut && r.Method == http.MethodGet && r.URL.Path == "/api/v1/configmaps" {
 		select {
 		case <-g.opened:
 		case <-r.Context().Done():
 		}
 	}
-	if status, refused := g.refuse["LIST"]; refused && r.URL.Path == "/api/v1/configmaps" {
+	if refused && r.URL.Path == "/api/v1/configmaps" {
 		g.fail(w, status)
 		return
 	}
@@ -50,8 +56,10 @@ func TestWaitsForItsList(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
+			c.dispatcher.mu.Lock()
 			c.dispatcher.appliers[m.Name] = runningApplier{applier: a}
-			g.shut, g.refuse = true, tc.refuse
+			c.dispatcher.mu.Unlock()
+			g.depot.change(func() { g.shut, g.refuse = true, tc.refuse })
 			key := keyOf("configmaps", "web")
 			c.state.setDesired(key, wanted(t, key.Name, "m"), previous{}, nil)
 			result, err := a.applyOne(t.Context(), key)
