@@ -195,7 +195,7 @@ func (s *Set) rechecks() chan event.GenericEvent {
 // Disown ends all work on a cluster, which goes on to be known, and returns when
 // its last request has ended. [Reconciler.Owns] must say no before, and for as
 // long as it does the member does not come back. It must not be called with a lock that
-// OnCopy or OnReadiness wait for.
+// OnCopy, OnListed or OnReadiness wait for.
 func (s *Set) Disown(name string) {
 	s.mu.Lock()
 	j := s.members[name]
