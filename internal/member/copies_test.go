@@ -30,11 +30,13 @@ const (
 type told struct{ changed, readied, listed int }
 
 func (t *told) observer() observer {
-	return observer{changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, awaited: func() {}, listed: func() { t.listed++ }}
+	return observer{changed: func(Key) { t.changed++ }, readied: func(Key) { t.readied++ }, awaited: func() {}, listed: func(schema.GroupResource, bool) {
+		t.listed++
+	}}
 }
 
 // unobserved is for members of which nobody needs to be told.
-var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}, listed: func() {}}
+var unobserved = observer{changed: func(Key) {}, readied: func(Key) {}, awaited: func() {}, listed: func(schema.GroupResource, bool) {}}
 
 // copies are those of one type, as a reflector fills them and others look at them.
 type copies struct {

@@ -37,8 +37,15 @@ type observer struct {
 	readied func(Key)         // It is more, or less, ready than it was.
 	health  func(Key) *Health // What is asked of a copy; nil if nothing is of any.
 	awaited func()            // Somebody waits to know of which types there are copies.
-	listed  func()            // A type was listed, or could not be, or all types were looked through for copies.
+	listed  listed            // It may be known now which copies there are, or why that is not known.
 }
+
+// listed is told that it may be known now which copies of a type there are, or, if known is false, that there is an error which says why
+// it is not. AllTypes stands for each type of which it was not known whether there are any.
+type listed func(of schema.GroupResource, known bool)
+
+// AllTypes stands for all types.
+var AllTypes = schema.GroupResource{}
 
 // hubTypes says which types the hub has, as soon as that is known.
 type hubTypes func(context.Context) (has func(schema.GroupResource) bool, err error)

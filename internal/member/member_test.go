@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -283,8 +282,8 @@ func TestSweep(t *testing.T) {
 	m := connect(t, s)
 	secrets, accounts := configMaps, configMaps
 	secrets.Resource, accounts.Resource = "secrets", "serviceaccounts"
-	var listed atomic.Int32
-	m.Copies.watches.observer.listed = func() { listed.Add(1) }
+	var listed sync.Map // Whether the copies of a type are known, as it was told last.
+	m.Copies.watches.observer.listed = func(of schema.GroupResource, known bool) { listed.Store(of, known) }
 	m.Copies.unwatched.askSweep()
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unlisted || m.Copies.complete() {
 		t.Errorf("Copy(): before the types were looked at nobody knows: got %d", found)
@@ -295,8 +294,16 @@ func TestSweep(t *testing.T) {
 	}
 	eventually(t, "the copy is found", func() bool {
 		_, found := m.Copies.Get(Key{configMaps.GroupResource(), webName})
-		return found == Present && m.Copies.complete() && listed.Load() > 1 // The types were looked at, and one was listed.
+		return found == Present && m.Copies.complete()
 	})
+	for of, want := range map[schema.GroupResource]bool{
+		configMaps.GroupResource(): true, secrets.GroupResource(): false, accounts.GroupResource(): true, AllTypes: true,
+	} {
+		eventually(t, "it is told how it went with each type, and when all were looked at", func() bool {
+			got, told := listed.Load(of)
+			return told && got == want
+		})
+	}
 	if _, found := m.Copies.Get(Key{accounts.GroupResource(), webName}); found != Unwatched {
 		t.Errorf("Copy(): a type without copies is not watched: got %d", found)
 	}

@@ -15,7 +15,7 @@ type reflected struct {
 	life   context.Context //nolint:containedctx // Of the reflector, which does not pass one to its store.
 	store  *store
 	notify func(Key, difference)
-	listed func()
+	listed listed
 }
 
 var _ cache.TransformingStore = (*reflected)(nil)
@@ -59,7 +59,7 @@ func (r *reflected) Replace(list []any, version string) error {
 	if err != nil {
 		return err
 	}
-	r.listed()
+	r.listed(r.store.gvr.GroupResource(), true)
 	for name, d := range told {
 		r.notify(r.store.records.key(name), d)
 	}

@@ -12,7 +12,8 @@ import (
 )
 
 const (
-	// watchSpacing is the least time between the beginnings of two watches of a type, however often they are cut.
+	// watchSpacing is the least time between the beginnings of two watches of a type, however often they are cut, and between two that
+	// begin with a list, whatever the answers: after one that says that a version has expired a reflector asks again without a pause.
 	watchSpacing = time.Second
 	// longAway is after what time everything is listed that a member has which could not be watched. Until then what is there can hardly
 	// be another state of the same cluster, as from a backup.
@@ -23,14 +24,22 @@ const (
 // lists everything: a thousand members that are lost for a moment, as by an overload, would be asked for all their copies at once by
 // who has just been too slow for them. It is for one reflector, which calls one function at a time.
 type resumption struct {
-	began time.Time // When the last watch began.
-	lost  time.Time // Since when none could; the zero time if the last one did.
+	began  time.Time // When the last watch began.
+	listed time.Time // When one was asked for last that begins with a list.
+	lost   time.Time // Since when none could begin; the zero time if the last one did.
 }
 
-// pace waits until another watch may begin.
-func (r *resumption) pace(ctx context.Context) error {
-	left := watchSpacing - time.Since(r.began)
-	if left <= 0 {
+// pace waits until another watch may be asked for; lists is whether that begins with a list.
+func (r *resumption) pace(ctx context.Context, lists bool) error {
+	last := r.began
+	if lists && r.listed.After(last) {
+		last = r.listed
+	}
+	left := max(0, watchSpacing-time.Since(last))
+	if lists {
+		r.listed = time.Now().Add(left)
+	}
+	if left == 0 {
 		return nil
 	}
 	timer := time.NewTimer(left)

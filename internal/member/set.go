@@ -28,8 +28,9 @@ type Set struct {
 	OnCopy func(m *Member, key Key)
 	// OnReadiness is called when the readiness of a copy, or its message, changed.
 	OnReadiness func(m *Member, key Key)
-	// OnListed is called when copies of a member that were [Unlisted] may not be so any more, or there is an error that says why they are.
-	OnListed func(m *Member)
+	// OnListed is called when copies of a type, or of [AllTypes], that were [Unlisted] may not be so any more. If known is false there is
+	// an error that says why they are.
+	OnListed func(m *Member, of schema.GroupResource, known bool)
 	// Health returns what is asked of a copy beside what its status says; nil for nothing. Nil
 	// means that nothing is asked of any. What was asked of a copy before it is asked anew is asked
 	// by [Copies.Judge].
@@ -240,9 +241,9 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 			return s.Health(m, key)
 		},
 		awaited: func() { s.sweeps.add(m.sweep, true) },
-		listed: func() {
+		listed: func(of schema.GroupResource, known bool) {
 			if s.OnListed != nil {
-				s.OnListed(m)
+				s.OnListed(m, of, known)
 			}
 		},
 	}, s.Served, s.Log.WithValues("cluster", name))

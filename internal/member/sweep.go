@@ -112,8 +112,9 @@ type sweep struct {
 func (s *sweep) run(turn func(context.Context) error) {
 	unwatched := &s.copies.unwatched
 	asked := unwatched.sweepsAsked()
-	unwatched.sweptUpTo(asked, s.try(asked, turn))
-	s.copies.watches.observer.listed()
+	err := s.try(asked, turn)
+	unwatched.sweptUpTo(asked, err)
+	s.copies.watches.observer.listed(AllTypes, err == nil)
 }
 
 func (s *sweep) try(asked int, turn func(context.Context) error) (err error) {
@@ -177,6 +178,7 @@ func (s *sweep) oneType(ctx context.Context, gvr schema.GroupVersionResource, as
 		return nil // The type went away since it was discovered.
 	case apierrors.IsForbidden(err):
 		s.copies.unwatched.refuse(gvr.GroupResource(), err)
+		s.copies.watches.observer.listed(gvr.GroupResource(), false)
 		return nil
 	case errors.As(err, &status), err == nil && len(found.Items) > 0:
 		if stray && !s.copies.unwatched.admit() {
@@ -188,5 +190,6 @@ func (s *sweep) oneType(ctx context.Context, gvr schema.GroupVersionResource, as
 		return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
 	}
 	s.copies.unwatched.hasNone(gvr.GroupResource(), asked)
+	s.copies.watches.observer.listed(gvr.GroupResource(), true)
 	return nil
 }

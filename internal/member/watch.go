@@ -150,7 +150,7 @@ func reflect[O metav1.Object, L runtime.Object](
 					return nil, w.onError(life, r.store, "watch", err)
 				}
 			}
-			if err := next.pace(ctx); err != nil {
+			if err := next.pace(ctx, lists); err != nil {
 				return nil, w.onError(life, r.store, "watch", err)
 			}
 			ctx, end := context.WithCancel(ctx)
@@ -189,7 +189,7 @@ func (w *watches) onError(life context.Context, s *store, verb string, err error
 	}
 	s.onError(err)
 	if err != nil {
-		w.observer.listed()
+		w.observer.listed(resource, false)
 	}
 	w.api.rights.note(action{verb, resource, ""}, err)
 	if apierrors.IsNotFound(err) {

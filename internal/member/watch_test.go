@@ -129,6 +129,39 @@ func TestListThatIsCut(t *testing.T) {
 	}
 }
 
+// TestExpiredLists: a member that answers each watch which begins with a list that its version has expired is not asked again and again
+// without a pause.
+func TestExpiredLists(t *testing.T) {
+	e := &expired{stub: newStub(t), asked: make(chan time.Time)}
+	e.Server.Close()
+	e.Server = httptest.NewTLSServer(e)
+	m := connect(t, e.stub)
+	m.Copies.Watch(configMaps)
+	first := <-e.asked
+	if apart := (<-e.asked).Sub(first); apart < watchSpacing/2 {
+		t.Errorf("want it asked again after %s, got %s", watchSpacing, apart)
+	}
+}
+
+// expired is a stub that answers watches which begin with a list that their version has expired, when somebody has taken from asked when they were.
+type expired struct {
+	*stub
+
+	asked chan time.Time
+}
+
+func (e *expired) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.URL.Query().Get("sendInitialEvents") == "" {
+		e.stub.ServeHTTP(w, r)
+		return
+	}
+	select {
+	case e.asked <- time.Now():
+	case <-r.Context().Done():
+	}
+	answer(w, http.StatusGone, apierrors.NewResourceExpired("too old").Status())
+}
+
 // TestResumption: watches begin a second apart at least, go on after what was no answer, and not if that lasted so long that the cluster
 // may be in another state.
 func TestResumption(t *testing.T) {
@@ -136,12 +169,16 @@ func TestResumption(t *testing.T) {
 		lost := &url.Error{Op: "Get", URL: "https://m", Err: errors.New("http2: client connection lost")}
 		refused, elsewhere, excess := apierrors.NewUnauthorized("no"), &url.Error{Err: &redirected{}}, &url.Error{Err: &LimitError{}}
 		var r resumption
-		pace := func(want time.Duration) {
+		paceOf := func(lists bool, want time.Duration) {
 			t.Helper()
 			began := time.Now()
-			if err := r.pace(t.Context()); err != nil || time.Since(began) != want {
+			if err := r.pace(t.Context(), lists); err != nil || time.Since(began) != want {
 				t.Errorf("pace(): want it to wait for %s, got %s, %v", want, time.Since(began), err)
 			}
+		}
+		pace := func(want time.Duration) {
+			t.Helper()
+			paceOf(false, want)
 		}
 		begins := func(err error, refused bool, want error) {
 			t.Helper()
@@ -168,9 +205,16 @@ func TestResumption(t *testing.T) {
 		begins(lost, true, lost)
 		<-time.After(longAway - time.Second)
 		begins(nil, false, nil)
+		<-time.After(watchSpacing)
+		paceOf(true, 0)
+		paceOf(true, watchSpacing)
+		pace(0) // What was listed in another way meanwhile is watched at once.
+		<-time.After(watchSpacing / 2)
+		paceOf(true, watchSpacing/2)
+		begins(nil, false, nil)
 		ended, end := context.WithCancel(t.Context())
 		end()
-		if err := r.pace(ended); !errors.Is(err, context.Canceled) {
+		if err := r.pace(ended, false); !errors.Is(err, context.Canceled) {
 			t.Errorf("pace(): want it to end with its context, got %v", err)
 		}
 	})

@@ -160,6 +160,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 
 func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err error) {
 	defer rescue.To(&err, a.log, "apply", "key", key)
+	lists := a.unlisted.look(key)
 	p := a.state.desired(key)
 	if p == nil {
 		a.stations.decide(key, priorityResync)
@@ -184,23 +185,10 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	if t != nil && t.variant != nil && !p.dryRun {
 		a.member.Copies.Watch(t.variant.gvr)
 	}
-	lists := a.unlisted.seen()
 	have, found := a.member.Copies.Get(key)
 	switch {
 	case found == member.Unlisted:
-		err := a.member.Copies.ListError(key.GroupResource)
-		if err == nil {
-			return reconcile.Result{RequeueAfter: a.unlisted.wait(key, lists)}, nil
-		}
-		if t == nil && !a.state.concerns(key, a.member.Name) {
-			if apierrors.IsForbidden(err) {
-				return reconcile.Result{}, nil // Nothing was ever written there with these rights.
-			}
-			return reconcile.Result{RequeueAfter: a.retries.When(key)}, nil
-		}
-		r := a.statusFor(key, p)
-		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, err)
-		return a.failed(key, r)
+		return a.waitsForList(key, p, t, lists)
 	case have.Fault != "" && (t != nil || a.state.concerns(key, a.member.Name)):
 		// What it is that is there is not known: it is neither written nor removed.
 		r := a.statusFor(key, p)
@@ -219,6 +207,26 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 	default:
 		return a.applyInTurn(ctx, key, p, t, have, found)
 	}
+}
+
+// waitsForList has a copy wait until it is known whether it is there. If its type could not be listed, it says so.
+func (a *applier) waitsForList(key Key, p *desiredState, t *target, lists int64) (result reconcile.Result, err error) {
+	failed := a.member.Copies.ListError(key.GroupResource)
+	wanted := t != nil || a.state.concerns(key, a.member.Name)
+	switch {
+	case failed == nil:
+		return reconcile.Result{RequeueAfter: a.unlisted.wait(key, lists, false)}, nil
+	case !wanted && apierrors.IsForbidden(failed):
+		return reconcile.Result{}, nil // Nothing was ever written there with these rights.
+	case !wanted:
+		result.RequeueAfter = a.retries.When(key)
+	default:
+		r := a.statusFor(key, p)
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonUnreadable, fmt.Sprintf("listing %s on the cluster: %v", key.GroupResource, failed)
+		result, err = a.failed(key, r)
+	}
+	result.RequeueAfter = min(result.RequeueAfter, a.unlisted.wait(key, lists, true))
+	return result, err
 }
 
 // dryRun says what would be done.
@@ -351,9 +359,9 @@ func (a *applier) answered() {
 	}
 }
 
-// listed has looked at what waits to be known, as there is more known of the copies on the cluster.
-func (a *applier) listed() {
-	for _, key := range a.unlisted.listed() {
+// listed has looked at what waits to be known, as there is more known of the copies of a type on the cluster, or why there is not.
+func (a *applier) listed(of schema.GroupResource, known bool) {
+	for _, key := range a.unlisted.listed(of, known) {
 		a.queue.add(key, priorityResync)
 	}
 }

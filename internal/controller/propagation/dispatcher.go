@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"refract.dev/internal/member"
@@ -175,10 +176,10 @@ func (d *dispatcher) copyChanged(m *member.Member, key Key) {
 	}
 }
 
-// listed has a member look at the copies of which it was not known whether they are there.
-func (d *dispatcher) listed(m *member.Member) {
+// listed has a member look at the copies of a type of which it was not known whether they are there.
+func (d *dispatcher) listed(m *member.Member, of schema.GroupResource, known bool) {
 	if a := d.applier(m.Name); a != nil && a.member == m {
-		a.listed()
+		a.listed(of, known)
 	}
 }
 

@@ -3,12 +3,16 @@ package propagation
 import (
 	"context"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
+
+	"refract.dev/internal/member"
 )
 
 // gate is a depot that does not answer to lists of ConfigMaps after it was shut until it is opened, or the client goes away.
@@ -39,7 +43,7 @@ func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // TestWaitsForItsList: a copy whose type is just being listed is looked at when that has ended, and not again and again before. If the
-// list fails, it says so.
+// list fails, it says so, and is looked at when another has ended.
 func TestWaitsForItsList(t *testing.T) {
 	forbidden := metav1.Status{Code: http.StatusForbidden, Reason: metav1.StatusReasonForbidden}
 	for name, tc := range map[string]struct {
@@ -87,25 +91,58 @@ func TestWaitsForItsList(t *testing.T) {
 				apply()
 				return statusOf(a.state, key) == tc.want
 			})
+			g.depot.change(func() { g.refuse = nil })
+			until("it waits no longer for a list that failed before", func() bool {
+				a.unlisted.mu.Lock()
+				defer a.unlisted.mu.Unlock()
+				return len(a.unlisted.waiting) == 0
+			})
 		})
 	}
 }
 
-// TestUnlisted: what was looked at before a list ended, and waits after it, has missed that: it is looked at again soon.
+// TestUnlisted: what waits is looked at when the list of its type has ended or failed, and once it knows that it has failed, when it has ended.
 func TestUnlisted(t *testing.T) {
-	var u unlisted
-	web, api := keyOf("configmaps", "web"), keyOf("configmaps", "api")
-	seen := u.seen()
-	if got := u.wait(web, seen); got != unlistedRetry {
-		t.Errorf("wait(): want %s, got %s", unlistedRetry, got)
+	web, api, secret := keyOf("configmaps", "web"), keyOf("configmaps", "api"), keyOf("secrets", "web")
+	cases := map[string]struct {
+		reason string
+		of     schema.GroupResource
+		known  bool
+		want   []Key
+	}{
+		"Listed":      {"What waits knows now, be it that a list before failed.", web.GroupResource, true, []Key{api, web}},
+		"Failed":      {"What waits is to say so, once.", web.GroupResource, false, []Key{web}},
+		"Swept":       {"Of all types it is known which have copies.", member.AllTypes, true, []Key{api, web, secret}},
+		"NotSwept":    {"Of all types it is known why not.", member.AllTypes, false, []Key{web, secret}},
+		"AnotherType": {"Nothing waits for that.", schema.GroupResource{Resource: "services"}, true, nil},
 	}
-	if diff := cmp.Diff([]Key{web}, u.listed()); diff != "" {
-		t.Errorf("listed(): -want, +got:\n%s", diff)
-	}
-	if got := u.wait(api, seen); got >= time.Second {
-		t.Errorf("wait(): want it soon, got %s", got)
-	}
-	if got := u.listed(); got != nil {
-		t.Errorf("listed(): want nothing that waits, got %v", got)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var u unlisted
+			for key, failed := range map[Key]bool{web: false, api: true, secret: false} {
+				if got := u.wait(key, u.look(key), failed); got != unlistedRetry {
+					t.Errorf("wait(): want %s, got %s", unlistedRetry, got)
+				}
+			}
+			seen := u.look(web)
+			u.wait(web, seen, false)
+			got := u.listed(tc.of, tc.known)
+			slices.SortFunc(got, compareKeys)
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\nlisted(): -want, +got:\n%s", tc.reason, diff)
+			}
+			if got := u.listed(tc.of, tc.known); got != nil {
+				t.Errorf("listed(): want each to be looked at once, got %v", got)
+			}
+			if got := u.wait(web, seen, false); got >= time.Second {
+				t.Errorf("%s\nwait(): what was looked at before the list ended has missed that, and is looked at soon, got %s", tc.reason, got)
+			}
+			for _, key := range []Key{web, api, secret} {
+				u.look(key)
+			}
+			if len(u.waiting) != 0 {
+				t.Errorf("look(): want nothing that waits, got %v", u.waiting)
+			}
+		})
 	}
 }
