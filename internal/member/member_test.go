@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -353,7 +354,14 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	s.objects["configmaps"] = []metav1.PartialObjectMetadata{object("web")}
 	var mu sync.Mutex
 	var said []string
-	m, err := newMember(t.Name(), s.config(), unobserved, nil, funcr.New(func(_, line string) {
+	observed := unobserved
+	var unknown atomic.Int32 // How often a list left the copies unknown.
+	observed.listed = func(_ schema.GroupResource, known bool) {
+		if !known {
+			unknown.Add(1)
+		}
+	}
+	m, err := newMember(t.Name(), s.config(), observed, nil, funcr.New(func(_, line string) {
 		mu.Lock()
 		defer mu.Unlock()
 		said = append(said, line)
@@ -393,6 +401,9 @@ func TestTypeThatIsNotServed(t *testing.T) {
 	lines(1)
 	if !sees("web", Present) || !apierrors.IsNotFound(m.Copies.ListError(configMaps.GroupResource())) || !m.Copies.doubts() {
 		t.Error("want the copy kept, and the types looked at")
+	}
+	if n := unknown.Load(); n > 0 {
+		t.Errorf("a type that is not served has no copies, which is known: want who waits told, got it called unknown %d times", n)
 	}
 	asked := s.count("GET configmaps")
 	lookThrough(m) // Its discovery is behind.

@@ -189,7 +189,7 @@ func (w *watches) onError(life context.Context, s *store, verb string, err error
 	}
 	s.onError(err)
 	if err != nil {
-		w.observer.listed(resource, false)
+		w.observer.listed(resource, apierrors.IsNotFound(err)) // A type that is not served has no copies.
 	}
 	w.api.rights.note(action{verb, resource, ""}, err)
 	if apierrors.IsNotFound(err) {
