@@ -62,7 +62,7 @@ func (t *told) copies(gvr schema.GroupVersionResource) copies {
 
 func copiesOf(gvr schema.GroupVersionResource, bounds limits, d decoder, o observer) copies {
 	s := newStore(gvr, bounds, d)
-	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify, o.listed}}
+	return copies{s, &reflected{context.Background(), s, (&watches{observer: o}).notify, o.listed, turn{}}}
 }
 
 // seen is an object as a watch of metadata shows it.

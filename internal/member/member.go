@@ -10,6 +10,8 @@ import (
 	"github.com/go-logr/logr"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+
+	"refract.dev/internal/fair"
 )
 
 // Member is one member cluster. It is made by a [Set], and safe for many goroutines.
@@ -31,13 +33,14 @@ type Member struct {
 	renewal renewal // Of its token; its reconciler's alone.
 }
 
-// observer is told what happens on a member. Its functions must not block.
+// observer is told what happens on a member, and has what members share. Its functions must not block.
 type observer struct {
 	changed func(Key)         // A copy appeared or is gone, was replaced, or has other content.
 	readied func(Key)         // It is more, or less, ready than it was.
 	health  func(Key) *Health // What is asked of a copy; nil if nothing is of any.
 	awaited func()            // Somebody waits to know of which types there are copies.
 	listed  listed            // It may be known now which copies there are, or why that is not known.
+	turns   *fair.Places      // Lists take turns by it; nil if they need not.
 }
 
 // listed is told that it may be known now which copies of a type there are, or, if known is false, that there is an error which says why

@@ -16,6 +16,7 @@ type reflected struct {
 	store  *store
 	notify func(Key, difference)
 	listed listed
+	turn   turn
 }
 
 var _ cache.TransformingStore = (*reflected)(nil)
@@ -49,6 +50,7 @@ func (r *reflected) tell(e *copyEvent, d difference) { r.notify(r.store.records.
 // Replace is called by the reflector at the end of a list, with what was not shown to
 // [reflected.list] or [reflected.Transformer] before.
 func (r *reflected) Replace(list []any, version string) error {
+	defer r.turn.give()
 	var last []*copyEvent
 	for _, obj := range list {
 		if e := r.event(obj); e != nil {
@@ -81,10 +83,27 @@ func (r *reflected) Transformer() cache.TransformFunc {
 // shown stands for a copy that was shown.
 type shown struct{}
 
+// awaitWatch waits until a watch may be asked for. Lists is whether it begins with a list.
+func (r *reflected) awaitWatch(ctx context.Context, next *resumption, lists bool) error {
+	if err := next.pace(ctx, lists); err != nil || !lists {
+		return err
+	}
+	return r.awaitList()
+}
+
+// awaitList waits until a list may be asked for. Its turn is to be given back if it fails; if it does not, [reflected.Replace] does.
+func (r *reflected) awaitList() error {
+	if err := r.turn.take(r.life); err != nil {
+		return err
+	}
+	return r.store.beginList(r.life)
+}
+
 // list lists the copies. They are not in what it returns for the reflector: they are known
 // by then.
-func (r *reflected) list(ctx context.Context, next page) (*metav1.PartialObjectMetadataList, error) {
-	if err := r.store.beginList(ctx); err != nil {
+func (r *reflected) list(ctx context.Context, next page) (_ *metav1.PartialObjectMetadataList, err error) {
+	defer r.turn.giveOn(&err)
+	if err := r.awaitList(); err != nil {
 		return nil, err
 	}
 	of := r.store.gvr.GroupResource()

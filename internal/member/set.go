@@ -16,6 +16,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/internal/fair"
 	"refract.dev/match"
 	"refract.dev/placement"
 )
@@ -55,6 +56,7 @@ type Set struct {
 	clusters atomic.Pointer[[]placement.Cluster]
 	again    chan event.GenericEvent // Clusters to look at without delay.
 	sweeps   sweeper
+	turns    *fair.Places // Of lists; nil before the first member.
 }
 
 type joined struct {
@@ -225,6 +227,10 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 		s.mu.Unlock()
 		return j.member, nil
 	}
+	if s.turns == nil {
+		s.turns = newTurns()
+	}
+	turns := s.turns
 	s.mu.Unlock()
 	var m *Member
 	m, err := newMember(name, cfg, observer{
@@ -246,6 +252,7 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 				s.OnListed(m, of, known)
 			}
 		},
+		turns: turns,
 	}, s.Served, s.Log.WithValues("cluster", name))
 	if err != nil {
 		return nil, err

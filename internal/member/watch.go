@@ -110,7 +110,7 @@ func (w *watches) settle() {
 func (w *watches) start(t *typeWatch) {
 	ctx, stop := context.WithCancel(w.api.lifetime.ctx)
 	t.stop, t.resting = stop, false
-	r := w.reflector(ctx, &reflected{ctx, t.store, w.notify, w.observer.listed})
+	r := w.reflector(ctx, &reflected{ctx, t.store, w.notify, w.observer.listed, turn{turns: w.observer.turns, member: w.member}})
 	w.api.lifetime.watches.Go(func() {
 		if reflector.Run(ctx, r, pauses) {
 			w.retire(ctx, t)
@@ -142,15 +142,11 @@ func reflect[O metav1.Object, L runtime.Object](
 			}
 			return found, nil
 		},
-		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (watch.Interface, error) {
+		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (_ watch.Interface, err error) {
+			defer r.turn.giveOn(&err)
 			o.LabelSelector = managed
 			lists := o.SendInitialEvents != nil && *o.SendInitialEvents
-			if lists {
-				if err := r.store.beginList(life); err != nil {
-					return nil, w.onError(life, r.store, "watch", err)
-				}
-			}
-			if err := next.pace(ctx, lists); err != nil {
+			if err := r.awaitWatch(ctx, &next, lists); err != nil {
 				return nil, w.onError(life, r.store, "watch", err)
 			}
 			ctx, end := context.WithCancel(ctx)

@@ -1,0 +1,74 @@
+package member
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"refract.dev/internal/fair"
+)
+
+// only are turns of which there is one at a time.
+func only() *fair.Places { return fair.New(fair.Options{Places: 1, Each: 2, All: 2}) }
+
+// TestTurn ends when it is given back, when its member leaves, and when it has lasted too long.
+func TestTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := only(), time.Now()
+		take := func(member string, life context.Context, want time.Duration) *turn {
+			t.Helper()
+			taken := &turn{turns: turns, member: member}
+			if err := taken.take(life); err != nil || time.Since(began) != want {
+				t.Errorf("take() of %s: want it after %s, got %s, %v", member, want, time.Since(began), err)
+			}
+			return taken
+		}
+		first := take("a", t.Context(), 0)
+		take("b", t.Context(), longestTurn)
+		first.give() // It is not given back a second time.
+		life, end := context.WithCancel(t.Context())
+		third := take("c", life, 2*longestTurn)
+		end()
+		take("d", t.Context(), 2*longestTurn).give()
+		if err := third.take(life); !errors.Is(err, context.Canceled) {
+			t.Errorf("take() of a member that has left: want %v, got %v", context.Canceled, err)
+		}
+		fifth := take("e", t.Context(), 2*longestTurn)
+		if err := fifth.take(t.Context()); err != nil || time.Since(began) != 2*longestTurn {
+			t.Errorf("take() of who has its turn: want another at once, got it after %s, %v", time.Since(began), err)
+		}
+	})
+}
+
+// TestListsTakeTurns: as many lists are under way as may be, and the next begins when one has ended.
+func TestListsTakeTurns(t *testing.T) {
+	slow := newStub(t)
+	asked, answered := make(chan struct{}), make(chan struct{})
+	slow.Server.Close()
+	slow.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if q := r.URL.Query(); r.URL.Path == "/api/v1/configmaps" && q.Get("watch") == "" {
+			close(asked)
+			<-answered
+		}
+		slow.ServeHTTP(w, r)
+	}))
+	turns := only()
+	first, second := connect(t, slow), connect(t, newStub(t))
+	first.Copies.watches.observer.turns, second.Copies.watches.observer.turns = turns, turns
+	listed := first.Copies.Watch(configMaps)
+	<-asked
+	next := second.Copies.Watch(configMaps)
+	eventually(t, "the second list waits for the first", func() bool {
+		ctx, end := context.WithTimeout(t.Context(), time.Millisecond)
+		defer end()
+		_, err := turns.Take(ctx, "another", 2) // There is no room to wait beside it.
+		return errors.Is(err, fair.ErrFull)
+	})
+	close(answered)
+	<-listed
+	<-next
+}
