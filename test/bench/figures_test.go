@@ -104,7 +104,7 @@ var rows = []struct {
 	{"**the label of one cluster changes**, and all its copies with it", func(m *measured) string { return inSeconds(m.Figures["label-s"]) }},
 	{"**a cluster joins**: until it has all its copies", func(m *measured) string { return inSeconds(m.Figures["newcomer-s"]) }},
 	{"**restart** (kill -9): at work; all copies watched; all types looked through", func(m *measured) string {
-		return inSeconds(m.Figures["restart-s"]) + "; " + sinceMeasured(m.Figures, "restart-watched-s") + "; " + inSeconds(m.Figures["restart-settled-s"])
+		return inSeconds(m.Figures["restart-s"]) + "; " + sinceMeasured(m.Figures, "restart-watched-s") + "; " + sinceMeasured(m.Figures, "restart-settled-s")
 	}},
 	{"writes on members by it", func(m *measured) string { return fmt.Sprintf("**%.0f**", m.Figures["restart-writes"]) }},
 	{"**nothing changes**: share of one processor", func(m *measured) string { return fmt.Sprintf("%.1f %%", m.Figures["steady-%cpu"]) }},
