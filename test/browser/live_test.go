@@ -89,6 +89,7 @@ func TestLive(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { kubectl("member-1", "", append([]string{"uncordon"}, strings.Fields(nodes)...)...) }) // Others get the cluster next.
 	kubectl("member-1", "", append([]string{"cordon"}, strings.Fields(nodes)...)...)
 	kubectl("member-1", "", "delete", "pods", "--namespace=shop", "--selector=app=web", "--wait=false")
 	harness.Eventually(t, "the copy is not ready on the member", func(ctx context.Context) error {
