@@ -44,7 +44,7 @@ type observer struct {
 }
 
 // listed is told that it may be known now which copies of a type there are, or, if known is false, that there is an error which says why
-// it is not. AllTypes stands for each type of which it was not known whether there are any.
+// it is not. AllTypes stands for all: which of them have copies is known, or why that is not.
 type listed func(of schema.GroupResource, known bool)
 
 // AllTypes stands for all types.

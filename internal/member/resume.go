@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// watchSpacing is the least time between the beginnings of two watches of a type, however often they are cut, and between two that
-	// begin with a list, whatever the answers: after one that says that a version has expired a reflector asks again without a pause.
+	// watchSpacing is the least time between the beginnings of two watches of a type that go on, however often they are cut, and between two
+	// that begin with a list, whatever the answers: after one that says that a version has expired a reflector asks again without a pause.
 	watchSpacing = time.Second
 	// longAway is after what time everything is listed that a member has which could not be watched. Until then what is there can hardly
 	// be another state of the same cluster, as from a backup.

@@ -29,8 +29,8 @@ type Set struct {
 	OnCopy func(m *Member, key Key)
 	// OnReadiness is called when the readiness of a copy, or its message, changed.
 	OnReadiness func(m *Member, key Key)
-	// OnListed is called when copies of a type, or of [AllTypes], that were [Unlisted] may not be so any more. If known is false there is
-	// an error that says why they are.
+	// OnListed is called when copies of a type, or of [AllTypes], that were [Unlisted] may not be so any more. If known is false there may
+	// be an error that says why they are.
 	OnListed func(m *Member, of schema.GroupResource, known bool)
 	// Health returns what is asked of a copy beside what its status says; nil for nothing. Nil
 	// means that nothing is asked of any. What was asked of a copy before it is asked anew is asked

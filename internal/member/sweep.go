@@ -189,7 +189,8 @@ func (s *sweep) oneType(ctx context.Context, gvr schema.GroupVersionResource, as
 	case err != nil:
 		return fmt.Errorf("listing %s: %w", gvr.GroupResource(), err)
 	}
-	s.copies.unwatched.hasNone(gvr.GroupResource(), asked)
-	s.copies.watches.observer.listed(gvr.GroupResource(), true)
+	if s.copies.unwatched.hasNone(gvr.GroupResource(), asked) {
+		s.copies.watches.observer.listed(gvr.GroupResource(), true)
+	}
 	return nil
 }

@@ -162,14 +162,17 @@ func (u *unwatched) accept(resource schema.GroupResource) {
 	delete(u.refused, resource)
 }
 
-// hasNone records that a sweep found no copies of a type, unless another was asked for since: the member may be another.
-func (u *unwatched) hasNone(resource schema.GroupResource, asked int) {
+// hasNone records that a sweep found no copies of a type, unless another was asked for since: the member may be another. It reports whether
+// it is known now.
+func (u *unwatched) hasNone(resource schema.GroupResource, asked int) (known bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
-	if u.asked == asked {
-		u.without[resource] = true
-	}
 	delete(u.refused, resource)
+	if u.asked != asked {
+		return false
+	}
+	u.without[resource] = true
+	return true
 }
 
 // knowsNone reports whether a type was found to have no copies.

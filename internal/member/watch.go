@@ -160,7 +160,7 @@ func reflect[O metav1.Object, L runtime.Object](
 			defer done()
 			events, err := by.watch(resumable(ctx, &goesOn), gvr, o)
 			if lists && apierrors.IsInvalid(err) {
-				return nil, err // The API server knows no watches that begin with a list: it is asked for one, and then it is known how that went.
+				return nil, brief(err) // The API server knows no watches that begin with a list: it is asked for one, and then it is known how that went.
 			}
 			told := w.onError(life, r.store, "watch", err)
 			if lists || life.Err() != nil {

@@ -135,6 +135,7 @@ func TestExpiredLists(t *testing.T) {
 	e := &expired{stub: newStub(t), asked: make(chan time.Time)}
 	e.Server.Close()
 	e.Server = httptest.NewTLSServer(e)
+	t.Cleanup(e.Server.Close)
 	m := connect(t, e.stub)
 	m.Copies.Watch(configMaps)
 	first := <-e.asked

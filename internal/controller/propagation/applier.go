@@ -359,7 +359,7 @@ func (a *applier) answered() {
 	}
 }
 
-// listed has looked at what waits to be known, as there is more known of the copies of a type on the cluster, or why there is not.
+// listed has looked at what waits to be known, as the copies of a type on the cluster may be known now, or why they could not be listed.
 func (a *applier) listed(of schema.GroupResource, known bool) {
 	for _, key := range a.unlisted.listed(of, known) {
 		a.queue.add(key, priorityResync)

@@ -38,8 +38,8 @@ func (u *unlisted) look(key Key) (lists int64) {
 	return u.lists
 }
 
-// wait has a copy wait until [unlisted.listed] is called, and returns when it is looked at again at the latest. That is soon if a list
-// has ended since [unlisted.look]. Failed is whether it is known that its list failed.
+// wait has a copy wait until [unlisted.listed] is told of its type, and returns when it is looked at again at the latest. That is soon if a
+// list has ended or failed since [unlisted.look]. Failed is whether the copy is known to be one whose list failed.
 func (u *unlisted) wait(key Key, lists int64, failed bool) time.Duration {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -56,8 +56,8 @@ func (u *unlisted) wait(key Key, lists int64, failed bool) time.Duration {
 	return unlistedRetry
 }
 
-// listed is told that the list of a type, or of [member.AllTypes], has ended, or, if its copies are not known by it, has failed. It returns
-// what is to be looked at, which does not wait any more.
+// listed is told that a list of a type, or of [member.AllTypes], has ended. Known is whether its copies are known now; if not, it has failed.
+// It returns what is to be looked at, which does not wait any more.
 func (u *unlisted) listed(of schema.GroupResource, known bool) (next []Key) {
 	u.mu.Lock()
 	defer u.mu.Unlock()

@@ -91,12 +91,20 @@ func TestWaitsForItsList(t *testing.T) {
 				apply()
 				return statusOf(a.state, key) == tc.want
 			})
-			g.depot.change(func() { g.refuse = nil })
-			until("it waits no longer for a list that failed before", func() bool {
+			if tc.refuse == nil {
+				return
+			}
+			waits := func() bool {
 				a.unlisted.mu.Lock()
 				defer a.unlisted.mu.Unlock()
-				return len(a.unlisted.waiting) == 0
+				return len(a.unlisted.waiting) > 0
+			}
+			until("it waits for another list", func() bool {
+				apply()
+				return waits()
 			})
+			g.depot.change(func() { g.refuse = nil })
+			until("it waits no longer, as that has ended", func() bool { return !waits() })
 		})
 	}
 }
