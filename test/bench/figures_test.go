@@ -191,7 +191,9 @@ func drawPanel(p *strings.Builder, fleets []*measured, lines map[string]string) 
 	low, high := math.Inf(1), math.Inf(-1)
 	for _, m := range fleets {
 		for _, unit := range lines {
-			low, high = min(low, math.Log10(m.Figures[unit])), max(high, math.Log10(m.Figures[unit]))
+			if value := m.Figures[unit]; value > 0 { // Else it was not measured.
+				low, high = min(low, math.Log10(value)), max(high, math.Log10(value))
+			}
 		}
 	}
 	low, high = math.Floor(low), math.Ceil(high)
@@ -219,8 +221,12 @@ func drawPanel(p *strings.Builder, fleets []*measured, lines map[string]string) 
 		x(math.Pow(10, first)), y(math.Pow(10, low)), x(math.Pow(10, first+decades)), y(math.Pow(10, low+decades)))
 	for i, what := range slices.Sorted(maps.Keys(lines)) {
 		for _, m := range fleets {
+			value := m.Figures[lines[what]]
+			if value <= 0 {
+				continue
+			}
 			fmt.Fprintf(p, `<circle cx="%.1f" cy="%.1f" r="3.5" fill="%s"><title>%s, %d × %d: %.1f</title></circle>`+"\n",
-				x(m.copies()), y(m.Figures[lines[what]]), colors[i], what, m.Members, m.Objects, m.Figures[lines[what]])
+				x(m.copies()), y(value), colors[i], what, m.Members, m.Objects, value)
 		}
 		fmt.Fprintf(p, `<text x="%d" y="%d" fill="%s">%s</text>`+"\n", plotLeft+8, plotTop+14+14*i, colors[i], what)
 	}
