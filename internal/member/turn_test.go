@@ -3,6 +3,7 @@ package member
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -44,6 +45,32 @@ func TestTurn(t *testing.T) {
 	})
 }
 
+// TestTurnsOfOneMember: whoever serves a member may have as many lists last as they like, and others begin at once nevertheless.
+func TestTurnsOfOneMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		turns, began := newTurns(), time.Now()
+		took := make(chan time.Duration, listsAtOnce)
+		for range listsAtOnce {
+			go func() {
+				hostile := &turn{turns: turns, member: "hostile"}
+				if err := hostile.take(t.Context()); err == nil {
+					took <- time.Since(began)
+				}
+			}()
+		}
+		synctest.Wait()
+		if n := len(took); n != listsAtOnce/2 {
+			t.Errorf("want %d lists of one member under way, got %d", listsAtOnce/2, n)
+		}
+		for i := range listsAtOnce / 2 {
+			other := &turn{turns: turns, member: fmt.Sprint("m-", i)}
+			if err := other.take(t.Context()); err != nil || time.Since(began) > 0 {
+				t.Fatalf("take() of another member: want it at once, got it after %s, %v", time.Since(began), err)
+			}
+		}
+	})
+}
+
 // TestListsTakeTurns: as many lists are under way as may be, and the next begins when one has ended.
 func TestListsTakeTurns(t *testing.T) {
 	slow := newStub(t)
@@ -52,10 +79,14 @@ func TestListsTakeTurns(t *testing.T) {
 	slow.Server = httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if q := r.URL.Query(); r.URL.Path == "/api/v1/configmaps" && q.Get("watch") == "" {
 			close(asked)
-			<-answered
+			select {
+			case <-answered:
+			case <-r.Context().Done():
+			}
 		}
 		slow.ServeHTTP(w, r)
 	}))
+	t.Cleanup(slow.Server.Close)
 	turns := only()
 	first, second := connect(t, slow), connect(t, newStub(t))
 	first.Copies.watches.observer.turns, second.Copies.watches.observer.turns = turns, turns
