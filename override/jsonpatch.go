@@ -196,10 +196,14 @@ func (a *patchAction) write(r *rendering, by *tree.Author) (tree.Change, error) 
 	case a.empty != nil:
 		return r.doc.Set(a.at, a.empty)
 	case a.operator == corev1alpha1.OpRemove:
-		return r.doc.Remove(a.at)
+		c, err := r.doc.Remove(a.at)
+		if err != nil && r.wasLeft(a.at.String()) {
+			return tree.Change{Path: a.at.String(), Op: tree.OpReplace}, nil // It was removed for all clusters already.
+		}
+		return c, err
 	}
 	c, err := r.doc.Set(a.at, a.value)
-	if err == nil && c.Op == tree.OpAdd {
+	if err == nil && c.Op == tree.OpAdd && !r.wasLeft(c.Path) {
 		r.warnf(by, c.Path, "%s does not exist: replace has added it", c.Path)
 	}
 	return c, err

@@ -20,6 +20,7 @@ type rendering struct {
 	record   tree.Record
 	warnings []Warning
 	emptied  []emptied
+	left     []string // Places that were left to each cluster, before the rules.
 
 	budget  *Budget
 	work    int // Other than what the doc has copied.

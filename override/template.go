@@ -11,6 +11,7 @@ import (
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/local"
 	"refract.dev/podtemplate"
 	"refract.dev/tree"
 )
@@ -51,7 +52,25 @@ func begin(obj *unstructured.Unstructured) *rendering {
 	metadata["finalizers"] = noFinalizers
 	root["metadata"] = metadata
 	r.doc = tree.Edit(root, root, metadata, labels, annotations)
+	r.leave(obj.Object)
 	return r
+}
+
+// leave removes what the hub assigned: it precedes all rules.
+func (r *rendering) leave(object map[string]any) {
+	for _, place := range local.Assigned(object) {
+		c, err := r.doc.Remove(place)
+		if err != nil {
+			continue // A label or annotation that speaks to the hub is gone already.
+		}
+		r.note(c, local.ByHub)
+		r.left = append(r.left, place.String())
+	}
+}
+
+// wasLeft reports whether a place was left to each cluster.
+func (r *rendering) wasLeft(path string) bool {
+	return slices.ContainsFunc(r.left, func(left string) bool { return tree.Covers(left, path) })
 }
 
 // finish returns the object without what was left empty.

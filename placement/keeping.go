@@ -11,6 +11,7 @@ import (
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
 )
 
 // Keeping is how the copies of an object are to be kept, as its annotations say.
@@ -21,6 +22,8 @@ type Keeping struct {
 	Frozen bool
 	// RetainReplicas leaves spec.replicas of a copy that is there to its cluster.
 	RetainReplicas bool
+	// Left are fields that are sent to a cluster when a copy is created, and not afterwards.
+	Left []tree.Pattern
 	// DisableFollowing: nothing travels with the object, and it with nothing.
 	DisableFollowing bool
 	// Orphan says which copies stay when the object goes: OrphanAll, OrphanAdopted,
@@ -73,6 +76,7 @@ func KeepingOf(annotations map[string]string) (Keeping, []string) {
 		RetainReplicas:   r.flag(corev1alpha1.RetainReplicasAnnotation),
 		DisableFollowing: r.flag(corev1alpha1.DisableFollowingAnnotation),
 		Orphan:           r.oneOf(corev1alpha1.OrphanAnnotation, OrphanAll, OrphanAdopted),
+		Left:             r.left(),
 		Adopt:            r.adoption(),
 		Followers:        r.followers(),
 	}
@@ -169,6 +173,64 @@ func (r *annotationReader) followers() []Follower {
 		}
 	}
 	return good
+}
+
+// The most that [refractv1alpha1.LeftToMembersAnnotation] may hold.
+const (
+	mostLeft       = 100  // Pointers.
+	mostLeftLength = 1000 // Bytes of a pointer.
+)
+
+func (r *annotationReader) left() []tree.Pattern {
+	const key = refractv1alpha1.LeftToMembersAnnotation
+	text, ok := r.annotations[key]
+	if !ok {
+		return nil
+	}
+	var pointers []string
+	if err := json.Unmarshal([]byte(text), &pointers); err != nil {
+		r.warnf(key, `is not acted on: want a JSON array of JSON pointers, for example ["/spec/replicas"]: %v`, err)
+		return nil
+	}
+	if len(pointers) > mostLeft {
+		r.warnf(key, "is not acted on: want at most %d pointers, got %d", mostLeft, len(pointers))
+		return nil
+	}
+	var good []tree.Pattern
+	for i, pointer := range pointers {
+		pattern, err := leftField(pointer)
+		if err != nil {
+			r.warnf(key, "has an item [%d] that is not acted on: %v", i, err)
+			continue
+		}
+		if !slices.ContainsFunc(good, pattern.Equal) {
+			good = append(good, pattern)
+		}
+	}
+	return good
+}
+
+// leftField parses one pointer. What says which object this is, and what Refract keeps on
+// copies, cannot be left to a cluster.
+func leftField(pointer string) (tree.Pattern, error) {
+	if len(pointer) > mostLeftLength {
+		return tree.Pattern{}, fmt.Errorf("a pointer may have %d bytes, and this one has %d", mostLeftLength, len(pointer))
+	}
+	pattern, err := tree.ParsePattern(pointer)
+	if err != nil {
+		return tree.Pattern{}, err
+	}
+	keys := pattern.Keys()
+	switch {
+	case keys[0] == "apiVersion", keys[0] == "kind", keys[0] == "status", strings.HasSuffix(keys[0], "*"):
+		return tree.Pattern{}, fmt.Errorf("%q names no field that can be left to a cluster: want a field of the spec, a label or an annotation", pointer)
+	case keys[0] != "metadata":
+		return pattern, nil
+	case len(keys) == 3 && (keys[1] == "labels" || keys[1] == "annotations") && keys[2] != "*":
+		return pattern, nil
+	default:
+		return tree.Pattern{}, fmt.Errorf("%q is not a label or an annotation: of metadata, want /metadata/labels/KEY or /metadata/annotations/KEY", pointer)
+	}
 }
 
 // Lacking returns why an object must not be placed as it was read: something of it could not be converted to the

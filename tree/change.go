@@ -52,9 +52,14 @@ func (p Policy) String() string {
 	return p.Kind + " " + p.Namespace + "/" + p.Name
 }
 
-// Author is the place in a policy that asked for something.
+// Author is the place in a policy that asked for something, or Refract itself, which
+// leaves fields to each cluster.
 type Author struct {
-	Policy Policy `json:"policy"`
+	// Policy is zero if Left is set.
+	Policy Policy `json:"policy,omitzero"`
+	// Left is why Refract leaves a field to each cluster, without a policy that asks for it;
+	// empty for a policy.
+	Left string `json:"left,omitempty"`
 	// Rule is the index of the rule; [NoRule] when the policy as a whole is meant.
 	Rule int `json:"rule"`
 	// Overrider is the name of the list inside the rule, as in the manifest; empty
@@ -69,6 +74,9 @@ const NoRule = -1
 
 // String returns for example "OverridePolicy default/web rule 0 jsonpatch[2]".
 func (a Author) String() string {
+	if a.Left != "" {
+		return "left to the cluster: " + a.Left
+	}
 	if a.Rule == NoRule {
 		return a.Policy.String()
 	}

@@ -96,6 +96,7 @@ var core = []string{
 	"refract.dev/match/...",
 	"refract.dev/podtemplate/...",
 	"refract.dev/reference/...",
+	"refract.dev/local/...",
 	"refract.dev/override/...",
 	"refract.dev/placement/...",
 	"refract.dev/inject/...",

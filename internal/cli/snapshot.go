@@ -17,6 +17,7 @@ import (
 	"refract.dev/internal/offline/manifest"
 	"refract.dev/internal/offline/render"
 	"refract.dev/internal/output"
+	"refract.dev/local"
 )
 
 // snapshotOptions are the flags of snapshot.
@@ -88,10 +89,10 @@ func (o *snapshotOptions) run(ctx context.Context, s *streams, dir string) error
 // kept is what matters of an object of the hub: not what changes all the time, and
 // status only where it says where things are, or what may travel. It does not modify u.
 func kept(u *unstructured.Unstructured) map[string]any {
-	object := maps.Clone(u.Object)
+	object := maps.Clone(local.WithoutManagers(u.Object))
 	if metadata, ok := object["metadata"].(map[string]any); ok {
 		metadata = maps.Clone(metadata)
-		for _, key := range []string{"managedFields", "resourceVersion", "selfLink"} {
+		for _, key := range []string{"resourceVersion", "selfLink"} {
 			delete(metadata, key)
 		}
 		if annotations, ok := metadata["annotations"].(map[string]any); ok {

@@ -17,13 +17,6 @@ type Objects struct {
 	decode decoder
 }
 
-// ApplyAs writes the body by server-side apply under the name of another field
-// manager. Without force a field that somebody else manages makes a conflict.
-func (o *Objects) ApplyAs(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, body []byte, manager string, force bool) error {
-	_, err := o.api.patch(ctx, gvr, name, types.ApplyPatchType, body, metav1.PatchOptions{FieldManager: manager, Force: &force})
-	return err
-}
-
 // Patch changes an object by a JSON merge patch.
 func (o *Objects) Patch(ctx context.Context, gvr schema.GroupVersionResource, name types.NamespacedName, mergePatch []byte) error {
 	_, err := o.api.patch(ctx, gvr, name, types.MergePatchType, mergePatch, metav1.PatchOptions{FieldManager: FieldManager})

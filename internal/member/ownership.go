@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha256"
 	"encoding/hex"
+	"encoding/json"
 	"runtime"
 	"slices"
 	"strconv"
@@ -15,6 +16,8 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/structured-merge-diff/v6/fieldpath"
+
+	"refract.dev/tree"
 )
 
 // FieldManager is the name under which Refract applies fields.
@@ -77,9 +80,50 @@ func (o Ownership) gained(before Ownership) bool {
 // between the two.
 func (o Ownership) AppliedWith(other Ownership) bool { return o.at == other.at }
 
-// Replicas reports whether .spec.replicas is in the set. Of a set that cannot be read it
-// says so if it may be.
-func (o Ownership) Replicas() bool { return o.fields != nil && o.fields.replicas }
+// MayHave reports whether the set may have a field of the pattern: it looks for its last key
+// alone. Of a set of which only the digest is kept it says so.
+func (o Ownership) MayHave(field tree.Pattern) bool {
+	if o.fields == nil {
+		return false
+	}
+	text := o.fields.json.Load()
+	keys := field.Keys()
+	prefix, many := strings.CutSuffix(keys[len(keys)-1], "*")
+	if text == nil || many && prefix == "" {
+		return true
+	}
+	key, err := json.Marshal("f:" + prefix)
+	return err != nil || strings.Contains(*text, string(key[:len(key)-1]))
+}
+
+// LostWithin reports whether all fields that are in o and not in now are among the fields of
+// the patterns. Of sets that differ and of which only digests are kept it says no.
+func (o Ownership) LostWithin(now Ownership, fields []tree.Pattern) bool {
+	switch {
+	case o.fields == nil || o.fields == now.fields:
+		return true
+	case !o.named() || !now.named():
+		return false
+	}
+	within := true
+	o.without(now).Leaves().Iterate(func(p fieldpath.Path) {
+		keys := keysOf(p)
+		within = within && slices.ContainsFunc(fields, func(f tree.Pattern) bool { return f.Covers(keys) })
+	})
+	return within
+}
+
+// keysOf returns the segments of the JSON pointer of a field, with * for an element of a list.
+func keysOf(p fieldpath.Path) []string {
+	keys := make([]string, len(p))
+	for i := range p {
+		keys[i] = "*"
+		if p[i].FieldName != nil {
+			keys[i] = *p[i].FieldName
+		}
+	}
+	return keys
+}
 
 // unnamed stands for fields that are gone from a set, or into one, of which only the
 // digest is kept.
@@ -195,9 +239,8 @@ func touches(e *metav1.ManagedFieldsEntry, fields *fieldpath.Set) bool {
 // fieldSet is a set of fields. There are no two in memory that are equal, however many
 // copies have it, on however many clusters: two are equal if their addresses are.
 type fieldSet struct {
-	sum      [sha256.Size]byte      // Of what canonical writes.
-	json     atomic.Pointer[string] // That, or nil if it is not kept.
-	replicas bool
+	sum  [sha256.Size]byte      // Of what canonical writes.
+	json atomic.Pointer[string] // That, or nil if it is not kept.
 }
 
 // setBytes is what a fieldSet takes without its json.
@@ -239,10 +282,10 @@ func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 	if ok {
 		return known.set
 	}
-	text, replicas, readable := canonical(raw, digest)
+	text, readable := canonical(raw, digest)
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	s := f.one(sha256.Sum256(text), replicas, by)
+	s := f.one(sha256.Sum256(text), by)
 	if readable && len(text) <= mostFields && s.json.Load() == nil && !f.name(s, string(text), by) {
 		return s // There may be room for its names the next time.
 	}
@@ -260,11 +303,11 @@ func (f *fieldSets) of(raw []byte, by *account) *fieldSet {
 }
 
 // one returns the set with this sum. The lock must be held.
-func (f *fieldSets) one(sum [sha256.Size]byte, replicas bool, by *account) *fieldSet {
+func (f *fieldSets) one(sum [sha256.Size]byte, by *account) *fieldSet {
 	if s := f.all[sum].Value(); s != nil {
 		return s
 	}
-	s := &fieldSet{sum: sum, replicas: replicas}
+	s := &fieldSet{sum: sum}
 	here := weak.Make(s)
 	f.all[sum] = here
 	if by != nil {
@@ -308,15 +351,15 @@ func (f *fieldSets) forget(by *account) {
 
 // canonical writes a set in one way, whatever order and escapes an API server
 // prefers. What cannot be read as a set, or is too long to be, is written as its digest: it is
-// equal to itself. Replicas says whether .spec.replicas is, or may be, in it.
-func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, replicas, readable bool) {
+// equal to itself.
+func canonical(raw []byte, digest [sha256.Size]byte) (text []byte, readable bool) {
 	s := &fieldpath.Set{}
 	if len(raw) <= mostSet && s.FromJSON(bytes.NewReader(raw)) == nil {
 		if sorted, err := s.ToJSON(); err == nil {
-			return sorted, s.Has(fieldpath.MakePathOrDie("spec", "replicas")), true
+			return sorted, true
 		}
 	}
-	return hex.AppendEncode(nil, digest[:]), bytes.Contains(raw, []byte(`"f:replicas"`)), false
+	return hex.AppendEncode(nil, digest[:]), false
 }
 
 // text is a string of which there is one in memory, however many copies have it.

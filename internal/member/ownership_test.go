@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"refract.dev/tree"
 )
 
 // Records of a Deployment's managers as an API server wrote them: after it was
@@ -80,8 +82,8 @@ func TestOwnership(t *testing.T) {
 			if diff := cmp.Diff(tc.lost, before.Lost(now)); diff != "" {
 				t.Errorf("%s\nLost(): -want, +got:\n%s", tc.reason, diff)
 			}
-			if got := now.Replicas(); got != tc.replicas {
-				t.Errorf("%s\nReplicas(): want %t, got %t", tc.reason, tc.replicas, got)
+			if got := now.MayHave(replicas); got != tc.replicas {
+				t.Errorf("%s\nMayHave(/spec/replicas): want %t, got %t", tc.reason, tc.replicas, got)
 			}
 			if same := len(tc.lost) == 0; (now == before) != same || (now.Hash() == before.Hash()) != same {
 				t.Errorf("%s\nwant equal %t: %s, %s", tc.reason, same, before.Hash(), now.Hash())
@@ -98,16 +100,46 @@ func TestOwnership(t *testing.T) {
 
 const shrunk = `{"apiVersion":"apps/v1","fieldsType":"FieldsV1","fieldsV1":{"f:spec":{"f:replicas":{}}},"manager":"refract","operation":"Apply"}`
 
+// replicas is a field that is often left to a cluster.
+var replicas = tree.MustParsePattern("/spec/replicas")
+
+// TestLostWithin: fields that are left to a cluster may be lost.
+func TestLostWithin(t *testing.T) {
+	before := ours(managersOf(t, applied), roomy)
+	cases := map[string]struct {
+		reason string
+		now    string
+		fields []string
+		want   bool
+	}{
+		"Same":     {"Nothing is lost.", applied, nil, true},
+		"Left":     {"All that is lost is left to the cluster.", `[` + shrunk + `]`, []string{"/metadata", "/spec/selector", "/spec/template/*"}, true},
+		"More":     {"Something else is lost too.", `[` + shrunk + `]`, []string{"/spec/selector"}, false},
+		"Elements": {"* stands for an element of a list.", `[` + shrunk + `]`, []string{"/metadata/*", "/spec/selector", "/spec/template/metadata", "/spec/template/spec/containers/*/image", "/spec/template/spec/containers/*/name", "/spec/template/spec/containers/*/env"}, true},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			var fields []tree.Pattern
+			for _, f := range tc.fields {
+				fields = append(fields, tree.MustParsePattern(f))
+			}
+			if got := before.LostWithin(ours(managersOf(t, tc.now), roomy), fields); got != tc.want {
+				t.Errorf("%s\nLostWithin() is %t", tc.reason, got)
+			}
+		})
+	}
+}
+
 func TestNoOwnership(t *testing.T) {
 	var none Ownership
-	if none.Hash() != "" || none.Replicas() || none.Lost(none) != nil {
+	if none.Hash() != "" || none.MayHave(replicas) || none.Lost(none) != nil {
 		t.Error("the zero Ownership has no fields")
 	}
 	if h, seconds, _ := strings.Cut(ours(managersOf(t, applied), roomy).Hash(), "@"); len(h) != 16 || seconds != "1795276073" {
 		t.Errorf("Hash(): want 16 characters, as it is kept in reports, and the time, got %q and %q", h, seconds)
 	}
 	broken := []metav1.ManagedFieldsEntry{{Manager: FieldManager, Operation: metav1.ManagedFieldsOperationApply, FieldsV1: metav1.NewFieldsV1(`{"x":`)}}
-	if o := ours(broken, roomy); o == none || o.Replicas() || o != ours(broken, roomy) {
+	if o := ours(broken, roomy); o == none || o != ours(broken, roomy) {
 		t.Error("a set that cannot be read is equal to itself, and has no fields")
 	}
 }
@@ -211,9 +243,8 @@ func TestLongSets(t *testing.T) {
 	if long.Hash() == o.Hash() || long.Hash() != owned(" "+above, by).Hash() {
 		t.Error("above the bound: want it known whether it changed")
 	}
-	replicas := owned(strings.TrimSuffix(above, "}")+`,"f:spec":{"f:replicas":{}}}`, by)
-	if !replicas.Replicas() || long.Replicas() {
-		t.Error("above the bound: want the replicas known, which are kept for others")
+	if !long.MayHave(replicas) {
+		t.Error("above the bound: want any field possible")
 	}
 
 	full := newAccount()

@@ -44,6 +44,16 @@ const (
 	RemoveAfterAnnotation = Prefix + "remove-after"
 )
 
+// LeftToMembersAnnotation on an object of the hub names fields that each member decides on: a JSON array of
+// JSON pointers, in which * stands for each element of a list or each key of a map. Refract sends these fields
+// when it creates a copy, if the hub has them, and not afterwards.
+const LeftToMembersAnnotation = Prefix + "left-to-members"
+
+// AssignedAnnotation is on objects as Refract keeps and exports them: the fields that the hub's API server or its
+// controllers assigned, according to metadata.managedFields, which is not kept: a JSON array of JSON pointers. On
+// the hub the annotation has no effect.
+const AssignedAnnotation = Prefix + "assigned"
+
 // UnconvertedAnnotation is on an object of which something could not be converted to the version that it is in: a
 // JSON object of texts, which say what, by the version that it is from.
 const UnconvertedAnnotation = Prefix + "unconverted"

@@ -259,8 +259,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	a.guard.stays(key)
 	r := a.statusFor(key, p)
 	r.adopted = r.adopted || have.Adopted
-	with := (*body).forNew
-	known := func(b *body) []byte { return b.forKnown(have.UID, r.adopted) }
+	known := false
 	switch {
 	case found == member.Present && have.Native:
 		return a.native(key, r)
@@ -269,7 +268,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 			return a.exists(key, r, have)
 		}
 		r.adopted = true
-		with = known
+		known = true
 	case found == member.Present && have.Deleting:
 		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
 		r.message = "the copy that is there is being deleted; it is written anew when it is gone"
@@ -286,9 +285,9 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 			return a.leaveDrifted(key, r, drift, left)
 		}
 		r.drift = cmp.Or(drift, r.drift)
-		with = known
+		known = true
 	case found == member.Present:
-		with = known
+		known = true
 	case r.state == refractv1alpha1.StateSynced && r.hash == t.variant.hash:
 		drift := r.corrected(nil, "")
 		drift.Deleted = true
@@ -305,8 +304,12 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
-	if err := a.handOver(ctx, key, t.variant, have, found); err != nil {
-		return a.refused(ctx, key, p, t, r, fmt.Errorf("leaving spec.replicas to the cluster: %w", err))
+	with := func(b *body) ([]byte, error) { return b.forNew(), nil }
+	if known {
+		var err error
+		if with, err = a.bodyForKnown(ctx, key, t.variant, have, r.adopted); err != nil {
+			return a.refused(ctx, key, p, t, r, fmt.Errorf("reading the fields that are left to the cluster: %w", err))
+		}
 	}
 	if err := a.write(ctx, key, p, t, with); err != nil {
 		return a.refused(ctx, key, p, t, r, err)
@@ -330,7 +333,7 @@ func (a *applier) applyInTurn(ctx context.Context, key Key, p *desiredState, t *
 }
 
 // write writes a copy.
-func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target, with func(*body) []byte) error {
+func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target, with writing) error {
 	b := a.renderer.bodyOf(key, p, t, a.member.Name)
 	if b == nil {
 		return errOutdated
@@ -338,7 +341,11 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 	if err := a.arrived(ctx, key, p, t); err != nil {
 		return err
 	}
-	err := a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, with(b))
+	text, err := with(b)
+	if err != nil {
+		return fmt.Errorf("encoding the copy: %w", err)
+	}
+	err = a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, text)
 	a.unanswered.note(key, err)
 	a.wrote(err)
 	return err
@@ -414,7 +421,7 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 		// A namespace that copies needed before its own copy came, or what the object
 		// asks to take over.
 		r.adopted = have.MadeFor != a.hub
-		err = a.write(ctx, key, p, t, func(b *body) []byte { return b.forKnown(have.UID, r.adopted) })
+		err = a.write(ctx, key, p, t, func(b *body) ([]byte, error) { return b.forKnown(have.UID, r.adopted), nil })
 		if errors.Is(err, errOutdated) {
 			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 		}

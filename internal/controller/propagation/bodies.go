@@ -215,7 +215,7 @@ func (p *desiredState) encodeFor(obj *unstructured.Unstructured, cluster *match.
 	if v.Err != nil {
 		return nil
 	}
-	c, err := encode(v.Object, p.gvr, source, &p.keeping)
+	c, err := encode(v.Object, p.gvr, source, &p.keeping, leftTo(&p.keeping, v.Changes))
 	if err != nil {
 		return nil
 	}

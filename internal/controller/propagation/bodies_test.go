@@ -3,6 +3,7 @@ package propagation
 import (
 	"context"
 	"fmt"
+	"slices"
 	"runtime"
 	"strings"
 	"testing"
@@ -242,7 +243,7 @@ func TestEncodeFor(t *testing.T) {
 				cluster := &s.clusters[i].Cluster
 				want := p.targets[cluster.Name].variant
 				got := p.encodeFor(obj, cluster, policies, sourceOf(s.hub, p.uid, p.gvr.GroupResource(), "shop", "web"))
-				if got == nil || got.hash != want.hash || got.size != want.size || got.retained != want.retained || got.gvr != want.gvr {
+				if got == nil || got.hash != want.hash || got.size != want.size || !slices.EqualFunc(got.left, want.left, tree.Pattern.Equal) || got.gvr != want.gvr {
 					t.Fatalf("%s\nencodeFor(): want %+v, got %+v", tc.reason, want.content, got)
 				}
 				if diff := cmp.Diff(string(want.body.Load().forNew()), string(got.body.Load().forNew())); diff != "" {
@@ -261,14 +262,14 @@ func TestEncodeFor(t *testing.T) {
 
 // TestLargestCopy is about the bytes that API servers read.
 func TestLargestCopy(t *testing.T) {
-	empty, err := encode(configMapOf("big", 0), configMaps, "hub/1", &placement.Keeping{})
+	empty, err := encode(configMapOf("big", 0), configMaps, "hub/1", &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := encode(configMapOf("big", maxBody-empty.size), configMaps, "hub/1", &placement.Keeping{}); err != nil {
+	if _, err := encode(configMapOf("big", maxBody-empty.size), configMaps, "hub/1", &placement.Keeping{}, nil); err != nil {
 		t.Errorf("A copy may have as many: %v", err)
 	}
-	if _, err := encode(configMapOf("big", maxBody-empty.size+1), configMaps, "hub/1", &placement.Keeping{}); err == nil {
+	if _, err := encode(configMapOf("big", maxBody-empty.size+1), configMaps, "hub/1", &placement.Keeping{}, nil); err == nil {
 		t.Error("One byte more fails it.")
 	}
 }

@@ -451,7 +451,7 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 			m.allowed = m.allowed && v.Err == nil && len(without) == 0
 		}
 		if v.Err == nil {
-			c, err := encode(v.Object, p.gvr, source, &p.keeping)
+			c, err := encode(v.Object, p.gvr, source, &p.keeping, leftTo(&p.keeping, v.Changes))
 			t.err = err
 			if err == nil {
 				t.variant = p.variant(c, v.Changes, secret)

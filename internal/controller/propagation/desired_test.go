@@ -386,15 +386,15 @@ func keyOf(resource, name string) Key {
 func TestEncode(t *testing.T) {
 	obj := deployment(nil, nil, false)
 	rendered := override.Template(obj)
-	first, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{})
+	first, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	again, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{})
+	again, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	other, err := encode(rendered, deployments, "hub/other", &placement.Keeping{})
+	other, err := encode(rendered, deployments, "hub/other", &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -410,7 +410,7 @@ func TestEncode(t *testing.T) {
 	if got := string(first.body.Load().forKnown("u-1", true)); !strings.Contains(got, `"refract.dev/adopted":"true"`) {
 		t.Errorf("forKnown() of an adopted copy: got %s", got)
 	}
-	retained, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{RetainReplicas: true})
+	retained, err := encode(rendered, deployments, "hub/uid", &placement.Keeping{}, leftTo(&placement.Keeping{RetainReplicas: true}, nil))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,16 +1,12 @@
 package propagation
 
 import (
-	"context"
-	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utiljson "k8s.io/apimachinery/pkg/util/json"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -128,11 +124,11 @@ func (a *applier) drift(key Key, r *clusterStatus, t *target, have member.Copy) 
 		return nil
 	}
 	lost := r.owned.Lost(have.Owned)
-	if t.variant.retained && r.owned == (member.Ownership{}) {
-		return nil // After a restart the lost fields are unknown: it is written once more, without replicas.
+	if len(t.variant.left) > 0 && r.owned == (member.Ownership{}) {
+		return nil // After a restart the lost fields are unknown: the copy is written once more, without those that are left.
 	}
-	if t.variant.retained && have.Owned.AppliedWith(r.owned) && (len(lost) == 0 || slices.Equal(lost, []string{".spec.replicas"})) {
-		r.owned = have.Owned // It is the cluster's now, and has just been taken.
+	if len(t.variant.left) > 0 && have.Owned.AppliedWith(r.owned) && r.owned.LostWithin(have.Owned, t.variant.left) {
+		r.owned = have.Owned // The fields belong to the cluster now.
 		return nil
 	}
 	if len(lost) == 0 && r.owned != (member.Ownership{}) {
@@ -180,32 +176,3 @@ func (a *applier) leaveDrifted(key Key, r clusterStatus, drift *refractv1alpha1.
 		", again and again: it is corrected less often now. Let one of the two own it: for replicas, annotation " + corev1alpha1.RetainReplicasAnnotation
 	return a.done(key, r, left)
 }
-
-// handOver gives spec.replicas to another field manager, so that it stays as it is
-// when Refract does not send it any more, if it did.
-func (a *applier) handOver(ctx context.Context, key Key, v *variant, have member.Copy, found member.Lookup) error {
-	if found != member.Present || !v.retained || !have.Owned.Replicas() {
-		return nil
-	}
-	obj, err := a.member.Objects.ReadWhole(ctx, v.gvr, key.NamespacedName)
-	if err != nil {
-		return err
-	}
-	n, ok, err := unstructured.NestedInt64(obj.Object, "spec", "replicas")
-	if err != nil || !ok {
-		return nil //nolint:nilerr // There is none to be kept.
-	}
-	body, err := json.Marshal(map[string]any{
-		"apiVersion": obj.GetAPIVersion(), "kind": obj.GetKind(),
-		"metadata": map[string]any{"name": key.Name, "namespace": key.Namespace, "uid": obj.GetUID(), "resourceVersion": obj.GetResourceVersion()},
-		"spec":     map[string]any{"replicas": n},
-	})
-	if err != nil {
-		return err
-	}
-	return a.member.Objects.ApplyAs(ctx, v.gvr, key.NamespacedName, body, retainer, true)
-}
-
-// retainer is the field manager of what is left to the cluster until somebody
-// there changes it.
-const retainer = member.FieldManager + "-retained"

@@ -18,6 +18,7 @@ import (
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/internal/member"
 	"refract.dev/placement"
+	"refract.dev/tree"
 )
 
 // maxBody is how many bytes a copy may be written with, as JSON. An API server reads
@@ -29,8 +30,8 @@ const maxBody = 3 << 20
 type content struct {
 	gvr  schema.GroupVersionResource
 	hash string
-	// retained is whether spec.replicas is left to the cluster.
-	retained bool
+	// left are the fields that Refract does not send to a copy that exists: see [leftTo].
+	left []tree.Pattern
 	// size is that of the body in bytes.
 	size int
 	// body is nil while nobody is about to write the copy, and where there is no room
@@ -40,15 +41,14 @@ type content struct {
 	covered atomic.Pointer[member.Ownership]
 }
 
-// body is the JSON of a copy.
-type body struct {
-	// head is the metadata without its opening brace, rest the other members
-	// without theirs: what is said of the copy that is there comes before.
-	head, rest []byte
-	// kept is rest without what is left to the cluster once the copy is there: equal
-	// to rest unless replicas are retained.
-	kept []byte
-}
+// body is the JSON of a copy, for a new one and for one that exists. The two are equal unless
+// fields are left to the cluster.
+type body struct{ created, kept pieces }
+
+// pieces are the JSON of a copy in two pieces: head is the metadata without its opening brace,
+// rest the other members without theirs. What the request says of the existing copy comes
+// before head.
+type pieces struct{ head, rest []byte }
 
 // hashLength is that of a content hash: 128 bits of SHA-256, in hexadecimal.
 const hashLength = 32
@@ -57,9 +57,55 @@ const hashLength = 32
 var unhashed = bytes.Repeat([]byte{'0'}, hashLength)
 
 // encode adds to a rendered object what marks a copy, and encodes it once for
-// all clusters.
-func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping) (*content, error) {
-	root := maps.Clone(obj.Object)
+// all clusters. Left are the fields that a copy that exists is written without; the content
+// hash does not depend on them.
+func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, source string, keeping *placement.Keeping, left []tree.Pattern) (*content, error) {
+	b, c := &body{}, &content{left: left}
+	var err error
+	if b.created, err = marked(obj.Object, source, keeping); err != nil {
+		return nil, err
+	}
+	b.kept = b.created
+	c.size = len(b.created.head) + len(b.created.rest)
+	if c.size > maxBody {
+		return nil, fmt.Errorf("the copy takes %d bytes as JSON, and API servers read %d", c.size, maxBody)
+	}
+	kept, err := withoutLeft(obj.Object, left)
+	if err != nil {
+		return nil, fmt.Errorf("leaving fields to the cluster: %w", err)
+	}
+	if kept != nil {
+		if b.kept, err = marked(kept, source, keeping); err != nil {
+			return nil, err
+		}
+		c.size += len(b.kept.head) + len(b.kept.rest)
+	}
+	digest := sha256.New()
+	digest.Write([]byte("{"))
+	digest.Write(b.kept.head)
+	digest.Write(b.kept.rest)
+	hash := hex.EncodeToString(digest.Sum(nil))[:hashLength]
+	for _, p := range []pieces{b.created, b.kept} {
+		mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
+		if at := bytes.Index(p.head, append(mark, unhashed...)); at >= 0 { // The two may share their head.
+			copy(p.head[at+len(mark):], hash)
+		}
+	}
+
+	// An override may have asked for another version of the type.
+	gv, err := schema.ParseGroupVersion(obj.GetAPIVersion())
+	if err != nil {
+		return nil, fmt.Errorf("apiVersion: %w", err)
+	}
+	gvr.Version = gv.Version
+	c.gvr, c.hash = gvr, hash
+	c.body.Store(b)
+	return c, nil
+}
+
+// marked encodes an object with what marks a copy. The place of the hash is [unhashed].
+func marked(object map[string]any, source string, keeping *placement.Keeping) (pieces, error) {
+	root := maps.Clone(object)
 	metadata, _ := root["metadata"].(map[string]any)
 	metadata = maps.Clone(metadata)
 	delete(root, "metadata")
@@ -72,65 +118,39 @@ func encode(obj *unstructured.Unstructured, gvr schema.GroupVersionResource, sou
 		annotations[refractv1alpha1.OrphanAnnotation] = keeping.Orphan
 	}
 	metadata["annotations"] = annotations
-
 	head, err := json.Marshal(metadata)
 	if err != nil {
-		return nil, fmt.Errorf("encoding metadata: %w", err)
+		return pieces{}, fmt.Errorf("encoding metadata: %w", err)
 	}
 	rest, err := json.Marshal(root)
 	if err != nil {
-		return nil, fmt.Errorf("encoding the object: %w", err)
+		return pieces{}, fmt.Errorf("encoding the object: %w", err)
 	}
-	b := &body{rest: rest[1:], kept: rest[1:]}
-	c := &content{size: len(head) + len(rest)}
-	if c.size > maxBody {
-		return nil, fmt.Errorf("the copy takes %d bytes as JSON, and API servers read %d", c.size, maxBody)
-	}
-	if keeping.RetainReplicas {
-		if c.retained, err = b.retain(root); err != nil {
-			return nil, err
-		}
-		c.size += len(b.kept)
-	}
-	digest := sha256.New()
-	digest.Write(head)
-	digest.Write(b.kept)
-	hash := hex.EncodeToString(digest.Sum(nil))[:hashLength]
-	mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
-	at := bytes.Index(head, append(mark, unhashed...))
-	copy(head[at+len(mark):], hash)
-
-	// An override may have asked for another version of the type.
-	gv, err := schema.ParseGroupVersion(obj.GetAPIVersion())
-	if err != nil {
-		return nil, fmt.Errorf("apiVersion: %w", err)
-	}
-	gvr.Version = gv.Version
-	b.head = head[1:]
-	c.gvr, c.hash = gvr, hash
-	c.body.Store(b)
-	return c, nil
+	return pieces{head[1:], rest[1:]}, nil
 }
 
-// retain leaves spec.replicas out of what a copy that is there is written with, and
-// reports whether the object is one that may have them.
-func (b *body) retain(root map[string]any) (retained bool, err error) {
-	spec, ok := root["spec"].(map[string]any)
-	if !ok {
-		return false, nil
+// withoutLeft returns the object without the fields that are left to the cluster; nil if it has
+// none of them.
+func withoutLeft(object map[string]any, left []tree.Pattern) (map[string]any, error) {
+	var doc *tree.Doc
+	for _, pattern := range left {
+		from := object
+		if doc != nil {
+			from = doc.Root()
+		}
+		for _, place := range pattern.Places(from) {
+			if doc == nil {
+				doc = tree.Edit(object)
+			}
+			if _, err := doc.Remove(place); err != nil {
+				return nil, err
+			}
+		}
 	}
-	if _, ok := spec["replicas"].(int64); !ok {
-		return true, nil
+	if doc == nil {
+		return nil, nil
 	}
-	root, spec = maps.Clone(root), maps.Clone(spec)
-	delete(spec, "replicas")
-	root["spec"] = spec
-	kept, err := json.Marshal(root)
-	if err != nil {
-		return true, fmt.Errorf("encoding the object: %w", err)
-	}
-	b.kept = kept[1:]
-	return true, nil
+	return doc.Root(), nil
 }
 
 func with(m map[string]any, key, value string) map[string]any {
@@ -143,27 +163,27 @@ func with(m map[string]any, key, value string) map[string]any {
 // forNew is the request body for a copy that is not there. An object that is
 // there in spite of that makes the API server answer with a conflict: no object
 // has ever had this resourceVersion.
-func (b *body) forNew() []byte { return b.with(`"resourceVersion":"1"`, b.head, b.rest) }
+func (b *body) forNew() []byte { return b.created.with(`"resourceVersion":"1"`) }
 
 // forKnown is the request body for the copy with this UID. Another object in its
 // place makes the API server answer with a conflict. Adopted marks a copy that was
 // there before it became one.
 func (b *body) forKnown(uid types.UID, adopted bool) []byte {
-	head := b.head
+	p := b.kept
 	if adopted {
 		mark := []byte(`"` + refractv1alpha1.AppliedAnnotation + `":"`)
-		at := bytes.Index(head, mark)
-		head = slices.Concat(head[:at], []byte(`"`+refractv1alpha1.AdoptedAnnotation+`":"true",`), head[at:])
+		at := bytes.Index(p.head, mark)
+		p.head = slices.Concat(p.head[:at], []byte(`"`+refractv1alpha1.AdoptedAnnotation+`":"true",`), p.head[at:])
 	}
-	return b.with(`"uid":"`+string(uid)+`"`, head, b.kept)
+	return p.with(`"uid":"` + string(uid) + `"`)
 }
 
-func (b *body) with(guard string, head, rest []byte) []byte {
-	all := make([]byte, 0, len(head)+len(rest)+len(guard)+16)
+func (p *pieces) with(guard string) []byte {
+	all := make([]byte, 0, len(p.head)+len(p.rest)+len(guard)+16)
 	all = append(all, `{"metadata":{`...)
 	all = append(all, guard...)
 	all = append(all, ',')
-	all = append(all, head...)
+	all = append(all, p.head...)
 	all = append(all, ',')
-	return append(all, rest...)
+	return append(all, p.rest...)
 }

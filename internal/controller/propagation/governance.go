@@ -239,7 +239,7 @@ func (p *desiredState) hashes(m *material, names []string, source string, all []
 		if v.Err != nil {
 			continue
 		}
-		c, err := encode(v.Object, p.gvr, source, &p.keeping)
+		c, err := encode(v.Object, p.gvr, source, &p.keeping, leftTo(&p.keeping, v.Changes))
 		if err != nil {
 			continue
 		}

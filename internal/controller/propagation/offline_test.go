@@ -150,7 +150,7 @@ var configMaps = schema.GroupVersionResource{Version: "v1", Resource: "configmap
 // hash is that of the copy that the controllers would make of an object.
 func hash(t *testing.T, object *unstructured.Unstructured) string {
 	t.Helper()
-	c, err := encode(object, configMaps, sourceOf("hub", "u-1", configMaps.GroupResource(), "shop", "web"), &placement.Keeping{})
+	c, err := encode(object, configMaps, sourceOf("hub", "u-1", configMaps.GroupResource(), "shop", "web"), &placement.Keeping{}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

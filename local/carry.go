@@ -1,0 +1,85 @@
+package local
+
+import (
+	"slices"
+
+	"refract.dev/tree"
+)
+
+// Carry returns body, which a field manager is about to apply to have, with the fields that
+// are left to the cluster and that this manager still owns, at the value that they have: an
+// API server removes a field that its only owner stops applying. Fields that body has are
+// not touched, nor are fields of list elements that body does not have. It returns nil if
+// there is nothing to carry.
+func Carry(body, have map[string]any, applier string, left []tree.Pattern) (map[string]any, error) {
+	metadata, _ := have["metadata"].(map[string]any)
+	managers := managersIn(metadata)
+	at := slices.IndexFunc(managers, func(m manager) bool { return m.name == applier && m.applies && m.subresource == "" })
+	if at < 0 {
+		return nil, nil
+	}
+	var doc *tree.Doc
+	for _, pattern := range left {
+		for _, place := range pattern.Places(have) {
+			to, value, ok := managers[at].counterpart(have, body, place)
+			if !ok {
+				continue
+			}
+			if doc == nil {
+				doc = tree.Edit(body)
+			}
+			if _, err := doc.Add(to, value); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if doc == nil {
+		return nil, nil
+	}
+	return doc.Root(), nil
+}
+
+// counterpart returns where a place of have is missing in body, and its value, if the manager
+// owns it.
+func (m manager) counterpart(have, body map[string]any, place tree.Pointer) (to tree.Pointer, value any, ok bool) {
+	fields, is, other := m.fields, any(have), any(body)
+	keys := place.Keys()
+	for i, key := range keys {
+		if len(fields) == 0 {
+			return to, nil, false // Part of a value that has one owner, which body has or has not.
+		}
+		last := i == len(keys)-1
+		switch v := other.(type) {
+		case map[string]any:
+			next, there := v[key]
+			if there == last {
+				return to, nil, false
+			}
+			to, other = to.Member(key), next
+		case []any:
+			element := elementOf(fields, is, key)
+			index := slices.IndexFunc(v, func(e any) bool { return element != "" && names(element, e, -1) })
+			if index < 0 {
+				return to, nil, false
+			}
+			to, other = to.At(index), v[index]
+		default:
+			return to, nil, false
+		}
+		var found bool
+		if fields, is, found = step(fields, is, key); !found {
+			return to, nil, false
+		}
+	}
+	return to, is, true
+}
+
+// elementOf returns the key of a set that names an element of a list; empty if there is none.
+func elementOf(fields map[string]any, list any, key string) string {
+	for name := range fields {
+		if inside, _, found := step(map[string]any{name: fields[name]}, list, key); found && inside != nil {
+			return name
+		}
+	}
+	return ""
+}

@@ -1,0 +1,248 @@
+// Package local decides which fields of an object on the hub are left to each cluster.
+// Fields that a user requested are sent to clusters. Fields that the hub's API server or
+// its controllers assigned, such as the clusterIP of a Service, are not: each cluster
+// assigns its own. The decision precedes all override rules. A field that a rule writes
+// counts as requested.
+//
+// The package does no I/O and never modifies its arguments. docs/design/0039 describes
+// the rules and their sources.
+package local
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/tree"
+)
+
+// ByHub is the author of a change that leaves a field to each cluster. It is shared, and
+// not to be modified.
+var ByHub = &tree.Author{Rule: tree.NoRule, Left: "assigned by the hub"}
+
+// Assigned returns the fields of an object that the hub assigned, in an order in which
+// they can be removed one after the other. What decides is, in this order:
+//
+//  1. metadata.managedFields: a field that no manager owns was allocated after admission,
+//     one that only controllers own was set by them;
+//  2. the annotation [refractv1alpha1.AssignedAnnotation], see [WithoutManagers];
+//  3. the table by kind, if the object has a UID: it was stored by an API server, and
+//     nothing says who set its fields.
+//
+// A manifest without a UID keeps all fields but those that only a cluster can know.
+func Assigned(object map[string]any) []tree.Pointer {
+	metadata, _ := object["metadata"].(map[string]any)
+	rules := rulesFor(object)
+	managers := managersIn(metadata)
+	annotations, _ := metadata["annotations"].(map[string]any)
+	record, recorded := annotations[refractv1alpha1.AssignedAnnotation].(string)
+	if len(rules) == 0 && len(managers) == 0 && !recorded {
+		return nil
+	}
+	uid, _ := metadata["uid"].(string)
+	origin := origin{object: object, managers: managers, stored: uid != "" || recorded}
+	var places []tree.Pointer
+	if recorded && len(managers) == 0 {
+		origin.recorded = true
+		places = pointersIn(record, object)
+	}
+	for i := range rules {
+		places = append(places, origin.assigned(&rules[i])...)
+	}
+	places = append(places, origin.setByControllers()...)
+	return removable(places)
+}
+
+// WithoutManagers returns the object without metadata.managedFields, about half of its
+// size. What they say of assigned fields is in the annotation
+// [refractv1alpha1.AssignedAnnotation] instead, so that [Assigned] returns the same. An
+// annotation that was there before is replaced or removed: the author of the object has no say
+// in it.
+func WithoutManagers(object map[string]any) map[string]any {
+	metadata, ok := object["metadata"].(map[string]any)
+	if !ok {
+		return object
+	}
+	annotations, _ := metadata["annotations"].(map[string]any)
+	_, marked := annotations[refractv1alpha1.AssignedAnnotation]
+	record, needed := record(object, managersIn(metadata))
+	metadata = maps.Clone(metadata)
+	delete(metadata, "managedFields")
+	if marked || needed {
+		annotations = maps.Clone(annotations)
+		delete(annotations, refractv1alpha1.AssignedAnnotation)
+		if needed {
+			if annotations == nil {
+				annotations = map[string]any{}
+			}
+			annotations[refractv1alpha1.AssignedAnnotation] = record
+		}
+		metadata["annotations"] = annotations
+	}
+	object = maps.Clone(object)
+	object["metadata"] = metadata
+	return object
+}
+
+// record returns the value of the annotation, and false for an object of which the managers say
+// nothing that is needed.
+func record(object map[string]any, managers []manager) (value string, needed bool) {
+	if len(managers) == 0 || len(rulesFor(object)) == 0 && !slices.ContainsFunc(managers, manager.controls) {
+		return "", false
+	}
+	pointers := []string{}
+	for _, place := range Assigned(object) {
+		pointers = append(pointers, place.String())
+	}
+	text, err := json.Marshal(pointers)
+	return string(text), err == nil // Strings always have a JSON text.
+}
+
+// Fields returns the fields that changes leave to each cluster, with * in place of the
+// index of an element: on a cluster it may have another one.
+func Fields(changes []tree.Change) []tree.Pattern {
+	var fields []tree.Pattern
+	for i := range changes {
+		if changes[i].By != ByHub {
+			continue
+		}
+		segments := strings.Split(changes[i].Path, "/")
+		for j := range segments {
+			if _, err := strconv.ParseUint(segments[j], 10, 32); err == nil {
+				segments[j] = "*"
+			}
+		}
+		pattern, err := tree.ParsePattern(strings.Join(segments, "/"))
+		if err != nil || slices.ContainsFunc(fields, pattern.Equal) {
+			continue // A recorded change always has a path.
+		}
+		fields = append(fields, pattern)
+	}
+	return fields
+}
+
+// origin is what is known of where the fields of an object come from.
+type origin struct {
+	object   map[string]any
+	managers []manager
+	recorded bool // By an annotation.
+	stored   bool // By an API server.
+}
+
+// assigned returns the places of a rule that the hub assigned.
+func (o *origin) assigned(r *rule) []tree.Pointer {
+	if r.applies != nil && !r.applies(o.object) {
+		return nil
+	}
+	owned := r.when == unowned || r.when == unownedOnly
+	switch {
+	case r.when == stored && !o.stored, owned && o.recorded, owned && !o.stored && len(o.managers) == 0, r.when == unownedOnly && len(o.managers) == 0:
+		return nil
+	}
+	places := r.pattern.Places(o.object)
+	return slices.DeleteFunc(places, func(place tree.Pointer) bool {
+		value, err := tree.Lookup(o.object, place)
+		switch {
+		case err != nil, r.keeps != nil && r.keeps(value):
+			return true
+		case owned && len(o.managers) > 0:
+			return o.requested(place)
+		default:
+			return owned && r.chosen != nil && r.chosen(value)
+		}
+	})
+}
+
+// requested reports whether a user's manager owns a place.
+func (o *origin) requested(place tree.Pointer) bool {
+	return slices.ContainsFunc(o.managers, func(m manager) bool {
+		return m.subresource == "" && !m.controls() && m.owns(o.object, place)
+	})
+}
+
+// setByControllers returns the fields that only controllers of the hub's control plane own.
+func (o *origin) setByControllers() []tree.Pointer {
+	var places []tree.Pointer
+	for _, m := range o.managers {
+		if !m.controls() {
+			continue
+		}
+		for _, place := range m.leaves(o.object) {
+			if leavable(place.Keys()) && !o.requested(place) {
+				places = append(places, place)
+			}
+		}
+	}
+	return places
+}
+
+// leavable reports whether a field may be left to a cluster. What identifies the object,
+// and what does not travel in any case, is not among them.
+func leavable(keys []string) bool {
+	switch {
+	case len(keys) == 0, keys[0] == "apiVersion", keys[0] == "kind", keys[0] == "status":
+		return false
+	case keys[0] == "metadata":
+		return len(keys) == 3 && (keys[1] == "labels" || keys[1] == "annotations")
+	default:
+		return true
+	}
+}
+
+// pointersIn reads a record. Fields that the object does not have are left out.
+func pointersIn(record string, object map[string]any) []tree.Pointer {
+	var texts []string
+	if json.Unmarshal([]byte(record), &texts) != nil {
+		return nil // Nobody but the author of a file writes it.
+	}
+	var places []tree.Pointer
+	for _, text := range texts {
+		place, err := tree.Parse(text)
+		if err != nil || !leavable(place.Keys()) {
+			continue
+		}
+		if _, err := tree.Lookup(object, place); err == nil {
+			places = append(places, place)
+		}
+	}
+	return places
+}
+
+// removable orders places so that they can be removed one after the other: elements of an
+// array from the last to the first. A place inside another one is left out.
+func removable(places []tree.Pointer) []tree.Pointer {
+	slices.SortFunc(places, func(a, b tree.Pointer) int { return compare(b.Keys(), a.Keys()) })
+	places = slices.CompactFunc(places, tree.Pointer.Equal)
+	return slices.DeleteFunc(slices.Clone(places), func(p tree.Pointer) bool {
+		return slices.ContainsFunc(places, func(q tree.Pointer) bool {
+			return len(q.String()) < len(p.String()) && tree.Covers(q.String(), p.String())
+		})
+	})
+}
+
+// compare orders places by their segments, and indexes by their number.
+func compare(a, b []string) int {
+	return slices.CompareFunc(a, b, func(a, b string) int {
+		i, err := strconv.Atoi(a)
+		j, err2 := strconv.Atoi(b)
+		if err == nil && err2 == nil {
+			return i - j
+		}
+		return strings.Compare(a, b)
+	})
+}
+
+func rulesFor(object map[string]any) []rule {
+	kind, _ := object["kind"].(string)
+	version, _ := object["apiVersion"].(string)
+	group, _, found := strings.Cut(version, "/")
+	if !found {
+		group = ""
+	}
+	return byKind[schema.GroupKind{Group: group, Kind: kind}]
+}

@@ -1,0 +1,108 @@
+package tree
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Pattern is a set of places inside a JSON-shaped value: a JSON pointer in which the
+// segment * stands for each element of an array and each member of an object, and a
+// segment that ends with * for each member whose key begins like it. A Pattern is
+// immutable and may be shared.
+type Pattern struct{ pointer Pointer }
+
+// ParsePattern parses a pattern. It returns an error that wraps [ErrPointer] for text
+// that is no JSON pointer, and for the whole value, which is no place inside it.
+func ParsePattern(s string) (Pattern, error) {
+	p, err := Parse(s)
+	if err != nil {
+		return Pattern{}, err
+	}
+	if len(p.segments) == 0 {
+		return Pattern{}, fmt.Errorf("%w %q: it must name a field", ErrPointer, s)
+	}
+	return Pattern{p}, nil
+}
+
+// MustParsePattern is [ParsePattern] for constants; it panics on an invalid pattern.
+func MustParsePattern(s string) Pattern {
+	p, err := ParsePattern(s)
+	if err != nil {
+		panic(err)
+	}
+	return p
+}
+
+// String returns the pattern as it was parsed.
+func (p Pattern) String() string { return p.pointer.text }
+
+// Keys returns the unescaped segments.
+func (p Pattern) Keys() []string { return p.pointer.Keys() }
+
+// Equal reports whether p and q are the same pattern.
+func (p Pattern) Equal(q Pattern) bool { return p.pointer.Equal(q.pointer) }
+
+// Places returns the places of value that the pattern names and that exist. They can be
+// removed one after the other: members of objects come in the order of their keys,
+// elements of arrays from the last to the first. Places modifies nothing.
+func (p Pattern) Places(value any) []Pointer {
+	var found []Pointer
+	var walk func(value any, at Pointer, segments []segment)
+	walk = func(value any, at Pointer, segments []segment) {
+		if len(segments) == 0 {
+			found = append(found, at)
+			return
+		}
+		s, rest := segments[0], segments[1:]
+		prefix, many := strings.CutSuffix(s.key, "*")
+		switch v := value.(type) {
+		case map[string]any:
+			if !many {
+				if next, ok := v[s.key]; ok {
+					walk(next, at.Member(s.key), rest)
+				}
+				return
+			}
+			for _, key := range beginning(v, prefix) {
+				walk(v[key], at.Member(key), rest)
+			}
+		case []any:
+			for i := len(v) - 1; i >= 0; i-- {
+				if s.key == "*" || s.index == i {
+					walk(v[i], at.At(i), rest)
+				}
+			}
+		}
+	}
+	walk(value, Pointer{}, p.pointer.segments)
+	return found
+}
+
+// beginning returns the keys with a prefix, sorted.
+func beginning(object map[string]any, prefix string) []string {
+	var keys []string
+	for key := range object {
+		if strings.HasPrefix(key, prefix) {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// Covers reports whether a place, given by its unescaped segments, is one of those that
+// the pattern names, or lies inside one. The segment * of the place stands for an element
+// of an array whose index is not known.
+func (p Pattern) Covers(keys []string) bool {
+	if len(keys) < len(p.pointer.segments) {
+		return false
+	}
+	for i, s := range p.pointer.segments {
+		prefix, many := strings.CutSuffix(s.key, "*")
+		if s.key != keys[i] && (!many || !strings.HasPrefix(keys[i], prefix)) {
+			return false
+		}
+	}
+	return true
+}
