@@ -105,6 +105,15 @@ func (c *Copies) Resource(resource schema.GroupResource) (gvr schema.GroupVersio
 	return s.gvr, true
 }
 
+// Unserved reports whether the member was found not to serve a version of a type, when its copies were to be listed.
+func (c *Copies) Unserved(gvr schema.GroupVersionResource) bool {
+	s := c.watches.store(gvr.GroupResource())
+	return s != nil && s.gvr == gvr && apierrors.IsNotFound(s.listError())
+}
+
+// Rediscover has the member asked soon which types it serves.
+func (c *Copies) Rediscover() { c.unwatched.await() }
+
 // Count returns how many copies there are, as far as it is known.
 func (c *Copies) Count() int {
 	n := 0

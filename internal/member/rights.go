@@ -56,6 +56,13 @@ func lacking(a action, err error) (action, bool) {
 	return a, true
 }
 
+// MissingRight returns which right the credentials lack, as a verb, if that is what an error says. Admission refuses requests with the same
+// status code.
+func MissingRight(err error) (verb string, missing bool) {
+	a, missing := lacking(action{}, err)
+	return a.verb, missing
+}
+
 // note is told how a request went that was needed. What is not found was looked for
 // with the right to.
 func (r *rights) note(a action, err error) {

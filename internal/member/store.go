@@ -480,6 +480,15 @@ func (s *store) onError(err error) {
 	}
 }
 
+// onServed is told that the member serves the type again.
+func (s *store) onServed() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if apierrors.IsNotFound(s.err) {
+		s.err = nil
+	}
+}
+
 // onUnserved is told that the member does not serve the type, and reports whether that was not said before.
 func (s *store) onUnserved() (first bool) {
 	s.mu.Lock()

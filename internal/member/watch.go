@@ -226,6 +226,7 @@ func (w *watches) resume(gvr schema.GroupVersionResource) {
 	t := w.all[gvr.GroupResource()]
 	rested := t != nil && t.resting
 	if rested && t.store.gvr == gvr && !w.api.closed() {
+		t.store.onServed()
 		w.start(t)
 	}
 	w.mu.Unlock()

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
-	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -37,8 +36,7 @@ const (
 const maxMessage = 1000
 
 // soonRetry bounds the time between attempts at what may be possible soon, without
-// an event that says so: a type that is not served yet, a namespace that is still
-// being deleted, a cluster that fails.
+// an event that says so: a cluster that fails, objects of a type that still go.
 const soonRetry = 5 * time.Second
 
 // pendingDelay is how long it takes until a cluster says what is held back on it, or is not any more: more
@@ -97,6 +95,7 @@ type applier struct {
 	unanswered  unanswered
 	held        held
 	unlisted    unlisted
+	gates       *gates
 	corrections corrections
 }
 
@@ -107,6 +106,7 @@ func newApplier(a *applier) (*applier, error) {
 		return nil, err
 	}
 	a.queue.workers.own, a.queue.workers.shared = ownAtOnce, a.spare
+	a.gates = newGates(a.queue.addAfter)
 	return a, nil
 }
 
@@ -146,6 +146,7 @@ func (a *applier) applyOne(ctx context.Context, key Key) (reconcile.Result, erro
 		return reconcile.Result{RequeueAfter: notOurs}, nil
 	}
 	defer end()
+	defer a.gates.leave(key)
 	result, err := a.tryOne(ctx, key)
 	if a.guard.outdated() {
 		a.stations.pend(a.member.Name)
@@ -296,7 +297,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 		}
 		r.drift = drift
 	}
-	if result, waits, err := a.waits(key, p, r, found == member.Present && have.Hash != t.variant.hash); waits {
+	if result, waits, err := a.waits(key, p, r, t, have, found); waits {
 		return result, err
 	}
 	end, ok := a.large.begin(ctx, t.variant.size)
@@ -314,6 +315,7 @@ func (a *applier) apply(ctx context.Context, key Key, p *desiredState, t *target
 	if err := a.write(ctx, key, p, t, with); err != nil {
 		return a.refused(ctx, key, p, t, r, err)
 	}
+	a.gates.passed(key, t.variant.hash)
 	syncLatency.WithLabelValues(a.member.Name).Observe(time.Since(p.made).Seconds())
 	if before, _ := a.state.clusterStatus(key, a.member.Name); r.drift != nil && r.drift != before.drift {
 		driftCorrected.WithLabelValues(a.member.Name, key.GroupResource.String()).Inc()
@@ -347,6 +349,10 @@ func (a *applier) write(ctx context.Context, key Key, p *desiredState, t *target
 	}
 	err = a.member.Copies.Apply(ctx, t.variant.gvr, key.NamespacedName, text)
 	a.unanswered.note(key, err)
+	if sharedFailure(key, t.variant.gvr, false, err) != nil {
+		a.answered() // A failure that many copies share does not tell how fast the member writes.
+		return err
+	}
 	a.wrote(err)
 	return err
 }
@@ -368,6 +374,9 @@ func (a *applier) answered() {
 
 // listed has looked at what waits to be known, as the copies of a type on the cluster may be known now, or why they could not be listed.
 func (a *applier) listed(of schema.GroupResource, known bool) {
+	if gvr, watched := a.member.Copies.Resource(of); watched && known && !a.member.Copies.Unserved(gvr) {
+		a.gates.over(func(id *gateID) bool { return id.resource == gvr && id.reason == reasonTypeNotServed })
+	}
 	for _, key := range a.unlisted.listed(of, known) {
 		a.queue.add(key, priorityResync)
 	}
@@ -381,27 +390,72 @@ func (a *applier) refused(ctx context.Context, key Key, p *desiredState, t *targ
 	case errors.Is(err, errArrived):
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil // It is looked at as what it is now.
 	case namespaceMissing(err) && placement.Native(namespaceResource.GroupResource(), &metav1.ObjectMeta{Name: key.Namespace}) != "":
-		r.state, r.reason = refractv1alpha1.StateFailed, reasonMadeByEachCluster
-		r.message = fmt.Sprintf("the cluster has no namespace %s, which it makes for itself; the copy is written when it has", key.Namespace)
-		return a.failed(key, r)
+		return a.meets(key, t, r, namespaceFailure(key.Namespace, reasonMadeByEachCluster,
+			fmt.Sprintf("the cluster has no namespace %s, which it makes for itself", key.Namespace), "The copies are written when it has"))
 	case namespaceMissing(err):
 		if reason, err := a.namespaces.create(ctx, key.Namespace); err != nil {
-			r.state, r.reason, r.message = refractv1alpha1.StateFailed, reason, err.Error()
-			return a.failed(key, r)
+			return a.meets(key, t, r, namespaceFailure(key.Namespace, reason, err.Error(), "The copies are written when the namespace exists"))
 		}
+		a.gates.over(func(id *gateID) bool { return id.gateScope == gateScope{namespace: key.Namespace} })
 		return reconcile.Result{RequeueAfter: time.Millisecond}, nil
-	case apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause):
-		r.state, r.reason = refractv1alpha1.StatePending, reasonBeingDeleted
-		r.message = fmt.Sprintf("namespace %s is being deleted on the cluster; the copy is written when it is gone", key.Namespace)
-		return a.done(key, r, min(a.retries.When(key), soonRetry))
 	case apierrors.IsConflict(err) || uidRefused(err):
 		return a.lookAgain(ctx, key, p, r, t)
+	}
+	return a.writeFailed(key, t, r, err)
+}
+
+// writeFailed records a write that failed, and has the copy wait for the others that share the failure.
+func (a *applier) writeFailed(key Key, t *target, r clusterStatus, err error) (reconcile.Result, error) {
+	_, found := a.member.Copies.Get(key)
+	if f := sharedFailure(key, t.variant.gvr, found != member.Present, err); f != nil {
+		return a.meets(key, t, r, f)
+	}
+	if !member.ConcernsAll(err) {
+		a.gates.refused(key)
 	}
 	r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
 	if key.GroupResource == (schema.GroupResource{Resource: "secrets"}) && r.reason == reasonRejected {
 		r.message = "the API server refused the Secret; its answer is not shown, as it may hold values"
 	}
 	return a.failed(key, r)
+}
+
+// meets has a copy wait at the gate of a failure that its write has met.
+func (a *applier) meets(key Key, t *target, r clusterStatus, f *failure) (reconcile.Result, error) {
+	first := a.gates.shut(f)
+	n := a.gates.failed(key, t.variant.hash, f)
+	if n == nil {
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, f.reason, f.what+". "+f.remedy
+		return a.failed(key, r)
+	}
+	failures.WithLabelValues(a.member.Name, f.reason).Inc()
+	if first && f.reason == reasonTypeNotServed {
+		a.member.Copies.Rediscover() // The cluster may serve another version.
+	}
+	return a.waitsAt(key, r, n)
+}
+
+// waitsAt has a copy wait at a gate. Its status is recorded once, and not again after each probe.
+func (a *applier) waitsAt(key Key, r clusterStatus, n *notice) (reconcile.Result, error) {
+	before, reported := a.state.clusterStatus(key, a.member.Name)
+	same := reported && before.state == n.state && before.reason == n.reason
+	if same && before.seq == r.seq {
+		return reconcile.Result{RequeueAfter: a.gates.rest()}, nil
+	}
+	r.state, r.reason, r.message = n.state, n.reason, n.message
+	what, _, _ := strings.Cut(n.message, sinceMark)
+	if was, _, cut := strings.Cut(before.message, sinceMark); same && cut && was == what {
+		r.message = before.message // It waits since before a restart, or since something else was decided.
+	}
+	return a.done(key, r, a.gates.rest())
+}
+
+// gate returns why a copy waits for a failure that it shares with others; nil if it may be written.
+func (a *applier) gate(key Key, t *target, found member.Lookup) *notice {
+	if gvr := t.variant.gvr; a.member.Copies.Unserved(gvr) && a.gates.shut(unservedFailure(gvr)) {
+		a.member.Copies.Rediscover()
+	}
+	return a.gates.enter(key, t.variant.gvr.Version, found != member.Present, t.variant.hash)
 }
 
 // lookAgain is for when something else is there than was known: a copy that the
@@ -426,9 +480,9 @@ func (a *applier) lookAgain(ctx context.Context, key Key, p *desiredState, r clu
 			return reconcile.Result{RequeueAfter: outdatedDelay}, nil
 		}
 		if err != nil {
-			r.state, r.reason, r.message = refractv1alpha1.StateFailed, refusal(err), err.Error()
-			return a.failed(key, r)
+			return a.writeFailed(key, t, r, err)
 		}
+		a.gates.passed(key, t.variant.hash)
 		return a.synced(key, r, t)
 	case !a.ours(key, have) && !r.stripped(have):
 		return a.exists(key, r, have)
@@ -500,16 +554,22 @@ func (a *applier) synced(key Key, r clusterStatus, t *target) (reconcile.Result,
 	return a.done(key, r, 0)
 }
 
-// waits has a copy wait that must not be written yet: if it changes, for what travels with the object, and for a cluster that does not
-// answer.
-func (a *applier) waits(key Key, p *desiredState, r clusterStatus, changes bool) (result reconcile.Result, waits bool, err error) {
-	if changes {
+// waits has a copy wait that must not be written yet: if it changes, for what travels with the object, for the end of a failure that it
+// shares with others, and for a cluster that does not answer.
+func (a *applier) waits(
+	key Key, p *desiredState, r clusterStatus, t *target, have member.Copy, found member.Lookup,
+) (result reconcile.Result, waits bool, err error) {
+	if found == member.Present && have.Hash != t.variant.hash {
 		if first := a.state.awaited(key, p, a.member.Name); first != nil {
 			r.state, r.reason = refractv1alpha1.StatePending, reasonWaitsForFollower
 			r.message = called(*first) + ", which travels with it, is written first"
 			result, err = a.done(key, r, followerDelay)
 			return result, true, err
 		}
+	}
+	if n := a.gate(key, t, found); n != nil {
+		result, err = a.waitsAt(key, r, n)
+		return result, true, err
 	}
 	left := a.held.pause(key, a.member.Pause)
 	if left <= 0 {
@@ -547,7 +607,7 @@ func (a *applier) failed(key Key, r clusterStatus) (reconcile.Result, error) {
 	failures.WithLabelValues(a.member.Name, r.reason).Inc()
 	after := a.retries.When(key)
 	switch r.reason {
-	case reasonTypeNotServed, reasonUnreachable, reasonWriteFailed:
+	case reasonUnreachable, reasonWriteFailed:
 		// It may be over at any time; when many fail, the breaker spaces requests out.
 		after = min(after, soonRetry)
 	}

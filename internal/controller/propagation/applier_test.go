@@ -398,8 +398,8 @@ func TestApplyOne(t *testing.T) {
 			want: want{Sent: []string{apply}, Status: "Failed WriteFailed", Said: []string{settled}, Again: soonRetry, Tries: 21},
 		},
 		"TypeNotServed": {
-			reason: "Its definition may be on its way.", refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, nil),
-			want: want{Sent: []string{apply}, Status: "Failed TypeNotServed", Said: []string{settled}, Again: firstRetry, Tries: 1},
+			reason: "It waits at the gate of its type, which calls it.", refuse: refuse(http.StatusNotFound, metav1.StatusReasonNotFound, nil),
+			want: want{Sent: []string{apply}, Status: "Failed TypeNotServed", Said: []string{settled}, Again: gateRest},
 		},
 		"NoNamespace": {
 			reason: "It is made as it is on the hub, and the copy written into it at once.",
@@ -407,9 +407,9 @@ func TestApplyOne(t *testing.T) {
 			want:   want{Sent: []string{apply, "POST"}, Status: "none", Again: time.Millisecond},
 		},
 		"NamespaceGoing": {
-			reason: "Nobody says when it has gone.",
+			reason: "It waits at the gate of the namespace, which calls it.",
 			refuse: refuse(http.StatusForbidden, metav1.StatusReasonForbidden, &metav1.StatusDetails{Causes: []metav1.StatusCause{{Type: corev1.NamespaceTerminatingCause}}}),
-			want:   want{Sent: []string{apply}, Status: "Pending BeingDeleted", Said: []string{settled}, Again: firstRetry, Tries: 1},
+			want:   want{Sent: []string{apply}, Status: "Pending BeingDeleted", Said: []string{settled}, Again: gateRest},
 		},
 		"CannotBeRendered": {
 			reason: "The cluster keeps what it has until a policy is another.", desired: func(p *desiredState) { p.targets["m"] = &target{err: errOutdated} },
@@ -450,7 +450,7 @@ func TestApplyOne(t *testing.T) {
 				t.Fatalf("%s\napplyOne(): %v", tc.reason, err)
 			}
 			got := want{
-				Sent: d.sent(), Status: statusOf(a.state, key), Said: e.said, Again: result.RequeueAfter, Tries: a.retries.NumRequeues(key),
+				Sent: d.sent(), Status: statusOf(a.state, key), Said: e.said, Again: min(result.RequeueAfter, gateRest), Tries: a.retries.NumRequeues(key),
 				Held: len(a.guard.undecided) + len(a.guard.pending.byKey) + len(a.guard.lost),
 			}
 			if diff := cmp.Diff(tc.want, got); diff != "" {

@@ -198,7 +198,10 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	members.Served = sources.served
 	members.OnCopy = dispatcher.copyChanged
 	members.OnListed = dispatcher.listed
-	members.OnReadiness = reporter.readinessChanged
+	members.OnReadiness = func(m *member.Member, key Key) {
+		dispatcher.defined(m, key)
+		reporter.readinessChanged(m, key)
+	}
 	members.Health = state.health
 	members.OnChange = dispatcher.clusterChanged
 	members.Emptied = dispatcher.emptied

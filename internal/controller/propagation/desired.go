@@ -40,6 +40,7 @@ const (
 	reasonAlreadyExists     = "AlreadyExists"
 	reasonRejected          = "Rejected"
 	reasonTypeNotServed     = "TypeNotServed"
+	reasonWebhookFailed     = "WebhookFailed"
 	reasonUnreachable       = "Unreachable"
 	reasonUnreadable        = "Unreadable"
 	reasonInternalError     = "InternalError"

@@ -183,6 +183,15 @@ func (d *dispatcher) listed(m *member.Member, of schema.GroupResource, known boo
 	}
 }
 
+// defined has a member try again soon to write copies of a type whose definition it has now.
+func (d *dispatcher) defined(m *member.Member, key Key) {
+	if a := d.applier(m.Name); key.GroupResource == crdResource.GroupResource() && a != nil && a.member == m {
+		a.gates.hurry(func(id *gateID) bool {
+			return id.reason == reasonTypeNotServed && id.resource.GroupResource().String() == key.Name
+		})
+	}
+}
+
 // namespaceChanged has all members look at a namespace that has other labels on the hub.
 func (d *dispatcher) namespaceChanged(name string) {
 	d.mu.Lock()

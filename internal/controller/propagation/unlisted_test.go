@@ -15,14 +15,14 @@ import (
 	"refract.dev/internal/member"
 )
 
-// gate is a depot that does not answer to lists of ConfigMaps after it was shut until it is opened, or the client goes away.
-type gate struct {
+// lockedDepot is a depot that does not answer to lists of ConfigMaps after it was shut until it is opened, or the client goes away.
+type lockedDepot struct {
 	*depot
 	shut   bool
 	opened chan struct{}
 }
 
-func (g *gate) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (g *lockedDepot) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	var shut, refused bool
 	var status metav1.Status
 	g.depot.change(func() {
@@ -54,7 +54,7 @@ func TestWaitsForItsList(t *testing.T) {
 		"Refused": {map[string]metav1.Status{"LIST": forbidden}, "Failed Unreadable"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			g := &gate{depot: newDepot(), opened: make(chan struct{})}
+			g := &lockedDepot{depot: newDepot(), opened: make(chan struct{})}
 			c, m := joined(t, g, 0, onHub(nil))
 			a, err := c.dispatcher.newApplier(m)
 			if err != nil {

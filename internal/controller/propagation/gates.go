@@ -1,0 +1,438 @@
+package propagation
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+)
+
+const (
+	// firstProbe and lastProbe bound the time between requests at a gate. The time doubles from the first to the last.
+	firstProbe = time.Second
+	lastProbe  = 30 * time.Second
+	// mostGates bounds the closed gates of one member. Copies that meet other failures are tried again one by one.
+	mostGates = 1000
+	// gateRest is when a waiting copy is looked at if its gate does not call it. Such a look makes no request.
+	gateRest = 10 * time.Minute
+)
+
+// gateID names a failure that many copies share on a member.
+type gateID struct {
+	reason string // The reason in the status of the copies.
+	gateScope
+	// name is the name of the webhook or of the quota.
+	name string
+	// creations is whether the failure concerns only copies that do not exist yet.
+	creations bool
+}
+
+// gateScope says which copies meet a failure.
+type gateScope struct {
+	// resource is the type of the copies; empty for all types. It has a version if the failure concerns one version only.
+	resource schema.GroupVersionResource
+	// namespace is the namespace of the copies. It is empty for all namespaces, and for copies without one.
+	namespace string
+}
+
+// scopesOf returns the scopes of all failures that a copy may meet.
+func scopesOf(key Key, version string) [3]gateScope {
+	return [3]gateScope{
+		{resource: key.WithVersion(version)},
+		{namespace: key.Namespace},
+		{resource: key.WithVersion(""), namespace: key.Namespace},
+	}
+}
+
+// early reports whether the API server finds the failure before all others. Each other answer then proves that the failure is over.
+func (id *gateID) early() bool { return id.name == "" }
+
+// webhook reports whether the failure is that of a webhook. A webhook may select some objects of a namespace. Therefore a copy counts as
+// one that fails only after its own request has failed.
+func (id *gateID) webhook() bool { return id.reason == reasonWebhookFailed }
+
+// gates hold the copies of one member that share a failure: a type that the member does not serve, a webhook that does not answer, a
+// namespace that is being deleted. The copies wait at the gate of the failure, and one of them at a time is written as a probe. It is safe
+// for many goroutines. There are no gates after a restart.
+type gates struct {
+	now func() time.Time
+	// call has a copy looked at after the time. It must not block.
+	call func(Key, time.Duration)
+
+	mu      sync.Mutex
+	closed  map[gateScope][]*gate
+	count   int
+	waiting map[Key]*waiter
+	probing map[Key][]*gate // The gates of which a copy is the probe.
+	hooks   map[string]bool // The webhooks that have a probe.
+}
+
+// gate is one failure.
+type gate struct {
+	id     gateID
+	since  time.Time
+	met    string // The last failure.
+	remedy string
+	pause  time.Duration // Between probes.
+	tried  time.Time     // The end of the last request.
+	probe  Key           // The copy that is tried now; zero for none.
+	called Key           // The copy that is tried next; zero for none.
+	// lenient is whether copies pass whose own requests have not failed. It is set only for webhooks.
+	lenient bool
+	copies  map[Key]*waiter
+	// lines have the copies in order: first those whose own requests have not failed. A line may contain copies that have left.
+	lines [2][]turn
+}
+
+// waiter is a copy that waits at a gate.
+type waiter struct {
+	gate   *gate
+	number int    // Of its newest turn.
+	hash   string // The content with which its own request has failed; empty for none.
+	stays  bool   // It waits on after the look that is under way.
+}
+
+// turn is the place of a copy in a line.
+type turn struct {
+	key    Key
+	number int
+}
+
+// notice says why a copy waits.
+type notice struct {
+	state           refractv1alpha1.ClusterState
+	reason, message string
+}
+
+// sinceMark separates the part of a message that is the same after a restart from the rest.
+const sinceMark = " Since "
+
+func newGates(call func(Key, time.Duration)) *gates {
+	return &gates{
+		now: time.Now, call: call, closed: map[gateScope][]*gate{}, waiting: map[Key]*waiter{}, probing: map[Key][]*gate{}, hooks: map[string]bool{},
+	}
+}
+
+func (is *gate) notice() *notice {
+	state := refractv1alpha1.StateFailed
+	if is.id.reason == reasonBeingDeleted {
+		state = refractv1alpha1.StatePending
+	}
+	return &notice{state, is.id.reason, fmt.Sprintf("%s.%s%s all copies with this failure wait, and one at a time is tried. %s",
+		is.met, sinceMark, is.since.UTC().Format(time.RFC3339), is.remedy)}
+}
+
+// rest is when a waiting copy is looked at if nothing calls it.
+func (*gates) rest() time.Duration {
+	return gateRest + rand.N(gateRest) //nolint:gosec // No secret depends on it.
+}
+
+// enter returns why a copy waits; nil if it may be written now. In that case the copy is the probe of its gates until [gates.leave].
+// Creates is whether the copy does not exist yet, and hash is its content.
+func (g *gates) enter(key Key, version string, creates bool, hash string) *notice {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.count == 0 {
+		return nil
+	}
+	var probed []*gate
+	for _, scope := range scopesOf(key, version) {
+		for _, is := range g.closed[scope] {
+			failed := g.hasFailed(key, is, hash)
+			switch {
+			case is.id.creations && !creates, is.lenient && !failed:
+			case is.probe != Key{}, g.hookBusy(is), g.now().Before(is.due(failed)):
+				if !failed {
+					hash = ""
+				}
+				g.wait(key, is, hash)
+				return is.notice()
+			default:
+				probed = append(probed, is)
+			}
+		}
+	}
+	for _, is := range probed {
+		is.probe = key
+		if is.called == key {
+			is.called = Key{}
+		}
+		if is.id.webhook() {
+			g.hooks[is.id.name] = true // However many gates a webhook has, it keeps one worker busy.
+		}
+	}
+	if len(probed) > 0 {
+		g.probing[key] = probed
+	}
+	return nil
+}
+
+func (g *gates) hookBusy(is *gate) bool { return is.id.webhook() && g.hooks[is.id.name] }
+
+// hasFailed reports whether the own request of a copy has failed at the gate with this content.
+func (g *gates) hasFailed(key Key, is *gate, hash string) bool {
+	w := g.waiting[key]
+	return w != nil && w.gate == is && w.hash == hash
+}
+
+// due is when the next request may be made for a copy whose own request has failed, or has not.
+func (is *gate) due(failed bool) time.Time {
+	if is.id.webhook() && !failed {
+		return is.tried.Add(firstProbe)
+	}
+	return is.tried.Add(is.pause)
+}
+
+// failure is what a copy has met.
+type failure struct {
+	gateID
+
+	what, remedy string // For people.
+}
+
+// failed has a copy wait at the gate of a failure that its request has met. It returns nil if there are too many gates.
+func (g *gates) failed(key Key, hash string, f *failure) *notice {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	is := g.close(f)
+	if is == nil {
+		return nil
+	}
+	if is.probe == key && (!is.id.webhook() || g.hasFailed(key, is, hash)) {
+		is.pause = min(2*is.pause, lastProbe)
+	}
+	is.met, is.remedy, is.tried, is.lenient = f.what, f.remedy, g.now(), false
+	g.endProbe(key, is)
+	g.wait(key, is, hash)
+	return is.notice()
+}
+
+// shut closes the gate of a failure that is known without a request, and reports whether it was open.
+func (g *gates) shut(f *failure) (now bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.gate(&f.gateID) != nil {
+		return false
+	}
+	return g.close(f) != nil
+}
+
+// close returns the gate of a failure, closed now if it was not; nil if there are too many. The lock must be held.
+func (g *gates) close(f *failure) *gate {
+	is := g.gate(&f.gateID)
+	if is == nil && g.count < mostGates {
+		now := g.now()
+		is = &gate{id: f.gateID, since: now, tried: now, met: f.what, remedy: f.remedy, pause: firstProbe, copies: map[Key]*waiter{}}
+		g.closed[is.id.gateScope] = append(g.closed[is.id.gateScope], is)
+		g.count++
+	}
+	return is
+}
+
+func (g *gates) gate(id *gateID) *gate {
+	for _, is := range g.closed[id.gateScope] {
+		if is.id == *id {
+			return is
+		}
+	}
+	return nil
+}
+
+// passed is told that a copy was written. It opens the gates of which the copy is the probe.
+func (g *gates) passed(key Key, hash string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, is := range slices.Clone(g.probing[key]) {
+		if !is.id.webhook() || g.hasFailed(key, is, hash) {
+			g.open(is)
+		} else {
+			g.relax(is)
+		}
+	}
+}
+
+// refused is told that the API server has refused a copy for another reason.
+func (g *gates) refused(key Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, is := range slices.Clone(g.probing[key]) {
+		if is.id.early() {
+			g.open(is)
+		}
+	}
+}
+
+// over opens the gates of failures that are over.
+func (g *gates) over(is func(*gateID) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, at := range g.like(is) {
+		g.open(at)
+	}
+}
+
+// hurry has the next probe come at once, as the failure may be over.
+func (g *gates) hurry(may func(*gateID) bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, at := range g.like(may) {
+		at.pause, at.tried = firstProbe, time.Time{}
+		if at.called != (Key{}) {
+			g.call(at.called, 0)
+		}
+	}
+}
+
+// like returns the gates that are like this. The lock must be held.
+func (g *gates) like(is func(*gateID) bool) (found []*gate) {
+	for _, all := range g.closed {
+		for _, at := range all {
+			if is(&at.id) {
+				found = append(found, at)
+			}
+		}
+	}
+	return found
+}
+
+// leave ends a look at a copy. If the copy is a probe without a result, another copy takes over.
+func (g *gates) leave(key Key) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	w := g.waiting[key]
+	switch {
+	case w == nil:
+	case w.stays:
+		w.stays = false
+	default:
+		g.forget(key, w)
+	}
+	for _, is := range slices.Clone(g.probing[key]) {
+		is.tried = g.now().Add(firstProbe - is.pause) // The next probe comes after a second.
+		g.endProbe(key, is)
+		g.next(is)
+	}
+}
+
+// open has all copies of a gate looked at, as the queue and the pace of the member allow. The lock must be held.
+func (g *gates) open(is *gate) {
+	for key := range is.copies {
+		delete(g.waiting, key)
+		if key != is.probe {
+			g.call(key, 0)
+		}
+	}
+	clear(is.copies)
+	g.endProbe(is.probe, is)
+	g.next(is)
+}
+
+// relax lets the copies pass whose own requests have not failed. The lock must be held.
+func (g *gates) relax(is *gate) {
+	is.lenient = true
+	for key, w := range is.copies {
+		if w.hash != "" {
+			continue
+		}
+		delete(is.copies, key)
+		delete(g.waiting, key)
+		if key != is.probe {
+			g.call(key, 0)
+		}
+	}
+	g.endProbe(is.probe, is)
+	g.next(is)
+}
+
+// endProbe ends that a copy is the probe of a gate, if it is. The lock must be held.
+func (g *gates) endProbe(key Key, is *gate) {
+	if is.probe != key || key == (Key{}) {
+		return
+	}
+	is.probe = Key{}
+	if is.id.webhook() {
+		delete(g.hooks, is.id.name)
+	}
+	if g.probing[key] = slices.DeleteFunc(g.probing[key], func(at *gate) bool { return at == is }); len(g.probing[key]) == 0 {
+		delete(g.probing, key)
+	}
+}
+
+// forget ends that a copy waits. The lock must be held.
+func (g *gates) forget(key Key, w *waiter) {
+	delete(g.waiting, key)
+	delete(w.gate.copies, key)
+	g.next(w.gate)
+}
+
+// wait has a copy wait at the end of the line of a gate. Hash is not empty if its own request has failed. The lock must be held.
+func (g *gates) wait(key Key, is *gate, hash string) {
+	w := g.waiting[key]
+	if w != nil && w.gate != is {
+		g.forget(key, w)
+		w = nil
+	}
+	if w == nil {
+		w = &waiter{gate: is}
+		g.waiting[key], is.copies[key] = w, w
+	}
+	w.number++
+	w.hash, w.stays = hash, true
+	line := &is.lines[0]
+	if hash != "" {
+		line = &is.lines[1]
+	}
+	if *line = append(*line, turn{key, w.number}); len(*line) > 2*len(is.copies)+16 {
+		*line = slices.DeleteFunc(*line, func(at turn) bool { return !is.has(at) })
+	}
+	if is.called == key {
+		is.called = Key{}
+	}
+	g.next(is)
+}
+
+// has reports whether a copy waits by this turn.
+func (is *gate) has(at turn) bool {
+	w := is.copies[at.key]
+	return w != nil && w.number == at.number
+}
+
+// next calls the copy that is tried next, unless one is called or is being tried. A gate without copies is forgotten. The lock must be
+// held.
+func (g *gates) next(is *gate) {
+	if is.copies[is.called] == nil {
+		is.called = Key{}
+	}
+	if is.probe != (Key{}) || is.called != (Key{}) {
+		return
+	}
+	for failed := range is.lines {
+		for len(is.lines[failed]) > 0 {
+			at := is.lines[failed][0]
+			is.lines[failed] = is.lines[failed][1:]
+			if !is.has(at) {
+				continue
+			}
+			after := max(is.due(failed == 1).Sub(g.now()), 0)
+			if g.hookBusy(is) {
+				after = max(after, firstProbe)
+			}
+			is.called = at.key
+			g.call(at.key, after)
+			return
+		}
+	}
+	if at := g.closed[is.id.gateScope]; slices.Contains(at, is) {
+		g.count--
+		if at = slices.DeleteFunc(at, func(other *gate) bool { return other == is }); len(at) > 0 {
+			g.closed[is.id.gateScope] = at
+		} else {
+			delete(g.closed, is.id.gateScope)
+		}
+	}
+}
