@@ -161,6 +161,9 @@ func labelValue(v string, path *field.Path) field.ErrorList {
 	return errs
 }
 
+// Narrows reports whether names, labels or an affinity restrict the choice.
+func (s *Clusters) Narrows() bool { return s.names != nil || len(s.labels)+len(s.affinity) > 0 }
+
 // Match reports whether c is chosen.
 func (s *Clusters) Match(c *Cluster) bool {
 	if s.names != nil {

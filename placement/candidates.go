@@ -36,12 +36,17 @@ func (p *Policy) candidates(r *Request) []part {
 }
 
 func (p *Policy) fits(c *Cluster, placed bool) bool {
+	return p.chooses(c) && p.tolerates(c.Taints, placed) && (c.Ready || placed)
+}
+
+// chooses reports whether the policy names and selects the cluster.
+func (p *Policy) chooses(c *Cluster) bool {
 	if p.listed != nil {
 		if _, ok := p.listed[c.Name]; !ok {
 			return false
 		}
 	}
-	return p.selector.Match(&c.Cluster) && p.tolerates(c.Taints, placed) && (c.Ready || placed)
+	return p.selector.Match(&c.Cluster)
 }
 
 // tolerates follows Kubernetes: NoSchedule keeps new objects away, NoExecute

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
 	"refract.dev/match"
 	"refract.dev/tree"
 )
@@ -27,30 +28,32 @@ const (
 
 // Compile compiles a PropagationPolicy. See [CompileCluster].
 func Compile(p *corev1alpha1.PropagationPolicy) (*Policy, field.ErrorList) {
-	return compile(refer(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta), &p.Spec)
+	return compile(corev1alpha1.KindPropagationPolicy, &p.ObjectMeta, &p.Spec)
 }
 
 // CompileCluster compiles a ClusterPropagationPolicy. It reports every mistake
 // in the policy at its field path. A policy with mistakes is returned all the
 // same, and its [Policy.Place] fails.
 func CompileCluster(p *corev1alpha1.ClusterPropagationPolicy) (*Policy, field.ErrorList) {
-	return compile(refer(corev1alpha1.KindClusterPropagationPolicy, &p.ObjectMeta), &p.Spec)
+	return compile(corev1alpha1.KindClusterPropagationPolicy, &p.ObjectMeta, &p.Spec)
 }
 
 func refer(kind string, m *metav1.ObjectMeta) tree.Policy {
 	return tree.Policy{Kind: kind, Namespace: m.Namespace, Name: m.Name, Generation: m.Generation}
 }
 
-func compile(ref tree.Policy, spec *corev1alpha1.PropagationPolicySpec) (*Policy, field.ErrorList) {
+func compile(kind string, m *metav1.ObjectMeta, spec *corev1alpha1.PropagationPolicySpec) (*Policy, field.ErrorList) {
 	path := field.NewPath("spec")
 	p := &Policy{
-		Ref:              ref,
+		Ref:              refer(kind, m),
 		Inert:            inert(spec),
 		Divides:          spec.SchedulingMode == corev1alpha1.SchedulingModeDivide,
 		DisableFollowers: spec.DisableFollowerScheduling,
 		tolerations:      spec.Tolerations,
 		max:              -1,
 		binpack:          binpacks(spec),
+		uid:              string(m.UID),
+		approved:         m.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
 	}
 	var errs field.ErrorList
 	p.selector, errs = match.Compile(spec.ClusterSelector, spec.ClusterAffinity, path)

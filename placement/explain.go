@@ -17,6 +17,9 @@ func (p *Policy) Why(c *Cluster, r *Request, d *Decision) string {
 	if _, found := find(d.Targets, c.Name); found {
 		return ""
 	}
+	if d.Held != nil && slices.Contains(d.Held.Joins, c.Name) {
+		return "the policy chooses it, and that waits for approval"
+	}
 	if slices.Contains(d.Waiting, c.Name) {
 		return fmt.Sprintf("it would be chosen if it were decided anew, but %s keeps the object where it is", d.Kept)
 	}

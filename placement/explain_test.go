@@ -206,5 +206,8 @@ func placed(t *testing.T, spec corev1alpha1.PropagationPolicySpec, fleet []place
 	if err != nil {
 		t.Fatal(err)
 	}
+	if d.Held != nil {
+		d = d.Held.Approved()
+	}
 	return p, request, &d
 }

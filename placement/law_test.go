@@ -69,6 +69,10 @@ func checkLaws(t *testing.T, r *rand.Rand, seed string) {
 	if other, err := p.Place(&again); err != nil || textOf(&other) != textOf(&d) {
 		fail("placed again: %s (%v)", textOf(&other), err)
 	}
+	if d.Held != nil {
+		checkHeld(request, &d, fail)
+		d = d.Held.Approved()
+	}
 	if spec.ReschedulePolicy != nil && (spec.ReschedulePolicy.DisableRescheduling || request.Hash != "") || request.Frozen {
 		checkStays(request, &d, fail)
 		return
@@ -80,6 +84,22 @@ func checkLaws(t *testing.T, r *rand.Rand, seed string) {
 		checkShares(&spec, request, &d, fail)
 	} else {
 		checkSticky(p, request, &d, fail)
+	}
+}
+
+// checkHeld: what waits for approval stays on exactly the clusters that there are, and all of its replicas do.
+func checkHeld(r *placement.Request, d *placement.Decision, fail func(string, ...any)) {
+	for _, was := range r.Previous {
+		there := slices.ContainsFunc(r.Clusters, func(c placement.Cluster) bool { return c.Name == was.Cluster })
+		if there != slices.Contains(names(d.Targets), was.Cluster) {
+			fail("%s does not stay as it is", was.Cluster)
+		}
+	}
+	if len(d.Targets) > len(r.Previous) || d.Hash != r.Hash || d.Narrowed != r.Narrowed {
+		fail("something else than the clusters of before")
+	}
+	if len(d.Held.Leaves)+len(d.Held.Joins) == 0 || d.Held.Number == "" {
+		fail("nothing waits")
 	}
 }
 
@@ -293,7 +313,7 @@ func randomSpec(r *rand.Rand) corev1alpha1.PropagationPolicySpec {
 }
 
 func randomRequest(r *rand.Rand) *placement.Request {
-	request := &placement.Request{Frozen: r.IntN(12) == 0}
+	request := &placement.Request{Frozen: r.IntN(12) == 0, Narrowed: r.IntN(4) == 0}
 	if r.IntN(8) > 0 {
 		request.Replicas = new([]int64{0, 1, 2, 3, r.Int64N(12), r.Int64N(100), 1 << 31}[r.IntN(7)])
 	}

@@ -42,6 +42,8 @@ type Policy struct {
 	binpack     bool
 	disrupts    bool        // Whether replicas move to where they would be put anew.
 	reschedule  *reschedule // Nil when everything counts.
+	uid         string      // Empty if it is not known.
+	approved    string      // The number of what was approved; empty if nothing was.
 	err         error
 }
 
@@ -65,6 +67,15 @@ type Request struct {
 	Hash string
 	// Frozen keeps the object on the clusters that it is on.
 	Frozen bool
+	// Narrowed is whether the policy chose the clusters of Previous by name or by label:
+	// [Decision.Narrowed] of the decision that led to it.
+	Narrowed bool
+	// Besides are clusters that the object keeps, or gets, whatever the policy chooses, as it
+	// travels with others.
+	Besides []string
+	// Approved is the number of what was approved for the object alone; empty if nothing was.
+	// What was approved for all objects of the policy is in the policy.
+	Approved string
 }
 
 // Decision is where an object belongs.
@@ -83,6 +94,11 @@ type Decision struct {
 	Kept string
 	// Warnings are sentences without an end mark.
 	Warnings []string
+	// Narrowed is whether the clusters were chosen by name or by label. It is to be given
+	// with the next request.
+	Narrowed bool
+	// Held is the change that waits for approval, and is not in Targets; nil if none does.
+	Held *Hold
 }
 
 // Place decides on which clusters the object belongs.
@@ -107,6 +123,11 @@ type Decision struct {
 // names ([Decision.Hash]), the object's replicas change, or a cluster of it is gone
 // or has a NoExecute taint that is not tolerated.
 //
+// A decision by which the object loses more than 30 % and more than two of the clusters that it is
+// on, or comes to further clusters because the policy names and selects none any more, waits for
+// approval: the object stays where it is, with the shares that it has ([Decision.Held]). Fewer clusters
+// because of fewer replicas are no loss.
+//
 // The answer is a fixed point: placing with the decision as Previous decides the
 // same. Place returns an error, and no placement, for a policy with mistakes; the
 // object then stays where it is.
@@ -117,9 +138,12 @@ func (p *Policy) Place(r *Request) (Decision, error) {
 	r = r.sorted()
 	hash := p.hash(r)
 	d := p.decide(r, hash)
-	d.Hash = hash
+	d.Hash, d.Narrowed = hash, p.narrows() || (r.Narrowed && len(d.Waiting) > 0)
 	if r.Frozen {
 		d.Hash = r.Hash // What is decided when the object is free again is not this.
+	}
+	if held := p.hold(r, &d, hash); held != nil {
+		d = p.waits(r, held)
 	}
 	if p.Divides && r.Replicas == nil {
 		d.Warnings = append(d.Warnings,

@@ -83,6 +83,11 @@ const InventoryAnnotation = Prefix + "inventory"
 // when it was given.
 const ApproveAnnotation = Prefix + "approve-deletions"
 
+// ApprovePlacementAnnotation on a PropagationPolicy or ClusterPropagationPolicy approves a change of
+// the placement of its objects that waits for that; on a Propagation it does so for that object
+// alone. Its value is the number of the change.
+const ApprovePlacementAnnotation = Prefix + "approve-placement"
+
 // ApproveReferencesAnnotation on an override policy has whoever sets it to another value
 // asked whether he may read what the policy has objects refer to, as if he had written
 // the policy. The value means nothing.

@@ -171,6 +171,16 @@ type PropagationStatus struct {
 	// +optional
 	PlacementHash string `json:"placementHash,omitempty"`
 
+	// ChosenBy is the policy that chose the clusters by name or by label, without generation;
+	// absent if the object is placed on all clusters. If that policy names and selects none any
+	// more, the object waits for approval before it comes to further clusters.
+	// +optional
+	ChosenBy *PolicyReference `json:"chosenBy,omitempty"`
+
+	// Held is a change of the placement that waits for approval.
+	// +optional
+	Held *HeldPlacement `json:"held,omitempty"`
+
 	// Follows are the objects that refer to this one, and with which it travels.
 	// +optional
 	// +listType=atomic
@@ -205,6 +215,22 @@ type PropagationStatus struct {
 	// +listType=map
 	// +listMapKey=hash
 	Variants []VariantStatus `json:"variants,omitempty"`
+}
+
+// HeldPlacement is a change of a placement that waits for approval. Until then the object stays
+// where it is.
+type HeldPlacement struct {
+	// Number approves the change, as the value of the annotation refract.dev/approve-placement
+	// of the policy, for all of its objects, or of the Propagation, for its object.
+	Number string `json:"number"`
+	// Leaves are the clusters that the object would leave, by name.
+	// +optional
+	// +listType=atomic
+	Leaves []string `json:"leaves,omitempty"`
+	// Joins are the clusters that the object would come to, by name.
+	// +optional
+	// +listType=atomic
+	Joins []string `json:"joins,omitempty"`
 }
 
 // PolicyReference names a policy at one of its generations.

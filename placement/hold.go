@@ -1,0 +1,172 @@
+package placement
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// The limits of what an object may lose in one decision without an approval.
+const (
+	mostLost        = 2  // Clusters.
+	mostLostPercent = 30 // Of the clusters that the object is on.
+)
+
+// LosesMuch reports whether an object that is on so many clusters, and would lose some of them
+// in one decision, waits for approval: it would lose more than two of them and more than 30 %.
+func LosesMuch(lost, of int) bool { return lost > mostLost && lost*100 > of*mostLostPercent }
+
+// Hold is a change of a placement that waits for approval. Nobody modifies it.
+type Hold struct {
+	// Number approves the change. It is the same for all objects of a policy, and another one
+	// after a change of the policy or of the clusters that it chooses. It does not depend on
+	// which clusters are ready.
+	Number string
+	// Of is the number of clusters that the object is on.
+	Of int
+	// Leaves are the clusters that the object would leave, and Joins those that it would come
+	// to. Sorted.
+	Leaves, Joins []string
+	// Unnamed is whether clusters are joined because the policy names and selects none any more.
+	Unnamed bool
+
+	approved Decision
+}
+
+// Approved is the decision after the approval.
+func (h *Hold) Approved() Decision { return h.approved }
+
+// String says what waits: "would leave 28 of 30 clusters (eu-1, eu-2, eu-3 and 25 more)".
+func (h *Hold) String() string {
+	text := ""
+	if len(h.Leaves) > 0 {
+		text = fmt.Sprintf("would leave %d of %d clusters (%s)", len(h.Leaves), h.Of, list(h.Leaves))
+	}
+	if len(h.Joins) == 0 {
+		return text
+	}
+	if text != "" {
+		text += " and come to " + clusterCount(len(h.Joins))
+	} else {
+		text = "would come to " + clusterCount(len(h.Joins))
+	}
+	text += " (" + list(h.Joins) + ")"
+	if h.Unnamed {
+		text += ", as the policy names and selects no clusters any more"
+	}
+	return text
+}
+
+func clusterCount(n int) string {
+	if n == 1 {
+		return "1 other cluster"
+	}
+	return strconv.Itoa(n) + " other clusters"
+}
+
+// Withdrawal returns what waits for approval if an object does not ask to be propagated any more
+// and is on these clusters; nil if nothing does. The UID is that of the object.
+func Withdrawal(uid types.UID, placed []Target) *Hold {
+	if !LosesMuch(len(placed), len(placed)) {
+		return nil
+	}
+	return &Hold{Number: number("withdrawn", string(uid)), Of: len(placed), Leaves: missing(placed, nil)}
+}
+
+// hold returns what of a decision waits for approval; nil if nothing does.
+//
+// The decision may be a mistake in these cases, of which no other part of Refract knows: a typo
+// in a selector, an affinity or a list; a list that is empty by mistake; labels that many
+// clusters have lost; a taint on many clusters; a name of another policy.
+func (p *Policy) hold(r *Request, d *Decision, hash string) *Hold {
+	empties := r.Narrowed && !p.narrows()
+	if len(r.Previous) == 0 || (!empties && slices.EqualFunc(r.Previous, d.Targets, func(a, b Target) bool { return a.Cluster == b.Cluster })) {
+		return nil
+	}
+	there := r.there()
+	h := &Hold{Of: len(there), Leaves: r.alone(missing(there, d.Targets)), Joins: r.alone(missing(d.Targets, there)), approved: *d}
+	if empties && len(there) > 0 && (p.max < 0 || len(there) < p.max) {
+		if open := r.alone(missing(p.open(r), there)); len(open) > 0 {
+			h.Joins, h.Unnamed = open, true
+		}
+	}
+	if !h.Unnamed && (!LosesMuch(len(h.Leaves), h.Of) || p.scaledDown(r, there, hash)) {
+		return nil
+	}
+	h.Number = p.number(r)
+	if h.Number == p.approved || h.Number == r.Approved {
+		return nil
+	}
+	return h
+}
+
+// waits returns the decision to leave the object where it is, with the shares that it has there, until
+// the change is approved.
+func (p *Policy) waits(r *Request, h *Hold) Decision {
+	d := Decision{Targets: r.there(), Hash: r.Hash, Narrowed: r.Narrowed, Held: h}
+	if sum, known := sumOf(d.Targets); known && p.total(r) != nil && sum != *r.Replicas {
+		d.Warnings = append(d.Warnings, fmt.Sprintf("the shares stay as they are until the change of the placement is approved: they add up to %d, and the object has %s",
+			sum, replicas(r.Replicas)))
+	}
+	return d
+}
+
+// scaledDown reports whether the object only leaves so many clusters because it has fewer
+// replicas than before, which its users asked for.
+func (p *Policy) scaledDown(r *Request, there []Target, hash string) bool {
+	total := p.total(r)
+	before, known := sumOf(there)
+	if total == nil || !known || *total >= before {
+		return false
+	}
+	same := *r
+	same.Replicas = &before
+	anew := p.decide(&same, hash)
+	return !LosesMuch(len(r.alone(missing(there, anew.Targets))), len(there))
+}
+
+// narrows reports whether the policy names or selects clusters, so that it does not choose all.
+func (p *Policy) narrows() bool { return p.listed != nil || p.selector.Narrows() }
+
+// open returns the clusters that the policy chooses, be they ready or not.
+func (p *Policy) open(r *Request) []Target {
+	var all []Target
+	for i := range r.Clusters {
+		if c := &r.Clusters[i]; p.chooses(c) && p.tolerates(c.Taints, false) {
+			all = append(all, Target{Cluster: c.Name})
+		}
+	}
+	return all
+}
+
+// alone returns the clusters without those on which the object is because it travels with others.
+func (r *Request) alone(names []string) []string {
+	return slices.DeleteFunc(names, func(name string) bool { return slices.Contains(r.Besides, name) })
+}
+
+// number stands for the policy as it is, and the clusters that it chooses.
+func (p *Policy) number(r *Request) string {
+	parts := []string{p.Ref.String(), p.uid, strconv.FormatInt(p.Ref.Generation, 10)}
+	for i := range r.Clusters {
+		if c := &r.Clusters[i]; p.chooses(c) && p.tolerates(c.Taints, true) {
+			parts = append(parts, c.Name)
+		}
+	}
+	return number(parts...)
+}
+
+// numbers is how many numbers there are: people read them, and write them down.
+const numbers = 1_000_000_000
+
+func number(parts ...string) string {
+	h := sha256.New()
+	for _, part := range parts {
+		h.Write([]byte(part))
+		h.Write([]byte{0})
+	}
+	return strconv.FormatUint(binary.BigEndian.Uint64(h.Sum(nil))%numbers, 10)
+}

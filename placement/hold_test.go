@@ -1,0 +1,299 @@
+package placement_test
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
+)
+
+// members returns so many clusters that are ready: m-01 and so on. The first five are in region eu,
+// the others in us.
+func members(n int) []placement.Cluster {
+	all := make([]placement.Cluster, n)
+	for i := range all {
+		region := "us"
+		if i < 5 {
+			region = "eu"
+		}
+		all[i] = cluster(fmt.Sprintf("m-%02d", i+1), region, true)
+	}
+	return all
+}
+
+// placedOn returns targets on the first n members, with a replica each if they are divided.
+func placedOn(n int, divided bool) []placement.Target {
+	var targets []placement.Target
+	for _, c := range members(n) {
+		target := placement.Target{Cluster: c.Name}
+		if one := int64(1); divided {
+			target.Replicas = &one
+		}
+		targets = append(targets, target)
+	}
+	return targets
+}
+
+func listed(names ...string) (all []corev1alpha1.DesiredPlacement) {
+	for _, name := range names {
+		all = append(all, corev1alpha1.DesiredPlacement{Cluster: name})
+	}
+	return all
+}
+
+func TestHeld(t *testing.T) {
+	region := func(name string) map[string]string { return map[string]string{"region": name} }
+	five, two, few := int64(5), int64(2), int64(3)
+	evicts := func(n int) []placement.Cluster {
+		all := members(10)
+		for i := range n {
+			all[i].Taints = []corev1.Taint{{Key: "broken", Effect: corev1.TaintEffectNoExecute}}
+		}
+		return all
+	}
+	cases := map[string]struct {
+		reason  string
+		spec    corev1alpha1.PropagationPolicySpec
+		request placement.Request
+		want    string // What waits.
+		targets int
+		narrow  bool // Decision.Narrowed.
+	}{
+		"First": {
+			reason:  "The first placement of an object waits for nobody.",
+			request: placement.Request{Clusters: members(30)},
+			targets: 30,
+		},
+		"SelectorWithoutMatch": {
+			reason:  "A typo in a selector takes an object from all clusters.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("ue")},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(30, false)},
+			want:    "would leave 30 of 30 clusters (m-01, m-02, m-03 and 27 more)",
+			targets: 30,
+		},
+		"ManyLeave": {
+			reason:  "More than 30 % and more than two clusters at once wait for approval.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
+			request: placement.Request{Clusters: members(10), Previous: placedOn(10, false)},
+			want:    "would leave 5 of 10 clusters (m-01, m-02, m-03 and 2 more)",
+			targets: 10,
+		},
+		"FewLeave": {
+			reason:  "30 % do not wait.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
+			request: placement.Request{Clusters: members(17), Previous: placedOn(17, false)},
+			targets: 12, narrow: true,
+		},
+		"TwoLeave": {
+			reason:  "Two clusters do not wait, be they all that there are.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false)},
+			targets: 25, narrow: true,
+		},
+		"ClustersThatAreGone": {
+			reason:  "A cluster that has left the fleet is no loss: its departure was approved.",
+			request: placement.Request{Clusters: members(30)[20:], Previous: placedOn(30, false)},
+			targets: 10,
+		},
+		"ManyTaints": {
+			reason:  "A taint evicts from one cluster; taints on many clusters at once wait like all else.",
+			request: placement.Request{Clusters: evicts(4), Previous: placedOn(10, false)},
+			want:    "would leave 4 of 10 clusters (m-01, m-02, m-03, m-04)",
+			targets: 10,
+		},
+		"FewTaints": {
+			reason:  "A few taints evict.",
+			request: placement.Request{Clusters: evicts(3), Previous: placedOn(10, false)},
+			targets: 7,
+		},
+		"EmptiedList": {
+			reason:  "An emptied list would send an object everywhere.",
+			request: placement.Request{Clusters: members(30), Previous: placedOn(1, false), Narrowed: true},
+			want:    "would come to 29 other clusters (m-02, m-03, m-04 and 26 more), as the policy names and selects no clusters any more",
+			targets: 1, narrow: true,
+		},
+		"EmptiedWhileNotReady": {
+			reason: "Whether a cluster is ready does not matter: it is ready later.",
+			request: placement.Request{
+				Clusters: []placement.Cluster{cluster("m-01", "eu", true), cluster("m-02", "eu", false)}, Previous: placedOn(1, false), Narrowed: true,
+			},
+			want:    "would come to 1 other cluster (m-02), as the policy names and selects no clusters any more",
+			targets: 1, narrow: true,
+		},
+		"AlwaysAll": {
+			reason:  "Clusters that join get an object whose policy always chose all.",
+			request: placement.Request{Clusters: members(30), Previous: placedOn(1, false)},
+			targets: 30,
+		},
+		"WiderSelector": {
+			reason:  "A selector that chooses more clusters names them.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("us")},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(6, false)[5:], Narrowed: true},
+			targets: 25, narrow: true,
+		},
+		"EmptiedAndFull": {
+			reason:  "maxClusters leaves no room for another cluster.",
+			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &two},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false), Narrowed: true},
+			targets: 2,
+		},
+		"Besides": {
+			reason: "Clusters on which an object is for its leader are neither lost nor won.",
+			spec:   corev1alpha1.PropagationPolicySpec{Placements: listed("m-01")},
+			request: placement.Request{
+				Clusters: members(10), Previous: placedOn(10, false),
+				Besides: []string{"m-02", "m-03", "m-04", "m-05", "m-06", "m-07", "m-08", "m-09"},
+			},
+			targets: 1, narrow: true,
+		},
+		"Frozen": {
+			reason:  "A frozen object loses nothing, so there is nothing to approve.",
+			spec:    corev1alpha1.PropagationPolicySpec{ClusterSelector: region("ue")},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(30, false), Frozen: true},
+			targets: 30, narrow: true,
+		},
+		"FrozenWhenEmptied": {
+			reason:  "The policy is empty while the object is frozen: later it still waits.",
+			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false), Frozen: true, Narrowed: true},
+			want:    "would come to 28 other clusters (m-03, m-04, m-05 and 25 more), as the policy names and selects no clusters any more",
+			targets: 2, narrow: true,
+		},
+		"Rescheduled": {
+			reason: "A placement that waits is not taken for one that was decided: its hash is that of before.",
+			spec: corev1alpha1.PropagationPolicySpec{
+				ClusterSelector:  region("ue"),
+				ReschedulePolicy: &corev1alpha1.ReschedulePolicy{Trigger: &corev1alpha1.RescheduleTrigger{PolicyContentChanged: true}},
+			},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(30, false), Hash: "before"},
+			want:    "would leave 30 of 30 clusters (m-01, m-02, m-03 and 27 more)",
+			targets: 30,
+		},
+		"ScaledDown": {
+			reason:  "Whoever scales an object down to fewer replicas than clusters has asked for that.",
+			spec:    corev1alpha1.PropagationPolicySpec{SchedulingMode: corev1alpha1.SchedulingModeDivide},
+			request: placement.Request{Clusters: members(30), Previous: placedOn(30, true), Replicas: &five},
+			targets: 5,
+		},
+		"ScaledDownAndTypo": {
+			reason: "An autoscaler that scales the object down does not approve a typo.",
+			spec: corev1alpha1.PropagationPolicySpec{
+				SchedulingMode: corev1alpha1.SchedulingModeDivide, ClusterSelector: region("ue"),
+			},
+			request: placement.Request{Clusters: members(5), Previous: placedOn(5, true), Replicas: &few},
+			want:    "would leave 5 of 5 clusters (m-01, m-02, m-03 and 2 more)",
+			targets: 5,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			if tc.spec.SchedulingMode == "" {
+				tc.spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
+			}
+			policy := &corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "all", Generation: 2}, Spec: tc.spec}
+			p, errs := placement.Compile(policy)
+			if len(errs) > 0 {
+				t.Fatal(errs)
+			}
+			d, err := p.Place(&tc.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := said(&d); got != tc.want {
+				t.Errorf("%s\nwaits: %q\n want: %q", tc.reason, got, tc.want)
+			}
+			if len(d.Targets) != tc.targets || d.Narrowed != tc.narrow {
+				t.Errorf("%s\n%d targets, narrowed %t; want %d, %t", tc.reason, len(d.Targets), d.Narrowed, tc.targets, tc.narrow)
+			}
+			if d.Held == nil {
+				return
+			}
+			if d.Hash != tc.request.Hash {
+				t.Errorf("%s\nthe hash is %q, want %q", tc.reason, d.Hash, tc.request.Hash)
+			}
+			after := d.Held.Approved()
+			tc.request.Approved = d.Held.Number
+			alone, err := p.Place(&tc.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(textOf(&after), textOf(&alone)); diff != "" {
+				t.Errorf("approved for the object: -announced, +got:\n%s", diff)
+			}
+			tc.request.Approved = ""
+			policy.Annotations = map[string]string{refractv1alpha1.ApprovePlacementAnnotation: d.Held.Number}
+			p, _ = placement.Compile(policy)
+			all, err := p.Place(&tc.request)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(textOf(&after), textOf(&all)); diff != "" {
+				t.Errorf("approved for the policy: -announced, +got:\n%s", diff)
+			}
+		})
+	}
+}
+
+func said(d *placement.Decision) string {
+	if d.Held == nil {
+		return ""
+	}
+	return d.Held.String()
+}
+
+// TestNumber holds what the number of a change depends on.
+func TestNumber(t *testing.T) {
+	number := func(change func(*corev1alpha1.PropagationPolicy, *placement.Request)) string {
+		t.Helper()
+		policy := &corev1alpha1.PropagationPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: "shop", Name: "all", UID: "u", Generation: 2}}
+		policy.Spec.SchedulingMode, policy.Spec.Placements = corev1alpha1.SchedulingModeDuplicate, listed("m-01", "m-02")
+		r := &placement.Request{Clusters: members(30), Previous: placedOn(30, false)}
+		change(policy, r)
+		p, _ := placement.Compile(policy)
+		d, err := p.Place(r)
+		if err != nil || d.Held == nil {
+			t.Fatalf("nothing waits: %v", err)
+		}
+		return d.Held.Number
+	}
+	is := number(func(*corev1alpha1.PropagationPolicy, *placement.Request) {})
+	for name, tc := range map[string]struct {
+		change func(*corev1alpha1.PropagationPolicy, *placement.Request)
+		same   bool
+	}{
+		"AnotherObject": {func(_ *corev1alpha1.PropagationPolicy, r *placement.Request) { r.Previous = r.Previous[10:] }, true},
+		"Readiness": {func(_ *corev1alpha1.PropagationPolicy, r *placement.Request) {
+			r.Clusters = slices.Clone(r.Clusters)
+			r.Clusters[0].Ready = false
+		}, true},
+		"AnotherGeneration": {func(p *corev1alpha1.PropagationPolicy, _ *placement.Request) { p.Generation++ }, false},
+		"AnotherPolicyOfTheName": {func(p *corev1alpha1.PropagationPolicy, _ *placement.Request) { p.UID = "v" }, false},
+		"AnotherChoice": {func(_ *corev1alpha1.PropagationPolicy, r *placement.Request) { r.Clusters = r.Clusters[1:] }, false},
+	} {
+		if got := number(tc.change); (got == is) != tc.same {
+			t.Errorf("%s: the number is %s, and was %s; want the same: %t", name, got, is, tc.same)
+		}
+	}
+}
+
+func TestWithdrawal(t *testing.T) {
+	if h := placement.Withdrawal("u", placedOn(2, false)); h != nil {
+		t.Errorf("two clusters wait: %s", h)
+	}
+	h := placement.Withdrawal("u", placedOn(3, false))
+	if h == nil || h.String() != "would leave 3 of 3 clusters (m-01, m-02, m-03)" {
+		t.Fatalf("three clusters do not wait: %v", h)
+	}
+	if other := placement.Withdrawal("v", placedOn(3, false)); other.Number == h.Number {
+		t.Error("another object has the same number")
+	}
+	if later := placement.Withdrawal("u", placedOn(5, false)); later.Number != h.Number {
+		t.Error("the number depends on how many copies are left")
+	}
+}
