@@ -89,7 +89,7 @@ func (p *Policy) hold(r *Request, d *Decision, hash string) *Hold {
 	}
 	there := r.there()
 	h := &Hold{Of: len(there), Leaves: r.alone(missing(there, d.Targets)), Joins: r.alone(missing(d.Targets, there)), approved: *d}
-	if empties && len(there) > 0 && (p.max < 0 || len(there) < p.max) {
+	if empties && len(there) > 0 {
 		if open := r.alone(missing(p.open(r), there)); len(open) > 0 {
 			h.Joins, h.Unnamed = open, true
 		}

@@ -139,10 +139,11 @@ func TestHeld(t *testing.T) {
 			targets: 25, narrow: true,
 		},
 		"EmptiedAndFull": {
-			reason:  "maxClusters leaves no room for another cluster.",
+			reason:  "maxClusters leaves no room for another cluster now; there is room when one of them leaves.",
 			spec:    corev1alpha1.PropagationPolicySpec{MaxClusters: &two},
-			request: placement.Request{Clusters: members(30), Previous: placedOn(2, false), Narrowed: true},
-			targets: 2,
+			request: placement.Request{Clusters: members(4), Previous: placedOn(2, false), Narrowed: true},
+			want:    "would come to 2 other clusters (m-03, m-04), as the policy names and selects no clusters any more",
+			targets: 2, narrow: true,
 		},
 		"Besides": {
 			reason: "Clusters on which an object is for its leader are neither lost nor won.",
