@@ -273,9 +273,9 @@ func TestNumber(t *testing.T) {
 			r.Clusters = slices.Clone(r.Clusters)
 			r.Clusters[0].Ready = false
 		}, true},
-		"AnotherGeneration": {func(p *corev1alpha1.PropagationPolicy, _ *placement.Request) { p.Generation++ }, false},
+		"AnotherGeneration":      {func(p *corev1alpha1.PropagationPolicy, _ *placement.Request) { p.Generation++ }, false},
 		"AnotherPolicyOfTheName": {func(p *corev1alpha1.PropagationPolicy, _ *placement.Request) { p.UID = "v" }, false},
-		"AnotherChoice": {func(_ *corev1alpha1.PropagationPolicy, r *placement.Request) { r.Clusters = r.Clusters[1:] }, false},
+		"AnotherChoice":          {func(_ *corev1alpha1.PropagationPolicy, r *placement.Request) { r.Clusters = r.Clusters[1:] }, false},
 	} {
 		if got := number(tc.change); (got == is) != tc.same {
 			t.Errorf("%s: the number is %s, and was %s; want the same: %t", name, got, is, tc.same)

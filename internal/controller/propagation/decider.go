@@ -182,9 +182,12 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		followed:    leaders,
 		may:         d.policies.may,
 	}
+	if k, found := d.records.get(key); found {
+		in.approved = k.steering.placement
+	}
 	if !d.shards.Leads() {
 		k, found := d.records.get(key)
-		in.recorded = &previous{placed: k.placed, hash: k.hash}
+		in.recorded = &previous{placed: k.placed, hash: k.hash, chosenBy: k.chosenBy}
 		if src.object != nil && (!found || k.source != src.object.GetUID()) {
 			d.state.none(key)
 			d.sources.noted(key, told)
@@ -252,7 +255,7 @@ func (d *decider) reported(key Key) previous {
 	if !found || k.status == nil {
 		return previous{}
 	}
-	was := previous{uid: k.source, hash: k.status.PlacementHash, warned: k.status.Warnings, cause: causeIn(k.conditions)}
+	was := previous{uid: k.source, hash: k.status.PlacementHash, chosenBy: k.status.ChosenBy, warned: k.status.Warnings, cause: causeIn(k.conditions)}
 	for i := range k.status.Clusters {
 		// A cluster that left while nobody looked has nothing to be waited for.
 		if s := &k.status.Clusters[i]; d.members.Known(s.Name) {

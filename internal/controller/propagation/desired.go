@@ -92,6 +92,10 @@ type desiredState struct {
 	deleted     []refractv1alpha1.PolicyReference
 	placed      []placement.Target // By cluster.
 	hash        string             // Of what the placement was decided on.
+	// chosenBy is the policy that chose the clusters by name or by label; nil if none did.
+	chosenBy *refractv1alpha1.PolicyReference
+	// held is a change of the placement that waits for approval; nil if none does.
+	held *heldPlacement
 	// follows are what the object travels with.
 	follows []Key
 	// followers are what travels with the object, and to which clusters.
@@ -135,6 +139,8 @@ type previous struct {
 	// placed are the clusters that have, or may have, a copy.
 	placed []placement.Target
 	hash   string // Of what that was decided on.
+	// chosenBy is the policy that chose them by name or by label, without generation; nil if none did.
+	chosenBy *refractv1alpha1.PolicyReference
 	// rendered are override policies that copies were rendered with, without
 	// generation.
 	rendered []tree.Policy
@@ -184,6 +190,8 @@ type inputs struct {
 	recorded *previous
 	// governed is by which rollout policy the object changes; nil if by none.
 	governed *governance
+	// approved is the number of a change of the placement that was approved for the object alone.
+	approved string
 }
 
 // decideSafely is decide, which may stumble over what somebody wrote: then the object is
@@ -206,7 +214,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 	}
 	p = &desiredState{
 		gvr: src.gvr, kind: src.kind, targets: map[string]*target{}, uid: obj.GetUID(), generation: obj.GetGeneration(),
-		placed: was.placed, hash: was.hash, follows: was.follows, previous: was, governed: s.governed,
+		placed: was.placed, hash: was.hash, chosenBy: was.chosenBy, follows: was.follows, previous: was, governed: s.governed,
 	}
 	return p.block(reasonInternalError, err.Error())
 }
@@ -227,8 +235,12 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	}
 	ref, asks, warnings, err := placement.Named(obj.GetLabels(), obj.GetNamespace())
 	if !asks && len(leaders.by)+len(leaders.unknown) == 0 {
-		p.gone = true
-		return p
+		if p.held = withdrawn(src, was, &keeping, s); p.held == nil {
+			p.gone = true
+			return p
+		}
+		p.uid, p.generation, p.keeping, p.previous, p.governed = obj.GetUID(), obj.GetGeneration(), keeping, was, s.governed
+		return p.block(reasonAwaitingApproval, p.held.message())
 	}
 	p.uid, p.generation, p.keeping, p.follows = obj.GetUID(), obj.GetGeneration(), keeping, slices.Concat(leaders.by, leaders.unknown)
 	p.dryRun = keeping.DryRun
@@ -267,12 +279,14 @@ func decide(src source, was previous, s *inputs) *desiredState {
 		policy = s.propagation(ref)
 	}
 	if s.recorded != nil {
-		p.placed, p.hash = s.recorded.placed, s.recorded.hash
+		p.placed, p.hash, p.chosenBy = s.recorded.placed, s.recorded.hash, s.recorded.chosenBy
 	} else if blocked := p.place(obj, ref, asks, policy, was, s); blocked {
 		return p
 	}
 	own := p.placed
-	p.addFollowed(leaders, was, s.recorded != nil)
+	if s.recorded == nil { // They are among those that were recorded.
+		p.addFollowed(leaders.on(was.placed))
+	}
 	author := ref
 	if policy != nil {
 		author = policy.Ref
@@ -310,34 +324,45 @@ func (p *desiredState) place(obj *unstructured.Unstructured, ref tree.Policy, as
 	case policy == nil:
 		// To lose a policy is no reason to take workloads away.
 		p.warnings = append(p.warnings, fmt.Sprintf("%s was deleted: the object stays on the clusters that have it", ref))
-		p.placed, p.hash = present(was.placed, s.clusters), was.hash
+		p.placed, p.hash, p.chosenBy = present(was.placed, s.clusters), was.hash, was.chosenBy
 		return false
 	}
 	p.propagation = policyReference(policy.Ref)
 	p.warnings = append(p.warnings, prefixed(policy.Ref, policy.Inert)...)
+	by := policyReference(ref)
 	decision, err := policy.Place(&placement.Request{
 		Clusters: s.clusters, Previous: was.placed, Replicas: variants.Replicas(obj), Hash: was.hash, Frozen: p.keeping.Frozen,
+		Narrowed: was.chosenBy != nil && *was.chosenBy == *by, Besides: s.followed.on(was.placed), Approved: s.approved,
 	})
 	if err != nil {
 		p.block(reasonInvalidPolicy, fmt.Sprintf("%s: %v", policy.Ref, err))
 		return true
 	}
 	p.placed, p.hash = decision.Targets, decision.Hash
+	if decision.Narrowed {
+		p.chosenBy = by
+	}
+	if decision.Held != nil {
+		p.held = &heldPlacement{decision.Held, approvalOf(ref.Kind, ref.Namespace, ref.Name)}
+	}
 	p.warnings = append(p.warnings, prefixed(policy.Ref, decision.Remarks())...)
 	return false
 }
 
-// addFollowed adds the clusters of what the object travels with.
-func (p *desiredState) addFollowed(leaders followed, was previous, recorded bool) {
-	if recorded {
-		return // They are among those that were recorded.
-	}
-	names := slices.Clone(leaders.clusters)
-	for i := range was.placed {
-		if name := was.placed[i].Cluster; leaders.blocked || len(leaders.unknown) > 0 || leaders.failing[name] {
+// on returns the clusters of what an object travels with that was placed on some. What cannot say now where it
+// goes leaves it there.
+func (l *followed) on(was []placement.Target) []string {
+	names := slices.Clone(l.clusters)
+	for i := range was {
+		if name := was[i].Cluster; l.blocked || len(l.unknown) > 0 || l.failing[name] {
 			names = append(names, name)
 		}
 	}
+	return names
+}
+
+// addFollowed adds clusters of what the object travels with.
+func (p *desiredState) addFollowed(names []string) {
 	for _, name := range names {
 		if at, there := find(p.placed, name); !there {
 			p.placed = slices.Insert(slices.Clone(p.placed), at, placement.Target{Cluster: name})
@@ -629,11 +654,14 @@ func (p *desiredState) remember(was previous) previous {
 	}
 	if p.blocked != "" {
 		// Copies of an earlier object of the name may still be where they were.
-		return previous{uid: p.uid, placed: was.placed, hash: p.previous.hash, rendered: p.previous.rendered, follows: p.previous.follows}
+		return previous{
+			uid: p.uid, placed: was.placed, hash: p.previous.hash, chosenBy: p.previous.chosenBy,
+			rendered: p.previous.rendered, follows: p.previous.follows,
+		}
 	}
-	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, follows: p.follows}
+	now := previous{uid: p.uid, placed: p.placed, hash: p.hash, chosenBy: p.chosenBy, follows: p.follows}
 	if p.dryRun {
-		now.placed, now.hash = was.placed, was.hash
+		now.placed, now.hash, now.chosenBy = was.placed, was.hash, was.chosenBy
 	}
 	for _, refs := range [][]refractv1alpha1.PolicyReference{p.overrides, p.deleted} {
 		for _, r := range refs {

@@ -199,6 +199,7 @@ func location(key Key, p *desiredState, was previous) (*unstructured.Unstructure
 	r.SetName(recordName(key))
 	describe(r, key, p)
 	r.status.OverridePolicies, r.status.DeletedPolicies, r.status.PlacementHash = p.overrides, p.deleted, was.hash
+	r.status.ChosenBy = was.chosenBy
 	for i := range was.placed {
 		r.status.Clusters = append(r.status.Clusters, refractv1alpha1.ClusterStatus{
 			Name: was.placed[i].Cluster, State: refractv1alpha1.StateSynced, Replicas: was.placed[i].Replicas,

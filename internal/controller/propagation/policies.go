@@ -195,9 +195,10 @@ func (v *policyView) Add(obj any) error {
 	}
 	o.SetManagedFields(nil)
 	before := v.policies.object(referenceTo(o))
-	// A status that was written is no change of the policy, but for what it may do.
+	// A status that was written is no change of the policy, but for what it may do. Nor are labels and annotations, but
+	// for the approval of a placement.
 	if before == nil || before.GetGeneration() != o.GetGeneration() || before.GetUID() != o.GetUID() ||
-		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) {
+		!equality.Semantic.DeepEqual(checkedIn(before), checkedIn(o)) || approvedIn(before) != approvedIn(o) {
 		v.policies.store(o)
 		return nil
 	}
@@ -252,6 +253,11 @@ func checkedIn(obj client.Object) *corev1alpha1.CheckedReferences {
 	default:
 		return nil
 	}
+}
+
+// approvedIn returns the number of the placement that is approved by a policy.
+func approvedIn(obj client.Object) string {
+	return obj.GetAnnotations()[refractv1alpha1.ApprovePlacementAnnotation]
 }
 
 // restate keeps a policy that is as it was, with another status.

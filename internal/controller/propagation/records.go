@@ -104,8 +104,9 @@ type known struct {
 	status *refractv1alpha1.PropagationStatus
 	// placed is where the replica that leads has placed the object, and hash on what
 	// ground; for those that follow it.
-	placed []placement.Target
-	hash   string
+	placed   []placement.Target
+	hash     string
+	chosenBy *refractv1alpha1.PolicyReference
 	// rollout is how far a change has come: the same pointer for as long as it is the same.
 	rollout *refractv1alpha1.RolloutStatus
 	// readBack is a digest of what else is read of it after a restart.
@@ -118,14 +119,15 @@ type known struct {
 // is placed, and by how its rollout stands, and not by what is said of its copies.
 func (k *known) guidesAs(before *known) bool {
 	return k.uid == before.uid && k.source == before.source && k.deleting == before.deleting && k.hash == before.hash &&
-		k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
+		equality.Semantic.DeepEqual(k.chosenBy, before.chosenBy) && k.rollout == before.rollout && k.steering == before.steering && causeIn(k.conditions) == causeIn(before.conditions) &&
 		equality.Semantic.DeepEqual(k.placed, before.placed)
 }
 
-// steering is what people say about a rollout, by annotations of the record.
+// steering is what people say about a rollout, or about a change of the placement, by annotations of the record.
 type steering struct {
 	paused            bool
 	approved, resumed string
+	placement         string // The number of the change that was approved.
 }
 
 func steeringOf(r record) steering {
@@ -133,6 +135,7 @@ func steeringOf(r record) steering {
 	return steering{
 		paused:   a[refractv1alpha1.PausedAnnotation] == "true",
 		approved: a[refractv1alpha1.ApproveRolloutAnnotation], resumed: a[refractv1alpha1.ResumeAnnotation],
+		placement: a[refractv1alpha1.ApprovePlacementAnnotation],
 	}
 }
 
@@ -279,7 +282,7 @@ func (r *records) update(rec record, how telling) (changed, guides bool) {
 		uid: rec.GetUID(), version: rec.GetResourceVersion(), source: rec.spec.Source.UID,
 		deleting: rec.GetDeletionTimestamp() != nil, finalized: controllerutil.ContainsFinalizer(rec.Object, refractv1alpha1.Finalizer),
 		conditions: rec.status.Conditions, digest: sum,
-		placed: placedIn(rec.status), hash: rec.status.PlacementHash,
+		placed: placedIn(rec.status), hash: rec.status.PlacementHash, chosenBy: rec.status.ChosenBy,
 		readBack: readBack(rec.status.OverridePolicies, rec.status.DeletedPolicies, rec.status.Follows),
 		rollout:  rec.status.Rollout, steering: steeringOf(rec),
 	}

@@ -146,7 +146,13 @@ func (rep *reporter) recordDeleted(key Key) { rep.queue.add(key, priorityResync)
 // the number of replicas.
 func (rep *reporter) recordChanged(key Key, status *refractv1alpha1.PropagationStatus, guides bool) {
 	rep.learn(key, status)
-	if guides && !rep.shards.Leads() {
+	switch {
+	case !guides:
+	case rep.shards.Leads():
+		if p := rep.state.desired(key); p != nil && p.held != nil {
+			rep.decider.add(key, priorityChanged) // It may be approved.
+		}
+	default:
 		rep.decider.add(key, priorityChanged)
 		rep.decider.decideAgain(followersIn(status.Rollout, key))
 	}
@@ -531,6 +537,8 @@ func (rep *reporter) assemble(
 		DeletedPolicies:    p.deleted,
 		Warnings:           p.warnings,
 		PlacementHash:      was.hash,
+		ChosenBy:           was.chosenBy,
+		Held:               p.held.status(),
 		Conditions:         slices.Clone(conditions),
 		Rollout:            rollout,
 		Follows:            p.followed(),
@@ -608,6 +616,8 @@ func verdict(p *desiredState, s *refractv1alpha1.PropagationStatus) metav1.Condi
 		c.Reason, c.Message = reasonDryRun, fmt.Sprintf("annotation %s: nothing is written and nothing removed", corev1alpha1.DryRunAnnotation)
 	case len(failed) > 0:
 		c.Message = few(failed)
+	case p.held != nil:
+		c.Reason, c.Message = reasonAwaitingApproval, p.held.message()
 	case len(p.targets) == 0 && len(s.Clusters) == 0:
 		c.Status, c.Reason, c.Message = metav1.ConditionTrue, reasonNoClusterMatches, "the propagation policy chooses no cluster"
 	case rolling != "":

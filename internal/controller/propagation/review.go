@@ -139,6 +139,10 @@ func inEffect(u *usage, accepted metav1.ConditionStatus, generation int64) metav
 		c.Reason, c.Message = "Unused", "no object names the policy"
 	case accepted != metav1.ConditionTrue:
 		c.Reason, c.Message = reasonInvalidPolicy, fmt.Sprintf("%d objects keep what the last valid version of the policy gave them", len(u.users))
+	case u.held > 0:
+		c.Reason = reasonAwaitingApproval
+		c.Message = fmt.Sprintf("%d of %d objects wait for approval; the first is %s %s: it %s",
+			u.held, len(u.users), u.waiting.GroupResource, u.waiting.NamespacedName, u.waits.message())
 	case u.behind > 0:
 		c.Reason = reasonProgressing
 		c.Message = fmt.Sprintf("%d of %d objects are not yet, everywhere, as the policy says; the first is %s %s",

@@ -802,6 +802,11 @@ type usage struct {
 	// is one of them.
 	behind int
 	first  Key
+	// held is how many wait for the approval of their placement; waiting is the first of them, and waits what it
+	// waits for.
+	held    int
+	waiting Key
+	waits   *heldPlacement
 }
 
 // usage looks at the users of the policy at this generation.
@@ -812,7 +817,13 @@ func (s *state) usage(ref tree.Policy, generation int64) usage {
 	for key := range s.users[ref] {
 		e := s.objects[key]
 		u.users = append(u.users, key)
-		inEffect := e.desired.blocked == "" && e.wrong == 0 && e.desired.uses(ref, generation) && e.desired.governed.settled()
+		if h := e.desired.held; h != nil && e.desired.uses(ref, generation) {
+			if u.held == 0 || compareKeys(key, u.waiting) < 0 {
+				u.waiting, u.waits = key, h
+			}
+			u.held++
+		}
+		inEffect := e.desired.blocked == "" && e.desired.held == nil && e.wrong == 0 && e.desired.uses(ref, generation) && e.desired.governed.settled()
 		for i := range e.desired.placed {
 			u.clusters[e.desired.placed[i].Cluster] = true
 		}

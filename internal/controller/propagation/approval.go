@@ -1,0 +1,57 @@
+package propagation
+
+import (
+	"fmt"
+	"strings"
+
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/placement"
+)
+
+// heldPlacement is a change of a placement that waits for approval.
+type heldPlacement struct {
+	*placement.Hold
+
+	approve string // What refract approve is called with.
+}
+
+// message says what waits, and how it is approved.
+func (h *heldPlacement) message() string {
+	return fmt.Sprintf("waits for approval: %s, number %s; approve with: refract approve %s", h.Hold, h.Number, h.approve)
+}
+
+// status is what is reported of it; nil if nothing waits.
+func (h *heldPlacement) status() *refractv1alpha1.HeldPlacement {
+	if h == nil {
+		return nil
+	}
+	return &refractv1alpha1.HeldPlacement{Number: h.Number, Leaves: h.Leaves, Joins: h.Joins}
+}
+
+// approvalOf returns how refract approve names what is approved.
+func approvalOf(kind, namespace, name string) string {
+	if namespace == "" {
+		return strings.ToLower(kind) + "/" + name
+	}
+	return strings.ToLower(kind) + "/" + namespace + "/" + name
+}
+
+// withdrawn returns what waits for approval of an object that is there and does not ask to be propagated any more;
+// nil if its copies may go. Followers that are not referred to any more go: a new reference to another object is
+// no mistake, and each member counts what goes with it.
+//
+// The label may be missing by mistake: a tool wrote the object without it, or took it from many objects at once.
+func withdrawn(src source, was previous, keeping *placement.Keeping, s *inputs) *heldPlacement {
+	obj := src.object
+	switch {
+	case was.uid != obj.GetUID(), was.cause != "", len(was.follows) > 0, keeping.Orphan == placement.OrphanAll:
+		return nil
+	case placement.Native(src.gvr.GroupResource(), obj) != "":
+		return nil
+	}
+	held := placement.Withdrawal(obj.GetUID(), present(was.placed, s.clusters))
+	if held == nil || held.Number == s.approved {
+		return nil
+	}
+	return &heldPlacement{held, approvalOf(src.kind, obj.GetNamespace(), obj.GetName())}
+}

@@ -1,0 +1,268 @@
+package propagation
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
+	"refract.dev/match"
+	"refract.dev/override"
+	"refract.dev/placement"
+	"refract.dev/release"
+	"refract.dev/tree"
+)
+
+// thirty are the members of a fleet; the first two are in region eu.
+func thirty() (names []string, clusters []placement.Cluster) {
+	for i := range 30 {
+		region := "us"
+		if i < 2 {
+			region = "eu"
+		}
+		names = append(names, fmt.Sprintf("member-%02d", i+1))
+		clusters = append(clusters, placement.Cluster{
+			Cluster: match.Cluster{Name: names[i], Labels: map[string]string{"region": region}}, Ready: true,
+		})
+	}
+	return names, clusters
+}
+
+// placedBy has a fleet of thirty and one propagation policy.
+func placedBy(t *testing.T, spec corev1alpha1.PropagationPolicySpec, approved string) *inputs {
+	t.Helper()
+	spec.SchedulingMode = corev1alpha1.SchedulingModeDuplicate
+	pp, errs := placement.Compile(&corev1alpha1.PropagationPolicy{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: "shop", Name: "pp", Generation: 2, Annotations: map[string]string{refractv1alpha1.ApprovePlacementAnnotation: approved},
+		},
+		Spec: spec,
+	})
+	if len(errs) > 0 {
+		t.Fatal(errs.ToAggregate())
+	}
+	_, clusters := thirty()
+	return &inputs{
+		hub: "hub", may: nobodyMay, clusters: clusters,
+		propagation: func(tree.Policy) *placement.Policy { return pp },
+		override:    func(tree.Policy) *override.Policy { return nil },
+	}
+}
+
+// TestPlacementWaits: an object that would leave many clusters, or come to clusters that nothing names, stays where it is until
+// somebody approves that.
+func TestPlacementWaits(t *testing.T) {
+	names, _ := thirty()
+	labelled := map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}
+	typo := corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}
+	by := &refractv1alpha1.PolicyReference{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
+	other := &refractv1alpha1.PolicyReference{Kind: "PropagationPolicy", Namespace: "shop", Name: "other"}
+	leaves := "would leave 28 of 30 clusters (member-03, member-04, member-05 and 25 more)"
+	cases := map[string]struct {
+		reason      string
+		spec        corev1alpha1.PropagationPolicySpec
+		labels      map[string]string
+		annotations map[string]string
+		was         previous
+		leaders     followed
+		waits       string
+		approve     string
+		blocked     bool
+		before      int // Clusters, until it is approved.
+		after       int
+		gone        bool // After the approval.
+		chosenBy    *refractv1alpha1.PolicyReference
+	}{
+		"Typo": {
+			reason: "A typo in a selector removes nothing.",
+			spec:   typo, labels: labelled, was: previous{uid: "1", placed: on(names...)},
+			waits: leaves, approve: "propagationpolicy/shop/pp", before: 30, after: 2, chosenBy: by,
+		},
+		"AnotherObject": {
+			reason: "An object that is made anew has left nothing.",
+			spec:   typo, labels: labelled, was: previous{uid: "0", placed: on(names...)},
+			before: 2, chosenBy: by,
+		},
+		"Emptied": {
+			reason: "An emptied placement creates nothing.",
+			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...), chosenBy: by},
+			waits:   "would come to 28 other clusters (member-03, member-04, member-05 and 25 more), as the policy names and selects no clusters any more",
+			approve: "propagationpolicy/shop/pp", before: 2, after: 30,
+		},
+		"AnotherPolicy": {
+			reason: "Whoever has an object name another policy has asked for its clusters.",
+			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...), chosenBy: other},
+			before: 30,
+		},
+		"Joined": {
+			reason: "A policy that chose all clusters goes on to do so when others join.",
+			labels: labelled, was: previous{uid: "1", placed: on(names[:2]...)},
+			before: 30,
+		},
+		"Travels": {
+			reason: "What an object is on for its leader is not lost when its own policy does not choose it.",
+			spec:   typo, labels: labelled, was: previous{uid: "1", placed: on(names...)},
+			leaders: followed{by: []Key{keyOf("deployments", "web")}, clusters: names[2:]},
+			before:  30, chosenBy: by,
+		},
+		"Withdrawn": {
+			reason: "A label that is lost by mistake removes nothing.",
+			was:    previous{uid: "1", placed: on(names...)},
+			waits:  "would leave 30 of 30 clusters (member-01, member-02, member-03 and 27 more)", approve: "deployment/shop/web", blocked: true, gone: true,
+		},
+		"WithdrawnFromTwo": {
+			reason: "Two clusters do not wait.",
+			was:    previous{uid: "1", placed: on(names[:2]...)}, gone: true,
+		},
+		"WithdrawnBefore": {
+			reason: "It was found out before that the copies go: that is under way.",
+			was:    previous{uid: "1", placed: on(names...), cause: causeWithdrawn}, gone: true,
+		},
+		"NotReferredToAnyMore": {
+			reason: "What travelled with another object goes when the reference does.",
+			was:    previous{uid: "1", placed: on(names...), follows: []Key{keyOf("deployments", "web")}}, gone: true,
+		},
+		"Orphaned": {
+			reason:      "Copies that stay are no loss.",
+			annotations: map[string]string{corev1alpha1.OrphanAnnotation: "all"},
+			was:         previous{uid: "1", placed: on(names...)}, gone: true,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			src := source{gvr: deployments, kind: "Deployment", object: deployment(tc.labels, tc.annotations, false)}
+			s := placedBy(t, tc.spec, "")
+			s.followed = tc.leaders
+			p := decide(src, tc.was, s)
+			if tc.waits == "" {
+				if p.held != nil || p.gone != tc.gone || len(p.targets) != tc.before {
+					t.Errorf("%s\nwaits: %v, gone: %t, on %d clusters; want nothing, %t, %d", tc.reason, p.held, p.gone, len(p.targets), tc.gone, tc.before)
+				}
+				if diff := cmp.Diff(tc.chosenBy, p.chosenBy); diff != "" {
+					t.Errorf("%s\nchosen by: -want, +got:\n%s", tc.reason, diff)
+				}
+				return
+			}
+			if p.held == nil {
+				t.Fatalf("%s\nnothing waits", tc.reason)
+			}
+			want := fmt.Sprintf("waits for approval: %s, number %s; approve with: refract approve %s", tc.waits, p.held.Number, tc.approve)
+			if diff := cmp.Diff(want, p.held.message()); diff != "" {
+				t.Errorf("%s\nmessage: -want, +got:\n%s", tc.reason, diff)
+			}
+			if (p.blocked == reasonAwaitingApproval) != tc.blocked || len(p.targets) != tc.before || p.gone {
+				t.Errorf("%s\nblocked: %q, on %d clusters, gone: %t; want %t, %d, false", tc.reason, p.blocked, len(p.targets), p.gone, tc.blocked, tc.before)
+			}
+			// It is asked again and again, also by another process that has read the record.
+			now := p.remember(tc.was)
+			if diff := cmp.Diff(tc.was.placed, now.placed); diff != "" {
+				t.Errorf("%s\nwhat is remembered: -before, +now:\n%s", tc.reason, diff)
+			}
+			if diff := cmp.Diff(tc.was.chosenBy, now.chosenBy); diff != "" {
+				t.Errorf("%s\nwho chose the clusters: -before, +now:\n%s", tc.reason, diff)
+			}
+			again := decide(src, now, s)
+			if again.held == nil || again.held.message() != p.held.message() {
+				t.Errorf("%s\nit does not wait any more", tc.reason)
+			}
+			s.approved = p.held.Number + "0"
+			if other := decide(src, now, s); other.held == nil {
+				t.Errorf("%s\nanother number approves it", tc.reason)
+			}
+			s.approved = p.held.Number
+			done := decide(src, now, s)
+			if done.held != nil || done.gone != tc.gone || len(done.targets) != tc.after {
+				t.Errorf("%s\napproved: waits %v, gone %t, on %d clusters; want gone %t, %d", tc.reason, done.held, done.gone, len(done.targets), tc.gone, tc.after)
+			}
+			if tc.gone {
+				return
+			}
+			if diff := cmp.Diff(tc.chosenBy, done.chosenBy); diff != "" {
+				t.Errorf("%s\nchosen by: -want, +got:\n%s", tc.reason, diff)
+			}
+			if all := decide(src, now, placedBy(t, tc.spec, p.held.Number)); all.held != nil || len(all.targets) != tc.after {
+				t.Errorf("%s\napproved for the policy: waits %v, on %d clusters, want %d", tc.reason, all.held, len(all.targets), tc.after)
+			}
+		})
+	}
+}
+
+// TestPlacementWaitsInWaves: a rollout goes on for an object whose placement waits, on the clusters that it has.
+func TestPlacementWaitsInWaves(t *testing.T) {
+	names, _ := thirty()
+	s := placedBy(t, corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}, "")
+	obj := deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}, nil, false)
+	earlier := deployment(obj.GetLabels(), nil, false)
+	earlier.Object["spec"] = map[string]any{"replicas": int64(1)}
+	first := refractv1alpha1.Revision{Name: "first"}
+	s.governed = &governance{
+		target:   refractv1alpha1.Revision{Name: "second"},
+		recorded: &refractv1alpha1.RolloutStatus{UID: "1", Phase: refractv1alpha1.RolloutProgressing, Target: refractv1alpha1.Revision{Name: "second"}, LastGood: first},
+		kept:     map[string]*material{"first": {object: earlier, kept: true, allowed: true}},
+	}
+	s.governed.policy = &release.Policy{}
+	p := decide(source{gvr: deployments, kind: "Deployment", object: obj}, previous{uid: "1", placed: on(names...)}, s)
+	if p.held == nil || len(p.targets) != 30 {
+		t.Fatalf("waits: %v, on %d clusters; want 30", p.held, len(p.targets))
+	}
+	if p.rollout == nil || len(p.rollout.changes) != 30 {
+		t.Errorf("the rollout is about %v, want all clusters that have a copy", p.rollout)
+	}
+	if p.targets["member-30"].from == nil {
+		t.Error("a cluster whose turn has not come has the new revision")
+	}
+}
+
+// TestVerdictOfWhatWaits: the report says what waits, and with it the policy.
+func TestVerdictOfWhatWaits(t *testing.T) {
+	names, _ := thirty()
+	spec := corev1alpha1.PropagationPolicySpec{ClusterSelector: map[string]string{"region": "eu"}}
+	key := Key{GroupResource: deployments.GroupResource()}
+	key.Namespace, key.Name = "shop", "web"
+	src := source{gvr: deployments, kind: "Deployment", object: deployment(map[string]string{corev1alpha1.PropagationPolicyLabel: "pp"}, nil, false)}
+	p := decide(src, previous{uid: "1", placed: on(names...)}, placedBy(t, spec, ""))
+	status := &refractv1alpha1.PropagationStatus{Placed: 30, Synced: 30}
+	c := verdict(p, status)
+	if c.Status != metav1.ConditionFalse || c.Reason != reasonAwaitingApproval || c.Message != p.held.message() {
+		t.Errorf("the condition is %+v", c)
+	}
+	if diff := cmp.Diff(&refractv1alpha1.HeldPlacement{Number: p.held.Number, Leaves: names[2:]}, p.held.status()); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	ref := tree.Policy{Kind: "PropagationPolicy", Namespace: "shop", Name: "pp"}
+	st := newState()
+	st.setDesired(key, p, previous{uid: "1", placed: on(names...)}, []tree.Policy{ref})
+	u := st.usage(ref, 2)
+	is := inEffect(&u, metav1.ConditionTrue, 2)
+	want := "1 of 1 objects wait for approval; the first is deployments.apps shop/web: it " + p.held.message()
+	if is.Reason != reasonAwaitingApproval || is.Message != want {
+		t.Errorf("the policy says %q %q,\nwant %q", is.Reason, is.Message, want)
+	}
+}
+
+// TestFollowersOfWhatWaits: what travels with an object that waits stays with it.
+func TestFollowersOfWhatWaits(t *testing.T) {
+	names, _ := thirty()
+	leader, follower := keyOf("deployments", "web"), keyOf("configmaps", "settings")
+	src := source{gvr: deployments, kind: "Deployment", object: deployment(nil, nil, false)}
+	st := newState()
+	st.setDesired(leader, &desiredState{uid: "1", followers: map[Key][]string{follower: names}, targets: map[string]*target{}}, previous{}, nil)
+	withdrawn := decide(src, previous{uid: "1", placed: on(names...)}, placedBy(t, corev1alpha1.PropagationPolicySpec{}, ""))
+	if _, _, touched := st.setDesired(leader, withdrawn, previous{}, nil); len(touched) > 0 {
+		t.Errorf("%v are decided anew", touched)
+	}
+	with := st.followed(follower, []Key{leader})
+	if !slices.Equal(with.clusters, names) {
+		t.Errorf("the follower stays on %v, want all", with.clusters)
+	}
+	// After a restart nothing is known of the reference.
+	again := newState()
+	again.setDesired(leader, withdrawn, previous{uid: "1", placed: on(names...)}, nil)
+	if with = again.followed(follower, []Key{leader}); !slices.Equal(with.on(on(names...)), names) {
+		t.Errorf("after a restart the follower stays on %v, want all", with.on(on(names...)))
+	}
+}
