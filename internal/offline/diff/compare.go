@@ -39,7 +39,7 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 	if err != nil {
 		return nil, fmt.Errorf("before the change: %w", err)
 	}
-	after, err := evaluate(to, &options, before, needed)
+	after, err := evaluate(to, &options, before, needed) // As after all approvals.
 	if err != nil {
 		return nil, fmt.Errorf("after the change: %w", err)
 	}
@@ -57,7 +57,7 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 			}
 		}
 		was, is := s.sides(before, after)
-		c.subject(s, was, is)
+		c.subject(s, was, is, waiting(was, after.Find(s.id), after))
 	}
 	c.noteOfFleet(before.Warnings, after.Warnings)
 	if options.Each == nil { // Reviews are in a hurry, and ask about references themselves.
@@ -69,7 +69,7 @@ func Compare(from, to *manifest.Set, options Options) (*Diff, error) {
 
 // evaluate evaluates one side. Without FederatedClusters it has those named.
 func evaluate(set *manifest.Set, o *Options, before *render.Evaluation, compared func(*manifest.Object) bool) (*render.Evaluation, error) {
-	options := render.Options{Before: before, Select: compared, Each: o.Each}
+	options := render.Options{Before: before, Select: compared, Each: o.Each, Approved: before != nil}
 	if len(set.Clusters) == 0 {
 		options.Clusters = o.Clusters
 	}

@@ -60,6 +60,9 @@ type Totals struct {
 	ScaledDown int   `json:"scaledDown"`
 	Rolls      Rolls `json:"rolls"`
 
+	// AwaitingApproval counts those of Created and Deleted that wait for approval.
+	AwaitingApproval int `json:"awaitingApproval,omitempty"`
+
 	// Unknown counts objects that could not be compared. They are not in Objects.
 	Unknown int `json:"unknown"`
 }

@@ -37,12 +37,13 @@ type judge struct {
 
 	before, after *render.Outcome // Nil where it is not.
 	wasErr, isErr error           // Why it failed as a whole.
+	waits         *render.Outcome // That whose change waits for approval; nil if none does.
 	least         []int64         // By cluster, as in copies; nil if no autoscaler is there.
 }
 
-// subject compares one object on all clusters.
-func (c *comparison) subject(s *subject, before, after *render.Outcome) {
-	j := &judge{subject: s, before: before, after: after, wasErr: failure(before), isErr: failure(after), least: c.least[s.id]}
+// subject compares one object on all clusters. Waits is the outcome whose change waits for approval; nil if none does.
+func (c *comparison) subject(s *subject, before, after, waits *render.Outcome) {
+	j := &judge{subject: s, before: before, after: after, wasErr: failure(before), isErr: failure(after), waits: waits, least: c.least[s.id]}
 	all := c.copiesOf(j)
 	about := reference(s)
 	c.noteOfObject(j, about, all)
@@ -168,7 +169,8 @@ func (j *judge) fate(c *copies) (f fate, ok bool) {
 	f.before, f.after = contentOf(j.before, c.was), contentOf(j.after, c.is)
 	switch {
 	case c.is == nothing:
-		f.status, f.reason, f.impacts = Deleted, j.whyDeleted(), impactsOfDeletion(j.id.GroupKind)
+		f.status, f.reason = Deleted, j.whyDeleted()
+		f.impacts = slices.Concat(impactsOfDeletion(j.id.GroupKind), j.impactsOfWaiting())
 	case isErr != nil && wasErr != nil:
 		return fate{}, false
 	case isErr != nil:
@@ -177,6 +179,7 @@ func (j *judge) fate(c *copies) (f fate, ok bool) {
 		f.status, f.reason, f.variant = Recovered, wasErr.Error(), j.distinct(c.is)
 	case c.was == nothing:
 		f.status, f.reason, f.variant = Created, j.whyCreated(c.joined), j.distinct(c.is)
+		f.impacts = j.impactsOfWaiting()
 	default:
 		return j.change(f, &j.before.Variants[c.was], &j.after.Variants[c.is], c.least)
 	}

@@ -176,6 +176,9 @@ func (t *Totals) add(g *Group) {
 		t.Recovered += copies
 	}
 	t.Rolls = t.Rolls.plus(g.Rolls)
+	if g.has(Approving) {
+		t.AwaitingApproval += copies
+	}
 	switch {
 	case g.has(Refused):
 		t.Refused += copies

@@ -40,6 +40,8 @@ const (
 	Waiting Effect = "waits"
 	// Taking is that more goes with what is deleted.
 	Taking Effect = "takes"
+	// Approving is that nothing happens before somebody approves it.
+	Approving Effect = "awaitsApproval"
 )
 
 // edit is an object that becomes another.

@@ -241,6 +241,9 @@ func (t *Totals) pods() string {
 	if t.Refused > 0 {
 		text += "; " + counted(t.Refused, "cannot be changed in place")
 	}
+	if n := t.AwaitingApproval; n > 0 {
+		text += "; " + output.Count(n, "copy waits", "copies wait") + " for approval"
+	}
 	return text
 }
 

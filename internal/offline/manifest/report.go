@@ -30,6 +30,10 @@ type Propagation struct {
 	Replicas map[string]int64
 	// PlacementHash is that of what the placement was decided on; it may be empty.
 	PlacementHash string
+	// ChosenBy is the policy that chose the clusters by name or by label, without generation; zero if none did.
+	ChosenBy tree.Policy
+	// Approved is the number of a change of the placement that was approved for the object alone.
+	Approved string
 	// Follows are the objects of the namespace that the object travels with.
 	Follows []refractv1alpha1.FollowedObject
 	// Rendered are the override policies that the copies were rendered with, those
@@ -64,6 +68,10 @@ func (o *object) decodeReport() {
 		UID:    r.Spec.Source.UID,
 
 		PlacementHash: r.Status.PlacementHash, Follows: r.Status.Follows,
+		Approved: r.Annotations[refractv1alpha1.ApprovePlacementAnnotation],
+	}
+	if by := r.Status.ChosenBy; by != nil {
+		p.ChosenBy = tree.Policy{Kind: by.Kind, Namespace: by.Namespace, Name: by.Name}
 	}
 	clusters := map[string]bool{}
 	r.Status.Expand()

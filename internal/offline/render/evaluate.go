@@ -33,6 +33,8 @@ type Options struct {
 	// where maxClusters leaves a choice, and the overrides of a policy that is no
 	// longer there are taken back rather than waited for.
 	Before *Evaluation
+	// Approved has changes of placements that wait for approval take place, as after the approval.
+	Approved bool
 	// Each is told what becomes of each object as soon as that is known, and may end the
 	// evaluation by an error, as when nobody waits for it any more or it grows too large; an
 	// object that others follow may come twice. Nil lets all go on.
@@ -80,6 +82,10 @@ type Outcome struct {
 	// Gone says why the object asks for nothing, so that copies go, unless they are
 	// native; empty if it asks for something.
 	Gone string
+	// Waits is the change of the placement that waits for approval, and Approval what refract
+	// approve is called with; nil and empty if none does. It is in Clusters if the options say that it is approved.
+	Waits    *placement.Hold
+	Approval string
 	// Before are the clusters that had, or may have had, a copy; sorted, shared and
 	// not to be modified.
 	Before []string
@@ -192,6 +198,7 @@ func Evaluate(set *manifest.Set, options Options) (*Evaluation, error) {
 		placed:   map[placing]placed{},
 		told:     map[tree.Policy]bool{},
 		each:     options.Each,
+		approved: options.Approved,
 		out:      &Evaluation{byID: make(map[manifest.Identity]int, len(set.Objects))},
 	}
 	e.before = e.remember(set, options.Before)
@@ -215,6 +222,7 @@ type evaluator struct {
 	told     map[tree.Policy]bool // Propagation policies whose warnings have been given.
 	before   func(*manifest.Object) previous
 	each     func(*Outcome) error // May be nil.
+	approved bool                 // Whether what waits for approval takes place.
 	out      *Evaluation
 
 	followers *followers
@@ -228,6 +236,8 @@ type placing struct {
 	replicas int64 // Negative if they do not matter.
 	hash     string
 	frozen   bool
+	narrowed bool
+	approved string
 }
 
 // places are clusters that an object is on. They are shared between outcomes and
@@ -307,6 +317,8 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 		o.leave("is of a kind that is never placed on clusters")
 		return
 	case labelled || len(o.Follows) > 0:
+	case e.keepsWithdrawn(o, was, &keeping):
+		return
 	case len(was.placed.names) > 0:
 		o.leave("has no propagation label any more: its copies go")
 		return
@@ -340,7 +352,7 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	switch {
 	case err != nil:
 	case labelled:
-		at, goes = e.place(o, ref, keeping.Frozen, was)
+		at, goes = e.place(o, ref, keeping.Frozen, was, taken)
 	case len(o.Follows) > 0:
 		goes = true
 	default:
@@ -360,6 +372,12 @@ func (e *evaluator) decide(o *Outcome, was previous) {
 	o.Variants = variant.RenderGrouped(&e.groups, content, at.clusters, at.targets, o.author, policies...)
 	if o.Held == "" && (labelled || len(o.Follows) > 0) {
 		o.after = previous{uid: content.GetUID(), placed: at.places, hash: at.decision.Hash, rendered: named, following: o.Follows}
+		switch {
+		case at.decision.Narrowed:
+			o.after.chosenBy = ref
+		case labelled && o.policy == nil:
+			o.after.chosenBy = was.chosenBy
+		}
 	}
 }
 
@@ -369,11 +387,37 @@ func (o *Outcome) leave(why string) {
 	o.warn(nil, why)
 }
 
+// keepsWithdrawn reports whether an object that asks for nothing any more stays where it is, as that waits for
+// approval. It says what waits.
+func (e *evaluator) keepsWithdrawn(o *Outcome, was previous, keeping *placement.Keeping) bool {
+	if len(was.following) > 0 || keeping.Orphan == placement.OrphanAll {
+		return false
+	}
+	held := placement.Withdrawal(was.uid, was.placed.targets)
+	if held == nil || held.Number == was.approved {
+		return false
+	}
+	o.Waits, o.Approval = held, approvalOf(o.ID.Kind, o.ID.Namespace, o.ID.Name)
+	if e.approved {
+		return false
+	}
+	o.fail(nil, "has no propagation label any more, and waits for approval: "+held.String(), "")
+	return true
+}
+
+// approvalOf returns how refract approve names what is approved.
+func approvalOf(kind, namespace, name string) string {
+	if namespace == "" {
+		return strings.ToLower(kind) + "/" + name
+	}
+	return strings.ToLower(kind) + "/" + namespace + "/" + name
+}
+
 // missing says that a policy is not there. Offline there is nothing to wait for.
 const missing = "is not in the input"
 
 // place decides where an object belongs that has a label.
-func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous) (at placed, ok bool) {
+func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous, taken []string) (at placed, ok bool) {
 	policy := e.policies.propagations[ref]
 	switch {
 	case policy == nil && len(was.placed.names) == 0:
@@ -398,10 +442,20 @@ func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous
 		}
 		o.warn(nil, fmt.Sprintf("annotation %s: %s", corev1alpha1.NoSchedulingAnnotation, says))
 	}
-	at = e.choose(ref, policy, o.Object.Content, frozen, was)
+	at = e.choose(ref, policy, o.Object.Content, frozen, was, taken)
 	if at.err != nil {
 		o.fail(&ref, at.err.Error(), "")
 		return at, false
+	}
+	if held := at.decision.Held; held != nil {
+		o.Waits, o.Approval = held, approvalOf(ref.Kind, ref.Namespace, ref.Name)
+		if e.approved {
+			at.decision = held.Approved()
+			at.places = placesOf(at.decision.Targets)
+			at.clusters = e.named(at.names)
+		} else {
+			o.warn(&ref, "waits for approval: "+held.String())
+		}
 	}
 	o.policy, o.request, o.decision = policy, at.request, &at.decision
 	if len(at.clusters) == 0 {
@@ -414,22 +468,36 @@ func (e *evaluator) place(o *Outcome, ref tree.Policy, frozen bool, was previous
 }
 
 // choose asks the policy, once for each question.
-func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was previous) placed {
-	request := &placement.Request{Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen}
-	question := placing{policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen}
+func (e *evaluator) choose(ref tree.Policy, policy *placement.Policy, content *unstructured.Unstructured, frozen bool, was previous, taken []string) placed {
+	request := &placement.Request{
+		Clusters: e.clusters, Previous: was.placed.targets, Hash: was.hash, Frozen: frozen, Narrowed: was.chosenBy == ref, Approved: was.approved,
+	}
+	question := placing{
+		policy: ref, from: was.placed, replicas: -1, hash: was.hash, frozen: frozen, narrowed: request.Narrowed, approved: was.approved,
+	}
 	if policy.Divides {
 		if request.Replicas = variant.Replicas(content); request.Replicas != nil {
 			question.replicas = *request.Replicas
 		}
 	}
-	if at, ok := e.placed[question]; ok {
-		return at
+	at, ok := e.placed[question]
+	if !ok {
+		at = e.ask(policy, request)
+		e.placed[question] = at
 	}
+	if at.decision.Held != nil && len(taken) > 0 { // What it is on for others is not lost.
+		alone := *request
+		alone.Besides = taken
+		return e.ask(policy, &alone)
+	}
+	return at
+}
+
+func (e *evaluator) ask(policy *placement.Policy, request *placement.Request) placed {
 	at := placed{request: request}
 	at.decision, at.err = policy.Place(request)
 	at.places = placesOf(at.decision.Targets)
 	at.clusters = e.named(at.names)
-	e.placed[question] = at
 	return at
 }
 
@@ -514,6 +582,8 @@ type previous struct {
 	uid       types.UID                        // Another object of the name begins anew. Empty if not known.
 	placed    *places                          // The clusters that have, or may have, a copy.
 	hash      string                           // Of what that was decided on.
+	chosenBy  tree.Policy                      // The policy that chose them by name or by label; zero if none did.
+	approved  string                           // The number of what was approved for the object alone.
 	rendered  []tree.Policy                    // Override policies of those copies, without generation.
 	following []refractv1alpha1.FollowedObject // What it travelled with.
 }
@@ -542,7 +612,7 @@ func (e *evaluator) remember(set *manifest.Set, before *Evaluation) func(*manife
 		if r == nil || another(r.UID, o.Content.GetUID()) {
 			return previous{placed: nowhere}
 		}
-		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows}
+		return previous{known: true, uid: r.UID, placed: present(reported(r)), hash: r.PlacementHash, rendered: r.Rendered, following: r.Follows, chosenBy: r.ChosenBy, approved: r.Approved}
 	}
 }
 
