@@ -26,9 +26,11 @@ type approveOptions struct {
 func newApproveCommand(s *streams) *cobra.Command {
 	o := &approveOptions{}
 	cmd := &cobra.Command{
-		Use:   "approve CLUSTER",
-		Short: "Let deletions go on that were held back",
-		Long: `Let deletions go on that were held back. When many of the copies of a namespace
+		Use:   "approve CLUSTER | KIND/[NAMESPACE/]NAME",
+		Short: "Approve deletions and changes of placements that wait for it",
+		Long: `Approve deletions and changes of placements that wait for it.
+
+With the name of a cluster, it lets deletions go on there. When many of the copies of a namespace
 on a cluster are to go at once that nobody has deleted on the hub, as they are after
 it was restored from an old backup or a policy was emptied by mistake, none of them
 is removed until somebody has looked: the condition DeletionsHeld of the
@@ -37,12 +39,30 @@ FederatedCluster says so, with namespaces and causes.
 This command lists what is to go, asks, and approves exactly that. What comes to be
 held later must be approved again. Of copies that the hub has no report on, as after
 it was restored, it says how many there are, and of which namespaces: their names
-are known to the cluster alone. Without a terminal it lists, and approves only with
---yes.`,
+are known to the cluster alone.
+
+With a PropagationPolicy or ClusterPropagationPolicy, it approves a change of the
+placement of its objects. An object that would leave more than 30 % and more than
+two of its clusters in one decision stays where it is until that is approved. So
+does one that would come to further clusters because the policy names and selects
+none any more. The number that is approved stands for the policy as it is and for
+the clusters that it chooses: after a change of either, nothing is approved.
+
+With another object, it approves the change for that object alone: of its placement,
+or that its copies go as it has lost its label.
+
+Without a terminal it lists, and approves only with --yes.`,
 		Example: `  refract approve eu-1
-  refract approve eu-1 --yes`,
-		Args: oneName("cluster"),
-		RunE: func(cmd *cobra.Command, args []string) error { return o.run(cmd.Context(), s, args[0]) },
+  refract approve eu-1 --yes
+  refract approve propagationpolicy/shop/all
+  refract approve deployment/shop/web`,
+		Args: oneName("cluster, policy or object"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if strings.Contains(args[0], "/") {
+				return o.runPlacement(cmd.Context(), s, args[0])
+			}
+			return o.run(cmd.Context(), s, args[0])
+		},
 	}
 	o.cluster.addClusterFlags(cmd, "hub")
 	cmd.Flags().BoolVar(&o.yes, "yes", false, "do not ask")
