@@ -67,8 +67,36 @@ func word(r *refractv1alpha1.ClusterStatus) string {
 const mostColumns = 8
 
 // Objects writes a table with a line for each object and a column for each cluster
-// that one of them concerns; or one column that sums up where they are too many.
+// that one of them concerns; or one column that sums up where they are too many. Then it
+// says which of them wait for the approval of a placement.
 func (t *Text) Objects(w io.Writer, o *Objects) error {
+	if err := t.objects(w, o); err != nil {
+		return err
+	}
+	return writeHeld(w, o.Objects)
+}
+
+// writeHeld writes a line for each change of a placement that waits for approval.
+func writeHeld(w io.Writer, objects []*Object) error {
+	names := map[string][]string{}
+	var changes []string
+	for _, o := range objects {
+		if reason := inTheWay(o.Status); o.Status.Held != nil && reason != "" {
+			if names[reason] == nil {
+				changes = append(changes, reason)
+			}
+			names[reason] = append(names[reason], o.String())
+		}
+	}
+	for _, change := range changes {
+		if _, err := fmt.Fprintf(w, "%s: %s\n", render.Few(names[change]), change); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (t *Text) objects(w io.Writer, o *Objects) error {
 	for _, object := range o.Objects {
 		for i := range object.Status.Clusters {
 			if name := object.Status.Clusters[i].Name; !slices.Contains(t.clusters, name) {
