@@ -103,7 +103,7 @@ func (o *demoOptions) run(ctx context.Context, s *streams) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, forget()) }()
-	pg, err := startPlayground(ctx, demoDir, o.members, false, s.err)
+	pg, err := startPlayground(ctx, playground.Options{Dir: demoDir, Members: o.members}, s.err)
 	if err != nil {
 		return err
 	}

@@ -30,6 +30,8 @@ type upOptions struct {
 	dir          string
 	members      int
 	bare, detach bool
+	alike        bool // The clusters do not differ.
+	ordinaryHub  bool // The hub has all controllers, a scheduler and Nodes.
 	// detached is how up --detach starts the process that stays: it narrates on
 	// file descriptor 3 until everything runs, and is silent from then on.
 	detached bool
@@ -44,6 +46,11 @@ func newUpCommand(s *streams) *cobra.Command {
 no container runtime, and join the members to the hub. They run until
 interrupted, or with --detach until refract down, and then leave nothing behind.
 
+The clusters differ, as those of a company do: in the addresses of Services, the node
+ports and the StorageClass. member-1 does not serve RuntimeClasses, on member-2 a
+webhook adds a label and a sidecar, and member-3 admits only pods of the security level
+restricted. With --alike they do not differ.
+
 The kubeconfigs are DIR/kubeconfigs/hub.yaml, member-1.yaml and so on. The
 members carry the labels region and provider. For services to be injected into the
 pods of a member, refract run --injection runs against its kubeconfig, with a
@@ -57,6 +64,8 @@ pods of a member, refract run --injection runs against its kubeconfig, with a
 	f.StringVar(&o.dir, "dir", defaultDir, "`folder` for everything that is written")
 	f.IntVar(&o.members, "members", 3, "`number` of member clusters")
 	f.BoolVar(&o.bare, "bare", false, "members are API servers with an etcd and nothing else, for load tests")
+	f.BoolVar(&o.alike, "alike", false, "the clusters do not differ")
+	f.BoolVar(&o.ordinaryHub, "ordinary-hub", false, "the hub is an ordinary cluster, with all controllers and nodes that run pods")
 	f.BoolVar(&o.detach, "detach", false, "return when everything runs; refract down ends it")
 	f.BoolVar(&o.detached, "detached", false, "")
 	must(f.MarkHidden("detached"))
@@ -88,25 +97,26 @@ func (o *upOptions) run(ctx context.Context, s *streams) error {
 	}
 	return o.serve(ctx, s.err, func(pg *playground.Playground) error {
 		fmt.Fprintf(s.err, "running; Ctrl-C ends it. In another terminal:\n  refract run --kubeconfig %s\n", pg.Hub().Kubeconfig)
-		return printClusters(s.out, pg.Hub(), pg.Members())
+		return printClusters(s, pg.Hub(), pg.Members())
 	})
 }
 
 // found is for when a playground runs in the folder already.
 func (o *upOptions) found(s *streams, running *playground.State) error {
-	if len(running.Members) != o.members || running.Bare != o.bare {
+	if len(running.Members) != o.members || running.Bare != o.bare || running.Alike != o.alike || running.OrdinaryHub != o.ordinaryHub {
 		return withHint((&playground.RunningError{State: *running}),
-			fmt.Sprintf("it has %d members and bare=%t; refract down --dir %s ends it", len(running.Members), running.Bare, o.dir))
+			fmt.Sprintf("it has %d members, bare=%t, alike=%t and ordinary-hub=%t; refract down --dir %s ends it",
+				len(running.Members), running.Bare, running.Alike, running.OrdinaryHub, o.dir))
 	}
 	fmt.Fprintf(s.err, "already running in %s (process %d)\n", running.Dir, running.PID)
-	return printClusters(s.out, running.Hub, running.Members)
+	return printClusters(s, running.Hub, running.Members)
 }
 
 // serve runs a playground until ctx ends or one of its components does. Ready is
 // called once when everything runs.
 func (o *upOptions) serve(ctx context.Context, narration io.Writer, ready func(*playground.Playground) error) (err error) {
 	ctrllog.SetLogger(logr.Discard()) // As in watchingClient.
-	pg, err := startPlayground(ctx, o.dir, o.members, o.bare, narration)
+	pg, err := startPlayground(ctx, playground.Options{Dir: o.dir, Members: o.members, Bare: o.bare, Alike: o.alike, OrdinaryHub: o.ordinaryHub}, narration)
 	if err != nil {
 		return err
 	}
@@ -140,8 +150,10 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 	}
 	defer func() { _ = r.Close() }() // It was only read from.
 	args := []string{"up", "--detached", "--dir", o.dir, "--members", strconv.Itoa(o.members)}
-	if o.bare {
-		args = append(args, "--bare")
+	for flag, set := range map[string]bool{"--bare": o.bare, "--alike": o.alike, "--ordinary-hub": o.ordinaryHub} {
+		if set {
+			args = append(args, flag)
+		}
 	}
 	child := exec.Command(exe, args...) //nolint:noctx,gosec // It outlives this command, and is this program.
 	child.ExtraFiles = []*os.File{w}
@@ -164,7 +176,7 @@ func (o *upOptions) detachAndWait(ctx context.Context, s *streams) error {
 		return errors.New("the playground did not start")
 	}
 	fmt.Fprintf(s.err, "running in the background (process %d); refract down --dir %s ends it\n", running.PID, o.dir)
-	return printClusters(s.out, running.Hub, running.Members)
+	return printClusters(s, running.Hub, running.Members)
 }
 
 func newDownCommand(s *streams) *cobra.Command {
@@ -192,19 +204,16 @@ func newDownCommand(s *streams) *cobra.Command {
 }
 
 // startPlayground starts a playground with the components beside this program.
-func startPlayground(ctx context.Context, dir string, members int, bare bool, narration io.Writer) (*playground.Playground, error) {
+func startPlayground(ctx context.Context, o playground.Options, narration io.Writer) (*playground.Playground, error) {
 	exe, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("finding this program: %w", err)
 	}
-	assets, err := playground.Assets(exe)
-	if err != nil {
+	if o.Assets, err = playground.Assets(exe); err != nil {
 		return nil, err
 	}
-	return playground.Start(ctx, playground.Options{
-		Dir: dir, Assets: assets, Members: members, Bare: bare,
-		Progress: func(msg string) { fmt.Fprintln(narration, msg) },
-	})
+	o.Progress = func(msg string) { fmt.Fprintln(narration, msg) }
+	return playground.Start(ctx, o)
 }
 
 // joinMembers makes a hub of the playground's hub and its clusters members of it.
@@ -243,11 +252,16 @@ func memberLabels(i int) map[string]string {
 	return map[string]string{"region": regions[i%len(regions)], "provider": providers[i%len(providers)]}
 }
 
-func printClusters(w io.Writer, hub playground.Cluster, members []playground.Cluster) error {
-	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+// printClusters prints how to reach the clusters, and for people the properties of each.
+func printClusters(s *streams, hub playground.Cluster, members []playground.Cluster) error {
+	all := append([]playground.Cluster{hub}, members...)
+	for _, c := range all {
+		fmt.Fprintf(s.err, "%s: %s\n", c.Name, c.Traits)
+	}
+	table := tabwriter.NewWriter(s.out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "CLUSTER\tENDPOINT\tKUBECONFIG")
 	here, _ := os.Getwd() // Without it paths are printed whole.
-	for _, c := range append([]playground.Cluster{hub}, members...) {
+	for _, c := range all {
 		path := c.Kubeconfig
 		if rel, err := filepath.Rel(here, path); err == nil && filepath.IsLocal(rel) {
 			path = rel

@@ -33,6 +33,7 @@ const (
 	signingFile       = certsDir + "/service-accounts"
 	controllersConfig = "kube-controller-manager.yaml"
 	schedulerConfig   = "kube-scheduler.yaml"
+	admissionFile     = "admission.yaml"
 	kwokConfig        = "kwok.yaml"
 	stagesFile        = "kwok-stages.yaml"
 	auditPolicyFile   = "audit-policy.yaml"
@@ -56,7 +57,7 @@ type cluster struct {
 
 func newCluster(dir, name string, r role) *cluster {
 	return &cluster{
-		Cluster: Cluster{Name: name, Kubeconfig: kubeconfigFile(dir, name)},
+		Cluster: Cluster{Name: name, Kubeconfig: kubeconfigFile(dir, name), Traits: alike},
 		role:    r,
 		dir:     filepath.Join(dir, name),
 		servers: map[Component]component{},
@@ -86,6 +87,11 @@ func (c *cluster) prepare() error {
 			return err
 		}
 	}
+	if c.Traits.PodSecurity != "" {
+		if err := c.write(admissionFile, admissionConfiguration(c.Traits.PodSecurity)); err != nil {
+			return err
+		}
+	}
 	policy := auditPolicy
 	if c.runsPods() {
 		policy += "- level: Metadata\n"
@@ -102,6 +108,10 @@ func (c *cluster) certify() error {
 	if c.etcdCA, err = newAuthority(c.Name + "-etcd-ca"); err != nil {
 		return err
 	}
+	hosts, err := c.hosts()
+	if err != nil {
+		return err
+	}
 	signing, err := newSigningKey()
 	if err != nil {
 		return err
@@ -115,7 +125,7 @@ func (c *cluster) certify() error {
 	}{
 		{etcdServerFile, c.etcdCA, subject{name: "etcd", hosts: []string{"127.0.0.1", "localhost"}}},
 		{etcdClientFile, c.etcdCA, subject{name: "kube-apiserver"}},
-		{apiServerFile, c.ca, subject{name: "kube-apiserver", hosts: c.hosts()}},
+		{apiServerFile, c.ca, subject{name: "kube-apiserver", hosts: hosts}},
 		{adminFile, c.ca, subject{name: c.Name + "-admin", groups: []string{"system:masters"}}},
 	} {
 		if c.pairs[i.file], err = i.by.issue(i.to); err != nil {
@@ -129,11 +139,16 @@ func (c *cluster) certify() error {
 func (c *cluster) runsPods() bool { return c.role == hub && c.address != "" }
 
 // hosts are the names that the API server answers to.
-func (c *cluster) hosts() []string {
-	if c.address == "" {
-		return apiServerHosts
+func (c *cluster) hosts() ([]string, error) {
+	service, err := c.Traits.address()
+	if err != nil {
+		return nil, err
 	}
-	return append(slices.Clone(apiServerHosts), c.address)
+	out := append(slices.Clone(apiServerHosts), service)
+	if c.address != "" {
+		out = append(out, c.address)
+	}
+	return out, nil
 }
 
 // write writes a file of the cluster for its owner alone.

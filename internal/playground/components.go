@@ -13,16 +13,12 @@ const (
 	rankClient
 )
 
-// servicesCIDR is where Services have their addresses, the first of which is the
-// API server's own.
-const servicesCIDR = "10.96.0.0/16"
-
 // podsCIDR is where Pods have their addresses, which nobody can reach.
 const podsCIDR = "10.244.0.0/16"
 
-// apiServerHosts are the names an API server answers to.
+// apiServerHosts are the names an API server answers to, beside the address of its Service.
 var apiServerHosts = []string{
-	"127.0.0.1", "localhost", "10.96.0.1",
+	"127.0.0.1", "localhost",
 	"kubernetes", "kubernetes.default", "kubernetes.default.svc", "kubernetes.default.svc.cluster.local",
 }
 
@@ -103,10 +99,10 @@ func (c *cluster) apiServerComponent(ports []int) component {
 		"--service-account-issuer=https://kubernetes.default.svc.cluster.local",
 		"--service-account-key-file=" + signingFile + ".crt",
 		"--service-account-signing-key-file=" + signingFile + ".key",
-		"--service-cluster-ip-range=" + servicesCIDR,
 		"--allow-privileged", // As kubeadm has it: manifests made for real clusters are welcome.
 		"--profiling=false",
 	}
+	args = append(args, c.Traits.apiServerArgs()...)
 	if c.address != "" {
 		args = append(args, "--bind-address=0.0.0.0")
 	} else {

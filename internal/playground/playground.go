@@ -39,6 +39,11 @@ type Options struct {
 	// Bare makes the members API servers with an etcd and nothing else: they store
 	// objects, and nobody acts on them.
 	Bare bool
+	// Alike makes the clusters alike. Otherwise they differ as [Cluster] says.
+	Alike bool
+	// OrdinaryHub makes the hub an ordinary cluster: it has all controllers, a scheduler and Nodes, so it runs what
+	// users write to it. Otherwise it has only the controllers that keep it clean.
+	OrdinaryHub bool
 	// Audit has every API server write down who has written what: one JSON object a
 	// line, an Event of audit.k8s.io/v1 at the level Metadata for each request that
 	// was answered. See [Playground.AuditLog].
@@ -64,6 +69,8 @@ type Cluster struct {
 	Endpoint string `json:"endpoint,omitempty"`
 	// Etcd is the URL of the cluster's etcd; empty until that is ready.
 	Etcd string `json:"etcd,omitempty"`
+	// Traits are the properties in which it differs from the other clusters, unless these are alike.
+	Traits Traits `json:"traits"`
 }
 
 // Playground is a running hub with its members.
@@ -73,6 +80,9 @@ type Playground struct {
 	home    *home
 	crew    *crew
 	starter *starter
+
+	background sync.WaitGroup // What runs in this process beside the crew.
+	leave      context.CancelFunc
 
 	stopOnce sync.Once
 	stopErr  error
@@ -98,6 +108,11 @@ func Start(ctx context.Context, o Options) (*Playground, error) {
 		return nil, err
 	}
 	p := &Playground{View: View{clusters: clusters(o)}, home: h, crew: newCrew()}
+	var life context.Context
+	life, p.leave = context.WithCancel(context.WithoutCancel(ctx))
+	p.starter = &starter{
+		crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts, life: life, background: &p.background,
+	}
 	if err := p.start(ctx, o); err != nil {
 		calledOff := errors.Is(ctx.Err(), context.Canceled)
 		return nil, errors.Join(err, p.end(!calledOff))
@@ -112,6 +127,9 @@ func (o Options) check() (Options, error) {
 	}
 	if o.Members < 0 {
 		return o, fmt.Errorf("starting a playground: members: want 0 or more, got %d", o.Members)
+	}
+	if o.Address != "" && (!o.Alike || o.OrdinaryHub) {
+		return o, errors.New("starting a playground: a hub whose Pods really run takes clusters that are alike, and has all controllers already")
 	}
 	var err error
 	if o.Dir, err = filepath.Abs(o.Dir); err != nil {
@@ -134,7 +152,6 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 	ctx, cancel := p.crew.bind(ctx)
 	defer cancel()
 
-	p.starter = &starter{crew: p.crew, assets: o.Assets, progress: oneAtATime(o.Progress), freePorts: freePorts}
 	if err := p.starter.startAll(ctx, p.clusters); err != nil {
 		return err
 	}
@@ -144,14 +161,16 @@ func (p *Playground) start(ctx context.Context, o Options) error {
 // record writes what other processes can know of the playground.
 func (p *Playground) record(o Options, began time.Time, ready bool) error {
 	return p.home.record(State{
-		PID:     os.Getpid(),
-		Started: began.UTC(),
-		Ready:   ready,
-		Bare:    o.Bare,
-		Hub:     p.Hub(),
-		Members: p.Members(),
-		Dir:     p.home.dir,
-		Created: p.home.created,
+		PID:         os.Getpid(),
+		Started:     began.UTC(),
+		Ready:       ready,
+		Bare:        o.Bare,
+		Alike:       o.Alike,
+		OrdinaryHub: o.OrdinaryHub,
+		Hub:         p.Hub(),
+		Members:     p.Members(),
+		Dir:         p.home.dir,
+		Created:     p.home.created,
 	})
 }
 
@@ -176,6 +195,8 @@ func (p *Playground) Stop() error {
 
 // end stops everything and gives the folder up. It may be called once.
 func (p *Playground) end(keepLogs bool) error {
+	p.leave()
+	p.background.Wait()
 	p.crew.stop()
 	return p.home.leave(keepLogs)
 }
@@ -183,6 +204,9 @@ func (p *Playground) end(keepLogs bool) error {
 // clusters returns the clusters that the options ask for, none of them running.
 func clusters(o Options) []*cluster {
 	out := []*cluster{newCluster(o.Dir, "hub", hub)}
+	if o.OrdinaryHub {
+		out[0].role = full
+	}
 	member := full
 	if o.Bare {
 		member = bare
@@ -190,8 +214,11 @@ func clusters(o Options) []*cluster {
 	for i := range o.Members {
 		out = append(out, newCluster(o.Dir, fmt.Sprintf("member-%d", i+1), member))
 	}
-	for _, c := range out {
-		c.audit, c.address = o.Audit, o.Address
+	for i, c := range out {
+		c.audit, c.address, c.Traits = o.Audit, o.Address, alike
+		if !o.Alike {
+			c.Traits = differing(i)
+		}
 	}
 	return out
 }

@@ -25,6 +25,9 @@ type starter struct {
 	progress  func(string)
 	freePorts func(ctx context.Context, n int) ([]int, error)
 	stages    []byte // For kwok.
+
+	life       context.Context //nolint:containedctx // It ends with the playground: what runs in the background is no part of a call.
+	background *sync.WaitGroup // What runs in this process, until life ends.
 }
 
 // startAll starts the clusters, and returns when all are usable.
@@ -46,6 +49,9 @@ func (s *starter) startAll(ctx context.Context, clusters []*cluster) error {
 			return context.Cause(ctx)
 		}
 		if err := s.startAPI(ctx, c); err != nil {
+			return err
+		}
+		if err := s.differ(ctx, c); err != nil {
 			return err
 		}
 		return s.startControllers(ctx, c)

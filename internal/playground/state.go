@@ -27,6 +27,10 @@ type State struct {
 	Ready bool `json:"ready"`
 	// Bare says that the members have no controllers and no Nodes.
 	Bare bool `json:"bare"`
+	// Alike says that the clusters do not differ.
+	Alike bool `json:"alike,omitempty"`
+	// OrdinaryHub says that the hub has all controllers and Nodes.
+	OrdinaryHub bool `json:"ordinaryHub,omitempty"`
 	// Hub is the cluster from which the members are told what to run.
 	Hub Cluster `json:"hub"`
 	// Members are the other clusters in the order of their numbers.

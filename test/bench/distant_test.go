@@ -31,7 +31,7 @@ const (
 // and one 300 ms away with 1 % loss, against 64 writers who put the same objects on the hub and on that member the same way. Then to all
 // three at once, which says how much later the objects are on the near one for the two others.
 func BenchmarkDistant(b *testing.B) {
-	e := harness.New(b, harness.Topology{Members: len(distances), Own: true, CRDs: true, Unaudited: true})
+	e := harness.New(b, harness.Topology{Members: len(distances), Own: true, CRDs: true, Unaudited: true, Alike: true})
 	var direct, through []string
 	for i, m := range e.Members {
 		loss := 0.0

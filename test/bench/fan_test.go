@@ -78,7 +78,7 @@ func BenchmarkFan(b *testing.B) {
 // joins the members to the hub, as refract up does.
 func up(b *testing.B, members int) *harness.Env {
 	b.Helper()
-	e := harness.New(b, harness.Topology{Members: members, Own: true, CRDs: true, Unaudited: true})
+	e := harness.New(b, harness.Topology{Members: members, Own: true, CRDs: true, Unaudited: true, Alike: true})
 	regions, providers := []string{"eu", "us", "ap"}, []string{"alpha", "beta", "gamma"}
 	for i, m := range e.Members {
 		if _, err := e.Refract("join", m, "--kubeconfig", e.Kubeconfig("hub"), "--member-kubeconfig", e.Kubeconfig(m),

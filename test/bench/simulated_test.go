@@ -132,7 +132,7 @@ const ours = corev1alpha1.ManagedLabel + "=true"
 
 func (s *simulated) start(b *testing.B) {
 	b.Helper()
-	e := harness.New(b, harness.Topology{Own: true, CRDs: true, Unaudited: true})
+	e := harness.New(b, harness.Topology{Own: true, CRDs: true, Unaudited: true, Alike: true})
 	s.hub = e.Kubeconfig("hub")
 	s.program = program(b, e)
 	cmd := exec.Command(os.Args[0])

@@ -58,9 +58,8 @@ func Keep(ctx context.Context, dir, assets string, all []Topology) (variable str
 
 // startKept starts control planes in a folder where [take] finds them.
 func startKept(ctx context.Context, at, assets string, t Topology) (*playground.Playground, error) {
-	p, err := playground.Start(ctx, playground.Options{
-		Dir: filepath.Join(at, fleetDir), Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: true,
-	})
+	t.Unaudited = false
+	p, err := playground.Start(ctx, t.options(filepath.Join(at, fleetDir), assets))
 	if err != nil {
 		return nil, err
 	}
@@ -229,7 +228,7 @@ func borrow(ctx context.Context, t Topology) (*loan, error) {
 // suits reports whether a playground is of the topology. One with members that nobody
 // has asked for is not: others might.
 func suits(t Topology, s *playground.State) bool {
-	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
+	return t.Alike == s.Alike && t.OrdinaryHub == s.OrdinaryHub && (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
 // emptying is how long it may take until control planes are empty. An API server that

@@ -29,6 +29,11 @@ type Topology struct {
 	// Nodes gives the members their controllers, a scheduler and Nodes. Without, they
 	// store objects, and nobody acts on them.
 	Nodes bool
+	// Alike makes the clusters alike. Otherwise each has its own range of addresses, node ports and StorageClass,
+	// and three members differ more than that: see [playground.Traits].
+	Alike bool
+	// OrdinaryHub makes the hub an ordinary cluster with all controllers, a scheduler and Nodes.
+	OrdinaryHub bool
 	// Own is for tests that stop, freeze or empty control planes: nobody shares them.
 	Own bool
 	// CRDs has the hub know Refract's types from the beginning.
@@ -141,14 +146,20 @@ func (e *Env) share(ctx context.Context, t Topology) error {
 
 // start starts control planes that end with the Env, or with the process.
 func (e *Env) start(ctx context.Context, t Topology) error {
-	p, err := playground.Start(ctx, playground.Options{
-		Dir: filepath.Join(e.Dir, "playground"), Assets: e.assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited, Address: t.Address,
-	})
+	p, err := playground.Start(ctx, t.options(filepath.Join(e.Dir, "playground"), e.assets))
 	if err != nil {
 		return err
 	}
 	e.View, e.release, e.Playground = &p.View, p.Stop, p
 	return nil
+}
+
+// options are those of a playground of this topology.
+func (t Topology) options(dir, assets string) playground.Options {
+	return playground.Options{
+		Dir: dir, Assets: assets, Members: t.Members, Bare: !t.Nodes, Audit: !t.Unaudited, Address: t.Address, Alike: t.Alike || t.Address != "",
+		OrdinaryHub: t.OrdinaryHub,
+	}
 }
 
 // Close ends the replicas, and then the control planes unless they are kept for

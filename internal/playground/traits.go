@@ -1,0 +1,121 @@
+package playground
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+)
+
+// Traits are the properties of a cluster that differ between the clusters of a playground, as they do between
+// the clusters of a company.
+type Traits struct {
+	// Services are the CIDRs of Services: one, or one for each IP family.
+	Services []string `json:"services"`
+	// NodePorts is the range of node ports, "30000-30999"; empty for the default of Kubernetes.
+	NodePorts string `json:"nodePorts,omitempty"`
+	// StorageClass is the name of the only StorageClass, which is the default; empty if there is none.
+	StorageClass string `json:"storageClass,omitempty"`
+	// WaitForConsumer has a claim be bound when a Pod that uses it is scheduled, and not before.
+	WaitForConsumer bool `json:"waitForConsumer,omitempty"`
+	// Without is the version of an API group that the API server does not serve.
+	Without string `json:"without,omitempty"`
+	// Webhook says that a mutating webhook adds a label to some objects, and a sidecar to Pods.
+	Webhook bool `json:"webhook,omitempty"`
+	// PodSecurity is the level that namespaces have by default; empty for the default of Kubernetes.
+	PodSecurity string `json:"podSecurity,omitempty"`
+	// Quota says that the namespace "default" has a ResourceQuota. It takes the controllers of the cluster.
+	Quota bool `json:"quota,omitempty"`
+}
+
+// alike are the traits of every cluster of a playground with [Options.Alike].
+var alike = Traits{Services: []string{"10.96.0.0/16"}}
+
+// differing returns the traits of the cluster with this number: 0 is the hub, 1 is member-1.
+// They depend on nothing else, so tests can rely on them.
+func differing(number int) Traits {
+	second := 96 + number%100
+	first := 30_000 + 1000*(number%20)
+	t := Traits{
+		Services:        []string{fmt.Sprintf("10.%d.0.0/16", second)},
+		NodePorts:       fmt.Sprintf("%d-%d", first, first+999),
+		StorageClass:    []string{"standard", "fast", "premium", "zonal"}[number%4],
+		WaitForConsumer: number%2 == 0,
+	}
+	if number%2 == 0 {
+		t.Services = append(t.Services, fmt.Sprintf("fd00:10:%d::/112", second))
+	}
+	switch number {
+	case 1:
+		t.Without = "node.k8s.io/v1"
+	case 2:
+		t.Webhook = true
+	case 3:
+		t.PodSecurity, t.Quota = "restricted", true
+	}
+	return t
+}
+
+// String returns one line for a person to read.
+func (t Traits) String() string {
+	out := []string{"Services in " + strings.Join(t.Services, " and ")}
+	if t.NodePorts != "" {
+		out = append(out, "node ports "+t.NodePorts)
+	}
+	if t.StorageClass != "" {
+		out = append(out, "StorageClass "+t.StorageClass)
+	}
+	if t.Without != "" {
+		out = append(out, "does not serve "+t.Without)
+	}
+	if t.Webhook {
+		out = append(out, "a webhook adds a label and a sidecar")
+	}
+	if t.PodSecurity != "" {
+		out = append(out, "pod security "+t.PodSecurity)
+	}
+	if t.Quota {
+		out = append(out, "a ResourceQuota in default")
+	}
+	return strings.Join(out, ", ")
+}
+
+// apiServerArgs are the flags of an API server with these traits.
+func (t Traits) apiServerArgs() []string {
+	args := []string{"--service-cluster-ip-range=" + strings.Join(t.Services, ",")}
+	if t.NodePorts != "" {
+		args = append(args, "--service-node-port-range="+t.NodePorts)
+	}
+	if t.Without != "" {
+		args = append(args,
+			"--runtime-config="+t.Without+"=false",
+			// It reads RuntimeClasses, and refuses Pods until it can.
+			"--disable-admission-plugins=RuntimeClass")
+	}
+	if t.PodSecurity != "" {
+		args = append(args, "--admission-control-config-file="+admissionFile)
+	}
+	return args
+}
+
+// address returns the address of the Service "kubernetes".
+func (t Traits) address() (string, error) {
+	services, err := netip.ParsePrefix(t.Services[0])
+	if err != nil {
+		return "", fmt.Errorf("reading the CIDR of Services: %w", err)
+	}
+	return services.Addr().Next().String(), nil
+}
+
+// admissionConfiguration returns the configuration that makes a level of pod security the default.
+func admissionConfiguration(level string) []byte {
+	return fmt.Appendf(nil, `apiVersion: apiserver.config.k8s.io/v1
+kind: AdmissionConfiguration
+plugins:
+- name: PodSecurity
+  configuration:
+    apiVersion: pod-security.admission.config.k8s.io/v1
+    kind: PodSecurityConfiguration
+    defaults: {enforce: %[1]s, enforce-version: latest, audit: %[1]s, audit-version: latest, warn: %[1]s, warn-version: latest}
+    exemptions: {namespaces: [kube-system, kube-public, kube-node-lease]}
+`, level)
+}
