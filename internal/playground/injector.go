@@ -143,7 +143,8 @@ func mutate(r *admissionv1.AdmissionRequest) *admissionv1.AdmissionResponse {
 		patch = append(patch, patchOperation{"add", "/metadata/labels/playground.refract.dev~1team", "blue"})
 	}
 	if r.Kind.Kind == "Pod" && r.Operation == admissionv1.Create && object.Labels[SidecarLabel] != "false" && len(object.Spec.Containers) > 0 {
-		patch = append(patch, patchOperation{"add", "/spec/containers/-", map[string]string{"name": Sidecar, "image": "playground-sidecar:1"}})
+		container := map[string]string{"name": Sidecar, "image": "playground-sidecar:1"}
+		patch = append(patch, patchOperation{"add", "/spec/containers/-", container})
 	}
 	if len(patch) == 0 {
 		return out
