@@ -83,7 +83,7 @@ func apply(t *testing.T, ns string, manifests ...string) {
 const shop = `
 apiVersion: v1
 kind: Namespace
-metadata: {name: NS, labels: {pod-security.kubernetes.io/enforce: privileged}} # member-3 refuses pods that are not restricted, unless their namespace says otherwise.
+metadata: {name: NS, labels: {pod-security.kubernetes.io/enforce: privileged}} # The default of member-3 is restricted.
 ---
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
