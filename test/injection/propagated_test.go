@@ -14,6 +14,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1beta1 "refract.dev/api/refract/v1beta1"
+	"refract.dev/internal/playground"
 	"refract.dev/test/harness"
 )
 
@@ -84,7 +85,7 @@ spec:
   replicas: 2
   selector: {matchLabels: {app: web}}
   template:
-    metadata: {labels: {app: web, role: web}}
+    metadata: {labels: {app: web, role: web, ` + playground.SidecarLabel + `: "false"}} # Its containers are compared.
     spec: ` + strings.Replace(app, "{", "{automountServiceAccountToken: false, ", 1))
 	for _, m := range members {
 		m.has("web", "db: allow-database\napp: env DB_PORT=6379 PASSWORD<db-cred.password")
