@@ -168,7 +168,7 @@ func TestBrokenPolicy(t *testing.T) {
 		return condition(p, refractv1beta1.ConditionAccepted, metav1.ConditionFalse, "InvalidPolicy")
 	})
 	for _, labels := range []string{"a: b", "other: label"} {
-		p, err := typed(s.create(podOf("pod-"+labels[:1], labels, `{containers: [{name: c1, image: i}]}`))[0])
+		p, err := typed(s.create(podOf("pod-"+labels[:1], labels+", "+playground.SidecarLabel+`: "false"`, `{containers: [{name: c1, image: i}]}`))[0])
 		s.must(err)
 		if got, err := sketch(p); err != nil || got != "db: good\nc1: env DB_PORT=6379" {
 			t.Errorf("The pod with %s: %v\n%s", labels, err, got)
