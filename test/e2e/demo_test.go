@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	corev1alpha1 "refract.dev/api/core/v1alpha1"
+	"refract.dev/internal/playground"
 	"refract.dev/test/harness"
 )
 
@@ -34,10 +35,14 @@ type demoPod struct {
 // of the demo says.
 func injected(t *testing.T, pods []demoPod, env string) {
 	t.Helper()
-	want := []string{env, "volume cache-volume (emptyDir)", "volumeMount /cache (volume cache-volume) in web"}
 	on := map[string]int{}
 	for _, p := range pods {
 		on[p.Cluster]++
+		containers := "web"
+		if p.Cluster == "member-2" { // Its webhook has added a container before.
+			containers += ", " + playground.Sidecar
+		}
+		want := []string{env + " in " + containers, "volume cache-volume (emptyDir)", "volumeMount /cache (volume cache-volume) in " + containers}
 		if diff := cmp.Diff(want, p.Added); diff != "" || p.Owner != "Deployment/storefront" {
 			t.Errorf("pod %s of %s, of %s: what the policy added: -want, +got:\n%s", p.Name, p.Cluster, p.Owner, diff)
 		}
@@ -107,8 +112,8 @@ func TestDemo(t *testing.T) {
 	if !result.Injection.Right {
 		t.Errorf("demo: want the pods of all members right before and after the change of their policy, got %s", out)
 	}
-	injected(t, result.Injection.Pods, `env DB_PORT="6379" in web`)
-	injected(t, result.Injection.Change.Pods, `env DB_PORT="6380" in web`)
+	injected(t, result.Injection.Pods, `env DB_PORT="6379"`)
+	injected(t, result.Injection.Change.Pods, `env DB_PORT="6380"`)
 	for _, p := range result.Injection.Pods {
 		if slices.ContainsFunc(result.Injection.Change.Pods, func(after demoPod) bool { return after.Name == p.Name && after.Cluster == p.Cluster }) {
 			t.Errorf("pod %s of %s is still there after its policy was changed", p.Name, p.Cluster)
