@@ -32,6 +32,10 @@ var hubControllers = []string{
 	"serviceaccount-token-controller",
 	"root-ca-certificate-publisher-controller",
 	"clusterrole-aggregation-controller",
+	// Without these, the API server would keep what users delete.
+	"persistentvolumeclaim-protection-controller",
+	"persistentvolume-protection-controller",
+	"volumeattributesclass-protection-controller",
 }
 
 // podArgs have an API server be found by Pods that really run, and ask their kubelets for logs.

@@ -62,7 +62,7 @@ func (s *starter) startWebhook(ctx context.Context, c *cluster) error {
 			server.ErrorLog.Print(err)
 		}
 	})
-	context.AfterFunc(s.life, func() { _ = server.Close() })
+	context.AfterFunc(s.life, func() { _ = server.Close() }) //nolint:contextcheck // As life says.
 	client, err := c.client()
 	if err != nil {
 		return err
@@ -115,8 +115,13 @@ func serveReview(w http.ResponseWriter, r *http.Request) {
 	}
 	review.Response = mutate(review.Request)
 	review.Request = nil
+	answer, err := json.Marshal(review) //nolint:errchkjson // The error is handled.
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusInternalServerError)
+		return
+	}
 	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(review) // The API server has gone if it fails.
+	_, _ = w.Write(answer) // If that fails, the API server has gone.
 }
 
 // patchOperation is one operation of a JSON patch.

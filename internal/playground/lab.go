@@ -33,7 +33,7 @@ func (s *starter) differ(ctx context.Context, c *cluster) error {
 	if c.role != full {
 		return nil // Only controllers bind claims, and only they keep the status of a quota.
 	}
-	if err := s.provision(c, client); err != nil {
+	if err := s.provision(c, client); err != nil { //nolint:contextcheck // It ends with the playground.
 		return fmt.Errorf("%s: starting the provisioner: %w", c.Name, err)
 	}
 	if !c.Traits.Quota {

@@ -228,7 +228,10 @@ func borrow(ctx context.Context, t Topology) (*loan, error) {
 // suits reports whether a playground is of the topology. One with members that nobody
 // has asked for is not: others might.
 func suits(t Topology, s *playground.State) bool {
-	return t.Alike == s.Alike && t.OrdinaryHub == s.OrdinaryHub && (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
+	if t.Alike != s.Alike || t.OrdinaryHub != s.OrdinaryHub {
+		return false
+	}
+	return (t.Members == 0) == (len(s.Members) == 0) && t.Members <= len(s.Members) && (t.Members == 0 || t.Nodes == !s.Bare)
 }
 
 // emptying is how long it may take until control planes are empty. An API server that
