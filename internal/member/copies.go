@@ -23,6 +23,7 @@ type Copies struct {
 	decode    decoder
 	watches   watches
 	unwatched unwatched
+	versions  versions
 }
 
 func newCopies(member string, api *connection, decode decoder, o observer) *Copies {
@@ -77,7 +78,7 @@ func (c *Copies) complete() bool {
 // doubts reports whether there may be copies of types that are not known, and it
 // is time to look.
 func (c *Copies) doubts() bool {
-	return c.unwatched.doubts(c.watches.anyRests())
+	return c.unwatched.doubts(c.watches.anyRests(), c.versions.some())
 }
 
 // known reports whether a type is watched, or was found to have no copies.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync/atomic"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -13,21 +14,13 @@ import (
 
 var errUndiscovered = errors.New("the cluster did not say which types this API group has")
 
-// served is a type that a member serves.
-type served struct {
-	schema.GroupVersionResource
-
-	kind       string
-	namespaced bool
-	verbs      []string
-}
-
 // discover asks which types the member serves, and which API groups do not say.
-func (c *connection) discover(ctx context.Context) (types []served, doubtful map[string]bool, err error) {
+func (c *connection) discover(ctx context.Context) (types []*ServedType, doubtful map[string]bool, err error) {
+	var groups []*metav1.APIGroup
 	var lists []*metav1.APIResourceList
 	few := &paced{DiscoveryClient: c.discovery, excess: c.limits.excess, slots: make(chan struct{}, discoveredAtOnce)}
 	err = c.request(ctx, func(ctx context.Context) (err error) {
-		lists, err = discovery.ServerPreferredResourcesWithContext(ctx, few)
+		groups, lists, err = discovery.ServerGroupsAndResourcesWithContext(ctx, few)
 		return err
 	})
 	if few.listed.Load() > mostListed {
@@ -44,20 +37,15 @@ func (c *connection) discover(ctx context.Context) (types []served, doubtful map
 		return nil, nil, fmt.Errorf("discovering types: %w", err)
 	}
 	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
+		if _, err := schema.ParseGroupVersion(list.GroupVersion); err != nil {
 			return nil, nil, fmt.Errorf("discovering types: %w", err)
 		}
-		for i := range list.APIResources {
-			r := &list.APIResources[i]
-			if !isName(r.Name) || len(gv.Group) > mostName {
-				continue // No API server has such a type.
-			}
-			types = append(types, served{gv.WithResource(r.Name), r.Kind, r.Namespaced, r.Verbs})
-		}
-		if len(types) > mostTypes {
-			return nil, nil, fmt.Errorf("discovering types: %w", c.limits.excess.over("types", mostTypes))
-		}
+	}
+	types = slices.DeleteFunc(ServedTypes(groups, lists), func(t *ServedType) bool {
+		return !isName(t.Resource) || len(t.Group) > mostName // No API server has such a type.
+	})
+	if len(types) > mostTypes {
+		return nil, nil, fmt.Errorf("discovering types: %w", c.limits.excess.over("types", mostTypes))
 	}
 	return types, doubtful, nil
 }

@@ -479,8 +479,8 @@ func TestStraysAreBounded(t *testing.T) {
 				s.types = append(s.types, fmt.Sprintf("ours%04d", i))
 			}
 			m := serve(t, s.ServeHTTP)
-			m.sweep.served = func(context.Context) (func(schema.GroupResource) bool, error) {
-				return func(r schema.GroupResource) bool { return strings.HasPrefix(r.Resource, "ours") }, nil
+			m.sweep.served = func(context.Context) (func(schema.GroupResource) (string, bool), error) {
+				return func(r schema.GroupResource) (string, bool) { return "", strings.HasPrefix(r.Resource, "ours") }, nil
 			}
 			m.Copies.unwatched.askSweep()
 			lookThrough(m)

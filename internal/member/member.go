@@ -39,8 +39,10 @@ type observer struct {
 	readied func(Key)         // It is more, or less, ready than it was.
 	health  func(Key) *Health // What is asked of a copy; nil if nothing is of any.
 	awaited func()            // Somebody waits to know of which types there are copies.
-	listed  listed            // It may be known now which copies there are, or why that is not known.
-	turns   *fair.Places      // Lists take turns by it; nil if they need not.
+	// versions is called when the member serves other versions than it was known to.
+	versions func()
+	listed   listed       // It may be known now which copies there are, or why that is not known.
+	turns    *fair.Places // Lists take turns by it; nil if they need not.
 }
 
 // listed is told that it may be known now which copies of a type there are, or, if known is false, that there is an error which says why
@@ -50,8 +52,8 @@ type listed func(of schema.GroupResource, known bool)
 // AllTypes stands for all types.
 var AllTypes = schema.GroupResource{}
 
-// hubTypes says which types the hub has, as soon as that is known.
-type hubTypes func(context.Context) (has func(schema.GroupResource) bool, err error)
+// hubTypes says which types the hub has, as soon as that is known, and which version of each it prefers.
+type hubTypes func(context.Context) (hub func(schema.GroupResource) (version string, has bool), err error)
 
 func newMember(name string, cfg *rest.Config, o observer, served hubTypes, log logr.Logger) (*Member, error) {
 	api, err := newConnection(name, cfg)

@@ -209,7 +209,7 @@ func (n *Namespaces) Empty(ctx context.Context, ns string) (bool, error) {
 	refused := map[action]error{}
 	for _, t := range found {
 		// What cannot be deleted is not stored there: measurements of pods, for example.
-		if !t.namespaced || !slices.Contains(t.verbs, "list") || !slices.Contains(t.verbs, "delete") || isEvent(t.GroupResource()) {
+		if !t.Namespaced || !slices.Contains(t.Verbs, "list") || !slices.Contains(t.Verbs, "delete") || isEvent(t.GroupResource()) {
 			continue
 		}
 		var list *metav1.PartialObjectMetadataList

@@ -101,7 +101,8 @@ func (r *Reconciler) concerns(e event.UpdateEvent) bool {
 	return before.Generation != after.Generation || before.DeletionTimestamp.IsZero() != after.DeletionTimestamp.IsZero() ||
 		!maps.Equal(before.Labels, after.Labels) || !slices.Equal(before.Finalizers, after.Finalizers) ||
 		before.Annotations[approval] != after.Annotations[approval] ||
-		(!r.owns(after.Name) && isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady))
+		(!r.owns(after.Name) && (isTrue(&before.Status, corev1alpha1.ClusterReady) != isTrue(&after.Status, corev1alpha1.ClusterReady) ||
+			!slices.Equal(before.Status.APIResourceTypes, after.Status.APIResourceTypes)))
 }
 
 func (r *Reconciler) owns(name string) bool { return r.Owns == nil || r.Owns(name) }
@@ -170,6 +171,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if errors.Is(err, errLeft) {
 		return reconcile.Result{RequeueAfter: retryInterval}, nil
 	}
+	before := fc.DeepCopy()
+	m := r.Set.Get(fc.Name)
+	retyped := m != nil && m.Copies.versions.writeTo(&fc.Status)
 	r.Set.observe(fc, h.ready)
 	r.Set.markExamined(fc.Name)
 	meter(fc.Name).ready(h.ready)
@@ -185,8 +189,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req reconcile.Request) (reco
 	if r.Pending != nil {
 		h.pending, h.hasPending = r.Pending(fc.Name)
 	}
-	before := fc.DeepCopy()
-	if !setConditions(&fc.Status, h, metav1.Now()) || !r.owns(fc.Name) {
+	if changed := setConditions(&fc.Status, h, metav1.Now()); !changed && !retyped || !r.owns(fc.Name) {
 		return reconcile.Result{RequeueAfter: next}, nil
 	}
 	// Conditions are one list, of which others write some: theirs are not to be undone.

@@ -45,15 +45,16 @@ type Set struct {
 	// Emptied reports whether nothing is left to do on a cluster that leaves. It is
 	// asked when the member has no copies.
 	Emptied func(name string) bool
-	// Served waits until it is known which types the hub has, and returns what says so. Nil
-	// means that it has all that any member has.
-	Served func(ctx context.Context) (has func(schema.GroupResource) bool, err error)
+	// Served waits until it is known which types the hub has, and returns what says so, and which version of
+	// each the hub prefers. Nil means that it has all that any member has.
+	Served func(ctx context.Context) (hub func(schema.GroupResource) (version string, has bool), err error)
 	// Log is told of answers that Refract stumbles over.
 	Log logr.Logger
 
 	mu       sync.Mutex
 	members  map[string]*joined
 	clusters atomic.Pointer[[]placement.Cluster]
+	older    atomic.Pointer[map[schema.GroupResource]map[string][]string]
 	again    chan event.GenericEvent // Clusters to look at without delay.
 	sweeps   sweeper
 	turns    *fair.Places // Of lists; nil before the first member.
@@ -66,6 +67,7 @@ type joined struct {
 	view     placement.Cluster
 	leaving  bool
 	approved string
+	older    map[schema.GroupResource][]string // See [Set.Older].
 }
 
 // Get returns the member of this name, or nil.
@@ -152,6 +154,15 @@ func (s *Set) renew(m *Member) {
 func (s *Set) Clusters() []placement.Cluster {
 	if p := s.clusters.Load(); p != nil {
 		return *p
+	}
+	return nil
+}
+
+// Older returns the versions in which clusters serve a type that they do not serve in the version that the hub prefers, by cluster. The status
+// of a cluster says it, so that all replicas know it, also after a restart. The result is shared and must not be modified.
+func (s *Set) Older(resource schema.GroupResource) map[string][]string {
+	if p := s.older.Load(); p != nil {
+		return (*p)[resource]
 	}
 	return nil
 }
@@ -246,7 +257,8 @@ func (s *Set) connect(name string, cfg *rest.Config, owns func(string) bool) (*M
 			}
 			return s.Health(m, key)
 		},
-		awaited: func() { s.sweeps.add(m.sweep, true) },
+		awaited:  func() { s.sweeps.add(m.sweep, true) },
+		versions: func() { s.Recheck(name) },
 		listed: func(of schema.GroupResource, known bool) {
 			if s.OnListed != nil {
 				s.OnListed(m, of, known)
@@ -278,6 +290,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		},
 		leaving:  !fc.DeletionTimestamp.IsZero(),
 		approved: fc.Annotations[refractv1alpha1.ApproveAnnotation],
+		older:    olderIn(&fc.Status),
 	}
 	s.mu.Lock()
 	if s.members == nil {
@@ -293,7 +306,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 		s.members[fc.Name] = j
 	}
 	changed := !j.looksLike(&after)
-	j.view, j.leaving, j.approved = after.view, after.leaving, after.approved
+	j.view, j.leaving, j.approved, j.older = after.view, after.leaving, after.approved, after.older
 	if j.member != nil {
 		j.member.ready.Store(ready)
 	}
@@ -308,6 +321,7 @@ func (s *Set) look(fc *corev1alpha1.FederatedCluster, ready, first bool) {
 
 func (j *joined) looksLike(o *joined) bool {
 	return j.view.Name == o.view.Name && j.view.Ready == o.view.Ready && j.leaving == o.leaving && j.approved == o.approved &&
+		equality.Semantic.DeepEqual(j.older, o.older) &&
 		maps.Equal(j.view.Labels, o.view.Labels) && equality.Semantic.DeepEqual(j.view.Taints, o.view.Taints)
 }
 
@@ -330,7 +344,7 @@ func (s *Set) replace(name string, j *joined, owns func(string) bool) bool {
 		delete(s.members, name)
 	} else {
 		if before != nil {
-			j.view, j.examined, j.leaving, j.approved = before.view, before.examined, before.leaving, before.approved
+			j.view, j.examined, j.leaving, j.approved, j.older = before.view, before.examined, before.leaving, before.approved, before.older
 			j.view.Ready = false
 		}
 		s.members[name] = j
@@ -364,11 +378,19 @@ func (s *Set) remaining(m *Member) (left int, known bool) {
 
 func (s *Set) publish() {
 	clusters := make([]placement.Cluster, 0, len(s.members))
-	for _, j := range s.members {
+	older := map[schema.GroupResource]map[string][]string{}
+	for name, j := range s.members {
 		if j.view.Name != "" && !j.leaving {
 			clusters = append(clusters, j.view)
 		}
+		for resource, versions := range j.older {
+			if older[resource] == nil {
+				older[resource] = map[string][]string{}
+			}
+			older[resource][name] = versions
+		}
 	}
+	s.older.Store(&older)
 	slices.SortFunc(clusters, func(a, b placement.Cluster) int { return strings.Compare(a.Name, b.Name) })
 	s.clusters.Store(&clusters)
 }

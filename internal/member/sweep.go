@@ -131,14 +131,17 @@ func (s *sweep) types(ctx context.Context, asked int, turn func(context.Context)
 		return err
 	}
 	s.copies.unwatched.setDoubtful(doubtful)
-	has, err := s.hubHas(ctx)
+	hub, err := s.hubHas(ctx)
 	if err != nil {
 		return err
 	}
+	if s.copies.versions.set(found, hub, doubtful) {
+		s.copies.watches.observer.versions()
+	}
 	for _, strays := range []bool{false, true} { // If these are too many, all else is known.
 		for _, t := range found {
-			kind := schema.GroupKind{Group: t.Group, Kind: t.kind}
-			if has(t.GroupResource()) == strays || !Propagates(kind, t.verbs) {
+			kind := schema.GroupKind{Group: t.Group, Kind: t.Kind}
+			if _, has := hub(t.GroupResource()); has == strays || !Propagates(kind, t.Verbs) {
 				continue
 			}
 			s.copies.watches.resume(t.GroupVersionResource) //nolint:contextcheck // The watch lives as long as the member.
@@ -157,9 +160,9 @@ func (s *sweep) types(ctx context.Context, asked int, turn func(context.Context)
 }
 
 // hubHas waits until it is known which types the hub has, and returns what says so.
-func (s *sweep) hubHas(ctx context.Context) (func(schema.GroupResource) bool, error) {
+func (s *sweep) hubHas(ctx context.Context) (func(schema.GroupResource) (version string, has bool), error) {
 	if s.served == nil {
-		return func(schema.GroupResource) bool { return true }, nil
+		return func(schema.GroupResource) (string, bool) { return "", true }, nil
 	}
 	return s.served(ctx)
 }

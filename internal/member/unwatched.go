@@ -9,10 +9,12 @@ import (
 
 // What could not be known is looked at again after these times: API groups that
 // do not say which types they have, or have a type that was not served any more; and
-// types that the credentials may not list.
+// types that the credentials may not list. The same holds for types that the member serves in other versions
+// than the hub prefers.
 const (
 	doubtfulAfter = 30 * time.Second
 	refusedAfter  = 10 * time.Minute
+	olderAfter    = 2 * time.Minute
 )
 
 // unwatched is what is known of copies of types that are not watched: whether there may be
@@ -95,12 +97,14 @@ func (u *unwatched) wait() {
 }
 
 // doubts reports whether there may be copies of types that are not known, and it
-// is time to look. Resting is whether a type is not watched as the member did not serve it.
-func (u *unwatched) doubts(resting bool) bool {
+// is time to look. Resting is whether a type is not watched as the member did not serve it, and
+// older whether one is served in other versions than the hub prefers.
+func (u *unwatched) doubts(resting, older bool) bool {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	ago := time.Since(u.sweptAt)
-	return u.unswept() || ((len(u.doubtful) > 0 || resting) && ago > doubtfulAfter) || (len(u.refused) > 0 && ago > jitter(refusedAfter))
+	return u.unswept() || ((len(u.doubtful) > 0 || resting) && ago > doubtfulAfter) || (len(u.refused) > 0 && ago > jitter(refusedAfter)) ||
+		(older && ago > jitter(olderAfter))
 }
 
 // askSweep records that nothing is known of types that are not watched: the member

@@ -9,6 +9,9 @@ import (
 	"testing"
 
 	appsv1 "k8s.io/api/apps/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	refractv1alpha1 "refract.dev/api/refract/v1alpha1"
@@ -336,12 +339,17 @@ spec: {big: 9007199254740993}
 	}
 }
 
-// TestMemberServesAnotherVersion has a member serve an older version of a type
-// only than the one that the hub prefers; an override says so.
-func TestMemberServesAnotherVersion(t *testing.T) {
+// TestMembersServeOtherVersions adds a version to a type while there are copies. A member that does not serve the new version keeps its copy
+// and gets changes in the old one; a member that serves both gets the new one. No copy is made anew. A member that serves no version of the
+// hub says so.
+func TestMembersServeOtherVersions(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
-	const crd = `
+	const name = "widgets.versions.e2e.refract.dev"
+	crd := func(stored string, others ...string) string {
+		const version = `
+  - {name: VERSION, served: true, storage: STORED, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}`
+		text := `
 apiVersion: apiextensions.k8s.io/v1
 kind: CustomResourceDefinition
 metadata: {name: widgets.versions.e2e.refract.dev}
@@ -349,46 +357,89 @@ spec:
   group: versions.e2e.refract.dev
   names: {kind: Widget, plural: widgets, singular: widget}
   scope: Namespaced
-  versions:
-  - {name: v1, served: true, storage: true, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
-	const v2 = `
-  - {name: v2, served: true, storage: false, schema: {openAPIV3Schema: {type: object, x-kubernetes-preserve-unknown-fields: true}}}
-`
-	for cluster, manifest := range map[string]string{"hub": crd + v2, "member-1": crd} {
-		define(t, cluster, manifest, "widgets.versions.e2e.refract.dev")
+  versions:` + strings.NewReplacer("VERSION", stored, "STORED", "true").Replace(version)
+		for _, other := range others {
+			text += strings.NewReplacer("VERSION", other, "STORED", "false").Replace(version)
+		}
+		return text
 	}
-	const widget = `
+	for cluster, version := range map[string]string{"hub": "v1", "member-1": "v1", "member-2": "v1", "member-3": "v0"} {
+		define(t, cluster, crd(version), name)
+	}
+	const widgets = `
 apiVersion: core.kubeadmiral.io/v1alpha1
 kind: PropagationPolicy
-metadata: {name: one, namespace: NS}
-spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}]}
+metadata: {name: two, namespace: NS}
+spec: {schedulingMode: Duplicate, placement: [{cluster: member-1}, {cluster: member-2}]}
 ---
-apiVersion: versions.e2e.refract.dev/v2
+apiVersion: core.kubeadmiral.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: third, namespace: NS}
+spec: {schedulingMode: Duplicate, placement: [{cluster: member-3}]}
+---
+apiVersion: versions.e2e.refract.dev/v1
 kind: Widget
-metadata:
-  name: one
-  namespace: NS
-  labels: {kubeadmiral.io/propagation-policy-name: one}
+metadata: {name: one, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: two}}
+spec: {a: b}
+---
+apiVersion: versions.e2e.refract.dev/v1
+kind: Widget
+metadata: {name: none, namespace: NS, labels: {kubeadmiral.io/propagation-policy-name: third}}
 spec: {a: b}
 `
-	apply(t, in(ns, widget))
-	status(t, ns, "one.widgets.versions.e2e.refract.dev", "TypeNotServed")
-	const older = `
-apiVersion: core.kubeadmiral.io/v1alpha1
-kind: OverridePolicy
-metadata: {name: older, namespace: NS}
-spec: {overrideRules: [{overriders: {jsonpatch: [{path: /apiVersion, operator: replace, value: versions.e2e.refract.dev/v1}]}}]}
-`
-	apply(t, in(ns, older))
-	label(t, "widgets.versions.e2e.refract.dev", ns, "one", `"kubeadmiral.io/override-policy-name":"older"`)
-	status(t, ns, "one.widgets.versions.e2e.refract.dev", "Synced")
-	everywhere(t, "the version that is served", "widgets.versions.e2e.refract.dev", ns, "one", []string{"b"}, "spec", "a")
-	remove(t, "hub", "widgets.versions.e2e.refract.dev", ns, "one")
-	everywhere(t, "deleted", "widgets.versions.e2e.refract.dev", ns, "one", []string{"absent"}, "spec", "a")
-	eventually(t, "end of the report", "absent", func() string {
-		return harness.Field(get(t, "hub", "propagations.refract.dev", ns, "one.widgets.versions.e2e.refract.dev"), "metadata", "name")
+	do(t, in(ns, widgets), "apply", "-f", "-")
+	everywhere(t, "create", name, ns, "one", []string{"b", "b"}, "spec", "a")
+	status(t, ns, "one."+name, "Synced")
+	eventually(t, "the message of a cluster without a common version", "true", func() string {
+		const want = "the cluster serves widgets.versions.e2e.refract.dev in version v0, the hub has it in version v1"
+		p := get(t, "hub", "propagations.refract.dev", ns, "none."+name)
+		return fmt.Sprint(condition(p, "Synced", "reason") == "TypeNotServed" && strings.Contains(condition(p, "Synced", "message"), want))
 	})
+	uids := map[string]types.UID{}
+	for _, m := range env.Members[:2] {
+		uids[m] = there(t, m, name, ns, "one").GetUID()
+	}
+
+	define(t, "member-2", crd("v1", "v2"), name)
+	define(t, "hub", crd("v1", "v2"), name)
+	written := func(member string) string {
+		u := get(t, member, name, ns, "one")
+		if u == nil {
+			return "absent"
+		}
+		for _, by := range u.GetManagedFields() {
+			if by.Manager == "refract" && by.Operation == metav1.ManagedFieldsOperationApply {
+				_, version, _ := strings.Cut(by.APIVersion, "/")
+				return version + " " + harness.Field(u, "spec", "a")
+			}
+		}
+		return "not written"
+	}
+	eventually(t, "the version that both serve", "v2 b", func() string { return written("member-2") })
+	if err := env.Patch(t.Context(), "hub", name, ns, "one", `{"spec":{"a":"c"}}`); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a change in the new version", "v2 c", func() string { return written("member-2") })
+	eventually(t, "a change in the old version", "v1 c", func() string { return written("member-1") })
+	status(t, ns, "one."+name, "Synced")
+	for _, m := range env.Members[:2] {
+		if got := there(t, m, name, ns, "one").GetUID(); got != uids[m] {
+			t.Errorf("want the copy on %s kept, got another one", m)
+		}
+	}
+	eventually(t, "the version in the report", "the copy is sent in version v1: the cluster does not serve version v2, which the hub prefers", func() string {
+		p := get(t, "hub", "propagations.refract.dev", ns, "one."+name)
+		clusters, _, _ := unstructured.NestedSlice(p.Object, "status", "clusters")
+		for _, c := range clusters {
+			if row, ok := c.(map[string]any); ok && row["name"] == "member-1" {
+				said, _, _ := unstructured.NestedStringSlice(row, "warnings")
+				return strings.Join(said, "; ")
+			}
+		}
+		return fmt.Sprint(clusters)
+	})
+	remove(t, "hub", name, ns, "one")
+	everywhere(t, "deleted", name, ns, "one", []string{"absent", "absent"}, "spec", "a")
 }
 
 // TestNamespaceThatTravelsLate has a namespace propagated after members got it for

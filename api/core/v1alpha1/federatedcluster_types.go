@@ -137,7 +137,9 @@ type FederatedClusterStatus struct {
 	// +optional
 	Resources Resources `json:"resources,omitempty"`
 
-	// APIResourceTypes are the types that the cluster serves.
+	// APIResourceTypes are the types that the cluster serves, but not in the version that the
+	// hub prefers, with each version in which it serves them. Other types are not listed. Copies
+	// of a listed type are sent in the first version of the hub that is listed.
 	// +optional
 	APIResourceTypes []APIResource `json:"apiResourceTypes,omitempty"`
 

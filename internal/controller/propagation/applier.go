@@ -202,7 +202,7 @@ func (a *applier) tryOne(ctx context.Context, key Key) (_ reconcile.Result, err 
 		return a.remove(ctx, key, p, leaving, have, found)
 	case t.err != nil:
 		r := a.statusFor(key, p)
-		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOf(t.err), t.err.Error()
 		r.hash = have.Hash
 		return a.done(key, r, 0)
 	default:
@@ -243,7 +243,7 @@ func (a *applier) dryRun(key Key, p *desiredState, t *target, have member.Copy, 
 	case t == nil:
 		r.message = "the copy would be removed"
 	case t.err != nil:
-		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOverrideFailed, t.err.Error()
+		r.state, r.reason, r.message = refractv1alpha1.StateFailed, reasonOf(t.err), t.err.Error()
 	case !present:
 		r.message = "a copy would be created"
 	case have.Hash != t.variant.hash:

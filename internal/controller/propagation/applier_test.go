@@ -241,13 +241,13 @@ func owning(o *metav1.PartialObjectMetadata, fields string) *metav1.PartialObjec
 }
 
 // wanted is the desired state of a ConfigMap on clusters.
-func wanted(t *testing.T, name string, clusters ...string) *desiredState {
+func wanted(t testing.TB, name string, clusters ...string) *desiredState {
 	t.Helper()
 	return wantedWith(t, name, "y", clusters...)
 }
 
 // wantedWith is wanted of one with a value.
-func wantedWith(t *testing.T, name, value string, clusters ...string) *desiredState {
+func wantedWith(t testing.TB, name, value string, clusters ...string) *desiredState {
 	t.Helper()
 	s := around(t, "", false, nil)
 	s.hub, s.clusters = theHub, nil

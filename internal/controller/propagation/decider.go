@@ -181,6 +181,12 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		resource:    d.sources.resource,
 		followed:    leaders,
 		may:         d.policies.may,
+		versions:    src.versions,
+		older:       d.members.Older(key.GroupResource),
+	}
+	var read *conversions
+	if len(in.older) > 0 && src.object != nil {
+		read, in.convert = d.converter(ctx, key, src.object)
 	}
 	if k, found := d.records.get(key); found {
 		in.approved = k.steering.placement
@@ -196,7 +202,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	}
 	began := time.Now()
 	p := decideSafely(key, src, was, in, d.log)
-	p.made = time.Now()
+	p.made, p.conversions = time.Now(), read
 	d.charges.Add(key.Namespace, p.made.Sub(began), p.made)
 	if p.gone && !seen && len(was.placed) == 0 && d.neverWas(key) {
 		d.sources.noted(key, told)
@@ -212,6 +218,9 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 	d.followOn(ctx, key, p)
 	if len(leaders.unknown) > 0 {
 		return reconcile.Result{RequeueAfter: 200 * time.Millisecond}, nil // They are being decided about.
+	}
+	if read != nil && read.failed {
+		return reconcile.Result{RequeueAfter: convertRetry}, nil
 	}
 	return reconcile.Result{}, nil
 }

@@ -108,6 +108,8 @@ type desiredState struct {
 	// the newest revision would change, while not every cluster has that.
 	governed *governance
 	rollout  *rolloutPlan
+	// conversions are the object in other versions, for clusters that do not serve the one that the hub prefers.
+	conversions *conversions
 }
 
 // target is what should be true on one cluster.
@@ -192,6 +194,11 @@ type inputs struct {
 	governed *governance
 	// approved is the number of a change of the placement that was approved for the object alone.
 	approved string
+	// versions are those in which the hub serves the type, the preferred one first, and older those in which clusters serve it that do
+	// not serve the preferred one. Convert returns the object in another version.
+	versions []string
+	older    map[string][]string
+	convert  func(version string) (*unstructured.Unstructured, error)
 }
 
 // decideSafely is decide, which may stumble over what somebody wrote: then the object is
@@ -219,7 +226,7 @@ func decideSafely(key Key, src source, was previous, s *inputs, log logr.Logger)
 	return p.block(reasonInternalError, err.Error())
 }
 
-// decide makes the desired state of one object. It is pure.
+// decide makes the desired state of one object. It is pure, but for what the inputs read.
 func decide(src source, was previous, s *inputs) *desiredState {
 	obj := src.object
 	p := &desiredState{gvr: src.gvr, kind: src.kind, targets: map[string]*target{}}
@@ -294,7 +301,7 @@ func decide(src source, was previous, s *inputs) *desiredState {
 	now := &material{object: obj, policies: policies, generation: p.generation}
 	rendered := p.render(now, author, s)
 	if p.governed != nil {
-		p.rollout = p.plan(now, sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName()), s.clusters)
+		p.rollout = p.plan(now, sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName()), s)
 		p.governed.target.Allowed = now.allowed
 	}
 	if asks && !keeping.DisableFollowing && (policy == nil || !policy.DisableFollowers) {
@@ -450,21 +457,37 @@ type party struct {
 // renderFrom makes the targets of one revision. It says of the revision whether its policies may have the object
 // refer to what they bring in.
 func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inputs) (rendered []arrival) {
-	clusters, targets, policies := to.clusters, to.targets, m.policies
 	if m.err != nil {
-		t := &target{err: m.err, from: m, generation: m.generation}
-		for i := range clusters {
-			p.targets[clusters[i].Name] = t
-		}
+		p.fail(to, &target{err: m.err, from: m, generation: m.generation})
 		return nil
 	}
-	obj := m.object
+	for _, e := range m.byVersion(to, s) {
+		if e.err != nil {
+			p.fail(&e.party, &target{err: e.err, generation: m.generation})
+			m.allowed = false // Nothing is known of what it would refer to.
+			continue
+		}
+		rendered = append(rendered, p.renderVersion(m, e, by, s)...)
+	}
+	return rendered
+}
+
+// fail gives clusters a target that cannot be rendered.
+func (p *desiredState) fail(to *party, t *target) {
+	for i := range to.clusters {
+		p.targets[to.clusters[i].Name] = t
+	}
+}
+
+// renderVersion is renderFrom for the clusters that have one version.
+func (p *desiredState) renderVersion(m *material, e *versioned, by tree.Policy, s *inputs) (rendered []arrival) {
+	obj, clusters, targets, policies := e.object, e.clusters, e.targets, m.policies
 	source := sourceOf(s.hub, p.uid, p.gvr.GroupResource(), obj.GetNamespace(), obj.GetName())
 	secret := p.gvr.Group == "" && p.gvr.Resource == "secrets"
 	for _, v := range variants.Render(obj, clusters, targets, by, policies...) {
-		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned), generation: m.generation}
-		if m.kept {
-			t.from = m
+		t := target{err: v.Err, warnings: warned(v.Warnings, maxText-p.warned), generation: m.generation, from: e.from}
+		if e.note != "" {
+			t.warnings = append(t.warnings, e.note)
 		}
 		p.warned += sizeOf(t.warnings)
 		for _, i := range v.Policies {
@@ -488,6 +511,12 @@ func (p *desiredState) renderFrom(m *material, to *party, by tree.Policy, s *inp
 		t.replicas = targets[v.Clusters[0]].Replicas
 		for _, i := range v.Clusters {
 			p.targets[clusters[i].Name] = &t
+			if t.variant != nil {
+				if err := s.servedOn(clusters[i].Name, t.variant.gvr); err != nil {
+					p.targets[clusters[i].Name] = &target{err: err, generation: m.generation, replicas: t.replicas}
+					continue
+				}
+			}
 			if v.Err == nil {
 				last := &rendered[len(rendered)-1]
 				last.clusters = append(last.clusters, clusters[i].Name)

@@ -444,7 +444,7 @@ func TestRecordName(t *testing.T) {
 	}
 }
 
-func around(t *testing.T, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *inputs {
+func around(t testing.TB, mode corev1alpha1.SchedulingMode, noPolicy bool, overrides map[string]override.Policy) *inputs {
 	t.Helper()
 	if mode == "" {
 		mode = corev1alpha1.SchedulingModeDuplicate

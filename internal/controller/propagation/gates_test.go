@@ -435,3 +435,55 @@ func TestManyOfATypeThatIsNotServed(t *testing.T) {
 		t.Errorf("the failures have raised the pace of the member to %d writes at a time", a.pace.limit)
 	}
 }
+
+// BenchmarkBesideAGate writes 1,000 copies to a member, alone and while 10,000 copies of a type wait that the member does not serve.
+func BenchmarkBesideAGate(b *testing.B) {
+	const others = 1000
+	for name, many := range map[string]int{"alone": 0, "10000 wait": 10_000} {
+		b.Run(name, func(b *testing.B) {
+			for b.Loop() {
+				b.StopTimer()
+				d := &unserving{depot: newDepot()}
+				a := shopkeeper(b, d, 0, onHub(nil))
+				<-a.member.Copies.Watch(configMaps)
+				<-a.member.Copies.Watch(widgets)
+				l := &listeners{neighbours: neighbours{state: a.state}}
+				a.stations, a.cluster = l, l
+				p := wantedWidget(b, "w")
+				for i := range many {
+					key := Key{GroupResource: widgets.GroupResource(), NamespacedName: types.NamespacedName{Namespace: "shop", Name: fmt.Sprint(i)}}
+					its := *p
+					a.state.setDesired(key, &its, previous{}, nil)
+					a.queue.add(key, priorityResync)
+				}
+				ctx, stop := context.WithCancel(b.Context())
+				ended := make(chan struct{})
+				go func() {
+					defer close(ended)
+					a.run(ctx)
+				}()
+				until := func(n int) {
+					for l.recorded.Load() < int64(n) {
+						time.Sleep(time.Millisecond)
+					}
+				}
+				until(many)
+				var keys []Key
+				for i := range others {
+					key := keyOf("configmaps", fmt.Sprint(i))
+					a.state.setDesired(key, wanted(b, key.Name, "m"), previous{}, nil)
+					keys = append(keys, key)
+				}
+				b.StartTimer()
+				for _, key := range keys {
+					a.queue.add(key, priorityResync)
+				}
+				until(many + others)
+				b.StopTimer()
+				stop()
+				<-ended
+				b.StartTimer()
+			}
+		})
+	}
+}

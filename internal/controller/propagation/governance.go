@@ -13,7 +13,6 @@ import (
 	"refract.dev/internal/member"
 	"refract.dev/internal/revision"
 	variants "refract.dev/internal/variant"
-	"refract.dev/match"
 	"refract.dev/override"
 	"refract.dev/placement"
 	"refract.dev/release"
@@ -176,7 +175,7 @@ func (g *governance) awaits(cluster string) bool {
 }
 
 // plan compares what the newest revision gives to clusters with what they are to have.
-func (p *desiredState) plan(now *material, source string, clusters []placement.Cluster) *rolloutPlan {
+func (p *desiredState) plan(now *material, source string, s *inputs) *rolloutPlan {
 	g := p.governed
 	if g.recorded == nil || g.settled() {
 		return nil
@@ -200,8 +199,8 @@ func (p *desiredState) plan(now *material, source string, clusters []placement.C
 			elsewhere = append(elsewhere, name)
 		}
 	}
-	p.hashes(now, others, source, clusters, newest)
-	p.hashes(good, elsewhere, source, clusters, before)
+	p.hashes(now, others, source, s, newest)
+	p.hashes(good, elsewhere, source, s, before)
 	plan := &rolloutPlan{changes: map[string]bool{}, differs: map[string]bool{}}
 	for name, t := range p.targets {
 		is := ""
@@ -220,31 +219,35 @@ func (p *desiredState) plan(now *material, source string, clusters []placement.C
 }
 
 // hashes adds those of the content that clusters would have; nothing where it cannot be rendered.
-func (p *desiredState) hashes(m *material, names []string, source string, all []placement.Cluster, to map[string]string) {
+func (p *desiredState) hashes(m *material, names []string, source string, s *inputs, to map[string]string) {
 	if m.err != nil || len(names) == 0 {
 		return
 	}
-	var clusters []match.Cluster
-	var targets []placement.Target
+	var on party
 	slices.Sort(names)
-	for i := range all {
-		if _, asked := slices.BinarySearch(names, all[i].Name); asked {
-			if at, placed := find(p.placed, all[i].Name); placed {
-				clusters = append(clusters, all[i].Cluster)
-				targets = append(targets, p.placed[at])
+	for i := range s.clusters {
+		if _, asked := slices.BinarySearch(names, s.clusters[i].Name); asked {
+			if at, placed := find(p.placed, s.clusters[i].Name); placed {
+				on.clusters = append(on.clusters, s.clusters[i].Cluster)
+				on.targets = append(on.targets, p.placed[at])
 			}
 		}
 	}
-	for _, v := range variants.Render(m.object, clusters, targets, tree.Policy{}, m.policies...) {
-		if v.Err != nil {
+	for _, e := range m.byVersion(&on, s) {
+		if e.err != nil {
 			continue
 		}
-		c, err := encode(v.Object, p.gvr, source, &p.keeping, leftTo(&p.keeping, v.Changes))
-		if err != nil {
-			continue
-		}
-		for _, i := range v.Clusters {
-			to[clusters[i].Name] = c.hash
+		for _, v := range variants.Render(e.object, e.clusters, e.targets, tree.Policy{}, m.policies...) {
+			if v.Err != nil {
+				continue
+			}
+			c, err := encode(v.Object, p.gvr, source, &p.keeping, leftTo(&p.keeping, v.Changes))
+			if err != nil {
+				continue
+			}
+			for _, i := range v.Clusters {
+				to[e.clusters[i].Name] = c.hash
+			}
 		}
 	}
 }

@@ -200,7 +200,7 @@ func (*all) Begin(ctx context.Context, _ string) (context.Context, func(), bool)
 }
 
 // shopkeeper is what writes to the member, with these objects on the hub.
-func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
+func shopkeeper(t testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) *applier {
 	t.Helper()
 	c, m := joined(t, s, emptyAfter, objects...)
 	a, err := c.dispatcher.newApplier(m)
@@ -212,7 +212,7 @@ func shopkeeper(t *testing.T, s http.Handler, emptyAfter time.Duration, objects 
 
 // joined is a controller whose stations do not run, of a hub with these objects and one member,
 // which is ready and was looked through.
-func joined(t *testing.T, s http.Handler, emptyAfter time.Duration, objects ...client.Object) (*Controller, *member.Member) {
+func joined(t testing.TB, s http.Handler, emptyAfter time.Duration, objects ...client.Object) (*Controller, *member.Member) {
 	t.Helper()
 	server := httptest.NewTLSServer(s)
 	t.Cleanup(server.Close)

@@ -61,6 +61,8 @@ type sources struct {
 	defined    map[string]bool
 	discovered bool            // Whether the types were discovered once.
 	doubtful   map[string]bool // Groups that the hub could not tell of the last time.
+	// hung has, of each version of a type that took long to be converted to in vain, until when that is not tried.
+	hung map[schema.GroupVersionResource]time.Time
 }
 
 // deletion is one that a watch told of: somebody deleted the object by a call, or took
@@ -73,6 +75,7 @@ type deletion struct {
 // label or the other", so there is a view for each.
 type sourceType struct {
 	gvr        schema.GroupVersionResource
+	versions   []string // Those that the hub serves, the preferred one first.
 	kind       string
 	namespaced bool
 	views      []*view
@@ -96,6 +99,7 @@ func newSources(dyn dynamic.Interface, disco discovery.DiscoveryInterface, log l
 		wanted:    map[schema.GroupResource]map[types.NamespacedName]bool{},
 		deletions: map[Key]*deletion{},
 		defined:   map[string]bool{},
+		hung:      map[schema.GroupVersionResource]time.Time{},
 	}
 }
 
@@ -134,7 +138,7 @@ func (s *sources) lookAgain() {
 
 // discover begins to watch types that are new and forgets those that are removed.
 func (s *sources) discover(ctx context.Context) error {
-	lists, err := discovery.ServerPreferredResources(s.discovery)
+	groups, lists, err := discovery.ServerGroupsAndResources(s.discovery)
 	var partial *discovery.ErrGroupDiscoveryFailed
 	if err != nil && !errors.As(err, &partial) {
 		return fmt.Errorf("discovering types: %w", err)
@@ -143,24 +147,22 @@ func (s *sources) discover(ctx context.Context) error {
 	var touched []Key
 	found := map[schema.GroupResource]bool{}
 	s.mu.Lock()
-	for _, list := range lists {
-		gv, err := schema.ParseGroupVersion(list.GroupVersion)
-		if err != nil {
-			continue // A group that cannot be named cannot be asked for.
+	for _, r := range member.ServedTypes(groups, lists) {
+		if !member.Propagates(r.GroupVersion().WithKind(r.Kind).GroupKind(), r.Verbs) {
+			continue
 		}
-		for _, r := range list.APIResources {
-			gvr := gv.WithResource(r.Name)
-			if !member.Propagates(gv.WithKind(r.Kind).GroupKind(), r.Verbs) {
-				continue
-			}
-			found[gvr.GroupResource()] = true
-			switch t := s.types[gvr.GroupResource()]; {
-			case t == nil || t.gvr != gvr:
-				touched = append(touched, s.watchType(ctx, gvr, &r)...)
-			case t.resting:
-				s.begin(ctx, t)
-			}
+		found[r.GroupResource()] = true
+		t := s.types[r.GroupResource()]
+		switch {
+		case t == nil || t.gvr != r.GroupVersionResource:
+			touched = append(touched, s.watchType(ctx, r)...)
+		case t.resting:
+			s.begin(ctx, t)
 		}
+		if t != nil && !slices.Equal(t.versions, r.Versions) {
+			touched = append(touched, t.keys()...) // Some clusters may be sent another version.
+		}
+		s.types[r.GroupResource()].versions = r.Versions
 	}
 	for resource, t := range s.types {
 		if !found[resource] && !doubtful[resource.Group] {
@@ -192,7 +194,8 @@ func doubtfulGroups(partial *discovery.ErrGroupDiscoveryFailed) map[string]bool 
 
 // watchType watches a type, in place of another version of it, whose keys it
 // returns. The lock must be held.
-func (s *sources) watchType(ctx context.Context, gvr schema.GroupVersionResource, r *metav1.APIResource) (before []Key) {
+func (s *sources) watchType(ctx context.Context, r *member.ServedType) (before []Key) {
+	gvr := r.GroupVersionResource
 	if t := s.types[gvr.GroupResource()]; t != nil {
 		t.stop()
 		before = t.keys()
@@ -350,17 +353,20 @@ func (s *sources) resource(kind schema.GroupKind) (schema.GroupResource, bool) {
 }
 
 // served waits until the hub has said which types it has, and returns what says whether it
-// has one, or may have.
-func (s *sources) served(ctx context.Context) (has func(schema.GroupResource) bool, err error) {
+// has one, or may have, and which version of it the hub prefers, if that is known.
+func (s *sources) served(ctx context.Context) (hub func(schema.GroupResource) (version string, has bool), err error) {
 	select {
 	case <-s.told:
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	return func(resource schema.GroupResource) bool {
+	return func(resource schema.GroupResource) (string, bool) {
 		s.mu.RLock()
 		defer s.mu.RUnlock()
-		return s.types[resource] != nil || s.doubtful[resource.Group]
+		if t := s.types[resource]; t != nil {
+			return t.gvr.Version, true
+		}
+		return "", s.doubtful[resource.Group]
 	}, nil
 }
 
@@ -461,6 +467,8 @@ type source struct {
 	object *unstructured.Unstructured // Nil when there is none; shared, not to be modified.
 	gvr    schema.GroupVersionResource
 	kind   string
+	// versions are those in which the hub serves the type, the preferred one first.
+	versions []string
 }
 
 // get returns the object that the key names, as it was last seen. Known is false
@@ -478,7 +486,7 @@ func (s *sources) getLocked(key Key) (src source, known bool) {
 	if t == nil {
 		return source{}, s.discovered // Before that, nothing is known of any type.
 	}
-	src = source{gvr: t.gvr, kind: t.kind}
+	src = source{gvr: t.gvr, kind: t.kind, versions: t.versions}
 	views := t.views
 	if t.others != nil && s.wanted[key.GroupResource][key.NamespacedName] {
 		views = append(slices.Clone(views), t.others)

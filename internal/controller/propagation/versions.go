@@ -1,0 +1,197 @@
+package propagation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"refract.dev/internal/output"
+)
+
+// versioned is what some clusters get of a revision: the object in one version of its type.
+type versioned struct {
+	party
+
+	object *unstructured.Unstructured
+	// from is what the copies are rendered from again; nil for the newest revision in the version that the hub prefers.
+	from *material
+	note string // What the clusters' rows say about the version.
+	err  error
+}
+
+// byVersion divides clusters by the version in which they get a revision. That is the first version of the hub that the cluster serves. A
+// revision that is kept has only the version in which it was kept.
+func (m *material) byVersion(to *party, s *inputs) (all []*versioned) {
+	if len(s.older) == 0 {
+		e := m.inVersion("", s)
+		e.party = *to
+		return []*versioned{e}
+	}
+	at := map[string]*versioned{}
+	for i := range to.clusters {
+		version := ""
+		if older, is := s.older[to.clusters[i].Name]; is && !m.kept {
+			version = common(s.versions, older)
+		}
+		e := at[version]
+		if e == nil {
+			e = m.inVersion(version, s)
+			at[version] = e
+			all = append(all, e)
+		}
+		e.clusters = append(e.clusters, to.clusters[i])
+		e.targets = append(e.targets, to.targets[i])
+	}
+	return all
+}
+
+// inVersion returns the revision in a version, for no clusters yet. The version is empty for that in which the revision is.
+func (m *material) inVersion(version string, s *inputs) *versioned {
+	e := &versioned{object: m.object}
+	if m.kept {
+		e.from = m
+	}
+	if version == "" {
+		return e
+	}
+	if e.object, e.err = s.convert(version); e.err != nil {
+		return e
+	}
+	e.from = &material{object: e.object, policies: m.policies, generation: m.generation}
+	e.note = fmt.Sprintf("the copy is sent in version %s: the cluster does not serve version %s, which the hub prefers", version, s.versions[0])
+	return e
+}
+
+// common returns the first version of the hub that a cluster serves. It is empty if that is the version that the hub prefers, or if there is
+// none.
+func common(hub, cluster []string) string {
+	at := slices.IndexFunc(hub, func(version string) bool { return slices.Contains(cluster, version) })
+	if at <= 0 {
+		return ""
+	}
+	return hub[at]
+}
+
+// notServed is the error for a copy in a version that its cluster does not serve.
+type notServed struct {
+	gvr          schema.GroupVersionResource
+	hub, cluster []string
+}
+
+func (e *notServed) Error() string {
+	return fmt.Sprintf("the cluster serves %s in version %s, the hub has it in version %s, and the copy would have version %s. "+
+		"Install a version of the hub on the cluster, or place the object elsewhere",
+		e.gvr.GroupResource(), joinedVersions(e.cluster), joinedVersions(e.hub), e.gvr.Version)
+}
+
+// joinedVersions names versions; the member may have named many.
+func joinedVersions(versions []string) string {
+	return output.Cut(strings.Join(versions, ", "), maxReadiness)
+}
+
+// servedOn returns an error if a cluster does not serve the version that its copy has in the end, after the overrides.
+func (s *inputs) servedOn(cluster string, gvr schema.GroupVersionResource) error {
+	if older, is := s.older[cluster]; is && !slices.Contains(older, gvr.Version) {
+		return &notServed{gvr, s.versions, older}
+	}
+	return nil
+}
+
+// reasonOf is the reason in the row of a cluster for which a copy cannot be made.
+func reasonOf(err error) string {
+	switch {
+	case errors.As(err, new(*notServed)):
+		return reasonTypeNotServed
+	case errors.As(err, new(*unconverted)):
+		return reasonUnconverted
+	default:
+		return reasonOverrideFailed
+	}
+}
+
+// unconverted is the error for an object that cannot be read in another version.
+type unconverted struct {
+	version string
+	err     error
+}
+
+func (e *unconverted) Error() string {
+	return fmt.Sprintf("the cluster needs the object in version %s, which cannot be read from the hub: %v", e.version, e.err)
+}
+
+func (e *unconverted) Unwrap() error { return e.err }
+
+const (
+	// convertTimeout bounds a request for an object in another version, and convertRetry is when it is made again after a failure.
+	convertTimeout = 5 * time.Second
+	convertRetry   = 10 * time.Second
+	// slowConversion is how long a failed request takes at least that keeps others from being made: a webhook of the hub may hang.
+	slowConversion = time.Second
+)
+
+// conversions are an object in other versions than the hub prefers.
+type conversions struct {
+	of     *unstructured.Unstructured // The object that was converted.
+	done   map[string]*unstructured.Unstructured
+	failed bool
+}
+
+// converter has an object read in other versions for one decision. What was read for the decision before is used again as long as the object
+// is the same: else it is a request to the hub for each version that a cluster needs.
+func (d *decider) converter(ctx context.Context, key Key, obj *unstructured.Unstructured) (*conversions, func(version string) (*unstructured.Unstructured, error)) {
+	c := &conversions{of: obj, done: map[string]*unstructured.Unstructured{}}
+	if p := d.state.desired(key); p != nil && p.conversions.holds(obj) {
+		maps.Copy(c.done, p.conversions.done)
+	}
+	return c, func(version string) (*unstructured.Unstructured, error) {
+		if c.done[version] != nil {
+			return c.done[version], nil
+		}
+		converted, err := d.sources.convert(ctx, key, key.WithVersion(version))
+		if err == nil && converted.GetUID() != obj.GetUID() {
+			err = errors.New("another object has its name by now")
+		}
+		if err != nil {
+			c.failed = true
+			return nil, &unconverted{version, err}
+		}
+		c.done[version] = converted
+		return converted, nil
+	}
+}
+
+// holds reports whether these are conversions of the object as it is.
+func (c *conversions) holds(obj *unstructured.Unstructured) bool {
+	return c != nil && c.of.GetUID() == obj.GetUID() && c.of.GetResourceVersion() == obj.GetResourceVersion()
+}
+
+// convert reads an object in another version of its type. The hub converts it.
+func (s *sources) convert(ctx context.Context, key Key, gvr schema.GroupVersionResource) (*unstructured.Unstructured, error) {
+	began := time.Now()
+	s.mu.RLock()
+	held := s.hung[gvr]
+	s.mu.RUnlock()
+	if began.Before(held) {
+		return nil, errors.New("the hub took long to fail with another object of the type; it is asked again soon")
+	}
+	ctx, cancel := context.WithTimeout(ctx, convertTimeout)
+	defer cancel()
+	live, err := readByName(ctx, s.dynamic.Resource(gvr).Namespace(key.Namespace), key.GroupResource, key.Name)
+	if err != nil {
+		if took := time.Since(began); took > slowConversion {
+			s.mu.Lock()
+			s.hung[gvr] = began.Add(10 * took)
+			s.mu.Unlock()
+		}
+		return nil, err
+	}
+	live, _, _ = named(live)
+	return live, nil
+}
