@@ -44,7 +44,7 @@ func approvalOf(kind, namespace, name string) string {
 func withdrawn(src source, was previous, keeping *placement.Keeping, s *inputs) *heldPlacement {
 	obj := src.object
 	switch {
-	case was.uid != obj.GetUID(), was.cause != "", len(was.follows) > 0, keeping.Orphan == placement.OrphanAll:
+	case s.unguarded, was.uid != obj.GetUID(), was.cause != "", len(was.follows) > 0, keeping.Orphan == placement.OrphanAll:
 		return nil
 	case placement.Native(src.gvr.GroupResource(), obj) != "":
 		return nil

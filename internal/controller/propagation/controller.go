@@ -169,7 +169,7 @@ func connect(o Options, hub hubAccess, sources *sources) (*Controller, error) {
 	}
 	decider, err := newDecider(&decider{
 		hub: hub.uid, log: log, shards: o.Shards, members: members, sources: sources, policies: policies, records: records, state: state,
-		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions,
+		dispatcher: dispatcher, reviewer: reviewer, revisions: revisions, unguarded: o.Guard == unguarded,
 	})
 	if err != nil {
 		return nil, err

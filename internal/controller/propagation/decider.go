@@ -36,14 +36,16 @@ const (
 // in the state, and dispatches it. It reads caches of the hub, and writes nowhere but into the
 // state.
 type decider struct {
-	hub      string // UID of the hub.
-	log      logr.Logger
-	shards   Shards
-	members  *member.Set
-	sources  *sources
-	policies *policies
-	records  *records
-	state    *state
+	hub string // UID of the hub.
+	log logr.Logger
+	// unguarded is whether changes of placements take place without an approval.
+	unguarded bool
+	shards    Shards
+	members   *member.Set
+	sources   *sources
+	policies  *policies
+	records   *records
+	state     *state
 	// revisions are those that are not the newest, and floor are the labels of a namespace of the hub;
 	// known is false until they are.
 	revisions *revisions
@@ -181,6 +183,7 @@ func (d *decider) decideOne(ctx context.Context, key Key, u priority) (reconcile
 		resource:    d.sources.resource,
 		followed:    leaders,
 		may:         d.policies.may,
+		unguarded:   d.unguarded,
 		versions:    src.versions,
 		older:       d.members.Older(key.GroupResource),
 	}

@@ -19,6 +19,9 @@ import (
 // in percent.
 const DefaultGuard = 30
 
+// unguarded is the share by which nothing waits for approval, neither on a member nor across the fleet.
+const unguarded = 100
+
 // A member may lose at most guardCopies of a namespace in one pass unasked, or the
 // share. So that many small steps are as one big one, what it lost within the window
 // and did not get back must not be more than the share either, once that is
